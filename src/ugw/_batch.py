@@ -1,0 +1,55 @@
+"""Records of tensors that share one leading batch dimension: pick items out, put items back."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+Record = TypeVar("Record")
+
+
+def take(value: Record, index: Tensor) -> Record:
+    """The items `index` of a record, tensor or tuple; what knows better has its own `take`.
+
+    >>> import torch
+    >>> take((torch.tensor([1.0, 2.0, 3.0]), None), torch.tensor([2, 0]))
+    (tensor([3., 1.]), None)
+    """
+    if isinstance(value, Tensor):
+        return value[index]  # type: ignore[return-value]
+    if isinstance(value, tuple):
+        return tuple(take(v, index) for v in value)  # type: ignore[return-value]
+    if hasattr(value, "take"):
+        return value.take(index)
+    return value
+
+
+def take_fields(record: Record, index: Tensor) -> Record:
+    """`take` for each field of a dataclass: what a record's own `take` method calls."""
+    changes = {f.name: take(getattr(record, f.name), index) for f in fields(record)}  # type: ignore[arg-type]
+    return replace(record, **changes)  # type: ignore[type-var]
+
+
+def put_(target: Any, index: Tensor, source: Any) -> None:
+    """Write the items of `source` into places `index` of `target`, field by field, in place."""
+    if isinstance(target, Tensor):
+        target[index] = source
+    elif isinstance(target, tuple):
+        for t, s in zip(target, source, strict=True):
+            put_(t, index, s)
+    elif target is not None:
+        for f in fields(target):
+            put_(getattr(target, f.name), index, getattr(source, f.name))
+
+
+def clone(value: Record) -> Record:
+    """A copy whose tensors may be written to."""
+    if isinstance(value, Tensor):
+        return value.clone()  # type: ignore[return-value]
+    if isinstance(value, tuple):
+        return tuple(clone(v) for v in value)  # type: ignore[return-value]
+    if value is None:
+        return value
+    return replace(value, **{f.name: clone(getattr(value, f.name)) for f in fields(value)})  # type: ignore

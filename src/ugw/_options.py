@@ -1,0 +1,27 @@
+"""Checks for the fields of solver records: one line each in `__post_init__`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+from .errors import InputError
+
+
+def whole_number(name: str, value: Any, *, least: int = 1) -> None:
+    """Refuse what is not an integer ≥ `least`."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name} must be a whole number ≥ {least}, got {value!r}")
+
+
+def tolerance(name: str, value: Any) -> None:
+    """Refuse what is not a number in (0, 1)."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < 1:
+        raise InputError(f"{name} must be a number between 0 and 1, got {value!r}")
+
+
+def choice(name: str, value: Any, allowed: Sequence[str]) -> None:
+    """Refuse what is not one of the words."""
+    if not isinstance(value, str) or value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")

@@ -1,0 +1,146 @@
+"""The front door: each function builds parts and calls them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import init as starts
+from ._check import as_tensor, check_finite, check_nonnegative
+from ._options import choice
+from .errors import ConvergenceWarning, InputError
+from .multistart import Multistart, best_of
+from .parameters import Fused, build, relative
+from .problems.unbalanced import UGW
+from .result import Result, Terms
+from .solvers.alternate import AlternateMin
+from .solvers.frank_wolfe import FrankWolfe
+from .spaces import Space
+
+# Up to this many entries of the plan, "auto" also solves from the product plan and keeps the better result.
+SMALL_PLAN = 100_000
+STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
+
+
+def solve(
+    x: Space,
+    y: Space,
+    *,
+    rho: Any = 1.0,
+    eps: Any = 1e-2,
+    fused: Fused | None = None,
+    init: Any = "auto",
+    solver: AlternateMin | Multistart | None = None,
+) -> Result:
+    """Unbalanced Gromov–Wasserstein between two spaces, or two batches of spaces.
+
+        min_p  Σ (Dx_ii' − Dy_jj')² p_ij p_i'j' + rho1 KL(p1⊗p1 | a⊗a) + rho2 KL(p2⊗p2 | b⊗b)
+               + eps KL(p⊗p | (a⊗b)⊗²)  [ + alpha <M, p> ]
+
+    rho: a number in (0, inf] for both sides, a tuple (rho1, rho2), an array (B,) with one per batch item, or a
+    tuple of arrays; inf keeps that marginal (both: balanced GW, one: semi-relaxed).
+    eps: a number ≥ 0, an array (B,), or `ugw.relative(share)`; 0 is the unregularised problem.
+    fused: `ugw.Fused(alpha, cost)` adds a linear cost.
+    init: "auto", "best", "product", "flb", "linear", "random", "coarse", or a plan (n, m) or (B, n, m).
+    solver: `ugw.AlternateMin(tol=, max_iter=, ...)` or `ugw.Multistart(...)`.
+
+    Warns once (ConvergenceWarning) if an item did not converge; `result.check()` raises.
+
+    >>> import numpy as np, ugw
+    >>> points = np.random.default_rng(0).random((20, 2))
+    >>> x, y = ugw.Space.from_points(points), ugw.Space.from_points(points[::-1] @ [[0, 1], [-1, 0]])
+    >>> r = ugw.solve(x, y, rho=1.0, eps=1e-4)
+    >>> r.plan.argmax(axis=1)[:5]
+    array([19, 18, 17, 16, 15])
+    """
+    problem = build(x, y, rho=rho, eps=eps, fused=fused)
+    solver = AlternateMin() if solver is None else solver
+    if not isinstance(solver, AlternateMin | Multistart):
+        raise InputError(f"solver must be an AlternateMin or a Multistart, got {type(solver).__name__}")
+    with torch.no_grad():
+        result = best_of(solver, problem, first_plans(problem, init))
+        result = FrankWolfe().polish(problem, result)
+    if not bool(torch.as_tensor(result.converged).all()):
+        warnings.warn(result.message, ConvergenceWarning, stacklevel=2)
+    return result
+
+
+def first_plans(problem: UGW, init: Any) -> Tensor:
+    """The plans (B, S, n, m) to start from: a name's, or the given one."""
+    if not isinstance(init, str):
+        return given_plan(problem, init)[:, None]
+    choice("init", init, STARTS)
+    if init == "linear":
+        _check_points(problem)
+    if init == "random":
+        return starts.random(problem, 1)
+    if init not in ("auto", "best"):
+        return getattr(starts, init)(problem)[:, None]
+    plans = [starts.coarse(problem)]
+    if init == "best" or problem.x.n * problem.y.n <= SMALL_PLAN:
+        plans = [starts.product(problem), *plans]
+    return torch.stack(plans, dim=1)
+
+
+def given_plan(problem: UGW, init: Any) -> Tensor:
+    """A start given as an array, checked. Returns (B, n, m)."""
+    plan = as_tensor("init", init, like=problem.x.weights).detach()
+    n, m = problem.x.n, problem.y.n
+    if plan.shape not in ((n, m), (problem.batch, n, m)):
+        raise InputError(f"init must be one of {', '.join(STARTS)} or a plan of shape ({n}, {m})"
+                         f"{f' or ({problem.batch}, {n}, {m})' if problem.batched else ''}, got {tuple(plan.shape)}")
+    check_finite("init", plan)
+    check_nonnegative("init", plan)
+    plan = plan.expand(problem.batch, n, m)
+    allowed = (problem.log_a > -torch.inf)[:, :, None] & (problem.log_b > -torch.inf)[:, None, :]
+    if bool(((plan > 0) & ~allowed).any()):
+        raise InputError("init must have no mass on points of weight 0, got some: set those rows and columns to 0")
+    if not bool((plan.sum(dim=(1, 2)) > 0).all()):
+        raise InputError("init must have positive mass, got a plan of zeros")
+    return plan
+
+
+def _check_points(problem: UGW) -> None:
+    x, y = problem.x.points, problem.y.points
+    if x is None or y is None:
+        raise InputError('init="linear" needs spaces made by Space.from_points, got one without points')
+    if x.shape[-1] != y.shape[-1]:
+        raise InputError(
+            f'init="linear" needs points of one dimension, got R^{x.shape[-1]} and R^{y.shape[-1]}'
+        )
+
+
+def objective(plan: Any, x: Space, y: Space, *, rho: Any = 1.0, eps: Any = 0.0, fused: Fused | None = None) -> Terms:
+    """The terms of the objective F(plan, plan) of any plan (n, m) or (B, n, m); `.total` is their sum.
+
+    A hard side contributes 0, whether or not the plan keeps it.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.eye(3))
+    >>> round(ugw.objective(np.eye(3) / 3, x, x, rho=1.0).total, 12)
+    0.0
+    """
+    problem = build(x, y, rho=rho, eps=eps, fused=fused)
+    plan = given_plan(problem, plan)
+    mass = plan.sum(dim=(1, 2), dtype=torch.float64)
+    with torch.no_grad():
+        state = problem.couple(plan / mass.to(plan.dtype)[:, None, None])
+        terms = problem.objective(state.weighing(mass.log()))
+    return terms.present(batched=problem.batched, numpy=problem.numpy)
+
+
+def rho_for_mass(
+    x: Space, y: Space, *, kept: float = 0.8, eps: Any = None, fused: Fused | None = None
+) -> float:
+    """The rho at which the plan keeps the share `kept` of the mass sqrt(m(a) m(b)).
+
+    A grid of rhos is solved as one batch and refined where the kept share crosses the wanted one. eps defaults
+    to `relative(1e-2)`.
+    """
+    raise NotImplementedError
+
+
+__all__ = ["Relative", "first_plans", "objective", "relative", "rho_for_mass", "solve"]

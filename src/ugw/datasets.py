@@ -1,0 +1,105 @@
+"""Seeded synthetic point clouds with class labels: the data of the demo, the examples and the tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .errors import InputError
+from .spaces import Space
+
+# Lengths of the imbalanced mixtures. The long shape stands upright beside the round one, and the gap between
+# them is wider than either is thick: a plan that mixes the classes must stretch or shrink that gap.
+_LONG, _THICK = 0.55, 0.13  # semi-axes of the ellipsoid and the ellipse
+_RADIUS = 0.22  # of the ball
+_SIDE = 0.43  # of the square: its mean distance is that of the ball
+_GAP = 0.95  # between the centres of the two classes
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Points with a class each. points: (n, d); labels: (n,) integers into `names`.
+
+    >>> source, target = imbalanced_mixtures(n=100, share=0.3)
+    >>> target.counts
+    {'ellipse': 30, 'square': 70}
+    """
+
+    points: np.ndarray
+    labels: np.ndarray
+    names: tuple[str, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many points each class has."""
+        sizes = np.bincount(self.labels, minlength=len(self.names))
+        return dict(zip(self.names, sizes.tolist(), strict=True))
+
+    def space(self) -> Space:
+        """The points with Euclidean distances and weights 1/n."""
+        return Space.from_points(self.points)
+
+
+def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> tuple[Labelled, Labelled]:
+    """Two mixtures of the same two classes in different dimensions and different proportions.
+
+    The source, in R³, is half ellipsoid and half ball. The target, in R², is an ellipse that has the fraction
+    `share` of its n points and a square that has the rest. Points are uniform in each shape. Proportions are
+    numbers of points, all of weight 1/n, so that they can be seen. Class 0 is the long shape on both sides.
+
+    >>> source, target = imbalanced_mixtures(n=200, share=0.7)
+    >>> source.points.shape, target.points.shape
+    ((200, 3), (200, 2))
+    """
+    if n < 4:
+        raise InputError(f"n must be at least 4, two points per class, got {n!r}")
+    if not 0 < share < 1:
+        raise InputError(f"share must be between 0 and 1, got {share!r}")
+    rng = np.random.default_rng(seed)
+    half, first = n // 2, min(max(round(share * n), 1), n - 1)
+    beside = np.array([_GAP, 0.0, 0.0])
+    source = [
+        _in_ellipsoid(rng, half, (_THICK, _LONG, _THICK)),
+        _in_ellipsoid(rng, n - half, (_RADIUS,) * 3) + beside,
+    ]
+    target = [
+        _in_ellipsoid(rng, first, (_THICK, _LONG)),
+        rng.uniform(-_SIDE / 2, _SIDE / 2, size=(n - first, 2)) + beside[:2],
+    ]
+    return _labelled(source, ("ellipsoid", "ball")), _labelled(target, ("ellipse", "square"))
+
+
+def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int = 0) -> Labelled:
+    """Two interleaved half circles of radius 1 with Gaussian noise, n points, and `outliers` more beside them.
+
+    The outliers are a tight cluster to the upper right, class 2.
+
+    >>> two_moons(n=100, outliers=10).counts
+    {'upper': 50, 'lower': 50, 'outliers': 10}
+    """
+    if n < 2 or outliers < 0 or not noise >= 0:
+        raise InputError(
+            f"two_moons needs n ≥ 2, outliers ≥ 0, noise ≥ 0, got n={n!r}, outliers={outliers!r}, noise={noise!r}"
+        )
+    rng = np.random.default_rng(seed)
+    turn_upper, turn_lower = rng.uniform(0, np.pi, size=n // 2), rng.uniform(0, np.pi, size=n - n // 2)
+    upper = np.stack([np.cos(turn_upper), np.sin(turn_upper)], axis=1)
+    lower = np.stack([1 - np.cos(turn_lower), 0.5 - np.sin(turn_lower)], axis=1)
+    moons = [moon + noise * rng.normal(size=moon.shape) for moon in (upper, lower)]
+    if outliers:
+        moons.append(np.array([2.6, 1.2]) + 0.1 * rng.normal(size=(outliers, 2)))
+    return _labelled(moons, ("upper", "lower", "outliers")[: len(moons)])
+
+
+def _in_ellipsoid(rng: np.random.Generator, n: int, axes: tuple[float, ...]) -> np.ndarray:
+    """Uniform in the solid ellipsoid with these semi-axes, (n, len(axes))."""
+    direction = rng.normal(size=(n, len(axes)))
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    radius = rng.uniform(size=(n, 1)) ** (1 / len(axes))  # the volume within a radius r grows as r^d
+    return radius * direction * np.asarray(axes)
+
+
+def _labelled(clouds: list[np.ndarray], names: tuple[str, ...]) -> Labelled:
+    labels = np.repeat(np.arange(len(clouds)), [len(cloud) for cloud in clouds])
+    return Labelled(points=np.concatenate(clouds), labels=labels, names=names)

@@ -1,0 +1,78 @@
+"""How a marginal of the plan may differ from its weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._check import positive
+from .errors import InputError
+
+
+def kl(p: Tensor, log_a: Tensor) -> Tensor:
+    """KL(p | a) = Σ p log(p/a) − m(p) + m(a) over the last dimension, 0 log 0 = 0. p, log_a: (..., n).
+
+    Summed term by term: each is ≥ 0, so a small divergence keeps its digits. +inf where p > 0 = a.
+    """
+    ratio = torch.where(p > 0, p.log() - log_a, 0.0)
+    return (p * ratio - p + log_a.exp()).sum(-1)
+
+
+class KL:
+    """rho · KL(p | a); rho = inf makes the marginal a constraint.
+
+    rho: a number in (0, inf], or an array (B,) with one for each item of a batch.
+
+    >>> KL(2.0)
+    KL(rho=2)
+    >>> KL([1.0, float("inf")]).hard.tolist()
+    [False, True]
+    """
+
+    def __init__(self, rho: Any) -> None:
+        self.rho: Tensor = rho if isinstance(rho, Tensor) else positive("rho", rho)
+        self.hard: Tensor = torch.isinf(self.rho)
+        # A constraint adds no penalty to the value and no scalar to the cost.
+        self.penalty: Tensor = torch.where(self.hard, 0.0, self.rho)
+
+    def damping(self, eps: Tensor) -> Tensor:
+        """The proximal step of Sinkhorn: f = −damping · eps · LSE(...). 1 where hard. eps: (B,)."""
+        return 1.0 / (1.0 + eps / self.rho)
+
+    def expand(self, batch: int, device: torch.device) -> KL:
+        """One rho for each of `batch` items, on the device."""
+        return KL(self.rho.to(device).expand(batch))
+
+    def take(self, index: Tensor) -> KL:
+        """The divergences of some items."""
+        return KL(self.rho[index])
+
+    def __repr__(self) -> str:
+        values = self.rho.flatten().tolist()
+        return f"KL(rho={values[0]:g})" if len(values) == 1 else f"KL(rho of {len(values)} items)"
+
+
+def Balanced() -> KL:  # noqa: N802 - stands beside KL(...) where a divergence is asked for
+    """The marginal is a constraint: KL(inf)."""
+    return KL(float("inf"))
+
+
+def divergence_pair(rho: Any) -> tuple[KL, KL]:
+    """Read `rho`: a number, an array per item, a divergence, or a *tuple* with one of these for each side.
+
+    >>> divergence_pair((1.0, float("inf")))
+    (KL(rho=1), KL(rho=inf))
+    """
+    if isinstance(rho, tuple):
+        if len(rho) != 2:
+            raise InputError(f"rho as a tuple must be (first side, second side), got {len(rho)} entries")
+        first, second = rho
+    else:
+        first = second = rho
+    return _divergence(first), _divergence(second)
+
+
+def _divergence(rho: Any) -> KL:
+    return rho if isinstance(rho, KL) else KL(positive("rho", rho))

@@ -1,0 +1,13 @@
+"""The three ways the library complains."""
+
+
+class InputError(ValueError):
+    """Bad input, found before any work: the message says what, what it got and what it expected."""
+
+
+class NotConverged(RuntimeError):  # noqa: N818 - reads as a sentence: `except ugw.NotConverged`
+    """Raised by `Result.check()` when a solve did not converge; the message carries the cure."""
+
+
+class ConvergenceWarning(UserWarning):
+    """Issued once per solve whose result is not converged."""

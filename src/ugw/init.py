@@ -1,0 +1,166 @@
+"""First plans: product, first lower bound, linear transport, random anchors, and the coarse multistart.
+
+Every start is a batch of shapes (B, n, m) of unit mass. None depends on an item's place in the batch, on its
+padding or on zero-weight points; swapping the spaces transposes the start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .metrics import Dense
+from .problems.linear import LinearProblem
+from .problems.unbalanced import UGW
+from .solvers.alternate import AlternateMin
+from .solvers.sinkhorn import Sinkhorn
+from .spaces import Space
+
+# The coarse multistart: points kept per space, starts tried on them, anchor pairs of each, width of a start.
+REPRESENTATIVES = 80
+COARSE_STARTS = 24
+ANCHORS = 3
+WIDTH = 0.05
+# A start need not be sharp: its linear problem never has a smaller eps than this share of the cost's scale.
+BLUR = 1e-3
+
+
+def product(problem: UGW) -> Tensor:
+    """a⊗b. Close to a saddle point: safe, and slow to leave."""
+    return (problem.log_a[:, :, None] + problem.log_b[:, None, :]).exp()
+
+
+def flb(problem: UGW) -> Tensor:
+    """First lower bound: transport between eccentricities ecc_X = Dx a / m(a), cost |ecc_X(i) − ecc_Y(j)|²."""
+    ecc_x = problem.x.metric.apply(problem.log_a.exp()[:, :, None])
+    ecc_y = problem.y.metric.apply(problem.log_b.exp()[:, :, None])
+    return transport((ecc_x - ecc_y.mT).square(), problem)
+
+
+def linear(problem: UGW) -> Tensor:
+    """Transport of the points themselves, cost |x_i − y_j|²; both spaces must have points in the same R^d."""
+    x, y = problem.x.points, problem.y.points
+    if x is None or y is None:
+        raise RuntimeError("linear starts need points: checked at the border")
+    cost = torch.cdist(x.detach(), y.detach(), compute_mode="donot_use_mm_for_euclid_dist").square()
+    return transport(cost.expand(problem.batch, -1, -1), problem)
+
+
+def random(problem: UGW, count: int, seed: int = 0) -> Tensor:
+    """`count` plans exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / (WIDTH·scale²)), each for a few anchor pairs (i_k, j_k).
+
+    The same draw serves every item, scaled to its number of points. Returns (B, count, n, m).
+    """
+    draw = np.random.default_rng(seed).random((count * ANCHORS, 2))
+    u = torch.as_tensor(draw, dtype=problem.log_a.dtype, device=problem.eps.device)
+    # The space with the larger mean square distance draws first, whichever side it is on.
+    side = (_mean_square(problem.x, problem.log_a) < _mean_square(problem.y, problem.log_b)).long()
+    u = torch.stack([u, u.flip(1)])[side]  # (B, count·ANCHORS, 2)
+    near_x = _distances_to_anchors(problem.x, problem.log_a, u[:, :, 0])
+    near_y = _distances_to_anchors(problem.y, problem.log_b, u[:, :, 1])
+    scale = _mean_square(problem.x, problem.log_a) + _mean_square(problem.y, problem.log_b)
+    width = (WIDTH * torch.where(scale > 0, scale, 1.0)).to(near_x.dtype)[:, None, None]
+    starts = []
+    for k in range(count):
+        dx, dy = (d[:, :, k * ANCHORS : (k + 1) * ANCHORS] for d in (near_x, near_y))
+        cost = dx.square().sum(2)[:, :, None] + dy.square().sum(2)[:, None, :] - 2.0 * dx @ dy.mT
+        log_plan = problem.log_a[:, :, None] + problem.log_b[:, None, :] - cost / width
+        starts.append(torch.softmax(log_plan.flatten(1), dim=1).view_as(cost))
+    return torch.stack(starts, dim=1)
+
+
+def coarse(problem: UGW) -> Tensor:
+    """Solve many starts on a few representatives of each space, lift the best to all points.
+
+    Needs only columns of the distances, so its cost is that of a handful of outer steps.
+    """
+    reps_x, columns_x, weights_x = representatives(problem.x, problem.log_a)
+    reps_y, columns_y, weights_y = representatives(problem.y, problem.log_b)
+    small = replace(
+        problem,
+        x=_coarse_space(columns_x, reps_x, weights_x, problem),
+        y=_coarse_space(columns_y, reps_y, weights_y, problem),
+        cost=_coarse_cost(problem, reps_x, reps_y),
+    )
+    starts = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)
+    solver = AlternateMin(tol=1e-3, max_iter=60, inner=Sinkhorn(tol=1e-4, max_iter=10))
+    count = starts.shape[1]
+    each = torch.arange(small.batch, device=starts.device).repeat_interleave(count)
+    result = solver(small.take(each), starts.flatten(0, 1)).tensors
+    best = result.terms.total.view(-1, count).argmin(1) + count * torch.arange(small.batch, device=starts.device)
+    plan = result.plan[best]
+    plan = plan / plan.sum(dim=(1, 2), keepdim=True).clamp(min=torch.finfo(plan.dtype).tiny)
+    row = columns_x.square() @ plan.sum(2)[:, :, None]
+    col = columns_y.square() @ plan.sum(1)[:, :, None]
+    return transport(row + col.mT - 2.0 * columns_x @ plan @ columns_y.mT, problem)
+
+
+def transport(cost: Tensor, problem: UGW) -> Tensor:
+    """Shape of the entropic transport plan for a cost, with the problem's divergences. cost: (B, n, m)."""
+    log_ab = problem.log_a[:, :, None] + problem.log_b[:, None, :]
+    mean = (cost * log_ab.exp()).sum(dim=(1, 2), dtype=torch.float64)
+    scale = torch.where(mean > 0, mean, 1.0)
+    eps = torch.maximum(problem.eps, BLUR * scale)
+    centred = cost - mean.to(cost.dtype)[:, None, None]
+    solve = Sinkhorn(tol=1e-4, max_iter=500)
+    problem_ = LinearProblem(centred, problem.log_a, problem.log_b, problem.div_a, problem.div_b, eps)
+    return solve(problem_).shape
+
+
+def representatives(space: Space, log_weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Farthest points with the weights of the points nearest to them.
+
+    Returns their indices (B, k), the columns of D they own (B, n, k), and their weights (B, k). Points without
+    weight are neither chosen nor counted; where fewer than k points differ, the rest repeat with weight 0.
+    """
+    weights = log_weights.exp()
+    batch, n = weights.shape
+    k = min(REPRESENTATIVES, n)
+    metric = space.metric
+    present = weights > 0
+    eccentricity = metric.apply(weights[:, :, None]).squeeze(2)
+    chosen = [torch.where(present, eccentricity, -1.0).argmax(1)]
+    nearest = _column(metric, chosen[0], batch)
+    for _ in range(k - 1):
+        chosen.append(torch.where(present, nearest, -1.0).argmax(1))
+        nearest = torch.minimum(nearest, _column(metric, chosen[-1], batch))
+    index = torch.stack(chosen, dim=1)
+    columns = metric.columns(index).expand(batch, n, k)
+    owner = columns.argmin(2)
+    gathered = torch.zeros(batch, k, dtype=weights.dtype, device=weights.device).scatter_add_(1, owner, weights)
+    return index, columns, gathered
+
+
+def _column(metric: object, index: Tensor, batch: int) -> Tensor:
+    return metric.columns(index[:, None]).squeeze(2).expand(batch, -1)  # type: ignore[attr-defined]
+
+
+def _coarse_space(columns: Tensor, index: Tensor, weights: Tensor, problem: UGW) -> Space:
+    distances = torch.take_along_dim(columns, index[:, :, None], dim=1)
+    k = weights.shape[1]
+    return Space(Dense(distances), weights, None, None, (k,) * problem.batch, problem.numpy)
+
+
+def _coarse_cost(problem: UGW, reps_x: Tensor, reps_y: Tensor) -> Tensor | None:
+    if problem.cost is None:
+        return None
+    rows = torch.take_along_dim(problem.cost.expand(problem.batch, -1, -1), reps_x[:, :, None], dim=1)
+    return torch.take_along_dim(rows, reps_y[:, None, :], dim=2)
+
+
+def _distances_to_anchors(space: Space, log_weights: Tensor, u: Tensor) -> Tensor:
+    """Columns (B, n, K) of D at the points numbered ⌊u·count⌋ among those with weight, by eccentricity."""
+    present = log_weights > -torch.inf
+    eccentricity = space.metric.apply(log_weights.exp()[:, :, None]).squeeze(2)
+    # Ordered by what they are, not where they stand: a permuted space draws the same points.
+    order = torch.where(present, -eccentricity, torch.inf).argsort(dim=1, stable=True)
+    place = (u * present.sum(1, keepdim=True)).long()
+    return space.metric.columns(torch.take_along_dim(order, place, dim=1)).expand(len(order), -1, -1)
+
+
+def _mean_square(space: Space, log_weights: Tensor) -> Tensor:
+    w = log_weights.exp()[:, :, None]
+    return (w * space.metric.apply_squared(w)).sum(dim=(1, 2), dtype=torch.float64)

@@ -1,0 +1,53 @@
+"""Several starts, one batch, the best result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from . import init as starts
+from ._batch import take
+from ._options import whole_number
+from .errors import InputError
+from .problems.unbalanced import UGW
+from .result import Result
+from .solvers.alternate import AlternateMin
+
+# Objectives within this relative distance count as equal; the lowest index among them wins.
+TIE = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Multistart:
+    """A solver that tries `n` starts, the given one and random ones, as one batch, and keeps the best of each item."""
+
+    solver: AlternateMin = field(default_factory=AlternateMin)
+    n: int = 8
+
+    def __post_init__(self) -> None:
+        whole_number("Multistart n", self.n)
+        if not isinstance(self.solver, AlternateMin):
+            raise InputError(f"Multistart solver must be an AlternateMin, got {type(self.solver).__name__}")
+
+    def __call__(self, problem: UGW, init: Tensor) -> Result:
+        """Solve from `init` (B, n, m) and n − 1 random starts."""
+        plans = init[:, None]
+        if self.n > 1:
+            plans = torch.cat([plans, starts.random(problem, self.n - 1)], dim=1)
+        return best_of(self.solver, problem, plans)
+
+
+def best_of(solver: AlternateMin | Multistart, problem: UGW, plans: Tensor) -> Result:
+    """Solve every start of every item as one batch; the best result of each item. plans: (B, S, n, m)."""
+    batch, count = plans.shape[:2]
+    if count == 1:
+        return solver(problem, plans[:, 0])
+    first = torch.arange(batch, device=plans.device)
+    tensors = solver(problem.take(first.repeat_interleave(count)), plans.flatten(0, 1)).tensors
+    values = tensors.terms.total.view(batch, count)
+    lowest = values.amin(1, keepdim=True)
+    # argmax of a bool is the first True.
+    winner = (values <= lowest + TIE * lowest.abs()).to(torch.int8).argmax(1)
+    return Result(take(tensors, winner + count * first), problem.sizes, problem.numpy)

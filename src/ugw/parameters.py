@@ -1,0 +1,148 @@
+"""What a caller may say about a problem besides its spaces: rho, eps, the fused term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._check import as_tensor, check_finite, nonnegative, positive
+from .divergences import KL, divergence_pair
+from .errors import InputError
+from .problems.unbalanced import UGW
+from .spaces import Space
+
+
+@dataclass(frozen=True, eq=False)
+class Relative:
+    """An eps in units of the mean distortion of the product plan; made by `relative`."""
+
+    share: Tensor
+
+
+def relative(share: Any) -> Relative:
+    """eps as a share of the mean distortion Σ (Dx_ii' − Dy_jj')² under the product plan of unit mass.
+
+    The same share gives plans of the same sharpness whatever the units of the distances.
+
+    >>> relative(1e-2)
+    Relative(share=tensor(0.0100, dtype=torch.float64))
+    """
+    return Relative(positive("relative eps", share, allow_inf=False))
+
+
+@dataclass(frozen=True, eq=False)
+class Fused:
+    """The linear term (alpha/2)(<M, p> + <M, q>), M the squared distance of the features, or `cost`.
+
+    alpha: a number ≥ 0, or an array (B,); cost: (n, m) or (B, n, m), or None to take the spaces' features.
+    """
+
+    alpha: Any
+    cost: Any = None
+
+
+def build(x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None) -> UGW:
+    """The problem for two spaces, with every parameter checked and given one value per item."""
+    _check_spaces(x, y)
+    div_a, div_b = divergence_pair(rho)
+    share = eps.share if isinstance(eps, Relative) else nonnegative("eps", eps)
+    alpha, cost = _fused(x, y, fused)
+    counts = {
+        "the first space": x.weights.shape[0] if x.batched else None,
+        "the second space": y.weights.shape[0] if y.batched else None,
+        "rho of the first side": _count(div_a.rho),
+        "rho of the second side": _count(div_b.rho),
+        "eps": _count(share),
+        "alpha": _count(alpha),
+        "the linear cost": cost.shape[0] if cost is not None and cost.ndim == 3 else None,
+    }
+    batch = _common_batch(counts)
+    size, device = batch or 1, x.device
+    problem = UGW(
+        x,
+        y,
+        div_a.expand(size, device),
+        div_b.expand(size, device),
+        share.to(device).expand(size),
+        alpha.to(device).expand(size),
+        cost,
+        batched=batch is not None,
+    )
+    _check_hard_masses(problem)
+    if isinstance(eps, Relative):
+        object.__setattr__(problem, "eps", problem.eps * problem.scale())
+    return problem
+
+
+def _check_spaces(x: Any, y: Any) -> None:
+    for name, space in (("first", x), ("second", y)):
+        if not isinstance(space, Space):
+            raise InputError(
+                f"the {name} space must be a ugw.Space, got {type(space).__name__}: make one with "
+                "Space.from_points, from_distances, from_graph, from_knn, from_mesh or from_matrix"
+            )
+    if x.dtype != y.dtype:
+        raise InputError(f"both spaces must have one dtype, got {x.dtype} and {y.dtype}: use Space.to(dtype)")
+    if x.device != y.device:
+        raise InputError(f"both spaces must be on one device, got {x.device} and {y.device}: use Space.to(device)")
+    if (x.features is None) != (y.features is None):
+        raise InputError("features must be on both spaces or on none, got them on one side only")
+
+
+def _fused(x: Space, y: Space, fused: Fused | None) -> tuple[Tensor, Tensor | None]:
+    """alpha and the matrix M, or 0 and None."""
+    if fused is None:
+        return torch.zeros((), dtype=torch.float64), None
+    if not isinstance(fused, Fused):
+        raise InputError(f"fused must be a ugw.Fused(alpha, cost), got {type(fused).__name__}")
+    alpha = nonnegative("alpha", fused.alpha)
+    if fused.cost is None:
+        return alpha, _feature_cost(x, y)
+    cost = as_tensor("the linear cost", fused.cost, like=x.weights)
+    if cost.ndim not in (2, 3) or cost.shape[-2:] != (x.n, y.n):
+        raise InputError(f"the linear cost must have shape (..., {x.n}, {y.n}), got {tuple(cost.shape)}")
+    check_finite("the linear cost", cost)
+    return alpha, cost.detach()
+
+
+def _feature_cost(x: Space, y: Space) -> Tensor:
+    if x.features is None or y.features is None:
+        raise InputError("a fused problem needs features on both spaces, or Fused(alpha, cost=M), got neither")
+    if x.features.shape[-1] != y.features.shape[-1]:
+        raise InputError(
+            f"features must have one width, got {x.features.shape[-1]} and {y.features.shape[-1]}"
+        )
+    pair = x.features.detach(), y.features.detach()
+    return torch.cdist(*pair, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+def _count(value: Tensor) -> int | None:
+    return value.shape[0] if value.ndim else None
+
+
+def _common_batch(counts: dict[str, int | None]) -> int | None:
+    """The one batch size that all agree on, or None if nothing has one."""
+    given = {name: count for name, count in counts.items() if count is not None}
+    if len(set(given.values())) > 1:
+        said = ", ".join(f"{name} {count}" for name, count in given.items())
+        raise InputError(
+            f"batch sizes must agree, got {said}; a rho for each side is a tuple, (rho1, rho2)"
+        )
+    return next(iter(given.values()), None)
+
+
+def _check_hard_masses(problem: UGW) -> None:
+    both = problem.div_a.hard & problem.div_b.hard
+    off = (problem.log_mass_a - problem.log_mass_b).abs() > 1e3 * torch.finfo(problem.x.dtype).eps
+    if bool((both & off).any()):
+        i = int(torch.nonzero(both & off)[0])
+        mass = problem.log_mass_a[i].exp(), problem.log_mass_b[i].exp()
+        raise InputError(
+            f"rho = inf on both sides needs equal masses, got {float(mass[0]):.9g} and {float(mass[1]):.9g}"
+        )
+
+
+__all__ = ["KL", "Fused", "Relative", "build", "relative"]

@@ -1,0 +1,1 @@
+"""What is solved: problems that linearise themselves."""

@@ -1,0 +1,321 @@
+"""Unbalanced Gromov–Wasserstein, plain and fused, with the loss λ(t) = t².
+
+    F(p, q) = Σ (Dx_ii' − Dy_jj')² p_ij q_i'j' + rho1 KL(p1⊗q1 | a⊗a) + rho2 KL(p2⊗q2 | b⊗b)
+              + eps KL(p⊗q | (a⊗b)⊗²) + (alpha/2)(<M, p> + <M, q>)
+
+The code works with *shapes*, plans divided by their mass. Dividing the linear problem of MATH section 1 by the
+mass of q leaves rho1, rho2 and eps as they are, and the scalars of its cost only scale its solution. So the
+shape of the next plan depends on the shape of the last one alone, whatever the masses of a, b and the plan, and
+the best mass of a shape has a closed form. Nothing overflows with the masses; a mass may underflow, harmlessly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from .._batch import take_fields
+from ..divergences import KL, kl
+from ..metrics import Metric
+from ..result import Terms
+from ..spaces import Space
+from .linear import LinearProblem, LinearSolution
+
+# Below this share of sqrt(m(a) m(b)), as a logarithm, a plan transports nothing worth the name.
+LOG_NOTHING = -30.0
+
+
+@dataclass(frozen=True, eq=False)
+class Coupling:
+    """A plan and what the problem needs to know of it: the state that solvers hand around.
+
+    shape: (B, n, m) of unit mass; local: (B, n, m), Σ (Dx_ii' − Dy_jj')² shape_i'j'; scalars (B,) in float64:
+    log_mass; distortion = <local, shape>; kl_a, kl_b, kl_plan against the weights at unit mass; linear = <M, shape>.
+    """
+
+    shape: Tensor
+    local: Tensor | None  # None where only the plan is remembered
+    log_mass: Tensor
+    distortion: Tensor
+    kl_a: Tensor
+    kl_b: Tensor
+    kl_plan: Tensor
+    linear: Tensor
+
+    @property
+    def plan(self) -> Tensor:
+        """(B, n, m), with its mass."""
+        return self.shape * self.log_mass.exp().to(self.shape.dtype)[:, None, None]
+
+    def weighing(self, log_mass: Tensor) -> Coupling:
+        """The same shape with a given mass. log_mass: (B,)."""
+        return replace(self, log_mass=log_mass)
+
+    def take(self, index: Tensor) -> Coupling:
+        """Some items of the batch."""
+        return take_fields(self, index)
+
+
+@dataclass(frozen=True, eq=False)
+class UGW:
+    """Two spaces, a divergence for each marginal, eps (B,) ≥ 0, and for the fused problem alpha (B,) and M.
+
+    Spaces without a batch dimension are shared by all B items. cost: (n, m) or (B, n, m), or None.
+    """
+
+    x: Space
+    y: Space
+    div_a: KL
+    div_b: KL
+    eps: Tensor
+    alpha: Tensor
+    cost: Tensor | None = None
+    batched: bool = True  # False: the one item of a problem without a batch
+    log_a: Tensor = field(init=False)  # (B, n), of unit mass, as is log_b
+    log_b: Tensor = field(init=False)
+    log_mass_a: Tensor = field(init=False)  # (B,) float64
+    log_mass_b: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        for side, space in (("a", self.x), ("b", self.y)):
+            weights = space.weights.detach().double()
+            mass = weights.sum(-1)
+            log_weights = (weights / mass[..., None]).log().to(space.dtype)
+            object.__setattr__(self, f"log_{side}", log_weights.expand(self.batch, -1))
+            object.__setattr__(self, f"log_mass_{side}", mass.log().expand(self.batch))
+
+    @property
+    def batch(self) -> int:
+        """Number of items."""
+        return self.eps.shape[0]
+
+    def take(self, index: Tensor) -> UGW:
+        """Some items of the batch; an item may be taken more than once."""
+        cost = self.cost if self.cost is None or self.cost.ndim == 2 else self.cost[index]
+        return UGW(
+            self.x.take(index),
+            self.y.take(index),
+            self.div_a.take(index),
+            self.div_b.take(index),
+            self.eps[index],
+            self.alpha[index],
+            cost,
+        )
+
+    @property
+    def sizes(self) -> tuple[tuple[int, int], ...] | None:
+        """True (n, m) of each item, None for a problem without a batch."""
+        if not self.batched:
+            return None
+        rows = self.x.sizes or (self.x.n,) * self.batch
+        cols = self.y.sizes or (self.y.n,) * self.batch
+        return tuple(zip(rows, cols, strict=True))
+
+    @property
+    def numpy(self) -> bool:
+        """Are results given back as NumPy arrays?"""
+        return self.x.numpy and self.y.numpy
+
+    def scale(self) -> Tensor:
+        """Mean distortion Σ (Dx_ii' − Dy_jj')² a a' b b' of the product plan at unit mass: the size of the cost.
+
+        Where it vanishes (single points, equal constant distances) the mean square distance, or 1. Returns (B,).
+        """
+        (mean_x, square_x), (mean_y, square_y) = (
+            _moments(self.x.metric, self.log_a), _moments(self.y.metric, self.log_b)
+        )  # fmt: skip
+        squares = square_x + square_y
+        distortion = squares - 2.0 * mean_x * mean_y
+        scale = torch.where(distortion > 1e-9 * squares, distortion, squares)
+        return torch.where(scale > 0, scale, 1.0)
+
+    # -- the state -----------------------------------------------------------------------------------------
+
+    def couple(self, shape: Tensor) -> Coupling:
+        """The state of a plan of unit mass, given the best total mass that it can have. shape: (B, n, m)."""
+        p1, p2 = shape.sum(2), shape.sum(1)
+        local = self.local_cost(shape, p1, p2)
+        log_ratio = shape.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
+        scalars = {
+            "distortion": _dot(local, shape),
+            "kl_a": kl(p1.double(), self.log_a.double()),
+            "kl_b": kl(p2.double(), self.log_b.double()),
+            "kl_plan": _dot(shape, torch.where(shape > 0, log_ratio, 0.0)),
+            "linear": torch.zeros_like(self.eps) if self.cost is None else _dot(self.cost, shape),
+        }
+        return Coupling(shape, local, self._log_mass(**scalars), **scalars)
+
+    def local_cost(self, shape: Tensor, p1: Tensor, p2: Tensor) -> Tensor:
+        """(Dx∘Dx) p1 ⊕ (Dy∘Dy) p2 − 2 Dx p Dy. shape: (B, n, m) with marginals p1, p2. Returns (B, n, m)."""
+        dx, dy = self.x.metric, self.y.metric
+        cross = sandwich(dx, shape, dy)
+        row = dx.apply_squared(p1[:, :, None])
+        col = dy.apply_squared(p2[:, :, None])
+        return torch.add(row + col.mT, cross, alpha=-2.0)
+
+    def linearise(self, state: Coupling) -> LinearProblem:
+        """∂F(·, q)/∂p divided by m(q): the next shape is the shape of this problem's solution.
+
+        The constant stands for the three scalars of the paper's cost; it is chosen so that a plan like the
+        present one gets mass 1, which keeps the inner solver in the middle of the exponent range.
+        """
+        cost = _known(state.local)
+        if self.cost is not None:
+            cost = cost + self._linear_share(state).to(cost.dtype)[:, None, None] * self.cost
+        cost = cost - self._constant(state).to(cost.dtype)[:, None, None]
+        return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
+
+    def accept(self, state: Coupling, solution: LinearSolution) -> Coupling:
+        """The state after a linear step: its shape, rescaled to the best mass."""
+        return self.couple(solution.shape)
+
+    def along(self, state: Coupling, direction: Tensor) -> tuple[Tensor, Tensor]:
+        """(s, c) with F(p + t·m·d) = F(p) + s·t + c·t², for d (B, n, m) that keeps hard marginals, eps = 0."""
+        mass = state.log_mass.exp()
+        local = self.local_cost(direction, direction.sum(2), direction.sum(1))
+        slope = 2.0 * mass**2 * _dot(_known(state.local), direction)
+        if self.cost is not None:
+            slope = slope + self.alpha * mass * _dot(self.cost, direction)
+        return slope, mass**2 * _dot(local, direction)
+
+    def _linear_share(self, state: Coupling) -> Tensor:
+        """alpha / 2m: the weight of the linear cost once the problem is divided by the mass."""
+        return 0.5 * self.alpha * (-torch.maximum(state.log_mass, self._log_unit + LOG_NOTHING)).exp()
+
+    def _constant(self, state: Coupling) -> Tensor:
+        """<cost, shape> + rho1 KL1 + rho2 KL2 + eps KL of a state, at unit mass."""
+        penalties = self.div_a.penalty * state.kl_a + self.div_b.penalty * state.kl_b + self.eps * state.kl_plan
+        return state.distortion + self._linear_share(state) * state.linear + penalties
+
+    def potentials(
+        self, q: Coupling, p: Coupling, linear: tuple[Tensor, Tensor], log_mass: Tensor
+    ) -> tuple[Tensor, Tensor] | None:
+        """(f, g) of the problem as the paper writes it, whose cost has the scalars and the mass of q:
+
+            p = a⊗b · exp((f ⊕ g − cost(q)) / (m(q) eps)),  and  p1 = a·exp(−f / (m(q) rho1)) where rho1 is finite.
+
+        `linear` and `log_mass`: potentials and log mass of the linear problem's solution. None at eps = 0.
+        """
+        if not bool((self.eps > 0).any()):
+            return None
+        mass, log_ma, log_mb = q.log_mass.exp(), self.log_mass_a, self.log_mass_b
+        # The constant of f where rho1 is finite, that of g likewise, and the sum of both, each over m(q).
+        of_f = -self.div_a.penalty * (p.log_mass - log_mass - log_ma)
+        of_g = -self.div_b.penalty * (p.log_mass - log_mass - log_mb)
+        of_both = (
+            self._constant(q)
+            + self.div_a.penalty * (q.kl_a + q.log_mass - log_ma)
+            + self.div_b.penalty * (q.kl_b + q.log_mass - log_mb)
+            + self.eps * (q.kl_plan + q.log_mass + p.log_mass - 2.0 * (log_ma + log_mb) - log_mass)
+        )
+        of_f = torch.where(self.div_a.hard, torch.where(self.div_b.hard, 0.5 * of_both, of_both - of_g), of_f)
+        made = []
+        for potential, constant in zip(linear, (of_f, of_both - of_f), strict=True):
+            full = mass[:, None] * (potential.double() + constant[:, None])
+            made.append(torch.where(self.eps[:, None] > 0, full, torch.nan).to(potential.dtype))
+        return made[0], made[1]
+
+    # -- the objective -------------------------------------------------------------------------------------
+
+    def objective(self, p: Coupling, q: Coupling | None = None) -> Terms:
+        """F(p, q), term by term; q = p unless given. A hard side contributes 0. Terms of shape (B,)."""
+        same = q is None
+        q = p if q is None else q
+        log_mass = p.log_mass + q.log_mass
+        distortion = p.distortion if same else _dot(_known(q.local), p.shape)
+        linear = 0.5 * self.alpha * (p.log_mass.exp() * p.linear + q.log_mass.exp() * q.linear)
+        log_ma, log_mb = self.log_mass_a, self.log_mass_b
+        return Terms(
+            distortion=log_mass.exp() * distortion,
+            linear=linear,
+            marginal_a=self.div_a.penalty * _product_kl(p.kl_a + q.kl_a, log_mass, log_ma),
+            marginal_b=self.div_b.penalty * _product_kl(p.kl_b + q.kl_b, log_mass, log_mb),
+            entropy=self.eps * _product_kl(p.kl_plan + q.kl_plan, log_mass, log_ma + log_mb),
+        )
+
+    def marginal_error(self, state: Coupling) -> Tensor:
+        """Relative L1 violation of the hard marginals, 0 where there are none. Returns (B,)."""
+        off_a = (state.shape.sum(2) - self.log_a.exp()).abs().sum(1).double()
+        off_b = (state.shape.sum(1) - self.log_b.exp()).abs().sum(1).double()
+        return torch.maximum(torch.where(self.div_a.hard, off_a, 0.0), torch.where(self.div_b.hard, off_b, 0.0))
+
+    def nothing_left(self, state: Coupling) -> Tensor:
+        """(B,) bool: is the best mass of this shape too small to call it a plan?"""
+        return state.log_mass < self._log_unit + LOG_NOTHING
+
+    @property
+    def _log_unit(self) -> Tensor:
+        return 0.5 * (self.log_mass_a + self.log_mass_b)
+
+    def _log_mass(
+        self, distortion: Tensor, kl_a: Tensor, kl_b: Tensor, kl_plan: Tensor, linear: Tensor
+    ) -> Tensor:
+        """Log of the mass m that minimises F(m·shape, m·shape): with R = rho1 + rho2 + eps,
+
+            F = m² (B − R + 2 R log m) + m·L + C   ⟹   log m = −B/2R + W(−L/4R e^{B/2R}),  L = alpha <M, shape>.
+
+        Where the Lambert function W has no real value the linear cost outweighs any plan and m → 0 is best:
+        the branch point W = −1 stands in, and the next step, from a smaller mass, lowers it further.
+        A hard side fixes the mass.
+        """
+        rho_a, rho_b, eps = self.div_a.penalty, self.div_b.penalty, self.eps
+        total = rho_a + rho_b + eps
+        total = torch.where(total > 0, total, 1.0)  # both hard and eps = 0: the mass is fixed below
+        marginals = rho_a * (kl_a - self.log_mass_a) + rho_b * (kl_b - self.log_mass_b)
+        entropy = eps * (kl_plan - self.log_mass_a - self.log_mass_b)
+        log_mass = -(0.5 * distortion + marginals + entropy) / total
+        if self.cost is not None:
+            pull = self.alpha * linear / (4.0 * total)
+            log_mass = log_mass + lambert(-pull * (-log_mass).clamp(max=700.0).exp())
+        log_mass = torch.where(self.div_b.hard, self.log_mass_b, log_mass)
+        return torch.where(self.div_a.hard, self.log_mass_a, log_mass)
+
+
+def sandwich(dx: Metric, plan: Tensor, dy: Metric) -> Tensor:
+    """Dx · plan · Dy for symmetric distances. plan: (B, n, m)."""
+    return dy.apply(dx.apply(plan).mT).mT
+
+
+def _known(local: Tensor | None) -> Tensor:
+    if local is None:
+        raise RuntimeError("this coupling was stored without its local cost")
+    return local
+
+
+def _moments(metric: Metric, log_weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ D w w' and Σ D² w w' of a metric under weights of unit mass. log_weights: (B, n). Returns (B,) twice."""
+    w = log_weights.exp()[:, :, None]
+    return _dot(w, metric.apply(w)), _dot(w, metric.apply_squared(w))
+
+
+def _dot(u: Tensor, v: Tensor) -> Tensor:
+    """<u, v> per item, summed in float64. u: (B, n, m) or (n, m); v: (B, n, m). Returns (B,)."""
+    return (u * v).sum(dim=(1, 2), dtype=torch.float64)
+
+
+def _product_kl(kl_sum: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tensor:
+    """KL(p⊗q | r⊗r) from unit-mass divergences: m(r)² [e^t (kl_sum + t) − (e^t − 1)], t = log m(p)m(q)/m(r)².
+
+    kl_sum = KL(p/m(p) | r/m(r)) + the same for q. Written so that it keeps its digits near 0.
+    """
+    t = log_mass - 2.0 * log_reference
+    return (2.0 * log_reference).exp() * (t.exp() * (kl_sum + t) - torch.expm1(t))
+
+
+def lambert(z: Tensor) -> Tensor:
+    """Upper real branch of w e^w = z; −1 where z < −1/e. Halley's iteration from a start good at −1/e."""
+    z = z.clamp(min=-1.0 / math.e)
+    near_branch = -1.0 + (2.0 * (math.e * z + 1.0)).clamp(min=0.0).sqrt()
+    w = torch.where(z < 0, near_branch, torch.log1p(z.clamp(min=0.0)))
+    for _ in range(20):
+        excess = w * w.exp() - z
+        slope = w.exp() * (w + 1.0)
+        newton = excess / torch.where(slope.abs() > 1e-12, slope, 1.0)
+        w = w - torch.where(slope.abs() > 1e-12, newton / (1.0 - 0.5 * newton * (w + 2.0) / (w + 1.0)), 0.0)
+    return w
+
+
+

@@ -1,0 +1,377 @@
+"""What a solve found, and whether to believe it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ._batch import take, take_fields
+from .errors import InputError, NotConverged
+
+
+class Status(IntEnum):
+    """How a solve ended. Each member's `message` says what happened and what to do."""
+
+    RUNNING = 0
+    CONVERGED = 1
+    MAX_ITER = 2
+    ALTERNATING = 3
+    PRECISION = 4
+    COLLAPSED = 5
+    STOPPED = 6
+    NON_FINITE = 7
+
+    @property
+    def message(self) -> str:
+        """One sentence with the cure."""
+        return _MESSAGES[self]
+
+
+_MESSAGES = {
+    Status.RUNNING: "the solve has not ended",
+    Status.CONVERGED: "converged",
+    Status.MAX_ITER: "the iteration limit came first: raise max_iter or eps, loosen tol, or set anneal",
+    Status.ALTERNATING: "two plans alternate without meeting; `plan` is the better of them, `plan_pair` has both: "
+    "raise eps or try another init",
+    Status.PRECISION: "eps is too small against the cost for this dtype, rounding alone moves the plan: "
+    "use float64 or raise eps",
+    Status.COLLAPSED: "the best plan has next to no mass: rho is too small against the distances; "
+    "raise rho, or rescale with Space.scaled()",
+    Status.STOPPED: "the callback stopped the run",
+    Status.NON_FINITE: "a step gave non-finite numbers and was undone: raise eps, use float64 or rescale the spaces",
+}
+
+
+def present(value: Tensor, *, batched: bool, numpy: bool) -> Any:
+    """A tensor (B, ...) as users see it: without the batch dimension they did not ask for, NumPy if they use that."""
+    if not batched:
+        value = value[0]
+    if not numpy:
+        return value
+    array = value.cpu().numpy()
+    return array if array.ndim else array.item()
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """The weighted terms of the objective, (B,) tensors or numbers; a hard marginal contributes 0."""
+
+    distortion: Any
+    linear: Any
+    marginal_a: Any
+    marginal_b: Any
+    entropy: Any
+
+    @property
+    def total(self) -> Any:
+        """Their sum, the objective."""
+        return self.distortion + self.linear + self.marginal_a + self.marginal_b + self.entropy
+
+    def take(self, index: Tensor) -> Terms:
+        """Some items of the batch."""
+        return take_fields(self, index)
+
+    def present(self, *, batched: bool, numpy: bool) -> Terms:
+        """As users see them: plain numbers or arrays."""
+        return Terms(**{k: present(v, batched=batched, numpy=numpy) for k, v in self.as_dict().items()})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Name → value, in the order in which they are printed."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """One entry per outer step: objective F(p, p), plan change, inner residual and mass of the plan."""
+
+    objective: np.ndarray
+    change: np.ndarray
+    residual: np.ndarray
+    mass: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.objective)
+
+
+@dataclass(frozen=True, eq=False)
+class Tensors:
+    """The numbers behind a Result, each with a leading batch dimension B, on the device of the solve.
+
+    plan, other: (B, n, m), the last two plans; potentials f (B, n), g (B, m) or None; scalars (B,);
+    trace: (B, steps, 4), the columns of History, NaN after an item ended.
+    """
+
+    plan: Tensor
+    other: Tensor
+    potentials: tuple[Tensor, Tensor] | None
+    terms: Terms
+    relaxed_value: Tensor
+    marginal_error: Tensor
+    change: Tensor
+    residual: Tensor
+    status: Tensor
+    n_iter: Tensor
+    trace: Tensor
+
+    def take(self, index: Tensor) -> Tensors:
+        """Some items of the batch."""
+        return take_fields(self, index)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """A plan, its value, and the truth about both.
+
+    NumPy arrays if the spaces were made of them, else tensors; scalars where the spaces had no batch.
+    `sizes` are the true (n, m) of the items of a batch, or None; `r[i]` is item i without its padding.
+    """
+
+    tensors: Tensors
+    sizes: tuple[tuple[int, int], ...] | None
+    numpy: bool
+
+    # -- numbers -------------------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> Any:
+        """(n, m), or (B, n, m) with zeros for padding."""
+        return self._out(self.tensors.plan)
+
+    @property
+    def plan_pair(self) -> tuple[Any, Any]:
+        """The two last plans (p, q) of the alternation; equal up to the tolerance where it converged."""
+        return self.plan, self._out(self.tensors.other)
+
+    @property
+    def value(self) -> Any:
+        """F(plan, plan): the objective of the returned plan, entropy included."""
+        return self._out(self.tensors.terms.total)
+
+    @property
+    def relaxed_value(self) -> Any:
+        """F(p, q) for `plan_pair`."""
+        return self._out(self.tensors.relaxed_value)
+
+    @property
+    def gap(self) -> Any:
+        """`value` − `relaxed_value`."""
+        return self._out(self.tensors.terms.total - self.tensors.relaxed_value)
+
+    @property
+    def terms(self) -> Terms:
+        """The weighted terms that sum to `value`."""
+        return self.tensors.terms.present(batched=self.batched, numpy=self.numpy)
+
+    @property
+    def mass(self) -> Any:
+        """Total mass of the plan."""
+        return self._out(self.tensors.plan.sum(dim=(1, 2), dtype=torch.float64))
+
+    @property
+    def marginals(self) -> tuple[Any, Any]:
+        """Row sums (n,) and column sums (m,) of the plan: the mass each point sends or receives."""
+        return self._out(self.tensors.plan.sum(2)), self._out(self.tensors.plan.sum(1))
+
+    @property
+    def marginal_error(self) -> Any:
+        """Relative L1 distance of the hard marginals from their weights; 0 where none is hard."""
+        return self._out(self.tensors.marginal_error)
+
+    @property
+    def potentials(self) -> tuple[Any, Any]:
+        """(f, g) with plan = a⊗b·exp((f ⊕ g − cost)/(m·eps)), cost and m from the other plan of the pair."""
+        if self.tensors.potentials is None:
+            raise InputError("there are no potentials at eps = 0: solve with eps > 0 to have them")
+        f, g = self.tensors.potentials
+        return self._out(f), self._out(g)
+
+    def transport(self, values: Any) -> Any:
+        """Average `values` (n,) or (n, k) of the first space onto the second by the plan; NaN where none arrives.
+
+        Unbatched results only.
+        """
+        plan = self._single().plan[0]
+        v = torch.as_tensor(values, dtype=plan.dtype, device=plan.device)
+        if v.ndim not in (1, 2) or v.shape[0] != plan.shape[0]:
+            raise InputError(f"values must have shape ({plan.shape[0]},) or ({plan.shape[0]}, k), got {tuple(v.shape)}")
+        moved = (plan.mT @ v.reshape(len(v), -1)) / plan.sum(0)[:, None]
+        moved = moved.reshape(plan.shape[1], *v.shape[1:])
+        return moved.cpu().numpy() if self.numpy else moved
+
+    # -- how it went ---------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> Any:
+        """A Status, or a list with one per item."""
+        codes = [Status(code) for code in self.tensors.status.tolist()]
+        return codes if self.batched else codes[0]
+
+    @property
+    def converged(self) -> Any:
+        """True where the status is CONVERGED: a bool, or an array of them."""
+        good = self.tensors.status == int(Status.CONVERGED)
+        return self._out(good) if self.batched else bool(good[0])
+
+    @property
+    def n_iter(self) -> Any:
+        """Outer steps taken."""
+        return self._out(self.tensors.n_iter) if self.batched else int(self.tensors.n_iter[0])
+
+    @property
+    def history(self) -> Any:
+        """A History, or a list with one per item."""
+        made = []
+        for rows in self.tensors.trace.cpu().numpy():
+            made.append(History(*rows[~np.isnan(rows).all(axis=1)].T))
+        return made if self.batched else made[0]
+
+    @property
+    def message(self) -> str:
+        """What happened, with numbers and the cure; for a batch, the first item that failed."""
+        failed = torch.nonzero(self.tensors.status != int(Status.CONVERGED)).flatten().tolist()
+        i = failed[0] if failed else 0
+        t = self.tensors
+        where = f"item {i} ({len(failed)} of {len(t.status)} not converged): " if self.batched and failed else ""
+        status = Status(int(t.status[i]))
+        return (
+            f"{where}{status.message} (after {int(t.n_iter[i])} steps the plan changed by {float(t.change[i]):.1e}, "
+            f"inner residual {float(t.residual[i]):.1e})"
+        )
+
+    def check(self) -> Result:
+        """This result if every item converged; raises NotConverged otherwise."""
+        if bool((self.tensors.status != int(Status.CONVERGED)).any()):
+            raise NotConverged(self.message)
+        return self
+
+    # -- batches -------------------------------------------------------------------------------------------
+
+    @property
+    def batched(self) -> bool:
+        """Does the result hold a batch?"""
+        return self.sizes is not None
+
+    def __len__(self) -> int:
+        if self.sizes is None:
+            raise TypeError("this result is not a batch: it has no len()")
+        return len(self.sizes)
+
+    def __getitem__(self, i: int) -> Result:
+        size = range(len(self))[i]
+        n, m = self.sizes[size]  # type: ignore[index]
+        t = take(self.tensors, torch.tensor([size], device=self.tensors.plan.device))
+        cut = None if t.potentials is None else (t.potentials[0][:, :n], t.potentials[1][:, :m])
+        return Result(
+            replace(t, plan=t.plan[:, :n, :m], other=t.other[:, :n, :m], potentials=cut), None, self.numpy
+        )
+
+    def __iter__(self) -> Iterator[Result]:
+        return (self[i] for i in range(len(self)))
+
+    def _single(self) -> Tensors:
+        if self.batched:
+            raise InputError("this result is a batch: take an item first, result[i]")
+        return self.tensors
+
+    def _out(self, value: Tensor) -> Any:
+        return present(value, batched=self.batched, numpy=self.numpy)
+
+    # -- what people see -----------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        t = self.tensors
+        if self.batched:
+            return f"Result(batch of {len(self)}, {int((t.status == 1).sum())} converged)"
+        n, m = t.plan.shape[1:]
+        return (
+            f"Result({n} × {m}, value={float(t.terms.total[0]):.6g}, mass={float(t.plan.sum()):.4g}, "
+            f"{Status(int(t.status[0])).name.lower().replace('_', ' ')} after {int(t.n_iter[0])} steps)"
+        )
+
+    def summary(self) -> str:
+        """A few lines of text: value, terms, mass and how it ended."""
+        if self.batched:
+            return "\n".join(f"[{i}] {item!r}" for i, item in enumerate(self))
+        return "\n".join(f"{name:<12} {text}" for name, text in self._rows())
+
+    def _rows(self) -> list[tuple[str, str]]:
+        t = self._single()
+        rows = [("value", f"{float(t.terms.total[0]):.8g}")]
+        rows += [(f"  {name}", f"{float(term[0]):.6g}") for name, term in t.terms.as_dict().items()]
+        rows += [("mass", f"{float(t.plan.sum(dtype=torch.float64)):.6g}")]
+        if float(t.marginal_error[0]):
+            rows += [("hard sides", f"off by {float(t.marginal_error[0]):.1e}")]
+        return [*rows, ("gap", f"{float(t.terms.total[0] - t.relaxed_value[0]):.1e}"), ("status", self.message)]
+
+    def _repr_html_(self) -> str:
+        if self.batched:
+            rows = [(f"[{i}]", repr(item)) for i, item in enumerate(self)]
+        else:
+            rows = self._rows()
+        good = bool((self.tensors.status == int(Status.CONVERGED)).all())
+        colour = "#2a7d4f" if good else "#b3541e"
+        body = "".join(
+            f"<tr><th style='text-align:left'>{_escape(name)}</th><td style='text-align:left'>{_escape(text)}</td></tr>"
+            for name, text in rows
+        )
+        return f"<table style='border-left:4px solid {colour}'>{body}</table>"
+
+    # -- files ---------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a `.npz` without pickle; the file appears complete or not at all."""
+        arrays = {
+            name: value.cpu().numpy() for name, value in _flat(self.tensors).items()
+        }
+        arrays["sizes"] = np.array(self.sizes if self.batched else [], dtype=np.int64).reshape(-1, 2)
+        arrays["batched"], arrays["numpy"] = np.array(self.batched), np.array(self.numpy)
+        target = Path(path)
+        with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".part", delete=False) as part:
+            try:
+                np.savez_compressed(part, **arrays)
+            except BaseException:
+                part.close()
+                os.unlink(part.name)
+                raise
+        os.replace(part.name, target)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Result:
+        """Read what `save` wrote."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = dict(file)
+            tensors = _unflat({k: torch.from_numpy(v) for k, v in arrays.items() if v.ndim})
+            sizes = tuple((int(n), int(m)) for n, m in arrays["sizes"]) if arrays["batched"] else None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{os.fspath(path)} is not a saved Result: {error}") from error
+        return cls(tensors, sizes, bool(arrays["numpy"]))
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _flat(tensors: Tensors) -> dict[str, Tensor]:
+    """Names → tensors; the nested ones are named part by part."""
+    flat = {f"terms_{k}": v for k, v in tensors.terms.as_dict().items()}
+    if tensors.potentials is not None:
+        flat |= dict(zip(("f", "g"), tensors.potentials, strict=True))
+    plain = (f.name for f in fields(tensors) if f.name not in ("terms", "potentials"))
+    return flat | {name: getattr(tensors, name) for name in plain}
+
+
+def _unflat(flat: dict[str, Tensor]) -> Tensors:
+    terms = Terms(**{f.name: flat[f"terms_{f.name}"] for f in fields(Terms)})
+    potentials = (flat["f"], flat["g"]) if "f" in flat else None
+    plain = {f.name: flat[f.name] for f in fields(Tensors) if f.name not in ("terms", "potentials")}
+    return Tensors(terms=terms, potentials=potentials, **plain)

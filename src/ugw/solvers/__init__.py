@@ -1,0 +1,1 @@
+"""How it is solved: one loop and what it repeats."""

@@ -1,0 +1,206 @@
+"""Alternating minimisation: linearise, solve the linear problem, take its plan, repeat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from .._batch import take_fields
+from .._options import tolerance, whole_number
+from ..errors import InputError
+from ..problems.unbalanced import UGW, Coupling
+from ..result import Result, Status, Tensors
+from . import loop
+from .sinkhorn import Sinkhorn
+from .watch import Callback, watcher
+
+# An item is judged not to meet (ALTERNATING) when every second plan agrees to this share of the tolerance.
+MEETING = 1e-3
+# Rounding that moves more than this share of the plan makes a result untrustworthy (PRECISION).
+TRUSTED = 1e-3
+# At eps = 0 the proximal term has this strength, in units of the mean distortion of the product plan.
+PROXIMAL = 0.02
+# Inner solves aim at this share of the last change of the plan.
+FORCING = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlternateMin:
+    """Solve a problem by linear steps.
+
+    tol: relative L1 change of the plan from one step to the next, and the inner residual, at which to stop;
+    anneal: factor in (0, 1) by which eps falls each step, from a tenth of the mean distortion to its value;
+    progress: show a bar; callback: called after each step, True stops the run.
+    """
+
+    tol: float = 1e-6
+    max_iter: int = 1000
+    inner: Sinkhorn = field(default_factory=Sinkhorn)
+    anneal: float | None = None
+    progress: bool = False
+    callback: Callback | None = None
+
+    def __post_init__(self) -> None:
+        tolerance("AlternateMin tol", self.tol)
+        whole_number("AlternateMin max_iter", self.max_iter)
+        if self.anneal is not None:
+            tolerance("AlternateMin anneal", self.anneal)
+        if not isinstance(self.inner, Sinkhorn):
+            raise InputError(f"AlternateMin inner must be a Sinkhorn, got {type(self.inner).__name__}")
+
+    @torch.no_grad()
+    def __call__(self, problem: UGW, init: Tensor) -> Result:
+        """Solve from the plan `init` (B, n, m), of any mass."""
+        now = problem.couple(init / init.sum(dim=(1, 2), keepdim=True))
+        context = _Context.make(problem, now, self)
+        with watcher(progress=self.progress, callback=self.callback, max_iter=self.max_iter) as watch:
+            first = _State.start(now, context)
+            outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), watch)
+        tensors = _finish(context, outcome)
+        return Result(tensors, problem.sizes, problem.numpy)
+
+
+@dataclass(frozen=True, eq=False)
+class _Context:
+    """What a step needs besides the state. noise, prox: (B,)."""
+
+    problem: UGW
+    options: AlternateMin
+    prox: Tensor
+    noise: Tensor
+
+    @classmethod
+    def make(cls, problem: UGW, start: Coupling, options: AlternateMin) -> _Context:
+        prox = PROXIMAL * problem.scale()
+        # Rounding the cost to the dtype moves log(plan) by this much: no tolerance below it can be met.
+        sharpness = torch.where(problem.eps > 0, problem.eps, prox)
+        largest = start.local.abs().amax(dim=(1, 2)).double()
+        return cls(problem, options, prox, torch.finfo(start.shape.dtype).eps * largest / sharpness)
+
+    def take(self, index: Tensor) -> _Context:
+        return _Context(self.problem.take(index), self.options, self.prox[index], self.noise[index])
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """The last plan, the one before it (without its local cost), potentials, and how far the last step went."""
+
+    now: Coupling
+    before: Coupling
+    f: Tensor
+    g: Tensor
+    log_mass: Tensor  # of the linear problem's solution, before rescaling
+    eps: Tensor  # annealed
+    change: Tensor
+    residual: Tensor
+    repeats: Tensor  # steps in a row after which every second plan was the same
+
+    @classmethod
+    def start(cls, now: Coupling, context: _Context) -> _State:
+        problem = context.problem
+        eps = problem.eps
+        if context.options.anneal is not None:
+            eps = torch.where(eps > 0, torch.maximum(eps, 0.1 * problem.scale()), eps)
+        one, dtype = torch.ones_like(eps), now.shape.dtype
+        f, g = torch.zeros_like(problem.log_a, dtype=dtype), torch.zeros_like(problem.log_b, dtype=dtype)
+        return cls(now, replace(now, local=None), f, g, one, eps, one, one, torch.zeros_like(eps))
+
+    @property
+    def batch(self) -> int:
+        return self.eps.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.eps.device
+
+    def take(self, index: Tensor) -> _State:
+        return take_fields(self, index)
+
+
+def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
+    problem, options = context.problem, context.options
+    linear = replace(problem.linearise(state.now), eps=state.eps)
+    if bool((state.eps == 0).any()):
+        linear = linear.near(state.now.shape, context.prox)
+    aim = (FORCING * state.change).clamp(min=options.inner.tol, max=0.01)
+    solution = options.inner(linear, (state.f, state.g), torch.maximum(aim, context.noise))
+    now = problem.accept(state.now, solution)
+    moved = _distance(now, state.now)
+    # Near a fixed point of period two the plan returns to where it was two steps ago.
+    returned = _distance(now, state.before) <= MEETING * options.tol
+    annealed = state.eps
+    if options.anneal is not None:
+        annealed = torch.where(state.eps > 0, torch.maximum(problem.eps, options.anneal * state.eps), state.eps)
+    new = _State(
+        now=now,
+        before=replace(state.now, local=None),
+        f=solution.f,
+        g=solution.g,
+        log_mass=solution.log_mass.double(),
+        eps=annealed,
+        change=moved,
+        residual=solution.residual.double(),
+        repeats=torch.where(returned, state.repeats + 1, 0.0),
+    )
+    numbers = {
+        "objective": problem.objective(now).total,
+        "change": moved,
+        "residual": new.residual,
+        "mass": now.log_mass.exp(),
+    }
+    return new, loop.Report(_verdict(context, state, new), numbers)
+
+
+def _verdict(context: _Context, old: _State, new: _State) -> Tensor:
+    """Status codes (B,) of the items after a step."""
+    problem = context.problem
+    limit = context.noise.clamp(min=context.options.tol)
+    settled = (new.change <= limit) & (new.residual <= limit) & (old.eps == problem.eps)
+    code = torch.where((new.repeats >= 3) & (new.change > limit), int(Status.ALTERNATING), int(Status.RUNNING))
+    end = torch.where(context.noise > TRUSTED, int(Status.PRECISION), int(Status.CONVERGED))
+    end = torch.where(problem.nothing_left(new.now), int(Status.COLLAPSED), end)
+    return torch.where(settled, end, code)
+
+
+def _distance(p: Coupling, q: Coupling) -> Tensor:
+    """Relative L1 distance of two plans (B,): of their shapes, plus what their masses differ by."""
+    shapes = (p.shape - q.shape).abs().sum(dim=(1, 2), dtype=torch.float64)
+    # A mass far below any weight is a mass of 0; its logarithm is then too large to compare.
+    masses = (p.log_mass - q.log_mass).abs().clamp(max=1.0)
+    return shapes + torch.where(p.log_mass > -700.0, masses, 0.0)
+
+
+def _finish(context: _Context, outcome: loop.Outcome) -> Tensors:
+    problem, state, status = context.problem, outcome.state, outcome.status
+    now, before = state.now, state.before
+    worn = (status == Status.MAX_ITER) & (context.noise > TRUSTED)
+    status = torch.where(worn, int(Status.PRECISION), status)
+    relaxed = problem.objective(before, now).total
+    potentials = problem.potentials(before, now, (state.f, state.g), state.log_mass)
+    if bool((status == Status.ALTERNATING).any()):
+        now, before = _better(problem, now, before, status == Status.ALTERNATING)
+    return Tensors(
+        plan=now.plan,
+        other=before.plan,
+        potentials=potentials,
+        terms=problem.objective(now),
+        relaxed_value=relaxed,
+        marginal_error=problem.marginal_error(now),
+        change=state.change,
+        residual=state.residual,
+        status=status,
+        n_iter=outcome.n_iter,
+        trace=outcome.table(),
+    )
+
+
+def _better(problem: UGW, now: Coupling, before: Coupling, where: Tensor) -> tuple[Coupling, Coupling]:
+    """Exchange the two plans of the items `where` the earlier one has the lower objective."""
+    other = problem.couple(before.shape)
+    swap = where & (problem.objective(other).total < problem.objective(now).total)
+    index = torch.arange(len(swap), device=swap.device)
+    pair = torch.stack([now.shape, before.shape])
+    pick = swap.long()
+    return problem.couple(pair[pick, index]), problem.couple(pair[1 - pick, index])

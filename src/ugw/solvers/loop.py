@@ -1,0 +1,119 @@
+"""The only loop: stopping, retired items, history, progress and the device synchronisations live here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from .._batch import clone, put_, take
+from ..result import Status
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one step says of each item. status: (B,) codes of `Status`, RUNNING to go on; numbers: (B,) each."""
+
+    status: Tensor
+    numbers: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Watcher(Protocol):
+    """Looks on after each check: a progress bar, a user's callback."""
+
+    def __call__(self, iteration: int, numbers: dict[str, Tensor], live: int) -> bool:
+        """True stops the run."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Where the loop ended: the state, status (B,), number of steps (B,) and the numbers of every step."""
+
+    state: Any
+    status: Tensor
+    n_iter: Tensor
+    trace: list[tuple[Tensor, dict[str, Tensor]]]
+
+    def table(self) -> Tensor:
+        """The numbers as (B, steps, columns), NaN after an item ended."""
+        columns = len(self.trace[0][1])
+        table = torch.full((len(self.status), len(self.trace), columns), torch.nan, dtype=torch.float64)
+        for step, (items, numbers) in enumerate(self.trace):
+            table[items.cpu(), step] = torch.stack(list(numbers.values()), dim=1).double().cpu()
+        return table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """When to stop and how often to look. `compact_at`: drop retired items once live/held falls below it."""
+
+    max_iter: int
+    check_every: int = 1
+    compact_at: float = 1.0
+
+
+def iterate(
+    step: Callable[[Any, Any], tuple[Any, Report]],
+    context: Any,
+    state: Any,
+    rules: Rules,
+    watch: Watcher | None = None,
+) -> Outcome:
+    """Repeat `state, report = step(context, state)` until every item's status says stop.
+
+    An item's state is frozen at the step that ended it, so its result does not depend on its neighbours in
+    the batch; it stops costing time when the batch is compacted. A step that turns non-finite is undone.
+    `context` (the problem) and `state` answer to `take`.
+    """
+    held = torch.arange(state.batch, device=state.device)  # which items the tensors now hold
+    live = torch.ones_like(held, dtype=torch.bool)  # which of those are not retired
+    status, n_iter = torch.full_like(held, int(Status.RUNNING)), torch.zeros_like(held)
+    final, trace = None, []
+    for iteration in range(1, rules.max_iter + 1):
+        new, report = step(context, state)
+        if iteration % rules.check_every and iteration < rules.max_iter:
+            state = new
+            continue
+        code = _judge(report, last=iteration == rules.max_iter)
+        trace.append((held[live], {k: v[live] for k, v in report.numbers.items()}))
+        if watch is not None and watch(iteration, trace[-1][1], int(live.sum())):
+            code = torch.where(code == Status.RUNNING, int(Status.STOPPED), code)
+        ended = live & (code != Status.RUNNING)
+        if not bool(ended.any()):
+            state = new
+            continue
+        broken = code == Status.NON_FINITE
+        kept = new if not bool((ended & broken).any()) else _choose(broken, state, new)
+        status[held[ended]], n_iter[held[ended]] = code[ended], iteration
+        live = live & ~ended
+        if final is None and not bool(live.any()) and len(held) == len(status):
+            return Outcome(kept, status, n_iter, trace)
+        final = clone(state) if final is None else final
+        put_(final, held[ended], take(kept, ended))
+        state = new
+        if not bool(live.any()):
+            break
+        if live.float().mean() < rules.compact_at:
+            context, state = take(context, live), take(state, live)
+            held, live = held[live], live[live]
+    return Outcome(final, status, n_iter, trace)
+
+
+def _judge(report: Report, *, last: bool) -> Tensor:
+    """The step's own verdict, overruled by numbers that are not finite and by the iteration limit."""
+    code = report.status
+    if last:
+        code = torch.where(code == Status.RUNNING, int(Status.MAX_ITER), code)
+    finite = torch.stack([torch.isfinite(v) for v in report.numbers.values()]).all(0)
+    return torch.where(finite, code, int(Status.NON_FINITE))
+
+
+def _choose(first: Tensor, one: Any, other: Any) -> Any:
+    """Item by item: `one` where `first`, else `other`."""
+    mixed = clone(other)
+    put_(mixed, first, take(one, first))
+    return mixed

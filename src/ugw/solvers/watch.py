@@ -1,0 +1,65 @@
+"""Looking on while a solve runs: the progress bar and the user's callback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .loop import Watcher
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a callback is told after an outer step: the numbers of the items still running, (live,) each."""
+
+    iteration: int
+    live: int
+    objective: Tensor
+    change: Tensor
+    residual: Tensor
+    mass: Tensor
+
+
+Callback = Callable[[Step], bool | None]
+
+
+@contextmanager
+def watcher(*, progress: bool, callback: Callback | None, max_iter: int) -> Iterator[Watcher | None]:
+    """A watcher for the loop, with its progress bar closed at the end, also after Ctrl-C."""
+    if not progress and callback is None:
+        yield None
+        return
+    bar = _bar(max_iter) if progress else None
+
+    def watch(iteration: int, numbers: dict[str, Tensor], live: int) -> bool:
+        step = Step(iteration=iteration, live=live, **numbers)
+        if bar is not None:
+            bar.update()
+            items = f", {live} items" if live > 1 else ""
+            bar.set_postfix_str(f"objective {_mean(step.objective):.6g}, change {_most(step.change):.1e}{items}")
+        return bool(callback(step)) if callback is not None else False
+
+    try:
+        yield watch
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def _bar(max_iter: int):  # noqa: ANN202 - tqdm is imported where it is used
+    from tqdm.auto import tqdm
+
+    return tqdm(total=max_iter, desc="ugw", unit="step", leave=True)
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.mean())
+
+
+def _most(values: Tensor) -> float:
+    return float(torch.amax(values))
