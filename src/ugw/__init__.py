@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .api import objective, rho_for_mass, solve
+from .api import objective, solve
+from .calibrate import rho_for_mass
 from .divergences import KL, Balanced
 from .errors import ConvergenceWarning, InputError, NotConverged
 from .multistart import Multistart

@@ -35,10 +35,15 @@ def as_tensor(name: str, value: Any, *, like: Tensor | None = None) -> Tensor:
     >>> as_tensor("points", [[0, 1], [2, 3]]).dtype
     torch.float64
     """
-    tensor = value if isinstance(value, Tensor) else torch.from_numpy(_as_array(name, value))
+    if isinstance(value, Tensor):
+        tensor, fixed = value, value.dtype.is_floating_point
+    else:
+        array = _as_array(name, value)
+        tensor = torch.from_numpy(_shareable(array))
+        fixed = hasattr(value, "dtype") and array.dtype.kind == "f"  # a list has no dtype to keep
     if tensor.dtype == torch.bool or tensor.dtype.is_complex or tensor.layout != torch.strided:
         raise InputError(f"{name} must hold {_EXPECTED_DTYPE}, got {_describe(tensor)}")
-    if not tensor.dtype.is_floating_point or not hasattr(value, "dtype"):
+    if not fixed:
         tensor = tensor.to(torch.float64 if like is None else like.dtype)
     if tensor.dtype not in _FLOATS:
         raise InputError(f"{name} must be float32 or float64, got {_describe(tensor)}")
@@ -163,21 +168,26 @@ def _refuse(name: str, tensor: Tensor, bad: Tensor, expected: str) -> None:
 
 
 def _as_array(name: str, value: Any) -> np.ndarray:
-    """A NumPy array that torch can share: float32 or float64, native byte order, writable, contiguous."""
+    """A NumPy array of real numbers: floats of 4 or 8 bytes, or integers."""
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{name} must have no mask, got a masked array, expected filled or dropped entries")
     if isinstance(value, (list, tuple)) and any(isinstance(item, Tensor) for item in value):
         raise InputError(f"{name} must be one tensor or array, got a list of tensors, expected torch.stack")
     try:
         array = np.asarray(value)
-        if isinstance(value, (list, tuple)) and all(type(item) is int for item in array.flat):
-            array = array.astype(np.float64)  # Python integers beyond 64 bits would stay objects
+        if array.dtype == object and not hasattr(value, "dtype") and all(type(v) is int for v in array.flat):
+            array = array.astype(np.float64)  # Python integers beyond 64 bits
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         kind = type(value).__name__
         raise InputError(f"{name} must be a rectangular array of numbers, got {kind} ({error})") from error
     if array.dtype.kind not in "iuf" or (array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8)):
         kind = type(value).__name__
         raise InputError(f"{name} must hold {_EXPECTED_DTYPE}, got {kind} of dtype {array.dtype}")
+    return array
+
+
+def _shareable(array: np.ndarray) -> np.ndarray:
+    """The array itself, or a copy where torch needs one: floats, native byte order, writable, contiguous."""
     single = array.dtype.kind == "f" and array.dtype.itemsize == 4
     return np.require(array, np.float32 if single else np.float64, ["C", "A", "W", "E"])
 

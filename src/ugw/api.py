@@ -13,11 +13,11 @@ from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import choice
 from .errors import ConvergenceWarning, InputError
 from .multistart import Multistart, best_of
-from .parameters import Fused, build, relative
+from .parameters import Fused, build
 from .problems.unbalanced import UGW
 from .result import Result, Terms
 from .solvers.alternate import AlternateMin
-from .solvers.frank_wolfe import FrankWolfe
+from .solvers.frank_wolfe import polish
 from .spaces import Space
 
 # Up to this many entries of the plan, "auto" also solves from the product plan and keeps the better result.
@@ -61,8 +61,7 @@ def solve(
     if not isinstance(solver, AlternateMin | Multistart):
         raise InputError(f"solver must be an AlternateMin or a Multistart, got {type(solver).__name__}")
     with torch.no_grad():
-        result = best_of(solver, problem, first_plans(problem, init))
-        result = FrankWolfe().polish(problem, result)
+        result = polish(problem, best_of(solver, problem, first_plans(problem, init)))
     if not bool(torch.as_tensor(result.converged).all()):
         warnings.warn(result.message, ConvergenceWarning, stacklevel=2)
     return result
@@ -130,17 +129,3 @@ def objective(plan: Any, x: Space, y: Space, *, rho: Any = 1.0, eps: Any = 0.0, 
         state = problem.couple(plan / mass.to(plan.dtype)[:, None, None])
         terms = problem.objective(state.weighing(mass.log()))
     return terms.present(batched=problem.batched, numpy=problem.numpy)
-
-
-def rho_for_mass(
-    x: Space, y: Space, *, kept: float = 0.8, eps: Any = None, fused: Fused | None = None
-) -> float:
-    """The rho at which the plan keeps the share `kept` of the mass sqrt(m(a) m(b)).
-
-    A grid of rhos is solved as one batch and refined where the kept share crosses the wanted one. eps defaults
-    to `relative(1e-2)`.
-    """
-    raise NotImplementedError
-
-
-__all__ = ["Relative", "first_plans", "objective", "relative", "rho_for_mass", "solve"]

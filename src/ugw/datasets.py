@@ -71,17 +71,16 @@ def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> t
 
 
 def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int = 0) -> Labelled:
-    """Two interleaved half circles of radius 1 with Gaussian noise, n points, and `outliers` more beside them.
+    """Two interleaved half circles of radius 1 with Gaussian noise: n points, and `outliers` more.
 
-    The outliers are a tight cluster to the upper right, class 2.
+    The outliers are a tight cluster beside the moons, class 2.
 
     >>> two_moons(n=100, outliers=10).counts
     {'upper': 50, 'lower': 50, 'outliers': 10}
     """
-    if n < 2 or outliers < 0 or not noise >= 0:
-        raise InputError(
-            f"two_moons needs n ≥ 2, outliers ≥ 0, noise ≥ 0, got n={n!r}, outliers={outliers!r}, noise={noise!r}"
-        )
+    for name, value, least in (("n", n, 2), ("outliers", outliers, 0), ("noise", noise, 0)):
+        if not value >= least:
+            raise InputError(f"{name} must be at least {least}, got {value!r}")
     rng = np.random.default_rng(seed)
     turn_upper, turn_lower = rng.uniform(0, np.pi, size=n // 2), rng.uniform(0, np.pi, size=n - n // 2)
     upper = np.stack([np.cos(turn_upper), np.sin(turn_upper)], axis=1)

@@ -32,7 +32,7 @@ class KL:
     """
 
     def __init__(self, rho: Any) -> None:
-        self.rho: Tensor = rho if isinstance(rho, Tensor) else positive("rho", rho)
+        self.rho: Tensor = positive("rho", rho)
         self.hard: Tensor = torch.isinf(self.rho)
         # A constraint adds no penalty to the value and no scalar to the cost.
         self.penalty: Tensor = torch.where(self.hard, 0.0, self.rho)
@@ -43,11 +43,18 @@ class KL:
 
     def expand(self, batch: int, device: torch.device) -> KL:
         """One rho for each of `batch` items, on the device."""
-        return KL(self.rho.to(device).expand(batch))
+        return self._with(self.rho.to(device).expand(batch))
 
     def take(self, index: Tensor) -> KL:
         """The divergences of some items."""
-        return KL(self.rho[index])
+        return self._with(self.rho[index])
+
+    def _with(self, rho: Tensor) -> KL:
+        """Other values of a rho that was checked before; they stay on their device."""
+        other = object.__new__(KL)
+        other.rho, other.hard = rho, torch.isinf(rho)
+        other.penalty = torch.where(other.hard, 0.0, rho)
+        return other
 
     def __repr__(self) -> str:
         values = self.rho.flatten().tolist()

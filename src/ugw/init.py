@@ -6,7 +6,7 @@ padding or on zero-weight points; swapping the spaces transposes the start.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -72,30 +72,46 @@ def random(problem: UGW, count: int, seed: int = 0) -> Tensor:
     return torch.stack(starts, dim=1)
 
 
-def coarse(problem: UGW) -> Tensor:
-    """Solve many starts on a few representatives of each space, lift the best to all points.
+@dataclass(frozen=True, eq=False)
+class Coarse:
+    """A problem on a few representatives of each space, and the columns (B, n, k), (B, m, l) of D they own."""
 
-    Needs only columns of the distances, so its cost is that of a handful of outer steps.
-    """
+    problem: UGW
+    columns_x: Tensor
+    columns_y: Tensor
+
+    def lift(self, plan: Tensor, fine: UGW) -> Tensor:
+        """The fine plan for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s). plan: (B, k, l), any mass > 0."""
+        plan = plan / plan.sum(dim=(1, 2), keepdim=True).clamp(min=torch.finfo(plan.dtype).tiny)
+        row = self.columns_x.square() @ plan.sum(2)[:, :, None]
+        col = self.columns_y.square() @ plan.sum(1)[:, :, None]
+        return transport(row + col.mT - 2.0 * self.columns_x @ plan @ self.columns_y.mT, fine)
+
+
+def coarsen(problem: UGW) -> Coarse:
+    """The problem on farthest points. Needs only columns of the distances, so it serves any metric."""
     reps_x, columns_x, weights_x = representatives(problem.x, problem.log_a)
     reps_y, columns_y, weights_y = representatives(problem.y, problem.log_b)
+    mass_x, mass_y = problem.log_mass_a.exp().to(weights_x), problem.log_mass_b.exp().to(weights_y)
     small = replace(
         problem,
-        x=_coarse_space(columns_x, reps_x, weights_x, problem),
-        y=_coarse_space(columns_y, reps_y, weights_y, problem),
+        x=_coarse_space(columns_x, reps_x, weights_x * mass_x[:, None], problem),
+        y=_coarse_space(columns_y, reps_y, weights_y * mass_y[:, None], problem),
         cost=_coarse_cost(problem, reps_x, reps_y),
     )
+    return Coarse(small, columns_x, columns_y)
+
+
+def coarse(problem: UGW) -> Tensor:
+    """Solve many starts on the representatives as one batch, lift the best to all points."""
+    level = coarsen(problem)
+    small = level.problem
     starts = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)
     solver = AlternateMin(tol=1e-3, max_iter=60, inner=Sinkhorn(tol=1e-4, max_iter=10))
-    count = starts.shape[1]
-    each = torch.arange(small.batch, device=starts.device).repeat_interleave(count)
-    result = solver(small.take(each), starts.flatten(0, 1)).tensors
-    best = result.terms.total.view(-1, count).argmin(1) + count * torch.arange(small.batch, device=starts.device)
-    plan = result.plan[best]
-    plan = plan / plan.sum(dim=(1, 2), keepdim=True).clamp(min=torch.finfo(plan.dtype).tiny)
-    row = columns_x.square() @ plan.sum(2)[:, :, None]
-    col = columns_y.square() @ plan.sum(1)[:, :, None]
-    return transport(row + col.mT - 2.0 * columns_x @ plan @ columns_y.mT, problem)
+    count, first = starts.shape[1], torch.arange(small.batch, device=starts.device)
+    result = solver(small.take(first.repeat_interleave(count)), starts.flatten(0, 1)).tensors
+    best = result.terms.total.view(-1, count).argmin(1) + count * first
+    return level.lift(result.plan[best], problem)
 
 
 def transport(cost: Tensor, problem: UGW) -> Tensor:

@@ -239,6 +239,7 @@ def knn_distances(points: Tensor, k: int) -> Tensor:
         raise InputError(f"k must be an integer from 1 to n - 1 = {n - 1}, got {k!r}")
     coordinates = points.cpu().double().numpy()
     lengths, neighbours = cKDTree(coordinates).query(coordinates, k=int(k) + 1)
+    check_finite("distances between the points", torch.from_numpy(lengths))  # the tree squares them
     # A point is usually its own first neighbour, but among coincident points it may come later or not at all.
     drop = neighbours == np.arange(n)[:, None]
     drop[~drop.any(axis=1), -1] = True
@@ -251,7 +252,10 @@ def mesh_distances(vertices: Tensor, faces: Any) -> Tensor:
     """Shortest paths, (n, n), along the sides of triangles. vertices: (n, d), faces: (F, 3) indices."""
     refuse_gradient("vertices of from_mesh", vertices)
     n = len(vertices)
-    corners = faces.cpu().numpy() if isinstance(faces, Tensor) else np.asarray(faces)
+    try:
+        corners = faces.cpu().numpy() if isinstance(faces, Tensor) else np.asarray(faces)
+    except ValueError as error:  # rows of different lengths
+        raise InputError(f"faces must be integers of shape (F, 3), got a ragged list ({error})") from error
     if corners.dtype.kind not in "iu" or corners.ndim != 2 or corners.shape[1] != 3 or len(corners) == 0:
         got = f"{corners.dtype} of shape {corners.shape}"
         raise InputError(f"faces must be integers of shape (F, 3), got {got}")
@@ -278,7 +282,6 @@ def geodesics(n: int, edges: np.ndarray, lengths: np.ndarray, *, expected: str) 
     order = np.lexsort((lengths, high, low))
     low, high, lengths = low[order], high[order], lengths[order]
     keep = np.r_[True, (np.diff(low) > 0) | (np.diff(high) != 0)][: len(low)]
-    keep &= low != high  # a loop shortens no path
     low, high, lengths = low[keep], high[keep], lengths[keep]
     ends = (np.r_[low, high], np.r_[high, low])
     graph = scipy.sparse.csr_array((np.r_[lengths, lengths], ends), shape=(n, n))

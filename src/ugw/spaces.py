@@ -149,9 +149,9 @@ class Space:
 
         Features must be on all or none and of equal width; points are kept if all have them in the same R^d.
 
-        >>> pair, triple = Space.from_points([[0], [1]]), Space.from_points([[0], [1], [5]], weights=[1, 1, 0])
+        >>> pair, triple = Space.from_points([[0], [1]]), Space.from_points([[0], [1], [5]])
         >>> Space.stack([pair, triple])
-        Space(batch of 2, n ≤ 3, mass 1 to 2, float64, points in R^1)
+        Space(batch of 2, n ≤ 3, mass 1 to 1, float64, points in R^1)
         """
         spaces = list(spaces)
         _check_stackable(spaces)
@@ -316,6 +316,7 @@ def _assemble(
 ) -> Space:
     """Check weights and features against a checked matrix, and give every part but it the batch dimension."""
     n = matrix.shape[-1]
+    check_finite("distances", matrix)  # finite coordinates and edges may still add up to an overflow
     numpy = numpy and not isinstance(weights, Tensor) and not isinstance(features, Tensor)
     weights = matrix.new_full((n,), 1 / n) if weights is None else _weights(weights, matrix)
     features = None if features is None else _features(features, matrix)

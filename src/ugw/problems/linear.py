@@ -34,19 +34,17 @@ class LinearProblem:
         """Some items of the batch."""
         return take_fields(self, index)
 
-    def near(self, plan: Tensor, step: Tensor) -> LinearProblem:
-        """Where eps = 0: the proximal step, + step · KL(p | plan), as an entropic problem. plan: (B, n, m).
+    def near(self, plan: Tensor, where: Tensor) -> LinearProblem:
+        """For the items `where` (B,): the entropy against `plan` (B, n, m) instead of a⊗b, a proximal step.
 
-        Rewriting KL(p | plan) against a⊗b changes only the cost, so the same Sinkhorn serves; a zero of the
-        plan stays a zero. Items with eps > 0 are left alone. step: (B,) > 0.
+        eps KL(p | plan) differs from eps KL(p | a⊗b) by a linear term, so only the cost changes and the same
+        Sinkhorn serves. A zero of the plan stays a zero.
         """
-        exact = self.eps == 0
         log_ratio = plan.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
-        # A pair that a zero weight forbids has -inf − -inf; its cost is never read.
+        # Zeros of the plan, and zero weights among them, where this would read -inf − -inf.
         log_ratio = torch.where(plan > 0, log_ratio, -torch.inf)
-        strength = torch.where(exact, step, 0.0).to(self.cost.dtype)[:, None, None]
-        shifted = self.cost - torch.where(strength > 0, strength * log_ratio, 0.0)
-        return replace(self, cost=shifted, eps=torch.where(exact, step, self.eps))
+        moved = self.cost - self.eps.to(self.cost.dtype)[:, None, None] * log_ratio
+        return replace(self, cost=torch.where(where[:, None, None], moved, self.cost))
 
 
 @dataclass(frozen=True, eq=False)

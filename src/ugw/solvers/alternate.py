@@ -20,8 +20,9 @@ from .watch import Callback, watcher
 MEETING = 1e-3
 # Rounding that moves more than this share of the plan makes a result untrustworthy (PRECISION).
 TRUSTED = 1e-3
-# At eps = 0 the proximal term has this strength, in units of the mean distortion of the product plan.
-PROXIMAL = 0.02
+# At eps = 0 each step is proximal, with an entropy against the last plan. Its strength falls from the first to
+# the second of these, in units of the mean distortion of the product plan, by the third at each step.
+PROXIMAL = (0.3, 0.01, 0.95)
 # Inner solves aim at this share of the last change of the plan.
 FORCING = 0.1
 
@@ -64,23 +65,31 @@ class AlternateMin:
 
 @dataclass(frozen=True, eq=False)
 class _Context:
-    """What a step needs besides the state. noise, prox: (B,)."""
+    """What a step needs besides the state. exact: (B,) is eps = 0?; eps_start, eps_end, eps_rate, noise: (B,)."""
 
     problem: UGW
     options: AlternateMin
-    prox: Tensor
+    exact: Tensor
+    eps_start: Tensor
+    eps_end: Tensor
+    eps_rate: Tensor
     noise: Tensor
 
     @classmethod
     def make(cls, problem: UGW, start: Coupling, options: AlternateMin) -> _Context:
-        prox = PROXIMAL * problem.scale()
+        scale, eps = problem.scale(), problem.eps
+        exact = eps == 0
+        first = eps if options.anneal is None else torch.maximum(eps, 0.1 * scale)
+        eps_start = torch.where(exact, PROXIMAL[0] * scale, first)
+        eps_end = torch.where(exact, PROXIMAL[1] * scale, eps)
+        eps_rate = torch.where(exact, PROXIMAL[2], 1.0 if options.anneal is None else options.anneal)
         # Rounding the cost to the dtype moves log(plan) by this much: no tolerance below it can be met.
-        sharpness = torch.where(problem.eps > 0, problem.eps, prox)
         largest = start.local.abs().amax(dim=(1, 2)).double()
-        return cls(problem, options, prox, torch.finfo(start.shape.dtype).eps * largest / sharpness)
+        noise = torch.finfo(start.shape.dtype).eps * largest / eps_end
+        return cls(problem, options, exact, eps_start, eps_end, eps_rate, noise)
 
     def take(self, index: Tensor) -> _Context:
-        return _Context(self.problem.take(index), self.options, self.prox[index], self.noise[index])
+        return take_fields(self, index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,17 +101,14 @@ class _State:
     f: Tensor
     g: Tensor
     log_mass: Tensor  # of the linear problem's solution, before rescaling
-    eps: Tensor  # annealed
+    eps: Tensor  # of the next linear problem
     change: Tensor
     residual: Tensor
     repeats: Tensor  # steps in a row after which every second plan was the same
 
     @classmethod
     def start(cls, now: Coupling, context: _Context) -> _State:
-        problem = context.problem
-        eps = problem.eps
-        if context.options.anneal is not None:
-            eps = torch.where(eps > 0, torch.maximum(eps, 0.1 * problem.scale()), eps)
+        problem, eps = context.problem, context.eps_start
         one, dtype = torch.ones_like(eps), now.shape.dtype
         f, g = torch.zeros_like(problem.log_a, dtype=dtype), torch.zeros_like(problem.log_b, dtype=dtype)
         return cls(now, replace(now, local=None), f, g, one, eps, one, one, torch.zeros_like(eps))
@@ -122,24 +128,21 @@ class _State:
 def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     problem, options = context.problem, context.options
     linear = replace(problem.linearise(state.now), eps=state.eps)
-    if bool((state.eps == 0).any()):
-        linear = linear.near(state.now.shape, context.prox)
-    aim = (FORCING * state.change).clamp(min=options.inner.tol, max=0.01)
-    solution = options.inner(linear, (state.f, state.g), torch.maximum(aim, context.noise))
+    if bool(context.exact.any()):
+        linear = linear.near(state.now.shape, context.exact)
+    aim = torch.maximum((FORCING * state.change).clamp(min=options.inner.tol, max=0.01), context.noise)
+    solution = options.inner(linear, (state.f, state.g), aim)
     now = problem.accept(state.now, solution)
     moved = _distance(now, state.now)
     # Near a fixed point of period two the plan returns to where it was two steps ago.
     returned = _distance(now, state.before) <= MEETING * options.tol
-    annealed = state.eps
-    if options.anneal is not None:
-        annealed = torch.where(state.eps > 0, torch.maximum(problem.eps, options.anneal * state.eps), state.eps)
     new = _State(
         now=now,
         before=replace(state.now, local=None),
         f=solution.f,
         g=solution.g,
         log_mass=solution.log_mass.double(),
-        eps=annealed,
+        eps=_next_eps(context, state, solution.residual <= aim),
         change=moved,
         residual=solution.residual.double(),
         repeats=torch.where(returned, state.repeats + 1, 0.0),
@@ -153,11 +156,18 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     return new, loop.Report(_verdict(context, state, new), numbers)
 
 
+def _next_eps(context: _Context, state: _State, solved: Tensor) -> Tensor:
+    """eps falls to its end; a proximal strength rises again while the inner solver does not keep up."""
+    lower = torch.maximum(context.eps_end, context.eps_rate * state.eps)
+    higher = torch.minimum(context.eps_start, state.eps / context.eps_rate)
+    return torch.where(context.exact & ~solved, higher, lower)
+
+
 def _verdict(context: _Context, old: _State, new: _State) -> Tensor:
     """Status codes (B,) of the items after a step."""
     problem = context.problem
     limit = context.noise.clamp(min=context.options.tol)
-    settled = (new.change <= limit) & (new.residual <= limit) & (old.eps == problem.eps)
+    settled = (new.change <= limit) & (new.residual <= limit) & (context.exact | (old.eps == context.eps_end))
     code = torch.where((new.repeats >= 3) & (new.change > limit), int(Status.ALTERNATING), int(Status.RUNNING))
     end = torch.where(context.noise > TRUSTED, int(Status.PRECISION), int(Status.CONVERGED))
     end = torch.where(problem.nothing_left(new.now), int(Status.COLLAPSED), end)

@@ -1,14 +1,148 @@
-"""Frank–Wolfe with exact linear programs: eps = 0 with both marginals hard."""
+"""Frank–Wolfe with exact linear programs, for eps = 0 with both marginals hard: plans at vertices.
+
+The linear step is POT's network simplex, the line search exact because F is quadratic along a segment.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from .._batch import take_fields
+from .._options import tolerance, whole_number
+from ..problems.unbalanced import UGW, Coupling
+from ..result import Result, Status, Tensors
+from . import loop
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrankWolfe:
-    tol: float = 1e-9
-    max_iter: int = 100
+    """Descend to a plan that no linear step improves.
 
-    def polish(self, problem, result):
+    tol: duality gap <∇F, p − vertex> at which to stop, relative to the objective of the product plan.
+    """
+
+    tol: float = 1e-9
+    max_iter: int = 500
+
+    def __post_init__(self) -> None:
+        tolerance("FrankWolfe tol", self.tol)
+        whole_number("FrankWolfe max_iter", self.max_iter)
+
+    @torch.no_grad()
+    def __call__(self, problem: UGW, init: Tensor) -> Result:
+        """Solve from the plan `init` (B, n, m), first rounded to the exact marginals."""
+        shape = round_to_marginals(init / init.sum(dim=(1, 2), keepdim=True), problem)
+        now = problem.couple(shape)
+        one = torch.ones_like(problem.eps)
+        scale = problem.scale() * (2.0 * problem.log_mass_a).exp()
+        context = _Context(problem, self.tol * scale)
+        outcome = loop.iterate(_step, context, _State(now, one, one), loop.Rules(max_iter=self.max_iter))
+        now = outcome.state.now
+        terms = problem.objective(now)
+        tensors = Tensors(
+            plan=now.plan,
+            other=now.plan,
+            potentials=None,
+            terms=terms,
+            relaxed_value=terms.total,
+            marginal_error=problem.marginal_error(now),
+            change=outcome.state.change,
+            residual=outcome.state.gap,
+            status=outcome.status,
+            n_iter=outcome.n_iter,
+            trace=outcome.table(),
+        )
+        return Result(tensors, problem.sizes, problem.numpy)
+
+
+@dataclass(frozen=True, eq=False)
+class _Context:
+    problem: UGW
+    limit: Tensor  # (B,), of the gap
+
+    def take(self, index: Tensor) -> _Context:
+        return take_fields(self, index)
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    now: Coupling
+    change: Tensor
+    gap: Tensor
+
+    @property
+    def batch(self) -> int:
+        return self.gap.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.gap.device
+
+    def take(self, index: Tensor) -> _State:
+        return take_fields(self, index)
+
+
+def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
+    problem, now = context.problem, state.now
+    vertex = exact_transport(problem.linearise(now).cost, problem)
+    direction = vertex - now.shape
+    slope, curvature = problem.along(now, direction)
+    gap = (-slope).clamp(min=0.0)
+    # The minimum of slope·t + curvature·t² on [0, 1]; at an end where it is concave.
+    inside = (-slope / (2.0 * torch.where(curvature > 0, curvature, 1.0))).clamp(0.0, 1.0)
+    at_end = (slope + curvature < 0).to(slope.dtype)
+    t = torch.where(curvature > 0, inside, at_end)
+    t = torch.where(gap > context.limit, t, 0.0)
+    new = problem.couple(now.shape + t.to(direction.dtype)[:, None, None] * direction)
+    change = t * direction.abs().sum(dim=(1, 2), dtype=torch.float64)
+    status = torch.where(t == 0, int(Status.CONVERGED), int(Status.RUNNING))
+    numbers = {
+        "objective": problem.objective(new).total,
+        "change": change,
+        "residual": gap,
+        "mass": new.log_mass.exp(),
+    }
+    return _State(new, change, gap), loop.Report(status, numbers)
+
+
+def exact_transport(cost: Tensor, problem: UGW) -> Tensor:
+    """An optimal vertex of each item's transport polytope at unit mass. cost: (B, n, m). Returns (B, n, m)."""
+    import ot
+
+    costs = cost.double().cpu().numpy()
+    a, b = problem.log_a.double().exp().cpu().numpy(), problem.log_b.double().exp().cpu().numpy()
+    vertices = []
+    for c, row, col in zip(costs, a, b, strict=True):
+        row, col = row / row.sum(), col / col.sum()
+        vertices.append(torch.from_numpy(ot.emd(row, col, c, numItermax=10_000_000)))
+    return torch.stack(vertices).to(cost)
+
+
+def round_to_marginals(shape: Tensor, problem: UGW) -> Tensor:
+    """Move as little mass as it takes to give a plan of unit mass the marginals a and b. shape: (B, n, m)."""
+    a, b = problem.log_a.exp(), problem.log_b.exp()
+    tiny = torch.finfo(shape.dtype).tiny
+    shape = shape * (a / shape.sum(2).clamp(min=tiny)).clamp(max=1.0)[:, :, None]
+    shape = shape * (b / shape.sum(1).clamp(min=tiny)).clamp(max=1.0)[:, None, :]
+    missing_a, missing_b = (a - shape.sum(2)).clamp(min=0.0), (b - shape.sum(1)).clamp(min=0.0)
+    total = missing_a.sum(1).clamp(min=tiny)[:, None, None]
+    return shape + missing_a[:, :, None] * missing_b[:, None, :] / total
+
+
+def polish(problem: UGW, result: Result) -> Result:
+    """Where eps = 0 and both marginals are hard, carry on to a vertex; leave the other items alone."""
+    items = torch.nonzero(problem.div_a.hard & problem.div_b.hard & (problem.eps == 0)).flatten()
+    if not len(items):
         return result
+    old = result.tensors
+    end = FrankWolfe()(problem.take(items), old.plan[items]).tensors
+    room = torch.full((old.trace.shape[0], end.trace.shape[1], old.trace.shape[2]), torch.nan, dtype=torch.float64)
+    room[items.cpu()] = end.trace
+    merged = {"trace": torch.cat([old.trace, room], dim=1), "n_iter": old.n_iter.index_add(0, items, end.n_iter)}
+    for name in ("plan", "other", "relaxed_value", "marginal_error", "change", "residual", "status"):
+        merged[name] = getattr(old, name).index_copy(0, items, getattr(end, name))
+    terms = {k: v.index_copy(0, items, getattr(end.terms, k)) for k, v in old.terms.as_dict().items()}
+    return Result(replace(old, terms=type(old.terms)(**terms), **merged), result.sizes, result.numpy)

@@ -1,0 +1,40 @@
+# `make demo` and `make test` set up .venv by themselves. Another interpreter: `make PYTHON=python3.12 install`.
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format clean
+
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$p && break; done)
+INSTALLED := .venv/.installed
+WORKERS ?= 2
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(INSTALLED)  ## .venv with the library (editable) and everything its tests need
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(or $(PYTHON),false) -c '$(NEW_ENOUGH)' 2>/dev/null || { \
+		echo "ugw needs Python 3.11 or newer, found: $$($(or $(PYTHON),python3) --version 2>/dev/null || echo none); try: make PYTHON=/path/to/python3.11 install" >&2; exit 1; }
+	@echo "Setting up .venv with $$($(PYTHON) --version); torch is the large part, this can take some minutes."
+	@$(PYTHON) -m venv .venv
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: install  ## match two shapes, GW beside UGW; the table is printed, the picture goes to out/
+	.venv/bin/ugw demo --out out
+
+test: install  ## the whole test suite, on two cores; e.g. `make test ARGS="-k layers -x"`
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg .venv/bin/python -m pytest -n $(WORKERS) $(ARGS)
+
+lint: install  ## ruff (rules and format) and mypy
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+format: install  ## let ruff fix what it can
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+clean:  ## remove .venv, out/ and caches
+	rm -rf .venv out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,221 @@
+"""Files of the command line: arrays and graphs come in or say why not; results go out together or not at all."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import InputError
+
+if TYPE_CHECKING:
+    import networkx
+
+ARRAY_SUFFIXES = (".npy", ".npz", ".csv")
+GRAPH_SUFFIXES = (".graphml", ".gml", ".edgelist")
+
+
+# -- arrays ------------------------------------------------------------------------------------------------
+
+
+def read_array(source: str) -> np.ndarray:
+    """Real numbers, in float64, from a `.npy`, `.npz` or `.csv` file.
+
+    `file.npz:key` names one of several arrays. A `.csv` has commas, semicolons or tabs between its numbers; one
+    line of column names on top and lines that start with # are passed over; one column gives shape (n, 1).
+
+    >>> import tempfile, numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "points.csv")
+    ...     _ = path.write_text("x,y\\n0,1\\n2,3\\n")
+    ...     print(read_array(str(path)).shape)
+    (2, 2)
+    """
+    path, key = _split_key(source)
+    _check_readable(path)
+    suffix = path.suffix.lower()
+    if suffix not in ARRAY_SUFFIXES:
+        known = ", ".join(ARRAY_SUFFIXES)
+        raise InputError(f"{path}: expected an array file ({known}), got {suffix or 'no suffix'!r}")
+    array = _read_csv(path) if suffix == ".csv" else _read_numpy(path, key)
+    if array.dtype.kind not in "iuf":
+        raise InputError(f"{source}: expected real numbers, got dtype {array.dtype}")
+    if array.size == 0:
+        raise InputError(f"{source}: the array is empty, got shape {array.shape}")
+    return array.astype(np.float64)
+
+
+def _split_key(source: str) -> tuple[Path, str | None]:
+    """`file.npz:key` -> the path and the key; a file of that very name comes first."""
+    stem, mark, key = source.rpartition(".npz:")
+    if mark and not Path(source).exists():
+        return Path(stem + ".npz"), key
+    return Path(source), None
+
+
+def _check_readable(path: Path) -> None:
+    if path.is_dir():
+        raise InputError(f"{path}: expected a file, got a folder")
+    try:
+        empty = path.stat().st_size == 0
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    if empty:
+        raise InputError(f"{path}: the file is empty")
+
+
+def _read_numpy(path: Path, key: str | None) -> np.ndarray:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            return loaded[_one_key(path, loaded.files, key)]
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        if isinstance(error, InputError):
+            raise
+        if "Object arrays" in str(error):
+            what = "it holds Python objects, which need pickle and are not loaded; save plain numbers"
+        else:
+            what = (
+                f"not a {path.suffix} file of plain numbers (damaged, or made by pickle, which is not loaded)"
+            )
+        raise InputError(f"{path}: {what}") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+
+
+def _one_key(path: Path, keys: list[str], key: str | None) -> str:
+    if key is None and len(keys) == 1:
+        return keys[0]
+    if key in keys:
+        return str(key)
+    listed = ", ".join(keys) or "nothing"
+    if key is None:
+        raise InputError(f"{path}: several arrays ({listed}), say which: {path}:{keys[0] if keys else 'key'}")
+    raise InputError(f"{path}: no array {key!r}, it holds {listed}")
+
+
+def _read_csv(path: Path) -> np.ndarray:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not a text file in UTF-8") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    numbered = [(i, line) for i, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    numbered = [(i, line) for i, line in numbered if not line.lstrip().startswith("#")]
+    if not numbered:
+        raise InputError(f"{path}: the file holds no numbers")
+    delimiter = next((mark for mark in (";", "\t", ",") if mark in numbered[0][1]), ",")
+    header = next(csv.reader([numbered[0][1]], delimiter=delimiter))
+    if not any(_is_number(field) for field in header):
+        numbered = numbered[1:]
+    if not numbered:
+        raise InputError(f"{path}: a line of names and no numbers")
+    try:
+        return np.loadtxt([line for _, line in numbered], delimiter=delimiter, quotechar='"', ndmin=2)
+    except ValueError:
+        raise InputError(f"{path}: {_first_fault(numbered, delimiter)}") from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _first_fault(numbered: list[tuple[int, str]], delimiter: str) -> str:
+    """Why a table could not be read, with its line."""
+    width = None
+    for i, line in numbered:
+        fields = next(csv.reader([line], delimiter=delimiter))
+        bad = next((field for field in fields if not _is_number(field)), None)
+        if bad is not None:
+            return f"line {i}: expected a number, got {bad.strip()!r}"
+        width = width or len(fields)
+        if len(fields) != width:
+            return f"line {i}: expected {width} numbers as above, got {len(fields)}"
+    return "not a table of numbers"
+
+
+# -- graphs ------------------------------------------------------------------------------------------------
+
+
+def is_graph(source: str) -> bool:
+    """Whether the name ends like a graph file."""
+    return Path(source).suffix.lower() in GRAPH_SUFFIXES
+
+
+def read_graph(source: str) -> networkx.Graph:
+    """A networkx graph from `.graphml`, `.gml`, or `.edgelist` (lines `node node [length]`, undirected)."""
+    import networkx
+
+    path = Path(source)
+    _check_readable(path)
+    readers: dict[str, list[tuple[Any, dict[str, Any]]]] = {
+        ".graphml": [(networkx.read_graphml, {})],
+        ".gml": [(networkx.read_gml, {}), (networkx.read_gml, {"label": "id"})],
+        ".edgelist": [
+            (networkx.read_edgelist, {"data": [("weight", float)]}),
+            (networkx.read_edgelist, {"data": True}),
+        ],
+    }
+    problem: Exception | None = None
+    for reader, options in readers[path.suffix.lower()]:
+        try:
+            graph = reader(path, **options)
+        except (
+            Exception
+        ) as error:  # the parsers of three formats fail in a dozen ways, from XML to struct errors
+            problem = problem or error
+            continue
+        if graph.number_of_nodes() == 0:
+            raise InputError(f"{path}: the graph has no nodes")
+        return graph
+    said = " ".join(str(problem).split()) or type(problem).__name__
+    raise InputError(f"{path}: not a readable {path.suffix} graph ({said})") from problem
+
+
+# -- results -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def all_or_nothing(folder: Path) -> Iterator[Path]:
+    """A hidden folder to write into; its files move into `folder` at the end, and only if all went well.
+
+    An error or Ctrl-C leaves `folder` as it was. It is made if need be, so a place that cannot be written to is
+    found out before the work and not after.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as home, all_or_nothing(Path(home, "out")) as stage:
+    ...     _ = (stage / "a.txt").write_text("done")
+    """
+    try:
+        made = [part for part in (folder, *folder.parents) if not part.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(prefix=".ugw-", dir=folder))
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror or error}") from None
+    try:
+        yield stage
+        for file in sorted(stage.iterdir()):
+            os.replace(file, folder / file.name)
+        made = []
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+        for part in made:
+            with suppress(OSError):  # someone else put something there meanwhile
+                part.rmdir()

@@ -1,0 +1,227 @@
+"""The work of `ugw match`: two files become spaces, then a plan, a summary and a picture."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import ugw
+
+from . import plots
+from ._drawing import INK, flattened, unfolded
+from ._files import all_or_nothing, is_graph, read_array, read_graph
+
+if TYPE_CHECKING:
+    import networkx
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line said, option by option."""
+
+    source: str
+    target: str
+    kind: str | None = None
+    kind_source: str | None = None
+    kind_target: str | None = None
+    metric: str | None = None
+    weights_source: str | None = None
+    weights_target: str | None = None
+    features_source: str | None = None
+    features_target: str | None = None
+    alpha: float | None = None
+    rho: float | tuple[float, float] = 1.0
+    eps: str = "1%"
+    scale: str = "none"
+    init: str = "auto"
+    tol: float = 1e-6
+    max_iter: int = 1000
+    out: str = "out"
+    progress: bool = False
+    quiet: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One of the two inputs. places: (n, 1 to 3), where to draw its points."""
+
+    file: str
+    kind: str
+    space: ugw.Space
+    places: np.ndarray
+    graph: networkx.Graph | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.kind}, n = {self.space.n}, mass {self.space.mass.item():.4g}"
+
+    def record(self) -> dict[str, Any]:
+        """What summary.json says about it; nodes in the order of the plan."""
+        said = {"file": self.file, "kind": self.kind, "n": self.space.n, "mass": self.space.mass.item()}
+        return said if self.graph is None else said | {"nodes": [str(node) for node in self.graph.nodes]}
+
+
+def run(options: Options) -> tuple[ugw.Result, str]:
+    """Read, solve, write the three files; the result and the lines to print."""
+    source, target = read_side(options, "source"), read_side(options, "target")
+    _check_used(options, source, target)
+    with all_or_nothing(Path(options.out)) as stage:
+        start = time.perf_counter()
+        result = _solve(options, source, target)
+        seconds = time.perf_counter() - start
+        p1, p2 = result.marginals
+        np.savez_compressed(stage / "plan.npz", plan=result.plan, source_marginal=p1, target_marginal=p2)
+        summary = {"source": source.record(), "target": target.record(), "options": asdict(options)}
+        summary |= _numbers(result) | {"seconds": seconds}
+        text = json.dumps(_plain(summary), indent=2, allow_nan=False, ensure_ascii=False)
+        (stage / "summary.json").write_text(text + "\n", encoding="utf-8")
+        unit = options.scale != "none" or "graph" in (source.kind, target.kind)
+        picture(result, source, target, unit=unit).savefig(stage / "matching.png", dpi=160)
+    lines = [f"{'source':<12} {source}", f"{'target':<12} {target}", result.summary()]
+    lines += [
+        f"{'seconds':<12} {seconds:.1f}",
+        f"{'wrote':<12} plan.npz, summary.json, matching.png in {options.out}",
+    ]
+    return result, "\n".join(lines)
+
+
+# -- the two sides -----------------------------------------------------------------------------------------
+
+
+def read_side(options: Options, side: str) -> Side:
+    """The space of "source" or "target", with its weights, features and scale."""
+    file, own_kind = getattr(options, side), getattr(options, f"kind_{side}")
+    weights, features = (_read_rows(getattr(options, f"{name}_{side}")) for name in ("weights", "features"))
+    if weights is not None and weights.shape[1:] == (1,):
+        weights = weights[:, 0]  # a column of a table
+    extra = {"weights": weights, "features": features}
+    graph = read_graph(file) if is_graph(file) else None
+    if graph is not None and own_kind is not None:
+        raise ugw.InputError(f"{file}: a graph is neither points nor distances, got --kind-{side} {own_kind}")
+    array = read_array(file) if graph is None else np.empty(0)
+    kind = "graph" if graph is not None else own_kind or options.kind or _guess(file, array)
+    try:
+        if kind == "graph":
+            space, places = ugw.Space.from_graph(graph, **extra), plots.layout(graph)
+        elif kind == "distances":
+            space = ugw.Space.from_distances(array, **extra)
+            places = unfolded(array)
+        else:
+            array = array[:, None] if array.ndim == 1 else array
+            space = ugw.Space.from_points(array, metric=options.metric or "euclidean", **extra)
+            places = array if array.shape[1] <= 3 else flattened(array)
+        space = space if options.scale == "none" else space.scaled(options.scale)
+    except ugw.InputError as error:
+        raise ugw.InputError(f"{file}: {error}") from None
+    return Side(file, kind, space, places, graph)
+
+
+def _read_rows(file: str | None) -> np.ndarray | None:
+    return None if file is None else read_array(file)
+
+
+def _guess(file: str, array: np.ndarray) -> str:
+    """Points, unless the shape could be that of distances too; or the error that asks."""
+    if array.ndim not in (1, 2):
+        raise ugw.InputError(
+            f"{file}: expected one point per row or a square of distances, got shape {array.shape}"
+        )
+    if array.ndim == 2 and array.shape[0] == array.shape[1]:
+        size = f"{array.shape[0]} × {array.shape[1]}"
+        raise ugw.InputError(
+            f"{file}: a square array ({size}) may hold points or distances: say which with --kind"
+        )
+    return "points"
+
+
+def _check_used(options: Options, source: Side, target: Side) -> None:
+    """Refuse what the command line asked for and nothing would use, and half of a fused problem."""
+    kinds = (source.kind, target.kind)
+    if options.kind is not None and kinds == ("graph", "graph"):
+        raise ugw.InputError(f"--kind {options.kind} is for arrays, got two graphs")
+    if options.metric is not None and "points" not in kinds:
+        raise ugw.InputError(f"--metric {options.metric} is for points, got {kinds[0]} and {kinds[1]}")
+    parts = (options.alpha, options.features_source, options.features_target)
+    if any(part is None for part in parts) and any(part is not None for part in parts):
+        raise ugw.InputError(
+            "--alpha, --features-source and --features-target go together, got only some of them"
+        )
+
+
+# -- the answer --------------------------------------------------------------------------------------------
+
+
+def _solve(options: Options, source: Side, target: Side) -> ugw.Result:
+    share = options.eps.endswith("%")
+    number = float(options.eps.removesuffix("%"))
+    return ugw.solve(
+        source.space,
+        target.space,
+        rho=options.rho,
+        eps=ugw.relative(number / 100) if share else number,
+        fused=None if options.alpha is None else ugw.Fused(options.alpha),
+        init=options.init,
+        solver=ugw.AlternateMin(tol=options.tol, max_iter=options.max_iter, progress=options.progress),
+    )
+
+
+def _numbers(result: ugw.Result) -> dict[str, Any]:
+    """What summary.json says about the result."""
+    history = result.history
+    return {
+        "value": result.value,
+        "terms": result.terms.as_dict(),
+        "mass": result.mass,
+        "marginal_error": result.marginal_error,
+        "converged": result.converged,
+        "status": result.status.name.lower(),
+        "message": result.message,
+        "n_iter": result.n_iter,
+        "history": {name: getattr(history, name) for name in ("objective", "change", "residual", "mass")},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Lists, words and finite numbers, as JSON has them; inf and nan become words."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def picture(result: ugw.Result, source: Side, target: Side, *, unit: bool) -> Figure:
+    """Two graphs: colours carried over. Otherwise matching lines, each side at unit size where `unit`."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(7.0, 4.2), layout="constrained")
+    ended = "" if result.converged else ", NOT CONVERGED"
+    title = f"{Path(source.file).name} → {Path(target.file).name}"
+    made.suptitle(f"{title}\nvalue {result.value:.4g}, mass {result.mass:.3g}{ended}", fontsize=10, color=INK)
+    weights = tuple(side.space.weights.numpy() for side in (source, target))
+    if source.graph is not None and target.graph is not None:
+        left, right = made.subplots(1, 2)
+        colours = flattened(source.places)[:, 0]
+        shares = np.divide(
+            result.marginals[0], weights[0], out=np.zeros(source.space.n), where=weights[0] > 0
+        )
+        plots.coloured_graph(source.graph, colours, shares=shares, pos=source.places, ax=left)
+        plots.colour_transfer(result, colours, target.graph, pos=target.places, weights=weights[1], ax=right)
+        return made
+    x, y = (side.places / _size(side.places) if unit else side.places for side in (source, target))
+    three_d = 3 in (x.shape[1], y.shape[1])
+    ax = made.add_subplot(projection="3d" if three_d else None)
+    plots.matching(result, x, plots.aligned(result, x, y), weights=(weights[0], weights[1]), ax=ax)
+    return made
+
+
+def _size(places: np.ndarray) -> float:
+    return float(np.ptp(places, axis=0).max()) or 1.0

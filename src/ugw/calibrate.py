@@ -1,0 +1,74 @@
+"""Choosing rho by what it does: the share of the mass that the plan keeps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import init as starts
+from .divergences import KL
+from .errors import InputError
+from .parameters import build, relative
+from .problems.unbalanced import UGW
+from .result import present
+from .solvers.alternate import AlternateMin
+from .spaces import Space
+
+# The share found is as close as this to the one asked for, after at most so many solves.
+CLOSE = 1e-3
+MAX_SOLVES = 30
+
+
+def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = None) -> Any:
+    """The rho, the same for both sides, at which the plan keeps the share `kept` of the mass sqrt(m(a) m(b)).
+
+    Found by solving, not by a bound: on a few representatives of the spaces first, then on all points.
+    eps: as for `solve`, `relative(1e-2)` if None. Returns a number, or an array (B,) for a batch of spaces.
+
+    >>> import numpy as np, ugw
+    >>> rng = np.random.default_rng(0)
+    >>> x, y = ugw.Space.from_points(rng.random((15, 2))), ugw.Space.from_points(rng.random((20, 3)))
+    >>> rho = ugw.rho_for_mass(x, y, kept=0.9)
+    >>> abs(ugw.solve(x, y, rho=rho, eps=ugw.relative(1e-2)).mass - 0.9) < 5e-3
+    True
+    """
+    if not isinstance(kept, Real) or not 0.0 < kept < 1.0:
+        raise InputError(f"kept must be a number between 0 and 1, got {kept!r}")
+    problem = build(x, y, rho=1.0, eps=relative(1e-2) if eps is None else eps, fused=None)
+    with torch.no_grad():
+        few = starts.coarsen(problem).problem
+        log_rho = _meet(few, kept, problem.scale().log())
+        log_rho = _meet(problem, kept, log_rho)
+    return present(log_rho.exp(), batched=problem.batched, numpy=problem.numpy)
+
+
+def _meet(problem: UGW, kept: float, log_rho: Tensor) -> Tensor:
+    """log rho (B,) at which the plan keeps the share, from a guess.
+
+    The share is about exp(−c/rho): log(share)/log(kept) is the factor that would be right if it were exactly so.
+    """
+    start = starts.coarse(_with_rho(problem, log_rho))
+    for _ in range(MAX_SOLVES):
+        share = _share(_with_rho(problem, log_rho), start)
+        off = (share - kept).abs() > CLOSE
+        if not bool(off.any()):
+            return log_rho
+        factor = torch.where(share < 1.0, share.log() / math.log(kept), 0.1).clamp(0.1, 10.0)
+        log_rho = torch.where(off, log_rho + factor.log(), log_rho)
+    raise InputError(f"kept={kept} is out of reach, got {float(share[off][0]):.3g} at best: lower eps")
+
+
+def _share(problem: UGW, start: Tensor) -> Tensor:
+    """The share of the mass (B,) that the plan found from a start keeps."""
+    plan = AlternateMin(tol=1e-5, max_iter=300)(problem, start).tensors.plan
+    return (plan.sum(dim=(1, 2), dtype=torch.float64).log() - 0.5 * (problem.log_mass_a + problem.log_mass_b)).exp()
+
+
+def _with_rho(problem: UGW, log_rho: Tensor) -> UGW:
+    side = KL(log_rho.exp()).expand(problem.batch, log_rho.device)
+    return replace(problem, div_a=side, div_b=side)

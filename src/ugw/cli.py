@@ -1,0 +1,246 @@
+"""The `ugw` command: `ugw match` for files, `ugw demo` for a first look."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import torch
+
+import ugw
+
+from ._files import all_or_nothing
+from ._match import Options, run
+from .api import STARTS
+
+INTERRUPTED = 130  # what a shell reports after Ctrl-C
+
+
+def version() -> str:
+    """The installed version."""
+    try:
+        return metadata.version("ugw")
+    except metadata.PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+# -- how the command ends ----------------------------------------------------------------------------------
+
+
+class _OneLineErrors(click.Group):
+    """A group whose errors are one line on stderr with exit code 2, never a traceback."""
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        extra["standalone_mode"] = False
+        try:
+            sys.exit(super().main(*args, **extra) or 0)
+        except click.UsageError as error:
+            path = error.ctx.command_path if error.ctx else "ugw"
+            _fail(f"{error.format_message()} (see {path} --help)")
+        except click.ClickException as error:
+            _fail(error.format_message())
+        except click.Abort:
+            _end("Interrupted: nothing was written", INTERRUPTED)
+        except (ugw.InputError, OSError) as error:
+            _fail(str(error))
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and "memory" not in str(error):
+                raise
+            _fail(
+                "not enough memory: the distances and the plan take n² + m² + several n·m numbers of 8 bytes"
+            )
+
+
+def _fail(message: str) -> NoReturn:
+    _end("Error: " + " ".join(message.split()), 2)
+
+
+def _end(line: str, code: int) -> NoReturn:
+    click.echo(line, err=True)
+    sys.exit(code)
+
+
+class _Rho(click.ParamType):
+    name = "rho"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            parts = [float(part) for part in str(value).split(",")]
+        except ValueError:
+            parts = []
+        if len(parts) not in (1, 2):
+            self.fail(f"expected a number, inf, or two of them as 0.5,inf, got {value!r}", param, ctx)
+        return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+class _Eps(click.ParamType):
+    name = "eps"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            float(str(value).removesuffix("%"))
+        except ValueError:
+            self.fail(f"expected a number, or a percentage as 1%, got {value!r}", param, ctx)
+        return str(value)
+
+
+@click.group(
+    cls=_OneLineErrors, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(version(), prog_name="ugw")
+def main() -> None:
+    """Unbalanced Gromov-Wasserstein: match point clouds, distance matrices and graphs of any total mass.
+
+    \b
+    ugw demo                     a first picture: GW beside UGW on imbalanced classes
+    ugw match a.csv b.csv        match your own files
+    ugw match --help             all options, with examples
+    """
+
+
+# -- ugw demo ----------------------------------------------------------------------------------------------
+
+
+@main.command()
+@click.option("--out", default="out", show_default=True, help="Folder for imbalanced.png.", metavar="DIR")
+def demo(out: str) -> None:
+    """Show what UGW is for, in some ten seconds.
+
+    Half an ellipsoid and half a ball in R^3 are matched to an ellipse and a square in R^2 that have 30 % and 70 %
+    of the mass, then 70 % and 30 %. Balanced GW must carry the surplus of one class over to the other; UGW leaves
+    it behind. Prints a table and writes a picture.
+    """
+    from .experiments import imbalanced
+
+    with all_or_nothing(Path(out)) as stage, _one_thread():
+        click.echo(imbalanced.HEADER)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the table says so
+            records = imbalanced.run(report=lambda record: click.echo(imbalanced.row(record)))
+        imbalanced.figure(records).savefig(stage / "imbalanced.png", dpi=160)
+    click.echo(imbalanced.LEGEND)
+    click.echo(f"wrote {Path(out, 'imbalanced.png')}")
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Matrices of a few hundred rows gain nothing from threads, and waiting for a busy core costs a lot."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+# -- ugw match ---------------------------------------------------------------------------------------------
+
+_KINDS = click.Choice(["points", "distances"])
+_FILE = {"metavar": "FILE"}
+
+
+@main.command(no_args_is_help=True)
+@click.argument("source")
+@click.argument("target")
+@click.option(
+    "--rho",
+    type=_Rho(),
+    default="1",
+    show_default=True,
+    metavar="R | R1,R2",
+    help="Price of mass that stays behind, in squared distance; inf keeps a side's weights exactly "
+    "(inf: balanced GW). Two values, as 0.5,inf, are for source and target.",
+)
+@click.option(
+    "--eps",
+    type=_Eps(),
+    default="1%",
+    show_default=True,
+    metavar="E | P%",
+    help="Entropy: smaller is sharper and slower, 0 is none. A percentage is relative to the mean "
+    "distortion, hence free of units.",
+)
+@click.option("--kind", type=_KINDS, help="What arrays hold. Needed for square ones.")
+@click.option("--kind-source", type=_KINDS, help="The same, for the source alone.")
+@click.option("--kind-target", type=_KINDS, help="The same, for the target alone.")
+@click.option(
+    "--metric",
+    metavar="NAME",
+    help="Distance between points: euclidean (default), sqeuclidean, "
+    "cityblock, cosine, ... (those of scipy.spatial.distance.cdist).",
+)
+@click.option(
+    "--scale",
+    type=click.Choice(["none", "max", "mean"]),
+    default="none",
+    show_default=True,
+    help="Divide each side's distances by their largest or their mean.",
+)
+@click.option(
+    "--weights-source",
+    **_FILE,
+    help="Weights of the source's points, one number each, of any total mass. Default 1/n each.",
+)
+@click.option("--weights-target", **_FILE, help="The same for the target.")
+@click.option(
+    "--features-source",
+    **_FILE,
+    help="Features of the source's points, one row each. With those of "
+    "the target and --alpha this is fused UGW.",
+)
+@click.option("--features-target", **_FILE, help="The same for the target.")
+@click.option("--alpha", type=float, metavar="A", help="Weight of the squared distance between features.")
+@click.option("--init", type=click.Choice(STARTS), default="auto", show_default=True, help="Where to start.")
+@click.option(
+    "--tol", type=float, default=1e-6, show_default=True, help="Stop at this relative change of the plan."
+)
+@click.option(
+    "--max-iter", type=int, default=1000, show_default=True, help="Stop after this many outer steps."
+)
+@click.option(
+    "--out",
+    default="out",
+    show_default=True,
+    metavar="DIR",
+    help="Folder for plan.npz, summary.json and matching.png.",
+)
+@click.option("--progress/--no-progress", default=False, help="Show a progress bar.")
+@click.option("--quiet", "-q", is_flag=True, help="Print warnings and errors only.")
+def match(**options: Any) -> None:
+    """Match the points of SOURCE to those of TARGET by their distances within each.
+
+    Each is a file: .npy, .npz or .csv, with one point per row or a matrix of distances, or a .graphml, .gml or
+    .edgelist graph (shortest paths; edge lengths in the attribute `weight`, 1 without it). `file.npz:key` names one
+    of several arrays. Computations are in double precision.
+
+    \b
+    Writes to --out, all three or nothing:
+      plan.npz      plan (n, m), source_marginal (n), target_marginal (m)
+      summary.json  value, its terms, mass, status, options, history
+      matching.png  the matching; two graphs: colours carried from one to the other
+
+    \b
+    Examples:
+      ugw match cells_a.csv cells_b.csv --scale max --rho 0.1
+      ugw match shape.npy other.npy --kind distances --eps 0.1%
+      ugw match scan.npz:vertices model.npy --rho 0.5,inf      target's weights kept exactly
+      ugw match a.graphml b.gml --rho inf                      balanced Gromov-Wasserstein
+      ugw match a.csv b.csv --features-source fa.csv --features-target fb.csv --alpha 0.5
+
+    A run that does not converge still writes its result, prints a warning and says so in summary.json.
+    Exit code 0: done; 2: bad input, one line says what; 130: interrupted.
+    """
+    asked = Options(**options)
+    with _one_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # said below, in one line
+        result, report = run(asked)
+    if not result.converged:
+        click.echo(f"Warning: not converged: {result.message}", err=True)
+    if not asked.quiet:
+        click.echo(report)
