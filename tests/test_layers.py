@@ -27,7 +27,7 @@ TABLE = """
     _drawing  plots  datasets  _files
     ugw
     experiments.imbalanced  experiments
-    cli  __main__
+    _match  cli  __main__
 """
 LAYERS = TABLE.split()
 

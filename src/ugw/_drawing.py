@@ -54,7 +54,7 @@ def flattened(points: np.ndarray) -> np.ndarray:
 
 
 def unfolded(distances: np.ndarray) -> np.ndarray:
-    """Points (n, 2) whose distances come near to the given ones (n, n): classical multidimensional scaling."""
+    """Points (n, 2) with distances near the given ones (n, n): classical multidimensional scaling."""
     n = len(distances)
     if n < 3:
         return np.stack([distances[0], np.zeros(n)], axis=1)
@@ -76,6 +76,17 @@ def mass_shares(plan_: np.ndarray, weights: tuple[Any, Any] | None) -> list[np.n
             raise InputError(f"weights[{k}] must have shape {marginal.shape}, got {weight.shape}")
         shares.append(np.divide(marginal, weight, out=np.zeros_like(marginal), where=weight > 0))
     return shares
+
+
+def class_pair(plan_: np.ndarray, labels: tuple[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Checked class numbers, (n,) and (m,)."""
+    first, second = (np.asarray(side) for side in labels)
+    for k, (side, n) in enumerate(((first, plan_.shape[0]), (second, plan_.shape[1]))):
+        if side.shape != (n,) or side.dtype.kind not in "iu":
+            raise InputError(
+                f"labels[{k}] must be integers of shape ({n},), got {side.dtype} of shape {side.shape}"
+            )
+    return first, second
 
 
 def as_colours(values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Files of the command line: arrays and graphs come in or say why not; results go out together or not at all."""
+"""Files of the command line: arrays and graphs come in or say why not; results go out all or none."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ GRAPH_SUFFIXES = (".graphml", ".gml", ".edgelist")
 
 
 def read_array(source: str) -> np.ndarray:
-    """Real numbers, in float64, from a `.npy`, `.npz` or `.csv` file.
+    r"""Real numbers, in float64, from a `.npy`, `.npz` or `.csv` file.
 
-    `file.npz:key` names one of several arrays. A `.csv` has commas, semicolons or tabs between its numbers; one
-    line of column names on top and lines that start with # are passed over; one column gives shape (n, 1).
+    `file.npz:key` names one of several arrays. A `.csv` has commas, semicolons or tabs between its numbers; a
+    first line of column names and lines that start with # are passed over; one column gives shape (n, 1).
 
     >>> import tempfile, numpy as np
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "points.csv")
-    ...     _ = path.write_text("x,y\\n0,1\\n2,3\\n")
+    ...     _ = path.write_text("x,y\n0,1\n2,3\n")
     ...     print(read_array(str(path)).shape)
     (2, 2)
     """
@@ -43,8 +43,8 @@ def read_array(source: str) -> np.ndarray:
     _check_readable(path)
     suffix = path.suffix.lower()
     if suffix not in ARRAY_SUFFIXES:
-        known = ", ".join(ARRAY_SUFFIXES)
-        raise InputError(f"{path}: expected an array file ({known}), got {suffix or 'no suffix'!r}")
+        arrays, graphs = ", ".join(ARRAY_SUFFIXES), ", ".join(GRAPH_SUFFIXES)
+        raise InputError(f"{path}: expected {arrays} (graphs: {graphs}), got {suffix or 'no suffix'!r}")
     array = _read_csv(path) if suffix == ".csv" else _read_numpy(path, key)
     if array.dtype.kind not in "iuf":
         raise InputError(f"{source}: expected real numbers, got dtype {array.dtype}")
@@ -100,10 +100,11 @@ def _one_key(path: Path, keys: list[str], key: str | None) -> str:
         return keys[0]
     if key in keys:
         return str(key)
-    listed = ", ".join(keys) or "nothing"
+    if not keys:
+        raise InputError(f"{path}: the file holds no array")
     if key is None:
-        raise InputError(f"{path}: several arrays ({listed}), say which: {path}:{keys[0] if keys else 'key'}")
-    raise InputError(f"{path}: no array {key!r}, it holds {listed}")
+        raise InputError(f"{path}: several arrays ({', '.join(keys)}), say which: {path}:{keys[0]}")
+    raise InputError(f"{path}: no array {key!r}, it holds {', '.join(keys)}")
 
 
 def _read_csv(path: Path) -> np.ndarray:
@@ -196,8 +197,8 @@ def read_graph(source: str) -> networkx.Graph:
 def all_or_nothing(folder: Path) -> Iterator[Path]:
     """A hidden folder to write into; its files move into `folder` at the end, and only if all went well.
 
-    An error or Ctrl-C leaves `folder` as it was. It is made if need be, so a place that cannot be written to is
-    found out before the work and not after.
+    An error or Ctrl-C leaves `folder` as it was. It is made if need be, so a place that cannot be written to
+    is found out before the work and not after.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as home, all_or_nothing(Path(home, "out")) as stage:

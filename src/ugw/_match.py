@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 import ugw
 
@@ -20,6 +23,8 @@ from ._files import all_or_nothing, is_graph, read_array, read_graph
 if TYPE_CHECKING:
     import networkx
     from matplotlib.figure import Figure
+
+SMALL = 250_000  # entries of a plan up to which one thread is as fast as several
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +78,12 @@ def run(options: Options) -> tuple[ugw.Result, str]:
     _check_used(options, source, target)
     with all_or_nothing(Path(options.out)) as stage:
         start = time.perf_counter()
-        result = _solve(options, source, target)
+        with one_thread() if source.space.n * target.space.n <= SMALL else nullcontext():
+            result = _solve(options, source, target)
         seconds = time.perf_counter() - start
         p1, p2 = result.marginals
         np.savez_compressed(stage / "plan.npz", plan=result.plan, source_marginal=p1, target_marginal=p2)
-        summary = {"source": source.record(), "target": target.record(), "options": asdict(options)}
+        summary = {"source": source.record(), "target": target.record(), "options": _asked(options)}
         summary |= _numbers(result) | {"seconds": seconds}
         text = json.dumps(_plain(summary), indent=2, allow_nan=False, ensure_ascii=False)
         (stage / "summary.json").write_text(text + "\n", encoding="utf-8")
@@ -100,7 +106,7 @@ def read_side(options: Options, side: str) -> Side:
     weights, features = (_read_rows(getattr(options, f"{name}_{side}")) for name in ("weights", "features"))
     if weights is not None and weights.shape[1:] == (1,):
         weights = weights[:, 0]  # a column of a table
-    extra = {"weights": weights, "features": features}
+    extra: dict[str, Any] = {"weights": weights, "features": features}
     graph = read_graph(file) if is_graph(file) else None
     if graph is not None and own_kind is not None:
         raise ugw.InputError(f"{file}: a graph is neither points nor distances, got --kind-{side} {own_kind}")
@@ -154,6 +160,17 @@ def _check_used(options: Options, source: Side, target: Side) -> None:
         )
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Matrices of a few hundred rows gain nothing from threads, and waiting for a busy core costs a lot."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 # -- the answer --------------------------------------------------------------------------------------------
 
 
@@ -185,6 +202,11 @@ def _numbers(result: ugw.Result) -> dict[str, Any]:
         "n_iter": result.n_iter,
         "history": {name: getattr(history, name) for name in ("objective", "change", "residual", "mass")},
     }
+
+
+def _asked(options: Options) -> dict[str, Any]:
+    """The options that decide the numbers."""
+    return {name: said for name, said in asdict(options).items() if name not in ("out", "progress", "quiet")}
 
 
 def _plain(value: Any) -> Any:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
-import torch
 
 import ugw
 
 from ._files import all_or_nothing
-from ._match import Options, run
+from ._match import Options, one_thread, run
 from .api import STARTS
 
 INTERRUPTED = 130  # what a shell reports after Ctrl-C
@@ -101,7 +98,7 @@ def main() -> None:
     ugw demo                     a first picture: GW beside UGW on imbalanced classes
     ugw match a.csv b.csv        match your own files
     ugw match --help             all options, with examples
-    """
+    """  # noqa: D301 - click takes the control character as "do not wrap"
 
 
 # -- ugw demo ----------------------------------------------------------------------------------------------
@@ -112,13 +109,13 @@ def main() -> None:
 def demo(out: str) -> None:
     """Show what UGW is for, in some ten seconds.
 
-    Half an ellipsoid and half a ball in R^3 are matched to an ellipse and a square in R^2 that have 30 % and 70 %
-    of the mass, then 70 % and 30 %. Balanced GW must carry the surplus of one class over to the other; UGW leaves
-    it behind. Prints a table and writes a picture.
+    An ellipsoid and a ball in R^3, half of the mass each, are matched to an ellipse and a square in R^2 that
+    have 30 % and 70 % of it, then 70 % and 30 %. Balanced GW must carry the surplus of one class over to the
+    other; UGW leaves it behind. Prints a table and writes a picture.
     """
     from .experiments import imbalanced
 
-    with all_or_nothing(Path(out)) as stage, _one_thread():
+    with all_or_nothing(Path(out)) as stage, one_thread():
         click.echo(imbalanced.HEADER)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the table says so
@@ -128,21 +125,9 @@ def demo(out: str) -> None:
     click.echo(f"wrote {Path(out, 'imbalanced.png')}")
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Matrices of a few hundred rows gain nothing from threads, and waiting for a busy core costs a lot."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 # -- ugw match ---------------------------------------------------------------------------------------------
 
 _KINDS = click.Choice(["points", "distances"])
-_FILE = {"metavar": "FILE"}
 
 
 @main.command(no_args_is_help=True)
@@ -184,21 +169,26 @@ _FILE = {"metavar": "FILE"}
 )
 @click.option(
     "--weights-source",
-    **_FILE,
+    metavar="FILE",
     help="Weights of the source's points, one number each, of any total mass. Default 1/n each.",
 )
-@click.option("--weights-target", **_FILE, help="The same for the target.")
+@click.option("--weights-target", metavar="FILE", help="The same for the target.")
 @click.option(
     "--features-source",
-    **_FILE,
+    metavar="FILE",
     help="Features of the source's points, one row each. With those of "
     "the target and --alpha this is fused UGW.",
 )
-@click.option("--features-target", **_FILE, help="The same for the target.")
+@click.option("--features-target", metavar="FILE", help="The same for the target.")
 @click.option("--alpha", type=float, metavar="A", help="Weight of the squared distance between features.")
 @click.option("--init", type=click.Choice(STARTS), default="auto", show_default=True, help="Where to start.")
 @click.option(
-    "--tol", type=float, default=1e-6, show_default=True, help="Stop at this relative change of the plan."
+    "--tol",
+    metavar="T",
+    type=float,
+    default=1e-6,
+    show_default=True,
+    help="Stop at this relative change of the plan.",
 )
 @click.option(
     "--max-iter", type=int, default=1000, show_default=True, help="Stop after this many outer steps."
@@ -215,9 +205,9 @@ _FILE = {"metavar": "FILE"}
 def match(**options: Any) -> None:
     """Match the points of SOURCE to those of TARGET by their distances within each.
 
-    Each is a file: .npy, .npz or .csv, with one point per row or a matrix of distances, or a .graphml, .gml or
-    .edgelist graph (shortest paths; edge lengths in the attribute `weight`, 1 without it). `file.npz:key` names one
-    of several arrays. Computations are in double precision.
+    Each is a file: .npy, .npz or .csv, with one point per row or a matrix of distances, or a .graphml, .gml
+    or .edgelist graph (shortest paths; edge lengths in the attribute `weight`, 1 without it). `file.npz:key`
+    names one of several arrays. Computations are in double precision.
 
     \b
     Writes to --out, all three or nothing:
@@ -235,9 +225,9 @@ def match(**options: Any) -> None:
 
     A run that does not converge still writes its result, prints a warning and says so in summary.json.
     Exit code 0: done; 2: bad input, one line says what; 130: interrupted.
-    """
+    """  # noqa: D301
     asked = Options(**options)
-    with _one_thread(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # said below, in one line
         result, report = run(asked)
     if not result.converged:

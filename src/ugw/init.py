@@ -6,6 +6,7 @@ padding or on zero-weight points; swapping the spaces transposes the start.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +25,8 @@ REPRESENTATIVES = 80
 COARSE_STARTS = 24
 ANCHORS = 3
 WIDTH = 0.05
+# Of their results the best few that differ by this much in L1 are lifted, and run for so many steps.
+LIFTED, DIFFERENT, RACE_STEPS = 4, 0.1, 3
 # A start need not be sharp: its linear problem never has a smaller eps than this share of the cost's scale.
 BLUR = 1e-3
 
@@ -103,15 +106,45 @@ def coarsen(problem: UGW) -> Coarse:
 
 
 def coarse(problem: UGW) -> Tensor:
-    """Solve many starts on the representatives as one batch, lift the best to all points."""
+    """Solve many starts on the representatives as one batch; lift those that differ; the best after a few steps.
+
+    The order of two coarse objectives says little about the fine ones, a few fine steps say nearly all.
+    """
     level = coarsen(problem)
     small = level.problem
     starts = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)
     solver = AlternateMin(tol=1e-3, max_iter=60, inner=Sinkhorn(tol=1e-4, max_iter=10))
     count, first = starts.shape[1], torch.arange(small.batch, device=starts.device)
-    result = solver(small.take(first.repeat_interleave(count)), starts.flatten(0, 1)).tensors
-    best = result.terms.total.view(-1, count).argmin(1) + count * first
-    return level.lift(result.plan[best], problem)
+    found = solver(small.take(first.repeat_interleave(count)), starts.flatten(0, 1)).tensors
+    plans, values = found.plan.unflatten(0, (-1, count)), found.terms.total.view(-1, count)
+    best, lowest = None, torch.full_like(problem.eps, torch.inf)
+    for chosen in _different(plans, values):
+        raced = AlternateMin(max_iter=RACE_STEPS)(problem, level.lift(plans[first, chosen], problem)).tensors
+        better = raced.terms.total < lowest
+        plan = raced.plan / raced.plan.sum(dim=(1, 2), keepdim=True).clamp(min=torch.finfo(raced.plan.dtype).tiny)
+        best = plan if best is None else torch.where(better[:, None, None], plan, best)
+        lowest = torch.where(better, raced.terms.total, lowest)
+    if best is None:
+        raise RuntimeError("no coarse start was tried")
+    return best
+
+
+def _different(plans: Tensor, values: Tensor) -> Iterator[Tensor]:
+    """Up to LIFTED plans per item, lowest values first, none close to one before. Yields indices (B,).
+
+    plans: (B, S, k, l); values: (B, S). An item with fewer different plans repeats its first.
+    """
+    first = torch.arange(len(values), device=values.device)
+    shapes = plans / plans.sum(dim=(2, 3), keepdim=True).clamp(min=torch.finfo(plans.dtype).tiny)
+    left = values.clone()
+    winner = values.argmin(1)
+    for _ in range(LIFTED):
+        chosen = torch.where(torch.isinf(left).all(1), winner, left.argmin(1))
+        yield chosen
+        apart = (shapes - shapes[first, chosen][:, None]).abs().sum(dim=(2, 3))
+        left = torch.where(apart < DIFFERENT, torch.inf, left)
+        if bool(torch.isinf(left).all()):
+            return
 
 
 def transport(cost: Tensor, problem: UGW) -> Tensor:

@@ -21,6 +21,7 @@ from ._drawing import (
     as_colours,
     axes_for,
     carried,
+    class_pair,
     coordinates,
     dot_area,
     equal_frame,
@@ -68,10 +69,11 @@ def matching(
     if plan_.shape != (len(x), len(y)):
         raise InputError(f"a plan of shape {plan_.shape} cannot join {len(x)} points to {len(y)}")
     ax = axes_for(ax, three_d=x.shape[1] == 3)
+    classes = None if labels is None else class_pair(plan_, labels)
     pairs = _largest_pairs(plan_, x, y, lines)
-    _draw_lines(ax, plan_, (x, y), pairs, labels)
+    _draw_lines(ax, plan_, (x, y), pairs, classes)
     shares = mass_shares(plan_, weights)
-    for cloud, colours, share in zip((x, y), _cloud_colours(plan_, x, labels), shares, strict=True):
+    for cloud, colours, share in zip((x, y), _cloud_colours(plan_, x, classes), shares, strict=True):
         area = dot_area(len(x) + len(y)) * np.clip(share, 0.02, LARGEST_DOT)
         extra = {"depthshade": False} if cloud.shape[1] == 3 else {"zorder": 2}
         ax.scatter(*cloud.T, s=area, c=colours, linewidths=0.3, edgecolors="white", **extra)
@@ -141,7 +143,7 @@ def _draw_lines(
     plan_: np.ndarray,
     clouds: tuple[np.ndarray, np.ndarray],
     pairs: np.ndarray,
-    labels: tuple[Any, Any] | None,
+    labels: tuple[np.ndarray, np.ndarray] | None,
 ) -> None:
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgb
@@ -155,8 +157,7 @@ def _draw_lines(
     colours[:, :3] = to_rgb(INK)
     colours[:, 3] = 0.1 + 0.65 * np.sqrt(entry)
     if labels is not None:
-        across = np.asarray(labels[0])[i] != np.asarray(labels[1])[j]
-        colours[across, :3] = to_rgb(ACROSS)
+        colours[labels[0][i] != labels[1][j], :3] = to_rgb(ACROSS)
     segments = np.stack([clouds[0][i], clouds[1][j]], axis=1)
     if segments.shape[2] == 3:
         ax.add_collection(Line3DCollection(segments, colors=colours, linewidths=0.7))
@@ -164,7 +165,9 @@ def _draw_lines(
         ax.add_collection(LineCollection(segments, colors=colours, linewidths=0.7, zorder=1))
 
 
-def _cloud_colours(plan_: np.ndarray, x: np.ndarray, labels: tuple[Any, Any] | None) -> tuple[Any, Any]:
+def _cloud_colours(
+    plan_: np.ndarray, x: np.ndarray, labels: tuple[np.ndarray, np.ndarray] | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Colours (n, 3) and (m, 3): by class, or along the first cloud and carried over by the plan."""
     from matplotlib.colors import to_rgb
 
@@ -172,12 +175,8 @@ def _cloud_colours(plan_: np.ndarray, x: np.ndarray, labels: tuple[Any, Any] | N
         values = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)[0][:, 0]
         colours_x = as_colours(values)
         return colours_x, carried(plan_, colours_x)
-    for name, given, n in zip(("labels[0]", "labels[1]"), labels, plan_.shape, strict=True):
-        if np.shape(given) != (n,):
-            raise InputError(f"{name} must have shape ({n},), got {np.shape(given)}")
     table = np.array([to_rgb(colour) for colour in PALETTE])
-    first, second = (table[np.asarray(given, dtype=int) % len(PALETTE)] for given in labels)
-    return first, second
+    return table[labels[0] % len(PALETTE)], table[labels[1] % len(PALETTE)]
 
 
 # -- plan heat map -----------------------------------------------------------------------------------------
@@ -204,34 +203,34 @@ def plan(
 
     plan_ = plan_of(result)
     ax = axes_for(ax, three_d=False)
-    if labels is not None:
-        order = [np.argsort(np.asarray(given), kind="stable") for given in labels]
-        plan_ = plan_[np.ix_(*order)]
+    classes = None if labels is None else class_pair(plan_, labels)
+    if classes is not None:
+        plan_ = plan_[np.ix_(*(np.argsort(side, kind="stable") for side in classes))]
     top = vmax or float(np.quantile(plan_[plan_ > 0], 0.995)) if (plan_ > 0).any() else 1.0
     image = ax.imshow(plan_, cmap="Blues", norm=PowerNorm(0.5, vmin=0, vmax=top), aspect="auto")
     bar = ax.figure.colorbar(image, ax=ax, fraction=0.045, pad=0.03, ticks=[0, top / 4, top])
-    bar.ax.set_yticklabels(["0", f"{top / 4:.1g}", f"{top:.2g}"], fontsize=8, color=INK)
+    bar.ax.set_yticklabels(["0", f"{top / 4:.2g}", f"{top:.2g}"], fontsize=8, color=INK)
     bar.outline.set_visible(False)
-    bar.set_label("mass", fontsize=8, color=INK, labelpad=-8)
+    bar.ax.set_title("mass", fontsize=8, color=INK)
     ax.set_xlabel("target", fontsize=9, color=INK)
     ax.set_ylabel("source", fontsize=9, color=INK)
     quiet(ax)
-    if labels is not None:
-        _class_ticks(ax, labels, names)
+    if classes is not None:
+        _class_ticks(ax, classes, names)
     return ax
 
 
 def _class_ticks(
-    ax: Axes, labels: tuple[Any, Any], names: tuple[Sequence[str], Sequence[str]] | None
+    ax: Axes, classes: tuple[np.ndarray, np.ndarray], names: tuple[Sequence[str], Sequence[str]] | None
 ) -> None:
     """A line between classes and one tick in the middle of each."""
     for k, (axis, rule) in enumerate(((ax.yaxis, ax.axhline), (ax.xaxis, ax.axvline))):
-        classes, counts = np.unique(np.asarray(labels[k]), return_counts=True)
+        present, counts = np.unique(classes[k], return_counts=True)
         ends = np.cumsum(counts)
         for end in ends[:-1]:
             rule(end - 0.5, color=INK, linewidth=0.6)
         axis.set_ticks(ends - counts / 2 - 0.5)
-        axis.set_ticklabels([str(c) if names is None else names[k][c] for c in classes])
+        axis.set_ticklabels([str(c) if names is None else names[k][c] for c in present])
     ax.tick_params(axis="y", labelrotation=90)
     for label in ax.get_yticklabels():
         label.set_verticalalignment("center")
@@ -319,8 +318,9 @@ def layout(graph: networkx.Graph) -> np.ndarray:
 def convergence(result: Any, *, ax: Axes | None = None) -> Axes:
     """How the solve went, on a logarithmic scale over the outer steps.
 
-    The objective above its last value, relative to it; the relative change of the plan; the residual of the
-    inner solver. Straight lines are linear convergence.
+    The distance of the objective from its last value, relative to that; the relative change of the plan; the
+    residual of the inner solver. Straight lines are linear convergence. With hard marginals the objective may
+    come from below, since early plans do not keep them yet.
 
     >>> import numpy as np, ugw
     >>> space = ugw.Space.from_points(np.random.default_rng(0).normal(size=(20, 2)))
@@ -330,10 +330,10 @@ def convergence(result: Any, *, ax: Axes | None = None) -> Axes:
         raise InputError("convergence draws one solve, got a batch: take an item first, result[i]")
     history = result.history
     objective = np.asarray(history.objective, dtype=float)
-    above = (objective - result.value) / max(abs(result.value), np.finfo(float).tiny)
+    away = np.abs(objective - result.value) / max(abs(result.value), np.finfo(float).tiny)
     ax = axes_for(ax, three_d=False)
     curves = (
-        ("objective − final", above[:-1], "-", "o"),
+        ("|objective − final|", away[:-1], "-", "o"),
         ("plan change", np.asarray(history.change), "-", "s"),
         ("inner residual", np.asarray(history.residual), "--", None),
     )

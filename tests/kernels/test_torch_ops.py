@@ -1,0 +1,125 @@
+"""Both kernels against sums written out in NumPy, and against each other where numbers run out."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import logsumexp
+
+from ugw import kernels
+from ugw.kernels import LogKernel, StabilisedKernel
+
+B, N, M = 3, 5, 7  # all different, and B not 1
+
+
+def tensors(seed=0, spread=1.0):
+    """cost with a forbidden pair, weights with a zero on each side, eps of three sizes, potentials."""
+    rng = np.random.default_rng(seed)
+    cost = rng.random((B, N, M)) * spread
+    cost[1, 2, 3] = np.inf
+    a, b = rng.random((B, N)) + 0.1, rng.random((B, M)) + 0.1
+    a[2, 4] = b[2, 0] = 0.0
+    eps = np.array([0.5, 0.05, 0.01])
+    phi, gamma = rng.normal(size=(B, N)), rng.normal(size=(B, M))
+    with np.errstate(divide="ignore"):
+        return tuple(map(torch.tensor, (cost, np.log(a), np.log(b), eps))), torch.tensor(phi), torch.tensor(gamma)
+
+
+def written_out(arrays, phi, gamma):
+    """rows, cols and log plan as NumPy sums."""
+    cost, log_a, log_b, eps = (t.numpy() for t in arrays)
+    scaled = cost / eps[:, None, None]
+    phi, gamma = phi.numpy(), gamma.numpy()
+    rows = logsumexp((log_b + gamma)[:, None, :] - scaled, axis=2)
+    cols = logsumexp((log_a + phi)[:, :, None] - scaled, axis=1)
+    return rows, cols, (log_a + phi)[:, :, None] + (log_b + gamma)[:, None, :] - scaled
+
+
+def both(arrays, gamma):
+    yield LogKernel(*arrays)
+    yield StabilisedKernel(LogKernel(*arrays), gamma)
+
+
+@pytest.mark.parametrize("drift", [0.0, 3.0, 200.0])
+@pytest.mark.parametrize("method", [0, 1], ids=["log", "stabilised"])
+def test_reductions_are_the_sums_they_say(method, drift):
+    arrays, phi, gamma = tensors()
+    rows, cols, log_plan = written_out(arrays, phi + drift, gamma - drift)
+    kernel = list(both(arrays, gamma))[method]
+    present = arrays[1] > -np.inf, arrays[2] > -np.inf
+    got_rows, got_cols = kernel.rows(gamma - drift), kernel.cols(phi + drift)
+    np.testing.assert_allclose(got_rows[present[0]], rows[present[0]], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(got_cols[present[1]], cols[present[1]], rtol=1e-12, atol=1e-12)
+    shape, log_mass = kernel.plan(phi + drift, gamma - drift)
+    np.testing.assert_allclose(log_mass, logsumexp(log_plan, axis=(1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(
+        shape, np.exp(log_plan - logsumexp(log_plan, axis=(1, 2))[:, None, None]), rtol=1e-10, atol=1e-300
+    )
+
+
+@pytest.mark.parametrize("method", [0, 1], ids=["log", "stabilised"])
+def test_the_plan_has_unit_mass_and_respects_zeros(method):
+    arrays, phi, gamma = tensors()
+    shape, _ = list(both(arrays, gamma))[method].plan(phi, gamma)
+    np.testing.assert_allclose(shape.sum(dim=(1, 2)), 1.0, rtol=1e-14)
+    assert shape[1, 2, 3] == 0
+    assert (shape[2, 4] == 0).all()
+    assert (shape[2, :, 0] == 0).all()
+    assert int((shape == 0).sum()) == 1 + M + N - 1  # and nowhere else
+
+
+def test_zero_weight_points_have_a_finite_value():
+    arrays, phi, gamma = tensors()
+    kernel = StabilisedKernel(LogKernel(*arrays), gamma)
+    assert torch.isfinite(kernel.rows(gamma)).all()
+    assert torch.isfinite(kernel.cols(phi)).all()
+
+
+@pytest.mark.parametrize("spread", [1.0, 100.0, 1e4])
+def test_stabilised_is_log_over_the_whole_range(spread):
+    arrays, phi, gamma = tensors(spread=spread)
+    log, stabilised = both(arrays, gamma)
+    present = arrays[1] > -np.inf, arrays[2] > -np.inf
+    for scale in (0.0, 1.0, 30.0, 1000.0):
+        rows, cols = log.rows(scale * gamma), log.cols(scale * phi)
+        np.testing.assert_allclose(stabilised.rows(scale * gamma)[present[0]], rows[present[0]], rtol=1e-11)
+        np.testing.assert_allclose(stabilised.cols(scale * phi)[present[1]], cols[present[1]], rtol=1e-11)
+
+
+@pytest.mark.parametrize("depth", [300.0, 690.0, 715.0, 730.0, 740.0, 744.0, 800.0, 5000.0])
+def test_a_sum_that_underflows_is_taken_by_log_sum_exp(depth):
+    # Column 0 is reached from row 0 alone, and that row's potential lies `depth` below where K was made.
+    cost = torch.zeros(1, 3, 3, dtype=torch.float64)
+    cost[0, 1:, 0] = 1e5
+    log_w = torch.full((1, 3), 1 / 3, dtype=torch.float64).log()
+    log = LogKernel(cost, log_w, log_w, torch.ones(1, dtype=torch.float64))
+    stabilised = StabilisedKernel(log, torch.zeros(1, 3, dtype=torch.float64))
+    phi = torch.tensor([[-depth, 0.0, 0.0]], dtype=torch.float64)
+    # The sum is e^−depth / 3: below 1e-308 a product would hold a few bits of it, or none.
+    assert log.cols(phi)[0, 0].item() == pytest.approx(-depth - np.log(3), rel=1e-14)
+    np.testing.assert_allclose(stabilised.cols(phi), log.cols(phi), rtol=1e-12)
+
+
+def test_a_row_that_is_all_forbidden_stays_minus_infinity():
+    arrays, _, gamma = tensors()
+    arrays[0][0, 1] = torch.inf
+    for kernel in both(arrays, gamma):
+        assert kernel.rows(gamma)[0, 1] == -torch.inf
+        shape, log_mass = kernel.plan(torch.zeros(B, N, dtype=torch.float64), gamma)
+        assert (shape[0, 1] == 0).all()
+        assert torch.isfinite(log_mass).all()
+
+
+def test_take_is_the_kernel_of_those_items():
+    arrays, phi, gamma = tensors()
+    index = torch.tensor([2, 0])
+    for kernel in both(arrays, gamma):
+        part = kernel.take(index)
+        torch.testing.assert_close(part.rows(gamma[index]), kernel.rows(gamma)[index], rtol=1e-14, atol=1e-14)
+        torch.testing.assert_close(part.cols(phi[index]), kernel.cols(phi)[index], rtol=1e-14, atol=1e-14)
+        torch.testing.assert_close(part.plan(phi[index], gamma[index])[0], kernel.plan(phi, gamma)[0][index])
+
+
+def test_make_picks_by_the_potential():
+    arrays, _, gamma = tensors()
+    assert isinstance(kernels.make(*arrays, None), LogKernel)
+    assert isinstance(kernels.make(*arrays, gamma), StabilisedKernel)

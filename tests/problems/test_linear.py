@@ -1,0 +1,155 @@
+"""The linear problem: its solution satisfies the optimality conditions, and a proximal step is one of its kind."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import cases
+from ugw.divergences import KL
+from ugw.problems.linear import LinearProblem
+from ugw.solvers.sinkhorn import Sinkhorn
+
+INF = math.inf
+TIGHT = Sinkhorn(tol=1e-14, max_iter=20_000)
+SIDES = [(0.5, 2.0), (INF, 2.0), (0.5, INF), (INF, INF)]
+
+
+def linear(rho=(0.5, 2.0), eps=0.1, seed=0, mass=(1.0, 1.0)):
+    """One item: a random cost of both signs, uneven weights; the masses differ unless both sides are hard."""
+    pair = cases.clouds(5, 6, seed, mass)
+    cost = torch.tensor(np.random.default_rng(seed).normal(size=(1, 5, 6)))
+    log_a, log_b = (torch.tensor(np.log(w))[None] for w in (pair.a, pair.b))
+    one = torch.tensor([eps], dtype=torch.float64)
+    return pair, LinearProblem(cost, log_a, log_b, KL([rho[0]]), KL([rho[1]]), one)
+
+
+def plan_of(solution):
+    return (solution.shape * solution.log_mass.exp()[:, None, None])[0]
+
+
+def written_out(problem, p, reference=None):
+    """<cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b or a given plan), hard sides without a term."""
+    a, b = problem.log_a[0].exp(), problem.log_b[0].exp()
+    rho1, rho2, eps = float(problem.div_a.rho), float(problem.div_b.rho), float(problem.eps)
+    value = (problem.cost[0] * p).sum() + eps * cases.kl(p, cases.outer(a, b) if reference is None else reference)
+    if rho1 < INF:
+        value = value + rho1 * cases.kl(p.sum(1), a)
+    return value + rho2 * cases.kl(p.sum(0), b) if rho2 < INF else value
+
+
+def slope(problem, p, reference=None):
+    p = p.clone().requires_grad_(True)  # noqa: FBT003
+    written_out(problem, p, reference).backward()
+    return p.grad
+
+
+@pytest.mark.parametrize("rho", SIDES)
+@pytest.mark.parametrize("eps", [1.0, 0.02])
+def test_the_solution_is_stationary(rho, eps):
+    # The gradient in p is 0, but for the multipliers of hard sides: a function of i, of j, or a sum of both.
+    mass = (1.3, 1.3) if rho == (INF, INF) else (1.3, 0.6)
+    pair, problem = linear(rho, eps, mass=mass)
+    p = plan_of(TIGHT(problem))
+    left = slope(problem, p)
+    if rho[0] == INF:
+        torch.testing.assert_close(p.sum(1), torch.tensor(pair.a), rtol=1e-10, atol=0.0)
+        left = left - left.mean(1, keepdim=True)
+    if rho[1] == INF:
+        torch.testing.assert_close(p.sum(0), torch.tensor(pair.b), rtol=1e-10, atol=0.0)
+        left = left - left.mean(0, keepdim=True)
+    assert left.abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("rho", SIDES)
+def test_the_solution_beats_its_neighbours(rho):
+    mass = (1.3, 1.3) if rho == (INF, INF) else (1.3, 0.6)
+    _, problem = linear(rho, 0.1, mass=mass)
+    p = plan_of(TIGHT(problem))
+    best = float(written_out(problem, p))
+    rng = np.random.default_rng(1)
+    for size in (1e-3, 0.1):
+        for _ in range(20):
+            d = torch.tensor(rng.normal(size=p.shape)) * p * size
+            # A perturbation that keeps the hard marginals; doubly so if both are hard.
+            if rho[0] == INF:
+                d = d - p * (d.sum(1) / p.sum(1))[:, None]
+            if rho[1] == INF and rho[0] == INF:
+                d = d - torch.outer(p.sum(1), d.sum(0)) / p.sum()
+            elif rho[1] == INF:
+                d = d - p * (d.sum(0) / p.sum(0))[None, :]
+            other = p + d
+            assert other.min() > 0
+            assert float(written_out(problem, other)) > best + 1e-9 * size**2
+
+
+def test_potentials_and_marginals():
+    # p = a⊗b exp((f⊕g − cost)/eps); p1 = a e^{−f/rho1}, p2 = b e^{−g/rho2}.
+    pair, problem = linear((0.5, 2.0), 0.1, mass=(1.3, 0.6))
+    end = TIGHT(problem)
+    p, f, g = plan_of(end), end.f[0], end.g[0]
+    ab = torch.tensor(np.outer(pair.a, pair.b))
+    torch.testing.assert_close(p, ab * ((f[:, None] + g[None] - problem.cost[0]) / 0.1).exp(), rtol=1e-12, atol=0.0)
+    torch.testing.assert_close(p.sum(1), torch.tensor(pair.a) * (-f / 0.5).exp(), rtol=1e-10, atol=0.0)
+    torch.testing.assert_close(p.sum(0), torch.tensor(pair.b) * (-g / 2.0).exp(), rtol=1e-10, atol=0.0)
+
+
+# --- the proximal step ---
+
+
+def test_near_exchanges_the_reference_of_the_entropy():
+    pair, problem = linear((0.5, 2.0), 0.1, mass=(1.3, 0.6))
+    last = torch.tensor(cases.random_plan(pair, 3, 0.7))
+    moved = problem.near(last[None], torch.tensor([True]))
+    p = plan_of(TIGHT(moved))
+    assert slope(problem, p, reference=last).abs().max() < 1e-9
+    assert slope(problem, p).abs().max() > 1e-2  # and not that of a⊗b
+    # The value is the same function of any plan, up to a constant.
+    other = torch.tensor(cases.random_plan(pair, 4, 1.1))
+    gap = float(written_out(moved, p) - written_out(moved, other))
+    masses = 0.1 * float(torch.tensor(np.outer(pair.a, pair.b)).sum() - last.sum())
+    assert masses != 0
+    expected = float(written_out(problem, p, reference=last) - written_out(problem, other, reference=last))
+    assert gap == pytest.approx(expected, rel=1e-12)
+
+
+def test_near_keeps_zeros_and_forbidden_pairs():
+    pair, problem = linear()
+    last = torch.tensor(cases.random_plan(pair, 3))
+    last[1, 2] = 0.0
+    problem.cost[0, 3, 4] = INF
+    log_a = problem.log_a.clone()
+    log_a[0, 0] = -INF
+    last[0] = 0.0
+    moved = LinearProblem(problem.cost, log_a, problem.log_b, problem.div_a, problem.div_b, problem.eps)
+    end = TIGHT(moved.near(last[None], torch.tensor([True])))
+    zero = end.shape[0] == 0
+    assert zero[1, 2]
+    assert zero[3, 4]
+    assert zero[0].all()
+    assert int(zero.sum()) == 2 + 6
+    assert torch.isfinite(end.shape).all()
+    assert torch.isfinite(end.log_mass).all()
+
+
+def test_near_touches_only_the_items_it_is_told():
+    pair, problem = linear()
+    two = problem.take(torch.tensor([0, 0]))
+    last = torch.tensor(cases.random_plan(pair, 3)).expand(2, -1, -1)
+    moved = two.near(last, torch.tensor([False, True]))
+    assert torch.equal(moved.cost[0], problem.cost[0])
+    assert (moved.cost[1] != problem.cost[0]).all()
+
+
+def test_take():
+    _, problem = linear()
+    three = problem.take(torch.tensor([0, 0, 0]))
+    assert three.batch == 3
+    assert three.cost.shape == (3, 5, 6)
+    assert three.div_a.rho.shape == three.eps.shape == (3,)
+    solution = TIGHT(three)
+    part = solution.take(torch.tensor([2]))
+    assert part.shape.shape == (1, 5, 6)
+    assert part.f.shape == (1, 5)
+    assert torch.equal(part.g, solution.g[2:])

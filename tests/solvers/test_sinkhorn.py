@@ -1,0 +1,316 @@
+"""Sinkhorn: its fixed point, its two forms, its limits, and what the translation buys."""
+
+import math
+
+import numpy as np
+import ot
+import pytest
+import scipy.optimize
+import torch
+from scipy.special import logsumexp
+
+import cases
+from ugw.divergences import KL
+from ugw.kernels import torch_ops
+from ugw.problems.linear import LinearProblem
+from ugw.solvers.sinkhorn import Sinkhorn
+
+INF = math.inf
+SIDES = [(0.5, 2.0), (INF, 2.0), (0.5, INF), (INF, INF)]
+
+
+def arrays(n=6, m=8, seed=0, mass=(1.0, 1.0)):
+    pair = cases.clouds(n, m, seed, mass)
+    cost = np.random.default_rng(seed + 100).random((n, m))
+    return cost, pair.a, pair.b
+
+
+def linear(cost, a, b, rho, eps):
+    """One item, as a batch of one."""
+    with np.errstate(divide="ignore"):
+        log_a, log_b = (torch.tensor(np.log(w))[None] for w in (a, b))
+    return LinearProblem(
+        torch.tensor(cost)[None], log_a, log_b, KL([rho[0]]), KL([rho[1]]), torch.tensor([eps], dtype=torch.float64)
+    )
+
+
+def stack(problems):
+    """Items of one size as one batch."""
+    return LinearProblem(
+        *(torch.cat([getattr(p, k) for p in problems]) for k in ("cost", "log_a", "log_b")),
+        *(KL(torch.cat([getattr(p, k).rho for p in problems])) for k in ("div_a", "div_b")),
+        torch.cat([p.eps for p in problems]),
+    )
+
+
+def plan_of(solution):
+    return (solution.shape * solution.log_mass.exp()[:, None, None])[0].numpy()
+
+
+def solve(*args, method="stabilised", tol=1e-14, max_iter=50_000):
+    return Sinkhorn(tol=tol, max_iter=max_iter, method=method)(linear(*args))
+
+
+def masses(rho):
+    return (1.3, 1.3) if rho == (INF, INF) else (1.3, 0.6)
+
+
+# --- the fixed point ---
+
+
+@pytest.mark.parametrize("method", ["stabilised", "log"])
+@pytest.mark.parametrize("rho", SIDES)
+@pytest.mark.parametrize("eps", [0.5, 0.01])
+def test_fixed_point_equations(rho, eps, method):
+    cost, a, b = arrays(mass=masses(rho))
+    end = solve(cost, a, b, rho, eps, method=method)
+    f, g = end.f[0].numpy(), end.g[0].numpy()
+    damping = [1.0 if r == INF else r / (r + eps) for r in rho]
+    again_f = -damping[0] * eps * logsumexp(np.log(b) + (g - cost) / eps, axis=1)
+    again_g = -damping[1] * eps * logsumexp((np.log(a) + f / eps)[:, None] - cost / eps, axis=0)
+    np.testing.assert_allclose(f, again_f, atol=1e-11)
+    np.testing.assert_allclose(g, again_g, atol=1e-11)
+    plan = np.outer(a, b) * np.exp((f[:, None] + g - cost) / eps)
+    np.testing.assert_allclose(plan_of(end), plan, rtol=1e-11)
+    assert end.shape.sum().item() == pytest.approx(1.0, rel=1e-14)
+    assert end.residual.item() <= 1e-14
+
+
+@pytest.mark.parametrize("rho", SIDES)
+@pytest.mark.parametrize("eps", [0.5, 0.01, 1e-3])
+def test_log_is_stabilised(rho, eps):
+    cost, a, b = arrays(mass=masses(rho))
+    one, other = (solve(cost, a, b, rho, eps, method=m, max_iter=300) for m in ("stabilised", "log"))
+    for field in ("shape", "log_mass", "f", "g"):
+        torch.testing.assert_close(getattr(one, field), getattr(other, field), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("rho", [(INF, 2.0), (0.5, INF), (INF, INF)])
+def test_hard_marginals_are_met(rho):
+    cost, a, b = arrays(mass=masses(rho))
+    plan = plan_of(solve(cost, a, b, rho, 0.02))
+    if rho[0] == INF:
+        np.testing.assert_allclose(plan.sum(1), a, rtol=1e-11)
+    else:
+        assert abs(plan.sum(1) - a).sum() > 1e-3
+    if rho[1] == INF:
+        np.testing.assert_allclose(plan.sum(0), b, rtol=1e-11)
+    else:
+        assert abs(plan.sum(0) - b).sum() > 1e-3
+
+
+# --- peers and limits ---
+
+
+@pytest.mark.parametrize(("rho", "eps"), [((0.5, 2.0), 0.05), ((3.0, 0.2), 0.5), ((1.0, 1.0), 0.01)])
+def test_against_pot(rho, eps):
+    # With reg_type="kl" and no c POT's reference is a⊗b, as ours; asked for by name to be sure.
+    cost, a, b = arrays(mass=(1.3, 0.6))
+    theirs = ot.unbalanced.sinkhorn_unbalanced(
+        a, b, cost, eps, rho, method="sinkhorn", reg_type="kl", c=np.outer(a, b), numItermax=100_000, stopThr=1e-15
+    )
+    np.testing.assert_allclose(plan_of(solve(cost, a, b, rho, eps)), theirs, rtol=1e-8, atol=1e-12)
+
+
+def test_the_limit_of_hard_sides_is_a_linear_program():
+    cost, a, b = arrays(n=5, m=6)
+    equalities = np.vstack([np.kron(np.eye(5), np.ones(6)), np.kron(np.ones(5), np.eye(6))])
+    exact = scipy.optimize.linprog(cost.ravel(), A_eq=equalities, b_eq=np.concatenate([a, b])).fun
+    assert exact == pytest.approx(ot.emd2(a, b, cost), abs=1e-9)
+    gaps = []
+    for eps in (1e-2, 1e-3):
+        plan = plan_of(solve(cost, a, b, (INF, INF), eps, tol=1e-10))
+        np.testing.assert_allclose(plan.sum(1), a, atol=1e-8)
+        gaps.append((plan * cost).sum() - exact)
+        # Entropic transport is within eps·KL(vertex | a⊗b) of the program, and that is at most eps·log(n + m).
+        assert -1e-8 <= gaps[-1] <= eps * math.log(11)
+    assert gaps[1] < gaps[0]
+
+
+def test_the_limit_of_soft_sides():
+    # eps → 0 with soft sides: POT's majorise–minimise solves that problem.
+    cost, a, b = arrays(n=5, m=6, mass=(1.3, 0.6))
+    rho = (0.5, 2.0)
+
+    def value(plan):
+        return float((plan * cost).sum() + rho[0] * cases.kl(plan.sum(1), a) + rho[1] * cases.kl(plan.sum(0), b))
+
+    exact = value(ot.unbalanced.mm_unbalanced(a, b, cost, rho, div="kl", numItermax=100_000, stopThr=1e-13))
+    gap = value(plan_of(solve(cost, a, b, rho, 1e-3, tol=1e-11))) - exact
+    assert -1e-9 <= gap <= 1e-3 * math.log(11) * 1.3
+
+
+# --- forbidden pairs, zero weights, numbers at the edge ---
+
+
+@pytest.mark.parametrize("method", ["stabilised", "log"])
+@pytest.mark.parametrize("rho", SIDES[:3])
+def test_forbidden_pairs(rho, method):
+    cost, a, b = arrays(mass=masses(rho))
+    cost[1, 2] = cost[4, 5] = INF
+    end = solve(cost, a, b, rho, 0.1, method=method)
+    assert end.shape[0, 1, 2] == end.shape[0, 4, 5] == 0
+    assert int((end.shape == 0).sum()) == 2
+    finite = np.where(np.isinf(cost), 60.0, cost)  # e^−600: as good as forbidden
+    np.testing.assert_allclose(plan_of(end), plan_of(solve(finite, a, b, rho, 0.1)), rtol=1e-9, atol=1e-100)
+
+
+@pytest.mark.parametrize("method", ["stabilised", "log"])
+def test_a_point_whose_pairs_are_all_forbidden_is_left_out(method):
+    cost, a, b = arrays()
+    cost[2] = cost[:, 3] = INF
+    end = solve(cost, a, b, (0.5, 2.0), 0.1, method=method)
+    rows, cols = np.arange(6) != 2, np.arange(8) != 3
+    plan = plan_of(end)
+    assert (plan[~rows] == 0).all()
+    assert (plan[:, ~cols] == 0).all()
+    # The rest is the problem on the rest: a finite rho on lost weight is a constant.
+    rest = plan_of(solve(cost[rows][:, cols], a[rows], b[cols], (0.5, 2.0), 0.1))
+    # The translation weighs f by all of a, so only the limit agrees, not each iterate.
+    np.testing.assert_allclose(plan[rows][:, cols], rest, rtol=1e-9)
+    for field in ("shape", "log_mass", "f", "g", "residual"):
+        assert torch.isfinite(getattr(end, field)).all()
+
+
+@pytest.mark.parametrize("method", ["stabilised", "log"])
+@pytest.mark.parametrize("rho", SIDES)
+def test_zero_weights_change_nothing(rho, method):
+    cost, a, b = arrays(mass=masses(rho))
+    a[3] = b[0] = 0.0
+    b *= a.sum() / b.sum() if rho == (INF, INF) else 1.0
+    rows, cols = a > 0, b > 0
+    end = solve(cost, a, b, rho, 0.1, method=method)
+    part = solve(cost[rows][:, cols], a[rows], b[cols], rho, 0.1, method=method)
+    plan = plan_of(end)
+    np.testing.assert_allclose(plan[rows][:, cols], plan_of(part), rtol=1e-11)
+    np.testing.assert_allclose(end.f[0].numpy()[rows], part.f[0].numpy(), atol=1e-11)
+    assert plan[~rows].max() == plan[:, ~cols].max() == 0.0
+    assert torch.isfinite(end.f).all()
+    assert torch.isfinite(end.g).all()
+
+
+@pytest.mark.parametrize("depth", [300.0, 700.0, 715.0, 730.0, 740.0, 900.0, 5000.0])
+def test_far_points_fall_back_to_log_sum_exp(depth, monkeypatch):
+    # Point 0 of each space is `depth` rhos from everything, the other's point 0 included; beside it the column
+    # of point 0 sees only still more distant points, so with a stored kernel its sum would underflow.
+    cost, a, b = arrays()
+    cost[0], cost[1:, 0] = depth, 3 * depth
+    calls = []
+    exact = torch_ops.LogKernel.cols
+    monkeypatch.setattr(torch_ops.LogKernel, "cols", lambda self, phi: calls.append(1) or exact(self, phi))
+    one = solve(cost, a, b, (1.0, 1.0), 0.01, max_iter=200)
+    if depth > 800:
+        assert calls, "the stored kernel was expected to give up"
+    other = solve(cost, a, b, (1.0, 1.0), 0.01, method="log", max_iter=200)
+    for field in ("shape", "log_mass", "f", "g"):
+        assert torch.isfinite(getattr(one, field)).all()
+        torch.testing.assert_close(getattr(one, field), getattr(other, field), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["stabilised", "log"])
+def test_extreme_scales_stay_finite(method):
+    cost, a, b = arrays()
+    for size in (1e-8, 1.0, 1e8):
+        for rho in SIDES:
+            share = 1e-6 * size
+            end = solve(cost * size, a, b, tuple(r * size for r in rho), share, method=method, max_iter=20)
+            for field in ("shape", "log_mass", "f", "g", "residual"):
+                assert torch.isfinite(getattr(end, field)).all(), (size, rho, field)
+            assert end.shape.sum().item() == pytest.approx(1.0, rel=1e-9)
+
+
+# --- the translation ---
+
+
+def plain_iterations(cost, a, b, rho, eps, goal):
+    """Steps that Sinkhorn without the translation needs to bring the plan within 1e-6 of the goal, in L1."""
+    g = np.zeros(len(b))
+    for step in range(1, 100_000):
+        f = -rho / (rho + eps) * eps * logsumexp(np.log(b) + (g - cost) / eps, axis=1)
+        g = -rho / (rho + eps) * eps * logsumexp((np.log(a) + f / eps)[:, None] - cost / eps, axis=0)
+        if abs(np.outer(a, b) * np.exp((f[:, None] + g - cost) / eps) - goal).sum() <= 1e-6 * goal.sum():
+            return step
+    return step
+
+
+@pytest.mark.parametrize(("rho", "eps", "times"), [(10.0, 0.05, 10), (1000.0, 0.5, 200)])
+def test_what_the_translation_buys(rho, eps, times):
+    cost, a, b = arrays(n=20, m=25, mass=(1.0, 1.4))
+    goal = plan_of(solve(cost, a, b, (rho, rho), eps))
+    needed = plain_iterations(cost, a, b, rho, eps, goal)
+    steps = needed // times
+    assert steps >= 5
+    ours = plan_of(solve(cost, a, b, (rho, rho), eps, max_iter=steps))
+    assert abs(ours - goal).sum() <= 1e-6 * goal.sum()
+
+
+@pytest.mark.parametrize("rho", SIDES[:3])
+def test_the_translation_is_the_best_split(rho):
+    # After one iteration from any start the dual value cannot be raised by moving a constant from f to g.
+    cost, a, b = arrays(mass=masses(rho))
+    start = torch.full((1, 6), 0.7, dtype=torch.float64), torch.linspace(-1, 2, 8, dtype=torch.float64)[None]
+    end = Sinkhorn(max_iter=1)(linear(cost, a, b, rho, 0.1), start)
+    f, g = end.f[0].numpy(), end.g[0].numpy()
+
+    def dual(t):
+        """The terms of the dual that see t; the plan's mass does not."""
+        first = (a * (f + t)).sum() if rho[0] == INF else -rho[0] * (a * np.expm1(-(f + t) / rho[0])).sum()
+        second = (b * (g - t)).sum() if rho[1] == INF else -rho[1] * (b * np.expm1(-(g - t) / rho[1])).sum()
+        return first + second
+
+    assert dual(0.0) > dual(1e-3)
+    assert dual(0.0) > dual(-1e-3)
+    # At the best split both relaxed sides ask for the same mass.
+    sides = [(w * np.exp(-h / r)).sum() for w, h, r in zip((a, b), (f, g), rho, strict=True)]
+    assert sides[0] == pytest.approx(sides[1], rel=1e-12)
+
+
+# --- starts, tolerances, batches ---
+
+
+def test_a_warm_start_has_nothing_left_to_do():
+    args = *arrays(), (0.5, 2.0), 0.05
+    end = solve(*args)
+    again = Sinkhorn(tol=1e-10, max_iter=1)(linear(*args), (end.f, end.g))
+    assert again.residual.item() <= 1e-12
+    torch.testing.assert_close(again.shape, end.shape, rtol=1e-10, atol=0.0)
+    cold = Sinkhorn(tol=1e-10, max_iter=1)(linear(*args))
+    assert cold.residual.item() > 0.1
+
+
+def test_the_residual_tells_when_the_limit_came_first():
+    args = *arrays(), (INF, INF), 0.01
+    short = solve(*args, tol=1e-9, max_iter=5)
+    assert short.residual.item() > 1e-9
+    goal = solve(*args)
+    assert abs(plan_of(short) - plan_of(goal)).sum() > 1e-3
+    # A tolerance that is met bounds what is left, in mass.
+    near = solve(*args, tol=1e-6)
+    assert near.residual.item() <= 1e-6
+    assert abs(plan_of(near) - plan_of(goal)).sum() < 1e-3
+
+
+def items():
+    made = []
+    for seed, (rho, eps) in enumerate([((0.5, 2.0), 0.5), ((INF, 1.0), 0.05), ((1.0, INF), 0.02), ((3.0, 3.0), 0.1)]):
+        made.append(linear(*arrays(seed=seed, mass=(1.0, 0.5 + seed)), rho, eps))
+    return made
+
+
+@pytest.mark.parametrize("method", ["stabilised", "log"])
+def test_a_batch_is_its_items(method):
+    solver = Sinkhorn(tol=1e-9, max_iter=2000, method=method)
+    whole = solver(stack(items()))
+    for i, item in enumerate(items()):
+        alone = solver(item)
+        for field in ("shape", "log_mass", "f", "g", "residual"):
+            torch.testing.assert_close(
+                getattr(whole, field)[i], getattr(alone, field)[0], rtol=1e-9, atol=1e-12, msg=f"{i} {field}"
+            )
+
+
+def test_a_tolerance_per_item():
+    loose = torch.tensor([1e-2, 1e-12, 1e-2, 1e-12], dtype=torch.float64)
+    end = Sinkhorn(tol=1e-7, max_iter=20_000)(stack(items()), None, loose)
+    assert (end.residual <= loose).all()
+    assert (end.residual[[0, 2]] > 1e-9).all()

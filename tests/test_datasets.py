@@ -1,0 +1,73 @@
+"""Seeded generators: same seed, same data; shapes, classes and proportions as promised."""
+
+import numpy as np
+import pytest
+
+from ugw import InputError, datasets
+
+
+def test_same_seed_same_points():
+    one, two = (datasets.imbalanced_mixtures(n=40, seed=3) for _ in range(2))
+    other = datasets.imbalanced_mixtures(n=40, seed=4)
+    for side in (0, 1):
+        assert np.array_equal(one[side].points, two[side].points)
+        assert not np.array_equal(one[side].points, other[side].points)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_class_masses_are_numbers_of_points(share):
+    source, target = datasets.imbalanced_mixtures(n=200, share=share)
+    assert source.points.shape == (200, 3)
+    assert target.points.shape == (200, 2)
+    assert source.counts == {"ellipsoid": 100, "ball": 100}
+    assert target.counts == {"ellipse": round(200 * share), "square": 200 - round(200 * share)}
+    assert target.space().mass.item() == pytest.approx(1)
+
+
+def test_classes_are_further_apart_than_they_are_thick():
+    for cloud in datasets.imbalanced_mixtures(n=400):
+        first, second = (cloud.points[cloud.labels == k] for k in (0, 1))
+        gap = second[:, 0].min() - first[:, 0].max()
+        assert gap > np.ptp(first[:, 0])
+
+
+def test_points_are_uniform_in_the_ball():
+    source, _ = datasets.imbalanced_mixtures(n=4000)
+    ball = source.points[source.labels == 1]
+    radius = np.linalg.norm(ball - ball.mean(axis=0), axis=1)
+    # The cube of the radius is uniform on [0, R³]: its mean is half of the largest one.
+    assert np.mean(radius**3) / np.max(radius**3) == pytest.approx(0.5, abs=0.05)
+
+
+def test_two_moons_are_half_circles():
+    moons = datasets.two_moons(n=101, noise=0.0)
+    upper, lower = (moons.points[moons.labels == k] for k in (0, 1))
+    assert (len(upper), len(lower)) == (50, 51)
+    assert np.allclose(np.linalg.norm(upper, axis=1), 1)
+    assert np.allclose(np.linalg.norm(lower - [1, 0.5], axis=1), 1)
+    assert upper[:, 1].min() >= 0
+    assert lower[:, 1].max() <= 0.5
+
+
+def test_outliers_are_a_class_away_from_the_moons():
+    moons = datasets.two_moons(n=100, outliers=10)
+    assert moons.names == ("upper", "lower", "outliers")
+    far, near = moons.points[moons.labels == 2], moons.points[moons.labels < 2]
+    assert np.linalg.norm(far[:, None] - near, axis=2).min() > 0.3
+    assert datasets.two_moons(n=100).names == ("upper", "lower")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: datasets.imbalanced_mixtures(n=3), "n must be at least 4"),
+        (lambda: datasets.imbalanced_mixtures(share=1.0), "share must be between 0 and 1, got 1.0"),
+        (lambda: datasets.imbalanced_mixtures(share=float("nan")), "share"),
+        (lambda: datasets.two_moons(n=1), "n must be at least 2, got 1"),
+        (lambda: datasets.two_moons(outliers=-1), "outliers"),
+        (lambda: datasets.two_moons(noise=float("nan")), "noise"),
+    ],
+)
+def test_bad_numbers_are_refused(make, said):
+    with pytest.raises(InputError, match=said):
+        make()
