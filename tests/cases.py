@@ -246,6 +246,21 @@ def full_cost(pair: Pair, given: Parameters, q: np.ndarray) -> np.ndarray:
     return cost if pair.cost is None else cost + 0.5 * given.alpha * pair.cost
 
 
+def quick_value(pair: Pair, given: Parameters, p: torch.Tensor) -> torch.Tensor:
+    """F(p, p) by contractions, for many evaluations: KL(p⊗p | a⊗a) = 2 m(p) KL(p | a) + (m(p) − m(a))²."""
+    dx, dy, a, b = (torch.as_tensor(v) for v in (pair.dx, pair.dy, pair.a, pair.b))
+    p1, p2, mass = p.sum(1), p.sum(0), p.sum()
+    total = p1 @ dx**2 @ p1 + p2 @ dy**2 @ p2 - 2 * (p * (dx @ p @ dy)).sum()
+    for rho, marginal, weights in (
+        (given.rho1, p1, a),
+        (given.rho2, p2, b),
+        (given.eps, p.flatten(), outer(a, b).flatten()),
+    ):
+        if 0 < rho < INF:
+            total = total + rho * (2 * mass * kl(marginal, weights) + (mass - weights.sum()) ** 2)
+    return total if not given.alpha else total + given.alpha * (torch.as_tensor(pair.cost) * p).sum()
+
+
 def brute_force(pair: Pair, given: Parameters, starts: list[np.ndarray]) -> tuple[float, np.ndarray]:
     """The least F(p, p) that L-BFGS over log p finds from the starts; at most one side hard."""
     a, b = torch.as_tensor(pair.a), torch.as_tensor(pair.b)
@@ -261,11 +276,11 @@ def brute_force(pair: Pair, given: Parameters, starts: list[np.ndarray]) -> tupl
 
     def function(theta: np.ndarray) -> tuple[float, np.ndarray]:
         free = torch.as_tensor(theta).requires_grad_(True)  # noqa: FBT003
-        total = sum(terms(pair, given, plan(free)).values())
+        total = quick_value(pair, given, plan(free))
         total.backward()
-        return float(total), free.grad.numpy()
+        return total.item(), free.grad.numpy()
 
-    options = {"maxiter": 20_000, "maxfun": 20_000, "ftol": 1e-15, "gtol": 1e-11, "maxcor": 30}
+    options = {"maxiter": 20_000, "maxfun": 20_000, "ftol": 1e-14, "gtol": 1e-10, "maxcor": 30}
     found = []
     for start in starts:
         theta = np.log(np.maximum(start, 1e-30)).ravel()

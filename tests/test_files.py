@@ -153,10 +153,15 @@ def test_a_finished_stage_replaces_the_old_files(tmp_path):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_a_stage_that_fails_leaves_the_folder_as_it_was(tmp_path, error):
     (tmp_path / "a.txt").write_text("old")
-    for folder in (tmp_path, tmp_path / "new" / "deep"):
-        with pytest.raises(error), all_or_nothing(folder) as stage:
+
+    def write_half(folder):
+        with all_or_nothing(folder) as stage:
             (stage / "a.txt").write_text("half")
             raise error
+
+    for folder in (tmp_path, tmp_path / "new" / "deep"):
+        with pytest.raises(error):
+            write_half(folder)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.txt", "old")]
 
 

@@ -11,7 +11,7 @@ from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
 import ugw
 from ugw import InputError, plots
-from ugw._drawing import PALE
+from ugw._drawing import PALE, flattened, unfolded
 
 mpl.use("Agg")
 
@@ -180,6 +180,16 @@ def test_what_cannot_be_drawn_is_refused(draw, said, ax, ax3):
         draw(ax, ax3)
 
 
+def test_distances_of_plane_points_unfold_to_them():
+    x = cloud(12, 2)
+    far = np.linalg.norm(x[:, None] - x, axis=2)
+    back = unfolded(far)
+    assert np.allclose(np.linalg.norm(back[:, None] - back, axis=2), far)
+    for n in (1, 2, 3):  # where there is nothing to unfold
+        assert unfolded(np.zeros((n, n))).shape == (n, 2)
+    assert flattened(cloud(1, 7)).shape == (1, 2)
+
+
 # -- plan --------------------------------------------------------------------------------------------------
 
 
@@ -235,7 +245,9 @@ def test_layout_takes_places_from_attributes_and_else_never_changes():
         with_xy.nodes[k].update(x=k, y=2 * k)
     for graph in (with_pos, with_xy):
         assert np.array_equal(plots.layout(graph), [[0, 0], [1, 2], [2, 4]])
-    for graph in (networkx.cycle_graph(9), networkx.cycle_graph(160)):
+    other = networkx.cycle_graph(9)
+    networkx.set_node_attributes(other, {k: {"pos": "noun", "x": "left", "y": np.nan} for k in other})
+    for graph in (networkx.cycle_graph(9), networkx.cycle_graph(160), other):
         assert np.array_equal(plots.layout(graph), plots.layout(graph))
 
 

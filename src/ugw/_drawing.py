@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse.linalg
+import scipy.linalg
 
 from .errors import InputError
 
@@ -61,8 +61,7 @@ def unfolded(distances: np.ndarray) -> np.ndarray:
     squared = distances**2
     mean = squared.mean(axis=0)
     gram = (mean[:, None] + mean - squared - mean.mean()) / 2
-    # A fixed first vector, since the default one is random.
-    sizes, vectors = scipy.sparse.linalg.eigsh(gram, k=2, which="LA", v0=np.cos(np.arange(n)))
+    sizes, vectors = scipy.linalg.eigh(gram, subset_by_index=[n - 2, n - 1])
     return vectors * np.sqrt(np.clip(sizes, 0, None))
 
 

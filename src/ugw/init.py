@@ -154,7 +154,7 @@ def transport(cost: Tensor, problem: UGW) -> Tensor:
     scale = torch.where(mean > 0, mean, 1.0)
     eps = torch.maximum(problem.eps, BLUR * scale)
     centred = cost - mean.to(cost.dtype)[:, None, None]
-    solve = Sinkhorn(tol=1e-4, max_iter=500)
+    solve = Sinkhorn(tol=1e-3, max_iter=100)
     problem_ = LinearProblem(centred, problem.log_a, problem.log_b, problem.div_a, problem.div_b, eps)
     return solve(problem_).shape
 

@@ -7,6 +7,7 @@ here touches matplotlib's global state; matplotlib and networkx are imported on 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -302,10 +303,11 @@ def layout(graph: networkx.Graph) -> np.ndarray:
     import networkx
 
     data = [graph.nodes[node] for node in graph.nodes]
-    if all("pos" in d and np.shape(d["pos"]) == (2,) for d in data):
-        return np.array([d["pos"] for d in data], dtype=float)
-    if all("x" in d and "y" in d for d in data):
-        return np.array([(d["x"], d["y"]) for d in data], dtype=float)
+    for pick in (lambda d: d["pos"], lambda d: (d["x"], d["y"])):
+        with suppress(KeyError, TypeError, ValueError):  # attributes of that name may mean something else
+            places = np.array([pick(d) for d in data], dtype=float)
+            if places.shape == (len(data), 2) and np.isfinite(places).all():
+                return places
     # Path lengths become distances in the drawing up to the size where that takes seconds; springs beyond.
     small = len(data) <= 150
     found = networkx.kamada_kawai_layout(graph) if small else networkx.spring_layout(graph, seed=0)

@@ -1,6 +1,7 @@
 """Sinkhorn: its fixed point, its two forms, its limits, and what the translation buys."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import ot
@@ -47,7 +48,7 @@ def plan_of(solution):
     return (solution.shape * solution.log_mass.exp()[:, None, None])[0].numpy()
 
 
-def solve(*args, method="stabilised", tol=1e-14, max_iter=50_000):
+def solve(*args, method="stabilised", tol=1e-12, max_iter=5000):
     return Sinkhorn(tol=tol, max_iter=max_iter, method=method)(linear(*args))
 
 
@@ -73,14 +74,14 @@ def test_fixed_point_equations(rho, eps, method):
     plan = np.outer(a, b) * np.exp((f[:, None] + g - cost) / eps)
     np.testing.assert_allclose(plan_of(end), plan, rtol=1e-11)
     assert end.shape.sum().item() == pytest.approx(1.0, rel=1e-14)
-    assert end.residual.item() <= 1e-14
+    assert end.residual.item() <= 1e-12
 
 
 @pytest.mark.parametrize("rho", SIDES)
-@pytest.mark.parametrize("eps", [0.5, 0.01, 1e-3])
+@pytest.mark.parametrize("eps", [0.5, 0.01, 3e-3])
 def test_log_is_stabilised(rho, eps):
     cost, a, b = arrays(mass=masses(rho))
-    one, other = (solve(cost, a, b, rho, eps, method=m, max_iter=300) for m in ("stabilised", "log"))
+    one, other = (solve(cost, a, b, rho, eps, method=m, max_iter=20_000) for m in ("stabilised", "log"))
     for field in ("shape", "log_mass", "f", "g"):
         torch.testing.assert_close(getattr(one, field), getattr(other, field), rtol=1e-10, atol=1e-12)
 
@@ -166,7 +167,7 @@ def test_a_point_whose_pairs_are_all_forbidden_is_left_out(method):
     assert (plan[:, ~cols] == 0).all()
     # The rest is the problem on the rest: a finite rho on lost weight is a constant.
     rest = plan_of(solve(cost[rows][:, cols], a[rows], b[cols], (0.5, 2.0), 0.1))
-    # The translation weighs f by all of a, so only the limit agrees, not each iterate.
+    assert end.residual.item() <= 1e-12
     np.testing.assert_allclose(plan[rows][:, cols], rest, rtol=1e-9)
     for field in ("shape", "log_mass", "f", "g", "residual"):
         assert torch.isfinite(getattr(end, field)).all()
@@ -189,22 +190,29 @@ def test_zero_weights_change_nothing(rho, method):
     assert torch.isfinite(end.g).all()
 
 
-@pytest.mark.parametrize("depth", [300.0, 700.0, 715.0, 730.0, 740.0, 900.0, 5000.0])
-def test_far_points_fall_back_to_log_sum_exp(depth, monkeypatch):
-    # Point 0 of each space is `depth` rhos from everything, the other's point 0 included; beside it the column
-    # of point 0 sees only still more distant points, so with a stored kernel its sum would underflow.
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_far_points_fall_back_to_log_sum_exp(dtype, monkeypatch):
+    # Point 0 of each space is `depth` rhos from everything, the other's point 0 included, and column 0 sees only
+    # still more distant points: with a stored kernel its sum underflows, for some depths only in part.
     cost, a, b = arrays()
-    cost[0], cost[1:, 0] = depth, 3 * depth
+    depths = np.linspace(0.9, 2.2, 27) * -math.log(torch.finfo(dtype).tiny)
+    problems = []
+    for depth in depths:
+        far = cost.copy()
+        far[0], far[1:, 0] = depth, 3 * depth
+        problems.append(linear(far, a, b, (1.0, 1.0), 0.01))
+    batch = stack(problems)
+    batch = replace(batch, **{k: getattr(batch, k).to(dtype) for k in ("cost", "log_a", "log_b")})
     calls = []
     exact = torch_ops.LogKernel.cols
     monkeypatch.setattr(torch_ops.LogKernel, "cols", lambda self, phi: calls.append(1) or exact(self, phi))
-    one = solve(cost, a, b, (1.0, 1.0), 0.01, max_iter=200)
-    if depth > 800:
-        assert calls, "the stored kernel was expected to give up"
-    other = solve(cost, a, b, (1.0, 1.0), 0.01, method="log", max_iter=200)
+    one = Sinkhorn(tol=1e-12, max_iter=100)(batch)
+    assert calls, "the stored kernel was expected to give up"
+    other = Sinkhorn(tol=1e-12, max_iter=100, method="log")(batch)
+    rtol = 1e-10 if dtype == torch.float64 else 1e-4
     for field in ("shape", "log_mass", "f", "g"):
         assert torch.isfinite(getattr(one, field)).all()
-        torch.testing.assert_close(getattr(one, field), getattr(other, field), rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(getattr(one, field), getattr(other, field), rtol=rtol, atol=rtol)
 
 
 @pytest.mark.parametrize("method", ["stabilised", "log"])
@@ -223,46 +231,30 @@ def test_extreme_scales_stay_finite(method):
 
 
 def plain_iterations(cost, a, b, rho, eps, goal):
-    """Steps that Sinkhorn without the translation needs to bring the plan within 1e-6 of the goal, in L1."""
+    """Steps that Sinkhorn without the translation needs to bring f within 1e-6·eps of the goal."""
     g = np.zeros(len(b))
+    l1, l2 = (1.0 if r == INF else r / (r + eps) for r in rho)
+    kernel = np.outer(a, b) * np.exp(-cost / eps)  # fit for these eps
     for step in range(1, 100_000):
-        f = -rho / (rho + eps) * eps * logsumexp(np.log(b) + (g - cost) / eps, axis=1)
-        g = -rho / (rho + eps) * eps * logsumexp((np.log(a) + f / eps)[:, None] - cost / eps, axis=0)
-        if abs(np.outer(a, b) * np.exp((f[:, None] + g - cost) / eps) - goal).sum() <= 1e-6 * goal.sum():
+        f = -l1 * eps * np.log(kernel @ np.exp(g / eps) / a)
+        g = -l2 * eps * np.log(np.exp(f / eps) @ kernel / b)
+        if abs(f - goal).max() <= 1e-6 * eps:
             return step
     return step
 
 
-@pytest.mark.parametrize(("rho", "eps", "times"), [(10.0, 0.05, 10), (1000.0, 0.5, 200)])
+@pytest.mark.parametrize(
+    ("rho", "eps", "times"),
+    [((10.0, 10.0), 0.05, 15), ((1000.0, 1000.0), 0.5, 500), ((INF, 1000.0), 0.5, 500), ((300.0, INF), 0.5, 200)],
+)
 def test_what_the_translation_buys(rho, eps, times):
-    cost, a, b = arrays(n=20, m=25, mass=(1.0, 1.4))
-    goal = plan_of(solve(cost, a, b, (rho, rho), eps))
+    cost, a, b = arrays(n=8, m=10, mass=(1.0, 1.4))
+    goal = solve(cost, a, b, rho, eps).f[0].numpy()
     needed = plain_iterations(cost, a, b, rho, eps, goal)
     steps = needed // times
     assert steps >= 5
-    ours = plan_of(solve(cost, a, b, (rho, rho), eps, max_iter=steps))
-    assert abs(ours - goal).sum() <= 1e-6 * goal.sum()
-
-
-@pytest.mark.parametrize("rho", SIDES[:3])
-def test_the_translation_is_the_best_split(rho):
-    # After one iteration from any start the dual value cannot be raised by moving a constant from f to g.
-    cost, a, b = arrays(mass=masses(rho))
-    start = torch.full((1, 6), 0.7, dtype=torch.float64), torch.linspace(-1, 2, 8, dtype=torch.float64)[None]
-    end = Sinkhorn(max_iter=1)(linear(cost, a, b, rho, 0.1), start)
-    f, g = end.f[0].numpy(), end.g[0].numpy()
-
-    def dual(t):
-        """The terms of the dual that see t; the plan's mass does not."""
-        first = (a * (f + t)).sum() if rho[0] == INF else -rho[0] * (a * np.expm1(-(f + t) / rho[0])).sum()
-        second = (b * (g - t)).sum() if rho[1] == INF else -rho[1] * (b * np.expm1(-(g - t) / rho[1])).sum()
-        return first + second
-
-    assert dual(0.0) > dual(1e-3)
-    assert dual(0.0) > dual(-1e-3)
-    # At the best split both relaxed sides ask for the same mass.
-    sides = [(w * np.exp(-h / r)).sum() for w, h, r in zip((a, b), (f, g), rho, strict=True)]
-    assert sides[0] == pytest.approx(sides[1], rel=1e-12)
+    ours = solve(cost, a, b, rho, eps, max_iter=steps).f[0].numpy()
+    assert abs(ours - goal).max() <= 1e-6 * eps
 
 
 # --- starts, tolerances, batches ---
@@ -275,7 +267,7 @@ def test_a_warm_start_has_nothing_left_to_do():
     assert again.residual.item() <= 1e-12
     torch.testing.assert_close(again.shape, end.shape, rtol=1e-10, atol=0.0)
     cold = Sinkhorn(tol=1e-10, max_iter=1)(linear(*args))
-    assert cold.residual.item() > 0.1
+    assert cold.residual.item() > 1e-4
 
 
 def test_the_residual_tells_when_the_limit_came_first():

@@ -7,7 +7,6 @@ Potentials are dimensionless here, phi = f / eps: (B, n) and gamma = g / eps: (B
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -15,7 +14,13 @@ from torch import Tensor
 
 
 class Kernel(Protocol):
-    """What Sinkhorn asks of a cost: two reductions and the plan they lead to."""
+    """What Sinkhorn asks of a cost: two reductions and the plan they lead to.
+
+    The value at a point of weight 0 is arbitrary but finite: nobody reads it.
+    """
+
+    log_a: Tensor
+    log_b: Tensor
 
     def rows(self, gamma: Tensor) -> Tensor:
         """log Σ_j b_j exp(gamma_j − cost_ij / eps). gamma: (B, m). Returns (B, n)."""
@@ -29,6 +34,14 @@ class Kernel(Protocol):
         """Shape (B, n, m) of unit mass, and log mass (B,), of a_i b_j exp(phi_i + gamma_j − cost_ij / eps)."""
         ...
 
+    def near(self, gamma: Tensor) -> Kernel:
+        """A kernel fit for potentials around `gamma`; itself if it is."""
+        ...
+
+    def exact(self) -> Kernel:
+        """A kernel that is right for any potentials, however slow."""
+        ...
+
     def take(self, index: Tensor) -> Kernel:
         """The same for some items of the batch."""
         ...
@@ -37,49 +50,51 @@ class Kernel(Protocol):
 class LogKernel:
     """Log-sum-exp in every call: slow, and right whatever the range of the cost."""
 
-    def __init__(self, cost: Tensor, log_a: Tensor, log_b: Tensor, eps: Tensor) -> None:
+    def __init__(self, scaled: Tensor, log_a: Tensor, log_b: Tensor) -> None:
         self.log_a, self.log_b = log_a, log_b
-        self._scaled = cost / -eps[:, None, None]
+        self.scaled = scaled  # −cost / eps
 
     def rows(self, gamma: Tensor) -> Tensor:
         """See `Kernel.rows`."""
-        return torch.logsumexp(self._scaled + (self.log_b + gamma)[:, None, :], dim=2)
+        return torch.logsumexp(self.scaled + (self.log_b + gamma)[:, None, :], dim=2)
 
     def cols(self, phi: Tensor) -> Tensor:
         """See `Kernel.cols`."""
-        return torch.logsumexp(self._scaled + (self.log_a + phi)[:, :, None], dim=1)
+        return torch.logsumexp(self.scaled + (self.log_a + phi)[:, :, None], dim=1)
 
     def plan(self, phi: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
         """See `Kernel.plan`."""
-        log_plan = self._scaled + (self.log_a + phi)[:, :, None] + (self.log_b + gamma)[:, None, :]
+        log_plan = self.scaled + (self.log_a + phi)[:, :, None]
+        log_plan += (self.log_b + gamma)[:, None, :]
         log_mass = torch.logsumexp(log_plan, dim=(1, 2))
-        return (log_plan - log_mass[:, None, None]).exp_(), log_mass
+        log_plan -= log_mass[:, None, None]
+        return log_plan.exp_(), log_mass
+
+    def near(self, gamma: Tensor) -> LogKernel:
+        """See `Kernel.near`."""
+        return self
+
+    def exact(self) -> LogKernel:
+        """See `Kernel.exact`."""
+        return self
 
     def take(self, index: Tensor) -> LogKernel:
         """See `Kernel.take`."""
-        part = object.__new__(LogKernel)
-        part.log_a, part.log_b, part._scaled = self.log_a[index], self.log_b[index], self._scaled[index]
-        return part
+        return LogKernel(self.scaled[index], self.log_a[index], self.log_b[index])
 
 
 class StabilisedKernel:
     """K = exp(log a ⊕ log b − cost/eps + alpha ⊕ beta), stored: two matrix-vector products an iteration.
 
-    `alpha` and `beta` make the largest entry of every row and column 1, so a sum underflows only if the
-    potentials differ from them by more than the exponent range. Then, and when `gamma` has drifted far from
-    where K was made, the log-sum-exp takes over: same numbers, never an infinity.
+    `alpha` and `beta` make the largest entry of every row and column 1, so a sum under- or overflows only if
+    the potentials leave them by more than the exponent range. The result is then not finite: the caller
+    takes `exact()` instead.
     """
 
     def __init__(self, log_kernel: LogKernel, gamma: Tensor) -> None:
-        self._log = log_kernel
+        self._log, self._anchor = log_kernel, gamma
         self.log_a, self.log_b = log_kernel.log_a, log_kernel.log_b
-        # A tenth of the exponent range for the drift of the potentials leaves nine for the spread of K.
-        self._limit = 0.1 * math.log(torch.finfo(gamma.dtype).max)
-        self._absorb(gamma)
-
-    def _absorb(self, gamma: Tensor) -> None:
-        self._anchor = gamma
-        log_k = self._log._scaled + self.log_a[:, :, None]
+        log_k = log_kernel.scaled + self.log_a[:, :, None]
         log_k += (self.log_b + gamma)[:, None, :]
         self._alpha = _finite_or_zero(-log_k.amax(dim=2))
         log_k += self._alpha[:, :, None]
@@ -87,39 +102,44 @@ class StabilisedKernel:
         self._beta = gamma + shift
         log_k += shift[:, None, :]
         self._k = log_k.exp_()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        # Zero weights: their sums are 0; one is added to keep the logarithm finite.
+        self._pad_a, self._pad_b = ((w == -math.inf).to(w.dtype) for w in (self.log_a, self.log_b))
+        self._offset_a = _finite_or_zero(self._alpha + self.log_a)
+        self._offset_b = _finite_or_zero(self._beta + self.log_b)
 
     def rows(self, gamma: Tensor) -> Tensor:
         """See `Kernel.rows`."""
-        if (gamma - self._anchor).abs().amax() > self._limit:
-            self._absorb(gamma)
-        sums = torch.matmul(self._k, (gamma - self._beta).exp()[:, :, None]).squeeze(2)
-        value = sums.log() - self._alpha - self.log_a
-        return self._repair(value, self.log_a, lambda: self._log.rows(gamma))
+        sums = torch.bmm(self._k, (gamma - self._beta).exp_()[:, :, None])[:, :, 0]
+        return sums.add_(self._pad_a).log_().sub_(self._offset_a)
 
     def cols(self, phi: Tensor) -> Tensor:
         """See `Kernel.cols`."""
-        sums = torch.matmul((phi - self._alpha).exp()[:, None, :], self._k).squeeze(1)
-        value = sums.log() - self._beta - self.log_b
-        return self._repair(value, self.log_b, lambda: self._log.cols(phi))
-
-    @staticmethod
-    def _repair(value: Tensor, log_weights: Tensor, exact: Callable[[], Tensor]) -> Tensor:
-        """Replace what under- or overflowed; zero-weight points, whose value nobody reads, get 0."""
-        value = torch.where(log_weights > -math.inf, value, 0.0)
-        lost = ~torch.isfinite(value)
-        return torch.where(lost, exact(), value) if bool(lost.any()) else value
+        sums = torch.bmm((phi - self._alpha).exp_()[:, None, :], self._k)[:, 0]
+        return sums.add_(self._pad_b).log_().sub_(self._offset_b)
 
     def plan(self, phi: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
         """See `Kernel.plan`."""
         return self._log.plan(phi, gamma)
 
+    def near(self, gamma: Tensor) -> StabilisedKernel:
+        """See `Kernel.near`. A tenth of the exponent range is for the drift, nine for the spread of K."""
+        limit = 0.1 * math.log(torch.finfo(gamma.dtype).max)
+        return self if (gamma - self._anchor).abs().amax() <= limit else StabilisedKernel(self._log, gamma)
+
+    def exact(self) -> LogKernel:
+        """See `Kernel.exact`."""
+        return self._log
+
     def take(self, index: Tensor) -> StabilisedKernel:
         """See `Kernel.take`."""
         part = object.__new__(StabilisedKernel)
-        part._log, part._limit = self._log.take(index), self._limit
+        part._log, part._anchor = self._log.take(index), self._anchor[index]
         part.log_a, part.log_b = part._log.log_a, part._log.log_b
-        part._anchor, part._alpha, part._beta = self._anchor[index], self._alpha[index], self._beta[index]
-        part._k = self._k[index]
+        part._alpha, part._beta, part._k = self._alpha[index], self._beta[index], self._k[index]
+        part._prepare()
         return part
 
 

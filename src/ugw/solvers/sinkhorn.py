@@ -15,10 +15,15 @@ from ..problems.linear import LinearProblem, LinearSolution
 from ..result import Status
 from . import loop
 
+# Iterations between two looks at the residual.
+SWEEPS = 5
+# The largest rate of convergence an extrapolation assumes.
+SLOWEST = 1.0 - 1e-6
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sinkhorn:
-    """Alternate f = −l1·eps·LSE_j(log b + (g − cost)/eps) and its mirror image, then translate.
+    """Alternate f = −l1·eps·LSE_j(log b + (g − cost)/eps) and its mirror image, translate, extrapolate.
 
     tol: share of the plan's mass that the next iteration may still move; max_iter: per linear problem;
     method: "stabilised" (matrix-vector products with a stored kernel) or "log" (log-sum-exp throughout).
@@ -40,33 +45,38 @@ class Sinkhorn:
         dtype = problem.cost.dtype
         eps = problem.eps.to(dtype)
         f, g = start if start is not None else (torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b))
-        phi, gamma = f / eps[:, None], g / eps[:, None]
+        gamma = g / eps[:, None]
+        sides = (problem.div_a, problem.div_b)
         step = _Step(
             kernel=kernels.make(
                 problem.cost, problem.log_a, problem.log_b, eps, gamma if self.method == "stabilised" else None
             ),
-            damping=(_column(problem.div_a.damping(problem.eps), dtype), _column(problem.div_b.damping(problem.eps), dtype)),
-            slope=(_column(problem.eps / problem.div_a.rho, dtype), _column(problem.eps / problem.div_b.rho, dtype)),
+            damping=tuple(side.damping(problem.eps).to(dtype)[:, None] for side in sides),
+            slope=tuple((problem.eps / side.rho).to(dtype)[:, None] for side in sides),
             tol=torch.full_like(eps, self.tol) if tol is None else tol.to(dtype),
         )
-        first = _Potentials(phi, gamma, torch.ones_like(eps))
-        rules = loop.Rules(max_iter=self.max_iter, compact_at=0.5)
+        first = _Potentials(f / eps[:, None], gamma, gamma, torch.ones_like(eps), torch.full_like(eps, torch.inf))
+        rules = loop.Rules(max_iter=-(-self.max_iter // SWEEPS), compact_at=0.5)
         end = loop.iterate(_iterate, step, first, rules).state
-        shape, log_mass = step.kernel.plan(end.phi, end.gamma)
-        return LinearSolution(shape, log_mass, end.phi * eps[:, None], end.gamma * eps[:, None], end.residual)
-
-
-def _column(value: Tensor, dtype: torch.dtype) -> Tensor:
-    return value.to(dtype)[:, None]
+        gamma, exact = end.gamma, step.kernel.exact()
+        phi = _finite(-step.damping[0] * exact.rows(gamma))
+        shape, log_mass = exact.plan(phi, gamma)
+        return LinearSolution(shape, log_mass, phi * eps[:, None], gamma * eps[:, None], end.residual)
 
 
 @dataclass(frozen=True, eq=False)
 class _Potentials:
-    """The state: phi = f/eps (B, n), gamma = g/eps (B, m), and the residual (B,) of the last iteration."""
+    """The state: phi = f/eps (B, n) and gamma = g/eps (B, m) as the last iteration left them.
+
+    ahead: gamma extrapolated, where the next iterations start; residual (B,) of the last iteration; bar (B,):
+    a residual above it means that the extrapolation before did not pay.
+    """
 
     phi: Tensor
     gamma: Tensor
+    ahead: Tensor
     residual: Tensor
+    bar: Tensor
 
     @property
     def batch(self) -> int:
@@ -80,13 +90,13 @@ class _Potentials:
         return take_fields(self, index)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Step:
     """What an iteration needs; slope = eps/rho, 0 where hard; damping = 1/(1 + slope); (B, 1) each."""
 
     kernel: kernels.Kernel
-    damping: tuple[Tensor, Tensor]
-    slope: tuple[Tensor, Tensor]
+    damping: tuple[Tensor, ...]
+    slope: tuple[Tensor, ...]
     tol: Tensor
 
     def take(self, index: Tensor) -> _Step:
@@ -94,39 +104,73 @@ class _Step:
 
 
 def _iterate(step: _Step, state: _Potentials) -> tuple[_Potentials, loop.Report]:
-    kernel = step.kernel
-    row_lse = kernel.rows(state.gamma)
-    phi = _finite(-step.damping[0] * row_lse)
-    col_lse = kernel.cols(phi)
-    gamma = _finite(-step.damping[1] * col_lse)
-    # How much mass would move: each side's update, weighted by the marginal it corrects.
-    moved = _moved(kernel.log_a + state.phi + row_lse, phi - state.phi) + _moved(
-        kernel.log_b + gamma + col_lse, gamma - state.gamma
+    """SWEEPS iterations, in the log domain where they leave the exponent range, and an extrapolation."""
+    step.kernel = step.kernel.near(state.ahead)
+    found = _sweeps(step, step.kernel, state)
+    lost = ~torch.isfinite(found[-1])
+    if bool(lost.any()):
+        again = _sweeps(step, step.kernel.exact(), state)
+        found = tuple(torch.where(_as(lost, a), a, b) for a, b in zip(again, found, strict=True))
+    phi, gamma, ahead, residual = found
+    # An extrapolation that did not pay is taken back; the next iterations start where it did.
+    failed = residual > state.bar
+    back = failed[:, None]
+    new = _Potentials(
+        phi=torch.where(back, state.phi, phi),
+        gamma=torch.where(back, state.gamma, gamma),
+        ahead=torch.where(back, state.gamma, ahead),
+        residual=torch.where(failed, state.residual, residual),
+        bar=torch.where(failed, torch.inf, residual),
     )
-    shift = _translation(step, phi, gamma)
-    new = _Potentials(phi + shift, gamma - shift, moved)
-    status = torch.where(moved <= step.tol, int(Status.CONVERGED), int(Status.RUNNING))
-    return new, loop.Report(status, {"residual": moved})
+    status = torch.where(new.residual <= step.tol, int(Status.CONVERGED), int(Status.RUNNING))
+    return new, loop.Report(status, {"residual": new.residual})
+
+
+def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Tensor, ...]:
+    """Iterate from `state.ahead`: phi, gamma, gamma extrapolated, and the residual of the last iteration."""
+    phi, gamma, last = state.phi, state.ahead, state.ahead
+    for _ in range(SWEEPS):
+        before, last, last_phi = last, gamma, phi
+        row_lse = kernel.rows(gamma)
+        phi = _finite(-step.damping[0] * row_lse)
+        col_lse = kernel.cols(phi)
+        gamma = _finite(-step.damping[1] * col_lse)
+        # How far each side's update went, before the translation, which leaves the plan as it is.
+        updates = phi - last_phi, gamma - last
+        shift = _translation(step, kernel, phi, gamma)
+        phi, gamma = phi + shift, gamma - shift
+    marginals = (
+        torch.softmax(kernel.log_a + last_phi + row_lse, 1),
+        torch.softmax(kernel.log_b + gamma + shift + col_lse, 1),
+    )
+    # The share of the plan's mass that the updates moved: each weighted by the marginal it corrected.
+    moved = sum((p * u.abs().clamp(max=1.0)).sum(1) for p, u in zip(marginals, updates, strict=True))
+    # The slow modes share one rate, close to damping1·damping2: pairs of points that see only each other, each
+    # with its own translation. One Aitken step for all of them, at the rate measured.
+    newer, older = gamma - last, last - before
+    rate = (marginals[1] * newer * older).sum(1) / (marginals[1] * older * older).sum(1)
+    rate = torch.nan_to_num(rate, nan=0.0).clamp(0.0, SLOWEST)[:, None]
+    return phi, gamma, gamma + newer * rate / (1.0 - rate), moved
+
+
+def _as(mask: Tensor, like: Tensor) -> Tensor:
+    """A mask (B,) with the dimensions of `like`."""
+    return mask.view(-1, *[1] * (like.ndim - 1))
 
 
 def _finite(potential: Tensor) -> Tensor:
     """A point all of whose pairs are forbidden has no mass to move: its potential is free, say 0."""
-    return torch.where(torch.isfinite(potential), potential, 0.0)
+    return torch.where(torch.isinf(potential), 0.0, potential)
 
 
-def _moved(log_marginal: Tensor, change: Tensor) -> Tensor:
-    """Σ marginal · min(|change|, 1) / Σ marginal. log_marginal, change: (B, n). Returns (B,)."""
-    return (torch.softmax(log_marginal, dim=1) * change.abs().clamp(max=1.0)).sum(1)
-
-
-def _translation(step: _Step, phi: Tensor, gamma: Tensor) -> Tensor:
+def _translation(step: _Step, kernel: kernels.Kernel, phi: Tensor, gamma: Tensor) -> Tensor:
     """t/eps = [LSE(log a − f/rho1) − LSE(log b − g/rho2)] / (eps/rho1 + eps/rho2); 0 if both sides are hard.
 
     The plan depends on f + g alone, the dual value on how the sum is split: this is the best split.
     """
     slope_a, slope_b = step.slope
-    gain = torch.logsumexp(step.kernel.log_a - slope_a * phi, 1, keepdim=True) - torch.logsumexp(
-        step.kernel.log_b - slope_b * gamma, 1, keepdim=True
+    gain = torch.logsumexp(kernel.log_a - slope_a * phi, 1, keepdim=True) - torch.logsumexp(
+        kernel.log_b - slope_b * gamma, 1, keepdim=True
     )
     total = slope_a + slope_b
     return torch.where(total > 0, gain / total.clamp(min=torch.finfo(phi.dtype).tiny), 0.0)
