@@ -34,17 +34,18 @@ class LinearProblem:
         """Some items of the batch."""
         return take_fields(self, index)
 
-    def near(self, plan: Tensor, where: Tensor) -> LinearProblem:
-        """For the items `where` (B,): the entropy against `plan` (B, n, m) instead of a⊗b, a proximal step.
+    def near(self, plan: Tensor, strength: Tensor) -> LinearProblem:
+        """Add strength · KL(p | plan), a proximal term. plan: (B, n, m) of unit mass; strength: (B,) ≥ 0.
 
-        eps KL(p | plan) differs from eps KL(p | a⊗b) by a linear term, so only the cost changes and the same
-        Sinkhorn serves. A zero of the plan stays a zero.
+        Rewritten against a⊗b that is more entropy and another cost, so the same Sinkhorn serves. Where the
+        strength is positive, a zero of the plan stays a zero.
         """
         log_ratio = plan.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
-        # Zeros of the plan, and zero weights among them, where this would read -inf − -inf.
-        log_ratio = torch.where(plan > 0, log_ratio, -torch.inf)
-        moved = self.cost - self.eps.to(self.cost.dtype)[:, None, None] * log_ratio
-        return replace(self, cost=torch.where(where[:, None, None], moved, self.cost))
+        weight = strength.to(self.cost.dtype)[:, None, None]
+        # Where the plan is 0 this reads -inf, and NaN if a weight is 0 too: forbidden either way.
+        pull = torch.where(plan > 0, weight * log_ratio, -torch.inf)
+        cost = torch.where(weight > 0, self.cost - pull, self.cost)
+        return replace(self, cost=cost, eps=self.eps + strength)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,9 +20,11 @@ from .watch import Callback, watcher
 MEETING = 1e-3
 # Rounding that moves more than this share of the plan makes a result untrustworthy (PRECISION).
 TRUSTED = 1e-3
-# At eps = 0 each step is proximal, with an entropy against the last plan. Its strength falls from the first to
-# the second of these, in units of the mean distortion of the product plan, by the third at each step.
+# Below the second of these, in units of the cost, eps is too sharp for an inner solver: steps are then proximal,
+# with more entropy against the last plan. It falls from the first to the second, by the third at each step.
 PROXIMAL = (0.3, 0.01, 0.95)
+# Rounding errors add up to this many times those of one entry.
+ROUNDING = 8.0
 # Inner solves aim at this share of the last change of the plan.
 FORCING = 0.1
 
@@ -65,28 +67,34 @@ class AlternateMin:
 
 @dataclass(frozen=True, eq=False)
 class _Context:
-    """What a step needs besides the state. exact: (B,) is eps = 0?; eps_start, eps_end, eps_rate, noise: (B,)."""
+    """What a step needs besides the state. proximal: (B,) bool; the others (B,).
+
+    The entropy of a step's linear problem goes from `start` to `end` by `rate`; what it has beyond eps is
+    proximal for the items that are, so that any of its values leads to the same fixed points.
+    """
 
     problem: UGW
     options: AlternateMin
-    exact: Tensor
-    eps_start: Tensor
-    eps_end: Tensor
-    eps_rate: Tensor
+    proximal: Tensor
+    start: Tensor
+    end: Tensor
+    rate: Tensor
     noise: Tensor
 
     @classmethod
-    def make(cls, problem: UGW, start: Coupling, options: AlternateMin) -> _Context:
-        scale, eps = problem.scale(), problem.eps
-        exact = eps == 0
-        first = eps if options.anneal is None else torch.maximum(eps, 0.1 * scale)
-        eps_start = torch.where(exact, PROXIMAL[0] * scale, first)
-        eps_end = torch.where(exact, PROXIMAL[1] * scale, eps)
-        eps_rate = torch.where(exact, PROXIMAL[2], 1.0 if options.anneal is None else options.anneal)
+    def make(cls, problem: UGW, now: Coupling, options: AlternateMin) -> _Context:
+        eps, anneal = problem.eps, options.anneal
+        # Costs far above the rhos are not paid but avoided: they do not count.
+        scale = torch.minimum(problem.scale(), problem.div_a.rho + problem.div_b.rho)
+        proximal = eps < PROXIMAL[1] * scale
+        first = eps if anneal is None else torch.maximum(eps, PROXIMAL[0] * scale)
+        start = torch.where(proximal, PROXIMAL[0] * scale, first)
+        end = torch.where(proximal, PROXIMAL[1] * scale, eps)
+        rate = torch.where(proximal, PROXIMAL[2], 1.0 if anneal is None else anneal)
         # Rounding the cost to the dtype moves log(plan) by this much: no tolerance below it can be met.
-        largest = start.local.abs().amax(dim=(1, 2)).double()
-        noise = torch.finfo(start.shape.dtype).eps * largest / eps_end
-        return cls(problem, options, exact, eps_start, eps_end, eps_rate, noise)
+        largest = now.local.abs().amax(dim=(1, 2)).double()
+        noise = ROUNDING * torch.finfo(now.shape.dtype).eps * largest / torch.where(eps > 0, eps, end)
+        return cls(problem, options, proximal, start, end, rate, noise)
 
     def take(self, index: Tensor) -> _Context:
         return take_fields(self, index)
@@ -108,7 +116,7 @@ class _State:
 
     @classmethod
     def start(cls, now: Coupling, context: _Context) -> _State:
-        problem, eps = context.problem, context.eps_start
+        problem, eps = context.problem, context.start
         one, dtype = torch.ones_like(eps), now.shape.dtype
         f, g = torch.zeros_like(problem.log_a, dtype=dtype), torch.zeros_like(problem.log_b, dtype=dtype)
         return cls(now, replace(now, local=None), f, g, one, eps, one, one, torch.zeros_like(eps))
@@ -127,10 +135,12 @@ class _State:
 
 def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     problem, options = context.problem, context.options
-    linear = replace(problem.linearise(state.now), eps=state.eps)
-    if bool(context.exact.any()):
-        linear = linear.near(state.now.shape, context.exact)
-    aim = torch.maximum((FORCING * state.change).clamp(min=options.inner.tol, max=0.01), context.noise)
+    linear = problem.linearise(state.now)
+    if bool(context.proximal.any()):
+        linear = linear.near(state.now.shape, torch.where(context.proximal, state.eps - problem.eps, 0.0))
+    linear = replace(linear, eps=state.eps)
+    limit = _limit(context)
+    aim = torch.maximum((FORCING * state.change).clamp(min=options.inner.tol, max=0.01), FORCING * limit)
     solution = options.inner(linear, (state.f, state.g), aim)
     now = problem.accept(state.now, solution)
     moved = _distance(now, state.now)
@@ -157,17 +167,22 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
 
 
 def _next_eps(context: _Context, state: _State, solved: Tensor) -> Tensor:
-    """eps falls to its end; a proximal strength rises again while the inner solver does not keep up."""
-    lower = torch.maximum(context.eps_end, context.eps_rate * state.eps)
-    higher = torch.minimum(context.eps_start, state.eps / context.eps_rate)
-    return torch.where(context.exact & ~solved, higher, lower)
+    """The entropy falls to its end; the proximal part rises again while the inner solver does not keep up."""
+    lower = torch.maximum(context.end, context.rate * state.eps)
+    higher = torch.minimum(context.start, state.eps / context.rate)
+    return torch.where(context.proximal & ~solved, higher, lower)
+
+
+def _limit(context: _Context) -> Tensor:
+    """The change and residual (B,) at which a plan counts as settled."""
+    return context.noise.clamp(context.options.tol, max(TRUSTED, context.options.tol))
 
 
 def _verdict(context: _Context, old: _State, new: _State) -> Tensor:
     """Status codes (B,) of the items after a step."""
-    problem = context.problem
-    limit = context.noise.clamp(min=context.options.tol)
-    settled = (new.change <= limit) & (new.residual <= limit) & (context.exact | (old.eps == context.eps_end))
+    problem, limit = context.problem, _limit(context)
+    arrived = context.proximal | (old.eps == context.end)
+    settled = (new.change <= limit) & (new.residual <= limit) & arrived
     code = torch.where((new.repeats >= 3) & (new.change > limit), int(Status.ALTERNATING), int(Status.RUNNING))
     end = torch.where(context.noise > TRUSTED, int(Status.PRECISION), int(Status.CONVERGED))
     end = torch.where(problem.nothing_left(new.now), int(Status.COLLAPSED), end)
