@@ -176,9 +176,7 @@ def _segments(d: float = 1.0, e: float = 0.6) -> Known:
     """Segments of lengths d and e with weights .3 and .7: balanced, matched end to end, 2·.3·.7·(d − e)²."""
     w = np.array([0.3, 0.7])
     flip = 1 - np.eye(2)
-    return Known(
-        "segments", Pair(d * flip, w, e * flip, w), Parameters(INF, INF, 0.0), 0.42 * (d - e) ** 2, np.diag(w)
-    )
+    return Known("segments", Pair(d * flip, w, e * flip, w), Parameters(INF, INF, 0.0), 0.42 * (d - e) ** 2, np.diag(w))
 
 
 # -- slow twins ---------------------------------------------------------------------------------------------
@@ -308,8 +306,8 @@ def couple(problem: UGW, plan: np.ndarray) -> Coupling:
 def solve(pair: Pair, given: Parameters, init=None, **options) -> ugw.Result:
     """Solve tightly, from the product plan unless a start is given."""
     fused = None if pair.cost is None or not given.alpha else ugw.Fused(given.alpha, pair.cost)
-    inner = ugw.Sinkhorn(tol=1e-12, max_iter=options.pop("inner_iter", 200), method=options.pop("method", "stabilised"))
-    options = {"tol": 1e-10, "max_iter": 3000} | options
+    inner = ugw.Sinkhorn(tol=1e-11, max_iter=options.pop("inner_iter", 200), method=options.pop("method", "stabilised"))
+    options = {"tol": 1e-9, "max_iter": 3000} | options
     return ugw.solve(
         pair.x,
         pair.y,

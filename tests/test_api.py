@@ -621,7 +621,9 @@ def test_batch_shapes_that_do_not_match():
 
 
 @pytest.mark.usefixtures("no_work")
-@pytest.mark.parametrize("solver", ["sinkhorn", 3, False, ugw.AlternateMin, ugw.Multistart, ugw.Sinkhorn(), {"tol": 1e-3}])
+@pytest.mark.parametrize(
+    "solver", ["sinkhorn", 3, False, ugw.AlternateMin, ugw.Multistart, ugw.Sinkhorn(), {"tol": 1e-3}]
+)
 def test_bad_solver(solver):
     message = refused(ugw.solve, *pair(), solver=solver)
     assert message.startswith("solver must be an AlternateMin or a Multistart, got ")

@@ -130,9 +130,7 @@ def test_hard_marginals_are_words_in_json_and_kept_in_the_plan(here):
 
 
 def test_features_make_it_fused(here):
-    done = match(
-        "a.csv", "b.npy", "--features-source", "f8.npy", "--features-target", "f9.npy", "--alpha", "0.5"
-    )
+    done = match("a.csv", "b.npy", "--features-source", "f8.npy", "--features-target", "f9.npy", "--alpha", "0.5")
     assert done.exit_code == 0, done.stderr
     assert summary()["terms"]["linear"] > 0
 

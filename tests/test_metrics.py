@@ -62,9 +62,7 @@ def test_apply_keeps_the_graph(matrix_shape, shape):
 def test_many_starts_share_one_matrix(monkeypatch):
     seen = []
     original = torch.Tensor.__matmul__
-    monkeypatch.setattr(
-        torch.Tensor, "__matmul__", lambda a, b: seen.append((a.shape, b.shape)) or original(a, b)
-    )
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: seen.append((a.shape, b.shape)) or original(a, b))
     Dense(symmetric(5, 5)).apply(torch.randn(7, 5, 4, dtype=torch.float64))
     assert seen == [((28, 5), (5, 5))]
 
@@ -105,9 +103,7 @@ def test_take_item_scale_to():
     assert batch.factors() is None
 
 
-@pytest.mark.parametrize(
-    "metric", ["euclidean", "sqeuclidean", "cityblock", "chebyshev", "cosine", "canberra"]
-)
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "cityblock", "chebyshev", "cosine", "canberra"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_point_distances_equal_scipy(metric, dtype):
     points = torch.randn(2, 20, 3, generator=torch.Generator().manual_seed(1), dtype=dtype)
@@ -167,9 +163,7 @@ def edge_lists(draw):
     n = draw(st.integers(1, 6))
     node = st.integers(0, n - 1)
     edges = draw(st.lists(st.tuples(node, node), max_size=15))
-    lengths = draw(
-        st.lists(st.sampled_from([0.0, 0.1, 0.2, 1.0, 5.0]), min_size=len(edges), max_size=len(edges))
-    )
+    lengths = draw(st.lists(st.sampled_from([0.0, 0.1, 0.2, 1.0, 5.0]), min_size=len(edges), max_size=len(edges)))
     return n, np.array(edges, dtype=np.int64).reshape(-1, 2), np.array(lengths)
 
 
@@ -179,9 +173,7 @@ def test_geodesics_equal_brute_force(case):
     n, edges, lengths = case
     expected = floyd_warshall(n, edges, lengths)
     if np.isinf(expected).any():
-        with pytest.raises(
-            InputError, match=r"must be connected, got \d components of sizes .*, expected one"
-        ):
+        with pytest.raises(InputError, match=r"must be connected, got \d components of sizes .*, expected one"):
             geodesics(n, edges, lengths, expected="one")
     else:
         ours = geodesics(n, edges, lengths, expected="one")

@@ -62,10 +62,7 @@ def test_clouds_do_not_overlap_and_keep_their_shape(ax):
     drawn = [np.asarray(dots.get_offsets()) for dots in dots_of(ax)]
     for points, seen in zip((x, y), drawn, strict=True):
         assert np.allclose(seen - seen[0], points - points[0])  # moved, not turned or scaled
-    apart = [
-        drawn[0][:, k].min() > drawn[1][:, k].max() or drawn[1][:, k].min() > drawn[0][:, k].max()
-        for k in (0, 1)
-    ]
+    apart = [drawn[0][:, k].min() > drawn[1][:, k].max() or drawn[1][:, k].min() > drawn[0][:, k].max() for k in (0, 1)]
     assert any(apart)
 
 
@@ -158,9 +155,7 @@ def test_aligned_is_an_isometry_that_undoes_a_turn():
         (lambda ax, _: plots.matching(np.eye(3), cloud(3, 3), cloud(3, 2), ax=ax), 'projection="3d"'),
         (lambda _, ax3: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), ax=ax3), "got 3-D axes"),
         (
-            lambda ax, _: plots.matching(
-                np.eye(3), cloud(3, 2), cloud(3, 2), labels=([0, 1], [0, 1, 1]), ax=ax
-            ),
+            lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), labels=([0, 1], [0, 1, 1]), ax=ax),
             r"labels\[0\]",
         ),
         (

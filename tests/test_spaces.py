@@ -148,11 +148,7 @@ def test_gradients_are_not_lost_on_the_way_through_scipy():
         Space.from_knn(points, k=3)
     with pytest.raises(InputError, match="from_mesh cannot carry gradients"):
         Space.from_mesh(points, [[0, 1, 2]])
-    assert (
-        Space.from_distances(torch.cdist(points, points).detach().requires_grad_())
-        .metric.dense()
-        .requires_grad
-    )
+    assert Space.from_distances(torch.cdist(points, points).detach().requires_grad_()).metric.dense().requires_grad
 
 
 @pytest.mark.parametrize("how", ["max", "mean"])
@@ -186,9 +182,7 @@ def test_scaled_refusals():
     with pytest.raises(InputError, match='"max" or "mean", got \'median\''):
         Space.from_points(cloud()).scaled("median")
     negative = Space.from_matrix([[-1.0, 0.0], [0.0, -1.0]])
-    with pytest.raises(
-        InputError, match=r"mean of the matrix, to scale by it, must be nonnegative, got -0.5"
-    ):
+    with pytest.raises(InputError, match=r"mean of the matrix, to scale by it, must be nonnegative, got -0.5"):
         negative.scaled("mean")
     assert negative.scaled("max").metric.dense()[0, 0] == -1
 
@@ -403,9 +397,7 @@ def test_weights_are_nonnegative_with_mass(weights):
     if (weights < 0).any():
         refused("weights must be nonnegative, got -", Space.from_points, cloud(), weights=weights)
     elif not weights.any():
-        refused(
-            "weights must have positive total mass, got all zero", Space.from_points, cloud(), weights=weights
-        )
+        refused("weights must have positive total mass, got all zero", Space.from_points, cloud(), weights=weights)
     else:
         assert np.array_equal(Space.from_points(cloud(), weights=weights).weights, weights)
 
@@ -415,9 +407,7 @@ def test_weights_are_nonnegative_with_mass(weights):
 def test_one_changed_distance_is_found(i, j, change):
     spoilt = distances()
     spoilt[i, j] += change
-    refused(
-        "distances must (be symmetric|be nonnegative|have a zero diagonal), got", Space.from_distances, spoilt
-    )
+    refused("distances must (be symmetric|be nonnegative|have a zero diagonal), got", Space.from_distances, spoilt)
     if i != j:
         refused("matrix must be symmetric, got", Space.from_matrix, spoilt)
         spoilt[j, i] += change

@@ -14,6 +14,20 @@ from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 
 __all__ = [
-    "KL", "AlternateMin", "Balanced", "ConvergenceWarning", "Fused", "InputError", "Multistart", "NotConverged",
-    "Result", "Sinkhorn", "Space", "Status", "objective", "relative", "rho_for_mass", "solve",
+    "KL",
+    "AlternateMin",
+    "Balanced",
+    "ConvergenceWarning",
+    "Fused",
+    "InputError",
+    "Multistart",
+    "NotConverged",
+    "Result",
+    "Sinkhorn",
+    "Space",
+    "Status",
+    "objective",
+    "relative",
+    "rho_for_mass",
+    "solve",
 ]

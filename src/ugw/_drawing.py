@@ -82,9 +82,7 @@ def class_pair(plan_: np.ndarray, labels: tuple[Any, Any]) -> tuple[np.ndarray, 
     first, second = (np.asarray(side) for side in labels)
     for k, (side, n) in enumerate(((first, plan_.shape[0]), (second, plan_.shape[1]))):
         if side.shape != (n,) or side.dtype.kind not in "iu":
-            raise InputError(
-                f"labels[{k}] must be integers of shape ({n},), got {side.dtype} of shape {side.shape}"
-            )
+            raise InputError(f"labels[{k}] must be integers of shape ({n},), got {side.dtype} of shape {side.shape}")
     return first, second
 
 

@@ -87,9 +87,7 @@ def _read_numpy(path: Path, key: str | None) -> np.ndarray:
         if "Object arrays" in str(error):
             what = "it holds Python objects, which need pickle and are not loaded; save plain numbers"
         else:
-            what = (
-                f"not a {path.suffix} file of plain numbers (damaged, or made by pickle, which is not loaded)"
-            )
+            what = f"not a {path.suffix} file of plain numbers (damaged, or made by pickle, which is not loaded)"
         raise InputError(f"{path}: {what}") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
@@ -178,9 +176,7 @@ def read_graph(source: str) -> networkx.Graph:
     for reader, options in readers[path.suffix.lower()]:
         try:
             graph = reader(path, **options)
-        except (
-            Exception
-        ) as error:  # the parsers of three formats fail in a dozen ways, from XML to struct errors
+        except Exception as error:  # the parsers of three formats fail in a dozen ways, from XML to struct errors
             problem = problem or error
             continue
         if graph.number_of_nodes() == 0:

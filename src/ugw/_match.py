@@ -135,14 +135,10 @@ def _read_rows(file: str | None) -> np.ndarray | None:
 def _guess(file: str, array: np.ndarray) -> str:
     """Points, unless the shape could be that of distances too; or the error that asks."""
     if array.ndim not in (1, 2):
-        raise ugw.InputError(
-            f"{file}: expected one point per row or a square of distances, got shape {array.shape}"
-        )
+        raise ugw.InputError(f"{file}: expected one point per row or a square of distances, got shape {array.shape}")
     if array.ndim == 2 and array.shape[0] == array.shape[1]:
         size = f"{array.shape[0]} × {array.shape[1]}"
-        raise ugw.InputError(
-            f"{file}: a square array ({size}) may hold points or distances: say which with --kind"
-        )
+        raise ugw.InputError(f"{file}: a square array ({size}) may hold points or distances: say which with --kind")
     return "points"
 
 
@@ -155,9 +151,7 @@ def _check_used(options: Options, source: Side, target: Side) -> None:
         raise ugw.InputError(f"--metric {options.metric} is for points, got {kinds[0]} and {kinds[1]}")
     parts = (options.alpha, options.features_source, options.features_target)
     if any(part is None for part in parts) and any(part is not None for part in parts):
-        raise ugw.InputError(
-            "--alpha, --features-source and --features-target go together, got only some of them"
-        )
+        raise ugw.InputError("--alpha, --features-source and --features-target go together, got only some of them")
 
 
 @contextmanager
@@ -232,9 +226,7 @@ def picture(result: ugw.Result, source: Side, target: Side, *, unit: bool) -> Fi
     if source.graph is not None and target.graph is not None:
         left, right = made.subplots(1, 2)
         colours = flattened(source.places)[:, 0]
-        shares = np.divide(
-            result.marginals[0], weights[0], out=np.zeros(source.space.n), where=weights[0] > 0
-        )
+        shares = np.divide(result.marginals[0], weights[0], out=np.zeros(source.space.n), where=weights[0] > 0)
         plots.coloured_graph(source.graph, colours, shares=shares, pos=source.places, ax=left)
         plots.colour_transfer(result, colours, target.graph, pos=target.places, weights=weights[1], ax=right)
         return made

@@ -17,11 +17,12 @@ from .parameters import Fused, build
 from .problems.unbalanced import UGW
 from .result import Result, Terms
 from .solvers.alternate import AlternateMin
-from .solvers.frank_wolfe import polish
 from .spaces import Space
 
 # Up to this many entries of the plan, "auto" also solves from the product plan and keeps the better result.
 SMALL_PLAN = 100_000
+# Stands for the logarithm of a mass of 0.
+LOG_ZERO = -1e30
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 
 
@@ -61,7 +62,7 @@ def solve(
     if not isinstance(solver, AlternateMin | Multistart):
         raise InputError(f"solver must be an AlternateMin or a Multistart, got {type(solver).__name__}")
     with torch.no_grad():
-        result = polish(problem, best_of(solver, problem, first_plans(problem, init)))
+        result = best_of(solver, problem, first_plans(problem, init))
     if not bool(torch.as_tensor(result.converged).all()):
         warnings.warn(result.message, ConvergenceWarning, stacklevel=2)
     return result
@@ -70,7 +71,10 @@ def solve(
 def first_plans(problem: UGW, init: Any) -> Tensor:
     """The plans (B, S, n, m) to start from: a name's, or the given one."""
     if not isinstance(init, str):
-        return given_plan(problem, init)[:, None]
+        plan = given_plan(problem, init, "init")
+        if not bool((plan.amax(dim=(1, 2)) > 0).all()):
+            raise InputError("init must have positive mass, got a plan of zeros")
+        return plan[:, None]
     choice("init", init, STARTS)
     if init == "linear":
         _check_points(problem)
@@ -84,22 +88,20 @@ def first_plans(problem: UGW, init: Any) -> Tensor:
     return torch.stack(plans, dim=1)
 
 
-def given_plan(problem: UGW, init: Any) -> Tensor:
-    """A start given as an array, checked. Returns (B, n, m)."""
-    plan = as_tensor("init", init, like=problem.x.weights).detach()
+def given_plan(problem: UGW, plan: Any, name: str) -> Tensor:
+    """A plan given as an array, checked. Returns (B, n, m)."""
+    tensor = as_tensor(name, plan, like=problem.x.weights).detach()
     n, m = problem.x.n, problem.y.n
-    if plan.shape not in ((n, m), (problem.batch, n, m)):
-        raise InputError(f"init must be one of {', '.join(STARTS)} or a plan of shape ({n}, {m})"
-                         f"{f' or ({problem.batch}, {n}, {m})' if problem.batched else ''}, got {tuple(plan.shape)}")
-    check_finite("init", plan)
-    check_nonnegative("init", plan)
-    plan = plan.expand(problem.batch, n, m)
+    if tensor.shape not in ((n, m), (problem.batch, n, m)):
+        expected = f"({n}, {m})" + (f" or ({problem.batch}, {n}, {m})" if problem.batched else "")
+        raise InputError(f"{name} must be a plan of shape {expected}, got {tuple(tensor.shape)}")
+    check_finite(name, tensor)
+    check_nonnegative(name, tensor)
+    tensor = tensor.expand(problem.batch, n, m)
     allowed = (problem.log_a > -torch.inf)[:, :, None] & (problem.log_b > -torch.inf)[:, None, :]
-    if bool(((plan > 0) & ~allowed).any()):
-        raise InputError("init must have no mass on points of weight 0, got some: set those rows and columns to 0")
-    if not bool((plan.sum(dim=(1, 2)) > 0).all()):
-        raise InputError("init must have positive mass, got a plan of zeros")
-    return plan
+    if bool(((tensor > 0) & ~allowed).any()):
+        raise InputError(f"{name} must be 0 at points of weight 0, got mass in their rows or columns")
+    return tensor
 
 
 def _check_points(problem: UGW) -> None:
@@ -107,9 +109,7 @@ def _check_points(problem: UGW) -> None:
     if x is None or y is None:
         raise InputError('init="linear" needs spaces made by Space.from_points, got one without points')
     if x.shape[-1] != y.shape[-1]:
-        raise InputError(
-            f'init="linear" needs points of one dimension, got R^{x.shape[-1]} and R^{y.shape[-1]}'
-        )
+        raise InputError(f'init="linear" needs points of one dimension, got R^{x.shape[-1]} and R^{y.shape[-1]}')
 
 
 def objective(plan: Any, x: Space, y: Space, *, rho: Any = 1.0, eps: Any = 0.0, fused: Fused | None = None) -> Terms:
@@ -123,9 +123,11 @@ def objective(plan: Any, x: Space, y: Space, *, rho: Any = 1.0, eps: Any = 0.0, 
     0.0
     """
     problem = build(x, y, rho=rho, eps=eps, fused=fused)
-    plan = given_plan(problem, plan)
+    plan = given_plan(problem, plan, "plan")
     mass = plan.sum(dim=(1, 2), dtype=torch.float64)
     with torch.no_grad():
-        state = problem.couple(plan / mass.to(plan.dtype)[:, None, None])
-        terms = problem.objective(state.weighing(mass.log()))
+        # A plan of zeros has no shape; any will do for a mass of 0.
+        shape = torch.where(mass[:, None, None] > 0, plan / mass.to(plan.dtype)[:, None, None], starts.product(problem))
+        log_mass = torch.where(mass > 0, mass.log(), LOG_ZERO)
+        terms = problem.objective(problem.couple(shape).weighing(log_mass))
     return terms.present(batched=problem.batched, numpy=problem.numpy)

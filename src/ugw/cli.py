@@ -49,9 +49,7 @@ class _OneLineErrors(click.Group):
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "memory" not in str(error):
                 raise
-            _fail(
-                "not enough memory: the distances and the plan take n² + m² + several n·m numbers of 8 bytes"
-            )
+            _fail("not enough memory: the distances and the plan take n² + m² + several n·m numbers of 8 bytes")
 
 
 def _fail(message: str) -> NoReturn:
@@ -87,9 +85,7 @@ class _Eps(click.ParamType):
         return str(value)
 
 
-@click.group(
-    cls=_OneLineErrors, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
-)
+@click.group(cls=_OneLineErrors, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(version(), prog_name="ugw")
 def main() -> None:
     """Unbalanced Gromov-Wasserstein: match point clouds, distance matrices and graphs of any total mass.
@@ -176,8 +172,7 @@ _KINDS = click.Choice(["points", "distances"])
 @click.option(
     "--features-source",
     metavar="FILE",
-    help="Features of the source's points, one row each. With those of "
-    "the target and --alpha this is fused UGW.",
+    help="Features of the source's points, one row each. With those of the target and --alpha this is fused UGW.",
 )
 @click.option("--features-target", metavar="FILE", help="The same for the target.")
 @click.option("--alpha", type=float, metavar="A", help="Weight of the squared distance between features.")
@@ -190,9 +185,7 @@ _KINDS = click.Choice(["points", "distances"])
     show_default=True,
     help="Stop at this relative change of the plan.",
 )
-@click.option(
-    "--max-iter", type=int, default=1000, show_default=True, help="Stop after this many outer steps."
-)
+@click.option("--max-iter", type=int, default=1000, show_default=True, help="Stop after this many outer steps.")
 @click.option(
     "--out",
     default="out",

@@ -14,10 +14,13 @@ from .errors import InputError
 def kl(p: Tensor, log_a: Tensor) -> Tensor:
     """KL(p | a) = Σ p log(p/a) − m(p) + m(a) over the last dimension, 0 log 0 = 0. p, log_a: (..., n).
 
-    Summed term by term: each is ≥ 0, so a small divergence keeps its digits. +inf where p > 0 = a.
+    Each term is a·((1 + x) log(1 + x) − x) ≥ 0 with x = (p − a)/a, which keeps the digits of a small divergence
+    even when a large rho multiplies it. +inf where p > 0 = a.
     """
-    ratio = torch.where(p > 0, p.log() - log_a, 0.0)
-    return (p * ratio - p + log_a.exp()).sum(-1)
+    a = log_a.exp()
+    x = (p - a) / torch.where(a > 0, a, 1.0)
+    terms = a * (torch.special.xlog1py(1.0 + x, x) - x)
+    return torch.where(a > 0, terms, torch.where(p > 0, torch.inf, 0.0)).sum(-1)
 
 
 class KL:
@@ -61,7 +64,7 @@ class KL:
         return f"KL(rho={values[0]:g})" if len(values) == 1 else f"KL(rho of {len(values)} items)"
 
 
-def Balanced() -> KL:  # noqa: N802 - stands beside KL(...) where a divergence is asked for
+def Balanced() -> KL:
     """The marginal is a constraint: KL(inf)."""
     return KL(float("inf"))
 

@@ -5,7 +5,7 @@ class InputError(ValueError):
     """Bad input, found before any work: the message says what, what it got and what it expected."""
 
 
-class NotConverged(RuntimeError):  # noqa: N818 - reads as a sentence: `except ugw.NotConverged`
+class NotConverged(RuntimeError):
     """Raised by `Result.check()` when a solve did not converge; the message carries the cure."""
 
 

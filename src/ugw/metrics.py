@@ -289,9 +289,7 @@ def geodesics(n: int, edges: np.ndarray, lengths: np.ndarray, *, expected: str) 
     if count > 1:
         sizes = np.sort(np.bincount(labels))[::-1]
         listed = ", ".join(map(str, sizes[:10])) + (", ..." if count > 10 else "")
-        raise InputError(
-            f"the graph must be connected, got {count} components of sizes {listed}, expected {expected}"
-        )
+        raise InputError(f"the graph must be connected, got {count} components of sizes {listed}, expected {expected}")
     paths = csgraph.shortest_path(graph)
     # A path summed from its other end may round differently.
     return np.minimum(paths, paths.T)
@@ -312,9 +310,7 @@ def _networkx_edges(graph: Any, edge_weight: str | None) -> tuple[int, np.ndarra
         return len(number), edges, np.ones(len(edges))
     if len(lengths) < len(edges):
         absent = len(edges) - len(lengths)
-        raise InputError(
-            f"edge attribute {edge_weight!r} must be on every edge, got {absent} of {len(edges)} without"
-        )
+        raise InputError(f"edge attribute {edge_weight!r} must be on every edge, got {absent} of {len(edges)} without")
     return len(number), edges, as_tensor("edge weights", lengths).numpy().reshape(len(edges))
 
 

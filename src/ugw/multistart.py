@@ -12,8 +12,9 @@ from ._batch import take
 from ._options import whole_number
 from .errors import InputError
 from .problems.unbalanced import UGW
-from .result import Result
+from .result import Result, Status, Tensors
 from .solvers.alternate import AlternateMin
+from .solvers.frank_wolfe import polish
 
 # Objectives within this relative distance count as equal; the lowest index among them wins.
 TIE = 1e-9
@@ -42,12 +43,23 @@ class Multistart:
 def best_of(solver: AlternateMin | Multistart, problem: UGW, plans: Tensor) -> Result:
     """Solve every start of every item as one batch; the best result of each item. plans: (B, S, n, m)."""
     batch, count = plans.shape[:2]
-    if count == 1:
-        return solver(problem, plans[:, 0])
     first = torch.arange(batch, device=plans.device)
-    tensors = solver(problem.take(first.repeat_interleave(count)), plans.flatten(0, 1)).tensors
-    values = tensors.terms.total.view(batch, count)
+    repeated = problem if count == 1 else problem.take(first.repeat_interleave(count))
+    result = solver(repeated, plans.flatten(0, 1))
+    options = solver.solver if isinstance(solver, Multistart) else solver
+    tensors = polish(repeated, result, options).tensors
+    if count > 1:
+        tensors = take(tensors, _winner(repeated, tensors, count) + count * first)
+    return Result(tensors, problem.sizes, problem.numpy)
+
+
+def _winner(problem: UGW, tensors: Tensors, count: int) -> Tensor:
+    """Index (B,) of the best of each item's `count` results."""
+    # A plan that misses a hard marginal may well have a lower objective: it counts only if no other is there.
+    wrong = (problem.div_a.hard | problem.div_b.hard) & (tensors.status != int(Status.CONVERGED))
+    wrong = wrong.view(-1, count)
+    wrong &= ~wrong.all(1, keepdim=True)
+    values = torch.where(wrong, torch.inf, tensors.terms.total.view(-1, count))
     lowest = values.amin(1, keepdim=True)
     # argmax of a bool is the first True.
-    winner = (values <= lowest + TIE * lowest.abs()).to(torch.int8).argmax(1)
-    return Result(take(tensors, winner + count * first), problem.sizes, problem.numpy)
+    return (values <= lowest + TIE * lowest.abs()).to(torch.int8).argmax(1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ._check import as_tensor, check_finite, nonnegative, positive
-from .divergences import KL, divergence_pair
+from .divergences import divergence_pair
 from .errors import InputError
 from .problems.unbalanced import UGW
 from .spaces import Space
@@ -90,6 +90,8 @@ def _check_spaces(x: Any, y: Any) -> None:
         raise InputError(f"both spaces must be on one device, got {x.device} and {y.device}: use Space.to(device)")
     if (x.features is None) != (y.features is None):
         raise InputError("features must be on both spaces or on none, got them on one side only")
+    if x.features is not None and x.features.shape[-1] != y.features.shape[-1]:
+        raise InputError(f"features must have one width, got {x.features.shape[-1]} and {y.features.shape[-1]}")
 
 
 def _fused(x: Space, y: Space, fused: Fused | None) -> tuple[Tensor, Tensor | None]:
@@ -111,10 +113,6 @@ def _fused(x: Space, y: Space, fused: Fused | None) -> tuple[Tensor, Tensor | No
 def _feature_cost(x: Space, y: Space) -> Tensor:
     if x.features is None or y.features is None:
         raise InputError("a fused problem needs features on both spaces, or Fused(alpha, cost=M), got neither")
-    if x.features.shape[-1] != y.features.shape[-1]:
-        raise InputError(
-            f"features must have one width, got {x.features.shape[-1]} and {y.features.shape[-1]}"
-        )
     pair = x.features.detach(), y.features.detach()
     return torch.cdist(*pair, compute_mode="donot_use_mm_for_euclid_dist").square()
 
@@ -128,9 +126,7 @@ def _common_batch(counts: dict[str, int | None]) -> int | None:
     given = {name: count for name, count in counts.items() if count is not None}
     if len(set(given.values())) > 1:
         said = ", ".join(f"{name} {count}" for name, count in given.items())
-        raise InputError(
-            f"batch sizes must agree, got {said}; a rho for each side is a tuple, (rho1, rho2)"
-        )
+        raise InputError(f"batch sizes must agree, got {said}; a rho for each side is a tuple, (rho1, rho2)")
     return next(iter(given.values()), None)
 
 
@@ -139,10 +135,9 @@ def _check_hard_masses(problem: UGW) -> None:
     off = (problem.log_mass_a - problem.log_mass_b).abs() > 1e3 * torch.finfo(problem.x.dtype).eps
     if bool((both & off).any()):
         i = int(torch.nonzero(both & off)[0])
-        mass = problem.log_mass_a[i].exp(), problem.log_mass_b[i].exp()
+        mass_a, mass_b = float(problem.log_mass_a[i].exp()), float(problem.log_mass_b[i].exp())
+        item = f" in item {i}" if problem.batched else ""
         raise InputError(
-            f"rho = inf on both sides needs equal masses, got {float(mass[0]):.9g} and {float(mass[1]):.9g}"
+            f"rho = inf on both sides needs equal masses, got {mass_a:.9g} and {mass_b:.9g}{item}, "
+            f"which differ by {abs(mass_a - mass_b):.2g}"
         )
-
-
-__all__ = ["KL", "Fused", "Relative", "build", "relative"]

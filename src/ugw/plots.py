@@ -262,9 +262,7 @@ def colour_transfer(
     share = mass_shares(plan_, None if weights is None else (None, weights))[1]
     given = np.asarray(colours, dtype=float)
     if len(given) != len(plan_):
-        raise InputError(
-            f"colours must have one row for each of the {len(plan_)} source nodes, got {len(given)}"
-        )
+        raise InputError(f"colours must have one row for each of the {len(plan_)} source nodes, got {len(given)}")
     return coloured_graph(graph, carried(plan_, as_colours(given)), shares=share, pos=pos, ax=ax)
 
 
@@ -347,9 +345,7 @@ def convergence(result: Any, *, ax: Axes | None = None) -> Axes:
     ax.set_yscale("log")
     ax.set_xlabel("outer step", fontsize=9, color=INK)
     ax.set_ylabel("relative size", fontsize=9, color=INK)
-    word = (
-        "converged" if result.converged else f"NOT converged ({result.status.name.lower().replace('_', ' ')})"
-    )
+    word = "converged" if result.converged else f"NOT converged ({result.status.name.lower().replace('_', ' ')})"
     title = f"{word} after {result.n_iter} steps, value {result.value:.4g}"
     ax.set_title(title, fontsize=9, color=INK, loc="left")
     ax.grid(axis="y", color=PALE, linewidth=0.5)

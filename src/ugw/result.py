@@ -188,8 +188,11 @@ class Result:
 
     @property
     def potentials(self) -> tuple[Any, Any]:
-        """(f, g) with plan = a⊗b·exp((f ⊕ g − cost)/(m·eps)), cost and m from the other plan of the pair."""
-        if self.tensors.potentials is None:
+        """(f, g) with plan = a⊗b·exp((f ⊕ g − cost)/(m·eps)), cost and m from the other plan of the pair.
+
+        NaN for the items of a batch that have eps = 0, where there are none.
+        """
+        if self.tensors.potentials is None or bool(torch.isnan(self.tensors.potentials[0]).all()):
             raise InputError("there are no potentials at eps = 0: solve with eps > 0 to have them")
         f, g = self.tensors.potentials
         return self._out(f), self._out(g)
@@ -248,7 +251,7 @@ class Result:
         )
 
     def check(self) -> Result:
-        """This result if every item converged; raises NotConverged otherwise."""
+        """Itself if every item converged; raises NotConverged otherwise."""
         if bool((self.tensors.status != int(Status.CONVERGED)).any()):
             raise NotConverged(self.message)
         return self
@@ -270,9 +273,7 @@ class Result:
         n, m = self.sizes[size]  # type: ignore[index]
         t = take(self.tensors, torch.tensor([size], device=self.tensors.plan.device))
         cut = None if t.potentials is None else (t.potentials[0][:, :n], t.potentials[1][:, :m])
-        return Result(
-            replace(t, plan=t.plan[:, :n, :m], other=t.other[:, :n, :m], potentials=cut), None, self.numpy
-        )
+        return Result(replace(t, plan=t.plan[:, :n, :m], other=t.other[:, :n, :m], potentials=cut), None, self.numpy)
 
     def __iter__(self) -> Iterator[Result]:
         return (self[i] for i in range(len(self)))
@@ -310,13 +311,14 @@ class Result:
         rows += [("mass", f"{float(t.plan.sum(dtype=torch.float64)):.6g}")]
         if float(t.marginal_error[0]):
             rows += [("hard sides", f"off by {float(t.marginal_error[0]):.1e}")]
-        return [*rows, ("gap", f"{float(t.terms.total[0] - t.relaxed_value[0]):.1e}"), ("status", self.message)]
+        return [
+            *rows,
+            ("gap", f"{float(t.terms.total[0] - t.relaxed_value[0]):.1e}"),
+            ("status", self.message),
+        ]
 
     def _repr_html_(self) -> str:
-        if self.batched:
-            rows = [(f"[{i}]", repr(item)) for i, item in enumerate(self)]
-        else:
-            rows = self._rows()
+        rows = [(f"[{i}]", repr(item)) for i, item in enumerate(self)] if self.batched else self._rows()
         good = bool((self.tensors.status == int(Status.CONVERGED)).all())
         colour = "#2a7d4f" if good else "#b3541e"
         body = "".join(
@@ -329,15 +331,13 @@ class Result:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a `.npz` without pickle; the file appears complete or not at all."""
-        arrays = {
-            name: value.cpu().numpy() for name, value in _flat(self.tensors).items()
-        }
+        arrays = {name: value.cpu().numpy() for name, value in _flat(self.tensors).items()}
         arrays["sizes"] = np.array(self.sizes if self.batched else [], dtype=np.int64).reshape(-1, 2)
         arrays["batched"], arrays["numpy"] = np.array(self.batched), np.array(self.numpy)
         target = Path(path)
         with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".part", delete=False) as part:
             try:
-                np.savez_compressed(part, **arrays)
+                np.savez_compressed(part, **arrays)  # type: ignore[arg-type]
             except BaseException:
                 part.close()
                 os.unlink(part.name)

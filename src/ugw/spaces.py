@@ -54,9 +54,7 @@ class Space:
     numpy: bool = False  # made of NumPy arrays, so results are given back as NumPy arrays
 
     @classmethod
-    def from_points(
-        cls, points: Any, *, weights: Any = None, metric: str = "euclidean", features: Any = None
-    ) -> Space:
+    def from_points(cls, points: Any, *, weights: Any = None, metric: str = "euclidean", features: Any = None) -> Space:
         """Distances between points, (n, d) or (B, n, d).
 
         `metric` is "euclidean", "sqeuclidean", or another name that scipy.spatial.distance.cdist knows. The
@@ -311,9 +309,7 @@ def _symmetric(name: str, matrix: Any) -> Tensor:
     return tensor
 
 
-def _assemble(
-    matrix: Tensor, weights: Any, features: Any, *, points: Tensor | None = None, numpy: bool
-) -> Space:
+def _assemble(matrix: Tensor, weights: Any, features: Any, *, points: Tensor | None = None, numpy: bool) -> Space:
     """Check weights and features against a checked matrix, and give every part but it the batch dimension."""
     n = matrix.shape[-1]
     check_finite("distances", matrix)  # finite coordinates and edges may still add up to an overflow

@@ -17,8 +17,18 @@ from ugw.solvers.sinkhorn import Sinkhorn
 
 TIGHT = Sinkhorn(tol=1e-12, max_iter=5000)
 MASSES = [(1.0, 1.0), (1.3, 0.6), (30.0, 0.02)]
-SOFT = [Parameters(1.0, 1.0, 0.1), Parameters(0.3, 2.0, 0.05), Parameters(2.0, 0.3, 0.0), Parameters(0.3, 2.0, 0.05, 0.7)]
-HARD = [Parameters(INF, 0.7, 0.05), Parameters(0.7, INF, 0.05), Parameters(INF, INF, 0.05), Parameters(INF, 0.7, 0.05, 0.7)]
+SOFT = [
+    Parameters(1.0, 1.0, 0.1),
+    Parameters(0.3, 2.0, 0.05),
+    Parameters(2.0, 0.3, 0.0),
+    Parameters(0.3, 2.0, 0.05, 0.7),
+]
+HARD = [
+    Parameters(INF, 0.7, 0.05),
+    Parameters(0.7, INF, 0.05),
+    Parameters(INF, INF, 0.05),
+    Parameters(INF, 0.7, 0.05, 0.7),
+]
 
 
 def spaces(given, mass, seed=0):
@@ -148,7 +158,9 @@ def test_a_hard_side_fixes_the_mass(given):
 
 
 def test_lambert():
-    z = np.concatenate([-np.exp(-1) + np.logspace(-16, -0.5, 40), [0.0], np.logspace(-12, 3, 30), -np.logspace(-12, -1, 9)])
+    z = np.concatenate(
+        [-np.exp(-1) + np.logspace(-16, -0.5, 40), [0.0], np.logspace(-12, 3, 30), -np.logspace(-12, -1, 9)]
+    )
     z = z[z >= -1 / math.e]
     got = lambert(torch.tensor(z)).numpy()
     # Near −1/e the function has a vertical tangent: there the equation, not w, is what can be met.

@@ -102,7 +102,13 @@ def test_the_table_has_nan_after_an_item_ended(compact_at):
 def test_the_limit_is_a_status():
     end, seen = run(loop.Rules(max_iter=3))
     assert len(seen) == 3
-    assert end.status.tolist() == [Status.CONVERGED, Status.MAX_ITER, Status.MAX_ITER, Status.CONVERGED, Status.MAX_ITER]
+    assert end.status.tolist() == [
+        Status.CONVERGED,
+        Status.MAX_ITER,
+        Status.MAX_ITER,
+        Status.CONVERGED,
+        Status.MAX_ITER,
+    ]
     assert end.n_iter.tolist() == [1, 3, 3, 2, 3]
     assert end.state.value.tolist() == [0.5, 1.0, 8.0, 0.5, 4.0]
 

@@ -56,9 +56,7 @@ def test_the_callback_is_told_every_step():
 def test_a_batch_tells_of_the_items_still_running():
     (x, y), (u, v) = pair(), pair(seed=1)
     steps = []
-    r = solve(
-        ugw.Space.stack([x, u, x]), ugw.Space.stack([y, v, v]), eps=[0.05, 0.5, 0.02], callback=steps.append
-    )
+    r = solve(ugw.Space.stack([x, u, x]), ugw.Space.stack([y, v, v]), eps=[0.05, 0.5, 0.02], callback=steps.append)
     for s in steps:
         assert s.live == (r.n_iter >= s.iteration).sum()
         assert s.objective.shape == s.change.shape == s.residual.shape == s.mass.shape == (s.live,)

@@ -143,9 +143,7 @@ def _panel(ax: Axes, record: Record) -> None:
     plots.matching(result, source.points, _as_seen(record), weights=weights, labels=labels, lines=70, ax=ax)
     name = "GW" if record.method == "GW" else f"UGW, ρ = {record.rho:g}"
     ended = "" if result.converged else ", NOT CONVERGED"
-    numbers = (
-        f"{record.across:.0%} across classes\nvalue {result.value:.3f}, mass kept {result.mass:.0%}{ended}"
-    )
+    numbers = f"{record.across:.0%} across classes\nvalue {result.value:.3f}, mass kept {result.mass:.0%}{ended}"
     texts = ((1.12, name, 11, "bold"), (1.05, numbers, 9, "normal"))
     for height, text, size, weight in texts:
         style = {"fontsize": size, "fontweight": weight, "color": INK, "ha": "center", "va": "top"}

@@ -250,9 +250,7 @@ class UGW:
     def _log_unit(self) -> Tensor:
         return 0.5 * (self.log_mass_a + self.log_mass_b)
 
-    def _log_mass(
-        self, distortion: Tensor, kl_a: Tensor, kl_b: Tensor, kl_plan: Tensor, linear: Tensor
-    ) -> Tensor:
+    def _log_mass(self, distortion: Tensor, kl_a: Tensor, kl_b: Tensor, kl_plan: Tensor, linear: Tensor) -> Tensor:
         """Log of the mass m that minimises F(m·shape, m·shape): with R = rho1 + rho2 + eps,
 
             F = m² (B − R + 2 R log m) + m·L + C   ⟹   log m = −B/2R + W(−L/4R e^{B/2R}),  L = alpha <M, shape>.
@@ -316,6 +314,3 @@ def lambert(z: Tensor) -> Tensor:
         newton = excess / torch.where(slope.abs() > 1e-12, slope, 1.0)
         w = w - torch.where(slope.abs() > 1e-12, newton / (1.0 - 0.5 * newton * (w + 2.0) / (w + 1.0)), 0.0)
     return w
-
-
-

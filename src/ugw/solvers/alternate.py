@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._batch import take_fields
-from .._options import tolerance, whole_number
+from .._options import onlookers, tolerance, whole_number
 from ..errors import InputError
 from ..problems.unbalanced import UGW, Coupling
 from ..result import Result, Status, Tensors
@@ -20,11 +20,16 @@ from .watch import Callback, watcher
 MEETING = 1e-3
 # Rounding that moves more than this share of the plan makes a result untrustworthy (PRECISION).
 TRUSTED = 1e-3
-# Below the second of these, in units of the cost, eps is too sharp for an inner solver: steps are then proximal,
-# with more entropy against the last plan. It falls from the first to the second, by the third at each step.
-PROXIMAL = (0.3, 0.01, 0.95)
+# The entropy of a step's linear problem, in units of the cost: eps below the first of these is too sharp for an
+# inner solver, so that there the steps have more, as a proximal term against the last plan. It starts from the
+# second, falls by the third at each step, and rises again, for any eps, while the inner solver does not keep up.
+PROXIMAL = (0.01, 0.3, 0.95)
+# This share of the product plan goes into every start: a proximal step keeps zeros.
+MIXED = 1e-3
 # Rounding errors add up to this many times those of one entry.
 ROUNDING = 8.0
+# The inner residual is at most this over the square root of rho in units of the cost.
+STIFF = 1e-3
 # Inner solves aim at this share of the last change of the plan.
 FORCING = 0.1
 
@@ -34,7 +39,7 @@ class AlternateMin:
     """Solve a problem by linear steps.
 
     tol: relative L1 change of the plan from one step to the next, and the inner residual, at which to stop;
-    anneal: factor in (0, 1) by which eps falls each step, from a tenth of the mean distortion to its value;
+    anneal: factor in (0, 1) by which the entropy falls each step, from a third of the mean distortion to eps;
     progress: show a bar; callback: called after each step, True stops the run.
     """
 
@@ -52,11 +57,14 @@ class AlternateMin:
             tolerance("AlternateMin anneal", self.anneal)
         if not isinstance(self.inner, Sinkhorn):
             raise InputError(f"AlternateMin inner must be a Sinkhorn, got {type(self.inner).__name__}")
+        onlookers("AlternateMin", progress=self.progress, callback=self.callback)
 
     @torch.no_grad()
     def __call__(self, problem: UGW, init: Tensor) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""
-        now = problem.couple(init / init.sum(dim=(1, 2), keepdim=True))
+        init = init / init.amax(dim=(1, 2), keepdim=True)  # first, lest the sum overflow
+        product = problem.log_a.exp()[:, :, None] * problem.log_b.exp()[:, None, :]
+        now = problem.couple((1.0 - MIXED) * init / init.sum(dim=(1, 2), keepdim=True) + MIXED * product)
         context = _Context.make(problem, now, self)
         with watcher(progress=self.progress, callback=self.callback, max_iter=self.max_iter) as watch:
             first = _State.start(now, context)
@@ -67,18 +75,21 @@ class AlternateMin:
 
 @dataclass(frozen=True, eq=False)
 class _Context:
-    """What a step needs besides the state. proximal: (B,) bool; the others (B,).
+    """What a step needs besides the state, (B,) each.
 
-    The entropy of a step's linear problem goes from `start` to `end` by `rate`; what it has beyond eps is
-    proximal for the items that are, so that any of its values leads to the same fixed points.
+    The entropy of a step goes from `start` to `end` by `rate`, and never above `most`; what it has beyond eps is
+    proximal, so that its fixed points are those of the problem. limit: the change and the residual of a plan that
+    has settled; rounding alone, `noise`, may be above it.
     """
 
     problem: UGW
     options: AlternateMin
-    proximal: Tensor
     start: Tensor
     end: Tensor
+    most: Tensor
     rate: Tensor
+    limit: Tensor
+    residual_limit: Tensor
     noise: Tensor
 
     @classmethod
@@ -86,15 +97,19 @@ class _Context:
         eps, anneal = problem.eps, options.anneal
         # Costs far above the rhos are not paid but avoided: they do not count.
         scale = torch.minimum(problem.scale(), problem.div_a.rho + problem.div_b.rho)
-        proximal = eps < PROXIMAL[1] * scale
-        first = eps if anneal is None else torch.maximum(eps, PROXIMAL[0] * scale)
-        start = torch.where(proximal, PROXIMAL[0] * scale, first)
-        end = torch.where(proximal, PROXIMAL[1] * scale, eps)
-        rate = torch.where(proximal, PROXIMAL[2], 1.0 if anneal is None else anneal)
+        end = torch.maximum(eps, PROXIMAL[0] * scale)
+        most = torch.maximum(end, PROXIMAL[1] * scale)
+        start = torch.where(eps < end, most, eps) if anneal is None else most
+        rate = torch.full_like(eps, PROXIMAL[2] if anneal is None else anneal)
         # Rounding the cost to the dtype moves log(plan) by this much: no tolerance below it can be met.
         largest = now.local.abs().amax(dim=(1, 2)).double()
         noise = ROUNDING * torch.finfo(now.shape.dtype).eps * largest / torch.where(eps > 0, eps, end)
-        return cls(problem, options, proximal, start, end, rate, noise)
+        limit = noise.clamp(options.tol, max(TRUSTED, options.tol))
+        # A marginal off by r costs rho·r²: a large rho wants more than the tolerance.
+        stiffness = torch.maximum(problem.div_a.penalty, problem.div_b.penalty) / scale
+        enough = (STIFF / stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()).clamp(min=1e-13)
+        residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
+        return cls(problem, options, start, end, most, rate, limit, residual_limit, noise)
 
     def take(self, index: Tensor) -> _Context:
         return take_fields(self, index)
@@ -136,11 +151,13 @@ class _State:
 def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     problem, options = context.problem, context.options
     linear = problem.linearise(state.now)
-    if bool(context.proximal.any()):
-        linear = linear.near(state.now.shape, torch.where(context.proximal, state.eps - problem.eps, 0.0))
-    linear = replace(linear, eps=state.eps)
-    limit = _limit(context)
-    aim = torch.maximum((FORCING * state.change).clamp(min=options.inner.tol, max=0.01), FORCING * limit)
+    proximal = state.eps - problem.eps
+    if bool((proximal > 0).any()):
+        linear = linear.near(state.now.shape, proximal)
+    aim = torch.minimum(
+        context.residual_limit, torch.full_like(proximal, options.inner.tol).maximum(FORCING * context.limit)
+    )
+    aim = torch.maximum(aim, (FORCING * state.change).clamp(max=0.01))
     solution = options.inner(linear, (state.f, state.g), aim)
     now = problem.accept(state.now, solution)
     moved = _distance(now, state.now)
@@ -167,22 +184,17 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
 
 
 def _next_eps(context: _Context, state: _State, solved: Tensor) -> Tensor:
-    """The entropy falls to its end; the proximal part rises again while the inner solver does not keep up."""
+    """The entropy falls to its end, and rises again while the inner solver does not keep up."""
     lower = torch.maximum(context.end, context.rate * state.eps)
-    higher = torch.minimum(context.start, state.eps / context.rate)
-    return torch.where(context.proximal & ~solved, higher, lower)
-
-
-def _limit(context: _Context) -> Tensor:
-    """The change and residual (B,) at which a plan counts as settled."""
-    return context.noise.clamp(context.options.tol, max(TRUSTED, context.options.tol))
+    higher = torch.minimum(context.most, state.eps / context.rate)
+    return torch.where(solved, lower, higher)
 
 
 def _verdict(context: _Context, old: _State, new: _State) -> Tensor:
     """Status codes (B,) of the items after a step."""
-    problem, limit = context.problem, _limit(context)
-    arrived = context.proximal | (old.eps == context.end)
-    settled = (new.change <= limit) & (new.residual <= limit) & arrived
+    problem, limit = context.problem, context.limit
+    # The stronger the proximal term, the shorter the steps.
+    settled = (new.change * old.eps / context.end <= limit) & (new.residual <= context.residual_limit)
     code = torch.where((new.repeats >= 3) & (new.change > limit), int(Status.ALTERNATING), int(Status.RUNNING))
     end = torch.where(context.noise > TRUSTED, int(Status.PRECISION), int(Status.CONVERGED))
     end = torch.where(problem.nothing_left(new.now), int(Status.COLLAPSED), end)

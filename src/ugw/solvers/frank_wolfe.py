@@ -11,25 +11,31 @@ import torch
 from torch import Tensor
 
 from .._batch import take_fields
-from .._options import tolerance, whole_number
+from .._options import onlookers, tolerance, whole_number
 from ..problems.unbalanced import UGW, Coupling
 from ..result import Result, Status, Tensors
 from . import loop
+from .alternate import AlternateMin
+from .watch import Callback, watcher
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrankWolfe:
     """Descend to a plan that no linear step improves.
 
-    tol: duality gap <∇F, p − vertex> at which to stop, relative to the objective of the product plan.
+    tol: duality gap <∇F, p − vertex> at which to stop, relative to the objective of the product plan;
+    progress, callback: as for AlternateMin.
     """
 
     tol: float = 1e-9
     max_iter: int = 500
+    progress: bool = False
+    callback: Callback | None = None
 
     def __post_init__(self) -> None:
         tolerance("FrankWolfe tol", self.tol)
         whole_number("FrankWolfe max_iter", self.max_iter)
+        onlookers("FrankWolfe", progress=self.progress, callback=self.callback)
 
     @torch.no_grad()
     def __call__(self, problem: UGW, init: Tensor) -> Result:
@@ -39,7 +45,9 @@ class FrankWolfe:
         one = torch.ones_like(problem.eps)
         scale = problem.scale() * (2.0 * problem.log_mass_a).exp()
         context = _Context(problem, self.tol * scale)
-        outcome = loop.iterate(_step, context, _State(now, one, one), loop.Rules(max_iter=self.max_iter))
+        with watcher(progress=self.progress, callback=self.callback, max_iter=self.max_iter) as watch:
+            rules = loop.Rules(max_iter=self.max_iter)
+            outcome = loop.iterate(_step, context, _State(now, one, one), rules, watch)
         now = outcome.state.now
         terms = problem.objective(now)
         tensors = Tensors(
@@ -132,16 +140,24 @@ def round_to_marginals(shape: Tensor, problem: UGW) -> Tensor:
     return shape + missing_a[:, :, None] * missing_b[:, None, :] / total
 
 
-def polish(problem: UGW, result: Result) -> Result:
-    """Where eps = 0 and both marginals are hard, carry on to a vertex; leave the other items alone."""
-    items = torch.nonzero(problem.div_a.hard & problem.div_b.hard & (problem.eps == 0)).flatten()
+def polish(problem: UGW, result: Result, options: AlternateMin) -> Result:
+    """Where eps = 0 and both marginals are hard, carry on to a vertex; leave the other items alone.
+
+    Items that the callback stopped stay stopped; the iteration limit and the onlookers are those of `options`.
+    """
+    ours = problem.div_a.hard & problem.div_b.hard & (problem.eps == 0)
+    items = torch.nonzero(ours & (result.tensors.status != int(Status.STOPPED))).flatten()
     if not len(items):
         return result
+    solver = FrankWolfe(max_iter=options.max_iter, progress=options.progress, callback=options.callback)
     old = result.tensors
-    end = FrankWolfe()(problem.take(items), old.plan[items]).tensors
+    end = solver(problem.take(items), old.plan[items]).tensors
     room = torch.full((old.trace.shape[0], end.trace.shape[1], old.trace.shape[2]), torch.nan, dtype=torch.float64)
     room[items.cpu()] = end.trace
-    merged = {"trace": torch.cat([old.trace, room], dim=1), "n_iter": old.n_iter.index_add(0, items, end.n_iter)}
+    merged = {
+        "trace": torch.cat([old.trace, room], dim=1),
+        "n_iter": old.n_iter.index_add(0, items, end.n_iter),
+    }
     for name in ("plan", "other", "relaxed_value", "marginal_error", "change", "residual", "status"):
         merged[name] = getattr(old, name).index_copy(0, items, getattr(end, name))
     terms = {k: v.index_copy(0, items, getattr(end.terms, k)) for k, v in old.terms.as_dict().items()}

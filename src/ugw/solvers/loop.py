@@ -79,7 +79,8 @@ def iterate(
             state = new
             continue
         code = _judge(report, last=iteration == rules.max_iter)
-        trace.append((held[live], {k: v[live] for k, v in report.numbers.items()}))
+        told = live & (code != Status.NON_FINITE)  # a step that is undone has no history
+        trace.append((held[told], {k: v[told] for k, v in report.numbers.items()}))
         if watch is not None and watch(iteration, trace[-1][1], int(live.sum())):
             code = torch.where(code == Status.RUNNING, int(Status.STOPPED), code)
         ended = live & (code != Status.RUNNING)
@@ -88,7 +89,8 @@ def iterate(
             continue
         broken = code == Status.NON_FINITE
         kept = new if not bool((ended & broken).any()) else _choose(broken, state, new)
-        status[held[ended]], n_iter[held[ended]] = code[ended], iteration
+        status[held[ended]] = code[ended]
+        n_iter[held[ended]] = iteration - broken[ended].to(n_iter.dtype)
         live = live & ~ended
         if final is None and not bool(live.any()) and len(held) == len(status):
             return Outcome(kept, status, n_iter, trace)

@@ -49,7 +49,11 @@ class Sinkhorn:
         sides = (problem.div_a, problem.div_b)
         step = _Step(
             kernel=kernels.make(
-                problem.cost, problem.log_a, problem.log_b, eps, gamma if self.method == "stabilised" else None
+                problem.cost,
+                problem.log_a,
+                problem.log_b,
+                eps,
+                gamma if self.method == "stabilised" else None,
             ),
             damping=tuple(side.damping(problem.eps).to(dtype)[:, None] for side in sides),
             slope=tuple((problem.eps / side.rho).to(dtype)[:, None] for side in sides),
@@ -166,11 +170,13 @@ def _finite(potential: Tensor) -> Tensor:
 def _translation(step: _Step, kernel: kernels.Kernel, phi: Tensor, gamma: Tensor) -> Tensor:
     """t/eps = [LSE(log a − f/rho1) − LSE(log b − g/rho2)] / (eps/rho1 + eps/rho2); 0 if both sides are hard.
 
-    The plan depends on f + g alone, the dual value on how the sum is split: this is the best split.
+    The plan depends on f + g alone, the dual value on how the sum is split: this is the best split. Where the
+    slopes are lost in rounding the marginals are as good as hard.
     """
     slope_a, slope_b = step.slope
     gain = torch.logsumexp(kernel.log_a - slope_a * phi, 1, keepdim=True) - torch.logsumexp(
         kernel.log_b - slope_b * gamma, 1, keepdim=True
     )
     total = slope_a + slope_b
-    return torch.where(total > 0, gain / total.clamp(min=torch.finfo(phi.dtype).tiny), 0.0)
+    least = 10.0 * torch.finfo(phi.dtype).eps
+    return torch.where(total > least, gain / total.clamp(min=least), 0.0)
