@@ -28,6 +28,15 @@ SETTINGS = [
     {"rho": INF, "eps": 0.0},
 ]
 IDS = [f"rho={s['rho']} eps={s['eps']}" for s in SETTINGS]
+# Every setting from the product plan; every start for a few settings.
+COMBINED = [
+    *((given, "product") for given in SETTINGS),
+    *((SETTINGS[0], init) for init in ("flb", "random", "coarse", "auto", "best")),
+    *((SETTINGS[3], init) for init in ("flb", "random", "coarse")),
+    *((SETTINGS[5], init) for init in ("random", "coarse", "auto")),
+]
+COMBINED_IDS = [f"{init} rho={given['rho']} eps={given['eps']}" for given, init in COMBINED]
+combined = pytest.mark.parametrize(("given", "init"), COMBINED, ids=COMBINED_IDS)
 # Tight enough to compare plans to 1e-8, with room for the inner solver.
 TIGHT = ugw.AlternateMin(tol=1e-10, max_iter=3000, inner=ugw.Sinkhorn(tol=1e-12, max_iter=300))
 
@@ -59,8 +68,7 @@ def start(seed=2, n=6, m=7):
 # --- what changes nothing ---
 
 
-@pytest.mark.parametrize("given", SETTINGS, ids=IDS)
-@pytest.mark.parametrize("init", ["product", "flb", "random", "coarse", "auto"])
+@combined
 def test_permuting_the_points_permutes_the_plan(given, init):
     (p, a), (q, b) = arrays(6, 3, 0), arrays(7, 2, 1)
     rng = np.random.default_rng(3)
@@ -76,8 +84,7 @@ def test_permuting_the_points_permutes_the_plan(given, init):
     np.testing.assert_allclose(s.plan, r.plan[np.ix_(rows, cols)], atol=1e-6)
 
 
-@pytest.mark.parametrize("given", SETTINGS, ids=IDS)
-@pytest.mark.parametrize("init", ["product", "flb", "random", "coarse", "auto", "best"])
+@combined
 def test_zero_weight_points_change_nothing(given, init):
     (p, a), (q, b) = arrays(6, 3, 0), arrays(7, 2, 1)
     r = ugw.solve(Space.from_points(p, weights=a), Space.from_points(q, weights=b), init=init, **given)
@@ -89,11 +96,15 @@ def test_zero_weight_points_change_nothing(given, init):
     present = np.flatnonzero(x.weights)
     assert s.n_iter == r.n_iter
     np.testing.assert_allclose(s.plan[present][:, :7], r.plan, atol=1e-9)
-    assert s.plan.sum() == pytest.approx(s.plan[present][:, :7].sum(), abs=0)
+    assert not s.plan[x.weights == 0].any()
+    assert not s.plan[:, 7:].any()
 
 
-@pytest.mark.parametrize("given", SETTINGS, ids=IDS)
-@pytest.mark.parametrize("init", ["product", "flb", "random", "coarse", "auto", "plan"])
+@pytest.mark.parametrize(
+    ("given", "init"),
+    [*COMBINED, *((given, "plan") for given in SETTINGS)],
+    ids=[*COMBINED_IDS, *(f"plan {name}" for name in IDS)],
+)
 def test_exchanging_the_spaces_transposes_the_plan(given, init):
     x, y = pair(mass=1.5)
     rho = given["rho"]
@@ -155,9 +166,10 @@ def test_two_homogeneous_at_eps_0(init):
 # --- determinism, and hands off the inputs ---
 
 
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 @pytest.mark.parametrize("given", SETTINGS, ids=IDS)
 def test_the_same_input_gives_the_same_output_bit_for_bit(given):
-    r, s = (ugw.solve(*pair(), **given) for _ in range(2))
+    r, s = (ugw.solve(*pair(), **given, solver=ugw.AlternateMin(max_iter=60)) for _ in range(2))
     assert np.array_equal(r.plan, s.plan)
     assert r.value == s.value
     assert np.array_equal(r.history.objective, s.history.objective)
@@ -177,6 +189,7 @@ def test_random_state_of_others_is_neither_read_nor_moved():
     assert np.array_equal(r.plan, s.plan)
 
 
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 @pytest.mark.parametrize("given", SETTINGS, ids=IDS)
 def test_inputs_are_not_modified(given):
     (p, a), (q, b) = arrays(6, 3, 0), arrays(7, 2, 1)
@@ -186,7 +199,7 @@ def test_inputs_are_not_modified(given):
     before = [array.copy() for array in held]
     x, y = Space.from_distances(d, weights=a), Space.from_points(q, weights=b)
     for init in (plan, "auto"):
-        ugw.solve(x, y, init=init, fused=ugw.Fused(0.3, cost), **given)
+        ugw.solve(x, y, init=init, fused=ugw.Fused(0.3, cost), solver=ugw.AlternateMin(max_iter=20), **given)
     ugw.objective(plan, x, y)
     for old, new in zip(before, held, strict=True):
         assert np.array_equal(old, new)
@@ -349,15 +362,15 @@ def test_objective_of_the_plan_is_the_value_term_by_term(given):
     st.integers(1, 4),
     st.integers(0, 10**6),
     st.sampled_from([0.1, 1.0, 30.0]),
-    st.sampled_from([0.2, 1.0, INF]),
-    st.sampled_from([0.7, INF]),
+    st.sampled_from([(0.2, 1.0), (1.0, 0.7), (INF, 0.7), (0.7, INF)]),
     st.sampled_from([0.0, 0.3]),
 )
-def test_objective_equals_the_four_index_sum(n, m, seed, mass, rho1, rho2, eps):
+def test_objective_equals_the_four_index_sum(n, m, seed, mass, rho, eps):
+    rho1, rho2 = rho
     data = cases.clouds(n, m, seed, mass=(mass, 0.6))
     parameters = cases.Parameters(rho1, rho2, eps, alpha=0.4)
     plan = cases.random_plan(data, seed, mass=1.3)
-    terms = ugw.objective(plan, data.x, data.y, rho=(rho1, rho2), eps=eps, fused=ugw.Fused(0.4, data.cost))
+    terms = ugw.objective(plan, data.x, data.y, rho=rho, eps=eps, fused=ugw.Fused(0.4, data.cost))
     for name, expected in cases.terms(data, parameters, plan).items():
         assert getattr(terms, name) == pytest.approx(float(expected), rel=1e-9, abs=1e-9)
 
@@ -434,7 +447,8 @@ def test_bad_rho(rho):
 def test_bad_eps(eps):
     assert refused(ugw.solve, *pair(), eps=eps).startswith("eps ")
     assert refused(ugw.objective, start(), *pair(), eps=eps).startswith("eps ")
-    assert refused(ugw.rho_for_mass, *pair(), eps=eps).startswith("eps ") or eps is None
+    if eps is not None:  # which stands for relative(1e-2) there
+        assert refused(ugw.rho_for_mass, *pair(), eps=eps).startswith("eps ")
 
 
 @settings(deadline=None, max_examples=40)

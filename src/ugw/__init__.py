@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
 from .api import objective, solve
 from .calibrate import rho_for_mass
 from .divergences import KL, Balanced
@@ -26,8 +30,22 @@ __all__ = [
     "Sinkhorn",
     "Space",
     "Status",
+    "datasets",
     "objective",
+    "plots",
     "relative",
     "rho_for_mass",
     "solve",
 ]
+
+try:
+    __version__ = version("ugw")
+except PackageNotFoundError:  # run from a source tree
+    __version__ = "unknown (not installed)"
+
+
+def __getattr__(name: str) -> Any:
+    """Modules that need more than torch, numpy and scipy load on first touch."""
+    if name in ("plots", "datasets", "experiments"):
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -159,8 +159,8 @@ class UGW:
     def linearise(self, state: Coupling) -> LinearProblem:
         """∂F(·, q)/∂p divided by m(q): the next shape is the shape of this problem's solution.
 
-        The constant stands for the three scalars of the paper's cost; it is chosen so that a plan like the
-        present one gets mass 1, which keeps the inner solver in the middle of the exponent range.
+        A constant in the cost scales the solution and no more. The one subtracted here stands for the three
+        scalars of the paper's cost: it keeps the solution's mass within n·m of 1, mid-range for the inner solver.
         """
         cost = _known(state.local)
         if self.cost is not None:
@@ -186,9 +186,8 @@ class UGW:
         return 0.5 * self.alpha * (-torch.maximum(state.log_mass, self._log_unit + LOG_NOTHING)).exp()
 
     def _constant(self, state: Coupling) -> Tensor:
-        """<cost, shape> + rho1 KL1 + rho2 KL2 + eps KL of a state, at unit mass."""
-        penalties = self.div_a.penalty * state.kl_a + self.div_b.penalty * state.kl_b + self.eps * state.kl_plan
-        return state.distortion + self._linear_share(state) * state.linear + penalties
+        """<cost, shape> of a state, at unit mass."""
+        return state.distortion + self._linear_share(state) * state.linear
 
     def potentials(
         self, q: Coupling, p: Coupling, linear: tuple[Tensor, Tensor], log_mass: Tensor

@@ -24,6 +24,8 @@ TRUSTED = 1e-3
 # inner solver, so that there the steps have more, as a proximal term against the last plan. It starts from the
 # second, falls by the third at each step, and rises again, for any eps, while the inner solver does not keep up.
 PROXIMAL = (0.01, 0.3, 0.95)
+# An inner solver keeps up if its residual is below this.
+KEEPS_UP = 0.01
 # This share of the product plan goes into every start: a proximal step keeps zeros.
 MIXED = 1e-3
 # Rounding errors add up to this many times those of one entry.
@@ -102,7 +104,7 @@ class _Context:
         start = torch.where(eps < end, most, eps) if anneal is None else most
         rate = torch.full_like(eps, PROXIMAL[2] if anneal is None else anneal)
         # Rounding the cost to the dtype moves log(plan) by this much: no tolerance below it can be met.
-        largest = now.local.abs().amax(dim=(1, 2)).double()
+        largest = problem.linearise(now).cost.abs().amax(dim=(1, 2)).double()
         noise = ROUNDING * torch.finfo(now.shape.dtype).eps * largest / torch.where(eps > 0, eps, end)
         limit = noise.clamp(options.tol, max(TRUSTED, options.tol))
         # A marginal off by r costs rho·r²: a large rho wants more than the tolerance.
@@ -169,7 +171,7 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         f=solution.f,
         g=solution.g,
         log_mass=solution.log_mass.double(),
-        eps=_next_eps(context, state, solution.residual <= aim),
+        eps=_next_eps(context, state, solution.residual <= KEEPS_UP),
         change=moved,
         residual=solution.residual.double(),
         repeats=torch.where(returned, state.repeats + 1, 0.0),

@@ -13,7 +13,7 @@ from torch import Tensor
 from .._batch import take_fields
 from .._options import onlookers, tolerance, whole_number
 from ..problems.unbalanced import UGW, Coupling
-from ..result import Result, Status, Tensors
+from ..result import Result, Status, Tensors, Terms
 from . import loop
 from .alternate import AlternateMin
 from .watch import Callback, watcher
@@ -152,13 +152,16 @@ def polish(problem: UGW, result: Result, options: AlternateMin) -> Result:
     solver = FrankWolfe(max_iter=options.max_iter, progress=options.progress, callback=options.callback)
     old = result.tensors
     end = solver(problem.take(items), old.plan[items]).tensors
-    room = torch.full((old.trace.shape[0], end.trace.shape[1], old.trace.shape[2]), torch.nan, dtype=torch.float64)
-    room[items.cpu()] = end.trace
-    merged = {
-        "trace": torch.cat([old.trace, room], dim=1),
-        "n_iter": old.n_iter.index_add(0, items, end.n_iter),
-    }
-    for name in ("plan", "other", "relaxed_value", "marginal_error", "change", "residual", "status"):
-        merged[name] = getattr(old, name).index_copy(0, items, getattr(end, name))
+    steps = torch.full((len(old.trace), *end.trace.shape[1:]), torch.nan, dtype=torch.float64)
+    steps[items.cpu()] = end.trace
+    same = ("plan", "other", "relaxed_value", "marginal_error", "change", "residual", "status")
+    merged = {name: getattr(old, name).index_copy(0, items, getattr(end, name)) for name in same}
     terms = {k: v.index_copy(0, items, getattr(end.terms, k)) for k, v in old.terms.as_dict().items()}
-    return Result(replace(old, terms=type(old.terms)(**terms), **merged), result.sizes, result.numpy)
+    tensors = replace(
+        old,
+        terms=Terms(**terms),
+        n_iter=old.n_iter.index_add(0, items, end.n_iter),
+        trace=torch.cat([old.trace, steps], dim=1),
+        **merged,
+    )
+    return Result(tensors, result.sizes, result.numpy)

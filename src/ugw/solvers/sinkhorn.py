@@ -148,7 +148,7 @@ def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Te
         torch.softmax(kernel.log_b + gamma + shift + col_lse, 1),
     )
     # The share of the plan's mass that the updates moved: each weighted by the marginal it corrected.
-    moved = sum((p * u.abs().clamp(max=1.0)).sum(1) for p, u in zip(marginals, updates, strict=True))
+    moved = torch.stack([(p * u.abs().clamp(max=1.0)).sum(1) for p, u in zip(marginals, updates, strict=True)]).sum(0)
     # The slow modes share one rate, close to damping1·damping2: pairs of points that see only each other, each
     # with its own translation. One Aitken step for all of them, at the rate measured.
     newer, older = gamma - last, last - before

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from .loop import Watcher
@@ -39,8 +39,9 @@ def watcher(*, progress: bool, callback: Callback | None, max_iter: int) -> Iter
         step = Step(iteration=iteration, live=live, **numbers)
         if bar is not None:
             bar.update()
-            items = f", {live} items" if live > 1 else ""
-            bar.set_postfix_str(f"objective {_mean(step.objective):.6g}, change {_most(step.change):.1e}{items}")
+            running = f", {live} running" if live > 1 else ""
+            lowest, furthest = (float(v.max()) if len(v) else float("nan") for v in (-step.objective, step.change))
+            bar.set_postfix_str(f"objective {-lowest:.6g}, change {furthest:.1e}{running}")
         return bool(callback(step)) if callback is not None else False
 
     try:
@@ -50,15 +51,7 @@ def watcher(*, progress: bool, callback: Callback | None, max_iter: int) -> Iter
             bar.close()
 
 
-def _bar(max_iter: int):  # noqa: ANN202 - tqdm is imported where it is used
+def _bar(max_iter: int) -> Any:
     from tqdm.auto import tqdm
 
     return tqdm(total=max_iter, desc="ugw", unit="step", leave=True)
-
-
-def _mean(values: Tensor) -> float:
-    return float(values.mean())
-
-
-def _most(values: Tensor) -> float:
-    return float(torch.amax(values))

@@ -1,0 +1,167 @@
+"""Frank–Wolfe for eps = 0 with both marginals hard: against POT, a fine grid, and linear programs."""
+
+import numpy as np
+import ot
+import pytest
+import scipy.optimize
+import torch
+
+import cases
+import ugw
+from cases import INF, Parameters
+from ugw.solvers.frank_wolfe import FrankWolfe, exact_transport, round_to_marginals
+
+PLAIN, FUSED = Parameters(INF, INF, 0.0), Parameters(INF, INF, 0.0, 0.6)
+
+
+def run(pair, given, start, **options):
+    return FrankWolfe(**options)(cases.problem(pair, given), torch.tensor(start)[None])
+
+
+def pots(pair, start, alpha):
+    """POT's conditional gradient from the same start, as our value; its fused weight is 1/(1 + alpha)."""
+    share = 1 / (1 + alpha)
+    options = {"G0": start, "max_iter": 1000, "tol_rel": 1e-12, "tol_abs": 1e-12}
+    if not alpha:
+        return ot.gromov.gromov_wasserstein(pair.dx, pair.dy, pair.a, pair.b, "square_loss", **options)
+    args = pair.cost, pair.dx, pair.dy, pair.a, pair.b, "square_loss"
+    return ot.gromov.fused_gromov_wasserstein(*args, alpha=share, **options)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("given", [PLAIN, FUSED], ids=["plain", "fused"])
+def test_equal_to_pot_or_better_from_the_same_start(given, seed):
+    pair = cases.clouds(8, 9, seed)
+    start = np.outer(pair.a, pair.b) if seed == 0 else cases.hard_plan(pair, seed)
+    theirs = cases.value(pair, given, pots(pair, start, given.alpha))
+    ours = run(pair, given, start)
+    value = cases.value(pair, given, ours.plan)
+    assert ours.value == pytest.approx(value, rel=1e-11)
+    assert ours.converged
+    assert value <= theirs + 1e-9
+    assert value < cases.value(pair, given, start) - 1e-3
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("given", [PLAIN, FUSED], ids=["plain", "fused"])
+def test_solve_is_not_worse_than_pot(given, seed):
+    pair = cases.clouds(6, 7, seed)
+    fused = ugw.Fused(given.alpha, pair.cost) if given.alpha else None
+    result = ugw.solve(pair.x, pair.y, rho=INF, eps=0.0, fused=fused)
+    theirs = cases.value(pair, given, pots(pair, np.outer(pair.a, pair.b), given.alpha))
+    assert result.converged
+    assert result.value <= theirs + 1e-9
+    assert result.terms.entropy == result.terms.marginal_a == result.terms.marginal_b == 0.0
+
+
+@pytest.mark.parametrize("mass", [1.3, 1e-3])
+def test_marginals_are_exact(mass):
+    pair = cases.clouds(8, 9, 1, (mass, mass))
+    start = cases.random_plan(pair, 2)  # far from the marginals, and of another mass
+    for result in (run(pair, PLAIN, start), ugw.solve(pair.x, pair.y, rho=INF, eps=0.0, init=start)):
+        plan = np.asarray(result.plan).reshape(8, 9)
+        np.testing.assert_allclose(plan.sum(1), pair.a, rtol=0, atol=1e-12 * mass)
+        np.testing.assert_allclose(plan.sum(0), pair.b, rtol=0, atol=1e-12 * mass)
+        assert plan.min() >= 0
+        assert float(np.max(result.marginal_error)) < 1e-12
+
+
+@pytest.mark.parametrize("given", [PLAIN, FUSED], ids=["plain", "fused"])
+@pytest.mark.parametrize("made", [cases.clouds, cases.similarities])
+def test_the_line_search_is_exact(made, given):
+    inside = 0
+    for seed in range(6):
+        pair = made(6, 7, seed, (1.3, 1.3))
+        start = cases.hard_plan(pair, seed)
+        step = run(pair, given, start, max_iter=1)
+        end = np.asarray(step.plan).reshape(6, 7)
+        vertex = ot.emd(pair.a, pair.b, cases.gradient(pair, given, start))
+        grid = np.linspace(0, 1, 2001)
+        values = [cases.value(pair, given, start + t * (vertex - start)) for t in grid]
+        got = cases.value(pair, given, end)
+        assert got <= min(values) + 1e-12
+        assert got >= min(values) - 1e-6  # nothing off the segment
+        t = ((end - start) * (vertex - start)).sum() / ((vertex - start) ** 2).sum()
+        np.testing.assert_allclose(end, start + t * (vertex - start), atol=1e-12)
+        assert abs(t - grid[np.argmin(values)]) < 1e-3
+        inside += 0.01 < t < 0.99
+    assert inside or made is cases.clouds  # a step that ends inside the segment was met
+
+
+@pytest.mark.parametrize("given", [PLAIN, FUSED], ids=["plain", "fused"])
+def test_the_objective_falls_and_no_vertex_improves_the_end(given):
+    pair = cases.similarities(7, 8, 1, (1.3, 1.3))
+    result = run(pair, given, cases.hard_plan(pair, 1))
+    objective = result.tensors.trace[0, :, 0].numpy()
+    assert result.converged
+    assert len(objective) > 3
+    assert np.diff(objective).max() <= 1e-14
+    plan = np.asarray(result.plan).reshape(7, 8)
+    slope = 2 * cases.gradient(pair, given, plan)
+    vertex = ot.emd(pair.a, pair.b, slope)
+    scale = float(cases.problem(pair, given).scale()) * 1.3**2
+    assert (slope * (plan - vertex)).sum() <= 1e-8 * scale
+
+
+def test_the_limit_is_told():
+    pair = cases.similarities(7, 8, 3)
+    result = run(pair, PLAIN, cases.hard_plan(pair, 1), max_iter=2)
+    assert result.status == ugw.Status.MAX_ITER
+    assert result.tensors.residual.item() > 1e-6
+
+
+def test_zero_weights_are_left_out():
+    pair = cases.clouds(8, 9, 1)
+    a, b = pair.a.copy(), pair.b.copy()
+    a[2] = b[4] = 0.0
+    pair = cases.Pair(pair.dx, a / a.sum(), pair.dy, b / b.sum())
+    result = ugw.solve(pair.x, pair.y, rho=INF, eps=0.0, init="product")
+    assert result.plan[2].max() == result.plan[:, 4].max() == 0.0
+    np.testing.assert_allclose(result.plan.sum(1), pair.a, atol=1e-12)
+    keep = np.ix_(a > 0, a > 0), np.ix_(b > 0, b > 0)
+    rest = cases.Pair(pair.dx[keep[0]], pair.a[a > 0], pair.dy[keep[1]], pair.b[b > 0])
+    assert ugw.solve(rest.x, rest.y, rho=INF, eps=0.0, init="product").value == pytest.approx(result.value, rel=1e-9)
+
+
+# --- its parts ---
+
+
+def test_exact_transport_is_the_linear_program():
+    pair = cases.clouds(5, 6, 0, (2.0, 2.0))
+    problem = cases.problem(pair, PLAIN)
+    cost = np.random.default_rng(0).normal(size=(5, 6))
+    vertex = exact_transport(torch.tensor(cost)[None], problem)[0].numpy()
+    equalities = np.vstack([np.kron(np.eye(5), np.ones(6)), np.kron(np.ones(5), np.eye(6))])
+    exact = scipy.optimize.linprog(cost.ravel(), A_eq=equalities, b_eq=np.concatenate([pair.a, pair.b]) / 2).fun
+    assert (vertex * cost).sum() == pytest.approx(exact, abs=1e-9)
+    np.testing.assert_allclose(vertex.sum(1), pair.a / 2, atol=1e-14)
+    assert (vertex > 0).sum() <= 10  # a vertex: at most n + m − 1 pairs
+
+
+def test_rounding_to_the_marginals():
+    pair = cases.clouds(5, 6, 0)
+    problem = cases.problem(pair, PLAIN)
+    off = cases.random_plan(pair, 1)
+    rounded = round_to_marginals(torch.tensor(off)[None], problem)[0].numpy()
+    np.testing.assert_allclose(rounded.sum(1), pair.a, atol=1e-15)
+    np.testing.assert_allclose(rounded.sum(0), pair.b, atol=1e-15)
+    wrong = abs(off.sum(1) - pair.a).sum() + abs(off.sum(0) - pair.b).sum()
+    assert wrong > 0.1
+    assert abs(rounded - off).sum() <= 2 * wrong
+    kept = cases.hard_plan(pair, 1)
+    np.testing.assert_allclose(round_to_marginals(torch.tensor(kept)[None], problem)[0], kept, atol=1e-14)
+
+
+def test_only_the_items_it_is_for_are_polished():
+    pairs = [cases.clouds(6, 7, seed) for seed in range(3)]
+    x, y = (ugw.Space.stack([getattr(pair, side) for pair in pairs]) for side in "xy")
+    rho, eps = np.array([INF, 1.0, INF]), np.array([0.0, 0.0, 0.05])
+    whole = ugw.solve(x, y, rho=rho, eps=eps, init="product")
+    for i, pair in enumerate(pairs):
+        alone = ugw.solve(pair.x, pair.y, rho=rho[i], eps=eps[i], init="product")
+        assert whole[i].value == pytest.approx(alone.value, rel=1e-8)
+        assert whole[i].n_iter == alone.n_iter == len(whole[i].history)
+        np.testing.assert_allclose(whole[i].plan, alone.plan, atol=1e-6)
+    assert abs(whole[0].plan.sum(1) - pairs[0].a).max() < 1e-13
+    assert (whole[0].plan > 1e-9).sum() <= 12
+    assert (whole[2].plan > 1e-9).sum() > 20

@@ -1,0 +1,117 @@
+"""rho by the mass it keeps, and eps-annealing."""
+
+import doctest
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import ugw
+from ugw import calibrate
+from ugw.errors import InputError
+from ugw.spaces import Space
+
+
+def test_examples_in_docstrings_run():
+    assert doctest.testmod(calibrate).failed == 0
+
+
+def space(n=8, d=2, seed=0, mass=1.0, scale=1.0):
+    rng = np.random.default_rng(seed)
+    points, weights = scale * rng.random((n, d)), rng.random(n) + 0.2
+    return Space.from_points(points, weights=weights * mass / weights.sum())
+
+
+def kept(x, y, rho, eps=None, init="coarse"):
+    r = ugw.solve(x, y, rho=rho, eps=ugw.relative(1e-2) if eps is None else eps, init=init)
+    return r.mass / math.sqrt(float(x.mass) * float(y.mass))
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.8, 0.95])
+@pytest.mark.parametrize("masses", [(1.0, 1.0), (1e-3, 1e-3), (2.0, 0.5), (1e4, 30.0)])
+def test_the_plan_keeps_what_was_asked_for(share, masses):
+    x, y = space(8, 2, 0, masses[0]), space(9, 3, 1, masses[1])
+    rho = ugw.rho_for_mass(x, y, kept=share)
+    assert type(rho) is float
+    assert kept(x, y, rho) == pytest.approx(share, abs=5e-3)
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.05, ugw.relative(0.1)])
+def test_eps_may_be_given(eps):
+    x, y = space(), space(9, 3, 1)
+    assert kept(x, y, ugw.rho_for_mass(x, y, kept=0.7, eps=eps), eps) == pytest.approx(0.7, abs=5e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_rho_is_in_units_of_squared_distance(scale):
+    rho = ugw.rho_for_mass(space(), space(9, 3, 1), kept=0.8)
+    scaled = ugw.rho_for_mass(space(scale=scale), space(9, 3, 1, scale=scale), kept=0.8)
+    assert scaled == pytest.approx(rho * scale**2, rel=1e-6)
+
+
+def test_keeping_more_takes_a_larger_rho():
+    x, y = space(), space(9, 3, 1)
+    found = [ugw.rho_for_mass(x, y, kept=share) for share in (0.4, 0.6, 0.8, 0.95)]
+    assert found == sorted(found)
+
+
+def test_a_batch_has_one_rho_per_item():
+    xs, ys = [space(5, seed=0), space(8, seed=1, mass=3.0), space(4, seed=2)], [space(6, 3, s) for s in (3, 4, 5)]
+    rho = ugw.rho_for_mass(Space.stack(xs), Space.stack(ys), kept=0.8)
+    assert isinstance(rho, np.ndarray)
+    assert rho.shape == (3,)
+    for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        assert kept(x, y, float(rho[i])) == pytest.approx(0.8, abs=5e-3)
+        assert rho[i] == pytest.approx(ugw.rho_for_mass(x, y, kept=0.8), rel=1e-6)
+
+
+def test_tensors_give_a_tensor():
+    x, y = (Space.from_points(torch.rand(n, 2, generator=torch.manual_seed(n))) for n in (6, 7))
+    rho = ugw.rho_for_mass(x, y, kept=0.8)
+    assert isinstance(rho, torch.Tensor)
+    assert rho.shape == ()
+    assert float(ugw.solve(x, y, rho=rho, eps=ugw.relative(1e-2), init="coarse").mass) == pytest.approx(0.8, abs=5e-3)
+
+
+def test_many_points_go_through_few():
+    x, y = space(120, 2, 0), space(100, 3, 1)
+    assert kept(x, y, ugw.rho_for_mass(x, y, kept=0.85)) == pytest.approx(0.85, abs=5e-3)
+
+
+@pytest.mark.parametrize("share", [0, 1, 0.0, 1.0, -0.2, 1.5, math.nan, math.inf, "0.8", None, True, [0.8], np.array([0.5])])
+def test_bad_shares(share):
+    with pytest.raises(InputError, match=r"^kept must be a number between 0 and 1, got") as caught:
+        ugw.rho_for_mass(space(), space(), kept=share)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_share_out_of_reach_is_an_input_error_with_a_way_out():
+    """Entropy alone decides the mass of isometric copies of one point; and a large eps keeps too much."""
+    for x, y, eps in ((space(1), space(1), 0.1), (space(), space(9, 3, 1), 1e6)):
+        with pytest.raises(InputError, match=r"kept=0\.3 is out of reach.*got"):
+            ugw.rho_for_mass(x, y, kept=0.3, eps=eps)
+
+
+# --- annealing ---
+
+
+@pytest.mark.parametrize(("rho", "eps"), [(1.0, 0.02), ((0.3, 2.0), 0.01), (math.inf, 0.05), ((math.inf, 0.5), 0.02)])
+def test_annealing_ends_in_an_equal_or_better_place(rho, eps):
+    for seed in range(3):
+        x, y = space(7, 2, seed), space(8, 3, 10 + seed)
+        plain = ugw.solve(x, y, rho=rho, eps=eps, init="product")
+        annealed = ugw.solve(x, y, rho=rho, eps=eps, init="product", solver=ugw.AlternateMin(anneal=0.9))
+        assert annealed.converged
+        assert annealed.value <= plain.value + 1e-6
+
+
+def test_annealing_ends_at_the_eps_asked_for():
+    """From a converged plan back to it, through a larger eps and down again, the value is that of eps."""
+    x, y = space(), space(9, 3, 1)
+    r = ugw.solve(x, y, eps=0.05, init="product", solver=ugw.AlternateMin(anneal=0.8, tol=1e-9))
+    assert ugw.objective(r.plan, x, y, eps=0.05).total == pytest.approx(r.value, rel=1e-12)
+    again = ugw.solve(x, y, eps=0.05, init=r.plan, solver=ugw.AlternateMin(tol=1e-9))
+    assert again.value == pytest.approx(r.value, rel=1e-9)
+    constant = 1.0 + 1.0 + 0.05
+    assert r.value == pytest.approx(constant - constant * r.mass**2, abs=1e-8)  # stationary at eps = 0.05

@@ -1,0 +1,324 @@
+"""Starts: what each of them is, and that none depends on a batch, on padding, on order or on side."""
+
+import doctest
+import math
+
+import numpy as np
+import ot
+import pytest
+import torch
+from scipy.spatial.distance import cdist
+
+import ugw
+from ugw import api, init
+from ugw.parameters import build
+from ugw.spaces import Space
+
+INF = math.inf
+NAMES = ("product", "flb", "linear", "random", "coarse")
+
+
+def test_examples_in_docstrings_run():
+    assert doctest.testmod(init).failed == 0
+
+
+def arrays(n=6, d=2, seed=0, mass=1.0):
+    rng = np.random.default_rng(seed)
+    weights = rng.random(n) + 0.2
+    return rng.random((n, d)), weights * mass / weights.sum()
+
+
+def space(n=6, d=2, seed=0, mass=1.0):
+    points, weights = arrays(n, d, seed, mass)
+    return Space.from_points(points, weights=weights)
+
+
+def problem(x, y, *, rho=1.0, eps=0.05, fused=None):
+    return build(x, y, rho=rho, eps=eps, fused=fused)
+
+
+def starts(name, given):
+    """The plans (B, S, n, m) of a named start."""
+    return init.random(given, 5) if name == "random" else getattr(init, name)(given)[:, None]
+
+
+# --- what each is ---
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("rho", [1.0, (0.1, 3.0), (INF, 0.5), INF])
+@pytest.mark.parametrize("eps", [0.1, 0.001, 0.0])
+def test_every_start_is_a_plan_of_unit_mass(name, rho, eps):
+    mass = 1.0 if rho == INF else 7.0
+    plans = starts(name, problem(space(), space(7, 2, 1, mass=mass), rho=rho, eps=eps))
+    assert plans.shape[2:] == (6, 7)
+    assert torch.isfinite(plans).all()
+    assert (plans >= 0).all()
+    torch.testing.assert_close(plans.sum((2, 3)), torch.ones(plans.shape[:2], dtype=torch.float64))
+
+
+def test_product():
+    plan = init.product(problem(space(mass=2.0), space(7, 2, 1, mass=3.0)))[0]
+    np.testing.assert_allclose(plan, np.outer(arrays()[1], arrays(7, 2, 1)[1]), rtol=1e-12)
+
+
+def transported(cost, a, b):
+    """The plan of unit mass that POT's entropic transport with hard marginals gives."""
+    return ot.sinkhorn(a, b, cost, init.BLUR * (a @ cost @ b), method="sinkhorn_log", numItermax=50_000, stopThr=1e-12)
+
+
+def test_flb_transports_eccentricities():
+    (p, a), (q, b) = arrays(6, 2, 0), arrays(7, 3, 1)
+    ecc_x, ecc_y = cdist(p, p) @ a, cdist(q, q) @ b
+    given = problem(space(6, 2, 0), space(7, 3, 1), rho=INF, eps=0.0)
+    cost = (ecc_x[:, None] - ecc_y) ** 2
+    plan = init.flb(given)[0].numpy()
+    best = transported(cost, a, b)
+    assert (plan * cost).sum() == pytest.approx((best * cost).sum(), rel=0.05)
+    assert np.abs(plan.sum(1) - a).sum() + np.abs(plan.sum(0) - b).sum() < 1e-2
+
+
+def test_linear_transports_the_points():
+    (p, a), (q, b) = arrays(6, 2, 0), arrays(7, 2, 1)
+    plan = init.linear(problem(space(6, 2, 0), space(7, 2, 1), rho=INF, eps=0.0))[0].numpy()
+    cost = cdist(p, q, "sqeuclidean")
+    assert (plan * cost).sum() == pytest.approx((transported(cost, a, b) * cost).sum(), rel=0.05)
+
+
+def test_linear_puts_shifted_copies_on_each_other():
+    points, weights = arrays(8, 2, 3)
+    x, y = Space.from_points(points, weights=weights), Space.from_points(points[::-1] + 0.01, weights=weights[::-1])
+    plan = init.linear(problem(x, y, rho=(5.0, 5.0), eps=1e-4))[0].numpy()
+    assert plan.argmax(1).tolist() == list(range(8))[::-1]
+
+
+def test_random_starts_differ_from_each_other_and_from_the_product():
+    given = problem(space(), space(7, 3, 1))
+    plans = [*init.random(given, 4)[0], init.product(given)[0]]
+    for i in range(5):
+        for j in range(i):
+            assert (plans[i] - plans[j]).abs().sum() > 1e-2
+
+
+def test_more_random_starts_begin_with_the_fewer():
+    given = problem(space(), space(7, 3, 1))
+    assert torch.equal(init.random(given, 5)[:, :3], init.random(given, 3))
+    assert not torch.equal(init.random(given, 3, seed=1), init.random(given, 3))
+
+
+def test_coarse_finds_the_copy():
+    points, weights = arrays(40, 3, 5)
+    order = np.random.default_rng(0).permutation(40)
+    x, y = Space.from_points(points, weights=weights), Space.from_points(points[order], weights=weights[order])
+    plan = init.coarse(problem(x, y, eps=1e-3))[0].numpy()
+    # Most of the mass is near the copy of its point.
+    near = cdist(points, points[order]) < 0.15
+    assert plan[near].sum() > 0.9
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_mass_on_points_of_weight_0(name):
+    (p, a), (q, b) = arrays(6, 2, 0), arrays(7, 2, 1)
+    a[2], b[[0, 6]] = 0.0, 0.0
+    plans = starts(name, problem(Space.from_points(p, weights=a), Space.from_points(q, weights=b)))
+    assert (plans[:, :, 2] == 0).all()
+    assert (plans[:, :, :, [0, 6]] == 0).all()
+
+
+# --- what none depends on ---
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("eps", [0.05, 0.0])
+def test_a_start_does_not_depend_on_its_place_in_a_batch_or_on_padding(name, eps):
+    xs, ys = [space(n, 2, n) for n in (6, 3, 9, 5)], [space(m, 2, 10 + m) for m in (4, 8, 2, 7)]
+    rho = ([1.0, 0.3, 2.0, INF], [1.0, 5.0, 0.2, 1.0])
+    together = starts(name, problem(Space.stack(xs), Space.stack(ys), rho=rho, eps=eps))
+    for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        alone = starts(name, problem(x, y, rho=(rho[0][i], rho[1][i]), eps=eps))[0]
+        torch.testing.assert_close(together[i, :, : x.n, : y.n], alone, rtol=0, atol=1e-9)
+        assert (together[i, :, x.n :] == 0).all()
+        assert (together[i, :, :, y.n :] == 0).all()
+    order = [2, 0, 3, 1]
+    moved = problem(
+        Space.stack([xs[i] for i in order]),
+        Space.stack([ys[i] for i in order]),
+        rho=([rho[0][i] for i in order], [rho[1][i] for i in order]),
+        eps=eps,
+    )
+    torch.testing.assert_close(starts(name, moved), together[order], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_permuting_the_points_permutes_the_start(name):
+    (p, a), (q, b) = arrays(6, 2, 0), arrays(7, 2, 1)
+    rows, cols = np.random.default_rng(0).permutation(6), np.random.default_rng(1).permutation(7)
+    one = starts(name, problem(Space.from_points(p, weights=a), Space.from_points(q, weights=b)))
+    x, y = Space.from_points(p[rows], weights=a[rows]), Space.from_points(q[cols], weights=b[cols])
+    other = starts(name, problem(x, y))
+    torch.testing.assert_close(other, one[:, :, rows][:, :, :, cols], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("rho", [1.0, INF])
+def test_exchanging_the_spaces_transposes_the_start(name, rho):
+    """Up to the accuracy to which a start is solved: its iterations begin with the rows."""
+    x, y = space(6, 2, 0), space(7, 2, 1)
+    one, other = starts(name, problem(x, y, rho=rho)), starts(name, problem(y, x, rho=rho))
+    atol = 1e-12 if name in ("product", "random") else 2e-3
+    torch.testing.assert_close(other.mT, one, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_units_and_masses_change_no_start(name):
+    (p, a), (q, b) = arrays(6, 2, 0), arrays(7, 2, 1)
+    one = starts(name, problem(Space.from_points(p, weights=a), Space.from_points(q, weights=b), rho=0.5, eps=0.05))
+    x, y = Space.from_points(1e4 * p, weights=1e-3 * a), Space.from_points(1e4 * q, weights=20.0 * b)
+    other = starts(name, problem(x, y, rho=0.5e8, eps=0.05e8))
+    torch.testing.assert_close(other, one, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_starts_leave_the_graph_and_the_inputs_alone(name):
+    points = torch.rand(6, 2, dtype=torch.float64, requires_grad=True)
+    x = Space.from_points(points)
+    with torch.no_grad():
+        plans = starts(name, problem(x, space(7, 2, 1)))
+    assert not plans.requires_grad
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        (space(1), space(5, 2, 1)),
+        (space(1), space(1)),
+        (Space.from_points(np.ones((4, 2))), space(5, 2, 1)),
+        (Space.from_points(np.ones((4, 2))), Space.from_points(np.ones((3, 2)))),
+    ],
+    ids=["one point", "two points", "identical points", "both identical"],
+)
+def test_starts_of_degenerate_spaces(name, x, y):
+    for eps in (0.0, 0.05):
+        plans = starts(name, problem(x, y, eps=eps))
+        assert torch.isfinite(plans).all()
+        torch.testing.assert_close(plans.sum((2, 3)), torch.ones(plans.shape[:2], dtype=torch.float64))
+
+
+# --- representatives ---
+
+
+def test_representatives_are_far_apart_and_carry_all_weight():
+    x = space(200, 2, 0)
+    given = problem(x, space(5))
+    index, columns, weights = init.representatives(x, given.log_a)
+    k = init.REPRESENTATIVES
+    assert index.shape == weights.shape == (1, k)
+    assert columns.shape == (1, 200, k)
+    assert index.unique().numel() == k
+    assert weights.sum().item() == pytest.approx(1.0)
+    d = x.metric.dense()
+    torch.testing.assert_close(columns[0], d[:, index[0]])
+    # Every point is closer to its representative than the representatives are to each other.
+    among = d[index[0]][:, index[0]] + torch.eye(k) * 1e3
+    assert columns[0].amin(1).amax() <= among.amin() + 1e-12
+
+
+def test_few_points_are_all_representatives():
+    x = space(9, 2, 0)
+    given = problem(x, space(5))
+    index, _, weights = init.representatives(x, given.log_a)
+    assert sorted(index[0].tolist()) == list(range(9))
+    torch.testing.assert_close(weights[0], given.log_a.exp()[0, index[0]])
+
+
+def test_points_without_weight_represent_nothing():
+    points, weights = arrays(9, 2, 0)
+    weights[[1, 4]] = 0.0
+    x = Space.from_points(points, weights=weights)
+    index, _, gathered = init.representatives(x, problem(x, space(5)).log_a)
+    used = index[0][gathered[0] > 0]
+    assert not {1, 4} & set(used.tolist())
+    assert gathered.sum().item() == pytest.approx(1.0)
+    assert sorted(used.tolist()) == [0, 2, 3, 5, 6, 7, 8]
+
+
+# --- solved from each ---
+
+
+@pytest.mark.parametrize("name", [*NAMES, "auto", "best"])
+@pytest.mark.parametrize(("rho", "eps"), [(1.0, 0.05), ((INF, 0.5), 0.05), (INF, 0.1), (0.5, 0.0)])
+def test_every_start_leads_to_a_stationary_plan(name, rho, eps):
+    r = ugw.solve(space(), space(7, 2, 1), rho=rho, eps=eps, init=name)
+    assert r.converged
+    again = ugw.solve(space(), space(7, 2, 1), rho=rho, eps=eps, init=r.plan)
+    assert again.value == pytest.approx(r.value, abs=1e-5)
+    assert 0 < r.mass <= 1.0 + 1e-6
+
+
+def test_auto_is_the_better_of_flat_and_coarse():
+    for seed in range(4):
+        x, y = space(6, 2, seed), space(7, 3, seed + 50)
+        values = {name: ugw.solve(x, y, eps=0.02, init=name).value for name in ("product", "coarse", "auto", "best")}
+        assert values["auto"] == values["best"]
+        assert values["auto"] == pytest.approx(min(values["product"], values["coarse"]), rel=1e-8)
+
+
+CHALLENGES = [
+    (seed, rho, eps)
+    for seed, (rho, eps) in enumerate(
+        [
+            (1.0, 0.01), (0.1, 0.01), ((0.05, 1.0), 0.01), (INF, 0.05), ((INF, 0.3), 0.01), (1.0, 0.0), (0.1, 0.0), (INF, 0.0),
+            ((0.3, INF), 0.0), (3.0, 0.1), (0.02, 0.002), (0.5, 0.05), (0.5, 0.003), ((2.0, 0.1), 0.02), ((1.0, INF), 0.05),
+        ]
+    )
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+@pytest.mark.parametrize(("seed", "rho", "eps"), CHALLENGES)
+@pytest.mark.parametrize("name", ["auto", "best"])
+def test_auto_is_never_worse_than_the_flat_start(seed, rho, eps, name):
+    rng = np.random.default_rng(seed)
+    n, m = rng.integers(5, 12, size=2)
+    x, y = space(n, 2, seed), space(m, int(rng.integers(1, 4)), 100 + seed)
+    flat = ugw.solve(x, y, rho=rho, eps=eps, init="product")
+    r = ugw.solve(x, y, rho=rho, eps=eps, init=name)
+    assert r.value <= flat.value + 1e-6
+    assert r.converged or not flat.converged
+
+
+def test_auto_leaves_the_flat_start_out_above_the_limit(monkeypatch):
+    """Above n·m = 10⁵ "auto" is the coarse start alone, "best" still solves both."""
+    assert api.SMALL_PLAN == 100_000
+    monkeypatch.setattr(api, "SMALL_PLAN", 41)
+    given = problem(space(), space(7, 2, 1))
+    assert api.first_plans(given, "auto").shape[1] == 1
+    assert api.first_plans(given, "best").shape[1] == 2
+    monkeypatch.setattr(api, "SMALL_PLAN", 42)
+    assert api.first_plans(given, "auto").shape[1] == 2
+
+
+def test_a_given_plan_is_taken_as_it_is_whatever_its_mass():
+    x, y = space(), space(7, 2, 1)
+    plan = np.random.default_rng(0).random((6, 7))
+    results = [ugw.solve(x, y, eps=0.05, init=scale * plan) for scale in (1.0, 1e-200, 1e300)]
+    for r in results[1:]:
+        assert r.value == pytest.approx(results[0].value, rel=1e-9)
+        assert r.n_iter == results[0].n_iter
+
+
+def test_a_plan_in_integers_or_lists_is_a_plan():
+    x, y = space(3).to(torch.float32), space(2, 2, 1).to(torch.float32)
+    for plan in ([[1, 0], [0, 1], [1, 1]], np.array([[1, 0], [0, 1], [1, 1]])):
+        assert ugw.solve(x, y, eps=0.1, init=plan).converged
+
+
+def test_one_plan_serves_a_whole_batch_or_each_item_has_its_own():
+    x, ys = space(), [space(7, 2, seed) for seed in (1, 2, 3)]
+    plans = np.random.default_rng(0).random((3, 6, 7)) + 0.1
+    own = ugw.solve(x, Space.stack(ys), eps=0.05, init=plans)
+    shared = ugw.solve(x, Space.stack(ys), eps=0.05, init=plans[0])
+    for i, y in enumerate(ys):
+        np.testing.assert_allclose(own[i].plan, ugw.solve(x, y, eps=0.05, init=plans[i]).plan, atol=1e-9)
+        np.testing.assert_allclose(shared[i].plan, ugw.solve(x, y, eps=0.05, init=plans[0]).plan, atol=1e-9)
