@@ -29,19 +29,19 @@ def plan_of(solution):
     return (solution.shape * solution.log_mass.exp()[:, None, None])[0]
 
 
-def written_out(problem, p, reference=None):
-    """<cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b or a given plan), hard sides without a term."""
+def written_out(problem, p):
+    """<cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b), hard sides without a term."""
     a, b = problem.log_a[0].exp(), problem.log_b[0].exp()
     rho1, rho2, eps = float(problem.div_a.rho), float(problem.div_b.rho), float(problem.eps)
-    value = (problem.cost[0] * p).sum() + eps * cases.kl(p, cases.outer(a, b) if reference is None else reference)
+    value = (problem.cost[0] * p).sum() + eps * cases.kl(p, cases.outer(a, b))
     if rho1 < INF:
         value = value + rho1 * cases.kl(p.sum(1), a)
     return value + rho2 * cases.kl(p.sum(0), b) if rho2 < INF else value
 
 
-def slope(problem, p, reference=None):
+def slope(problem, p):
     p = p.clone().requires_grad_(True)  # noqa: FBT003
-    written_out(problem, p, reference).backward()
+    written_out(problem, p).backward()
     return p.grad
 
 
@@ -103,20 +103,28 @@ def test_potentials_and_marginals():
 # --- the proximal step ---
 
 
-def test_near_exchanges_the_reference_of_the_entropy():
-    pair, problem = linear((0.5, 2.0), 0.1, mass=(1.3, 0.6))
-    last = torch.tensor(cases.random_plan(pair, 3, 0.7))
-    moved = problem.near(last[None], torch.tensor([True]))
-    p = plan_of(TIGHT(moved))
-    assert slope(problem, p, reference=last).abs().max() < 1e-9
-    assert slope(problem, p).abs().max() > 1e-2  # and not that of a⊗b
-    # The value is the same function of any plan, up to a constant.
-    other = torch.tensor(cases.random_plan(pair, 4, 1.1))
-    gap = float(written_out(moved, p) - written_out(moved, other))
-    masses = 0.1 * float(torch.tensor(np.outer(pair.a, pair.b)).sum() - last.sum())
-    assert masses != 0
-    expected = float(written_out(problem, p, reference=last) - written_out(problem, other, reference=last))
-    assert gap == pytest.approx(expected, rel=1e-12)
+def proximal(problem, p, last, strength):
+    """The value with strength · KL(p | last) added."""
+    return written_out(problem, p) + strength * cases.kl(p, last)
+
+
+@pytest.mark.parametrize("rho", SIDES[:2])
+@pytest.mark.parametrize("strength", [0.03, 2.0])
+def test_near_adds_a_proximal_term(strength, rho):
+    pair, problem = linear(rho, 0.1, mass=(1.3, 0.6))
+    last = torch.tensor(cases.random_plan(pair, 3))
+    moved = problem.near(last[None], torch.tensor([strength], dtype=torch.float64))
+    p = plan_of(TIGHT(moved)).requires_grad_(True)  # noqa: FBT003
+    proximal(problem, p, last, strength).backward()
+    left = p.grad if rho[0] < INF else p.grad - p.grad.mean(1, keepdim=True)
+    assert left.abs().max() < 1e-9
+    plain = slope(problem, p.detach())
+    assert (plain if rho[0] < INF else plain - plain.mean(1, keepdim=True)).abs().max() > 1e-2
+    # The two values are one function of any plan, up to a constant.
+    one, other = p.detach(), torch.tensor(cases.random_plan(pair, 4, 1.1))
+    gap = float(written_out(moved, one) - written_out(moved, other))
+    expected = float(proximal(problem, one, last, strength) - proximal(problem, other, last, strength))
+    assert gap == pytest.approx(expected, rel=1e-11)
 
 
 def test_near_keeps_zeros_and_forbidden_pairs():
@@ -128,7 +136,7 @@ def test_near_keeps_zeros_and_forbidden_pairs():
     log_a[0, 0] = -INF
     last[0] = 0.0
     moved = LinearProblem(problem.cost, log_a, problem.log_b, problem.div_a, problem.div_b, problem.eps)
-    end = TIGHT(moved.near(last[None], torch.tensor([True])))
+    end = TIGHT(moved.near(last[None], torch.ones(1, dtype=torch.float64)))
     zero = end.shape[0] == 0
     assert zero[1, 2]
     assert zero[3, 4]
@@ -138,13 +146,16 @@ def test_near_keeps_zeros_and_forbidden_pairs():
     assert torch.isfinite(end.log_mass).all()
 
 
-def test_near_touches_only_the_items_it_is_told():
+def test_near_leaves_items_of_strength_zero_alone():
     pair, problem = linear()
     two = problem.take(torch.tensor([0, 0]))
-    last = torch.tensor(cases.random_plan(pair, 3)).expand(2, -1, -1)
-    moved = two.near(last, torch.tensor([False, True]))
+    last = torch.tensor(cases.random_plan(pair, 3)).expand(2, -1, -1).clone()
+    last[:, 1, 2] = 0.0
+    moved = two.near(last, torch.tensor([0.0, 0.5], dtype=torch.float64))
     assert torch.equal(moved.cost[0], problem.cost[0])
+    assert moved.eps.tolist() == pytest.approx([0.1, 0.6])
     assert (moved.cost[1] != problem.cost[0]).all()
+    assert moved.cost[1, 1, 2] == INF
 
 
 def test_take():

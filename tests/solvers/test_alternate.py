@@ -37,10 +37,10 @@ def test_isometric_copies_give_the_permutation(rho):
     pair, order = cases.copies(10, 0)
     permutation = np.zeros((10, 10))
     permutation[order, np.arange(10)] = pair.b
-    result = ugw.solve(pair.x, pair.y, rho=rho, eps=0.0)
+    result = ugw.solve(pair.x, pair.y, rho=rho, eps=0.0, solver=ugw.AlternateMin(tol=1e-8))
     assert result.converged
     np.testing.assert_allclose(result.plan, permutation, atol=1e-8)
-    assert result.value == pytest.approx(0.0, abs=1e-12)
+    assert result.value == pytest.approx(0.0, abs=1e-11)
 
 
 def test_isometric_copies_as_eps_falls():
@@ -115,8 +115,10 @@ def test_the_objective_falls_at_every_step(given):
     pair = cases.clouds(8, 9, 3, (1.3, 1.3) if given.rho == (INF, INF) else (1.3, 0.6))
     result = cases.solve(pair, given, cases.random_plan(pair, 1), inner_iter=2000)
     objective = result.history.objective
-    assert objective[0] > objective[-1] + 1e-3
-    assert np.diff(objective).max() <= 1e-9 * objective[0]
+    gain = objective[0] - objective[-1]
+    assert gain > 1e-3
+    # A plan that does not meet a hard marginal yet may lie below the value it will have when it does.
+    assert np.diff(objective).max() <= (1e-10 if INF not in given.rho else 1e-4) * gain
 
 
 # --- invariances ---
@@ -263,13 +265,17 @@ def test_without_entropy_a_point_too_far_to_be_matched_is_left_out():
     assert result.value == pytest.approx(rest.value + lost, rel=1e-5)
 
 
-def test_without_entropy_zeros_of_the_start_stay_and_it_still_converges():
-    pair = cases.clouds(7, 8, 0)
+def test_without_entropy_zeros_of_the_start_are_opened():
+    # A proximal step keeps zeros, so a start must not pass them on: rows without mass would stay without.
+    pair, given = cases.clouds(7, 8, 0), Parameters(0.5, 1.0, 0.0)
     start = cases.random_plan(pair, 1)
     start[2], start[:, 3], start[0, 0] = 0.0, 0.0, 0.0
-    result = ugw.solve(pair.x, pair.y, rho=(0.5, 1.0), eps=0.0, init=start, solver=ugw.AlternateMin(max_iter=300))
+    result = ugw.solve(pair.x, pair.y, rho=given.rho, eps=0.0, init=start)
     assert result.converged
-    assert result.plan[2].max() == result.plan[:, 3].max() == result.plan[0, 0] == 0.0
+    assert result.plan[2].sum() > 0.01
+    assert result.plan[:, 3].sum() > 0.01
+    blurred = 0.99 * result.plan / result.mass + 0.01 * pair.product
+    assert cases.solve(pair, given, blurred).value >= result.value - 1e-6
 
 
 # --- rho → ∞ ---

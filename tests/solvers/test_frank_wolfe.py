@@ -56,7 +56,7 @@ def test_solve_is_not_worse_than_pot(given, seed):
 
 @pytest.mark.parametrize("mass", [1.3, 1e-3])
 def test_marginals_are_exact(mass):
-    pair = cases.clouds(8, 9, 1, (mass, mass))
+    pair = cases.clouds(8, 9, 3, (mass, mass))
     start = cases.random_plan(pair, 2)  # far from the marginals, and of another mass
     for result in (run(pair, PLAIN, start), ugw.solve(pair.x, pair.y, rho=INF, eps=0.0, init=start)):
         plan = np.asarray(result.plan).reshape(8, 9)

@@ -127,7 +127,8 @@ def test_a_step_that_is_not_finite_is_undone(compact_at):
     ]  # fmt: skip
     assert end.state.value.tolist() == [0.5, 0.5, 32.0, 0.5, 0.5]
     assert end.state.pair[1][2].tolist() == [32.0] * 3
-    assert end.n_iter.tolist() == [1, 4, 2, 2, 6]
+    assert end.n_iter.tolist() == [1, 4, 1, 2, 6]  # the step that was undone does not count,
+    assert end.table()[2, :, 0].isnan().tolist() == [False] + [True] * 5  # nor does history know of it
 
 
 def test_a_single_item_that_is_not_finite_is_undone():

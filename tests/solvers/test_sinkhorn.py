@@ -200,19 +200,25 @@ def test_far_points_fall_back_to_log_sum_exp(dtype, monkeypatch):
     for depth in depths:
         far = cost.copy()
         far[0], far[1:, 0] = depth, 3 * depth
-        problems.append(linear(far, a, b, (1.0, 1.0), 0.01))
+        problems.append(linear(far, a, b, (1.0, 1.0), 0.1))
     batch = stack(problems)
     batch = replace(batch, **{k: getattr(batch, k).to(dtype) for k in ("cost", "log_a", "log_b")})
     calls = []
     exact = torch_ops.LogKernel.cols
     monkeypatch.setattr(torch_ops.LogKernel, "cols", lambda self, phi: calls.append(1) or exact(self, phi))
-    one = Sinkhorn(tol=1e-12, max_iter=100)(batch)
+    rtol, tol = (1e-10, 1e-13) if dtype == torch.float64 else (1e-4, 1e-6)
+    one = Sinkhorn(tol=tol, max_iter=3000)(batch)
     assert calls, "the stored kernel was expected to give up"
-    other = Sinkhorn(tol=1e-12, max_iter=100, method="log")(batch)
-    rtol = 1e-10 if dtype == torch.float64 else 1e-4
+    other = Sinkhorn(tol=tol, max_iter=3000, method="log")(batch)
+    assert (other.residual <= tol).all()
     for field in ("shape", "log_mass", "f", "g"):
         assert torch.isfinite(getattr(one, field)).all()
-        torch.testing.assert_close(getattr(one, field), getattr(other, field), rtol=rtol, atol=rtol)
+    assert (one.residual <= tol).all()
+    torch.testing.assert_close(one.shape, other.shape, rtol=rtol, atol=rtol * 1e-3)
+    torch.testing.assert_close(one.log_mass, other.log_mass, rtol=rtol, atol=rtol)
+    # The residual weighs by mass: where there is none it says nothing of a potential.
+    torch.testing.assert_close(one.f[:, 1:], other.f[:, 1:], rtol=rtol, atol=rtol)
+    torch.testing.assert_close(one.g[:, 1:], other.g[:, 1:], rtol=rtol, atol=rtol)
 
 
 @pytest.mark.parametrize("method", ["stabilised", "log"])

@@ -152,8 +152,8 @@ def polish(problem: UGW, result: Result, options: AlternateMin) -> Result:
     solver = FrankWolfe(max_iter=options.max_iter, progress=options.progress, callback=options.callback)
     old = result.tensors
     end = solver(problem.take(items), old.plan[items]).tensors
-    steps = torch.full((len(old.trace), *end.trace.shape[1:]), torch.nan, dtype=torch.float64)
-    steps[items.cpu()] = end.trace
+    steps = torch.full((len(old.trace), *end.trace.shape[1:]), torch.nan).to(end.trace)
+    steps[items] = end.trace
     same = ("plan", "other", "relaxed_value", "marginal_error", "change", "residual", "status")
     merged = {name: getattr(old, name).index_copy(0, items, getattr(end, name)) for name in same}
     terms = {k: v.index_copy(0, items, getattr(end.terms, k)) for k, v in old.terms.as_dict().items()}

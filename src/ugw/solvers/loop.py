@@ -40,10 +40,10 @@ class Outcome:
 
     def table(self) -> Tensor:
         """The numbers as (B, steps, columns), NaN after an item ended."""
-        columns = len(self.trace[0][1])
-        table = torch.full((len(self.status), len(self.trace), columns), torch.nan, dtype=torch.float64)
+        shape = (len(self.status), len(self.trace), len(self.trace[0][1]))
+        table = torch.full(shape, torch.nan, dtype=torch.float64, device=self.status.device)
         for step, (items, numbers) in enumerate(self.trace):
-            table[items.cpu(), step] = torch.stack(list(numbers.values()), dim=1).double().cpu()
+            table[items, step] = torch.stack(list(numbers.values()), dim=1).double()
         return table
 
 
