@@ -7,6 +7,7 @@ brute force is L-BFGS over the logarithms of a plan's entries.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +20,11 @@ from ugw.parameters import build
 from ugw.problems.unbalanced import UGW, Coupling
 
 INF = math.inf
+
+
+def label(value: object) -> str:
+    """A name for a test case, without memory addresses: workers in parallel must agree on it."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value)).replace("\n", " ")[:40]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import label
 from ugw import _check
 from ugw._check import as_tensor, check_symmetric, check_zero_diagonal, nonnegative, positive
 from ugw.errors import InputError
@@ -104,7 +105,7 @@ NOT_NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize("value", NOT_NUMBERS, ids=lambda v: repr(v).replace("\n", "")[:30])
+@pytest.mark.parametrize("value", NOT_NUMBERS, ids=label)
 def test_what_holds_no_real_numbers_is_refused_in_one_line(value):
     for convert in (as_tensor, positive, nonnegative):
         with pytest.raises(InputError, match=r"^x must") as caught:

@@ -58,7 +58,12 @@ def compare(pair, given, start, plan):
 @pytest.mark.parametrize("mass", [(1.0, 1.0), (3.0, 0.7)])
 @pytest.mark.parametrize(
     "given",
-    [Parameters(1.0, 1.0, 0.05), Parameters(0.1, 0.1, 0.02), Parameters(0.3, 2.0, 0.05), Parameters(0.3, 0.5, 0.02, 0.4)],
+    [
+        Parameters(1.0, 1.0, 0.05),
+        Parameters(0.1, 0.1, 0.02),
+        Parameters(0.3, 2.0, 0.05),
+        Parameters(0.3, 0.5, 0.02, 0.4),
+    ],
     ids=str,
 )
 def test_pot(given, mass, start):
@@ -141,7 +146,9 @@ def test_no_weights_are_uniform_weights():
 # --- what fugw and OTT test of themselves ---
 
 
-@pytest.mark.parametrize("given", [Parameters(0.3, 2.0, 0.05, 0.4), Parameters(INF, 2.0, 0.05), Parameters(0.3, 2.0, 0.0)], ids=str)
+@pytest.mark.parametrize(
+    "given", [Parameters(0.3, 2.0, 0.05, 0.4), Parameters(INF, 2.0, 0.05), Parameters(0.3, 2.0, 0.0)], ids=str
+)
 def test_terms_sum_to_the_value_and_the_loss_falls(given):
     pair = cases.clouds(7, 8, 0, (1.3, 0.6))
     fused = ugw.Fused(given.alpha, pair.cost) if given.alpha else None

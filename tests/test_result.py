@@ -478,7 +478,7 @@ def test_a_corrupted_file_is_an_input_error(tmp_path):
         except InputError as error:
             assert "bad.npz" in str(error), name
             assert "\n" not in str(error), name
-        except Exception as error:  # noqa: BLE001 - all are named together below
+        except Exception as error:
             seen.append(f"{name}: {type(error).__name__}")
         else:
             seen.append(f"{name}: loaded")

@@ -75,10 +75,10 @@ def test_the_solution_beats_its_neighbours(rho):
             # The perturbation keeps the hard marginals; if both are hard it moves mass around a rectangle.
             if rho == (INF, INF):
                 i, k = rng.choice(5, 2, replace=False)
-                j, l = rng.choice(6, 2, replace=False)
+                j, h = rng.choice(6, 2, replace=False)
                 d = torch.zeros_like(p)
-                d[i, j] = d[k, l] = size * min(p[i, j], p[k, l], p[i, l], p[k, j])
-                d[i, l] = d[k, j] = -d[i, j]
+                d[i, j] = d[k, h] = size * min(p[i, j], p[k, h], p[i, h], p[k, j])
+                d[i, h] = d[k, j] = -d[i, j]
             elif rho[0] == INF:
                 d = d - p * (d.sum(1) / p.sum(1))[:, None]
             elif rho[1] == INF:

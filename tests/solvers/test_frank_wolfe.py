@@ -70,20 +70,20 @@ def test_marginals_are_exact(mass):
 @pytest.mark.parametrize("made", [cases.clouds, cases.similarities])
 def test_the_line_search_is_exact(made, given):
     inside = 0
-    for seed in range(6):
+    for seed in range(4):
         pair = made(6, 7, seed, (1.3, 1.3))
         start = cases.hard_plan(pair, seed)
         step = run(pair, given, start, max_iter=1)
         end = np.asarray(step.plan).reshape(6, 7)
         vertex = ot.emd(pair.a, pair.b, cases.gradient(pair, given, start))
-        grid = np.linspace(0, 1, 2001)
+        grid = np.linspace(0, 1, 401)
         values = [cases.value(pair, given, start + t * (vertex - start)) for t in grid]
         got = cases.value(pair, given, end)
         assert got <= min(values) + 1e-12
-        assert got >= min(values) - 1e-6  # nothing off the segment
+        assert got >= min(values) - 1e-5  # nothing off the segment
         t = ((end - start) * (vertex - start)).sum() / ((vertex - start) ** 2).sum()
         np.testing.assert_allclose(end, start + t * (vertex - start), atol=1e-12)
-        assert abs(t - grid[np.argmin(values)]) < 1e-3
+        assert abs(t - grid[np.argmin(values)]) < 3e-3
         inside += 0.01 < t < 0.99
     assert inside or made is cases.clouds  # a step that ends inside the segment was met
 

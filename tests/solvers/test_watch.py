@@ -140,4 +140,4 @@ def test_the_bar_is_closed_after_ctrl_c(capfd):
         raise KeyboardInterrupt
     err = capfd.readouterr().err
     assert err.endswith("\n")
-    assert "2 items" in err
+    assert "2 running" in err

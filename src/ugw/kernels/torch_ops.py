@@ -112,13 +112,15 @@ class StabilisedKernel:
 
     def rows(self, gamma: Tensor) -> Tensor:
         """See `Kernel.rows`."""
-        sums = torch.bmm(self._k, (gamma - self._beta).exp_()[:, :, None])[:, :, 0]
-        return sums.add_(self._pad_a).log_().sub_(self._offset_a)
+        scaling = (gamma - self._beta).exp_()
+        sums = torch.bmm(self._k, scaling[:, :, None])[:, :, 0].add_(self._pad_a)
+        return _lost(sums, scaling).log_().sub_(self._offset_a)
 
     def cols(self, phi: Tensor) -> Tensor:
         """See `Kernel.cols`."""
-        sums = torch.bmm((phi - self._alpha).exp_()[:, None, :], self._k)[:, 0]
-        return sums.add_(self._pad_b).log_().sub_(self._offset_b)
+        scaling = (phi - self._alpha).exp_()
+        sums = torch.bmm(scaling[:, None, :], self._k)[:, 0].add_(self._pad_b)
+        return _lost(sums, scaling).log_().sub_(self._offset_b)
 
     def plan(self, phi: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
         """See `Kernel.plan`."""
@@ -141,6 +143,13 @@ class StabilisedKernel:
         part._alpha, part._beta, part._k = self._alpha[index], self._beta[index], self._k[index]
         part._prepare()
         return part
+
+
+def _lost(sums: Tensor, scaling: Tensor) -> Tensor:
+    """NaN where a sum is so small that entries of K lost to underflow could have mattered. sums: (B, n)."""
+    info = torch.finfo(sums.dtype)
+    floor = scaling.amax(dim=1, keepdim=True) * (scaling.shape[1] * info.tiny / info.eps)
+    return torch.where(sums > floor, sums, torch.nan)
 
 
 def _finite_or_zero(value: Tensor) -> Tensor:

@@ -190,13 +190,14 @@ class UGW:
         return state.distortion + self._linear_share(state) * state.linear
 
     def potentials(
-        self, q: Coupling, p: Coupling, linear: tuple[Tensor, Tensor], log_mass: Tensor
+        self, q: Coupling, p: Coupling, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[Tensor, Tensor] | None:
         """(f, g) of the problem as the paper writes it, whose cost has the scalars and the mass of q:
 
             p = a⊗b · exp((f ⊕ g − cost(q)) / (m(q) eps)),  and  p1 = a·exp(−f / (m(q) rho1)) where rho1 is finite.
 
-        `linear` and `log_mass`: potentials and log mass of the linear problem's solution. None at eps = 0.
+        `linear`, `log_mass`, `entropy`: potentials and log mass of the linear problem's solution, and its eps,
+        which a proximal term may have raised; then this holds where p = q. None at eps = 0.
         """
         if not bool((self.eps > 0).any()):
             return None
@@ -208,7 +209,8 @@ class UGW:
             self._constant(q)
             + self.div_a.penalty * (q.kl_a + q.log_mass - log_ma)
             + self.div_b.penalty * (q.kl_b + q.log_mass - log_mb)
-            + self.eps * (q.kl_plan + q.log_mass + p.log_mass - 2.0 * (log_ma + log_mb) - log_mass)
+            + self.eps * (q.kl_plan + q.log_mass + p.log_mass - 2.0 * (log_ma + log_mb))
+            - entropy * log_mass
         )
         of_f = torch.where(self.div_a.hard, torch.where(self.div_b.hard, 0.5 * of_both, of_both - of_g), of_f)
         made = []
@@ -242,8 +244,13 @@ class UGW:
         return torch.maximum(torch.where(self.div_a.hard, off_a, 0.0), torch.where(self.div_b.hard, off_b, 0.0))
 
     def nothing_left(self, state: Coupling) -> Tensor:
-        """(B,) bool: is the best mass of this shape too small to call it a plan?"""
-        return state.log_mass < self._log_unit + LOG_NOTHING
+        """(B,) bool: is the best mass of this shape 0, or too small to call it a plan?"""
+        return (state.log_mass < self._log_unit + LOG_NOTHING) | self._outweighed(state)
+
+    def without_mass(self, state: Coupling) -> Coupling:
+        """The state with no mass to speak of where the linear cost outweighs any plan of its shape."""
+        none = self._log_unit + 10.0 * LOG_NOTHING
+        return state.weighing(torch.where(self._outweighed(state), none, state.log_mass))
 
     @property
     def _log_unit(self) -> Tensor:
@@ -254,21 +261,37 @@ class UGW:
 
             F = m² (B − R + 2 R log m) + m·L + C   ⟹   log m = −B/2R + W(−L/4R e^{B/2R}),  L = alpha <M, shape>.
 
-        Where the Lambert function W has no real value the linear cost outweighs any plan and m → 0 is best:
-        the branch point W = −1 stands in, and the next step, from a smaller mass, lowers it further.
-        A hard side fixes the mass.
+        Where the Lambert function W has no real value the linear cost outweighs any plan of this shape: the
+        branch point W = −1 stands in while a solver looks for a better one. A hard side fixes the mass.
         """
-        rho_a, rho_b, eps = self.div_a.penalty, self.div_b.penalty, self.eps
-        total = rho_a + rho_b + eps
-        total = torch.where(total > 0, total, 1.0)  # both hard and eps = 0: the mass is fixed below
-        marginals = rho_a * (kl_a - self.log_mass_a) + rho_b * (kl_b - self.log_mass_b)
-        entropy = eps * (kl_plan - self.log_mass_a - self.log_mass_b)
-        log_mass = -(0.5 * distortion + marginals + entropy) / total
+        log_mass = self._log_mass_alone(distortion, kl_a, kl_b, kl_plan)
         if self.cost is not None:
-            pull = self.alpha * linear / (4.0 * total)
-            log_mass = log_mass + lambert(-pull * (-log_mass).clamp(max=700.0).exp())
+            log_mass = log_mass + lambert(-self._pull(linear, log_mass))
         log_mass = torch.where(self.div_b.hard, self.log_mass_b, log_mass)
         return torch.where(self.div_a.hard, self.log_mass_a, log_mass)
+
+    def _log_mass_alone(self, distortion: Tensor, kl_a: Tensor, kl_b: Tensor, kl_plan: Tensor) -> Tensor:
+        """−B/2R: the best log mass without the linear cost and without hard sides."""
+        rho_a, rho_b, eps = self.div_a.penalty, self.div_b.penalty, self.eps
+        marginals = rho_a * (kl_a - self.log_mass_a) + rho_b * (kl_b - self.log_mass_b)
+        entropy = eps * (kl_plan - self.log_mass_a - self.log_mass_b)
+        return -(0.5 * distortion + marginals + entropy) / self._total
+
+    def _pull(self, linear: Tensor, log_mass: Tensor) -> Tensor:
+        """L / 4R m for a mass m: above 1/e the linear cost wins."""
+        return self.alpha * linear / (4.0 * self._total) * (-log_mass).clamp(max=700.0).exp()
+
+    def _outweighed(self, state: Coupling) -> Tensor:
+        """(B,) bool: does the linear cost leave no positive mass where F is stationary?"""
+        alone = self._log_mass_alone(state.distortion, state.kl_a, state.kl_b, state.kl_plan)
+        free = ~(self.div_a.hard | self.div_b.hard)
+        return free & (self._pull(state.linear, alone) > 1.0 / math.e)
+
+    @property
+    def _total(self) -> Tensor:
+        """R = rho1 + rho2 + eps over the soft sides; 1 where it would be 0 and the mass is fixed anyway."""
+        total = self.div_a.penalty + self.div_b.penalty + self.eps
+        return torch.where(total > 0, total, 1.0)
 
 
 def sandwich(dx: Metric, plan: Tensor, dy: Metric) -> Tensor:

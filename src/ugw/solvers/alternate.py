@@ -127,6 +127,7 @@ class _State:
     g: Tensor
     log_mass: Tensor  # of the linear problem's solution, before rescaling
     eps: Tensor  # of the next linear problem
+    entropy: Tensor  # of the last one
     change: Tensor
     residual: Tensor
     repeats: Tensor  # steps in a row after which every second plan was the same
@@ -136,7 +137,7 @@ class _State:
         problem, eps = context.problem, context.start
         one, dtype = torch.ones_like(eps), now.shape.dtype
         f, g = torch.zeros_like(problem.log_a, dtype=dtype), torch.zeros_like(problem.log_b, dtype=dtype)
-        return cls(now, replace(now, local=None), f, g, one, eps, one, one, torch.zeros_like(eps))
+        return cls(now, replace(now, local=None), f, g, one, eps, eps, one, one, torch.zeros_like(eps))
 
     @property
     def batch(self) -> int:
@@ -172,6 +173,7 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         g=solution.g,
         log_mass=solution.log_mass.double(),
         eps=_next_eps(context, state, solution.residual <= KEEPS_UP),
+        entropy=state.eps,
         change=moved,
         residual=solution.residual.double(),
         repeats=torch.where(returned, state.repeats + 1, 0.0),
@@ -213,19 +215,17 @@ def _distance(p: Coupling, q: Coupling) -> Tensor:
 
 def _finish(context: _Context, outcome: loop.Outcome) -> Tensors:
     problem, state, status = context.problem, outcome.state, outcome.status
-    now, before = state.now, state.before
     worn = (status == Status.MAX_ITER) & (context.noise > TRUSTED)
     status = torch.where(worn, int(Status.PRECISION), status)
-    relaxed = problem.objective(before, now).total
-    potentials = problem.potentials(before, now, (state.f, state.g), state.log_mass)
     if bool((status == Status.ALTERNATING).any()):
-        now, before = _better(problem, now, before, status == Status.ALTERNATING)
+        state = _better(context, state, status == Status.ALTERNATING)
+    now, before = problem.without_mass(state.now), state.before
     return Tensors(
         plan=now.plan,
         other=before.plan,
-        potentials=potentials,
+        potentials=problem.potentials(before, now, (state.f, state.g), state.log_mass, state.entropy),
         terms=problem.objective(now),
-        relaxed_value=relaxed,
+        relaxed_value=problem.objective(before, now).total,
         marginal_error=problem.marginal_error(now),
         change=state.change,
         residual=state.residual,
@@ -235,11 +235,8 @@ def _finish(context: _Context, outcome: loop.Outcome) -> Tensors:
     )
 
 
-def _better(problem: UGW, now: Coupling, before: Coupling, where: Tensor) -> tuple[Coupling, Coupling]:
-    """Exchange the two plans of the items `where` the earlier one has the lower objective."""
-    other = problem.couple(before.shape)
-    swap = where & (problem.objective(other).total < problem.objective(now).total)
-    index = torch.arange(len(swap), device=swap.device)
-    pair = torch.stack([now.shape, before.shape])
-    pick = swap.long()
-    return problem.couple(pair[pick, index]), problem.couple(pair[1 - pick, index])
+def _better(context: _Context, state: _State, alternating: Tensor) -> _State:
+    """One step more, back to the other of two alternating plans, for the items where that one is better."""
+    other = _step(context, state)[0]
+    totals = (context.problem.objective(s.now).total for s in (other, state))
+    return loop.choose(alternating & torch.lt(*totals), other, state)

@@ -143,13 +143,13 @@ def round_to_marginals(shape: Tensor, problem: UGW) -> Tensor:
 def polish(problem: UGW, result: Result, options: AlternateMin) -> Result:
     """Where eps = 0 and both marginals are hard, carry on to a vertex; leave the other items alone.
 
-    Items that the callback stopped stay stopped; the iteration limit and the onlookers are those of `options`.
+    Items that the callback stopped stay stopped; the iteration limit and the callback are those of `options`.
     """
     ours = problem.div_a.hard & problem.div_b.hard & (problem.eps == 0)
     items = torch.nonzero(ours & (result.tensors.status != int(Status.STOPPED))).flatten()
     if not len(items):
         return result
-    solver = FrankWolfe(max_iter=options.max_iter, progress=options.progress, callback=options.callback)
+    solver = FrankWolfe(max_iter=options.max_iter, callback=options.callback)
     old = result.tensors
     end = solver(problem.take(items), old.plan[items]).tensors
     steps = torch.full((len(old.trace), *end.trace.shape[1:]), torch.nan).to(end.trace)

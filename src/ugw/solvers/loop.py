@@ -88,7 +88,7 @@ def iterate(
             state = new
             continue
         broken = code == Status.NON_FINITE
-        kept = new if not bool((ended & broken).any()) else _choose(broken, state, new)
+        kept = new if not bool((ended & broken).any()) else choose(broken, state, new)
         status[held[ended]] = code[ended]
         n_iter[held[ended]] = iteration - broken[ended].to(n_iter.dtype)
         live = live & ~ended
@@ -114,7 +114,7 @@ def _judge(report: Report, *, last: bool) -> Tensor:
     return torch.where(finite, code, int(Status.NON_FINITE))
 
 
-def _choose(first: Tensor, one: Any, other: Any) -> Any:
+def choose(first: Tensor, one: Any, other: Any) -> Any:
     """Item by item: `one` where `first`, else `other`."""
     mixed = clone(other)
     put_(mixed, first, take(one, first))

@@ -141,12 +141,10 @@ def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Te
         gamma = _finite(-step.damping[1] * col_lse)
         # How far each side's update went, before the translation, which leaves the plan as it is.
         updates = phi - last_phi, gamma - last
-        shift = _translation(step, kernel, phi, gamma)
+        log_p1, log_p2 = kernel.log_a + phi + row_lse, kernel.log_b + gamma + col_lse
+        shift = _translation(step, log_p1, log_p2)
         phi, gamma = phi + shift, gamma - shift
-    marginals = (
-        torch.softmax(kernel.log_a + last_phi + row_lse, 1),
-        torch.softmax(kernel.log_b + gamma + shift + col_lse, 1),
-    )
+    marginals = torch.softmax(log_p1 - updates[0], 1), torch.softmax(log_p2, 1)
     # The share of the plan's mass that the updates moved: each weighted by the marginal it corrected.
     moved = torch.stack([(p * u.abs().clamp(max=1.0)).sum(1) for p, u in zip(marginals, updates, strict=True)]).sum(0)
     # The slow modes share one rate, close to damping1·damping2: pairs of points that see only each other, each
@@ -167,16 +165,14 @@ def _finite(potential: Tensor) -> Tensor:
     return torch.where(torch.isinf(potential), 0.0, potential)
 
 
-def _translation(step: _Step, kernel: kernels.Kernel, phi: Tensor, gamma: Tensor) -> Tensor:
+def _translation(step: _Step, log_p1: Tensor, log_p2: Tensor) -> Tensor:
     """t/eps = [LSE(log a − f/rho1) − LSE(log b − g/rho2)] / (eps/rho1 + eps/rho2); 0 if both sides are hard.
 
-    The plan depends on f + g alone, the dual value on how the sum is split: this is the best split. Where the
-    slopes are lost in rounding the marginals are as good as hard.
+    The plan depends on f + g alone, the dual value on how the sum is split: this is the best split. Right after
+    an update a·exp(−f/rho1) is the marginal it made, log_p1 (B, n) in logarithms, and so for g. Where the slopes
+    are lost in rounding the marginals are as good as hard.
     """
-    slope_a, slope_b = step.slope
-    gain = torch.logsumexp(kernel.log_a - slope_a * phi, 1, keepdim=True) - torch.logsumexp(
-        kernel.log_b - slope_b * gamma, 1, keepdim=True
-    )
-    total = slope_a + slope_b
-    least = 10.0 * torch.finfo(phi.dtype).eps
+    total = step.slope[0] + step.slope[1]
+    gain = torch.logsumexp(log_p1, 1, keepdim=True) - torch.logsumexp(log_p2, 1, keepdim=True)
+    least = 10.0 * torch.finfo(gain.dtype).eps
     return torch.where(total > least, gain / total.clamp(min=least), 0.0)
