@@ -92,7 +92,9 @@ def test_many_points_go_through_few():
     assert kept(x, y, ugw.rho_for_mass(x, y, kept=0.85)) == pytest.approx(0.85, abs=5e-3)
 
 
-@pytest.mark.parametrize("share", [0, 1, 0.0, 1.0, -0.2, 1.5, math.nan, math.inf, "0.8", None, True, [0.8], np.array([0.5])])
+@pytest.mark.parametrize(
+    "share", [0, 1, 0.0, 1.0, -0.2, 1.5, math.nan, math.inf, "0.8", None, True, [0.8], np.array([0.5])]
+)
 def test_bad_shares(share):
     with pytest.raises(InputError, match=r"^kept must be a number between 0 and 1, got") as caught:
         ugw.rho_for_mass(space(), space(), kept=share)

@@ -137,7 +137,9 @@ def test_a_start_does_not_depend_on_its_place_in_a_batch_or_on_padding(name, eps
     together = starts(name, problem(Space.stack(xs), Space.stack(ys), rho=rho, eps=eps))
     for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
         alone = starts(name, problem(x, y, rho=(rho[0][i], rho[1][i]), eps=eps))[0]
-        torch.testing.assert_close(together[i, :, : x.n, : y.n], alone, rtol=0, atol=1e-9)
+        # A coarse start at eps = 0 is itself the end of iterations, as equal as their tolerance makes them.
+        digits = 1e-6 if (name, eps) == ("coarse", 0.0) else 1e-9
+        torch.testing.assert_close(together[i, :, : x.n, : y.n], alone, rtol=0, atol=digits)
         assert (together[i, :, x.n :] == 0).all()
         assert (together[i, :, :, y.n :] == 0).all()
     order = [2, 0, 3, 1]

@@ -159,7 +159,9 @@ def test_terms_sum_to_the_value_and_the_loss_falls(given):
     # Inner loops are inexact on purpose. With soft sides no step gives anything back; a plan that does not meet
     # a hard marginal yet may lie below the value it will have when it does.
     slack = 1e-2 if INF in given.rho else 1e-8
-    assert np.diff(loss).max() <= slack * (loss[0] - loss[-1])
+    rises = np.diff(loss) > slack * (loss[0] - loss[-1])
+    # At eps = 0 a plan that has settled is disturbed once, to see whether it settles again.
+    assert rises.sum() <= (given.eps == 0)
     assert result.plan.shape == (7, 8)
     if given.eps:
         assert [len(v) for v in result.potentials] == [7, 8]

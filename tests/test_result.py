@@ -143,7 +143,12 @@ def test_potentials_give_the_plan(rho, eps):
 
 
 def test_no_potentials_at_eps_0():
-    for r in (solve(eps=0.0), solve(space(), space(6, 2, 1), rho=INF, eps=0.0), batch(eps=0.0), batch(eps=[0.1, 0.0, 0.1])[1]):
+    for r in (
+        solve(eps=0.0),
+        solve(space(), space(6, 2, 1), rho=INF, eps=0.0),
+        batch(eps=0.0),
+        batch(eps=[0.1, 0.0, 0.1])[1],
+    ):
         with pytest.raises(InputError, match=r"eps = 0.*eps > 0"):
             _ = r.potentials
     assert np.isfinite(batch(eps=[0.1, 0.0, 0.1])[0].potentials[0]).all()
@@ -215,7 +220,9 @@ def test_transport_is_nan_where_nothing_arrives():
     assert np.isnan(moved).tolist() == [False, False, True, False, False, False]
 
 
-@pytest.mark.parametrize("values", [np.ones(6), np.ones((6, 5)), np.ones((5, 1, 1)), 1.0, [], "red", ["a"] * 5, None, np.ones(5) * 1j])
+@pytest.mark.parametrize(
+    "values", [np.ones(6), np.ones((6, 5)), np.ones((5, 1, 1)), 1.0, [], "red", ["a"] * 5, None, np.ones(5) * 1j]
+)
 def test_transport_refuses_values_that_do_not_fit(values):
     with pytest.raises(InputError, match="values must"):
         solve().transport(values)

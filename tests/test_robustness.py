@@ -4,8 +4,8 @@ Whatever the input, every number of the result is finite and the status is hones
 agrees with float64 or with a tighter solve, and what is not says what to do.
 """
 
+import contextlib
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -34,28 +34,32 @@ def pair(**kwargs):
     return space(6, 2, 0, **kwargs), space(7, 3, 1, **kwargs)
 
 
-def truthful(r):
-    """Every number is finite, the parts agree, and a bad end has a cure. Returns the result."""
+def truthful(r, size=1.0):
+    """Every number is finite, the parts agree, and a bad end has a cure. Returns the result.
+
+    size: what no plan at all would cost, of which rounding may show in every term.
+    """
     for item in r if r.batched else [r]:
         numbers = [item.plan, item.plan_pair[1], *item.marginals, item.value, item.relaxed_value, item.gap, item.mass]
         numbers += [item.marginal_error, *item.terms.as_dict().values()]
-        try:
+        with contextlib.suppress(InputError):
             numbers += item.potentials
-        except InputError:
-            pass
         h = item.history
         numbers += [h.objective, h.change, h.residual, h.mass]
         for number in numbers:
             assert np.isfinite(number).all()
         assert (np.asarray(item.plan) >= 0).all()
         assert len(h) == item.n_iter
-        if len(h):
+        if item.status is Status.ALTERNATING:  # the plan is the better of two
+            assert float(item.value) <= h.objective[-1] * (1 + 1e-9)
+        elif len(h):
             assert h.objective[-1] == pytest.approx(float(item.value), rel=1e-9, abs=1e-300)
         t = item.terms
         scale = sum(abs(float(v)) for v in t.as_dict().values())
         assert float(item.value) == pytest.approx(sum(float(v) for v in t.as_dict().values()), abs=1e-12 * scale)
+        rounding = 64 * torch.finfo(r.tensors.plan.dtype).eps * max(scale, size)
         for term in (t.distortion, t.marginal_a, t.marginal_b, t.entropy):
-            assert term >= -1e-12 * scale
+            assert term >= -rounding
         assert item.converged == (item.status is Status.CONVERGED)
         if item.converged:
             assert item.check() is item
@@ -68,38 +72,46 @@ def truthful(r):
 # --- sharp eps ---
 
 
-@pytest.mark.parametrize("share", [1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
-@pytest.mark.parametrize("rho", RHOS, ids=str)
-def test_eps_down_to_a_millionth_of_the_cost(rho, share):
-    """F falls as eps does, so a sharper problem has a lower value, and at the end that of eps = 0."""
-    x, y = pair()
-    r = truthful(ugw.solve(x, y, rho=rho, eps=ugw.relative(share), init="product"))
-    assert r.converged
-    assert r.marginal_error <= 1e-5
-    sharper = ugw.solve(x, y, rho=rho, eps=ugw.relative(share / 2), init=r.plan)
-    assert sharper.value <= r.value + 1e-6
-    if share == 1e-6:
-        exact = ugw.solve(x, y, rho=rho, eps=0.0, init=r.plan)
-        assert r.value == pytest.approx(exact.value, abs=1e-4)
+SHARES = [3e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6]
 
 
-@pytest.mark.parametrize("share", [1e-3, 1e-5])
-@pytest.mark.parametrize("rho", RHOS, ids=str)
-def test_a_sharp_plan_called_converged_is_stationary(rho, share):
+@pytest.fixture(scope="module", params=RHOS, ids=str)
+def sharp(request):
+    """A rho, and the results for it at ever sharper eps."""
+    return request.param, ugw.solve(*pair(), rho=request.param, eps=ugw.relative(SHARES), init="product")
+
+
+def test_eps_down_to_a_millionth_of_the_cost(sharp):
+    _, r = sharp
+    truthful(r)
+    assert r.converged.all()
+    assert r.marginal_error.max() <= 1e-5
+
+
+def test_a_sharper_problem_has_a_lower_value_at_last_that_of_eps_0(sharp):
+    rho, r = sharp
+    sharper = ugw.solve(*pair(), rho=rho, eps=ugw.relative(np.array(SHARES) / 2), init=r.plan)
+    assert (sharper.value <= r.value + 1e-6).all()
+    exact = ugw.solve(*pair(), rho=rho, eps=0.0, init=r[-1].plan)
+    assert r[-1].value == pytest.approx(exact.value, abs=1e-4)
+
+
+def test_a_sharp_plan_called_converged_is_stationary(sharp):
     """A tighter solve from it stays there."""
-    x, y = pair()
-    r = ugw.solve(x, y, rho=rho, eps=ugw.relative(share), init="product")
-    tight = ugw.solve(x, y, rho=rho, eps=ugw.relative(share), init=r.plan, solver=ugw.AlternateMin(tol=1e-9))
-    assert tight.value == pytest.approx(r.value, abs=1e-5)
-    assert np.abs(tight.plan - r.plan).sum() < 1e-2
+    rho, r = sharp
+    tight = ugw.solve(
+        *pair(), rho=rho, eps=ugw.relative(SHARES), init=r.plan, solver=ugw.AlternateMin(tol=1e-8, max_iter=300)
+    )
+    np.testing.assert_allclose(tight.value, r.value, rtol=0, atol=1e-5)
+    assert np.abs(tight.plan - r.plan).sum((1, 2)).max() < 1e-2
 
 
-@pytest.mark.parametrize("eps", [1e-12, 1e-20, 1e-100, 1e-300, 5e-324])
 @pytest.mark.parametrize("rho", [1.0, (1.0, INF), INF], ids=str)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_eps_below_any_rounding_is_finite_and_not_called_converged(eps, rho, dtype):
-    r = truthful(ugw.solve(*pair(dtype=dtype), rho=rho, eps=eps, init="product", solver=ugw.AlternateMin(max_iter=30)))
-    assert not r.converged
+def test_eps_below_any_rounding_is_finite_and_not_called_converged(rho, dtype):
+    eps, quick = [1e-15, 1e-20, 1e-100, 1e-300, 5e-324], ugw.AlternateMin(max_iter=30)
+    r = truthful(ugw.solve(*pair(dtype=dtype), rho=rho, eps=eps, init="product", solver=quick))
+    assert not r.converged.any()
 
 
 def pair_of_arrays(x, y):
@@ -107,17 +119,18 @@ def pair_of_arrays(x, y):
     return cases.Pair(dx, x.weights.double().numpy(), dy, y.weights.double().numpy())
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("init", ["product", "flb", "linear", "random", "coarse"])
-@pytest.mark.parametrize("rho", [0.5, 0.05])
-def test_what_is_called_converged_at_eps_0_is_stationary(seed, init, rho):
+def test_what_is_called_converged_at_eps_0_is_stationary(init):
     """The gradient of F(·, plan) vanishes where the plan has mass and is nowhere negative."""
-    x, y = space(6, 2, seed), space(7, 2, 30 + seed)
-    r = truthful(ugw.solve(x, y, rho=rho, eps=0.0, init=init))
-    assert r.converged
-    gradient = cases.gradient(pair_of_arrays(x, y), cases.Parameters(rho, rho, 0.0), r.plan)
-    assert np.abs(gradient[r.plan > 1e-6]).max() < 1e-4
-    assert gradient.min() > -1e-4
+    xs, ys = [space(6, 2, seed) for seed in range(3)] * 2, [space(7, 2, 30 + seed) for seed in range(3)] * 2
+    xs, ys = [*xs, space(6, 2, 0)], [*ys, space(7, 2, 1)]
+    rhos = [0.5] * 3 + [0.05] * 3 + [0.5]
+    results = ugw.solve(Space.stack(xs), Space.stack(ys), rho=rhos, eps=0.0, init=init)
+    for x, y, rho, r in zip(xs, ys, rhos, truthful(results), strict=True):
+        assert r.converged
+        gradient = cases.gradient(pair_of_arrays(x, y), cases.Parameters(rho, rho, 0.0), r.plan)
+        assert np.abs(gradient[r.plan > 1e-6]).max() < 1e-4
+        assert gradient.min() > -1e-4
 
 
 # --- rho from nothing to everything ---
@@ -125,14 +138,23 @@ def test_what_is_called_converged_at_eps_0_is_stationary(seed, init, rho):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("eps", [0.0, 0.1])
-@pytest.mark.parametrize("rho", [1e-300, 1e-30, 1e-9, 1e-3, 1e3, 1e9, 1e12, 1e16, 1e30, 1e300])
-def test_any_rho(rho, eps, dtype):
-    x, y = pair(dtype=dtype)
-    r = truthful(ugw.solve(x, y, rho=rho, eps=eps, init="product", solver=ugw.AlternateMin(max_iter=300)))
-    if rho >= 1e9 and r.converged:  # a hard side in all but name
-        hard = ugw.solve(x, y, rho=INF, eps=eps, init="product")
-        assert np.abs(r.plan - hard.plan).sum() < 1e-3
-        assert r.value == pytest.approx(hard.value, rel=1e-2)
+def test_any_rho(eps, dtype):
+    rho, quick = (
+        np.array([1e-300, 1e-30, 1e-9, 1e-3, 1e3, 1e9, 1e12, 1e16, 1e30, 1e300]),
+        ugw.AlternateMin(max_iter=150),
+    )
+    r = ugw.solve(*pair(dtype=dtype), rho=rho, eps=eps, init="product", solver=quick)
+    truthful(r)
+    hard = ugw.solve(*pair(dtype=dtype), rho=INF, eps=eps, init="product")
+    for item, given_rho in zip(r, rho, strict=True):
+        if given_rho >= 1e9 and item.converged:  # a hard side in all but name
+            np.testing.assert_allclose(item.marginals[0], hard.marginals[0], atol=1e-4)
+            np.testing.assert_allclose(item.marginals[1], hard.marginals[1], atol=1e-4)
+            if eps:
+                assert np.abs(item.plan - hard.plan).sum() < 1e-3
+            # The value has the rounding of the marginals in it, times rho.
+            if given_rho * (100 * np.finfo(dtype).eps) ** 2 < 1e-3:
+                assert item.value == pytest.approx(hard.value, rel=1e-2)
 
 
 def test_large_rho_meets_the_hard_marginal():
@@ -150,26 +172,38 @@ def test_large_rho_meets_the_hard_marginal():
 MASSES = [(1e-6, 1e-6), (1e6, 1e6), (1e-6, 1e6), (1e6, 1e-6), (1e-6, 1.0), (1.0, 1e6)]
 
 
-@pytest.mark.parametrize("masses", MASSES, ids=str)
 @pytest.mark.parametrize("eps", [0.0, 0.05, 1e-5])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_masses_from_a_millionth_to_a_million(masses, eps, dtype):
-    x, y = space(6, 2, 0, masses[0], dtype=dtype), space(7, 3, 1, masses[1], dtype=dtype)
-    for rho in (1.0, (0.3, 2.0), (INF, 1.0), (1.0, INF)):
-        r = truthful(ugw.solve(x, y, rho=rho, eps=eps, init="product"))
-        if dtype == np.float64 and rho in (1.0, (0.3, 2.0)):
-            rho1, rho2 = rho if isinstance(rho, tuple) else (rho, rho)
-            constant = rho1 * masses[0] ** 2 + rho2 * masses[1] ** 2 + eps * masses[0] ** 2 * masses[1] ** 2
-            assert r.converged
-            assert r.value == pytest.approx(constant - (rho1 + rho2 + eps) * r.mass**2, abs=1e-6 * constant)
+def test_masses_from_a_millionth_to_a_million(eps, dtype):
+    rhos = [(1.0, 1.0), (0.3, 2.0), (INF, 1.0), (1.0, INF)]
+    items = [(masses, rho) for masses in MASSES for rho in rhos]
+    r = ugw.solve(
+        Space.stack([space(6, 2, 0, masses[0], dtype=dtype) for masses, _ in items]),
+        Space.stack([space(7, 3, 1, masses[1], dtype=dtype) for masses, _ in items]),
+        rho=tuple([rho[side] for _, rho in items] for side in (0, 1)),
+        eps=eps,
+        init="product",
+    )
+    for item, (masses, rho) in zip(r, items, strict=True):
+        finite = [0.0 if side == INF else side for side in rho]
+        constant = finite[0] * masses[0] ** 2 + finite[1] * masses[1] ** 2 + eps * masses[0] ** 2 * masses[1] ** 2
+        truthful(item, constant)
+        if dtype == np.float64:
+            assert item.converged
+            if INF not in rho:
+                total = sum(rho) + eps
+                assert item.value == pytest.approx(constant - total * item.mass**2, abs=1e-6 * constant)
+        if INF in rho:
+            assert item.mass == pytest.approx(masses[rho.index(INF)], rel=1e-5)
 
 
-@pytest.mark.parametrize("masses", MASSES, ids=str)
-def test_without_entropy_the_plan_only_scales_with_the_masses(masses):
+def test_without_entropy_the_plan_only_scales_with_the_masses():
     """At equal rhos and eps = 0 the shape of the plan is that of unit masses, its mass ∝ sqrt(m(a) m(b))."""
     unit = ugw.solve(*pair(), rho=1.0, eps=0.0, init="product")
-    r = ugw.solve(space(6, 2, 0, masses[0]), space(7, 3, 1, masses[1]), rho=1.0, eps=0.0, init="product")
-    np.testing.assert_allclose(r.plan / math.sqrt(masses[0] * masses[1]), unit.plan, atol=1e-6)
+    x = Space.stack([space(6, 2, 0, mass) for mass, _ in MASSES])
+    y = Space.stack([space(7, 3, 1, mass) for _, mass in MASSES])
+    for r, masses in zip(ugw.solve(x, y, rho=1.0, eps=0.0, init="product"), MASSES, strict=True):
+        np.testing.assert_allclose(r.plan / math.sqrt(masses[0] * masses[1]), unit.plan, atol=1e-6)
 
 
 @pytest.mark.parametrize("mass", [1e-6, 1e6])
@@ -201,7 +235,7 @@ def test_single_points(n, m, eps, dtype):
     for rho in RHOS:
         for init in ("product", "auto", "linear"):
             r = truthful(ugw.solve(x, y, rho=rho, eps=eps, init=init))
-            assert r.converged
+            assert r.converged or (dtype == np.float32 and eps == 1e-6 and r.status is Status.PRECISION)
             assert r.plan.shape == (n, m)
 
 
@@ -228,7 +262,9 @@ def test_identical_points_against_others():
 def test_duplicated_points_share_what_one_would_get():
     rng = np.random.default_rng(0)
     points, weights = rng.random((5, 2)), rng.random(5) + 0.2
-    twice = Space.from_points(points[[0, 0, 1, 2, 3, 4]], weights=np.r_[0.3 * weights[0], 0.7 * weights[0], weights[1:]])
+    twice = Space.from_points(
+        points[[0, 0, 1, 2, 3, 4]], weights=np.r_[0.3 * weights[0], 0.7 * weights[0], weights[1:]]
+    )
     y = space(7, 3, 1)
     r = ugw.solve(Space.from_points(points, weights=weights), y, eps=0.05, init="product")
     s = truthful(ugw.solve(twice, y, eps=0.05, init="product"))
@@ -241,19 +277,18 @@ def test_duplicated_points_share_what_one_would_get():
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e8])
-@pytest.mark.parametrize("eps", [0.0, 0.05])
-@pytest.mark.parametrize("rho", RHOS, ids=str)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_tiny_and_huge_distances_with_rho_in_their_units(scale, eps, rho, dtype):
-    def scaled(value):
-        return tuple(v * scale**2 for v in value) if isinstance(value, tuple) else value * scale**2
-
-    unit = ugw.solve(*pair(dtype=dtype), rho=rho, eps=eps, init="product")
-    r = truthful(ugw.solve(*pair(scale=scale, dtype=dtype), rho=scaled(rho), eps=eps * scale**2, init="product"))
-    assert r.status is unit.status
+def test_tiny_and_huge_distances_with_rho_in_their_units(scale, dtype):
+    rho = tuple(np.array(side) for side in ([1.0, 0.3, 1.0, INF, INF] * 2, [1.0, 2.0, INF, 1.0, INF] * 2))
+    eps = np.repeat([0.0, 0.05], 5)
+    quick = ugw.AlternateMin(max_iter=300)
+    unit = ugw.solve(*pair(dtype=dtype), rho=rho, eps=eps, init="product", solver=quick)
+    scaled = {"rho": tuple(side * scale**2 for side in rho), "eps": eps * scale**2}
+    r = truthful(ugw.solve(*pair(scale=scale, dtype=dtype), **scaled, init="product", solver=quick))
+    assert r.status == unit.status
     near = 1e-6 if dtype == np.float64 else 1e-2
     np.testing.assert_allclose(r.plan, unit.plan, atol=near)
-    assert r.value == pytest.approx(unit.value * scale**2, rel=near)
+    np.testing.assert_allclose(r.value, unit.value * scale**2, rtol=near)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -261,7 +296,8 @@ def test_tiny_and_huge_distances_with_rho_in_their_units(scale, eps, rho, dtype)
 @pytest.mark.parametrize("rho", [1.0, (0.3, 2.0)], ids=str)
 def test_huge_distances_with_rho_1_say_what_is_wrong(dtype, eps, rho):
     """Distances of 1e8 cost 1e16 against a rho of 1: any spread plan collapses, and the cure is a larger rho."""
-    r = truthful(ugw.solve(*pair(scale=1e8, dtype=dtype), rho=rho, eps=eps, init="product"))
+    quick = ugw.AlternateMin(max_iter=100)
+    r = truthful(ugw.solve(*pair(scale=1e8, dtype=dtype), rho=rho, eps=eps, init="product", solver=quick))
     if not r.converged:
         assert r.status in (Status.COLLAPSED, Status.PRECISION, Status.MAX_ITER)
     if r.mass < 1e-9:
@@ -327,7 +363,8 @@ def test_outliers_lose_their_mass_and_leave_the_rest_alone(eps, dtype):
     y = Space.from_points(points.astype(dtype))
     x = Space.from_points(polluted, weights=np.full(10, 0.125, dtype=dtype))
     r = truthful(ugw.solve(x, y, rho=1.0, eps=eps))
-    assert r.converged
+    assert r.converged or (dtype == np.float32 and r.status is Status.PRECISION)  # costs of 1e4 against an eps of 0.01
+    assert r.value == pytest.approx(0.60351 if eps else 0.5625, abs=1e-4)
     assert r.marginals[0][8:].max() < 1e-6
     assert r.marginals[0][:8].min() > 0.05
     assert np.isfinite(r.transport(np.arange(10.0))).all()
@@ -339,12 +376,12 @@ def test_starts_with_empty_rows_and_columns(rho, eps):
     """They may be empty at the start, and need not stay so."""
     plan = np.zeros((6, 7))
     plan[1, 2] = plan[3, 3] = 1.0
-    r = truthful(ugw.solve(*pair(), rho=rho, eps=eps, init=plan))
+    r = truthful(ugw.solve(*pair(), rho=rho, eps=eps, init=plan, solver=ugw.AlternateMin(max_iter=200)))
     assert r.converged
     if rho != INF:
         assert r.marginals[0].min() > 1e-3
-    tight = ugw.solve(*pair(), rho=rho, eps=eps, init=r.plan)
-    assert tight.value == pytest.approx(r.value, abs=1e-5)
+    again = ugw.solve(*pair(), rho=rho, eps=eps, init=r.plan, solver=ugw.AlternateMin(max_iter=200))
+    assert again.value == pytest.approx(r.value, abs=1e-5)
 
 
 @pytest.mark.parametrize("size", [1e-320, 1e-200, 1e200, 1e308])
@@ -352,7 +389,8 @@ def test_starts_with_empty_rows_and_columns(rho, eps):
 @pytest.mark.parametrize("eps", [0.05, 0.0])
 def test_starts_of_any_mass(size, rho, eps):
     plan = size * (np.random.default_rng(0).random((6, 7)) + 0.5)
-    truthful(ugw.solve(*pair(), rho=rho, eps=eps, init=np.minimum(plan, 1.7e308)))
+    quick = ugw.AlternateMin(max_iter=50)
+    truthful(ugw.solve(*pair(), rho=rho, eps=eps, init=np.minimum(plan, 1.7e308), solver=quick))
 
 
 def test_fused_with_a_huge_linear_cost():
@@ -374,31 +412,39 @@ def test_fused_with_a_huge_linear_cost():
 # --- float32 ---
 
 
+def clouds(repeat):
+    """Stacked pairs of three seeds, each so many times."""
+    xs = [space(6, 2, seed) for seed in range(3) for _ in range(repeat)]
+    ys = [space(7, 3, 10 + seed) for seed in range(3) for _ in range(repeat)]
+    return Space.stack(xs), Space.stack(ys)
+
+
+MEAN_DISTORTION = 0.2  # of these clouds, the size of all terms
+
+
 @pytest.mark.parametrize("rho", RHOS, ids=str)
-@pytest.mark.parametrize("eps", [0.1, 0.05, 0.02, 0.0])
-@pytest.mark.parametrize("seed", range(3))
-def test_float32_is_close_to_float64(rho, eps, seed):
-    x, y = space(6, 2, seed), space(7, 3, 10 + seed)
+def test_float32_is_close_to_float64(rho):
+    x, y = clouds(4)
+    eps = [0.2, 0.1, 0.05, 0.0] * 3
     r = ugw.solve(x, y, rho=rho, eps=eps, init="product")
     s = truthful(ugw.solve(x.to(torch.float32), y.to(torch.float32), rho=rho, eps=eps, init="product"))
-    assert r.converged
-    assert s.converged
+    assert r.converged.all()
+    assert s.converged.all()
     assert s.plan.dtype == np.float32
-    scale = 0.2  # mean distortion of these clouds, the size of all terms
-    assert abs(s.value - r.value) < 1e-4 * max(scale, abs(r.value))
+    assert (np.abs(s.value - r.value) < 1e-4 * np.maximum(MEAN_DISTORTION, np.abs(r.value))).all()
 
 
-@pytest.mark.parametrize("share", [1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-6])
 @pytest.mark.parametrize("rho", RHOS, ids=str)
-def test_float32_is_never_called_converged_far_from_float64(rho, share):
-    for seed in range(3):
-        x, y = space(6, 2, seed), space(7, 3, 10 + seed)
-        s = truthful(ugw.solve(x.to(torch.float32), y.to(torch.float32), rho=rho, eps=ugw.relative(share), init="product"))
-        if s.converged:
-            r = ugw.solve(x, y, rho=rho, eps=ugw.relative(share), init="product")
-            assert abs(s.value - r.value) < 1e-4 * max(0.2, abs(r.value))
+def test_float32_is_never_called_converged_far_from_float64(rho):
+    x, y = clouds(5)
+    eps = ugw.relative([3e-2, 3e-3, 1e-3, 1e-4, 1e-6] * 3)
+    s = truthful(ugw.solve(x.to(torch.float32), y.to(torch.float32), rho=rho, eps=eps, init="product"))
+    r = ugw.solve(x, y, rho=rho, eps=eps, init="product")
+    for one, other in zip(s, r, strict=True):
+        if one.converged:
+            assert abs(one.value - other.value) < 1e-4 * max(MEAN_DISTORTION, abs(other.value))
         else:
-            assert s.status in (Status.PRECISION, Status.MAX_ITER)
+            assert one.status in (Status.PRECISION, Status.MAX_ITER)
 
 
 @pytest.mark.parametrize("rho", RHOS, ids=str)
@@ -412,7 +458,7 @@ def test_float32_says_so_where_it_cannot(rho):
 # --- whatever comes ---
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     st.integers(1, 5),
     st.integers(1, 5),
@@ -430,15 +476,11 @@ def test_anything_at_all(n, m, seed, log_scale, log_masses, log_rhos, log_eps, d
     masses = [10.0**v for v in log_masses]
     if log_rhos == (INF, INF):
         masses[1] = masses[0]
+        dtype = np.float64  # float32 would round them apart
     x = space(n, 2, seed, masses[0], 10.0**log_scale, dtype)
     y = space(m, 3, seed + 1, masses[1], 10.0**log_scale, dtype)
     rho = tuple(INF if v == INF else unit * 10.0**v for v in log_rhos)
     eps = 0.0 if log_eps == -INF else unit * 10.0**log_eps
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ugw.ConvergenceWarning)
-        try:
-            r = ugw.solve(x, y, rho=rho, eps=eps, init=init, solver=ugw.AlternateMin(max_iter=40))
-        except InputError as error:
-            assert "equal masses" in str(error)  # float32 rounds them apart
-            return
-    truthful(r)
+    r = ugw.solve(x, y, rho=rho, eps=eps, init=init, solver=ugw.AlternateMin(max_iter=40))
+    penalties = [0.0 if v == INF else v for v in rho]
+    truthful(r, sum(w * m**2 for w, m in zip(penalties, masses, strict=True)) + eps * (masses[0] * masses[1]) ** 2)

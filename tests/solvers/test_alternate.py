@@ -235,7 +235,11 @@ def test_without_entropy_the_objective_falls(given):
     assert objective[0] > objective[-1] + 1e-3
     # An early plan meets a hard marginal only as well as it has settled: there a little may be left to pay back.
     slack = 1e-8 if given.rho1 < INF else 1e-3
-    assert np.diff(objective).max() <= slack * (objective[0] - objective[-1])
+    rises = np.diff(objective) > slack * (objective[0] - objective[-1])
+    # A plan that has settled is disturbed once, to see whether it settles again: one rise, and a small one.
+    assert rises.sum() <= 1
+    assert np.diff(objective).max() <= 1e-4 * (objective[0] - objective[-1])
+    assert objective[-1] == pytest.approx(objective.min(), rel=1e-6)
 
 
 @pytest.mark.parametrize("given", EXACT[:2], ids=str)
@@ -347,7 +351,7 @@ def test_annealing_ends_at_the_stated_eps():
 def test_the_plan_of_two_that_alternate():
     # With matrices that are not conditionally negative the pair need not meet: F(p, q) < F(p, p), F(q, q).
     turns = []
-    for seed in range(3):
+    for seed in range(6):
         pair, given = cases.similarities(6, 6, seed), Parameters(1.0, 1.0, 0.02)
         with pytest.warns(ugw.ConvergenceWarning, match="alternate"):
             result = ugw.solve(pair.x, pair.y, rho=1.0, eps=given.eps, init=cases.random_plan(pair, seed))

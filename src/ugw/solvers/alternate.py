@@ -26,7 +26,8 @@ TRUSTED = 1e-3
 PROXIMAL = (0.01, 0.3, 0.95)
 # An inner solver keeps up if its residual is below this.
 KEEPS_UP = 0.01
-# This share of the product plan goes into every start: a proximal step keeps zeros.
+# A proximal step keeps zeros, and an entry close to zero takes long to grow. So this share of the product plan goes
+# into every start, and once more into a plan that has settled by such steps: it must settle again to count.
 MIXED = 1e-3
 # Rounding errors add up to this many times those of one entry.
 ROUNDING = 8.0
@@ -65,8 +66,7 @@ class AlternateMin:
     def __call__(self, problem: UGW, init: Tensor) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""
         init = init / init.amax(dim=(1, 2), keepdim=True)  # first, lest the sum overflow
-        product = problem.log_a.exp()[:, :, None] * problem.log_b.exp()[:, None, :]
-        now = problem.couple((1.0 - MIXED) * init / init.sum(dim=(1, 2), keepdim=True) + MIXED * product)
+        now = problem.couple(_mixed(problem, init / init.sum(dim=(1, 2), keepdim=True)))
         context = _Context.make(problem, now, self)
         with watcher(progress=self.progress, callback=self.callback, max_iter=self.max_iter) as watch:
             first = _State.start(now, context)
@@ -131,13 +131,15 @@ class _State:
     change: Tensor
     residual: Tensor
     repeats: Tensor  # steps in a row after which every second plan was the same
+    tested: Tensor  # 1 once a plan that settled by proximal steps was disturbed, to see whether it settles again
 
     @classmethod
     def start(cls, now: Coupling, context: _Context) -> _State:
         problem, eps = context.problem, context.start
         one, dtype = torch.ones_like(eps), now.shape.dtype
         f, g = torch.zeros_like(problem.log_a, dtype=dtype), torch.zeros_like(problem.log_b, dtype=dtype)
-        return cls(now, replace(now, local=None), f, g, one, eps, eps, one, one, torch.zeros_like(eps))
+        zero = torch.zeros_like(eps)
+        return cls(now, replace(now, local=None), f, g, one, eps, eps, one, one, zero, zero)
 
     @property
     def batch(self) -> int:
@@ -177,6 +179,7 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         change=moved,
         residual=solution.residual.double(),
         repeats=torch.where(returned, state.repeats + 1, 0.0),
+        tested=state.tested,
     )
     numbers = {
         "objective": problem.objective(now).total,
@@ -184,7 +187,19 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         "residual": new.residual,
         "mass": now.log_mass.exp(),
     }
-    return new, loop.Report(_verdict(context, state, new), numbers)
+    status = _verdict(context, state, new)
+    doubtful = (status != Status.RUNNING) & (proximal > 0) & (state.tested == 0)
+    if bool(doubtful.any()):
+        shape = torch.where(doubtful[:, None, None], _mixed(problem, now.shape), now.shape)
+        new = replace(new, now=problem.couple(shape), tested=torch.where(doubtful, 1.0, state.tested))
+        status = torch.where(doubtful, int(Status.RUNNING), status)
+    return new, loop.Report(status, numbers)
+
+
+def _mixed(problem: UGW, shape: Tensor) -> Tensor:
+    """A plan of unit mass with a little of the product plan. shape: (B, n, m)."""
+    product = problem.log_a.exp()[:, :, None] * problem.log_b.exp()[:, None, :]
+    return (1.0 - MIXED) * shape + MIXED * product
 
 
 def _next_eps(context: _Context, state: _State, solved: Tensor) -> Tensor:
