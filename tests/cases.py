@@ -233,7 +233,7 @@ def value(pair: Pair, given: Parameters, p, q=None) -> float:
 def gradient(pair: Pair, given: Parameters, p, q=None) -> np.ndarray:
     """∂F(p, q)/∂p with q held fixed, at positive plans; q = a copy of p unless given."""
     fixed = torch.as_tensor(p if q is None else q).clone()
-    free = torch.as_tensor(p).clone().requires_grad_(True)  # noqa: FBT003 - torch has it so
+    free = torch.as_tensor(p).clone().requires_grad_(True)
     sum(terms(pair, given, free, fixed).values()).backward()
     return free.grad.numpy()
 
@@ -279,7 +279,7 @@ def brute_force(pair: Pair, given: Parameters, starts: list[np.ndarray]) -> tupl
         return theta.exp()
 
     def function(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        free = torch.as_tensor(theta).requires_grad_(True)  # noqa: FBT003
+        free = torch.as_tensor(theta).requires_grad_(True)
         total = quick_value(pair, given, plan(free))
         total.backward()
         return total.item(), free.grad.numpy()

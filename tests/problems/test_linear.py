@@ -40,7 +40,7 @@ def written_out(problem, p):
 
 
 def slope(problem, p):
-    p = p.clone().requires_grad_(True)  # noqa: FBT003
+    p = p.clone().requires_grad_(True)
     written_out(problem, p).backward()
     return p.grad
 
@@ -114,7 +114,7 @@ def test_near_adds_a_proximal_term(strength, rho):
     pair, problem = linear(rho, 0.1, mass=(1.3, 0.6))
     last = torch.tensor(cases.random_plan(pair, 3))
     moved = problem.near(last[None], torch.tensor([strength], dtype=torch.float64))
-    p = plan_of(TIGHT(moved)).requires_grad_(True)  # noqa: FBT003
+    p = plan_of(TIGHT(moved)).requires_grad_(True)
     proximal(problem, p, last, strength).backward()
     left = p.grad if rho[0] < INF else p.grad - p.grad.mean(1, keepdim=True)
     assert left.abs().max() < 1e-9
