@@ -20,26 +20,18 @@ from ugw.spaces import Space
 
 INF = math.inf
 SETTINGS = [
-    {"rho": 1.0, "eps": 0.05},
-    {"rho": (0.3, 2.0), "eps": 0.05},
-    {"rho": INF, "eps": 0.1},
-    {"rho": (INF, 0.5), "eps": 0.05},
+    {"rho": 1.0, "eps": 0.1},
+    {"rho": (0.3, 2.0), "eps": 0.1},
+    {"rho": INF, "eps": 0.15},
+    {"rho": (INF, 0.5), "eps": 0.1},
     {"rho": (0.5, INF), "eps": 0.0},
     {"rho": 1.0, "eps": 0.0},
     {"rho": INF, "eps": 0.0},
 ]
-IDS = [f"rho={s['rho']} eps={s['eps']}" for s in SETTINGS]
-# Every setting from the product plan; every start for a few settings.
-COMBINED = [
-    *((given, "product") for given in SETTINGS),
-    *((SETTINGS[0], init) for init in ("flb", "random", "coarse", "auto", "best")),
-    *((SETTINGS[3], init) for init in ("flb", "random", "coarse")),
-    *((SETTINGS[5], init) for init in ("random", "coarse", "auto")),
-]
-COMBINED_IDS = [f"{init} rho={given['rho']} eps={given['eps']}" for given, init in COMBINED]
-combined = pytest.mark.parametrize(("given", "init"), COMBINED, ids=COMBINED_IDS)
-# Tight enough to compare plans to 1e-8, with room for the inner solver.
-TIGHT = ugw.AlternateMin(tol=1e-10, max_iter=3000, inner=ugw.Sinkhorn(tol=1e-12, max_iter=300))
+# All of them, as the items of a batch over one pair of spaces.
+RHO = tuple([s["rho"][side] if isinstance(s["rho"], tuple) else s["rho"] for s in SETTINGS] for side in (0, 1))
+EPS = [s["eps"] for s in SETTINGS]
+TIGHT = ugw.AlternateMin(tol=1e-10, inner=ugw.Sinkhorn(tol=1e-12))
 
 
 def test_examples_in_docstrings_run():
@@ -59,7 +51,7 @@ def space(n=6, d=3, seed=0, mass=1.0, **kwargs):
 
 
 def pair(**kwargs):
-    return space(6, 3, 0, **kwargs), space(7, 2, 1, **kwargs)
+    return space(6, 3, 8, **kwargs), space(7, 2, 108, **kwargs)
 
 
 def start(seed=2, n=6, m=7):
@@ -69,53 +61,43 @@ def start(seed=2, n=6, m=7):
 # --- what changes nothing ---
 
 
-@combined
-def test_permuting_the_points_permutes_the_plan(given, init):
-    (p, a), (q, b) = arrays(6, 3, 0), arrays(7, 2, 1)
+@pytest.mark.parametrize("init", ["product", "flb", "random", "coarse", "auto"])
+def test_permuting_the_points_permutes_the_plan(init):
+    (p, a), (q, b) = arrays(6, 3, 8), arrays(7, 2, 108)
     rng = np.random.default_rng(3)
     rows, cols = rng.permutation(6), rng.permutation(7)
-    r = ugw.solve(Space.from_points(p, weights=a), Space.from_points(q, weights=b), init=init, **given)
-    s = ugw.solve(
-        Space.from_points(p[rows], weights=a[rows]),
-        Space.from_points(q[cols], weights=b[cols]),
-        init=init,
-        **given,
-    )
-    assert s.value == pytest.approx(r.value, rel=1e-7)
-    np.testing.assert_allclose(s.plan, r.plan[np.ix_(rows, cols)], atol=1e-6)
+    moved = Space.from_points(p[rows], weights=a[rows]), Space.from_points(q[cols], weights=b[cols])
+    r, s = (ugw.solve(*spaces, rho=RHO, eps=EPS, init=init) for spaces in (pair(), moved))
+    np.testing.assert_allclose(s.value, r.value, rtol=1e-7)
+    np.testing.assert_allclose(s.plan, r.plan[:, rows][:, :, cols], atol=1e-6)
 
 
-@combined
-def test_zero_weight_points_change_nothing(given, init):
-    (p, a), (q, b) = arrays(6, 3, 0), arrays(7, 2, 1)
-    r = ugw.solve(Space.from_points(p, weights=a), Space.from_points(q, weights=b), init=init, **given)
+@pytest.mark.parametrize("init", ["product", "flb", "random", "coarse", "auto", "best"])
+def test_zero_weight_points_change_nothing(init):
+    (p, a), (q, b) = arrays(6, 3, 8), arrays(7, 2, 108)
+    r = ugw.solve(*pair(), rho=RHO, eps=EPS, init=init)
     far = 5.0 * np.random.default_rng(4).random((3, 3))
     x = Space.from_points(np.insert(p, [0, 2, 6], far, axis=0), weights=np.insert(a, [0, 2, 6], 0.0))
     y = Space.from_points(np.vstack([q, 3.0 * q[:2]]), weights=np.r_[b, 0.0, 0.0])
-    s = ugw.solve(x, y, init=init, **given)
-    assert s.value == pytest.approx(r.value, abs=1e-9)
+    s = ugw.solve(x, y, rho=RHO, eps=EPS, init=init)
+    np.testing.assert_allclose(s.value, r.value, rtol=0, atol=1e-9)
+    assert np.array_equal(s.n_iter, r.n_iter)
     present = np.flatnonzero(x.weights)
-    assert s.n_iter == r.n_iter
-    np.testing.assert_allclose(s.plan[present][:, :7], r.plan, atol=1e-9)
-    assert not s.plan[x.weights == 0].any()
-    assert not s.plan[:, 7:].any()
+    np.testing.assert_allclose(s.plan[:, present, :7], r.plan, atol=1e-9)
+    assert not s.plan[:, x.weights == 0].any()
+    assert not s.plan[:, :, 7:].any()
 
 
-@pytest.mark.parametrize(
-    ("given", "init"),
-    [*COMBINED, *((given, "plan") for given in SETTINGS)],
-    ids=[*COMBINED_IDS, *(f"plan {name}" for name in IDS)],
-)
-def test_exchanging_the_spaces_transposes_the_plan(given, init):
+@pytest.mark.parametrize("init", ["product", "flb", "random", "coarse", "auto", "plan"])
+def test_exchanging_the_spaces_transposes_the_plan(init):
     x, y = pair(mass=1.5)
-    rho = given["rho"]
-    back = given | {"rho": rho[::-1] if isinstance(rho, tuple) else rho}
     one, other = (start(), start().T) if init == "plan" else (init, init)
-    r = ugw.solve(x, y, init=one, solver=TIGHT, **given)
-    s = ugw.solve(y, x, init=other, solver=TIGHT, **back)
-    assert s.value == pytest.approx(r.value, rel=1e-8)
-    np.testing.assert_allclose(s.plan.T, r.plan, atol=1e-7)
-    assert s.terms.marginal_a == pytest.approx(r.terms.marginal_b, rel=1e-6, abs=1e-12)
+    r = ugw.solve(x, y, rho=RHO, eps=EPS, init=one, solver=TIGHT)
+    s = ugw.solve(y, x, rho=RHO[::-1], eps=EPS, init=other, solver=TIGHT)
+    np.testing.assert_allclose(s.value, r.value, rtol=1e-8)
+    np.testing.assert_allclose(s.plan.transpose(0, 2, 1), r.plan, atol=1e-7)
+    np.testing.assert_allclose(s.terms.marginal_a, r.terms.marginal_b, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(s.marginals[0], r.marginals[1], atol=1e-7)
 
 
 @pytest.mark.parametrize("init", ["random", "coarse", "auto"])
@@ -124,33 +106,33 @@ def test_exchanging_isometric_spaces_transposes_the_plan(init):
     (p, a), turn = arrays(6, 2, 0), np.array([[0.0, 1.0], [-1.0, 0.0]])
     order = np.array([3, 1, 5, 0, 4, 2])
     x, y = Space.from_points(p, weights=a), Space.from_points((p @ turn)[order], weights=a[order])
-    r = ugw.solve(x, y, eps=0.01, init=init, solver=TIGHT)
-    s = ugw.solve(y, x, eps=0.01, init=init, solver=TIGHT)
+    r = ugw.solve(x, y, eps=0.02, init=init, solver=TIGHT)
+    s = ugw.solve(y, x, eps=0.02, init=init, solver=TIGHT)
     np.testing.assert_allclose(s.plan.T, r.plan, atol=1e-7)
 
 
-@pytest.mark.parametrize("rho", [1.0, (0.5, 3.0), (INF, 1.0), INF])
-def test_isometric_copies_give_the_permutation_and_value_0(rho):
-    copies, order = cases.copies(9, seed=5)
+def test_isometric_copies_give_the_permutation_and_value_0():
+    copies, order = cases.copies(8, seed=5)
+    permutation = np.zeros((8, 8))
+    permutation[order, np.arange(8)] = copies.a[order]
+    rho = np.array([1.0, 0.5, INF, INF]), np.array([1.0, 3.0, 1.0, INF])
     r = ugw.solve(copies.x, copies.y, rho=rho, eps=0.0)
-    permutation = np.zeros((9, 9))
-    permutation[order, np.arange(9)] = copies.a[order]
-    assert r.value == pytest.approx(0.0, abs=1e-8)
-    np.testing.assert_allclose(r.plan, permutation, atol=1e-5)
-    values = [ugw.solve(copies.x, copies.y, rho=rho, eps=eps).value for eps in (0.05, 0.01, 0.002)]
-    assert values == sorted(values, reverse=True)
-    assert 0 <= values[-1] < 0.02
+    np.testing.assert_allclose(r.value, 0.0, atol=1e-8)
+    np.testing.assert_allclose(r.plan, np.broadcast_to(permutation, (4, 8, 8)), atol=1e-5)
+    values = [ugw.solve(copies.x, copies.y, rho=rho, eps=eps).value for eps in (0.05, 0.005, 0.0005)]
+    assert (values[0] > values[1]).all()
+    assert (values[1] > values[2]).all()
+    assert (values[2] < 0.005).all()
 
 
-@pytest.mark.parametrize("factor", [1e-3, 7.0])
-def test_distances_in_other_units_with_rho_and_eps_scaled_give_the_same_plan(factor):
-    (p, a), (q, b) = arrays(6, 3, 0), arrays(7, 2, 1)
-    r = ugw.solve(Space.from_points(p, weights=a), Space.from_points(q, weights=b), rho=1.0, eps=0.05)
+def test_distances_in_other_units_with_rho_and_eps_scaled_give_the_same_plan():
+    (p, a), (q, b), factor = arrays(6, 3, 8), arrays(7, 2, 108), 7e-3
+    r = ugw.solve(*pair(), rho=1.0, eps=0.1)
     s = ugw.solve(
         Space.from_points(factor * p, weights=a),
         Space.from_points(factor * q, weights=b),
         rho=factor**2,
-        eps=0.05 * factor**2,
+        eps=0.1 * factor**2,
     )
     assert s.value == pytest.approx(factor**2 * r.value, rel=1e-8)
     np.testing.assert_allclose(s.plan, r.plan, atol=1e-8)
@@ -167,47 +149,47 @@ def test_two_homogeneous_at_eps_0(init):
 # --- determinism, and hands off the inputs ---
 
 
-@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
-@pytest.mark.parametrize("given", SETTINGS, ids=IDS)
-def test_the_same_input_gives_the_same_output_bit_for_bit(given):
-    r, s = (ugw.solve(*pair(), **given, solver=ugw.AlternateMin(max_iter=60)) for _ in range(2))
+@pytest.mark.parametrize("init", ["auto", "random", "linear"])
+def test_the_same_input_gives_the_same_output_bit_for_bit(init):
+    spaces = space(6, 2, 8), space(7, 2, 108)
+    r, s = (ugw.solve(*spaces, rho=RHO, eps=EPS, init=init) for _ in range(2))
     assert np.array_equal(r.plan, s.plan)
-    assert r.value == s.value
-    assert np.array_equal(r.history.objective, s.history.objective)
+    assert np.array_equal(r.value, s.value)
+    for one, other in zip(r.history, s.history, strict=True):
+        assert np.array_equal(one.objective, other.objective)
 
 
 def test_random_state_of_others_is_neither_read_nor_moved():
     np.random.seed(1)
     torch.manual_seed(1)
-    r = ugw.solve(*pair(), eps=0.05, init="random", solver=ugw.Multistart(n=3))
+    r = ugw.solve(*pair(), eps=0.15, init="random", solver=ugw.Multistart(n=3))
     drawn = np.random.random(), float(torch.rand(()))
     np.random.seed(1)
     torch.manual_seed(1)
     assert drawn == (np.random.random(), float(torch.rand(())))
     np.random.seed(2)
     torch.manual_seed(2)
-    s = ugw.solve(*pair(), eps=0.05, init="random", solver=ugw.Multistart(n=3))
+    s = ugw.solve(*pair(), eps=0.15, init="random", solver=ugw.Multistart(n=3))
     assert np.array_equal(r.plan, s.plan)
 
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
-@pytest.mark.parametrize("given", SETTINGS, ids=IDS)
-def test_inputs_are_not_modified(given):
-    (p, a), (q, b) = arrays(6, 3, 0), arrays(7, 2, 1)
+def test_inputs_are_not_modified():
+    (p, a), (q, b) = arrays(6, 3, 8), arrays(7, 2, 108)
     d = np.linalg.norm(p[:, None] - p[None], axis=-1)
     cost, plan = start(5), start()
     held = (p, a, q, b, d, cost, plan)
     before = [array.copy() for array in held]
     x, y = Space.from_distances(d, weights=a), Space.from_points(q, weights=b)
     for init in (plan, "auto"):
-        ugw.solve(x, y, init=init, fused=ugw.Fused(0.3, cost), solver=ugw.AlternateMin(max_iter=20), **given)
+        ugw.solve(x, y, rho=RHO, eps=EPS, init=init, fused=ugw.Fused(0.3, cost), solver=ugw.AlternateMin(max_iter=20))
     ugw.objective(plan, x, y)
     for old, new in zip(before, held, strict=True):
         assert np.array_equal(old, new)
 
 
 def test_read_only_arrays_are_fine():
-    (p, a), (q, b), plan = arrays(6, 3, 0), arrays(7, 2, 1), start()
+    (p, a), (q, b), plan = arrays(6, 3, 8), arrays(7, 2, 108), start()
     for array in (p, a, q, b, plan):
         array.flags.writeable = False
     x, y = Space.from_points(p, weights=a), Space.from_points(q, weights=b)
@@ -252,7 +234,7 @@ def test_torch_in_torch_out(dtype, eps):
 
 
 def test_torch_and_numpy_give_the_same_numbers():
-    (p, a), (q, b) = arrays(6, 3, 0), arrays(7, 2, 1)
+    (p, a), (q, b) = arrays(6, 3, 8), arrays(7, 2, 108)
     r = ugw.solve(Space.from_points(p, weights=a), Space.from_points(q, weights=b), eps=0.05)
     s = ugw.solve(
         Space.from_points(torch.tensor(p), weights=torch.tensor(a)),
@@ -282,38 +264,36 @@ def test_the_result_does_not_change_when_its_arrays_are_written_to():
 # --- fused ---
 
 
-@pytest.mark.parametrize("given", SETTINGS, ids=IDS)
-def test_alpha_0_equals_unfused(given):
-    x, y = pair()
-    r = ugw.solve(x, y, init="product", **given)
-    s = ugw.solve(x, y, init="product", fused=ugw.Fused(0.0, start()), **given)
-    assert s.value == pytest.approx(r.value, rel=1e-9)
+def test_alpha_0_equals_unfused():
+    r = ugw.solve(*pair(), rho=RHO, eps=EPS, init="product")
+    s = ugw.solve(*pair(), rho=RHO, eps=EPS, init="product", fused=ugw.Fused(0.0, start()))
+    np.testing.assert_allclose(s.value, r.value, rtol=1e-9)
     np.testing.assert_allclose(s.plan, r.plan, atol=1e-9)
-    assert s.terms.linear == 0.0
+    assert not s.terms.linear.any()
 
 
-@pytest.mark.parametrize("given", SETTINGS, ids=IDS)
-def test_the_cost_of_features_equals_the_cost_given(given):
+def test_the_cost_of_features_equals_the_cost_given():
     u, v = np.random.default_rng(0).normal(size=(6, 2)), np.random.default_rng(1).normal(size=(7, 2))
     cost = ((u[:, None] - v[None]) ** 2).sum(-1)
-    x, y = space(6, 3, 0, features=u), space(7, 2, 1, features=v)
-    r = ugw.solve(x, y, fused=ugw.Fused(0.2), init="product", **given)
-    s = ugw.solve(*pair(), fused=ugw.Fused(0.2, cost), init="product", **given)
-    assert r.value == pytest.approx(s.value, rel=1e-9)
+    x, y = space(6, 3, 8, features=u), space(7, 2, 108, features=v)
+    quick = ugw.AlternateMin(max_iter=100)  # and Frank-Wolfe where both sides are hard
+    r = ugw.solve(x, y, rho=RHO, eps=EPS, fused=ugw.Fused(0.2), init="product", solver=quick)
+    s = ugw.solve(*pair(), rho=RHO, eps=EPS, fused=ugw.Fused(0.2, cost), init="product", solver=quick)
+    np.testing.assert_allclose(r.value, s.value, rtol=1e-9)
     np.testing.assert_allclose(r.plan, s.plan, atol=1e-9)
-    assert r.terms.linear == pytest.approx(0.2 * (cost * r.plan).sum(), rel=1e-9)
+    np.testing.assert_allclose(r.terms.linear, 0.2 * (cost * r.plan).sum((1, 2)), rtol=1e-9)
 
 
 def test_features_are_ignored_unless_the_problem_is_fused():
-    x, y = space(6, 3, 0, features=np.eye(6)[:, :2]), space(7, 2, 1, features=np.eye(7)[:, :2])
-    assert ugw.solve(x, y, eps=0.1).value == ugw.solve(*pair(), eps=0.1).value
+    x, y = space(6, 3, 8, features=np.eye(6)[:, :2]), space(7, 2, 108, features=np.eye(7)[:, :2])
+    assert ugw.solve(x, y, eps=0.2, init="flb").value == ugw.solve(*pair(), eps=0.2, init="flb").value
 
 
 def test_a_given_cost_overrides_the_features():
-    x, y = space(6, 3, 0, features=np.eye(6)[:, :2]), space(7, 2, 1, features=np.eye(7)[:, :2])
+    x, y = space(6, 3, 8, features=np.eye(6)[:, :2]), space(7, 2, 108, features=np.eye(7)[:, :2])
     cost = start(8)
-    r = ugw.solve(x, y, eps=0.1, fused=ugw.Fused(0.5, cost))
-    assert r.value == ugw.solve(*pair(), eps=0.1, fused=ugw.Fused(0.5, cost)).value
+    r = ugw.solve(x, y, eps=0.2, fused=ugw.Fused(0.5, cost), init="product")
+    assert r.value == ugw.solve(*pair(), eps=0.2, fused=ugw.Fused(0.5, cost), init="product").value
 
 
 # --- warnings ---
@@ -347,14 +327,14 @@ def test_a_converged_solve_does_not_warn():
 # --- objective ---
 
 
-@pytest.mark.parametrize("given", SETTINGS, ids=IDS)
-def test_objective_of_the_plan_is_the_value_term_by_term(given):
+def test_objective_of_the_plan_is_the_value_term_by_term():
     x, y = pair(mass=1.7)
-    r = ugw.solve(x, y, init="product", fused=ugw.Fused(0.3, start()), **given)
-    terms = ugw.objective(r.plan, x, y, fused=ugw.Fused(0.3, start()), **given)
-    assert terms.total == pytest.approx(r.value, rel=1e-12)
+    fused, quick = ugw.Fused(0.3, start()), ugw.AlternateMin(max_iter=100)
+    r = ugw.solve(x, y, rho=RHO, eps=EPS, init="product", fused=fused, solver=quick)
+    terms = ugw.objective(r.plan, x, y, rho=RHO, eps=EPS, fused=fused)
+    np.testing.assert_allclose(terms.total, r.value, rtol=1e-12)
     for name, term in terms.as_dict().items():
-        assert term == pytest.approx(getattr(r.terms, name), rel=1e-9, abs=1e-12)
+        np.testing.assert_allclose(term, getattr(r.terms, name), rtol=1e-9, atol=1e-12)
 
 
 @settings(max_examples=25, deadline=None)
@@ -498,7 +478,7 @@ def test_mixed_dtypes_and_devices():
 @pytest.mark.usefixtures("no_work")
 @pytest.mark.parametrize("eps", [0.0, 0.1])
 def test_both_sides_hard_with_unequal_masses(eps):
-    x, y = space(6, 3, 0, mass=1.0), space(7, 2, 1, mass=1.25)
+    x, y = space(6, 3, 8, mass=1.0), space(7, 2, 108, mass=1.25)
     for rho in (INF, (INF, INF), ugw.Balanced(), (ugw.Balanced(), INF)):
         message = refused(ugw.solve, x, y, rho=rho, eps=eps)
         assert "1.25" in message
@@ -516,14 +496,14 @@ def test_masses_that_differ_a_little_are_told_apart_in_the_message():
 
 
 def test_masses_equal_up_to_rounding_are_equal():
-    points, weights = arrays(7, 2, 1)
+    points, weights = arrays(7, 2, 108)
     y = Space.from_points(points, weights=weights * (1.0 + 1e-15))
     assert ugw.solve(space(), y, rho=INF, eps=0.2).converged
 
 
 @pytest.mark.usefixtures("no_work")
 def test_features_on_one_side_only():
-    x, y = space(features=np.eye(6)), space(7, 2, 1)
+    x, y = space(features=np.eye(6)), space(7, 2, 108)
     for spaces in ((x, y), (y, x)):
         for fused in (None, ugw.Fused(0.5)):
             assert "one side" in refused(ugw.solve, *spaces, fused=fused)
@@ -532,7 +512,7 @@ def test_features_on_one_side_only():
 @pytest.mark.usefixtures("no_work")
 @pytest.mark.parametrize("fused", [None, ugw.Fused(0.5)])
 def test_features_of_unequal_width(fused):
-    x, y = space(features=np.eye(6)), space(7, 2, 1, features=np.eye(7))
+    x, y = space(features=np.eye(6)), space(7, 2, 108, features=np.eye(7))
     message = refused(ugw.solve, x, y, fused=fused)
     assert "6" in message
     assert "7" in message
@@ -586,7 +566,7 @@ def test_one_negative_entry_is_named_by_its_place():
 @pytest.mark.usefixtures("no_work")
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_plan_with_mass_on_a_point_of_weight_0(side):
-    (p, a), (q, b) = arrays(6, 3, 0), arrays(7, 2, 1)
+    (p, a), (q, b) = arrays(6, 3, 8), arrays(7, 2, 108)
     (a, b)[side][2] = 0.0
     x, y = Space.from_points(p, weights=a), Space.from_points(q, weights=b)
     message = refused(ugw.solve, x, y, init=start())
@@ -611,8 +591,8 @@ def test_linear_starts_need_points_in_one_space():
 
 @pytest.mark.usefixtures("no_work")
 def test_batch_shapes_that_do_not_match():
-    two, three = Space.stack([space(), space(5)]), Space.stack([space(7, 2, 1)] * 3)
-    y = space(7, 2, 1)
+    two, three = Space.stack([space(), space(5)]), Space.stack([space(7, 2, 108)] * 3)
+    y = space(7, 2, 108)
     for call in (
         lambda: ugw.solve(two, three),
         lambda: ugw.solve(two, y, rho=[1.0, 2.0, 3.0]),

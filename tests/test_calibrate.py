@@ -25,23 +25,24 @@ def space(n=8, d=2, seed=0, mass=1.0, scale=1.0):
 
 def kept(x, y, rho, eps=None, init="coarse"):
     r = ugw.solve(x, y, rho=rho, eps=ugw.relative(1e-2) if eps is None else eps, init=init)
-    return r.mass / math.sqrt(float(x.mass) * float(y.mass))
+    return r.mass / np.sqrt((x.mass * y.mass).numpy())
+
+
+def stacked(n, d, seed, masses):
+    return Space.stack([space(n, d, seed, mass) for mass in masses])
 
 
 @pytest.mark.parametrize("share", [0.5, 0.8, 0.95])
-@pytest.mark.parametrize("masses", [(1.0, 1.0), (1e-3, 1e-3), (2.0, 0.5)])
-def test_the_plan_keeps_what_was_asked_for(share, masses):
-    x, y = space(6, 2, 0, masses[0]), space(7, 3, 1, masses[1])
+def test_the_plan_keeps_what_was_asked_for_whatever_the_masses(share):
+    x, y = stacked(6, 2, 0, (1.0, 1e-3, 2.0)), stacked(7, 3, 1, (1.0, 1e-3, 0.5))
     rho = ugw.rho_for_mass(x, y, kept=share)
-    assert type(rho) is float
-    assert kept(x, y, rho) == pytest.approx(share, abs=5e-3)
+    np.testing.assert_allclose(kept(x, y, rho), share, atol=5e-3)
 
 
-@pytest.mark.parametrize("masses", [(1e-6, 1e6), (1e4, 30.0)])
-def test_any_masses(masses):
+def test_any_masses():
     """Without entropy, whose reference a⊗b has the mass m(a)·m(b) and so its own idea of a plan's mass."""
-    x, y = space(6, 2, 0, masses[0]), space(7, 3, 1, masses[1])
-    assert kept(x, y, ugw.rho_for_mass(x, y, kept=0.8, eps=0.0), eps=0.0) == pytest.approx(0.8, abs=5e-3)
+    x, y = stacked(6, 2, 0, (1e-6, 1e4)), stacked(7, 3, 1, (1e6, 30.0))
+    np.testing.assert_allclose(kept(x, y, ugw.rho_for_mass(x, y, kept=0.8, eps=0.0), eps=0.0), 0.8, atol=5e-3)
 
 
 def test_half_of_the_mass_of_two_clouds():
@@ -50,30 +51,31 @@ def test_half_of_the_mass_of_two_clouds():
     assert kept(x, y, ugw.rho_for_mass(x, y, kept=0.5)) == pytest.approx(0.5, abs=5e-3)
 
 
-@pytest.mark.parametrize("eps", [0.0, 0.05, ugw.relative(0.1)])
+@pytest.mark.parametrize("eps", [0.05, ugw.relative(0.1)])
 def test_eps_may_be_given(eps):
     x, y = space(6), space(7, 3, 1)
     assert kept(x, y, ugw.rho_for_mass(x, y, kept=0.7, eps=eps), eps) == pytest.approx(0.7, abs=5e-3)
 
 
-@pytest.mark.parametrize("scale", [1e-6, 1e6])
-def test_rho_is_in_units_of_squared_distance(scale):
-    rho = ugw.rho_for_mass(space(5), space(6, 3, 1), kept=0.8)
-    scaled = ugw.rho_for_mass(space(5, scale=scale), space(6, 3, 1, scale=scale), kept=0.8)
-    assert scaled == pytest.approx(rho * scale**2, rel=1e-6)
+def test_rho_is_in_units_of_squared_distance():
+    scales = np.array([1.0, 1e-6, 1e6])
+    x = Space.stack([space(5, scale=scale) for scale in scales])
+    y = Space.stack([space(6, 3, 1, scale=scale) for scale in scales])
+    rho = ugw.rho_for_mass(x, y, kept=0.8)
+    np.testing.assert_allclose(rho, rho[0] * scales**2, rtol=1e-6)
 
 
 def test_keeping_more_takes_a_larger_rho():
     x, y = space(5), space(6, 3, 1)
-    found = [ugw.rho_for_mass(x, y, kept=share) for share in (0.4, 0.6, 0.8, 0.95)]
+    found = [ugw.rho_for_mass(x, y, kept=share) for share in (0.6, 0.8, 0.95)]
     assert found == sorted(found)
 
 
 def test_a_batch_has_one_rho_per_item():
-    xs, ys = [space(5, seed=0), space(8, seed=1, mass=3.0), space(4, seed=2)], [space(6, 3, s) for s in (3, 4, 5)]
+    xs, ys = [space(5, seed=0), space(6, seed=1, mass=3.0)], [space(4, 3, 3), space(6, 3, 4)]
     rho = ugw.rho_for_mass(Space.stack(xs), Space.stack(ys), kept=0.8)
     assert isinstance(rho, np.ndarray)
-    assert rho.shape == (3,)
+    assert rho.shape == (2,)
     for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
         assert kept(x, y, float(rho[i])) == pytest.approx(0.8, abs=5e-3)
         assert rho[i] == pytest.approx(ugw.rho_for_mass(x, y, kept=0.8), rel=1e-6)
@@ -115,8 +117,8 @@ def test_annealing_usually_ends_in_an_equal_or_better_place():
     """No promise for one problem: both ends are local minima."""
     differences = []
     for rho, eps in ((1.0, 0.02), ((0.3, 2.0), 0.01), (math.inf, 0.05), ((math.inf, 0.5), 0.02)):
-        x = Space.stack([space(7, 2, seed) for seed in range(8)])
-        y = Space.stack([space(8, 3, 10 + seed) for seed in range(8)])
+        x = Space.stack([space(6, 2, seed) for seed in range(8)])
+        y = Space.stack([space(7, 3, 10 + seed) for seed in range(8)])
         plain = ugw.solve(x, y, rho=rho, eps=eps, init="product")
         annealed = ugw.solve(x, y, rho=rho, eps=eps, init="product", solver=ugw.AlternateMin(anneal=0.9))
         assert annealed.converged.all()

@@ -32,12 +32,12 @@ def test_the_best_of_its_starts():
     starts = torch.cat([init.product(given)[:, None], init.random(given, 5)], dim=1)
     values = [ugw.AlternateMin()(given, starts[:, k]).value for k in range(6)]
     assert max(values) > min(values) + 1e-4  # the starts do end in different places
-    for n in (1, 3, 6):
+    for n in (1, 6):
         r = ugw.solve(space(), space(7, 3, 1), eps=0.02, init="product", solver=ugw.Multistart(n=n))
         assert r.value == pytest.approx(min(values[:n]), rel=1e-9)
 
 
-@pytest.mark.parametrize("start", ["product", "flb", "coarse", "auto"])
+@pytest.mark.parametrize("start", ["flb", "auto"])
 def test_never_worse_than_the_start_it_is_given(start):
     alone = ugw.solve(space(), space(7, 3, 1), eps=0.02, init=start)
     r = ugw.solve(space(), space(7, 3, 1), eps=0.02, init=start, solver=ugw.Multistart(n=4))
@@ -104,12 +104,13 @@ def test_batches_are_item_by_item():
 
 def test_eps_0_with_hard_marginals_compares_what_it_returns():
     """The plans are polished to vertices before the best is chosen."""
-    for seed in range(3):
-        x, y = space(5, 2, seed), space(6, 3, 20 + seed)
-        given = problem(x, y, rho=INF, eps=0.0)
-        starts = torch.cat([init.product(given)[:, None], init.random(given, 3)], dim=1)
-        quick = ugw.AlternateMin(max_iter=100)
-        values = [best_of(quick, given, starts[:, k : k + 1]).value for k in range(4)]
-        r = ugw.solve(x, y, rho=INF, eps=0.0, init="product", solver=ugw.Multistart(n=4, solver=quick))
-        assert r.value == pytest.approx(min(values), rel=1e-9)
-        assert r.marginal_error < 1e-12
+    x = Space.stack([space(4, 2, seed) for seed in range(5)])
+    y = Space.stack([space(5, 3, 20 + seed) for seed in range(5)])
+    given = problem(x, y, rho=INF, eps=0.0)
+    starts = torch.cat([init.product(given)[:, None], init.random(given, 2)], dim=1)
+    quick = ugw.AlternateMin(max_iter=40)
+    values = [best_of(quick, given, starts[:, k : k + 1]).value for k in range(3)]
+    assert np.ptp(values, axis=0).max() > 1e-3
+    r = ugw.solve(x, y, rho=INF, eps=0.0, init="product", solver=ugw.Multistart(n=3, solver=quick))
+    np.testing.assert_allclose(r.value, np.min(values, axis=0), rtol=1e-9)
+    assert r.marginal_error.max() < 1e-12

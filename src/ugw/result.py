@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ._batch import take, take_fields
+from ._check import as_tensor, check_finite
 from .errors import InputError, NotConverged
 
 
@@ -56,8 +57,8 @@ def present(value: Tensor, *, batched: bool, numpy: bool) -> Any:
     if not batched:
         value = value[0]
     if not numpy:
-        return value
-    array = value.cpu().numpy()
+        return value.clone()
+    array = value.cpu().numpy().copy()  # what a user writes into it does not change the result
     return array if array.ndim else array.item()
 
 
@@ -203,9 +204,10 @@ class Result:
         Unbatched results only.
         """
         plan = self._single().plan[0]
-        v = torch.as_tensor(values, dtype=plan.dtype, device=plan.device)
+        v = as_tensor("values", values, like=plan)
         if v.ndim not in (1, 2) or v.shape[0] != plan.shape[0]:
             raise InputError(f"values must have shape ({plan.shape[0]},) or ({plan.shape[0]}, k), got {tuple(v.shape)}")
+        check_finite("values", v)
         moved = (plan.mT @ v.reshape(len(v), -1)) / plan.sum(0)[:, None]
         moved = moved.reshape(plan.shape[1], *v.shape[1:])
         return moved.cpu().numpy() if self.numpy else moved
@@ -342,6 +344,9 @@ class Result:
                 part.close()
                 os.unlink(part.name)
                 raise
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(part.name, 0o666 & ~umask)  # as open() would have made it
         os.replace(part.name, target)
 
     @classmethod
@@ -351,10 +356,33 @@ class Result:
             with np.load(path, allow_pickle=False) as file:
                 arrays = dict(file)
             tensors = _unflat({k: torch.from_numpy(v) for k, v in arrays.items() if v.ndim})
-            sizes = tuple((int(n), int(m)) for n, m in arrays["sizes"]) if arrays["batched"] else None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            result = cls(tensors, _sizes(arrays), bool(arrays["numpy"]))
+            _check_loaded(result)
+        except Exception as error:  # whatever a broken file makes the readers raise
             raise InputError(f"{os.fspath(path)} is not a saved Result: {error}") from error
-        return cls(tensors, sizes, bool(arrays["numpy"]))
+        return result
+
+
+def _sizes(arrays: dict[str, np.ndarray]) -> tuple[tuple[int, int], ...] | None:
+    return tuple((int(n), int(m)) for n, m in arrays["sizes"]) if arrays["batched"] else None
+
+
+def _check_loaded(result: Result) -> None:
+    """Raise if the parts of a loaded result do not fit together."""
+    t = result.tensors
+    items = len(result) if result.batched else 1
+    if (
+        t.plan.ndim != 3
+        or t.plan.shape != t.other.shape
+        or t.trace.ndim != 3
+        or t.trace.shape[2] != len(fields(History))
+    ):
+        raise ValueError("arrays of the wrong shape")
+    lengths = {len(value) for value in _flat(t).values()}
+    if lengths != {items}:
+        raise ValueError(f"arrays of {sorted(lengths)} items, expected {items}")
+    for code in t.status.tolist():
+        Status(code)
 
 
 def _escape(text: str) -> str:
