@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1] / "src" / "ugw"
 TABLE = """
     errors  _check  _options  _batch
     kernels.torch_ops  kernels.triton_ops  kernels
-    metrics  factorise  spaces
+    distances  metrics  factorise  spaces
     divergences
     result
     problems.linear  problems.unbalanced  problems.conic  problems

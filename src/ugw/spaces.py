@@ -20,15 +20,9 @@ from ._check import (
     check_zero_diagonal,
     short,
 )
+from .distances import graph_distances, knn_distances, mesh_distances, point_distances
 from .errors import InputError
-from .metrics import (
-    Dense,
-    Metric,
-    graph_distances,
-    knn_distances,
-    mesh_distances,
-    point_distances,
-)
+from .metrics import Dense, Metric
 
 
 @dataclass(frozen=True, eq=False)
