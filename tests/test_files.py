@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ugw import InputError
-from ugw._files import all_or_nothing, is_graph, read_array, read_graph
+from ugw._files import is_graph, output_folder, read_array, read_graph
 
 TABLE = np.array([[0.0, 1.5], [2.0, -3.0], [4.0, 5.0]])
 
@@ -141,21 +141,19 @@ def test_what_is_not_a_graph_says_so(tmp_path, name, text, said):
     assert "\n" not in str(caught.value)
 
 
-def test_a_finished_stage_replaces_the_old_files(tmp_path):
-    (tmp_path / "a.txt").write_text("old")
-    with all_or_nothing(tmp_path) as stage:
-        (stage / "a.txt").write_text("new")
-        assert (tmp_path / "a.txt").read_text() == "old"
-    assert (tmp_path / "a.txt").read_text() == "new"
-    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+def test_a_folder_is_made_and_filled(tmp_path):
+    for name in ("a.txt", "b.txt"):  # a new one, then one that is there
+        with output_folder(tmp_path / "new" / "deep") as stage:
+            (stage / name).write_text("done")
+    assert sorted(path.name for path in (tmp_path / "new" / "deep").iterdir()) == ["a.txt", "b.txt"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_a_stage_that_fails_leaves_the_folder_as_it_was(tmp_path, error):
+def test_a_failure_leaves_the_folder_as_it_was_or_unmade(tmp_path, error):
     (tmp_path / "a.txt").write_text("old")
 
     def write_half(folder):
-        with all_or_nothing(folder) as stage:
+        with output_folder(folder) as stage:
             (stage / "a.txt").write_text("half")
             raise error
 
@@ -168,6 +166,6 @@ def test_a_stage_that_fails_leaves_the_folder_as_it_was(tmp_path, error):
 def test_a_place_that_cannot_be_written_to_is_found_before_the_work(tmp_path):
     (tmp_path / "file").write_text("")
     worked = []
-    with pytest.raises(InputError, match="cannot write to"), all_or_nothing(tmp_path / "file"):
+    with pytest.raises(InputError, match="cannot write to"), output_folder(tmp_path / "file"):
         worked.append(True)
     assert not worked

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import csv
-import os
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._atomic import all_or_nothing
 from .errors import InputError
 
 if TYPE_CHECKING:
@@ -190,29 +188,29 @@ def read_graph(source: str) -> networkx.Graph:
 
 
 @contextmanager
-def all_or_nothing(folder: Path) -> Iterator[Path]:
-    """A hidden folder to write into; its files move into `folder` at the end, and only if all went well.
+def output_folder(folder: Path) -> Iterator[Path]:
+    """A hidden folder whose files move into `folder`, made if need be, at the end; all of them or none.
 
-    An error or Ctrl-C leaves `folder` as it was. It is made if need be, so a place that cannot be written to
-    is found out before the work and not after.
+    An error or Ctrl-C leaves everything as it was. A place that cannot be written to is found out before the
+    work and not after.
 
     >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as home, all_or_nothing(Path(home, "out")) as stage:
+    >>> with tempfile.TemporaryDirectory() as home, output_folder(Path(home, "out")) as stage:
     ...     _ = (stage / "a.txt").write_text("done")
     """
-    try:
-        made = [part for part in (folder, *folder.parents) if not part.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        stage = Path(tempfile.mkdtemp(prefix=".ugw-", dir=folder))
-    except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror or error}") from None
-    try:
+    with ExitStack() as stack:
+        try:
+            for part in (*reversed(folder.parents), folder):
+                if not part.exists():
+                    stack.callback(_remove_if_empty, part)
+            folder.mkdir(parents=True, exist_ok=True)
+            stage = stack.enter_context(all_or_nothing(folder))
+        except OSError as error:
+            raise InputError(f"cannot write to {folder}: {error.strerror or error}") from None
         yield stage
-        for file in sorted(stage.iterdir()):
-            os.replace(file, folder / file.name)
-        made = []
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
-        for part in made:
-            with suppress(OSError):  # someone else put something there meanwhile
-                part.rmdir()
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """Undo the making of a folder, unless something is in it: the results, or what someone else put there."""
+    with suppress(OSError):
+        folder.rmdir()

@@ -18,7 +18,7 @@ import ugw
 
 from . import plots
 from ._drawing import INK, flattened, unfolded
-from ._files import all_or_nothing, is_graph, read_array, read_graph
+from ._files import is_graph, output_folder, read_array, read_graph
 
 if TYPE_CHECKING:
     import networkx
@@ -76,7 +76,7 @@ def run(options: Options) -> tuple[ugw.Result, str]:
     """Read, solve, write the three files; the result and the lines to print."""
     source, target = read_side(options, "source"), read_side(options, "target")
     _check_used(options, source, target)
-    with all_or_nothing(Path(options.out)) as stage:
+    with output_folder(Path(options.out)) as stage:
         start = time.perf_counter()
         with one_thread() if source.space.n * target.space.n <= SMALL else nullcontext():
             result = _solve(options, source, target)

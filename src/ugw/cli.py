@@ -12,7 +12,7 @@ import click
 
 import ugw
 
-from ._files import all_or_nothing
+from ._files import output_folder
 from ._match import Options, one_thread, run
 from .api import STARTS
 
@@ -111,7 +111,7 @@ def demo(out: str) -> None:
     """
     from .experiments import imbalanced
 
-    with all_or_nothing(Path(out)) as stage, one_thread():
+    with output_folder(Path(out)) as stage, one_thread():
         click.echo(imbalanced.HEADER)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the table says so

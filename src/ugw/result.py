@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ._atomic import all_or_nothing
 from ._batch import take, take_fields
 from ._check import as_tensor, check_finite
 from .errors import InputError, NotConverged
@@ -337,17 +337,8 @@ class Result:
         arrays["sizes"] = np.array(self.sizes if self.batched else [], dtype=np.int64).reshape(-1, 2)
         arrays["batched"], arrays["numpy"] = np.array(self.batched), np.array(self.numpy)
         target = Path(path)
-        with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".part", delete=False) as part:
-            try:
-                np.savez_compressed(part, **arrays)  # type: ignore[arg-type]
-            except BaseException:
-                part.close()
-                os.unlink(part.name)
-                raise
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(part.name, 0o666 & ~umask)  # as open() would have made it
-        os.replace(part.name, target)
+        with all_or_nothing(target.parent) as stage, (stage / target.name).open("wb") as file:
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
