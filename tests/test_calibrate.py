@@ -113,19 +113,19 @@ def test_a_share_out_of_reach_is_an_input_error_with_a_way_out():
 # --- annealing ---
 
 
-def test_annealing_usually_ends_in_an_equal_or_better_place():
-    """No promise for one problem: both ends are local minima."""
+def test_annealing_usually_ends_in_a_better_place_where_eps_is_small():
+    """No promise for one problem: both ends are local minima. The difference is relative to the value."""
     differences = []
-    for rho, eps in ((1.0, 0.02), ((0.3, 2.0), 0.01), (math.inf, 0.05), ((math.inf, 0.5), 0.02)):
-        x = Space.stack([space(6, 2, seed) for seed in range(8)])
-        y = Space.stack([space(7, 3, 10 + seed) for seed in range(8)])
+    for rho, eps in ((0.1, 0.003), ((0.3, 2.0), 0.005), ((math.inf, 0.5), 0.01)):
+        x = Space.stack([space(6, 2, seed) for seed in range(16)])
+        y = Space.stack([space(7, 3, 100 + seed) for seed in range(16)])
         plain = ugw.solve(x, y, rho=rho, eps=eps, init="product")
         annealed = ugw.solve(x, y, rho=rho, eps=eps, init="product", solver=ugw.AlternateMin(anneal=0.9))
         assert annealed.converged.all()
-        differences += (annealed.value - plain.value).tolist()
+        differences += (annealed.value / plain.value - 1.0).tolist()
     better, worse = sum(d < -1e-6 for d in differences), sum(d > 1e-6 for d in differences)
-    assert better > 2 * worse
-    assert np.mean(differences) < 0
+    assert better > 1.5 * worse
+    assert np.mean(differences) < -0.01
 
 
 def test_annealing_ends_at_the_eps_asked_for():

@@ -121,7 +121,7 @@ def pair_of_arrays(x, y):
 
 @pytest.mark.parametrize("init", ["product", "flb", "linear", "random", "coarse"])
 def test_what_is_called_converged_at_eps_0_is_stationary(init):
-    """The gradient of F(·, plan) vanishes where the plan has mass and is nowhere negative."""
+    """The gradient of F(·, plan) vanishes under the plan and is nowhere negative."""
     xs, ys = [space(6, 2, seed) for seed in range(3)] * 2, [space(7, 2, 30 + seed) for seed in range(3)] * 2
     xs, ys = [*xs, space(6, 2, 0)], [*ys, space(7, 2, 1)]
     rhos = [0.5] * 3 + [0.05] * 3 + [0.5]
@@ -129,7 +129,7 @@ def test_what_is_called_converged_at_eps_0_is_stationary(init):
     for x, y, rho, r in zip(xs, ys, rhos, truthful(results), strict=True):
         assert r.converged
         gradient = cases.gradient(pair_of_arrays(x, y), cases.Parameters(rho, rho, 0.0), r.plan)
-        assert np.abs(gradient[r.plan > 1e-6]).max() < 1e-4
+        assert (r.plan * np.abs(gradient)).sum() < 1e-7
         assert gradient.min() > -1e-4
 
 
@@ -367,7 +367,7 @@ def test_outliers_lose_their_mass_and_leave_the_rest_alone(eps, dtype):
     assert r.value == pytest.approx(0.60351 if eps else 0.5625, abs=1e-4)
     assert r.marginals[0][8:].max() < 1e-6
     assert r.marginals[0][:8].min() > 0.05
-    assert np.isfinite(r.transport(np.arange(10.0))).all()
+    assert np.isfinite(r.transport(np.arange(10, dtype=dtype))).all()
 
 
 @pytest.mark.parametrize("rho", RHOS, ids=str)

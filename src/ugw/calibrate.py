@@ -51,15 +51,23 @@ def _meet(problem: UGW, kept: float, log_rho: Tensor) -> Tensor:
     """log rho (B,) at which the plan keeps the share, from a guess.
 
     The share is about exp(−c/rho): log(share)/log(kept) is the factor that would be right if it were exactly so.
+    Where that leaves what is already known to be too small or too large, the middle of the two. The starts are
+    made anew for each rho: another rho may want a plan of another kind.
     """
-    start = starts.coarse(_with_rho(problem, log_rho))
+    low, high = torch.full_like(log_rho, -torch.inf), torch.full_like(log_rho, torch.inf)
     for _ in range(MAX_SOLVES):
-        share = _share(_with_rho(problem, log_rho), start)
+        given = _with_rho(problem, log_rho)
+        share = _share(given, starts.coarse(given))
         off = (share - kept).abs() > CLOSE
         if not bool(off.any()):
             return log_rho
+        low = torch.where(share < kept, log_rho, low)
+        high = torch.where(share > kept, log_rho, high)
         factor = torch.where(share < 1.0, share.log() / math.log(kept), 0.1).clamp(0.1, 10.0)
-        log_rho = torch.where(off, log_rho + factor.log(), log_rho)
+        guess = log_rho + factor.log()
+        middle = torch.where(torch.isfinite(low + high), 0.5 * (low + high), guess)
+        guess = torch.where((guess > low) & (guess < high), guess, middle)
+        log_rho = torch.where(off, guess, log_rho)
     raise InputError(f"kept={kept} is out of reach, got {float(share[off][0]):.3g} at best: lower eps")
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from .metrics import Dense
 from .problems.linear import LinearProblem
 from .problems.unbalanced import UGW
+from .result import Tensors
 from .solvers.alternate import AlternateMin
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
@@ -27,8 +28,8 @@ ANCHORS = 3
 WIDTH = 0.05
 # Of their results the best few that differ by this much in L1 are lifted, and run for so many steps.
 LIFTED, DIFFERENT, RACE_STEPS = 4, 0.1, 3
-# A start need not be sharp: its linear problem never has a smaller eps than this share of the cost's scale.
-BLUR = 1e-3
+# A start need not be sharp: eps falls through these shares of the cost's scale, and no further.
+BLUR = (1e-1, 1e-2, 1e-3)
 
 
 def product(problem: UGW) -> Tensor:
@@ -76,39 +77,68 @@ def random(problem: UGW, count: int, seed: int = 0) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
+class Representatives:
+    """Farthest points of a space: their indices (B, k), the columns (B, n, k) of D they own, their weights (B, k).
+
+    A point counts for the representative nearest to it. Points without weight are neither chosen nor counted;
+    where fewer than k points differ, the rest repeat with weight 0. whole: (B,) bool, do they stand for every
+    point without any loss?
+    """
+
+    index: Tensor
+    columns: Tensor
+    weights: Tensor
+    whole: Tensor
+
+    def spread(self, log_weights: Tensor) -> Tensor:
+        """(B, n, k): how the mass of each representative falls on its points, by weight."""
+        own = torch.nn.functional.one_hot(self.columns.argmin(2), self.weights.shape[1])
+        return own * log_weights.exp()[:, :, None] / torch.where(self.weights > 0, self.weights, 1.0)[:, None, :]
+
+
+@dataclass(frozen=True, eq=False)
 class Coarse:
-    """A problem on a few representatives of each space, and the columns (B, n, k), (B, m, l) of D they own."""
+    """A problem on a few representatives of each space."""
 
     problem: UGW
-    columns_x: Tensor
-    columns_y: Tensor
+    x: Representatives
+    y: Representatives
+
+    @property
+    def whole(self) -> Tensor:
+        """(B,) bool: is it the fine problem itself, in another order?"""
+        return self.x.whole & self.y.whole
 
     def lift(self, plan: Tensor, fine: UGW) -> Tensor:
         """The fine plan for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s). plan: (B, k, l), any mass > 0."""
-        plan = plan / plan.sum(dim=(1, 2), keepdim=True).clamp(min=torch.finfo(plan.dtype).tiny)
-        row = self.columns_x.square() @ plan.sum(2)[:, :, None]
-        col = self.columns_y.square() @ plan.sum(1)[:, :, None]
-        return transport(row + col.mT - 2.0 * self.columns_x @ plan @ self.columns_y.mT, fine)
+        plan = unit(plan)
+        row = self.x.columns.square() @ plan.sum(2)[:, :, None]
+        col = self.y.columns.square() @ plan.sum(1)[:, :, None]
+        return transport(row + col.mT - 2.0 * self.x.columns @ plan @ self.y.columns.mT, fine)
+
+    def spread(self, plan: Tensor, fine: UGW) -> Tensor:
+        """The plan on all points, in proportion to their weights. plan: (B, k, l). Returns (B, n, m)."""
+        return self.x.spread(fine.log_a) @ unit(plan) @ self.y.spread(fine.log_b).mT
 
 
 def coarsen(problem: UGW) -> Coarse:
     """The problem on farthest points. Needs only columns of the distances, so it serves any metric."""
-    reps_x, columns_x, weights_x = representatives(problem.x, problem.log_a)
-    reps_y, columns_y, weights_y = representatives(problem.y, problem.log_b)
-    mass_x, mass_y = problem.log_mass_a.exp().to(weights_x), problem.log_mass_b.exp().to(weights_y)
+    x, y = representatives(problem.x, problem.log_a), representatives(problem.y, problem.log_b)
+    mass_x, mass_y = problem.log_mass_a.exp().to(x.weights), problem.log_mass_b.exp().to(y.weights)
     small = replace(
         problem,
-        x=_coarse_space(columns_x, reps_x, weights_x * mass_x[:, None], problem),
-        y=_coarse_space(columns_y, reps_y, weights_y * mass_y[:, None], problem),
-        cost=_coarse_cost(problem, reps_x, reps_y),
+        x=_coarse_space(x.columns, x.index, x.weights * mass_x[:, None], problem),
+        y=_coarse_space(y.columns, y.index, y.weights * mass_y[:, None], problem),
+        cost=_coarse_cost(problem, x.index, y.index),
     )
-    return Coarse(small, columns_x, columns_y)
+    return Coarse(small, x, y)
 
 
 def coarse(problem: UGW) -> Tensor:
     """Solve many starts on the representatives as one batch; lift those that differ; the best after a few steps.
 
-    The order of two coarse objectives says little about the fine ones, a few fine steps say nearly all.
+    The order of two coarse objectives says little about the fine ones, a few fine steps say nearly all. Where
+    the representatives are all there is, the best coarse plan is the start.
     """
     level = coarsen(problem)
     small = level.problem
@@ -116,17 +146,28 @@ def coarse(problem: UGW) -> Tensor:
     solver = AlternateMin(tol=1e-3, max_iter=60, inner=Sinkhorn(tol=1e-4, max_iter=10))
     count, first = starts.shape[1], torch.arange(small.batch, device=starts.device)
     found = solver(small.take(first.repeat_interleave(count)), starts.flatten(0, 1)).tensors
-    plans, values = found.plan.unflatten(0, (-1, count)), found.terms.total.view(-1, count)
-    best, lowest = None, torch.full_like(problem.eps, torch.inf)
+    plans, values = found.plan.unflatten(0, (-1, count)), _repaired(small, found).view(-1, count)
+    best = level.spread(plans[first, values.argmin(1)], problem)
+    lowest = torch.where(level.whole, -torch.inf, torch.inf)
+    if bool(level.whole.all()):
+        return best
     for chosen in _different(plans, values):
         raced = AlternateMin(max_iter=RACE_STEPS)(problem, level.lift(plans[first, chosen], problem)).tensors
         better = raced.terms.total < lowest
-        plan = raced.plan / raced.plan.sum(dim=(1, 2), keepdim=True).clamp(min=torch.finfo(raced.plan.dtype).tiny)
-        best = plan if best is None else torch.where(better[:, None, None], plan, best)
+        best = torch.where(better[:, None, None], unit(raced.plan), best)
         lowest = torch.where(better, raced.terms.total, lowest)
-    if best is None:
-        raise RuntimeError("no coarse start was tried")
     return best
+
+
+def _repaired(problem: UGW, found: Tensors) -> Tensor:
+    """Objectives (B·S,) of S results per item, with about what it costs to mend the hard marginals they miss."""
+    cost = problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp()
+    return found.terms.total + cost.repeat_interleave(len(found.status) // len(cost)) * found.marginal_error
+
+
+def unit(plan: Tensor) -> Tensor:
+    """A plan (..., n, m) divided by its mass."""
+    return plan / plan.sum(dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(plan.dtype).tiny)
 
 
 def _different(plans: Tensor, values: Tensor) -> Iterator[Tensor]:
@@ -135,7 +176,7 @@ def _different(plans: Tensor, values: Tensor) -> Iterator[Tensor]:
     plans: (B, S, k, l); values: (B, S). An item with fewer different plans repeats its first.
     """
     first = torch.arange(len(values), device=values.device)
-    shapes = plans / plans.sum(dim=(2, 3), keepdim=True).clamp(min=torch.finfo(plans.dtype).tiny)
+    shapes = unit(plans)
     left = values.clone()
     winner = values.argmin(1)
     for _ in range(LIFTED):
@@ -152,19 +193,19 @@ def transport(cost: Tensor, problem: UGW) -> Tensor:
     log_ab = problem.log_a[:, :, None] + problem.log_b[:, None, :]
     mean = (cost * log_ab.exp()).sum(dim=(1, 2), dtype=torch.float64)
     scale = torch.where(mean > 0, mean, 1.0)
-    eps = torch.maximum(problem.eps, BLUR * scale)
     centred = cost - mean.to(cost.dtype)[:, None, None]
-    solve = Sinkhorn(tol=1e-3, max_iter=100)
-    problem_ = LinearProblem(centred, problem.log_a, problem.log_b, problem.div_a, problem.div_b, eps)
-    return solve(problem_).shape
+    sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
+    solve, found = Sinkhorn(tol=1e-3, max_iter=40), None
+    for share in BLUR:
+        sharp = LinearProblem(centred, *sides, torch.maximum(problem.eps, share * scale))
+        found = solve(sharp, None if found is None else (found.f, found.g))
+    if found is None:
+        raise RuntimeError("BLUR is empty")
+    return found.shape
 
 
-def representatives(space: Space, log_weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Farthest points with the weights of the points nearest to them.
-
-    Returns their indices (B, k), the columns of D they own (B, n, k), and their weights (B, k). Points without
-    weight are neither chosen nor counted; where fewer than k points differ, the rest repeat with weight 0.
-    """
+def representatives(space: Space, log_weights: Tensor) -> Representatives:
+    """Up to REPRESENTATIVES farthest points of a space, from the most eccentric one on."""
     weights = log_weights.exp()
     batch, n = weights.shape
     k = min(REPRESENTATIVES, n)
@@ -180,7 +221,8 @@ def representatives(space: Space, log_weights: Tensor) -> tuple[Tensor, Tensor, 
     columns = metric.columns(index).expand(batch, n, k)
     owner = columns.argmin(2)
     gathered = torch.zeros(batch, k, dtype=weights.dtype, device=weights.device).scatter_add_(1, owner, weights)
-    return index, columns, gathered
+    whole = (torch.where(present, columns.amin(2), 0.0) == 0).all(1)
+    return Representatives(index, columns, gathered, whole)
 
 
 def _column(metric: object, index: Tensor, batch: int) -> Tensor:

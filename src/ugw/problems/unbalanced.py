@@ -202,17 +202,21 @@ class UGW:
         if not bool((self.eps > 0).any()):
             return None
         mass, log_ma, log_mb = q.log_mass.exp(), self.log_mass_a, self.log_mass_b
+        # A rho so large that eps/rho is lost in rounding is as good as hard.
+        most = entropy / (10.0 * torch.finfo(p.shape.dtype).eps)
+        hard_a, hard_b = self.div_a.rho > most, self.div_b.rho > most
+        rho_a, rho_b = torch.where(hard_a, 0.0, self.div_a.rho), torch.where(hard_b, 0.0, self.div_b.rho)
         # The constant of f where rho1 is finite, that of g likewise, and the sum of both, each over m(q).
-        of_f = -self.div_a.penalty * (p.log_mass - log_mass - log_ma)
-        of_g = -self.div_b.penalty * (p.log_mass - log_mass - log_mb)
+        of_f = -rho_a * (p.log_mass - log_mass - log_ma)
+        of_g = -rho_b * (p.log_mass - log_mass - log_mb)
         of_both = (
             self._constant(q)
-            + self.div_a.penalty * (q.kl_a + q.log_mass - log_ma)
-            + self.div_b.penalty * (q.kl_b + q.log_mass - log_mb)
+            + rho_a * (q.kl_a + q.log_mass - log_ma)
+            + rho_b * (q.kl_b + q.log_mass - log_mb)
             + self.eps * (q.kl_plan + q.log_mass + p.log_mass - 2.0 * (log_ma + log_mb))
             - entropy * log_mass
         )
-        of_f = torch.where(self.div_a.hard, torch.where(self.div_b.hard, 0.5 * of_both, of_both - of_g), of_f)
+        of_f = torch.where(hard_a, torch.where(hard_b, 0.5 * of_both, of_both - of_g), of_f)
         made = []
         for potential, constant in zip(linear, (of_f, of_both - of_f), strict=True):
             full = mass[:, None] * (potential.double() + constant[:, None])

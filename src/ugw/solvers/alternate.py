@@ -27,8 +27,10 @@ PROXIMAL = (0.01, 0.3, 0.95)
 # An inner solver keeps up if its residual is below this.
 KEEPS_UP = 0.01
 # A proximal step keeps zeros, and an entry close to zero takes long to grow. So this share of the product plan goes
-# into every start, and once more into a plan that has settled by such steps: it must settle again to count.
+# into every start, and again into a plan that has settled by such steps, until it settles without getting better.
 MIXED = 1e-3
+# A plan got better if its objective fell by this share.
+BETTER = 1e-7
 # Rounding errors add up to this many times those of one entry.
 ROUNDING = 8.0
 # The inner residual is at most this over the square root of rho in units of the cost.
@@ -42,7 +44,7 @@ class AlternateMin:
     """Solve a problem by linear steps.
 
     tol: relative L1 change of the plan from one step to the next, and the inner residual, at which to stop;
-    anneal: factor in (0, 1) by which the entropy falls each step, from a third of the mean distortion to eps;
+    anneal: factor in (0, 1) by which eps falls each step, from a third of the mean distortion to its value;
     progress: show a bar; callback: called after each step, True stops the run.
     """
 
@@ -79,9 +81,9 @@ class AlternateMin:
 class _Context:
     """What a step needs besides the state, (B,) each.
 
-    The entropy of a step goes from `start` to `end` by `rate`, and never above `most`; what it has beyond eps is
-    proximal, so that its fixed points are those of the problem. limit: the change and the residual of a plan that
-    has settled; rounding alone, `noise`, may be above it.
+    The entropy of a step goes from `start` to `end`, and never above `most`; what it has beyond eps is proximal,
+    so that its fixed points are those of the problem. limit: the change and the residual of a plan that has
+    settled; rounding alone, `noise`, may be above it.
     """
 
     problem: UGW
@@ -89,20 +91,18 @@ class _Context:
     start: Tensor
     end: Tensor
     most: Tensor
-    rate: Tensor
     limit: Tensor
     residual_limit: Tensor
     noise: Tensor
 
     @classmethod
     def make(cls, problem: UGW, now: Coupling, options: AlternateMin) -> _Context:
-        eps, anneal = problem.eps, options.anneal
+        eps = problem.eps
         # Costs far above the rhos are not paid but avoided: they do not count.
         scale = torch.minimum(problem.scale(), problem.div_a.rho + problem.div_b.rho)
         end = torch.maximum(eps, PROXIMAL[0] * scale)
         most = torch.maximum(end, PROXIMAL[1] * scale)
-        start = torch.where(eps < end, most, eps) if anneal is None else most
-        rate = torch.full_like(eps, PROXIMAL[2] if anneal is None else anneal)
+        start = torch.where(eps < end, most, eps)
         # Rounding the cost to the dtype moves log(plan) by this much: no tolerance below it can be met.
         largest = problem.linearise(now).cost.abs().amax(dim=(1, 2)).double()
         noise = ROUNDING * torch.finfo(now.shape.dtype).eps * largest / torch.where(eps > 0, eps, end)
@@ -111,7 +111,7 @@ class _Context:
         stiffness = torch.maximum(problem.div_a.penalty, problem.div_b.penalty) / scale
         enough = (STIFF / stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()).clamp(min=1e-13)
         residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
-        return cls(problem, options, start, end, most, rate, limit, residual_limit, noise)
+        return cls(problem, options, start, end, most, limit, residual_limit, noise)
 
     def take(self, index: Tensor) -> _Context:
         return take_fields(self, index)
@@ -126,12 +126,14 @@ class _State:
     f: Tensor
     g: Tensor
     log_mass: Tensor  # of the linear problem's solution, before rescaling
-    eps: Tensor  # of the next linear problem
+    annealed: Tensor  # eps of the next step's problem, above the problem's own while annealing
+    eps: Tensor  # entropy of the next linear problem; beyond `annealed` it is proximal
     entropy: Tensor  # of the last one
     change: Tensor
     residual: Tensor
     repeats: Tensor  # steps in a row after which every second plan was the same
-    tested: Tensor  # 1 once a plan that settled by proximal steps was disturbed, to see whether it settles again
+    settled: Tensor  # objective of the plan that settled last by proximal steps
+    doubtful: Tensor  # 1 where that plan is to be disturbed, to see whether it settles there again
 
     @classmethod
     def start(cls, now: Coupling, context: _Context) -> _State:
@@ -139,7 +141,10 @@ class _State:
         one, dtype = torch.ones_like(eps), now.shape.dtype
         f, g = torch.zeros_like(problem.log_a, dtype=dtype), torch.zeros_like(problem.log_b, dtype=dtype)
         zero = torch.zeros_like(eps)
-        return cls(now, replace(now, local=None), f, g, one, eps, eps, one, one, zero, zero)
+        annealed = problem.eps if context.options.anneal is None else torch.maximum(problem.eps, context.most)
+        first = torch.maximum(eps, annealed)
+        before = replace(now, local=None)
+        return cls(now, before, f, g, one, annealed, first, first, one, one, zero, torch.inf * one, zero)
 
     @property
     def batch(self) -> int:
@@ -155,8 +160,10 @@ class _State:
 
 def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     problem, options = context.problem, context.options
+    state = _disturb(problem, state)
     linear = problem.linearise(state.now)
-    proximal = state.eps - problem.eps
+    proximal = state.eps - state.annealed
+    linear = replace(linear, eps=state.annealed)
     if bool((proximal > 0).any()):
         linear = linear.near(state.now.shape, proximal)
     aim = torch.minimum(
@@ -168,32 +175,43 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     moved = _distance(now, state.now)
     # Near a fixed point of period two the plan returns to where it was two steps ago.
     returned = _distance(now, state.before) <= MEETING * options.tol
+    annealed = problem.eps if options.anneal is None else torch.maximum(problem.eps, options.anneal * state.annealed)
+    told = problem.without_mass(now)
+    objective = problem.objective(told).total
     new = _State(
         now=now,
         before=replace(state.now, local=None),
         f=solution.f,
         g=solution.g,
         log_mass=solution.log_mass.double(),
-        eps=_next_eps(context, state, solution.residual <= KEEPS_UP),
+        annealed=annealed,
+        eps=torch.maximum(annealed, _next_eps(context, state, solution.residual <= KEEPS_UP)),
         entropy=state.eps,
         change=moved,
         residual=solution.residual.double(),
         repeats=torch.where(returned, state.repeats + 1, 0.0),
-        tested=state.tested,
+        settled=state.settled,
+        doubtful=torch.zeros_like(moved),
     )
-    numbers = {
-        "objective": problem.objective(now).total,
-        "change": moved,
-        "residual": new.residual,
-        "mass": now.log_mass.exp(),
-    }
     status = _verdict(context, state, new)
-    doubtful = (status != Status.RUNNING) & (proximal > 0) & (state.tested == 0)
-    if bool(doubtful.any()):
-        shape = torch.where(doubtful[:, None, None], _mixed(problem, now.shape), now.shape)
-        new = replace(new, now=problem.couple(shape), tested=torch.where(doubtful, 1.0, state.tested))
+    ends = (status != Status.RUNNING) & (proximal > 0)
+    if bool(ends.any()):
+        doubtful = ends & (objective < state.settled - BETTER * objective.abs())
+        settled = torch.where(ends, objective, state.settled)
+        new = replace(new, settled=settled, doubtful=doubtful.to(moved.dtype))
         status = torch.where(doubtful, int(Status.RUNNING), status)
+    mass = told.log_mass.exp()
+    numbers = {"objective": objective, "change": moved, "residual": new.residual, "mass": mass}
     return new, loop.Report(status, numbers)
+
+
+def _disturb(problem: UGW, state: _State) -> _State:
+    """Mix the product plan into the items in doubt."""
+    doubtful = state.doubtful > 0
+    if not bool(doubtful.any()):
+        return state
+    shape = torch.where(doubtful[:, None, None], _mixed(problem, state.now.shape), state.now.shape)
+    return replace(state, now=problem.couple(shape))
 
 
 def _mixed(problem: UGW, shape: Tensor) -> Tensor:
@@ -204,8 +222,8 @@ def _mixed(problem: UGW, shape: Tensor) -> Tensor:
 
 def _next_eps(context: _Context, state: _State, solved: Tensor) -> Tensor:
     """The entropy falls to its end, and rises again while the inner solver does not keep up."""
-    lower = torch.maximum(context.end, context.rate * state.eps)
-    higher = torch.minimum(context.most, state.eps / context.rate)
+    lower = torch.maximum(context.end, PROXIMAL[2] * state.eps)
+    higher = torch.minimum(context.most, state.eps / PROXIMAL[2])
     return torch.where(solved, lower, higher)
 
 
@@ -214,6 +232,7 @@ def _verdict(context: _Context, old: _State, new: _State) -> Tensor:
     problem, limit = context.problem, context.limit
     # The stronger the proximal term, the shorter the steps.
     settled = (new.change * old.eps / context.end <= limit) & (new.residual <= context.residual_limit)
+    settled &= old.annealed <= problem.eps
     code = torch.where((new.repeats >= 3) & (new.change > limit), int(Status.ALTERNATING), int(Status.RUNNING))
     end = torch.where(context.noise > TRUSTED, int(Status.PRECISION), int(Status.CONVERGED))
     end = torch.where(problem.nothing_left(new.now), int(Status.COLLAPSED), end)
