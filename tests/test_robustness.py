@@ -402,7 +402,7 @@ def test_fused_with_a_huge_linear_cost():
                 ugw.solve(
                     x, y, rho=rho, eps=eps, init="product",
                     fused=ugw.Fused(0.5, cost.astype(np.float64 if dtype == torch.float64 else np.float32)),
-                    solver=ugw.AlternateMin(max_iter=200),
+                    solver=ugw.AlternateMin(max_iter=40),
                 )
             )  # fmt: skip
             if r.converged and rho == 1.0:

@@ -16,7 +16,7 @@ from torch import Tensor
 from .metrics import Dense
 from .problems.linear import LinearProblem
 from .problems.unbalanced import UGW
-from .result import Tensors
+from .result import Terms
 from .solvers.alternate import AlternateMin
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
@@ -26,8 +26,8 @@ REPRESENTATIVES = 80
 COARSE_STARTS = 24
 ANCHORS = 3
 WIDTH = 0.05
-# Of their results the best few that differ by this much in L1 are lifted, and run for so many steps.
-LIFTED, DIFFERENT, RACE_STEPS = 4, 0.1, 3
+# Of their results so many that differ by this much in L1 are lifted.
+LIFTED, DIFFERENT = 16, 0.1
 # A start need not be sharp: eps falls through these shares of the cost's scale, and no further.
 BLUR = (1e-1, 1e-2, 1e-3)
 
@@ -135,34 +135,35 @@ def coarsen(problem: UGW) -> Coarse:
 
 
 def coarse(problem: UGW) -> Tensor:
-    """Solve many starts on the representatives as one batch; lift those that differ; the best after a few steps.
+    """Solve many starts on the representatives as one batch; lift those that differ; keep the best of these.
 
-    The order of two coarse objectives says little about the fine ones, a few fine steps say nearly all. Where
-    the representatives are all there is, the best coarse plan is the start.
+    The order of two coarse objectives says little about the fine ones, the objective of a lifted plan nearly
+    all. Where the representatives are all there is, the best coarse plan is the start.
     """
     level = coarsen(problem)
     small = level.problem
     starts = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)
     solver = AlternateMin(tol=1e-3, max_iter=60, inner=Sinkhorn(tol=1e-4, max_iter=10))
     count, first = starts.shape[1], torch.arange(small.batch, device=starts.device)
-    found = solver(small.take(first.repeat_interleave(count)), starts.flatten(0, 1)).tensors
-    plans, values = found.plan.unflatten(0, (-1, count)), _repaired(small, found).view(-1, count)
+    repeated = small.take(first.repeat_interleave(count))
+    found = solver(repeated, starts.flatten(0, 1)).tensors
+    values = _repaired(repeated, found.terms, found.marginal_error).view(-1, count)
+    plans = found.plan.unflatten(0, (-1, count))
     best = level.spread(plans[first, values.argmin(1)], problem)
     lowest = torch.where(level.whole, -torch.inf, torch.inf)
     if bool(level.whole.all()):
         return best
     for chosen in _different(plans, values):
-        raced = AlternateMin(max_iter=RACE_STEPS)(problem, level.lift(plans[first, chosen], problem)).tensors
-        better = raced.terms.total < lowest
-        best = torch.where(better[:, None, None], unit(raced.plan), best)
-        lowest = torch.where(better, raced.terms.total, lowest)
+        lifted = problem.couple(level.lift(plans[first, chosen], problem))
+        value = _repaired(problem, problem.objective(lifted), problem.marginal_error(lifted))
+        best = torch.where((value < lowest)[:, None, None], lifted.shape, best)
+        lowest = torch.minimum(lowest, value)
     return best
 
 
-def _repaired(problem: UGW, found: Tensors) -> Tensor:
-    """Objectives (B·S,) of S results per item, with about what it costs to mend the hard marginals they miss."""
-    cost = problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp()
-    return found.terms.total + cost.repeat_interleave(len(found.status) // len(cost)) * found.marginal_error
+def _repaired(problem: UGW, terms: Terms, marginal_error: Tensor) -> Tensor:
+    """Objectives (B,), with about what it costs to mend the hard marginals that a plan misses."""
+    return terms.total + problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp() * marginal_error
 
 
 def unit(plan: Tensor) -> Tensor:

@@ -94,6 +94,7 @@ class _Context:
     limit: Tensor
     residual_limit: Tensor
     noise: Tensor
+    least: Tensor  # a smaller difference of two objectives is rounding
 
     @classmethod
     def make(cls, problem: UGW, now: Coupling, options: AlternateMin) -> _Context:
@@ -111,7 +112,9 @@ class _Context:
         stiffness = torch.maximum(problem.div_a.penalty, problem.div_b.penalty) / scale
         enough = (STIFF / stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()).clamp(min=1e-13)
         residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
-        return cls(problem, options, start, end, most, limit, residual_limit, noise)
+        unit = torch.finfo(now.shape.dtype).eps * (problem.log_mass_a + problem.log_mass_b).exp()
+        least = ROUNDING * unit * (problem.scale() + problem.div_a.penalty + problem.div_b.penalty)
+        return cls(problem, options, start, end, most, limit, residual_limit, noise, least)
 
     def take(self, index: Tensor) -> _Context:
         return take_fields(self, index)
@@ -196,7 +199,7 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     status = _verdict(context, state, new)
     ends = (status != Status.RUNNING) & (proximal > 0)
     if bool(ends.any()):
-        doubtful = ends & (objective < state.settled - BETTER * objective.abs())
+        doubtful = ends & (objective < state.settled - BETTER * objective.abs() - context.least)
         settled = torch.where(ends, objective, state.settled)
         new = replace(new, settled=settled, doubtful=doubtful.to(moved.dtype))
         status = torch.where(doubtful, int(Status.RUNNING), status)

@@ -19,8 +19,6 @@ from . import loop
 SWEEPS = 5
 # The largest rate of convergence an extrapolation assumes.
 SLOWEST = 1.0 - 1e-6
-# A change of the potentials by so many units in the last place is rounding.
-NOISE = 100.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,11 +150,8 @@ def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Te
     # The slow modes share one rate, close to damping1·damping2: pairs of points that see only each other, each
     # with its own translation. One Aitken step for all of them, at the rate measured.
     newer, older = gamma - last, last - before
-    square = (marginals[1] * older * older).sum(1)
-    # Differences of the size of rounding have no rate.
-    rounding = NOISE * torch.finfo(gamma.dtype).eps * (1.0 + (marginals[1] * gamma.abs()).sum(1))
-    rate = torch.where(square > rounding.square(), (marginals[1] * newer * older).sum(1) / square, 0.0)
-    rate = rate.clamp(0.0, SLOWEST)[:, None]
+    rate = (marginals[1] * newer * older).sum(1) / (marginals[1] * older * older).sum(1)
+    rate = torch.nan_to_num(rate, nan=0.0).clamp(0.0, SLOWEST)[:, None]
     return phi, gamma, gamma + newer * rate / (1.0 - rate), moved
 
 
