@@ -16,10 +16,10 @@ ROOT = Path(__file__).resolve().parents[1] / "src" / "ugw"
 TABLE = """
     errors  _atomic  _check  _options  _batch
     kernels.torch_ops  kernels.triton_ops  kernels
-    distances  metrics  factorise  spaces
+    distances  metrics  factorise  cones  pairs  spaces
     divergences
     result
-    problems.linear  problems.unbalanced  problems.conic  problems
+    problems.linear  problems.problem  problems.unbalanced  problems.conic  problems
     solvers.loop  solvers.watch  solvers.sinkhorn  solvers.alternate  solvers.frank_wolfe  solvers
     init  multistart
     parameters  calibrate  api  loss

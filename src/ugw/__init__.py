@@ -6,13 +6,14 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from .api import objective, solve
+from .api import objective, solve, solve_conic
 from .calibrate import rho_for_mass
+from .cones import GaussianHellinger, HellingerKantorovich
 from .divergences import KL, Balanced
 from .errors import ConvergenceWarning, InputError, NotConverged
 from .multistart import Multistart
 from .parameters import Fused, relative
-from .result import Result, Status
+from .result import ConicResult, Result, Status
 from .solvers.alternate import AlternateMin
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
@@ -21,8 +22,11 @@ __all__ = [
     "KL",
     "AlternateMin",
     "Balanced",
+    "ConicResult",
     "ConvergenceWarning",
     "Fused",
+    "GaussianHellinger",
+    "HellingerKantorovich",
     "InputError",
     "Multistart",
     "NotConverged",
@@ -36,6 +40,7 @@ __all__ = [
     "relative",
     "rho_for_mass",
     "solve",
+    "solve_conic",
 ]
 
 try:

@@ -13,10 +13,11 @@ from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import choice
 from .errors import ConvergenceWarning, InputError
 from .multistart import Multistart, best_of
-from .parameters import Fused, build
+from .parameters import Fused, build, build_conic
 from .problems.unbalanced import UGW
-from .result import Result, Terms
+from .result import ConicResult, Result, Terms
 from .solvers.alternate import AlternateMin
+from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 
 # Up to this many entries of the plan, "auto" also solves from the product plan and keeps the better result.
@@ -32,18 +33,20 @@ def solve(
     *,
     rho: Any = 1.0,
     eps: Any = 1e-2,
+    loss: Any = None,
     fused: Fused | None = None,
     init: Any = "auto",
     solver: AlternateMin | Multistart | None = None,
 ) -> Result:
     """Unbalanced Gromov–Wasserstein between two spaces, or two batches of spaces.
 
-        min_p  Σ (Dx_ii' − Dy_jj')² p_ij p_i'j' + rho1 KL(p1⊗p1 | a⊗a) + rho2 KL(p2⊗p2 | b⊗b)
+        min_p  Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j' + rho1 KL(p1⊗p1 | a⊗a) + rho2 KL(p2⊗p2 | b⊗b)
                + eps KL(p⊗p | (a⊗b)⊗²)  [ + alpha <M, p> ]
 
     rho: a number in (0, inf] for both sides, a tuple (rho1, rho2), an array (B,) with one per batch item, or a
     tuple of arrays; inf keeps that marginal (both: balanced GW, one: semi-relaxed).
     eps: a number ≥ 0, an array (B,), or `ugw.relative(share)`; 0 is the unregularised problem.
+    loss: λ as a function of tensors or a cone, t² if None.
     fused: `ugw.Fused(alpha, cost)` adds a linear cost.
     init: "auto", "best", "product", "flb", "linear", "random", "coarse", or a plan (n, m) or (B, n, m).
     solver: `ugw.AlternateMin(tol=, max_iter=, ...)` or `ugw.Multistart(...)`.
@@ -57,15 +60,71 @@ def solve(
     >>> r.plan.argmax(axis=1)[:5]
     array([19, 18, 17, 16, 15])
     """
-    problem = build(x, y, rho=rho, eps=eps, fused=fused)
-    solver = AlternateMin() if solver is None else solver
+    problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss)
+    solver = _checked_solver(solver, AlternateMin())
+    with torch.no_grad():
+        plans = first_plans(problem, init)
+        _check_finite_value(problem, plans)
+        result = best_of(solver, problem, plans)
+    _warn(result)
+    return result
+
+
+def solve_conic(
+    x: Space,
+    y: Space,
+    *,
+    rho: Any = 1.0,
+    cone: Any = "gaussian-hellinger",
+    eps: Any = 0.0,
+    init: Any = "auto",
+    solver: AlternateMin | Multistart | None = None,
+) -> ConicResult:
+    """The conic distance CGW between two spaces, or two batches of spaces: a metric, and at most UGW at eps = 0.
+
+        CGW = rho1 m(a)² + rho2 m(b)² − R max <w, G w>,  G = exp(−λ(|Dx_ii' − Dy_jj'|)/R),  R = rho1 + rho2
+
+    rho: as for `solve`, finite. cone: "gaussian-hellinger" (λ = t²), "hellinger-kantorovich" or
+    `ugw.HellingerKantorovich(cutoff)`, or λ as a function of tensors.
+    eps: entropy of the first steps, in units of rho; the last ones have none.
+    init: as for `solve`, or a Result of `solve`, whose lift is never worse than its plan's UGW objective at eps = 0.
+
+    >>> import numpy as np, ugw
+    >>> points = np.random.default_rng(0).random((8, 2))
+    >>> x, y = ugw.Space.from_points(points), ugw.Space.from_points(points[::-1] + 1.0, weights=np.full(8, 0.25))
+    >>> c = ugw.solve_conic(x, y, rho=1.0)
+    >>> round(c.distance, 6), c.is_metric  # the same shape, once of mass 1 and once of mass 2
+    (1.0, True)
+    """
+    problem, twin = build_conic(x, y, rho=rho, cone=cone, eps=eps)
+    solver = _checked_solver(solver, AlternateMin(inner=Sinkhorn(max_iter=200)))
+    with torch.no_grad():
+        plans = first_plans(twin, init.tensors.plan[: twin.batch] if isinstance(init, Result) else init)
+        result = problem.result(best_of(solver, problem, plans).tensors)
+    _warn(result)
+    return result
+
+
+def _checked_solver(solver: Any, default: AlternateMin) -> AlternateMin | Multistart:
+    solver = default if solver is None else solver
     if not isinstance(solver, AlternateMin | Multistart):
         raise InputError(f"solver must be an AlternateMin or a Multistart, got {type(solver).__name__}")
-    with torch.no_grad():
-        result = best_of(solver, problem, first_plans(problem, init))
+    return solver
+
+
+def _warn(result: Result) -> None:
     if not bool(torch.as_tensor(result.converged).all()):
-        warnings.warn(result.message, ConvergenceWarning, stacklevel=2)
-    return result
+        warnings.warn(result.message, ConvergenceWarning, stacklevel=3)
+
+
+def _check_finite_value(problem: UGW, plans: Tensor) -> None:
+    """A loss that is infinite somewhere needs a start that pays it nowhere."""
+    if not problem.infinite:
+        return
+    for k in range(plans.shape[1]):
+        value = problem.objective(problem.couple(plans[:, k])).total
+        if not bool(torch.isfinite(value).all()):
+            raise InputError("a loss that is infinite somewhere needs init=plan of finite value, got an infinite one")
 
 
 def first_plans(problem: UGW, init: Any) -> Tensor:
@@ -112,7 +171,16 @@ def _check_points(problem: UGW) -> None:
         raise InputError(f'init="linear" needs points of one dimension, got R^{x.shape[-1]} and R^{y.shape[-1]}')
 
 
-def objective(plan: Any, x: Space, y: Space, *, rho: Any = 1.0, eps: Any = 0.0, fused: Fused | None = None) -> Terms:
+def objective(
+    plan: Any,
+    x: Space,
+    y: Space,
+    *,
+    rho: Any = 1.0,
+    eps: Any = 0.0,
+    loss: Any = None,
+    fused: Fused | None = None,
+) -> Terms:
     """The terms of the objective F(plan, plan) of any plan (n, m) or (B, n, m); `.total` is their sum.
 
     A hard side contributes 0, whether or not the plan keeps it.
@@ -122,7 +190,7 @@ def objective(plan: Any, x: Space, y: Space, *, rho: Any = 1.0, eps: Any = 0.0, 
     >>> round(ugw.objective(np.eye(3) / 3, x, x, rho=1.0).total, 12)
     0.0
     """
-    problem = build(x, y, rho=rho, eps=eps, fused=fused)
+    problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss)
     plan = given_plan(problem, plan, "plan")
     mass = plan.sum(dim=(1, 2), dtype=torch.float64)
     with torch.no_grad():

@@ -7,7 +7,7 @@ padding or on zero-weight points; swapping the spaces transposes the start.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,26 +15,28 @@ from torch import Tensor
 
 from .metrics import Dense
 from .problems.linear import LinearProblem
+from .problems.problem import Problem
 from .problems.unbalanced import UGW
-from .result import Terms
+from .result import Sum
 from .solvers.alternate import AlternateMin
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 
 # The coarse multistart: points kept per space, starts tried on them, anchor pairs of each, width of a start.
 REPRESENTATIVES = 80
-COARSE_STARTS = 24
+COARSE_STARTS = 40
 ANCHORS = 3
 WIDTH = 0.05
-# Of their results so many that differ by this much in L1 are lifted.
+# Of their results so many that differ by this much in L1 are lifted; the best of these run for some steps.
 LIFTED, DIFFERENT = 16, 0.1
+RACED, RACE_STEPS = 3, 3
 # A start need not be sharp: eps falls through these shares of the cost's scale, and no further.
 BLUR = (1e-1, 1e-2, 1e-3)
 
 
 def product(problem: UGW) -> Tensor:
     """a⊗b. Close to a saddle point: safe, and slow to leave."""
-    return (problem.log_a[:, :, None] + problem.log_b[:, None, :]).exp()
+    return problem.product
 
 
 def flb(problem: UGW) -> Tensor:
@@ -53,7 +55,7 @@ def linear(problem: UGW) -> Tensor:
     return transport(cost.expand(problem.batch, -1, -1), problem)
 
 
-def random(problem: UGW, count: int, seed: int = 0) -> Tensor:
+def random(problem: Problem, count: int, seed: int = 0) -> Tensor:
     """`count` plans exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / (WIDTH·scale²)), each for a few anchor pairs (i_k, j_k).
 
     The same draw serves every item, scaled to its number of points. Returns (B, count, n, m).
@@ -125,20 +127,19 @@ def coarsen(problem: UGW) -> Coarse:
     """The problem on farthest points. Needs only columns of the distances, so it serves any metric."""
     x, y = representatives(problem.x, problem.log_a), representatives(problem.y, problem.log_b)
     mass_x, mass_y = problem.log_mass_a.exp().to(x.weights), problem.log_mass_b.exp().to(y.weights)
-    small = replace(
-        problem,
-        x=_coarse_space(x.columns, x.index, x.weights * mass_x[:, None], problem),
-        y=_coarse_space(y.columns, y.index, y.weights * mass_y[:, None], problem),
-        cost=_coarse_cost(problem, x.index, y.index),
+    small = problem.on(
+        _coarse_space(x.columns, x.index, x.weights * mass_x[:, None], problem),
+        _coarse_space(y.columns, y.index, y.weights * mass_y[:, None], problem),
+        _coarse_cost(problem, x.index, y.index),
     )
     return Coarse(small, x, y)
 
 
 def coarse(problem: UGW) -> Tensor:
-    """Solve many starts on the representatives as one batch; lift those that differ; keep the best of these.
+    """Solve many starts on the representatives as one batch; lift those that differ; the best after a few steps.
 
-    The order of two coarse objectives says little about the fine ones, the objective of a lifted plan nearly
-    all. Where the representatives are all there is, the best coarse plan is the start.
+    The order of two coarse objectives says little about the fine ones, the objective of a lifted plan much, and
+    a few steps nearly all. Where the representatives are all there is, the best coarse plan is the start.
     """
     level = coarsen(problem)
     small = level.problem
@@ -153,15 +154,20 @@ def coarse(problem: UGW) -> Tensor:
     lowest = torch.where(level.whole, -torch.inf, torch.inf)
     if bool(level.whole.all()):
         return best
+    judged = torch.full_like(values, torch.inf)
     for chosen in _different(plans, values):
         lifted = problem.couple(level.lift(plans[first, chosen], problem))
-        value = _repaired(problem, problem.objective(lifted), problem.marginal_error(lifted))
-        best = torch.where((value < lowest)[:, None, None], lifted.shape, best)
+        judged[first, chosen] = _repaired(problem, problem.objective(lifted), problem.marginal_error(lifted))
+    for chosen in judged.argsort(1)[:, :RACED].T:
+        raced = AlternateMin(max_iter=RACE_STEPS)(problem, level.lift(plans[first, chosen], problem)).tensors
+        value = _repaired(problem, raced.terms, raced.marginal_error)
+        value = torch.where(torch.isinf(judged[first, chosen]), torch.inf, value)  # not lifted before
+        best = torch.where((value < lowest)[:, None, None], unit(raced.plan), best)
         lowest = torch.minimum(lowest, value)
     return best
 
 
-def _repaired(problem: UGW, terms: Terms, marginal_error: Tensor) -> Tensor:
+def _repaired(problem: UGW, terms: Sum, marginal_error: Tensor) -> Tensor:
     """Objectives (B,), with about what it costs to mend the hard marginals that a plan misses."""
     return terms.total + problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp() * marginal_error
 

@@ -11,7 +11,7 @@ from . import init as starts
 from ._batch import take
 from ._options import whole_number
 from .errors import InputError
-from .problems.unbalanced import UGW
+from .problems.problem import Problem
 from .result import Result, Status, Tensors
 from .solvers.alternate import AlternateMin
 from .solvers.frank_wolfe import polish
@@ -32,7 +32,7 @@ class Multistart:
         if not isinstance(self.solver, AlternateMin):
             raise InputError(f"Multistart solver must be an AlternateMin, got {type(self.solver).__name__}")
 
-    def __call__(self, problem: UGW, init: Tensor) -> Result:
+    def __call__(self, problem: Problem, init: Tensor) -> Result:
         """Solve from `init` (B, n, m) and n − 1 random starts."""
         plans = init[:, None]
         if self.n > 1:
@@ -40,7 +40,7 @@ class Multistart:
         return best_of(self.solver, problem, plans)
 
 
-def best_of(solver: AlternateMin | Multistart, problem: UGW, plans: Tensor) -> Result:
+def best_of(solver: AlternateMin | Multistart, problem: Problem, plans: Tensor) -> Result:
     """Solve every start of every item as one batch; the best result of each item. plans: (B, S, n, m)."""
     batch, count = plans.shape[:2]
     first = torch.arange(batch, device=plans.device)
@@ -50,10 +50,10 @@ def best_of(solver: AlternateMin | Multistart, problem: UGW, plans: Tensor) -> R
     tensors = polish(repeated, result, options).tensors
     if count > 1:
         tensors = take(tensors, _winner(repeated, tensors, count) + count * first)
-    return Result(tensors, problem.sizes, problem.numpy)
+    return problem.result(tensors)
 
 
-def _winner(problem: UGW, tensors: Tensors, count: int) -> Tensor:
+def _winner(problem: Problem, tensors: Tensors, count: int) -> Tensor:
     """Index (B,) of the best of each item's `count` results."""
     # A plan that misses a hard marginal may well have a lower objective: it counts only if no other is there.
     wrong = (problem.div_a.hard | problem.div_b.hard) & (tensors.status != int(Status.CONVERGED))

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ._check import as_tensor, check_finite, nonnegative, positive
+from .cones import read_loss
 from .divergences import divergence_pair
 from .errors import InputError
+from .pairs import Pairs, Profile, TermByTerm, pair
+from .problems.conic import CGW
 from .problems.unbalanced import UGW
 from .spaces import Space
+
+# A loss that is infinite somewhere has no factors: its plans have at most so many entries.
+INFINITE_PLAN = 2500
+# eps, relative, of the UGW problem whose starts a conic problem takes.
+TWIN_EPS = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +52,7 @@ class Fused:
     cost: Any = None
 
 
-def build(x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None) -> UGW:
+def build(x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None, loss: Any = None) -> UGW:
     """The problem for two spaces, with every parameter checked and given one value per item."""
     _check_spaces(x, y)
     div_a, div_b = divergence_pair(rho)
@@ -70,11 +78,49 @@ def build(x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None) -> UGW
         alpha.to(device).expand(size),
         cost,
         batched=batch is not None,
+        pairs=None if loss is None else _loss(x, y, loss),
     )
     _check_hard_masses(problem)
-    if isinstance(eps, Relative):
-        object.__setattr__(problem, "eps", problem.eps * problem.scale())
-    return problem
+    return replace(problem, eps=problem.eps * problem.scale()) if isinstance(eps, Relative) else problem
+
+
+def _loss(x: Space, y: Space, loss: Any) -> Pairs:
+    """The sum over pairs of pairs for a loss other than t²."""
+    longest = _longest(x, y)
+    read = read_loss(loss, longest)
+    finite = bool(torch.isfinite(read(torch.linspace(0.0, longest, 2000, dtype=torch.float64))).all())
+    if not finite and x.n * y.n > INFINITE_PLAN:
+        raise InputError(
+            f"a loss that is infinite for some distances is summed term by term, up to n·m = {INFINITE_PLAN}, "
+            f"got {x.n} × {y.n}: take a smaller problem, a larger cutoff, or solve_conic, which needs no such sum"
+        )
+    if not finite:
+        return TermByTerm(x.metric, y.metric, Profile(read))
+    return pair(x.metric, y.metric, Profile(read))
+
+
+def build_conic(
+    x: Space, y: Space, *, rho: Any, cone: Any, eps: Any, tol: float | None = None, max_rank: int | None = None
+) -> tuple[CGW, UGW]:
+    """The conic problem for two spaces, and the UGW problem with the same spaces and rhos, which has its starts."""
+    twin = build(x, y, rho=rho, eps=relative(TWIN_EPS), fused=None)
+    if bool((twin.div_a.hard | twin.div_b.hard).any()):
+        raise InputError("rho must be finite for the conic distance, got inf")
+    entropy = nonnegative("eps", eps)
+    if entropy.ndim and len(entropy) != twin.batch:
+        raise InputError(f"batch sizes must agree, got eps {len(entropy)} and {twin.batch}")
+    read = read_loss(cone, _longest(x, y), name="cone")
+    rho_a, rho_b = twin.div_a.rho, twin.div_b.rho
+    total = rho_a + rho_b
+    same = bool((total == total[0]).all())
+    kernel = pair(x.metric, y.metric, Profile(read, total[:1] if same else total), tol=tol, max_rank=max_rank)
+    entropies = entropy.to(x.device).expand(twin.batch)
+    return CGW(x, y, rho_a, rho_b, read, kernel, entropies, batched=twin.batched), twin
+
+
+def _longest(x: Space, y: Space) -> float:
+    """The largest distance in both spaces."""
+    return max(float(s.metric.dense().detach().abs().max()) for s in (x, y))
 
 
 def _check_spaces(x: Any, y: Any) -> None:

@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -36,6 +37,9 @@ class Status(IntEnum):
         """One sentence with the cure."""
         return _MESSAGES[self]
 
+    def __str__(self) -> str:
+        return self.name
+
 
 _MESSAGES = {
     Status.RUNNING: "the solve has not ended",
@@ -47,7 +51,7 @@ _MESSAGES = {
     "use float64 or raise eps",
     Status.COLLAPSED: "the best plan has next to no mass: rho is too small against the distances; "
     "raise rho, or rescale with Space.scaled()",
-    Status.STOPPED: "the callback stopped the run",
+    Status.STOPPED: "the callback stopped the run: solve again with init=result.plan to go on",
     Status.NON_FINITE: "a step gave non-finite numbers and was undone: raise eps, use float64 or rescale the spaces",
 }
 
@@ -62,9 +66,30 @@ def present(value: Tensor, *, batched: bool, numpy: bool) -> Any:
     return array if array.ndim else array.item()
 
 
+class Sum:
+    """Named weighted terms that add up to an objective, (B,) tensors or numbers: the fields of a dataclass."""
+
+    @property
+    def total(self) -> Any:
+        """Their sum, the objective."""
+        return sum(self.as_dict().values())
+
+    def take(self, index: Tensor) -> Self:
+        """Some items of the batch."""
+        return take_fields(self, index)
+
+    def present(self, *, batched: bool, numpy: bool) -> Self:
+        """As users see them: plain numbers or arrays."""
+        return type(self)(**{k: present(v, batched=batched, numpy=numpy) for k, v in self.as_dict().items()})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Name → value, in the order in which they are printed."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, eq=False)
-class Terms:
-    """The weighted terms of the objective, (B,) tensors or numbers; a hard marginal contributes 0."""
+class Terms(Sum):
+    """The weighted terms of the UGW objective; a hard marginal contributes 0."""
 
     distortion: Any
     linear: Any
@@ -72,29 +97,21 @@ class Terms:
     marginal_b: Any
     entropy: Any
 
-    @property
-    def total(self) -> Any:
-        """Their sum, the objective."""
-        return self.distortion + self.linear + self.marginal_a + self.marginal_b + self.entropy
 
-    def take(self, index: Tensor) -> Terms:
-        """Some items of the batch."""
-        return take_fields(self, index)
+@dataclass(frozen=True, eq=False)
+class ConicTerms(Sum):
+    """The terms of CGW: `apart`, its value if nothing is matched, and what matching saves, `overlap` ≤ 0."""
 
-    def present(self, *, batched: bool, numpy: bool) -> Terms:
-        """As users see them: plain numbers or arrays."""
-        return Terms(**{k: present(v, batched=batched, numpy=numpy) for k, v in self.as_dict().items()})
-
-    def as_dict(self) -> dict[str, Any]:
-        """Name → value, in the order in which they are printed."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+    apart: Any
+    overlap: Any
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """One entry per outer step: objective F(p, p), plan change, inner residual and mass of the plan."""
+    """One entry per outer step: F(p, p), F(p, q) with the plan before, plan change, inner residual, mass of p."""
 
     objective: np.ndarray
+    relaxed: np.ndarray
     change: np.ndarray
     residual: np.ndarray
     mass: np.ndarray
@@ -104,17 +121,38 @@ class History:
 
 
 @dataclass(frozen=True, eq=False)
+class Lift:
+    """A plan between cones: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ sqrt(P∘Q), (B, n, m) each, and (B,) what is known of it.
+
+    error: bound on the error of the kernel; slack: what it may add to the value; rank: of the kernel, 0 if exact;
+    metric: is the root of the value a distance?
+    """
+
+    P: Tensor
+    Q: Tensor
+    w: Tensor
+    error: Tensor
+    slack: Tensor
+    rank: Tensor
+    metric: Tensor
+
+    def take(self, index: Tensor) -> Lift:
+        """Some items of the batch."""
+        return take_fields(self, index)
+
+
+@dataclass(frozen=True, eq=False)
 class Tensors:
     """The numbers behind a Result, each with a leading batch dimension B, on the device of the solve.
 
     plan, other: (B, n, m), the last two plans; potentials f (B, n), g (B, m) or None; scalars (B,);
-    trace: (B, steps, 4), the columns of History, NaN after an item ended.
+    trace: (B, steps, 5), the columns of History, NaN after an item ended; lift: for conic problems.
     """
 
     plan: Tensor
     other: Tensor
     potentials: tuple[Tensor, Tensor] | None
-    terms: Terms
+    terms: Sum
     relaxed_value: Tensor
     marginal_error: Tensor
     change: Tensor
@@ -122,6 +160,7 @@ class Tensors:
     status: Tensor
     n_iter: Tensor
     trace: Tensor
+    lift: Lift | None = None
 
     def take(self, index: Tensor) -> Tensors:
         """Some items of the batch."""
@@ -168,7 +207,7 @@ class Result:
         return self._out(self.tensors.terms.total - self.tensors.relaxed_value)
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> Any:
         """The weighted terms that sum to `value`."""
         return self.tensors.terms.present(batched=self.batched, numpy=self.numpy)
 
@@ -252,7 +291,7 @@ class Result:
             f"inner residual {float(t.residual[i]):.1e})"
         )
 
-    def check(self) -> Result:
+    def check(self) -> Self:
         """Itself if every item converged; raises NotConverged otherwise."""
         if bool((self.tensors.status != int(Status.CONVERGED)).any()):
             raise NotConverged(self.message)
@@ -270,14 +309,19 @@ class Result:
             raise TypeError("this result is not a batch: it has no len()")
         return len(self.sizes)
 
-    def __getitem__(self, i: int) -> Result:
+    def __bool__(self) -> bool:
+        return True  # also without a batch, where there is no len()
+
+    def __getitem__(self, i: int) -> Self:
         size = range(len(self))[i]
         n, m = self.sizes[size]  # type: ignore[index]
         t = take(self.tensors, torch.tensor([size], device=self.tensors.plan.device))
         cut = None if t.potentials is None else (t.potentials[0][:, :n], t.potentials[1][:, :m])
-        return Result(replace(t, plan=t.plan[:, :n, :m], other=t.other[:, :n, :m], potentials=cut), None, self.numpy)
+        lift = t.lift and replace(t.lift, **{k: getattr(t.lift, k)[:, :n, :m] for k in ("P", "Q", "w")})
+        item = replace(t, plan=t.plan[:, :n, :m], other=t.other[:, :n, :m], potentials=cut, lift=lift)
+        return type(self)(item, None, self.numpy)
 
-    def __iter__(self) -> Iterator[Result]:
+    def __iter__(self) -> Iterator[Self]:
         return (self[i] for i in range(len(self)))
 
     def _single(self) -> Tensors:
@@ -293,10 +337,11 @@ class Result:
     def __repr__(self) -> str:
         t = self.tensors
         if self.batched:
-            return f"Result(batch of {len(self)}, {int((t.status == 1).sum())} converged)"
+            return f"{type(self).__name__}(batch of {len(self)}, {int((t.status == Status.CONVERGED).sum())} converged)"
         n, m = t.plan.shape[1:]
         return (
-            f"Result({n} × {m}, value={float(t.terms.total[0]):.6g}, mass={float(t.plan.sum()):.4g}, "
+            f"{type(self).__name__}({n} × {m}, value={float(t.terms.total[0]):.6g}, "
+            f"mass={float(t.plan.sum(dtype=torch.float64)):.4g}, "
             f"{Status(int(t.status[0])).name.lower().replace('_', ' ')} after {int(t.n_iter[0])} steps)"
         )
 
@@ -324,7 +369,7 @@ class Result:
         good = bool((self.tensors.status == int(Status.CONVERGED)).all())
         colour = "#2a7d4f" if good else "#b3541e"
         body = "".join(
-            f"<tr><th style='text-align:left'>{_escape(name)}</th><td style='text-align:left'>{_escape(text)}</td></tr>"
+            f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(text)}</td></tr>"
             for name, text in rows
         )
         return f"<table style='border-left:4px solid {colour}'>{body}</table>"
@@ -341,7 +386,7 @@ class Result:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Result:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote."""
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -352,6 +397,75 @@ class Result:
         except Exception as error:  # whatever a broken file makes the readers raise
             raise InputError(f"{os.fspath(path)} is not a saved Result: {error}") from error
         return result
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ConicResult(Result):
+    """What `solve_conic` found: `value` is CGW at a feasible lift, so an upper bound up to the kernel's error.
+
+    `plan` is for pictures: its mass m obeys R m² = `terms.apart` − `value`, R = rho1 + rho2.
+    """
+
+    @property
+    def value_bound(self) -> Any:
+        """`value` and what the error of the kernel may add to it: certainly not below the infimum."""
+        return self._out(self.tensors.terms.total + self._lift.slack)
+
+    @property
+    def distance(self) -> Any:
+        """The root of the value, 0 where rounding made that negative."""
+        return self._out(self.tensors.terms.total.clamp(min=0.0).sqrt())
+
+    @property
+    def is_metric(self) -> Any:
+        """Is `distance` known to obey the triangle inequality for this cone and rho? A bool, or an array of them."""
+        return self._out(self._lift.metric) if self.batched else bool(self._lift.metric[0])
+
+    @property
+    def lift(self) -> tuple[Any, Any, Any]:
+        """(P, Q, w), (n, m) each: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ P^(rho1/R) Q^(rho2/R)."""
+        return self._out(self._lift.P), self._out(self._lift.Q), self._out(self._lift.w)
+
+    @property
+    def kernel_error(self) -> Any:
+        """Bound on the error of the kernel exp(−λ/R); 0 where it was summed exactly."""
+        return self._out(self._lift.error)
+
+    @property
+    def kernel_rank(self) -> Any:
+        """Terms of the factorised kernel; 0 where it was summed exactly."""
+        return self._out(self._lift.rank) if self.batched else int(self._lift.rank[0])
+
+    def atoms(self) -> dict[str, Any]:
+        """The plan between the cones as atoms: point and radius on each side, and mass. Unbatched results only.
+
+        Mass w sits at ([x_i, sqrt(P/w)], [y_j, sqrt(Q/w)]); what is left of P or Q where w = 0 meets the apex,
+        whose radius is 0.
+        """
+        self._single()
+        P, Q, w = (t[0] for t in (self._lift.P, self._lift.Q, self._lift.w))
+        both = w > 0
+        mass = torch.where(both, w, torch.maximum(P, Q))
+        i, j = torch.nonzero(mass > 0, as_tuple=True)
+        radii = ((side[i, j] / mass[i, j]).sqrt() for side in (P, Q))
+        columns = (i, j, *radii, mass[i, j])
+        names = ("i", "j", "radius_x", "radius_y", "mass")
+        return {k: v.cpu().numpy() if self.numpy else v for k, v in zip(names, columns, strict=True)}
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = super()._rows()
+        lift = self._lift
+        said = f"{float(self.tensors.terms.total[0].clamp(min=0.0).sqrt()):.8g}"
+        rank = int(lift.rank[0])
+        kernel = f"rank {rank}, error ≤ {float(lift.error[0]):.1e}" if rank else "exact"
+        return [rows[0], ("distance", said if bool(lift.metric[0]) else f"{said} (not a metric)"), *rows[1:-2],
+                ("kernel", kernel), *rows[-2:]]  # fmt: skip
+
+    @property
+    def _lift(self) -> Lift:
+        if self.tensors.lift is None:
+            raise InputError("this is not the result of a conic problem")
+        return self.tensors.lift
 
 
 def _sizes(arrays: dict[str, np.ndarray]) -> tuple[tuple[int, int], ...] | None:
@@ -376,8 +490,7 @@ def _check_loaded(result: Result) -> None:
         Status(code)
 
 
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;")
+NESTED = ("terms", "potentials", "lift")
 
 
 def _flat(tensors: Tensors) -> dict[str, Tensor]:
@@ -385,12 +498,19 @@ def _flat(tensors: Tensors) -> dict[str, Tensor]:
     flat = {f"terms_{k}": v for k, v in tensors.terms.as_dict().items()}
     if tensors.potentials is not None:
         flat |= dict(zip(("f", "g"), tensors.potentials, strict=True))
-    plain = (f.name for f in fields(tensors) if f.name not in ("terms", "potentials"))
+    if tensors.lift is not None:
+        flat |= {f"lift_{f.name}": getattr(tensors.lift, f.name) for f in fields(Lift)}
+    plain = (f.name for f in fields(tensors) if f.name not in NESTED)
     return flat | {name: getattr(tensors, name) for name in plain}
 
 
 def _unflat(flat: dict[str, Tensor]) -> Tensors:
-    terms = Terms(**{f.name: flat[f"terms_{f.name}"] for f in fields(Terms)})
+    conic = "lift_P" in flat
+    terms = _nested(ConicTerms if conic else Terms, "terms", flat)
     potentials = (flat["f"], flat["g"]) if "f" in flat else None
-    plain = {f.name: flat[f.name] for f in fields(Tensors) if f.name not in ("terms", "potentials")}
-    return Tensors(terms=terms, potentials=potentials, **plain)
+    plain = {f.name: flat[f.name] for f in fields(Tensors) if f.name not in NESTED}
+    return Tensors(terms=terms, potentials=potentials, lift=_nested(Lift, "lift", flat) if conic else None, **plain)
+
+
+def _nested(kind: Any, prefix: str, flat: dict[str, Tensor]) -> Any:
+    return kind(**{f.name: flat[f"{prefix}_{f.name}"] for f in fields(kind)})

@@ -1,1 +1,1 @@
-"""What is solved: problems that linearise themselves."""
+"""What is minimised: each problem linearises itself for a solver, and takes the solution of the linear problem back."""

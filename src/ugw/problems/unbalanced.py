@@ -12,17 +12,18 @@ the best mass of a shape has a closed form. Nothing overflows with the masses; a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from .._batch import take_fields
 from ..divergences import KL, kl
-from ..metrics import Metric
-from ..result import Terms
+from ..pairs import Pairs, Squares, moments
+from ..result import Result, Tensors, Terms
 from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
+from .problem import Problem
 
 # Below this share of sqrt(m(a) m(b)), as a logarithm, a plan transports nothing worth the name.
 LOG_NOTHING = -30.0
@@ -60,10 +61,11 @@ class Coupling:
 
 
 @dataclass(frozen=True, eq=False)
-class UGW:
+class UGW(Problem):
     """Two spaces, a divergence for each marginal, eps (B,) ≥ 0, and for the fused problem alpha (B,) and M.
 
-    Spaces without a batch dimension are shared by all B items. cost: (n, m) or (B, n, m), or None.
+    Spaces without a batch dimension are shared by all B items. cost: (n, m) or (B, n, m), or None; pairs: the
+    sum over pairs of pairs for the loss, that of t² if None.
     """
 
     x: Space
@@ -74,23 +76,12 @@ class UGW:
     alpha: Tensor
     cost: Tensor | None = None
     batched: bool = True  # False: the one item of a problem without a batch
-    log_a: Tensor = field(init=False)  # (B, n), of unit mass, as is log_b
-    log_b: Tensor = field(init=False)
-    log_mass_a: Tensor = field(init=False)  # (B,) float64
-    log_mass_b: Tensor = field(init=False)
+    pairs: Pairs | None = None
 
     def __post_init__(self) -> None:
-        for side, space in (("a", self.x), ("b", self.y)):
-            weights = space.weights.detach().double()
-            mass = weights.sum(-1)
-            log_weights = (weights / mass[..., None]).log().to(space.dtype)
-            object.__setattr__(self, f"log_{side}", log_weights.expand(self.batch, -1))
-            object.__setattr__(self, f"log_mass_{side}", mass.log().expand(self.batch))
-
-    @property
-    def batch(self) -> int:
-        """Number of items."""
-        return self.eps.shape[0]
+        self.weigh()
+        if self.pairs is None:
+            object.__setattr__(self, "pairs", Squares(self.x.metric, self.y.metric))
 
     def take(self, index: Tensor) -> UGW:
         """Some items of the batch; an item may be taken more than once."""
@@ -103,33 +94,34 @@ class UGW:
             self.eps[index],
             self.alpha[index],
             cost,
+            pairs=self._sum.take(index),
         )
 
-    @property
-    def sizes(self) -> tuple[tuple[int, int], ...] | None:
-        """True (n, m) of each item, None for a problem without a batch."""
-        if not self.batched:
-            return None
-        rows = self.x.sizes or (self.x.n,) * self.batch
-        cols = self.y.sizes or (self.y.n,) * self.batch
-        return tuple(zip(rows, cols, strict=True))
+    def on(self, x: Space, y: Space, cost: Tensor | None) -> UGW:
+        """The same problem on other spaces, whose distances are no longer."""
+        return replace(self, x=x, y=y, cost=cost, pairs=self._sum.on(x.metric, y.metric))
+
+    def result(self, tensors: Tensors) -> Result:
+        """What a solver found, as users see it."""
+        return Result(tensors, self.sizes, self.numpy)
 
     @property
-    def numpy(self) -> bool:
-        """Are results given back as NumPy arrays?"""
-        return self.x.numpy and self.y.numpy
+    def infinite(self) -> bool:
+        """May the loss be infinite? Then a plan keeps its zeros: mass anywhere else may cost that."""
+        return self._sum.infinite
+
+    def mixed(self, shape: Tensor, share: float) -> Tensor:
+        """A plan of unit mass with a share of the product plan, where the loss is finite. shape: (B, n, m)."""
+        return shape if self.infinite else super().mixed(shape, share)
 
     def scale(self) -> Tensor:
-        """Mean distortion Σ (Dx_ii' − Dy_jj')² a a' b b' of the product plan at unit mass: the size of the cost.
+        """Mean distortion of the product plan at unit mass: the size of the cost.
 
         Where it vanishes (single points, equal constant distances) the mean square distance, or 1. Returns (B,).
         """
-        (mean_x, square_x), (mean_y, square_y) = (
-            _moments(self.x.metric, self.log_a), _moments(self.y.metric, self.log_b)
-        )  # fmt: skip
-        squares = square_x + square_y
-        distortion = squares - 2.0 * mean_x * mean_y
-        scale = torch.where(distortion > 1e-9 * squares, distortion, squares)
+        mean = self._sum.mean(self.log_a, self.log_b)
+        squares = moments(self.x.metric, self.log_a)[1] + moments(self.y.metric, self.log_b)[1]
+        scale = torch.where(torch.isfinite(mean) & (mean > 0), mean, squares)
         return torch.where(scale > 0, scale, 1.0)
 
     # -- the state -----------------------------------------------------------------------------------------
@@ -137,7 +129,7 @@ class UGW:
     def couple(self, shape: Tensor) -> Coupling:
         """The state of a plan of unit mass, given the best total mass that it can have. shape: (B, n, m)."""
         p1, p2 = shape.sum(2), shape.sum(1)
-        local = self.local_cost(shape, p1, p2)
+        local = self._sum.apply(shape)
         log_ratio = shape.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
         scalars = {
             "distortion": _dot(local, shape),
@@ -148,13 +140,11 @@ class UGW:
         }
         return Coupling(shape, local, self._log_mass(**scalars), **scalars)
 
-    def local_cost(self, shape: Tensor, p1: Tensor, p2: Tensor) -> Tensor:
-        """(Dx∘Dx) p1 ⊕ (Dy∘Dy) p2 − 2 Dx p Dy. shape: (B, n, m) with marginals p1, p2. Returns (B, n, m)."""
-        dx, dy = self.x.metric, self.y.metric
-        cross = sandwich(dx, shape, dy)
-        row = dx.apply_squared(p1[:, :, None])
-        col = dy.apply_squared(p2[:, :, None])
-        return torch.add(row + col.mT, cross, alpha=-2.0)
+    @property
+    def _sum(self) -> Pairs:
+        if self.pairs is None:
+            raise RuntimeError("__post_init__ sets the sum over pairs")
+        return self.pairs
 
     def linearise(self, state: Coupling) -> LinearProblem:
         """∂F(·, q)/∂p divided by m(q): the next shape is the shape of this problem's solution.
@@ -175,7 +165,7 @@ class UGW:
     def along(self, state: Coupling, direction: Tensor) -> tuple[Tensor, Tensor]:
         """(s, c) with F(p + t·m·d) = F(p) + s·t + c·t², for d (B, n, m) that keeps hard marginals, eps = 0."""
         mass = state.log_mass.exp()
-        local = self.local_cost(direction, direction.sum(2), direction.sum(1))
+        local = self._sum.apply(direction)
         slope = 2.0 * mass**2 * _dot(_known(state.local), direction)
         if self.cost is not None:
             slope = slope + self.alpha * mass * _dot(self.cost, direction)
@@ -223,6 +213,14 @@ class UGW:
             made.append(torch.where(self.eps[:, None] > 0, full, torch.nan).to(potential.dtype))
         return made[0], made[1]
 
+    def final(self, state: Coupling) -> Coupling:
+        """The state that a run gives back."""
+        return self.told(state)
+
+    def lift(self, state: Coupling) -> None:
+        """No lift to a cone."""
+        return None
+
     # -- the objective -------------------------------------------------------------------------------------
 
     def objective(self, p: Coupling, q: Coupling | None = None) -> Terms:
@@ -251,8 +249,8 @@ class UGW:
         """(B,) bool: is the best mass of this shape 0, or too small to call it a plan?"""
         return (state.log_mass < self._log_unit + LOG_NOTHING) | self._outweighed(state)
 
-    def without_mass(self, state: Coupling) -> Coupling:
-        """The state with no mass to speak of where the linear cost outweighs any plan of its shape."""
+    def told(self, state: Coupling) -> Coupling:
+        """The state as it is reported: no mass to speak of where the linear cost outweighs any plan of its shape."""
         none = self._log_unit + 10.0 * LOG_NOTHING
         return state.weighing(torch.where(self._outweighed(state), none, state.log_mass))
 
@@ -298,21 +296,10 @@ class UGW:
         return torch.where(total > 0, total, 1.0)
 
 
-def sandwich(dx: Metric, plan: Tensor, dy: Metric) -> Tensor:
-    """Dx · plan · Dy for symmetric distances. plan: (B, n, m)."""
-    return dy.apply(dx.apply(plan).mT).mT
-
-
 def _known(local: Tensor | None) -> Tensor:
     if local is None:
         raise RuntimeError("this coupling was stored without its local cost")
     return local
-
-
-def _moments(metric: Metric, log_weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Σ D w w' and Σ D² w w' of a metric under weights of unit mass. log_weights: (B, n). Returns (B,) twice."""
-    w = log_weights.exp()[:, :, None]
-    return _dot(w, metric.apply(w)), _dot(w, metric.apply_squared(w))
 
 
 def _dot(u: Tensor, v: Tensor) -> Tensor:

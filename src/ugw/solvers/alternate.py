@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from .._batch import take_fields
 from .._options import onlookers, tolerance, whole_number
 from ..errors import InputError
-from ..problems.unbalanced import UGW, Coupling
+from ..problems.problem import Problem
 from ..result import Result, Status, Tensors
 from . import loop
 from .sinkhorn import Sinkhorn
@@ -65,16 +66,15 @@ class AlternateMin:
         onlookers("AlternateMin", progress=self.progress, callback=self.callback)
 
     @torch.no_grad()
-    def __call__(self, problem: UGW, init: Tensor) -> Result:
+    def __call__(self, problem: Problem, init: Tensor) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""
         init = init / init.amax(dim=(1, 2), keepdim=True)  # first, lest the sum overflow
-        now = problem.couple(_mixed(problem, init / init.sum(dim=(1, 2), keepdim=True)))
+        now = problem.couple(problem.mixed(init / init.sum(dim=(1, 2), keepdim=True), MIXED))
         context = _Context.make(problem, now, self)
         with watcher(progress=self.progress, callback=self.callback, max_iter=self.max_iter) as watch:
             first = _State.start(now, context)
             outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), watch)
-        tensors = _finish(context, outcome)
-        return Result(tensors, problem.sizes, problem.numpy)
+        return problem.result(_finish(context, outcome))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class _Context:
     settled; rounding alone, `noise`, may be above it.
     """
 
-    problem: UGW
+    problem: Problem
     options: AlternateMin
     start: Tensor
     end: Tensor
@@ -97,7 +97,7 @@ class _Context:
     least: Tensor  # a smaller difference of two objectives is rounding
 
     @classmethod
-    def make(cls, problem: UGW, now: Coupling, options: AlternateMin) -> _Context:
+    def make(cls, problem: Problem, now: Any, options: AlternateMin) -> _Context:
         eps = problem.eps
         # Costs far above the rhos are not paid but avoided: they do not count.
         scale = torch.minimum(problem.scale(), problem.div_a.rho + problem.div_b.rho)
@@ -124,8 +124,8 @@ class _Context:
 class _State:
     """The last plan, the one before it (without its local cost), potentials, and how far the last step went."""
 
-    now: Coupling
-    before: Coupling
+    now: Any
+    before: Any
     f: Tensor
     g: Tensor
     log_mass: Tensor  # of the linear problem's solution, before rescaling
@@ -139,7 +139,7 @@ class _State:
     doubtful: Tensor  # 1 where that plan is to be disturbed, to see whether it settles there again
 
     @classmethod
-    def start(cls, now: Coupling, context: _Context) -> _State:
+    def start(cls, now: Any, context: _Context) -> _State:
         problem, eps = context.problem, context.start
         one, dtype = torch.ones_like(eps), now.shape.dtype
         f, g = torch.zeros_like(problem.log_a, dtype=dtype), torch.zeros_like(problem.log_b, dtype=dtype)
@@ -163,12 +163,10 @@ class _State:
 
 def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     problem, options = context.problem, context.options
-    state = _disturb(problem, state)
-    linear = problem.linearise(state.now)
     proximal = state.eps - state.annealed
-    linear = replace(linear, eps=state.annealed)
+    linear = replace(problem.linearise(state.now), eps=state.annealed)
     if bool((proximal > 0).any()):
-        linear = linear.near(state.now.shape, proximal)
+        linear = linear.near(_reference(problem, state), proximal)
     aim = torch.minimum(
         context.residual_limit, torch.full_like(proximal, options.inner.tol).maximum(FORCING * context.limit)
     )
@@ -179,7 +177,7 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     # Near a fixed point of period two the plan returns to where it was two steps ago.
     returned = _distance(now, state.before) <= MEETING * options.tol
     annealed = problem.eps if options.anneal is None else torch.maximum(problem.eps, options.anneal * state.annealed)
-    told = problem.without_mass(now)
+    told = problem.told(now)
     objective = problem.objective(told).total
     new = _State(
         now=now,
@@ -204,23 +202,17 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         new = replace(new, settled=settled, doubtful=doubtful.to(moved.dtype))
         status = torch.where(doubtful, int(Status.RUNNING), status)
     mass = told.log_mass.exp()
-    numbers = {"objective": objective, "change": moved, "residual": new.residual, "mass": mass}
+    relaxed = problem.objective(now, state.now).total
+    numbers = {"objective": objective, "relaxed": relaxed, "change": moved, "residual": new.residual, "mass": mass}
     return new, loop.Report(status, numbers)
 
 
-def _disturb(problem: UGW, state: _State) -> _State:
-    """Mix the product plan into the items in doubt."""
+def _reference(problem: Problem, state: _State) -> Tensor:
+    """The plan (B, n, m) that a proximal step stays near: the last one, with some of the product if in doubt."""
     doubtful = state.doubtful > 0
     if not bool(doubtful.any()):
-        return state
-    shape = torch.where(doubtful[:, None, None], _mixed(problem, state.now.shape), state.now.shape)
-    return replace(state, now=problem.couple(shape))
-
-
-def _mixed(problem: UGW, shape: Tensor) -> Tensor:
-    """A plan of unit mass with a little of the product plan. shape: (B, n, m)."""
-    product = problem.log_a.exp()[:, :, None] * problem.log_b.exp()[:, None, :]
-    return (1.0 - MIXED) * shape + MIXED * product
+        return state.now.shape
+    return torch.where(doubtful[:, None, None], problem.mixed(state.now.shape, MIXED), state.now.shape)
 
 
 def _next_eps(context: _Context, state: _State, solved: Tensor) -> Tensor:
@@ -242,7 +234,7 @@ def _verdict(context: _Context, old: _State, new: _State) -> Tensor:
     return torch.where(settled, end, code)
 
 
-def _distance(p: Coupling, q: Coupling) -> Tensor:
+def _distance(p: Any, q: Any) -> Tensor:
     """Relative L1 distance of two plans (B,): of their shapes, plus what their masses differ by."""
     shapes = (p.shape - q.shape).abs().sum(dim=(1, 2), dtype=torch.float64)
     # A mass far below any weight is a mass of 0; its logarithm is then too large to compare.
@@ -256,7 +248,7 @@ def _finish(context: _Context, outcome: loop.Outcome) -> Tensors:
     status = torch.where(worn, int(Status.PRECISION), status)
     if bool((status == Status.ALTERNATING).any()):
         state = _better(context, state, status == Status.ALTERNATING)
-    now, before = problem.without_mass(state.now), state.before
+    now, before = problem.final(state.now), state.before
     return Tensors(
         plan=now.plan,
         other=before.plan,
@@ -269,6 +261,7 @@ def _finish(context: _Context, outcome: loop.Outcome) -> Tensors:
         status=status,
         n_iter=outcome.n_iter,
         trace=outcome.table(),
+        lift=problem.lift(now),
     )
 
 

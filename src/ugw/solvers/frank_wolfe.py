@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .._batch import take_fields
 from .._options import onlookers, tolerance, whole_number
+from ..problems.problem import Problem
 from ..problems.unbalanced import UGW, Coupling
 from ..result import Result, Status, Tensors, Terms
 from . import loop
@@ -63,7 +64,7 @@ class FrankWolfe:
             n_iter=outcome.n_iter,
             trace=outcome.table(),
         )
-        return Result(tensors, problem.sizes, problem.numpy)
+        return problem.result(tensors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +108,10 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     new = problem.couple(now.shape + t.to(direction.dtype)[:, None, None] * direction)
     change = t * direction.abs().sum(dim=(1, 2), dtype=torch.float64)
     status = torch.where(t == 0, int(Status.CONVERGED), int(Status.RUNNING))
+    objective = problem.objective(new).total
     numbers = {
-        "objective": problem.objective(new).total,
+        "objective": objective,
+        "relaxed": objective,  # both plans are one here
         "change": change,
         "residual": gap,
         "mass": new.log_mass.exp(),
@@ -140,14 +143,14 @@ def round_to_marginals(shape: Tensor, problem: UGW) -> Tensor:
     return shape + missing_a[:, :, None] * missing_b[:, None, :] / total
 
 
-def polish(problem: UGW, result: Result, options: AlternateMin) -> Result:
+def polish(problem: Problem, result: Result, options: AlternateMin) -> Result:
     """Where eps = 0 and both marginals are hard, carry on to a vertex; leave the other items alone.
 
     Items that the callback stopped stay stopped; the iteration limit and the callback are those of `options`.
     """
     ours = problem.div_a.hard & problem.div_b.hard & (problem.eps == 0)
     items = torch.nonzero(ours & (result.tensors.status != int(Status.STOPPED))).flatten()
-    if not len(items):
+    if not len(items) or not isinstance(problem, UGW):
         return result
     solver = FrankWolfe(max_iter=options.max_iter, callback=options.callback)
     old = result.tensors
@@ -164,4 +167,4 @@ def polish(problem: UGW, result: Result, options: AlternateMin) -> Result:
         trace=torch.cat([old.trace, steps], dim=1),
         **merged,
     )
-    return Result(tensors, result.sizes, result.numpy)
+    return problem.result(tensors)

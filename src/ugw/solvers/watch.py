@@ -19,6 +19,7 @@ class Step:
     iteration: int
     live: int
     objective: Tensor
+    relaxed: Tensor
     change: Tensor
     residual: Tensor
     mass: Tensor

@@ -1,0 +1,305 @@
+"""Sums over pairs of pairs, Σ g(|Dx_ii' − Dy_jj'|) plan_i'j': the one expensive product of every outer step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from .factorise import Factors, factorise
+from .metrics import Metric
+
+# Up to this many entries of a plan the sum is made term by term.
+EXACT_PLAN = 400
+# Term-by-term sums are made in blocks of about so many terms.
+BLOCK_TERMS = 2**21
+# Evaluated factors are kept if they take no more than this many bytes, else made anew in every product.
+KEPT_BYTES = 6 * 2**30
+
+
+class Pairs(Protocol):
+    """The four-index sum for two metrics, batch dimension B of the plans."""
+
+    @property
+    def rank(self) -> Tensor:
+        """(B,) or (1,) products of matrices that it takes; 0 if it is made term by term."""
+
+    @property
+    def error(self) -> Tensor:
+        """(B,) or (1,) bound on the error of g."""
+
+    def apply(self, plan: Tensor) -> Tensor:
+        """Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j'. plan: (B, n, m). Returns (B, n, m)."""
+
+    @property
+    def infinite(self) -> bool:
+        """May a value of g be infinite?"""
+
+    def mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
+        """The mean of g under weights of unit mass. log_a: (B, n); log_b: (B, m). Returns (B,)."""
+
+    def on(self, dx: Metric, dy: Metric) -> Pairs:
+        """The same function on other metrics whose distances are no longer."""
+
+    def take(self, index: Tensor) -> Pairs:
+        """The sums of some batch items."""
+
+
+@dataclass(frozen=True, eq=False)
+class Squares:
+    """g(t) = t², exactly: (Dx∘Dx) p1 ⊕ (Dy∘Dy) p2 − 2 Dx p Dy."""
+
+    dx: Metric
+    dy: Metric
+
+    @property
+    def rank(self) -> Tensor:
+        """Three."""
+        return torch.full((1,), 3, device=self.dx.device)
+
+    @property
+    def error(self) -> Tensor:
+        """None but rounding."""
+        return torch.zeros(1, dtype=torch.float64, device=self.dx.device)
+
+    @property
+    def infinite(self) -> bool:
+        """Never."""
+        return False
+
+    def apply(self, plan: Tensor) -> Tensor:
+        """See `Pairs.apply`."""
+        cross = sandwich(self.dx, plan, self.dy)
+        row = self.dx.apply_squared(plan.sum(2)[:, :, None])
+        col = self.dy.apply_squared(plan.sum(1)[:, :, None])
+        return torch.add(row + col.mT, cross, alpha=-2.0)
+
+    def mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
+        """See `Pairs.mean`; 0 where it is lost in rounding."""
+        (mean_x, square_x), (mean_y, square_y) = moments(self.dx, log_a), moments(self.dy, log_b)
+        squares, mean = square_x + square_y, square_x + square_y - 2.0 * mean_x * mean_y
+        return torch.where(mean > 1e-9 * squares, mean, 0.0)
+
+    def on(self, dx: Metric, dy: Metric) -> Squares:
+        """See `Pairs.on`."""
+        return Squares(dx, dy)
+
+    def take(self, index: Tensor) -> Squares:
+        """See `Pairs.take`."""
+        return Squares(self.dx.take(index), self.dy.take(index))
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """g(t) = λ(t), or exp(−λ(t)/total) where a total (B,) or (1,) is given."""
+
+    loss: Callable[[Tensor], Tensor]
+    total: Tensor | None = None
+
+    def __call__(self, t: Tensor) -> Tensor:
+        """g at t (B, ...), or at t (1, ...) for every item."""
+        if self.total is None:
+            return self.loss(t)
+        return (-self.loss(t) / self.total.to(t.dtype).view(-1, *[1] * (t.ndim - 1))).exp()
+
+    def take(self, index: Tensor) -> Profile:
+        """The functions of some batch items."""
+        return self if self.total is None or len(self.total) == 1 else replace(self, total=self.total[index])
+
+
+@dataclass(frozen=True, eq=False)
+class TermByTerm:
+    """Every term by itself, in blocks: exact, also where g is infinite; for small plans."""
+
+    dx: Metric
+    dy: Metric
+    g: Profile
+
+    @property
+    def rank(self) -> Tensor:
+        """None."""
+        return torch.zeros(1, dtype=torch.long, device=self.dx.device)
+
+    @property
+    def error(self) -> Tensor:
+        """None but rounding."""
+        return torch.zeros(1, dtype=torch.float64, device=self.dx.device)
+
+    @property
+    def infinite(self) -> bool:
+        """Does g have infinite values at these distances?"""
+        longest = max(float(_longest(self.dx).max()), float(_longest(self.dy).max()))
+        grid = torch.linspace(0.0, longest, 2000, dtype=torch.float64)
+        return self.g.total is None and not bool(torch.isfinite(self.g.loss(grid)).all())
+
+    def apply(self, plan: Tensor) -> Tensor:
+        """See `Pairs.apply`. An infinite term counts where the plan has mass, and only there."""
+        batch, n, m = plan.shape
+        dx, dy = _batched(self.dx), _batched(self.dy)
+        rows = max(1, BLOCK_TERMS // (batch * n * m * m))
+        made = []
+        for block in dx.split(rows, dim=1):
+            t = (block[:, :, :, None, None] - dy[:, None, None]).abs()  # (B, rows, n, m, m)
+            values = self.g(t)
+            infinite = torch.isinf(values)
+            total = torch.einsum("bikjl,bkl->bij", torch.where(infinite, 0.0, values).expand(batch, *t.shape[1:]), plan)
+            if bool(infinite.any()):
+                hit = torch.einsum("bikjl,bkl->bij", infinite.to(plan.dtype).expand(batch, *t.shape[1:]), plan)
+                total = torch.where(hit > 0, torch.inf, total)
+            made.append(total)
+        return torch.cat(made, dim=1)
+
+    def mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
+        """See `Pairs.mean`."""
+        return _mean(self, log_a, log_b)
+
+    def on(self, dx: Metric, dy: Metric) -> TermByTerm:
+        """See `Pairs.on`."""
+        return TermByTerm(dx, dy, self.g)
+
+    def take(self, index: Tensor) -> TermByTerm:
+        """See `Pairs.take`."""
+        return TermByTerm(self.dx.take(index), self.dy.take(index), self.g.take(index))
+
+
+@dataclass(frozen=True, eq=False)
+class Factorised:
+    """Σ_r signs_r φ_r(Dx) plan φ_r(Dy): as many products of matrices as g has terms.
+
+    factors: one for each item, or one for all.
+    """
+
+    dx: Metric
+    dy: Metric
+    factors: tuple[Factors, ...]
+    _evaluated: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # once the first product was made
+    _items: dict[int, Factorised] = field(default_factory=dict)
+
+    @property
+    def rank(self) -> Tensor:
+        """Terms of the factorisation."""
+        return torch.tensor([f.rank for f in self.factors], device=self.dx.device)
+
+    @property
+    def error(self) -> Tensor:
+        """As the factorisation says."""
+        return torch.tensor([f.error for f in self.factors], dtype=torch.float64, device=self.dx.device)
+
+    @property
+    def infinite(self) -> bool:
+        """Never."""
+        return False
+
+    def apply(self, plan: Tensor) -> Tensor:
+        """See `Pairs.apply`."""
+        if len(self.factors) == 1 and not self.dx.batched and not self.dy.batched:
+            return self._apply_shared(plan)
+        return torch.cat([self._item(b)._apply_shared(plan[b : b + 1]) for b in range(len(plan))])
+
+    def _apply_shared(self, plan: Tensor) -> Tensor:
+        """One pair of metrics for all plans: two long products for each block of terms."""
+        batch, n, m = plan.shape
+        folded = plan.permute(1, 0, 2).reshape(n, batch * m)
+        total = torch.zeros(batch * n, m, dtype=plan.dtype, device=plan.device)
+        for phi_x, phi_y in self._terms():
+            count = len(phi_x)
+            half = (phi_x.reshape(count * n, n) @ folded).view(count, n, batch, m)
+            total.addmm_(half.permute(2, 1, 0, 3).reshape(batch * n, count * m), phi_y.reshape(count * m, m))
+        return total.view(batch, n, m)
+
+    def _terms(self) -> Iterable[tuple[Tensor, Tensor]]:
+        """φ(Dx) and signs·φ(Dy), (count, n, n) and (count, m, m), in blocks that together are all terms."""
+        factors, dx, dy = self.factors[0], self.dx.dense(), self.dy.dense()
+        entry = torch.finfo(dx.dtype).bits // 8
+        if factors.rank * (dx.numel() + dy.numel()) * entry > KEPT_BYTES:
+            return _blocks(factors, dx, dy, max(1, KEPT_BYTES // (4 * entry * (dx.numel() + dy.numel()))))
+        if not self._evaluated:
+            self._evaluated.extend(_blocks(factors, dx, dy, factors.rank))
+        return self._evaluated
+
+    def _item(self, b: int) -> Factorised:
+        if b not in self._items:
+            factors = self.factors[b if len(self.factors) > 1 else 0]
+            self._items[b] = Factorised(self.dx.item(b, self.dx.n), self.dy.item(b, self.dy.n), (factors,))
+        return self._items[b]
+
+    def mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
+        """See `Pairs.mean`."""
+        return _mean(self, log_a, log_b)
+
+    def on(self, dx: Metric, dy: Metric) -> Factorised:
+        """See `Pairs.on`."""
+        return Factorised(dx, dy, self.factors)
+
+    def take(self, index: Tensor) -> Factorised:
+        """See `Pairs.take`."""
+        if len(self.factors) == 1 and not self.dx.batched and not self.dy.batched:
+            return self
+        if index.dtype == torch.bool:
+            index = torch.nonzero(index).flatten()
+        factors = self.factors if len(self.factors) == 1 else tuple(self.factors[i] for i in index.tolist())
+        return Factorised(self.dx.take(index), self.dy.take(index), factors)
+
+
+def _blocks(factors: Factors, dx: Tensor, dy: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The evaluated terms, `count` at a time."""
+    for start in range(0, factors.rank, count):
+        part = slice(start, start + count)
+        some = replace(factors, coefficients=factors.coefficients[:, part], signs=factors.signs[part])
+        yield some.evaluate(dx), some.evaluate(dy) * some.signs.to(dy)[:, None, None]
+
+
+def pair(dx: Metric, dy: Metric, g: Profile, *, tol: float | None = None, max_rank: int | None = None) -> Pairs:
+    """The sum for g, term by term for small plans and factorised for others."""
+    if dx.n * dy.n <= EXACT_PLAN:
+        return TermByTerm(dx, dy, g)
+    longest = torch.maximum(_longest(dx), _longest(dy))  # (B,) or (1,)
+    count = max(len(longest), 1 if g.total is None else len(g.total))
+    lengths = longest.expand(count).tolist()
+    made: dict[tuple[float, float], Factors] = {}
+    items = []
+    for i in range(count):
+        one = g.take(torch.tensor([i])) if g.total is not None and len(g.total) > 1 else g
+        key = (lengths[i], 0.0 if one.total is None else float(one.total[0]))
+        if key not in made:
+            made[key] = factorise(_plain(one), lengths[i], tol=tol, max_rank=max_rank)
+        items.append(made[key])
+    return Factorised(dx, dy, tuple(items) if len(made) > 1 else (items[0],))
+
+
+def _plain(g: Profile) -> Callable[[Tensor], Tensor]:
+    """g as a function of a tensor without a batch dimension."""
+    total = None if g.total is None else g.total.double().cpu()
+    return lambda t: Profile(g.loss, total)(t[None])[0]
+
+
+def _longest(metric: Metric) -> Tensor:
+    """The largest distance of each matrix, (B,) or (1,)."""
+    return metric.dense().detach().double().flatten(-2).amax(-1).reshape(-1).cpu()
+
+
+def _batched(metric: Metric) -> Tensor:
+    matrix = metric.dense()
+    return matrix if matrix.ndim == 3 else matrix[None]
+
+
+def _mean(pairs: TermByTerm | Factorised, log_a: Tensor, log_b: Tensor) -> Tensor:
+    product = (log_a[:, :, None] + log_b[:, None, :]).exp()
+    return (pairs.apply(product) * product).sum(dim=(1, 2), dtype=torch.float64)
+
+
+def moments(metric: Metric, log_weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ D w w' and Σ D² w w' of a metric under weights of unit mass. log_weights: (B, n). Returns (B,) twice."""
+    w = log_weights.exp()[:, :, None]
+    first, second = (
+        (w * applied).sum(dim=(1, 2), dtype=torch.float64) for applied in (metric.apply(w), metric.apply_squared(w))
+    )
+    return first, second
+
+
+def sandwich(dx: Metric, plan: Tensor, dy: Metric) -> Tensor:
+    """Dx · plan · Dy for symmetric distances. plan: (B, n, m)."""
+    return dy.apply(dx.apply(plan).mT).mT

@@ -1,0 +1,124 @@
+"""What solvers ask of a problem between two spaces; no solver asks which problem it holds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..divergences import KL
+from ..result import Lift, Result, Sum, Tensors
+from ..spaces import Space
+from .linear import LinearProblem, LinearSolution
+
+
+class Problem(ABC):
+    """Spaces `x` and `y` for B items, and the methods below; a dataclass that derives from it calls `weigh`.
+
+    A state is what a problem knows of a plan: a record with a batch dimension, of which solvers read `shape`
+    (B, n, m), the plan at unit mass, `log_mass` (B,), and `plan`, the plan itself; its `local` may be dropped.
+    """
+
+    x: Space
+    y: Space
+    div_a: KL
+    div_b: KL
+    eps: Tensor  # (B,)
+    batched: bool  # False: the one item of a problem without a batch
+    log_a: Tensor  # (B, n), of unit mass, as is log_b
+    log_b: Tensor
+    log_mass_a: Tensor  # (B,) float64
+    log_mass_b: Tensor
+
+    def weigh(self) -> None:
+        """Set the weights of unit mass and the masses."""
+        for side, space in (("a", self.x), ("b", self.y)):
+            weights = space.weights.detach().double()
+            mass = weights.sum(-1)
+            log_weights = (weights / mass[..., None]).log().to(space.dtype)
+            object.__setattr__(self, f"log_{side}", log_weights.expand(self.batch, -1))
+            object.__setattr__(self, f"log_mass_{side}", mass.log().expand(self.batch))
+
+    @property
+    def batch(self) -> int:
+        """Number of items."""
+        return self.eps.shape[0]
+
+    @property
+    def sizes(self) -> tuple[tuple[int, int], ...] | None:
+        """True (n, m) of each item, None for a problem without a batch."""
+        if not self.batched:
+            return None
+        rows = self.x.sizes or (self.x.n,) * self.batch
+        cols = self.y.sizes or (self.y.n,) * self.batch
+        return tuple(zip(rows, cols, strict=True))
+
+    @property
+    def numpy(self) -> bool:
+        """Are results given back as NumPy arrays?"""
+        return self.x.numpy and self.y.numpy
+
+    @property
+    def product(self) -> Tensor:
+        """a⊗b at unit mass, (B, n, m)."""
+        return (self.log_a[:, :, None] + self.log_b[:, None, :]).exp()
+
+    def mixed(self, shape: Tensor, share: float) -> Tensor:
+        """A plan of unit mass with a share of the product plan. shape: (B, n, m)."""
+        return torch.lerp(shape, self.product, share)
+
+    @abstractmethod
+    def take(self, index: Tensor) -> Problem:
+        """Some items of the batch; an item may be taken more than once."""
+
+    @abstractmethod
+    def scale(self) -> Tensor:
+        """The size of the linear problem's cost, (B,) > 0."""
+
+    @abstractmethod
+    def couple(self, shape: Tensor) -> Any:
+        """The state of a plan of unit mass (B, n, m)."""
+
+    @abstractmethod
+    def linearise(self, state: Any) -> LinearProblem:
+        """The linear problem whose solution is the next plan."""
+
+    @abstractmethod
+    def accept(self, state: Any, solution: LinearSolution) -> Any:
+        """The state after a linear step."""
+
+    @abstractmethod
+    def objective(self, p: Any, q: Any = None) -> Sum:
+        """F(p, q), term by term; q = p unless given; one of both may be without its `local`."""
+
+    @abstractmethod
+    def told(self, state: Any) -> Any:
+        """The state as the history reports it."""
+
+    @abstractmethod
+    def final(self, state: Any) -> Any:
+        """The state that a run gives back."""
+
+    @abstractmethod
+    def lift(self, state: Any) -> Lift | None:
+        """The lift to a cone, where there is one."""
+
+    @abstractmethod
+    def potentials(
+        self, q: Any, p: Any, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
+    ) -> tuple[Tensor, Tensor] | None:
+        """(f, g) of the last linear step, from q to p, in the units of the problem, or None."""
+
+    @abstractmethod
+    def marginal_error(self, state: Any) -> Tensor:
+        """Relative L1 violation of the hard marginals, 0 where there are none. Returns (B,)."""
+
+    @abstractmethod
+    def nothing_left(self, state: Any) -> Tensor:
+        """(B,) bool: has the plan next to no mass?"""
+
+    @abstractmethod
+    def result(self, tensors: Tensors) -> Result:
+        """What a solver found, as users see it."""
