@@ -132,7 +132,7 @@ class UGW(Problem):
         local = self._sum.apply(shape)
         log_ratio = shape.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
         scalars = {
-            "distortion": _dot(local, shape),
+            "distortion": self._paid(local, shape),
             "kl_a": kl(p1.double(), self.log_a.double()),
             "kl_b": kl(p2.double(), self.log_b.double()),
             "kl_plan": _dot(shape, torch.where(shape > 0, log_ratio, 0.0)),
@@ -156,6 +156,8 @@ class UGW(Problem):
         if self.cost is not None:
             cost = cost + self._linear_share(state).to(cost.dtype)[:, None, None] * self.cost
         cost = cost - self._constant(state).to(cost.dtype)[:, None, None]
+        if self.infinite:  # mass anywhere else may cost that, at the next step if not at this one
+            cost = torch.where(state.shape > 0, cost, torch.inf)
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: Coupling, solution: LinearSolution) -> Coupling:
@@ -170,6 +172,10 @@ class UGW(Problem):
         if self.cost is not None:
             slope = slope + self.alpha * mass * _dot(self.cost, direction)
         return slope, mass**2 * _dot(local, direction)
+
+    def _paid(self, local: Tensor, shape: Tensor) -> Tensor:
+        """<local, shape>, where an infinite cost counts only if the plan has mass there. Returns (B,)."""
+        return _dot(torch.where(shape > 0, local, 0.0) if self.infinite else local, shape)
 
     def _linear_share(self, state: Coupling) -> Tensor:
         """alpha / 2m: the weight of the linear cost once the problem is divided by the mass."""
@@ -228,7 +234,7 @@ class UGW(Problem):
         same = q is None
         q = p if q is None else q
         log_mass = p.log_mass + q.log_mass
-        distortion = p.distortion if same else _dot(_known(q.local), p.shape)
+        distortion = p.distortion if same else self._paid(_known(q.local), p.shape)
         linear = 0.5 * self.alpha * (p.log_mass.exp() * p.linear + q.log_mass.exp() * q.linear)
         log_ma, log_mb = self.log_mass_a, self.log_mass_b
         return Terms(

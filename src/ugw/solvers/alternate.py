@@ -105,7 +105,8 @@ class _Context:
         most = torch.maximum(end, PROXIMAL[1] * scale)
         start = torch.where(eps < end, most, eps)
         # Rounding the cost to the dtype moves log(plan) by this much: no tolerance below it can be met.
-        largest = problem.linearise(now).cost.abs().amax(dim=(1, 2)).double()
+        cost = problem.linearise(now).cost
+        largest = torch.where(torch.isinf(cost), 0.0, cost).abs().amax(dim=(1, 2)).double()
         noise = ROUNDING * torch.finfo(now.shape.dtype).eps * largest / torch.where(eps > 0, eps, end)
         limit = noise.clamp(options.tol, max(TRUSTED, options.tol))
         # A marginal off by r costs rho·r²: a large rho wants more than the tolerance.
