@@ -22,7 +22,7 @@ TABLE = """
     problems.linear  problems.problem  problems.unbalanced  problems.conic  problems
     solvers.loop  solvers.watch  solvers.sinkhorn  solvers.alternate  solvers.frank_wolfe  solvers
     init  multistart
-    parameters  calibrate  api  loss
+    parameters  calibrate  api  certify  loss
     estimators.pu  estimators.align  estimators
     _drawing  plots  datasets  _files
     ugw

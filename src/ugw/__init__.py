@@ -8,6 +8,7 @@ from typing import Any
 
 from .api import objective, solve, solve_conic
 from .calibrate import rho_for_mass
+from .certify import tightness
 from .cones import GaussianHellinger, HellingerKantorovich
 from .divergences import KL, Balanced
 from .errors import ConvergenceWarning, InputError, NotConverged
@@ -41,6 +42,7 @@ __all__ = [
     "rho_for_mass",
     "solve",
     "solve_conic",
+    "tightness",
 ]
 
 try:

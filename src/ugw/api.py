@@ -24,6 +24,8 @@ from .spaces import Space
 SMALL_PLAN = 100_000
 # Stands for the logarithm of a mass of 0.
 LOG_ZERO = -1e30
+# The starts of a conic problem that begin with so many steps of UGW.
+INFORMED, CHEAP_STEPS = ("auto", "best", "coarse"), 15
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 
 
@@ -97,12 +99,22 @@ def solve_conic(
     (1.0, True)
     """
     problem, twin = build_conic(x, y, rho=rho, cone=cone, eps=eps)
-    solver = _checked_solver(solver, AlternateMin(inner=Sinkhorn(max_iter=200)))
+    # A product with the kernel costs far more than a linear step: these may be sharp.
+    solver = _checked_solver(solver, AlternateMin(inner=Sinkhorn(max_iter=200), proximal=(0.003, 0.001, 0.8)))
     with torch.no_grad():
         plans = first_plans(twin, init.tensors.plan[: twin.batch] if isinstance(init, Result) else init)
+        if isinstance(init, str) and init in INFORMED:
+            plans = _advanced(twin, plans)
         result = problem.result(best_of(solver, problem, plans).tensors)
     _warn(result)
     return result
+
+
+def _advanced(problem: UGW, plans: Tensor) -> Tensor:
+    """The plans (B, S, n, m) after some steps of a cheaper problem."""
+    first = torch.arange(problem.batch, device=plans.device).repeat_interleave(plans.shape[1])
+    found = AlternateMin(max_iter=CHEAP_STEPS)(problem.take(first), plans.flatten(0, 1))
+    return starts.unit(found.tensors.plan).view_as(plans)
 
 
 def _checked_solver(solver: Any, default: AlternateMin) -> AlternateMin | Multistart:

@@ -88,7 +88,7 @@ class CGW(Problem):
         """What a solver found, as users see it."""
         return ConicResult(tensors, self.sizes, self.numpy)
 
-    def scale(self) -> Tensor:
+    def cost_size(self) -> Tensor:
         """−2 log of the mean kernel: the size of the linear problem's cost. Returns (B,)."""
         mean = self.pairs.mean(self.log_a, self.log_b).clamp(1e-30, 1.0 - 1e-12)
         return -2.0 * mean.log()

@@ -74,7 +74,7 @@ class Problem(ABC):
         """Some items of the batch; an item may be taken more than once."""
 
     @abstractmethod
-    def scale(self) -> Tensor:
+    def cost_size(self) -> Tensor:
         """The size of the linear problem's cost, (B,) > 0."""
 
     @abstractmethod

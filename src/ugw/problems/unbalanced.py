@@ -124,6 +124,12 @@ class UGW(Problem):
         scale = torch.where(torch.isfinite(mean) & (mean > 0), mean, squares)
         return torch.where(scale > 0, scale, 1.0)
 
+    def cost_size(self) -> Tensor:
+        """The mean distortion, and the mean of the linear cost beside it. Returns (B,)."""
+        if self.cost is None:
+            return self.scale()
+        return self.scale() + 0.5 * self.alpha * (-self._log_unit).exp() * _dot(self.cost.abs(), self.product)
+
     # -- the state -----------------------------------------------------------------------------------------
 
     def couple(self, shape: Tensor) -> Coupling:
