@@ -163,34 +163,39 @@ def two_by_two(pair: Pair, rho: tuple[float, float], loss: Loss = gh, steps: int
 # -- the linear problem ------------------------------------------------------------------------------------
 
 
-def unbalanced_transport(cost: np.ndarray, a, b, rho: tuple[float, float]) -> float:
-    """min_p <cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b), convex: L-BFGS over log p."""
+def unbalanced_transport(cost: np.ndarray, a, b, rho: tuple[float, float]) -> tuple[float, np.ndarray]:
+    """The value and the plan of min_p <cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b), convex: L-BFGS with bounds."""
     return _least(lambda p, c, r, s: (c * p).sum() + rho[0] * _kl(p.sum(1), r) + rho[1] * _kl(p.sum(0), s), cost, a, b)
 
 
-def homogeneous_transport(cost: np.ndarray, a, b, rho: float) -> float:
+def homogeneous_transport(cost: np.ndarray, a, b, rho: float, start=None) -> float:
     """min_p Σ H_c(a/p1, b/p2) p, H the cone cost at squared radii; positive plans leave nothing else."""
 
     def function(p, c, r, s):
         f, g = (r / p.sum(1))[:, None], s / p.sum(0)
         return (rho * (f + g - 2 * (f * g).sqrt() * (-c / (2 * rho)).exp()) * p).sum()
 
-    return _least(function, cost, a, b)
+    return _least(function, cost, a, b, start)[0]
 
 
 def _kl(p, a):
     return (p * (p / a).log()).sum() - p.sum() + a.sum()
 
 
-def _least(function, cost, a, b) -> float:
+def _least(function, cost, a, b, start=None) -> tuple[float, np.ndarray]:
+    """Over p ≥ 0 itself, with bounds: a minimiser has zeros, where log p would run off."""
     c, r, s = (torch.as_tensor(v, dtype=torch.float64) for v in (cost, a, b))
 
     def with_gradient(theta: np.ndarray) -> tuple[float, np.ndarray]:
         free = torch.as_tensor(theta).requires_grad_(True)
-        total = function(free.reshape(c.shape).exp(), c, r, s)
+        total = function(free.reshape(c.shape), c, r, s)
         total.backward()
         return total.item(), free.grad.numpy()
 
-    options = {"maxiter": 20_000, "maxfun": 20_000, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 30}
-    start = np.log(np.outer(a, b)).ravel() - np.asarray(cost).ravel()
-    return float(scipy.optimize.minimize(with_gradient, start, jac=True, method="L-BFGS-B", options=options).fun)
+    options = {"maxiter": 20_000, "maxfun": 20_000, "ftol": 1e-15, "gtol": 1e-10, "maxcor": 30}
+    bounds = [(1e-12, None)] * c.numel()
+    start = np.maximum(np.outer(a, b) * np.exp(-np.asarray(cost)) if start is None else start, 1e-12).ravel()
+    for _ in range(3):  # its memory of curvature goes stale as bounds become active
+        end = scipy.optimize.minimize(with_gradient, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        start = end.x
+    return float(end.fun), end.x.reshape(c.shape)
