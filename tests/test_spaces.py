@@ -196,6 +196,12 @@ def test_to_takes_the_names_of_dtypes():
     assert space.to("float32").to("float64").dtype == torch.float64
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_to_refuses_a_device_that_is_not_there():
+    with pytest.raises(InputError, match=r"float64 or a device, got 'cuda'"):
+        Space.from_points(cloud()).to("cuda")
+
+
 @pytest.mark.parametrize("target", [None, "nosuch", "float16", 1.5, [], "privateuseone"])
 def test_to_refuses_what_is_neither_a_dtype_nor_a_device(target):
     with pytest.raises(InputError, match=r"to\(\) must be given float32, float64 or a device, got") as caught:

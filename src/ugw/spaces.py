@@ -357,7 +357,7 @@ def _dtype_or_device(target: Any) -> torch.dtype | torch.device:
         return target
     try:
         return torch.empty(0, device=torch.device(target)).device
-    except (RuntimeError, TypeError, AssertionError) as error:  # no such name, or no such device on this machine
+    except (RuntimeError, TypeError, AssertionError, ImportError) as error:  # no such name, or not on this machine
         said = str(error).strip().split("\n")[0]
         raise InputError(f"to() must be given float32, float64 or a device, got {target!r} ({said})") from None
 
