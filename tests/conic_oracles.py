@@ -1,4 +1,4 @@
-"""Slow twins of the conic formulas, written from MATH.md and the paper alone: four-index sums, loops, brute force.
+"""Slow twins of the conic formulas of docs/mathematics.md and the paper: four-index sums, loops, brute force.
 
 They share no code with `src`. Losses here are NumPy functions; `kernel` holds every term at once.
 """

@@ -56,3 +56,8 @@ def __getattr__(name: str) -> Any:
     if name in ("plots", "datasets", "experiments"):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, also of modules that have not been loaded yet."""
+    return sorted([*__all__, "__version__"])

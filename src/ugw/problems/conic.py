@@ -1,4 +1,4 @@
-"""The conic distance CGW without a radial grid. MATH: section "CGW without a radial grid".
+"""The conic distance CGW without a radial grid: see docs/mathematics.md.
 
     CGW = rho1 m(a)² + rho2 m(b)² − R max <w, G w>,   G = exp(−λ(|Dx − Dy|)/R),   R = rho1 + rho2,
     over w = P^(rho1/R) Q^(rho2/R) with P, Q ≥ 0, P 1 = a, Qᵀ 1 = b.

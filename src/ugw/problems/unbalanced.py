@@ -3,7 +3,7 @@
     F(p, q) = Σ (Dx_ii' − Dy_jj')² p_ij q_i'j' + rho1 KL(p1⊗q1 | a⊗a) + rho2 KL(p2⊗q2 | b⊗b)
               + eps KL(p⊗q | (a⊗b)⊗²) + (alpha/2)(<M, p> + <M, q>)
 
-The code works with *shapes*, plans divided by their mass. Dividing the linear problem of MATH section 1 by the
+The code works with *shapes*, plans divided by their mass. Dividing the linear problem (docs/mathematics.md) by the
 mass of q leaves rho1, rho2 and eps as they are, and the scalars of its cost only scale its solution. So the
 shape of the next plan depends on the shape of the last one alone, whatever the masses of a, b and the plan, and
 the best mass of a shape has a closed form. Nothing overflows with the masses; a mass may underflow, harmlessly.

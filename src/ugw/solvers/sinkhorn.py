@@ -1,4 +1,4 @@
-"""Sinkhorn for relaxed or hard marginals, with the translation step. MATH: section "The inner solver"."""
+"""Sinkhorn for relaxed or hard marginals, with the translation step: docs/mathematics.md, "The inner solver"."""
 
 from __future__ import annotations
 
