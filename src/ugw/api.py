@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,9 +12,11 @@ from torch import Tensor
 from . import init as starts
 from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import choice
+from ._precision import rough
 from .errors import ConvergenceWarning, InputError
 from .multistart import Multistart, best_of
 from .parameters import Fused, build, build_conic
+from .problems.problem import Problem
 from .problems.unbalanced import UGW
 from .result import ConicResult, Result, Terms
 from .solvers.alternate import AlternateMin
@@ -24,8 +27,8 @@ from .spaces import Space
 SMALL_PLAN = 100_000
 # Stands for the logarithm of a mass of 0.
 LOG_ZERO = -1e30
-# The starts of a conic problem that begin with so many steps of UGW.
-INFORMED, CHEAP_STEPS = ("auto", "best", "coarse"), 15
+# The starts of a conic problem that begin with so many steps of UGW, and on CUDA so many with rough products.
+INFORMED, CHEAP_STEPS, ROUGH_STEPS = ("auto", "best", "coarse"), 15, 10
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 
 
@@ -104,17 +107,26 @@ def solve_conic(
     with torch.no_grad():
         plans = first_plans(twin, init.tensors.plan[: twin.batch] if isinstance(init, Result) else init)
         if isinstance(init, str) and init in INFORMED:
-            plans = _advanced(twin, plans)
+            plans = _advanced(AlternateMin(max_iter=CHEAP_STEPS), twin, plans)
+            if plans.is_cuda and plans.dtype == torch.float32:
+                plans = _advanced(
+                    replace(_plain(solver), max_iter=ROUGH_STEPS, callback=None, progress=False), problem, plans
+                )
         result = problem.result(best_of(solver, problem, plans).tensors)
     _warn(result)
     return result
 
 
-def _advanced(problem: UGW, plans: Tensor) -> Tensor:
-    """The plans (B, S, n, m) after some steps of a cheaper problem."""
+def _advanced(solver: AlternateMin, problem: Problem, plans: Tensor) -> Tensor:
+    """The plans (B, S, n, m) after some steps whose products may be rough."""
     first = torch.arange(problem.batch, device=plans.device).repeat_interleave(plans.shape[1])
-    found = AlternateMin(max_iter=CHEAP_STEPS)(problem.take(first), plans.flatten(0, 1))
+    with rough():
+        found = solver(problem.take(first), plans.flatten(0, 1))
     return starts.unit(found.tensors.plan).view_as(plans)
+
+
+def _plain(solver: AlternateMin | Multistart) -> AlternateMin:
+    return solver.solver if isinstance(solver, Multistart) else solver
 
 
 def _checked_solver(solver: Any, default: AlternateMin) -> AlternateMin | Multistart:
