@@ -532,6 +532,16 @@ def test_a_start_from_another_problem_is_refused():
         ugw.solve_conic(pair.x, pair.y, init=r)
 
 
+def test_a_start_is_one_for_all_items_or_one_for_each():
+    pair = cases.clouds(5, 6, 0)
+    alone = ugw.solve(pair.x, pair.y, eps=0.1, init="flb")
+    every = quick(pair, [0.3, 0.5, 0.7], init=alone)
+    assert every[1].value == pytest.approx(quick(pair, 0.5, init=alone).value, rel=1e-9)
+    five = ugw.solve(pair.x, pair.y, rho=[0.3, 0.5, 0.7, 1.0, 2.0], eps=0.1, init="flb")
+    with pytest.raises(InputError, match="init must be a plan of shape"):
+        quick(pair, [0.3, 0.5, 0.7], init=five)
+
+
 # --- UGW with other losses ---
 
 
@@ -589,6 +599,17 @@ def test_ugw_with_an_infinite_loss_keeps_to_where_it_is_finite(eps):
     # The best diagonal plan, by search.
     found = minimize(lambda u: loss_value(pair, np.diag(np.exp(u)), 0.4, eps, twin), np.log(np.diag(start)), tol=1e-12)
     assert r.value == pytest.approx(found.fun, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_ugw_with_an_infinite_loss_puts_no_mass_where_there_was_none(seed):
+    # Elsewhere the cost of one step may be finite, and that of the next infinite.
+    pair = cases.clouds(5, 5, seed, (1.0, 0.8))
+    cone, start = ugw.HellingerKantorovich(0.5), np.diag(pair.a) * (np.arange(5) < 2)
+    r = ugw.solve(pair.x, pair.y, rho=0.4, eps=0.05, loss=cone, init=start).check()
+    assert (r.plan[start == 0] == 0).all()
+    bar = ugw.objective(start, pair.x, pair.y, rho=0.4, eps=0.05, loss=cone).total
+    assert r.value < bar < math.inf
 
 
 def test_ugw_with_an_infinite_loss_needs_a_start_of_finite_value():

@@ -105,7 +105,8 @@ def solve_conic(
     # A product with the kernel costs far more than a linear step: these may be sharp.
     solver = _checked_solver(solver, AlternateMin(inner=Sinkhorn(max_iter=200), proximal=(0.003, 0.001, 0.8)))
     with torch.no_grad():
-        plans = first_plans(twin, init.tensors.plan[: twin.batch] if isinstance(init, Result) else init)
+        start = (init.tensors.plan if init.batched else init.tensors.plan[0]) if isinstance(init, Result) else init
+        plans = first_plans(twin, start)
         if isinstance(init, str) and init in INFORMED:
             plans = _advanced(AlternateMin(max_iter=CHEAP_STEPS), twin, plans)
             if plans.is_cuda and plans.dtype == torch.float32:

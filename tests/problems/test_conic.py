@@ -13,7 +13,7 @@ import cases
 import conic_oracles as oracles
 import ugw
 from ugw.parameters import build_conic
-from ugw.problems.linear import LinearProblem
+from ugw.problems.linear import LinearProblem, LinearSolution
 from ugw.solvers.sinkhorn import Sinkhorn
 
 RHOS = [(1.0, 1.0), (0.1, 0.1), (0.3, 1.2), (3.0, 0.2)]
@@ -257,6 +257,39 @@ def test_the_best_plan_seen_is_given_back():
     torch.testing.assert_close(end.shape, good.shape)
     assert end.overlap.item() == pytest.approx(good.overlap.item(), rel=1e-12)
     assert problem.final(good) is good
+
+
+def test_a_bad_solution_is_not_taken():
+    # A plan that is worse for k than the last one is replaced by a step from that.
+    pair = cases.clouds(5, 6, 11, (1.3, 0.6))
+    problem = conic(pair, 0.2)
+    state = couple(problem, cases.random_plan(pair, 3))
+    for _ in range(30):
+        state = problem.couple(problem.improved(state.shape, state.local))
+    flat = torch.ones(1, 5, 6, dtype=torch.float64) / 30
+    zero = torch.zeros(1, dtype=torch.float64)
+    solution = LinearSolution(flat, zero, torch.zeros(1, 5), torch.zeros(1, 6), zero)
+    assert (
+        float((state.local * problem.lift_of(problem.improved(flat, state.local))).sum()) < state.overlap.item() - 1e-3
+    )
+    new = problem.accept(state, solution)
+    torch.testing.assert_close(new.shape, problem.improved(state.shape, state.local))
+    assert new.crossed.item() >= state.overlap.item()
+
+
+def test_the_best_plan_is_remembered_from_step_to_step():
+    pair = cases.clouds(5, 6, 11)
+    problem = conic(pair, 0.2)
+    state = couple(problem, cases.random_plan(pair, 3))
+    solution = Sinkhorn()(replace(problem.linearise(state), eps=torch.tensor([0.1])))
+    new = problem.accept(state, solution)
+    assert new.overlap.item() > state.overlap.item()
+    torch.testing.assert_close(new.best, new.shape)
+    # Had there been a better one before, it would still be known.
+    other = couple(problem, cases.random_plan(pair, 4)).shape
+    new = problem.accept(replace(state, best=other, most=new.overlap + 1.0), solution)
+    torch.testing.assert_close(new.best, other)
+    assert new.most.item() > new.overlap.item()
 
 
 @pytest.mark.parametrize("rho", RHOS, ids=str)
