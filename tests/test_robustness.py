@@ -403,29 +403,19 @@ def test_fused_with_a_huge_linear_cost_keeps_nothing(dtype, eps):
     assert r.value == pytest.approx(1.0 + 1.0 + eps, rel=1e-6)  # what no plan at all costs
 
 
-@pytest.mark.parametrize(
-    ("rho", "eps", "dtype", "status"),
-    [
-        ((INF, 1.0), 0.05, np.float64, Status.CONVERGED),
-        ((INF, 1.0), 0.05, np.float32, Status.PRECISION),
-        (INF, 0.05, np.float64, Status.MAX_ITER),
-        (INF, 0.05, np.float32, Status.PRECISION),
-        (INF, 0.0, np.float64, Status.CONVERGED),
-        (INF, 0.0, np.float32, Status.CONVERGED),
-    ],
-)
-def test_fused_with_a_huge_linear_cost_and_hard_sides(rho, eps, dtype, status):
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("rho", "eps"), [((INF, 1.0), 0.05), (INF, 0.05), (INF, 0.0)], ids=str)
+def test_fused_with_a_huge_linear_cost_and_hard_sides(rho, eps, dtype):
     """Next to costs of 1e8 nothing else counts: a linear problem, whose optimum is known."""
     x, y = pair(dtype=dtype)
     fused = ugw.Fused(0.5, HUGE_COST.astype(dtype))
-    r = truthful(ugw.solve(x, y, rho=rho, eps=eps, fused=fused, init="product", solver=ugw.AlternateMin(max_iter=40)))
-    assert r.status is status
+    r = truthful(ugw.solve(x, y, rho=rho, eps=eps, fused=fused, init="product", solver=ugw.AlternateMin(max_iter=200)))
+    # With entropy, rounding a cost of 1e8 in float32 decides the plan.
+    assert r.status is (Status.PRECISION if eps and dtype == np.float32 else Status.CONVERGED)
     a, b = (s.weights.double().numpy() for s in (x, y))
     optimum = ot.emd2(a / a.sum(), b / b.sum(), HUGE_COST) if rho == INF else a @ HUGE_COST.min(axis=1)
-    if status is Status.CONVERGED:
-        assert r.value == pytest.approx(0.5 * optimum, rel=1e-5)
-    else:  # a plan that is cheaper than possible breaks its hard sides, and says so
-        assert r.marginal_error > 1e-3
+    assert r.value == pytest.approx(0.5 * optimum, rel=1e-3)
+    assert r.marginal_error < 1e-4
 
 
 # --- float32 ---

@@ -89,9 +89,12 @@ class CGW(Problem):
         return ConicResult(tensors, self.sizes, self.numpy)
 
     def cost_size(self) -> Tensor:
-        """−2 log of the mean kernel: the size of the linear problem's cost. Returns (B,)."""
+        """The geometric mean of the cost, −2 log of the mean kernel, and of the divergences' 2. Returns (B,).
+
+        Sinkhorn is slow where its entropy is small against the divergences, however small the cost.
+        """
         mean = self.pairs.mean(self.log_a, self.log_b).clamp(1e-30, 1.0 - 1e-12)
-        return -2.0 * mean.log()
+        return (-4.0 * mean.log()).sqrt()
 
     # -- the state -----------------------------------------------------------------------------------------
 

@@ -28,14 +28,14 @@ KEEPS_UP = 0.01
 # A proximal step keeps zeros, and an entry close to zero takes long to grow. So the first of them stays near a plan
 # with this share of the product plan, and so does one after a plan has settled, until it settles no better.
 MIXED = 1e-3
-# A plan got better if its objective fell by this share.
-BETTER = 1e-7
+# A plan got better if its objective fell by this share, and by this share of the tolerance of what is at stake.
+BETTER, NOTHING = 1e-7, 1e-4
 # Rounding errors add up to this many times those of one entry.
 ROUNDING = 8.0
 # The inner residual is at most this over the square root of rho in units of the cost.
 STIFF = 1e-3
-# A plan has nearly settled within so many times the limit; then the inner iterations grow up to so many times.
-NEAR, MOST_PATIENCE = 10.0, 64.0
+# A plan has nearly settled within so many times the limit; then the inner iterations grow up to so many.
+NEAR, MOST_ITERATIONS = 10.0, 3200
 # The first linear problem has no potentials to start from.
 FIRST_PATIENCE = 4.0
 # Inner solves aim at this share of the last change of the plan.
@@ -108,28 +108,32 @@ class _Context:
     limit: Tensor
     residual_limit: Tensor
     noise: Tensor
-    least: Tensor  # a smaller difference of two objectives is rounding
+    least: Tensor  # a smaller difference of two objectives is none
 
     @classmethod
     def make(cls, problem: Problem, now: Any, options: AlternateMin) -> _Context:
         eps = problem.eps
         # Costs far above the rhos are not paid but avoided: they do not count.
-        scale = torch.minimum(problem.cost_size(), problem.div_a.rho + problem.div_b.rho)
+        bar = problem.div_a.rho + problem.div_b.rho
+        scale = torch.minimum(problem.cost_size(), bar)
+        cost = problem.linearise(now).cost
+        square = torch.where(torch.isinf(cost), 0.0, cost).double().square() * problem.product
+        # Rounding the cost moves log(plan) by this over the entropy: no tolerance below it can be met.
+        size, unit = square.sum(dim=(1, 2)).sqrt(), ROUNDING * torch.finfo(now.shape.dtype).eps
         first, last, _ = options.proximal
-        end = torch.maximum(eps, last * scale)
+        end = torch.maximum(
+            eps, torch.maximum(last * scale, unit * size.minimum(bar) / TRUSTED).minimum(STRONGEST * scale)
+        )
         most = torch.maximum(end, STRONGEST * scale)
         start = torch.where(eps < end, torch.maximum(end, first * scale), eps)
-        # Rounding the cost to the dtype moves log(plan) by this much: no tolerance below it can be met.
-        cost = problem.linearise(now).cost
-        largest = torch.where(torch.isinf(cost), 0.0, cost).abs().amax(dim=(1, 2)).double()
-        noise = ROUNDING * torch.finfo(now.shape.dtype).eps * largest / torch.where(eps > 0, eps, end)
+        noise = unit * size / torch.where(eps > 0, eps, end)
         limit = noise.clamp(options.tol, max(TRUSTED, options.tol))
         # A marginal off by r costs rho·r²: a large rho wants more than the tolerance.
         stiffness = torch.maximum(problem.div_a.penalty, problem.div_b.penalty) / scale
         enough = (STIFF / stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()).clamp(min=1e-13)
         residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
-        unit = torch.finfo(now.shape.dtype).eps * (problem.log_mass_a + problem.log_mass_b).exp()
-        least = ROUNDING * unit * (problem.cost_size() + problem.div_a.penalty + problem.div_b.penalty)
+        stake = problem.cost_size() + problem.div_a.penalty + problem.div_b.penalty
+        least = (unit + NOTHING * options.tol) * stake * (problem.log_mass_a + problem.log_mass_b).exp()
         return cls(problem, options, start, end, most, limit, residual_limit, noise, least)
 
     def take(self, index: Tensor) -> _Context:
@@ -251,7 +255,8 @@ def _reference(problem: Problem, state: _State) -> Tensor:
 def _patience(context: _Context, state: _State, moved: Tensor, residual: Tensor) -> Tensor:
     """Where the plan has settled and only the inner solver has not, it gets more iterations."""
     waiting = (moved <= NEAR * context.limit) & (residual > context.residual_limit)
-    return torch.where(waiting, (2.0 * state.patience).clamp(max=MOST_PATIENCE), state.patience)
+    most = max(1.0, MOST_ITERATIONS / context.options.inner.max_iter)
+    return torch.where(waiting, (2.0 * state.patience).clamp(max=most), state.patience)
 
 
 def _next_eps(context: _Context, state: _State, solved: Tensor) -> Tensor:
