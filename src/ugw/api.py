@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,12 +13,14 @@ from torch import Tensor
 from . import init as starts
 from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import choice
+from .cones import GaussianHellinger
 from .errors import ConvergenceWarning, InputError
 from .multistart import Multistart, best_of
-from .parameters import Fused, build, build_conic
+from .parameters import Fused, build, build_conic, build_partial, read_cone
 from .problems.unbalanced import UGW
 from .result import ConicResult, Result, Terms
 from .solvers.alternate import AlternateMin
+from .solvers.programs import AlternateLP
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 
@@ -24,6 +28,8 @@ from .spaces import Space
 SMALL_PLAN = 100_000
 # Stands for the logarithm of a mass of 0.
 LOG_ZERO = -1e30
+# Starts by linear programs, besides those of "auto": from random anchor pairs, and corners of the transport polytope.
+RANDOM_STARTS, CORNER_STARTS = 8, 8
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 
 
@@ -78,16 +84,18 @@ def solve_conic(
     cone: Any = "gaussian-hellinger",
     eps: Any = 0.0,
     init: Any = "auto",
-    solver: AlternateMin | Multistart | None = None,
+    solver: AlternateMin | AlternateLP | Multistart | None = None,
 ) -> ConicResult:
     """The conic distance CGW between two spaces, or two batches of spaces: a metric, and at most UGW at eps = 0.
 
         CGW = rho1 m(a)² + rho2 m(b)² − R max <w, G w>,  G = exp(−λ(|Dx_ii' − Dy_jj'|)/R),  R = rho1 + rho2
 
     rho: as for `solve`, finite. cone: "gaussian-hellinger" (λ = t²), "hellinger-kantorovich" or
-    `ugw.HellingerKantorovich(cutoff)`, or λ as a function of tensors.
-    eps: entropy of the first steps, in units of rho; the last ones have none.
+    `ugw.HellingerKantorovich(cutoff)`, or λ as a function of tensors; "partial-transport" or
+    `ugw.PartialTransport(q)`, TV in place of KL, for small spaces and one rho: see there.
+    eps: entropy of the first steps, in units of rho; the last ones have none; 0 for partial transport.
     init: as for `solve`, or a Result of `solve`, whose lift is never worse than its plan's UGW objective at eps = 0.
+    solver: as for `solve`; `ugw.AlternateLP(tol=, max_iter=, ...)` for partial transport.
 
     >>> import numpy as np, ugw
     >>> points = np.random.default_rng(0).random((8, 2))
@@ -96,19 +104,22 @@ def solve_conic(
     >>> round(c.distance, 6), c.is_metric  # the same shape, once of mass 1 and once of mass 2
     (1.0, True)
     """
-    problem, twin = build_conic(x, y, rho=rho, cone=cone, eps=eps)
-    solver = _checked_solver(solver, AlternateMin(inner=Sinkhorn(max_iter=200)))
+    read = read_cone(x, y, cone)
+    way = WAYS[read.steps]
+    problem, twin = way.build(x, y, rho=rho, cone=read, eps=eps)
+    solver = _checked_solver(solver, way.solver)
     with torch.no_grad():
-        plans = first_plans(twin, init.tensors.plan[: twin.batch] if isinstance(init, Result) else init)
+        plans = way.plans(twin, init.tensors.plan[: twin.batch] if isinstance(init, Result) else init)
         result = problem.result(best_of(solver, problem, plans).tensors)
     _warn(result)
     return result
 
 
-def _checked_solver(solver: Any, default: AlternateMin) -> AlternateMin | Multistart:
+def _checked_solver(solver: Any, default: AlternateMin | AlternateLP) -> Any:
     solver = default if solver is None else solver
-    if not isinstance(solver, AlternateMin | Multistart):
-        raise InputError(f"solver must be an AlternateMin or a Multistart, got {type(solver).__name__}")
+    kind = type(default)
+    if not isinstance(solver.solver if isinstance(solver, Multistart) else solver, kind):
+        raise InputError(f"solver must be an {kind.__name__} or a Multistart of one, got {type(solver).__name__}")
     return solver
 
 
@@ -145,6 +156,34 @@ def first_plans(problem: UGW, init: Any) -> Tensor:
     if init == "best" or problem.x.n * problem.y.n <= SMALL_PLAN:
         plans = [starts.product(problem), *plans]
     return torch.stack(plans, dim=1)
+
+
+def more_plans(problem: UGW, init: Any) -> Tensor:
+    """As `first_plans`; "auto" and "best" take more starts, for a solver that ends in the nearest vertex."""
+    plans = first_plans(problem, init)
+    if not isinstance(init, str) or init not in ("auto", "best"):
+        return plans
+    conic, _ = build_conic(problem.x, problem.y, rho=(problem.div_a, problem.div_b), cone=GaussianHellinger(), eps=0.0)
+    soft = best_of(WAYS[conic.cone.steps].solver, conic, plans).tensors.plan[: problem.batch]
+    return torch.cat(
+        [plans, soft[:, None], starts.random(problem, RANDOM_STARTS), starts.corners(problem, CORNER_STARTS)], dim=1
+    )
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to solve a conic problem: what builds it and its UGW twin, the solver, and what makes the first plans."""
+
+    build: Callable[..., tuple[Any, UGW]]
+    solver: AlternateMin | AlternateLP
+    plans: Callable[[UGW, Any], Tensor]
+
+
+# By the kind of step that a cone asks for.
+WAYS = {
+    "transport": Way(build_conic, AlternateMin(inner=Sinkhorn(max_iter=200)), first_plans),
+    "programs": Way(build_partial, AlternateLP(), more_plans),
+}
 
 
 def given_plan(problem: UGW, plan: Any, name: str) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .metrics import Dense
 from .problems.linear import LinearProblem
-from .problems.problem import Problem
+from .problems.problem import Matching
 from .problems.unbalanced import UGW
 from .result import Sum
 from .solvers.alternate import AlternateMin
@@ -55,7 +55,7 @@ def linear(problem: UGW) -> Tensor:
     return transport(cost.expand(problem.batch, -1, -1), problem)
 
 
-def random(problem: Problem, count: int, seed: int = 0) -> Tensor:
+def random(problem: Matching, count: int, seed: int = 0) -> Tensor:
     """`count` plans exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / (WIDTH·scale²)), each for a few anchor pairs (i_k, j_k).
 
     The same draw serves every item, scaled to its number of points. Returns (B, count, n, m).
@@ -76,6 +76,39 @@ def random(problem: Problem, count: int, seed: int = 0) -> Tensor:
         log_plan = problem.log_a[:, :, None] + problem.log_b[:, None, :] - cost / width
         starts.append(torch.softmax(log_plan.flatten(1), dim=1).view_as(cost))
     return torch.stack(starts, dim=1)
+
+
+def corners(problem: Matching, count: int, seed: int = 0) -> Tensor:
+    """`count` plans with marginals a and b and few entries: north-west corners of the points in some order.
+
+    First in the order of their eccentricities, then in random orders. Returns (B, count, n, m).
+    """
+    n, m = problem.log_a.shape[1], problem.log_b.shape[1]
+    rng = np.random.default_rng(seed)
+    made = []
+    for k in range(count):
+        orders = [_eccentricity(s, w).argsort(1) for s, w in ((problem.x, problem.log_a), (problem.y, problem.log_b))]
+        if k:
+            shuffled = (torch.as_tensor(rng.random(size), device=problem.eps.device) for size in (n, m))
+            orders = [draw.argsort().expand(problem.batch, -1) for draw in shuffled]
+        made.append(_corner(problem, *orders))
+    return torch.stack(made, dim=1)
+
+
+def _corner(problem: Matching, rows: Tensor, cols: Tensor) -> Tensor:
+    """The plan that fills the points in the given orders (B, n), (B, m), of unit mass. Returns (B, n, m)."""
+    a, b = problem.log_a.exp().gather(1, rows), problem.log_b.exp().gather(1, cols)
+    end_a, end_b = a.cumsum(1), b.cumsum(1)
+    plan = torch.minimum(end_a[:, :, None], end_b[:, None, :])
+    plan = (plan - torch.maximum((end_a - a)[:, :, None], (end_b - b)[:, None, :])).clamp(min=0.0)
+    # An entry that only rounding made would not vanish where a weight is 0.
+    plan = torch.where((a > 0)[:, :, None] & (b > 0)[:, None, :], plan, 0.0)
+    plan = plan.gather(1, rows.argsort(1)[:, :, None].expand_as(plan))
+    return plan.gather(2, cols.argsort(1)[:, None, :].expand_as(plan))
+
+
+def _eccentricity(space: Space, log_weights: Tensor) -> Tensor:
+    return space.metric.apply(log_weights.exp()[:, :, None])[:, :, 0]
 
 
 @dataclass(frozen=True, eq=False)
