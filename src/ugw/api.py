@@ -29,7 +29,7 @@ SMALL_PLAN = 100_000
 # Stands for the logarithm of a mass of 0.
 LOG_ZERO = -1e30
 # Starts by linear programs, besides those of "auto": from random anchor pairs, and corners of the transport polytope.
-RANDOM_STARTS, CORNER_STARTS = 8, 8
+RANDOM_STARTS, CORNER_STARTS = 24, 16
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 
 

@@ -121,7 +121,7 @@ def read_loss(loss: Any, longest: float, *, name: str = "loss") -> Cone:
         if loss not in NAMED:
             raise InputError(f"{name} must be one of {', '.join(map(repr, NAMED))} or a function, got {loss!r}")
         return NAMED[loss]()
-    if isinstance(loss, tuple(NAMED.values())):
+    if isinstance(loss, GaussianHellinger | HellingerKantorovich | PartialTransport):
         return loss
     given = loss.function if isinstance(loss, Loss) else loss
     if not callable(given):

@@ -32,7 +32,9 @@ class Multistart:
     def __post_init__(self) -> None:
         whole_number("Multistart n", self.n)
         if not isinstance(self.solver, AlternateMin | AlternateLP):
-            raise InputError(f"Multistart solver must be an AlternateMin or an AlternateLP, got {type(self.solver).__name__}")
+            raise InputError(
+                f"Multistart solver must be an AlternateMin or an AlternateLP, got {type(self.solver).__name__}"
+            )
 
     def __call__(self, problem: Any, init: Tensor) -> Result:
         """Solve from `init` (B, n, m) and n − 1 random starts."""

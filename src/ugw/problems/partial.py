@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,10 +31,12 @@ from .problem import Matching
 SAME_RAY = 1e-9
 # Columns that would add more than this per unit of mass, in units of 2 rho, enter the linear program.
 WORTH = 1e-10
+# A linear program with at most so many columns has all of them from the start.
+FEW = 4000
 # Rounds of new columns; far more than are ever needed.
 ROUNDS = 1000
 # Settings of the linear program, in the order in which they are tried. Duals are exact enough to price by.
-ATTEMPTS = (
+ATTEMPTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("highs-ds", {"presolve": False, "dual_feasibility_tolerance": 1e-10}),
     ("highs-ds", {}),
     ("highs-ipm", {}),
@@ -54,27 +57,22 @@ class Small:
     cone: PartialTransport
 
     def lift(self, plan: np.ndarray) -> Pair:
-        """P = p a/p1 and Q = p b/p2, 0 in rows and columns without mass. plan: (n, m)."""
-        return self.filled((plan, plan))
+        """P = p a/p1 and Q = p b/p2, in proportion to the other side's weights where p has no mass. plan: (n, m)."""
+        return self.filled((plan, plan), (np.outer(self.a, self.b), np.outer(self.a, self.b)))
 
-    def filled(self, w: Pair) -> Pair:
-        """P and Q scaled to P 1 = a and Qᵀ 1 = b, where they have mass: this loses nothing if they fell short."""
-        p1, q2 = w[0].sum(1), w[1].sum(0)
-        rows = self.a / np.where(p1 > 0, p1, 1.0)
-        cols = self.b / np.where(q2 > 0, q2, 1.0)
-        return w[0] * rows[:, None], w[1] * cols
+    def filled(self, w: Pair, other: Pair) -> Pair:
+        """P and Q scaled to P 1 = a and Qᵀ 1 = b, which loses nothing if they fell short of it.
 
-    def completed(self, w: Pair) -> Pair:
-        """P and Q with the weights that found no partner laid out in proportion to those of the other side."""
-        alone_a, alone_b = w[0].sum(1) == 0, w[1].sum(0) == 0
-        P = np.where(alone_a[:, None], np.outer(self.a, self.b / self.b.sum()), w[0])
-        Q = np.where(alone_b, np.outer(self.a / self.a.sum(), self.b), w[1])
-        return P, Q
+        Rows of P and columns of Q without mass are those of `other`.
+        """
+        p1, q2 = w[0].sum(1, keepdims=True), w[1].sum(0)
+        P, Q = np.where(p1 > 0, w[0], other[0]), np.where(q2 > 0, w[1], other[1])
+        return P * (self.a / P.sum(1))[:, None], Q * (self.b / Q.sum(0))
 
     def saved(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
         """(1 − λ/2rho)_+ between two lists of pairs, given as flat indices of the plan. Returns (rows, cols)."""
-        (i, j), (k, l) = (np.divmod(pairs, len(self.b)) for pairs in (rows, cols))
-        return self.cone.saved(np.abs(self.dx[np.ix_(i, k)] - self.dy[np.ix_(j, l)]), self.rho) / (2.0 * self.rho)
+        (i, j), (k, o) = (np.divmod(pairs, len(self.b)) for pairs in (rows, cols))
+        return self.cone.saved(np.abs(self.dx[np.ix_(i, k)] - self.dy[np.ix_(j, o)]), self.rho) / (2.0 * self.rho)
 
     def local(self, w: Pair) -> np.ndarray:
         """What each pair saves against w, both at w. Returns (n, m)."""
@@ -106,20 +104,20 @@ class Small:
         angles = distinct(np.arctan2(P, Q))
         along = np.minimum(P[:, None] * np.cos(angles), Q[:, None] * np.sin(angles))  # (support, rays)
         value = self.saved(np.arange(w[0].size), s) @ along
-        return self.filled(self._program(value, np.cos(angles), np.sin(angles)))
+        return self.filled(self._program(value, np.cos(angles), np.sin(angles)), w)
 
     def _program(self, value: np.ndarray, along_p: np.ndarray, along_q: np.ndarray) -> Pair:
         """Maximise Σ value_ck x_ck over x ≥ 0 with Σ x along_p ≤ a, Σ x along_q ≤ b, by columns that are worth it.
 
-        value: (pairs, rays); along_p, along_q: (rays,). A pair starts with one ray.
+        value: (pairs, rays); along_p, along_q: (rays,). Where there are many columns, a pair starts with one.
         """
         n, m = len(self.a), len(self.b)
         i, j = np.divmod(np.arange(n * m), m)
-        ray = (value / (along_p + along_q)).argmax(1)
-        pair = np.flatnonzero(value.max(1) > 0)
-        ray = ray[pair]
-        known = np.zeros(value.shape, dtype=bool)
-        known[pair, ray] = True
+        known = value > 0
+        if known.sum() > FEW:
+            first = (value / (along_p + along_q)).argmax(1)
+            known &= np.arange(len(along_p)) == first[:, None]
+        pair, ray = np.nonzero(known)
         for _ in range(ROUNDS):
             x, u, v = self._solved(value[pair, ray], (i[pair], j[pair]), (along_p[ray], along_q[ray]))
             reduced = np.where(known, -np.inf, value - u[i, None] * along_p - v[j, None] * along_q)
@@ -189,7 +187,7 @@ class PartialCGW(Matching):
         """What a solver found, as users see it."""
         return ConicResult(tensors, self.sizes, self.numpy)
 
-    def small(self, item: int) -> tuple[Small, Pair]:
+    def small(self, item: int) -> tuple[Small, tuple[np.ndarray, ...]]:
         """One item in NumPy, and the rows and columns of the batch's tensors that it has, as np.ix_ gives them."""
         here = torch.tensor([item], device=self.rho.device)
         weights = [self._weights(side)[item].cpu().numpy() for side in ("a", "b")]

@@ -7,6 +7,7 @@ as long as v saves more against w than w itself does: then neither the value nor
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,9 @@ from . import loop
 from .watch import Callback, watcher
 
 # Shares of v that are tried: all of it, and down to a thousandth.
-SHARES = np.geomspace(1.0, 1e-3, 16)
+SHARES = tuple(np.geomspace(1.0, 1e-3, 16).tolist())
+# The line through two lifts is followed for so many times their difference at most, lest rounding grow.
+FURTHEST = 1e3
 # A relative gain below this is rounding, and a gap below that no reason to go on without a gain.
 ROUNDING, SETTLED = 1e-14, 1e-6
 
@@ -65,13 +68,13 @@ class _Context:
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """The lift P, Q (B, n, m) and its overlap; crossed: the largest bilinear overlap seen; change, gap of a step.
+    """Two lifts, the last and the one before; overlap: of the last with itself; crossed: the largest bilinear one seen.
 
-    float64, in the units of the problem's items.
+    lifts: (B, 4, n, m), P and Q of the last, P and Q of the one before, float64, in the units of the problem's items;
+    change, gap: (B,), of the last step.
     """
 
-    P: Tensor
-    Q: Tensor
+    lifts: Tensor
     overlap: Tensor
     crossed: Tensor
     change: Tensor
@@ -80,15 +83,15 @@ class _State:
     @classmethod
     def start(cls, problem: PartialCGW, init: Tensor) -> _State:
         plans = (init / init.amax(dim=(1, 2), keepdim=True)).double().cpu().numpy()
-        P, Q, overlap = np.zeros_like(plans), np.zeros_like(plans), np.zeros(len(plans))
+        lifts, overlaps = np.zeros((len(plans), 4, *plans.shape[1:])), np.zeros(len(plans))
         for item, plan in enumerate(plans):
             small, where = problem.small(item)
             w = small.lift(plan[where])
-            P[item][where], Q[item][where] = w
-            overlap[item] = small.local(w).sum()
-        made = [torch.as_tensor(array, device=init.device) for array in (P, Q, overlap)]
-        one = torch.ones_like(made[2])
-        return cls(*made, crossed=made[2], change=one, gap=one)
+            _put(lifts[item], where, (*w, *w))
+            overlaps[item] = small.local(w).sum()
+        overlap = torch.as_tensor(overlaps, device=init.device)
+        one = torch.ones_like(overlap)
+        return cls(torch.as_tensor(lifts, device=init.device), overlap, overlap, change=one, gap=one)
 
     @property
     def batch(self) -> int:
@@ -102,20 +105,25 @@ class _State:
         return take_fields(self, index)
 
 
+def _put(lifts: np.ndarray, where: tuple[np.ndarray, ...], values: tuple[np.ndarray, ...]) -> None:
+    """Write matrices of a small item into their places. lifts: (k, n, m)."""
+    for side, value in zip(lifts, values, strict=True):
+        side[where] = value
+
+
 def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     problem = context.problem
-    P, Q = (side.cpu().numpy().copy() for side in (state.P, state.Q))
+    lifts = state.lifts.cpu().numpy().copy()
     told = []
     for item, last in enumerate(state.overlap.tolist()):
         small, where = problem.small(item)
-        w, numbers = _ascend(small, (P[item][where], Q[item][where]), last, context.tol)
-        P[item][where], Q[item][where] = w
+        P, Q, *before = (side[where] for side in lifts[item])
+        new, numbers = _ascend(small, (P, Q), (before[0], before[1]), last, context.tol)
+        _put(lifts[item], where, (*new, P, Q))
         told.append(numbers)
-    numbers = torch.tensor(told, dtype=torch.float64, device=state.device)
-    overlap, crossed, change, gap = numbers[:, :4].T.contiguous()
+    overlap, crossed, change, gap, settled = torch.tensor(told, dtype=torch.float64, device=state.device).unbind(1)
     crossed = torch.maximum(crossed, state.crossed)
-    sides = (torch.as_tensor(side, device=state.device) for side in (P, Q))
-    status = torch.where(numbers[:, 4] > 0, int(Status.CONVERGED), int(Status.RUNNING))
+    status = torch.where(settled > 0, int(Status.CONVERGED), int(Status.RUNNING))
     report = {
         "objective": problem.objective(overlap).total,
         "relaxed": problem.objective(crossed).total,
@@ -123,10 +131,11 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         "residual": gap,
         "mass": problem.unit * overlap.sqrt(),
     }
-    return _State(*sides, overlap, crossed, change, gap), loop.Report(status, report)
+    new_state = _State(torch.as_tensor(lifts, device=state.device), overlap, crossed, change, gap)
+    return new_state, loop.Report(status, report)
 
 
-def _ascend(small: Small, w: Pair, last: float, tol: float) -> tuple[Pair, list[float]]:
+def _ascend(small: Small, w: Pair, before: Pair, last: float, tol: float) -> tuple[Pair, list[float]]:
     """One step for one item: the new lift, and its overlap, the bilinear one, the change, the gap, and 1 at the end."""
     v = small.best_against(w)
     crossed, along = small.overlaps(w, v)
@@ -134,32 +143,53 @@ def _ascend(small: Small, w: Pair, last: float, tol: float) -> tuple[Pair, list[
     # The best share if nothing were gained but what concavity promises: (1−t)² <w,w> + 2t(1−t) <w,v> + t² <v,v>.
     bend = 2.0 * crossed - last - along(1.0)
     promised = min((crossed - last) / bend, 1.0) if bend > 0 and crossed > last else 1.0
-    shares = [*SHARES, promised]
+    new, value = _best(along, w, v, [*SHARES, promised], last)
+    further = _beyond(before, new)
+    if further is not None:
+        new, value = _best(small.overlaps(new, further)[1], new, further, SHARES, value)
+    settled = gap <= tol or (gap <= SETTLED and value <= last * (1.0 + ROUNDING))
+    moved = sum(float(np.abs(there - here).sum()) for here, there in zip(w, new, strict=True))
+    change = moved / float(small.a.sum() + small.b.sum())
+    return new, [value, max(crossed, value), change, gap, float(settled)]
+
+
+def _best(along: Callable[[float], float], w: Pair, v: Pair, shares: Sequence[float], bar: float) -> tuple[Pair, float]:
+    """The lift between w and v that is best, and its overlap; w if none is above its own, `bar`."""
     values = [along(t) for t in shares]
     best = int(np.argmax(values))
-    settled = gap <= tol or (gap <= SETTLED and values[best] <= last * (1.0 + ROUNDING))
-    if values[best] <= last:
-        return w, [last, crossed, 0.0, gap, float(settled)]
+    if not values[best] > bar:
+        return w, bar
     t = shares[best]
-    P, Q = ((1.0 - t) * old + t * new for old, new in zip(w, v, strict=True))
-    moved = sum(float(np.abs(new - old).sum()) for old, new in zip(w, (P, Q), strict=True))
-    change = moved / float(small.a.sum() + small.b.sum())
-    return (P, Q), [values[best], max(crossed, values[best]), change, gap, float(settled)]
+    return ((1.0 - t) * w[0] + t * v[0], (1.0 - t) * w[1] + t * v[1]), values[best]
+
+
+def _beyond(before: Pair, new: Pair) -> Pair | None:
+    """The last lift with P, Q ≥ 0 on the line from an old one through a new one: what zigzags is cut short.
+
+    None where there is no such line.
+    """
+    steps = [there - here for here, there in zip(before, new, strict=True)]
+    falling = [(step[step < 0], side[step < 0]) for step, side in zip(steps, new, strict=True)]
+    if any((side == 0).any() for _, side in falling):
+        return None
+    fall = max(float((-step / side).max(initial=0.0)) for step, side in falling)
+    if fall == 0.0:
+        return None
+    far = min(1.0 / fall, FURTHEST)
+    P, Q = (np.maximum(side + far * step, 0.0) for side, step in zip(new, steps, strict=True))
+    return P, Q
 
 
 def _finish(problem: PartialCGW, outcome: loop.Outcome) -> Tensors:
-    """The end of a run as a result: weights that found no partner are laid out, and the value is that of the lift."""
+    """The end of a run as a result."""
     state = outcome.state
-    P, Q = (side.cpu().numpy().copy() for side in (state.P, state.Q))
-    plans = np.zeros_like(P)
-    for item in range(len(P)):
+    made = state.lifts[:, :3].cpu().numpy().copy()
+    for item, sides in enumerate(made):
         small, where = problem.small(item)
-        w = small.completed((P[item][where], Q[item][where]))
-        P[item][where], Q[item][where] = w
-        plans[item][where] = small.local(w)
-    sides = [torch.as_tensor(side, device=state.device) for side in (P, Q, plans)]
-    overlap = sides[2].sum(dim=(1, 2))
-    plan = (sides[2] * (problem.unit / overlap.sqrt())[:, None, None]).to(problem.x.dtype)
+        sides[2][where] = small.local((sides[0][where], sides[1][where]))
+    P, Q, local = torch.as_tensor(made, device=state.device).unbind(1)
+    overlap = local.sum(dim=(1, 2))
+    plan = (local * (problem.unit / overlap.sqrt())[:, None, None]).to(problem.x.dtype)
     terms = problem.objective(overlap)
     return Tensors(
         plan=plan,
@@ -173,5 +203,5 @@ def _finish(problem: PartialCGW, outcome: loop.Outcome) -> Tensors:
         status=outcome.status,
         n_iter=outcome.n_iter,
         trace=outcome.table(),
-        lift=problem.lift(*sides[:2]),
+        lift=problem.lift(P, Q),
     )
