@@ -21,7 +21,7 @@ from .spaces import Space
 # A loss that is infinite somewhere has no factors: its plans have at most so many entries.
 INFINITE_PLAN = 2500
 # Steps by linear programs are for plans of at most so many entries: larger ones take more than ten minutes.
-PROGRAM_PLAN = 2500
+PROGRAM_PLAN = 3600
 # eps, relative, of the UGW problem whose starts a conic problem takes.
 TWIN_EPS = 1e-2
 
@@ -106,9 +106,7 @@ def build_conic(
     x: Space, y: Space, *, rho: Any, cone: Any, eps: Any, tol: float | None = None, max_rank: int | None = None
 ) -> tuple[CGW, UGW]:
     """The conic problem for two spaces, and the UGW problem with the same spaces and rhos, which has its starts."""
-    twin = build(x, y, rho=rho, eps=relative(TWIN_EPS), fused=None)
-    if bool((twin.div_a.hard | twin.div_b.hard).any()):
-        raise InputError("rho must be finite for the conic distance, got inf")
+    twin = _twin(x, y, rho)
     entropy = nonnegative("eps", eps)
     if entropy.ndim and len(entropy) != twin.batch:
         raise InputError(f"batch sizes must agree, got eps {len(entropy)} and {twin.batch}")
@@ -121,6 +119,13 @@ def build_conic(
     return CGW(x, y, rho_a, rho_b, read, kernel, entropies, batched=twin.batched), twin
 
 
+def _twin(x: Space, y: Space, rho: Any) -> UGW:
+    """The UGW problem whose starts a conic problem takes."""
+    if any(bool(div.hard.any()) for div in divergence_pair(rho)):
+        raise InputError("rho must be finite for the conic distance, got inf")
+    return build(x, y, rho=rho, eps=relative(TWIN_EPS), fused=None)
+
+
 def read_cone(x: Space, y: Space, cone: Any) -> Cone:
     """The cone for two spaces, checked."""
     _check_spaces(x, y)
@@ -129,10 +134,8 @@ def read_cone(x: Space, y: Space, cone: Any) -> Cone:
 
 def build_partial(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: Any) -> tuple[PartialCGW, UGW]:
     """The partial transport problem for two spaces, and the UGW problem with the same spaces and rhos."""
-    twin = build(x, y, rho=rho, eps=relative(TWIN_EPS), fused=None)
+    twin = _twin(x, y, rho)
     rho_a, rho_b = twin.div_a.rho, twin.div_b.rho
-    if bool((twin.div_a.hard | twin.div_b.hard).any()):
-        raise InputError("rho must be finite for the conic distance, got inf")
     if bool((rho_a != rho_b).any()):
         i = int(torch.nonzero(rho_a != rho_b)[0])
         raise InputError(
