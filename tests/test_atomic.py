@@ -1,17 +1,11 @@
 """Files appear complete or not at all, and look like any other new file."""
 
-import doctest
 import os
 import stat
 
 import pytest
 
-from ugw import _atomic
 from ugw._atomic import all_or_nothing
-
-
-def test_examples_in_docstrings_run():
-    assert doctest.testmod(_atomic).failed == 0
 
 
 def contents(folder):
@@ -70,6 +64,47 @@ def test_two_writers_do_not_meet(tmp_path):
 
 def test_a_folder_must_be_there(tmp_path):
     worked = []
-    with pytest.raises(FileNotFoundError), all_or_nothing(tmp_path / "nowhere"):
+    with pytest.raises(FileNotFoundError) as caught, all_or_nothing(tmp_path / "nowhere"):
         worked.append(True)
     assert not worked
+    assert caught.value.filename == str(tmp_path / "nowhere")
+
+
+def test_a_folder_in_the_way_of_a_file_is_named_and_nothing_moves(tmp_path):
+    (tmp_path / "b.txt").mkdir()
+    (tmp_path / "a.txt").write_text("old")
+    with pytest.raises(IsADirectoryError) as caught, all_or_nothing(tmp_path) as stage:
+        for name in ("a.txt", "b.txt", "c.txt"):
+            (stage / name).write_text("new")
+    assert caught.value.filename == str(tmp_path / "b.txt")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
+    assert (tmp_path / "a.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(5, "Input/output error", "hidden")])
+def test_a_failure_between_the_moves_undoes_them(tmp_path, monkeypatch, error, links):
+    (tmp_path / "a.txt").write_text("old")
+    (tmp_path / "c.txt").symlink_to("nowhere")
+    move, moved = os.replace, []
+
+    def replace(source, target):
+        moved.append(os.path.basename(target))
+        if moved == ["a.txt", "b.txt", "c.txt", "d.txt"]:
+            raise error
+        move(source, target)
+
+    def no_link(*args, **kwargs):
+        raise PermissionError("this file system has no second names")
+
+    monkeypatch.setattr(os, "replace", replace)
+    if not links:
+        monkeypatch.setattr(os, "link", no_link)
+    with pytest.raises(type(error)) as caught, all_or_nothing(tmp_path) as stage:
+        for name in ("a.txt", "b.txt", "c.txt", "d.txt"):
+            (stage / name).write_text("new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "c.txt"]
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert (tmp_path / "c.txt").is_symlink()
+    if isinstance(error, OSError):
+        assert caught.value.filename == str(tmp_path / "d.txt")

@@ -1,18 +1,12 @@
 """Records of tensors: items taken out, put back, copied."""
 
-import doctest
 from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor
 
-from ugw import _batch
 from ugw._batch import clone, put_, take, take_fields
-
-
-def test_examples_in_docstrings_run():
-    assert doctest.testmod(_batch).failed == 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,5 @@
 """rho by the mass it keeps, and eps-annealing."""
 
-import doctest
 import math
 
 import numpy as np
@@ -8,13 +7,8 @@ import pytest
 import torch
 
 import ugw
-from ugw import calibrate
 from ugw.errors import InputError
 from ugw.spaces import Space
-
-
-def test_examples_in_docstrings_run():
-    assert doctest.testmod(calibrate).failed == 0
 
 
 def space(n=8, d=2, seed=0, mass=1.0, scale=1.0):

@@ -1,7 +1,5 @@
 """The border: what becomes a tensor, what is refused, and in which words."""
 
-import doctest
-
 import numpy as np
 import pytest
 import torch
@@ -12,10 +10,6 @@ from cases import label
 from ugw import _check
 from ugw._check import as_tensor, check_symmetric, check_zero_diagonal, nonnegative, positive
 from ugw.errors import InputError
-
-
-def test_examples_in_docstrings_run():
-    assert doctest.testmod(_check).failed == 0
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

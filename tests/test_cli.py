@@ -33,6 +33,16 @@ def here(tmp_path, monkeypatch):
     np.savetxt("w8.csv", np.arange(8.0))
     np.save("f8.npy", rng.random((8, 1)))
     np.save("f9.npy", rng.random((9, 1)))
+    np.savetxt("row8.csv", np.arange(8.0)[None], delimiter=",")
+    np.savetxt("minus.csv", [1.0] * 7 + [-1.0])
+    np.savetxt("nan.csv", [1.0] * 7 + [np.nan])
+    np.save("zero.npy", np.zeros(8))
+    np.save("square.npy", np.ones((8, 8)))
+    np.save("pair.npy", np.ones((2, 8)))
+    np.save("batch.npy", rng.random((2, 8, 3)))
+    np.save("cube.npy", np.zeros((2, 8, 8)))
+    np.save("number.npy", np.array(1.0))
+    (tmp_path / "taken" / "plan.npz").mkdir(parents=True)
     networkx.write_graphml(networkx.cycle_graph(7), "g.graphml")
     networkx.write_gml(networkx.path_graph(6), "h.gml")
     networkx.write_graphml(networkx.DiGraph([(0, 1), (1, 2)]), "directed.graphml")
@@ -88,6 +98,22 @@ def test_match_is_the_library(here):
     r = ugw.solve(x.scaled("max"), y.scaled("max"), rho=(0.5, 2.0), eps=ugw.relative(0.1), init="product")
     assert summary()["value"] == pytest.approx(r.value, rel=1e-12)
     assert np.allclose(np.load("out/plan.npz")["plan"], r.plan, atol=1e-12)
+
+
+@pytest.mark.parametrize("file", ["w8.csv", "row8.csv", "flat.npy"])
+def test_weights_are_a_column_a_row_or_a_list(here, file):
+    np.save("flat.npy", np.arange(8.0))
+    assert match("a.csv", "b.npy", "--weights-source", file).exit_code == 0
+    assert summary()["source"]["mass"] == 28
+
+
+def test_features_of_one_number_may_be_a_list(here):
+    np.save("flat8.npy", np.load("f8.npy")[:, 0])
+    values = []
+    for file in ("f8.npy", "flat8.npy"):
+        match("a.csv", "b.npy", "--features-source", file, "--features-target", "f9.npy", "--alpha", "0.5")
+        values.append(summary()["value"])
+    assert values[0] == values[1]
 
 
 def test_a_plain_eps_is_absolute(here):
@@ -170,7 +196,33 @@ def test_a_run_that_does_not_converge_says_so_everywhere(here):
         (("a.csv", "b.npy", "--eps", "x%"), "Invalid value for '--eps'"),
         (("a.csv", "b.npy", "--eps=-1"), "eps must be"),
         (("a.csv", "b.npy", "--metric", "nosuch"), "nosuch"),
-        (("a.csv", "b.npy", "--weights-source", "f9.npy"), "a.csv: weights must have"),
+        (("a.csv", "b.npy", "--weights-source", "f9.npy"), "f9.npy: expected 8 weights, one for each point, got"),
+        (("a.csv", "b.npy", "--weights-source", "square.npy"), "square.npy: expected 8 weights"),
+        (("a.csv", "b.npy", "--weights-source", "pair.npy"), "pair.npy: expected 8 weights"),
+        (("a.csv", "b.npy", "--weights-target", "w8.csv"), "w8.csv: expected 9 weights"),
+        (("g.graphml", "b.npy", "--weights-source", "w8.csv"), "w8.csv: expected 7 weights"),
+        (("a.csv", "b.npy", "--weights-source", "minus.csv"), "minus.csv: weights must be nonnegative, got -1"),
+        (("a.csv", "b.npy", "--weights-source", "nan.csv"), "nan.csv: weights must be finite, got nan at index 7"),
+        (("a.csv", "b.npy", "--weights-source", "zero.npy"), "zero.npy: total mass of the weights must be positive"),
+        (("batch.npy", "b.npy"), "batch.npy: expected rows of numbers, shape (n, d) or (n,), got (2, 8, 3)"),
+        (("batch.npy", "b.npy", "--kind", "points"), "batch.npy: expected rows of numbers"),
+        (("a.csv", "batch.npy", "--kind-target", "points"), "batch.npy: expected rows of numbers"),
+        (("cube.npy", "b.npy", "--kind-source", "distances"), "cube.npy: expected rows of numbers"),
+        (("number.npy", "b.npy"), "number.npy: expected rows of numbers"),
+        (
+            ("a.csv", "b.npy", "--features-source", "batch.npy", "--features-target", "f9.npy", "--alpha", "1"),
+            "batch.npy: expected rows of numbers",
+        ),
+        (
+            ("a.csv", "b.npy", "--features-source", "f9.npy", "--features-target", "f9.npy", "--alpha", "1"),
+            "f9.npy: expected a row of features for each of the 8 points, got 9 rows",
+        ),
+        (
+            ("a.csv", "b.npy", "--features-source", "nan.csv", "--features-target", "f9.npy", "--alpha", "1"),
+            "nan.csv: features must be finite",
+        ),
+        (("a.csv", "b.npy", "--out", ""), "Invalid value for '--out': expected the name of a folder, got ''"),
+        (("a.csv", "b.npy", "--out", "taken"), f"cannot write to {Path('taken', 'plan.npz')}: Is a directory"),
         (("a.csv", "b.npy", "--alpha", "1"), "go together"),
         (("a.csv", "b.npy", "--init", "linear"), 'init="linear" needs points of one dimension'),
         (("a.csv", "b.npy", "--init", "nosuch"), "Invalid value for '--init'"),
@@ -187,14 +239,14 @@ def test_a_run_that_does_not_converge_says_so_everywhere(here):
     ],
 )
 def test_errors_are_one_line_with_exit_code_2_and_leave_nothing(here, args, said):
-    before = sorted(here.iterdir())
+    before = sorted(here.rglob("*"))
     done = run("match", *args)
     assert done.exit_code == 2
     assert done.stdout == ""
     assert done.stderr.startswith("Error: ")
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
-    assert sorted(here.iterdir()) == before
+    assert sorted(here.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
@@ -240,9 +292,27 @@ def test_demo_prints_a_table_and_writes_the_picture(here, monkeypatch):
     assert [path.name for path in (here / "made" / "here").iterdir()] == ["imbalanced.png"]
 
 
+@pytest.mark.parametrize("args", [(), ("match",)])
+def test_a_command_without_arguments_shows_its_help(args):
+    done = run(*args)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == run(*args, "--help").stdout
+    assert done.stderr.startswith("Usage: ")
+    assert done.stderr.count("\n") > 5
+    assert "Error" not in done.stderr
+
+
+def test_demo_refuses_a_folder_without_a_name_or_with_a_folder_in_the_way(here):
+    (here / "out" / "imbalanced.png").mkdir(parents=True)
+    for out, said in (("", "expected the name of a folder"), ("out", "imbalanced.png: Is a directory")):
+        done = run("demo", "--out", out)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert said in done.stderr
+
+
 def test_help_shows_examples_and_every_option():
-    for args in (("--help",), ("match", "--help"), ("match",), ("demo", "-h")):
-        assert "Usage:" in run(*args).output
+    for args in (("--help",), ("match", "--help"), ("demo", "-h")):
+        assert "Usage:" in run(*args).stdout
     text = run("match", "--help").output
     assert "Examples:" in text
     for option in cli.match.params:
@@ -263,4 +333,4 @@ def test_the_module_is_the_command(here):
 
 
 def test_version():
-    assert run("--version").output.startswith("ugw, version ")
+    assert run("--version").output == f"ugw, version {ugw.__version__}\n"

@@ -1,6 +1,5 @@
 """Distances against SciPy's, networkx's shortest paths and brute force."""
 
-import doctest
 import itertools
 
 import networkx
@@ -15,10 +14,6 @@ from scipy.spatial.distance import cdist
 from ugw import distances as module
 from ugw.distances import geodesics, graph_distances, knn_distances, mesh_distances, point_distances
 from ugw.errors import InputError
-
-
-def test_examples_in_docstrings_run():
-    assert doctest.testmod(module).failed == 0
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "cityblock", "chebyshev", "cosine", "canberra"])

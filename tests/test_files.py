@@ -17,6 +17,8 @@ TABLE = np.array([[0.0, 1.5], [2.0, -3.0], [4.0, 5.0]])
         "x,y\n0,1.5\n2,-3\n4,5\n",
         "\ufeff# by hand\nx;y\n\n0;1.5\n2;-3e0\n4;5",
         '"x"\t"y"\n"0"\t"1.5"\r\n2\t-3\r\n4\t5\r\n',
+        "x_1,Länge (%)\n0,1.5\n2,-3\n# a note\n4,5\n",
+        "e,inf or nan\n0,1.5\n2,-3\n4,5\n",  # names may look a little like numbers
     ],
 )
 def test_a_csv_is_read_however_it_is_written(tmp_path, text):
@@ -62,6 +64,19 @@ def write_bad(folder):
         "word.csv": "x,y\n1,2\n3,oops\n",
         "hole.csv": "1,2\n3,\n",
         "ragged.csv": "1,2\n3\n",
+        "missing.csv": "NA,NA\n1,2\n3,4\n",
+        "missing2.csv": "1,2\nNA,NA\n3,4\n",
+        "null.csv": "x,null\n1,2\n",
+        "dashes.csv": "-,-\n1,2\n",
+        "sheet.csv": "#N/A,#N/A\n1,2\n",
+        "sheet2.csv": "1,2\n#DIV/0!,3\n",
+        "comma.csv": "1,5;2,5\n3;4\n",
+        "comma2.csv": "x;y\n3;4\n1,5e3;2\n",
+        "index.csv": ",x,y\n0,1,2\n1,3,4\n",
+        "index2.csv": ",0,1\n0,1,2\n1,3,4\n",
+        "index3.csv": '"","x","y"\n"1",1,2\n',
+        "index4.csv": "x,y\n0,1,2\n1,3,4\n",
+        "unnamed.csv": "x,,z\n0,1,2\n",
         "garbage.npy": "hello",
         "garbage.npz": "hello",
         "table.txt": "1 2",
@@ -81,6 +96,19 @@ def write_bad(folder):
         ("word.csv", "line 3: expected a number, got 'oops'"),
         ("hole.csv", "line 2: expected a number, got ''"),
         ("ragged.csv", "line 2: expected 2 numbers as above, got 1"),
+        ("missing.csv", "line 1: expected numbers or column names, got 'NA'"),
+        ("missing2.csv", "line 2: expected a number, got 'NA'"),
+        ("null.csv", "line 1: expected numbers or column names, got 'null'"),
+        ("dashes.csv", "line 1: expected numbers or column names, got '-'"),
+        ("sheet.csv", "line 1: expected numbers or column names, got '#N/A'"),
+        ("sheet2.csv", "line 2: expected a number, got '#DIV/0!'"),
+        ("comma.csv", r"line 1: expected numbers or column names, got '1,5' \(numbers need a decimal point\)"),
+        ("comma2.csv", r"line 3: expected a number, got '1,5e3' \(numbers need a decimal point\)"),
+        ("index.csv", "line 1: the first field is empty, .* index, leave it out"),
+        ("index2.csv", "line 1: the first field is empty"),
+        ("index3.csv", "line 1: the first field is empty"),
+        ("index4.csv", "line 1: 2 names above rows of 3 numbers"),
+        ("unnamed.csv", "line 1: expected numbers or column names, got ''"),
         ("latin.csv", "UTF-8"),
         ("object.npy", "need pickle and are not loaded"),
         ("object.npz", "need pickle and are not loaded"),
@@ -169,3 +197,14 @@ def test_a_place_that_cannot_be_written_to_is_found_before_the_work(tmp_path):
     with pytest.raises(InputError, match="cannot write to"), output_folder(tmp_path / "file"):
         worked.append(True)
     assert not worked
+
+
+def test_a_folder_in_the_place_of_a_file_is_found_before_the_work(tmp_path):
+    (tmp_path / "b.txt").mkdir()
+    worked = []
+    said = r"cannot write to .*b\.txt: Is a directory"
+    with pytest.raises(InputError, match=said) as caught, output_folder(tmp_path, names=["a.txt", "b.txt"]):
+        worked.append(True)
+    assert not worked
+    assert ".ugw-" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["b.txt"]

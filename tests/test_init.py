@@ -1,6 +1,5 @@
 """Starts: what each of them is, and that none depends on a batch, on padding, on order or on side."""
 
-import doctest
 import math
 
 import numpy as np
@@ -16,10 +15,6 @@ from ugw.spaces import Space
 
 INF = math.inf
 NAMES = ("product", "flb", "linear", "random", "coarse")
-
-
-def test_examples_in_docstrings_run():
-    assert doctest.testmod(init).failed == 0
 
 
 def arrays(n=6, d=2, seed=0, mass=1.0):

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1] / "src" / "ugw"
 # Top to bottom: a module imports only from modules that stand above it. A package's name stands for its
 # __init__.py, and "ugw" for the front door itself. A new module goes in as high as its own imports allow.
 TABLE = """
-    errors  _atomic  _check  _options  _batch
+    errors  _atomic  _check  _options  _batch  _precision
     kernels.torch_ops  kernels.triton_ops  kernels
     distances  metrics  factorise  cones  pairs  spaces
     divergences
@@ -22,7 +22,7 @@ TABLE = """
     problems.linear  problems.problem  problems.unbalanced  problems.conic  problems.partial  problems
     solvers.loop  solvers.watch  solvers.sinkhorn  solvers.alternate  solvers.frank_wolfe  solvers.programs  solvers
     init  multistart
-    parameters  calibrate  api  loss
+    parameters  calibrate  api  certify  loss
     estimators.pu  estimators.align  estimators
     _drawing  plots  datasets  _files
     ugw

@@ -1,16 +1,10 @@
 """Metrics against dense products."""
 
-import doctest
-
 import pytest
 import torch
 
 from ugw import metrics
 from ugw.metrics import Dense
-
-
-def test_examples_in_docstrings_run():
-    assert doctest.testmod(metrics).failed == 0
 
 
 def symmetric(*shape, dtype=torch.float64):

@@ -1,6 +1,5 @@
 """rho, eps and the fused term as a caller may say them, and what becomes of them, item by item."""
 
-import doctest
 import math
 
 import numpy as np
@@ -8,16 +7,11 @@ import pytest
 import torch
 
 import ugw
-from ugw import parameters
 from ugw.errors import InputError
 from ugw.parameters import build
 from ugw.spaces import Space
 
 INF = math.inf
-
-
-def test_examples_in_docstrings_run():
-    assert doctest.testmod(parameters).failed == 0
 
 
 def space(n=4, d=2, seed=0, mass=1.0, scale=1.0, **kwargs):

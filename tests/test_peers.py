@@ -14,7 +14,7 @@ CLOSE = 1e-6  # in objective
 
 
 def pot(pair, given, start, **options):
-    """POT's plan at its settings for our objective (ANCHORS section 0), and the cost it reports."""
+    """POT's plan at the settings that make its objective ours, and the cost it reports."""
     options = {
         "unbalanced_solver": "sinkhorn_log" if given.eps else "mm",
         "max_iter": 3000,
@@ -171,7 +171,7 @@ def test_terms_sum_to_the_value_and_the_loss_falls(given):
 @pytest.mark.parametrize("rho", [(0.05, 0.05), (0.4, 0.9), (100.0, 0.5), (1.0, INF), (INF, 0.01)])
 @pytest.mark.parametrize("eps", [0.1, 1e-3, 0.0])
 def test_no_nan(rho, eps):
-    # OTT's list: uneven taus, one side balanced, zero weights; ANCHORS: NaN at rho = eps = .1 in a peer.
+    # OTT's list: uneven taus, one side balanced, zero weights; a peer gives NaN at rho = eps = .1.
     pair = cases.clouds(6, 7, 3, (1.0, 1.0))
     a, b = pair.a.copy(), pair.b.copy()
     a[1] = b[0] = b[5] = 0.0

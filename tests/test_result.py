@@ -1,6 +1,5 @@
 """Results: every number in them, their truthfulness, how they look, and files."""
 
-import doctest
 import math
 import os
 import zipfile
@@ -11,15 +10,10 @@ import torch
 
 import cases
 import ugw
-from ugw import result as module
 from ugw.errors import InputError, NotConverged
 from ugw.result import Result, Status
 
 INF = math.inf
-
-
-def test_examples_in_docstrings_run():
-    assert doctest.testmod(module).failed == 0
 
 
 def space(n=5, d=3, seed=0, mass=1.0):
@@ -127,7 +121,7 @@ def test_value_is_the_four_index_sum_of_the_plan_term_by_term():
 @pytest.mark.parametrize("eps", [0.1, 0.01, 0.001])
 @pytest.mark.parametrize("rho", [(0.5, 2.0), (INF, 0.7), (0.7, INF), (INF, INF)])
 def test_potentials_give_the_plan(rho, eps):
-    """plan = a⊗b·exp((f ⊕ g − cost)/(m·eps)) with cost and m of the other plan, MATH section 1."""
+    """plan = a⊗b·exp((f ⊕ g − cost)/(m·eps)) with cost and m of the other plan, docs/mathematics.md."""
     masses = (1.2, 1.2) if rho == (INF, INF) else (1.2, 0.7)
     data, given = cases.clouds(4, 5, seed=2, mass=masses), cases.Parameters(*rho, eps)
     r = cases.solve(data, given)
@@ -186,7 +180,7 @@ def test_hard_marginals_are_kept_where_it_converged(rho, eps):
 
 
 def test_the_mass_identity():
-    """F(p, p) = C − R m(p)² at a stationary point, MATH section 1."""
+    """F(p, p) = C − R m(p)² at a stationary point, docs/mathematics.md."""
     for rho, eps in (((0.6, 1.5), 0.05), ((0.2, 0.3), 0.3), ((2.0, 0.1), 0.0)):
         r = solve(rho=rho, eps=eps, solver=ugw.AlternateMin(tol=1e-9))
         total = sum(rho) + eps
@@ -415,6 +409,16 @@ def test_files_hold_no_pickle(any_result, tmp_path):
     with np.load(tmp_path / "r.npz", allow_pickle=False) as file:
         assert {"plan", "status", "trace"} <= set(file)
         assert all(file[name].dtype != object for name in file)
+
+
+def test_an_error_of_save_names_what_is_wrong(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(FileNotFoundError) as caught:
+        solve().save(tmp_path / "nodir" / "r.npz")
+    assert caught.value.filename == str(tmp_path / "nodir")
+    with pytest.raises(IsADirectoryError) as caught:
+        solve().save(tmp_path / "folder")
+    assert caught.value.filename == str(tmp_path / "folder")
 
 
 def test_a_saved_file_may_be_read_by_others(tmp_path):

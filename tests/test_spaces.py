@@ -1,7 +1,5 @@
 """Spaces: every constructor, batches, and the table of bad input."""
 
-import doctest
-
 import networkx
 import numpy as np
 import pytest
@@ -12,13 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.spatial.distance import cdist
 
-from ugw import spaces
 from ugw.errors import InputError
 from ugw.spaces import Space
-
-
-def test_examples_in_docstrings_run():
-    assert doctest.testmod(spaces).failed == 0
 
 
 def cloud(n=6, d=3, seed=0, dtype=np.float64):
@@ -197,6 +190,25 @@ def test_to_moves_every_part():
         space.to(torch.float16)
 
 
+def test_to_takes_the_names_of_dtypes():
+    space = Space.from_points(cloud())
+    assert space.to("float32").dtype == torch.float32
+    assert space.to("float32").to("float64").dtype == torch.float64
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_to_refuses_a_device_that_is_not_there():
+    with pytest.raises(InputError, match=r"float64 or a device, got 'cuda'"):
+        Space.from_points(cloud()).to("cuda")
+
+
+@pytest.mark.parametrize("target", [None, "nosuch", "float16", 1.5, [], "privateuseone"])
+def test_to_refuses_what_is_neither_a_dtype_nor_a_device(target):
+    with pytest.raises(InputError, match=r"to\(\) must be given float32, float64 or a device, got") as caught:
+        Space.from_points(cloud()).to(target)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("space", "text"),
     [
@@ -305,6 +317,9 @@ def test_stack_refusals():
     plain = Space.from_points(cloud())
     with pytest.raises(InputError, match="at least one space, got none"):
         Space.stack([])
+    for what in (None, 3, plain, Space.stack([plain, plain])):
+        with pytest.raises(InputError, match=f"must be given a list of spaces, got {type(what).__name__}"):
+            Space.stack(what)
     with pytest.raises(InputError, match=r"item 1 must be a Space, got ndarray; Space.from_points makes one"):
         Space.stack([plain, cloud()])
     with pytest.raises(InputError, match="item 0 must be one space, got a batch of 2"):

@@ -8,6 +8,7 @@ from typing import Any
 
 from .api import objective, solve, solve_conic
 from .calibrate import rho_for_mass
+from .certify import tightness
 from .cones import GaussianHellinger, HellingerKantorovich, PartialTransport
 from .divergences import KL, Balanced
 from .errors import ConvergenceWarning, InputError, NotConverged
@@ -44,6 +45,7 @@ __all__ = [
     "rho_for_mass",
     "solve",
     "solve_conic",
+    "tightness",
 ]
 
 try:
@@ -57,3 +59,8 @@ def __getattr__(name: str) -> Any:
     if name in ("plots", "datasets", "experiments"):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, also of modules that have not been loaded yet."""
+    return sorted([*__all__, "__version__"])

@@ -24,7 +24,7 @@ LARGEST_DOT = 2.0  # times the area of a point that moves its own weight; more i
 
 def plan_of(result: Any) -> np.ndarray:
     """The (n, m) plan of a Result, or a given one, as an array."""
-    array = as_array(getattr(result, "plan", result))
+    array = as_array("the plan", getattr(result, "plan", result))
     if array.ndim != 2 or array.size == 0:
         raise InputError(
             f"a picture needs one plan of shape (n, m), got {array.shape}; of a batch take an item, result[i]"
@@ -32,16 +32,35 @@ def plan_of(result: Any) -> np.ndarray:
     return array
 
 
-def as_array(values: Any) -> np.ndarray:
-    """NumPy floats from an array, a list or a tensor on any device."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
-    return np.asarray(values, dtype=float)
+def as_array(name: str, values: Any) -> np.ndarray:
+    """Finite floats from an array, a list or a tensor on any device."""
+    try:
+        array = np.asarray(on_cpu(values), dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be an array of numbers, got {type(values).__name__}") from None
+    if not np.isfinite(array).all():
+        where = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+        raise InputError(f"{name} must be finite to be drawn, got {array[where]} at index {where}")
+    return array
+
+
+def on_cpu(values: Any) -> Any:
+    """What NumPy can read: a tensor on another device, or with gradients, cannot be read by it directly."""
+    return values.detach().cpu().numpy() if hasattr(values, "detach") else values
+
+
+def both(name: str, values: Any) -> tuple[Any, Any]:
+    """The two parts of a pair, one for each space."""
+    if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != 2:
+        got = type(values).__name__ + (f" of {len(values)}" if hasattr(values, "__len__") else "")
+        raise InputError(f"{name} must be a pair, one part for each space, got {got}")
+    first, second = values
+    return first, second
 
 
 def coordinates(name: str, points: Any) -> np.ndarray:
     """Points that can be drawn, (n, 1 to 3)."""
-    array = as_array(points)
+    array = as_array(name, points)
     if array.ndim != 2 or not 1 <= array.shape[1] <= 3:
         raise InputError(f"{name} must have shape (n, 1), (n, 2) or (n, 3) to be drawn, got {array.shape}")
     return array
@@ -68,9 +87,9 @@ def unfolded(distances: np.ndarray) -> np.ndarray:
 def mass_shares(plan_: np.ndarray, weights: tuple[Any, Any] | None) -> list[np.ndarray]:
     """What each point sends or receives, over its weight; over the mean of the others where there is none."""
     shares = []
-    for k, marginal in enumerate((plan_.sum(axis=1), plan_.sum(axis=0))):
-        given = None if weights is None else weights[k]
-        weight = np.full(len(marginal), marginal.mean()) if given is None else as_array(given)
+    pair = (None, None) if weights is None else both("weights", weights)
+    for k, (marginal, given) in enumerate(zip((plan_.sum(axis=1), plan_.sum(axis=0)), pair, strict=True)):
+        weight = np.full(len(marginal), marginal.mean()) if given is None else as_array(f"weights[{k}]", given)
         if weight.shape != marginal.shape:
             raise InputError(f"weights[{k}] must have shape {marginal.shape}, got {weight.shape}")
         shares.append(np.divide(marginal, weight, out=np.zeros_like(marginal), where=weight > 0))
@@ -79,11 +98,28 @@ def mass_shares(plan_: np.ndarray, weights: tuple[Any, Any] | None) -> list[np.n
 
 def class_pair(plan_: np.ndarray, labels: tuple[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Checked class numbers, (n,) and (m,)."""
-    first, second = (np.asarray(side) for side in labels)
-    for k, (side, n) in enumerate(((first, plan_.shape[0]), (second, plan_.shape[1]))):
+    checked = []
+    for k, (given, n) in enumerate(zip(both("labels", labels), plan_.shape, strict=True)):
+        try:
+            side = np.asarray(on_cpu(given))
+        except ValueError:  # lists of different lengths
+            raise InputError(f"labels[{k}] must be integers of shape ({n},), got {type(given).__name__}") from None
         if side.shape != (n,) or side.dtype.kind not in "iu":
             raise InputError(f"labels[{k}] must be integers of shape ({n},), got {side.dtype} of shape {side.shape}")
-    return first, second
+        checked.append(side)
+    return checked[0], checked[1]
+
+
+def class_names(classes: tuple[np.ndarray, np.ndarray], names: Any) -> list[list[str]]:
+    """The names of the classes that are present, in their order, for each space."""
+    written = []
+    for k, (side, given) in enumerate(zip(classes, both("names", names), strict=True)):
+        present = np.unique(side).tolist()
+        known = [] if isinstance(given, str) or not hasattr(given, "__len__") else list(given)
+        if present[0] < 0 or present[-1] >= len(known):
+            raise InputError(f"names[{k}] must hold a name for each of the classes {present}, got {given!r}")
+        written.append([str(known[c]) for c in present])
+    return written
 
 
 def as_colours(values: np.ndarray) -> np.ndarray:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import csv
+import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._atomic import all_or_nothing
+from ._atomic import all_or_nothing, refuse_folders
 from .errors import InputError
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ GRAPH_SUFFIXES = (".graphml", ".gml", ".edgelist")
 def read_array(source: str) -> np.ndarray:
     r"""Real numbers, in float64, from a `.npy`, `.npz` or `.csv` file.
 
-    `file.npz:key` names one of several arrays. A `.csv` has commas, semicolons or tabs between its numbers; a
-    first line of column names and lines that start with # are passed over; one column gives shape (n, 1).
+    `file.npz:key` names one of several arrays. A `.csv` has commas, semicolons or tabs between its numbers,
+    and decimal points; a first line of column names and lines that start with # are passed over; one column
+    gives shape (n, 1).
 
     >>> import tempfile, numpy as np
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -111,19 +113,56 @@ def _read_csv(path: Path) -> np.ndarray:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     numbered = [(i, line) for i, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    numbered = [(i, line) for i, line in numbered if not line.lstrip().startswith("#")]
+    numbered = [(i, line) for i, line in numbered if not _COMMENT.match(line)]
     if not numbered:
         raise InputError(f"{path}: the file holds no numbers")
     delimiter = next((mark for mark in (";", "\t", ",") if mark in numbered[0][1]), ",")
-    header = next(csv.reader([numbered[0][1]], delimiter=delimiter))
-    if not any(_is_number(field) for field in header):
-        numbered = numbered[1:]
-    if not numbered:
-        raise InputError(f"{path}: a line of names and no numbers")
     try:
-        return np.loadtxt([line for _, line in numbered], delimiter=delimiter, quotechar='"', ndmin=2)
+        width = _header_width(*numbered[0], delimiter)
+        rows = numbered[1:] if width else numbered
+        if not rows:
+            raise InputError("a line of names and no numbers")
+        table = _read_rows(rows, delimiter)
+        if width not in (None, table.shape[1]):
+            raise InputError(f"line {numbered[0][0]}: {width} names above rows of {table.shape[1]} numbers")
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return table
+
+
+# A spreadsheet writes its errors as #N/A or #DIV/0!: a row that begins so is a row and not a comment.
+_COMMENT = re.compile(r"\s*#(?!N/A|DIV/0!|VALUE!|REF!|NUM!|NAME\?|NULL!)")
+_MISSING = {"na", "n/a", "<na>", "#n/a", "null", "none", "nil", "nat", "missing"}  # float() knows nan
+
+
+def _header_width(i: int, line: str, delimiter: str) -> int | None:
+    """The number of column names in the first line, or None where it is a row like the others."""
+    fields = [field.strip() for field in next(csv.reader([line], delimiter=delimiter))]
+    if len(fields) > 1 and not fields[0]:
+        raise InputError(
+            f"line {i}: the first field is empty, expected a number or a name; "
+            "if the column is an index, leave it out (pandas: index=False, R: row.names=FALSE)"
+        )
+    if any(_is_number(field) for field in fields):
+        return None
+    for field in fields:
+        wordless = not any(sign.isalpha() for sign in field)
+        if wordless or field.lower() in _MISSING or _is_number(field.replace(",", ".")):
+            raise InputError(f"line {i}: expected numbers or column names, got {_shown(field)}")
+    return len(fields)
+
+
+def _read_rows(numbered: list[tuple[int, str]], delimiter: str) -> np.ndarray:
+    lines = [line for _, line in numbered]
+    try:
+        return np.loadtxt(lines, delimiter=delimiter, quotechar='"', comments=None, ndmin=2)
     except ValueError:
-        raise InputError(f"{path}: {_first_fault(numbered, delimiter)}") from None
+        raise InputError(_first_fault(numbered, delimiter)) from None
+
+
+def _shown(field: str) -> str:
+    comma = "," in field and _is_number(field.replace(",", "."))
+    return repr(field.strip()) + (" (numbers need a decimal point)" if comma else "")
 
 
 def _is_number(text: str) -> bool:
@@ -141,7 +180,7 @@ def _first_fault(numbered: list[tuple[int, str]], delimiter: str) -> str:
         fields = next(csv.reader([line], delimiter=delimiter))
         bad = next((field for field in fields if not _is_number(field)), None)
         if bad is not None:
-            return f"line {i}: expected a number, got {bad.strip()!r}"
+            return f"line {i}: expected a number, got {_shown(bad)}"
         width = width or len(fields)
         if len(fields) != width:
             return f"line {i}: expected {width} numbers as above, got {len(fields)}"
@@ -188,11 +227,11 @@ def read_graph(source: str) -> networkx.Graph:
 
 
 @contextmanager
-def output_folder(folder: Path) -> Iterator[Path]:
+def output_folder(folder: Path, *, names: Sequence[str] = ()) -> Iterator[Path]:
     """A hidden folder whose files move into `folder`, made if need be, at the end; all of them or none.
 
-    An error or Ctrl-C leaves everything as it was. A place that cannot be written to is found out before the
-    work and not after.
+    An error or Ctrl-C leaves everything as it was. A place that cannot be written to, or where folders have
+    the `names` of the files to come, is found out before the work and not after.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as home, output_folder(Path(home, "out")) as stage:
@@ -204,9 +243,10 @@ def output_folder(folder: Path) -> Iterator[Path]:
                 if not part.exists():
                     stack.callback(_remove_if_empty, part)
             folder.mkdir(parents=True, exist_ok=True)
+            refuse_folders(folder, names)
             stage = stack.enter_context(all_or_nothing(folder))
         except OSError as error:
-            raise InputError(f"cannot write to {folder}: {error.strerror or error}") from None
+            raise InputError(f"cannot write to {error.filename or folder}: {error.strerror or error}") from None
         yield stage
 
 

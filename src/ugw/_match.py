@@ -17,6 +17,7 @@ import torch
 import ugw
 
 from . import plots
+from ._check import check_finite, check_nonnegative, positive
 from ._drawing import INK, flattened, unfolded
 from ._files import is_graph, output_folder, read_array, read_graph
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import networkx
     from matplotlib.figure import Figure
 
+WRITTEN = ("plan.npz", "summary.json", "matching.png")
 SMALL = 250_000  # entries of a plan up to which one thread is as fast as several
 
 
@@ -76,7 +78,7 @@ def run(options: Options) -> tuple[ugw.Result, str]:
     """Read, solve, write the three files; the result and the lines to print."""
     source, target = read_side(options, "source"), read_side(options, "target")
     _check_used(options, source, target)
-    with output_folder(Path(options.out)) as stage:
+    with output_folder(Path(options.out), names=WRITTEN) as stage:
         start = time.perf_counter()
         with one_thread() if source.space.n * target.space.n <= SMALL else nullcontext():
             result = _solve(options, source, target)
@@ -92,7 +94,7 @@ def run(options: Options) -> tuple[ugw.Result, str]:
     lines = [f"{'source':<12} {source}", f"{'target':<12} {target}", result.summary()]
     lines += [
         f"{'seconds':<12} {seconds:.1f}",
-        f"{'wrote':<12} plan.npz, summary.json, matching.png in {options.out}",
+        f"{'wrote':<12} {', '.join(WRITTEN)} in {options.out}",
     ]
     return result, "\n".join(lines)
 
@@ -103,15 +105,17 @@ def run(options: Options) -> tuple[ugw.Result, str]:
 def read_side(options: Options, side: str) -> Side:
     """The space of "source" or "target", with its weights, features and scale."""
     file, own_kind = getattr(options, side), getattr(options, f"kind_{side}")
-    weights, features = (_read_rows(getattr(options, f"{name}_{side}")) for name in ("weights", "features"))
-    if weights is not None and weights.shape[1:] == (1,):
-        weights = weights[:, 0]  # a column of a table
-    extra: dict[str, Any] = {"weights": weights, "features": features}
     graph = read_graph(file) if is_graph(file) else None
     if graph is not None and own_kind is not None:
         raise ugw.InputError(f"{file}: a graph is neither points nor distances, got --kind-{side} {own_kind}")
-    array = read_array(file) if graph is None else np.empty(0)
+    array = _read_table(file) if graph is None else np.empty(0)
     kind = "graph" if graph is not None else own_kind or options.kind or _guess(file, array)
+    n = len(array) if graph is None else graph.number_of_nodes()
+    weights, features = getattr(options, f"weights_{side}"), getattr(options, f"features_{side}")
+    extra: dict[str, Any] = {
+        "weights": None if weights is None else _read_weights(weights, n),
+        "features": None if features is None else _read_features(features, n),
+    }
     try:
         if kind == "graph":
             space, places = ugw.Space.from_graph(graph, **extra), plots.layout(graph)
@@ -119,7 +123,6 @@ def read_side(options: Options, side: str) -> Side:
             space = ugw.Space.from_distances(array, **extra)
             places = unfolded(array)
         else:
-            array = array[:, None] if array.ndim == 1 else array
             space = ugw.Space.from_points(array, metric=options.metric or "euclidean", **extra)
             places = array if array.shape[1] <= 3 else flattened(array)
         space = space if options.scale == "none" else space.scaled(options.scale)
@@ -128,15 +131,38 @@ def read_side(options: Options, side: str) -> Side:
     return Side(file, kind, space, places, graph)
 
 
-def _read_rows(file: str | None) -> np.ndarray | None:
-    return None if file is None else read_array(file)
+def _read_table(file: str) -> np.ndarray:
+    """Rows of numbers, (n, d). The library would take a third dimension as a batch; a match is of one pair."""
+    array = read_array(file)
+    if array.ndim not in (1, 2):
+        raise ugw.InputError(f"{file}: expected rows of numbers, shape (n, d) or (n,), got {array.shape}")
+    return array.reshape(len(array), -1)
+
+
+def _read_features(file: str, n: int) -> np.ndarray:
+    """Checked features, (n, d), of n points."""
+    array = _read_table(file)
+    if len(array) != n:
+        raise ugw.InputError(f"{file}: expected a row of features for each of the {n} points, got {len(array)} rows")
+    check_finite(f"{file}: features", torch.from_numpy(array))
+    return array
+
+
+def _read_weights(file: str, n: int) -> np.ndarray:
+    """Checked weights, (n,), of n points; a file may hold them in one column or one row."""
+    array = read_array(file)
+    if array.shape not in ((n,), (n, 1), (1, n)):
+        raise ugw.InputError(f"{file}: expected {n} weights, one for each point, got shape {array.shape}")
+    weights = torch.from_numpy(array.reshape(n))
+    check_finite(f"{file}: weights", weights)
+    check_nonnegative(f"{file}: weights", weights)
+    positive(f"{file}: total mass of the weights", weights.sum(), allow_inf=False)
+    return weights.numpy()
 
 
 def _guess(file: str, array: np.ndarray) -> str:
     """Points, unless the shape could be that of distances too; or the error that asks."""
-    if array.ndim not in (1, 2):
-        raise ugw.InputError(f"{file}: expected one point per row or a square of distances, got shape {array.shape}")
-    if array.ndim == 2 and array.shape[0] == array.shape[1]:
+    if array.shape[0] == array.shape[1]:
         size = f"{array.shape[0]} × {array.shape[1]}"
         raise ugw.InputError(f"{file}: a square array ({size}) may hold points or distances: say which with --kind")
     return "points"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,10 +13,13 @@ from torch import Tensor
 from . import init as starts
 from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import choice
+from ._precision import rough
 from .cones import GaussianHellinger
 from .errors import ConvergenceWarning, InputError
 from .multistart import Multistart, best_of
 from .parameters import Fused, build, build_conic, build_partial, read_cone
+from .problems.partial import PartialCGW
+from .problems.problem import Problem
 from .problems.unbalanced import UGW
 from .result import ConicResult, Result, Terms
 from .solvers.alternate import AlternateMin
@@ -28,6 +31,8 @@ from .spaces import Space
 SMALL_PLAN = 100_000
 # Stands for the logarithm of a mass of 0.
 LOG_ZERO = -1e30
+# The starts of a conic problem that begin with so many steps of UGW, and on CUDA so many with rough products.
+INFORMED, CHEAP_STEPS, ROUGH_STEPS = ("auto", "best", "coarse"), 15, 10
 # Starts by linear programs, besides those of "auto": from random anchor pairs, and corners of the transport polytope.
 RANDOM_STARTS, CORNER_STARTS = 24, 16
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
@@ -109,16 +114,71 @@ def solve_conic(
     problem, twin = way.build(x, y, rho=rho, cone=read, eps=eps)
     solver = _checked_solver(solver, way.solver)
     with torch.no_grad():
-        plans = way.plans(twin, init.tensors.plan[: twin.batch] if isinstance(init, Result) else init)
+        plans = way.plans(problem, twin, solver, init.tensors.plan[: twin.batch] if isinstance(init, Result) else init)
         result = problem.result(best_of(solver, problem, plans).tensors)
     _warn(result)
     return result
 
 
+def _kernel_plans(problem: Problem, twin: UGW, solver: Any, init: Any) -> Tensor:
+    """The plans (B, S, n, m) from which a conic problem over KL starts."""
+    plans = first_plans(twin, init)
+    if not isinstance(init, str) or init not in INFORMED:
+        return plans
+    plans = _advanced(AlternateMin(max_iter=CHEAP_STEPS), twin, plans)
+    if plans.is_cuda and plans.dtype == torch.float32:
+        cheap = replace(_plain(solver), max_iter=ROUGH_STEPS, callback=None, progress=False)
+        plans = _advanced(cheap, problem, plans)
+    return plans
+
+
+def _program_plans(problem: PartialCGW, twin: UGW, solver: Any, init: Any) -> Tensor:
+    """The plans (B, S, n, m) from which linear programs start: many for "auto" and "best", as each ends nearby."""
+    plans = first_plans(twin, init)
+    if not isinstance(init, str) or init not in ("auto", "best"):
+        return plans
+    way, rhos = WAYS[GaussianHellinger.steps], (twin.div_a, twin.div_b)
+    smooth, _ = way.build(twin.x, twin.y, rho=rhos, cone=GaussianHellinger(), eps=0.0)
+    found = best_of(way.solver, smooth, way.plans(smooth, twin, way.solver, init)).tensors.plan
+    more = starts.random(problem, RANDOM_STARTS), starts.corners(problem, CORNER_STARTS)
+    return torch.cat([plans, starts.unit(found)[:, None], *more], dim=1)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to solve a conic problem: what builds it and its UGW twin, the solver, and what makes the first plans."""
+
+    build: Callable[..., tuple[Any, UGW]]
+    solver: AlternateMin | AlternateLP
+    plans: Callable[[Any, UGW, Any, Any], Tensor]
+
+
+# By the kind of step that a cone asks for.
+WAYS = {
+    # A product with the kernel costs far more than a linear step: these may be sharp.
+    "transport": Way(
+        build_conic, AlternateMin(inner=Sinkhorn(max_iter=200), proximal=(0.003, 0.001, 0.8)), _kernel_plans
+    ),
+    "programs": Way(build_partial, AlternateLP(), _program_plans),
+}
+
+
+def _advanced(solver: AlternateMin, problem: Problem, plans: Tensor) -> Tensor:
+    """The plans (B, S, n, m) after some steps whose products may be rough."""
+    first = torch.arange(problem.batch, device=plans.device).repeat_interleave(plans.shape[1])
+    with rough():
+        found = solver(problem.take(first), plans.flatten(0, 1))
+    return starts.unit(found.tensors.plan).view_as(plans)
+
+
+def _plain(solver: AlternateMin | Multistart) -> Any:
+    return solver.solver if isinstance(solver, Multistart) else solver
+
+
 def _checked_solver(solver: Any, default: AlternateMin | AlternateLP) -> Any:
     solver = default if solver is None else solver
     kind = type(default)
-    if not isinstance(solver.solver if isinstance(solver, Multistart) else solver, kind):
+    if not isinstance(_plain(solver), kind):
         raise InputError(f"solver must be an {kind.__name__} or a Multistart of one, got {type(solver).__name__}")
     return solver
 
@@ -156,34 +216,6 @@ def first_plans(problem: UGW, init: Any) -> Tensor:
     if init == "best" or problem.x.n * problem.y.n <= SMALL_PLAN:
         plans = [starts.product(problem), *plans]
     return torch.stack(plans, dim=1)
-
-
-def more_plans(problem: UGW, init: Any) -> Tensor:
-    """As `first_plans`; "auto" and "best" take more starts, for a solver that ends in the nearest vertex."""
-    plans = first_plans(problem, init)
-    if not isinstance(init, str) or init not in ("auto", "best"):
-        return plans
-    conic, _ = build_conic(problem.x, problem.y, rho=(problem.div_a, problem.div_b), cone=GaussianHellinger(), eps=0.0)
-    soft = best_of(WAYS[conic.cone.steps].solver, conic, plans).tensors.plan[: problem.batch]
-    return torch.cat(
-        [plans, soft[:, None], starts.random(problem, RANDOM_STARTS), starts.corners(problem, CORNER_STARTS)], dim=1
-    )
-
-
-@dataclass(frozen=True)
-class Way:
-    """How to solve a conic problem: what builds it and its UGW twin, the solver, and what makes the first plans."""
-
-    build: Callable[..., tuple[Any, UGW]]
-    solver: AlternateMin | AlternateLP
-    plans: Callable[[UGW, Any], Tensor]
-
-
-# By the kind of step that a cone asks for.
-WAYS = {
-    "transport": Way(build_conic, AlternateMin(inner=Sinkhorn(max_iter=200)), first_plans),
-    "programs": Way(build_partial, AlternateLP(), more_plans),
-}
 
 
 def given_plan(problem: UGW, plan: Any, name: str) -> Tensor:

@@ -68,7 +68,10 @@ def _meet(problem: UGW, kept: float, log_rho: Tensor) -> Tensor:
         middle = torch.where(torch.isfinite(low + high), 0.5 * (low + high), guess)
         guess = torch.where((guess > low) & (guess < high), guess, middle)
         log_rho = torch.where(off, guess, log_rho)
-    raise InputError(f"kept={kept} is out of reach, got {float(share[off][0]):.3g} at best: lower eps")
+    raise InputError(
+        f"kept={kept} is out of reach, got a share of {float(share[off][0]):.3g} at "
+        f"rho = {float(given.div_a.rho[off][0]):.3g} and none closer: lower eps, or ask for that share"
+    )
 
 
 def _share(problem: UGW, start: Tensor) -> Tensor:

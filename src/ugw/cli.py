@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,14 +18,6 @@ from .api import STARTS
 INTERRUPTED = 130  # what a shell reports after Ctrl-C
 
 
-def version() -> str:
-    """The installed version."""
-    try:
-        return metadata.version("ugw")
-    except metadata.PackageNotFoundError:
-        return "unknown (not installed)"
-
-
 # -- how the command ends ----------------------------------------------------------------------------------
 
 
@@ -37,6 +28,8 @@ class _OneLineErrors(click.Group):
         extra["standalone_mode"] = False
         try:
             sys.exit(super().main(*args, **extra) or 0)
+        except click.exceptions.NoArgsIsHelpError as error:
+            _end(error.format_message(), 2)
         except click.UsageError as error:
             path = error.ctx.command_path if error.ctx else "ugw"
             _fail(f"{error.format_message()} (see {path} --help)")
@@ -59,6 +52,15 @@ def _fail(message: str) -> NoReturn:
 def _end(line: str, code: int) -> NoReturn:
     click.echo(line, err=True)
     sys.exit(code)
+
+
+class _Folder(click.ParamType):
+    name = "folder"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not str(value):
+            self.fail("expected the name of a folder, got '' (. is the working folder)", param, ctx)
+        return str(value)
 
 
 class _Rho(click.ParamType):
@@ -86,7 +88,7 @@ class _Eps(click.ParamType):
 
 
 @click.group(cls=_OneLineErrors, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(version(), prog_name="ugw")
+@click.version_option(ugw.__version__, prog_name="ugw")
 def main() -> None:
     """Unbalanced Gromov-Wasserstein: match point clouds, distance matrices and graphs of any total mass.
 
@@ -101,7 +103,9 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--out", default="out", show_default=True, help="Folder for imbalanced.png.", metavar="DIR")
+@click.option(
+    "--out", type=_Folder(), default="out", show_default=True, metavar="DIR", help="Folder for imbalanced.png."
+)
 def demo(out: str) -> None:
     """Show what UGW is for, in some ten seconds.
 
@@ -111,7 +115,7 @@ def demo(out: str) -> None:
     """
     from .experiments import imbalanced
 
-    with output_folder(Path(out)) as stage, one_thread():
+    with output_folder(Path(out), names=("imbalanced.png",)) as stage, one_thread():
         click.echo(imbalanced.HEADER)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the table says so
@@ -188,6 +192,7 @@ _KINDS = click.Choice(["points", "distances"])
 @click.option("--max-iter", type=int, default=1000, show_default=True, help="Stop after this many outer steps.")
 @click.option(
     "--out",
+    type=_Folder(),
     default="out",
     show_default=True,
     metavar="DIR",

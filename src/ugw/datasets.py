@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
+from ._options import whole_number
 from .errors import InputError
 from .spaces import Space
 
@@ -52,10 +55,10 @@ def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> t
     >>> source.points.shape, target.points.shape
     ((200, 3), (200, 2))
     """
-    if n < 4:
-        raise InputError(f"n must be at least 4, two points per class, got {n!r}")
-    if not 0 < share < 1:
-        raise InputError(f"share must be between 0 and 1, got {share!r}")
+    whole_number("n", n, least=4)  # two points per class
+    if not isinstance(share, Real) or not 0 < float(share) < 1:
+        raise InputError(f"share must be a number between 0 and 1, got {share!r}")
+    whole_number("seed", seed, least=0)
     rng = np.random.default_rng(seed)
     half, first = n // 2, min(max(round(share * n), 1), n - 1)
     beside = np.array([_GAP, 0.0, 0.0])
@@ -78,9 +81,10 @@ def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int
     >>> two_moons(n=100, outliers=10).counts
     {'upper': 50, 'lower': 50, 'outliers': 10}
     """
-    for name, value, least in (("n", n, 2), ("outliers", outliers, 0), ("noise", noise, 0)):
-        if not value >= least:
-            raise InputError(f"{name} must be at least {least}, got {value!r}")
+    for name, value, least in (("n", n, 2), ("outliers", outliers, 0), ("seed", seed, 0)):
+        whole_number(name, value, least=least)
+    if not isinstance(noise, Real) or not 0 <= float(noise) < math.inf:
+        raise InputError(f"noise must be a finite number ≥ 0, got {noise!r}")
     rng = np.random.default_rng(seed)
     turn_upper, turn_lower = rng.uniform(0, np.pi, size=n // 2), rng.uniform(0, np.pi, size=n - n // 2)
     upper = np.stack([np.cos(turn_upper), np.sin(turn_upper)], axis=1)

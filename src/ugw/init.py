@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ._precision import rough
 from .metrics import Dense
 from .problems.linear import LinearProblem
 from .problems.problem import Matching
@@ -174,6 +175,11 @@ def coarse(problem: UGW) -> Tensor:
     The order of two coarse objectives says little about the fine ones, the objective of a lifted plan much, and
     a few steps nearly all. Where the representatives are all there is, the best coarse plan is the start.
     """
+    with rough():
+        return _coarse(problem)
+
+
+def _coarse(problem: UGW) -> Tensor:
     level = coarsen(problem)
     small = level.problem
     starts = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)

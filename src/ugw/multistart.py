@@ -20,6 +20,8 @@ from .solvers.programs import AlternateLP
 
 # Objectives within this relative distance count as equal; the lowest index among them wins.
 TIE = 1e-9
+# Other random starts than those of init="random".
+OTHER_SEED = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +42,7 @@ class Multistart:
         """Solve from `init` (B, n, m) and n − 1 random starts."""
         plans = init[:, None]
         if self.n > 1:
-            plans = torch.cat([plans, starts.random(problem, self.n - 1)], dim=1)
+            plans = torch.cat([plans, starts.random(problem, self.n - 1, seed=OTHER_SEED)], dim=1)
         return best_of(self.solver, problem, plans)
 
 
@@ -50,8 +52,8 @@ def best_of(solver: AlternateMin | AlternateLP | Multistart, problem: Any, plans
     first = torch.arange(batch, device=plans.device)
     repeated = problem if count == 1 else problem.take(first.repeat_interleave(count))
     result = solver(repeated, plans.flatten(0, 1))
-    options = solver.solver if isinstance(solver, Multistart) else solver
-    tensors = polish(repeated, result, options).tensors
+    # A Multistart came through here with each of its own starts.
+    tensors = result.tensors if isinstance(solver, Multistart) else polish(repeated, result, solver).tensors
     if count > 1:
         tensors = take(tensors, _winner(repeated, tensors, count) + count * first)
     return problem.result(tensors)

@@ -16,8 +16,9 @@ from .metrics import Metric
 EXACT_PLAN = 400
 # Term-by-term sums are made in blocks of about so many terms.
 BLOCK_TERMS = 2**21
-# Evaluated factors are kept if they take no more than this many bytes, else made anew in every product.
-KEPT_BYTES = 6 * 2**30
+# Evaluated factors are kept if they take no more than this many bytes, or half of what is free on a CUDA device;
+# else they are made anew in every product.
+KEPT_BYTES = 4 * 2**30
 
 
 class Pairs(Protocol):
@@ -214,10 +215,13 @@ class Factorised:
         """φ(Dx) and signs·φ(Dy), (count, n, n) and (count, m, m), in blocks that together are all terms."""
         factors, dx, dy = self.factors[0], self.dx.dense(), self.dy.dense()
         entry = torch.finfo(dx.dtype).bits // 8
-        if factors.rank * (dx.numel() + dy.numel()) * entry > KEPT_BYTES:
-            return _blocks(factors, dx, dy, max(1, KEPT_BYTES // (4 * entry * (dx.numel() + dy.numel()))))
-        if not self._evaluated:
-            self._evaluated.extend(_blocks(factors, dx, dy, factors.rank))
+        if self._evaluated:
+            return self._evaluated
+        term = (dx.numel() + dy.numel()) * entry
+        room = max(KEPT_BYTES, torch.cuda.mem_get_info(dx.device)[0] // 2 if dx.is_cuda else 0)
+        if factors.rank * term > room:
+            return _blocks(factors, dx, dy, max(1, room // (4 * term)))
+        self._evaluated.extend(_blocks(factors, dx, dy, factors.rank))
         return self._evaluated
 
     def _item(self, b: int) -> Factorised:

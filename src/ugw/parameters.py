@@ -89,7 +89,7 @@ def build(x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None, loss: 
 
 def _loss(x: Space, y: Space, loss: Any) -> Pairs:
     """The sum over pairs of pairs for a loss other than t²."""
-    longest = _longest(x, y)
+    longest = longest_distance(x, y)
     read = read_loss(loss, longest)
     finite = bool(torch.isfinite(read(torch.linspace(0.0, longest, 2000, dtype=torch.float64))).all())
     if not finite and x.n * y.n > INFINITE_PLAN:
@@ -110,7 +110,7 @@ def build_conic(
     entropy = nonnegative("eps", eps)
     if entropy.ndim and len(entropy) != twin.batch:
         raise InputError(f"batch sizes must agree, got eps {len(entropy)} and {twin.batch}")
-    read = read_loss(cone, _longest(x, y), name="cone")
+    read = read_loss(cone, longest_distance(x, y), name="cone")
     rho_a, rho_b = twin.div_a.rho, twin.div_b.rho
     total = rho_a + rho_b
     same = bool((total == total[0]).all())
@@ -129,7 +129,7 @@ def _twin(x: Space, y: Space, rho: Any) -> UGW:
 def read_cone(x: Space, y: Space, cone: Any) -> Cone:
     """The cone for two spaces, checked."""
     _check_spaces(x, y)
-    return read_loss(cone, _longest(x, y), name="cone")
+    return read_loss(cone, longest_distance(x, y), name="cone")
 
 
 def build_partial(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: Any) -> tuple[PartialCGW, UGW]:
@@ -151,7 +151,7 @@ def build_partial(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: 
     return PartialCGW(x, y, rho_a, cone, batched=twin.batched), twin
 
 
-def _longest(x: Space, y: Space) -> float:
+def longest_distance(x: Space, y: Space) -> float:
     """The largest distance in both spaces."""
     return max(float(s.metric.dense().detach().abs().max()) for s in (x, y))
 

@@ -1,7 +1,8 @@
 """Pictures: matching lines, plan heat map, colour transfer onto a graph, convergence curve.
 
-Each takes a Result (or a bare plan where that is enough) and `ax=None`, draws, and returns the axes. Nothing
-here touches matplotlib's global state; matplotlib and networkx are imported on the first drawing.
+Each takes a Result (or a bare plan where that is enough) and `ax=None`, draws, and returns the axes. Given axes
+are all that a picture touches; with `ax=None` it makes a figure with pyplot, which keeps it until it is closed.
+matplotlib and networkx are imported on the first drawing.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ._drawing import (
     as_colours,
     axes_for,
     carried,
+    class_names,
     class_pair,
     coordinates,
     dot_area,
@@ -30,6 +32,7 @@ from ._drawing import (
     plan_of,
     quiet,
 )
+from ._options import whole_number
 from .errors import InputError
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ def matching(
     lines: int = 80,
     ax: Axes | None = None,
 ) -> Axes:
-    """Two clouds side by side, joined by the largest entries of the plan.
+    """Two clouds side by side, some points of each joined to where the plan sends the most of them.
 
     result: a Result or a plan (n, m); points_x: (n, 1 to 3); points_y: (m, 1 to 3). Two dimensions beside
     three are laid into the plane z = 0, and the second cloud is moved below or beside the first: no distance
@@ -66,9 +69,10 @@ def matching(
     >>> axes = matching(np.eye(30) / 30, points, points)
     """
     plan_ = plan_of(result)
-    x, y = _beside(coordinates("points_x", points_x), coordinates("points_y", points_y))
-    if plan_.shape != (len(x), len(y)):
-        raise InputError(f"a plan of shape {plan_.shape} cannot join {len(x)} points to {len(y)}")
+    x, y = coordinates("points_x", points_x), coordinates("points_y", points_y)
+    _check_joins(plan_, x, y)
+    x, y = _beside(x, y)
+    whole_number("lines", lines, least=0)
     ax = axes_for(ax, three_d=x.shape[1] == 3)
     classes = None if labels is None else class_pair(plan_, labels)
     pairs = _largest_pairs(plan_, x, y, lines)
@@ -92,13 +96,22 @@ def aligned(result: Any, points_x: Any, points_y: Any) -> np.ndarray:
     >>> np.allclose(aligned(np.eye(3) / 3, points, points @ [[0, -1], [1, 0]]), points - points.mean(axis=0))
     True
     """
-    plan_, x, y = plan_of(result), as_array(points_x), as_array(points_y)
+    plan_, x, y = plan_of(result), as_array("points_x", points_x), as_array("points_y", points_y)
+    _check_joins(plan_, x, y)
     k = y.shape[1]
     x = np.pad(x[:, :k], ((0, 0), (0, max(0, k - x.shape[1]))))
     mass = max(plan_.sum(), np.finfo(float).tiny)
     x, y = x - plan_.sum(axis=1) @ x / mass, y - plan_.sum(axis=0) @ y / mass
     left, _, right = np.linalg.svd(y.T @ plan_.T @ x)
     return y @ (left @ right)
+
+
+def _check_joins(plan_: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
+    for name, points in (("points_x", x), ("points_y", y)):
+        if points.ndim != 2:
+            raise InputError(f"{name} must have one point per row, (n, d), got shape {points.shape}")
+    if plan_.shape != (len(x), len(y)):
+        raise InputError(f"a plan of shape {plan_.shape} cannot join {len(x)} points to {len(y)}")
 
 
 def _beside(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -203,8 +216,9 @@ def plan(
     from matplotlib.colors import PowerNorm
 
     plan_ = plan_of(result)
-    ax = axes_for(ax, three_d=False)
     classes = None if labels is None else class_pair(plan_, labels)
+    written = None if names is None or classes is None else class_names(classes, names)
+    ax = axes_for(ax, three_d=False)
     if classes is not None:
         plan_ = plan_[np.ix_(*(np.argsort(side, kind="stable") for side in classes))]
     top = vmax or float(np.quantile(plan_[plan_ > 0], 0.995)) if (plan_ > 0).any() else 1.0
@@ -217,13 +231,11 @@ def plan(
     ax.set_ylabel("source", fontsize=9, color=INK)
     quiet(ax)
     if classes is not None:
-        _class_ticks(ax, classes, names)
+        _class_ticks(ax, classes, written)
     return ax
 
 
-def _class_ticks(
-    ax: Axes, classes: tuple[np.ndarray, np.ndarray], names: tuple[Sequence[str], Sequence[str]] | None
-) -> None:
+def _class_ticks(ax: Axes, classes: tuple[np.ndarray, np.ndarray], names: list[list[str]] | None) -> None:
     """A line between classes and one tick in the middle of each."""
     for k, (axis, rule) in enumerate(((ax.yaxis, ax.axhline), (ax.xaxis, ax.axvline))):
         present, counts = np.unique(classes[k], return_counts=True)
@@ -231,7 +243,7 @@ def _class_ticks(
         for end in ends[:-1]:
             rule(end - 0.5, color=INK, linewidth=0.6)
         axis.set_ticks(ends - counts / 2 - 0.5)
-        axis.set_ticklabels([str(c) if names is None else names[k][c] for c in present])
+        axis.set_ticklabels([str(c) for c in present] if names is None else names[k])
     ax.tick_params(axis="y", labelrotation=90)
     for label in ax.get_yticklabels():
         label.set_verticalalignment("center")
@@ -260,9 +272,9 @@ def colour_transfer(
     """
     plan_ = plan_of(result)
     share = mass_shares(plan_, None if weights is None else (None, weights))[1]
-    given = np.asarray(colours, dtype=float)
-    if len(given) != len(plan_):
-        raise InputError(f"colours must have one row for each of the {len(plan_)} source nodes, got {len(given)}")
+    given = as_array("colours", colours)
+    if given.shape[:1] != plan_.shape[:1]:
+        raise InputError(f"colours must have one row for each of the {len(plan_)} source nodes, got {given.shape}")
     return coloured_graph(graph, carried(plan_, as_colours(given)), shares=share, pos=pos, ax=ax)
 
 
@@ -276,19 +288,32 @@ def coloured_graph(
     """
     from matplotlib.collections import LineCollection
 
-    n = graph.number_of_nodes()
-    place = layout(graph) if pos is None else coordinates("pos", pos)
-    rgb = as_colours(np.asarray(colours, dtype=float))
-    if len(place) != n or len(rgb) != n:
-        raise InputError(f"pos and colours must have {n} rows, one per node, got {len(place)} and {len(rgb)}")
+    n = _node_count(graph)
+    place = layout(graph) if pos is None else as_array("pos", pos)
+    rgb = as_colours(as_array("colours", colours))
+    if place.shape != (n, 2) or len(rgb) != n:
+        raise InputError(
+            f"pos must have shape ({n}, 2) and colours {n} rows, one per node, got {place.shape} and {len(rgb)}"
+        )
+    share = np.ones(n) if shares is None else as_array("shares", shares)
+    if share.shape != (n,):
+        raise InputError(f"shares must have shape ({n},), got {share.shape}")
     ax = axes_for(ax, three_d=False)
     number = {node: k for k, node in enumerate(graph.nodes)}
     ends = np.array([(number[u], number[v]) for u, v in graph.edges()], dtype=int).reshape(-1, 2)
     ax.add_collection(LineCollection(place[ends], colors=PALE, linewidths=0.8, zorder=1))
-    area = 1.5 * dot_area(n) * np.clip(np.ones(n) if shares is None else shares, 0.06, LARGEST_DOT)
+    area = 1.5 * dot_area(n) * np.clip(share, 0.06, LARGEST_DOT)
     ax.scatter(*place.T, s=area, c=rgb, linewidths=0.4, edgecolors="white", zorder=2)
     equal_frame(ax, place)
     return ax
+
+
+def _node_count(graph: Any) -> int:
+    import networkx
+
+    if not isinstance(graph, networkx.Graph):
+        raise InputError(f"graph must be a networkx graph, got {type(graph).__name__}")
+    return graph.number_of_nodes()
 
 
 def layout(graph: networkx.Graph) -> np.ndarray:
@@ -300,6 +325,7 @@ def layout(graph: networkx.Graph) -> np.ndarray:
     """
     import networkx
 
+    _node_count(graph)
     data = [graph.nodes[node] for node in graph.nodes]
     for pick in (lambda d: d["pos"], lambda d: (d["x"], d["y"])):
         with suppress(KeyError, TypeError, ValueError):  # attributes of that name may mean something else
@@ -326,16 +352,18 @@ def convergence(result: Any, *, ax: Axes | None = None) -> Axes:
     >>> space = ugw.Space.from_points(np.random.default_rng(0).normal(size=(20, 2)))
     >>> axes = convergence(ugw.solve(space, space))
     """
-    if getattr(result, "batched", False):
+    if not hasattr(result, "history"):
+        raise InputError(f"convergence draws a Result, got {type(result).__name__}")
+    if result.batched:
         raise InputError("convergence draws one solve, got a batch: take an item first, result[i]")
     history = result.history
-    objective = np.asarray(history.objective, dtype=float)
-    away = np.abs(objective - result.value) / max(abs(result.value), np.finfo(float).tiny)
+    value = float(result.value)  # a tensor where the spaces were tensors
+    away = np.abs(history.objective - value) / max(abs(value), np.finfo(float).tiny)
     ax = axes_for(ax, three_d=False)
     curves = (
         ("|objective − final|", away[:-1], "-", "o"),
-        ("plan change", np.asarray(history.change), "-", "s"),
-        ("inner residual", np.asarray(history.residual), "--", None),
+        ("plan change", history.change, "-", "s"),
+        ("inner residual", history.residual, "--", None),
     )
     for (name, values, style, marker), colour in zip(curves, PALETTE, strict=False):
         step = np.arange(1, len(values) + 1)
@@ -346,7 +374,7 @@ def convergence(result: Any, *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("outer step", fontsize=9, color=INK)
     ax.set_ylabel("relative size", fontsize=9, color=INK)
     word = "converged" if result.converged else f"NOT converged ({result.status.name.lower().replace('_', ' ')})"
-    title = f"{word} after {result.n_iter} steps, value {result.value:.4g}"
+    title = f"{word} after {result.n_iter} steps, value {value:.4g}"
     ax.set_title(title, fontsize=9, color=INK, loc="left")
     ax.grid(axis="y", color=PALE, linewidth=0.5)
     ax.legend(frameon=False, fontsize=8, labelcolor=INK)

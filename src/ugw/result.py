@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ._atomic import all_or_nothing
-from ._batch import take, take_fields
+from ._batch import clone, put_, take, take_fields
 from ._check import as_tensor, check_finite
 from .errors import InputError, NotConverged
 
@@ -44,7 +44,8 @@ class Status(IntEnum):
 _MESSAGES = {
     Status.RUNNING: "the solve has not ended",
     Status.CONVERGED: "converged",
-    Status.MAX_ITER: "the iteration limit came first: raise max_iter or eps, loosen tol, or set anneal",
+    Status.MAX_ITER: "the iteration limit came first: raise max_iter or eps, loosen tol, or set anneal; "
+    "if it is the inner residual that is large, raise inner=Sinkhorn(max_iter=...)",
     Status.ALTERNATING: "two plans alternate without meeting; `plan` is the better of them, `plan_pair` has both: "
     "raise eps or try another init",
     Status.PRECISION: "eps is too small against the cost for this dtype, rounding alone moves the plan: "
@@ -442,6 +443,14 @@ class ConicResult(Result):
         """Terms of the factorised kernel; 0 where it was summed exactly."""
         return self._out(self._lift.rank) if self.batched else int(self._lift.rank[0])
 
+    def better(self, other: ConicResult) -> ConicResult:
+        """Item by item the one of two results, for the same problem, with the lower value; itself where they tie."""
+        lower = other.tensors.terms.total < self.tensors.terms.total
+        steps = max(self.tensors.trace.shape[1], other.tensors.trace.shape[1])
+        merged, theirs = clone(_with_steps(self.tensors, steps)), _with_steps(other.tensors, steps)
+        put_(merged, lower, take(theirs, lower))
+        return replace(self, tensors=merged)
+
     def atoms(self) -> dict[str, Any]:
         """The plan between the cones as atoms: point and radius on each side, and mass. Unbatched results only.
 
@@ -476,6 +485,12 @@ class ConicResult(Result):
         if self.tensors.lift is None:
             raise InputError("this is not the result of a conic problem")
         return self.tensors.lift
+
+
+def _with_steps(tensors: Tensors, steps: int) -> Tensors:
+    """The history longer, by NaN."""
+    missing = steps - tensors.trace.shape[1]
+    return replace(tensors, trace=torch.nn.functional.pad(tensors.trace, (0, 0, 0, missing), value=torch.nan))
 
 
 def _sizes(arrays: dict[str, np.ndarray]) -> tuple[tuple[int, int], ...] | None:

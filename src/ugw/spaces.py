@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -145,8 +145,7 @@ class Space:
         >>> Space.stack([pair, triple])
         Space(batch of 2, n ≤ 3, mass 1 to 1, float64, points in R^1)
         """
-        spaces = list(spaces)
-        _check_stackable(spaces)
+        spaces = _check_stackable(spaces)
         n = max(space.n for space in spaces)
         features = [space.features for space in spaces if space.features is not None]
         points = [space.points for space in spaces if space.points is not None]
@@ -252,22 +251,18 @@ class Space:
         return replace(self, metric=self.metric.scale(1 / torch.where(usable, size, 1)))
 
     def to(self, target: torch.device | torch.dtype | str) -> Space:
-        """The same space on another device ("cuda") or in another dtype (torch.float32 or torch.float64).
+        """The same space on another device ("cuda") or in another dtype ("float32" or torch.float64, say).
 
         >>> Space.from_points([[0], [1]]).to(torch.float32)
         Space(n=2, mass=1, float32, points in R^1)
         """
-        if isinstance(target, torch.dtype):
-            if target not in (torch.float32, torch.float64):
-                raise InputError(f"a space is float32 or float64, got {short(target)}")
-        else:
-            target = torch.device(target)
+        place = _dtype_or_device(target)
         return replace(
             self,
-            metric=self.metric.to(target),
-            weights=self.weights.to(target),
-            features=None if self.features is None else self.features.to(target),
-            points=None if self.points is None else self.points.to(target),
+            metric=self.metric.to(place),
+            weights=self.weights.to(place),
+            features=None if self.features is None else self.features.to(place),
+            points=None if self.points is None else self.points.to(place),
         )
 
     def __repr__(self) -> str:
@@ -353,7 +348,25 @@ def _features(features: Any, matrix: Tensor) -> Tensor:
     return tensor
 
 
-def _check_stackable(spaces: Sequence[Space]) -> None:
+def _dtype_or_device(target: Any) -> torch.dtype | torch.device:
+    """What `Space.to` was asked for, if there is such a thing here."""
+    target = {"float32": torch.float32, "float64": torch.float64}.get(str(target), target)
+    if isinstance(target, torch.dtype):
+        if target not in (torch.float32, torch.float64):
+            raise InputError(f"a space is float32 or float64, got {short(target)}")
+        return target
+    try:
+        return torch.empty(0, device=torch.device(target)).device
+    except (RuntimeError, TypeError, AssertionError, ImportError) as error:  # no such name, or not on this machine
+        said = str(error).strip().split("\n")[0]
+        raise InputError(f"to() must be given float32, float64 or a device, got {target!r} ({said})") from None
+
+
+def _check_stackable(spaces: Any) -> list[Space]:
+    """The spaces in a list, if they can be one batch."""
+    if isinstance(spaces, Space) or not isinstance(spaces, Iterable):
+        raise InputError(f"Space.stack must be given a list of spaces, got {type(spaces).__name__}")
+    spaces = list(spaces)
     if not spaces:
         raise InputError("Space.stack needs at least one space, got none")
     for i, space in enumerate(spaces):
@@ -369,6 +382,7 @@ def _check_stackable(spaces: Sequence[Space]) -> None:
     ):
         if len(values) > 1:
             raise InputError(f"stacked spaces must agree, got {what} {', '.join(sorted(values))}")
+    return spaces
 
 
 def _pad(tensor: Tensor, *sizes: int) -> Tensor:

@@ -36,6 +36,11 @@ def test_ugw_costs_less_than_gw(records):
         assert unbalanced.result.value < gw.result.value
 
 
+def test_the_legend_says_what_the_lines_are(records):
+    texts = [text.get_text() for text in imbalanced.figure(records).legends[0].get_texts()]
+    assert texts[2:] == ["a point's largest plan entry", "across classes"]
+
+
 def test_report_is_told_each_record_as_it_comes():
     seen = []
     made = imbalanced.run(n=20, eps=0.02, shares=(0.3,), report=seen.append)

@@ -134,7 +134,7 @@ def test_no_watcher_where_nobody_looks():
 
 
 def test_the_bar_is_closed_after_ctrl_c(capfd):
-    numbers = {k: torch.ones(2) for k in ("objective", "change", "residual", "mass")}
+    numbers = {k: torch.ones(2) for k in ("objective", "relaxed", "change", "residual", "mass")}
     with pytest.raises(KeyboardInterrupt), watcher(progress=True, callback=None, max_iter=5) as watch:
         assert watch(1, numbers, 2) is False
         raise KeyboardInterrupt

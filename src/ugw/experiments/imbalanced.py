@@ -166,7 +166,7 @@ def _legend(made: Figure, record: Record) -> None:
         Line2D([], [], color=colour, label=f"{a} and {b}", **dot)
         for colour, a, b in zip(PALETTE, record.source.names, record.target.names, strict=False)
     ]
-    handles.append(Line2D([], [], color=INK, linewidth=1, label="largest plan entries"))
+    handles.append(Line2D([], [], color=INK, linewidth=1, label="a point's largest plan entry"))
     handles.append(Line2D([], [], color=ACROSS, linewidth=1, label="across classes"))
     style = {"frameon": False, "fontsize": 9, "labelcolor": INK, "handletextpad": 0.5}
     made.legend(handles=handles, loc="lower center", ncols=len(handles), **style)

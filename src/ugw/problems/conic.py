@@ -1,4 +1,4 @@
-"""The conic distance CGW without a radial grid. MATH: section "CGW without a radial grid".
+"""The conic distance CGW without a radial grid: see docs/mathematics.md.
 
     CGW = rho1 m(a)² + rho2 m(b)² − R max <w, G w>,   G = exp(−λ(|Dx − Dy|)/R),   R = rho1 + rho2,
     over w = P^(rho1/R) Q^(rho2/R) with P, Q ≥ 0, P 1 = a, Qᵀ 1 = b.
@@ -88,7 +88,7 @@ class CGW(Problem):
         """What a solver found, as users see it."""
         return ConicResult(tensors, self.sizes, self.numpy)
 
-    def scale(self) -> Tensor:
+    def cost_size(self) -> Tensor:
         """−2 log of the mean kernel: the size of the linear problem's cost. Returns (B,)."""
         mean = self.pairs.mean(self.log_a, self.log_b).clamp(1e-30, 1.0 - 1e-12)
         return -2.0 * mean.log()

@@ -82,7 +82,7 @@ class Problem(Matching):
         return torch.lerp(shape, self.product, share)
 
     @abstractmethod
-    def scale(self) -> Tensor:
+    def cost_size(self) -> Tensor:
         """The size of the linear problem's cost, (B,) > 0."""
 
     @abstractmethod

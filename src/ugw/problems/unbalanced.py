@@ -3,7 +3,7 @@
     F(p, q) = Σ (Dx_ii' − Dy_jj')² p_ij q_i'j' + rho1 KL(p1⊗q1 | a⊗a) + rho2 KL(p2⊗q2 | b⊗b)
               + eps KL(p⊗q | (a⊗b)⊗²) + (alpha/2)(<M, p> + <M, q>)
 
-The code works with *shapes*, plans divided by their mass. Dividing the linear problem of MATH section 1 by the
+The code works with *shapes*, plans divided by their mass. Dividing the linear problem (docs/mathematics.md) by the
 mass of q leaves rho1, rho2 and eps as they are, and the scalars of its cost only scale its solution. So the
 shape of the next plan depends on the shape of the last one alone, whatever the masses of a, b and the plan, and
 the best mass of a shape has a closed form. Nothing overflows with the masses; a mass may underflow, harmlessly.
@@ -124,6 +124,12 @@ class UGW(Problem):
         scale = torch.where(torch.isfinite(mean) & (mean > 0), mean, squares)
         return torch.where(scale > 0, scale, 1.0)
 
+    def cost_size(self) -> Tensor:
+        """The mean distortion, and the mean of the linear cost beside it. Returns (B,)."""
+        if self.cost is None:
+            return self.scale()
+        return self.scale() + 0.5 * self.alpha * (-self._log_unit).exp() * _dot(self.cost.abs(), self.product)
+
     # -- the state -----------------------------------------------------------------------------------------
 
     def couple(self, shape: Tensor) -> Coupling:
@@ -132,7 +138,7 @@ class UGW(Problem):
         local = self._sum.apply(shape)
         log_ratio = shape.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
         scalars = {
-            "distortion": _dot(local, shape),
+            "distortion": self._paid(local, shape),
             "kl_a": kl(p1.double(), self.log_a.double()),
             "kl_b": kl(p2.double(), self.log_b.double()),
             "kl_plan": _dot(shape, torch.where(shape > 0, log_ratio, 0.0)),
@@ -156,6 +162,8 @@ class UGW(Problem):
         if self.cost is not None:
             cost = cost + self._linear_share(state).to(cost.dtype)[:, None, None] * self.cost
         cost = cost - self._constant(state).to(cost.dtype)[:, None, None]
+        if self.infinite:  # mass anywhere else may cost that, at the next step if not at this one
+            cost = torch.where(state.shape > 0, cost, torch.inf)
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: Coupling, solution: LinearSolution) -> Coupling:
@@ -170,6 +178,10 @@ class UGW(Problem):
         if self.cost is not None:
             slope = slope + self.alpha * mass * _dot(self.cost, direction)
         return slope, mass**2 * _dot(local, direction)
+
+    def _paid(self, local: Tensor, shape: Tensor) -> Tensor:
+        """<local, shape>, where an infinite cost counts only if the plan has mass there. Returns (B,)."""
+        return _dot(torch.where(shape > 0, local, 0.0) if self.infinite else local, shape)
 
     def _linear_share(self, state: Coupling) -> Tensor:
         """alpha / 2m: the weight of the linear cost once the problem is divided by the mass."""
@@ -228,7 +240,7 @@ class UGW(Problem):
         same = q is None
         q = p if q is None else q
         log_mass = p.log_mass + q.log_mass
-        distortion = p.distortion if same else _dot(_known(q.local), p.shape)
+        distortion = p.distortion if same else self._paid(_known(q.local), p.shape)
         linear = 0.5 * self.alpha * (p.log_mass.exp() * p.linear + q.log_mass.exp() * q.linear)
         log_ma, log_mb = self.log_mass_a, self.log_mass_b
         return Terms(

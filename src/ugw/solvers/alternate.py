@@ -21,14 +21,12 @@ from .watch import Callback, watcher
 MEETING = 1e-3
 # Rounding that moves more than this share of the plan makes a result untrustworthy (PRECISION).
 TRUSTED = 1e-3
-# The entropy of a step's linear problem, in units of the cost: eps below the first of these is too sharp for an
-# inner solver, so that there the steps have more, as a proximal term against the last plan. It starts from the
-# second, falls by the third at each step, and rises again, for any eps, while the inner solver does not keep up.
-PROXIMAL = (0.01, 0.3, 0.95)
+# The proximal term of a step rises to this share of the cost's size while the inner solver does not keep up.
+STRONGEST = 0.3
 # An inner solver keeps up if its residual is below this.
 KEEPS_UP = 0.01
-# A proximal step keeps zeros, and an entry close to zero takes long to grow. So this share of the product plan goes
-# into every start, and again into a plan that has settled by such steps, until it settles without getting better.
+# A proximal step keeps zeros, and an entry close to zero takes long to grow. So the first of them stays near a plan
+# with this share of the product plan, and so does one after a plan has settled, until it settles no better.
 MIXED = 1e-3
 # A plan got better if its objective fell by this share.
 BETTER = 1e-7
@@ -36,6 +34,10 @@ BETTER = 1e-7
 ROUNDING = 8.0
 # The inner residual is at most this over the square root of rho in units of the cost.
 STIFF = 1e-3
+# A plan has nearly settled within so many times the limit; then the inner iterations grow up to so many times.
+NEAR, MOST_PATIENCE = 10.0, 64.0
+# The first linear problem has no potentials to start from.
+FIRST_PATIENCE = 4.0
 # Inner solves aim at this share of the last change of the plan.
 FORCING = 0.1
 
@@ -45,13 +47,17 @@ class AlternateMin:
     """Solve a problem by linear steps.
 
     tol: relative L1 change of the plan from one step to the next, and the inner residual, at which to stop;
-    anneal: factor in (0, 1) by which eps falls each step, from a third of the mean distortion to its value;
+    proximal: (first, last, factor). An eps below the share `last` of the cost's size is too sharp for an inner
+    solver: there the steps have more entropy, as a proximal term against the last plan, which leaves the solution
+    as it is. It falls from the share `first` by the factor at each step;
+    anneal: factor in (0, 1) by which eps itself falls each step, from a third of the mean distortion to its value;
     progress: show a bar; callback: called after each step, True stops the run.
     """
 
     tol: float = 1e-6
     max_iter: int = 1000
     inner: Sinkhorn = field(default_factory=Sinkhorn)
+    proximal: tuple[float, float, float] = (0.3, 0.01, 0.95)
     anneal: float | None = None
     progress: bool = False
     callback: Callback | None = None
@@ -59,6 +65,7 @@ class AlternateMin:
     def __post_init__(self) -> None:
         tolerance("AlternateMin tol", self.tol)
         whole_number("AlternateMin max_iter", self.max_iter)
+        _check_proximal(self.proximal)
         if self.anneal is not None:
             tolerance("AlternateMin anneal", self.anneal)
         if not isinstance(self.inner, Sinkhorn):
@@ -69,12 +76,19 @@ class AlternateMin:
     def __call__(self, problem: Problem, init: Tensor) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""
         init = init / init.amax(dim=(1, 2), keepdim=True)  # first, lest the sum overflow
-        now = problem.couple(problem.mixed(init / init.sum(dim=(1, 2), keepdim=True), MIXED))
+        now = problem.couple(init / init.sum(dim=(1, 2), keepdim=True))
         context = _Context.make(problem, now, self)
         with watcher(progress=self.progress, callback=self.callback, max_iter=self.max_iter) as watch:
             first = _State.start(now, context)
             outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), watch)
         return problem.result(_finish(context, outcome))
+
+
+def _check_proximal(proximal: Any) -> None:
+    if not isinstance(proximal, tuple) or len(proximal) != 3:
+        raise InputError(f"AlternateMin proximal must be a tuple (first, last, factor), got {proximal!r}")
+    for name, value in zip(("first", "last", "factor"), proximal, strict=True):
+        tolerance(f"AlternateMin proximal, {name},", value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,12 +114,14 @@ class _Context:
     def make(cls, problem: Problem, now: Any, options: AlternateMin) -> _Context:
         eps = problem.eps
         # Costs far above the rhos are not paid but avoided: they do not count.
-        scale = torch.minimum(problem.scale(), problem.div_a.rho + problem.div_b.rho)
-        end = torch.maximum(eps, PROXIMAL[0] * scale)
-        most = torch.maximum(end, PROXIMAL[1] * scale)
-        start = torch.where(eps < end, most, eps)
+        scale = torch.minimum(problem.cost_size(), problem.div_a.rho + problem.div_b.rho)
+        first, last, _ = options.proximal
+        end = torch.maximum(eps, last * scale)
+        most = torch.maximum(end, STRONGEST * scale)
+        start = torch.where(eps < end, torch.maximum(end, first * scale), eps)
         # Rounding the cost to the dtype moves log(plan) by this much: no tolerance below it can be met.
-        largest = problem.linearise(now).cost.abs().amax(dim=(1, 2)).double()
+        cost = problem.linearise(now).cost
+        largest = torch.where(torch.isinf(cost), 0.0, cost).abs().amax(dim=(1, 2)).double()
         noise = ROUNDING * torch.finfo(now.shape.dtype).eps * largest / torch.where(eps > 0, eps, end)
         limit = noise.clamp(options.tol, max(TRUSTED, options.tol))
         # A marginal off by r costs rho·r²: a large rho wants more than the tolerance.
@@ -113,7 +129,7 @@ class _Context:
         enough = (STIFF / stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()).clamp(min=1e-13)
         residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
         unit = torch.finfo(now.shape.dtype).eps * (problem.log_mass_a + problem.log_mass_b).exp()
-        least = ROUNDING * unit * (problem.scale() + problem.div_a.penalty + problem.div_b.penalty)
+        least = ROUNDING * unit * (problem.cost_size() + problem.div_a.penalty + problem.div_b.penalty)
         return cls(problem, options, start, end, most, limit, residual_limit, noise, least)
 
     def take(self, index: Tensor) -> _Context:
@@ -134,6 +150,7 @@ class _State:
     entropy: Tensor  # of the last one
     change: Tensor
     residual: Tensor
+    patience: Tensor  # multiplies the inner iterations of the next step
     repeats: Tensor  # steps in a row after which every second plan was the same
     settled: Tensor  # objective of the plan that settled last by proximal steps
     doubtful: Tensor  # 1 where that plan is to be disturbed, to see whether it settles there again
@@ -146,8 +163,22 @@ class _State:
         zero = torch.zeros_like(eps)
         annealed = problem.eps if context.options.anneal is None else torch.maximum(problem.eps, context.most)
         first = torch.maximum(eps, annealed)
-        before = replace(now, local=None)
-        return cls(now, before, f, g, one, annealed, first, first, one, one, zero, torch.inf * one, zero)
+        return cls(
+            now=now,
+            before=replace(now, local=None),
+            f=f,
+            g=g,
+            log_mass=one,
+            annealed=annealed,
+            eps=first,
+            entropy=first,
+            change=zero,  # the first linear problem is solved well: its start may be a solution
+            residual=one,
+            patience=one,
+            repeats=zero,
+            settled=torch.inf * one,
+            doubtful=one,  # a start may have zeros
+        )
 
     @property
     def batch(self) -> int:
@@ -171,7 +202,8 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         context.residual_limit, torch.full_like(proximal, options.inner.tol).maximum(FORCING * context.limit)
     )
     aim = torch.maximum(aim, (FORCING * state.change).clamp(max=0.01))
-    solution = options.inner(linear, (state.f, state.g), aim)
+    patience = torch.where(state.change == 0, FIRST_PATIENCE * state.patience, state.patience)
+    solution = options.inner(linear, (state.f, state.g), aim, patience)
     now = problem.accept(state.now, solution)
     moved = _distance(now, state.now)
     # Near a fixed point of period two the plan returns to where it was two steps ago.
@@ -190,6 +222,7 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         entropy=state.eps,
         change=moved,
         residual=solution.residual.double(),
+        patience=_patience(context, state, moved, solution.residual.double()),
         repeats=torch.where(returned, state.repeats + 1, 0.0),
         settled=state.settled,
         doubtful=torch.zeros_like(moved),
@@ -215,10 +248,17 @@ def _reference(problem: Problem, state: _State) -> Tensor:
     return torch.where(doubtful[:, None, None], problem.mixed(state.now.shape, MIXED), state.now.shape)
 
 
+def _patience(context: _Context, state: _State, moved: Tensor, residual: Tensor) -> Tensor:
+    """Where the plan has settled and only the inner solver has not, it gets more iterations."""
+    waiting = (moved <= NEAR * context.limit) & (residual > context.residual_limit)
+    return torch.where(waiting, (2.0 * state.patience).clamp(max=MOST_PATIENCE), state.patience)
+
+
 def _next_eps(context: _Context, state: _State, solved: Tensor) -> Tensor:
     """The entropy falls to its end, and rises again while the inner solver does not keep up."""
-    lower = torch.maximum(context.end, PROXIMAL[2] * state.eps)
-    higher = torch.minimum(context.most, state.eps / PROXIMAL[2])
+    factor = context.options.proximal[2]
+    lower = torch.maximum(context.end, factor * state.eps)
+    higher = torch.minimum(context.most, state.eps / factor)
     return torch.where(solved, lower, higher)
 
 

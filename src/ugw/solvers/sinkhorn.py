@@ -1,4 +1,4 @@
-"""Sinkhorn for relaxed or hard marginals, with the translation step. MATH: section "The inner solver"."""
+"""Sinkhorn for relaxed or hard marginals, with the translation step: docs/mathematics.md, "The inner solver"."""
 
 from __future__ import annotations
 
@@ -39,9 +39,16 @@ class Sinkhorn:
         choice("Sinkhorn method", self.method, ("stabilised", "log"))
 
     def __call__(
-        self, problem: LinearProblem, start: tuple[Tensor, Tensor] | None = None, tol: Tensor | None = None
+        self,
+        problem: LinearProblem,
+        start: tuple[Tensor, Tensor] | None = None,
+        tol: Tensor | None = None,
+        patience: Tensor | None = None,
     ) -> LinearSolution:
-        """Solve from the potentials `start` = (f, g), or zero; `tol` (B,) loosens the tolerance per item."""
+        """Solve from the potentials `start` = (f, g), or zero.
+
+        Per item, (B,) each: `tol` loosens the tolerance, `patience` ≥ 1 multiplies the iterations allowed.
+        """
         dtype = problem.cost.dtype
         eps = problem.eps.to(dtype)
         f, g = start if start is not None else (torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b))
@@ -58,9 +65,11 @@ class Sinkhorn:
             damping=tuple(side.damping(problem.eps).to(dtype)[:, None] for side in sides),
             slope=tuple((problem.eps / side.rho).to(dtype)[:, None] for side in sides),
             tol=torch.full_like(eps, self.tol) if tol is None else tol.to(dtype),
+            rounds=(self.max_iter / SWEEPS * (torch.ones_like(eps) if patience is None else patience)).ceil(),
         )
-        first = _Potentials(f / eps[:, None], gamma, gamma, torch.ones_like(eps), torch.full_like(eps, torch.inf))
-        rules = loop.Rules(max_iter=-(-self.max_iter // SWEEPS), compact_at=0.5)
+        one = torch.ones_like(eps)
+        first = _Potentials(f / eps[:, None], gamma, gamma, one, torch.inf * one, 0.0 * one)
+        rules = loop.Rules(max_iter=int(step.rounds.max()), compact_at=0.5)
         end = loop.iterate(_iterate, step, first, rules).state
         gamma, exact = end.gamma, step.kernel.exact()
         phi = _finite(-step.damping[0] * exact.rows(gamma))
@@ -73,7 +82,7 @@ class _Potentials:
     """The state: phi = f/eps (B, n) and gamma = g/eps (B, m) as the last iteration left them.
 
     ahead: gamma extrapolated, where the next iterations start; residual (B,) of the last iteration; bar (B,):
-    a residual above it means that the extrapolation before did not pay.
+    a residual above it means that the extrapolation before did not pay; rounds (B,) made so far.
     """
 
     phi: Tensor
@@ -81,6 +90,7 @@ class _Potentials:
     ahead: Tensor
     residual: Tensor
     bar: Tensor
+    rounds: Tensor
 
     @property
     def batch(self) -> int:
@@ -102,6 +112,7 @@ class _Step:
     damping: tuple[Tensor, ...]
     slope: tuple[Tensor, ...]
     tol: Tensor
+    rounds: Tensor  # (B,), so many are allowed
 
     def take(self, index: Tensor) -> _Step:
         return take_fields(self, index)
@@ -125,8 +136,10 @@ def _iterate(step: _Step, state: _Potentials) -> tuple[_Potentials, loop.Report]
         ahead=torch.where(back, state.gamma, ahead),
         residual=torch.where(failed, state.residual, residual),
         bar=torch.where(failed, torch.inf, residual),
+        rounds=state.rounds + 1.0,
     )
-    status = torch.where(new.residual <= step.tol, int(Status.CONVERGED), int(Status.RUNNING))
+    status = torch.where(new.rounds >= step.rounds, int(Status.MAX_ITER), int(Status.RUNNING))
+    status = torch.where(new.residual <= step.tol, int(Status.CONVERGED), status)
     return new, loop.Report(status, {"residual": new.residual})
 
 

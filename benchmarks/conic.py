@@ -1,0 +1,120 @@
+"""The conic distance: beside the paper's linear program, and at sizes it never reached. Run with PYTHONPATH=src.
+
+Two clouds, uniform in R³ and R², rho = .1. "to 1e-3" is the time, starts included, until the value is within 1e-3
+of where the run ended.
+"""
+
+import argparse
+import resource
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import ugw
+
+RHO = 0.1
+SOLVER = {"inner": ugw.Sinkhorn(max_iter=200), "proximal": (0.003, 0.001, 0.8)}
+COLUMNS = (
+    "n",
+    "device",
+    "dtype",
+    "rank",
+    "kernel error",
+    "start, s",
+    "to 1e-3, s",
+    "steps to it",
+    "in all, s",
+    "steps",
+)
+HEADER = f"| {' | '.join(COLUMNS)} | CGW | peak, MiB |"
+
+
+def clouds(n, m, dtype, device, seed=0):
+    rng = np.random.default_rng(seed)
+    x, y = (torch.tensor(rng.random(shape), dtype=dtype, device=device) for shape in ((n, 3), (m, 2)))
+    return ugw.Space.from_points(x), ugw.Space.from_points(y)
+
+
+def peak(device):
+    """MiB at the worst moment so far: of the process, or of the device since the last reset."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+
+def run(n, device, dtype, steps):
+    """One line of the table; the trace is kept by a callback, so that its clock includes the starts."""
+    x, y = clouds(n, n, dtype, device)
+    trace = []
+
+    def clock(step):
+        value = float(step.objective.min())  # waits for the device
+        trace.append((time.perf_counter() - start, value))
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    result = ugw.solve_conic(x, y, rho=RHO, solver=ugw.AlternateMin(**SOLVER, max_iter=steps, callback=clock))
+    seconds, value = time.perf_counter() - start, float(result.value)
+    at, (near, _) = next((i, row) for i, row in enumerate(trace) if row[1] <= value * (1 + 1e-3))
+    print(
+        f"| {n} | {device} | {str(dtype)[6:]} | {result.kernel_rank} | {float(result.kernel_error):.0e} | "
+        f"{trace[0][0]:.1f} | {near:.1f} | {at + 1} | {seconds:.1f} | {result.n_iter} | {value:.7f} | "
+        f"{peak(device):.0f} |",
+        flush=True,
+    )
+    return near
+
+
+def beside_the_program(n, repeats=3):
+    """Seconds and value of the paper's alternating linear programs on a radial grid, and ours."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+    import cases
+    import conic_oracles
+
+    x, y = clouds(n, n, torch.float64, "cpu", seed=1)
+    pair = cases.Pair(*(t.numpy() for t in (x.metric.dense(), x.weights, y.metric.dense(), y.weights)))
+    start = time.perf_counter()
+    theirs = conic_oracles.linear_program(pair, RHO)
+    program = time.perf_counter() - start
+    ours = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        result = ugw.solve_conic(x, y, rho=RHO)
+        ours.append(time.perf_counter() - start)
+    print(
+        f"n = {n}: linear program {program:.2f} s, {theirs:.7f}; ours {min(ours):.2f} s, {float(result.value):.7f}; "
+        f"{program / min(ours):.0f} times faster (target: 50)"
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1000, 2000])
+    parser.add_argument("--steps", type=int, default=60, help="of the run that stands for convergence (default 60)")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--no-program", action="store_true", help="skip the linear program")
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    warnings.simplefilter("ignore", ugw.ConvergenceWarning)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    name = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {asked.threads} threads"
+    print(f"{name}, torch {torch.__version__}\n")
+    if not asked.no_program:
+        beside_the_program(5)
+    print(f"\n{HEADER}\n|{'---|' * HEADER.count(' | ')}---|")
+    if device == "cuda":
+        run(100, device, torch.float32, 3)  # the first call on a device is slow
+    times = {n: run(n, device, torch.float32, asked.steps) for n in asked.sizes}
+    for n, target, where in ((1000, 30.0, "cpu"), (10_000, 15.0, "cuda")):
+        if n in times and where == device:
+            print(f"\nn = {n} to within 1e-3: {times[n]:.1f} s (target: {target:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()
