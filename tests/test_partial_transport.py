@@ -377,6 +377,12 @@ def test_bad_input_is_refused(options, said):
         conic(space(rng, 3), space(rng, 3), **options)
 
 
+def test_tightness_has_no_ugw_over_tv():
+    rng = np.random.default_rng(16)
+    with pytest.raises(ugw.InputError, match="cone must be one over KL"):
+        ugw.tightness(space(rng, 2), space(rng, 2), cone=PT)
+
+
 def test_large_spaces_are_refused():
     rng = np.random.default_rng(17)
     with pytest.raises(ugw.InputError, match=r"up to n·m = \d+, got 400 × 300"):
