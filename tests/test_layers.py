@@ -26,7 +26,7 @@ TABLE = """
     estimators.pu  estimators.align  estimators
     _drawing  plots  datasets  _files
     ugw
-    experiments.imbalanced  experiments
+    experiments.imbalanced  experiments.cgw_local  experiments.cgw_ratio  experiments
     _match  cli  __main__
 """
 LAYERS = TABLE.split()

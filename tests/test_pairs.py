@@ -270,10 +270,7 @@ def test_a_profile_with_a_total_is_a_kernel():
     assert Profile(HellingerKantorovich(), total(1.0))(far).item() == 0.0
 
 
-@pytest.mark.parametrize(
-    "n",
-    [4, pytest.param(22, marks=pytest.mark.xfail(strict=True, reason="factors are made for distances ≥ 0 only"))],
-)
+@pytest.mark.parametrize("n", [4, 22])
 def test_similarities_of_both_signs(n):
     case = cases.similarities(n, n + 1, 0)
     dx, dy = case.x.metric, case.y.metric

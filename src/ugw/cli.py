@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,6 +15,7 @@ import ugw
 from ._files import output_folder
 from ._match import Options, one_thread, run
 from .api import STARTS
+from .experiments import REPRODUCED
 
 INTERRUPTED = 130  # what a shell reports after Ctrl-C
 
@@ -94,6 +96,7 @@ def main() -> None:
 
     \b
     ugw demo                     a first picture: GW beside UGW on imbalanced classes
+    ugw reproduce cgw-local      an experiment of the paper
     ugw match a.csv b.csv        match your own files
     ugw match --help             all options, with examples
     """  # noqa: D301 - click takes the control character as "do not wrap"
@@ -123,6 +126,26 @@ def demo(out: str) -> None:
         imbalanced.figure(records).savefig(stage / "imbalanced.png", dpi=160)
     click.echo(imbalanced.LEGEND)
     click.echo(f"wrote {Path(out, 'imbalanced.png')}")
+
+
+# -- ugw reproduce -----------------------------------------------------------------------------------------
+
+
+@main.command(no_args_is_help=True)
+@click.argument("name", type=click.Choice(list(REPRODUCED)))
+@click.option("--out", type=_Folder(), default="out", show_default=True, metavar="DIR", help="Folder for its files.")
+def reproduce(name: str, out: str) -> None:
+    """Run an experiment of the paper: print its numbers, write its picture and the numbers as JSON.
+
+    \b
+    cgw-local    CGW and UGW as a shape moves away from itself
+    cgw-ratio    histograms of CGW/UGW for random spaces of 2, 3, 5 and 100 points
+    """  # noqa: D301 - click takes the control character as "do not wrap"
+    module, files = REPRODUCED[name]
+    with output_folder(Path(out), names=files) as stage, one_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the numbers are certified without it
+        import_module(f".experiments.{module}", __package__).reproduce(stage, click.echo)
+    click.echo(f"wrote {' and '.join(str(Path(out, file)) for file in files)}")
 
 
 # -- ugw match ---------------------------------------------------------------------------------------------

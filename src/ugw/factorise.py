@@ -19,15 +19,17 @@ GRID = 1500
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v) on [0, length]², φ_r(u) = Σ_k coefficients_kr T_k(2u/length − 1).
+    """g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v) for u and v between `lowest` and `lowest + length`.
 
-    coefficients: (K, R) float64; signs: (R,), ±1; error: a bound on the largest error anywhere in the square.
+    φ_r(u) = Σ_k coefficients_kr T_k(2 (u − lowest)/length − 1); coefficients: (K, R) float64; signs: (R,), ±1;
+    error: a bound on the largest error anywhere.
     """
 
     coefficients: Tensor
     signs: Tensor
     length: float
     error: float
+    lowest: float = 0.0
 
     @property
     def rank(self) -> int:
@@ -35,8 +37,8 @@ class Factors:
         return len(self.signs)
 
     def evaluate(self, distances: Tensor) -> Tensor:
-        """All φ_r at once. distances: (..., n, n) within [0, length]. Returns (..., R, n, n)."""
-        x = (distances * (2.0 / self.length) - 1.0).clamp(-1.0, 1.0)
+        """All φ_r at once. distances: (..., n, n). Returns (..., R, n, n)."""
+        x = ((distances - self.lowest) * (2.0 / self.length) - 1.0).clamp(-1.0, 1.0)
         weights = self.coefficients.to(distances)
         last, now = torch.ones_like(x), x
         values = weights[0, :, None, None] * last.unsqueeze(-3) + weights[1, :, None, None] * now.unsqueeze(-3)

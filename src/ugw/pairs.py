@@ -132,7 +132,8 @@ class TermByTerm:
     @property
     def infinite(self) -> bool:
         """Does g have infinite values at these distances?"""
-        longest = max(float(_longest(self.dx).max()), float(_longest(self.dy).max()))
+        (low_x, high_x), (low_y, high_y) = _range(self.dx), _range(self.dy)
+        longest = max(float(high_x.max() - low_y.min()), float(high_y.max() - low_x.min()))
         grid = torch.linspace(0.0, longest, 2000, dtype=torch.float64)
         return self.g.total is None and not bool(torch.isfinite(self.g.loss(grid)).all())
 
@@ -260,16 +261,16 @@ def pair(dx: Metric, dy: Metric, g: Profile, *, tol: float | None = None, max_ra
     """The sum for g, term by term for small plans and factorised for others."""
     if dx.n * dy.n <= EXACT_PLAN:
         return TermByTerm(dx, dy, g)
-    longest = torch.maximum(_longest(dx), _longest(dy))  # (B,) or (1,)
-    count = max(len(longest), 1 if g.total is None else len(g.total))
-    lengths = longest.expand(count).tolist()
-    made: dict[tuple[float, float], Factors] = {}
+    lows, highs = zip(_range(dx), _range(dy), strict=True)
+    low, high = torch.minimum(*lows), torch.maximum(*highs)  # (B,) or (1,)
+    count = max(len(low), 1 if g.total is None else len(g.total))
+    made: dict[tuple[float, float, float], Factors] = {}
     items = []
-    for i in range(count):
+    for i, (least, most) in enumerate(zip(low.expand(count).tolist(), high.expand(count).tolist(), strict=True)):
         one = g.take(torch.tensor([i])) if g.total is not None and len(g.total) > 1 else g
-        key = (lengths[i], 0.0 if one.total is None else float(one.total[0]))
+        key = (least, most, 0.0 if one.total is None else float(one.total[0]))
         if key not in made:
-            made[key] = factorise(_plain(one), lengths[i], tol=tol, max_rank=max_rank)
+            made[key] = replace(factorise(_plain(one), most - least, tol=tol, max_rank=max_rank), lowest=least)
         items.append(made[key])
     return Factorised(dx, dy, tuple(items) if len(made) > 1 else (items[0],))
 
@@ -280,9 +281,10 @@ def _plain(g: Profile) -> Callable[[Tensor], Tensor]:
     return lambda t: Profile(g.loss, total)(t[None])[0]
 
 
-def _longest(metric: Metric) -> Tensor:
-    """The largest distance of each matrix, (B,) or (1,)."""
-    return metric.dense().detach().double().flatten(-2).amax(-1).reshape(-1).cpu()
+def _range(metric: Metric) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest entry of each matrix, (B,) or (1,) each; 0 is among them, as padding may be."""
+    entries = metric.dense().detach().double().flatten(-2)
+    return entries.amin(-1).reshape(-1).clamp(max=0.0).cpu(), entries.amax(-1).reshape(-1).clamp(min=0.0).cpu()
 
 
 def _batched(metric: Metric) -> Tensor:

@@ -152,8 +152,9 @@ def build_partial(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: 
 
 
 def longest_distance(x: Space, y: Space) -> float:
-    """The largest distance in both spaces."""
-    return max(float(s.metric.dense().detach().abs().max()) for s in (x, y))
+    """The largest difference of two distances; similarities may be negative."""
+    entries = [s.metric.dense().detach() for s in (x, y)]
+    return max(float(e.max()) for e in entries) - min(0.0, *(float(e.min()) for e in entries))
 
 
 def _check_spaces(x: Any, y: Any) -> None:

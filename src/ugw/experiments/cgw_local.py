@@ -1,0 +1,98 @@
+"""CGW and UGW as a shape moves away from itself (the paper's figure of the two, side by side).
+
+Points x_i in the unit square and y_i = x_i + t·Δ_i with Gaussian Δ_i: close to t = 0 the two agree, further away
+CGW is the smaller, as it must be, and the more so the smaller rho is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import ugw
+
+from .._drawing import INK, PALETTE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RHOS = (0.1, 1.0, 10.0)
+SHIFTS = tuple(np.round(np.linspace(0.0, 0.5, 11), 3).tolist())
+POINTS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """CGW and UGW, (rhos, shifts) each, and whether CGW ≤ UGW is certified for all of them."""
+
+    rhos: tuple[float, ...]
+    shifts: tuple[float, ...]
+    cgw: np.ndarray
+    ugw: np.ndarray
+    certified: bool
+
+
+def run(*, n: int = POINTS, rhos: Sequence[float] = RHOS, shifts: Sequence[float] = SHIFTS, seed: int = 0) -> Curves:
+    """Both values for each rho and each shift, as one batch.
+
+    >>> curves = run(n=4, rhos=(1.0,), shifts=(0.0, 0.3))
+    >>> bool(abs(curves.cgw[0, 0]) < 1e-6 < curves.cgw[0, 1]), curves.certified
+    (True, True)
+    """
+    rng = np.random.default_rng(seed)
+    points, moves = rng.random((n, 2)), rng.normal(size=(n, 2))
+    fixed = ugw.Space.from_points(points)
+    moved = [ugw.Space.from_points(points + t * moves) for t in shifts]
+    x, y = ugw.Space.stack([fixed] * (len(rhos) * len(shifts))), ugw.Space.stack(moved * len(rhos))
+    found = ugw.tightness(x, y, rho=np.repeat(rhos, len(shifts)), eps=0.0)
+    shape = (len(rhos), len(shifts))
+    return Curves(tuple(rhos), tuple(shifts), found.cgw.reshape(shape), found.ugw.reshape(shape), found.holds)
+
+
+def lines(curves: Curves) -> list[str]:
+    """The numbers, a line for each shift."""
+    head = "      t" + "".join(f"   CGW ρ={rho:<5g}   UGW ρ={rho:<5g}   ratio" for rho in curves.rhos)
+    rows = [head]
+    for j, t in enumerate(curves.shifts):
+        parts = [
+            f"{c:>z14.6f}{u:>z14.6f}{c / u if u > 1e-8 else 1.0:>8.3f}"
+            for c, u in zip(curves.cgw[:, j], curves.ugw[:, j], strict=True)
+        ]
+        rows.append(f"{t:>7.3f}" + "".join(parts))
+    rows.append(f"CGW ≤ UGW {'certified for every pair' if curves.certified else 'NOT certified'}")
+    return rows
+
+
+def figure(curves: Curves) -> Figure:
+    """A panel for each rho: both values against the shift."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(3.4 * len(curves.rhos), 3.0), layout="constrained")
+    panels = made.subplots(1, len(curves.rhos), squeeze=False)[0]
+    for ax, rho, cgw, unbalanced in zip(panels, curves.rhos, curves.cgw, curves.ugw, strict=True):
+        ax.plot(curves.shifts, unbalanced, color=PALETTE[1], marker="o", markersize=4, label="UGW")
+        ax.plot(curves.shifts, cgw, color=PALETTE[0], marker="s", markersize=4, label="CGW")
+        ax.set_title(f"ρ = {rho:g}", color=INK)
+        ax.set_xlabel("shift t", color=INK)
+        ax.set_ylim(bottom=0)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.tick_params(colors=INK)
+    panels[0].set_ylabel("value", color=INK)
+    panels[0].legend(frameon=False, labelcolor=INK)
+    return made
+
+
+def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
+    """Run, print the numbers, and write cgw-local.png and cgw-local.json."""
+    curves = run()
+    for line in lines(curves):
+        echo(line)
+    figure(curves).savefig(folder / "cgw-local.png", dpi=160)
+    numbers = {"rhos": curves.rhos, "shifts": curves.shifts, "certified": curves.certified}
+    values = {"cgw": curves.cgw.tolist(), "ugw": curves.ugw.tolist()}
+    (folder / "cgw-local.json").write_text(json.dumps(numbers | values, indent=1), encoding="utf-8")
