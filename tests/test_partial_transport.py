@@ -9,6 +9,8 @@ import torch
 from scipy.optimize import linprog, minimize_scalar
 
 import ugw
+from ugw.init import corners
+from ugw.parameters import build
 from ugw.problems.partial import Small
 from ugw.solvers.programs import _beyond
 
@@ -303,6 +305,21 @@ def test_the_line_through_two_lifts_ends_at_the_boundary():
     assert np.allclose(P, [[1.0, 0.0]])
     assert np.allclose(Q, [[0.5, 0.5]])
     assert _beyond(new, new) is None
+
+
+def test_corner_starts_know_their_marginals_and_nothing_else():
+    rng = np.random.default_rng(18)
+    x, y = space(rng, 4), space(rng, 3)
+    weights = np.insert(x.weights.numpy(), 2, 0.0)
+    more = ugw.Space.from_points(np.insert(x.points.numpy(), 2, 0.5, axis=0), weights=weights)
+    plans, swapped, padded = (
+        corners(build(s, t, rho=1.0, eps=0.1, fused=None), 5)[0].numpy() for s, t in ((x, y), (y, x), (more, y))
+    )
+    assert np.allclose(plans.sum(2), x.weights / x.weights.sum())
+    assert np.allclose(plans.sum(1), y.weights / y.weights.sum())
+    assert ((plans > 0).sum((1, 2)) <= 6).all()
+    assert np.allclose(swapped, plans.transpose(0, 2, 1))
+    assert np.allclose(np.delete(padded, 2, axis=1), plans)
 
 
 def test_batches_are_their_items():

@@ -84,15 +84,16 @@ def corners(problem: Matching, count: int, seed: int = 0) -> Tensor:
 
     First in the order of their eccentricities, then in random orders. Returns (B, count, n, m).
     """
-    n, m = problem.log_a.shape[1], problem.log_b.shape[1]
-    rng = np.random.default_rng(seed)
-    made = []
-    for k in range(count):
-        orders = [_eccentricity(s, w).argsort(1) for s, w in ((problem.x, problem.log_a), (problem.y, problem.log_b))]
-        if k:
-            shuffled = (torch.as_tensor(rng.random(size), device=problem.eps.device) for size in (n, m))
-            orders = [draw.argsort().expand(problem.batch, -1) for draw in shuffled]
-        made.append(_corner(problem, *orders))
+    pairs = ((problem.x, problem.log_a), (problem.y, problem.log_b))
+    # The k-th point with weight has the k-th number, whatever stands between.
+    ranks = [((log_weights > -torch.inf).long().cumsum(1) - 1).clamp(min=0) for _, log_weights in pairs]
+    side = (_mean_square(*pairs[0]) < _mean_square(*pairs[1])).long()  # who draws first, as in `random`
+    made = [_corner(problem, *(_eccentricity(*pair).argsort(1) for pair in pairs))]
+    for k in range(1, count):
+        draws = [np.random.default_rng((seed, k, role)).random(max(r.shape[1] for r in ranks)) for role in (0, 1)]
+        u = torch.as_tensor(np.stack(draws), device=problem.eps.device)
+        keys = (u[side].gather(1, ranks[0]), u[1 - side].gather(1, ranks[1]))
+        made.append(_corner(problem, *(key.argsort(1) for key in keys)))
     return torch.stack(made, dim=1)
 
 
