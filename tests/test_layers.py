@@ -19,8 +19,8 @@ TABLE = """
     distances  metrics  factorise  cones  pairs  spaces
     divergences
     result
-    problems.linear  problems.problem  problems.unbalanced  problems.conic  problems
-    solvers.loop  solvers.watch  solvers.sinkhorn  solvers.alternate  solvers.frank_wolfe  solvers
+    problems.linear  problems.problem  problems.unbalanced  problems.conic  problems.partial  problems
+    solvers.loop  solvers.watch  solvers.sinkhorn  solvers.alternate  solvers.frank_wolfe  solvers.programs  solvers
     init  multistart
     parameters  calibrate  api  certify  loss
     estimators.pu  estimators.align  estimators

@@ -9,18 +9,20 @@ from typing import Any
 from .api import objective, solve, solve_conic
 from .calibrate import rho_for_mass
 from .certify import tightness
-from .cones import GaussianHellinger, HellingerKantorovich
+from .cones import GaussianHellinger, HellingerKantorovich, PartialTransport
 from .divergences import KL, Balanced
 from .errors import ConvergenceWarning, InputError, NotConverged
 from .multistart import Multistart
 from .parameters import Fused, relative
 from .result import ConicResult, Result, Status
 from .solvers.alternate import AlternateMin
+from .solvers.programs import AlternateLP
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 
 __all__ = [
     "KL",
+    "AlternateLP",
     "AlternateMin",
     "Balanced",
     "ConicResult",
@@ -31,6 +33,7 @@ __all__ = [
     "InputError",
     "Multistart",
     "NotConverged",
+    "PartialTransport",
     "Result",
     "Sinkhorn",
     "Space",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,13 +14,16 @@ from . import init as starts
 from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import choice
 from ._precision import rough
+from .cones import GaussianHellinger
 from .errors import ConvergenceWarning, InputError
 from .multistart import Multistart, best_of
-from .parameters import Fused, build, build_conic
+from .parameters import Fused, build, build_conic, build_partial, read_cone
+from .problems.partial import PartialCGW
 from .problems.problem import Problem
 from .problems.unbalanced import UGW
 from .result import ConicResult, Result, Terms
 from .solvers.alternate import AlternateMin
+from .solvers.programs import AlternateLP
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 
@@ -29,6 +33,8 @@ SMALL_PLAN = 100_000
 LOG_ZERO = -1e30
 # The starts of a conic problem that begin with so many steps of UGW, and on CUDA so many with rough products.
 INFORMED, CHEAP_STEPS, ROUGH_STEPS = ("auto", "best", "coarse"), 15, 10
+# Starts by linear programs, besides those of "auto": from random anchor pairs, and corners of the transport polytope.
+RANDOM_STARTS, CORNER_STARTS = 24, 16
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 
 
@@ -83,16 +89,18 @@ def solve_conic(
     cone: Any = "gaussian-hellinger",
     eps: Any = 0.0,
     init: Any = "auto",
-    solver: AlternateMin | Multistart | None = None,
+    solver: AlternateMin | AlternateLP | Multistart | None = None,
 ) -> ConicResult:
     """The conic distance CGW between two spaces, or two batches of spaces: a metric, and at most UGW at eps = 0.
 
         CGW = rho1 m(a)² + rho2 m(b)² − R max <w, G w>,  G = exp(−λ(|Dx_ii' − Dy_jj'|)/R),  R = rho1 + rho2
 
     rho: as for `solve`, finite. cone: "gaussian-hellinger" (λ = t²), "hellinger-kantorovich" or
-    `ugw.HellingerKantorovich(cutoff)`, or λ as a function of tensors.
-    eps: entropy of the first steps, in units of rho; the last ones have none.
+    `ugw.HellingerKantorovich(cutoff)`, or λ as a function of tensors; "partial-transport" or
+    `ugw.PartialTransport(q)`, TV in place of KL, for small spaces and one rho: see there.
+    eps: entropy of the first steps, in units of rho; the last ones have none; 0 for partial transport.
     init: as for `solve`, or a Result of `solve`, whose lift is never worse than its plan's UGW objective at eps = 0.
+    solver: as for `solve`; `ugw.AlternateLP(tol=, max_iter=, ...)` for partial transport.
 
     >>> import numpy as np, ugw
     >>> points = np.random.default_rng(0).random((8, 2))
@@ -101,21 +109,59 @@ def solve_conic(
     >>> round(c.distance, 6), c.is_metric  # the same shape, once of mass 1 and once of mass 2
     (1.0, True)
     """
-    problem, twin = build_conic(x, y, rho=rho, cone=cone, eps=eps)
-    # A product with the kernel costs far more than a linear step: these may be sharp.
-    solver = _checked_solver(solver, AlternateMin(inner=Sinkhorn(max_iter=200), proximal=(0.003, 0.001, 0.8)))
+    read = read_cone(x, y, cone)
+    way = WAYS[read.steps]
+    problem, twin = way.build(x, y, rho=rho, cone=read, eps=eps)
+    solver = _checked_solver(solver, way.solver)
     with torch.no_grad():
         start = (init.tensors.plan if init.batched else init.tensors.plan[0]) if isinstance(init, Result) else init
-        plans = first_plans(twin, start)
-        if isinstance(init, str) and init in INFORMED:
-            plans = _advanced(AlternateMin(max_iter=CHEAP_STEPS), twin, plans)
-            if plans.is_cuda and plans.dtype == torch.float32:
-                plans = _advanced(
-                    replace(_plain(solver), max_iter=ROUGH_STEPS, callback=None, progress=False), problem, plans
-                )
+        plans = way.plans(problem, twin, solver, start)
         result = problem.result(best_of(solver, problem, plans).tensors)
     _warn(result)
     return result
+
+
+def _kernel_plans(problem: Problem, twin: UGW, solver: Any, init: Any) -> Tensor:
+    """The plans (B, S, n, m) from which a conic problem over KL starts."""
+    plans = first_plans(twin, init)
+    if not isinstance(init, str) or init not in INFORMED:
+        return plans
+    plans = _advanced(AlternateMin(max_iter=CHEAP_STEPS), twin, plans)
+    if plans.is_cuda and plans.dtype == torch.float32:
+        cheap = replace(_plain(solver), max_iter=ROUGH_STEPS, callback=None, progress=False)
+        plans = _advanced(cheap, problem, plans)
+    return plans
+
+
+def _program_plans(problem: PartialCGW, twin: UGW, solver: Any, init: Any) -> Tensor:
+    """The plans (B, S, n, m) from which linear programs start: many for "auto" and "best", as each ends nearby."""
+    plans = first_plans(twin, init)
+    if not isinstance(init, str) or init not in ("auto", "best"):
+        return plans
+    way, rhos = WAYS[GaussianHellinger.steps], (twin.div_a, twin.div_b)
+    smooth, _ = way.build(twin.x, twin.y, rho=rhos, cone=GaussianHellinger(), eps=0.0)
+    found = best_of(way.solver, smooth, way.plans(smooth, twin, way.solver, init)).tensors.plan
+    more = starts.random(problem, RANDOM_STARTS), starts.corners(problem, CORNER_STARTS)
+    return torch.cat([plans, starts.unit(found)[:, None], *more], dim=1)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to solve a conic problem: what builds it and its UGW twin, the solver, and what makes the first plans."""
+
+    build: Callable[..., tuple[Any, UGW]]
+    solver: AlternateMin | AlternateLP
+    plans: Callable[[Any, UGW, Any, Any], Tensor]
+
+
+# By the kind of step that a cone asks for.
+WAYS = {
+    # A product with the kernel costs far more than a linear step: these may be sharp.
+    "transport": Way(
+        build_conic, AlternateMin(inner=Sinkhorn(max_iter=200), proximal=(0.003, 0.001, 0.8)), _kernel_plans
+    ),
+    "programs": Way(build_partial, AlternateLP(), _program_plans),
+}
 
 
 def _advanced(solver: AlternateMin, problem: Problem, plans: Tensor) -> Tensor:
@@ -126,14 +172,15 @@ def _advanced(solver: AlternateMin, problem: Problem, plans: Tensor) -> Tensor:
     return starts.unit(found.tensors.plan).view_as(plans)
 
 
-def _plain(solver: AlternateMin | Multistart) -> AlternateMin:
+def _plain(solver: AlternateMin | Multistart) -> Any:
     return solver.solver if isinstance(solver, Multistart) else solver
 
 
-def _checked_solver(solver: Any, default: AlternateMin) -> AlternateMin | Multistart:
+def _checked_solver(solver: Any, default: AlternateMin | AlternateLP) -> Any:
     solver = default if solver is None else solver
-    if not isinstance(solver, AlternateMin | Multistart):
-        raise InputError(f"solver must be an AlternateMin or a Multistart, got {type(solver).__name__}")
+    kind = type(default)
+    if not isinstance(_plain(solver), kind):
+        raise InputError(f"solver must be an {kind.__name__} or a Multistart of one, got {type(solver).__name__}")
     return solver
 
 

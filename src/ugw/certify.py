@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from .api import objective, solve, solve_conic
-from .cones import GaussianHellinger, read_loss
+from .cones import GaussianHellinger, PartialTransport, read_loss
+from .errors import InputError
 from .parameters import longest_distance, relative
 from .result import ConicResult, Result
 from .spaces import Space
@@ -74,6 +75,10 @@ def tightness(x: Space, y: Space, *, rho: Any = 1.0, cone: Any = "gaussian-helli
     (True, True)
     """
     read = read_loss(cone, longest_distance(x, y), name="cone")
+    if isinstance(read, PartialTransport):
+        raise InputError(
+            "tightness compares with UGW, which is over KL: cone must be one over KL, got PartialTransport"
+        )
     loss = None if isinstance(read, GaussianHellinger) else read
     unbalanced = solve(x, y, rho=rho, eps=relative(1e-3) if eps is None else eps, loss=loss)
     value = objective(unbalanced.plan, x, y, rho=rho, loss=loss).total

@@ -5,16 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .errors import InputError
 
 
+class KLCone:
+    """Cones over KL: masses are squares of radii, and the distance is the square root of the value."""
+
+    steps: ClassVar[str] = "transport"  # how a step of a solver is made: by unbalanced transport
+    power: ClassVar[float] = 2.0
+    exponent: ClassVar[float] = 2.0
+
+
 @dataclass(frozen=True)
-class GaussianHellinger:
+class GaussianHellinger(KLCone):
     """λ(t) = t²: the conic distance is a metric for every rho."""
 
     def __call__(self, t: Tensor) -> Tensor:
@@ -27,7 +36,7 @@ class GaussianHellinger:
 
 
 @dataclass(frozen=True)
-class HellingerKantorovich:
+class HellingerKantorovich(KLCone):
     """λ(t) = −log cos²(π t / 2 cutoff), infinite from the cutoff on (Wasserstein–Fisher–Rao): a metric for rho ≤ 1."""
 
     cutoff: float = 0.5 * math.pi
@@ -47,7 +56,7 @@ class HellingerKantorovich:
 
 
 @dataclass(frozen=True, eq=False)
-class Loss:
+class Loss(KLCone):
     """λ given as a function of tensors: λ(0) = 0, λ ≥ 0, +inf allowed. Whether its cone is a metric is not known."""
 
     function: Callable[[Tensor], Tensor]
@@ -61,8 +70,47 @@ class Loss:
         return torch.zeros_like(rho, dtype=torch.bool)
 
 
-Cone = GaussianHellinger | HellingerKantorovich | Loss
-NAMED = {"gaussian-hellinger": GaussianHellinger, "hellinger-kantorovich": HellingerKantorovich}
+@dataclass(frozen=True)
+class PartialTransport:
+    """λ(t) = t^q, q ≥ 1, with TV instead of KL: value^(1/q) is a metric for every rho and all masses.
+
+    A point of mass r over u and one of mass s over v cost rho(r + s) − min(r, s)·(2 rho − |u − v|^q)_+: what is too
+    far apart is not matched at all. By default q = 2, the loss of `solve` and of the Gaussian–Hellinger cone.
+    """
+
+    q: float = 2.0
+
+    steps: ClassVar[str] = "programs"  # a step of a solver is a linear program
+    power: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.q, int | float) or isinstance(self.q, bool) or not 1.0 <= self.q < math.inf:
+            raise InputError(f"q must be a finite number ≥ 1, got {self.q!r}")
+
+    @property
+    def exponent(self) -> float:
+        """The distance is the value to the power of 1 over this."""
+        return float(self.q)
+
+    def __call__(self, t: Tensor) -> Tensor:
+        """λ at t ≥ 0, elementwise."""
+        return t**self.q
+
+    def saved(self, t: np.ndarray, rho: float) -> np.ndarray:
+        """What matching a unit of mass saves, (2 rho − t^q)_+, elementwise."""
+        return np.maximum(2.0 * rho - t**self.q, 0.0)
+
+    def is_metric(self, rho: Tensor) -> Tensor:
+        """(B,) bool: True. The cone cost is the q-th power of a Wasserstein distance with the apex at rho^(1/q)."""
+        return torch.ones_like(rho, dtype=torch.bool)
+
+
+Cone = GaussianHellinger | HellingerKantorovich | Loss | PartialTransport
+NAMED: dict[str, type[GaussianHellinger | HellingerKantorovich | PartialTransport]] = {
+    "gaussian-hellinger": GaussianHellinger,
+    "hellinger-kantorovich": HellingerKantorovich,
+    "partial-transport": PartialTransport,
+}
 # Points at which a given function is tried.
 TRIED = 2000
 
@@ -73,7 +121,7 @@ def read_loss(loss: Any, longest: float, *, name: str = "loss") -> Cone:
         if loss not in NAMED:
             raise InputError(f"{name} must be one of {', '.join(map(repr, NAMED))} or a function, got {loss!r}")
         return NAMED[loss]()
-    if isinstance(loss, GaussianHellinger | HellingerKantorovich):
+    if isinstance(loss, GaussianHellinger | HellingerKantorovich | PartialTransport):
         return loss
     given = loss.function if isinstance(loss, Loss) else loss
     if not callable(given):

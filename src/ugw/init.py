@@ -16,7 +16,7 @@ from torch import Tensor
 from ._precision import rough
 from .metrics import Dense
 from .problems.linear import LinearProblem
-from .problems.problem import Problem
+from .problems.problem import Matching
 from .problems.unbalanced import UGW
 from .result import Sum
 from .solvers.alternate import AlternateMin
@@ -56,7 +56,7 @@ def linear(problem: UGW) -> Tensor:
     return transport(cost.expand(problem.batch, -1, -1), problem)
 
 
-def random(problem: Problem, count: int, seed: int = 0) -> Tensor:
+def random(problem: Matching, count: int, seed: int = 0) -> Tensor:
     """`count` plans exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / (WIDTH·scale²)), each for a few anchor pairs (i_k, j_k).
 
     The same draw serves every item, scaled to its number of points. Returns (B, count, n, m).
@@ -77,6 +77,40 @@ def random(problem: Problem, count: int, seed: int = 0) -> Tensor:
         log_plan = problem.log_a[:, :, None] + problem.log_b[:, None, :] - cost / width
         starts.append(torch.softmax(log_plan.flatten(1), dim=1).view_as(cost))
     return torch.stack(starts, dim=1)
+
+
+def corners(problem: Matching, count: int, seed: int = 0) -> Tensor:
+    """`count` plans with marginals a and b and few entries: north-west corners of the points in some order.
+
+    First in the order of their eccentricities, then in random orders. Returns (B, count, n, m).
+    """
+    pairs = ((problem.x, problem.log_a), (problem.y, problem.log_b))
+    # The k-th point with weight has the k-th number, whatever stands between.
+    ranks = [((log_weights > -torch.inf).long().cumsum(1) - 1).clamp(min=0) for _, log_weights in pairs]
+    side = (_mean_square(*pairs[0]) < _mean_square(*pairs[1])).long()  # who draws first, as in `random`
+    made = [_corner(problem, *(_eccentricity(*pair).argsort(1) for pair in pairs))]
+    for k in range(1, count):
+        draws = [np.random.default_rng((seed, k, role)).random(max(r.shape[1] for r in ranks)) for role in (0, 1)]
+        u = torch.as_tensor(np.stack(draws), device=problem.eps.device)
+        keys = (u[side].gather(1, ranks[0]), u[1 - side].gather(1, ranks[1]))
+        made.append(_corner(problem, *(key.argsort(1) for key in keys)))
+    return torch.stack(made, dim=1)
+
+
+def _corner(problem: Matching, rows: Tensor, cols: Tensor) -> Tensor:
+    """The plan that fills the points in the given orders (B, n), (B, m), of unit mass. Returns (B, n, m)."""
+    a, b = problem.log_a.exp().gather(1, rows), problem.log_b.exp().gather(1, cols)
+    end_a, end_b = a.cumsum(1), b.cumsum(1)
+    plan = torch.minimum(end_a[:, :, None], end_b[:, None, :])
+    plan = (plan - torch.maximum((end_a - a)[:, :, None], (end_b - b)[:, None, :])).clamp(min=0.0)
+    # An entry that only rounding made would not vanish where a weight is 0.
+    plan = torch.where((a > 0)[:, :, None] & (b > 0)[:, None, :], plan, 0.0)
+    plan = plan.gather(1, rows.argsort(1)[:, :, None].expand_as(plan))
+    return plan.gather(2, cols.argsort(1)[:, None, :].expand_as(plan))
+
+
+def _eccentricity(space: Space, log_weights: Tensor) -> Tensor:
+    return space.metric.apply(log_weights.exp()[:, :, None])[:, :, 0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,10 +12,11 @@ from . import init as starts
 from ._batch import take
 from ._options import whole_number
 from .errors import InputError
-from .problems.problem import Problem
+from .problems.problem import Matching
 from .result import Result, Status, Tensors
 from .solvers.alternate import AlternateMin
 from .solvers.frank_wolfe import polish
+from .solvers.programs import AlternateLP
 
 # Objectives within this relative distance count as equal; the lowest index among them wins.
 TIE = 1e-9
@@ -26,15 +28,17 @@ OTHER_SEED = 1
 class Multistart:
     """A solver that tries `n` starts, the given one and random ones, as one batch, and keeps the best of each item."""
 
-    solver: AlternateMin = field(default_factory=AlternateMin)
+    solver: AlternateMin | AlternateLP = field(default_factory=AlternateMin)
     n: int = 8
 
     def __post_init__(self) -> None:
         whole_number("Multistart n", self.n)
-        if not isinstance(self.solver, AlternateMin):
-            raise InputError(f"Multistart solver must be an AlternateMin, got {type(self.solver).__name__}")
+        if not isinstance(self.solver, AlternateMin | AlternateLP):
+            raise InputError(
+                f"Multistart solver must be an AlternateMin or an AlternateLP, got {type(self.solver).__name__}"
+            )
 
-    def __call__(self, problem: Problem, init: Tensor) -> Result:
+    def __call__(self, problem: Any, init: Tensor) -> Result:
         """Solve from `init` (B, n, m) and n − 1 random starts."""
         plans = init[:, None]
         if self.n > 1:
@@ -42,7 +46,7 @@ class Multistart:
         return best_of(self.solver, problem, plans)
 
 
-def best_of(solver: AlternateMin | Multistart, problem: Problem, plans: Tensor) -> Result:
+def best_of(solver: AlternateMin | AlternateLP | Multistart, problem: Any, plans: Tensor) -> Result:
     """Solve every start of every item as one batch; the best result of each item. plans: (B, S, n, m)."""
     batch, count = plans.shape[:2]
     first = torch.arange(batch, device=plans.device)
@@ -55,7 +59,7 @@ def best_of(solver: AlternateMin | Multistart, problem: Problem, plans: Tensor) 
     return problem.result(tensors)
 
 
-def _winner(problem: Problem, tensors: Tensors, count: int) -> Tensor:
+def _winner(problem: Matching, tensors: Tensors, count: int) -> Tensor:
     """Index (B,) of the best of each item's `count` results."""
     # A plan that misses a hard marginal may well have a lower objective: it counts only if no other is there.
     wrong = (problem.div_a.hard | problem.div_b.hard) & (tensors.status != int(Status.CONVERGED))

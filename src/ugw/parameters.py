@@ -9,16 +9,19 @@ import torch
 from torch import Tensor
 
 from ._check import as_tensor, check_finite, nonnegative, positive
-from .cones import read_loss
+from .cones import Cone, PartialTransport, read_loss
 from .divergences import divergence_pair
 from .errors import InputError
 from .pairs import Pairs, Profile, TermByTerm, pair
 from .problems.conic import CGW
+from .problems.partial import PartialCGW
 from .problems.unbalanced import UGW
 from .spaces import Space
 
 # A loss that is infinite somewhere has no factors: its plans have at most so many entries.
 INFINITE_PLAN = 2500
+# Steps by linear programs are for plans of at most so many entries: larger ones take more than ten minutes.
+PROGRAM_PLAN = 3600
 # eps, relative, of the UGW problem whose starts a conic problem takes.
 TWIN_EPS = 1e-2
 
@@ -103,9 +106,7 @@ def build_conic(
     x: Space, y: Space, *, rho: Any, cone: Any, eps: Any, tol: float | None = None, max_rank: int | None = None
 ) -> tuple[CGW, UGW]:
     """The conic problem for two spaces, and the UGW problem with the same spaces and rhos, which has its starts."""
-    twin = build(x, y, rho=rho, eps=relative(TWIN_EPS), fused=None)
-    if bool((twin.div_a.hard | twin.div_b.hard).any()):
-        raise InputError("rho must be finite for the conic distance, got inf")
+    twin = _twin(x, y, rho)
     entropy = nonnegative("eps", eps)
     if entropy.ndim and len(entropy) != twin.batch:
         raise InputError(f"batch sizes must agree, got eps {len(entropy)} and {twin.batch}")
@@ -116,6 +117,38 @@ def build_conic(
     kernel = pair(x.metric, y.metric, Profile(read, total[:1] if same else total), tol=tol, max_rank=max_rank)
     entropies = entropy.to(x.device).expand(twin.batch)
     return CGW(x, y, rho_a, rho_b, read, kernel, entropies, batched=twin.batched), twin
+
+
+def _twin(x: Space, y: Space, rho: Any) -> UGW:
+    """The UGW problem whose starts a conic problem takes."""
+    if any(bool(div.hard.any()) for div in divergence_pair(rho)):
+        raise InputError("rho must be finite for the conic distance, got inf")
+    return build(x, y, rho=rho, eps=relative(TWIN_EPS), fused=None)
+
+
+def read_cone(x: Space, y: Space, cone: Any) -> Cone:
+    """The cone for two spaces, checked."""
+    _check_spaces(x, y)
+    return read_loss(cone, longest_distance(x, y), name="cone")
+
+
+def build_partial(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: Any) -> tuple[PartialCGW, UGW]:
+    """The partial transport problem for two spaces, and the UGW problem with the same spaces and rhos."""
+    twin = _twin(x, y, rho)
+    rho_a, rho_b = twin.div_a.rho, twin.div_b.rho
+    if bool((rho_a != rho_b).any()):
+        i = int(torch.nonzero(rho_a != rho_b)[0])
+        raise InputError(
+            f"partial transport needs one rho for both sides, got {float(rho_a[i]):g} and {float(rho_b[i]):g}"
+        )
+    if bool((nonnegative("eps", eps) > 0).any()):
+        raise InputError("partial transport is solved by linear programs, without entropy: eps must be 0, got more")
+    if x.n * y.n > PROGRAM_PLAN:
+        raise InputError(
+            f"partial transport is solved by linear programs, up to n·m = {PROGRAM_PLAN}, got {x.n} × {y.n}: "
+            "take fewer points, or a cone over KL, which has no such limit"
+        )
+    return PartialCGW(x, y, rho_a, cone, batched=twin.batched), twin
 
 
 def longest_distance(x: Space, y: Space) -> float:

@@ -126,7 +126,7 @@ class Lift:
     """A plan between cones: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ sqrt(P∘Q), (B, n, m) each, and (B,) what is known of it.
 
     error: bound on the error of the kernel; slack: what it may add to the value; rank: of the kernel, 0 if exact;
-    metric: is the root of the value a distance?
+    metric: is `distance` one? exponent: it is the value to the power of 1 over this; power: masses are radii to this.
     """
 
     P: Tensor
@@ -136,6 +136,8 @@ class Lift:
     slack: Tensor
     rank: Tensor
     metric: Tensor
+    exponent: Tensor
+    power: Tensor
 
     def take(self, index: Tensor) -> Lift:
         """Some items of the batch."""
@@ -404,7 +406,8 @@ class Result:
 class ConicResult(Result):
     """What `solve_conic` found: `value` is CGW at a feasible lift, so an upper bound up to the kernel's error.
 
-    `plan` is for pictures: its mass m obeys R m² = `terms.apart` − `value`, R = rho1 + rho2.
+    `plan` is for pictures: its mass m obeys R m² = `terms.apart` − `value`, R = rho1 + rho2. For partial transport it
+    says what each pair of points saves, and `relaxed_value` is the lowest bilinear value that any step saw.
     """
 
     @property
@@ -414,8 +417,8 @@ class ConicResult(Result):
 
     @property
     def distance(self) -> Any:
-        """The root of the value, 0 where rounding made that negative."""
-        return self._out(self.tensors.terms.total.clamp(min=0.0).sqrt())
+        """The root of the value, of the order that the cone says, 0 where rounding made that negative."""
+        return self._out(self._distance)
 
     @property
     def is_metric(self) -> Any:
@@ -424,7 +427,10 @@ class ConicResult(Result):
 
     @property
     def lift(self) -> tuple[Any, Any, Any]:
-        """(P, Q, w), (n, m) each: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ P^(rho1/R) Q^(rho2/R)."""
+        """(P, Q, w), (n, m) each: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ P^(rho1/R) Q^(rho2/R).
+
+        For partial transport w = min(P, Q), the mass that each pair of points matches.
+        """
         return self._out(self._lift.P), self._out(self._lift.Q), self._out(self._lift.w)
 
     @property
@@ -449,14 +455,14 @@ class ConicResult(Result):
         """The plan between the cones as atoms: point and radius on each side, and mass. Unbatched results only.
 
         Mass w sits at ([x_i, sqrt(P/w)], [y_j, sqrt(Q/w)]); what is left of P or Q where w = 0 meets the apex,
-        whose radius is 0.
+        whose radius is 0. For partial transport radii are masses: P/w and Q/w.
         """
         self._single()
         P, Q, w = (t[0] for t in (self._lift.P, self._lift.Q, self._lift.w))
         both = w > 0
         mass = torch.where(both, w, torch.maximum(P, Q))
         i, j = torch.nonzero(mass > 0, as_tuple=True)
-        radii = ((side[i, j] / mass[i, j]).sqrt() for side in (P, Q))
+        radii = ((side[i, j] / mass[i, j]) ** (1.0 / float(self._lift.power[0])) for side in (P, Q))
         columns = (i, j, *radii, mass[i, j])
         names = ("i", "j", "radius_x", "radius_y", "mass")
         return {k: v.cpu().numpy() if self.numpy else v for k, v in zip(names, columns, strict=True)}
@@ -464,11 +470,15 @@ class ConicResult(Result):
     def _rows(self) -> list[tuple[str, str]]:
         rows = super()._rows()
         lift = self._lift
-        said = f"{float(self.tensors.terms.total[0].clamp(min=0.0).sqrt()):.8g}"
+        said = f"{float(self._distance[0]):.8g}"
         rank = int(lift.rank[0])
         kernel = f"rank {rank}, error ≤ {float(lift.error[0]):.1e}" if rank else "exact"
         return [rows[0], ("distance", said if bool(lift.metric[0]) else f"{said} (not a metric)"), *rows[1:-2],
                 ("kernel", kernel), *rows[-2:]]  # fmt: skip
+
+    @property
+    def _distance(self) -> Tensor:
+        return self.tensors.terms.total.clamp(min=0.0) ** (1.0 / self._lift.exponent)
 
     @property
     def _lift(self) -> Lift:

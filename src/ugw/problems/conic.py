@@ -190,6 +190,8 @@ class CGW(Problem):
             slack=self._total * unit * error * state.w.sum(dim=(1, 2), dtype=torch.float64).square(),
             rank=self.pairs.rank.expand(self.batch),
             metric=self.cone.is_metric(self.rho_a) & (self.rho_a == self.rho_b),
+            exponent=torch.full_like(self.rho_a, self.cone.exponent),
+            power=torch.full_like(self.rho_a, self.cone.power),
         )
 
     def marginal_error(self, state: Lifted) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -14,12 +14,8 @@ from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
 
 
-class Problem(ABC):
-    """Spaces `x` and `y` for B items, and the methods below; a dataclass that derives from it calls `weigh`.
-
-    A state is what a problem knows of a plan: a record with a batch dimension, of which solvers read `shape`
-    (B, n, m), the plan at unit mass, `log_mass` (B,), and `plan`, the plan itself; its `local` may be dropped.
-    """
+class Matching(ABC):
+    """Spaces `x` and `y` for B items, their weights and divergences; a dataclass that derives from it calls `weigh`."""
 
     x: Space
     y: Space
@@ -65,13 +61,25 @@ class Problem(ABC):
         """a⊗b at unit mass, (B, n, m)."""
         return (self.log_a[:, :, None] + self.log_b[:, None, :]).exp()
 
+    @abstractmethod
+    def take(self, index: Tensor) -> Self:
+        """Some items of the batch; an item may be taken more than once."""
+
+    @abstractmethod
+    def result(self, tensors: Tensors) -> Result:
+        """What a solver found, as users see it."""
+
+
+class Problem(Matching):
+    """A matching that is solved by linear steps.
+
+    A state is what a problem knows of a plan: a record with a batch dimension, of which solvers read `shape`
+    (B, n, m), the plan at unit mass, `log_mass` (B,), and `plan`, the plan itself; its `local` may be dropped.
+    """
+
     def mixed(self, shape: Tensor, share: float) -> Tensor:
         """A plan of unit mass with a share of the product plan. shape: (B, n, m)."""
         return torch.lerp(shape, self.product, share)
-
-    @abstractmethod
-    def take(self, index: Tensor) -> Problem:
-        """Some items of the batch; an item may be taken more than once."""
 
     @abstractmethod
     def cost_size(self) -> Tensor:
@@ -118,7 +126,3 @@ class Problem(ABC):
     @abstractmethod
     def nothing_left(self, state: Any) -> Tensor:
         """(B,) bool: has the plan next to no mass?"""
-
-    @abstractmethod
-    def result(self, tensors: Tensors) -> Result:
-        """What a solver found, as users see it."""

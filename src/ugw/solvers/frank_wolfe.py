@@ -6,17 +6,17 @@ The linear step is POT's network simplex, the line search exact because F is qua
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._batch import take_fields
 from .._options import onlookers, tolerance, whole_number
-from ..problems.problem import Problem
+from ..problems.problem import Matching
 from ..problems.unbalanced import UGW, Coupling
 from ..result import Result, Status, Tensors, Terms
 from . import loop
-from .alternate import AlternateMin
 from .watch import Callback, watcher
 
 
@@ -143,7 +143,7 @@ def round_to_marginals(shape: Tensor, problem: UGW) -> Tensor:
     return shape + missing_a[:, :, None] * missing_b[:, None, :] / total
 
 
-def polish(problem: Problem, result: Result, options: AlternateMin) -> Result:
+def polish(problem: Matching, result: Result, options: Any) -> Result:
     """Where eps = 0 and both marginals are hard, carry on to a vertex; leave the other items alone.
 
     Items that the callback stopped stay stopped; the iteration limit and the callback are those of `options`.
