@@ -214,7 +214,7 @@ def test_small_plans_are_summed_term_by_term_and_others_factorised():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("rho", [1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0])
+@pytest.mark.parametrize("rho", [1e-3, 0.1, 1.0, 100.0])
 @pytest.mark.parametrize("cone", [GaussianHellinger(), HellingerKantorovich(), HellingerKantorovich(0.9)], ids=str)
 def test_factors_are_as_good_as_they_say(rho, dtype, cone):
     dx, dy = (metric.to(dtype) for metric in metrics(False, False, n=20, m=21))

@@ -75,7 +75,7 @@ def test_two_single_points(rho, cone):
 
 
 @pytest.mark.parametrize("cone", [GH, HK])
-@pytest.mark.parametrize("rho", [0.05, 0.5, (0.2, 0.9)], ids=str)
+@pytest.mark.parametrize("rho", [0.05, (0.2, 0.9)], ids=str)
 def test_two_points_against_two(rho, cone):
     d = np.array([[0.0, 1.0], [1.0, 0.0]])
     pair = cases.Pair(d, np.array([0.9, 0.4]), 0.3 * d, np.array([0.2, 0.5]))
@@ -117,7 +117,7 @@ def triples(count, seed, scale=1.0):
     ("cone", "rho"), [(GH, (0.05, 0.3, 3.0, 30.0)), (HK, (0.05, 0.3, 0.8, 1.0))], ids=["GH, any rho", "HK, rho ≤ 1"]
 )
 def test_symmetry_and_triangle_inequality(cone, rho):
-    spaces = triples(6, 3, scale=1.3)
+    spaces = triples(5, 3, scale=1.3)
     sides = [(t[i], t[j]) for t in spaces for i, j in ((0, 1), (1, 2), (0, 2))]
     x, y = (ugw.Space.stack([s[k] for s in sides]) for k in (0, 1))
     rhos = np.repeat(np.resize(rho, len(spaces)), 3)
@@ -223,8 +223,7 @@ def test_a_small_rho_leaves_everything_apart():
     assert c.value == pytest.approx(c.terms.apart + c.terms.overlap, rel=1e-12)
 
 
-@pytest.mark.parametrize("cone", [GH, HK])
-@pytest.mark.parametrize("rho", [0.1, 1.0])
+@pytest.mark.parametrize(("cone", "rho"), [(GH, 1.0), (HK, 0.1)])
 def test_never_above_ugw(rho, cone):
     pair = cases.clouds(5, 6, 4, (1.3, 0.6))
     r = ugw.solve(pair.x, pair.y, rho=rho, eps=1e-2, loss=cone)
@@ -464,7 +463,7 @@ def test_a_function_is_a_cone():
 @pytest.mark.parametrize("cone", [ugw.HellingerKantorovich(0.4), torch.abs], ids=["cutoff", "abs"])
 def test_a_kink_is_told(cone):
     pair = cases.clouds(20, 21, 3)
-    c = quick(pair, 0.5, cone, solver=ugw.AlternateMin(tol=1e-4))
+    c = quick(pair, 0.5, cone, solver=ugw.AlternateMin(tol=1e-2))
     assert c.kernel_rank <= 64
     assert 1e-4 < c.kernel_error < 1.0
     twin = (lambda t: oracles.hk(t, 0.4)) if isinstance(cone, ugw.HellingerKantorovich) else np.abs

@@ -140,7 +140,7 @@ def plans(draw):
     return pair, plan
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=60, derandomize=True, deadline=None)
 @given(case=plans(), rho=st.sampled_from([(0.05, 0.05), (1.0, 1.0), (7.0, 7.0), (0.3, 2.0)]))
 @pytest.mark.parametrize(
     "cone",
