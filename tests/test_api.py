@@ -615,7 +615,7 @@ def test_batch_shapes_that_do_not_match():
 )
 def test_bad_solver(solver):
     message = refused(ugw.solve, *pair(), solver=solver)
-    assert message.startswith("solver must be an AlternateMin or a Multistart, got ")
+    assert message.startswith("solver must be an AlternateMin or a Multistart of one, got ")
 
 
 def test_everything_after_the_spaces_is_keyword_only():

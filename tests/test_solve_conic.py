@@ -320,7 +320,7 @@ def test_a_result_is_saved_and_loaded(tmp_path, batched):
 def test_a_plain_result_has_no_lift(tmp_path):
     pair = cases.clouds(5, 6, 8)
     ugw.solve(pair.x, pair.y, eps=0.1, init="flb").save(tmp_path / "r.npz")
-    with pytest.raises(InputError, match="not the result of a conic problem"):
+    with pytest.raises(InputError, match="no lift: load it as a Result"):
         _ = ugw.ConicResult.load(tmp_path / "r.npz").lift
 
 

@@ -35,6 +35,8 @@ LOG_ZERO = -1e30
 INFORMED, CHEAP_STEPS, ROUGH_STEPS = ("auto", "best", "coarse"), 15, 10
 # Starts by linear programs, besides those of "auto": from random anchor pairs, and corners of the transport polytope.
 RANDOM_STARTS, CORNER_STARTS = 24, 16
+# The best plan for UGW need not be the best for CGW: tiny problems have so many random starts besides.
+TINY_PLAN, TINY_STARTS = 400, 12
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 
 
@@ -127,6 +129,8 @@ def _kernel_plans(problem: Problem, twin: UGW, solver: Any, init: Any) -> Tensor
     if not isinstance(init, str) or init not in INFORMED:
         return plans
     plans = _advanced(AlternateMin(max_iter=CHEAP_STEPS), twin, plans)
+    if init != "coarse" and problem.x.n * problem.y.n <= TINY_PLAN:
+        plans = torch.cat([plans, starts.random(problem, TINY_STARTS)], dim=1)
     if plans.is_cuda and plans.dtype == torch.float32:
         cheap = replace(_plain(solver), max_iter=ROUGH_STEPS, callback=None, progress=False)
         plans = _advanced(cheap, problem, plans)

@@ -60,7 +60,8 @@ def factorise(
     for degree in DEGREES:
         matrix = _coefficients(g, length, degree)
         tail = _tail(matrix)
-        smooth = tail <= 0.1 * (SMOOTH_TOL if tol is None else tol) * _size(g, length)
+        wanted = (SMOOTH_TOL if tol is None else tol) * _size(g, length)
+        smooth = tail <= 0.1 * wanted and _off_the_nodes(g, length, matrix) <= wanted
         if smooth:
             break
     wanted = (SMOOTH_TOL if smooth else KINK_TOL) if tol is None else tol
@@ -105,6 +106,14 @@ def _tail(matrix: Tensor) -> float:
     """Sum of the coefficients of high degree: what the next ones must be smaller than."""
     cut = len(matrix) * 3 // 4
     return float(matrix.abs().sum() - matrix[:cut, :cut].abs().sum())
+
+
+def _off_the_nodes(g: Callable[[Tensor], Tensor], length: float, matrix: Tensor) -> float:
+    """The largest error on a line of the square: nodes alone would miss a narrow spike of g."""
+    t = torch.linspace(0.0, length, GRID, dtype=torch.float64)
+    degrees = torch.arange(len(matrix), dtype=torch.float64)
+    basis = torch.cos(degrees * torch.acos((2.0 * t / length - 1.0).clamp(-1.0, 1.0))[:, None])
+    return float((basis @ matrix @ basis[0] - g(t)).abs().max())
 
 
 def _size(g: Callable[[Tensor], Tensor], length: float) -> float:

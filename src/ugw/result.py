@@ -513,6 +513,8 @@ def _check_loaded(result: Result) -> None:
         raise ValueError(f"arrays of {sorted(lengths)} items, expected {items}")
     for code in t.status.tolist():
         Status(code)
+    if isinstance(result, ConicResult) and t.lift is None:
+        raise ValueError("no lift: load it as a Result")
 
 
 NESTED = ("terms", "potentials", "lift")

@@ -24,6 +24,9 @@ from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
 from .problem import Problem
 
+# Rounding errors of a product with the kernel add up to this many times those of one entry.
+ROUNDING = 16.0
+
 
 @dataclass(frozen=True, eq=False)
 class Lifted:
@@ -180,14 +183,14 @@ class CGW(Problem):
         # A row without mass has all of P where w = 0.
         rows = torch.where(p1 > 0, state.shape / p1, self.log_b.exp()[:, None, :])
         cols = torch.where(p2 > 0, state.shape / p2, self.log_a.exp()[:, :, None])
-        error = self.pairs.error.expand(self.batch)
+        error, rounding = self.pairs.error.expand(self.batch), ROUNDING * torch.finfo(p1.dtype).eps
         unit = self._log_unit.exp()
         return Lift(
             P=mass_a * self.log_a.exp()[:, :, None] * rows,
             Q=mass_b * self.log_b.exp()[:, None, :] * cols,
             w=(0.5 * self._log_unit).exp().to(p1.dtype)[:, None, None] * state.w,
             error=error,
-            slack=self._total * unit * error * state.w.sum(dim=(1, 2), dtype=torch.float64).square(),
+            slack=self._total * unit * (error + rounding) * state.w.sum(dim=(1, 2), dtype=torch.float64).square(),
             rank=self.pairs.rank.expand(self.batch),
             metric=self.cone.is_metric(self.rho_a) & (self.rho_a == self.rho_b),
             exponent=torch.full_like(self.rho_a, self.cone.exponent),

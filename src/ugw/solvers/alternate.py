@@ -35,7 +35,8 @@ ROUNDING = 8.0
 # The inner residual is at most this over the square root of rho in units of the cost.
 STIFF = 1e-3
 # A plan has nearly settled within so many times the limit; then the inner iterations grow up to so many.
-NEAR, MOST_ITERATIONS = 10.0, 3200
+# A rough tolerance is not worth them.
+NEAR, MOST_ITERATIONS, ROUGH = 10.0, 3200, 1e-5
 # The first linear problem has no potentials to start from.
 FIRST_PATIENCE = 4.0
 # Inner solves aim at this share of the last change of the plan.
@@ -206,7 +207,8 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         context.residual_limit, torch.full_like(proximal, options.inner.tol).maximum(FORCING * context.limit)
     )
     aim = torch.maximum(aim, (FORCING * state.change).clamp(max=0.01))
-    patience = torch.where(state.change == 0, FIRST_PATIENCE * state.patience, state.patience)
+    fresh = (state.change == 0) & (options.tol <= ROUGH)
+    patience = torch.where(fresh, FIRST_PATIENCE * state.patience, state.patience)
     solution = options.inner(linear, (state.f, state.g), aim, patience)
     now = problem.accept(state.now, solution)
     moved = _distance(now, state.now)
@@ -255,7 +257,8 @@ def _reference(problem: Problem, state: _State) -> Tensor:
 def _patience(context: _Context, state: _State, moved: Tensor, residual: Tensor) -> Tensor:
     """Where the plan has settled and only the inner solver has not, it gets more iterations."""
     waiting = (moved <= NEAR * context.limit) & (residual > context.residual_limit)
-    most = max(1.0, MOST_ITERATIONS / context.options.inner.max_iter)
+    options = context.options
+    most = max(1.0, MOST_ITERATIONS / options.inner.max_iter) if options.tol <= ROUGH else 1.0
     return torch.where(waiting, (2.0 * state.patience).clamp(max=most), state.patience)
 
 
