@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ugw
-from ugw.result import Status
+from ugw.records import Status
 from ugw.spaces import Space
 
 INF = math.inf

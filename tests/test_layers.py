@@ -18,7 +18,7 @@ TABLE = """
     kernels.torch_ops  kernels.triton_ops  kernels
     distances  metrics  factorise  cones  pairs  spaces
     divergences
-    result
+    records  result  conic_result
     problems.linear  problems.problem  problems.unbalanced  problems.conic  problems.partial  problems
     solvers.loop  solvers.watch  solvers.sinkhorn  solvers.alternate  solvers.frank_wolfe  solvers.programs  solvers
     init  multistart

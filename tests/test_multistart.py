@@ -11,7 +11,7 @@ import ugw
 from ugw import init, multistart
 from ugw.multistart import best_of
 from ugw.parameters import build
-from ugw.result import Status
+from ugw.records import Status
 from ugw.spaces import Space
 
 INF = math.inf

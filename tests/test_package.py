@@ -31,7 +31,7 @@ def test_the_readme_runs_as_written(tmp_path, monkeypatch):
     with contextlib.redirect_stdout(said):
         for block in blocks("python"):
             exec(block, scope)
-    promised, found = (re.sub(r"\d+ steps", "n steps", text) for text in (blocks("text")[0], said.getvalue()))
+    promised, found = (re.sub(r"\d+ steps", "n steps", text) for text in ("".join(blocks("text")), said.getvalue()))
     assert found == promised
     commands = re.findall(r"^    \.venv/bin/ugw (.*)$", README.read_text(encoding="utf-8"), re.MULTILINE)
     assert commands

@@ -11,7 +11,8 @@ import torch
 import cases
 import ugw
 from ugw.errors import InputError, NotConverged
-from ugw.result import Result, Status
+from ugw.records import Status
+from ugw.result import Result
 
 INF = math.inf
 

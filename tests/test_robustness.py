@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import cases
 import ugw
 from ugw.errors import InputError
-from ugw.result import Status
+from ugw.records import Status
 from ugw.spaces import Space
 
 INF = math.inf

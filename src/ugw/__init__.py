@@ -10,11 +10,13 @@ from .api import objective, solve, solve_conic
 from .calibrate import rho_for_mass
 from .certify import tightness
 from .cones import GaussianHellinger, HellingerKantorovich, PartialTransport
+from .conic_result import ConicResult
 from .divergences import KL, Balanced
 from .errors import ConvergenceWarning, InputError, NotConverged
 from .multistart import Multistart
 from .parameters import Fused, relative
-from .result import ConicResult, Result, Status
+from .records import Status
+from .result import Result
 from .solvers.alternate import AlternateMin
 from .solvers.programs import AlternateLP
 from .solvers.sinkhorn import Sinkhorn

@@ -15,13 +15,15 @@ from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import choice
 from ._precision import rough
 from .cones import GaussianHellinger
+from .conic_result import ConicResult
 from .errors import ConvergenceWarning, InputError
 from .multistart import Multistart, best_of
 from .parameters import Fused, build, build_conic, build_partial, read_cone
 from .problems.partial import PartialCGW
 from .problems.problem import Problem
 from .problems.unbalanced import UGW
-from .result import ConicResult, Result, Terms
+from .records import Terms
+from .result import Result
 from .solvers.alternate import AlternateMin
 from .solvers.programs import AlternateLP
 from .solvers.sinkhorn import Sinkhorn

@@ -15,7 +15,7 @@ from .divergences import KL
 from .errors import InputError
 from .parameters import build, relative
 from .problems.unbalanced import UGW
-from .result import present
+from .records import present
 from .solvers.alternate import AlternateMin
 from .spaces import Space
 

@@ -9,9 +9,10 @@ import torch
 
 from .api import objective, solve, solve_conic
 from .cones import GaussianHellinger, PartialTransport, read_loss
+from .conic_result import ConicResult
 from .errors import InputError
 from .parameters import longest_distance, relative
-from .result import ConicResult, Result
+from .result import Result
 from .spaces import Space
 
 

@@ -18,7 +18,7 @@ from .metrics import Dense
 from .problems.linear import LinearProblem
 from .problems.problem import Matching
 from .problems.unbalanced import UGW
-from .result import Sum
+from .records import Sum
 from .solvers.alternate import AlternateMin
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space

@@ -13,7 +13,8 @@ from ._batch import take
 from ._options import whole_number
 from .errors import InputError
 from .problems.problem import Matching
-from .result import Result, Status, Tensors
+from .records import Status, Tensors
+from .result import Result
 from .solvers.alternate import AlternateMin
 from .solvers.frank_wolfe import polish
 from .solvers.programs import AlternateLP

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from enum import IntEnum
 from html import escape
 from pathlib import Path
 from typing import Any, Self
@@ -15,159 +14,10 @@ import torch
 from torch import Tensor
 
 from ._atomic import all_or_nothing
-from ._batch import clone, put_, take, take_fields
+from ._batch import take
 from ._check import as_tensor, check_finite
 from .errors import InputError, NotConverged
-
-
-class Status(IntEnum):
-    """How a solve ended. Each member's `message` says what happened and what to do."""
-
-    RUNNING = 0
-    CONVERGED = 1
-    MAX_ITER = 2
-    ALTERNATING = 3
-    PRECISION = 4
-    COLLAPSED = 5
-    STOPPED = 6
-    NON_FINITE = 7
-
-    @property
-    def message(self) -> str:
-        """One sentence with the cure."""
-        return _MESSAGES[self]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-_MESSAGES = {
-    Status.RUNNING: "the solve has not ended",
-    Status.CONVERGED: "converged",
-    Status.MAX_ITER: "the iteration limit came first: raise max_iter or eps, loosen tol, or set anneal; "
-    "if it is the inner residual that is large, raise inner=Sinkhorn(max_iter=...)",
-    Status.ALTERNATING: "two plans alternate without meeting; `plan` is the better of them, `plan_pair` has both: "
-    "raise eps or try another init",
-    Status.PRECISION: "eps is too small against the cost for this dtype, rounding alone moves the plan: "
-    "use float64 or raise eps",
-    Status.COLLAPSED: "the best plan has next to no mass: rho is too small against the distances; "
-    "raise rho, or rescale with Space.scaled()",
-    Status.STOPPED: "the callback stopped the run: solve again with init=result.plan to go on",
-    Status.NON_FINITE: "a step gave non-finite numbers and was undone: raise eps, use float64 or rescale the spaces",
-}
-
-
-def present(value: Tensor, *, batched: bool, numpy: bool) -> Any:
-    """A tensor (B, ...) as users see it: without the batch dimension they did not ask for, NumPy if they use that."""
-    if not batched:
-        value = value[0]
-    if not numpy:
-        return value.clone()
-    array = value.cpu().numpy().copy()  # what a user writes into it does not change the result
-    return array if array.ndim else array.item()
-
-
-class Sum:
-    """Named weighted terms that add up to an objective, (B,) tensors or numbers: the fields of a dataclass."""
-
-    @property
-    def total(self) -> Any:
-        """Their sum, the objective."""
-        return sum(self.as_dict().values())
-
-    def take(self, index: Tensor) -> Self:
-        """Some items of the batch."""
-        return take_fields(self, index)
-
-    def present(self, *, batched: bool, numpy: bool) -> Self:
-        """As users see them: plain numbers or arrays."""
-        return type(self)(**{k: present(v, batched=batched, numpy=numpy) for k, v in self.as_dict().items()})
-
-    def as_dict(self) -> dict[str, Any]:
-        """Name → value, in the order in which they are printed."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, eq=False)
-class Terms(Sum):
-    """The weighted terms of the UGW objective; a hard marginal contributes 0."""
-
-    distortion: Any
-    linear: Any
-    marginal_a: Any
-    marginal_b: Any
-    entropy: Any
-
-
-@dataclass(frozen=True, eq=False)
-class ConicTerms(Sum):
-    """The terms of CGW: `apart`, its value if nothing is matched, and what matching saves, `overlap` ≤ 0."""
-
-    apart: Any
-    overlap: Any
-
-
-@dataclass(frozen=True, eq=False)
-class History:
-    """One entry per outer step: F(p, p), F(p, q) with the plan before, plan change, inner residual, mass of p."""
-
-    objective: np.ndarray
-    relaxed: np.ndarray
-    change: np.ndarray
-    residual: np.ndarray
-    mass: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.objective)
-
-
-@dataclass(frozen=True, eq=False)
-class Lift:
-    """A plan between cones: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ sqrt(P∘Q), (B, n, m) each, and (B,) what is known of it.
-
-    error: bound on the error of the kernel; slack: what it may add to the value; rank: of the kernel, 0 if exact;
-    metric: is `distance` one? exponent: it is the value to the power of 1 over this; power: masses are radii to this.
-    """
-
-    P: Tensor
-    Q: Tensor
-    w: Tensor
-    error: Tensor
-    slack: Tensor
-    rank: Tensor
-    metric: Tensor
-    exponent: Tensor
-    power: Tensor
-
-    def take(self, index: Tensor) -> Lift:
-        """Some items of the batch."""
-        return take_fields(self, index)
-
-
-@dataclass(frozen=True, eq=False)
-class Tensors:
-    """The numbers behind a Result, each with a leading batch dimension B, on the device of the solve.
-
-    plan, other: (B, n, m), the last two plans; potentials f (B, n), g (B, m) or None; scalars (B,);
-    trace: (B, steps, 5), the columns of History, NaN after an item ended; lift: for conic problems.
-    """
-
-    plan: Tensor
-    other: Tensor
-    potentials: tuple[Tensor, Tensor] | None
-    terms: Sum
-    relaxed_value: Tensor
-    marginal_error: Tensor
-    change: Tensor
-    residual: Tensor
-    status: Tensor
-    n_iter: Tensor
-    trace: Tensor
-    lift: Lift | None = None
-
-    def take(self, index: Tensor) -> Tensors:
-        """Some items of the batch."""
-        return take_fields(self, index)
+from .records import ConicTerms, History, Lift, Status, Tensors, Terms, present
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,6 +31,8 @@ class Result:
     tensors: Tensors
     sizes: tuple[tuple[int, int], ...] | None
     numpy: bool
+
+    needs_lift = False
 
     # -- numbers -------------------------------------------------------------------------------------------
 
@@ -402,97 +254,6 @@ class Result:
         return result
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ConicResult(Result):
-    """What `solve_conic` found: `value` is CGW at a feasible lift, so an upper bound up to the kernel's error.
-
-    `plan` is for pictures: its mass m obeys R m² = `terms.apart` − `value`, R = rho1 + rho2. For partial transport it
-    says what each pair of points saves, and `relaxed_value` is the lowest bilinear value that any step saw.
-    """
-
-    @property
-    def value_bound(self) -> Any:
-        """`value` and what the error of the kernel may add to it: certainly not below the infimum."""
-        return self._out(self.tensors.terms.total + self._lift.slack)
-
-    @property
-    def distance(self) -> Any:
-        """The root of the value, of the order that the cone says, 0 where rounding made that negative."""
-        return self._out(self._distance)
-
-    @property
-    def is_metric(self) -> Any:
-        """Is `distance` known to obey the triangle inequality for this cone and rho? A bool, or an array of them."""
-        return self._out(self._lift.metric) if self.batched else bool(self._lift.metric[0])
-
-    @property
-    def lift(self) -> tuple[Any, Any, Any]:
-        """(P, Q, w), (n, m) each: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ P^(rho1/R) Q^(rho2/R).
-
-        For partial transport w = min(P, Q), the mass that each pair of points matches.
-        """
-        return self._out(self._lift.P), self._out(self._lift.Q), self._out(self._lift.w)
-
-    @property
-    def kernel_error(self) -> Any:
-        """Bound on the error of the kernel exp(−λ/R); 0 where it was summed exactly."""
-        return self._out(self._lift.error)
-
-    @property
-    def kernel_rank(self) -> Any:
-        """Terms of the factorised kernel; 0 where it was summed exactly."""
-        return self._out(self._lift.rank) if self.batched else int(self._lift.rank[0])
-
-    def better(self, other: ConicResult) -> ConicResult:
-        """Item by item the one of two results, for the same problem, with the lower value; itself where they tie."""
-        lower = other.tensors.terms.total < self.tensors.terms.total
-        steps = max(self.tensors.trace.shape[1], other.tensors.trace.shape[1])
-        merged, theirs = clone(_with_steps(self.tensors, steps)), _with_steps(other.tensors, steps)
-        put_(merged, lower, take(theirs, lower))
-        return replace(self, tensors=merged)
-
-    def atoms(self) -> dict[str, Any]:
-        """The plan between the cones as atoms: point and radius on each side, and mass. Unbatched results only.
-
-        Mass w sits at ([x_i, sqrt(P/w)], [y_j, sqrt(Q/w)]); what is left of P or Q where w = 0 meets the apex,
-        whose radius is 0. For partial transport radii are masses: P/w and Q/w.
-        """
-        self._single()
-        P, Q, w = (t[0] for t in (self._lift.P, self._lift.Q, self._lift.w))
-        both = w > 0
-        mass = torch.where(both, w, torch.maximum(P, Q))
-        i, j = torch.nonzero(mass > 0, as_tuple=True)
-        radii = ((side[i, j] / mass[i, j]) ** (1.0 / float(self._lift.power[0])) for side in (P, Q))
-        columns = (i, j, *radii, mass[i, j])
-        names = ("i", "j", "radius_x", "radius_y", "mass")
-        return {k: v.cpu().numpy() if self.numpy else v for k, v in zip(names, columns, strict=True)}
-
-    def _rows(self) -> list[tuple[str, str]]:
-        rows = super()._rows()
-        lift = self._lift
-        said = f"{float(self._distance[0]):.8g}"
-        rank = int(lift.rank[0])
-        kernel = f"rank {rank}, error ≤ {float(lift.error[0]):.1e}" if rank else "exact"
-        return [rows[0], ("distance", said if bool(lift.metric[0]) else f"{said} (not a metric)"), *rows[1:-2],
-                ("kernel", kernel), *rows[-2:]]  # fmt: skip
-
-    @property
-    def _distance(self) -> Tensor:
-        return self.tensors.terms.total.clamp(min=0.0) ** (1.0 / self._lift.exponent)
-
-    @property
-    def _lift(self) -> Lift:
-        if self.tensors.lift is None:
-            raise InputError("this is not the result of a conic problem")
-        return self.tensors.lift
-
-
-def _with_steps(tensors: Tensors, steps: int) -> Tensors:
-    """The history longer, by NaN."""
-    missing = steps - tensors.trace.shape[1]
-    return replace(tensors, trace=torch.nn.functional.pad(tensors.trace, (0, 0, 0, missing), value=torch.nan))
-
-
 def _sizes(arrays: dict[str, np.ndarray]) -> tuple[tuple[int, int], ...] | None:
     return tuple((int(n), int(m)) for n, m in arrays["sizes"]) if arrays["batched"] else None
 
@@ -513,7 +274,7 @@ def _check_loaded(result: Result) -> None:
         raise ValueError(f"arrays of {sorted(lengths)} items, expected {items}")
     for code in t.status.tolist():
         Status(code)
-    if isinstance(result, ConicResult) and t.lift is None:
+    if result.needs_lift and t.lift is None:
         raise ValueError("no lift: load it as a Result")
 
 

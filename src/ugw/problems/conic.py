@@ -17,9 +17,10 @@ from torch import Tensor
 
 from .._batch import take_fields
 from ..cones import Cone
+from ..conic_result import ConicResult
 from ..divergences import KL
 from ..pairs import Pairs
-from ..result import ConicResult, ConicTerms, Lift, Tensors
+from ..records import ConicTerms, Lift, Tensors
 from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
 from .problem import Problem

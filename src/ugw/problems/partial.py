@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 from ..cones import PartialTransport
+from ..conic_result import ConicResult
 from ..divergences import KL
 from ..errors import NotConverged
-from ..result import ConicResult, ConicTerms, Lift, Tensors
+from ..records import ConicTerms, Lift, Tensors
 from ..spaces import Space
 from .problem import Matching
 

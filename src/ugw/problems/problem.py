@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..divergences import KL
-from ..result import Lift, Result, Sum, Tensors
+from ..records import Lift, Sum, Tensors
+from ..result import Result
 from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
 

@@ -20,7 +20,8 @@ from torch import Tensor
 from .._batch import take_fields
 from ..divergences import KL, kl
 from ..pairs import Pairs, Squares, moments
-from ..result import Result, Tensors, Terms
+from ..records import Tensors, Terms
+from ..result import Result
 from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
 from .problem import Problem

@@ -12,7 +12,8 @@ from .._batch import take_fields
 from .._options import onlookers, tolerance, whole_number
 from ..errors import InputError
 from ..problems.problem import Problem
-from ..result import Result, Status, Tensors
+from ..records import Status, Tensors
+from ..result import Result
 from . import loop
 from .sinkhorn import Sinkhorn
 from .watch import Callback, watcher

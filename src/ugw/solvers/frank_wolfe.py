@@ -15,7 +15,8 @@ from .._batch import take_fields
 from .._options import onlookers, tolerance, whole_number
 from ..problems.problem import Matching
 from ..problems.unbalanced import UGW, Coupling
-from ..result import Result, Status, Tensors, Terms
+from ..records import Status, Tensors, Terms
+from ..result import Result
 from . import loop
 from .watch import Callback, watcher
 

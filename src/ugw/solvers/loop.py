@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._batch import clone, put_, take
-from ..result import Status
+from ..records import Status
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from torch import Tensor
 from .._batch import take_fields
 from .._options import onlookers, tolerance, whole_number
 from ..problems.partial import Pair, PartialCGW, Small
-from ..result import Result, Status, Tensors
+from ..records import Status, Tensors
+from ..result import Result
 from . import loop
 from .watch import Callback, watcher
 

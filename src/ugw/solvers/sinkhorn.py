@@ -12,7 +12,7 @@ from .. import kernels
 from .._batch import take_fields
 from .._options import choice, tolerance, whole_number
 from ..problems.linear import LinearProblem, LinearSolution
-from ..result import Status
+from ..records import Status
 from . import loop
 
 # Iterations between two looks at the residual.
