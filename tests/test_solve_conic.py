@@ -634,3 +634,20 @@ def test_ugw_refuses_bad_losses(loss):
     pair = cases.clouds(5, 6, 0)
     with pytest.raises(InputError, match="loss"):
         ugw.solve(pair.x, pair.y, loss=loss)
+
+
+def test_the_accuracy_of_the_kernel_may_be_chosen():
+    pair = cases.clouds(21, 22, 0)
+    rough, fine = (quick(pair, 0.1, ugw.GaussianHellinger(tol=tol)) for tol in (1e-3, 1e-10))
+    assert rough.kernel_rank < fine.kernel_rank
+    assert fine.kernel_error <= 1e-10 < rough.kernel_error <= 1e-3
+    few = quick(pair, 0.1, ugw.Loss(torch.square, max_rank=4))
+    assert few.kernel_rank == 4
+    assert few.kernel_error > rough.kernel_error
+    assert few.value_bound >= fine.value - 1e-9
+
+
+@pytest.mark.parametrize("wrong", [{"tol": 0.0}, {"tol": math.nan}, {"max_rank": 0}, {"max_rank": 2.5}])
+def test_bad_accuracy(wrong):
+    with pytest.raises(InputError, match=r"of a cone must be .*, got"):
+        ugw.HellingerKantorovich(**wrong)

@@ -9,7 +9,7 @@ from typing import Any
 from .api import objective, solve, solve_conic
 from .calibrate import rho_for_mass
 from .certify import tightness
-from .cones import GaussianHellinger, HellingerKantorovich, PartialTransport
+from .cones import GaussianHellinger, HellingerKantorovich, Loss, PartialTransport
 from .conic_result import ConicResult
 from .divergences import KL, Balanced
 from .errors import ConvergenceWarning, InputError, NotConverged
@@ -33,6 +33,7 @@ __all__ = [
     "GaussianHellinger",
     "HellingerKantorovich",
     "InputError",
+    "Loss",
     "Multistart",
     "NotConverged",
     "PartialTransport",

@@ -100,7 +100,8 @@ def solve_conic(
         CGW = rho1 m(a)² + rho2 m(b)² − R max <w, G w>,  G = exp(−λ(|Dx_ii' − Dy_jj'|)/R),  R = rho1 + rho2
 
     rho: as for `solve`, finite. cone: "gaussian-hellinger" (λ = t²), "hellinger-kantorovich" or
-    `ugw.HellingerKantorovich(cutoff)`, or λ as a function of tensors; "partial-transport" or
+    `ugw.HellingerKantorovich(cutoff)`, or λ as a function of tensors or `ugw.Loss(function)`, each with `tol` and
+    `max_rank` for the factors of its kernel, which problems beyond n·m = 400 use; "partial-transport" or
     `ugw.PartialTransport(q)`, TV in place of KL, for small spaces and one rho: see there.
     eps: entropy of the first steps, in units of rho; the last ones have none; 0 for partial transport.
     init: as for `solve`, or a Result of `solve`, whose lift is never worse than its plan's UGW objective at eps = 0.

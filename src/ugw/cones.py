@@ -11,15 +11,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ._options import tolerance, whole_number
 from .errors import InputError
 
 
+@dataclass(frozen=True, kw_only=True)
 class KLCone:
-    """Cones over KL: masses are squares of radii, and the distance is the square root of the value."""
+    """Cones over KL: masses are squares of radii, and the distance is the square root of the value.
+
+    Large problems sum over pairs of pairs by factors of the kernel, or of λ: `tol`, 1e-8 if None, or 1e-3 where it
+    has a kink, is their error, and `max_rank`, no limit if None, or 64 where it has a kink, the most of them.
+    """
 
     steps: ClassVar[str] = "transport"  # how a step of a solver is made: by unbalanced transport
     power: ClassVar[float] = 2.0
     exponent: ClassVar[float] = 2.0
+
+    tol: float | None = None
+    max_rank: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.tol is not None:
+            tolerance("tol of a cone", self.tol)
+        if self.max_rank is not None:
+            whole_number("max_rank of a cone", self.max_rank)
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,7 @@ class HellingerKantorovich(KLCone):
     cutoff: float = 0.5 * math.pi
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not isinstance(self.cutoff, int | float) or not 0.0 < self.cutoff < math.inf:
             raise InputError(f"cutoff must be a number > 0, got {self.cutoff!r}")
 
@@ -81,6 +97,8 @@ class PartialTransport:
     q: float = 2.0
 
     steps: ClassVar[str] = "programs"  # a step of a solver is a linear program
+    tol: ClassVar[float | None] = None
+    max_rank: ClassVar[int | None] = None
     power: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
@@ -132,7 +150,7 @@ def read_loss(loss: Any, longest: float, *, name: str = "loss") -> Cone:
     except Exception as error:  # whatever a user's function raises
         raise InputError(f"{name} failed on a tensor of distances: {error}") from error
     _check_values(name, t, values)
-    return Loss(given)
+    return loss if isinstance(loss, Loss) else Loss(given)
 
 
 def _check_values(name: str, t: Tensor, values: Any) -> None:

@@ -99,12 +99,10 @@ def _loss(x: Space, y: Space, loss: Any) -> Pairs:
         )
     if not finite:
         return TermByTerm(x.metric, y.metric, Profile(read))
-    return pair(x.metric, y.metric, Profile(read))
+    return pair(x.metric, y.metric, Profile(read), tol=read.tol, max_rank=read.max_rank)
 
 
-def build_conic(
-    x: Space, y: Space, *, rho: Any, cone: Any, eps: Any, tol: float | None = None, max_rank: int | None = None
-) -> tuple[CGW, UGW]:
+def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[CGW, UGW]:
     """The conic problem for two spaces, and the UGW problem with the same spaces and rhos, which has its starts."""
     twin = _twin(x, y, rho)
     entropy = nonnegative("eps", eps)
@@ -114,7 +112,8 @@ def build_conic(
     rho_a, rho_b = twin.div_a.rho, twin.div_b.rho
     total = rho_a + rho_b
     same = bool((total == total[0]).all())
-    kernel = pair(x.metric, y.metric, Profile(read, total[:1] if same else total), tol=tol, max_rank=max_rank)
+    profile = Profile(read, total[:1] if same else total)
+    kernel = pair(x.metric, y.metric, profile, tol=read.tol, max_rank=read.max_rank)
     entropies = entropy.to(x.device).expand(twin.batch)
     return CGW(x, y, rho_a, rho_b, read, kernel, entropies, batched=twin.batched), twin
 
