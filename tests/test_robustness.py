@@ -135,6 +135,16 @@ def test_what_is_called_converged_at_eps_0_is_stationary(init):
         assert gradient.min() > -1e-4
 
 
+def test_a_plan_whose_zeros_still_grow_is_not_called_converged():
+    """One entry grows by a few per cent a step from next to nothing: the plan hardly changes, and is not settled."""
+    x = Space.from_points(np.random.default_rng(5).random((14, 3)))
+    y = Space.from_points(np.random.default_rng(105).random((16, 2)))
+    r = ugw.solve(x, y, rho=(INF, 0.1), eps=0.0, init="product")
+    again = ugw.solve(x, y, rho=(INF, 0.1), eps=0.0, init=r.plan, solver=ugw.AlternateMin(tol=1e-9))
+    assert r.converged
+    assert again.value == pytest.approx(r.value, rel=2e-4)
+
+
 # --- rho from nothing to everything ---
 
 

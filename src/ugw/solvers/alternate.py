@@ -29,6 +29,8 @@ KEEPS_UP = 0.01
 # A proximal step keeps zeros, and an entry close to zero takes long to grow. So the first of them stays near a plan
 # with this share of the product plan, and so does one after a plan has settled, until it settles no better.
 MIXED = 1e-3
+# The gradient may be this far below 0 somewhere, as a share of the cost's size.
+GROWTH = 1e-4
 # A plan got better if its objective fell by this share, and by this share of the tolerance of what is at stake.
 BETTER, NOTHING = 1e-7, 1e-4
 # Rounding errors add up to this many times those of one entry.
@@ -110,6 +112,7 @@ class _Context:
     limit: Tensor
     residual_limit: Tensor
     noise: Tensor
+    scale: Tensor  # the size of the cost
     least: Tensor  # a smaller difference of two objectives is none
 
     @classmethod
@@ -136,7 +139,7 @@ class _Context:
         residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
         stake = problem.cost_size() + problem.div_a.penalty + problem.div_b.penalty
         least = (unit + NOTHING * options.tol) * stake * (problem.log_mass_a + problem.log_mass_b).exp()
-        return cls(problem, options, start, end, most, limit, residual_limit, noise, least)
+        return cls(problem, options, start, end, most, limit, residual_limit, noise, scale, least)
 
     def take(self, index: Tensor) -> _Context:
         return take_fields(self, index)
@@ -235,6 +238,7 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         doubtful=torch.zeros_like(moved),
     )
     status = _verdict(context, state, new)
+    status = torch.where(_growing(context, state, now.shape), int(Status.RUNNING), status)
     ends = (status != Status.RUNNING) & (proximal > 0)
     if bool(ends.any()):
         doubtful = ends & (objective < state.settled - BETTER * objective.abs() - context.least)
@@ -245,6 +249,20 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     relaxed = problem.objective(now, state.now).total
     numbers = {"objective": objective, "relaxed": relaxed, "change": moved, "residual": new.residual, "mass": mass}
     return new, loop.Report(status, numbers)
+
+
+def _growing(context: _Context, state: _State, shape: Tensor) -> Tensor:
+    """(B,) bool: does a proximal step make some entry, however small, grow faster than a settled plan's may?
+
+    The logarithm of that growth, times the entropy of the step, is how far the gradient of the problem is below 0.
+    """
+    proximal = state.eps > state.annealed
+    if not bool(proximal.any()):
+        return proximal
+    growth = shape.log() - state.now.shape.log()  # NaN where both are 0, and no entry grows from 0 in the same step
+    steepest = torch.where(torch.isfinite(growth), growth, 0.0).amax(dim=(1, 2)).double()
+    allowed = torch.maximum(GROWTH * context.scale / state.eps, context.noise)
+    return proximal & (steepest > allowed)
 
 
 def _reference(problem: Problem, state: _State) -> Tensor:
