@@ -131,8 +131,8 @@ class _Context:
         )
         most = torch.maximum(end, STRONGEST * scale)
         start = torch.where(eps < end, torch.maximum(end, first * scale), eps)
-        noise = unit * size / torch.where(eps > 0, eps, end)
-        limit = noise.clamp(options.tol, max(TRUSTED, options.tol))
+        noise = unit * (1.0 + size / torch.where(eps > 0, eps, end))
+        limit = (2.0 * noise).clamp(options.tol, max(TRUSTED, options.tol))
         # A marginal off by r costs rho·r²: a large rho wants more than the tolerance.
         stiffness = torch.maximum(problem.div_a.penalty, problem.div_b.penalty) / scale
         enough = (STIFF / stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()).clamp(min=1e-13)
