@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -129,7 +130,7 @@ class TermByTerm:
         """None but rounding."""
         return torch.zeros(1, dtype=torch.float64, device=self.dx.device)
 
-    @property
+    @cached_property
     def infinite(self) -> bool:
         """Does g have infinite values at these distances?"""
         (low_x, high_x), (low_y, high_y) = _range(self.dx), _range(self.dy)

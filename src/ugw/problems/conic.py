@@ -23,7 +23,7 @@ from ..pairs import Pairs
 from ..records import ConicTerms, Lift, Tensors
 from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
-from .problem import Problem
+from .problem import Problem, dot, known
 
 # Rounding errors of a product with the kernel add up to this many times those of one entry.
 ROUNDING = 16.0
@@ -110,7 +110,7 @@ class CGW(Problem):
     def _lifted(self, shape: Tensor, last: Tensor, crossed: Tensor | None) -> Lifted:
         w = self.lift_of(shape)
         local = self.pairs.apply(w).clamp(min=0.0)
-        overlap = _dot(w, local)
+        overlap = dot(w, local)
         log_mass = 0.5 * (self._log_unit + overlap.log())
         return Lifted(shape, w, local, overlap, last, overlap if crossed is None else crossed, shape, overlap, log_mass)
 
@@ -124,10 +124,10 @@ class CGW(Problem):
 
     def linearise(self, state: Lifted) -> LinearProblem:
         """max <k, w> as unbalanced transport with the cost −2 log k, less a constant that only scales its plan."""
-        k = _known(state.local)
+        k = known(state.local)
         floor = torch.finfo(k.dtype).eps ** 2 * k.amax(dim=(1, 2), keepdim=True)
         cost = -2.0 * torch.maximum(k, floor.clamp(min=torch.finfo(k.dtype).tiny)).log()
-        cost = cost - _dot(cost, state.shape).to(cost.dtype)[:, None, None]
+        cost = cost - dot(cost, state.shape).to(cost.dtype)[:, None, None]
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: Lifted, solution: LinearSolution) -> Lifted:
@@ -135,15 +135,15 @@ class CGW(Problem):
 
         Both are better than these two for k, so the bilinear value <w, G w_last> never falls.
         """
-        k = _known(state.local)
+        k = known(state.local)
         candidate = self.improved(solution.shape, k)
         old = torch.where((state.crossed > state.overlap)[:, None, None], state.last, state.shape)
-        reached, bar = _dot(k, self.lift_of(candidate)), torch.maximum(state.crossed, state.overlap)
+        reached, bar = dot(k, self.lift_of(candidate)), torch.maximum(state.crossed, state.overlap)
         worse = ~(reached >= bar)
         if bool(worse.any()):
             other = self.improved(old, k)
             candidate = torch.where(worse[:, None, None], other, candidate)
-            reached = torch.where(worse, _dot(k, self.lift_of(other)), reached)
+            reached = torch.where(worse, dot(k, self.lift_of(other)), reached)
         new = self._lifted(candidate, state.shape, reached)
         better = new.overlap >= state.most
         return replace(
@@ -172,8 +172,8 @@ class CGW(Problem):
 
     def objective(self, p: Lifted, q: Lifted | None = None) -> ConicTerms:
         """The value at (w_p, w_q), q = p unless given. Terms of shape (B,)."""
-        known, other = (p, q or p) if p.local is not None else (q or p, p)
-        overlap = p.overlap if q is None else _dot(other.w, _known(known.local))
+        whole, other = (p, q or p) if p.local is not None else (q or p, p)
+        overlap = p.overlap if q is None else dot(other.w, known(whole.local))
         apart = self.rho_a * (2.0 * self.log_mass_a).exp() + self.rho_b * (2.0 * self.log_mass_b).exp()
         return ConicTerms(apart=apart, overlap=-self._total * self._log_unit.exp() * overlap)
 
@@ -222,17 +222,6 @@ class CGW(Problem):
     def _log_unit(self) -> Tensor:
         """Log of the factor by which the masses scale <w, G w>."""
         return 2.0 * (self._share * self.log_mass_a + (1.0 - self._share) * self.log_mass_b)
-
-
-def _known(local: Tensor | None) -> Tensor:
-    if local is None:
-        raise RuntimeError("this plan was stored without its k")
-    return local
-
-
-def _dot(u: Tensor, v: Tensor) -> Tensor:
-    """<u, v> per item, summed in float64. u, v: (B, n, m). Returns (B,)."""
-    return (u * v).sum(dim=(1, 2), dtype=torch.float64)
 
 
 def _finite(value: Tensor) -> Tensor:

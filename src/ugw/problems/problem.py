@@ -127,3 +127,15 @@ class Problem(Matching):
     @abstractmethod
     def nothing_left(self, state: Any) -> Tensor:
         """(B,) bool: has the plan next to no mass?"""
+
+
+def known(local: Tensor | None) -> Tensor:
+    """The `local` of a state that was not stored without it."""
+    if local is None:
+        raise RuntimeError("this state was stored without its local cost")
+    return local
+
+
+def dot(u: Tensor, v: Tensor) -> Tensor:
+    """<u, v> per item, summed in float64. u: (B, n, m) or (n, m); v: (B, n, m). Returns (B,)."""
+    return (u * v).sum(dim=(1, 2), dtype=torch.float64)

@@ -24,7 +24,7 @@ from ..records import Tensors, Terms
 from ..result import Result
 from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
-from .problem import Problem
+from .problem import Problem, dot, known
 
 # Below this share of sqrt(m(a) m(b)), as a logarithm, a plan transports nothing worth the name.
 LOG_NOTHING = -30.0
@@ -129,7 +129,7 @@ class UGW(Problem):
         """The mean distortion, and the mean of the linear cost beside it. Returns (B,)."""
         if self.cost is None:
             return self.scale()
-        return self.scale() + 0.5 * self.alpha * (-self._log_unit).exp() * _dot(self.cost.abs(), self.product)
+        return self.scale() + 0.5 * self.alpha * (-self._log_unit).exp() * dot(self.cost.abs(), self.product)
 
     # -- the state -----------------------------------------------------------------------------------------
 
@@ -142,8 +142,8 @@ class UGW(Problem):
             "distortion": self._paid(local, shape),
             "kl_a": kl(p1.double(), self.log_a.double()),
             "kl_b": kl(p2.double(), self.log_b.double()),
-            "kl_plan": _dot(shape, torch.where(shape > 0, log_ratio, 0.0)),
-            "linear": torch.zeros_like(self.eps) if self.cost is None else _dot(self.cost, shape),
+            "kl_plan": dot(shape, torch.where(shape > 0, log_ratio, 0.0)),
+            "linear": torch.zeros_like(self.eps) if self.cost is None else dot(self.cost, shape),
         }
         return Coupling(shape, local, self._log_mass(**scalars), **scalars)
 
@@ -159,7 +159,7 @@ class UGW(Problem):
         A constant in the cost scales the solution and no more. The one subtracted here stands for the three
         scalars of the paper's cost: it keeps the solution's mass within n·m of 1, mid-range for the inner solver.
         """
-        cost = _known(state.local)
+        cost = known(state.local)
         if self.cost is not None:
             cost = cost + self._linear_share(state).to(cost.dtype)[:, None, None] * self.cost
         cost = cost - self._constant(state).to(cost.dtype)[:, None, None]
@@ -175,14 +175,14 @@ class UGW(Problem):
         """(s, c) with F(p + t·m·d) = F(p) + s·t + c·t², for d (B, n, m) that keeps hard marginals, eps = 0."""
         mass = state.log_mass.exp()
         local = self._sum.apply(direction)
-        slope = 2.0 * mass**2 * _dot(_known(state.local), direction)
+        slope = 2.0 * mass**2 * dot(known(state.local), direction)
         if self.cost is not None:
-            slope = slope + self.alpha * mass * _dot(self.cost, direction)
-        return slope, mass**2 * _dot(local, direction)
+            slope = slope + self.alpha * mass * dot(self.cost, direction)
+        return slope, mass**2 * dot(local, direction)
 
     def _paid(self, local: Tensor, shape: Tensor) -> Tensor:
         """<local, shape>, where an infinite cost counts only if the plan has mass there. Returns (B,)."""
-        return _dot(torch.where(shape > 0, local, 0.0) if self.infinite else local, shape)
+        return dot(torch.where(shape > 0, local, 0.0) if self.infinite else local, shape)
 
     def _linear_share(self, state: Coupling) -> Tensor:
         """alpha / 2m: the weight of the linear cost once the problem is divided by the mass."""
@@ -241,7 +241,7 @@ class UGW(Problem):
         same = q is None
         q = p if q is None else q
         log_mass = p.log_mass + q.log_mass
-        distortion = p.distortion if same else self._paid(_known(q.local), p.shape)
+        distortion = p.distortion if same else self._paid(known(q.local), p.shape)
         linear = 0.5 * self.alpha * (p.log_mass.exp() * p.linear + q.log_mass.exp() * q.linear)
         log_ma, log_mb = self.log_mass_a, self.log_mass_b
         return Terms(
@@ -307,17 +307,6 @@ class UGW(Problem):
         """R = rho1 + rho2 + eps over the soft sides; 1 where it would be 0 and the mass is fixed anyway."""
         total = self.div_a.penalty + self.div_b.penalty + self.eps
         return torch.where(total > 0, total, 1.0)
-
-
-def _known(local: Tensor | None) -> Tensor:
-    if local is None:
-        raise RuntimeError("this coupling was stored without its local cost")
-    return local
-
-
-def _dot(u: Tensor, v: Tensor) -> Tensor:
-    """<u, v> per item, summed in float64. u: (B, n, m) or (n, m); v: (B, n, m). Returns (B,)."""
-    return (u * v).sum(dim=(1, 2), dtype=torch.float64)
 
 
 def _product_kl(kl_sum: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tensor:

@@ -120,7 +120,8 @@ class _Context:
         eps = problem.eps
         # Costs far above the rhos are not paid but avoided: they do not count.
         bar = problem.div_a.rho + problem.div_b.rho
-        scale = torch.minimum(problem.cost_size(), bar)
+        full = problem.cost_size()
+        scale = torch.minimum(full, bar)
         cost = problem.linearise(now).cost
         square = torch.where(torch.isinf(cost), 0.0, cost).double().square() * problem.product
         # Rounding the cost moves log(plan) by this over the entropy: no tolerance below it can be met.
@@ -137,7 +138,7 @@ class _Context:
         stiffness = torch.maximum(problem.div_a.penalty, problem.div_b.penalty) / scale
         enough = (STIFF / stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()).clamp(min=1e-13)
         residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
-        stake = problem.cost_size() + problem.div_a.penalty + problem.div_b.penalty
+        stake = full + problem.div_a.penalty + problem.div_b.penalty
         least = (unit + NOTHING * options.tol) * stake * (problem.log_mass_a + problem.log_mass_b).exp()
         return cls(problem, options, start, end, most, limit, residual_limit, noise, scale, least)
 
