@@ -5,22 +5,25 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from . import init as starts
+from . import multilevel
 from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import choice
 from ._precision import rough
 from .cones import GaussianHellinger
 from .conic_result import ConicResult
 from .errors import ConvergenceWarning, InputError
+from .lazy_plan import LazyPlan
 from .multistart import Multistart, best_of
 from .parameters import Fused, build, build_conic, build_partial, read_cone
 from .problems.partial import PartialCGW
 from .problems.problem import Problem
+from .problems.streamed import StreamedUGW
 from .problems.unbalanced import UGW
 from .records import Terms
 from .result import Result
@@ -28,7 +31,9 @@ from .solvers.alternate import AlternateMin
 from .solvers.programs import AlternateLP
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
+from .streamed import Streamed
 
+AnyResult = TypeVar("AnyResult", bound=Result)
 # Up to this many entries of the plan, "auto" also solves from the product plan and keeps the better result.
 SMALL_PLAN = 100_000
 # Stands for the logarithm of a mass of 0.
@@ -75,14 +80,35 @@ def solve(
     >>> r.plan.argmax(axis=1)[:5]
     array([19, 18, 17, 16, 15])
     """
-    problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss)
     solver = _checked_solver(solver, AlternateMin())
+    method = _plain(solver).inner.method
+    problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss, method=method)
     with torch.no_grad():
+        if isinstance(problem, StreamedUGW):
+            return _warned(solver(problem, _streamed_plan(problem, solver, init)))
         plans = first_plans(problem, init)
         _check_finite_value(problem, plans)
-        result = best_of(solver, problem, plans)
-    _warn(result)
-    return result
+        return _warned(best_of(solver, problem, plans))
+
+
+def _streamed_plan(problem: StreamedUGW, solver: Any, init: Any) -> Streamed:
+    """The plan from which a problem starts whose plans are not stored."""
+    if isinstance(solver, Multistart):
+        raise InputError(
+            "a Multistart stores its plans, got a problem too large for that: the default start tries many"
+        )
+    if bool(((problem.eps == 0) & problem.div_a.hard & problem.div_b.hard).any()):
+        raise InputError(
+            'eps = 0 with both marginals hard needs a stored plan: take eps > 0, or inner=Sinkhorn(method="stabilised")'
+        )
+    if isinstance(init, str):
+        choice("init", init, STARTS)
+        if init == "linear":
+            _check_points(problem)
+        return multilevel.start(problem, init)
+    if isinstance(init, LazyPlan):
+        return multilevel.given(problem, init.streamed_for((problem.batch, problem.x.n, problem.y.n)))
+    return multilevel.given(problem, given_plan(problem, init, "init"))
 
 
 def solve_conic(
@@ -121,9 +147,7 @@ def solve_conic(
     with torch.no_grad():
         start = (init.tensors.plan if init.batched else init.tensors.plan[0]) if isinstance(init, Result) else init
         plans = way.plans(problem, twin, solver, start)
-        result = problem.result(best_of(solver, problem, plans).tensors)
-    _warn(result)
-    return result
+        return _warned(problem.result(best_of(solver, problem, plans).tensors))
 
 
 def _kernel_plans(problem: Problem, twin: UGW, solver: Any, init: Any) -> Tensor:
@@ -191,9 +215,10 @@ def _checked_solver(solver: Any, default: AlternateMin | AlternateLP) -> Any:
     return solver
 
 
-def _warn(result: Result) -> None:
+def _warned(result: AnyResult) -> AnyResult:
     if not bool(torch.as_tensor(result.converged).all()):
         warnings.warn(result.message, ConvergenceWarning, stacklevel=3)
+    return result
 
 
 def _check_finite_value(problem: UGW, plans: Tensor) -> None:

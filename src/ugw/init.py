@@ -61,6 +61,18 @@ def random(problem: Matching, count: int, seed: int = 0) -> Tensor:
 
     The same draw serves every item, scaled to its number of points. Returns (B, count, n, m).
     """
+    near_x, near_y, width = anchors(problem, count, seed)
+    starts = []
+    for k in range(count):
+        dx, dy = (d[:, :, k * ANCHORS : (k + 1) * ANCHORS] for d in (near_x, near_y))
+        cost = dx.square().sum(2)[:, :, None] + dy.square().sum(2)[:, None, :] - 2.0 * dx @ dy.mT
+        log_plan = problem.log_a[:, :, None] + problem.log_b[:, None, :] - cost / width[:, None, None]
+        starts.append(torch.softmax(log_plan.flatten(1), dim=1).view_as(cost))
+    return torch.stack(starts, dim=1)
+
+
+def anchors(problem: Matching, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """For `count` random starts: distances to their anchors, (B, n, count·ANCHORS) and (B, m, ...), and widths (B,)."""
     draw = np.random.default_rng(seed).random((count * ANCHORS, 2))
     u = torch.as_tensor(draw, dtype=problem.log_a.dtype, device=problem.eps.device)
     # The space with the larger mean square distance draws first, whichever side it is on.
@@ -69,14 +81,8 @@ def random(problem: Matching, count: int, seed: int = 0) -> Tensor:
     near_x = _distances_to_anchors(problem.x, problem.log_a, u[:, :, 0])
     near_y = _distances_to_anchors(problem.y, problem.log_b, u[:, :, 1])
     scale = _mean_square(problem.x, problem.log_a) + _mean_square(problem.y, problem.log_b)
-    width = (WIDTH * torch.where(scale > 0, scale, 1.0)).to(near_x.dtype)[:, None, None]
-    starts = []
-    for k in range(count):
-        dx, dy = (d[:, :, k * ANCHORS : (k + 1) * ANCHORS] for d in (near_x, near_y))
-        cost = dx.square().sum(2)[:, :, None] + dy.square().sum(2)[:, None, :] - 2.0 * dx @ dy.mT
-        log_plan = problem.log_a[:, :, None] + problem.log_b[:, None, :] - cost / width
-        starts.append(torch.softmax(log_plan.flatten(1), dim=1).view_as(cost))
-    return torch.stack(starts, dim=1)
+    width = (WIDTH * torch.where(scale > 0, scale, 1.0)).to(near_x.dtype)
+    return near_x, near_y, width
 
 
 def corners(problem: Matching, count: int, seed: int = 0) -> Tensor:

@@ -284,8 +284,8 @@ def _plain(g: Profile) -> Callable[[Tensor], Tensor]:
 
 def _range(metric: Metric) -> tuple[Tensor, Tensor]:
     """The smallest and the largest entry of each matrix, (B,) or (1,) each; 0 is among them, as padding may be."""
-    entries = metric.dense().detach().double().flatten(-2)
-    return entries.amin(-1).reshape(-1).clamp(max=0.0).cpu(), entries.amax(-1).reshape(-1).clamp(min=0.0).cpu()
+    low, high = (end.detach().double().reshape(-1).cpu() for end in metric.extremes())
+    return low.clamp(max=0.0), high.clamp(min=0.0)
 
 
 def _batched(metric: Metric) -> Tensor:

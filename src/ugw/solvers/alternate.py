@@ -77,10 +77,9 @@ class AlternateMin:
         onlookers("AlternateMin", progress=self.progress, callback=self.callback)
 
     @torch.no_grad()
-    def __call__(self, problem: Problem, init: Tensor) -> Result:
+    def __call__(self, problem: Problem, init: Any) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""
-        init = init / init.amax(dim=(1, 2), keepdim=True)  # first, lest the sum overflow
-        now = problem.couple(init / init.sum(dim=(1, 2), keepdim=True))
+        now = problem.couple(problem.unit(init))
         context = _Context.make(problem, now, self)
         with watcher(progress=self.progress, callback=self.callback, max_iter=self.max_iter) as watch:
             first = _State.start(now, context)
@@ -122,10 +121,8 @@ class _Context:
         bar = problem.div_a.rho + problem.div_b.rho
         full = problem.cost_size()
         scale = torch.minimum(full, bar)
-        cost = problem.linearise(now).cost
-        square = torch.where(torch.isinf(cost), 0.0, cost).double().square() * problem.product
         # Rounding the cost moves log(plan) by this over the entropy: no tolerance below it can be met.
-        size, unit = square.sum(dim=(1, 2)).sqrt(), ROUNDING * torch.finfo(now.shape.dtype).eps
+        size, unit = problem.spread_of(problem.linearise(now).cost), ROUNDING * torch.finfo(now.shape.dtype).eps
         first, last, _ = options.proximal
         end = torch.maximum(
             eps, torch.maximum(last * scale, unit * size.minimum(bar) / TRUSTED).minimum(STRONGEST * scale)
@@ -168,9 +165,8 @@ class _State:
     @classmethod
     def start(cls, now: Any, context: _Context) -> _State:
         problem, eps = context.problem, context.start
-        one, dtype = torch.ones_like(eps), now.shape.dtype
-        f, g = torch.zeros_like(problem.log_a, dtype=dtype), torch.zeros_like(problem.log_b, dtype=dtype)
-        zero = torch.zeros_like(eps)
+        one, zero = torch.ones_like(eps), torch.zeros_like(eps)
+        f, g = problem.first_potentials(now.shape)
         annealed = problem.eps if context.options.anneal is None else torch.maximum(problem.eps, context.most)
         first = torch.maximum(eps, annealed)
         return cls(
@@ -216,9 +212,9 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     patience = torch.where(fresh, FIRST_PATIENCE * state.patience, state.patience)
     solution = options.inner(linear, (state.f, state.g), aim, patience)
     now = problem.accept(state.now, solution)
-    moved = _distance(now, state.now)
+    moved = _distance(problem, now, state.now)
     # Near a fixed point of period two the plan returns to where it was two steps ago.
-    returned = _distance(now, state.before) <= MEETING * options.tol
+    returned = _distance(problem, now, state.before) <= MEETING * options.tol
     annealed = problem.eps if options.anneal is None else torch.maximum(problem.eps, options.anneal * state.annealed)
     told = problem.told(now)
     objective = problem.objective(told).total
@@ -252,7 +248,7 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     return new, loop.Report(status, numbers)
 
 
-def _growing(context: _Context, state: _State, shape: Tensor) -> Tensor:
+def _growing(context: _Context, state: _State, shape: Any) -> Tensor:
     """(B,) bool: does a proximal step make some entry, however small, grow faster than a settled plan's may?
 
     The logarithm of that growth, times the entropy of the step, is how far the gradient of the problem is below 0.
@@ -260,18 +256,17 @@ def _growing(context: _Context, state: _State, shape: Tensor) -> Tensor:
     proximal = state.eps > state.annealed
     if not bool(proximal.any()):
         return proximal
-    growth = shape.log() - state.now.shape.log()  # NaN where both are 0, and no entry grows from 0 in the same step
-    steepest = torch.where(torch.isfinite(growth), growth, 0.0).amax(dim=(1, 2)).double()
+    steepest = context.problem.growth(state.now.shape, shape)
     allowed = torch.maximum(GROWTH * context.scale / state.eps, context.noise)
     return proximal & (steepest > allowed)
 
 
-def _reference(problem: Problem, state: _State) -> Tensor:
+def _reference(problem: Problem, state: _State) -> Any:
     """The plan (B, n, m) that a proximal step stays near: the last one, with some of the product if in doubt."""
     doubtful = state.doubtful > 0
     if not bool(doubtful.any()):
         return state.now.shape
-    return torch.where(doubtful[:, None, None], problem.mixed(state.now.shape, MIXED), state.now.shape)
+    return loop.choose(doubtful, problem.mixed(state.now.shape, MIXED), state.now.shape)
 
 
 def _patience(context: _Context, state: _State, moved: Tensor, residual: Tensor) -> Tensor:
@@ -302,9 +297,9 @@ def _verdict(context: _Context, old: _State, new: _State) -> Tensor:
     return torch.where(settled, end, code)
 
 
-def _distance(p: Any, q: Any) -> Tensor:
+def _distance(problem: Problem, p: Any, q: Any) -> Tensor:
     """Relative L1 distance of two plans (B,): of their shapes, plus what their masses differ by."""
-    shapes = (p.shape - q.shape).abs().sum(dim=(1, 2), dtype=torch.float64)
+    shapes = problem.apart(p.shape, q.shape)
     # A mass far below any weight is a mass of 0; its logarithm is then too large to compare.
     masses = (p.log_mass - q.log_mass).abs().clamp(max=1.0)
     return shapes + torch.where(p.log_mass > -700.0, masses, 0.0)

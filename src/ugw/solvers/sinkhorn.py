@@ -26,17 +26,18 @@ class Sinkhorn:
     """Alternate f = −l1·eps·LSE_j(log b + (g − cost)/eps) and its mirror image, translate, extrapolate.
 
     tol: share of the plan's mass that the next iteration may still move; max_iter: per linear problem;
-    method: "stabilised" (matrix-vector products with a stored kernel) or "log" (log-sum-exp throughout).
+    method: "stabilised" (matrix-vector products with a stored kernel), "log" (log-sum-exp throughout), "streaming"
+    (low-rank spaces only: neither plan nor kernel is stored), or "auto": streaming for large plans, else stabilised.
     """
 
     tol: float = 1e-7
     max_iter: int = 50
-    method: Literal["stabilised", "log"] = "stabilised"
+    method: Literal["auto", "stabilised", "log", "streaming"] = "auto"
 
     def __post_init__(self) -> None:
         tolerance("Sinkhorn tol", self.tol)
         whole_number("Sinkhorn max_iter", self.max_iter)
-        choice("Sinkhorn method", self.method, ("stabilised", "log"))
+        choice("Sinkhorn method", self.method, ("auto", "stabilised", "log", "streaming"))
 
     def __call__(
         self,
@@ -55,13 +56,7 @@ class Sinkhorn:
         gamma = g / eps[:, None]
         sides = (problem.div_a, problem.div_b)
         step = _Step(
-            kernel=kernels.make(
-                problem.cost,
-                problem.log_a,
-                problem.log_b,
-                eps,
-                gamma if self.method == "stabilised" else None,
-            ),
+            kernel=problem.kernel(None if self.method == "log" else gamma),
             damping=tuple(side.damping(problem.eps).to(dtype)[:, None] for side in sides),
             slope=tuple((problem.eps / side.rho).to(dtype)[:, None] for side in sides),
             tol=torch.full_like(eps, self.tol) if tol is None else tol.to(dtype),
@@ -71,10 +66,8 @@ class Sinkhorn:
         first = _Potentials(f / eps[:, None], gamma, gamma, one, torch.inf * one, 0.0 * one)
         rules = loop.Rules(max_iter=int(step.rounds.max()), compact_at=0.5)
         end = loop.iterate(_iterate, step, first, rules).state
-        gamma, exact = end.gamma, step.kernel.exact()
-        phi = _finite(-step.damping[0] * exact.rows(gamma))
-        shape, log_mass = exact.plan(phi, gamma)
-        return LinearSolution(shape, log_mass, phi * eps[:, None], gamma * eps[:, None], end.residual)
+        phi, shape, log_mass = step.kernel.exact().plan(end.gamma, step.damping[0])
+        return LinearSolution(shape, log_mass, phi * eps[:, None], end.gamma * eps[:, None], end.residual)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,9 +142,9 @@ def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Te
     for _ in range(SWEEPS):
         before, last, last_phi = last, gamma, phi
         row_lse = kernel.rows(gamma)
-        phi = _finite(-step.damping[0] * row_lse)
+        phi = kernels.free_as_zero(-step.damping[0] * row_lse)
         col_lse = kernel.cols(phi)
-        gamma = _finite(-step.damping[1] * col_lse)
+        gamma = kernels.free_as_zero(-step.damping[1] * col_lse)
         # How far each side's update went, before the translation, which leaves the plan as it is.
         updates = phi - last_phi, gamma - last
         log_p1, log_p2 = kernel.log_a + phi + row_lse, kernel.log_b + gamma + col_lse
@@ -171,11 +164,6 @@ def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Te
 def _as(mask: Tensor, like: Tensor) -> Tensor:
     """A mask (B,) with the dimensions of `like`."""
     return mask.view(-1, *[1] * (like.ndim - 1))
-
-
-def _finite(potential: Tensor) -> Tensor:
-    """A point all of whose pairs are forbidden has no mass to move: its potential is free, say 0."""
-    return torch.where(torch.isinf(potential), 0.0, potential)
 
 
 def _translation(step: _Step, log_p1: Tensor, log_p2: Tensor) -> Tensor:
