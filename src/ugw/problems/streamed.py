@@ -156,6 +156,9 @@ class StreamedUGW(UGW):
     def growth(self, before: Streamed, after: Streamed) -> Tensor:
         """The largest logarithm (B,) by which an entry of the sampled rows has grown."""
         ratio = after.log_ratio(self.log_a, self.log_b) - before.log_ratio(self.log_a, self.log_b)
+        # A point without weight has no entries that could grow.
+        nowhere = [torch.where(log > -torch.inf, 0.0, -torch.inf) for log in (self.log_a, self.log_b)]
+        ratio = replace(ratio, row=ratio.row + nowhere[0], col=ratio.col + nowhere[1])
         return torch.stack([ratio.rows(index).amax(dim=(1, 2)).double() for index in self._sample()]).amax(0)
 
     def spread_of(self, cost: Bilinear) -> Tensor:
