@@ -78,9 +78,12 @@ class Problem(Matching):
     (B, n, m), the plan at unit mass, `log_mass` (B,), and `plan`, the plan itself; its `local` may be dropped.
     """
 
-    def mixed(self, shape: Any, share: float) -> Any:
-        """A plan of unit mass with a share of the product plan. shape: (B, n, m)."""
-        return torch.lerp(shape, self.product, share)
+    # Is a step made of tensor operations alone, without a look at their values? Then it may be a CUDA graph.
+    recordable: bool = False
+
+    def mixed(self, shape: Any, share: Tensor) -> Any:
+        """A plan of unit mass with a share (B,) of the product plan. shape: (B, n, m)."""
+        return torch.lerp(shape, self.product, share.to(shape.dtype)[:, None, None])
 
     def unit(self, plan: Any) -> Any:
         """A plan (B, n, m) divided by its mass."""

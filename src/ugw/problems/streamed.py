@@ -139,9 +139,9 @@ class StreamedUGW(UGW):
         """Those that the plan was made of."""
         return plan.f, plan.g
 
-    def mixed(self, shape: Streamed, share: float) -> Streamed:
+    def mixed(self, shape: Streamed, share: Tensor) -> Streamed:
         """Its logarithm mixed with that of the product plan: a proximal step reads no more of it."""
-        pull = shape.log_ratio(self.log_a, self.log_b) * (1.0 - share)
+        pull = shape.log_ratio(self.log_a, self.log_b) * (1.0 - share)[:, None, None]
         log = replace(pull, row=pull.row + self.log_a, col=pull.col + self.log_b)
         return replace(shape, log=log)
 

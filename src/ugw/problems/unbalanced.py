@@ -109,12 +109,17 @@ class UGW(Problem):
         return Result(tensors, self.sizes, self.numpy)
 
     @property
+    def recordable(self) -> bool:  # type: ignore[override]
+        """Are a step's operations the same whatever the numbers are?"""
+        return isinstance(self.pairs, Squares)
+
+    @property
     def infinite(self) -> bool:
         """May the loss be infinite? Then a plan keeps its zeros: mass anywhere else may cost that."""
         return self._sum.infinite
 
-    def mixed(self, shape: Any, share: float) -> Any:
-        """A plan of unit mass with a share of the product plan, where the loss is finite. shape: (B, n, m)."""
+    def mixed(self, shape: Any, share: Tensor) -> Any:
+        """A plan of unit mass with a share (B,) of the product plan, where the loss is finite. shape: (B, n, m)."""
         return shape if self.infinite else super().mixed(shape, share)
 
     def scale(self) -> Tensor:

@@ -15,6 +15,7 @@ from ..problems.problem import Problem
 from ..records import Status, Tensors
 from ..result import Result
 from . import loop
+from .replay import Replay
 from .sinkhorn import Sinkhorn
 from .watch import Callback, watcher
 
@@ -83,7 +84,7 @@ class AlternateMin:
         context = _Context.make(problem, now, self)
         with watcher(progress=self.progress, callback=self.callback, max_iter=self.max_iter) as watch:
             first = _State.start(now, context)
-            outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), watch)
+            outcome = loop.iterate(Replay(_step), context, first, loop.Rules(max_iter=self.max_iter), watch)
         return problem.result(_finish(context, outcome))
 
 
@@ -111,6 +112,7 @@ class _Context:
     limit: Tensor
     residual_limit: Tensor
     noise: Tensor
+    proximal: bool  # do steps have a proximal term?
     scale: Tensor  # the size of the cost
     least: Tensor  # a smaller difference of two objectives is none
 
@@ -137,7 +139,8 @@ class _Context:
         residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
         stake = full + problem.div_a.penalty + problem.div_b.penalty
         least = (unit + NOTHING * options.tol) * stake * (problem.log_mass_a + problem.log_mass_b).exp()
-        return cls(problem, options, start, end, most, limit, residual_limit, noise, scale, least)
+        proximal = bool((end > eps).any())
+        return cls(problem, options, start, end, most, limit, residual_limit, noise, proximal, scale, least)
 
     def take(self, index: Tensor) -> _Context:
         return take_fields(self, index)
@@ -198,19 +201,19 @@ class _State:
         return take_fields(self, index)
 
 
-def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
+def _step(context: _Context, state: _State, rounds: int | None = None) -> tuple[_State, loop.Report]:
     problem, options = context.problem, context.options
     proximal = state.eps - state.annealed
     linear = replace(problem.linearise(state.now), eps=state.annealed)
-    if bool((proximal > 0).any()):
-        linear = linear.near(_reference(problem, state), proximal)
+    if context.proximal:
+        linear = linear.near(_reference(problem, state, look=rounds is None), proximal)
     aim = torch.minimum(
         context.residual_limit, torch.full_like(proximal, options.inner.tol).maximum(FORCING * context.limit)
     )
     aim = torch.maximum(aim, (FORCING * state.change).clamp(max=0.01))
     fresh = (state.change == 0) & (options.tol <= ROUGH)
     patience = torch.where(fresh, FIRST_PATIENCE * state.patience, state.patience)
-    solution = options.inner(linear, (state.f, state.g), aim, patience)
+    solution = options.inner(linear, (state.f, state.g), aim, patience, rounds)
     now = problem.accept(state.now, solution)
     moved = _distance(problem, now, state.now)
     # Near a fixed point of period two the plan returns to where it was two steps ago.
@@ -235,9 +238,9 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         doubtful=torch.zeros_like(moved),
     )
     status = _verdict(context, state, new)
-    status = torch.where(_growing(context, state, now.shape), int(Status.RUNNING), status)
-    ends = (status != Status.RUNNING) & (proximal > 0)
-    if bool(ends.any()):
+    if context.proximal:
+        status = torch.where(_growing(context, state, now.shape), int(Status.RUNNING), status)
+        ends = (status != Status.RUNNING) & (proximal > 0)
         doubtful = ends & (objective < state.settled - BETTER * objective.abs() - context.least)
         settled = torch.where(ends, objective, state.settled)
         new = replace(new, settled=settled, doubtful=doubtful.to(moved.dtype))
@@ -254,19 +257,16 @@ def _growing(context: _Context, state: _State, shape: Any) -> Tensor:
     The logarithm of that growth, times the entropy of the step, is how far the gradient of the problem is below 0.
     """
     proximal = state.eps > state.annealed
-    if not bool(proximal.any()):
-        return proximal
     steepest = context.problem.growth(state.now.shape, shape)
     allowed = torch.maximum(GROWTH * context.scale / state.eps, context.noise)
     return proximal & (steepest > allowed)
 
 
-def _reference(problem: Problem, state: _State) -> Any:
+def _reference(problem: Problem, state: _State, *, look: bool) -> Any:
     """The plan (B, n, m) that a proximal step stays near: the last one, with some of the product if in doubt."""
-    doubtful = state.doubtful > 0
-    if not bool(doubtful.any()):
+    if look and not bool((state.doubtful > 0).any()):
         return state.now.shape
-    return loop.choose(doubtful, problem.mixed(state.now.shape, MIXED), state.now.shape)
+    return problem.mixed(state.now.shape, MIXED * state.doubtful)
 
 
 def _patience(context: _Context, state: _State, moved: Tensor, residual: Tensor) -> Tensor:

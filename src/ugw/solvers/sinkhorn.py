@@ -45,10 +45,12 @@ class Sinkhorn:
         start: tuple[Tensor, Tensor] | None = None,
         tol: Tensor | None = None,
         patience: Tensor | None = None,
+        rounds: int | None = None,
     ) -> LinearSolution:
         """Solve from the potentials `start` = (f, g), or zero.
 
         Per item, (B,) each: `tol` loosens the tolerance, `patience` ≥ 1 multiplies the iterations allowed.
+        rounds: make so many rounds of SWEEPS iterations instead, without a look at any number.
         """
         dtype = problem.cost.dtype
         eps = problem.eps.to(dtype)
@@ -64,8 +66,13 @@ class Sinkhorn:
         )
         one = torch.ones_like(eps)
         first = _Potentials(f / eps[:, None], gamma, gamma, one, torch.inf * one, 0.0 * one)
-        rules = loop.Rules(max_iter=int(step.rounds.max()), compact_at=0.5)
-        end = loop.iterate(_iterate, step, first, rules).state
+        if rounds is None:
+            rules = loop.Rules(max_iter=int(step.rounds.max()), compact_at=0.5, history=False)
+            end = loop.iterate(_iterate, step, first, rules).state
+        else:
+            end = first
+            for _ in range(rounds):
+                end = _advanced(end, _sweeps(step, step.kernel, end))
         phi, shape, log_mass = step.kernel.exact().plan(end.gamma, step.damping[0])
         return LinearSolution(shape, log_mass, phi * eps[:, None], end.gamma * eps[:, None], end.residual)
 
@@ -119,11 +126,19 @@ def _iterate(step: _Step, state: _Potentials) -> tuple[_Potentials, loop.Report]
     if bool(lost.any()):
         again = _sweeps(step, step.kernel.exact(), state)
         found = tuple(torch.where(_as(lost, a), a, b) for a, b in zip(again, found, strict=True))
+    new = _advanced(state, found)
+    status = torch.where(new.rounds >= step.rounds, int(Status.MAX_ITER), int(Status.RUNNING))
+    status = torch.where(new.residual <= step.tol, int(Status.CONVERGED), status)
+    return new, loop.Report(status, {"residual": new.residual})
+
+
+def _advanced(state: _Potentials, found: tuple[Tensor, ...]) -> _Potentials:
+    """The state after some iterations."""
     phi, gamma, ahead, residual = found
     # An extrapolation that did not pay is taken back; the next iterations start where it did.
     failed = residual > state.bar
     back = failed[:, None]
-    new = _Potentials(
+    return _Potentials(
         phi=torch.where(back, state.phi, phi),
         gamma=torch.where(back, state.gamma, gamma),
         ahead=torch.where(back, state.gamma, ahead),
@@ -131,9 +146,6 @@ def _iterate(step: _Step, state: _Potentials) -> tuple[_Potentials, loop.Report]
         bar=torch.where(failed, torch.inf, residual),
         rounds=state.rounds + 1.0,
     )
-    status = torch.where(new.rounds >= step.rounds, int(Status.MAX_ITER), int(Status.RUNNING))
-    status = torch.where(new.residual <= step.tol, int(Status.CONVERGED), status)
-    return new, loop.Report(status, {"residual": new.residual})
 
 
 def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Tensor, ...]:
