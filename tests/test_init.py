@@ -300,6 +300,24 @@ def test_auto_leaves_the_flat_start_out_above_the_limit(monkeypatch):
     assert api.first_plans(given, "auto").shape[1] == 2
 
 
+SECOND_WINS = [
+    Space.from_points(np.random.default_rng(seed).random((n, d))) for seed, n, d in ((1, 14, 3), (101, 16, 2))
+]
+
+
+def test_auto_continues_more_than_the_first_of_the_coarse_plans_where_all_points_are_representatives():
+    """The coarse plan of lowest value leads to .0629 here, the second to .0619."""
+    assert ugw.solve(*SECOND_WINS, rho=INF, eps=1e-3).value < 0.0620
+
+
+def test_plans_run_together_end_as_they_do_alone(monkeypatch):
+    x, y = SECOND_WINS
+    given = problem(Space.stack([space(8), x]), y, rho=[1.0, INF], eps=1e-3)
+    together = init.coarse(given)
+    monkeypatch.setattr(init, "RACED_ENTRIES", 0)
+    torch.testing.assert_close(init.coarse(given), together, rtol=0, atol=1e-9)
+
+
 def test_a_given_plan_is_taken_as_it_is_whatever_its_mass():
     x, y = space(), space(7, 2, 1)
     plan = np.random.default_rng(0).random((6, 7))
