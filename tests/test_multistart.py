@@ -93,7 +93,9 @@ def test_a_plan_that_misses_a_hard_marginal_does_not_win_by_its_lower_value():
 def test_batches_are_item_by_item():
     xs, ys = [space(4, 2, 0), space(6, 2, 1), space(5, 2, 2)], [space(7, 3, 3), space(3, 3, 4), space(4, 3, 5)]
     solver = ugw.Multistart(n=4)
-    r = ugw.solve(Space.stack(xs), Space.stack(ys), rho=[0.3, 1.0, INF], eps=0.05, init="product", solver=solver)
+    r = ugw.solve(
+        Space.stack(xs), Space.stack(ys), rho=np.array([0.3, 1.0, INF]), eps=0.05, init="product", solver=solver
+    )
     assert len(r) == 3
     for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
         alone = ugw.solve(x, y, rho=(0.3, 1.0, INF)[i], eps=0.05, init="product", solver=solver)

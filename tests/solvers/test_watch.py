@@ -56,7 +56,9 @@ def test_the_callback_is_told_every_step():
 def test_a_batch_tells_of_the_items_still_running():
     (x, y), (u, v) = pair(), pair(seed=1)
     steps = []
-    r = solve(ugw.Space.stack([x, u, x]), ugw.Space.stack([y, v, v]), eps=[0.05, 0.5, 0.02], callback=steps.append)
+    r = solve(
+        ugw.Space.stack([x, u, x]), ugw.Space.stack([y, v, v]), eps=np.array([0.05, 0.5, 0.02]), callback=steps.append
+    )
     for s in steps:
         assert s.live == (r.n_iter >= s.iteration).sum()
         assert s.objective.shape == s.change.shape == s.residual.shape == s.mass.shape == (s.live,)
@@ -103,7 +105,7 @@ def test_items_that_ended_before_the_stop_keep_their_status():
     x, y = pair()
     alone = solve(x, y, eps=0.5)
     with pytest.warns(ugw.ConvergenceWarning):
-        r = solve(x, y, eps=[0.5, 0.02], callback=lambda s: s.iteration == alone.n_iter + 1)
+        r = solve(x, y, eps=np.array([0.5, 0.02]), callback=lambda s: s.iteration == alone.n_iter + 1)
     assert r.status == [ugw.Status.CONVERGED, ugw.Status.STOPPED]
     assert r.n_iter.tolist() == [alone.n_iter, alone.n_iter + 1]
 
