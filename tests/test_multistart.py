@@ -61,6 +61,20 @@ def test_it_uses_the_solver_it_holds():
     assert [s.live for s in steps] == [3, 3, 3, 3]  # one batch
 
 
+def test_random_starts_are_solved_once_however_many_are_given():
+    steps = []
+    solver = ugw.Multistart(n=4, solver=ugw.AlternateMin(callback=steps.append))
+    given = problem()
+    both = torch.cat([init.product(given)[:, None], init.flb(given)[:, None]], dim=1)
+    r = best_of(solver, given, both)
+    assert steps[0].live == 2 + 3
+    each = [solver(given, both[:, k]).value for k in range(2)]
+    assert r.value == pytest.approx(min(each), rel=1e-9)
+    steps.clear()
+    ugw.solve(space(), space(7, 3, 1), eps=0.02, solver=solver)
+    assert steps[0].live == 2 + 3  # "auto" gives two
+
+
 def test_ties_go_to_the_first():
     """The same start many times: rounding must not choose among equals."""
     given = problem()
