@@ -20,7 +20,7 @@ TABLE = """
     divergences
     records  result  conic_result
     problems.linear  problems.problem  problems.unbalanced  problems.conic  problems.partial  problems
-    solvers.loop  solvers.watch  solvers.sinkhorn  solvers.alternate  solvers.frank_wolfe  solvers.programs  solvers
+    solvers.loop  solvers.watch  solvers.solver  solvers.sinkhorn  solvers.alternate  solvers.frank_wolfe  solvers.programs  solvers
     init  multistart
     parameters  calibrate  api  certify  loss
     estimators.pu  estimators.align  estimators

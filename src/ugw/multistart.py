@@ -57,7 +57,9 @@ def best_of(solver: AlternateMin | AlternateLP | Multistart, problem: Any, plans
     batch, count = plans.shape[:2]
     first = torch.arange(batch, device=plans.device)
     repeated = problem if count == 1 else problem.take(first.repeat_interleave(count))
-    tensors = polish(repeated, solver(repeated, plans.flatten(0, 1)), solver).tensors
+    with solver.watched() as watch:
+        result = solver.run(repeated, plans.flatten(0, 1), watch)
+        tensors = polish(repeated, result, solver.max_iter, watch).tensors
     if count > 1:
         tensors = take(tensors, _winner(repeated, tensors, count) + count * first)
     return problem.result(tensors)

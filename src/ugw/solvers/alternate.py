@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from .._batch import take_fields
-from .._options import onlookers, tolerance, whole_number
+from .._options import tolerance
 from ..errors import InputError
 from ..problems.problem import Problem
 from ..records import Status, Tensors
 from ..result import Result
 from . import loop
 from .sinkhorn import Sinkhorn
-from .watch import Callback, watcher
+from .solver import Solver
+from .watch import Watch
 
 # An item is judged not to meet (ALTERNATING) when every second plan agrees to this share of the tolerance.
 MEETING = 1e-3
@@ -47,7 +48,7 @@ FORCING = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlternateMin:
+class AlternateMin(Solver):
     """Solve a problem by linear steps.
 
     tol: relative L1 change of the plan from one step to the next, and the inner residual, at which to stop;
@@ -63,28 +64,23 @@ class AlternateMin:
     inner: Sinkhorn = field(default_factory=Sinkhorn)
     proximal: tuple[float, float, float] = (0.3, 0.01, 0.95)
     anneal: float | None = None
-    progress: bool = False
-    callback: Callback | None = None
 
     def __post_init__(self) -> None:
-        tolerance("AlternateMin tol", self.tol)
-        whole_number("AlternateMin max_iter", self.max_iter)
+        super().__post_init__()
         _check_proximal(self.proximal)
         if self.anneal is not None:
             tolerance("AlternateMin anneal", self.anneal)
         if not isinstance(self.inner, Sinkhorn):
             raise InputError(f"AlternateMin inner must be a Sinkhorn, got {type(self.inner).__name__}")
-        onlookers("AlternateMin", progress=self.progress, callback=self.callback)
 
     @torch.no_grad()
-    def __call__(self, problem: Problem, init: Tensor) -> Result:
+    def run(self, problem: Problem, init: Tensor, watch: Watch | None) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""
         init = init / init.amax(dim=(1, 2), keepdim=True)  # first, lest the sum overflow
         now = problem.couple(init / init.sum(dim=(1, 2), keepdim=True))
         context = _Context.make(problem, now, self)
-        with watcher(progress=self.progress, callback=self.callback, max_iter=self.max_iter) as watch:
-            first = _State.start(now, context)
-            outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), watch)
+        first = _State.start(now, context)
+        outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), watch)
         return problem.result(_finish(context, outcome))
 
 

@@ -24,7 +24,7 @@ class Report:
 class Watcher(Protocol):
     """Looks on after each check: a progress bar, a user's callback."""
 
-    def __call__(self, iteration: int, numbers: dict[str, Tensor], live: int) -> bool:
+    def __call__(self, numbers: dict[str, Tensor], live: int) -> bool:
         """True stops the run."""
         ...
 
@@ -81,7 +81,7 @@ def iterate(
         code = _judge(report, last=iteration == rules.max_iter)
         told = live & (code != Status.NON_FINITE)  # a step that is undone has no history
         trace.append((held[told], {k: v[told] for k, v in report.numbers.items()}))
-        if watch is not None and watch(iteration, trace[-1][1], int(live.sum())):
+        if watch is not None and watch(trace[-1][1], int(live.sum())):
             code = torch.where(code == Status.RUNNING, int(Status.STOPPED), code)
         ended = live & (code != Status.RUNNING)
         if not bool(ended.any()):
