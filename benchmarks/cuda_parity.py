@@ -33,7 +33,7 @@ CASES = {
     "unequal rhos": {"rho": (0.1, 2.0), "eps": 1e-2},
     "semi-relaxed": {"rho": (float("inf"), 1.0), "eps": 1e-2},
     "balanced": {"rho": float("inf"), "eps": 1e-2},
-    "per item": {"rho": [0.1, 1.0, 10.0], "eps": [1e-2, 1e-3, 1e-2]},
+    "per item": {"rho": np.array([0.1, 1.0, 10.0]), "eps": np.array([1e-2, 1e-3, 1e-2])},
     "eps = 0": {"rho": 1.0, "eps": 0.0},
 }
 

@@ -27,8 +27,8 @@ SETTINGS = [
     {"rho": INF, "eps": 0.0},
 ]
 # All of them, as the items of a batch over one pair of spaces.
-RHO = tuple([s["rho"][side] if isinstance(s["rho"], tuple) else s["rho"] for s in SETTINGS] for side in (0, 1))
-EPS = [s["eps"] for s in SETTINGS]
+RHO = tuple(np.array([s["rho"] if np.isscalar(s["rho"]) else s["rho"][k] for s in SETTINGS]) for k in (0, 1))
+EPS = np.array([s["eps"] for s in SETTINGS])
 TIGHT = ugw.AlternateMin(tol=1e-10, inner=ugw.Sinkhorn(tol=1e-12))
 
 
@@ -306,7 +306,7 @@ def test_an_unconverged_solve_warns_once_at_the_callers_line():
 def test_a_batch_warns_once():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        r = ugw.solve(*pair(), eps=[0.01, 0.02, 0.03], solver=ugw.AlternateMin(max_iter=2))
+        r = ugw.solve(*pair(), eps=np.array([0.01, 0.02, 0.03]), solver=ugw.AlternateMin(max_iter=2))
     assert len(caught) == 1
     assert "3 of 3" in str(caught[0].message)
     assert len(r) == 3
@@ -356,7 +356,7 @@ def test_objective_of_a_batch_is_the_objective_of_its_items():
     padded = np.zeros((3, 6, 7))
     for i, plan in enumerate(plans):
         padded[i, : plan.shape[0], : plan.shape[1]] = plan
-    terms = ugw.objective(padded, Space.stack(xs), Space.stack(ys), rho=[0.5, 1.0, 2.0])
+    terms = ugw.objective(padded, Space.stack(xs), Space.stack(ys), rho=np.array([0.5, 1.0, 2.0]))
     for i, rho in enumerate((0.5, 1.0, 2.0)):
         alone = ugw.objective(plans[i], xs[i], ys[i], rho=rho)
         assert terms.total[i] == pytest.approx(alone.total, rel=1e-12)
@@ -400,13 +400,13 @@ def no_work(monkeypatch):
 
 
 BAD_RHO = [
-    0, 0.0, -1, -0.5, math.nan, -INF, "1", "inf", True, None, 1j, [], [[1.0]], [1.0, 0.0], [1.0, math.nan], [1.0, "2"],
-    (1.0, 2.0, 3.0), (1.0,), (), (1.0, 0.0), (math.nan, 1.0), (1.0, None), (1.0, True), ((1.0, 2.0, 3.0), [[1.0]]),
+    0, 0.0, -1, -0.5, math.nan, -INF, "1", "inf", True, None, 1j, [], np.array([[1.0]]), np.array([1.0, 0.0]), np.array([]),
+    (1.0, 2.0, 3.0), (1.0,), (), (1.0, 0.0), (math.nan, 1.0), (1.0, None), (1.0, True), (1.0, np.array([[1.0]])), [1.0, "2"],
     np.array(["1"]), np.array([True]), np.array(1 + 1j), object(), {"rho": 1.0}, ugw.KL, torch.tensor([True]),
 ]  # fmt: skip
 BAD_EPS = [
-    -1e-9, -1, math.nan, INF, -INF, "0.1", True, None, 1j, [], [[0.1]], [0.1, -0.1], [math.nan], np.array(["a"]), object(),
-    ugw.relative, torch.tensor(True),
+    -1e-9, -1, math.nan, INF, -INF, "0.1", True, None, 1j, [], np.array([[0.1]]), np.array([0.1, -0.1]), np.array([math.nan]),
+    np.array(["a"]), object(), ugw.relative, torch.tensor(True),
 ]  # fmt: skip
 
 
@@ -426,6 +426,28 @@ def test_bad_eps(eps):
         assert refused(ugw.rho_for_mass, *pair(), eps=eps).startswith("eps ")
 
 
+@pytest.mark.usefixtures("no_work")
+def test_a_list_says_neither_sides_nor_items():
+    """A pair is a tuple, one for each item is an array: a list of two could be either."""
+    message = refused(ugw.solve, *pair(), rho=[0.1, 1.0])
+    assert "a tuple (first side, second side) or an array (B,), one for each item, got a list of 2" in message
+    assert "tuple(rho) or np.array(rho)" in message
+    two = Space.stack([space(), space()])
+    assert "got a list" in refused(ugw.solve, two, space(7, 2, 108), rho=[0.1, 1.0])
+    for said in (
+        {"rho": ([0.1, 1.0], 1.0)},
+        {"rho": (1.0, (0.1, 1.0))},
+        {"eps": [0.1, 0.2]},
+        {"eps": (0.1, 0.2)},
+        {"fused": ugw.Fused([0.1, 0.2], start())},
+    ):
+        assert "must be a number or an array (B,), one for each item, got a " in refused(ugw.solve, *pair(), **said)
+    refused(ugw.solve_conic, *pair(), rho=[0.1, 1.0])
+    refused(ugw.solve_conic, *pair(), eps=[0.1, 0.2])
+    refused(ugw.relative, [0.1, 0.2])
+    refused(ugw.KL, [0.1, 0.2])
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     st.one_of(st.floats(max_value=0.0), st.just(math.nan)),
@@ -435,7 +457,7 @@ def test_any_number_out_of_range_is_refused(rho, eps):
     x, y = space(2, 1, 0), space(2, 1, 1)
     assert refused(ugw.solve, x, y, rho=rho).startswith("rho must be positive")
     assert refused(ugw.solve, x, y, rho=(1.0, rho)).startswith("rho must be positive")
-    assert refused(ugw.solve, x, y, rho=[1.0, 2.0, rho]).endswith("at index 2")
+    assert refused(ugw.solve, x, y, rho=np.array([1.0, 2.0, rho])).endswith("at index 2")
     if eps < 0 or not math.isfinite(eps):
         assert refused(ugw.solve, x, y, eps=eps).startswith("eps must be nonnegative")
 
@@ -477,7 +499,7 @@ def test_both_sides_hard_with_unequal_masses(eps):
         message = refused(ugw.solve, x, y, rho=rho, eps=eps)
         assert "1.25" in message
         assert "equal masses" in message
-    assert "1.25" in refused(ugw.solve, x, y, rho=[1.0, INF, 2.0], eps=eps)
+    assert "1.25" in refused(ugw.solve, x, y, rho=np.array([1.0, INF, 2.0]), eps=eps)
     batch = Space.stack([x, space(4, 2, 2, mass=1.25)])
     assert "equal masses" in refused(ugw.solve, batch, y, rho=INF, eps=eps)
 
@@ -515,10 +537,10 @@ def test_features_of_unequal_width(fused):
 BAD_FUSED = [
     0.5, "features", True, (0.5, None), ugw.Fused, ugw.Fused(0.5), ugw.Fused(-1.0, start()), ugw.Fused(math.nan, start()),
     ugw.Fused(INF, start()), ugw.Fused("a", start()), ugw.Fused(None, start()), ugw.Fused(True, start()), ugw.Fused(1j, start()),
-    ugw.Fused([[0.5]], start()), ugw.Fused([], start()), ugw.Fused(0.5, start().T), ugw.Fused(0.5, start()[0]),
+    ugw.Fused(np.array([[0.5]]), start()), ugw.Fused([0.5], start()), ugw.Fused(np.array([]), start()), ugw.Fused(0.5, start().T), ugw.Fused(0.5, start()[0]),
     ugw.Fused(0.5, start()[None, None]), ugw.Fused(0.5, start()[:0]), ugw.Fused(0.5, start() * math.nan),
     ugw.Fused(0.5, start() * INF), ugw.Fused(0.5, start().astype(str)), ugw.Fused(0.5, start() > 0.5), ugw.Fused(0.5, start() + 0j),
-    ugw.Fused(0.5, "cost"), ugw.Fused([0.1, 0.2], np.stack([start()] * 3)),
+    ugw.Fused(0.5, "cost"), ugw.Fused(np.array([0.1, 0.2]), np.stack([start()] * 3)),
 ]  # fmt: skip
 
 
@@ -589,13 +611,13 @@ def test_batch_shapes_that_do_not_match():
     y = space(7, 2, 108)
     for call in (
         lambda: ugw.solve(two, three),
-        lambda: ugw.solve(two, y, rho=[1.0, 2.0, 3.0]),
-        lambda: ugw.solve(two, y, rho=([1.0, 2.0], [1.0, 2.0, 3.0])),
-        lambda: ugw.solve(two, y, eps=[0.1, 0.2, 0.3]),
-        lambda: ugw.solve(two, y, eps=ugw.relative([0.1, 0.2, 0.3])),
-        lambda: ugw.solve(two, y, fused=ugw.Fused([0.1, 0.2, 0.3], start())),
+        lambda: ugw.solve(two, y, rho=np.array([1.0, 2.0, 3.0])),
+        lambda: ugw.solve(two, y, rho=(np.ones(2), np.ones(3))),
+        lambda: ugw.solve(two, y, eps=np.array([0.1, 0.2, 0.3])),
+        lambda: ugw.solve(two, y, eps=ugw.relative(np.array([0.1, 0.2, 0.3]))),
+        lambda: ugw.solve(two, y, fused=ugw.Fused(np.array([0.1, 0.2, 0.3]), start())),
         lambda: ugw.solve(two, y, fused=ugw.Fused(0.1, np.stack([start()] * 3))),
-        lambda: ugw.solve(space(), y, rho=[1.0, 2.0], eps=[0.1, 0.2, 0.3]),
+        lambda: ugw.solve(space(), y, rho=np.array([1.0, 2.0]), eps=np.array([0.1, 0.2, 0.3])),
         lambda: ugw.solve(Space.stack([space()]), two),
         lambda: ugw.objective(start(), two, three),
         lambda: ugw.rho_for_mass(two, three),

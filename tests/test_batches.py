@@ -16,8 +16,8 @@ from ugw.spaces import Space
 INF = math.inf
 # B = 5 is no n, no m, and not 1.
 SIZES = [(6, 3), (2, 7), (4, 4), (1, 6), (3, 2)]
-RHO = ([1.0, 0.3, INF, 0.5, INF], [1.0, 2.0, 0.7, INF, INF])
-EPS = [0.1, 0.2, 0.0, 0.1, 0.0]
+RHO = (np.array([1.0, 0.3, INF, 0.5, INF]), np.array([1.0, 2.0, 0.7, INF, INF]))
+EPS = np.array([0.1, 0.2, 0.0, 0.1, 0.0])
 STARTS = ["product", "flb", "linear", "random", "coarse", "auto", "best"]
 
 
@@ -133,8 +133,8 @@ def test_the_order_of_a_batch_does_not_matter(init):
     s = ugw.solve(
         Space.stack([xs[i] for i in order]),
         Space.stack([ys[i] for i in order]),
-        rho=tuple([side[i] for i in order] for side in RHO),
-        eps=[EPS[i] for i in order],
+        rho=tuple(side[order] for side in RHO),
+        eps=EPS[order],
         init=init,
     )
     for place, i in enumerate(order):
@@ -151,8 +151,8 @@ def test_an_item_does_not_depend_on_its_neighbours():
         r = ugw.solve(
             Space.stack([far, x, one, x]),
             Space.stack([far, y, one, y]),
-            rho=[1e-3, 1.0, 1.0, 1.0],
-            eps=[0.01, 0.05, 0.3, 1e-4],
+            rho=np.array([1e-3, 1.0, 1.0, 1.0]),
+            eps=np.array([0.01, 0.05, 0.3, 1e-4]),
             init="product",
             solver=ugw.AlternateMin(max_iter=alone.n_iter + 3),
         )
@@ -165,7 +165,7 @@ def test_an_item_does_not_depend_on_its_neighbours():
 def test_status_and_steps_are_per_item():
     x, y = space(6, 0), space(7, 1)
     with pytest.warns(ugw.ConvergenceWarning, match=r"item 1 \(1 of 3"):
-        r = ugw.solve(x, y, eps=[0.5, 0.01, 0.4], init="product", solver=ugw.AlternateMin(max_iter=15))
+        r = ugw.solve(x, y, eps=np.array([0.5, 0.01, 0.4]), init="product", solver=ugw.AlternateMin(max_iter=15))
     assert r.status == [Status.CONVERGED, Status.MAX_ITER, Status.CONVERGED]
     assert r.converged.tolist() == [True, False, True]
     assert r.n_iter[1] == 15

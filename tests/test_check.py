@@ -121,7 +121,7 @@ def test_nonnegative_arrays_pass_unchanged(values):
     assert nonnegative("eps", np.array(values)).tolist() == values
 
 
-@pytest.mark.parametrize("bad", [0, -0.0, -1.0, float("nan"), float("-inf"), [1.0, -2.0], [np.nan]])
+@pytest.mark.parametrize("bad", [0, -0.0, -1.0, float("nan"), float("-inf"), np.array([1.0, -2.0]), np.array([np.nan])])
 def test_positive_refuses(bad):
     with pytest.raises(InputError, match=r"rho must be positive \(inf is allowed\), got"):
         positive("rho", bad)
@@ -130,16 +130,16 @@ def test_positive_refuses(bad):
 def test_positive_refuses_inf_when_told():
     assert positive("rho", np.inf).item() == np.inf
     with pytest.raises(InputError, match="rho must be positive and finite, got inf at index 1"):
-        positive("rho", [1.0, np.inf], allow_inf=False)
+        positive("rho", np.array([1.0, np.inf]), allow_inf=False)
 
 
-@pytest.mark.parametrize("bad", [-1e-300, float("nan"), float("inf"), [0.0, -1.0]])
+@pytest.mark.parametrize("bad", [-1e-300, float("nan"), float("inf"), np.array([0.0, -1.0])])
 def test_nonnegative_refuses(bad):
     with pytest.raises(InputError, match="eps must be nonnegative and finite, got"):
         nonnegative("eps", bad)
 
 
-@pytest.mark.parametrize("bad", [[], [[1.0]], np.ones((2, 2))])
+@pytest.mark.parametrize("bad", [np.array([]), np.array([[1.0]]), np.ones((2, 2))])
 def test_parameters_are_scalars_or_one_per_item(bad):
     for convert in (positive, nonnegative):
         with pytest.raises(InputError, match=r"expected \(\) or \(B,\)|must have shape \(\) or \(B,\)"):

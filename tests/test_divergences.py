@@ -67,7 +67,7 @@ def test_tensorised_identity_with_unequal_arguments(p_mass, q_mass):
 
 
 def test_a_hard_side_has_no_penalty():
-    sides = KL([0.5, math.inf, 2.0])
+    sides = KL(torch.tensor([0.5, math.inf, 2.0]))
     assert sides.hard.tolist() == [False, True, False]
     assert sides.penalty.tolist() == [0.5, 0.0, 2.0]
     assert sides.rho.dtype == torch.float64
@@ -76,7 +76,7 @@ def test_a_hard_side_has_no_penalty():
 
 def test_damping():
     eps = torch.tensor([0.1, 0.1, 3.0], dtype=torch.float64)
-    damping = KL([0.5, math.inf, 2.0]).damping(eps)
+    damping = KL(torch.tensor([0.5, math.inf, 2.0])).damping(eps)
     torch.testing.assert_close(damping, torch.tensor([0.5 / 0.6, 1.0, 2.0 / 5.0], dtype=torch.float64))
     assert KL(1.0).damping(torch.zeros(1, dtype=torch.float64)).item() == 1.0
 
@@ -93,7 +93,7 @@ def test_damping_is_the_proximal_step(rho, eps):
 
 
 def test_take_and_expand():
-    sides = KL([0.5, math.inf, 2.0]).take(torch.tensor([2, 1]))
+    sides = KL(torch.tensor([0.5, math.inf, 2.0])).take(torch.tensor([2, 1]))
     assert sides.rho.tolist() == [2.0, math.inf]
     assert sides.hard.tolist() == [False, True]
     assert sides.penalty.tolist() == [2.0, 0.0]

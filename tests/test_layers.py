@@ -21,7 +21,8 @@ TABLE = """
     divergences
     records  result  conic_result
     problems.linear  problems.problem  problems.unbalanced  problems.streamed  problems.conic  problems.partial  problems
-    solvers.loop  solvers.watch  solvers.sinkhorn  solvers.replay  solvers.alternate  solvers.frank_wolfe  solvers.programs  solvers
+    solvers.loop  solvers.watch  solvers.solver  solvers.sinkhorn  solvers.replay  solvers.alternate
+    solvers.frank_wolfe  solvers.programs  solvers
     init  multilevel  multistart
     parameters  calibrate  api  certify  loss
     estimators.pu  estimators.align  estimators

@@ -61,6 +61,20 @@ def test_it_uses_the_solver_it_holds():
     assert [s.live for s in steps] == [3, 3, 3, 3]  # one batch
 
 
+def test_random_starts_are_solved_once_however_many_are_given():
+    steps = []
+    solver = ugw.Multistart(n=4, solver=ugw.AlternateMin(callback=steps.append))
+    given = problem()
+    both = torch.cat([init.product(given)[:, None], init.flb(given)[:, None]], dim=1)
+    r = best_of(solver, given, both)
+    assert steps[0].live == 2 + 3
+    each = [solver(given, both[:, k]).value for k in range(2)]
+    assert r.value == pytest.approx(min(each), rel=1e-9)
+    steps.clear()
+    ugw.solve(space(), space(7, 3, 1), eps=0.02, solver=solver)
+    assert steps[0].live == 2 + 3  # "auto" gives two
+
+
 def test_ties_go_to_the_first():
     """The same start many times: rounding must not choose among equals."""
     given = problem()
@@ -93,7 +107,9 @@ def test_a_plan_that_misses_a_hard_marginal_does_not_win_by_its_lower_value():
 def test_batches_are_item_by_item():
     xs, ys = [space(4, 2, 0), space(6, 2, 1), space(5, 2, 2)], [space(7, 3, 3), space(3, 3, 4), space(4, 3, 5)]
     solver = ugw.Multistart(n=4)
-    r = ugw.solve(Space.stack(xs), Space.stack(ys), rho=[0.3, 1.0, INF], eps=0.05, init="product", solver=solver)
+    r = ugw.solve(
+        Space.stack(xs), Space.stack(ys), rho=np.array([0.3, 1.0, INF]), eps=0.05, init="product", solver=solver
+    )
     assert len(r) == 3
     for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
         alone = ugw.solve(x, y, rho=(0.3, 1.0, INF)[i], eps=0.05, init="product", solver=solver)

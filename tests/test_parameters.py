@@ -53,12 +53,12 @@ def test_a_number_is_for_both_sides_and_a_tuple_for_each(rho, expected):
 @pytest.mark.parametrize(
     ("rho", "expected"),
     [
-        ([1.0, 2.0, INF], ([1.0, 2.0, INF], [1.0, 2.0, INF])),
+        (np.array([1.0, 2.0, INF]), ([1.0, 2.0, INF], [1.0, 2.0, INF])),
         (np.array([1.0, 2.0, 3.0], dtype=np.float32), ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])),
-        (([1.0, 2.0, 3.0], 0.5), ([1.0, 2.0, 3.0], [0.5, 0.5, 0.5])),
+        ((np.array([1.0, 2.0, 3.0]), 0.5), ([1.0, 2.0, 3.0], [0.5, 0.5, 0.5])),
         ((INF, torch.tensor([1.0, 2.0, 3.0])), ([INF, INF, INF], [1.0, 2.0, 3.0])),
-        (([1, 2, 3], [4, 5, 6]), ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])),
-        (ugw.KL([1.0, 2.0, 3.0]), ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])),
+        ((np.array([1, 2, 3]), np.array([4, 5, 6])), ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])),
+        (ugw.KL(np.array([1.0, 2.0, 3.0])), ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])),
     ],
 )
 def test_an_array_is_for_the_items_of_a_batch_which_it_may_make(rho, expected):
@@ -72,9 +72,9 @@ def test_an_array_is_for_the_items_of_a_batch_which_it_may_make(rho, expected):
 def test_every_parameter_may_make_the_batch():
     cost = np.ones((3, 4, 5))
     for given in (
-        {"eps": [0.1, 0.2, 0.3]},
-        {"eps": ugw.relative([0.1, 0.2, 0.3])},
-        {"fused": ugw.Fused([0.1, 0.2, 0.3], cost[0])},
+        {"eps": np.array([0.1, 0.2, 0.3])},
+        {"eps": ugw.relative(np.array([0.1, 0.2, 0.3]))},
+        {"fused": ugw.Fused(np.array([0.1, 0.2, 0.3]), cost[0])},
         {"fused": ugw.Fused(0.1, cost)},
         {"x": Space.stack([space(2), space(3), space(4)])},
         {"y": Space.stack([space(2), space(3), space(5)])},
@@ -87,10 +87,10 @@ def test_every_parameter_may_make_the_batch():
 
 
 def test_a_batch_of_one_is_a_batch():
-    problem = made(rho=[1.0])
+    problem = made(rho=np.array([1.0]))
     assert problem.batched
     assert problem.sizes == ((4, 5),)
-    assert len(ugw.solve(space(), space(5), rho=[1.0], eps=0.2)) == 1
+    assert len(ugw.solve(space(), space(5), rho=np.array([1.0]), eps=0.2)) == 1
 
 
 def test_true_sizes_of_a_ragged_batch():
@@ -124,7 +124,7 @@ def test_relative_eps_is_in_units_of_the_mean_distortion(mass):
 
 def test_relative_eps_is_each_items_own():
     xs, ys = [space(4, seed=0), space(3, seed=1, scale=9.0)], [space(5, seed=2), space(2, seed=3)]
-    problem = made(Space.stack(xs), Space.stack(ys), eps=ugw.relative([0.1, 0.02]))
+    problem = made(Space.stack(xs), Space.stack(ys), eps=ugw.relative(np.array([0.1, 0.02])))
     for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
         assert problem.eps[i].item() == pytest.approx((0.1, 0.02)[i] * mean_distortion(x, y), rel=1e-12)
 
@@ -221,6 +221,6 @@ def test_equal_masses_where_both_sides_are_hard():
 
 def test_only_the_items_that_are_hard_on_both_sides_need_equal_masses():
     x = Space.stack([space(mass=1.0), space(mass=2.0), space(mass=3.0)])
-    made(x, space(mass=2.0), rho=([1.0, INF, INF], [INF, INF, 1.0]))
+    made(x, space(mass=2.0), rho=(np.array([1.0, INF, INF]), np.array([INF, INF, 1.0])))
     with pytest.raises(InputError, match=r"equal masses, got 3 and 2.*item 2"):
-        made(x, space(mass=2.0), rho=([1.0, INF, INF], [INF, INF, INF]))
+        made(x, space(mass=2.0), rho=(np.array([1.0, INF, INF]), INF))

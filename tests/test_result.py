@@ -47,7 +47,7 @@ KINDS = {
     "fused": lambda: solve(fused=ugw.Fused(0.3, np.random.default_rng(0).random((5, 6)))),
     "unconverged": stopped,
     "batch": batch,
-    "mixed batch": lambda: batch(eps=[0.05, 0.0, 0.1]),
+    "mixed batch": lambda: batch(eps=np.array([0.05, 0.0, 0.1])),
     "multistart": lambda: solve(solver=ugw.Multistart(n=3)),
 }
 
@@ -142,11 +142,11 @@ def test_no_potentials_at_eps_0():
         solve(eps=0.0),
         solve(space(), space(6, 2, 1), rho=INF, eps=0.0),
         batch(eps=0.0),
-        batch(eps=[0.1, 0.0, 0.1])[1],
+        batch(eps=np.array([0.1, 0.0, 0.1]))[1],
     ):
         with pytest.raises(InputError, match=r"eps = 0.*eps > 0"):
             _ = r.potentials
-    assert np.isfinite(batch(eps=[0.1, 0.0, 0.1])[0].potentials[0]).all()
+    assert np.isfinite(batch(eps=np.array([0.1, 0.0, 0.1]))[0].potentials[0]).all()
 
 
 def test_marginal_error_is_the_relative_violation_of_the_hard_sides():
@@ -251,7 +251,7 @@ def test_check_raises_with_the_cure():
 
 def test_check_of_a_batch_names_the_item():
     with pytest.warns(ugw.ConvergenceWarning):
-        r = batch(eps=[0.4, 0.01, 0.4], solver=ugw.AlternateMin(max_iter=25))
+        r = batch(eps=np.array([0.4, 0.01, 0.4]), solver=ugw.AlternateMin(max_iter=25))
     assert r.converged.tolist() == [True, False, True]
     with pytest.raises(NotConverged, match=r"item 1 \(1 of 3 not converged\).*max_iter"):
         r.check()

@@ -456,7 +456,7 @@ def test_float32_is_close_to_float64(rho):
 @pytest.mark.parametrize("rho", RHOS, ids=str)
 def test_float32_is_never_called_converged_far_from_float64(rho):
     x, y = clouds(5)
-    eps = ugw.relative([3e-2, 3e-3, 1e-3, 1e-4, 1e-6] * 3)
+    eps = ugw.relative(np.tile([3e-2, 3e-3, 1e-3, 1e-4, 1e-6], 3))
     s = truthful(ugw.solve(x.to(torch.float32), y.to(torch.float32), rho=rho, eps=eps, init="product"))
     r = ugw.solve(x, y, rho=rho, eps=eps, init="product")
     for one, other in zip(s, r, strict=True):

@@ -285,7 +285,7 @@ def test_the_atoms_are_a_plan_between_the_cones(cone):
     dilated = atoms | {"mass": atoms["mass"] * v**2} | {k: atoms[k] / v for k in ("radius_x", "radius_y")}
     assert oracles.atoms_value(pair, dilated, 0.4, oracles.LOSSES[cone]) == pytest.approx(c.value, rel=1e-10)
     with pytest.raises(InputError, match="batch"):
-        ugw.solve_conic(pair.x, pair.y, rho=[0.4, 0.5], init="flb").atoms()
+        ugw.solve_conic(pair.x, pair.y, rho=np.array([0.4, 0.5]), init="flb").atoms()
 
 
 def test_a_result_prints_its_distance_and_its_kernel():
@@ -493,10 +493,10 @@ def test_callbacks_and_limits():
         ({"rho": 0.0}, "rho must be positive"),
         ({"rho": -1.0}, "rho must be positive"),
         ({"rho": math.nan}, "rho"),
-        ({"rho": [1.0, 2.0], "eps": [0.1, 0.2, 0.3]}, "batch sizes must agree"),
+        ({"rho": np.array([1.0, 2.0]), "eps": np.array([0.1, 0.2, 0.3])}, "batch sizes must agree"),
         ({"eps": -0.1}, "eps must be nonnegative"),
         ({"eps": math.inf}, "eps must be nonnegative and finite"),
-        ({"eps": [0.1, 0.2]}, "batch sizes must agree"),
+        ({"eps": np.array([0.1, 0.2])}, "batch sizes must agree"),
         ({"cone": "wfr"}, "cone must be one of"),
         ({"cone": lambda t: -t}, "cone must be ≥ 0"),
         ({"cone": lambda t: t * math.nan}, "cone must not be NaN"),
@@ -536,7 +536,7 @@ def test_a_start_is_one_for_all_items_or_one_for_each():
     alone = ugw.solve(pair.x, pair.y, eps=0.1, init="flb")
     every = quick(pair, [0.3, 0.5, 0.7], init=alone)
     assert every[1].value == pytest.approx(quick(pair, 0.5, init=alone).value, rel=1e-9)
-    five = ugw.solve(pair.x, pair.y, rho=[0.3, 0.5, 0.7, 1.0, 2.0], eps=0.1, init="flb")
+    five = ugw.solve(pair.x, pair.y, rho=np.array([0.3, 0.5, 0.7, 1.0, 2.0]), eps=0.1, init="flb")
     with pytest.raises(InputError, match="init must be a plan of shape"):
         quick(pair, [0.3, 0.5, 0.7], init=five)
 

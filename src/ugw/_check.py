@@ -125,7 +125,7 @@ def positive(name: str, value: Any, *, allow_inf: bool = True) -> Tensor:
 
     The result is on the CPU and keeps the graph of a tensor that requires gradients.
 
-    >>> positive("rho", [0.5, float("inf")])
+    >>> positive("rho", np.array([0.5, np.inf]))
     tensor([0.5000,    inf], dtype=torch.float64)
     """
     parameter = _parameter(name, value)
@@ -153,6 +153,9 @@ def short(dtype: torch.dtype) -> str:
 
 
 def _parameter(name: str, value: Any) -> Tensor:
+    if isinstance(value, (list, tuple)):
+        # Two numbers may be meant for two sides as well as for two items.
+        raise InputError(f"{name} must be a number or an array (B,), one for each item, got a {type(value).__name__}")
     tensor = as_tensor(name, value)
     check_ndim(name, tensor, (0, 1), "() or (B,)")
     return tensor.to("cpu", torch.float64)

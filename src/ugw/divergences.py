@@ -30,7 +30,7 @@ class KL:
 
     >>> KL(2.0)
     KL(rho=2)
-    >>> KL([1.0, float("inf")]).hard.tolist()
+    >>> KL(torch.tensor([1.0, float("inf")])).hard.tolist()
     [False, True]
     """
 
@@ -79,6 +79,11 @@ def divergence_pair(rho: Any) -> tuple[KL, KL]:
         if len(rho) != 2:
             raise InputError(f"rho as a tuple must be (first side, second side), got {len(rho)} entries")
         first, second = rho
+    elif isinstance(rho, list):
+        raise InputError(
+            f"rho must be a number, a tuple (first side, second side) or an array (B,), one for each item, got a list "
+            f"of {len(rho)}: write tuple(rho) or np.array(rho)"
+        )
     else:
         first = second = rho
     return _divergence(first), _divergence(second)

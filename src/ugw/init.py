@@ -31,6 +31,8 @@ WIDTH = 0.05
 # Of their results so many that differ by this much in L1 are lifted; the best of these run for some steps.
 LIFTED, DIFFERENT = 16, 0.1
 RACED, RACE_STEPS = 3, 3
+# Plans of at most so many entries in all run as one batch.
+RACED_ENTRIES = 1 << 20
 # A start need not be sharp: eps falls through these shares of the cost's scale, and no further.
 BLUR = (1e-1, 1e-2, 1e-3)
 
@@ -153,15 +155,18 @@ class Coarse:
         return self.x.whole & self.y.whole
 
     def lift(self, plan: Tensor, fine: UGW) -> Tensor:
-        """The fine plan for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s). plan: (B, k, l), any mass > 0."""
+        """The fine plan for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s). plan: (B, k, l), any mass > 0.
+
+        Where the representatives are all there is, the plan itself.
+        """
         plan = unit(plan)
+        same = self.x.spread(fine.log_a) @ plan @ self.y.spread(fine.log_b).mT
+        if bool(self.whole.all()):
+            return same
         row = self.x.columns.square() @ plan.sum(2)[:, :, None]
         col = self.y.columns.square() @ plan.sum(1)[:, :, None]
-        return transport(row + col.mT - 2.0 * self.x.columns @ plan @ self.y.columns.mT, fine)
-
-    def spread(self, plan: Tensor, fine: UGW) -> Tensor:
-        """The plan on all points, in proportion to their weights. plan: (B, k, l). Returns (B, n, m)."""
-        return self.x.spread(fine.log_a) @ unit(plan) @ self.y.spread(fine.log_b).mT
+        made = transport(row + col.mT - 2.0 * self.x.columns @ plan @ self.y.columns.mT, fine)
+        return torch.where(self.whole[:, None, None], same, made)
 
 
 def coarsen(problem: UGW) -> Coarse:
@@ -180,7 +185,7 @@ def coarse(problem: UGW) -> Tensor:
     """Solve many starts on the representatives as one batch; lift those that differ; the best after a few steps.
 
     The order of two coarse objectives says little about the fine ones, the objective of a lifted plan much, and
-    a few steps nearly all. Where the representatives are all there is, the best coarse plan is the start.
+    a few steps nearly all, also where the representatives are all there is.
     """
     with rough():
         return _coarse(problem)
@@ -196,21 +201,30 @@ def _coarse(problem: UGW) -> Tensor:
     found = solver(repeated, starts.flatten(0, 1)).tensors
     values = _repaired(repeated, found.terms, found.marginal_error).view(-1, count)
     plans = found.plan.unflatten(0, (-1, count))
-    best = level.spread(plans[first, values.argmin(1)], problem)
-    lowest = torch.where(level.whole, -torch.inf, torch.inf)
-    if bool(level.whole.all()):
-        return best
     judged = torch.full_like(values, torch.inf)
     for chosen in _different(plans, values):
         lifted = problem.couple(level.lift(plans[first, chosen], problem))
         judged[first, chosen] = _repaired(problem, problem.objective(lifted), problem.marginal_error(lifted))
-    for chosen in judged.argsort(1)[:, :RACED].T:
-        raced = AlternateMin(max_iter=RACE_STEPS)(problem, level.lift(plans[first, chosen], problem)).tensors
-        value = _repaired(problem, raced.terms, raced.marginal_error)
-        value = torch.where(torch.isinf(judged[first, chosen]), torch.inf, value)  # not lifted before
-        best = torch.where((value < lowest)[:, None, None], unit(raced.plan), best)
-        lowest = torch.minimum(lowest, value)
+    best, lowest = product(problem), torch.full_like(values[:, 0], torch.inf)
+    together = max(1, RACED_ENTRIES // best.numel())
+    for group in judged.argsort(1)[:, :RACED].split(together, dim=1):
+        lifts = torch.stack([level.lift(plans[first, chosen], problem) for chosen in group.T], dim=1)
+        ends, value = _race(problem, lifts)
+        value = torch.where(torch.isinf(judged.gather(1, group)), torch.inf, value)  # not lifted before
+        winner = value.argmin(1)
+        better = value[first, winner] < lowest
+        best = torch.where(better[:, None, None], ends[first, winner], best)
+        lowest = torch.where(better, value[first, winner], lowest)
     return best
+
+
+def _race(problem: UGW, plans: Tensor) -> tuple[Tensor, Tensor]:
+    """Where plans (B, S, n, m) are after a few steps, at unit mass, and their objectives (B, S)."""
+    batch, count = plans.shape[:2]
+    first = torch.arange(batch, device=plans.device)
+    repeated = problem if count == 1 else problem.take(first.repeat_interleave(count))
+    found = AlternateMin(max_iter=RACE_STEPS)(repeated, plans.flatten(0, 1)).tensors
+    return unit(found.plan).view_as(plans), _repaired(repeated, found.terms, found.marginal_error).view(batch, count)
 
 
 def _repaired(problem: UGW, terms: Sum, marginal_error: Tensor) -> Tensor:

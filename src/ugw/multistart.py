@@ -27,7 +27,7 @@ OTHER_SEED = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Multistart:
-    """A solver that tries `n` starts, the given one and random ones, as one batch, and keeps the best of each item."""
+    """A solver that tries what it is given and n − 1 random starts, as one batch, and keeps the best of each item."""
 
     solver: AlternateMin | AlternateLP = field(default_factory=AlternateMin)
     n: int = 8
@@ -41,20 +41,25 @@ class Multistart:
 
     def __call__(self, problem: Any, init: Any) -> Result:
         """Solve from `init` (B, n, m) and n − 1 random starts."""
-        plans = init[:, None]
-        if self.n > 1:
-            plans = torch.cat([plans, starts.random(problem, self.n - 1, seed=OTHER_SEED)], dim=1)
-        return best_of(self.solver, problem, plans)
+        return best_of(self, problem, init[:, None])
+
+    def with_random(self, problem: Matching, plans: Tensor) -> Tensor:
+        """The given plans (B, S, n, m) and n − 1 random ones, whatever their number: (B, S + n − 1, n, m)."""
+        if self.n == 1:
+            return plans
+        return torch.cat([plans, starts.random(problem, self.n - 1, seed=OTHER_SEED)], dim=1)
 
 
 def best_of(solver: AlternateMin | AlternateLP | Multistart, problem: Any, plans: Tensor) -> Result:
     """Solve every start of every item as one batch; the best result of each item. plans: (B, S, n, m)."""
+    if isinstance(solver, Multistart):
+        return best_of(solver.solver, problem, solver.with_random(problem, plans))
     batch, count = plans.shape[:2]
     first = torch.arange(batch, device=plans.device)
     repeated = problem if count == 1 else problem.take(first.repeat_interleave(count))
-    result = solver(repeated, plans.flatten(0, 1))
-    # A Multistart came through here with each of its own starts.
-    tensors = result.tensors if isinstance(solver, Multistart) else polish(repeated, result, solver).tensors
+    with solver.watched() as watch:
+        result = solver.run(repeated, plans.flatten(0, 1), watch)
+        tensors = polish(repeated, result, solver.max_iter, watch).tensors
     if count > 1:
         tensors = take(tensors, _winner(repeated, tensors, count) + count * first)
     return problem.result(tensors)

@@ -309,7 +309,7 @@ def test_the_linear_problem_has_the_cost_of_k(rho):
 def test_some_items_of_a_batch():
     pairs = [cases.clouds(5, 6, seed, (1.0 + seed, 1.0)) for seed in range(4)]
     x, y = (ugw.Space.stack([getattr(p, side) for p in pairs]) for side in "xy")
-    problem = build_conic(x, y, rho=[0.1, 0.5, 1.0, 2.0], cone="gaussian-hellinger", eps=0.0)[0]
+    problem = build_conic(x, y, rho=np.array([0.1, 0.5, 1.0, 2.0]), cone="gaussian-hellinger", eps=0.0)[0]
     shapes = torch.stack([torch.as_tensor(cases.random_plan(p, 9)) for p in pairs])
     full = problem.objective(problem.couple(shapes)).total
     index = torch.tensor([3, 1, 1])

@@ -22,7 +22,7 @@ def linear(rho=(0.5, 2.0), eps=0.1, seed=0, mass=(1.0, 1.0)):
     cost = torch.tensor(np.random.default_rng(seed).normal(size=(1, 5, 6)))
     log_a, log_b = (torch.tensor(np.log(w))[None] for w in (pair.a, pair.b))
     one = torch.tensor([eps], dtype=torch.float64)
-    return pair, LinearProblem(cost, log_a, log_b, KL([rho[0]]), KL([rho[1]]), one)
+    return pair, LinearProblem(cost, log_a, log_b, KL(np.array(rho[:1])), KL(np.array(rho[1:])), one)
 
 
 def plan_of(solution):

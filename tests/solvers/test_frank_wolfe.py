@@ -9,6 +9,7 @@ import torch
 import cases
 import ugw
 from cases import INF, Parameters
+from ugw.parameters import build
 from ugw.solvers.frank_wolfe import FrankWolfe, exact_transport, round_to_marginals
 
 PLAIN, FUSED = Parameters(INF, INF, 0.0), Parameters(INF, INF, 0.0, 0.6)
@@ -108,6 +109,21 @@ def test_the_limit_is_told():
     result = run(pair, PLAIN, cases.hard_plan(pair, 1), max_iter=2)
     assert result.status == ugw.Status.MAX_ITER
     assert result.tensors.residual.item() > 1e-6
+
+
+def test_the_residual_has_no_units():
+    """It is the gap as a share of the product plan's objective, whatever the lengths and masses."""
+    points = [np.random.default_rng(seed).random((7, 2)) for seed in (0, 1)]
+    ends = []
+    for length, mass in ((1.0, 1.0), (1e3, 20.0)):
+        x, y = (ugw.Space.from_points(length * p, weights=np.full(7, mass / 7)) for p in points)
+        problem = build(x, y, rho=INF, eps=0.0, fused=None)
+        ends.append(FrankWolfe(max_iter=1)(problem, problem.product))
+        slope = 2 * problem.linearise(problem.couple(problem.product)).cost
+        gap = (slope * (problem.product - exact_transport(slope, problem))).sum() / problem.scale()
+        assert ends[-1].tensors.residual.item() == pytest.approx(gap.item(), rel=1e-9)
+    assert ends[0].tensors.residual.item() == pytest.approx(ends[1].tensors.residual.item(), rel=1e-9)
+    assert ends[0].tensors.residual.item() > 1e-3
 
 
 def test_zero_weights_are_left_out():

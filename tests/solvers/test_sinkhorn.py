@@ -31,7 +31,12 @@ def linear(cost, a, b, rho, eps):
     with np.errstate(divide="ignore"):
         log_a, log_b = (torch.tensor(np.log(w))[None] for w in (a, b))
     return LinearProblem(
-        torch.tensor(cost)[None], log_a, log_b, KL([rho[0]]), KL([rho[1]]), torch.tensor([eps], dtype=torch.float64)
+        torch.tensor(cost)[None],
+        log_a,
+        log_b,
+        KL(np.array(rho[:1])),
+        KL(np.array(rho[1:])),
+        torch.tensor([eps], dtype=torch.float64),
     )
 
 

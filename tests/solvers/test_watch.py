@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import ugw
+from ugw.parameters import build
 from ugw.solvers.watch import Step, watcher
 
 
@@ -56,7 +57,9 @@ def test_the_callback_is_told_every_step():
 def test_a_batch_tells_of_the_items_still_running():
     (x, y), (u, v) = pair(), pair(seed=1)
     steps = []
-    r = solve(ugw.Space.stack([x, u, x]), ugw.Space.stack([y, v, v]), eps=[0.05, 0.5, 0.02], callback=steps.append)
+    r = solve(
+        ugw.Space.stack([x, u, x]), ugw.Space.stack([y, v, v]), eps=np.array([0.05, 0.5, 0.02]), callback=steps.append
+    )
     for s in steps:
         assert s.live == (r.n_iter >= s.iteration).sum()
         assert s.objective.shape == s.change.shape == s.residual.shape == s.mass.shape == (s.live,)
@@ -89,21 +92,46 @@ def test_true_stops_the_run_with_hard_marginals_and_eps_0():
     assert len(steps) == r.n_iter == 2
 
 
-def test_the_bar_and_the_callback_go_on_while_hard_marginals_are_polished(capfd):
-    x, y = pair()
+def polished(*spaces, **options):
+    """A run that ends with linear programs: eps = 0, both marginals hard."""
+    return ugw.solve(*spaces, rho=np.inf, eps=0, init="product", solver=ugw.AlternateMin(**options))
+
+
+def alternating_steps(x, y):
+    """How many steps such a run makes before."""
+    given = build(x, y, rho=np.inf, eps=0, fused=None)
+    return int(ugw.AlternateMin()(given, given.product).n_iter)
+
+
+def test_a_run_with_two_kinds_of_steps_is_one_run(capfd):
     steps = []
-    r = ugw.solve(
-        x, y, rho=np.inf, eps=0, init="product", solver=ugw.AlternateMin(callback=steps.append, progress=True)
-    )
-    assert len(steps) == r.n_iter
-    assert capfd.readouterr().err.count("\n") == 1
+    r = polished(*pair(), callback=steps.append, progress=True)
+    assert alternating_steps(*pair()) < r.n_iter
+    assert [s.iteration for s in steps] == list(range(1, r.n_iter + 1))
+    for name in ("objective", "change", "residual", "mass"):
+        np.testing.assert_array_equal([float(getattr(s, name)[0]) for s in steps], getattr(r.history, name))
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1
+    assert f"{r.n_iter}/" in err.rstrip().split("\r")[-1]
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_true_stops_the_run_at_the_last_step_of_one_kind_and_at_the_first_of_the_other(extra):
+    x, y = (ugw.Space.from_points(np.random.default_rng(seed).random((9, 2))) for seed in (3, 4))
+    last = alternating_steps(x, y) + extra
+    assert polished(x, y).n_iter > last
+    steps = []
+    with pytest.warns(ugw.ConvergenceWarning, match="stopped"):
+        r = polished(x, y, callback=lambda s: steps.append(s) or s.iteration == last)
+    assert r.status is ugw.Status.STOPPED
+    assert len(steps) == r.n_iter == len(r.history) == last
 
 
 def test_items_that_ended_before_the_stop_keep_their_status():
     x, y = pair()
     alone = solve(x, y, eps=0.5)
     with pytest.warns(ugw.ConvergenceWarning):
-        r = solve(x, y, eps=[0.5, 0.02], callback=lambda s: s.iteration == alone.n_iter + 1)
+        r = solve(x, y, eps=np.array([0.5, 0.02]), callback=lambda s: s.iteration == alone.n_iter + 1)
     assert r.status == [ugw.Status.CONVERGED, ugw.Status.STOPPED]
     assert r.n_iter.tolist() == [alone.n_iter, alone.n_iter + 1]
 
@@ -136,7 +164,7 @@ def test_no_watcher_where_nobody_looks():
 def test_the_bar_is_closed_after_ctrl_c(capfd):
     numbers = {k: torch.ones(2) for k in ("objective", "relaxed", "change", "residual", "mass")}
     with pytest.raises(KeyboardInterrupt), watcher(progress=True, callback=None, max_iter=5) as watch:
-        assert watch(1, numbers, 2) is False
+        assert watch(numbers, 2) is False
         raise KeyboardInterrupt
     err = capfd.readouterr().err
     assert err.endswith("\n")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._batch import take_fields
-from .._options import onlookers, tolerance, whole_number
+from .._options import tolerance
 from ..errors import InputError
 from ..problems.problem import Problem
 from ..records import Status, Tensors
@@ -17,7 +17,8 @@ from ..result import Result
 from . import loop
 from .replay import Replay
 from .sinkhorn import Sinkhorn
-from .watch import Callback, watcher
+from .solver import Solver
+from .watch import Watch
 
 # An item is judged not to meet (ALTERNATING) when every second plan agrees to this share of the tolerance.
 MEETING = 1e-3
@@ -48,7 +49,7 @@ FORCING = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlternateMin:
+class AlternateMin(Solver):
     """Solve a problem by linear steps.
 
     tol: relative L1 change of the plan from one step to the next, and the inner residual, at which to stop;
@@ -64,27 +65,22 @@ class AlternateMin:
     inner: Sinkhorn = field(default_factory=Sinkhorn)
     proximal: tuple[float, float, float] = (0.3, 0.01, 0.95)
     anneal: float | None = None
-    progress: bool = False
-    callback: Callback | None = None
 
     def __post_init__(self) -> None:
-        tolerance("AlternateMin tol", self.tol)
-        whole_number("AlternateMin max_iter", self.max_iter)
+        super().__post_init__()
         _check_proximal(self.proximal)
         if self.anneal is not None:
             tolerance("AlternateMin anneal", self.anneal)
         if not isinstance(self.inner, Sinkhorn):
             raise InputError(f"AlternateMin inner must be a Sinkhorn, got {type(self.inner).__name__}")
-        onlookers("AlternateMin", progress=self.progress, callback=self.callback)
 
     @torch.no_grad()
-    def __call__(self, problem: Problem, init: Any) -> Result:
+    def run(self, problem: Problem, init: Any, watch: Watch | None) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""
         now = problem.couple(problem.unit(init))
         context = _Context.make(problem, now, self)
-        with watcher(progress=self.progress, callback=self.callback, max_iter=self.max_iter) as watch:
-            first = _State.start(now, context)
-            outcome = loop.iterate(Replay(_step), context, first, loop.Rules(max_iter=self.max_iter), watch)
+        first = _State.start(now, context)
+        outcome = loop.iterate(Replay(_step), context, first, loop.Rules(max_iter=self.max_iter), watch)
         return problem.result(_finish(context, outcome))
 
 

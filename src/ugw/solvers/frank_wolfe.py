@@ -6,23 +6,22 @@ The linear step is POT's network simplex, the line search exact because F is qua
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._batch import take_fields
-from .._options import onlookers, tolerance, whole_number
 from ..problems.problem import Matching
 from ..problems.unbalanced import UGW, Coupling
 from ..records import Status, Tensors, Terms
 from ..result import Result
 from . import loop
-from .watch import Callback, watcher
+from .solver import Solver
+from .watch import Watch
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrankWolfe:
+class FrankWolfe(Solver):
     """Descend to a plan that no linear step improves.
 
     tol: duality gap <∇F, p − vertex> at which to stop, relative to the objective of the product plan;
@@ -31,25 +30,17 @@ class FrankWolfe:
 
     tol: float = 1e-9
     max_iter: int = 500
-    progress: bool = False
-    callback: Callback | None = None
-
-    def __post_init__(self) -> None:
-        tolerance("FrankWolfe tol", self.tol)
-        whole_number("FrankWolfe max_iter", self.max_iter)
-        onlookers("FrankWolfe", progress=self.progress, callback=self.callback)
 
     @torch.no_grad()
-    def __call__(self, problem: UGW, init: Tensor) -> Result:
+    def run(self, problem: UGW, init: Tensor, watch: Watch | None) -> Result:
         """Solve from the plan `init` (B, n, m), first rounded to the exact marginals."""
         shape = round_to_marginals(init / init.sum(dim=(1, 2), keepdim=True), problem)
         now = problem.couple(shape)
         one = torch.ones_like(problem.eps)
         scale = problem.scale() * (2.0 * problem.log_mass_a).exp()
-        context = _Context(problem, self.tol * scale)
-        with watcher(progress=self.progress, callback=self.callback, max_iter=self.max_iter) as watch:
-            rules = loop.Rules(max_iter=self.max_iter)
-            outcome = loop.iterate(_step, context, _State(now, one, one), rules, watch)
+        context = _Context(problem, scale, self.tol)
+        rules = loop.Rules(max_iter=self.max_iter)
+        outcome = loop.iterate(_step, context, _State(now, one, one), rules, watch)
         now = outcome.state.now
         terms = problem.objective(now)
         tensors = Tensors(
@@ -71,7 +62,8 @@ class FrankWolfe:
 @dataclass(frozen=True, eq=False)
 class _Context:
     problem: UGW
-    limit: Tensor  # (B,), of the gap
+    scale: Tensor  # (B,), the objective of the product plan
+    tol: float
 
     def take(self, index: Tensor) -> _Context:
         return take_fields(self, index)
@@ -81,7 +73,7 @@ class _Context:
 class _State:
     now: Coupling
     change: Tensor
-    gap: Tensor
+    gap: Tensor  # relative
 
     @property
     def batch(self) -> int:
@@ -100,12 +92,12 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     vertex = exact_transport(problem.linearise(now).cost, problem)
     direction = vertex - now.shape
     slope, curvature = problem.along(now, direction)
-    gap = (-slope).clamp(min=0.0)
+    gap = (-slope).clamp(min=0.0) / context.scale
     # The minimum of slope·t + curvature·t² on [0, 1]; at an end where it is concave.
     inside = (-slope / (2.0 * torch.where(curvature > 0, curvature, 1.0))).clamp(0.0, 1.0)
     at_end = (slope + curvature < 0).to(slope.dtype)
     t = torch.where(curvature > 0, inside, at_end)
-    t = torch.where(gap > context.limit, t, 0.0)
+    t = torch.where(gap > context.tol, t, 0.0)
     new = problem.couple(now.shape + t.to(direction.dtype)[:, None, None] * direction)
     change = t * direction.abs().sum(dim=(1, 2), dtype=torch.float64)
     status = torch.where(t == 0, int(Status.CONVERGED), int(Status.RUNNING))
@@ -144,18 +136,19 @@ def round_to_marginals(shape: Tensor, problem: UGW) -> Tensor:
     return shape + missing_a[:, :, None] * missing_b[:, None, :] / total
 
 
-def polish(problem: Matching, result: Result, options: Any) -> Result:
+def polish(problem: Matching, result: Result, max_iter: int, watch: Watch | None) -> Result:
     """Where eps = 0 and both marginals are hard, carry on to a vertex; leave the other items alone.
 
-    Items that the callback stopped stay stopped; the iteration limit and the callback are those of `options`.
+    The same watcher looks on. If it stopped the run, these items have not got to where they should.
     """
     ours = problem.div_a.hard & problem.div_b.hard & (problem.eps == 0)
-    items = torch.nonzero(ours & (result.tensors.status != int(Status.STOPPED))).flatten()
+    items = torch.nonzero(ours).flatten()
     if not len(items) or not isinstance(problem, UGW):
         return result
-    solver = FrankWolfe(max_iter=options.max_iter, callback=options.callback)
     old = result.tensors
-    end = solver(problem.take(items), old.plan[items]).tensors
+    if watch is not None and watch.stopped:
+        return problem.result(replace(old, status=torch.where(ours, int(Status.STOPPED), old.status)))
+    end = FrankWolfe(max_iter=max_iter).run(problem.take(items), old.plan[items], watch).tensors
     steps = torch.full((len(old.trace), *end.trace.shape[1:]), torch.nan).to(end.trace)
     steps[items] = end.trace
     same = ("plan", "other", "relaxed_value", "marginal_error", "change", "residual", "status")

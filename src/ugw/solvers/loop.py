@@ -24,7 +24,7 @@ class Report:
 class Watcher(Protocol):
     """Looks on after each check: a progress bar, a user's callback."""
 
-    def __call__(self, iteration: int, numbers: dict[str, Tensor], live: int) -> bool:
+    def __call__(self, numbers: dict[str, Tensor], live: int) -> bool:
         """True stops the run."""
         ...
 
@@ -90,7 +90,7 @@ def iterate(
         if rules.history:
             rows = torch.stack(list(report.numbers.values()), dim=1).double()
             trace.append((held, torch.where(told[:, None], rows, torch.nan)))
-        if watch is not None and watch(iteration, {k: v[told] for k, v in report.numbers.items()}, int(live.sum())):
+        if watch is not None and watch({k: v[told] for k, v in report.numbers.items()}, int(live.sum())):
             code = torch.where(code == Status.RUNNING, int(Status.STOPPED), code)
         ended = live & (code != Status.RUNNING)
         if not bool(ended.any()):

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from .._batch import take_fields
-from .._options import onlookers, tolerance, whole_number
 from ..problems.partial import Pair, PartialCGW, Small
 from ..records import Status, Tensors
 from ..result import Result
 from . import loop
-from .watch import Callback, watcher
+from .solver import Solver
+from .watch import Watch
 
 # Shares of v that are tried: all of it, and down to a thousandth.
 SHARES = tuple(np.geomspace(1.0, 1e-3, 16).tolist())
@@ -31,7 +31,7 @@ ROUNDING, SETTLED = 1e-14, 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlternateLP:
+class AlternateLP(Solver):
     """Solve a partial transport problem by linear programs.
 
     tol: stop where no lift saves more against the last one than that does itself, by this relative amount;
@@ -40,21 +40,13 @@ class AlternateLP:
 
     tol: float = 1e-8
     max_iter: int = 500
-    progress: bool = False
-    callback: Callback | None = None
-
-    def __post_init__(self) -> None:
-        tolerance("AlternateLP tol", self.tol)
-        whole_number("AlternateLP max_iter", self.max_iter)
-        onlookers("AlternateLP", progress=self.progress, callback=self.callback)
 
     @torch.no_grad()
-    def __call__(self, problem: PartialCGW, init: Tensor) -> Result:
+    def run(self, problem: PartialCGW, init: Tensor, watch: Watch | None) -> Result:
         """Solve from the lift of the plan `init` (B, n, m), of any mass."""
         context = _Context(problem, self.tol)
-        with watcher(progress=self.progress, callback=self.callback, max_iter=self.max_iter) as watch:
-            first = _State.start(problem, init)
-            outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), watch)
+        first = _State.start(problem, init)
+        outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), watch)
         return problem.result(_finish(problem, outcome))
 
 

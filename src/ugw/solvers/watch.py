@@ -9,8 +9,6 @@ from typing import Any
 
 from torch import Tensor
 
-from .loop import Watcher
-
 
 @dataclass(frozen=True)
 class Step:
@@ -28,25 +26,37 @@ class Step:
 Callback = Callable[[Step], bool | None]
 
 
+@dataclass
+class Watch:
+    """A watcher for the loops of one run: it counts their steps together and remembers if it stopped them."""
+
+    bar: Any
+    callback: Callback | None
+    steps: int = 0
+    stopped: bool = False
+
+    def __call__(self, numbers: dict[str, Tensor], live: int) -> bool:
+        """True stops the run."""
+        self.steps += 1
+        step = Step(iteration=self.steps, live=live, **numbers)
+        if self.bar is not None:
+            self.bar.update()
+            running = f", {live} running" if live > 1 else ""
+            lowest, furthest = (float(v.max()) if len(v) else float("nan") for v in (-step.objective, step.change))
+            self.bar.set_postfix_str(f"objective {-lowest:.6g}, change {furthest:.1e}{running}")
+        self.stopped = self.callback is not None and bool(self.callback(step))
+        return self.stopped
+
+
 @contextmanager
-def watcher(*, progress: bool, callback: Callback | None, max_iter: int) -> Iterator[Watcher | None]:
-    """A watcher for the loop, with its progress bar closed at the end, also after Ctrl-C."""
+def watcher(*, progress: bool, callback: Callback | None, max_iter: int) -> Iterator[Watch | None]:
+    """A watcher for one run, with its progress bar closed at the end, also after Ctrl-C. None if nobody looks."""
     if not progress and callback is None:
         yield None
         return
     bar = _bar(max_iter) if progress else None
-
-    def watch(iteration: int, numbers: dict[str, Tensor], live: int) -> bool:
-        step = Step(iteration=iteration, live=live, **numbers)
-        if bar is not None:
-            bar.update()
-            running = f", {live} running" if live > 1 else ""
-            lowest, furthest = (float(v.max()) if len(v) else float("nan") for v in (-step.objective, step.change))
-            bar.set_postfix_str(f"objective {-lowest:.6g}, change {furthest:.1e}{running}")
-        return bool(callback(step)) if callback is not None else False
-
     try:
-        yield watch
+        yield Watch(bar, callback)
     finally:
         if bar is not None:
             bar.close()
