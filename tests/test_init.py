@@ -208,7 +208,7 @@ def test_starts_of_degenerate_spaces(name, x, y):
 def test_representatives_are_far_apart_and_carry_all_weight():
     x = space(200, 2, 0)
     given = problem(x, space(5))
-    found = init.representatives(x, given.log_a)
+    found = init.representatives(x, given.log_a, init.REPRESENTATIVES, init.farthest)
     index, columns, weights = found.index, found.columns, found.weights
     k = init.REPRESENTATIVES
     assert index.shape == weights.shape == (1, k)
@@ -225,7 +225,7 @@ def test_representatives_are_far_apart_and_carry_all_weight():
 def test_few_points_are_all_representatives():
     x = space(9, 2, 0)
     given = problem(x, space(5))
-    found = init.representatives(x, given.log_a)
+    found = init.representatives(x, given.log_a, init.REPRESENTATIVES, init.farthest)
     index, weights = found.index, found.weights
     assert found.whole.all()
     assert sorted(index[0].tolist()) == list(range(9))
@@ -236,7 +236,7 @@ def test_points_without_weight_represent_nothing():
     points, weights = arrays(9, 2, 0)
     weights[[1, 4]] = 0.0
     x = Space.from_points(points, weights=weights)
-    found = init.representatives(x, problem(x, space(5)).log_a)
+    found = init.representatives(x, problem(x, space(5)).log_a, init.REPRESENTATIVES, init.farthest)
     index, gathered = found.index, found.weights
     used = index[0][gathered[0] > 0]
     assert not {1, 4} & set(used.tolist())

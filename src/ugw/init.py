@@ -6,15 +6,16 @@ padding or on zero-weight points; swapping the spaces transposes the start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ._batch import take_fields
 from ._precision import rough
-from .metrics import Dense
+from .metrics import Dense, Metric
 from .problems.linear import LinearProblem
 from .problems.problem import Matching
 from .problems.unbalanced import UGW
@@ -32,7 +33,9 @@ WIDTH = 0.05
 LIFTED, DIFFERENT = 16, 0.1
 RACED, RACE_STEPS = 3, 3
 # Plans of at most so many entries in all run as one batch.
-RACED_ENTRIES = 1 << 20
+TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
+# Spaces of more points than this choose their plan on so many of them, after so many steps there.
+LARGE, MIDDLE, MIDDLE_STEPS = 600, 400, 20
 # A start need not be sharp: eps falls through these shares of the cost's scale, and no further.
 BLUR = (1e-1, 1e-2, 1e-3)
 
@@ -135,6 +138,10 @@ class Representatives:
     weights: Tensor
     whole: Tensor
 
+    def take(self, index: Tensor) -> Representatives:
+        """Those of some batch items."""
+        return take_fields(self, index)
+
     def spread(self, log_weights: Tensor) -> Tensor:
         """(B, n, k): how the mass of each representative falls on its points, by weight."""
         own = torch.nn.functional.one_hot(self.columns.argmin(2), self.weights.shape[1])
@@ -160,18 +167,36 @@ class Coarse:
         Where the representatives are all there is, the plan itself.
         """
         plan = unit(plan)
-        same = self.x.spread(fine.log_a) @ plan @ self.y.spread(fine.log_b).mT
-        if bool(self.whole.all()):
-            return same
+        if bool(self.whole.any()):
+            same = self.x.spread(fine.log_a) @ plan @ self.y.spread(fine.log_b).mT
+            if bool(self.whole.all()):
+                return same
         row = self.x.columns.square() @ plan.sum(2)[:, :, None]
         col = self.y.columns.square() @ plan.sum(1)[:, :, None]
         made = transport(row + col.mT - 2.0 * self.x.columns @ plan @ self.y.columns.mT, fine)
-        return torch.where(self.whole[:, None, None], same, made)
+        return torch.where(self.whole[:, None, None], same, made) if bool(self.whole.any()) else made
+
+    def lifts(self, plans: Tensor, chosen: Tensor, fine: UGW) -> tuple[Tensor, UGW]:
+        """Several plans of each item lifted as one batch, and the problem of that batch.
+
+        plans: (B, S, k, l); chosen: (B, T) indices of plans. Returns (B·T, n, m) plans.
+        """
+        index = torch.arange(len(chosen), device=chosen.device).repeat_interleave(chosen.shape[1])
+        several = fine if len(index) == fine.batch else fine.take(index)
+        return self.take(index).lift(plans[index, chosen.flatten()], several), several
+
+    def take(self, index: Tensor) -> Coarse:
+        """Some items of the batch."""
+        return take_fields(self, index)
 
 
-def coarsen(problem: UGW) -> Coarse:
-    """The problem on farthest points. Needs only columns of the distances, so it serves any metric."""
-    x, y = representatives(problem.x, problem.log_a), representatives(problem.y, problem.log_b)
+def coarsen(problem: UGW, count: int, choose: Callable[[Metric, Tensor, int], Tensor]) -> Coarse:
+    """The problem on `count` points of each space. Needs only columns of the distances, so it serves any metric.
+
+    choose: `farthest` or `quantiles`.
+    """
+    x = representatives(problem.x, problem.log_a, count, choose)
+    y = representatives(problem.y, problem.log_b, count, choose)
     mass_x, mass_y = problem.log_mass_a.exp().to(x.weights), problem.log_mass_b.exp().to(y.weights)
     small = problem.on(
         _coarse_space(x.columns, x.index, x.weights * mass_x[:, None], problem),
@@ -192,7 +217,12 @@ def coarse(problem: UGW) -> Tensor:
 
 
 def _coarse(problem: UGW) -> Tensor:
-    level = coarsen(problem)
+    if max(problem.x.n, problem.y.n) > LARGE:
+        # Which of many plans is best shows on some of the points; all of them see the winner only.
+        level = coarsen(problem, MIDDLE, quantiles)
+        found = AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS)(level.problem, _coarse(level.problem)).tensors.plan
+        return level.lift(found, problem)
+    level = coarsen(problem, REPRESENTATIVES, farthest)
     small = level.problem
     starts = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)
     solver = AlternateMin(tol=1e-3, max_iter=60, inner=Sinkhorn(tol=1e-4, max_iter=10))
@@ -202,29 +232,24 @@ def _coarse(problem: UGW) -> Tensor:
     values = _repaired(repeated, found.terms, found.marginal_error).view(-1, count)
     plans = found.plan.unflatten(0, (-1, count))
     judged = torch.full_like(values, torch.inf)
-    for chosen in _different(plans, values):
-        lifted = problem.couple(level.lift(plans[first, chosen], problem))
-        judged[first, chosen] = _repaired(problem, problem.objective(lifted), problem.marginal_error(lifted))
+    together = max(1, TOGETHER.get(plans.device.type, TOGETHER["cpu"]) // (small.batch * problem.x.n * problem.y.n))
+    for group in torch.stack(list(_different(plans, values)), dim=1).split(together, dim=1):
+        lifts, several = level.lifts(plans, group, problem)
+        state = several.couple(lifts)
+        made = _repaired(several, several.objective(state), several.marginal_error(state))
+        judged.scatter_(1, group, made.view_as(group))
     best, lowest = product(problem), torch.full_like(values[:, 0], torch.inf)
-    together = max(1, RACED_ENTRIES // best.numel())
     for group in judged.argsort(1)[:, :RACED].split(together, dim=1):
-        lifts = torch.stack([level.lift(plans[first, chosen], problem) for chosen in group.T], dim=1)
-        ends, value = _race(problem, lifts)
+        lifts, several = level.lifts(plans, group, problem)
+        raced = AlternateMin(max_iter=RACE_STEPS)(several, lifts).tensors
+        value = _repaired(several, raced.terms, raced.marginal_error).view_as(group)
         value = torch.where(torch.isinf(judged.gather(1, group)), torch.inf, value)  # not lifted before
         winner = value.argmin(1)
         better = value[first, winner] < lowest
-        best = torch.where(better[:, None, None], ends[first, winner], best)
+        ends = unit(raced.plan).unflatten(0, (-1, group.shape[1]))[first, winner]
+        best = torch.where(better[:, None, None], ends, best)
         lowest = torch.where(better, value[first, winner], lowest)
     return best
-
-
-def _race(problem: UGW, plans: Tensor) -> tuple[Tensor, Tensor]:
-    """Where plans (B, S, n, m) are after a few steps, at unit mass, and their objectives (B, S)."""
-    batch, count = plans.shape[:2]
-    first = torch.arange(batch, device=plans.device)
-    repeated = problem if count == 1 else problem.take(first.repeat_interleave(count))
-    found = AlternateMin(max_iter=RACE_STEPS)(repeated, plans.flatten(0, 1)).tensors
-    return unit(found.plan).view_as(plans), _repaired(repeated, found.terms, found.marginal_error).view(batch, count)
 
 
 def _repaired(problem: UGW, terms: Sum, marginal_error: Tensor) -> Tensor:
@@ -271,25 +296,39 @@ def transport(cost: Tensor, problem: UGW) -> Tensor:
     return found.shape
 
 
-def representatives(space: Space, log_weights: Tensor) -> Representatives:
-    """Up to REPRESENTATIVES farthest points of a space, from the most eccentric one on."""
-    weights = log_weights.exp()
+def representatives(
+    space: Space, log_weights: Tensor, count: int, choose: Callable[[Metric, Tensor, int], Tensor]
+) -> Representatives:
+    """Up to `count` points of a space, and which points each stands for."""
+    weights, metric = log_weights.exp(), space.metric
     batch, n = weights.shape
-    k = min(REPRESENTATIVES, n)
-    metric = space.metric
-    present = weights > 0
+    index = choose(metric, weights, min(count, n))
+    columns = metric.columns(index).expand(batch, n, -1)
+    owner = columns.argmin(2)
+    gathered = torch.zeros_like(index, dtype=weights.dtype).scatter_add_(1, owner, weights)
+    whole = (torch.where(weights > 0, columns.amin(2), 0.0) == 0).all(1)
+    return Representatives(index, columns, gathered, whole)
+
+
+def farthest(metric: Metric, weights: Tensor, count: int) -> Tensor:
+    """The most eccentric point, then again and again the one farthest from all chosen before. Returns (B, count)."""
+    batch, present = len(weights), weights > 0
     eccentricity = metric.apply(weights[:, :, None]).squeeze(2)
     chosen = [torch.where(present, eccentricity, -1.0).argmax(1)]
     nearest = _column(metric, chosen[0], batch)
-    for _ in range(k - 1):
+    for _ in range(count - 1):
         chosen.append(torch.where(present, nearest, -1.0).argmax(1))
         nearest = torch.minimum(nearest, _column(metric, chosen[-1], batch))
-    index = torch.stack(chosen, dim=1)
-    columns = metric.columns(index).expand(batch, n, k)
-    owner = columns.argmin(2)
-    gathered = torch.zeros(batch, k, dtype=weights.dtype, device=weights.device).scatter_add_(1, owner, weights)
-    whole = (torch.where(present, columns.amin(2), 0.0) == 0).all(1)
-    return Representatives(index, columns, gathered, whole)
+    return torch.stack(chosen, dim=1)
+
+
+def quantiles(metric: Metric, weights: Tensor, count: int) -> Tensor:
+    """Points at even steps of the weight, in the order of their eccentricity. Returns (B, count)."""
+    order = metric.apply(weights[:, :, None]).squeeze(2).argsort(dim=1, stable=True)
+    reached = weights.double().gather(1, order).cumsum(1)
+    steps = (torch.arange(count, dtype=torch.float64, device=order.device) + 0.5) / count
+    place = torch.searchsorted(reached, (steps * reached[:, -1:]).contiguous()).clamp(max=order.shape[1] - 1)
+    return order.gather(1, place)
 
 
 def _column(metric: object, index: Tensor, batch: int) -> Tensor:

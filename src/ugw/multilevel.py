@@ -23,7 +23,7 @@ from .spaces import Space
 from .streamed import Streamed, StreamedKernel
 
 # The coarsest level has at most so many points a side; each finer one up to so many times more.
-COARSEST, FINER = 1500, 10
+COARSEST, FINER = 1500, 100
 # What is solved on a level before the next.
 LEVEL = AlternateMin(tol=1e-4, max_iter=30)
 # A start need not be sharper than this share of the cost's size.
@@ -166,14 +166,10 @@ def _sample(problem: StreamedUGW, n: int, m: int) -> StreamedUGW:
 
 
 def _drawn(space: Space, log_weights: Tensor, log_mass: Tensor, k: int) -> Space:
-    """k points at even steps of the weight, in the order of their distance from the centre: no chance in it."""
+    """k points at even steps of the weight, with equal weights."""
     batch = len(log_weights)
     metric: Any = space.metric
-    order = metric.norms.expand(batch, -1).argsort(dim=1, stable=True)
-    reached = log_weights.double().exp().gather(1, order).cumsum(1)
-    steps = (torch.arange(k, dtype=torch.float64, device=order.device) + 0.5) / k
-    place = torch.searchsorted(reached, (steps * reached[:, -1:]).contiguous()).clamp(max=order.shape[1] - 1)
-    index = order.gather(1, place)
+    index = starts.quantiles(metric, log_weights.exp(), k)
     own = replace(metric, points=metric.points.expand(batch, *metric.points.shape[-2:]))
     features, points = (None if r is None else _gathered(r, index) for r in (space.features, space.points))
     weights = (log_mass.exp() / k).to(space.dtype)[:, None].expand(batch, k)
