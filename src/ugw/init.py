@@ -7,13 +7,12 @@ padding or on zero-weight points; swapping the spaces transposes the start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ._batch import take_fields
 from ._precision import rough
 from .metrics import Dense, Metric
 from .problems.linear import LinearProblem
@@ -25,19 +24,22 @@ from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 
 # The coarse multistart: points kept per space, starts tried on them, anchor pairs of each, width of a start.
-REPRESENTATIVES = 80
-COARSE_STARTS = 40
+REPRESENTATIVES = 64
+COARSE_STARTS = 24
 ANCHORS = 3
 WIDTH = 0.05
+# They run in heats, of so many steps after which so many stay; none is sharper than this share of the cost's size.
+HEATS = ((6, 10), (12, 10))
+SHARPEST = 5e-3
 # Of their results so many that differ by this much in L1 are lifted; the best of these run for some steps.
-LIFTED, DIFFERENT = 16, 0.1
-RACED, RACE_STEPS = 3, 3
+LIFTED, DIFFERENT = 6, 0.1
+RACED, RACE_STEPS = 3, 2
 # Plans of at most so many entries in all run as one batch.
 TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
 # Spaces of more points than this choose their plan on so many of them, after so many steps there.
 LARGE, MIDDLE, MIDDLE_STEPS = 600, 400, 20
 # A start need not be sharp: eps falls through these shares of the cost's scale, and no further.
-BLUR = (1e-1, 1e-2, 1e-3)
+BLUR = (1e-1, 1e-2)
 
 
 def product(problem: UGW) -> Tensor:
@@ -138,10 +140,6 @@ class Representatives:
     weights: Tensor
     whole: Tensor
 
-    def take(self, index: Tensor) -> Representatives:
-        """Those of some batch items."""
-        return take_fields(self, index)
-
     def spread(self, log_weights: Tensor) -> Tensor:
         """(B, n, k): how the mass of each representative falls on its points, by weight."""
         own = torch.nn.functional.one_hot(self.columns.argmin(2), self.weights.shape[1])
@@ -176,19 +174,6 @@ class Coarse:
         made = transport(row + col.mT - 2.0 * self.x.columns @ plan @ self.y.columns.mT, fine)
         return torch.where(self.whole[:, None, None], same, made) if bool(self.whole.any()) else made
 
-    def lifts(self, plans: Tensor, chosen: Tensor, fine: UGW) -> tuple[Tensor, UGW]:
-        """Several plans of each item lifted as one batch, and the problem of that batch.
-
-        plans: (B, S, k, l); chosen: (B, T) indices of plans. Returns (B·T, n, m) plans.
-        """
-        index = torch.arange(len(chosen), device=chosen.device).repeat_interleave(chosen.shape[1])
-        several = fine if len(index) == fine.batch else fine.take(index)
-        return self.take(index).lift(plans[index, chosen.flatten()], several), several
-
-    def take(self, index: Tensor) -> Coarse:
-        """Some items of the batch."""
-        return take_fields(self, index)
-
 
 def coarsen(problem: UGW, count: int, choose: Callable[[Metric, Tensor, int], Tensor]) -> Coarse:
     """The problem on `count` points of each space. Needs only columns of the distances, so it serves any metric.
@@ -207,10 +192,11 @@ def coarsen(problem: UGW, count: int, choose: Callable[[Metric, Tensor, int], Te
 
 
 def coarse(problem: UGW) -> Tensor:
-    """Solve many starts on the representatives as one batch; lift those that differ; the best after a few steps.
+    """Run many starts on a few points, drop those that fall behind, lift the best that differ; they race again.
 
     The order of two coarse objectives says little about the fine ones, the objective of a lifted plan much, and
-    a few steps nearly all, also where the representatives are all there is.
+    a few steps nearly all. Spaces of many points are first thinned to MIDDLE of them. Where the representatives
+    are all points, a lifted plan is the plan itself.
     """
     with rough():
         return _coarse(problem)
@@ -223,33 +209,51 @@ def _coarse(problem: UGW) -> Tensor:
         found = AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS)(level.problem, _coarse(level.problem)).tensors.plan
         return level.lift(found, problem)
     level = coarsen(problem, REPRESENTATIVES, farthest)
-    small = level.problem
-    starts = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)
-    solver = AlternateMin(tol=1e-3, max_iter=60, inner=Sinkhorn(tol=1e-4, max_iter=10))
-    count, first = starts.shape[1], torch.arange(small.batch, device=starts.device)
-    repeated = small.take(first.repeat_interleave(count))
-    found = solver(repeated, starts.flatten(0, 1)).tensors
-    values = _repaired(repeated, found.terms, found.marginal_error).view(-1, count)
-    plans = found.plan.unflatten(0, (-1, count))
-    judged = torch.full_like(values, torch.inf)
-    together = max(1, TOGETHER.get(plans.device.type, TOGETHER["cpu"]) // (small.batch * problem.x.n * problem.y.n))
-    for group in torch.stack(list(_different(plans, values)), dim=1).split(together, dim=1):
-        lifts, several = level.lifts(plans, group, problem)
-        state = several.couple(lifts)
-        made = _repaired(several, several.objective(state), several.marginal_error(state))
-        judged.scatter_(1, group, made.view_as(group))
-    best, lowest = product(problem), torch.full_like(values[:, 0], torch.inf)
-    for group in judged.argsort(1)[:, :RACED].split(together, dim=1):
-        lifts, several = level.lifts(plans, group, problem)
-        raced = AlternateMin(max_iter=RACE_STEPS)(several, lifts).tensors
-        value = _repaired(several, raced.terms, raced.marginal_error).view_as(group)
-        value = torch.where(torch.isinf(judged.gather(1, group)), torch.inf, value)  # not lifted before
-        winner = value.argmin(1)
-        better = value[first, winner] < lowest
-        ends = unit(raced.plan).unflatten(0, (-1, group.shape[1]))[first, winner]
-        best = torch.where(better[:, None, None], ends, best)
-        lowest = torch.where(better, value[first, winner], lowest)
-    return best
+    small = _simpler(level.problem)
+    plans = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)
+    solver = AlternateMin(tol=1e-3, inner=Sinkhorn(tol=1e-3, max_iter=10))
+    for steps, kept in HEATS:
+        ends, values = _race(replace(solver, max_iter=steps), small, plans)
+        plans = _picked(ends, values.argsort(1)[:, :kept])
+    plans, values = plans.to(problem.x.dtype), values.sort(1).values[:, :kept]
+    chosen = torch.stack(list(_different(plans, values)), dim=1)
+    lifts = [level.lift(plan, problem) for plan in _picked(plans, chosen).unbind(1)]
+    judged = torch.stack([_value(problem, plan) for plan in lifts], dim=1)
+    order = judged.argsort(1)[:, :RACED]
+    ends, values = _race(AlternateMin(max_iter=RACE_STEPS), problem, _picked(torch.stack(lifts, dim=1), order))
+    return _picked(ends, values.argmin(1, keepdim=True))[:, 0]
+
+
+def _simpler(problem: UGW) -> UGW:
+    """A problem whose numbers are short and whose plans are not sharp: good enough to tell plans apart."""
+    x, y = problem.x.to(torch.float32), problem.y.to(torch.float32)
+    cost = None if problem.cost is None else problem.cost.to(torch.float32)
+    return replace(problem.on(x, y, cost), eps=torch.maximum(problem.eps, SHARPEST * problem.scale()))
+
+
+def _race(solver: AlternateMin, problem: UGW, plans: Tensor) -> tuple[Tensor, Tensor]:
+    """Where plans (B, S, n, m) are after a few steps, at unit mass, and their objectives (B, S)."""
+    batch, count = plans.shape[:2]
+    together = max(1, TOGETHER.get(plans.device.type, TOGETHER["cpu"]) // plans[:, 0].numel())
+    first = torch.arange(batch, device=plans.device)
+    ends, values = [], []
+    for group in plans.split(together, dim=1):
+        several = problem if group.shape[1] == 1 else problem.take(first.repeat_interleave(group.shape[1]))
+        found = solver(several, group.flatten(0, 1)).tensors
+        ends.append(unit(found.plan).view_as(group))
+        values.append(_repaired(several, found.terms, found.marginal_error).view(batch, -1))
+    return torch.cat(ends, dim=1), torch.cat(values, dim=1)
+
+
+def _picked(plans: Tensor, index: Tensor) -> Tensor:
+    """Some of each item's plans. plans: (B, S, n, m); index: (B, T). Returns (B, T, n, m)."""
+    return plans[torch.arange(len(plans), device=plans.device)[:, None], index]
+
+
+def _value(problem: UGW, plan: Tensor) -> Tensor:
+    """What a plan of unit mass is worth, (B,)."""
+    state = problem.couple(plan)
+    return _repaired(problem, problem.objective(state), problem.marginal_error(state))
 
 
 def _repaired(problem: UGW, terms: Sum, marginal_error: Tensor) -> Tensor:
@@ -287,7 +291,7 @@ def transport(cost: Tensor, problem: UGW) -> Tensor:
     scale = torch.where(mean > 0, mean, 1.0)
     centred = cost - mean.to(cost.dtype)[:, None, None]
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
-    solve, found = Sinkhorn(tol=1e-3, max_iter=40), None
+    solve, found = Sinkhorn(tol=1e-2, max_iter=20), None
     for share in BLUR:
         sharp = LinearProblem(centred, *sides, torch.maximum(problem.eps, share * scale))
         found = solve(sharp, None if found is None else (found.f, found.g))
