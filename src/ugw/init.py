@@ -24,12 +24,12 @@ from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 
 # The coarse multistart: points kept per space, starts tried on them, anchor pairs of each, width of a start.
-REPRESENTATIVES = 64
-COARSE_STARTS = 24
+REPRESENTATIVES = 80
+COARSE_STARTS = 32
 ANCHORS = 3
 WIDTH = 0.05
 # They run in heats, of so many steps after which so many stay; none is sharper than this share of the cost's size.
-HEATS = ((6, 10), (12, 10))
+HEATS = ((6, 12), (12, 10))
 SHARPEST = 5e-3
 # Of their results so many that differ by this much in L1 are lifted; the best of these run for some steps.
 LIFTED, DIFFERENT = 6, 0.1
@@ -233,7 +233,7 @@ def _simpler(problem: UGW) -> UGW:
 
 def _race(solver: AlternateMin, problem: UGW, plans: Tensor) -> tuple[Tensor, Tensor]:
     """Where plans (B, S, n, m) are after a few steps, at unit mass, and their objectives (B, S)."""
-    batch, count = plans.shape[:2]
+    batch = len(plans)
     together = max(1, TOGETHER.get(plans.device.type, TOGETHER["cpu"]) // plans[:, 0].numel())
     first = torch.arange(batch, device=plans.device)
     ends, values = [], []
