@@ -42,8 +42,14 @@ LOG_ZERO = -1e30
 INFORMED, CHEAP_STEPS, ROUGH_STEPS = ("auto", "best", "coarse"), 15, 10
 # Starts by linear programs, besides those of "auto": from random anchor pairs, and corners of the transport polytope.
 RANDOM_STARTS, CORNER_STARTS = 24, 16
-# The best plan for UGW need not be the best for CGW: tiny problems have so many random starts besides.
-TINY_PLAN, TINY_STARTS = 400, 12
+# The best plan for UGW need not be the best for CGW: tiny conic problems have so many starts of their own, of which
+# so many end well after a few rough steps. There a product with the kernel costs less than a linear step.
+TINY_PLAN, TINY_STARTS, TINY_KEPT = 400, 256, 2
+TINY_STEPS = AlternateMin(tol=1e-4, max_iter=8, inner=Sinkhorn(tol=1e-3, max_iter=10), proximal=(0.03, 0.001, 0.6))
+# Problems as small as that are solved from so many coarse plans.
+FEW = 2
+# Entropy above this share of the mean distortion leaves one valley: no start is better than another.
+EASY = 1.0
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 
 
@@ -152,16 +158,23 @@ def solve_conic(
 
 def _kernel_plans(problem: Problem, twin: UGW, solver: Any, init: Any) -> Tensor:
     """The plans (B, S, n, m) from which a conic problem over KL starts."""
-    plans = first_plans(twin, init)
     if not isinstance(init, str) or init not in INFORMED:
-        return plans
-    plans = _advanced(AlternateMin(max_iter=CHEAP_STEPS), twin, plans)
+        return first_plans(twin, init)
     if init != "coarse" and problem.x.n * problem.y.n <= TINY_PLAN:
-        plans = torch.cat([plans, starts.random(problem, TINY_STARTS)], dim=1)
+        return _raced(problem, torch.cat([problem.product[:, None], starts.noisy(problem, TINY_STARTS)], dim=1))
+    plans, _ = _advanced(AlternateMin(max_iter=CHEAP_STEPS), twin, first_plans(twin, init))
     if plans.is_cuda and plans.dtype == torch.float32:
         cheap = replace(_plain(solver), max_iter=ROUGH_STEPS, callback=None, progress=False)
-        plans = _advanced(cheap, problem, plans)
+        plans, _ = _advanced(cheap, problem, plans)
     return plans
+
+
+def _raced(problem: Problem, plans: Tensor) -> Tensor:
+    """The best of many plans (B, S, n, m) after a few steps, as far as they differ."""
+    plans, values = _advanced(TINY_STEPS, problem, plans)
+    first = torch.arange(problem.batch, device=plans.device)
+    chosen = starts.different(plans, values, TINY_KEPT)
+    return torch.stack([plans[first, index] for index in chosen], dim=1)
 
 
 def _program_plans(problem: PartialCGW, twin: UGW, solver: Any, init: Any) -> Tensor:
@@ -195,12 +208,12 @@ WAYS = {
 }
 
 
-def _advanced(solver: AlternateMin, problem: Problem, plans: Tensor) -> Tensor:
-    """The plans (B, S, n, m) after some steps whose products may be rough."""
+def _advanced(solver: AlternateMin, problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:
+    """The plans (B, S, n, m) after some steps whose products may be rough, and their values (B, S)."""
     first = torch.arange(problem.batch, device=plans.device).repeat_interleave(plans.shape[1])
     with rough():
-        found = solver(problem.take(first), plans.flatten(0, 1))
-    return starts.unit(found.tensors.plan).view_as(plans)
+        found = solver(problem.take(first), plans.flatten(0, 1)).tensors
+    return starts.unit(found.plan).view_as(plans), found.terms.total.view(plans.shape[:2])
 
 
 def _plain(solver: AlternateMin | Multistart) -> Any:
@@ -245,10 +258,13 @@ def first_plans(problem: UGW, init: Any) -> Tensor:
         return starts.random(problem, 1)
     if init not in ("auto", "best"):
         return getattr(starts, init)(problem)[:, None]
-    plans = [starts.coarse(problem)]
-    if init == "best" or problem.x.n * problem.y.n <= SMALL_PLAN:
-        plans = [starts.product(problem), *plans]
-    return torch.stack(plans, dim=1)
+    entries = problem.x.n * problem.y.n
+    if init == "auto" and bool((problem.eps >= EASY * problem.scale()).all()):
+        return starts.product(problem)[:, None]
+    plans = starts.several(problem, FEW if entries <= TINY_PLAN else 1)
+    if init == "best" or entries <= SMALL_PLAN:
+        plans = torch.cat([starts.product(problem)[:, None], plans], dim=1)
+    return plans
 
 
 def given_plan(problem: UGW, plan: Any, name: str) -> Tensor:

@@ -25,12 +25,15 @@ from .spaces import Space
 
 # The coarse multistart: points kept per space, starts tried on them, anchor pairs of each, width of a start.
 REPRESENTATIVES = 80
-COARSE_STARTS = 32
+COARSE_STARTS = 40
 ANCHORS = 3
 WIDTH = 0.05
 # They run in heats, of so many steps after which so many stay; none is sharper than this share of the cost's size.
-HEATS = ((6, 12), (12, 10))
+# Where several are wanted none is dropped on the way.
+HEATS, ONE_HEAT = ((6, 12), (12, 10)), ((60, 42),)
 SHARPEST = 5e-3
+# Numbers that each point draws for a noisy start.
+TRAITS = 6
 # Of their results so many that differ by this much in L1 are lifted; the best of these run for some steps.
 LIFTED, DIFFERENT = 6, 0.1
 RACED, RACE_STEPS = 3, 2
@@ -90,6 +93,24 @@ def anchors(problem: Matching, count: int, seed: int = 0) -> tuple[Tensor, Tenso
     scale = _mean_square(problem.x, problem.log_a) + _mean_square(problem.y, problem.log_b)
     width = (WIDTH * torch.where(scale > 0, scale, 1.0)).to(near_x.dtype)
     return near_x, near_y, width
+
+
+def noisy(problem: Matching, count: int, seed: int = 0) -> Tensor:
+    """`count` plans a⊗b·exp(noise), with noise of about unit size: a sum over traits drawn for each point.
+
+    Points draw in the order of their eccentricities. Returns (B, count, n, m).
+    """
+    pairs = ((problem.x, problem.log_a), (problem.y, problem.log_b))
+    side = (_mean_square(*pairs[0]) < _mean_square(*pairs[1])).long()  # who draws first, as in `random`
+    size = (max(problem.x.n, problem.y.n), count, TRAITS)
+    draws = np.stack([np.random.default_rng((seed, role)).standard_normal(size) for role in (0, 1)])
+    u = torch.as_tensor(draws, dtype=problem.log_a.dtype, device=problem.eps.device)
+    first = torch.arange(problem.batch, device=u.device)[:, None]
+    ranks = [_by_eccentricity(*pair).argsort(1) for pair in pairs]
+    of_x, of_y = u[side][first, ranks[0]], u[1 - side][first, ranks[1]]  # (B, points, count, TRAITS)
+    noise = torch.einsum("bikt,bjkt->bkij", of_x, of_y) / TRAITS**0.5
+    log_plan = (problem.log_a[:, :, None] + problem.log_b[:, None, :])[:, None] + noise
+    return torch.softmax(log_plan.flatten(2), dim=2).view_as(noise)
 
 
 def corners(problem: Matching, count: int, seed: int = 0) -> Tensor:
@@ -192,43 +213,43 @@ def coarsen(problem: UGW, count: int, choose: Callable[[Metric, Tensor, int], Te
 
 
 def coarse(problem: UGW) -> Tensor:
-    """Run many starts on a few points, drop those that fall behind, lift the best that differ; they race again.
+    """The best plan of the coarse multistart."""
+    return several(problem, 1)[:, 0]
 
-    The order of two coarse objectives says little about the fine ones, the objective of a lifted plan much, and
-    a few steps nearly all. Spaces of many points are first thinned to MIDDLE of them. Where the representatives
-    are all points, a lifted plan is the plan itself.
+
+def several(problem: UGW, count: int) -> Tensor:
+    """The coarse multistart's best plans that differ, (B, up to `count`, n, m), best first.
+
+    Run many starts on a few points, drop those that fall behind, lift the best that differ; they race again. The
+    order of two coarse objectives says little about the fine ones, the objective of a lifted plan much, and a few
+    steps nearly all. Spaces of many points are first thinned to MIDDLE of them. Where the representatives are all
+    points, a lifted plan is the plan itself.
     """
     with rough():
-        return _coarse(problem)
+        return _several(problem, count)
 
 
-def _coarse(problem: UGW) -> Tensor:
+def _several(problem: UGW, count: int) -> Tensor:
     if max(problem.x.n, problem.y.n) > LARGE:
         # Which of many plans is best shows on some of the points; all of them see the winner only.
         level = coarsen(problem, MIDDLE, quantiles)
-        found = AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS)(level.problem, _coarse(level.problem)).tensors.plan
-        return level.lift(found, problem)
+        best = _several(level.problem, 1)[:, 0]
+        found = AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS)(level.problem, best).tensors.plan
+        return level.lift(found, problem)[:, None]
     level = coarsen(problem, REPRESENTATIVES, farthest)
-    small = _simpler(level.problem)
+    small = replace(level.problem, eps=torch.maximum(problem.eps, SHARPEST * level.problem.scale()))
     plans = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)
     solver = AlternateMin(tol=1e-3, inner=Sinkhorn(tol=1e-3, max_iter=10))
-    for steps, kept in HEATS:
+    for steps, kept in HEATS if count == 1 else ONE_HEAT:
         ends, values = _race(replace(solver, max_iter=steps), small, plans)
         plans = _picked(ends, values.argsort(1)[:, :kept])
-    plans, values = plans.to(problem.x.dtype), values.sort(1).values[:, :kept]
-    chosen = torch.stack(list(_different(plans, values)), dim=1)
+    values = values.sort(1).values[:, :kept]
+    chosen = torch.stack(list(different(plans, values, max(LIFTED, 3 * count))), dim=1)
     lifts = [level.lift(plan, problem) for plan in _picked(plans, chosen).unbind(1)]
     judged = torch.stack([_value(problem, plan) for plan in lifts], dim=1)
-    order = judged.argsort(1)[:, :RACED]
+    order = judged.argsort(1)[:, : max(RACED, count)]
     ends, values = _race(AlternateMin(max_iter=RACE_STEPS), problem, _picked(torch.stack(lifts, dim=1), order))
-    return _picked(ends, values.argmin(1, keepdim=True))[:, 0]
-
-
-def _simpler(problem: UGW) -> UGW:
-    """A problem whose numbers are short and whose plans are not sharp: good enough to tell plans apart."""
-    x, y = problem.x.to(torch.float32), problem.y.to(torch.float32)
-    cost = None if problem.cost is None else problem.cost.to(torch.float32)
-    return replace(problem.on(x, y, cost), eps=torch.maximum(problem.eps, SHARPEST * problem.scale()))
+    return _picked(ends, values.argsort(dim=1, stable=True)[:, :count])
 
 
 def _race(solver: AlternateMin, problem: UGW, plans: Tensor) -> tuple[Tensor, Tensor]:
@@ -266,8 +287,8 @@ def unit(plan: Tensor) -> Tensor:
     return plan / plan.sum(dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(plan.dtype).tiny)
 
 
-def _different(plans: Tensor, values: Tensor) -> Iterator[Tensor]:
-    """Up to LIFTED plans per item, lowest values first, none close to one before. Yields indices (B,).
+def different(plans: Tensor, values: Tensor, most: int) -> Iterator[Tensor]:
+    """Up to `most` plans per item, lowest values first, none close to one before. Yields indices (B,).
 
     plans: (B, S, k, l); values: (B, S). An item with fewer different plans repeats its first.
     """
@@ -275,7 +296,7 @@ def _different(plans: Tensor, values: Tensor) -> Iterator[Tensor]:
     shapes = unit(plans)
     left = values.clone()
     winner = values.argmin(1)
-    for _ in range(LIFTED):
+    for _ in range(most):
         chosen = torch.where(torch.isinf(left).all(1), winner, left.argmin(1))
         yield chosen
         apart = (shapes - shapes[first, chosen][:, None]).abs().sum(dim=(2, 3))
@@ -355,11 +376,18 @@ def _coarse_cost(problem: UGW, reps_x: Tensor, reps_y: Tensor) -> Tensor | None:
 def _distances_to_anchors(space: Space, log_weights: Tensor, u: Tensor) -> Tensor:
     """Columns (B, n, K) of D at the points numbered ⌊u·count⌋ among those with weight, by eccentricity."""
     present = log_weights > -torch.inf
-    eccentricity = space.metric.apply(log_weights.exp()[:, :, None]).squeeze(2)
-    # Ordered by what they are, not where they stand: a permuted space draws the same points.
-    order = torch.where(present, -eccentricity, torch.inf).argsort(dim=1, stable=True)
+    order = _by_eccentricity(space, log_weights)
     place = (u * present.sum(1, keepdim=True)).long()
     return space.metric.columns(torch.take_along_dim(order, place, dim=1)).expand(len(order), -1, -1)
+
+
+def _by_eccentricity(space: Space, log_weights: Tensor) -> Tensor:
+    """The points (B, n), the most eccentric first, those without weight last.
+
+    Ordered by what they are, not where they stand: a permuted space draws the same points.
+    """
+    eccentricity = _eccentricity(space, log_weights)
+    return torch.where(log_weights > -torch.inf, -eccentricity, torch.inf).argsort(dim=1, stable=True)
 
 
 def _mean_square(space: Space, log_weights: Tensor) -> Tensor:

@@ -57,10 +57,12 @@ class Sinkhorn:
         f, g = start if start is not None else (torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b))
         gamma = g / eps[:, None]
         sides = (problem.div_a, problem.div_b)
+        slopes = (problem.eps / problem.div_a.rho + problem.eps / problem.div_b.rho).to(dtype)[:, None]
+        least = 10.0 * torch.finfo(dtype).eps
         step = _Step(
             kernel=problem.kernel(None if self.method == "log" else gamma),
             damping=tuple(side.damping(problem.eps).to(dtype)[:, None] for side in sides),
-            slope=tuple((problem.eps / side.rho).to(dtype)[:, None] for side in sides),
+            share=torch.where(slopes > least, 1.0 / slopes.clamp(min=least), 0.0),
             tol=torch.full_like(eps, self.tol) if tol is None else tol.to(dtype),
             rounds=(self.max_iter / SWEEPS * (torch.ones_like(eps) if patience is None else patience)).ceil(),
         )
@@ -106,11 +108,14 @@ class _Potentials:
 
 @dataclass(eq=False)
 class _Step:
-    """What an iteration needs; slope = eps/rho, 0 where hard; damping = 1/(1 + slope); (B, 1) each."""
+    """What an iteration needs, (B, 1) each: damping = 1/(1 + eps/rho), share = 1/(eps/rho1 + eps/rho2).
+
+    The share is 0 where that is lost in rounding: the marginals are then as good as hard.
+    """
 
     kernel: kernels.Kernel
     damping: tuple[Tensor, ...]
-    slope: tuple[Tensor, ...]
+    share: Tensor
     tol: Tensor
     rounds: Tensor  # (B,), so many are allowed
 
@@ -154,14 +159,14 @@ def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Te
     for _ in range(SWEEPS):
         before, last, last_phi = last, gamma, phi
         row_lse = kernel.rows(gamma)
-        phi = kernels.free_as_zero(-step.damping[0] * row_lse)
-        col_lse = kernel.cols(phi)
-        gamma = kernels.free_as_zero(-step.damping[1] * col_lse)
-        # How far each side's update went, before the translation, which leaves the plan as it is.
-        updates = phi - last_phi, gamma - last
-        log_p1, log_p2 = kernel.log_a + phi + row_lse, kernel.log_b + gamma + col_lse
+        new_phi = kernels.free_as_zero(-step.damping[0] * row_lse)
+        col_lse = kernel.cols(new_phi)
+        new_gamma = kernels.free_as_zero(-step.damping[1] * col_lse)
+        log_p1, log_p2 = kernel.log_a + new_phi + row_lse, kernel.log_b + new_gamma + col_lse
         shift = _translation(step, log_p1, log_p2)
-        phi, gamma = phi + shift, gamma - shift
+        phi, gamma = new_phi + shift, new_gamma - shift
+    # How far each side's update went, before the translation, which leaves the plan as it is.
+    updates = new_phi - last_phi, new_gamma - last
     marginals = torch.softmax(log_p1 - updates[0], 1), torch.softmax(log_p2, 1)
     # The share of the plan's mass that the updates moved: each weighted by the marginal it corrected.
     moved = torch.stack([(p * u.abs().clamp(max=1.0)).sum(1) for p, u in zip(marginals, updates, strict=True)]).sum(0)
@@ -182,10 +187,6 @@ def _translation(step: _Step, log_p1: Tensor, log_p2: Tensor) -> Tensor:
     """t/eps = [LSE(log a − f/rho1) − LSE(log b − g/rho2)] / (eps/rho1 + eps/rho2); 0 if both sides are hard.
 
     The plan depends on f + g alone, the dual value on how the sum is split: this is the best split. Right after
-    an update a·exp(−f/rho1) is the marginal it made, log_p1 (B, n) in logarithms, and so for g. Where the slopes
-    are lost in rounding the marginals are as good as hard.
+    an update a·exp(−f/rho1) is the marginal it made, log_p1 (B, n) in logarithms, and so for g.
     """
-    total = step.slope[0] + step.slope[1]
-    gain = torch.logsumexp(log_p1, 1, keepdim=True) - torch.logsumexp(log_p2, 1, keepdim=True)
-    least = 10.0 * torch.finfo(gain.dtype).eps
-    return torch.where(total > least, gain / total.clamp(min=least), 0.0)
+    return step.share * (torch.logsumexp(log_p1, 1, keepdim=True) - torch.logsumexp(log_p2, 1, keepdim=True))
