@@ -29,8 +29,8 @@ COARSE_STARTS = 40
 ANCHORS = 3
 WIDTH = 0.05
 # They run in heats, of so many steps after which so many stay; none is sharper than this share of the cost's size.
-# Where several are wanted none is dropped on the way.
-HEATS, ONE_HEAT = ((6, 12), (12, 10)), ((60, 42),)
+# Plans of few entries can afford that none is dropped on the way.
+HEATS, ONE_HEAT, SMALL = ((6, 12), (12, 10)), ((60, 42),), 400
 SHARPEST = 5e-3
 # Numbers that each point draws for a noisy start.
 TRAITS = 6
@@ -40,7 +40,7 @@ RACED, RACE_STEPS = 3, 2
 # Plans of at most so many entries in all run as one batch.
 TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
 # Spaces of more points than this choose their plan on so many of them, after so many steps there.
-LARGE, MIDDLE, MIDDLE_STEPS = 600, 400, 20
+LARGE, MIDDLE, MIDDLE_STEPS, CARRIED = 600, 400, 20, 1
 # A start need not be sharp: eps falls through these shares of the cost's scale, and no further.
 BLUR = (1e-1, 1e-2)
 
@@ -225,22 +225,25 @@ def several(problem: UGW, count: int) -> Tensor:
     steps nearly all. Spaces of many points are first thinned to MIDDLE of them. Where the representatives are all
     points, a lifted plan is the plan itself.
     """
+    cheaper = problem.cheaper()
     with rough():
-        return _several(problem, count)
+        found = _several(problem if cheaper is None else cheaper.problem, count)
+    return found.to(problem.x.dtype)
 
 
 def _several(problem: UGW, count: int) -> Tensor:
     if max(problem.x.n, problem.y.n) > LARGE:
         # Which of many plans is best shows on some of the points; all of them see the winner only.
         level = coarsen(problem, MIDDLE, quantiles)
-        best = _several(level.problem, 1)[:, 0]
-        found = AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS)(level.problem, best).tensors.plan
-        return level.lift(found, problem)[:, None]
+        found, _ = _race(AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, _several(level.problem, CARRIED))
+        lifts = torch.stack([level.lift(plan, problem) for plan in found.unbind(1)], dim=1)
+        ends, values = _race(AlternateMin(max_iter=RACE_STEPS), problem, lifts)
+        return _picked(ends, values.argsort(dim=1, stable=True)[:, :count])
     level = coarsen(problem, REPRESENTATIVES, farthest)
     small = replace(level.problem, eps=torch.maximum(problem.eps, SHARPEST * level.problem.scale()))
     plans = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)
     solver = AlternateMin(tol=1e-3, inner=Sinkhorn(tol=1e-3, max_iter=10))
-    for steps, kept in HEATS if count == 1 else ONE_HEAT:
+    for steps, kept in HEATS if small.x.n * small.y.n > SMALL else ONE_HEAT:
         ends, values = _race(replace(solver, max_iter=steps), small, plans)
         plans = _picked(ends, values.argsort(1)[:, :kept])
     values = values.sort(1).values[:, :kept]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -71,6 +74,16 @@ class Matching(ABC):
         """What a solver found, as users see it."""
 
 
+@dataclass(frozen=True)
+class Cheaper:
+    """A problem whose first steps cost less: how far to go with them, and what to do meanwhile."""
+
+    problem: Any
+    tol: float
+    max_iter: int
+    meanwhile: Callable[[], AbstractContextManager[None]]
+
+
 class Problem(Matching):
     """A matching that is solved by linear steps.
 
@@ -80,6 +93,10 @@ class Problem(Matching):
 
     # Is a step made of tensor operations alone, without a look at their values? Then it may be a CUDA graph.
     recordable: bool = False
+
+    def cheaper(self) -> Cheaper | None:
+        """The same problem with less exact numbers, where these are worth it."""
+        return None
 
     def mixed(self, shape: Any, share: Tensor) -> Any:
         """A plan of unit mass with a share (B,) of the product plan. shape: (B, n, m)."""

@@ -12,6 +12,7 @@ the best mass of a shape has a closed form. Nothing overflows with the masses; a
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,14 +20,17 @@ import torch
 from torch import Tensor
 
 from .._batch import take, take_fields
+from .._precision import rough
 from ..divergences import KL, kl
 from ..pairs import Pairs, Squares, moments
 from ..records import Tensors, Terms
 from ..result import Result
 from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
-from .problem import Problem, dot, known
+from .problem import Cheaper, Problem, dot, known
 
+# Plans of at least so many entries are worth first steps in float32, and so many, on CUDA, in TF32.
+SHORTENED, ROUGHENED = 5_000, 1_000_000
 # Below this share of sqrt(m(a) m(b)), as a logarithm, a plan transports nothing worth the name.
 LOG_NOTHING = -30.0
 
@@ -107,6 +111,19 @@ class UGW(Problem):
     def result(self, tensors: Tensors) -> Result:
         """What a solver found, as users see it."""
         return Result(tensors, self.sizes, self.numpy)
+
+    def cheaper(self) -> Cheaper | None:
+        """In float32 instead of float64, or on CUDA with products in TF32 instead of float32."""
+        entries = self.x.n * self.y.n
+        if not isinstance(self.pairs, Squares) or entries < SHORTENED:
+            return None
+        if self.x.dtype == torch.float64:
+            cost = self.cost if self.cost is None else self.cost.to(torch.float32)
+            short = self.on(self.x.to(torch.float32), self.y.to(torch.float32), cost)
+            return Cheaper(short, tol=1e-5, max_iter=200, meanwhile=nullcontext)
+        if self.x.device.type == "cuda" and entries >= ROUGHENED:
+            return Cheaper(self, tol=3e-3, max_iter=40, meanwhile=rough)
+        return None
 
     @property
     def recordable(self) -> bool:  # type: ignore[override]

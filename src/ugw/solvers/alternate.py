@@ -42,6 +42,8 @@ STIFF = 1e-3
 # A plan has nearly settled within so many times the limit; then the inner iterations grow up to so many.
 # A rough tolerance is not worth them.
 NEAR, MOST_ITERATIONS, ROUGH = 10.0, 3200, 1e-5
+# A run of so few steps is over before less exact numbers pay.
+SHORT = 30
 # The first linear problem has no potentials to start from.
 FIRST_PATIENCE = 4.0
 # Inner solves aim at this share of the last change of the plan.
@@ -77,11 +79,48 @@ class AlternateMin(Solver):
     @torch.no_grad()
     def run(self, problem: Problem, init: Any, watch: Watch | None) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""
-        now = problem.couple(problem.unit(init))
-        context = _Context.make(problem, now, self)
-        first = _State.start(now, context)
-        outcome = loop.iterate(Replay(_step), context, first, loop.Rules(max_iter=self.max_iter), watch)
-        return problem.result(_finish(context, outcome))
+        shape, warm, first = problem.unit(init), None, None
+        cheaper = problem.cheaper() if self.max_iter > SHORT else None
+        if cheaper is not None:
+            options = replace(self, tol=max(self.tol, cheaper.tol), max_iter=min(self.max_iter, cheaper.max_iter))
+            with cheaper.meanwhile():
+                now = cheaper.problem.couple(shape.to(cheaper.problem.x.dtype))
+                context = _Context.make(cheaper.problem, now, options)
+                if bool((context.noise <= TRUSTED / 10.0).all()):
+                    first = _iterated(context, _State.start(now, context), watch)
+            if first is not None:
+                shape, warm = _unit(first.state.now.shape.to(shape.dtype)), first.state
+        now = problem.couple(shape)
+        context = _Context.make(problem, now, replace(self, max_iter=_left(self, first)), warm=warm)
+        stopped = first is not None and bool((first.status == Status.STOPPED).any())
+        outcome = _iterated(context, _State.start(now, context, warm), None if stopped else watch)
+        return problem.result(_finish(context, outcome if first is None else _joined(first, outcome)))
+
+
+def _iterated(context: _Context, state: _State, watch: Watch | None) -> loop.Outcome:
+    return loop.iterate(Replay(_step), context, state, loop.Rules(max_iter=context.options.max_iter), watch)
+
+
+def _left(options: AlternateMin, first: loop.Outcome | None) -> int:
+    """Steps that are left after those with less exact numbers: one at least, none more if a callback stopped them."""
+    if first is None:
+        return options.max_iter
+    return 1 if bool((first.status == Status.STOPPED).any()) else max(1, options.max_iter - int(first.n_iter.max()))
+
+
+def _unit(plan: Tensor) -> Tensor:
+    return plan / plan.sum(dim=(1, 2), keepdim=True)
+
+
+def _joined(first: loop.Outcome, second: loop.Outcome) -> loop.Outcome:
+    """One run of two."""
+    halted = first.status == Status.STOPPED
+    return replace(
+        second,
+        status=torch.where(halted, int(Status.STOPPED), second.status),
+        n_iter=first.n_iter + second.n_iter,
+        trace=first.trace + second.trace,
+    )
 
 
 def _check_proximal(proximal: Any) -> None:
@@ -113,7 +152,7 @@ class _Context:
     least: Tensor  # a smaller difference of two objectives is none
 
     @classmethod
-    def make(cls, problem: Problem, now: Any, options: AlternateMin) -> _Context:
+    def make(cls, problem: Problem, now: Any, options: AlternateMin, warm: _State | None = None) -> _Context:
         eps = problem.eps
         # Costs far above the rhos are not paid but avoided: they do not count.
         bar = problem.div_a.rho + problem.div_b.rho
@@ -127,6 +166,8 @@ class _Context:
         )
         most = torch.maximum(end, STRONGEST * scale)
         start = torch.where(eps < end, torch.maximum(end, first * scale), eps)
+        if warm is not None:
+            start = torch.maximum(end, warm.eps)
         noise = unit * (1.0 + size / torch.where(eps > 0, eps, end))
         limit = (2.0 * noise).clamp(options.tol, max(TRUSTED, options.tol))
         # A marginal off by r costs rho·r²: a large rho wants more than the tolerance.
@@ -162,22 +203,23 @@ class _State:
     doubtful: Tensor  # 1 where that plan is to be disturbed, to see whether it settles there again
 
     @classmethod
-    def start(cls, now: Any, context: _Context) -> _State:
+    def start(cls, now: Any, context: _Context, warm: _State | None = None) -> _State:
         problem, eps = context.problem, context.start
         one, zero = torch.ones_like(eps), torch.zeros_like(eps)
-        f, g = problem.first_potentials(now.shape)
+        f, g = problem.first_potentials(now.shape) if warm is None else (warm.f, warm.g)
         annealed = problem.eps if context.options.anneal is None else torch.maximum(problem.eps, context.most)
+        annealed = annealed if warm is None else warm.annealed
         first = torch.maximum(eps, annealed)
         return cls(
             now=now,
             before=replace(now, local=None),
-            f=f,
-            g=g,
+            f=f.to(now.shape.dtype),
+            g=g.to(now.shape.dtype),
             log_mass=one,
             annealed=annealed,
             eps=first,
             entropy=first,
-            change=zero,  # the first linear problem is solved well: its start may be a solution
+            change=zero if warm is None else warm.change,  # the first is solved well: its start may be a solution
             residual=one,
             patience=one,
             repeats=zero,
