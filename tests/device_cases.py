@@ -67,7 +67,7 @@ def solved(**options: Any) -> Callable[[str, torch.dtype], Found]:
 
 def without_entropy(device: str, dtype: torch.dtype) -> Found:
     """Without entropy many plans are nearly as good as the best, and rounding in float32 moves between them."""
-    r = found(ugw.solve(*clouds(15, 12, device, dtype), eps=0.0, init="flb", solver=ugw.AlternateMin(tol=1e-8)))
+    r = found(ugw.solve(*clouds(15, 12, device, dtype), eps=0.0, init="product", solver=ugw.AlternateMin(tol=1e-8)))
     return r if dtype == torch.float64 else Found(None, r.values)
 
 
@@ -78,7 +78,7 @@ def fused(device: str, dtype: torch.dtype) -> Found:
 
 
 def batch(device: str, dtype: torch.dtype) -> Found:
-    options = {"rho": [0.1, 1.0, 10.0], "eps": [1e-2, 1e-2, 2e-2], "init": "product"}
+    options = {"rho": np.array([0.1, 1.0, 10.0]), "eps": np.array([1e-2, 1e-2, 2e-2]), "init": "product"}
     return found(ugw.solve(*ragged(device, dtype), solver=tight(dtype), **options))
 
 

@@ -212,7 +212,7 @@ def test_going_on_from_a_result():
     assert on.value == pytest.approx(whole.value, rel=1e-8)
     assert on.n_iter <= whole.n_iter - 3
     again = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING, init=on.plan)
-    assert again.n_iter <= 2
+    assert again.n_iter <= 4
     stored = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING, init=on.plan.dense())
     assert stored.value == pytest.approx(whole.value, rel=1e-8)
 

@@ -1,4 +1,4 @@
-"""How exact the big products have to be."""
+"""How exact the big products have to be, and how to have them exact on hardware that is fast when they are not."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 
 @contextmanager
@@ -17,3 +18,21 @@ def rough() -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    """x = hi + lo up to the last bit of a float32 x, where TF32 holds both exactly."""
+    hi = _rounded(x)
+    return hi, _rounded(x - hi)
+
+
+def _rounded(x: Tensor) -> Tensor:
+    """The nearest number with the 11 bits of TF32."""
+    return ((x.contiguous().view(torch.int32) + 4096) & -8192).view(torch.float32)
+
+
+def product_of_halves(left: Tensor, right: tuple[Tensor, Tensor]) -> Tensor:
+    """left @ (hi + lo) as three products in TF32: float32 to about 22 bits, on tensor cores. left: (..., k, n)."""
+    hi, lo = halves(left)
+    with rough():
+        return hi @ right[0] + (hi @ right[1] + lo @ right[0])

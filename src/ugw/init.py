@@ -236,8 +236,8 @@ def _several(problem: UGW, count: int) -> Tensor:
         # Which of many plans is best shows on some of the points; all of them see the winner only.
         level = coarsen(problem, MIDDLE, quantiles)
         found, _ = _race(AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, _several(level.problem, CARRIED))
-        lifts = torch.stack([level.lift(plan, problem) for plan in found.unbind(1)], dim=1)
-        ends, values = _race(AlternateMin(max_iter=RACE_STEPS), problem, lifts)
+        carried = torch.stack([level.lift(plan, problem) for plan in found.unbind(1)], dim=1)
+        ends, values = _race(AlternateMin(max_iter=RACE_STEPS), problem, carried)
         return _picked(ends, values.argsort(dim=1, stable=True)[:, :count])
     level = coarsen(problem, REPRESENTATIVES, farthest)
     small = replace(level.problem, eps=torch.maximum(problem.eps, SHARPEST * level.problem.scale()))

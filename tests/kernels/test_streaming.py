@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
+from ugw._precision import _rounded, halves, product_of_halves
 from ugw.kernels import streaming
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -86,8 +87,18 @@ def test_packed_products_have_the_accuracy_of_float32(magnitude):
     left, shift = magnitude * left, torch.zeros_like(left[:, :, 0])
     bias = bias.clamp(min=-3.0)
     rows, cols = triton_ops.packed(left, right, bias, shift)
-    assert torch.equal(rows, triton_ops._rounded(rows))
-    assert torch.equal(cols, triton_ops._rounded(cols))
+    assert torch.equal(rows, _rounded(rows))
+    assert torch.equal(cols, _rounded(cols))
     product = (rows.double() @ cols.double().mT)[:, :, :50] / triton_ops.LOG2E
     exact = left.double() @ right.double().mT + bias.double()[:, None, :]
     assert float((product - exact).abs().max()) <= 2e-6 * max(1.0, magnitude)
+
+
+def test_three_products_of_halves_are_one_in_float32():
+    rng = np.random.default_rng(0)
+    left, right = (torch.tensor(rng.normal(size=(60, 60)), dtype=torch.float32, device=DEVICE) for _ in range(2))
+    hi, lo = halves(right)
+    assert torch.equal(hi, _rounded(hi))
+    assert float((hi.double() + lo.double() - right.double()).abs().max()) <= 2.0**-22 * float(right.abs().max())
+    made = product_of_halves(left, (hi, lo))
+    assert float((made.double() - left.double() @ right.double()).abs().max()) <= 2e-5

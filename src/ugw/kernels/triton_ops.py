@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .._precision import halves
+
 LOG2E = math.log2(math.e)
 # Stands for -inf in a packed bias.
 NEVER = -(2.0**99)
@@ -123,10 +125,10 @@ def weighted_sums(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, valu
 
 def packed(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     """(B, n, K) and (B, m, K), m up to whole blocks: TF32 products are log2(e)·(left · right + bias − shift)."""
-    l_hi, l_lo = _halves(left * LOG2E)
-    r_hi, r_lo = _halves(right)
-    bias_hi, bias_lo = _halves((bias * LOG2E).clamp(min=NEVER)[:, :, None])
-    shift_hi, shift_lo = _halves(shift[:, :, None] * -LOG2E)
+    l_hi, l_lo = halves(left * LOG2E)
+    r_hi, r_lo = halves(right)
+    bias_hi, bias_lo = halves((bias * LOG2E).clamp(min=NEVER)[:, :, None])
+    shift_hi, shift_lo = halves(shift[:, :, None] * -LOG2E)
     one_n, one_m = torch.ones_like(shift_hi), torch.ones_like(bias_hi)
     rows = torch.cat([l_hi, l_hi, l_lo, one_n, one_n, shift_hi, shift_lo], dim=2)
     cols = torch.cat([r_hi, r_lo, r_hi, bias_hi, bias_lo, one_m, one_m], dim=2)
@@ -140,22 +142,11 @@ def packed(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> tuple[Te
 
 def _value_halves(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
     """(B, m, V) twice: beside p's upper half stand the values' halves (hi, lo), beside its lower half (hi, 0)."""
-    hi, lo = _halves(values)
+    hi, lo = halves(values)
     width = max(16, triton.next_power_of_2(2 * values.shape[2]))
     padding = (0, width - 2 * values.shape[2], 0, m - values.shape[1])
     pad = torch.nn.functional.pad
     return pad(torch.cat([hi, lo], dim=2), padding), pad(torch.cat([hi, torch.zeros_like(lo)], dim=2), padding)
-
-
-def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x = hi + lo up to the last bit of x, where TF32 holds both exactly."""
-    hi = _rounded(x)
-    return hi, _rounded(x - hi)
-
-
-def _rounded(x: Tensor) -> Tensor:
-    """The nearest number with the 11 bits of TF32."""
-    return ((x.contiguous().view(torch.int32) + 4096) & -8192).view(torch.float32)
 
 
 def _splits(batch: int, n: int, m: int, device: torch.device) -> tuple[int, int, int]:

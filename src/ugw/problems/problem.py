@@ -93,6 +93,8 @@ class Problem(Matching):
 
     # Is a step made of tensor operations alone, without a look at their values? Then it may be a CUDA graph.
     recordable: bool = False
+    # How far from a solution a start is taken to be, for want of a step before it.
+    first_change: float = 0.0
 
     def cheaper(self) -> Cheaper | None:
         """The same problem with less exact numbers, where these are worth it."""

@@ -77,6 +77,9 @@ class StreamedUGW(UGW):
         row, col = (basis[:, :, -width:].double().square().sum(2) for basis in (self.left, self.right))
         return Bilinear(row, col, core, self.left, self.right)
 
+    # A start has potentials, and a pass over all pairs is dear.
+    first_change = 1e-2
+
     def cheaper(self) -> None:
         """None: every sum is made anew anyway."""
         return None

@@ -98,7 +98,9 @@ class AlternateMin(Solver):
 
 
 def _iterated(context: _Context, state: _State, watch: Watch | None) -> loop.Outcome:
-    return loop.iterate(Replay(_step), context, state, loop.Rules(max_iter=context.options.max_iter), watch)
+    # To drop retired items copies all others: not for each of them.
+    rules = loop.Rules(max_iter=context.options.max_iter, compact_at=0.8)
+    return loop.iterate(Replay(_step), context, state, rules, watch)
 
 
 def _left(options: AlternateMin, first: loop.Outcome | None) -> int:
@@ -219,7 +221,8 @@ class _State:
             annealed=annealed,
             eps=first,
             entropy=first,
-            change=zero if warm is None else warm.change,  # the first is solved well: its start may be a solution
+            # The first linear problem is solved well, as the start may be a solution, if that is not too dear.
+            change=torch.full_like(eps, problem.first_change) if warm is None else warm.change,
             residual=one,
             patience=one,
             repeats=zero,

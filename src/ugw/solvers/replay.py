@@ -11,7 +11,7 @@ from torch import Tensor
 from .._batch import clone, put_
 
 # Plans with more entries keep the GPU busy without a graph.
-MOST_ENTRIES = 2**23
+MOST_ENTRIES = 2**24
 # Steps taken one by one before a graph is worth recording.
 WARM = 2
 # Rounds of inner iterations in a recorded step, where nobody looks whether fewer would do.
