@@ -1,6 +1,8 @@
 """Starts: what each of them is, and that none depends on a batch, on padding, on order or on side."""
 
 import math
+import runpy
+from pathlib import Path
 
 import numpy as np
 import ot
@@ -289,6 +291,15 @@ def test_auto_is_never_worse_than_the_flat_start():
         assert (r.value <= flat.value + 1e-6)[compared].all()
         assert (r.converged | ~flat.converged).all()
     assert (auto.value < flat.value - 1e-3).sum() >= 3  # and often better
+
+
+@pytest.mark.parametrize("number", [3, 5, 7])
+def test_where_auto_is_the_coarse_start_alone_it_is_as_good_as_the_flat_one(number, monkeypatch):
+    """The benchmark in small: as many points to a representative, on problems where a worse coarse start shows."""
+    benchmark = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "coarse_start.py"))
+    monkeypatch.setattr(init, "REPRESENTATIVES", 20)
+    _, difference, *_ = benchmark["compare"](number, 80)
+    assert difference <= benchmark["MAY_BE_WORSE"]
 
 
 def test_auto_leaves_the_flat_start_out_above_the_limit(monkeypatch):
