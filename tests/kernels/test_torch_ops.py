@@ -140,6 +140,9 @@ def test_take_is_the_kernel_of_those_items():
         torch.testing.assert_close(part.rows(gamma[index]), kernel.rows(gamma)[index], rtol=1e-14, atol=1e-14)
         torch.testing.assert_close(part.cols(phi[index]), kernel.cols(phi)[index], rtol=1e-14, atol=1e-14)
         torch.testing.assert_close(part.plan(phi[index], gamma[index])[0], kernel.plan(phi, gamma)[0][index])
+    far = gamma + 300.0
+    part = kernels.make(*arrays, far).take(index)
+    assert part.near(far[index]) is part  # it knows what potentials it was made for
 
 
 def test_make_picks_by_the_potential():
