@@ -306,7 +306,7 @@ def test_a_result_prints_its_distance_and_its_kernel():
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_result_is_saved_and_loaded(tmp_path, batched):
     pair = cases.clouds(5, 6, 8)
-    c = quick(pair, [0.5, 1.0] if batched else 0.5)
+    c = quick(pair, np.array([0.5, 1.0]) if batched else 0.5)
     c.save(tmp_path / "c.npz")
     back = ugw.ConicResult.load(tmp_path / "c.npz")
     for name in ("value", "value_bound", "distance", "plan", "mass", "kernel_error", "kernel_rank", "is_metric"):
@@ -331,7 +331,7 @@ def test_what_is_a_metric():
     assert quick(pair, 1.1, HK).is_metric is False
     assert quick(pair, (0.5, 0.6)).is_metric is False
     assert quick(pair, 0.5, lambda t: t**2).is_metric is False
-    np.testing.assert_array_equal(quick(pair, [0.5, 2.0], HK).is_metric, [True, False])
+    np.testing.assert_array_equal(quick(pair, np.array([0.5, 2.0]), HK).is_metric, [True, False])
 
 
 # --- what changes nothing ---
@@ -534,11 +534,11 @@ def test_a_start_from_another_problem_is_refused():
 def test_a_start_is_one_for_all_items_or_one_for_each():
     pair = cases.clouds(5, 6, 0)
     alone = ugw.solve(pair.x, pair.y, eps=0.1, init="flb")
-    every = quick(pair, [0.3, 0.5, 0.7], init=alone)
+    every = quick(pair, np.array([0.3, 0.5, 0.7]), init=alone)
     assert every[1].value == pytest.approx(quick(pair, 0.5, init=alone).value, rel=1e-9)
     five = ugw.solve(pair.x, pair.y, rho=np.array([0.3, 0.5, 0.7, 1.0, 2.0]), eps=0.1, init="flb")
     with pytest.raises(InputError, match="init must be a plan of shape"):
-        quick(pair, [0.3, 0.5, 0.7], init=five)
+        quick(pair, np.array([0.3, 0.5, 0.7]), init=five)
 
 
 # --- UGW with other losses ---

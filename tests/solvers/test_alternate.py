@@ -415,6 +415,17 @@ def test_the_change_of_a_step_includes_that_of_the_mass():
     assert (np.abs(np.diff(np.log(history.mass))) <= history.change[1:] + 1e-12).all()
 
 
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+def test_the_history_tells_the_relaxed_value_of_each_step():
+    """F(p, q) of a plan and the one before it: that of the result which ends at that step."""
+    pair, given = cases.clouds(6, 7, 0), SOFT[1]
+    result = cases.solve(pair, given, max_iter=6)
+    for steps in (2, 4, 6):
+        p, q = cases.solve(pair, given, max_iter=steps).plan_pair
+        assert result.history.relaxed[steps - 1] == pytest.approx(cases.value(pair, given, p, q), rel=1e-9)
+    assert abs(result.history.relaxed - result.history.objective).max() > 1e-5
+
+
 def test_a_plan_has_settled_only_if_the_inner_solver_has():
     problem = cases.problem(cases.clouds(5, 6, 0), Parameters(1.0, 1.0, 0.1))
     now = problem.couple(problem.product)
