@@ -1,6 +1,6 @@
 # `make demo` and `make test` set up .venv by themselves. Another interpreter: `make PYTHON=python3.12 install`.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format clean
+.PHONY: help install demo test lint format bench bench-full clean
 
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -9,7 +9,7 @@ INSTALLED := .venv/.installed
 WORKERS ?= 2
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(INSTALLED)  ## .venv with the library (editable) and everything its tests need
 
@@ -35,6 +35,20 @@ lint: install  ## ruff (rules and format) and mypy
 format: install  ## let ruff fix what it can
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
+
+BENCHED := .venv/.bench
+
+$(BENCHED): $(INSTALLED)
+	@echo "Adding the packages to compare with."
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' \
+		|| echo "Not all of them installed: the table says which are missing." >&2
+	@touch $@
+
+bench: $(BENCHED)  ## ugw beside POT, fugw and others, the small sizes: some minutes; results in benchmarks/results/
+	.venv/bin/python -m benchmarks.compare --quick $(ARGS)
+
+bench-full: $(BENCHED)  ## the same with all sizes and all peers: some hours; goes on where it was interrupted
+	.venv/bin/python -m benchmarks.compare --full $(ARGS)
 
 clean:  ## remove .venv, out/ and caches
 	rm -rf .venv out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,26 +1,25 @@
-"""CPU against CUDA: the same objective, plan and status, and the seconds each took. Run with PYTHONPATH=src."""
+"""CPU against CUDA: the same plans and values, and the seconds each took. Run with PYTHONPATH=src; needs no pytest.
 
+The cases are those of `tests/test_cuda.py`. Without a CUDA device the CPU stands for it. The exit status is the number
+of cases that differ.
+"""
+
+import sys
 import time
 import warnings
+from pathlib import Path
 
-import numpy as np
 import torch
 
 import ugw
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+import device_cases
+
 warnings.simplefilter("ignore", ugw.ConvergenceWarning)
 
 
-def spaces(n, m, device, dtype):
-    rng = np.random.default_rng(n)
-    x, y = (torch.tensor(rng.random(shape), dtype=dtype, device=device) for shape in ((n, 3), (m, 2)))
-    return ugw.Space.from_points(x).scaled("max"), ugw.Space.from_points(y).scaled("max")
-
-
 def timed(call):
-    call()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
     start = time.perf_counter()
     result = call()
     if torch.cuda.is_available():
@@ -28,37 +27,39 @@ def timed(call):
     return result, time.perf_counter() - start
 
 
-CASES = {
-    "ugw": {"rho": 1.0, "eps": 1e-2},
-    "unequal rhos": {"rho": (0.1, 2.0), "eps": 1e-2},
-    "semi-relaxed": {"rho": (float("inf"), 1.0), "eps": 1e-2},
-    "balanced": {"rho": float("inf"), "eps": 1e-2},
-    "per item": {"rho": np.array([0.1, 1.0, 10.0]), "eps": np.array([1e-2, 1e-3, 1e-2])},
-    "eps = 0": {"rho": 1.0, "eps": 0.0},
-}
+def told(call):
+    """What a call says for the table, and whether it failed: one broken case must not hide the others."""
+    try:
+        return call(), False
+    except Exception as error:
+        return f"{type(error).__name__}: {error}", True
 
 
 def parity(device):
-    print(
-        f"{'case':<14} {'dtype':<8} {'cpu value':>14} {device + ' value':>14} {'plan L1':>9} "
-        f"{'cpu s':>7} {device + ' s':>7}"
-    )
-    for name, options in CASES.items():
+    """How many cases differ."""
+    wrong = 0
+    print(f"{'case':<30} {'dtype':<8} {'cpu s':>7} {device + ' s':>7}  plans, values")
+    for name, case in device_cases.CASES.items():
+        here, cpu = timed(lambda: case("cpu", torch.float64))  # noqa: B023
         for dtype in (torch.float64, torch.float32):
-            one, cpu = timed(lambda: ugw.solve(*spaces(60, 50, "cpu", dtype), init="product", **options))  # noqa: B023
-            two, gpu = timed(lambda: ugw.solve(*spaces(60, 50, device, dtype), init="product", **options))  # noqa: B023
-            off = (one.plan - two.plan.cpu()).abs().sum() / one.plan.abs().sum()
-            values = [float(torch.as_tensor(r.value).double().sum()) for r in (one, two)]
-            print(
-                f"{name:<14} {str(dtype)[6:]:<8} {values[0]:>14.8f} {values[1]:>14.8f} {float(off):>9.1e} "
-                f"{cpu:>7.2f} {gpu:>7.2f} {one.plan.device.type}/{two.plan.device.type}"
-            )
+            start = time.perf_counter()
+            said, failed = told(lambda: device_cases.compare(here, case(device, dtype), dtype))  # noqa: B023
+            said = said if failed else f"{said[0]:.1e}, {said[1]:.1e}"
+            seconds = time.perf_counter() - start
+            print(f"{name:<30} {str(dtype)[6:]:<8} {cpu:>7.2f} {seconds:>7.2f}  {'FAILED ' * failed}{said}", flush=True)
+            wrong += failed
+    for name, check in device_cases.CHECKS.items():
+        for dtype in (torch.float64, torch.float32):
+            said, failed = told(lambda: check(device, dtype))  # noqa: B023
+            print(f"{name:<30} {str(dtype)[6:]:<8} {f'FAILED {said}' if failed else 'passed'}", flush=True)
+            wrong += failed
+    return wrong
 
 
 def sizes(device):
     for n in (200, 1000, 4000) if device == "cuda" else (200,):
         for dtype in (torch.float32, torch.float64):
-            x, y = spaces(n, n, device, dtype)
+            x, y = device_cases.clouds(n, n, device, dtype)
             r, seconds = timed(lambda: ugw.solve(x, y, rho=1.0, eps=1e-2))  # noqa: B023
             print(f"n = {n}, {str(dtype)[6:]}: {r}, {seconds:.2f} s")
 
@@ -66,5 +67,6 @@ def sizes(device):
 if __name__ == "__main__":
     device = "cuda" if torch.cuda.is_available() else "cpu"
     print(torch.__version__, torch.cuda.get_device_name() if device == "cuda" else "no CUDA device: CPU against itself")
-    parity(device)
+    wrong = parity(device)
     sizes(device)
+    sys.exit(wrong)

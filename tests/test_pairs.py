@@ -278,3 +278,24 @@ def test_similarities_of_both_signs(n):
     plan = plan / plan.sum()
     made = pair(dx, dy, Profile(GaussianHellinger(), total(1.0)))
     assert_close(made.apply(plan), twin(dx, dy, gauss(1.0), plan), 1.0, tol=1e-8)
+
+
+@pytest.mark.parametrize("batched", BATCHED, ids=str)
+@pytest.mark.parametrize("block", [pairs.BLOCK_TERMS, 1])
+def test_many_plans_of_one_item_share_its_terms(batched, block, monkeypatch):
+    monkeypatch.setattr(pairs, "BLOCK_TERMS", block)
+    dx, dy = metrics(*batched)
+    rhos = [0.2, 0.3, 0.5, 1.0]
+    made = TermByTerm(dx, dy, Profile(GaussianHellinger(), total(*rhos)))
+    index = torch.tensor([2, 2, 0, 3, 0])
+    plan = plans(batch=5)
+    taken = made.take(index)
+    g = [gauss(rhos[i]) for i in index]
+    repeated = [Dense(metric.dense()[index]) if metric.batched else metric for metric in (dx, dy)]
+    expected = twin(*repeated, g, plan)
+    for _ in range(2):  # the second time from what was kept
+        assert_close(taken.apply(plan), expected, float(plan.sum()), tol=1e-14)
+    again = torch.tensor([True, False, False, True, True])
+    assert_close(taken.take(again).apply(plan[again]), expected[again], float(plan.sum()), tol=1e-14)
+    fewer = taken.on(*repeated)
+    assert_close(fewer.apply(plan), expected, float(plan.sum()), tol=1e-14)

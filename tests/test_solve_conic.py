@@ -90,6 +90,13 @@ def test_two_rhos_against_brute_force():
     assert ours == pytest.approx(theirs, rel=1e-3)
 
 
+@pytest.mark.parametrize("seed", [0, 2, 6])
+def test_tiny_problems_have_no_better_local_optimum_nearby(seed):
+    pair = cases.clouds(5, 6, seed=seed, mass=(1.0, 1.5))
+    got = ugw.solve_conic(pair.x, pair.y, rho=0.1)
+    assert got.value <= oracles.brute_force(pair, (0.1, 0.1), starts=60) * (1.0 + 1e-7)
+
+
 def test_segments_of_one_mass_at_a_large_rho():
     # Matched end to end, <w, G w> = ½ + ½ exp(−(d − e)²/2rho).
     d = np.array([[0.0, 1.0], [1.0, 0.0]])

@@ -32,7 +32,7 @@ def take_fields(record: Record, index: Tensor) -> Record:
     return replace(record, **changes)  # type: ignore[type-var]
 
 
-def put_(target: Any, index: Tensor, source: Any) -> None:
+def put_(target: Any, index: Tensor | slice, source: Any) -> None:
     """Write the items of `source` into places `index` of `target`, field by field, in place."""
     if isinstance(target, Tensor):
         target[index] = source

@@ -5,22 +5,25 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from . import init as starts
+from . import multilevel
 from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import choice
 from ._precision import rough
 from .cones import GaussianHellinger
 from .conic_result import ConicResult
 from .errors import ConvergenceWarning, InputError
+from .lazy_plan import LazyPlan
 from .multistart import Multistart, best_of
 from .parameters import Fused, build, build_conic, build_partial, read_cone
 from .problems.partial import PartialCGW
 from .problems.problem import Problem
+from .problems.streamed import StreamedUGW
 from .problems.unbalanced import UGW
 from .records import Terms
 from .result import Result
@@ -28,7 +31,9 @@ from .solvers.alternate import AlternateMin
 from .solvers.programs import AlternateLP
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
+from .streamed import Streamed
 
+AnyResult = TypeVar("AnyResult", bound=Result)
 # Up to this many entries of the plan, "auto" also solves from the product plan and keeps the better result.
 SMALL_PLAN = 100_000
 # Stands for the logarithm of a mass of 0.
@@ -37,8 +42,14 @@ LOG_ZERO = -1e30
 INFORMED, CHEAP_STEPS, ROUGH_STEPS = ("auto", "best", "coarse"), 15, 10
 # Starts by linear programs, besides those of "auto": from random anchor pairs, and corners of the transport polytope.
 RANDOM_STARTS, CORNER_STARTS = 24, 16
-# The best plan for UGW need not be the best for CGW: tiny problems have so many random starts besides.
-TINY_PLAN, TINY_STARTS = 400, 12
+# The best plan for UGW need not be the best for CGW: tiny conic problems have so many starts of their own, of which
+# so many end well after a few rough steps. There a product with the kernel costs less than a linear step.
+TINY_PLAN, TINY_STARTS, TINY_KEPT = 400, 256, 2
+TINY_STEPS = AlternateMin(tol=1e-4, max_iter=8, inner=Sinkhorn(tol=1e-3, max_iter=10), proximal=(0.03, 0.001, 0.6))
+# Problems as small as that are solved from so many coarse plans.
+FEW = 2
+# Entropy above this share of the mean distortion leaves one valley: no start is better than another.
+EASY = 1.0
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 
 
@@ -75,14 +86,35 @@ def solve(
     >>> r.plan.argmax(axis=1)[:5]
     array([19, 18, 17, 16, 15])
     """
-    problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss)
     solver = _checked_solver(solver, AlternateMin())
+    method = _plain(solver).inner.method
+    problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss, method=method)
     with torch.no_grad():
+        if isinstance(problem, StreamedUGW):
+            return _warned(solver(problem, _streamed_plan(problem, solver, init)))
         plans = first_plans(problem, init)
         _check_finite_value(problem, plans)
-        result = best_of(solver, problem, plans)
-    _warn(result)
-    return result
+        return _warned(best_of(solver, problem, plans))
+
+
+def _streamed_plan(problem: StreamedUGW, solver: Any, init: Any) -> Streamed:
+    """The plan from which a problem starts whose plans are not stored."""
+    if isinstance(solver, Multistart):
+        raise InputError(
+            "a Multistart stores its plans, got a problem too large for that: the default start tries many"
+        )
+    if bool(((problem.eps == 0) & problem.div_a.hard & problem.div_b.hard).any()):
+        raise InputError(
+            'eps = 0 with both marginals hard needs a stored plan: take eps > 0, or inner=Sinkhorn(method="stabilised")'
+        )
+    if isinstance(init, str):
+        choice("init", init, STARTS)
+        if init == "linear":
+            _check_points(problem)
+        return multilevel.start(problem, init)
+    if isinstance(init, LazyPlan):
+        return multilevel.given(problem, init.streamed_for((problem.batch, problem.x.n, problem.y.n)))
+    return multilevel.given(problem, given_plan(problem, init, "init"))
 
 
 def solve_conic(
@@ -121,23 +153,28 @@ def solve_conic(
     with torch.no_grad():
         start = (init.tensors.plan if init.batched else init.tensors.plan[0]) if isinstance(init, Result) else init
         plans = way.plans(problem, twin, solver, start)
-        result = problem.result(best_of(solver, problem, plans).tensors)
-    _warn(result)
-    return result
+        return _warned(problem.result(best_of(solver, problem, plans).tensors))
 
 
 def _kernel_plans(problem: Problem, twin: UGW, solver: Any, init: Any) -> Tensor:
     """The plans (B, S, n, m) from which a conic problem over KL starts."""
-    plans = first_plans(twin, init)
     if not isinstance(init, str) or init not in INFORMED:
-        return plans
-    plans = _advanced(AlternateMin(max_iter=CHEAP_STEPS), twin, plans)
+        return first_plans(twin, init)
     if init != "coarse" and problem.x.n * problem.y.n <= TINY_PLAN:
-        plans = torch.cat([plans, starts.random(problem, TINY_STARTS)], dim=1)
+        return _raced(problem, torch.cat([problem.product[:, None], starts.noisy(problem, TINY_STARTS)], dim=1))
+    plans, _ = _advanced(AlternateMin(max_iter=CHEAP_STEPS), twin, first_plans(twin, init))
     if plans.is_cuda and plans.dtype == torch.float32:
         cheap = replace(_plain(solver), max_iter=ROUGH_STEPS, callback=None, progress=False)
-        plans = _advanced(cheap, problem, plans)
+        plans, _ = _advanced(cheap, problem, plans)
     return plans
+
+
+def _raced(problem: Problem, plans: Tensor) -> Tensor:
+    """The best of many plans (B, S, n, m) after a few steps, as far as they differ."""
+    plans, values = _advanced(TINY_STEPS, problem, plans)
+    first = torch.arange(problem.batch, device=plans.device)
+    chosen = starts.different(plans, values, TINY_KEPT)
+    return torch.stack([plans[first, index] for index in chosen], dim=1)
 
 
 def _program_plans(problem: PartialCGW, twin: UGW, solver: Any, init: Any) -> Tensor:
@@ -171,12 +208,12 @@ WAYS = {
 }
 
 
-def _advanced(solver: AlternateMin, problem: Problem, plans: Tensor) -> Tensor:
-    """The plans (B, S, n, m) after some steps whose products may be rough."""
+def _advanced(solver: AlternateMin, problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:
+    """The plans (B, S, n, m) after some steps whose products may be rough, and their values (B, S)."""
     first = torch.arange(problem.batch, device=plans.device).repeat_interleave(plans.shape[1])
     with rough():
-        found = solver(problem.take(first), plans.flatten(0, 1))
-    return starts.unit(found.tensors.plan).view_as(plans)
+        found = solver(problem.take(first), plans.flatten(0, 1)).tensors
+    return starts.unit(found.plan).view_as(plans), found.terms.total.view(plans.shape[:2])
 
 
 def _plain(solver: AlternateMin | Multistart) -> Any:
@@ -191,9 +228,10 @@ def _checked_solver(solver: Any, default: AlternateMin | AlternateLP) -> Any:
     return solver
 
 
-def _warn(result: Result) -> None:
+def _warned(result: AnyResult) -> AnyResult:
     if not bool(torch.as_tensor(result.converged).all()):
         warnings.warn(result.message, ConvergenceWarning, stacklevel=3)
+    return result
 
 
 def _check_finite_value(problem: UGW, plans: Tensor) -> None:
@@ -220,10 +258,13 @@ def first_plans(problem: UGW, init: Any) -> Tensor:
         return starts.random(problem, 1)
     if init not in ("auto", "best"):
         return getattr(starts, init)(problem)[:, None]
-    plans = [starts.coarse(problem)]
-    if init == "best" or problem.x.n * problem.y.n <= SMALL_PLAN:
-        plans = [starts.product(problem), *plans]
-    return torch.stack(plans, dim=1)
+    entries = problem.x.n * problem.y.n
+    if init == "auto" and bool((problem.eps >= EASY * problem.scale()).all()):
+        return starts.product(problem)[:, None]
+    plans = starts.several(problem, FEW if entries <= TINY_PLAN else 1)
+    if init == "best" or entries <= SMALL_PLAN:
+        plans = torch.cat([starts.product(problem)[:, None], plans], dim=1)
+    return plans
 
 
 def given_plan(problem: UGW, plan: Any, name: str) -> Tensor:

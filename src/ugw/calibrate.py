@@ -41,7 +41,7 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = None) -> A
         raise InputError(f"kept must be a number between 0 and 1, got {kept!r}")
     problem = build(x, y, rho=1.0, eps=relative(1e-2) if eps is None else eps, fused=None)
     with torch.no_grad():
-        few = starts.coarsen(problem).problem
+        few = starts.coarsen(problem, starts.REPRESENTATIVES, starts.farthest).problem
         log_rho = _meet(few, kept, problem.scale().log())
         log_rho = _meet(problem, kept, log_rho)
     return present(log_rho.exp(), batched=problem.batched, numpy=problem.numpy)

@@ -6,15 +6,15 @@ padding or on zero-weight points; swapping the spaces transposes the start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ._precision import rough
-from .metrics import Dense
+from .metrics import Dense, Metric
 from .problems.linear import LinearProblem
 from .problems.problem import Matching
 from .problems.unbalanced import UGW
@@ -28,13 +28,21 @@ REPRESENTATIVES = 80
 COARSE_STARTS = 40
 ANCHORS = 3
 WIDTH = 0.05
+# They run in heats, of so many steps after which so many stay; none is sharper than this share of the cost's size.
+# Where several are wanted none is dropped on the way.
+HEATS, ONE_HEAT = ((6, 12), (12, 10)), ((60, 42),)
+SHARPEST = 5e-3
+# Numbers that each point draws for a noisy start.
+TRAITS = 6
 # Of their results so many that differ by this much in L1 are lifted; the best of these run for some steps.
-LIFTED, DIFFERENT = 16, 0.1
-RACED, RACE_STEPS = 3, 3
+LIFTED, DIFFERENT = 6, 0.1
+RACED, RACE_STEPS = 3, 2
 # Plans of at most so many entries in all run as one batch.
-RACED_ENTRIES = 1 << 20
+TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
+# Spaces of more points than this choose their plan on so many of them, after so many steps there.
+LARGE, MIDDLE, MIDDLE_STEPS = 600, 400, 20
 # A start need not be sharp: eps falls through these shares of the cost's scale, and no further.
-BLUR = (1e-1, 1e-2, 1e-3)
+BLUR = (1e-1, 1e-2)
 
 
 def product(problem: UGW) -> Tensor:
@@ -63,6 +71,18 @@ def random(problem: Matching, count: int, seed: int = 0) -> Tensor:
 
     The same draw serves every item, scaled to its number of points. Returns (B, count, n, m).
     """
+    near_x, near_y, width = anchors(problem, count, seed)
+    starts = []
+    for k in range(count):
+        dx, dy = (d[:, :, k * ANCHORS : (k + 1) * ANCHORS] for d in (near_x, near_y))
+        cost = dx.square().sum(2)[:, :, None] + dy.square().sum(2)[:, None, :] - 2.0 * dx @ dy.mT
+        log_plan = problem.log_a[:, :, None] + problem.log_b[:, None, :] - cost / width[:, None, None]
+        starts.append(torch.softmax(log_plan.flatten(1), dim=1).view_as(cost))
+    return torch.stack(starts, dim=1)
+
+
+def anchors(problem: Matching, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """For `count` random starts: distances to their anchors, (B, n, count·ANCHORS) and (B, m, ...), and widths (B,)."""
     draw = np.random.default_rng(seed).random((count * ANCHORS, 2))
     u = torch.as_tensor(draw, dtype=problem.log_a.dtype, device=problem.eps.device)
     # The space with the larger mean square distance draws first, whichever side it is on.
@@ -71,14 +91,26 @@ def random(problem: Matching, count: int, seed: int = 0) -> Tensor:
     near_x = _distances_to_anchors(problem.x, problem.log_a, u[:, :, 0])
     near_y = _distances_to_anchors(problem.y, problem.log_b, u[:, :, 1])
     scale = _mean_square(problem.x, problem.log_a) + _mean_square(problem.y, problem.log_b)
-    width = (WIDTH * torch.where(scale > 0, scale, 1.0)).to(near_x.dtype)[:, None, None]
-    starts = []
-    for k in range(count):
-        dx, dy = (d[:, :, k * ANCHORS : (k + 1) * ANCHORS] for d in (near_x, near_y))
-        cost = dx.square().sum(2)[:, :, None] + dy.square().sum(2)[:, None, :] - 2.0 * dx @ dy.mT
-        log_plan = problem.log_a[:, :, None] + problem.log_b[:, None, :] - cost / width
-        starts.append(torch.softmax(log_plan.flatten(1), dim=1).view_as(cost))
-    return torch.stack(starts, dim=1)
+    width = (WIDTH * torch.where(scale > 0, scale, 1.0)).to(near_x.dtype)
+    return near_x, near_y, width
+
+
+def noisy(problem: Matching, count: int, seed: int = 0) -> Tensor:
+    """`count` plans a⊗b·exp(noise), with noise of about unit size: a sum over traits drawn for each point.
+
+    Points draw in the order of their eccentricities. Returns (B, count, n, m).
+    """
+    pairs = ((problem.x, problem.log_a), (problem.y, problem.log_b))
+    side = (_mean_square(*pairs[0]) < _mean_square(*pairs[1])).long()  # who draws first, as in `random`
+    size = (max(problem.x.n, problem.y.n), count, TRAITS)
+    draws = np.stack([np.random.default_rng((seed, role)).standard_normal(size) for role in (0, 1)])
+    u = torch.as_tensor(draws, dtype=problem.log_a.dtype, device=problem.eps.device)
+    first = torch.arange(problem.batch, device=u.device)[:, None]
+    ranks = [_by_eccentricity(*pair).argsort(1) for pair in pairs]
+    of_x, of_y = u[side][first, ranks[0]], u[1 - side][first, ranks[1]]  # (B, points, count, TRAITS)
+    noise = torch.einsum("bikt,bjkt->bkij", of_x, of_y) / TRAITS**0.5
+    log_plan = (problem.log_a[:, :, None] + problem.log_b[:, None, :])[:, None] + noise
+    return torch.softmax(log_plan.flatten(2), dim=2).view_as(noise)
 
 
 def corners(problem: Matching, count: int, seed: int = 0) -> Tensor:
@@ -154,18 +186,23 @@ class Coarse:
         Where the representatives are all there is, the plan itself.
         """
         plan = unit(plan)
-        same = self.x.spread(fine.log_a) @ plan @ self.y.spread(fine.log_b).mT
-        if bool(self.whole.all()):
-            return same
+        if bool(self.whole.any()):
+            same = self.x.spread(fine.log_a) @ plan @ self.y.spread(fine.log_b).mT
+            if bool(self.whole.all()):
+                return same
         row = self.x.columns.square() @ plan.sum(2)[:, :, None]
         col = self.y.columns.square() @ plan.sum(1)[:, :, None]
         made = transport(row + col.mT - 2.0 * self.x.columns @ plan @ self.y.columns.mT, fine)
-        return torch.where(self.whole[:, None, None], same, made)
+        return torch.where(self.whole[:, None, None], same, made) if bool(self.whole.any()) else made
 
 
-def coarsen(problem: UGW) -> Coarse:
-    """The problem on farthest points. Needs only columns of the distances, so it serves any metric."""
-    x, y = representatives(problem.x, problem.log_a), representatives(problem.y, problem.log_b)
+def coarsen(problem: UGW, count: int, choose: Callable[[Metric, Tensor, int], Tensor]) -> Coarse:
+    """The problem on `count` points of each space. Needs only columns of the distances, so it serves any metric.
+
+    choose: `farthest` or `quantiles`.
+    """
+    x = representatives(problem.x, problem.log_a, count, choose)
+    y = representatives(problem.y, problem.log_b, count, choose)
     mass_x, mass_y = problem.log_mass_a.exp().to(x.weights), problem.log_mass_b.exp().to(y.weights)
     small = problem.on(
         _coarse_space(x.columns, x.index, x.weights * mass_x[:, None], problem),
@@ -176,49 +213,68 @@ def coarsen(problem: UGW) -> Coarse:
 
 
 def coarse(problem: UGW) -> Tensor:
-    """Solve many starts on the representatives as one batch; lift those that differ; the best after a few steps.
+    """The best plan of the coarse multistart."""
+    return several(problem, 1)[:, 0]
 
-    The order of two coarse objectives says little about the fine ones, the objective of a lifted plan much, and
-    a few steps nearly all, also where the representatives are all there is.
+
+def several(problem: UGW, count: int) -> Tensor:
+    """The coarse multistart's best plans that differ, (B, up to `count`, n, m), best first.
+
+    Run many starts on a few points, drop those that fall behind, lift the best that differ; they race again. The
+    order of two coarse objectives says little about the fine ones, the objective of a lifted plan much, and a few
+    steps nearly all. Spaces of many points are first thinned to MIDDLE of them. Where the representatives are all
+    points, a lifted plan is the plan itself.
     """
     with rough():
-        return _coarse(problem)
+        return _several(problem, count)
 
 
-def _coarse(problem: UGW) -> Tensor:
-    level = coarsen(problem)
-    small = level.problem
-    starts = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)
-    solver = AlternateMin(tol=1e-3, max_iter=60, inner=Sinkhorn(tol=1e-4, max_iter=10))
-    count, first = starts.shape[1], torch.arange(small.batch, device=starts.device)
-    repeated = small.take(first.repeat_interleave(count))
-    found = solver(repeated, starts.flatten(0, 1)).tensors
-    values = _repaired(repeated, found.terms, found.marginal_error).view(-1, count)
-    plans = found.plan.unflatten(0, (-1, count))
-    judged = torch.full_like(values, torch.inf)
-    for chosen in _different(plans, values):
-        lifted = problem.couple(level.lift(plans[first, chosen], problem))
-        judged[first, chosen] = _repaired(problem, problem.objective(lifted), problem.marginal_error(lifted))
-    best, lowest = product(problem), torch.full_like(values[:, 0], torch.inf)
-    together = max(1, RACED_ENTRIES // best.numel())
-    for group in judged.argsort(1)[:, :RACED].split(together, dim=1):
-        lifts = torch.stack([level.lift(plans[first, chosen], problem) for chosen in group.T], dim=1)
-        ends, value = _race(problem, lifts)
-        value = torch.where(torch.isinf(judged.gather(1, group)), torch.inf, value)  # not lifted before
-        winner = value.argmin(1)
-        better = value[first, winner] < lowest
-        best = torch.where(better[:, None, None], ends[first, winner], best)
-        lowest = torch.where(better, value[first, winner], lowest)
-    return best
+def _several(problem: UGW, count: int) -> Tensor:
+    if max(problem.x.n, problem.y.n) > LARGE:
+        # Which of many plans is best shows on some of the points; all of them see the winner only.
+        level = coarsen(problem, MIDDLE, quantiles)
+        best = _several(level.problem, 1)[:, 0]
+        found = AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS)(level.problem, best).tensors.plan
+        return level.lift(found, problem)[:, None]
+    level = coarsen(problem, REPRESENTATIVES, farthest)
+    small = replace(level.problem, eps=torch.maximum(problem.eps, SHARPEST * level.problem.scale()))
+    plans = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)
+    solver = AlternateMin(tol=1e-3, inner=Sinkhorn(tol=1e-3, max_iter=10))
+    for steps, kept in HEATS if count == 1 else ONE_HEAT:
+        ends, values = _race(replace(solver, max_iter=steps), small, plans)
+        plans = _picked(ends, values.argsort(1)[:, :kept])
+    values = values.sort(1).values[:, :kept]
+    chosen = torch.stack(list(different(plans, values, max(LIFTED, 3 * count))), dim=1)
+    lifts = [level.lift(plan, problem) for plan in _picked(plans, chosen).unbind(1)]
+    judged = torch.stack([_value(problem, plan) for plan in lifts], dim=1)
+    order = judged.argsort(1)[:, : max(RACED, count)]
+    ends, values = _race(AlternateMin(max_iter=RACE_STEPS), problem, _picked(torch.stack(lifts, dim=1), order))
+    return _picked(ends, values.argsort(dim=1, stable=True)[:, :count])
 
 
-def _race(problem: UGW, plans: Tensor) -> tuple[Tensor, Tensor]:
+def _race(solver: AlternateMin, problem: UGW, plans: Tensor) -> tuple[Tensor, Tensor]:
     """Where plans (B, S, n, m) are after a few steps, at unit mass, and their objectives (B, S)."""
-    batch, count = plans.shape[:2]
+    batch = len(plans)
+    together = max(1, TOGETHER.get(plans.device.type, TOGETHER["cpu"]) // plans[:, 0].numel())
     first = torch.arange(batch, device=plans.device)
-    repeated = problem if count == 1 else problem.take(first.repeat_interleave(count))
-    found = AlternateMin(max_iter=RACE_STEPS)(repeated, plans.flatten(0, 1)).tensors
-    return unit(found.plan).view_as(plans), _repaired(repeated, found.terms, found.marginal_error).view(batch, count)
+    ends, values = [], []
+    for group in plans.split(together, dim=1):
+        several = problem if group.shape[1] == 1 else problem.take(first.repeat_interleave(group.shape[1]))
+        found = solver(several, group.flatten(0, 1)).tensors
+        ends.append(unit(found.plan).view_as(group))
+        values.append(_repaired(several, found.terms, found.marginal_error).view(batch, -1))
+    return torch.cat(ends, dim=1), torch.cat(values, dim=1)
+
+
+def _picked(plans: Tensor, index: Tensor) -> Tensor:
+    """Some of each item's plans. plans: (B, S, n, m); index: (B, T). Returns (B, T, n, m)."""
+    return plans[torch.arange(len(plans), device=plans.device)[:, None], index]
+
+
+def _value(problem: UGW, plan: Tensor) -> Tensor:
+    """What a plan of unit mass is worth, (B,)."""
+    state = problem.couple(plan)
+    return _repaired(problem, problem.objective(state), problem.marginal_error(state))
 
 
 def _repaired(problem: UGW, terms: Sum, marginal_error: Tensor) -> Tensor:
@@ -231,8 +287,8 @@ def unit(plan: Tensor) -> Tensor:
     return plan / plan.sum(dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(plan.dtype).tiny)
 
 
-def _different(plans: Tensor, values: Tensor) -> Iterator[Tensor]:
-    """Up to LIFTED plans per item, lowest values first, none close to one before. Yields indices (B,).
+def different(plans: Tensor, values: Tensor, most: int) -> Iterator[Tensor]:
+    """Up to `most` plans per item, lowest values first, none close to one before. Yields indices (B,).
 
     plans: (B, S, k, l); values: (B, S). An item with fewer different plans repeats its first.
     """
@@ -240,7 +296,7 @@ def _different(plans: Tensor, values: Tensor) -> Iterator[Tensor]:
     shapes = unit(plans)
     left = values.clone()
     winner = values.argmin(1)
-    for _ in range(LIFTED):
+    for _ in range(most):
         chosen = torch.where(torch.isinf(left).all(1), winner, left.argmin(1))
         yield chosen
         apart = (shapes - shapes[first, chosen][:, None]).abs().sum(dim=(2, 3))
@@ -256,7 +312,7 @@ def transport(cost: Tensor, problem: UGW) -> Tensor:
     scale = torch.where(mean > 0, mean, 1.0)
     centred = cost - mean.to(cost.dtype)[:, None, None]
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
-    solve, found = Sinkhorn(tol=1e-3, max_iter=40), None
+    solve, found = Sinkhorn(tol=1e-2, max_iter=20), None
     for share in BLUR:
         sharp = LinearProblem(centred, *sides, torch.maximum(problem.eps, share * scale))
         found = solve(sharp, None if found is None else (found.f, found.g))
@@ -265,25 +321,39 @@ def transport(cost: Tensor, problem: UGW) -> Tensor:
     return found.shape
 
 
-def representatives(space: Space, log_weights: Tensor) -> Representatives:
-    """Up to REPRESENTATIVES farthest points of a space, from the most eccentric one on."""
-    weights = log_weights.exp()
+def representatives(
+    space: Space, log_weights: Tensor, count: int, choose: Callable[[Metric, Tensor, int], Tensor]
+) -> Representatives:
+    """Up to `count` points of a space, and which points each stands for."""
+    weights, metric = log_weights.exp(), space.metric
     batch, n = weights.shape
-    k = min(REPRESENTATIVES, n)
-    metric = space.metric
-    present = weights > 0
+    index = choose(metric, weights, min(count, n))
+    columns = metric.columns(index).expand(batch, n, -1)
+    owner = columns.argmin(2)
+    gathered = torch.zeros_like(index, dtype=weights.dtype).scatter_add_(1, owner, weights)
+    whole = (torch.where(weights > 0, columns.amin(2), 0.0) == 0).all(1)
+    return Representatives(index, columns, gathered, whole)
+
+
+def farthest(metric: Metric, weights: Tensor, count: int) -> Tensor:
+    """The most eccentric point, then again and again the one farthest from all chosen before. Returns (B, count)."""
+    batch, present = len(weights), weights > 0
     eccentricity = metric.apply(weights[:, :, None]).squeeze(2)
     chosen = [torch.where(present, eccentricity, -1.0).argmax(1)]
     nearest = _column(metric, chosen[0], batch)
-    for _ in range(k - 1):
+    for _ in range(count - 1):
         chosen.append(torch.where(present, nearest, -1.0).argmax(1))
         nearest = torch.minimum(nearest, _column(metric, chosen[-1], batch))
-    index = torch.stack(chosen, dim=1)
-    columns = metric.columns(index).expand(batch, n, k)
-    owner = columns.argmin(2)
-    gathered = torch.zeros(batch, k, dtype=weights.dtype, device=weights.device).scatter_add_(1, owner, weights)
-    whole = (torch.where(present, columns.amin(2), 0.0) == 0).all(1)
-    return Representatives(index, columns, gathered, whole)
+    return torch.stack(chosen, dim=1)
+
+
+def quantiles(metric: Metric, weights: Tensor, count: int) -> Tensor:
+    """Points at even steps of the weight, in the order of their eccentricity. Returns (B, count)."""
+    order = metric.apply(weights[:, :, None]).squeeze(2).argsort(dim=1, stable=True)
+    reached = weights.double().gather(1, order).cumsum(1)
+    steps = (torch.arange(count, dtype=torch.float64, device=order.device) + 0.5) / count
+    place = torch.searchsorted(reached, (steps * reached[:, -1:]).contiguous()).clamp(max=order.shape[1] - 1)
+    return order.gather(1, place)
 
 
 def _column(metric: object, index: Tensor, batch: int) -> Tensor:
@@ -306,11 +376,18 @@ def _coarse_cost(problem: UGW, reps_x: Tensor, reps_y: Tensor) -> Tensor | None:
 def _distances_to_anchors(space: Space, log_weights: Tensor, u: Tensor) -> Tensor:
     """Columns (B, n, K) of D at the points numbered ⌊u·count⌋ among those with weight, by eccentricity."""
     present = log_weights > -torch.inf
-    eccentricity = space.metric.apply(log_weights.exp()[:, :, None]).squeeze(2)
-    # Ordered by what they are, not where they stand: a permuted space draws the same points.
-    order = torch.where(present, -eccentricity, torch.inf).argsort(dim=1, stable=True)
+    order = _by_eccentricity(space, log_weights)
     place = (u * present.sum(1, keepdim=True)).long()
     return space.metric.columns(torch.take_along_dim(order, place, dim=1)).expand(len(order), -1, -1)
+
+
+def _by_eccentricity(space: Space, log_weights: Tensor) -> Tensor:
+    """The points (B, n), the most eccentric first, those without weight last.
+
+    Ordered by what they are, not where they stand: a permuted space draws the same points.
+    """
+    eccentricity = _eccentricity(space, log_weights)
+    return torch.where(log_weights > -torch.inf, -eccentricity, torch.inf).argsort(dim=1, stable=True)
 
 
 def _mean_square(space: Space, log_weights: Tensor) -> Tensor:

@@ -49,6 +49,9 @@ class Metric(Protocol):
     def dense(self) -> Tensor:
         """D itself, (n, n) or (B, n, n)."""
 
+    def extremes(self) -> tuple[Tensor, Tensor]:
+        """The smallest and the largest entry, () or (B,) each."""
+
     def take(self, index: Tensor) -> Metric:
         """The matrices of some batch items. index: (k,). A shared metric is itself for any items."""
 
@@ -126,6 +129,10 @@ class Dense:
     def dense(self) -> Tensor:
         """The matrix."""
         return self.matrix
+
+    def extremes(self) -> tuple[Tensor, Tensor]:
+        """The smallest and the largest entry, () or (B,) each."""
+        return self.matrix.amin((-2, -1)), self.matrix.amax((-2, -1))
 
     def take(self, index: Tensor) -> Dense:
         """The matrices of some batch items; a shared metric is itself for any items."""

@@ -39,7 +39,7 @@ class Multistart:
                 f"Multistart solver must be an AlternateMin or an AlternateLP, got {type(self.solver).__name__}"
             )
 
-    def __call__(self, problem: Any, init: Tensor) -> Result:
+    def __call__(self, problem: Any, init: Any) -> Result:
         """Solve from `init` (B, n, m) and n − 1 random starts."""
         return best_of(self, problem, init[:, None])
 

@@ -114,11 +114,16 @@ class Profile:
 
 @dataclass(frozen=True, eq=False)
 class TermByTerm:
-    """Every term by itself, in blocks: exact, also where g is infinite; for small plans."""
+    """Every term by itself: exact, also where g is infinite; for small plans.
+
+    owner: (B,), the item of the metrics and of g that each plan belongs to, as many starts share one; None: its own.
+    """
 
     dx: Metric
     dy: Metric
     g: Profile
+    owner: Tensor | None = None
+    _evaluated: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)  # once the first product was made
 
     @property
     def rank(self) -> Tensor:
@@ -140,20 +145,51 @@ class TermByTerm:
 
     def apply(self, plan: Tensor) -> Tensor:
         """See `Pairs.apply`. An infinite term counts where the plan has mass, and only there."""
-        batch, n, m = plan.shape
-        dx, dy = _batched(self.dx), _batched(self.dy)
-        rows = max(1, BLOCK_TERMS // (batch * n * m * m))
-        made = []
-        for block in dx.split(rows, dim=1):
-            t = (block[:, :, :, None, None] - dy[:, None, None]).abs()  # (B, rows, n, m, m)
-            values = self.g(t)
-            infinite = torch.isinf(values)
-            total = torch.einsum("bikjl,bkl->bij", torch.where(infinite, 0.0, values).expand(batch, *t.shape[1:]), plan)
-            if bool(infinite.any()):
-                hit = torch.einsum("bikjl,bkl->bij", infinite.to(plan.dtype).expand(batch, *t.shape[1:]), plan)
-                total = torch.where(hit > 0, torch.inf, total)
+        flat, made = plan.flatten(1), []
+        for values, infinite in self._terms():
+            total = self._product(values, flat)
+            if infinite is not None:
+                total = torch.where(self._product(infinite, flat) > 0, torch.inf, total)
             made.append(total)
-        return torch.cat(made, dim=1)
+        return torch.cat(made, dim=1).view_as(plan)
+
+    def _terms(self) -> Iterable[tuple[Tensor, Tensor | None]]:
+        """g between pairs, (items, some pairs, n·m), 0 where it is infinite, and 1 there if it is anywhere.
+
+        Together the blocks are all pairs. A single one is kept.
+        """
+        if self._evaluated:
+            return self._evaluated
+        dx, dy = _batched(self.dx), _batched(self.dy)
+        rows = max(1, BLOCK_TERMS // (self._items * self.dx.n * self.dy.n**2))
+        blocks = (self._block(block, dy) for block in dx.split(rows, dim=1))
+        if rows < self.dx.n:
+            return blocks
+        self._evaluated.extend(blocks)
+        return self._evaluated
+
+    def _block(self, dx: Tensor, dy: Tensor) -> tuple[Tensor, Tensor | None]:
+        values = self.g((dx[:, :, None, :, None] - dy[:, None, :, None, :]).abs()).flatten(3).flatten(1, 2)
+        infinite = torch.isinf(values)
+        if not bool(infinite.any()):
+            return values, None
+        return torch.where(infinite, 0.0, values), infinite.to(values.dtype)
+
+    def _product(self, values: Tensor, flat: Tensor) -> Tensor:
+        """Each plan's own matrix (pairs, n·m) times the plan. values: one, or one for each item; flat: (B, n·m)."""
+        if len(values) == 1:
+            return flat @ values[0].mT
+        if self.owner is None:
+            return torch.bmm(values, flat[:, :, None])[:, :, 0]
+        some = max(1, BLOCK_TERMS // values[0].numel())
+        parts = zip(self.owner.split(some), flat.split(some), strict=True)
+        return torch.cat([torch.bmm(values[owner], part[:, :, None])[:, :, 0] for owner, part in parts])
+
+    @property
+    def _items(self) -> int:
+        """Items that differ: 1, or as many as the metrics and g have."""
+        counts = [len(metric.dense()) for metric in (self.dx, self.dy) if metric.batched]
+        return max([1, *counts, 0 if self.g.total is None else len(self.g.total)])
 
     def mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
         """See `Pairs.mean`."""
@@ -161,11 +197,14 @@ class TermByTerm:
 
     def on(self, dx: Metric, dy: Metric) -> TermByTerm:
         """See `Pairs.on`."""
-        return TermByTerm(dx, dy, self.g)
+        return TermByTerm(dx, dy, self.g if self.owner is None else self.g.take(self.owner))
 
     def take(self, index: Tensor) -> TermByTerm:
         """See `Pairs.take`."""
-        return TermByTerm(self.dx.take(index), self.dy.take(index), self.g.take(index))
+        if self._items == 1:
+            return self
+        owner = torch.arange(self._items, device=self.dx.device) if self.owner is None else self.owner
+        return replace(self, owner=owner[index])
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,8 +323,8 @@ def _plain(g: Profile) -> Callable[[Tensor], Tensor]:
 
 def _range(metric: Metric) -> tuple[Tensor, Tensor]:
     """The smallest and the largest entry of each matrix, (B,) or (1,) each; 0 is among them, as padding may be."""
-    entries = metric.dense().detach().double().flatten(-2)
-    return entries.amin(-1).reshape(-1).clamp(max=0.0).cpu(), entries.amax(-1).reshape(-1).clamp(min=0.0).cpu()
+    low, high = (end.detach().double().reshape(-1).cpu() for end in metric.extremes())
+    return low.clamp(max=0.0), high.clamp(min=0.0)
 
 
 def _batched(metric: Metric) -> Tensor:

@@ -11,10 +11,12 @@ from torch import Tensor
 from ._check import as_tensor, check_finite, nonnegative, positive
 from .cones import Cone, PartialTransport, read_loss
 from .divergences import divergence_pair
+from .embedded import Embedded
 from .errors import InputError
 from .pairs import Pairs, Profile, TermByTerm, pair
 from .problems.conic import CGW
 from .problems.partial import PartialCGW
+from .problems.streamed import StreamedUGW
 from .problems.unbalanced import UGW
 from .spaces import Space
 
@@ -22,6 +24,9 @@ from .spaces import Space
 INFINITE_PLAN = 2500
 # Steps by linear programs are for plans of at most so many entries: larger ones take more than ten minutes.
 PROGRAM_PLAN = 3600
+# Plans with more entries than this are not stored where they need not be: a cost of a few ranks is made again faster
+# than it is read from the memory of a GPU.
+STREAMED = {"cpu": 2.5e7, "cuda": 1e7}
 # eps, relative, of the UGW problem whose starts a conic problem takes.
 TWIN_EPS = 1e-2
 
@@ -55,12 +60,20 @@ class Fused:
     cost: Any = None
 
 
-def build(x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None, loss: Any = None) -> UGW:
-    """The problem for two spaces, with every parameter checked and given one value per item."""
+def build(
+    x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None, loss: Any = None, method: str = "stabilised"
+) -> UGW:
+    """The problem for two spaces, with every parameter checked and given one value per item.
+
+    method: that of Sinkhorn; "streaming" or a large problem under "auto" is one whose plans are not stored.
+    """
     _check_spaces(x, y)
     div_a, div_b = divergence_pair(rho)
     share = eps.share if isinstance(eps, Relative) else nonnegative("eps", eps)
-    alpha, cost = _fused(x, y, fused)
+    stream = streams(x, y, fused=fused, loss=loss, method=method)
+    alpha, cost = _fused(x, y, fused, stored=not stream)
+    if stream:
+        x, y = (replace(space, metric=space.metric.centred(space.weights)) for space in (x, y))  # type: ignore
     counts = {
         "the first space": x.weights.shape[0] if x.batched else None,
         "the second space": y.weights.shape[0] if y.batched else None,
@@ -68,11 +81,11 @@ def build(x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None, loss: 
         "rho of the second side": _count(div_b.rho),
         "eps": _count(share),
         "alpha": _count(alpha),
-        "the linear cost": cost.shape[0] if cost is not None and cost.ndim == 3 else None,
+        "the linear cost": cost.shape[0] if isinstance(cost, Tensor) and cost.ndim == 3 else None,
     }
     batch = _common_batch(counts)
     size, device = batch or 1, x.device
-    problem = UGW(
+    problem = (StreamedUGW if stream else UGW)(
         x,
         y,
         div_a.expand(size, device),
@@ -85,6 +98,26 @@ def build(x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None, loss: 
     )
     _check_hard_masses(problem)
     return replace(problem, eps=problem.eps * problem.scale()) if isinstance(eps, Relative) else problem
+
+
+def streams(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) -> bool:
+    """Does a problem have plans that are not stored? Asked for by name, or chosen for a large one where it can be."""
+    if method not in ("auto", "streaming"):
+        return False
+    stored = x.n * y.n * x.weights.element_size()
+    obstacle = None
+    if not all(isinstance(space.metric, Embedded) for space in (x, y)):
+        obstacle = (
+            'low-rank spaces, Space.from_points(..., metric="sqeuclidean") or Space.compressed(), got stored ones'
+        )
+    elif loss is not None:
+        obstacle = "the loss t², got another one"
+    elif isinstance(fused, Fused) and fused.cost is not None:
+        obstacle = f"features on the spaces, got a linear cost of {stored / 2**30:.3g} GiB"
+    if method == "streaming" and obstacle is not None:
+        raise InputError(f"plans that are not stored need {obstacle}")
+    large = x.n * y.n > STREAMED[x.device.type if x.device.type in STREAMED else "cpu"]
+    return obstacle is None and (method == "streaming" or large)
 
 
 def _loss(x: Space, y: Space, loss: Any) -> Pairs:
@@ -152,8 +185,8 @@ def build_partial(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: 
 
 def longest_distance(x: Space, y: Space) -> float:
     """The largest difference of two distances; similarities may be negative."""
-    entries = [s.metric.dense().detach() for s in (x, y)]
-    return max(float(e.max()) for e in entries) - min(0.0, *(float(e.min()) for e in entries))
+    lows, highs = zip(*(s.metric.extremes() for s in (x, y)), strict=True)
+    return max(float(high.max()) for high in highs) - min(0.0, *(float(low.min()) for low in lows))
 
 
 def _check_spaces(x: Any, y: Any) -> None:
@@ -173,15 +206,16 @@ def _check_spaces(x: Any, y: Any) -> None:
         raise InputError(f"features must have one width, got {x.features.shape[-1]} and {y.features.shape[-1]}")
 
 
-def _fused(x: Space, y: Space, fused: Fused | None) -> tuple[Tensor, Tensor | None]:
-    """alpha and the matrix M, or 0 and None."""
+def _fused(x: Space, y: Space, fused: Fused | None, *, stored: bool) -> tuple[Tensor, Any]:
+    """alpha and the matrix M, or 0 and None; for a problem that stores no matrix a mark that there is one."""
     if fused is None:
         return torch.zeros((), dtype=torch.float64), None
     if not isinstance(fused, Fused):
         raise InputError(f"fused must be a ugw.Fused(alpha, cost), got {type(fused).__name__}")
     alpha = nonnegative("alpha", fused.alpha)
     if fused.cost is None:
-        return alpha, _feature_cost(x, y)
+        _check_features(x, y)
+        return alpha, _feature_cost(x, y) if stored else True
     cost = as_tensor("the linear cost", fused.cost, like=x.weights)
     if cost.ndim not in (2, 3) or cost.shape[-2:] != (x.n, y.n):
         raise InputError(f"the linear cost must have shape (..., {x.n}, {y.n}), got {tuple(cost.shape)}")
@@ -189,9 +223,12 @@ def _fused(x: Space, y: Space, fused: Fused | None) -> tuple[Tensor, Tensor | No
     return alpha, cost.detach()
 
 
-def _feature_cost(x: Space, y: Space) -> Tensor:
+def _check_features(x: Space, y: Space) -> None:
     if x.features is None or y.features is None:
         raise InputError("a fused problem needs features on both spaces, or Fused(alpha, cost=M), got neither")
+
+
+def _feature_cost(x: Any, y: Any) -> Tensor:
     pair = x.features.detach(), y.features.detach()
     return torch.cdist(*pair, compute_mode="donot_use_mm_for_euclid_dist").square()
 

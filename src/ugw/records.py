@@ -10,6 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from ._batch import take_fields
+from .lazy_plan import LazyPlan
+from .streamed import Streamed
 
 
 class Status(IntEnum):
@@ -49,8 +51,10 @@ _MESSAGES = {
 }
 
 
-def present(value: Tensor, *, batched: bool, numpy: bool) -> Any:
+def present(value: Tensor | Streamed, *, batched: bool, numpy: bool) -> Any:
     """A tensor (B, ...) as users see it: without the batch dimension they did not ask for, NumPy if they use that."""
+    if isinstance(value, Streamed):
+        return LazyPlan(value, batched=batched, numpy=numpy)
     if not batched:
         value = value[0]
     if not numpy:
@@ -140,12 +144,12 @@ class Lift:
 class Tensors:
     """The numbers behind a Result, each with a leading batch dimension B, on the device of the solve.
 
-    plan, other: (B, n, m), the last two plans; potentials f (B, n), g (B, m) or None; scalars (B,);
+    plan, other: (B, n, m), the last two plans, stored or streamed; potentials f (B, n), g (B, m) or None; scalars (B,);
     trace: (B, steps, 5), the columns of History, NaN after an item ended; lift: for conic problems.
     """
 
-    plan: Tensor
-    other: Tensor
+    plan: Any
+    other: Any
     potentials: tuple[Tensor, Tensor] | None
     terms: Sum
     relaxed_value: Tensor

@@ -16,8 +16,10 @@ from torch import Tensor
 from ._atomic import all_or_nothing
 from ._batch import take
 from ._check import as_tensor, check_finite
+from .bilinear import Bilinear
 from .errors import InputError, NotConverged
 from .records import ConicTerms, History, Lift, Status, Tensors, Terms, present
+from .streamed import Streamed
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,8 +40,13 @@ class Result:
 
     @property
     def plan(self) -> Any:
-        """(n, m), or (B, n, m) with zeros for padding."""
+        """(n, m), or (B, n, m) with zeros for padding; a `LazyPlan` where it is not stored, see `path`."""
         return self._out(self.tensors.plan)
+
+    @property
+    def path(self) -> str:
+        """How the plan was kept while it was solved for: "stored", or "streaming" if it never was."""
+        return "streaming" if isinstance(self.tensors.plan, Streamed) else "stored"
 
     @property
     def plan_pair(self) -> tuple[Any, Any]:
@@ -97,13 +104,14 @@ class Result:
 
         Unbatched results only.
         """
-        plan = self._single().plan[0]
-        v = as_tensor("values", values, like=plan)
-        if v.ndim not in (1, 2) or v.shape[0] != plan.shape[0]:
-            raise InputError(f"values must have shape ({plan.shape[0]},) or ({plan.shape[0]}, k), got {tuple(v.shape)}")
+        plan = self._single().plan
+        n, m = plan.shape[1:]
+        v = as_tensor("values", values, like=plan.sum(2))
+        if v.ndim not in (1, 2) or v.shape[0] != n:
+            raise InputError(f"values must have shape ({n},) or ({n}, k), got {tuple(v.shape)}")
         check_finite("values", v)
-        moved = (plan.mT @ v.reshape(len(v), -1)) / plan.sum(0)[:, None]
-        moved = moved.reshape(plan.shape[1], *v.shape[1:])
+        moved = (plan.mT @ v.reshape(1, n, -1)) / plan.sum(1)[:, :, None]
+        moved = moved.reshape(m, *v.shape[1:])
         return moved.cpu().numpy() if self.numpy else moved
 
     # -- how it went ---------------------------------------------------------------------------------------
@@ -173,7 +181,7 @@ class Result:
         t = take(self.tensors, torch.tensor([size], device=self.tensors.plan.device))
         cut = None if t.potentials is None else (t.potentials[0][:, :n], t.potentials[1][:, :m])
         lift = t.lift and replace(t.lift, **{k: getattr(t.lift, k)[:, :n, :m] for k in ("P", "Q", "w")})
-        item = replace(t, plan=t.plan[:, :n, :m], other=t.other[:, :n, :m], potentials=cut, lift=lift)
+        item = replace(t, plan=_cut(t.plan, n, m), other=_cut(t.other, n, m), potentials=cut, lift=lift)
         return type(self)(item, None, self.numpy)
 
     def __iter__(self) -> Iterator[Self]:
@@ -196,7 +204,7 @@ class Result:
         n, m = t.plan.shape[1:]
         return (
             f"{type(self).__name__}({n} × {m}, value={float(t.terms.total[0]):.6g}, "
-            f"mass={float(t.plan.sum(dtype=torch.float64)):.4g}, "
+            f"mass={float(t.plan.sum((1, 2), dtype=torch.float64)):.4g}, "
             f"{Status(int(t.status[0])).name.lower().replace('_', ' ')} after {int(t.n_iter[0])} steps)"
         )
 
@@ -210,7 +218,7 @@ class Result:
         t = self._single()
         rows = [("value", f"{float(t.terms.total[0]):.8g}")]
         rows += [(f"  {name}", f"{float(term[0]):.6g}") for name, term in t.terms.as_dict().items()]
-        rows += [("mass", f"{float(t.plan.sum(dtype=torch.float64)):.6g}")]
+        rows += [("mass", f"{float(t.plan.sum((1, 2), dtype=torch.float64)):.6g}")]
         if float(t.marginal_error[0]):
             rows += [("hard sides", f"off by {float(t.marginal_error[0]):.1e}")]
         return [
@@ -254,6 +262,10 @@ class Result:
         return result
 
 
+def _cut(plan: Any, n: int, m: int) -> Any:
+    return plan.cut(n, m) if isinstance(plan, Streamed) else plan[:, :n, :m]
+
+
 def _sizes(arrays: dict[str, np.ndarray]) -> tuple[tuple[int, int], ...] | None:
     return tuple((int(n), int(m)) for n, m in arrays["sizes"]) if arrays["batched"] else None
 
@@ -263,7 +275,7 @@ def _check_loaded(result: Result) -> None:
     t = result.tensors
     items = len(result) if result.batched else 1
     if (
-        t.plan.ndim != 3
+        len(t.plan.shape) != 3
         or t.plan.shape != t.other.shape
         or t.trace.ndim != 3
         or t.trace.shape[2] != len(fields(History))
@@ -279,6 +291,7 @@ def _check_loaded(result: Result) -> None:
 
 
 NESTED = ("terms", "potentials", "lift")
+PLANS = ("plan", "other")
 
 
 def _flat(tensors: Tensors) -> dict[str, Tensor]:
@@ -288,16 +301,34 @@ def _flat(tensors: Tensors) -> dict[str, Tensor]:
         flat |= dict(zip(("f", "g"), tensors.potentials, strict=True))
     if tensors.lift is not None:
         flat |= {f"lift_{f.name}": getattr(tensors.lift, f.name) for f in fields(Lift)}
-    plain = (f.name for f in fields(tensors) if f.name not in NESTED)
+    for name in PLANS:
+        flat |= _flat_plan(name, getattr(tensors, name))
+    plain = (f.name for f in fields(tensors) if f.name not in (*NESTED, *PLANS))
     return flat | {name: getattr(tensors, name) for name in plain}
+
+
+def _flat_plan(name: str, plan: Tensor | Streamed) -> dict[str, Tensor]:
+    if not isinstance(plan, Streamed):
+        return {name: plan}
+    parts = {f"{name}_{f.name}": getattr(plan, f.name) for f in fields(plan) if f.name != "log"}
+    return parts | {f"{name}_log_{f.name}": getattr(plan.log, f.name) for f in fields(plan.log)}
 
 
 def _unflat(flat: dict[str, Tensor]) -> Tensors:
     conic = "lift_P" in flat
     terms = _nested(ConicTerms if conic else Terms, "terms", flat)
     potentials = (flat["f"], flat["g"]) if "f" in flat else None
-    plain = {f.name: flat[f.name] for f in fields(Tensors) if f.name not in NESTED}
-    return Tensors(terms=terms, potentials=potentials, lift=_nested(Lift, "lift", flat) if conic else None, **plain)
+    plain = {f.name: flat[f.name] for f in fields(Tensors) if f.name not in (*NESTED, *PLANS)}
+    plans = {name: _unflat_plan(name, flat) for name in PLANS}
+    lift = _nested(Lift, "lift", flat) if conic else None
+    return Tensors(terms=terms, potentials=potentials, lift=lift, **plans, **plain)
+
+
+def _unflat_plan(name: str, flat: dict[str, Tensor]) -> Any:
+    if name in flat:
+        return flat[name]
+    log = _nested(Bilinear, f"{name}_log", flat)
+    return Streamed(log, **{f.name: flat[f"{name}_{f.name}"] for f in fields(Streamed) if f.name != "log"})
 
 
 def _nested(kind: Any, prefix: str, flat: dict[str, Tensor]) -> Any:

@@ -21,6 +21,7 @@ from ._check import (
     short,
 )
 from .distances import graph_distances, knn_distances, mesh_distances, point_distances
+from .embedded import Embedded
 from .errors import InputError
 from .metrics import Dense, Metric
 
@@ -58,8 +59,8 @@ class Space:
         5.0
         """
         coordinates = _points("points", points)
-        matrix = point_distances(coordinates, metric)
-        return _assemble(matrix, weights, features, points=coordinates, numpy=not isinstance(points, Tensor))
+        made = _squared(coordinates) if metric == "sqeuclidean" else Dense(point_distances(coordinates, metric))
+        return _assemble(made, weights, features, points=coordinates, numpy=not isinstance(points, Tensor))
 
     @classmethod
     def from_distances(cls, distances: Any, *, weights: Any = None, features: Any = None) -> Space:
@@ -71,7 +72,7 @@ class Space:
         matrix = _symmetric("distances", distances)
         check_nonnegative("distances", matrix)
         check_zero_diagonal("distances", matrix)
-        return _assemble(matrix, weights, features, numpy=not isinstance(distances, Tensor))
+        return _assemble(Dense(matrix), weights, features, numpy=not isinstance(distances, Tensor))
 
     @classmethod
     def from_matrix(cls, matrix: Any, *, weights: Any = None, features: Any = None) -> Space:
@@ -83,7 +84,7 @@ class Space:
         Space(n=2, mass=1, float64)
         """
         checked = _symmetric("matrix", matrix)
-        return _assemble(checked, weights, features, numpy=not isinstance(matrix, Tensor))
+        return _assemble(Dense(checked), weights, features, numpy=not isinstance(matrix, Tensor))
 
     @classmethod
     def from_graph(
@@ -105,7 +106,7 @@ class Space:
         for name, given in (("features", features), ("weights", weights)):
             if hasattr(given, "dtype"):  # plain lists have none
                 matrix = matrix.to(as_tensor(name, given))
-        return _assemble(matrix, weights, features, numpy=True)
+        return _assemble(Dense(matrix), weights, features, numpy=True)
 
     @classmethod
     def from_knn(cls, points: Any, *, k: int = 15, weights: Any = None, features: Any = None) -> Space:
@@ -119,7 +120,7 @@ class Space:
         """
         coordinates = _points("points", points, batch=False)
         matrix = knn_distances(coordinates, k)
-        return _assemble(matrix, weights, features, points=coordinates, numpy=not isinstance(points, Tensor))
+        return _assemble(Dense(matrix), weights, features, points=coordinates, numpy=not isinstance(points, Tensor))
 
     @classmethod
     def from_mesh(cls, vertices: Any, faces: Any, *, weights: Any = None, features: Any = None) -> Space:
@@ -133,7 +134,7 @@ class Space:
         coordinates = _points("vertices", vertices, batch=False)
         matrix = mesh_distances(coordinates, faces)
         numpy = not isinstance(vertices, Tensor)
-        return _assemble(matrix, weights, features, points=coordinates, numpy=numpy)
+        return _assemble(Dense(matrix), weights, features, points=coordinates, numpy=numpy)
 
     @staticmethod
     def stack(spaces: Sequence[Space]) -> Space:
@@ -151,7 +152,7 @@ class Space:
         points = [space.points for space in spaces if space.points is not None]
         keep_points = len(points) == len(spaces) and len({p.shape[-1] for p in points}) == 1
         return Space(
-            metric=Dense(torch.stack([_pad(space.metric.dense(), n, n) for space in spaces])),
+            metric=_stack_metrics([space.metric for space in spaces], n),
             weights=torch.stack([_pad(space.weights, n) for space in spaces]),
             features=_stack_rows(features, n) if features else None,
             points=_stack_rows(points, n) if keep_points else None,
@@ -239,8 +240,8 @@ class Space:
         2.0
         """
         if how == "max":
-            matrix = self.metric.dense()
-            size = torch.maximum(matrix.amax((-2, -1)), -matrix.amin((-2, -1)))
+            low, high = self.metric.extremes()
+            size = torch.maximum(high, -low)
         elif how == "mean":
             law = self.weights / self.mass[..., None]  # normalised first: the square of a mass may overflow
             size = (law * self.metric.apply(law[..., None])[..., 0]).sum(-1)
@@ -298,20 +299,29 @@ def _symmetric(name: str, matrix: Any) -> Tensor:
     return tensor
 
 
-def _assemble(matrix: Tensor, weights: Any, features: Any, *, points: Tensor | None = None, numpy: bool) -> Space:
-    """Check weights and features against a checked matrix, and give every part but it the batch dimension."""
-    n = matrix.shape[-1]
-    check_finite("distances", matrix)  # finite coordinates and edges may still add up to an overflow
+def _squared(points: Tensor) -> Embedded:
+    """Squared Euclidean distances of points (n, d) or (B, n, d), whose mean does not matter and is best at 0."""
+    made = Embedded(points - points.detach().mean(-2, keepdim=True), points.new_ones(points.shape[-1]))
+    check_finite("sqeuclidean distances between the points", 4.0 * made.norms)
+    return made
+
+
+def _assemble(metric: Metric, weights: Any, features: Any, *, points: Tensor | None = None, numpy: bool) -> Space:
+    """Check weights and features against a checked metric, and give every part but it the batch dimension."""
+    n, like = metric.n, torch.empty(0, dtype=metric.dtype, device=metric.device)
+    if isinstance(metric, Dense):
+        check_finite("distances", metric.matrix)  # finite coordinates and edges may still add up to an overflow
     numpy = numpy and not isinstance(weights, Tensor) and not isinstance(features, Tensor)
-    weights = matrix.new_full((n,), 1 / n) if weights is None else _weights(weights, matrix)
-    features = None if features is None else _features(features, matrix)
-    plain = (("distances", matrix, 2), ("weights", weights, 1), ("features", features, 2))
-    sizes = {name: len(part) for name, part, ndim in plain if part is not None and part.ndim > ndim}
+    weights = like.new_full((n,), 1 / n) if weights is None else _weights(weights, like, n)
+    features = None if features is None else _features(features, like, n)
+    sizes = {name: len(part) for name, part, ndim in (("weights", weights, 1), ("features", features, 2))
+             if part is not None and part.ndim > ndim}  # fmt: skip
+    sizes |= {"distances": metric.shape[0]} if metric.batched else {}
     if len(set(sizes.values())) > 1:
         raise InputError(f"batch sizes must be equal, got {', '.join(f'{k} {v}' for k, v in sizes.items())}")
     batch = tuple(set(sizes.values()))  # () or (B,)
     return Space(
-        metric=Dense(matrix),
+        metric=metric,
         weights=weights.expand(*batch, n),
         features=None if features is None else features.expand(*batch, *features.shape[-2:]),
         points=None if points is None else points.expand(*batch, *points.shape[-2:]),
@@ -320,10 +330,9 @@ def _assemble(matrix: Tensor, weights: Any, features: Any, *, points: Tensor | N
     )
 
 
-def _weights(weights: Any, matrix: Tensor) -> Tensor:
-    """Checked weights, (n,) or (B, n), for a matrix (..., n, n)."""
-    n = matrix.shape[-1]
-    tensor = as_tensor("weights", weights, like=matrix)
+def _weights(weights: Any, like: Tensor, n: int) -> Tensor:
+    """Checked weights, (n,) or (B, n)."""
+    tensor = as_tensor("weights", weights, like=like)
     check_ndim("weights", tensor, (1, 2), f"({n},) or (B, {n})")
     if tensor.shape[-1] != n:
         raise InputError(f"weights must have shape (..., {n}), got {tuple(tensor.shape)}")
@@ -337,10 +346,9 @@ def _weights(weights: Any, matrix: Tensor) -> Tensor:
     return tensor
 
 
-def _features(features: Any, matrix: Tensor) -> Tensor:
-    """Checked features, (n, d) or (B, n, d), for a matrix (..., n, n)."""
-    n = matrix.shape[-1]
-    tensor = as_tensor("features", features, like=matrix)
+def _features(features: Any, like: Tensor, n: int) -> Tensor:
+    """Checked features, (n, d) or (B, n, d)."""
+    tensor = as_tensor("features", features, like=like)
     check_ndim("features", tensor, (2, 3), f"({n}, d) or (B, {n}, d)")
     if tensor.shape[-2] != n:
         raise InputError(f"features must have shape (..., {n}, d), got {tuple(tensor.shape)}")
@@ -389,6 +397,16 @@ def _pad(tensor: Tensor, *sizes: int) -> Tensor:
     """Zeros after the entries, to the given sizes."""
     amounts = [(0, size - have) for size, have in zip(sizes, tensor.shape, strict=True)]
     return torch.nn.functional.pad(tensor, [amount for pair in reversed(amounts) for amount in pair])
+
+
+def _stack_metrics(metrics: Sequence[Metric], n: int) -> Metric:
+    """One metric for a batch, embedded if all are, in one R^r."""
+    embedded = [m for m in metrics if isinstance(m, Embedded)]
+    if len(embedded) == len(metrics) and len({tuple(m.signs.tolist()) for m in embedded}) == 1:
+        # Padding stands where the first point does: it makes no distance longer.
+        points = [torch.cat([m.points, m.points[:1].expand(n - m.n, -1)]) for m in embedded]
+        return Embedded(torch.stack(points), embedded[0].signs, max(m.error for m in embedded))
+    return Dense(torch.stack([_pad(m.dense(), n, n) for m in metrics]))
 
 
 def _stack_rows(tensors: Sequence[Tensor], n: int) -> Tensor:

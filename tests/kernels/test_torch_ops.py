@@ -56,7 +56,10 @@ def test_reductions_are_the_sums_they_say(method, drift):
     got_rows, got_cols = kernel.rows(gamma - drift), kernel.cols(phi + drift)
     np.testing.assert_allclose(got_rows[present[0]], rows[present[0]], rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(got_cols[present[1]], cols[present[1]], rtol=1e-12, atol=1e-12)
-    shape, log_mass = kernel.plan(phi + drift, gamma - drift)
+    damping = torch.tensor([[1.0], [0.5], [0.9]], dtype=torch.float64)
+    phi, shape, log_mass = kernel.exact().plan(gamma - drift, damping)
+    np.testing.assert_allclose(phi[present[0]], -(damping.numpy() * rows)[present[0]], rtol=1e-12, atol=1e-12)
+    log_plan = written_out(arrays, phi, gamma - drift)[2]
     np.testing.assert_allclose(log_mass, logsumexp(log_plan, axis=(1, 2)), rtol=1e-12)
     np.testing.assert_allclose(
         shape, np.exp(log_plan - logsumexp(log_plan, axis=(1, 2))[:, None, None]), rtol=1e-10, atol=1e-300
@@ -65,8 +68,8 @@ def test_reductions_are_the_sums_they_say(method, drift):
 
 @pytest.mark.parametrize("method", [0, 1], ids=["log", "stabilised"])
 def test_the_plan_has_unit_mass_and_respects_zeros(method):
-    arrays, phi, gamma = tensors()
-    shape, _ = both(arrays, gamma)[method].plan(phi, gamma)
+    arrays, _, gamma = tensors()
+    _, shape, _ = both(arrays, gamma)[method].plan(gamma, torch.ones(B, 1, dtype=torch.float64))
     np.testing.assert_allclose(shape.sum(dim=(1, 2)), 1.0, rtol=1e-14)
     assert shape[1, 2, 3] == 0
     assert (shape[2, 4] == 0).all()
@@ -127,7 +130,8 @@ def test_a_row_that_is_all_forbidden_has_no_sum():
     arrays[0][0, 1] = torch.inf
     for kernel in both(arrays, gamma):
         assert not torch.isfinite(kernel.rows(gamma)[0, 1])
-        shape, log_mass = kernel.plan(torch.zeros(B, N, dtype=torch.float64), gamma)
+        phi, shape, log_mass = kernel.plan(gamma, torch.ones(B, 1, dtype=torch.float64))
+        assert phi[0, 1] == 0
         assert (shape[0, 1] == 0).all()
         assert torch.isfinite(log_mass).all()
 
@@ -139,7 +143,8 @@ def test_take_is_the_kernel_of_those_items():
         part = kernel.take(index)
         torch.testing.assert_close(part.rows(gamma[index]), kernel.rows(gamma)[index], rtol=1e-14, atol=1e-14)
         torch.testing.assert_close(part.cols(phi[index]), kernel.cols(phi)[index], rtol=1e-14, atol=1e-14)
-        torch.testing.assert_close(part.plan(phi[index], gamma[index])[0], kernel.plan(phi, gamma)[0][index])
+        ones = torch.ones(B, 1, dtype=torch.float64)
+        torch.testing.assert_close(part.plan(gamma[index], ones[index])[1], kernel.plan(gamma, ones)[1][index])
     far = gamma + 300.0
     part = kernels.make(*arrays, far).take(index)
     assert part.near(far[index]) is part  # it knows what potentials it was made for

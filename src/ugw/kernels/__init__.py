@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+import importlib.util
+from types import ModuleType
+
+import torch
 from torch import Tensor
 
-from .torch_ops import Kernel, LogKernel, StabilisedKernel
+from . import streaming
+from .torch_ops import Kernel, LogKernel, StabilisedKernel, free_as_zero
 
-__all__ = ["Kernel", "LogKernel", "StabilisedKernel", "make"]
+__all__ = ["Kernel", "LogKernel", "StabilisedKernel", "free_as_zero", "log_sums", "make", "weighted_sums"]
 
 
 def make(cost: Tensor, log_a: Tensor, log_b: Tensor, eps: Tensor, gamma: Tensor | None) -> Kernel:
-    """The kernel of a cost: stabilised around the potential `gamma` (B, m), or log-sum-exp if that is None."""
+    """The kernel of a stored cost: stabilised around the potential `gamma` (B, m), or log-sum-exp if that is None."""
     log_kernel = LogKernel(cost / -eps[:, None, None], log_a, log_b)
     return log_kernel if gamma is None else StabilisedKernel(log_kernel, gamma)
+
+
+def log_sums(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
+    """See `streaming.log_sums`."""
+    return _backend(left).log_sums(left, right, bias, guess)
+
+
+def weighted_sums(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
+    """See `streaming.weighted_sums`."""
+    return _backend(left).weighted_sums(left, right, bias, shift, values)
+
+
+def _backend(like: Tensor) -> ModuleType:
+    """Triton for float32 on CUDA, where it comes with torch; plain torch for all else."""
+    if not like.is_cuda or like.dtype != torch.float32 or importlib.util.find_spec("triton") is None:
+        return streaming
+    from . import triton_ops
+
+    return triton_ops

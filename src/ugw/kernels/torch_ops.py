@@ -7,7 +7,7 @@ Potentials are dimensionless here, phi = f / eps: (B, n) and gamma = g / eps: (B
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -30,8 +30,11 @@ class Kernel(Protocol):
         """log Σ_i a_i exp(phi_i − cost_ij / eps). phi: (B, n). Returns (B, m)."""
         ...
 
-    def plan(self, phi: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
-        """Shape (B, n, m) of unit mass, and log mass (B,), of a_i b_j exp(phi_i + gamma_j − cost_ij / eps)."""
+    def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, Any, Tensor]:
+        """phi = −damping · rows(gamma), and the plan a_i b_j exp(phi_i + gamma_j − cost_ij / eps) of both.
+
+        damping: (B, 1). Returns phi (B, n), the plan (B, n, m) at unit mass, and its log mass (B,).
+        """
         ...
 
     def near(self, gamma: Tensor) -> Kernel:
@@ -62,13 +65,14 @@ class LogKernel:
         """See `Kernel.cols`."""
         return torch.logsumexp(self.scaled + (self.log_a + phi)[:, :, None], dim=1)
 
-    def plan(self, phi: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
+    def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See `Kernel.plan`."""
+        phi = free_as_zero(-damping * self.rows(gamma))
         log_plan = self.scaled + (self.log_a + phi)[:, :, None]
         log_plan += (self.log_b + gamma)[:, None, :]
         log_mass = torch.logsumexp(log_plan, dim=(1, 2))
         log_plan -= log_mass[:, None, None]
-        return log_plan.exp_(), log_mass
+        return phi, log_plan.exp_(), log_mass
 
     def near(self, gamma: Tensor) -> LogKernel:
         """See `Kernel.near`."""
@@ -122,9 +126,9 @@ class StabilisedKernel:
         sums = torch.bmm(scaling[:, None, :], self._k)[:, 0].add_(self._pad_b)
         return _lost(sums, scaling).log_().sub_(self._offset_b)
 
-    def plan(self, phi: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
+    def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See `Kernel.plan`."""
-        return self._log.plan(phi, gamma)
+        return self._log.plan(gamma, damping)
 
     def near(self, gamma: Tensor) -> StabilisedKernel:
         """See `Kernel.near`. A tenth of the exponent range is for the drift, nine for the spread of K."""
@@ -143,6 +147,11 @@ class StabilisedKernel:
         part._alpha, part._beta, part._k = self._alpha[index], self._beta[index], self._k[index]
         part._prepare()
         return part
+
+
+def free_as_zero(potential: Tensor) -> Tensor:
+    """A point all of whose pairs are forbidden has no mass to move: its potential is free, say 0."""
+    return torch.where(torch.isinf(potential), 0.0, potential)
 
 
 def _lost(sums: Tensor, scaling: Tensor) -> Tensor:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from .. import kernels
 from .._batch import take_fields
+from ..bilinear import Bilinear
 from ..divergences import KL
+from ..streamed import StreamedKernel
 
 
 @dataclass(frozen=True, eq=False)
 class LinearProblem:
     """min_p <cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b).
 
-    cost: (B, n, m), +inf forbids a pair; log_a: (B, n); log_b: (B, m); eps: (B,), float64 as are the rhos.
+    cost: (B, n, m), stored, where +inf forbids a pair, or bilinear; log_a: (B, n); log_b: (B, m); eps: (B,), in
+    float64 as are the rhos.
     """
 
-    cost: Tensor
+    cost: Any  # Tensor or Bilinear
     log_a: Tensor
     log_b: Tensor
     div_a: KL
@@ -34,12 +39,22 @@ class LinearProblem:
         """Some items of the batch."""
         return take_fields(self, index)
 
-    def near(self, plan: Tensor, strength: Tensor) -> LinearProblem:
+    def kernel(self, gamma: Tensor | None) -> kernels.Kernel:
+        """What Sinkhorn iterates with, stabilised around the potential gamma = g / eps (B, m) unless that is None."""
+        eps = self.eps.to(self.cost.dtype)
+        if isinstance(self.cost, Bilinear):
+            return StreamedKernel.of(self.cost, self.log_a, self.log_b, eps)
+        return kernels.make(self.cost, self.log_a, self.log_b, eps, gamma)
+
+    def near(self, plan: Any, strength: Tensor) -> LinearProblem:
         """Add strength · KL(p | plan), a proximal term. plan: (B, n, m) of unit mass; strength: (B,) ≥ 0.
 
         Rewritten against a⊗b that is more entropy and another cost, so the same Sinkhorn serves. Where the
         strength is positive, a zero of the plan stays a zero.
         """
+        if isinstance(self.cost, Bilinear):
+            cost = self.cost - strength[:, None, None] * plan.log_ratio(self.log_a, self.log_b)
+            return replace(self, cost=cost, eps=self.eps + strength)
         log_ratio = plan.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
         weight = strength.to(self.cost.dtype)[:, None, None]
         # Where the plan is 0 this reads -inf, and NaN if a weight is 0 too: forbidden either way.
@@ -56,7 +71,7 @@ class LinearSolution:
     residual: (B,), the share of the plan's mass that the next iteration would still move.
     """
 
-    shape: Tensor
+    shape: Any  # Tensor or Streamed
     log_mass: Tensor
     f: Tensor
     g: Tensor

@@ -58,7 +58,7 @@ class Matching(ABC):
         return self.x.numpy and self.y.numpy
 
     @property
-    def product(self) -> Tensor:
+    def product(self) -> Any:
         """a⊗b at unit mass, (B, n, m)."""
         return (self.log_a[:, :, None] + self.log_b[:, None, :]).exp()
 
@@ -78,16 +78,43 @@ class Problem(Matching):
     (B, n, m), the plan at unit mass, `log_mass` (B,), and `plan`, the plan itself; its `local` may be dropped.
     """
 
-    def mixed(self, shape: Tensor, share: float) -> Tensor:
-        """A plan of unit mass with a share of the product plan. shape: (B, n, m)."""
-        return torch.lerp(shape, self.product, share)
+    # Is a step made of tensor operations alone, without a look at their values? Then it may be a CUDA graph.
+    recordable: bool = False
+
+    def mixed(self, shape: Any, share: Tensor) -> Any:
+        """A plan of unit mass with a share (B,) of the product plan. shape: (B, n, m)."""
+        return torch.lerp(shape, self.product, share.to(shape.dtype)[:, None, None])
+
+    def unit(self, plan: Any) -> Any:
+        """A plan (B, n, m) divided by its mass."""
+        plan = plan / plan.amax(dim=(1, 2), keepdim=True)  # first, lest the sum overflow
+        return plan / plan.sum(dim=(1, 2), keepdim=True)
+
+    def first_potentials(self, plan: Any) -> tuple[Tensor, Tensor]:
+        """(f, g), (B, n) and (B, m), from which the first linear problem after a plan may start."""
+        dtype = self.x.dtype
+        return torch.zeros_like(self.log_a, dtype=dtype), torch.zeros_like(self.log_b, dtype=dtype)
+
+    def apart(self, one: Any, other: Any) -> Tensor:
+        """The L1 distance (B,) of two plans of unit mass."""
+        return (one - other).abs().sum(dim=(1, 2), dtype=torch.float64)
+
+    def growth(self, before: Any, after: Any) -> Tensor:
+        """The largest logarithm (B,) by which an entry of a plan has grown."""
+        growth = after.log() - before.log()  # NaN where both are 0, and no entry grows from 0 in the same step
+        return torch.where(torch.isfinite(growth), growth, 0.0).amax(dim=(1, 2)).double()
+
+    def spread_of(self, cost: Any) -> Tensor:
+        """The root mean square (B,) of a linear cost under the product plan, where it is finite."""
+        square = torch.where(torch.isinf(cost), 0.0, cost).double().square() * self.product
+        return square.sum(dim=(1, 2)).sqrt()
 
     @abstractmethod
     def cost_size(self) -> Tensor:
         """The size of the linear problem's cost, (B,) > 0."""
 
     @abstractmethod
-    def couple(self, shape: Tensor) -> Any:
+    def couple(self, shape: Any) -> Any:
         """The state of a plan of unit mass (B, n, m)."""
 
     @abstractmethod

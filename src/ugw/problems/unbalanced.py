@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._batch import take_fields
+from .._batch import take, take_fields
 from ..divergences import KL, kl
 from ..pairs import Pairs, Squares, moments
 from ..records import Tensors, Terms
@@ -38,8 +39,8 @@ class Coupling:
     log_mass; distortion = <local, shape>; kl_a, kl_b, kl_plan against the weights at unit mass; linear = <M, shape>.
     """
 
-    shape: Tensor
-    local: Tensor | None  # None where only the plan is remembered
+    shape: Any  # a tensor, or a plan that answers to the same questions
+    local: Any  # None where only the plan is remembered
     log_mass: Tensor
     distortion: Tensor
     kl_a: Tensor
@@ -75,7 +76,7 @@ class UGW(Problem):
     div_b: KL
     eps: Tensor
     alpha: Tensor
-    cost: Tensor | None = None
+    cost: Any = None
     batched: bool = True  # False: the one item of a problem without a batch
     pairs: Pairs | None = None
 
@@ -86,15 +87,16 @@ class UGW(Problem):
 
     def take(self, index: Tensor) -> UGW:
         """Some items of the batch; an item may be taken more than once."""
-        cost = self.cost if self.cost is None or self.cost.ndim == 2 else self.cost[index]
-        return UGW(
-            self.x.take(index),
-            self.y.take(index),
-            self.div_a.take(index),
-            self.div_b.take(index),
-            self.eps[index],
-            self.alpha[index],
-            cost,
+        return replace(
+            self,
+            x=self.x.take(index),
+            y=self.y.take(index),
+            div_a=self.div_a.take(index),
+            div_b=self.div_b.take(index),
+            eps=self.eps[index],
+            alpha=self.alpha[index],
+            cost=self.cost if isinstance(self.cost, Tensor) and self.cost.ndim == 2 else take(self.cost, index),
+            batched=True,
             pairs=self._sum.take(index),
         )
 
@@ -107,12 +109,17 @@ class UGW(Problem):
         return Result(tensors, self.sizes, self.numpy)
 
     @property
+    def recordable(self) -> bool:  # type: ignore[override]
+        """Are a step's operations the same whatever the numbers are?"""
+        return isinstance(self.pairs, Squares)
+
+    @property
     def infinite(self) -> bool:
         """May the loss be infinite? Then a plan keeps its zeros: mass anywhere else may cost that."""
         return self._sum.infinite
 
-    def mixed(self, shape: Tensor, share: float) -> Tensor:
-        """A plan of unit mass with a share of the product plan, where the loss is finite. shape: (B, n, m)."""
+    def mixed(self, shape: Any, share: Tensor) -> Any:
+        """A plan of unit mass with a share (B,) of the product plan, where the loss is finite. shape: (B, n, m)."""
         return shape if self.infinite else super().mixed(shape, share)
 
     def scale(self) -> Tensor:
@@ -133,17 +140,19 @@ class UGW(Problem):
 
     # -- the state -----------------------------------------------------------------------------------------
 
-    def couple(self, shape: Tensor) -> Coupling:
+    def couple(self, shape: Any) -> Coupling:
         """The state of a plan of unit mass, given the best total mass that it can have. shape: (B, n, m)."""
+        return self.coupled(shape, self._sum.apply(shape))
+
+    def coupled(self, shape: Any, local: Any) -> Coupling:
+        """The state of a plan of unit mass whose local cost is known."""
         p1, p2 = shape.sum(2), shape.sum(1)
-        local = self._sum.apply(shape)
-        log_ratio = shape.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
         scalars = {
             "distortion": self._paid(local, shape),
             "kl_a": kl(p1.double(), self.log_a.double()),
             "kl_b": kl(p2.double(), self.log_b.double()),
-            "kl_plan": dot(shape, torch.where(shape > 0, log_ratio, 0.0)),
-            "linear": torch.zeros_like(self.eps) if self.cost is None else dot(self.cost, shape),
+            "kl_plan": self._entropy(shape),
+            "linear": torch.zeros_like(self.eps) if self.cost is None else self._paid(self.cost, shape),
         }
         return Coupling(shape, local, self._log_mass(**scalars), **scalars)
 
@@ -180,7 +189,12 @@ class UGW(Problem):
             slope = slope + self.alpha * mass * dot(self.cost, direction)
         return slope, mass**2 * dot(local, direction)
 
-    def _paid(self, local: Tensor, shape: Tensor) -> Tensor:
+    def _entropy(self, shape: Any) -> Tensor:
+        """Σ p log(p / a⊗b) of a plan of unit mass. Returns (B,)."""
+        log_ratio = shape.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
+        return dot(shape, torch.where(shape > 0, log_ratio, 0.0))
+
+    def _paid(self, local: Any, shape: Any) -> Tensor:
         """<local, shape>, where an infinite cost counts only if the plan has mass there. Returns (B,)."""
         return dot(torch.where(shape > 0, local, 0.0) if self.infinite else local, shape)
 

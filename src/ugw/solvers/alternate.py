@@ -15,6 +15,7 @@ from ..problems.problem import Problem
 from ..records import Status, Tensors
 from ..result import Result
 from . import loop
+from .replay import Replay
 from .sinkhorn import Sinkhorn
 from .solver import Solver
 from .watch import Watch
@@ -74,13 +75,12 @@ class AlternateMin(Solver):
             raise InputError(f"AlternateMin inner must be a Sinkhorn, got {type(self.inner).__name__}")
 
     @torch.no_grad()
-    def run(self, problem: Problem, init: Tensor, watch: Watch | None) -> Result:
+    def run(self, problem: Problem, init: Any, watch: Watch | None) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""
-        init = init / init.amax(dim=(1, 2), keepdim=True)  # first, lest the sum overflow
-        now = problem.couple(init / init.sum(dim=(1, 2), keepdim=True))
+        now = problem.couple(problem.unit(init))
         context = _Context.make(problem, now, self)
         first = _State.start(now, context)
-        outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), watch)
+        outcome = loop.iterate(Replay(_step), context, first, loop.Rules(max_iter=self.max_iter), watch)
         return problem.result(_finish(context, outcome))
 
 
@@ -108,6 +108,7 @@ class _Context:
     limit: Tensor
     residual_limit: Tensor
     noise: Tensor
+    proximal: bool  # do steps have a proximal term?
     scale: Tensor  # the size of the cost
     least: Tensor  # a smaller difference of two objectives is none
 
@@ -118,10 +119,8 @@ class _Context:
         bar = problem.div_a.rho + problem.div_b.rho
         full = problem.cost_size()
         scale = torch.minimum(full, bar)
-        cost = problem.linearise(now).cost
-        square = torch.where(torch.isinf(cost), 0.0, cost).double().square() * problem.product
         # Rounding the cost moves log(plan) by this over the entropy: no tolerance below it can be met.
-        size, unit = square.sum(dim=(1, 2)).sqrt(), ROUNDING * torch.finfo(now.shape.dtype).eps
+        size, unit = problem.spread_of(problem.linearise(now).cost), ROUNDING * torch.finfo(now.shape.dtype).eps
         first, last, _ = options.proximal
         end = torch.maximum(
             eps, torch.maximum(last * scale, unit * size.minimum(bar) / TRUSTED).minimum(STRONGEST * scale)
@@ -136,7 +135,8 @@ class _Context:
         residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
         stake = full + problem.div_a.penalty + problem.div_b.penalty
         least = (unit + NOTHING * options.tol) * stake * (problem.log_mass_a + problem.log_mass_b).exp()
-        return cls(problem, options, start, end, most, limit, residual_limit, noise, scale, least)
+        proximal = bool((end > eps).any())
+        return cls(problem, options, start, end, most, limit, residual_limit, noise, proximal, scale, least)
 
     def take(self, index: Tensor) -> _Context:
         return take_fields(self, index)
@@ -164,9 +164,8 @@ class _State:
     @classmethod
     def start(cls, now: Any, context: _Context) -> _State:
         problem, eps = context.problem, context.start
-        one, dtype = torch.ones_like(eps), now.shape.dtype
-        f, g = torch.zeros_like(problem.log_a, dtype=dtype), torch.zeros_like(problem.log_b, dtype=dtype)
-        zero = torch.zeros_like(eps)
+        one, zero = torch.ones_like(eps), torch.zeros_like(eps)
+        f, g = problem.first_potentials(now.shape)
         annealed = problem.eps if context.options.anneal is None else torch.maximum(problem.eps, context.most)
         first = torch.maximum(eps, annealed)
         return cls(
@@ -198,23 +197,23 @@ class _State:
         return take_fields(self, index)
 
 
-def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
+def _step(context: _Context, state: _State, rounds: int | None = None) -> tuple[_State, loop.Report]:
     problem, options = context.problem, context.options
     proximal = state.eps - state.annealed
     linear = replace(problem.linearise(state.now), eps=state.annealed)
-    if bool((proximal > 0).any()):
-        linear = linear.near(_reference(problem, state), proximal)
+    if context.proximal:
+        linear = linear.near(_reference(problem, state, look=rounds is None), proximal)
     aim = torch.minimum(
         context.residual_limit, torch.full_like(proximal, options.inner.tol).maximum(FORCING * context.limit)
     )
     aim = torch.maximum(aim, (FORCING * state.change).clamp(max=0.01))
     fresh = (state.change == 0) & (options.tol <= ROUGH)
     patience = torch.where(fresh, FIRST_PATIENCE * state.patience, state.patience)
-    solution = options.inner(linear, (state.f, state.g), aim, patience)
+    solution = options.inner(linear, (state.f, state.g), aim, patience, rounds)
     now = problem.accept(state.now, solution)
-    moved = _distance(now, state.now)
+    moved = _distance(problem, now, state.now)
     # Near a fixed point of period two the plan returns to where it was two steps ago.
-    returned = _distance(now, state.before) <= MEETING * options.tol
+    returned = _distance(problem, now, state.before) <= MEETING * options.tol
     annealed = problem.eps if options.anneal is None else torch.maximum(problem.eps, options.anneal * state.annealed)
     told = problem.told(now)
     objective = problem.objective(told).total
@@ -235,9 +234,9 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         doubtful=torch.zeros_like(moved),
     )
     status = _verdict(context, state, new)
-    status = torch.where(_growing(context, state, now.shape), int(Status.RUNNING), status)
-    ends = (status != Status.RUNNING) & (proximal > 0)
-    if bool(ends.any()):
+    if context.proximal:
+        status = torch.where(_growing(context, state, now.shape), int(Status.RUNNING), status)
+        ends = (status != Status.RUNNING) & (proximal > 0)
         doubtful = ends & (objective < state.settled - BETTER * objective.abs() - context.least)
         settled = torch.where(ends, objective, state.settled)
         new = replace(new, settled=settled, doubtful=doubtful.to(moved.dtype))
@@ -248,26 +247,22 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     return new, loop.Report(status, numbers)
 
 
-def _growing(context: _Context, state: _State, shape: Tensor) -> Tensor:
+def _growing(context: _Context, state: _State, shape: Any) -> Tensor:
     """(B,) bool: does a proximal step make some entry, however small, grow faster than a settled plan's may?
 
     The logarithm of that growth, times the entropy of the step, is how far the gradient of the problem is below 0.
     """
     proximal = state.eps > state.annealed
-    if not bool(proximal.any()):
-        return proximal
-    growth = shape.log() - state.now.shape.log()  # NaN where both are 0, and no entry grows from 0 in the same step
-    steepest = torch.where(torch.isfinite(growth), growth, 0.0).amax(dim=(1, 2)).double()
+    steepest = context.problem.growth(state.now.shape, shape)
     allowed = torch.maximum(GROWTH * context.scale / state.eps, context.noise)
     return proximal & (steepest > allowed)
 
 
-def _reference(problem: Problem, state: _State) -> Tensor:
+def _reference(problem: Problem, state: _State, *, look: bool) -> Any:
     """The plan (B, n, m) that a proximal step stays near: the last one, with some of the product if in doubt."""
-    doubtful = state.doubtful > 0
-    if not bool(doubtful.any()):
+    if look and not bool((state.doubtful > 0).any()):
         return state.now.shape
-    return torch.where(doubtful[:, None, None], problem.mixed(state.now.shape, MIXED), state.now.shape)
+    return problem.mixed(state.now.shape, MIXED * state.doubtful)
 
 
 def _patience(context: _Context, state: _State, moved: Tensor, residual: Tensor) -> Tensor:
@@ -298,9 +293,9 @@ def _verdict(context: _Context, old: _State, new: _State) -> Tensor:
     return torch.where(settled, end, code)
 
 
-def _distance(p: Any, q: Any) -> Tensor:
+def _distance(problem: Problem, p: Any, q: Any) -> Tensor:
     """Relative L1 distance of two plans (B,): of their shapes, plus what their masses differ by."""
-    shapes = (p.shape - q.shape).abs().sum(dim=(1, 2), dtype=torch.float64)
+    shapes = problem.apart(p.shape, q.shape)
     # A mass far below any weight is a mass of 0; its logarithm is then too large to compare.
     masses = (p.log_mass - q.log_mass).abs().clamp(max=1.0)
     return shapes + torch.where(p.log_mass > -700.0, masses, 0.0)

@@ -36,24 +36,31 @@ class Outcome:
     state: Any
     status: Tensor
     n_iter: Tensor
-    trace: list[tuple[Tensor, dict[str, Tensor]]]
+    trace: list[tuple[Tensor, Tensor]]
 
     def table(self) -> Tensor:
         """The numbers as (B, steps, columns), NaN after an item ended."""
-        shape = (len(self.status), len(self.trace), len(self.trace[0][1]))
+        batch = len(self.status)
+        if all(len(items) == batch for items, _ in self.trace):  # always of the same items
+            return torch.stack([numbers for _, numbers in self.trace], dim=1)
+        shape = (batch, len(self.trace), self.trace[0][1].shape[1])
         table = torch.full(shape, torch.nan, dtype=torch.float64, device=self.status.device)
         for step, (items, numbers) in enumerate(self.trace):
-            table[items, step] = torch.stack(list(numbers.values()), dim=1).double()
+            table[items, step] = numbers
         return table
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """When to stop and how often to look. `compact_at`: drop retired items once live/held falls below it."""
+    """When to stop and how often to look; whether to keep the numbers of every step.
+
+    compact_at: drop retired items once live/held falls below it.
+    """
 
     max_iter: int
     check_every: int = 1
     compact_at: float = 1.0
+    history: bool = True
 
 
 def iterate(
@@ -80,8 +87,10 @@ def iterate(
             continue
         code = _judge(report, last=iteration == rules.max_iter)
         told = live & (code != Status.NON_FINITE)  # a step that is undone has no history
-        trace.append((held[told], {k: v[told] for k, v in report.numbers.items()}))
-        if watch is not None and watch(trace[-1][1], int(live.sum())):
+        if rules.history:
+            rows = torch.stack(list(report.numbers.values()), dim=1).double()
+            trace.append((held, torch.where(told[:, None], rows, torch.nan)))
+        if watch is not None and watch({k: v[told] for k, v in report.numbers.items()}, int(live.sum())):
             code = torch.where(code == Status.RUNNING, int(Status.STOPPED), code)
         ended = live & (code != Status.RUNNING)
         if not bool(ended.any()):

@@ -26,17 +26,18 @@ class Sinkhorn:
     """Alternate f = −l1·eps·LSE_j(log b + (g − cost)/eps) and its mirror image, translate, extrapolate.
 
     tol: share of the plan's mass that the next iteration may still move; max_iter: per linear problem;
-    method: "stabilised" (matrix-vector products with a stored kernel) or "log" (log-sum-exp throughout).
+    method: "stabilised" (matrix-vector products with a stored kernel), "log" (log-sum-exp throughout), "streaming"
+    (low-rank spaces only: neither plan nor kernel is stored), or "auto": streaming for large plans, else stabilised.
     """
 
     tol: float = 1e-7
     max_iter: int = 50
-    method: Literal["stabilised", "log"] = "stabilised"
+    method: Literal["auto", "stabilised", "log", "streaming"] = "auto"
 
     def __post_init__(self) -> None:
         tolerance("Sinkhorn tol", self.tol)
         whole_number("Sinkhorn max_iter", self.max_iter)
-        choice("Sinkhorn method", self.method, ("stabilised", "log"))
+        choice("Sinkhorn method", self.method, ("auto", "stabilised", "log", "streaming"))
 
     def __call__(
         self,
@@ -44,37 +45,38 @@ class Sinkhorn:
         start: tuple[Tensor, Tensor] | None = None,
         tol: Tensor | None = None,
         patience: Tensor | None = None,
+        rounds: int | None = None,
     ) -> LinearSolution:
         """Solve from the potentials `start` = (f, g), or zero.
 
         Per item, (B,) each: `tol` loosens the tolerance, `patience` ≥ 1 multiplies the iterations allowed.
+        rounds: make so many rounds of SWEEPS iterations instead, without a look at any number.
         """
         dtype = problem.cost.dtype
         eps = problem.eps.to(dtype)
         f, g = start if start is not None else (torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b))
         gamma = g / eps[:, None]
         sides = (problem.div_a, problem.div_b)
+        slopes = (problem.eps / problem.div_a.rho + problem.eps / problem.div_b.rho).to(dtype)[:, None]
+        least = 10.0 * torch.finfo(dtype).eps
         step = _Step(
-            kernel=kernels.make(
-                problem.cost,
-                problem.log_a,
-                problem.log_b,
-                eps,
-                gamma if self.method == "stabilised" else None,
-            ),
+            kernel=problem.kernel(None if self.method == "log" else gamma),
             damping=tuple(side.damping(problem.eps).to(dtype)[:, None] for side in sides),
-            slope=tuple((problem.eps / side.rho).to(dtype)[:, None] for side in sides),
+            share=torch.where(slopes > least, 1.0 / slopes.clamp(min=least), 0.0),
             tol=torch.full_like(eps, self.tol) if tol is None else tol.to(dtype),
             rounds=(self.max_iter / SWEEPS * (torch.ones_like(eps) if patience is None else patience)).ceil(),
         )
         one = torch.ones_like(eps)
         first = _Potentials(f / eps[:, None], gamma, gamma, one, torch.inf * one, 0.0 * one)
-        rules = loop.Rules(max_iter=int(step.rounds.max()), compact_at=0.5)
-        end = loop.iterate(_iterate, step, first, rules).state
-        gamma, exact = end.gamma, step.kernel.exact()
-        phi = _finite(-step.damping[0] * exact.rows(gamma))
-        shape, log_mass = exact.plan(phi, gamma)
-        return LinearSolution(shape, log_mass, phi * eps[:, None], gamma * eps[:, None], end.residual)
+        if rounds is None:
+            rules = loop.Rules(max_iter=int(step.rounds.max()), compact_at=0.5, history=False)
+            end = loop.iterate(_iterate, step, first, rules).state
+        else:
+            end = first
+            for _ in range(rounds):
+                end = _advanced(end, _sweeps(step, step.kernel, end))
+        phi, shape, log_mass = step.kernel.exact().plan(end.gamma, step.damping[0])
+        return LinearSolution(shape, log_mass, phi * eps[:, None], end.gamma * eps[:, None], end.residual)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +108,14 @@ class _Potentials:
 
 @dataclass(eq=False)
 class _Step:
-    """What an iteration needs; slope = eps/rho, 0 where hard; damping = 1/(1 + slope); (B, 1) each."""
+    """What an iteration needs, (B, 1) each: damping = 1/(1 + eps/rho), share = 1/(eps/rho1 + eps/rho2).
+
+    The share is 0 where that is lost in rounding: the marginals are then as good as hard.
+    """
 
     kernel: kernels.Kernel
     damping: tuple[Tensor, ...]
-    slope: tuple[Tensor, ...]
+    share: Tensor
     tol: Tensor
     rounds: Tensor  # (B,), so many are allowed
 
@@ -126,11 +131,19 @@ def _iterate(step: _Step, state: _Potentials) -> tuple[_Potentials, loop.Report]
     if bool(lost.any()):
         again = _sweeps(step, step.kernel.exact(), state)
         found = tuple(torch.where(_as(lost, a), a, b) for a, b in zip(again, found, strict=True))
+    new = _advanced(state, found)
+    status = torch.where(new.rounds >= step.rounds, int(Status.MAX_ITER), int(Status.RUNNING))
+    status = torch.where(new.residual <= step.tol, int(Status.CONVERGED), status)
+    return new, loop.Report(status, {"residual": new.residual})
+
+
+def _advanced(state: _Potentials, found: tuple[Tensor, ...]) -> _Potentials:
+    """The state after some iterations."""
     phi, gamma, ahead, residual = found
     # An extrapolation that did not pay is taken back; the next iterations start where it did.
     failed = residual > state.bar
     back = failed[:, None]
-    new = _Potentials(
+    return _Potentials(
         phi=torch.where(back, state.phi, phi),
         gamma=torch.where(back, state.gamma, gamma),
         ahead=torch.where(back, state.gamma, ahead),
@@ -138,9 +151,6 @@ def _iterate(step: _Step, state: _Potentials) -> tuple[_Potentials, loop.Report]
         bar=torch.where(failed, torch.inf, residual),
         rounds=state.rounds + 1.0,
     )
-    status = torch.where(new.rounds >= step.rounds, int(Status.MAX_ITER), int(Status.RUNNING))
-    status = torch.where(new.residual <= step.tol, int(Status.CONVERGED), status)
-    return new, loop.Report(status, {"residual": new.residual})
 
 
 def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Tensor, ...]:
@@ -149,14 +159,14 @@ def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Te
     for _ in range(SWEEPS):
         before, last, last_phi = last, gamma, phi
         row_lse = kernel.rows(gamma)
-        phi = _finite(-step.damping[0] * row_lse)
-        col_lse = kernel.cols(phi)
-        gamma = _finite(-step.damping[1] * col_lse)
-        # How far each side's update went, before the translation, which leaves the plan as it is.
-        updates = phi - last_phi, gamma - last
-        log_p1, log_p2 = kernel.log_a + phi + row_lse, kernel.log_b + gamma + col_lse
+        new_phi = kernels.free_as_zero(-step.damping[0] * row_lse)
+        col_lse = kernel.cols(new_phi)
+        new_gamma = kernels.free_as_zero(-step.damping[1] * col_lse)
+        log_p1, log_p2 = kernel.log_a + new_phi + row_lse, kernel.log_b + new_gamma + col_lse
         shift = _translation(step, log_p1, log_p2)
-        phi, gamma = phi + shift, gamma - shift
+        phi, gamma = new_phi + shift, new_gamma - shift
+    # How far each side's update went, before the translation, which leaves the plan as it is.
+    updates = new_phi - last_phi, new_gamma - last
     marginals = torch.softmax(log_p1 - updates[0], 1), torch.softmax(log_p2, 1)
     # The share of the plan's mass that the updates moved: each weighted by the marginal it corrected.
     moved = torch.stack([(p * u.abs().clamp(max=1.0)).sum(1) for p, u in zip(marginals, updates, strict=True)]).sum(0)
@@ -173,19 +183,10 @@ def _as(mask: Tensor, like: Tensor) -> Tensor:
     return mask.view(-1, *[1] * (like.ndim - 1))
 
 
-def _finite(potential: Tensor) -> Tensor:
-    """A point all of whose pairs are forbidden has no mass to move: its potential is free, say 0."""
-    return torch.where(torch.isinf(potential), 0.0, potential)
-
-
 def _translation(step: _Step, log_p1: Tensor, log_p2: Tensor) -> Tensor:
     """t/eps = [LSE(log a − f/rho1) − LSE(log b − g/rho2)] / (eps/rho1 + eps/rho2); 0 if both sides are hard.
 
     The plan depends on f + g alone, the dual value on how the sum is split: this is the best split. Right after
-    an update a·exp(−f/rho1) is the marginal it made, log_p1 (B, n) in logarithms, and so for g. Where the slopes
-    are lost in rounding the marginals are as good as hard.
+    an update a·exp(−f/rho1) is the marginal it made, log_p1 (B, n) in logarithms, and so for g.
     """
-    total = step.slope[0] + step.slope[1]
-    gain = torch.logsumexp(log_p1, 1, keepdim=True) - torch.logsumexp(log_p2, 1, keepdim=True)
-    least = 10.0 * torch.finfo(gain.dtype).eps
-    return torch.where(total > least, gain / total.clamp(min=least), 0.0)
+    return step.share * (torch.logsumexp(log_p1, 1, keepdim=True) - torch.logsumexp(log_p2, 1, keepdim=True))

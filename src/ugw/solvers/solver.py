@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from .._options import onlookers, tolerance, whole_number
 from ..result import Result
 from .watch import Callback, Watch, watcher
@@ -32,7 +30,7 @@ class Solver(ABC):
         whole_number(f"{name} max_iter", self.max_iter)
         onlookers(name, progress=self.progress, callback=self.callback)
 
-    def __call__(self, problem: Any, init: Tensor) -> Result:
+    def __call__(self, problem: Any, init: Any) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""
         with self.watched() as watch:
             return self.run(problem, init, watch)
@@ -42,5 +40,5 @@ class Solver(ABC):
         return watcher(progress=self.progress, callback=self.callback, max_iter=self.max_iter)
 
     @abstractmethod
-    def run(self, problem: Any, init: Tensor, watch: Watch | None) -> Result:
+    def run(self, problem: Any, init: Any, watch: Watch | None) -> Result:
         """Solve from the plan `init` (B, n, m), under the eyes of a watcher that may have seen steps before."""

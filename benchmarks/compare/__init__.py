@@ -1,0 +1,1 @@
+"""ugw beside its peers, in one process and one run: `python -m benchmarks.compare --quick`."""

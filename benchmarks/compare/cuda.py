@@ -1,0 +1,82 @@
+"""Rows that need a CUDA device: dense solves beside the peers, and the streaming kernel's rate.
+
+Every function takes a `device`, so that its code can be tried on a CPU at a small size.
+"""
+
+import torch
+
+import ugw
+
+from . import dense, measure, peers, problems
+
+RHO, EPS, MASSES = 1.0, 0.01, (1.0, 1.5)
+PEERS_UP_TO = 4000  # points; beyond, they take minutes
+RANK, ITERATIONS = 4, 20
+
+
+def dense_row(n, *, repeats, limit, device="cuda", dtype=torch.float32):
+    """Ours to its own end; ours against the peers that fit."""
+    instance = problems.clouds(n, rho=RHO, eps=EPS, masses=MASSES)
+    spaces = instance.on(device, dtype)
+    measure.our_trace(instance, spaces=spaces)  # warms up
+    asked = peers.ON_CUDA if n <= PEERS_UP_TO else ()
+    row = dense.row(instance, asked, repeats=repeats, limit=limit, device=device, dtype=dtype)
+    now, seconds = measure.clock(device), []
+    for _ in range(repeats):  # nobody looks on
+        start = now()
+        ugw.solve(*spaces, rho=RHO, eps=EPS)
+        seconds.append(now() - start)
+    row["ours"]["total"] = min(seconds)
+    row["measured"]["seconds"] = min(seconds)
+    return {"n": n, "rho": RHO, "eps": EPS, **row}
+
+
+def timed(call, device, repeats=3):
+    """The least seconds of some calls, after one that compiles."""
+    now = measure.clock(device)
+    call()
+    found = []
+    for _ in range(repeats):
+        start = now()
+        call()
+        found.append(now() - start)
+    return min(found)
+
+
+def our_pairs(n, device):
+    """A call that goes through n² pairs of a cost of rank 4 once, with our streaming kernel; None without one."""
+    softmin = getattr(ugw.kernels, "streaming_softmin", None)
+    if softmin is None:
+        return None
+    rng = torch.Generator(device=device).manual_seed(0)
+    left, right = (torch.rand(1, n, RANK, device=device, generator=rng) for _ in range(2))
+    zeros = torch.zeros(1, n, device=device)
+    return lambda: softmin(left, right, zeros, zeros)
+
+
+def flash_pairs(n, device):
+    """A call of FlashSinkhorn with 20 (f, g) iterations in R³, and the pairs that it goes through."""
+    from flash_sinkhorn.sinkhorn_solvers import sinkhorn_flashstyle_alternating
+
+    (x, _), (y, _) = problems.outlier_clouds(n)
+    x, y = (torch.as_tensor(v, dtype=torch.float32, device=device) for v in (x, y))
+    w = torch.full((n,), 1.0 / n, device=device)
+    return lambda: sinkhorn_flashstyle_alternating(x, y, w, w, eps=0.01, n_iters=ITERATIONS, rho_x=0.1, rho_y=0.1)
+
+
+def kernel_row(n, *, device="cuda"):
+    """Pairs per second, ours at rank 4 and FlashSinkhorn's: its iteration is two passes."""
+    row = {"n": n, "peers": {}, "measured": {}}
+    ours = our_pairs(n, device)
+    if ours is None:
+        row["reason"] = "this version has no streaming kernel"
+    else:
+        rate = n * n / timed(ours, device) / 1e12
+        row["measured"]["Tpairs/s"] = rate
+        row["ours"] = {"rate": rate}
+    try:
+        seconds = timed(flash_pairs(n, device), device) / ITERATIONS
+        row["peers"]["FlashSinkhorn"] = {"same": False, "seconds": seconds, "rate": 2.0 * n * n / seconds / 1e12}
+    except Exception as error:
+        row["peers"]["FlashSinkhorn"] = {"same": False, "reason": f"{type(error).__name__}: {str(error)[:100]}"}
+    return row

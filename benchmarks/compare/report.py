@@ -1,0 +1,209 @@
+"""What was measured, as a Markdown page and log–log plots; targets stand beside it and misses are said."""
+
+import math
+import os
+import platform
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import ugw
+
+from . import measure, targets
+
+LOOKS = {
+    "ours": ("C3", "o"),
+    "ours, whole": ("C3", "."),
+    "POT": ("C0", "s"),
+    "POT (torch)": ("C9", "v"),
+    "unbalancedgw (log)": ("C2", "^"),
+}
+WHOLE = "ours, whole"
+OTHERS = [("C1", "D"), ("C4", "P"), ("C5", "X"), ("C6", "<"), ("C7", ">")]
+
+
+def hardware():
+    """The machine and the versions that the numbers belong to."""
+    model = platform.processor()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = info.read_text(encoding="utf-8", errors="ignore").splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    return {
+        "cpu": model or platform.machine(), "cores": os.cpu_count(), "gpu": gpu, "python": platform.python_version(),
+        "torch": torch.__version__, "numpy": np.__version__, "ugw": ugw.__version__,
+    }  # fmt: skip
+
+
+def number(value, digits=3):
+    """A number for people: 3 digits, – for none."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "–"
+    return f"{value:.{digits}g}"
+
+
+def ratio(value):
+    if value is None:
+        return "never there"
+    return f"**{value:.2f}×**" if value >= 1 else f"{value:.2f}×"
+
+
+def dense_table(rows):
+    """A line for each row and peer."""
+    lines = [
+        "| row | peer | its objective | its s | its steps | ours there, s (step) | ratio | its MiB |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, row in rows.items():
+        for peer, told in row.get("peers", {}).items():
+            star = " ←" if peer == row.get("fastest") else ""
+            if "reason" in told:
+                lines.append(f"| {name} | {peer} | {told['reason']} | | | | | |")
+                continue
+            if "rate" in told:
+                lines.append(f"| {name} | {peer} | {told['rate']:.2f} Tpairs/s | {number(told['seconds'])} | | | | |")
+                continue
+            there = f"{number(told['our_seconds'])} ({told.get('our_step') or '–'})"
+            other = "" if told["same"] else " (another problem)"
+            late = " (stopped)" if told.get("stopped") else ""
+            lines.append(
+                f"| {name} | {peer}{star}{other} | {told['objective']:.9f} | {number(told['seconds'])}{late} | "
+                f"{told.get('steps', '–')} | {there} | {ratio(told['ratio'])} | {number(told['memory'])} |"
+            )
+    return lines
+
+
+def our_table(rows):
+    """Where our own time goes."""
+    lines = [
+        "| row | objective | worse than the best peer | s | of it start | steps | s per step | MiB | status |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    for name, row in rows.items():
+        ours = row.get("ours")
+        if ours is None or "objective" not in ours:
+            said = row.get("reason") or ", ".join(f"{k} {number(v)}" for k, v in row["measured"].items())
+            lines.append(f"| {name} | {said} | | | | | | | |")
+            continue
+        worse = row["measured"].get("worse")
+        worse = "–" if worse is None else f"{worse:+.1e}"
+        lines.append(
+            f"| {name} | {ours['objective']:.9f} | {worse} | {number(ours['total'])} | "
+            f"{number(ours.get('start'))} | {ours['steps']} | {number(ours.get('per_step'))} | "
+            f"{number(ours['memory'])} | {ours['status']} |"
+        )
+    return lines
+
+
+def target_table(rows):
+    lines = ["| work | row | target | measured | met |", "|---|---|---:|---:|---|"]
+    for target in targets.TARGETS:
+        for name, value, met in target.judge(rows):
+            said = {True: "yes", False: "**NO**", None: "not measured"}[met]
+            got = "never there" if value is None and met is False else number(value)
+            if met is None and rows.get(name, {}).get("reason"):
+                said = rows[name]["reason"]
+            lines.append(f"| {target.work} | {name} | {target.quantity}: {target.text} | {got} | {said} |")
+    return lines
+
+
+def series(rows):
+    """(kind, parameters, solver) → [(n, seconds)]: peers to their own objectives, ours to the fastest's and whole."""
+    found = defaultdict(list)
+    for name, row in rows.items():
+        kind = " ".join(name.split()[:2])
+        if kind not in targets.GROWTH or "n" not in row:
+            continue
+        setting = f"rho {row['rho']:g}, eps {row['eps']:g}"
+        if "total" in row.get("ours", {}):
+            found[kind, setting, WHOLE].append((row["n"], row["ours"]["total"]))
+        ours = row.get("peers", {}).get(row.get("fastest"), {}).get("our_seconds")
+        if ours is not None:
+            found[kind, setting, "ours"].append((row["n"], ours))
+        for peer, told in row.get("peers", {}).items():
+            if "seconds" in told and not told.get("stopped"):
+                found[kind, setting, peer].append((row["n"], told["seconds"]))
+    return {key: sorted(points) for key, points in found.items()}
+
+
+def exponent(points):
+    """The slope of log seconds against log n; None for fewer than two sizes."""
+    n, seconds = np.log(np.array(points, dtype=float)).T
+    return float(np.polyfit(n, seconds, 1)[0]) if len(set(n)) > 1 else None
+
+
+def growth_table(rows):
+    lines = ["| path | setting | solver | sizes | exponent | of the work |", "|---|---|---|---|---:|---:|"]
+    for (kind, setting, solver), points in series(rows).items():
+        slope = exponent(points)
+        if slope is not None:
+            sizes = ", ".join(str(n) for n, _ in points)
+            lines.append(f"| {kind} | {setting} | {solver} | {sizes} | {slope:.2f} | {targets.GROWTH[kind]:g} |")
+    return lines
+
+
+def page(rows, machines):
+    """The whole page."""
+    machine = ["; ".join(f"{k} {v}" for k, v in one.items()) for one in machines]
+    peers = sorted(
+        {f"{n} {t['version']}" for r in rows.values() for n, t in r.get("peers", {}).items() if t.get("version")}
+    )
+    return "\n".join([
+        "# ugw beside its peers", "",
+        *(f"- {line}" for line in machine), f"- {'; '.join(peers)}", "",
+        "One process, one thread, float64 on the CPU, seconds of that thread. A peer's seconds: until its objective is "
+        f"within {measure.WITHIN:g} (relative) of its own last one. Ours: until that same objective. All are judged by "
+        "`ugw.objective` in float64. ← marks the fastest peer that solves the same problem.", "",
+        "## Targets", "", *target_table(rows), "",
+        "## Against each peer", "", *dense_table(rows), "",
+        "## Where our time goes", "", *our_table(rows), "",
+        "## Growth: seconds ∝ n^exponent", "", *growth_table(rows), "",
+    ])  # fmt: skip
+
+
+def plots(rows, folder):
+    """One log–log picture for each path with two sizes or more. Returns the files; none without matplotlib."""
+    try:
+        import matplotlib as mpl
+
+        mpl.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError:
+        return []
+    by_kind = defaultdict(dict)
+    for (kind, setting, solver), points in series(rows).items():
+        if len(points) > 1:
+            by_kind[kind].setdefault(setting, {})[solver] = points
+    files = []
+    for kind, settings in by_kind.items():
+        columns = min(3, len(settings))
+        lines = math.ceil(len(settings) / columns)
+        figure, axes = plt.subplots(lines, columns, figsize=(4.2 * columns, 3.4 * lines), squeeze=False)
+        for axis, (setting, solvers) in zip(axes.flat, sorted(settings.items()), strict=False):
+            draw(axis, setting, solvers, targets.GROWTH[kind])
+        for axis in list(axes.flat)[len(settings) :]:
+            axis.set_visible(False)
+        figure.suptitle(kind)
+        figure.tight_layout()
+        files.append(Path(folder) / f"{kind.replace(' ', '-')}.png")
+        figure.savefig(files[-1], dpi=90)
+        plt.close(figure)
+    return files
+
+
+def draw(axis, setting, solvers, slope):
+    spare = iter(OTHERS)
+    for solver, points in solvers.items():
+        colour, marker = LOOKS.get(solver) or next(spare)
+        n, seconds = zip(*points, strict=True)
+        style = {"linewidth": 2.5 if solver == "ours" else 1.2, "linestyle": "--" if solver == WHOLE else "-"}
+        axis.loglog(n, seconds, color=colour, marker=marker, label=solver, **style)
+    n, seconds = (np.array(v, dtype=float) for v in zip(*next(iter(solvers.values())), strict=True))
+    axis.loglog(n, seconds[0] * (n / n[0]) ** slope, color="0.6", linestyle=":", label=f"n^{slope:g}")
+    axis.set_xticks(n, [f"{v:g}" for v in n])
+    axis.set_xticks([], minor=True)
+    axis.set(title=setting, xlabel="points", ylabel="seconds")
+    axis.legend(fontsize=7)

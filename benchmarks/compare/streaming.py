@@ -1,0 +1,88 @@
+"""Squared Euclidean clouds with outliers, too large for dense plans: ours alone, as no peer takes them.
+
+On the CPU a fresh process solves it, so that memory is counted above a freshly imported one, and so that a solve
+without end or without bounds can be ended: `python -m benchmarks.compare.streaming 20000`.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import torch
+
+import ugw
+
+from . import measure, problems
+
+RHO, EPS = 0.1, 0.01
+ALLOWED = 8 * 2**30  # bytes of address space that a child may take beyond what it has once imported
+
+
+def spaces(n, device, dtype):
+    sides = problems.outlier_clouds(n)
+    sides = [[torch.as_tensor(v, dtype=dtype, device=device) for v in side] for side in sides]
+    return [ugw.Space.from_points(points, weights=weights, metric="sqeuclidean") for points, weights in sides]
+
+
+def solve(n, *, device="cpu", dtype=torch.float64, **options):
+    """Seconds on the wall, peak of memory in MiB and the result, spaces included."""
+    warnings.simplefilter("ignore", ugw.ConvergenceWarning)
+    with measure.peak_memory(device) as memory:
+        start = measure.wall()
+        result = ugw.solve(*spaces(n, device, dtype), rho=RHO, eps=EPS, **options)
+        value = float(result.value)
+        seconds = measure.wall() - start
+    return seconds, memory[0], result, value
+
+
+def told(n, seconds, memory, result, value):
+    ours = {"objective": value, "total": seconds, "memory": memory, "steps": int(result.n_iter)}
+    ours["status"] = result.status.name
+    return {"n": n, "rho": RHO, "eps": EPS, "ours": ours, "measured": {"seconds": seconds, "MiB": memory}}
+
+
+def cuda_row(n, *, repeats, device="cuda", dtype=torch.float32):
+    """The best of some runs, and how far it is from one that goes on to a tolerance a hundred times smaller."""
+    solve(min(n, 2000), device=device, dtype=dtype)  # compiles
+    runs = [solve(n, device=device, dtype=dtype) for _ in range(repeats)]
+    row = told(n, *min(runs, key=lambda run: run[0]))
+    tight = solve(n, device=device, dtype=dtype, solver=ugw.AlternateMin(tol=1e-8, max_iter=4000))[3]
+    row["measured"]["off"] = abs(row["ours"]["objective"] - tight) / abs(tight)
+    return row
+
+
+def cpu_row(n, *, limit):
+    """Solve in a child with two threads; a reason instead of numbers if it does not come through."""
+    environment = os.environ | {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
+    command = [sys.executable, "-m", f"{__package__}.streaming", str(n)]
+    start = time.perf_counter()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return {"n": n, "rho": RHO, "eps": EPS, "reason": f"not finished after {limit:.0f} s", "measured": {}}
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        seconds = time.perf_counter() - start
+        reason = f"failed after {seconds:.0f} s with {ALLOWED / 2**30:.0f} GiB allowed: {last[:120]}"
+        return {"n": n, "rho": RHO, "eps": EPS, "reason": reason, "measured": {}}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main():
+    n = int(sys.argv[1])
+    torch.set_num_threads(2)
+    torch.zeros(2) @ torch.zeros(2)  # what a first operation loads is not ours
+    with contextlib.suppress(ValueError, OSError):
+        size = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + ALLOWED, -1))
+    print(json.dumps(told(n, *solve(n))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""First plans that are never stored: from a few points to all of them, level by level.
+
+The cost of a plan is known from a few moments of it, so what was found on a sample of the points says what each
+of all the points costs, and one sum over the sample gives the potentials. Few steps are left on the finest level.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import init as starts
+from .bilinear import Bilinear
+from .problems.linear import LinearProblem
+from .problems.streamed import Moments, StreamedUGW
+from .problems.unbalanced import UGW
+from .solvers.alternate import AlternateMin
+from .solvers.sinkhorn import Sinkhorn
+from .spaces import Space
+from .streamed import Streamed, StreamedKernel
+
+# The coarsest level has at most so many points a side; each finer one up to so many times more.
+COARSEST, FINER = 1500, 100
+# What is solved on a level before the next.
+LEVEL = AlternateMin(tol=1e-4, max_iter=30)
+# A start need not be sharper than this share of the cost's size.
+BLUR = 1e-2
+
+
+def start(problem: StreamedUGW, name: str) -> Streamed:
+    """The plan to start from, by its name."""
+    return STARTS[name](problem)
+
+
+def product(problem: StreamedUGW) -> Streamed:
+    """a⊗b."""
+    return problem.product
+
+
+def flb(problem: StreamedUGW) -> Streamed:
+    """First lower bound: transport between eccentricities."""
+    a, b = problem.log_a.exp()[:, :, None], problem.log_b.exp()[:, :, None]
+    return _rebased(problem, _transported(problem, _gaps(problem.dx.apply(a), problem.dy.apply(b))))
+
+
+def linear(problem: StreamedUGW) -> Streamed:
+    """Transport of the points themselves, cost |x_i − y_j|²."""
+    x, y = problem.x.points, problem.y.points
+    if x is None or y is None:
+        raise RuntimeError("linear starts need points: checked at the border")
+    gaps = _gaps(*(p.detach().expand(problem.batch, *p.shape[-2:]) for p in (x, y)))
+    return _rebased(problem, _transported(problem, gaps))
+
+
+def random(problem: StreamedUGW) -> Streamed:
+    """exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs, then transport for its cost."""
+    near_x, near_y, width = starts.anchors(problem, 1)
+    kernel = StreamedKernel.of(_gaps(near_x, near_y), problem.log_a, problem.log_b, width)
+    # Potentials of 0 on one side; on the other those that give each row its weight.
+    _, plan, _ = kernel.plan(torch.zeros_like(problem.log_b), torch.ones_like(problem.log_b[:, :1]))
+    return _rebased(problem, plan)
+
+
+def coarse(problem: StreamedUGW) -> Streamed:
+    """The plan found on a sample of the points, carried to all of them."""
+    n, m = problem.x.n, problem.y.n
+    if max(n, m) <= COARSEST:
+        twin = stored(problem)
+        return given(problem, LEVEL(twin, starts.coarse(twin)).tensors.plan)
+    share = max(1.0 / FINER, COARSEST / max(n, m))
+    sample = _sample(problem, max(1, round(n * share)), max(1, round(m * share)))
+    first = coarse(sample)
+    found = first if max(sample.x.n, sample.y.n) <= COARSEST else LEVEL(sample, first).tensors.plan
+    return _carried(found, sample, problem)
+
+
+STARTS = {"product": product, "flb": flb, "linear": linear, "random": random} | dict.fromkeys(
+    ("auto", "best", "coarse"), coarse
+)
+
+
+def given(problem: StreamedUGW, plan: Any) -> Streamed:
+    """A plan (B, n, m) of any mass: itself if it is streamed over the same bases, else one linear step from it."""
+    if isinstance(plan, Streamed):
+        known = (plan.log.left, problem.left), (plan.log.right, problem.right)
+        return (
+            plan
+            if all(one.shape == own.shape and torch.equal(one, own) for one, own in known)
+            else _rebased(problem, problem.unit(plan))
+        )
+    return lifted(problem, Moments.of(problem, plan / plan.sum(dim=(1, 2), dtype=torch.float64)[:, None, None]))
+
+
+def lifted(problem: StreamedUGW, moments: Moments) -> Streamed:
+    """The plan of the linear problem that a plan with these moments leads to."""
+    return _transported(problem, moments.cost(problem))
+
+
+def stored(problem: StreamedUGW) -> UGW:
+    """The same problem with stored plans."""
+    cost = None if problem.cost is None else problem.cost.dense()
+    return UGW(
+        problem.x,
+        problem.y,
+        problem.div_a,
+        problem.div_b,
+        problem.eps,
+        problem.alpha,
+        cost,
+        batched=problem.batched,
+    )
+
+
+def _carried(plan: Streamed, sample: StreamedUGW, problem: StreamedUGW) -> Streamed:
+    """A plan between samples, on all points: its cost there, and potentials by one sum over the sample."""
+    moments = Moments.of(sample, sample.unit(plan))
+    half = replace(problem, x=sample.x)  # the sample on the first side, all points on the second
+    eps = _entropy(problem).to(plan.dtype)
+    damping_a, damping_b = (
+        d.damping(_entropy(problem)).to(plan.dtype)[:, None] for d in (problem.div_a, problem.div_b)
+    )
+    constant = _mean(sample, moments.cost(sample))
+    cost = moments.cost(half) - constant
+    gamma = -damping_b * StreamedKernel.of(cost, half.log_a, half.log_b, eps).cols(plan.f / eps[:, None])
+    kernel = StreamedKernel.of(moments.cost(problem) - constant, problem.log_a, problem.log_b, eps)
+    return kernel.plan(gamma, damping_a)[1]
+
+
+def _transported(problem: StreamedUGW, cost: Bilinear) -> Streamed:
+    """The plan of entropic transport for a cost, over the bases of the cost."""
+    sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
+    centred = cost - _mean(problem, cost)
+    return Sinkhorn(tol=1e-3, max_iter=40)(LinearProblem(centred, *sides, _entropy(problem))).shape
+
+
+def _rebased(problem: StreamedUGW, plan: Streamed) -> Streamed:
+    """One linear step from a plan over other bases."""
+    return lifted(problem, Moments.of(problem, plan, problem.left.double().mT @ (plan @ problem.right).double()))
+
+
+def _entropy(problem: StreamedUGW) -> Tensor:
+    return torch.maximum(problem.eps, BLUR * problem.scale())
+
+
+def _mean(problem: StreamedUGW, cost: Bilinear) -> Tensor:
+    """The mean of a cost under the product plan, (B, 1, 1)."""
+    a, b = problem.log_a.exp().double(), problem.log_b.exp().double()
+    middle = (a[:, None, :] @ cost.left.double()) @ cost.core @ (b[:, None, :] @ cost.right.double()).mT
+    return ((a * cost.row).sum(1) + (b * cost.col).sum(1))[:, None, None] + middle
+
+
+def _gaps(x: Tensor, y: Tensor) -> Bilinear:
+    """Σ_k (x_ik − y_jk)² as a bilinear matrix. x: (B, n, k), y: (B, m, k)."""
+    core = -2.0 * torch.eye(x.shape[2], dtype=torch.float64, device=x.device).expand(len(x), -1, -1)
+    return Bilinear(x.double().square().sum(2), y.double().square().sum(2), core, x, y)
+
+
+def _sample(problem: StreamedUGW, n: int, m: int) -> StreamedUGW:
+    """The problem on n and m points, each drawn in proportion to its weight and given an equal one."""
+    x = _drawn(problem.x, problem.log_a, problem.log_mass_a, n)
+    y = _drawn(problem.y, problem.log_b, problem.log_mass_b, m)
+    return replace(problem, x=x, y=y, pairs=None)
+
+
+def _drawn(space: Space, log_weights: Tensor, log_mass: Tensor, k: int) -> Space:
+    """k points at even steps of the weight, with equal weights."""
+    batch = len(log_weights)
+    metric: Any = space.metric
+    index = starts.quantiles(metric, log_weights.exp(), k)
+    own = replace(metric, points=metric.points.expand(batch, *metric.points.shape[-2:]))
+    features, points = (None if r is None else _gathered(r, index) for r in (space.features, space.points))
+    weights = (log_mass.exp() / k).to(space.dtype)[:, None].expand(batch, k)
+    return Space(own.at(index), weights, features, points, (k,) * batch, space.numpy)
+
+
+def _gathered(rows: Tensor, index: Tensor) -> Tensor:
+    """Some rows of (n, d) or (B, n, d). index: (B, k). Returns (B, k, d)."""
+    return torch.take_along_dim(rows.expand(len(index), *rows.shape[-2:]), index[:, :, None], dim=1)

@@ -1,0 +1,195 @@
+"""What must come out the same on every device: the cases, and how close is the same.
+
+No test framework is needed: `tests/test_cuda.py` and `benchmarks/cuda_parity.py` run the same cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+import ugw
+
+INF = float("inf")
+# The largest relative L1 distance of two plans, and relative difference of two values.
+CLOSE = {torch.float64: (1e-9, 1e-10), torch.float32: (1e-4, 1e-4)}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a case came to: a plan, if it has one, and values (k,)."""
+
+    plan: torch.Tensor | None
+    values: torch.Tensor
+
+
+def clouds(n: int, m: int, device: str, dtype: torch.dtype, seed: int = 0) -> tuple[ugw.Space, ugw.Space]:
+    """Random points of R³ and R² with uneven weights, distances up to 1."""
+    rng = np.random.default_rng((n, m, seed))
+    made = []
+    for shape in ((n, 3), (m, 2)):
+        points, weights = rng.random(shape), rng.random(shape[0]) + 0.5
+        to = {"dtype": dtype, "device": device}
+        space = ugw.Space.from_points(torch.tensor(points, **to), weights=torch.tensor(weights / weights.sum(), **to))
+        made.append(space.scaled("max"))
+    return made[0], made[1]
+
+
+def ragged(device: str, dtype: torch.dtype) -> tuple[ugw.Space, ugw.Space]:
+    """A batch of three pairs of different sizes."""
+    pairs = [clouds(n, m, device, dtype) for n, m in ((30, 25), (12, 20), (25, 7))]
+    x, y = zip(*pairs, strict=True)
+    return ugw.Space.stack(x), ugw.Space.stack(y)
+
+
+def found(result: ugw.Result) -> Found:
+    return Found(result.plan, torch.as_tensor(result.value).reshape(-1))
+
+
+def tight(dtype: torch.dtype) -> ugw.AlternateMin:
+    """Solved until the plans of two devices agree as well as they can."""
+    tol = 1e-10 if dtype == torch.float64 else 1e-6
+    return ugw.AlternateMin(tol=tol, max_iter=3000, inner=ugw.Sinkhorn(tol=1e-2 * tol, max_iter=200))
+
+
+def solved(**options: Any) -> Callable[[str, torch.dtype], Found]:
+    def run(device: str, dtype: torch.dtype) -> Found:
+        return found(ugw.solve(*clouds(60, 50, device, dtype), init="product", solver=tight(dtype), **options))
+
+    return run
+
+
+def without_entropy(device: str, dtype: torch.dtype) -> Found:
+    """Without entropy many plans are nearly as good as the best, and rounding in float32 moves between them."""
+    r = found(ugw.solve(*clouds(15, 12, device, dtype), eps=0.0, init="flb", solver=ugw.AlternateMin(tol=1e-8)))
+    return r if dtype == torch.float64 else Found(None, r.values)
+
+
+def fused(device: str, dtype: torch.dtype) -> Found:
+    cost = torch.tensor(np.random.default_rng(0).random((60, 50)), dtype=dtype, device=device)
+    x, y = clouds(60, 50, device, dtype)
+    return found(ugw.solve(x, y, eps=1e-2, fused=ugw.Fused(0.5, cost), init="product", solver=tight(dtype)))
+
+
+def batch(device: str, dtype: torch.dtype) -> Found:
+    options = {"rho": [0.1, 1.0, 10.0], "eps": [1e-2, 1e-2, 2e-2], "init": "product"}
+    return found(ugw.solve(*ragged(device, dtype), solver=tight(dtype), **options))
+
+
+def auto(device: str, dtype: torch.dtype) -> Found:
+    """The coarse starts too lead to the same plan."""
+    return found(ugw.solve(*clouds(120, 100, device, dtype), eps=1e-2, solver=tight(dtype)))
+
+
+def conic(n: int, m: int, cone: str, init: str = "auto") -> Callable[[str, torch.dtype], Found]:
+    """Only the values are compared: many plans are nearly as good as the best, as without entropy."""
+
+    def run(device: str, dtype: torch.dtype) -> Found:
+        x, y = clouds(n, m, device, dtype)
+        return Found(None, found(ugw.solve_conic(x, y, rho=0.5, cone=cone, init=init)).values)
+
+    return run
+
+
+def tightness(device: str, dtype: torch.dtype) -> Found:
+    t = ugw.tightness(*clouds(12, 10, device, dtype), rho=0.5)
+    assert t.holds, "CGW ≤ UGW is not certified"
+    return Found(None, torch.stack([torch.as_tensor(v) for v in (t.cgw, t.ugw, t.ratio)]))
+
+
+def objective(device: str, dtype: torch.dtype) -> Found:
+    plan = torch.tensor(np.random.default_rng(0).random((60, 50)), dtype=dtype, device=device)
+    terms = ugw.objective(plan / plan.sum(), *clouds(60, 50, device, dtype), rho=(0.5, 2.0), eps=0.1)
+    sides = (terms.distortion, terms.marginal_a, terms.marginal_b, terms.entropy, terms.total)
+    return Found(None, torch.stack([torch.as_tensor(v) for v in sides]))
+
+
+CASES: dict[str, Callable[[str, torch.dtype], Found]] = {
+    "ugw": solved(rho=1.0, eps=1e-2),
+    "unequal rhos": solved(rho=(0.1, 2.0), eps=1e-2),
+    "semi-relaxed": solved(rho=(INF, 1.0), eps=1e-2),
+    "balanced": solved(rho=INF, eps=1e-2),
+    "per item": solved(rho=np.array([0.1, 1.0, 10.0]), eps=np.array([2e-2, 1e-2, 4e-2])),
+    "eps = 0": without_entropy,
+    "fused": fused,
+    "ragged batch": batch,
+    "coarse start": auto,
+    "conic, term by term": conic(15, 12, "gaussian-hellinger"),
+    "conic, by factors": conic(40, 30, "gaussian-hellinger", init="flb"),
+    "conic, hellinger": conic(15, 12, "hellinger-kantorovich"),
+    "conic, hellinger, by factors": conic(40, 30, "hellinger-kantorovich", init="flb"),
+    "tightness": tightness,
+    "objective": objective,
+}
+
+
+def compare(here: Found, there: Found, dtype: torch.dtype) -> tuple[float, float]:
+    """Relative distances of plans and of values; an AssertionError where they are not close enough.
+
+    here: in float64; there: in `dtype`, perhaps on another device.
+    """
+    plans, values = CLOSE[dtype]
+    off, apart = 0.0, relative(there.values, here.values).max().item()
+    if here.plan is not None and there.plan is not None:
+        assert there.plan.dtype == dtype, f"the plan is {there.plan.dtype}, not {dtype}"
+        off = float((there.plan.cpu().double() - here.plan).abs().sum() / here.plan.sum())
+    assert off <= plans, f"plans are {off:.1e} apart in L1, more than {plans:.0e}"
+    assert apart <= values, f"values are {apart:.1e} apart, more than {values:.0e}"
+    return off, apart
+
+
+def relative(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    u, v = u.cpu().double(), v.cpu().double()
+    return (u - v).abs() / v.abs().clamp(min=1e-300)
+
+
+# -- what results carry -------------------------------------------------------------------------------------
+
+
+def keeps_device_and_dtype(device: str, dtype: torch.dtype) -> None:
+    """Tensors come back where they came from; arrays come back as arrays, on whatever device they were solved."""
+    x, y = clouds(9, 8, device, dtype)
+    for result in (ugw.solve(x, y), ugw.solve_conic(x, y)):
+        for name in ("plan", "value", "mass"):
+            value = torch.as_tensor(getattr(result, name))
+            assert value.device.type == device, f"{name} is on {value.device}, not on {device}"
+        assert result.plan.dtype == dtype, f"the plan is {result.plan.dtype}, not {dtype}"
+    given = np.random.default_rng(0).random((9, 2)).astype(str(dtype)[6:])
+    back = ugw.solve(ugw.Space.from_points(given), ugw.Space.from_points(given)).plan
+    assert isinstance(back, np.ndarray), f"arrays came back as {type(back).__name__}"
+    assert back.dtype == given.dtype, f"{given.dtype} came back as {back.dtype}"
+
+
+def saved_and_loaded(device: str, dtype: torch.dtype) -> None:
+    """A file has no device: what it holds is read to the CPU, bit for bit."""
+    x, y = ragged(device, dtype)
+    with TemporaryDirectory() as folder:
+        for number, result in enumerate((ugw.solve(x, y), ugw.solve_conic(x, y, rho=0.5))):
+            path = Path(folder) / f"{number}.npz"
+            result.save(path)
+            loaded = type(result).load(path)
+            for name in ("plan", "value", "status", "n_iter"):
+                one, two = (torch.as_tensor(getattr(r, name)).cpu() for r in (result, loaded))
+                assert one.dtype == two.dtype, f"{name}: {one.dtype} was loaded as {two.dtype}"
+                assert torch.equal(one, two), f"{name} was loaded as something else"
+
+
+def rho_for_mass(device: str, dtype: torch.dtype) -> None:
+    """The search ends within 1e-3 of the share asked for: in float32 perhaps one solve sooner or later."""
+    here = float(ugw.rho_for_mass(*clouds(20, 15, "cpu", torch.float64), kept=0.9))
+    there = float(ugw.rho_for_mass(*clouds(20, 15, device, dtype), kept=0.9))
+    limit = 1e-9 if dtype == torch.float64 else 2e-2
+    assert abs(there - here) <= limit * here, f"rho is {there} there and {here} here"
+
+
+CHECKS: dict[str, Callable[[str, torch.dtype], None]] = {
+    "rho for mass": rho_for_mass,
+    "device and dtype": keeps_device_and_dtype,
+    "saved and loaded": saved_and_loaded,
+}

@@ -1,0 +1,93 @@
+"""Streaming sums, in torch and in Triton (interpreted where there is no GPU), against sums over the stored matrix."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import logsumexp
+
+from ugw.kernels import streaming
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+triton_ops = pytest.importorskip("ugw.kernels.triton_ops", reason="Triton is not installed")
+# Of both backends: the module, the dtype, and the largest error of a logarithm.
+BACKENDS = [(streaming, torch.float64, 1e-12), (streaming, torch.float32, 2e-5), (triton_ops, torch.float32, 3e-5)]
+NAMES = ["torch-float64", "torch-float32", "triton"]
+# (batch, n, m, rank): one row, ragged edges on both sides, ranks that fill the packed columns and that do not.
+SHAPES = [(1, 1, 1, 1), (2, 65, 130, 4), (1, 130, 63, 3), (1, 7, 300, 9), (3, 20, 40, 20)]
+
+
+def arrays(shape, seed=0):
+    """left, right, bias with a point that does not count, values; float32 numbers in float64."""
+    batch, n, m, rank = shape
+    rng = np.random.default_rng(seed)
+    made = [rng.normal(size=(batch, n, rank)), rng.normal(size=(batch, m, rank)) / rank**0.5]
+    made += [3.0 * rng.normal(size=(batch, m)), rng.normal(size=(batch, m, 5))]
+    left, right, bias, values = (a.astype(np.float32).astype(np.float64) for a in made)
+    if m > 1:
+        bias[:, 1] = -np.inf
+    return left, right, bias, values
+
+
+def tensors(made, dtype):
+    return [torch.tensor(a, dtype=dtype, device=DEVICE) for a in made]
+
+
+def stored(left, right, bias):
+    return left @ right.transpose(0, 2, 1) + bias[:, None, :]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("backend", "dtype", "error"), BACKENDS, ids=NAMES)
+@pytest.mark.parametrize("off", [None, 0.0, 5.0, -400.0, 2000.0], ids=str)
+def test_log_sums(backend, dtype, error, shape, off):
+    left, right, bias, _ = arrays(shape)
+    exact = logsumexp(stored(left, right, bias), axis=2)
+    guess = None if off is None else torch.tensor(exact + off, dtype=dtype, device=DEVICE)
+    got = backend.log_sums(*tensors((left, right, bias), dtype), guess)
+    # A guess that far off costs digits of the sum itself.
+    np.testing.assert_allclose(got.cpu(), exact, atol=error * (1.0 + 0.02 * abs(off or 0.0)), rtol=0.0)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("backend", "dtype", "error"), BACKENDS, ids=NAMES)
+def test_weighted_sums(backend, dtype, error, shape):
+    left, right, bias, values = arrays(shape)
+    z = stored(left, right, bias)
+    shift = logsumexp(z, axis=2)
+    exact = np.exp(z - shift[:, :, None]) @ values
+    got = backend.weighted_sums(*tensors((left, right, bias, shift, values), dtype))
+    np.testing.assert_allclose(got.cpu(), exact, atol=error * np.abs(values).max(), rtol=0.0)
+
+
+@pytest.mark.parametrize(("backend", "dtype", "error"), BACKENDS, ids=NAMES)
+def test_wide_values(backend, dtype, error):
+    left, right, bias, _ = arrays((1, 20, 70, 2))
+    values = np.random.default_rng(1).normal(size=(1, 70, 40)).astype(np.float32)
+    z = stored(left, right, bias)
+    shift = logsumexp(z, axis=2)
+    got = backend.weighted_sums(*tensors((left, right, bias, shift, values), dtype))
+    np.testing.assert_allclose(got.cpu(), np.exp(z - shift[:, :, None]) @ values, atol=5 * error, rtol=0.0)
+
+
+def test_blocks_change_nothing(monkeypatch):
+    made = tensors(arrays((2, 50, 31, 3)), torch.float64)
+    guess = streaming.log_sums(*made[:3])
+    whole = streaming.log_sums(*made[:3], guess), streaming.weighted_sums(*made[:3], guess, made[3])
+    monkeypatch.setitem(streaming.BLOCK, DEVICE, 200)
+    parts = streaming.log_sums(*made[:3], guess), streaming.weighted_sums(*made[:3], guess, made[3])
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("magnitude", [1e-3, 1.0, 300.0])
+def test_packed_products_have_the_accuracy_of_float32(magnitude):
+    # Rounded to TF32 as the hardware does, the packed product must be as good as float32's own.
+    left, right, bias, _ = tensors(arrays((1, 40, 50, 4)), torch.float32)
+    left, shift = magnitude * left, torch.zeros_like(left[:, :, 0])
+    bias = bias.clamp(min=-3.0)
+    rows, cols = triton_ops.packed(left, right, bias, shift)
+    assert torch.equal(rows, triton_ops._rounded(rows))
+    assert torch.equal(cols, triton_ops._rounded(cols))
+    product = (rows.double() @ cols.double().mT)[:, :, :50] / triton_ops.LOG2E
+    exact = left.double() @ right.double().mT + bias.double()[:, None, :]
+    assert float((product - exact).abs().max()) <= 2e-6 * max(1.0, magnitude)

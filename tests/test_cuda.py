@@ -1,0 +1,42 @@
+"""CUDA gives what the CPU gives, in float64 to many digits and in float32 to a few.
+
+UGW_TEST_DEVICE=cpu runs the same cases on the CPU: float64 against itself, and float32 against float64. Without
+pytest, `benchmarks/cuda_parity.py` runs them.
+"""
+
+import functools
+import os
+
+import pytest
+import torch
+
+import device_cases
+
+DEVICE = os.environ.get("UGW_TEST_DEVICE", "cuda")
+DTYPES = [torch.float64, torch.float32]
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning"),  # float32 may end at its precision
+    pytest.mark.skipif(
+        DEVICE == "cuda" and not torch.cuda.is_available(),
+        reason="needs a CUDA device: torch.cuda.is_available() is False",
+    ),
+]
+
+
+@functools.cache
+def on_the_cpu(name):
+    return device_cases.CASES[name]("cpu", torch.float64)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", device_cases.CASES)
+def test_the_same_as_on_the_cpu(name, dtype):
+    device_cases.compare(on_the_cpu(name), device_cases.CASES[name](DEVICE, dtype), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", device_cases.CHECKS)
+def test_results_carry_what_they_should(name, dtype):
+    device_cases.CHECKS[name](DEVICE, dtype)
