@@ -76,9 +76,9 @@ def test_shared_parameters(rho, eps):
         same(r[i], ugw.solve(x, y, rho=rho, eps=eps, init="product"))
 
 
-@pytest.mark.parametrize(("alpha", "init"), [(0.3, "product"), ([0.0, 0.5, 1.0, 0.1, 0.2], "auto")])
+@pytest.mark.parametrize(("alpha", "init"), [(0.3, "product"), (np.array([0.0, 0.5, 1.0, 0.1, 0.2]), "auto")])
 def test_fused_batches(alpha, init):
-    xs, ys, eps = *spaces(features=3), [*EPS[:4], 0.1]
+    xs, ys, eps = *spaces(features=3), np.array([*EPS[:4], 0.1])
     r = ugw.solve(Space.stack(xs), Space.stack(ys), rho=RHO, eps=eps, fused=ugw.Fused(alpha), init=init)
     for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
         own = alpha if isinstance(alpha, float) else alpha[i]
@@ -106,7 +106,8 @@ def test_one_space_against_a_batch(init):
 @pytest.mark.parametrize("init", ["product", "auto"])
 def test_one_pair_for_many_parameters(init):
     x, y = space(6, 0), space(7, 1)
-    rho, eps = ([0.1, 1.0, INF, 10.0], [0.2, 1.0, INF, INF]), [0.1, 0.0, 0.15, 0.1]
+    rho = (np.array([0.1, 1.0, INF, 10.0]), np.array([0.2, 1.0, INF, INF]))
+    eps = np.array([0.1, 0.0, 0.15, 0.1])
     r = ugw.solve(x, y, rho=rho, eps=eps, init=init)
     assert r.plan.shape == (4, 6, 7)
     for i in range(4):

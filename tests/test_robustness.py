@@ -74,7 +74,7 @@ def truthful(r, size=1.0):
 # --- sharp eps ---
 
 
-SHARES = [3e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6]
+SHARES = np.array([3e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6])
 
 
 @pytest.fixture(scope="module", params=RHOS, ids=str)
@@ -92,7 +92,7 @@ def test_eps_down_to_a_millionth_of_the_cost(sharp):
 
 def test_a_sharper_problem_has_a_lower_value_at_last_that_of_eps_0(sharp):
     rho, r = sharp
-    sharper = ugw.solve(*pair(), rho=rho, eps=ugw.relative(np.array(SHARES) / 2), init=r.plan)
+    sharper = ugw.solve(*pair(), rho=rho, eps=ugw.relative(SHARES / 2), init=r.plan)
     assert (sharper.value <= r.value + 1e-6).all()
     exact = ugw.solve(*pair(), rho=rho, eps=0.0, init=r[-1].plan)
     assert r[-1].value == pytest.approx(exact.value, abs=1e-4)
@@ -111,7 +111,7 @@ def test_a_sharp_plan_called_converged_is_stationary(sharp):
 @pytest.mark.parametrize("rho", [1.0, (1.0, INF), INF], ids=str)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_eps_below_any_rounding_is_finite_and_not_called_converged(rho, dtype):
-    eps, quick = [1e-15, 1e-20, 1e-100, 1e-300, 5e-324], ugw.AlternateMin(max_iter=30)
+    eps, quick = np.array([1e-15, 1e-20, 1e-100, 1e-300, 5e-324]), ugw.AlternateMin(max_iter=30)
     r = truthful(ugw.solve(*pair(dtype=dtype), rho=rho, eps=eps, init="product", solver=quick))
     assert not r.converged.any()
 
@@ -126,7 +126,7 @@ def test_what_is_called_converged_at_eps_0_is_stationary(init):
     """The gradient of F(·, plan) vanishes under the plan and is nowhere negative."""
     xs, ys = [space(6, 2, seed) for seed in range(3)] * 2, [space(7, 2, 30 + seed) for seed in range(3)] * 2
     xs, ys = [*xs, space(6, 2, 0)], [*ys, space(7, 2, 1)]
-    rhos = [0.5] * 3 + [0.05] * 3 + [0.5]
+    rhos = np.array([0.5] * 3 + [0.05] * 3 + [0.5])
     results = ugw.solve(Space.stack(xs), Space.stack(ys), rho=rhos, eps=0.0, init=init)
     for x, y, rho, r in zip(xs, ys, rhos, truthful(results), strict=True):
         assert r.converged
@@ -192,7 +192,7 @@ def test_masses_from_a_millionth_to_a_million(eps, dtype):
     r = ugw.solve(
         Space.stack([space(6, 2, 0, masses[0], dtype=dtype) for masses, _ in items]),
         Space.stack([space(7, 3, 1, masses[1], dtype=dtype) for masses, _ in items]),
-        rho=tuple([rho[side] for _, rho in items] for side in (0, 1)),
+        rho=tuple(np.array([rho[side] for _, rho in items]) for side in (0, 1)),
         eps=eps,
         init="product",
     )
@@ -444,7 +444,7 @@ MEAN_DISTORTION = 0.2  # of these clouds, the size of all terms
 @pytest.mark.parametrize("rho", RHOS, ids=str)
 def test_float32_is_close_to_float64(rho):
     x, y = clouds(4)
-    eps = [0.2, 0.1, 0.05, 0.0] * 3
+    eps = np.tile([0.2, 0.1, 0.05, 0.0], 3)
     r = ugw.solve(x, y, rho=rho, eps=eps, init="product")
     s = truthful(ugw.solve(x.to(torch.float32), y.to(torch.float32), rho=rho, eps=eps, init="product"))
     assert r.converged.all()

@@ -145,6 +145,9 @@ def test_take_is_the_kernel_of_those_items():
         torch.testing.assert_close(part.cols(phi[index]), kernel.cols(phi)[index], rtol=1e-14, atol=1e-14)
         ones = torch.ones(B, 1, dtype=torch.float64)
         torch.testing.assert_close(part.plan(gamma[index], ones[index])[1], kernel.plan(gamma, ones)[1][index])
+    far = gamma + 300.0
+    part = kernels.make(*arrays, far).take(index)
+    assert part.near(far[index]) is part  # it knows what potentials it was made for
 
 
 def test_make_picks_by_the_potential():

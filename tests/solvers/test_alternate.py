@@ -10,6 +10,7 @@ import pytest
 import cases
 import ugw
 from cases import INF, Parameters
+from ugw.solvers import alternate
 
 SOFT = [Parameters(1.0, 1.0, 0.05), Parameters(0.3, 2.0, 0.05), Parameters(0.3, 0.5, 0.02, 0.4)]
 HARD = [Parameters(INF, 0.5, 0.05), Parameters(0.5, INF, 0.05)]
@@ -405,3 +406,34 @@ def test_the_iteration_limit_is_told():
     assert result.n_iter == 2
     with pytest.raises(ugw.NotConverged, match="iteration limit"):
         result.check()
+
+
+def test_the_change_of_a_step_includes_that_of_the_mass():
+    """Where rho and eps are small beside the costs a small change of the shape moves the mass far."""
+    x, y = (ugw.Space.from_points(np.random.default_rng(k).random((n, d))) for k, n, d in ((1, 6, 2), (51, 7, 3)))
+    history = ugw.solve(x, y, rho=0.01, eps=0.005, init="product").history
+    assert (np.abs(np.diff(np.log(history.mass))) <= history.change[1:] + 1e-12).all()
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+def test_the_history_tells_the_relaxed_value_of_each_step():
+    """F(p, q) of a plan and the one before it: that of the result which ends at that step."""
+    pair, given = cases.clouds(6, 7, 0), SOFT[1]
+    result = cases.solve(pair, given, max_iter=6)
+    for steps in (2, 4, 6):
+        p, q = cases.solve(pair, given, max_iter=steps).plan_pair
+        assert result.history.relaxed[steps - 1] == pytest.approx(cases.value(pair, given, p, q), rel=1e-9)
+    assert abs(result.history.relaxed - result.history.objective).max() > 1e-5
+
+
+def test_a_plan_has_settled_only_if_the_inner_solver_has_and_eps_is_its_own():
+    problem = cases.problem(cases.clouds(5, 6, 0), Parameters(1.0, 1.0, 0.1))
+    now = problem.couple(problem.product)
+    context = alternate._Context.make(problem, now, ugw.AlternateMin())
+    old = alternate._State.start(now, context)
+    for change, residual, code in ((0.0, 0.0, "CONVERGED"), (0.0, 1e-3, "RUNNING"), (1e-3, 0.0, "RUNNING")):
+        new = replace(old, change=old.change + change, residual=0.0 * old.residual + residual)
+        assert alternate._verdict(context, old, new).tolist() == [int(ugw.Status[code])]
+    annealing = replace(old, annealed=2.0 * old.annealed)
+    still = replace(old, residual=0.0 * old.residual)
+    assert alternate._verdict(context, annealing, still).tolist() == [int(ugw.Status.RUNNING)]

@@ -14,6 +14,7 @@ import cases
 from ugw.divergences import KL
 from ugw.kernels import torch_ops
 from ugw.problems.linear import LinearProblem
+from ugw.solvers import sinkhorn
 from ugw.solvers.sinkhorn import Sinkhorn
 
 INF = math.inf
@@ -317,3 +318,20 @@ def test_a_tolerance_per_item():
     end = Sinkhorn(tol=1e-7, max_iter=20_000)(stack(items()), None, loose)
     assert (end.residual <= loose).all()
     assert (end.residual[[0, 2]] > 1e-9).all()
+
+
+def test_an_extrapolation_that_did_not_pay_is_taken_back(monkeypatch):
+    """Misled once, the next iterations start from where the extrapolation did."""
+    seen, true = [], sinkhorn._sweeps
+
+    def misled(step, kernel, state):
+        phi, gamma, ahead, residual = true(step, kernel, state)
+        seen.append((state.ahead, gamma, residual))
+        return phi, gamma, ahead if len(seen) > 1 else 10.0 * torch.randn_like(gamma), residual
+
+    monkeypatch.setattr(sinkhorn, "_sweeps", misled)
+    torch.manual_seed(0)
+    solve(*arrays(), (0.5, 2.0), 0.01, max_iter=15)
+    residuals = [residual for _, _, residual in seen]
+    assert residuals[1] > residuals[0]
+    assert torch.equal(seen[2][0], seen[0][1])
