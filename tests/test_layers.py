@@ -17,7 +17,7 @@ TABLE = """
     errors  _atomic  _check  _options  _batch  _precision
     kernels.torch_ops  kernels.streaming  kernels.triton_ops  kernels
     bilinear  streamed  lazy_plan
-    distances  metrics  embedded  factorise  cones  pairs  spaces
+    distances  metrics  embedded  embed  factorise  cones  pairs  _parts  spaces
     divergences
     records  result  conic_result
     problems.linear  problems.problem  problems.unbalanced  problems.streamed  problems.conic  problems.partial  problems

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from ._check import ROUNDING_UNITS, as_tensor, check_finite, check_nonnegative
 from .errors import InputError
 
 DIFFERENTIABLE = ("euclidean", "sqeuclidean")
+# Measured in units that SciPy takes from all points: not known from two of them.
+RELATIVE = ("seuclidean", "mahalanobis")
 
 
 def point_distances(points: Tensor, metric: str) -> Tensor:
@@ -41,15 +44,61 @@ def point_distances(points: Tensor, metric: str) -> Tensor:
     return distances
 
 
+def between_points(points: Tensor, others: Tensor, metric: str) -> Tensor:
+    """Distances by name from points (n, d) to others (m, d), without gradients. Returns (n, m).
+
+    >>> between_points(torch.tensor([[0.0], [3.0]]), torch.tensor([[1.0]]), "cityblock").flatten()
+    tensor([1., 2.])
+    """
+    if metric in DIFFERENTIABLE:
+        distances = torch.cdist(points, others, compute_mode="donot_use_mm_for_euclid_dist")
+        distances = distances.square() if metric == "sqeuclidean" else distances
+    else:
+        pair = (p.cpu().double().numpy() for p in (points, others))
+        try:
+            distances = torch.from_numpy(scipy_distance.cdist(*pair, metric)).to(points)
+        except (ValueError, TypeError) as error:
+            raise _unknown(metric, error) from error
+    check_finite(f"{metric} distances between the points", distances)
+    return distances
+
+
+def check_fits(points: Tensor) -> None:
+    """Refuse points whose stored distances would fill more than half of the memory. points: (..., n, d)."""
+    needed = points[..., 0].numel() * points.shape[-2] * points.element_size()
+    if points.device.type == "cuda":
+        memory = float(torch.cuda.get_device_properties(points.device).total_memory)
+    else:
+        memory = machine_memory()
+    if needed > 0.5 * memory:
+        raise InputError(
+            f"the stored distances of {points.shape[-2]} points would take {needed / 2**30:.3g} GiB of the "
+            f"{memory / 2**30:.3g} GiB there are: give tol=, an error that is allowed for distances of low rank, or "
+            'take metric="sqeuclidean", which stores none'
+        )
+
+
+def machine_memory() -> float:
+    """Bytes of memory of this machine; inf where it does not say."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+
+
 def _scipy_distances(points: np.ndarray, metric: str) -> np.ndarray:
     """(n, d) to (n, n). pdist is half the work of cdist(x, x) and exactly symmetric with a zero diagonal."""
     try:
         return scipy_distance.squareform(scipy_distance.pdist(points, metric))
     except (ValueError, TypeError) as error:
-        raise InputError(
-            f"metric must be {', '.join(DIFFERENTIABLE)} or a name that scipy.spatial.distance.cdist knows"
-            f" and that fits the points, got {metric!r} ({error})"
-        ) from error
+        raise _unknown(metric, error) from error
+
+
+def _unknown(metric: str, error: Exception) -> InputError:
+    return InputError(
+        f"metric must be {', '.join(DIFFERENTIABLE)} or a name that scipy.spatial.distance.cdist knows"
+        f" and that fits the points, got {metric!r} ({error})"
+    )
 
 
 def refuse_gradient(name: str, tensor: Tensor) -> None:

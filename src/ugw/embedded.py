@@ -112,6 +112,10 @@ class Embedded:
             chosen = points[..., index, :]
         return _between(points, chosen, self.signs)
 
+    def between(self, rows: Tensor, cols: Tensor) -> Tensor:
+        """D[rows][:, cols]. rows: (k,), cols: (l,). Returns (..., k, l)."""
+        return _between(self.points[..., rows, :], self.points[..., cols, :], self.signs)
+
     def factors(self) -> tuple[Tensor, Tensor]:
         """(left, right) with D = left rightᵀ, both (..., n, r + 2)."""
         h, one = self.norms[..., None], torch.ones_like(self.norms)[..., None]

@@ -48,6 +48,9 @@ class Metric(Protocol):
     def columns(self, index: Tensor) -> Tensor:
         """D[:, index]. index: (k,) the same for all items, or (B, k). Returns (..., n, k)."""
 
+    def between(self, rows: Tensor, cols: Tensor) -> Tensor:
+        """D[rows][:, cols]. rows: (k,), cols: (l,). Returns (..., k, l)."""
+
     def factors(self) -> tuple[Tensor, Tensor] | None:
         """(left, right) with D = left rightᵀ, both (..., n, r), or None where no such form is at hand."""
 
@@ -132,6 +135,10 @@ class Dense:
         if self.batched:
             return self.matrix[..., index]
         return self.matrix[index].mT  # rows are columns, and (B, k) gathers (B, k, n)
+
+    def between(self, rows: Tensor, cols: Tensor) -> Tensor:
+        """D[rows][:, cols]. rows: (k,), cols: (l,). Returns (..., k, l)."""
+        return self.matrix[..., rows[:, None], cols]
 
     def factors(self) -> None:
         """None: a stored matrix has no low-rank form at hand."""

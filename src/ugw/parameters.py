@@ -108,7 +108,8 @@ def streams(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) 
     obstacle = None
     if not all(isinstance(space.metric, Embedded) for space in (x, y)):
         obstacle = (
-            'low-rank spaces, Space.from_points(..., metric="sqeuclidean") or Space.compressed(), got stored ones'
+            'low-rank spaces, Space.from_points(..., metric="sqeuclidean" or tol=0.05) or Space.compressed(tol), '
+            "got stored ones"
         )
     elif loss is not None:
         obstacle = "the loss t², got another one"
