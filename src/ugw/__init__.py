@@ -6,13 +6,14 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from .api import objective, solve, solve_conic
+from .api import estimate, objective, solve, solve_conic
 from .calibrate import rho_for_mass
 from .certify import tightness
 from .cones import GaussianHellinger, HellingerKantorovich, Loss, PartialTransport
 from .conic_result import ConicResult
 from .divergences import KL, Balanced
-from .errors import ConvergenceWarning, InputError, NotConverged
+from .errors import ConvergenceWarning, InputError, NotConverged, OutOfMemory
+from .memory import Estimate
 from .multistart import Multistart
 from .parameters import Fused, relative
 from .records import Status
@@ -29,6 +30,7 @@ __all__ = [
     "Balanced",
     "ConicResult",
     "ConvergenceWarning",
+    "Estimate",
     "Fused",
     "GaussianHellinger",
     "HellingerKantorovich",
@@ -36,12 +38,14 @@ __all__ = [
     "Loss",
     "Multistart",
     "NotConverged",
+    "OutOfMemory",
     "PartialTransport",
     "Result",
     "Sinkhorn",
     "Space",
     "Status",
     "datasets",
+    "estimate",
     "objective",
     "plots",
     "relative",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 Record = TypeVar("Record")
@@ -42,6 +44,22 @@ def put_(target: Any, index: Tensor | slice, source: Any) -> None:
     elif target is not None:
         for f in fields(target):
             put_(getattr(target, f.name), index, getattr(source, f.name))
+
+
+def join(parts: Sequence[Record]) -> Record:
+    """The items of several records of one kind, one after the other: undoes `take` of consecutive items.
+
+    >>> join([(torch.tensor([1.0, 2.0]), None), (torch.tensor([3.0]), None)])
+    (tensor([1., 2., 3.]), None)
+    """
+    first = parts[0]
+    if len(parts) == 1 or first is None:
+        return first
+    if isinstance(first, Tensor):
+        return torch.cat(parts)  # type: ignore
+    if isinstance(first, tuple):
+        return tuple(map(join, zip(*parts, strict=True)))  # type: ignore
+    return replace(first, **{f.name: join([getattr(p, f.name) for p in parts]) for f in fields(first)})  # type: ignore
 
 
 def clone(value: Record) -> Record:

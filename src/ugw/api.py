@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor
 
 from . import init as starts
-from . import multilevel
+from . import memory, multilevel
+from ._batch import take
 from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import choice
 from ._precision import rough
@@ -19,19 +21,21 @@ from .cones import GaussianHellinger
 from .conic_result import ConicResult
 from .errors import ConvergenceWarning, InputError
 from .lazy_plan import LazyPlan
+from .memory import Estimate
 from .multistart import Multistart, best_of
-from .parameters import Fused, build, build_conic, build_partial, read_cone
+from .parameters import Fused, build, build_conic, build_partial, check_spaces, read_cone, streams
+from .problems.conic import CGW
 from .problems.partial import PartialCGW
 from .problems.problem import Problem
 from .problems.streamed import StreamedUGW
 from .problems.unbalanced import UGW
-from .records import Terms
+from .records import Tensors, Terms
 from .result import Result
 from .solvers.alternate import AlternateMin
 from .solvers.programs import AlternateLP
 from .solvers.sinkhorn import Sinkhorn
+from .solvers.watch import Watch
 from .spaces import Space
-from .streamed import Streamed
 
 AnyResult = TypeVar("AnyResult", bound=Result)
 # Up to this many entries of the plan, "auto" also solves from the product plan and keeps the better result.
@@ -78,6 +82,7 @@ def solve(
     solver: `ugw.AlternateMin(tol=, max_iter=, ...)` or `ugw.Multistart(...)`.
 
     Warns once (ConvergenceWarning) if an item did not converge; `result.check()` raises.
+    Large batches are solved in chunks; True from a callback stops them all. Raises OutOfMemory where nothing fits.
 
     >>> import numpy as np, ugw
     >>> points = np.random.default_rng(0).random((20, 2))
@@ -88,33 +93,95 @@ def solve(
     """
     solver = _checked_solver(solver, AlternateMin())
     method = _plain(solver).inner.method
-    problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss, method=method)
-    with torch.no_grad():
-        if isinstance(problem, StreamedUGW):
-            return _warned(solver(problem, _streamed_plan(problem, solver, init)))
-        plans = first_plans(problem, init)
-        _check_finite_value(problem, plans)
-        return _warned(best_of(solver, problem, plans))
+    with memory.guard(lambda: estimate(x, y, fused=fused, loss=loss, solver=solver)):
+        problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss, method=method)
+        with torch.no_grad():
+            start = _read_start(problem, solver, init)
+            name = start if isinstance(start, str) else "given"
+            task = memory.Task.of(problem, _tried(x.n * y.n, name, solver), name)
+            memory.check(task.estimate(_plain(solver).inner.max_iter))
+            return _warned(_in_chunks(problem, solver, start, task.together))
 
 
-def _streamed_plan(problem: StreamedUGW, solver: Any, init: Any) -> Streamed:
-    """The plan from which a problem starts whose plans are not stored."""
-    if isinstance(solver, Multistart):
+def estimate(
+    x: Space, y: Space, *, fused: Fused | None = None, loss: Any = None, solver: AlternateMin | Multistart | None = None
+) -> Estimate:
+    """What `solve` with the same arguments and its default start will need: path, memory and work, before it runs.
+
+    It is made for a float rho and eps: arrays of them make a batch, which spaces that are not one do not show.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.random.default_rng(0).random((2000, 3)))
+    >>> e = ugw.estimate(x, x)
+    >>> e.path, 0.3 < e.bytes / 2**30 < 1.0
+    ('stored', True)
+    """
+    solver = _checked_solver(solver, AlternateMin())
+    check_spaces(x, y)
+    inner = _plain(solver).inner
+    stream = streams(x, y, fused=fused, loss=loss, method=inner.method)
+    count = _tried(x.n * y.n, "auto", solver)
+    task = memory.Task.between(x, y, fused=fused, loss=loss, streaming=stream, count=count)
+    return task.estimate(inner.max_iter)
+
+
+def _in_chunks(problem: UGW, solver: Any, start: Any, together: int) -> Result:
+    """Solve so many items at a time: what does not fit into memory, or the caches, does not run at once.
+
+    One watcher looks on, so steps count on from chunk to chunk. True from a callback stops the whole run: the items
+    of chunks that had not begun take one step from the product plan, the cheapest start, and are STOPPED too.
+    """
+    chunks = torch.arange(problem.batch, device=problem.eps.device).split(together)
+    if len(chunks) == 1:
+        return problem.result(_solved(problem, solver, start, None))
+    parts = []
+    with _plain(solver).watched(len(chunks)) as watch:
+        for index in chunks:
+            own = "product" if watch is not None and watch.stopped else take(start, index)
+            parts.append(_solved(problem.take(index), solver, own, watch))
+    return problem.result(Tensors.joined(parts))
+
+
+def _solved(problem: UGW, solver: Any, start: Any, watch: Watch | None) -> Tensors:
+    """Solve from a start that `_read_start` made."""
+    if isinstance(problem, StreamedUGW):
+        make = multilevel.start if isinstance(start, str) else multilevel.given
+        with solver.watched() if watch is None else nullcontext(watch) as watch:
+            return solver.run(problem, make(problem, start), watch).tensors
+    plans = first_plans(problem, start)
+    _check_finite_value(problem, plans)
+    return best_of(solver, problem, plans, watch).tensors
+
+
+def _read_start(problem: UGW, solver: Any, init: Any) -> Any:
+    """The name of a start, or plans (B, n, m), checked."""
+    streamed = isinstance(problem, StreamedUGW)
+    if streamed and isinstance(solver, Multistart):
         raise InputError(
             "a Multistart stores its plans, got a problem too large for that: the default start tries many"
         )
-    if bool(((problem.eps == 0) & problem.div_a.hard & problem.div_b.hard).any()):
+    if streamed and bool(((problem.eps == 0) & problem.div_a.hard & problem.div_b.hard).any()):
         raise InputError(
             'eps = 0 with both marginals hard needs a stored plan: take eps > 0, or inner=Sinkhorn(method="stabilised")'
         )
-    if isinstance(init, str):
-        choice("init", init, STARTS)
-        if init == "linear":
-            _check_points(problem)
-        return multilevel.start(problem, init)
-    if isinstance(init, LazyPlan):
-        return multilevel.given(problem, init.streamed_for((problem.batch, problem.x.n, problem.y.n)))
-    return multilevel.given(problem, given_plan(problem, init, "init"))
+    if streamed and isinstance(init, LazyPlan):
+        return init.streamed_for((problem.batch, problem.x.n, problem.y.n))
+    if not isinstance(init, str):
+        return given_plan(problem, init, "init")
+    choice("init", init, STARTS)
+    if init == "linear":
+        _check_points(problem)
+    # Asked of the whole batch, so that chunks of it start alike.
+    if init == "auto" and not streamed and bool((problem.eps >= EASY * problem.scale()).all()):
+        return "product"
+    return init
+
+
+def _tried(entries: int, start: str, solver: Any) -> int:
+    """Plans of so many entries that are solved for at a time, for each item, from a start of that name."""
+    few = FEW if entries <= TINY_PLAN else 1
+    count = few + (start == "best" or entries <= SMALL_PLAN) if start in ("auto", "best") else 1
+    return count + (solver.n - 1 if isinstance(solver, Multistart) else 0)
 
 
 def solve_conic(
@@ -150,7 +217,9 @@ def solve_conic(
     way = WAYS[read.steps]
     problem, twin = way.build(x, y, rho=rho, cone=read, eps=eps)
     solver = _checked_solver(solver, way.solver)
-    with torch.no_grad():
+    terms = int(problem.pairs.rank.max()) if isinstance(problem, CGW) else 1
+    task = replace(memory.Task.of(twin, 1, "auto"), terms=max(1, terms))
+    with torch.no_grad(), memory.guard(lambda: task.estimate(inner=1)):
         start = (init.tensors.plan if init.batched else init.tensors.plan[0]) if isinstance(init, Result) else init
         plans = way.plans(problem, twin, solver, start)
         return _warned(problem.result(best_of(solver, problem, plans).tensors))
@@ -259,8 +328,6 @@ def first_plans(problem: UGW, init: Any) -> Tensor:
     if init not in ("auto", "best"):
         return getattr(starts, init)(problem)[:, None]
     entries = problem.x.n * problem.y.n
-    if init == "auto" and bool((problem.eps >= EASY * problem.scale()).all()):
-        return starts.product(problem)[:, None]
     plans = starts.several(problem, FEW if entries <= TINY_PLAN else 1)
     if init == "best" or entries <= SMALL_PLAN:
         plans = torch.cat([starts.product(problem)[:, None], plans], dim=1)

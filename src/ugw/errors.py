@@ -1,4 +1,4 @@
-"""The three ways the library complains."""
+"""The ways the library complains."""
 
 
 class InputError(ValueError):
@@ -7,6 +7,10 @@ class InputError(ValueError):
 
 class NotConverged(RuntimeError):
     """Raised by `Result.check()` when a solve did not converge; the message carries the cure."""
+
+
+class OutOfMemory(MemoryError):
+    """The memory does not suffice: the message says what was tried, how much it needs and what would fit."""
 
 
 class ConvergenceWarning(UserWarning):

@@ -250,8 +250,11 @@ def _several(problem: UGW, count: int) -> Tensor:
     chosen = torch.stack(list(different(plans, values, max(LIFTED, 3 * count))), dim=1)
     lifts = [level.lift(plan, problem) for plan in _picked(plans, chosen).unbind(1)]
     judged = torch.stack([_value(problem, plan) for plan in lifts], dim=1)
-    order = judged.argsort(1)[:, : max(RACED, count)]
+    # An item repeats its first plan where others of the batch have more: that takes no other's place.
+    again = (chosen == chosen[:, :1]).index_fill(1, chosen.new_zeros(1), value=False)
+    order = judged.masked_fill(again, torch.inf).argsort(dim=1, stable=True)[:, : max(RACED, count)]
     ends, values = _race(AlternateMin(max_iter=RACE_STEPS), problem, _picked(torch.stack(lifts, dim=1), order))
+    values = values.masked_fill(again.gather(1, order), torch.inf)
     return _picked(ends, values.argsort(dim=1, stable=True)[:, :count])
 
 

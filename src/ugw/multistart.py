@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from .result import Result
 from .solvers.alternate import AlternateMin
 from .solvers.frank_wolfe import polish
 from .solvers.programs import AlternateLP
+from .solvers.watch import Watch
 
 # Objectives within this relative distance count as equal; the lowest index among them wins.
 TIE = 1e-9
@@ -50,14 +52,17 @@ class Multistart:
         return torch.cat([plans, starts.random(problem, self.n - 1, seed=OTHER_SEED)], dim=1)
 
 
-def best_of(solver: AlternateMin | AlternateLP | Multistart, problem: Any, plans: Tensor) -> Result:
-    """Solve every start of every item as one batch; the best result of each item. plans: (B, S, n, m)."""
+def best_of(solver: Any, problem: Any, plans: Tensor, watch: Watch | None = None) -> Result:
+    """Solve every start of every item as one batch; the best result of each item. plans: (B, S, n, m).
+
+    solver: an AlternateMin, an AlternateLP, or a Multistart of one; watch: who looks on already, if anybody does.
+    """
     if isinstance(solver, Multistart):
-        return best_of(solver.solver, problem, solver.with_random(problem, plans))
+        return best_of(solver.solver, problem, solver.with_random(problem, plans), watch)
     batch, count = plans.shape[:2]
     first = torch.arange(batch, device=plans.device)
     repeated = problem if count == 1 else problem.take(first.repeat_interleave(count))
-    with solver.watched() as watch:
+    with solver.watched() if watch is None else nullcontext(watch) as watch:
         result = solver.run(repeated, plans.flatten(0, 1), watch)
         tensors = polish(repeated, result, solver.max_iter, watch).tensors
     if count > 1:

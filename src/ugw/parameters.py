@@ -67,7 +67,7 @@ def build(
 
     method: that of Sinkhorn; "streaming" or a large problem under "auto" is one whose plans are not stored.
     """
-    _check_spaces(x, y)
+    check_spaces(x, y)
     div_a, div_b = divergence_pair(rho)
     share = eps.share if isinstance(eps, Relative) else nonnegative("eps", eps)
     stream = streams(x, y, fused=fused, loss=loss, method=method)
@@ -94,7 +94,7 @@ def build(
         alpha.to(device).expand(size),
         cost,
         batched=batch is not None,
-        pairs=None if loss is None else _loss(x, y, loss),
+        pairs=None if loss is None else loss_pairs(x, y, loss),
     )
     _check_hard_masses(problem)
     return replace(problem, eps=problem.eps * problem.scale()) if isinstance(eps, Relative) else problem
@@ -121,7 +121,7 @@ def streams(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) 
     return obstacle is None and (method == "streaming" or large)
 
 
-def _loss(x: Space, y: Space, loss: Any) -> Pairs:
+def loss_pairs(x: Space, y: Space, loss: Any) -> Pairs:
     """The sum over pairs of pairs for a loss other than t²."""
     longest = longest_distance(x, y)
     read = read_loss(loss, longest)
@@ -161,7 +161,7 @@ def _twin(x: Space, y: Space, rho: Any) -> UGW:
 
 def read_cone(x: Space, y: Space, cone: Any) -> Cone:
     """The cone for two spaces, checked."""
-    _check_spaces(x, y)
+    check_spaces(x, y)
     return read_loss(cone, longest_distance(x, y), name="cone")
 
 
@@ -190,7 +190,8 @@ def longest_distance(x: Space, y: Space) -> float:
     return max(float(high.max()) for high in highs) - min(0.0, *(float(low.min()) for low in lows))
 
 
-def _check_spaces(x: Any, y: Any) -> None:
+def check_spaces(x: Any, y: Any) -> None:
+    """Raise unless both are spaces of one kind, on one device."""
     for name, space in (("first", x), ("second", y)):
         if not isinstance(space, Space):
             raise InputError(

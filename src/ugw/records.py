@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any, Self
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from ._batch import take_fields
+from ._batch import join, take_fields
 from .lazy_plan import LazyPlan
 from .streamed import Streamed
 
@@ -164,3 +166,19 @@ class Tensors:
     def take(self, index: Tensor) -> Tensors:
         """Some items of the batch."""
         return take_fields(self, index)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Tensors]) -> Tensors:
+        """The items of several runs, one after the other."""
+        steps = max(part.trace.shape[1] for part in parts)
+        some = any(part.potentials is not None for part in parts)
+        return join([part._alike(steps, potentials=some) for part in parts])
+
+    def _alike(self, steps: int, *, potentials: bool) -> Tensors:
+        """With a trace of so many steps, and potentials of NaN where others have some: what may differ among runs."""
+        missing = self.trace.new_full((len(self.trace), steps - self.trace.shape[1], self.trace.shape[2]), torch.nan)
+        f_g = self.potentials
+        if potentials and f_g is None:
+            p1, p2 = self.plan.sum(2), self.plan.sum(1)
+            f_g = torch.full_like(p1, torch.nan), torch.full_like(p2, torch.nan)
+        return replace(self, trace=torch.cat([self.trace, missing], dim=1), potentials=f_g)

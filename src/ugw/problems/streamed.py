@@ -21,8 +21,8 @@ from .unbalanced import UGW
 
 # What is not worth a pass over all pairs is measured on evenly spaced rows: this many entries, at least so many rows.
 SAMPLED_ENTRIES, SAMPLED_ROWS = 2**24, 256
-# Entries in hand at a time.
-BLOCK = 2**22
+# Entries in hand at a time: several such blocks are held at once.
+BLOCK = 2**20
 
 
 @dataclass(frozen=True, eq=False)

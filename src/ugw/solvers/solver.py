@@ -35,9 +35,9 @@ class Solver(ABC):
         with self.watched() as watch:
             return self.run(problem, init, watch)
 
-    def watched(self) -> AbstractContextManager[Watch | None]:
-        """Who looks on, for as long as the run lasts."""
-        return watcher(progress=self.progress, callback=self.callback, max_iter=self.max_iter)
+    def watched(self, runs: int = 1) -> AbstractContextManager[Watch | None]:
+        """Who looks on, for as long as so many runs last."""
+        return watcher(progress=self.progress, callback=self.callback, max_iter=runs * self.max_iter)
 
     @abstractmethod
     def run(self, problem: Any, init: Any, watch: Watch | None) -> Result:

@@ -28,7 +28,10 @@ Callback = Callable[[Step], bool | None]
 
 @dataclass
 class Watch:
-    """A watcher for the loops of one run: it counts their steps together and remembers if it stopped them."""
+    """A watcher for the loops of one run: it counts their steps together and remembers if it stopped them.
+
+    Once it has, it stops every loop after it too, at the first step and without asking again.
+    """
 
     bar: Any
     callback: Callback | None
@@ -37,6 +40,8 @@ class Watch:
 
     def __call__(self, numbers: dict[str, Tensor], live: int) -> bool:
         """True stops the run."""
+        if self.stopped:
+            return True
         self.steps += 1
         step = Step(iteration=self.steps, live=live, **numbers)
         if self.bar is not None:
