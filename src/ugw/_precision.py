@@ -1,4 +1,4 @@
-"""How exact the big products have to be, and how to have them exact on hardware that is fast when they are not."""
+"""How exact the big products have to be, and numbers in halves that TF32 holds exactly."""
 
 from __future__ import annotations
 
@@ -29,10 +29,3 @@ def halves(x: Tensor) -> tuple[Tensor, Tensor]:
 def _rounded(x: Tensor) -> Tensor:
     """The nearest number with the 11 bits of TF32."""
     return ((x.contiguous().view(torch.int32) + 4096) & -8192).view(torch.float32)
-
-
-def product_of_halves(left: Tensor, right: tuple[Tensor, Tensor]) -> Tensor:
-    """left @ (hi + lo) as three products in TF32: float32 to about 22 bits, on tensor cores. left: (..., k, n)."""
-    hi, lo = halves(left)
-    with rough():
-        return hi @ right[0] + (hi @ right[1] + lo @ right[0])

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ._check import BLOCK_ENTRIES
-from ._precision import halves, product_of_halves
-
-# On CUDA, products of matrices of at least this size are faster in three products of halves than in float32.
-HALVED = 2048
 
 
 class Metric(Protocol):
@@ -112,13 +107,7 @@ class Dense:
         """D v. v: (..., n, k). Returns (..., n, k)."""
         # D is symmetric, so D v = (vᵀ D)ᵀ. In this form batch dimensions that D lacks fold into the rows
         # without a copy when k = 1, and Dx q Dy, two products with transposes between, comes out contiguous.
-        if self.matrix.is_cuda and self.dtype == torch.float32 and self.n >= HALVED <= v.shape[-1] and _exact(v):
-            return product_of_halves(v.mT, self._halves).mT
         return _multiply_rows(v.mT, self.matrix).mT
-
-    @cached_property
-    def _halves(self) -> tuple[Tensor, Tensor]:
-        return halves(self.matrix)
 
     def apply_squared(self, v: Tensor) -> Tensor:
         """(D∘D) v, with entries squared. v: (..., n, k). Returns (..., n, k)."""
@@ -169,11 +158,6 @@ class Dense:
     def to(self, target: torch.device | torch.dtype) -> Dense:
         """The same matrix on another device or in another dtype."""
         return Dense(self.matrix.to(target))
-
-
-def _exact(v: Tensor) -> bool:
-    """Is a product wanted to float32's own accuracy, and without a gradient?"""
-    return not torch.backends.cuda.matmul.allow_tf32 and not (v.requires_grad and torch.is_grad_enabled())
 
 
 def _multiply_rows(rows: Tensor, matrix: Tensor) -> Tensor:

@@ -337,9 +337,9 @@ def _assemble(metric: Metric, weights: Any, features: Any, *, points: Tensor | N
     numpy = numpy and not isinstance(weights, Tensor) and not isinstance(features, Tensor)
     weights = like.new_full((n,), 1 / n) if weights is None else weights_of(weights, like, n)
     features = None if features is None else features_of(features, like, n)
-    sizes = {name: len(part) for name, part, ndim in (("weights", weights, 1), ("features", features, 2))
-             if part is not None and part.ndim > ndim}  # fmt: skip
-    sizes |= {"distances": metric.shape[0]} if metric.batched else {}
+    plain = (("weights", weights, 1), ("features", features, 2))
+    sizes = {"distances": metric.shape[0]} if metric.batched else {}
+    sizes |= {name: len(part) for name, part, ndim in plain if part is not None and part.ndim > ndim}
     if len(set(sizes.values())) > 1:
         raise InputError(f"batch sizes must be equal, got {', '.join(f'{k} {v}' for k, v in sizes.items())}")
     batch = tuple(set(sizes.values()))  # () or (B,)

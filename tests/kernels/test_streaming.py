@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from ugw._precision import _rounded, halves, product_of_halves
+from ugw._precision import _rounded
 from ugw.kernels import streaming
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -92,13 +92,3 @@ def test_packed_products_have_the_accuracy_of_float32(magnitude):
     product = (rows.double() @ cols.double().mT)[:, :, :50] / triton_ops.LOG2E
     exact = left.double() @ right.double().mT + bias.double()[:, None, :]
     assert float((product - exact).abs().max()) <= 2e-6 * max(1.0, magnitude)
-
-
-def test_three_products_of_halves_are_one_in_float32():
-    rng = np.random.default_rng(0)
-    left, right = (torch.tensor(rng.normal(size=(60, 60)), dtype=torch.float32, device=DEVICE) for _ in range(2))
-    hi, lo = halves(right)
-    assert torch.equal(hi, _rounded(hi))
-    assert float((hi.double() + lo.double() - right.double()).abs().max()) <= 2.0**-22 * float(right.abs().max())
-    made = product_of_halves(left, (hi, lo))
-    assert float((made.double() - left.double() @ right.double()).abs().max()) <= 2e-5
