@@ -213,6 +213,9 @@ def test_going_on_from_a_result():
     assert on.n_iter <= whole.n_iter - 3
     again = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING, init=on.plan)
     assert again.n_iter <= 4
+    short_numbers = [space.to("float32") for space in (x, y)]
+    shorter = ugw.solve(*short_numbers, rho=0.5, eps=0.02, solver=STREAMING, init=on.plan)
+    assert shorter.value == pytest.approx(whole.value, rel=1e-5)
     stored = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING, init=on.plan.dense())
     assert stored.value == pytest.approx(whole.value, rel=1e-8)
 

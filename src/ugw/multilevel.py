@@ -138,7 +138,8 @@ def _transported(problem: StreamedUGW, cost: Bilinear) -> Streamed:
 
 def _rebased(problem: StreamedUGW, plan: Streamed) -> Streamed:
     """One linear step from a plan over other bases."""
-    return lifted(problem, Moments.of(problem, plan, problem.left.double().mT @ (plan @ problem.right).double()))
+    moved = (plan @ problem.right.to(plan.dtype)).double()
+    return lifted(problem, Moments.of(problem, plan, problem.left.double().mT @ moved))
 
 
 def _entropy(problem: StreamedUGW) -> Tensor:
