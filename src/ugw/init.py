@@ -40,7 +40,7 @@ RACED, RACE_STEPS = 3, 2
 # Plans of at most so many entries in all run as one batch.
 TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
 # Spaces of more points than this choose their plan on so many of them, after so many steps there.
-LARGE, MIDDLE, MIDDLE_STEPS, CARRIED = 600, 400, 20, 1
+LARGE, MIDDLE, MIDDLE_STEPS = 600, 400, 20
 # A start need not be sharp: eps falls through these shares of the cost's scale, and no further.
 BLUR = (1e-1, 1e-2)
 
@@ -52,9 +52,9 @@ def product(problem: UGW) -> Tensor:
 
 def flb(problem: UGW) -> Tensor:
     """First lower bound: transport between eccentricities ecc_X = Dx a / m(a), cost |ecc_X(i) − ecc_Y(j)|²."""
-    ecc_x = problem.x.metric.apply(problem.log_a.exp()[:, :, None])
-    ecc_y = problem.y.metric.apply(problem.log_b.exp()[:, :, None])
-    return transport((ecc_x - ecc_y.mT).square(), problem)
+    ecc_x = eccentricity(problem.x.metric, problem.log_a.exp())
+    ecc_y = eccentricity(problem.y.metric, problem.log_b.exp())
+    return transport((ecc_x[:, :, None] - ecc_y[:, None, :]).square(), problem)
 
 
 def linear(problem: UGW) -> Tensor:
@@ -122,7 +122,7 @@ def corners(problem: Matching, count: int, seed: int = 0) -> Tensor:
     # The k-th point with weight has the k-th number, whatever stands between.
     ranks = [((log_weights > -torch.inf).long().cumsum(1) - 1).clamp(min=0) for _, log_weights in pairs]
     side = (_mean_square(*pairs[0]) < _mean_square(*pairs[1])).long()  # who draws first, as in `random`
-    made = [_corner(problem, *(_eccentricity(*pair).argsort(1) for pair in pairs))]
+    made = [_corner(problem, *(eccentricity(s.metric, w.exp()).argsort(1) for s, w in pairs))]
     for k in range(1, count):
         draws = [np.random.default_rng((seed, k, role)).random(max(r.shape[1] for r in ranks)) for role in (0, 1)]
         u = torch.as_tensor(np.stack(draws), device=problem.eps.device)
@@ -143,8 +143,9 @@ def _corner(problem: Matching, rows: Tensor, cols: Tensor) -> Tensor:
     return plan.gather(2, cols.argsort(1)[:, None, :].expand_as(plan))
 
 
-def _eccentricity(space: Space, log_weights: Tensor) -> Tensor:
-    return space.metric.apply(log_weights.exp()[:, :, None])[:, :, 0]
+def eccentricity(metric: Metric, weights: Tensor) -> Tensor:
+    """The mean distance to the others, D a, under weights (B, n) of unit mass. Returns (B, n)."""
+    return metric.apply(weights[:, :, None])[:, :, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,10 +236,8 @@ def _several(problem: UGW, count: int) -> Tensor:
     if max(problem.x.n, problem.y.n) > LARGE:
         # Which of many plans is best shows on some of the points; all of them see the winner only.
         level = coarsen(problem, MIDDLE, quantiles)
-        found, _ = _race(AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, _several(level.problem, CARRIED))
-        carried = torch.stack([level.lift(plan, problem) for plan in found.unbind(1)], dim=1)
-        ends, values = _race(AlternateMin(max_iter=RACE_STEPS), problem, carried)
-        return _picked(ends, values.argsort(dim=1, stable=True)[:, :count])
+        best, _ = _race(AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, _several(level.problem, 1))
+        return _race(AlternateMin(max_iter=RACE_STEPS), problem, level.lift(best[:, 0], problem)[:, None])[0]
     level = coarsen(problem, REPRESENTATIVES, farthest)
     small = replace(level.problem, eps=torch.maximum(problem.eps, SHARPEST * level.problem.scale()))
     plans = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)
@@ -344,8 +343,7 @@ def representatives(
 def farthest(metric: Metric, weights: Tensor, count: int) -> Tensor:
     """The most eccentric point, then again and again the one farthest from all chosen before. Returns (B, count)."""
     batch, present = len(weights), weights > 0
-    eccentricity = metric.apply(weights[:, :, None]).squeeze(2)
-    chosen = [torch.where(present, eccentricity, -1.0).argmax(1)]
+    chosen = [torch.where(present, eccentricity(metric, weights), -1.0).argmax(1)]
     nearest = _column(metric, chosen[0], batch)
     for _ in range(count - 1):
         chosen.append(torch.where(present, nearest, -1.0).argmax(1))
@@ -355,7 +353,7 @@ def farthest(metric: Metric, weights: Tensor, count: int) -> Tensor:
 
 def quantiles(metric: Metric, weights: Tensor, count: int) -> Tensor:
     """Points at even steps of the weight, in the order of their eccentricity. Returns (B, count)."""
-    order = metric.apply(weights[:, :, None]).squeeze(2).argsort(dim=1, stable=True)
+    order = eccentricity(metric, weights).argsort(dim=1, stable=True)
     reached = weights.double().gather(1, order).cumsum(1)
     steps = (torch.arange(count, dtype=torch.float64, device=order.device) + 0.5) / count
     place = torch.searchsorted(reached, (steps * reached[:, -1:]).contiguous()).clamp(max=order.shape[1] - 1)
@@ -392,8 +390,8 @@ def _by_eccentricity(space: Space, log_weights: Tensor) -> Tensor:
 
     Ordered by what they are, not where they stand: a permuted space draws the same points.
     """
-    eccentricity = _eccentricity(space, log_weights)
-    return torch.where(log_weights > -torch.inf, -eccentricity, torch.inf).argsort(dim=1, stable=True)
+    far = eccentricity(space.metric, log_weights.exp())
+    return torch.where(log_weights > -torch.inf, -far, torch.inf).argsort(dim=1, stable=True)
 
 
 def _mean_square(space: Space, log_weights: Tensor) -> Tensor:

@@ -42,8 +42,9 @@ def product(problem: StreamedUGW) -> Streamed:
 
 def flb(problem: StreamedUGW) -> Streamed:
     """First lower bound: transport between eccentricities."""
-    a, b = problem.log_a.exp()[:, :, None], problem.log_b.exp()[:, :, None]
-    return _rebased(problem, _transported(problem, _gaps(problem.dx.apply(a), problem.dy.apply(b))))
+    sides = (problem.dx, problem.log_a), (problem.dy, problem.log_b)
+    gaps = _gaps(*(starts.eccentricity(metric, log_weights.exp())[:, :, None] for metric, log_weights in sides))
+    return _rebased(problem, _transported(problem, gaps))
 
 
 def linear(problem: StreamedUGW) -> Streamed:
@@ -85,12 +86,9 @@ STARTS = {"product": product, "flb": flb, "linear": linear, "random": random} | 
 def given(problem: StreamedUGW, plan: Any) -> Streamed:
     """A plan (B, n, m) of any mass: itself if it is streamed over the same bases, else one linear step from it."""
     if isinstance(plan, Streamed):
-        known = (plan.log.left, problem.left), (plan.log.right, problem.right)
-        return (
-            plan
-            if all(one.shape == own.shape and torch.equal(one, own) for one, own in known)
-            else _rebased(problem, problem.unit(plan))
-        )
+        bases = (plan.log.left, problem.left), (plan.log.right, problem.right)
+        same = all(one.shape == own.shape and torch.equal(one, own) for one, own in bases)
+        return plan if same else _rebased(problem, problem.unit(plan))
     return lifted(problem, Moments.of(problem, plan / plan.sum(dim=(1, 2), dtype=torch.float64)[:, None, None]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import cache
 from types import ModuleType
 
 import torch
@@ -32,7 +33,13 @@ def weighted_sums(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, valu
 
 def _backend(like: Tensor) -> ModuleType:
     """Triton for float32 on CUDA, where it comes with torch; plain torch for all else."""
-    if not like.is_cuda or like.dtype != torch.float32 or importlib.util.find_spec("triton") is None:
+    return _fastest() if like.is_cuda and like.dtype == torch.float32 else streaming
+
+
+@cache
+def _fastest() -> ModuleType:
+    """Asked in every inner iteration, looked up once."""
+    if importlib.util.find_spec("triton") is None:
         return streaming
     from . import triton_ops
 

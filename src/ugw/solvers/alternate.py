@@ -89,7 +89,7 @@ class AlternateMin(Solver):
                 if bool((context.noise <= TRUSTED / 10.0).all()):
                     first = _iterated(context, _State.start(now, context), watch)
             if first is not None:
-                shape, warm = _unit(first.state.now.shape.to(shape.dtype)), first.state
+                shape, warm = problem.unit(first.state.now.shape.to(shape.dtype)), first.state
         now = problem.couple(shape)
         context = _Context.make(problem, now, replace(self, max_iter=_left(self, first)), warm=warm)
         stopped = first is not None and bool((first.status == Status.STOPPED).any())
@@ -108,10 +108,6 @@ def _left(options: AlternateMin, first: loop.Outcome | None) -> int:
     if first is None:
         return options.max_iter
     return 1 if bool((first.status == Status.STOPPED).any()) else max(1, options.max_iter - int(first.n_iter.max()))
-
-
-def _unit(plan: Tensor) -> Tensor:
-    return plan / plan.sum(dim=(1, 2), keepdim=True)
 
 
 def _joined(first: loop.Outcome, second: loop.Outcome) -> loop.Outcome:
