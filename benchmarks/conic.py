@@ -9,6 +9,7 @@ import resource
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,9 @@ import torch
 import ugw
 from ugw import init as starts
 from ugw.parameters import build_conic
+from ugw.ways import TRANSPORT
 
 RHO = 0.1
-SOLVER = {"inner": ugw.Sinkhorn(max_iter=200), "proximal": (0.003, 0.001, 0.8)}
 COLUMNS = (
     "n",
     "device",
@@ -61,7 +62,7 @@ def run(n, device, dtype, steps):
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()
-    result = ugw.solve_conic(x, y, rho=RHO, solver=ugw.AlternateMin(**SOLVER, max_iter=steps, callback=clock))
+    result = ugw.solve_conic(x, y, rho=RHO, solver=replace(TRANSPORT, max_iter=steps, callback=clock))
     seconds, value = time.perf_counter() - start, float(result.value)
     at, (near, _) = next((i, row) for i, row in enumerate(trace) if row[1] <= value * (1 + 1e-3))
     print(
@@ -73,13 +74,13 @@ def run(n, device, dtype, steps):
     return near
 
 
-def plain_alternation(n, inner, most=400):
-    """Products with the kernel until P and Q updates alone are within 1e-3 of where our solver ends, and ours."""
+def plain_alternation(n, inner, steps, most=400):
+    """Products with the kernel until P and Q updates alone are within 1e-3 of where our steps end, and until we are."""
     x, y = clouds(n, n, torch.float64, "cpu")
     problem, twin = build_conic(x, y, rho=RHO, cone="gaussian-hellinger", eps=0.0)
     first = starts.coarse(twin)
     ours = []
-    solver = ugw.AlternateMin(**SOLVER, callback=lambda step: ours.append(float(step.objective)))
+    solver = replace(TRANSPORT, max_iter=steps, callback=lambda step: ours.append(float(step.objective)))
     end = float(solver(problem, first).value)
     at = next(i for i, value in enumerate(ours, 1) if value <= end * (1 + 1e-3))
     state, count = problem.couple(first), 0
@@ -129,7 +130,7 @@ def main():
     if not asked.no_program:
         beside_the_program(5)
     for inner in (1, 20):
-        plain_alternation(200, inner)
+        plain_alternation(200, inner, asked.steps)
     print(f"\n{HEADER}\n|{'---|' * HEADER.count(' | ')}---|")
     if device == "cuda":
         run(100, device, torch.float32, 3)  # the first call on a device is slow

@@ -9,7 +9,7 @@ import torch
 from scipy.spatial.distance import cdist
 
 import ugw
-from ugw import api, init
+from ugw import first_plans, init
 from ugw.parameters import build
 from ugw.spaces import Space
 
@@ -302,14 +302,14 @@ def test_auto_is_never_worse_than_the_flat_start():
 
 def test_auto_leaves_the_flat_start_out_above_the_limit(monkeypatch):
     """Above n·m = 10⁵ "auto" is the coarse start alone, "best" still solves both."""
-    assert api.SMALL_PLAN == 100_000
-    monkeypatch.setattr(api, "SMALL_PLAN", 41)
-    monkeypatch.setattr(api, "TINY_PLAN", 41)
+    assert first_plans.SMALL_PLAN == 100_000
+    monkeypatch.setattr(first_plans, "SMALL_PLAN", 41)
+    monkeypatch.setattr(first_plans, "TINY_PLAN", 41)
     given = problem(space(), space(7, 2, 1))
-    assert api.first_plans(given, "auto").shape[1] == 1
-    assert api.first_plans(given, "best").shape[1] == 2
-    monkeypatch.setattr(api, "SMALL_PLAN", 42)
-    assert api.first_plans(given, "auto").shape[1] == 2
+    assert first_plans.first_plans(given, "auto").shape[1] == 1
+    assert first_plans.first_plans(given, "best").shape[1] == 2
+    monkeypatch.setattr(first_plans, "SMALL_PLAN", 42)
+    assert first_plans.first_plans(given, "auto").shape[1] == 2
 
 
 SECOND_WINS = [

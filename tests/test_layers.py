@@ -24,7 +24,7 @@ TABLE = """
     solvers.loop  solvers.watch  solvers.solver  solvers.sinkhorn  solvers.replay  solvers.alternate
     solvers.frank_wolfe  solvers.programs  solvers
     init  multilevel  multistart
-    parameters  memory  calibrate  api  certify  loss
+    parameters  memory  first_plans  ways  calibrate  api  certify  loss
     estimators.pu  estimators.align  estimators
     _drawing  plots  datasets  _files
     ugw

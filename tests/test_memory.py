@@ -278,7 +278,7 @@ def test_what_there_is():
 
 
 def test_a_hopeless_problem_does_not_begin(monkeypatch):
-    x, y = (Space.from_points(torch.rand(n, 2, dtype=torch.float64)) for n in (500, 600))
+    x, y = (Space.from_points(torch.rand(n, 2, dtype=torch.float64)) for n in (900, 1000))
     need = ugw.estimate(x, y).bytes
     monkeypatch.setattr(api.multilevel, "start", None)
     monkeypatch.setattr(memory, "available", lambda device: int(0.9 * need))
@@ -295,6 +295,13 @@ def test_a_hopeless_problem_does_not_begin(monkeypatch):
     assert "does not fit" in told
     assert "float32" in told
     assert "\n" not in told
+
+
+def test_starts_that_race_may_be_what_does_not_fit(monkeypatch):
+    x, y = (Space.from_points(torch.rand(500, 2, dtype=torch.float64)) for _ in "xy")
+    need = ugw.estimate(x, y).bytes
+    monkeypatch.setattr(memory, "available", lambda device: int(0.8 * need))
+    assert 'init="product"' in ugw.estimate(x, y).advice
 
 
 def test_the_advice_fits(monkeypatch):

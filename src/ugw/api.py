@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -14,47 +13,30 @@ from torch import Tensor
 from . import init as starts
 from . import memory, multilevel
 from ._batch import take
-from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import choice
-from ._precision import rough
-from .cones import GaussianHellinger
 from .conic_result import ConicResult
 from .errors import ConvergenceWarning, InputError
+from .first_plans import FEW, SMALL_PLAN, STARTS, TINY_PLAN, check_points, first_plans, given_plan
 from .lazy_plan import LazyPlan
 from .memory import Estimate
 from .multistart import Multistart, best_of
-from .parameters import Fused, build, build_conic, build_partial, check_spaces, read_cone, streams
+from .parameters import Fused, build, check_spaces, read_cone, streams
 from .problems.conic import CGW
-from .problems.partial import PartialCGW
-from .problems.problem import Problem
 from .problems.streamed import StreamedUGW
 from .problems.unbalanced import UGW
 from .records import Tensors, Terms
 from .result import Result
 from .solvers.alternate import AlternateMin
 from .solvers.programs import AlternateLP
-from .solvers.sinkhorn import Sinkhorn
 from .solvers.watch import Watch
 from .spaces import Space
+from .ways import WAYS, plain
 
 AnyResult = TypeVar("AnyResult", bound=Result)
-# Up to this many entries of the plan, "auto" also solves from the product plan and keeps the better result.
-SMALL_PLAN = 100_000
 # Stands for the logarithm of a mass of 0.
 LOG_ZERO = -1e30
-# The starts of a conic problem that begin with so many steps of UGW, and on CUDA so many with rough products.
-INFORMED, CHEAP_STEPS, ROUGH_STEPS = ("auto", "best", "coarse"), 15, 10
-# Starts by linear programs, besides those of "auto": from random anchor pairs, and corners of the transport polytope.
-RANDOM_STARTS, CORNER_STARTS = 24, 16
-# The best plan for UGW need not be the best for CGW: tiny conic problems have so many starts of their own, of which
-# so many end well after a few rough steps. There a product with the kernel costs less than a linear step.
-TINY_PLAN, TINY_STARTS, TINY_KEPT = 400, 256, 2
-TINY_STEPS = AlternateMin(tol=1e-4, max_iter=8, inner=Sinkhorn(tol=1e-3, max_iter=10), proximal=(0.03, 0.001, 0.6))
-# Problems as small as that are solved from so many coarse plans.
-FEW = 2
 # Entropy above this share of the mean distortion leaves one valley: no start is better than another.
 EASY = 1.0
-STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 
 
 def solve(
@@ -92,14 +74,14 @@ def solve(
     array([19, 18, 17, 16, 15])
     """
     solver = _checked_solver(solver, AlternateMin())
-    method = _plain(solver).inner.method
+    method = plain(solver).inner.method
     with memory.guard(lambda: estimate(x, y, fused=fused, loss=loss, solver=solver)):
         problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss, method=method)
         with torch.no_grad():
             start = _read_start(problem, solver, init)
             name = start if isinstance(start, str) else "given"
             task = memory.Task.of(problem, _tried(x.n * y.n, name, solver), name)
-            memory.check(task.estimate(_plain(solver).inner.max_iter))
+            memory.check(task.estimate(plain(solver).inner.max_iter))
             return _warned(_in_chunks(problem, solver, start, task.together))
 
 
@@ -118,7 +100,7 @@ def estimate(
     """
     solver = _checked_solver(solver, AlternateMin())
     check_spaces(x, y)
-    inner = _plain(solver).inner
+    inner = plain(solver).inner
     stream = streams(x, y, fused=fused, loss=loss, method=inner.method)
     count = _tried(x.n * y.n, "auto", solver)
     task = memory.Task.between(x, y, fused=fused, loss=loss, streaming=stream, count=count)
@@ -135,7 +117,7 @@ def _in_chunks(problem: UGW, solver: Any, start: Any, together: int) -> Result:
     if len(chunks) == 1:
         return problem.result(_solved(problem, solver, start, None))
     parts = []
-    with _plain(solver).watched(len(chunks)) as watch:
+    with plain(solver).watched(len(chunks)) as watch:
         for index in chunks:
             own = "product" if watch is not None and watch.stopped else take(start, index)
             parts.append(_solved(problem.take(index), solver, own, watch))
@@ -170,7 +152,7 @@ def _read_start(problem: UGW, solver: Any, init: Any) -> Any:
         return given_plan(problem, init, "init")
     choice("init", init, STARTS)
     if init == "linear":
-        _check_points(problem)
+        check_points(problem)
     # Asked of the whole batch, so that chunks of it start alike.
     if init == "auto" and not streamed and bool((problem.eps >= EASY * problem.scale()).all()):
         return "product"
@@ -225,74 +207,10 @@ def solve_conic(
         return _warned(problem.result(best_of(solver, problem, plans).tensors))
 
 
-def _kernel_plans(problem: Problem, twin: UGW, solver: Any, init: Any) -> Tensor:
-    """The plans (B, S, n, m) from which a conic problem over KL starts."""
-    if not isinstance(init, str) or init not in INFORMED:
-        return first_plans(twin, init)
-    if init != "coarse" and problem.x.n * problem.y.n <= TINY_PLAN:
-        return _raced(problem, torch.cat([problem.product[:, None], starts.noisy(problem, TINY_STARTS)], dim=1))
-    plans, _ = _advanced(AlternateMin(max_iter=CHEAP_STEPS), twin, first_plans(twin, init))
-    if plans.is_cuda and plans.dtype == torch.float32:
-        cheap = replace(_plain(solver), max_iter=ROUGH_STEPS, callback=None, progress=False)
-        plans, _ = _advanced(cheap, problem, plans)
-    return plans
-
-
-def _raced(problem: Problem, plans: Tensor) -> Tensor:
-    """The best of many plans (B, S, n, m) after a few steps, as far as they differ."""
-    plans, values = _advanced(TINY_STEPS, problem, plans)
-    first = torch.arange(problem.batch, device=plans.device)
-    chosen = starts.different(plans, values, TINY_KEPT)
-    return torch.stack([plans[first, index] for index in chosen], dim=1)
-
-
-def _program_plans(problem: PartialCGW, twin: UGW, solver: Any, init: Any) -> Tensor:
-    """The plans (B, S, n, m) from which linear programs start: many for "auto" and "best", as each ends nearby."""
-    plans = first_plans(twin, init)
-    if not isinstance(init, str) or init not in ("auto", "best"):
-        return plans
-    way, rhos = WAYS[GaussianHellinger.steps], (twin.div_a, twin.div_b)
-    smooth, _ = way.build(twin.x, twin.y, rho=rhos, cone=GaussianHellinger(), eps=0.0)
-    found = best_of(way.solver, smooth, way.plans(smooth, twin, way.solver, init)).tensors.plan
-    more = starts.random(problem, RANDOM_STARTS), starts.corners(problem, CORNER_STARTS)
-    return torch.cat([plans, starts.unit(found)[:, None], *more], dim=1)
-
-
-@dataclass(frozen=True)
-class Way:
-    """How to solve a conic problem: what builds it and its UGW twin, the solver, and what makes the first plans."""
-
-    build: Callable[..., tuple[Any, UGW]]
-    solver: AlternateMin | AlternateLP
-    plans: Callable[[Any, UGW, Any, Any], Tensor]
-
-
-# By the kind of step that a cone asks for.
-WAYS = {
-    # A product with the kernel costs far more than a linear step: these may be sharp.
-    "transport": Way(
-        build_conic, AlternateMin(inner=Sinkhorn(max_iter=200), proximal=(0.003, 0.001, 0.8)), _kernel_plans
-    ),
-    "programs": Way(build_partial, AlternateLP(), _program_plans),
-}
-
-
-def _advanced(solver: AlternateMin, problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:
-    """The plans (B, S, n, m) after some steps whose products may be rough, and their values (B, S)."""
-    first = torch.arange(problem.batch, device=plans.device).repeat_interleave(plans.shape[1])
-    with rough():
-        found = solver(problem.take(first), plans.flatten(0, 1)).tensors
-    return starts.unit(found.plan).view_as(plans), found.terms.total.view(plans.shape[:2])
-
-
-def _plain(solver: AlternateMin | Multistart) -> Any:
-    return solver.solver if isinstance(solver, Multistart) else solver
-
-
 def _checked_solver(solver: Any, default: AlternateMin | AlternateLP) -> Any:
     solver = default if solver is None else solver
     kind = type(default)
-    if not isinstance(_plain(solver), kind):
+    if not isinstance(plain(solver), kind):
         raise InputError(f"solver must be an {kind.__name__} or a Multistart of one, got {type(solver).__name__}")
     return solver
 
@@ -311,51 +229,6 @@ def _check_finite_value(problem: UGW, plans: Tensor) -> None:
         value = problem.objective(problem.couple(plans[:, k])).total
         if not bool(torch.isfinite(value).all()):
             raise InputError("a loss that is infinite somewhere needs init=plan of finite value, got an infinite one")
-
-
-def first_plans(problem: UGW, init: Any) -> Tensor:
-    """The plans (B, S, n, m) to start from: a name's, or the given one."""
-    if not isinstance(init, str):
-        plan = given_plan(problem, init, "init")
-        if not bool((plan.amax(dim=(1, 2)) > 0).all()):
-            raise InputError("init must have positive mass, got a plan of zeros")
-        return plan[:, None]
-    choice("init", init, STARTS)
-    if init == "linear":
-        _check_points(problem)
-    if init == "random":
-        return starts.random(problem, 1)
-    if init not in ("auto", "best"):
-        return getattr(starts, init)(problem)[:, None]
-    entries = problem.x.n * problem.y.n
-    plans = starts.several(problem, FEW if entries <= TINY_PLAN else 1)
-    if init == "best" or entries <= SMALL_PLAN:
-        plans = torch.cat([starts.product(problem)[:, None], plans], dim=1)
-    return plans
-
-
-def given_plan(problem: UGW, plan: Any, name: str) -> Tensor:
-    """A plan given as an array, checked. Returns (B, n, m)."""
-    tensor = as_tensor(name, plan, like=problem.x.weights).detach()
-    n, m = problem.x.n, problem.y.n
-    if tensor.shape not in ((n, m), (problem.batch, n, m)):
-        expected = f"({n}, {m})" + (f" or ({problem.batch}, {n}, {m})" if problem.batched else "")
-        raise InputError(f"{name} must be a plan of shape {expected}, got {tuple(tensor.shape)}")
-    check_finite(name, tensor)
-    check_nonnegative(name, tensor)
-    tensor = tensor.expand(problem.batch, n, m)
-    allowed = (problem.log_a > -torch.inf)[:, :, None] & (problem.log_b > -torch.inf)[:, None, :]
-    if bool(((tensor > 0) & ~allowed).any()):
-        raise InputError(f"{name} must be 0 at points of weight 0, got mass in their rows or columns")
-    return tensor
-
-
-def _check_points(problem: UGW) -> None:
-    x, y = problem.x.points, problem.y.points
-    if x is None or y is None:
-        raise InputError('init="linear" needs spaces made by Space.from_points, got one without points')
-    if x.shape[-1] != y.shape[-1]:
-        raise InputError(f'init="linear" needs points of one dimension, got R^{x.shape[-1]} and R^{y.shape[-1]}')
 
 
 def objective(

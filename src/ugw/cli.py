@@ -14,8 +14,8 @@ import ugw
 
 from ._files import output_folder
 from ._match import Options, one_thread, run
-from .api import STARTS
 from .experiments import REPRODUCED
+from .first_plans import STARTS
 
 INTERRUPTED = 130  # what a shell reports after Ctrl-C
 

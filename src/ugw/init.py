@@ -16,7 +16,7 @@ from torch import Tensor
 from ._precision import rough
 from .metrics import Dense, Metric
 from .problems.linear import LinearProblem
-from .problems.problem import Matching
+from .problems.problem import Matching, Problem
 from .problems.unbalanced import UGW
 from .records import Sum
 from .solvers.alternate import AlternateMin
@@ -236,28 +236,28 @@ def _several(problem: UGW, count: int) -> Tensor:
     if max(problem.x.n, problem.y.n) > LARGE:
         # Which of many plans is best shows on some of the points; all of them see the winner only.
         level = coarsen(problem, MIDDLE, quantiles)
-        best, _ = _race(AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, _several(level.problem, 1))
-        return _race(AlternateMin(max_iter=RACE_STEPS), problem, level.lift(best[:, 0], problem)[:, None])[0]
+        best, _ = race(AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, _several(level.problem, 1))
+        return race(AlternateMin(max_iter=RACE_STEPS), problem, level.lift(best[:, 0], problem)[:, None])[0]
     level = coarsen(problem, REPRESENTATIVES, farthest)
     small = replace(level.problem, eps=torch.maximum(problem.eps, SHARPEST * level.problem.scale()))
     plans = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)
     solver = AlternateMin(tol=1e-3, inner=Sinkhorn(tol=1e-3, max_iter=10))
     for steps, kept in HEATS if small.x.n * small.y.n > SMALL else ONE_HEAT:
-        ends, values = _race(replace(solver, max_iter=steps), small, plans)
-        plans = _picked(ends, values.argsort(1)[:, :kept])
+        ends, values = race(replace(solver, max_iter=steps), small, plans)
+        plans = picked(ends, values.argsort(1)[:, :kept])
     values = values.sort(1).values[:, :kept]
     chosen = torch.stack(list(different(plans, values, max(LIFTED, 3 * count))), dim=1)
-    lifts = [level.lift(plan, problem) for plan in _picked(plans, chosen).unbind(1)]
+    lifts = [level.lift(plan, problem) for plan in picked(plans, chosen).unbind(1)]
     judged = torch.stack([_value(problem, plan) for plan in lifts], dim=1)
     # An item repeats its first plan where others of the batch have more: that takes no other's place.
     again = (chosen == chosen[:, :1]).index_fill(1, chosen.new_zeros(1), value=False)
     order = judged.masked_fill(again, torch.inf).argsort(dim=1, stable=True)[:, : max(RACED, count)]
-    ends, values = _race(AlternateMin(max_iter=RACE_STEPS), problem, _picked(torch.stack(lifts, dim=1), order))
+    ends, values = race(AlternateMin(max_iter=RACE_STEPS), problem, picked(torch.stack(lifts, dim=1), order))
     values = values.masked_fill(again.gather(1, order), torch.inf)
-    return _picked(ends, values.argsort(dim=1, stable=True)[:, :count])
+    return picked(ends, values.argsort(dim=1, stable=True)[:, :count])
 
 
-def _race(solver: AlternateMin, problem: UGW, plans: Tensor) -> tuple[Tensor, Tensor]:
+def race(solver: AlternateMin, problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:
     """Where plans (B, S, n, m) are after a few steps, at unit mass, and their objectives (B, S)."""
     batch = len(plans)
     together = max(1, TOGETHER.get(plans.device.type, TOGETHER["cpu"]) // plans[:, 0].numel())
@@ -271,20 +271,20 @@ def _race(solver: AlternateMin, problem: UGW, plans: Tensor) -> tuple[Tensor, Te
     return torch.cat(ends, dim=1), torch.cat(values, dim=1)
 
 
-def _picked(plans: Tensor, index: Tensor) -> Tensor:
+def picked(plans: Tensor, index: Tensor) -> Tensor:
     """Some of each item's plans. plans: (B, S, n, m); index: (B, T). Returns (B, T, n, m)."""
     return plans[torch.arange(len(plans), device=plans.device)[:, None], index]
 
 
-def _value(problem: UGW, plan: Tensor) -> Tensor:
+def _value(problem: Problem, plan: Tensor) -> Tensor:
     """What a plan of unit mass is worth, (B,)."""
     state = problem.couple(plan)
     return _repaired(problem, problem.objective(state), problem.marginal_error(state))
 
 
-def _repaired(problem: UGW, terms: Sum, marginal_error: Tensor) -> Tensor:
+def _repaired(problem: Problem, terms: Sum, marginal_error: Tensor) -> Tensor:
     """Objectives (B,), with about what it costs to mend the hard marginals that a plan misses."""
-    return terms.total + problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp() * marginal_error
+    return terms.total + problem.cost_size() * (problem.log_mass_a + problem.log_mass_b).exp() * marginal_error
 
 
 def unit(plan: Tensor) -> Tensor:

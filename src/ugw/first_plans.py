@@ -1,0 +1,66 @@
+"""The plans that a solve starts from: given by the caller, or made by the start that a name stands for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import init as starts
+from ._check import as_tensor, check_finite, check_nonnegative
+from ._options import choice
+from .errors import InputError
+from .problems.unbalanced import UGW
+
+STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
+# Up to this many entries of the plan, "auto" also solves from the product plan and keeps the better result.
+SMALL_PLAN = 100_000
+# Plans of at most so many entries are solved for from so many coarse plans.
+TINY_PLAN, FEW = 400, 2
+
+
+def first_plans(problem: UGW, init: Any) -> Tensor:
+    """The plans (B, S, n, m) to start from: a name's, or the given one."""
+    if not isinstance(init, str):
+        plan = given_plan(problem, init, "init")
+        if not bool((plan.amax(dim=(1, 2)) > 0).all()):
+            raise InputError("init must have positive mass, got a plan of zeros")
+        return plan[:, None]
+    choice("init", init, STARTS)
+    if init == "linear":
+        check_points(problem)
+    if init == "random":
+        return starts.random(problem, 1)
+    if init not in ("auto", "best"):
+        return getattr(starts, init)(problem)[:, None]
+    entries = problem.x.n * problem.y.n
+    plans = starts.several(problem, FEW if entries <= TINY_PLAN else 1)
+    if init == "best" or entries <= SMALL_PLAN:
+        plans = torch.cat([starts.product(problem)[:, None], plans], dim=1)
+    return plans
+
+
+def given_plan(problem: UGW, plan: Any, name: str) -> Tensor:
+    """A plan given as an array, checked. Returns (B, n, m)."""
+    tensor = as_tensor(name, plan, like=problem.x.weights).detach()
+    n, m = problem.x.n, problem.y.n
+    if tensor.shape not in ((n, m), (problem.batch, n, m)):
+        expected = f"({n}, {m})" + (f" or ({problem.batch}, {n}, {m})" if problem.batched else "")
+        raise InputError(f"{name} must be a plan of shape {expected}, got {tuple(tensor.shape)}")
+    check_finite(name, tensor)
+    check_nonnegative(name, tensor)
+    tensor = tensor.expand(problem.batch, n, m)
+    allowed = (problem.log_a > -torch.inf)[:, :, None] & (problem.log_b > -torch.inf)[:, None, :]
+    if bool(((tensor > 0) & ~allowed).any()):
+        raise InputError(f"{name} must be 0 at points of weight 0, got mass in their rows or columns")
+    return tensor
+
+
+def check_points(problem: UGW) -> None:
+    """Raise unless both spaces have points of one dimension."""
+    x, y = problem.x.points, problem.y.points
+    if x is None or y is None:
+        raise InputError('init="linear" needs spaces made by Space.from_points, got one without points')
+    if x.shape[-1] != y.shape[-1]:
+        raise InputError(f'init="linear" needs points of one dimension, got R^{x.shape[-1]} and R^{y.shape[-1]}')
