@@ -21,7 +21,7 @@ TABLE = """
     divergences
     records  result  conic_result
     problems.linear  problems.problem  problems.unbalanced  problems.streamed  problems.conic  problems.partial  problems
-    solvers.loop  solvers.watch  solvers.solver  solvers.sinkhorn  solvers.replay  solvers.alternate
+    solvers.loop  solvers.watch  solvers.solver  solvers.sinkhorn  solvers.replay  solvers.anderson  solvers.alternate
     solvers.frank_wolfe  solvers.programs  solvers
     init  multilevel  multistart
     parameters  memory  first_plans  ways  calibrate  api  certify  loss

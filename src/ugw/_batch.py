@@ -71,3 +71,18 @@ def clone(value: Record) -> Record:
     if value is None:
         return value
     return replace(value, **{f.name: clone(getattr(value, f.name)) for f in fields(value)})  # type: ignore
+
+
+def where(first: Tensor, one: Record, other: Record) -> Record:
+    """Item by item `one` where `first` (B,) bool, else `other`, without a look at `first`.
+
+    >>> where(torch.tensor([True, False]), (torch.tensor([1, 2]), None), (torch.tensor([3, 4]), None))
+    (tensor([1, 4]), None)
+    """
+    if isinstance(one, Tensor):
+        return torch.where(first.view(-1, *(1,) * (one.ndim - 1)), one, other)  # type: ignore
+    if isinstance(one, tuple):
+        return tuple(where(first, u, v) for u, v in zip(one, other, strict=True))  # type: ignore
+    if one is None:
+        return one
+    return replace(one, **{f.name: where(first, getattr(one, f.name), getattr(other, f.name)) for f in fields(one)})  # type: ignore

@@ -33,3 +33,11 @@ def onlookers(name: str, *, progress: Any, callback: Any) -> None:
         raise InputError(f"{name} progress must be True or False, got {progress!r}")
     if callback is not None and not callable(callback):
         raise InputError(f"{name} callback must be a function of one step, got {callback!r}")
+
+
+def shares(name: str, value: Any, names: tuple[str, ...]) -> None:
+    """Raise unless `value` is a tuple of numbers in (0, 1), one for each name."""
+    if not isinstance(value, tuple) or len(value) != len(names):
+        raise InputError(f"{name} must be a tuple ({', '.join(names)}), got {value!r}")
+    for part, number in zip(names, value, strict=True):
+        tolerance(f"{name}, {part},", number)

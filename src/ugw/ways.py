@@ -52,12 +52,11 @@ def _kernel_plans(problem: CGW, twin: UGW, solver: Any, init: Any) -> Tensor:
     if not isinstance(init, str) or init not in INFORMED:
         return first_plans(twin, init)
     few = problem.x.n * problem.y.n <= SMALL_PLAN
-    with rough():
-        if init == "best" or (init == "auto" and few):
-            plans = _raced(problem, twin)
-        else:  # of many points the best plan for UGW is the best for CGW, or nearly
-            plans, _ = starts.race(AlternateMin(max_iter=CHEAP_STEPS), twin, starts.coarse(twin)[:, None])
-        if plans.is_cuda and plans.dtype == torch.float32 and not few:
+    if init == "best" or (init == "auto" and few):
+        return _raced(problem, twin)
+    with rough():  # of many points the best plan for UGW is the best for CGW, or nearly
+        plans, _ = starts.race(AlternateMin(max_iter=CHEAP_STEPS), twin, starts.coarse(twin)[:, None])
+        if plans.is_cuda and plans.dtype == torch.float32:
             cheap = replace(plain(solver), max_iter=ROUGH_STEPS, callback=None, progress=False)
             plans, _ = starts.race(cheap, problem, plans)
     return plans

@@ -93,6 +93,8 @@ class Problem(Matching):
 
     # Is a step made of tensor operations alone, without a look at their values? Then it may be a CUDA graph.
     recordable: bool = False
+    # Is the local cost of a mixture of plans the mixture of theirs? Then steps may be extrapolated.
+    linear_local: bool = False
     # How far from a solution a start is taken to be, for want of a step before it.
     first_change: float = 0.0
 
@@ -122,6 +124,13 @@ class Problem(Matching):
         """The largest logarithm (B,) by which an entry of a plan has grown."""
         growth = after.log() - before.log()  # NaN where both are 0, and no entry grows from 0 in the same step
         return torch.where(torch.isfinite(growth), growth, 0.0).amax(dim=(1, 2)).double()
+
+    def gram(self, costs: tuple[Any, ...]) -> Tensor:
+        """Covariances (B, k, k) of k local costs (B, n, m) under the product plan, in float64."""
+        flat = torch.stack([c.flatten(1) for c in costs], dim=1)
+        weighted = flat * self.product.flatten(1)[:, None, :]
+        means = weighted.sum(2, keepdim=True).double()
+        return (weighted @ flat.mT).double() - means @ means.mT
 
     def spread_of(self, cost: Any) -> Tensor:
         """The root mean square (B,) of a linear cost under the product plan, where it is finite."""

@@ -168,6 +168,24 @@ class StreamedUGW(UGW):
         ratio = replace(ratio, row=ratio.row + nowhere[0], col=ratio.col + nowhere[1])
         return torch.stack([ratio.rows(index).amax(dim=(1, 2)).double() for index in self._sample()]).amax(0)
 
+    def gram(self, costs: tuple[Bilinear, ...]) -> Tensor:
+        """Covariances (B, k, k) of k costs over the bases under the product plan, in float64."""
+        a, b = self.log_a.exp().double()[:, :, None], self.log_b.exp().double()[:, :, None]
+        left, right = self.left.double(), self.right.double()
+        mean_x, mean_y = (a * left).sum(1, keepdim=True), (b * right).sum(1, keepdim=True)
+        left, right = left - mean_x, right - mean_y
+        # A matrix is the sum of what depends on i alone, on j alone, and on both: these three are orthogonal.
+        cores = torch.stack([c.core for c in costs], dim=1)  # (B, k, r, s)
+        rows = torch.stack([c.row[:, :, None] + left @ c.core @ mean_y.mT for c in costs], dim=1)[..., 0]
+        cols = torch.stack([c.col[:, :, None] + right @ (mean_x @ c.core).mT for c in costs], dim=1)[..., 0]
+        total = torch.zeros_like(cores[:, :, 0, :1] @ cores[:, :, 0, :1].mT)
+        for part, weight in ((rows, a.mT), (cols, b.mT)):
+            part = part - (part * weight).sum(2, keepdim=True)
+            total = total + (part * weight) @ part.mT
+        spread_x, spread_y = left.mT @ (a * left), right.mT @ (b * right)
+        moved = spread_x[:, None] @ cores @ spread_y[:, None]
+        return total + moved.flatten(2) @ cores.flatten(2).mT
+
     def spread_of(self, cost: Bilinear) -> Tensor:
         """The root mean square (B,) of a cost under the product plan, on sampled rows."""
         a, b = self.log_a.exp().double(), self.log_b.exp().double()

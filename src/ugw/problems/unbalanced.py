@@ -131,6 +131,11 @@ class UGW(Problem):
         return isinstance(self.pairs, Squares)
 
     @property
+    def linear_local(self) -> bool:  # type: ignore[override]
+        """Is the local cost of a mixture of plans the mixture of theirs? Not where it is infinite."""
+        return not self.infinite
+
+    @property
     def infinite(self) -> bool:
         """May the loss be infinite? Then a plan keeps its zeros: mass anywhere else may cost that."""
         return self._sum.infinite

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._batch import take_fields
-from .._options import tolerance
+from .._batch import take_fields, where
+from .._options import shares, tolerance
 from ..errors import InputError
 from ..problems.problem import Problem
 from ..records import Status, Tensors
 from ..result import Result
 from . import loop
+from .anderson import BEGIN, Trail
 from .replay import Replay
 from .sinkhorn import Sinkhorn
 from .solver import Solver
@@ -35,8 +36,8 @@ MIXED = 1e-3
 GROWTH = 1e-4
 # A plan got better if its objective fell by this share, and by this share of the tolerance of what is at stake.
 BETTER, NOTHING = 1e-7, 1e-4
-# Rounding errors add up to this many times those of one entry.
-ROUNDING = 8.0
+# Rounding errors add up to this many times those of one entry; a plan that has settled still moves by so many of them.
+ROUNDING, NOISY = 8.0, 4.0
 # The inner residual is at most this over the square root of rho in units of the cost.
 STIFF = 1e-3
 # A plan has nearly settled within so many times the limit; then the inner iterations grow up to so many.
@@ -70,7 +71,7 @@ class AlternateMin(Solver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_proximal(self.proximal)
+        shares("AlternateMin proximal", self.proximal, ("first", "last", "factor"))
         if self.anneal is not None:
             tolerance("AlternateMin anneal", self.anneal)
         if not isinstance(self.inner, Sinkhorn):
@@ -121,13 +122,6 @@ def _joined(first: loop.Outcome, second: loop.Outcome) -> loop.Outcome:
     )
 
 
-def _check_proximal(proximal: Any) -> None:
-    if not isinstance(proximal, tuple) or len(proximal) != 3:
-        raise InputError(f"AlternateMin proximal must be a tuple (first, last, factor), got {proximal!r}")
-    for name, value in zip(("first", "last", "factor"), proximal, strict=True):
-        tolerance(f"AlternateMin proximal, {name},", value)
-
-
 @dataclass(frozen=True, eq=False)
 class _Context:
     """What a step needs besides the state, (B,) each.
@@ -146,6 +140,7 @@ class _Context:
     residual_limit: Tensor
     noise: Tensor
     proximal: bool  # do steps have a proximal term?
+    free: Tensor | None  # (B,) bool, those that may be extrapolated, None if there are none
     scale: Tensor  # the size of the cost
     least: Tensor  # a smaller difference of two objectives is none
 
@@ -167,7 +162,7 @@ class _Context:
         if warm is not None:
             start = torch.maximum(end, warm.eps)
         noise = unit * (1.0 + size / torch.where(eps > 0, eps, end))
-        limit = (2.0 * noise).clamp(options.tol, max(TRUSTED, options.tol))
+        limit = (NOISY * noise).clamp(options.tol, max(TRUSTED, options.tol))
         # A marginal off by r costs rho·r²: a large rho wants more than the tolerance.
         stiffness = torch.maximum(problem.div_a.penalty, problem.div_b.penalty) / scale
         enough = (STIFF / stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()).clamp(min=1e-13)
@@ -175,7 +170,10 @@ class _Context:
         stake = full + problem.div_a.penalty + problem.div_b.penalty
         least = (unit + NOTHING * options.tol) * stake * (problem.log_mass_a + problem.log_mass_b).exp()
         proximal = bool((end > eps).any())
-        return cls(problem, options, start, end, most, limit, residual_limit, noise, proximal, scale, least)
+        # A plan that misses a hard marginal may be below what it will be: there an objective says too little.
+        soft = (end <= eps) & ~(problem.div_a.hard | problem.div_b.hard)
+        free = soft if problem.linear_local and bool(soft.any()) else None
+        return cls(problem, options, start, end, most, limit, residual_limit, noise, proximal, free, scale, least)
 
     def take(self, index: Tensor) -> _Context:
         return take_fields(self, index)
@@ -186,6 +184,10 @@ class _State:
     """The last plan, the one before it (without its local cost), potentials, and how far the last step went."""
 
     now: Any
+    given: Any  # the local cost of the next step: that of the last plan, or an extrapolated one
+    guessed: Tensor  # (B,) bool: is it?
+    trail: Trail | None
+    objective: Tensor
     before: Any
     f: Tensor
     g: Tensor
@@ -210,6 +212,10 @@ class _State:
         first = torch.maximum(eps, annealed)
         return cls(
             now=now,
+            given=now.local if context.free is not None else None,
+            guessed=zero > 0,
+            trail=Trail.start(now.local, eps) if context.free is not None else None,
+            objective=torch.inf * one,
             before=replace(now, local=None),
             f=f.to(now.shape.dtype),
             g=g.to(now.shape.dtype),
@@ -241,7 +247,8 @@ class _State:
 def _step(context: _Context, state: _State, rounds: int | None = None) -> tuple[_State, loop.Report]:
     problem, options = context.problem, context.options
     proximal = state.eps - state.annealed
-    linear = replace(problem.linearise(state.now), eps=state.annealed)
+    at = state.now if state.trail is None else replace(state.now, local=state.given)
+    linear = replace(problem.linearise(at), eps=state.annealed)
     if context.proximal:
         linear = linear.near(_reference(problem, state, look=rounds is None), proximal)
     aim = torch.minimum(
@@ -258,8 +265,25 @@ def _step(context: _Context, state: _State, rounds: int | None = None) -> tuple[
     annealed = problem.eps if options.anneal is None else torch.maximum(problem.eps, options.anneal * state.annealed)
     told = problem.told(now)
     objective = problem.objective(told).total
+    worse = objective - state.objective > context.least
+    back = worse & state.guessed
+    if state.trail is not None and (rounds is not None or bool(back.any())):  # a guess that failed is undone
+        now, told = where(back, (state.now, problem.told(state.now)), (now, told))
+        objective = torch.where(back, state.objective, objective)
+        moved = torch.where(back, state.change, moved)
+    given, guessed, trail = None, state.guessed, state.trail
+    if trail is not None and context.free is not None:
+        # What has settled is to show it by a plain step.
+        ready = context.free & (moved < BEGIN) & (moved > context.limit) & (state.annealed <= problem.eps) & ~worse
+        size = torch.where(ready, moved / context.limit, 0.0)
+        given, guessed = trail.next(problem, state.given, now.local, size, look=rounds is None)
+        trail = trail.extended(state.given, now.local, worse)
     new = _State(
         now=now,
+        given=given,
+        guessed=guessed,
+        trail=trail,
+        objective=objective,
         before=replace(state.now, local=None),
         f=solution.f,
         g=solution.g,
@@ -327,7 +351,7 @@ def _verdict(context: _Context, old: _State, new: _State) -> Tensor:
     problem, limit = context.problem, context.limit
     # The stronger the proximal term, the shorter the steps.
     settled = (new.change * old.eps / context.end <= limit) & (new.residual <= context.residual_limit)
-    settled &= old.annealed <= problem.eps
+    settled &= (old.annealed <= problem.eps) & ~old.guessed
     code = torch.where((new.repeats >= 3) & (new.change > limit), int(Status.ALTERNATING), int(Status.RUNNING))
     end = torch.where(context.noise > TRUSTED, int(Status.PRECISION), int(Status.CONVERGED))
     end = torch.where(problem.nothing_left(new.now), int(Status.COLLAPSED), end)

@@ -1,0 +1,137 @@
+"""Extrapolated steps: exact for linear maps, a leap near saddle points, the same plans in fewer steps."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import ugw
+from ugw.parameters import build
+from ugw.solvers import anderson
+from ugw.solvers.anderson import LEAP, SURE, Trail, _growth
+
+FLAT = SimpleNamespace(gram=lambda costs: torch.stack([torch.stack([(u * v).sum((1, 2)) for v in costs], 1) for u in costs], 2))  # fmt: skip
+
+
+def walked(matrix, shift, start, steps=3):
+    """A trail of steps of an affine map of the entries, the last step's cost, and what it led to."""
+
+    def step(cost):
+        return (cost.flatten(1) @ matrix.mT + shift).view_as(cost)
+
+    one, given = torch.ones(len(start), dtype=torch.float64), start
+    trail = Trail.start(start, one)
+    for _ in range(steps - 1):
+        found = step(given)
+        trail, given = trail.extended(given, found, one < 0), found
+    return trail, given, step(given)
+
+
+def affine(eigenvalues, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=rng))[0]
+    return basis @ torch.diag(torch.tensor(eigenvalues, dtype=torch.float64)) @ basis.mT
+
+
+def test_two_slow_modes_are_summed_exactly():
+    matrix, shift = affine([0.9, 0.5, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
+    end = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - matrix, shift)
+    trail, given, found = walked(matrix, shift, torch.rand(2, 2, 2, dtype=torch.float64), 4)  # the first ends the rest
+    guess, guessed = trail.next(FLAT, given, found, torch.tensor([1.0, 0.0]), look=True)
+    assert guessed.tolist() == [True, False]
+    torch.testing.assert_close(guess[0].flatten(), end, rtol=0.01, atol=0.0)  # coefficients are rounded
+    assert (found[0].flatten() - end).abs().max() > 0.1  # where the steps themselves are by then
+    torch.testing.assert_close(guess[1], found[1], rtol=0.0, atol=0.0)
+
+
+def test_what_grows_is_followed_not_reversed():
+    matrix, shift = affine([1.05, 0.5, 0.0, 0.0]), torch.zeros(4, dtype=torch.float64)
+    trail, given, found = walked(matrix, shift, torch.rand(2, 2, 2, dtype=torch.float64), 5)
+    guess, guessed = trail.next(FLAT, given, found, torch.tensor([SURE, 0.9 * SURE]), look=True)
+    assert guessed.tolist() == [True, False]  # small changes may be rounding
+    torch.testing.assert_close(guess[0], found[0] + LEAP * (found[0] - given[0]))
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_too_few_steps_say_nothing(steps):
+    trail, given, found = walked(
+        affine([0.9, 0.5, 0.0, 0.0]), torch.ones(4).double(), torch.rand(1, 2, 2).double(), steps
+    )
+    for look in (True, False):
+        guess, guessed = trail.next(FLAT, given, found, torch.tensor([1.0]), look=look)
+        assert not guessed.any()
+        torch.testing.assert_close(guess, found, rtol=0.0, atol=0.0)
+
+
+def test_a_failure_starts_the_trail_anew():
+    matrix, shift = affine([0.9, 0.5, 0.0, 0.0]), torch.ones(4, dtype=torch.float64)
+    trail, given, found = walked(matrix, shift, torch.rand(2, 2, 2, dtype=torch.float64), 5)
+    trail = trail.extended(given, found, torch.tensor([True, False]))
+    assert trail.count.tolist() == [0.0, 5.0]
+    after = (found.flatten(1) @ matrix.mT + shift).view_as(found)
+    _, guessed = trail.next(FLAT, found, after, torch.ones(2), look=True)
+    assert guessed.tolist() == [False, True]
+
+
+def test_growth_is_the_largest_eigenvalue():
+    rng = torch.Generator().manual_seed(0)
+    u, v = (torch.randn(50, 2, 2, dtype=torch.float64, generator=rng) for _ in range(2))
+    between, across = u @ u.mT, v + v.mT
+    expected = torch.linalg.eigvals(torch.linalg.solve(between, across)).real.amax(1)
+    torch.testing.assert_close(_growth(between, across), expected)
+    same = torch.ones(1, 2, 2, dtype=torch.float64)  # two parallel differences are one
+    torch.testing.assert_close(_growth(4.0 * same, 2.0 * same), torch.tensor([0.5], dtype=torch.float64))
+
+
+def spaces(seed, n=30, metric="euclidean"):
+    rng = np.random.default_rng(seed)
+    return [ugw.Space.from_points(torch.tensor(rng.random((n + d, d))), metric=metric) for d in (3, 2)]
+
+
+def test_covariances_of_costs():
+    """Under a⊗b, for stored costs by the definition, and for streamed ones as for the stored."""
+    x, y = spaces(0, metric="sqeuclidean")
+    x = replace(x, weights=torch.linspace(0.0, 2.0, x.n, dtype=torch.float64))
+    stored, streamed = (build(x, y, rho=1.0, eps=0.1, fused=None, method=m) for m in ("stabilised", "streaming"))
+    plans = [torch.rand(1, x.n, y.n, dtype=torch.float64, generator=torch.Generator().manual_seed(k)) for k in range(3)]
+    plans = [stored.unit(plan * stored.product) for plan in plans]
+    weight = stored.product[0]
+    costs = [stored.couple(plan).local for plan in plans]
+    centred = [c[0] - (weight * c[0]).sum() for c in costs]
+    expected = torch.stack([torch.stack([(weight * u * v).sum() for v in centred]) for u in centred])
+    torch.testing.assert_close(stored.gram(tuple(costs))[0], expected, rtol=1e-9, atol=1e-12)
+    thin = tuple(ugw.problems.streamed.Moments.of(streamed, plan).cost(streamed) for plan in plans)
+    torch.testing.assert_close(streamed.gram(thin)[0], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("rho", [0.05, 1.0, (3.0, 0.5)])
+@pytest.mark.parametrize("method", ["auto", "streaming"])
+def test_the_same_plans_in_fewer_steps(monkeypatch, rho, method):
+    """From a coarse start, where a valley is chosen, steps lead to the same solution with and without a look back."""
+    pairs = [spaces(seed, metric="sqeuclidean" if method == "streaming" else "euclidean") for seed in range(3)]
+    given = {"rho": rho, "init": "product", "solver": ugw.AlternateMin(inner=ugw.Sinkhorn(method=method), tol=1e-7)}
+    fast = [ugw.solve(x, y, eps=ugw.relative(0.03), **given).check() for x, y in pairs]
+    monkeypatch.setattr(ugw.solvers.alternate, "BEGIN", 0.0)
+    plain = [ugw.solve(x, y, eps=ugw.relative(0.03), **given).check() for x, y in pairs]
+    for one, other in zip(fast, plain, strict=True):
+        assert float(one.value) <= float(other.value) * (1 + 1e-7)
+    assert sum(r.n_iter for r in fast) < 0.8 * sum(r.n_iter for r in plain)
+
+
+def test_a_settled_plan_is_a_fixed_point_of_plain_steps(monkeypatch):
+    """That a guess led nowhere new is no proof: the last step of a run is plain."""
+    x, y = spaces(1)
+    guesses = []
+    following = anderson.Trail.next
+
+    def watched(self, *args, **kwargs):
+        found = following(self, *args, **kwargs)
+        guesses.append(bool(found[1].any()))
+        return found
+
+    monkeypatch.setattr(anderson.Trail, "next", watched)
+    ugw.solve(x, y, rho=0.1, eps=0.003, init="product").check()
+    assert any(guesses)
+    assert not guesses[-2]
