@@ -6,7 +6,7 @@ No test framework is needed: `tests/test_cuda.py` and `benchmarks/cuda_parity.py
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -189,7 +189,41 @@ def rho_for_mass(device: str, dtype: torch.dtype) -> None:
     assert abs(there - here) <= limit * here, f"rho is {there} there and {here} here"
 
 
+def gradients(device: str, dtype: torch.dtype) -> None:
+    """Of every kind of value, with respect to points and weights; float32 is far from the precision of the plan."""
+    limit = 1e-7 if dtype == torch.float64 else 2e-2
+    for name, value in DIFFERENTIABLE.items():
+        made = []
+        for place, kind in (("cpu", torch.float64), (device, dtype)):
+            rng = np.random.default_rng(0)
+            to = {"dtype": kind, "device": place}
+            points, others = (torch.tensor(rng.random((n, 2)), **to) for n in (14, 12))
+            weights = torch.tensor(rng.random(14) + 0.5, **to)
+            leaves = points.requires_grad_(), weights.requires_grad_()
+            x = ugw.Space.from_points(points, weights=weights, metric="sqeuclidean")
+            y = ugw.Space.from_points(others, metric="sqeuclidean")
+            made.append(torch.autograd.grad(value(x, y, tight(kind)), leaves))
+        for here, there in zip(*made, strict=True):
+            assert there.device.type == device, f"{name}: the gradient is on {there.device}, not on {device}"
+            off = float((there.cpu().double() - here).norm() / here.norm())
+            assert off <= limit, f"{name}: gradients are {off:.1e} apart, more than {limit:.0e}"
+
+
+def streaming(solver: ugw.AlternateMin) -> ugw.AlternateMin:
+    return replace(solver, inner=replace(solver.inner, method="streaming"))
+
+
+DIFFERENTIABLE: dict[str, Callable[[ugw.Space, ugw.Space, ugw.AlternateMin], torch.Tensor]] = {
+    "ugw": lambda x, y, s: ugw.ugw_loss(x, y, rho=(0.5, 2.0), eps=0.05, solver=s),
+    "semi-relaxed": lambda x, y, s: ugw.ugw_loss(x, y, rho=(INF, 1.0), eps=0.05, solver=s),
+    "streaming": lambda x, y, s: ugw.ugw_loss(x, y, rho=(0.5, 2.0), eps=0.05, solver=streaming(s)),
+    "conic": lambda x, y, s: ugw.CGWLoss(rho=0.5)(x, y),
+    "debiased": lambda x, y, s: ugw.debiased(x, y, rho=0.5, eps=0.05, solver=s).value,
+    "plan": lambda x, y, s: ugw.solve_differentiable(x, y, rho=0.5, eps=0.1, solver=s).plan.square().sum(),
+}
+
 CHECKS: dict[str, Callable[[str, torch.dtype], None]] = {
+    "gradients": gradients,
     "rho for mass": rho_for_mass,
     "device and dtype": keeps_device_and_dtype,
     "saved and loaded": saved_and_loaded,

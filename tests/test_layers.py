@@ -24,7 +24,8 @@ TABLE = """
     solvers.loop  solvers.watch  solvers.solver  solvers.sinkhorn  solvers.replay  solvers.anderson  solvers.alternate
     solvers.frank_wolfe  solvers.programs  solvers
     init  multilevel  multistart
-    parameters  memory  first_plans  ways  calibrate  api  certify  loss
+    parameters  memory  first_plans  ways  calibrate  api  certify
+    multipliers  envelope  values  debias  implicit  loss  barycenters
     estimators.pu  estimators.align  estimators
     _drawing  plots  datasets  _files
     ugw

@@ -7,12 +7,16 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from .api import estimate, objective, solve, solve_conic
+from .barycenters import Barycenter, BarycenterMin, barycenter
 from .calibrate import rho_for_mass
 from .certify import tightness
 from .cones import GaussianHellinger, HellingerKantorovich, Loss, PartialTransport
 from .conic_result import ConicResult
+from .debias import Debiased, debiased
 from .divergences import KL, Balanced
 from .errors import ConvergenceWarning, InputError, NotConverged, OutOfMemory
+from .implicit import solve_differentiable
+from .loss import CGWLoss, UGWLoss, ugw_loss
 from .memory import Estimate
 from .multistart import Multistart
 from .parameters import Fused, relative
@@ -28,8 +32,12 @@ __all__ = [
     "AlternateLP",
     "AlternateMin",
     "Balanced",
+    "Barycenter",
+    "BarycenterMin",
+    "CGWLoss",
     "ConicResult",
     "ConvergenceWarning",
+    "Debiased",
     "Estimate",
     "Fused",
     "GaussianHellinger",
@@ -44,7 +52,10 @@ __all__ = [
     "Sinkhorn",
     "Space",
     "Status",
+    "UGWLoss",
+    "barycenter",
     "datasets",
+    "debiased",
     "estimate",
     "objective",
     "plots",
@@ -52,7 +63,9 @@ __all__ = [
     "rho_for_mass",
     "solve",
     "solve_conic",
+    "solve_differentiable",
     "tightness",
+    "ugw_loss",
 ]
 
 try:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ._batch import clone, put_, take
 from .errors import InputError
-from .records import Lift, Tensors
+from .records import Lift
 from .result import Result
 
 
@@ -57,14 +56,6 @@ class ConicResult(Result):
         """Terms of the factorised kernel; 0 where it was summed exactly."""
         return self._out(self._lift.rank) if self.batched else int(self._lift.rank[0])
 
-    def better(self, other: ConicResult) -> ConicResult:
-        """Item by item the one of two results, for the same problem, with the lower value; itself where they tie."""
-        lower = other.tensors.terms.total < self.tensors.terms.total
-        steps = max(self.tensors.trace.shape[1], other.tensors.trace.shape[1])
-        merged, theirs = clone(_with_steps(self.tensors, steps)), _with_steps(other.tensors, steps)
-        put_(merged, lower, take(theirs, lower))
-        return replace(self, tensors=merged)
-
     def atoms(self) -> dict[str, Any]:
         """The plan between the cones as atoms: point and radius on each side, and mass. Unbatched results only.
 
@@ -99,9 +90,3 @@ class ConicResult(Result):
         if self.tensors.lift is None:
             raise InputError("this is not the result of a conic problem")
         return self.tensors.lift
-
-
-def _with_steps(tensors: Tensors, steps: int) -> Tensors:
-    """The history longer, by NaN."""
-    missing = steps - tensors.trace.shape[1]
-    return replace(tensors, trace=torch.nn.functional.pad(tensors.trace, (0, 0, 0, missing), value=torch.nan))

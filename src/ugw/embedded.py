@@ -67,10 +67,16 @@ class Embedded:
         """Where the points are."""
         return self.points.device
 
-    @cached_property
+    @property
     def norms(self) -> Tensor:
         """h_i = Σ_k signs_k φ_ik², (..., n)."""
-        return (self.points.square() * self.signs).sum(-1)
+        # What is kept has no graph: made under no_grad it would stop gradients, and made outside be spent by the first.
+        graph = self.points.requires_grad and torch.is_grad_enabled()
+        return (self.points.square() * self.signs).sum(-1) if graph else self._norms
+
+    @cached_property
+    def _norms(self) -> Tensor:
+        return (self.points.detach().square() * self.signs).sum(-1)
 
     def apply(self, v: Tensor) -> Tensor:
         """D v. v: (..., n, k). Returns (..., n, k)."""
@@ -165,6 +171,10 @@ class Embedded:
     def to(self, target: torch.device | torch.dtype) -> Embedded:
         """The same points on another device or in another dtype."""
         return replace(self, points=self.points.to(target), signs=self.signs.to(target))
+
+    def detach(self) -> Embedded:
+        """The same metric without its autograd graph."""
+        return replace(self, points=self.points.detach())
 
 
 def _between(points: Tensor, others: Tensor, signs: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ class LazyPlan:
             expected = f"({m},) or ({m}, k)" if not self._batched else f"(B, {m}, k)"
             raise InputError(f"matrix must have shape {expected}, got {tuple(values.shape)}")
         check_finite("matrix", values)
-        made = _Product.apply(values if self._batched else values[None], self._streamed)
+        made = product(self._streamed, values if self._batched else values[None])
         return self._out(made[:, :, 0] if flat else made)
 
     def rows(self, index: Any) -> Any:
@@ -110,6 +110,13 @@ class LazyPlan:
     def __repr__(self) -> str:
         size = " × ".join(map(str, self.shape))
         return f"LazyPlan({size}, not stored: apply, marginals, rows, argmax, top, dense)"
+
+
+def product(plan: Tensor | Streamed, matrix: Tensor) -> Tensor:
+    """A plan (B, n, m), stored or not, times a matrix (B, m, k) or (m, k), differentiable in the matrix. (B, n, k)."""
+    if isinstance(plan, Streamed):
+        return _Product.apply(matrix.expand(plan.shape[0], *matrix.shape[-2:]), plan)
+    return plan @ matrix
 
 
 class _Product(torch.autograd.Function):

@@ -67,6 +67,9 @@ class Metric(Protocol):
     def to(self, target: torch.device | torch.dtype) -> Metric:
         """The same matrix on another device or in another dtype."""
 
+    def detach(self) -> Metric:
+        """The same matrix without its autograd graph."""
+
 
 @dataclass(frozen=True, eq=False)
 class Dense:
@@ -158,6 +161,10 @@ class Dense:
     def to(self, target: torch.device | torch.dtype) -> Dense:
         """The same matrix on another device or in another dtype."""
         return Dense(self.matrix.to(target))
+
+    def detach(self) -> Dense:
+        """The same matrix without its autograd graph."""
+        return Dense(self.matrix.detach())
 
 
 def _multiply_rows(rows: Tensor, matrix: Tensor) -> Tensor:

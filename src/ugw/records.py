@@ -27,6 +27,7 @@ class Status(IntEnum):
     COLLAPSED = 5
     STOPPED = 6
     NON_FINITE = 7
+    NEGATIVE = 8
 
     @property
     def message(self) -> str:
@@ -49,6 +50,8 @@ _MESSAGES = {
     Status.COLLAPSED: "the best plan has next to no mass: rho is too small against the distances; "
     "raise rho, or rescale with Space.scaled()",
     Status.STOPPED: "the callback stopped the run: solve again with init=result.plan to go on",
+    Status.NEGATIVE: "a debiased value is below 0: a part of it ended in a local minimum, most often a self term; "
+    'try init="best" or solver=Multistart(...)',
     Status.NON_FINITE: "a step gave non-finite numbers and was undone: raise eps, use float64 or rescale the spaces",
 }
 
@@ -170,9 +173,14 @@ class Tensors:
     @classmethod
     def joined(cls, parts: Sequence[Tensors]) -> Tensors:
         """The items of several runs, one after the other."""
+        return join(cls.alike(*parts))
+
+    @staticmethod
+    def alike(*parts: Tensors) -> list[Tensors]:
+        """With traces of one length, and potentials in all of them if in one: what may differ among runs."""
         steps = max(part.trace.shape[1] for part in parts)
         some = any(part.potentials is not None for part in parts)
-        return join([part._alike(steps, potentials=some) for part in parts])
+        return [part._alike(steps, potentials=some) for part in parts]
 
     def _alike(self, steps: int, *, potentials: bool) -> Tensors:
         """With a trace of so many steps, and potentials of NaN where others have some: what may differ among runs."""

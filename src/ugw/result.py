@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ._atomic import all_or_nothing
-from ._batch import take
+from ._batch import clone, put_, take
 from ._check import as_tensor, check_finite
 from .bilinear import Bilinear
 from .errors import InputError, NotConverged
@@ -184,6 +184,14 @@ class Result:
         item = replace(t, plan=_cut(t.plan, n, m), other=_cut(t.other, n, m), potentials=cut, lift=lift)
         return type(self)(item, None, self.numpy)
 
+    def better(self, other: Self) -> Self:
+        """Item by item the one of two results, for the same problem, with the lower value; itself where they tie."""
+        lower = other.tensors.terms.total < self.tensors.terms.total
+        mine, theirs = Tensors.alike(self.tensors, other.tensors)
+        merged = clone(mine)
+        put_(merged, lower, take(theirs, lower))
+        return replace(self, tensors=merged)
+
     def __iter__(self) -> Iterator[Self]:
         return (self[i] for i in range(len(self)))
 
@@ -203,8 +211,8 @@ class Result:
             return f"{type(self).__name__}(batch of {len(self)}, {int((t.status == Status.CONVERGED).sum())} converged)"
         n, m = t.plan.shape[1:]
         return (
-            f"{type(self).__name__}({n} × {m}, value={float(t.terms.total[0]):.6g}, "
-            f"mass={float(t.plan.sum((1, 2), dtype=torch.float64)):.4g}, "
+            f"{type(self).__name__}({n} × {m}, value={t.terms.total[0].item():.6g}, "
+            f"mass={t.plan.sum((1, 2), dtype=torch.float64).item():.4g}, "
             f"{Status(int(t.status[0])).name.lower().replace('_', ' ')} after {int(t.n_iter[0])} steps)"
         )
 
@@ -216,14 +224,14 @@ class Result:
 
     def _rows(self) -> list[tuple[str, str]]:
         t = self._single()
-        rows = [("value", f"{float(t.terms.total[0]):.8g}")]
-        rows += [(f"  {name}", f"{float(term[0]):.6g}") for name, term in t.terms.as_dict().items()]
-        rows += [("mass", f"{float(t.plan.sum((1, 2), dtype=torch.float64)):.6g}")]
+        rows = [("value", f"{t.terms.total[0].item():.8g}")]
+        rows += [(f"  {name}", f"{term[0].item():.6g}") for name, term in t.terms.as_dict().items()]
+        rows += [("mass", f"{t.plan.sum((1, 2), dtype=torch.float64).item():.6g}")]
         if float(t.marginal_error[0]):
             rows += [("hard sides", f"off by {float(t.marginal_error[0]):.1e}")]
         return [
             *rows,
-            ("gap", f"{float(t.terms.total[0] - t.relaxed_value[0]):.1e}"),
+            ("gap", f"{(t.terms.total[0] - t.relaxed_value[0]).item():.1e}"),
             ("status", self.message),
         ]
 
@@ -241,7 +249,7 @@ class Result:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a `.npz` without pickle; the file appears complete or not at all."""
-        arrays = {name: value.cpu().numpy() for name, value in _flat(self.tensors).items()}
+        arrays = {name: value.detach().cpu().numpy() for name, value in _flat(self.tensors).items()}
         arrays["sizes"] = np.array(self.sizes if self.batched else [], dtype=np.int64).reshape(-1, 2)
         arrays["batched"], arrays["numpy"] = np.array(self.batched), np.array(self.numpy)
         target = Path(path)

@@ -312,6 +312,20 @@ class Space:
             points=None if self.points is None else self.points.to(place),
         )
 
+    def detach(self) -> Space:
+        """The same space without autograd graphs.
+
+        >>> Space.from_points(torch.ones(2, 1, requires_grad=True)).detach().metric.dense().requires_grad
+        False
+        """
+        return replace(
+            self,
+            metric=self.metric.detach(),
+            weights=self.weights.detach(),
+            features=None if self.features is None else self.features.detach(),
+            points=None if self.points is None else self.points.detach(),
+        )
+
     def __repr__(self) -> str:
         if self.sizes is None:
             parts = [f"n={self.n}", f"mass={self.mass.item():.4g}"]

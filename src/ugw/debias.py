@@ -1,0 +1,184 @@
+"""Debiased UGW: what entropy adds to a value is taken off again.
+
+    S(X, Y) = UGW(X, Y) − ½ UGW(X, X) − ½ UGW(Y, Y) + (eps/2)(m(a)² − m(b)²)²        with one rho for both sides
+
+The entropic value of a space against itself is not 0, and lower for spaces smaller than they should be: a loss that has
+it shrinks what it fits. S is 0 for isometric spaces. That it is never negative was seen, not proved; a negative value
+is that of a self term whose solve ended in a local minimum, and is reported as such.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import api, multilevel
+from .errors import InputError, NotConverged
+from .lazy_plan import LazyPlan
+from .parameters import Fused, build
+from .problems.streamed import Moments, StreamedUGW
+from .problems.unbalanced import UGW
+from .records import Status
+from .result import Result
+from .solvers.alternate import AlternateMin
+from .spaces import Space
+from .values import as_space, quiet, refuse_relative, solved, tell
+
+# A value is negative if it is so by more than this share of what a blind matching pays.
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Debiased:
+    """A debiased value, and the three results that it is made of.
+
+    value: () or (B,), with its gradient; cross: of X and Y; self_x, self_y: of each with itself; codes: (B,) statuses.
+    """
+
+    value: Tensor
+    cross: Result
+    self_x: Result
+    self_y: Result
+    codes: Tensor
+
+    @property
+    def batched(self) -> bool:
+        """Does it hold a batch?"""
+        return self.value.ndim > 0
+
+    @property
+    def status(self) -> Any:
+        """A Status, or a list with one per item: that of a part which did not converge, or NEGATIVE, or CONVERGED."""
+        codes = [Status(code) for code in self.codes.tolist()]
+        return codes if self.batched else codes[0]
+
+    @property
+    def converged(self) -> Any:
+        """True where the status is CONVERGED: a bool, or a tensor of them."""
+        good = self.codes == int(Status.CONVERGED)
+        return good if self.batched else bool(good[0])
+
+    @property
+    def message(self) -> str:
+        """What happened, with the cure; for a batch, to the first item that failed."""
+        for part, result in (("", self.cross), ("first self term: ", self.self_x), ("second self term: ", self.self_y)):
+            if not bool(torch.as_tensor(result.converged).all()):
+                return part + result.message
+        failed = torch.nonzero(self.codes != int(Status.CONVERGED)).flatten().tolist()
+        if not failed:
+            return Status.CONVERGED.message
+        worst = self.value.detach().reshape(-1)[failed[0]].item()
+        where = f"item {failed[0]}: " if self.batched else ""
+        return f"{where}{Status(int(self.codes[failed[0]])).message} (got {worst:.3g})"
+
+    def check(self) -> Debiased:
+        """Itself if every item converged to a value that is not negative; raises NotConverged otherwise."""
+        if bool((self.codes != int(Status.CONVERGED)).any()):
+            raise NotConverged(self.message)
+        return self
+
+    def detach(self) -> Debiased:
+        """The same without the graph of the value."""
+        return replace(self, value=self.value.detach())
+
+    def __repr__(self) -> str:
+        said = f"batch of {len(self.value)}" if self.batched else f"value={self.value.item():.6g}"
+        good = int((self.codes == int(Status.CONVERGED)).sum())
+        return f"Debiased({said}, {f'{good} converged' if self.batched else self.status.name.lower()})"
+
+
+def debiased(
+    x: Any,
+    y: Any,
+    *,
+    rho: Any = 1.0,
+    eps: Any = 1e-2,
+    loss: Any = None,
+    fused: Fused | None = None,
+    init: Any = "auto",
+    solver: Any = None,
+) -> Debiased:
+    """UGW(X, Y) − ½ UGW(X, X) − ½ UGW(Y, Y) + (eps/2)(m(a)² − m(b)²)², with gradients: 0 for isometric spaces.
+
+    x, y, and what has gradients: as for `ugw.ugw_loss`. rho: one for both sides; `fused` by features, not by a cost.
+    init: a name; a plan for the first term; or a Debiased, where all three go on. The self terms start from the
+    identity too and keep the better end. Three or five solves for one value.
+
+    >>> import torch, ugw
+    >>> points = torch.rand(6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> d = ugw.debiased(points, points.flip(0) + 1.0, rho=1.0, eps=0.05)
+    >>> abs(d.value.item()) < 1e-8, d.converged, d.cross.value > 0.1
+    (True, True, tensor(True))
+    """
+    x, y = as_space("x", x), as_space("y", y)
+    given = {"rho": rho, "eps": eps, "loss": loss, "fused": fused, "solver": solver}
+    last = init if isinstance(init, Debiased) else None
+    first = last.cross.plan if last else init
+    problem = _problem(x, y, given)
+    _check(problem, fused)
+    cross_value, cross = solved(x, y, **given, init=first)
+    name = init if isinstance(init, str) else "auto"
+    value_x, self_x = _self_term(x, given, last.self_x if last else name)
+    value_y, self_y = _self_term(y, given, last.self_y if last else name)
+    squares = [space.weights.double().sum(-1).square() for space in (x, y)]
+    masses = 0.5 * problem.eps * (squares[0] - squares[1]).square()
+    value = cross_value - 0.5 * value_x - 0.5 * value_y + masses
+    made = Debiased(value, cross, self_x, self_y, _codes(problem, value.detach(), (cross, self_x, self_y)))
+    made = replace(made, value=value.to(x.dtype) if cross.batched else value[0].to(x.dtype))
+    tell(made, gradient=value.requires_grad and bool((made.codes != int(Status.NEGATIVE)).any()))
+    return made
+
+
+def _self_term(x: Space, given: dict[str, Any], start: Any) -> tuple[Tensor, Result]:
+    """UGW of a space with itself, from the start and from the identity, the better of them, with its gradient."""
+    if isinstance(start, Result):
+        return solved(x, x, **given, init=start.plan)
+    plain = x.detach()
+    with torch.no_grad(), quiet():
+        found = [api.solve(plain, plain, **given, init=init) for init in (start, _identity(plain, given))]
+    # The better of both once more: one step, which has its gradient.
+    return solved(x, x, **given, init=found[1].better(found[0]).plan)
+
+
+def _identity(x: Space, given: dict[str, Any]) -> Any:
+    """The plan that leaves every point where it is; where plans are not stored, one step away from it."""
+    problem = _problem(x, x, given)
+    if not isinstance(problem, StreamedUGW):
+        return torch.diag_embed(x.weights)
+    a = problem.log_a.exp().double()[:, :, None]
+    moments = Moments.of(problem, problem.product, problem.left.double().mT @ (a * problem.right.double()))
+    return LazyPlan(multilevel.lifted(problem, moments), batched=problem.batched, numpy=False)
+
+
+def _problem(x: Space, y: Space, given: dict[str, Any]) -> UGW:
+    """The problem that `solve` with these arguments solves."""
+    refuse_relative(x, y, given)
+    solver = given["solver"] or AlternateMin()
+    method = getattr(solver, "solver", solver).inner.method
+    return build(x.detach(), y.detach(), **{k: given[k] for k in ("rho", "eps", "loss", "fused")}, method=method)
+
+
+def _check(problem: UGW, fused: Fused | None) -> None:
+    if fused is not None and fused.cost is not None:
+        raise InputError("a debiased value needs features on the spaces, got Fused(cost=...), which has no self terms")
+    rho_a, rho_b = problem.div_a.rho, problem.div_b.rho
+    if bool((rho_a != rho_b).any()):
+        i = int(torch.nonzero(rho_a != rho_b)[0])
+        raise InputError(
+            f"a debiased value needs one rho for both sides, got {float(rho_a[i]):g} and {float(rho_b[i]):g}: "
+            "with two it may be negative"
+        )
+
+
+def _codes(problem: UGW, value: Tensor, parts: tuple[Result, ...]) -> Tensor:
+    """The status of each item, (B,): of the first part that did not converge, else whether the value is negative."""
+    good = int(Status.CONVERGED)
+    stake = problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp()  # what a blind matching pays
+    codes = torch.where(value < -ROUNDING * stake, int(Status.NEGATIVE), good)
+    for part in reversed(parts):
+        status = part.tensors.status.expand(len(codes))
+        codes = torch.where(status != good, status, codes)
+    return codes

@@ -1,0 +1,62 @@
+"""What gradients are tested on: small spaces of any mass, sharp solvers, and central differences of solved values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+import ugw
+
+INF = float("inf")
+SHARP = ugw.AlternateMin(tol=1e-11, max_iter=20_000, inner=ugw.Sinkhorn(tol=1e-12, max_iter=2000))
+CONIC = replace(SHARP, proximal=(0.003, 0.001, 0.8))
+STREAMING = replace(SHARP, inner=ugw.Sinkhorn(tol=1e-12, max_iter=2000, method="streaming"))
+
+
+def rand(*shape: int, seed: int) -> torch.Tensor:
+    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@dataclass
+class Data:
+    """What two spaces are made of; masses about 3.5, or equal ones for balanced problems."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+    a: torch.Tensor
+    b: torch.Tensor
+    fx: torch.Tensor
+    fy: torch.Tensor
+
+    @classmethod
+    def make(cls, *, equal: bool = False, batch: tuple[int, ...] = ()) -> Data:
+        n, m = 4, 5
+        a, b = rand(*batch, n, seed=2) + 0.3, rand(*batch, m, seed=3) + 0.3
+        b = b * (a.sum(-1) / b.sum(-1))[..., None] if equal else b
+        points = rand(*batch, n, 2, seed=0), rand(*batch, m, 3, seed=1)
+        return cls(*points, a, b, rand(*batch, n, 2, seed=4), rand(*batch, m, 2, seed=5))
+
+    def spaces(self, metric: str = "euclidean", metric_y: str | None = None) -> tuple[ugw.Space, ugw.Space]:
+        return (
+            ugw.Space.from_points(self.x, weights=self.a, metric=metric, features=self.fx),
+            ugw.Space.from_points(self.y, weights=self.b, metric=metric_y or metric, features=self.fy),
+        )
+
+
+def check(value, data: Data, names: str, *, balanced: bool = False, step: float = 1e-5, rtol: float = 1e-6) -> None:
+    """d value(data), all inputs moving at once, by autograd and by central differences of `value`.
+
+    Each input has a direction of its own, so an error in any one of the gradients shows in the sum.
+    """
+    given = {name: getattr(data, name) for name in names.split()}
+    directions = {name: rand(*t.shape, seed=10 + k) - 0.5 for k, (name, t) in enumerate(given.items())}
+    if balanced:
+        directions |= {name: d - d.mean(-1, keepdim=True) for name, d in directions.items() if name in "ab"}
+    leaves = {name: t.clone().requires_grad_() for name, t in given.items()}
+    gradients = torch.autograd.grad(value(replace(data, **leaves)).sum(), list(leaves.values()))
+    slope = sum((g * d).sum() for g, d in zip(gradients, directions.values(), strict=True))
+    with torch.no_grad():
+        moved = ({name: t + s * step * directions[name] for name, t in given.items()} for s in (1, -1))
+        ahead, back = (value(replace(data, **one)).sum() for one in moved)
+    assert torch.allclose(slope, (ahead - back) / (2 * step), rtol=rtol, atol=1e-8)
