@@ -18,23 +18,24 @@ TABLE = """
     kernels.torch_ops  kernels.streaming  kernels.triton_ops  kernels
     bilinear  streamed  lazy_plan
     distances  metrics  embedded  embed  factorise  cones  pairs  _parts  spaces
-    divergences
+    divergences  exact
     records  result  conic_result
-    problems.linear  problems.problem  problems.unbalanced  problems.streamed  problems.conic  problems.partial  problems
+    problems.linear  problems.problem  problems.capped  problems.unbalanced  problems.streamed  problems.conic  problems.partial
+    problems.partial_gw  problems.partial_w  problems.wasserstein  problems
     solvers.loop  solvers.watch  solvers.solver  solvers.sinkhorn  solvers.replay  solvers.anderson  solvers.alternate
     solvers.frank_wolfe  solvers.programs  solvers
     init  multilevel  multistart
-    parameters  memory  first_plans  ways  calibrate  api  certify
+    parameters  first_plans  capped  memory  ways  calibrate  api  linear  certify
     multipliers  envelope  values  debias  implicit  loss  barycenters
-    estimators.pu  estimators.align  estimators
-    _drawing  plots  datasets  _files
+    estimators._shared  estimators.scores  estimators.cells  estimators.pu  estimators.align  estimators
+    _drawing  plots  coassays  datasets  _files
     ugw
     experiments.imbalanced  experiments.cgw_local  experiments.cgw_ratio  experiments
     _match  cli  __main__
 """
 LAYERS = TABLE.split()
 
-OPTIONAL = ("matplotlib", "networkx", "ot", "sklearn", "tqdm", "click", "joblib", "triton")
+OPTIONAL = ("matplotlib", "networkx", "ot", "sklearn", "tqdm", "click", "joblib", "triton", "anndata")
 
 
 def layer_name(path: Path) -> str:

@@ -13,9 +13,10 @@ from .certify import tightness
 from .cones import GaussianHellinger, HellingerKantorovich, Loss, PartialTransport
 from .conic_result import ConicResult
 from .debias import Debiased, debiased
-from .divergences import KL, Balanced
+from .divergences import KL, TV, Balanced, Mass
 from .errors import ConvergenceWarning, InputError, NotConverged, OutOfMemory
 from .implicit import solve_differentiable
+from .linear import solve_linear
 from .loss import CGWLoss, UGWLoss, ugw_loss
 from .memory import Estimate
 from .multistart import Multistart
@@ -23,12 +24,14 @@ from .parameters import Fused, relative
 from .records import Status
 from .result import Result
 from .solvers.alternate import AlternateMin
+from .solvers.frank_wolfe import FrankWolfe
 from .solvers.programs import AlternateLP
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 
 __all__ = [
     "KL",
+    "TV",
     "AlternateLP",
     "AlternateMin",
     "Balanced",
@@ -39,11 +42,13 @@ __all__ = [
     "ConvergenceWarning",
     "Debiased",
     "Estimate",
+    "FrankWolfe",
     "Fused",
     "GaussianHellinger",
     "HellingerKantorovich",
     "InputError",
     "Loss",
+    "Mass",
     "Multistart",
     "NotConverged",
     "OutOfMemory",
@@ -57,6 +62,7 @@ __all__ = [
     "datasets",
     "debiased",
     "estimate",
+    "estimators",
     "objective",
     "plots",
     "relative",
@@ -64,6 +70,7 @@ __all__ = [
     "solve",
     "solve_conic",
     "solve_differentiable",
+    "solve_linear",
     "tightness",
     "ugw_loss",
 ]
@@ -76,7 +83,7 @@ except PackageNotFoundError:  # run from a source tree
 
 def __getattr__(name: str) -> Any:
     """Modules that need more than torch, numpy and scipy load on first touch."""
-    if name in ("plots", "datasets", "experiments"):
+    if name in ("plots", "datasets", "estimators", "experiments"):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

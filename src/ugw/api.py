@@ -14,19 +14,22 @@ from . import init as starts
 from . import memory, multilevel
 from ._batch import take
 from ._options import choice
+from .capped import build_capped, capped_plans
 from .conic_result import ConicResult
+from .divergences import capping_pair
 from .errors import ConvergenceWarning, InputError
 from .first_plans import FEW, SMALL_PLAN, STARTS, TINY_PLAN, check_points, first_plans, given_plan
 from .lazy_plan import LazyPlan
 from .memory import Estimate
 from .multistart import Multistart, best_of
-from .parameters import Fused, build, check_spaces, read_cone, streams
+from .parameters import Fused, build, check_spaces, eps_or, read_cone, streams
 from .problems.conic import CGW
 from .problems.streamed import StreamedUGW
 from .problems.unbalanced import UGW
 from .records import Tensors, Terms
 from .result import Result
 from .solvers.alternate import AlternateMin
+from .solvers.frank_wolfe import FrankWolfe
 from .solvers.programs import AlternateLP
 from .solvers.watch import Watch
 from .spaces import Space
@@ -44,11 +47,11 @@ def solve(
     y: Space,
     *,
     rho: Any = 1.0,
-    eps: Any = 1e-2,
+    eps: Any = "auto",
     loss: Any = None,
     fused: Fused | None = None,
     init: Any = "auto",
-    solver: AlternateMin | Multistart | None = None,
+    solver: AlternateMin | FrankWolfe | Multistart | None = None,
 ) -> Result:
     """Unbalanced Gromov–Wasserstein between two spaces, or two batches of spaces.
 
@@ -56,12 +59,14 @@ def solve(
                + eps KL(p⊗p | (a⊗b)⊗²)  [ + alpha <M, p> ]
 
     rho: a number in (0, inf] for both sides, a tuple (rho1, rho2), an array (B,) with one per batch item, or a
-    tuple of arrays; inf keeps that marginal (both: balanced GW, one: semi-relaxed).
-    eps: a number ≥ 0, an array (B,), or `ugw.relative(share)`; 0 is the unregularised problem.
+    tuple of arrays; inf keeps that marginal (both: balanced GW, one: semi-relaxed). `ugw.TV(rho)` and `ugw.Mass(m)`
+    are partial GW: p1 ≤ a, p2 ≤ b, and a price for what is left behind or a given mass (docs/partial.md).
+    eps: a number ≥ 0, an array (B,), or `ugw.relative(share)`; 0 is the unregularised problem, and all there is
+    for TV and Mass. "auto": 1e-2, or 0 for these.
     loss: λ as a function of tensors or a cone, t² if None.
     fused: `ugw.Fused(alpha, cost)` adds a linear cost.
     init: "auto", "best", "product", "flb", "linear", "random", "coarse", or a plan (n, m) or (B, n, m).
-    solver: `ugw.AlternateMin(tol=, max_iter=, ...)` or `ugw.Multistart(...)`.
+    solver: `ugw.AlternateMin(tol=, max_iter=, ...)`, for TV and Mass `ugw.FrankWolfe(...)`, or `ugw.Multistart(...)`.
 
     Warns once (ConvergenceWarning) if an item did not converge; `result.check()` raises.
     Large batches are solved in chunks; True from a callback stops them all. Raises OutOfMemory where nothing fits.
@@ -73,16 +78,24 @@ def solve(
     >>> r.plan.argmax(axis=1)[:5]
     array([19, 18, 17, 16, 15])
     """
-    solver = _checked_solver(solver, AlternateMin())
-    method = plain(solver).inner.method
-    with memory.guard(lambda: estimate(x, y, fused=fused, loss=loss, solver=solver)):
+    sides = capping_pair(rho)
+    if sides is not None:
+        partial, twin = build_capped(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
+        solver = _checked_solver(solver, FrankWolfe())
+        with torch.no_grad():
+            plans = capped_plans(partial, twin, first_plans(twin, init), init)
+            return _warned(partial.result(best_of(solver, partial, plans).tensors))
+    chosen: Any = _checked_solver(solver, AlternateMin())
+    eps = eps_or(eps, 1e-2)
+    method = plain(chosen).inner.method
+    with memory.guard(lambda: estimate(x, y, fused=fused, loss=loss, solver=chosen)):
         problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss, method=method)
         with torch.no_grad():
-            start = _read_start(problem, solver, init)
+            start = _read_start(problem, chosen, init)
             name = start if isinstance(start, str) else "given"
-            task = memory.Task.of(problem, _tried(x.n * y.n, name, solver), name)
-            memory.check(task.estimate(plain(solver).inner.max_iter))
-            return _warned(_in_chunks(problem, solver, start, task.together))
+            task = memory.Task.of(problem, _tried(x.n * y.n, name, chosen), name)
+            memory.check(task.estimate(plain(chosen).inner.max_iter))
+            return _warned(_in_chunks(problem, chosen, start, task.together))
 
 
 def estimate(
@@ -207,7 +220,7 @@ def solve_conic(
         return _warned(problem.result(best_of(solver, problem, plans).tensors))
 
 
-def _checked_solver(solver: Any, default: AlternateMin | AlternateLP) -> Any:
+def _checked_solver(solver: Any, default: AlternateMin | AlternateLP | FrankWolfe) -> Any:
     solver = default if solver is None else solver
     kind = type(default)
     if not isinstance(plain(solver), kind):
@@ -243,13 +256,19 @@ def objective(
 ) -> Terms:
     """The terms of the objective F(plan, plan) of any plan (n, m) or (B, n, m); `.total` is their sum.
 
-    A hard side contributes 0, whether or not the plan keeps it.
+    A hard side contributes 0, whether or not the plan keeps it. With `ugw.TV` these are the terms of the paper's
+    TV⊗ functional, for plans below the weights or not.
 
     >>> import numpy as np, ugw
     >>> x = ugw.Space.from_points(np.eye(3))
     >>> round(ugw.objective(np.eye(3) / 3, x, x, rho=1.0).total, 12)
     0.0
     """
+    sides = capping_pair(rho)
+    if sides is not None:
+        partial, twin = build_capped(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
+        terms = partial.unrestricted(given_plan(twin, plan, "plan"))
+        return terms.present(batched=twin.batched, numpy=twin.numpy)
     problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss)
     plan = given_plan(problem, plan, "plan")
     mass = plan.sum(dim=(1, 2), dtype=torch.float64)

@@ -1,13 +1,15 @@
-"""Seeded synthetic point clouds with class labels: the data of the demo, the examples and the tests."""
+"""Points with class labels, synthetic and seeded or measured: the data of the demo, the examples and the tests."""
 
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
 
+from . import coassays
 from ._options import whole_number
 from .errors import InputError
 from .spaces import Space
@@ -93,6 +95,37 @@ def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int
     if outliers:
         moons.append(np.array([2.6, 1.2]) + 0.1 * rng.normal(size=(outliers, 2)))
     return _labelled(moons, ("upper", "lower", "outliers")[: len(moons)])
+
+
+def scgem(path: str | os.PathLike[str] | None = None) -> tuple[Labelled, Labelled]:
+    """scGEM (Cheow et al. 2016): gene expression, R³⁴, and methylation, R²⁷, of the same 177 cells, row by row.
+
+    Five stages of reprogramming. path: the file scgem.npz or a folder that has it; None looks into the folder that
+    the environment variable UGW_DATA names, then into the cache folder. Shapes, counts and a checksum are tested.
+
+    >>> expression, methylation = scgem()  # doctest: +SKIP
+    >>> expression.counts  # doctest: +SKIP
+    {'BJ': 35, 'd8': 40, 'd16T+': 32, 'd24T+': 36, 'iPSc': 34}
+    """
+    return _coassay(coassays.SCGEM, path)
+
+
+def snareseq(path: str | os.PathLike[str] | None = None) -> tuple[Labelled, Labelled]:
+    """SNARE-seq (Chen et al. 2019): chromatin accessibility, R¹⁹, and expression, R¹⁰, of the same 1047 cells.
+
+    Four cell lines; reduced features. path: as for `scgem`.
+
+    >>> accessibility, expression = snareseq()  # doctest: +SKIP
+    >>> expression.counts  # doctest: +SKIP
+    {'H1': 379, 'GM': 324, 'BJ': 201, 'K562': 143}
+    """
+    return _coassay(coassays.SNARESEQ, path)
+
+
+def _coassay(source: coassays.Source, path: str | os.PathLike[str] | None) -> tuple[Labelled, Labelled]:
+    first, second, labels = coassays.read(source, path)
+    names = tuple(source.counts)
+    return Labelled(first, labels, names), Labelled(second, labels, names)
 
 
 def _in_ellipsoid(rng: np.random.Generator, n: int, axes: tuple[float, ...]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -23,7 +23,44 @@ def kl(p: Tensor, log_a: Tensor) -> Tensor:
     return torch.where(a > 0, terms, torch.where(p > 0, torch.inf, 0.0)).sum(-1)
 
 
-class KL:
+class Divergence:
+    """A parameter, a number or an array (B,) with one for each item of a batch, and what it says of a marginal.
+
+    hard: is the marginal a constraint? penalty: what multiplies the divergence in the value, 0 for a constraint.
+    """
+
+    hard: Tensor
+    penalty: Tensor
+    _name = "rho"
+
+    def __init__(self, parameter: Tensor) -> None:
+        self._set(parameter)
+
+    def _set(self, parameter: Tensor) -> None:
+        self._parameter = parameter
+        setattr(self, self._name, parameter)
+        self.hard, self.penalty = torch.zeros_like(parameter, dtype=torch.bool), parameter
+
+    def expand(self, batch: int, device: torch.device) -> Self:
+        """One parameter for each of `batch` items, on the device."""
+        return self._with(self._parameter.to(device).expand(batch))
+
+    def take(self, index: Tensor) -> Self:
+        """The divergences of some items."""
+        return self._with(self._parameter[index])
+
+    def _with(self, parameter: Tensor) -> Self:
+        """Other values of a parameter that was checked before; they stay on their device."""
+        other = object.__new__(type(self))
+        other._set(parameter)
+        return other
+
+    def __repr__(self) -> str:
+        values, kind = self._parameter.flatten().tolist(), type(self).__name__
+        return f"{kind}({self._name}={values[0]:g})" if len(values) == 1 else f"{kind}(rho of {len(values)} items)"
+
+
+class KL(Divergence):
     """rho · KL(p | a); rho = inf makes the marginal a constraint.
 
     rho: a number in (0, inf], or an array (B,) with one for each item of a batch.
@@ -34,34 +71,55 @@ class KL:
     [False, True]
     """
 
+    rho: Tensor
+
     def __init__(self, rho: Any) -> None:
-        self.rho: Tensor = positive("rho", rho)
-        self.hard: Tensor = torch.isinf(self.rho)
+        super().__init__(positive("rho", rho))
+
+    def _set(self, parameter: Tensor) -> None:
+        super()._set(parameter)
+        self.hard = torch.isinf(parameter)
         # A constraint adds no penalty to the value and no scalar to the cost.
-        self.penalty: Tensor = torch.where(self.hard, 0.0, self.rho)
+        self.penalty = torch.where(self.hard, 0.0, parameter)
 
     def damping(self, eps: Tensor) -> Tensor:
         """The proximal step of Sinkhorn: f = −damping · eps · LSE(...). 1 where hard. eps: (B,)."""
         return 1.0 / (1.0 + eps / self.rho)
 
-    def expand(self, batch: int, device: torch.device) -> KL:
-        """One rho for each of `batch` items, on the device."""
-        return self._with(self.rho.to(device).expand(batch))
 
-    def take(self, index: Tensor) -> KL:
-        """The divergences of some items."""
-        return self._with(self.rho[index])
+class TV(Divergence):
+    """rho · |p − a|, total variation: partial matching. Mass is matched in full or left behind, at this price.
 
-    def _with(self, rho: Tensor) -> KL:
-        """Other values of a rho that was checked before; they stay on their device."""
-        other = object.__new__(KL)
-        other.rho, other.hard = rho, torch.isinf(rho)
-        other.penalty = torch.where(other.hard, 0.0, rho)
-        return other
+    rho: a number in (0, inf), or an array (B,) with one for each item of a batch. On both sides or on none.
 
-    def __repr__(self) -> str:
-        values = self.rho.flatten().tolist()
-        return f"KL(rho={values[0]:g})" if len(values) == 1 else f"KL(rho of {len(values)} items)"
+    >>> TV(0.5)
+    TV(rho=0.5)
+    """
+
+    rho: Tensor
+
+    def __init__(self, rho: Any) -> None:
+        super().__init__(positive("rho of TV", rho, allow_inf=False))
+
+
+class Mass(Divergence):
+    """A plan below the weights, p1 ≤ a and p2 ≤ b, of total mass exactly m: partial matching with a given mass.
+
+    m: a number in (0, min(m(a), m(b))], or an array (B,) with one for each item of a batch. It speaks for both sides.
+
+    >>> Mass(0.7)
+    Mass(m=0.7)
+    """
+
+    m: Tensor
+    _name = "m"
+
+    def __init__(self, m: Any) -> None:
+        super().__init__(positive("m of Mass", m, allow_inf=False))
+
+    def _set(self, parameter: Tensor) -> None:
+        super()._set(parameter)
+        self.penalty = torch.zeros_like(parameter)
 
 
 def Balanced() -> KL:
@@ -70,24 +128,48 @@ def Balanced() -> KL:
 
 
 def divergence_pair(rho: Any) -> tuple[KL, KL]:
-    """Read `rho`: a number, an array per item, a divergence, or a *tuple* with one of these for each side.
+    """Read `rho`: a number, an array per item, a KL, or a *tuple* with one of these for each side.
 
     >>> divergence_pair((1.0, float("inf")))
     (KL(rho=1), KL(rho=inf))
     """
+    first, second = sides(rho)
+    return _divergence(first), _divergence(second)
+
+
+def capping_pair(rho: Any) -> tuple[TV | Mass, TV | Mass] | None:
+    """The divergences of a partial problem: TV, a tuple of two, or one Mass. None for what is not of their kind.
+
+    >>> capping_pair((TV(1.0), TV(2.0)))
+    (TV(rho=1), TV(rho=2))
+    >>> capping_pair(1.0) is None
+    True
+    """
+    if isinstance(rho, Mass):
+        return rho, rho
+    if not isinstance(rho, TV) and not (isinstance(rho, tuple) and any(isinstance(r, TV | Mass) for r in rho)):
+        return None
+    first, second = sides(rho)
+    if not isinstance(first, TV) or not isinstance(second, TV):
+        raise InputError(f"TV must be on both sides, and Mass speaks for both, got rho=({first!r}, {second!r})")
+    return first, second
+
+
+def sides(rho: Any) -> tuple[Any, Any]:
+    """One parameter for each side: a tuple has two, anything else stands for both."""
     if isinstance(rho, tuple):
         if len(rho) != 2:
             raise InputError(f"rho as a tuple must be (first side, second side), got {len(rho)} entries")
-        first, second = rho
-    elif isinstance(rho, list):
+        return rho
+    if isinstance(rho, list):
         raise InputError(
             f"rho must be a number, a tuple (first side, second side) or an array (B,), one for each item, got a list "
             f"of {len(rho)}: write tuple(rho) or np.array(rho)"
         )
-    else:
-        first = second = rho
-    return _divergence(first), _divergence(second)
+    return rho, rho
 
 
 def _divergence(rho: Any) -> KL:
+    if isinstance(rho, TV | Mass):
+        raise InputError(f"rho must be a number or a KL here, got {rho!r}: TV and Mass are for solve and objective")
     return rho if isinstance(rho, KL) else KL(positive("rho", rho))

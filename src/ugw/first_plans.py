@@ -11,6 +11,7 @@ from . import init as starts
 from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import choice
 from .errors import InputError
+from .problems.problem import Matching
 from .problems.unbalanced import UGW
 
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
@@ -41,7 +42,7 @@ def first_plans(problem: UGW, init: Any) -> Tensor:
     return plans
 
 
-def given_plan(problem: UGW, plan: Any, name: str) -> Tensor:
+def given_plan(problem: Matching, plan: Any, name: str) -> Tensor:
     """A plan given as an array, checked. Returns (B, n, m)."""
     tensor = as_tensor(name, plan, like=problem.x.weights).detach()
     n, m = problem.x.n, problem.y.n
@@ -57,7 +58,7 @@ def given_plan(problem: UGW, plan: Any, name: str) -> Tensor:
     return tensor
 
 
-def check_points(problem: UGW) -> None:
+def check_points(problem: Matching) -> None:
     """Raise unless both spaces have points of one dimension."""
     x, y = problem.x.points, problem.y.points
     if x is None or y is None:

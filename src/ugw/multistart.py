@@ -18,7 +18,7 @@ from .records import Status, Tensors
 from .result import Result
 from .solvers.alternate import AlternateMin
 from .solvers.frank_wolfe import polish
-from .solvers.programs import AlternateLP
+from .solvers.solver import Solver
 from .solvers.watch import Watch
 
 # Objectives within this relative distance count as equal; the lowest index among them wins.
@@ -31,14 +31,15 @@ OTHER_SEED = 1
 class Multistart:
     """A solver that tries what it is given and n − 1 random starts, as one batch, and keeps the best of each item."""
 
-    solver: AlternateMin | AlternateLP = field(default_factory=AlternateMin)
+    solver: Solver = field(default_factory=AlternateMin)
     n: int = 8
 
     def __post_init__(self) -> None:
         whole_number("Multistart n", self.n)
-        if not isinstance(self.solver, AlternateMin | AlternateLP):
+        if not isinstance(self.solver, Solver):
             raise InputError(
-                f"Multistart solver must be an AlternateMin or an AlternateLP, got {type(self.solver).__name__}"
+                f"Multistart solver must be an AlternateMin, an AlternateLP or a FrankWolfe, "
+                f"got {type(self.solver).__name__}"
             )
 
     def __call__(self, problem: Any, init: Any) -> Result:
@@ -55,7 +56,8 @@ class Multistart:
 def best_of(solver: Any, problem: Any, plans: Tensor, watch: Watch | None = None) -> Result:
     """Solve every start of every item as one batch; the best result of each item. plans: (B, S, n, m).
 
-    solver: an AlternateMin, an AlternateLP, or a Multistart of one; watch: who looks on already, if anybody does.
+    solver: an AlternateMin, an AlternateLP, a FrankWolfe, or a Multistart of one; watch: who looks on
+    already, if anybody does.
     """
     if isinstance(solver, Multistart):
         return best_of(solver.solver, problem, solver.with_random(problem, plans), watch)

@@ -16,6 +16,7 @@ from .errors import InputError
 from .pairs import Pairs, Profile, TermByTerm, pair
 from .problems.conic import CGW
 from .problems.partial import PartialCGW
+from .problems.problem import Problem
 from .problems.streamed import StreamedUGW
 from .problems.unbalanced import UGW
 from .spaces import Space
@@ -49,6 +50,15 @@ def relative(share: Any) -> Relative:
     return Relative(positive("relative eps", share, allow_inf=False))
 
 
+def eps_or(eps: Any, default: float) -> Any:
+    """The eps that a caller gave, or the default for "auto".
+
+    >>> eps_or("auto", 0.01), eps_or(0.5, 0.01)
+    (0.01, 0.5)
+    """
+    return default if isinstance(eps, str) and eps == "auto" else eps
+
+
 @dataclass(frozen=True, eq=False)
 class Fused:
     """The linear term (alpha/2)(<M, p> + <M, q>), M the squared distance of the features, or `cost`.
@@ -77,13 +87,13 @@ def build(
     counts = {
         "the first space": x.weights.shape[0] if x.batched else None,
         "the second space": y.weights.shape[0] if y.batched else None,
-        "rho of the first side": _count(div_a.rho),
-        "rho of the second side": _count(div_b.rho),
-        "eps": _count(share),
-        "alpha": _count(alpha),
+        "rho of the first side": count_of(div_a.rho),
+        "rho of the second side": count_of(div_b.rho),
+        "eps": count_of(share),
+        "alpha": count_of(alpha),
         "the linear cost": cost.shape[0] if isinstance(cost, Tensor) and cost.ndim == 3 else None,
     }
-    batch = _common_batch(counts)
+    batch = common_batch(counts)
     size, device = batch or 1, x.device
     problem = (StreamedUGW if stream else UGW)(
         x,
@@ -96,7 +106,7 @@ def build(
         batched=batch is not None,
         pairs=None if loss is None else loss_pairs(x, y, loss),
     )
-    _check_hard_masses(problem)
+    check_hard_masses(problem)
     return replace(problem, eps=problem.eps * problem.scale()) if isinstance(eps, Relative) else problem
 
 
@@ -235,11 +245,12 @@ def _feature_cost(x: Any, y: Any) -> Tensor:
     return torch.cdist(*pair, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
-def _count(value: Tensor) -> int | None:
+def count_of(value: Tensor) -> int | None:
+    """The length of a parameter (B,), or None for a number."""
     return value.shape[0] if value.ndim else None
 
 
-def _common_batch(counts: dict[str, int | None]) -> int | None:
+def common_batch(counts: dict[str, int | None]) -> int | None:
     """The one batch size that all agree on, or None if nothing has one."""
     given = {name: count for name, count in counts.items() if count is not None}
     if len(set(given.values())) > 1:
@@ -248,7 +259,8 @@ def _common_batch(counts: dict[str, int | None]) -> int | None:
     return next(iter(given.values()), None)
 
 
-def _check_hard_masses(problem: UGW) -> None:
+def check_hard_masses(problem: Problem) -> None:
+    """Refuse two hard sides of different masses."""
     both = problem.div_a.hard & problem.div_b.hard
     off = (problem.log_mass_a - problem.log_mass_b).abs() > 1e3 * torch.finfo(problem.x.dtype).eps
     if bool((both & off).any()):

@@ -3,14 +3,13 @@
 import numpy as np
 import ot
 import pytest
-import scipy.optimize
 import torch
 
 import cases
 import ugw
 from cases import INF, Parameters
 from ugw.parameters import build
-from ugw.solvers.frank_wolfe import FrankWolfe, exact_transport, round_to_marginals
+from ugw.solvers.frank_wolfe import FrankWolfe
 
 PLAIN, FUSED = Parameters(INF, INF, 0.0), Parameters(INF, INF, 0.0, 0.6)
 
@@ -120,7 +119,7 @@ def test_the_residual_has_no_units():
         problem = build(x, y, rho=INF, eps=0.0, fused=None)
         ends.append(FrankWolfe(max_iter=1)(problem, problem.product))
         slope = 2 * problem.linearise(problem.couple(problem.product)).cost
-        gap = (slope * (problem.product - exact_transport(slope, problem))).sum() / problem.scale()
+        gap = (slope * (problem.product - problem.vertex(problem.couple(problem.product)))).sum() / problem.scale()
         assert ends[-1].tensors.residual.item() == pytest.approx(gap.item(), rel=1e-9)
     assert ends[0].tensors.residual.item() == pytest.approx(ends[1].tensors.residual.item(), rel=1e-9)
     assert ends[0].tensors.residual.item() > 1e-3
@@ -137,35 +136,6 @@ def test_zero_weights_are_left_out():
     keep = np.ix_(a > 0, a > 0), np.ix_(b > 0, b > 0)
     rest = cases.Pair(pair.dx[keep[0]], pair.a[a > 0], pair.dy[keep[1]], pair.b[b > 0])
     assert ugw.solve(rest.x, rest.y, rho=INF, eps=0.0, init="product").value == pytest.approx(result.value, rel=1e-9)
-
-
-# --- its parts ---
-
-
-def test_exact_transport_is_the_linear_program():
-    pair = cases.clouds(5, 6, 0, (2.0, 2.0))
-    problem = cases.problem(pair, PLAIN)
-    cost = np.random.default_rng(0).normal(size=(5, 6))
-    vertex = exact_transport(torch.tensor(cost)[None], problem)[0].numpy()
-    equalities = np.vstack([np.kron(np.eye(5), np.ones(6)), np.kron(np.ones(5), np.eye(6))])
-    exact = scipy.optimize.linprog(cost.ravel(), A_eq=equalities, b_eq=np.concatenate([pair.a, pair.b]) / 2).fun
-    assert (vertex * cost).sum() == pytest.approx(exact, abs=1e-9)
-    np.testing.assert_allclose(vertex.sum(1), pair.a / 2, atol=1e-14)
-    assert (vertex > 0).sum() <= 10  # a vertex: at most n + m − 1 pairs
-
-
-def test_rounding_to_the_marginals():
-    pair = cases.clouds(5, 6, 0)
-    problem = cases.problem(pair, PLAIN)
-    off = cases.random_plan(pair, 1)
-    rounded = round_to_marginals(torch.tensor(off)[None], problem)[0].numpy()
-    np.testing.assert_allclose(rounded.sum(1), pair.a, atol=1e-15)
-    np.testing.assert_allclose(rounded.sum(0), pair.b, atol=1e-15)
-    wrong = abs(off.sum(1) - pair.a).sum() + abs(off.sum(0) - pair.b).sum()
-    assert wrong > 0.1
-    assert abs(rounded - off).sum() <= 2 * wrong
-    kept = cases.hard_plan(pair, 1)
-    np.testing.assert_allclose(round_to_marginals(torch.tensor(kept)[None], problem)[0], kept, atol=1e-14)
 
 
 def test_only_the_items_it_is_for_are_polished():

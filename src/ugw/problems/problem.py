@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..divergences import KL
+from ..divergences import KL, Divergence
 from ..records import Lift, Sum, Tensors
 from ..result import Result
 from ..spaces import Space
@@ -23,8 +23,8 @@ class Matching(ABC):
 
     x: Space
     y: Space
-    div_a: KL
-    div_b: KL
+    div_a: Divergence
+    div_b: Divergence
     eps: Tensor  # (B,)
     batched: bool  # False: the one item of a problem without a batch
     log_a: Tensor  # (B, n), of unit mass, as is log_b
@@ -90,6 +90,9 @@ class Problem(Matching):
     A state is what a problem knows of a plan: a record with a batch dimension, of which solvers read `shape`
     (B, n, m), the plan at unit mass, `log_mass` (B,), and `plan`, the plan itself; its `local` may be dropped.
     """
+
+    div_a: KL
+    div_b: KL
 
     # Is a step made of tensor operations alone, without a look at their values? Then it may be a CUDA graph.
     recordable: bool = False
@@ -175,9 +178,11 @@ class Problem(Matching):
     ) -> tuple[Tensor, Tensor] | None:
         """(f, g) of the last linear step, from q to p, in the units of the problem, or None."""
 
-    @abstractmethod
     def marginal_error(self, state: Any) -> Tensor:
         """Relative L1 violation of the hard marginals, 0 where there are none. Returns (B,)."""
+        off_a = (state.shape.sum(2) - self.log_a.exp()).abs().sum(1).double()
+        off_b = (state.shape.sum(1) - self.log_b.exp()).abs().sum(1).double()
+        return torch.maximum(torch.where(self.div_a.hard, off_a, 0.0), torch.where(self.div_b.hard, off_b, 0.0))
 
     @abstractmethod
     def nothing_left(self, state: Any) -> Tensor:

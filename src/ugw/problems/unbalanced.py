@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import exact
 from .._batch import take, take_fields
 from .._precision import rough
 from ..divergences import KL, kl
@@ -211,6 +212,22 @@ class UGW(Problem):
             slope = slope + self.alpha * mass * dot(self.cost, direction)
         return slope, mass**2 * dot(local, direction)
 
+    def vertex(self, state: Coupling) -> Tensor:
+        """The plan of unit mass with both marginals that the gradient at a state likes best. Returns (B, n, m)."""
+        return exact.transport(self.linearise(state).cost, self.log_a.exp(), self.log_b.exp())
+
+    def feasible(self, plan: Tensor) -> Tensor:
+        """The plan (B, n, m) at unit mass, moved to both marginals."""
+        return exact.round_to_marginals(self.unit(plan), self.log_a.exp(), self.log_b.exp())
+
+    def stake(self) -> Tensor:
+        """The objective of the product plan, both marginals hard. Returns (B,)."""
+        return self.scale() * (2.0 * self.log_mass_a).exp()
+
+    def resolution(self) -> Tensor:
+        """A gap as small as this, (B,) in units of the stake, may be rounding alone."""
+        return torch.full_like(self.eps, 64.0 * torch.finfo(self.x.dtype).eps)
+
     def _entropy(self, shape: Any) -> Tensor:
         """Σ p log(p / a⊗b) of a plan of unit mass. Returns (B,)."""
         log_ratio = shape.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
@@ -287,12 +304,6 @@ class UGW(Problem):
             marginal_b=self.div_b.penalty * _product_kl(p.kl_b + q.kl_b, log_mass, log_mb),
             entropy=self.eps * _product_kl(p.kl_plan + q.kl_plan, log_mass, log_ma + log_mb),
         )
-
-    def marginal_error(self, state: Coupling) -> Tensor:
-        """Relative L1 violation of the hard marginals, 0 where there are none. Returns (B,)."""
-        off_a = (state.shape.sum(2) - self.log_a.exp()).abs().sum(1).double()
-        off_b = (state.shape.sum(1) - self.log_b.exp()).abs().sum(1).double()
-        return torch.maximum(torch.where(self.div_a.hard, off_a, 0.0), torch.where(self.div_b.hard, off_b, 0.0))
 
     def nothing_left(self, state: Coupling) -> Tensor:
         """(B,) bool: is the best mass of this shape 0, or too small to call it a plan?"""

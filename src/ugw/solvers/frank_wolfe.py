@@ -1,4 +1,4 @@
-"""Frank–Wolfe with exact linear programs, for eps = 0 with both marginals hard: plans at vertices.
+"""Frank–Wolfe with exact linear programs: eps = 0 with both marginals hard, and plans below the weights.
 
 The linear step is POT's network simplex, the line search exact because F is quadratic along a segment.
 """
@@ -6,13 +6,14 @@ The linear step is POT's network simplex, the line search exact because F is qua
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._batch import take_fields
 from ..problems.problem import Matching
-from ..problems.unbalanced import UGW, Coupling
+from ..problems.unbalanced import UGW
 from ..records import Status, Tensors, Terms
 from ..result import Result
 from . import loop
@@ -24,21 +25,22 @@ from .watch import Watch
 class FrankWolfe(Solver):
     """Descend to a plan that no linear step improves.
 
-    tol: duality gap <∇F, p − vertex> at which to stop, relative to the objective of the product plan;
-    progress, callback: as for AlternateMin.
+    tol: duality gap <∇F, p − vertex> at which to stop, relative to the objective of the product plan, or to
+    what the mass is worth, if that is less; progress, callback: as for AlternateMin.
+
+    >>> FrankWolfe(tol=1e-6).max_iter
+    500
     """
 
     tol: float = 1e-9
     max_iter: int = 500
 
     @torch.no_grad()
-    def run(self, problem: UGW, init: Tensor, watch: Watch | None) -> Result:
-        """Solve from the plan `init` (B, n, m), first rounded to the exact marginals."""
-        shape = round_to_marginals(init / init.sum(dim=(1, 2), keepdim=True), problem)
-        now = problem.couple(shape)
+    def run(self, problem: Any, init: Tensor, watch: Watch | None) -> Result:
+        """Solve from the plan `init` (B, n, m), first moved to where the problem's constraints hold."""
+        now = problem.couple(problem.feasible(init))
         one = torch.ones_like(problem.eps)
-        scale = problem.scale() * (2.0 * problem.log_mass_a).exp()
-        context = _Context(problem, scale, self.tol)
+        context = _Context(problem, problem.stake(), problem.resolution().clamp(min=self.tol))
         rules = loop.Rules(max_iter=self.max_iter)
         outcome = loop.iterate(_step, context, _State(now, one, one), rules, watch)
         now = outcome.state.now
@@ -61,9 +63,9 @@ class FrankWolfe(Solver):
 
 @dataclass(frozen=True, eq=False)
 class _Context:
-    problem: UGW
-    scale: Tensor  # (B,), the objective of the product plan
-    tol: float
+    problem: Any
+    scale: Tensor  # (B,), what gaps are measured by
+    tol: Tensor  # (B,)
 
     def take(self, index: Tensor) -> _Context:
         return take_fields(self, index)
@@ -71,7 +73,7 @@ class _Context:
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    now: Coupling
+    now: Any
     change: Tensor
     gap: Tensor  # relative
 
@@ -89,8 +91,7 @@ class _State:
 
 def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     problem, now = context.problem, state.now
-    vertex = exact_transport(problem.linearise(now).cost, problem)
-    direction = vertex - now.shape
+    direction = problem.vertex(now) - now.shape
     slope, curvature = problem.along(now, direction)
     gap = (-slope).clamp(min=0.0) / context.scale
     # The minimum of slope·t + curvature·t² on [0, 1]; at an end where it is concave.
@@ -100,7 +101,8 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     t = torch.where(gap > context.tol, t, 0.0)
     new = problem.couple(now.shape + t.to(direction.dtype)[:, None, None] * direction)
     change = t * direction.abs().sum(dim=(1, 2), dtype=torch.float64)
-    status = torch.where(t == 0, int(Status.CONVERGED), int(Status.RUNNING))
+    end = torch.where(problem.nothing_left(new), int(Status.COLLAPSED), int(Status.CONVERGED))
+    status = torch.where(t == 0, end, int(Status.RUNNING))
     objective = problem.objective(new).total
     numbers = {
         "objective": objective,
@@ -110,30 +112,6 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         "mass": new.log_mass.exp(),
     }
     return _State(new, change, gap), loop.Report(status, numbers)
-
-
-def exact_transport(cost: Tensor, problem: UGW) -> Tensor:
-    """An optimal vertex of each item's transport polytope at unit mass. cost: (B, n, m). Returns (B, n, m)."""
-    import ot
-
-    costs = cost.double().cpu().numpy()
-    a, b = problem.log_a.double().exp().cpu().numpy(), problem.log_b.double().exp().cpu().numpy()
-    vertices = []
-    for c, row, col in zip(costs, a, b, strict=True):
-        row, col = row / row.sum(), col / col.sum()
-        vertices.append(torch.from_numpy(ot.emd(row, col, c, numItermax=10_000_000)))
-    return torch.stack(vertices).to(cost)
-
-
-def round_to_marginals(shape: Tensor, problem: UGW) -> Tensor:
-    """Move as little mass as it takes to give a plan of unit mass the marginals a and b. shape: (B, n, m)."""
-    a, b = problem.log_a.exp(), problem.log_b.exp()
-    tiny = torch.finfo(shape.dtype).tiny
-    shape = shape * (a / shape.sum(2).clamp(min=tiny)).clamp(max=1.0)[:, :, None]
-    shape = shape * (b / shape.sum(1).clamp(min=tiny)).clamp(max=1.0)[:, None, :]
-    missing_a, missing_b = (a - shape.sum(2)).clamp(min=0.0), (b - shape.sum(1)).clamp(min=0.0)
-    total = missing_a.sum(1).clamp(min=tiny)[:, None, None]
-    return shape + missing_a[:, :, None] * missing_b[:, None, :] / total
 
 
 def polish(problem: Matching, result: Result, max_iter: int, watch: Watch | None) -> Result:

@@ -1,0 +1,150 @@
+"""What the estimators share: points as spaces, nearest neighbours, and the choice of rho and eps."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csgraph, csr_array
+from scipy.spatial import cKDTree
+
+from .._options import choice, whole_number
+from ..api import solve
+from ..errors import ConvergenceWarning, InputError
+from ..result import Result
+from ..spaces import Space
+
+
+@dataclass(frozen=True, kw_only=True)
+class KNN:
+    """Shortest paths in the graph of each point's k nearest: the metric of points on a curved set, cells for example.
+
+    k: neighbours, at most n − 1; metric: the distance that chooses them, a name that scikit-learn knows; hops: count
+    edges instead of adding their lengths; bridge: give points of different parts of a graph that is not connected the
+    largest distance there is, instead of refusing it.
+
+    >>> import numpy as np
+    >>> KNN(k=1)(np.array([[0.0, 0.0], [0.0, 3.0], [4.0, 3.0]])).metric.dense()[0]
+    tensor([0., 3., 7.], dtype=torch.float64)
+    """
+
+    k: int = 15
+    metric: str = "euclidean"
+    hops: bool = False
+    bridge: bool = False
+
+    def __post_init__(self) -> None:
+        whole_number("KNN k", self.k)
+
+    def __call__(self, points: np.ndarray) -> Space:
+        """The space of the points (n, d), of weight 1/n each."""
+        from sklearn.neighbors import NearestNeighbors
+
+        points = np.asarray(points)
+        k = min(self.k, len(points) - 1)
+        if k == 0:
+            return self.paths(csr_array((1, 1)), points)
+        mode = "connectivity" if self.hops else "distance"
+        graph = NearestNeighbors(n_neighbors=k, metric=self.metric).fit(points).kneighbors_graph(mode=mode)
+        return self.paths(graph, points)
+
+    def paths(self, graph: Any, points: np.ndarray | None = None) -> Space:
+        """The space of shortest paths in a sparse graph, whose stored entries are edges, in either direction."""
+        distances = csgraph.shortest_path(graph, directed=False, unweighted=self.hops)
+        distances = np.minimum(distances, distances.T)
+        apart = np.isinf(distances)
+        if apart.any() and not self.bridge:
+            count = csgraph.connected_components(graph, directed=False)[0]
+            raise InputError(
+                f"the graph of nearest neighbours must be connected, got {count} parts: take k larger than {self.k}, "
+                "or KNN(bridge=True), which puts its parts as far from each other as anything is"
+            )
+        distances[apart] = distances[~apart].max()
+        space = Space.from_distances(distances)
+        return (
+            space if points is None else replace(space, points=Space.from_points(points, metric="sqeuclidean").points)
+        )
+
+
+def as_space(points: Any, metric: Any) -> Space:
+    """Points as a space by the name of a distance, "knn", or a function of points; a space stays itself."""
+    if isinstance(points, Space):
+        if points.batched:
+            raise InputError("an estimator takes one space, got a batch: take one of them, space[i]")
+        return points
+    if callable(metric):
+        made = metric(points)
+        if not isinstance(made, Space):
+            raise InputError(f"metric must make a ugw.Space of points, got {type(made).__name__}")
+        return made
+    if metric == "knn":
+        return KNN()(points)
+    return Space.from_points(points, metric=metric)
+
+
+def scaled(spaces: Sequence[Space], scale: str | None, *, together: bool) -> list[Space]:
+    """Spaces divided by their largest or mean distance: each by its own, or together by the largest of these."""
+    if scale is None:
+        return list(spaces)
+    choice("scale", scale, ("max", "mean"))
+    if not together:
+        return [space.scaled(scale) for space in spaces]
+    sizes = []
+    for space in spaces:
+        largest = float(space.metric.extremes()[1])
+        after = float(space.scaled(scale).metric.extremes()[1])
+        sizes.append(largest / after if after > 0 else 0.0)
+    factor = max(sizes)
+    if factor == 0:
+        return list(spaces)
+    like = [space.weights.new_tensor(1.0 / factor) for space in spaces]
+    return [replace(space, metric=space.metric.scale(one)) for space, one in zip(spaces, like, strict=True)]
+
+
+def nearest(fitted: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """For each new point (k, d) the index of the nearest fitted one (n, d). Returns (k,)."""
+    return cKDTree(fitted).query(new)[1]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A pair of parameters and how well it did: rho, eps, its score, and whether its solve converged."""
+
+    rho: Any
+    eps: Any
+    score: float
+    converged: bool
+
+
+def is_grid(rho: Any, eps: Any) -> bool:
+    """Are there several values to choose from? Lists are; a tuple is a rho for each side."""
+    return isinstance(rho, list) or isinstance(eps, list)
+
+
+def choose(
+    x: Space, y: Space, *, rho: Any, eps: Any, init: Any, solver: Any, score: Callable[[Result], float]
+) -> list[Candidate]:
+    """Every pair of the lists `rho` and `eps`, solved for as one batch and scored, in the order of the lists."""
+    pairs = list(itertools.product(*(value if isinstance(value, list) else [value] for value in (rho, eps))))
+    if not pairs:
+        raise InputError("a list of candidates must not be empty, got [] for rho or eps")
+    both = [r if isinstance(r, tuple) else (r, r) for r, _ in pairs]
+    try:
+        rhos = tuple(np.array([float(r[side]) for r in both]) for side in (0, 1))
+        epss = np.array([float(e) for _, e in pairs])
+    except (TypeError, ValueError, IndexError) as error:
+        raise InputError(f"candidates must be numbers, or pairs of numbers for rho, got {pairs!r}") from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # each candidate says whether it converged
+        results = solve(x, y, rho=rhos, eps=epss, init=init, solver=solver)
+    done = zip(pairs, results, strict=True)
+    return [Candidate(r, e, score(result), bool(result.converged)) for (r, e), result in done]
+
+
+def best(candidates: Sequence[Candidate]) -> Candidate:
+    """The first of the candidates with the highest score."""
+    return max(candidates, key=lambda candidate: candidate.score)

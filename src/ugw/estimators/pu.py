@@ -1,0 +1,244 @@
+"""Positive-unlabelled learning: positives are matched into the unlabelled set; what receives most is positive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from .._options import choice
+from ..api import STARTS, solve
+from ..divergences import Mass
+from ..errors import InputError
+from ..linear import solve_linear
+from ..result import Result
+from ..spaces import Space
+from ._shared import as_space, best, choose, is_grid, nearest, scaled
+
+# The share of the positives that is hidden among the unlabelled to choose rho and eps, and the seed of the draw.
+SPIES, SEED = 0.2, 0
+
+
+class PUClassifier(ClassifierMixin, BaseEstimator):
+    """Which of the unlabelled points are positive, given some that are, and how many to expect.
+
+    Positives are matched to the unlabelled set by unbalanced Gromov–Wasserstein; an unlabelled point is scored by the
+    share of its weight that the plan gives it. Exactly round(prior · n) of n unlabelled points are called positive:
+    those of the highest scores; among equal scores those that come first. Labelled positives stay positive.
+
+    prior: the share of positives among the unlabelled points, in (0, 1); must be given.
+    metric: a distance by name, "knn", or a function that makes a Space of points, such as `ugw.estimators.KNN(k=10)`.
+    rho, eps: as for `ugw.solve`, in units of the scaled distances; a *list* of either is a choice: a fifth of the
+    positives is hidden among the unlabelled points, and the pair that finds most of them is kept (`validation_`).
+    init: "partial-w", exact partial transport of the points, in one feature space only; "flb"; another start of
+    `ugw.solve`; or "auto": partial-w in one feature space, flb across two.
+    scale: "max" or "mean" divides the distances by their largest or mean, in one feature space by one number for
+    both sets; None leaves them. solver: as for `ugw.solve`.
+
+    `fit(X, y)` takes one feature space, y = 1 positive, 0 unlabelled (of any two labels the larger is positive);
+    `fit_spaces(positives, unlabelled)` takes two, as points or Spaces. `labels_`, `scores_` and `result_` are those of
+    the unlabelled points. `predict` and `decision_function` know fitted points; a new one is its nearest fitted one.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([0.3 * rng.normal(size=(30, 2)), 2.0 * rng.normal(size=(30, 2))])
+    >>> y = np.r_[np.ones(20, int), np.zeros(40, int)]  # 10 of the 40 unlabelled are like the positives
+    >>> pu = PUClassifier(prior=0.25).fit(X, y)
+    >>> int(pu.labels_.sum()), int(pu.labels_[:10].sum()) >= 8  # called positive, and rightly so
+    (10, True)
+    """
+
+    def __init__(
+        self,
+        prior: float | None = None,
+        *,
+        metric: Any = "euclidean",
+        rho: Any = 0.05,
+        eps: Any = 0.005,
+        init: Any = "auto",
+        scale: str | None = "max",
+        solver: Any = None,
+    ) -> None:
+        self.prior = prior
+        self.metric = metric
+        self.rho = rho
+        self.eps = eps
+        self.init = init
+        self.scale = scale
+        self.solver = solver
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.poor_score = True  # a label 0 means unknown, not negative
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """One feature space: X (n, d); y (n,), 1 for a positive, 0 for unlabelled."""
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        check_classification_targets(y)
+        self.classes_ = np.unique(y)
+        if len(self.classes_) > 2:
+            raise InputError(
+                f"Only binary classification is supported. y must have two labels, got {len(self.classes_)} classes"
+            )
+        if len(self.classes_) < 2:
+            raise InputError("y must have positives and unlabelled points, got one class")
+        positive = y == self.classes_[1]
+        self._chosen = self._validated(X[positive], X[~positive]) if is_grid(self.rho, self.eps) else None
+        found = self._match(*self._spaces(X[positive], X[~positive], together=True), together=True)
+        self._decision = np.empty(len(X))
+        self._decision[~positive], self._decision[positive] = found, max(found.max(), 1.0)
+        self._points = X
+        return self
+
+    def fit_spaces(self, positives: Any, unlabelled: Any, *, known: Any = None) -> Self:
+        """Two feature spaces: positives (n, d) and unlabelled (m, e) points, or Spaces.
+
+        known: (m,), 1 or 0 where the label of an unlabelled point is known and −1 elsewhere. Only the choice among
+        lists of `rho` and `eps` looks at it, by the share of these labels that come out right.
+        """
+        points = []
+        for name, given in (("positives", positives), ("unlabelled", unlabelled)):
+            points.append(given if isinstance(given, Space) else check_array(given, dtype=np.float64, input_name=name))
+        x, y = self._spaces(*points, together=False)
+        self.classes_ = np.array([0, 1])
+        self._chosen = self._judged(x, y, known) if is_grid(self.rho, self.eps) else None
+        self._decision = self._match(x, y, together=False)
+        self._points = None if y.points is None else y.points.detach().cpu().double().numpy()
+        if self._points is not None:
+            self.n_features_in_ = self._points.shape[1]
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Score less threshold (k,), positive where the prediction is; X (k, d), in the unlabelled points' space."""
+        check_is_fitted(self)
+        if self._points is None:
+            raise InputError("new points need spaces with points, got Spaces without: labels_ has the fitted ones")
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return self._decision[nearest(self._points, X)]
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Labels (k,) of points X (k, d): that of the nearest fitted point."""
+        positive = self.decision_function(X) > 0
+        return self.classes_[positive.astype(int)]
+
+    # -- fitting -------------------------------------------------------------------------------------------
+
+    def _spaces(self, positives: Any, unlabelled: Any, *, together: bool) -> tuple[Space, Space]:
+        made = [as_space(points, self.metric) for points in (positives, unlabelled)]
+        x, y = scaled(made, self.scale, together=together)
+        return x, y
+
+    def _match(self, x: Space, y: Space, *, together: bool) -> np.ndarray:
+        """Solve, label, and return score less threshold (m,)."""
+        prior = self._checked_prior()
+        if self._chosen is None:
+            rho, eps, self.validation_ = self.rho, self.eps, None
+        else:
+            winner = best(self._chosen)
+            rho, eps, self.validation_ = winner.rho, winner.eps, self._chosen
+        self.rho_, self.eps_ = rho, eps
+        start = self._start(x, y, prior, together=together)
+        self.result_ = solve(x, y, rho=rho, eps=eps, init=start, solver=self.solver)
+        self.scores_ = _received(self.result_, y)
+        labels, decision = _decide(self.scores_, prior)
+        self.labels_ = self.classes_[labels.astype(int)]
+        return decision
+
+    def _start(self, x: Space, y: Space, prior: float, *, together: bool) -> Any:
+        init = ("partial-w" if together else "flb") if isinstance(self.init, str) and self.init == "auto" else self.init
+        if not isinstance(init, str):
+            return init
+        choice("init", init, (*STARTS, "partial-w"))
+        return partial_start(x, y, prior) if init == "partial-w" else init
+
+    def _checked_prior(self) -> float:
+        if not isinstance(self.prior, Real) or not 0 < float(self.prior) < 1:
+            raise InputError(
+                f"prior, the share of positives among the unlabelled, must be in (0, 1), got {self.prior!r}"
+            )
+        return float(self.prior)
+
+    def _validated(self, positives: np.ndarray, unlabelled: np.ndarray) -> list[Any]:
+        """The candidates, scored by the share of hidden positives that they find."""
+        count = max(1, round(SPIES * len(positives)))
+        if len(positives) - count < 2:
+            raise InputError(f"to choose rho and eps takes at least 3 positives, got {len(positives)}")
+        order = np.random.default_rng(SEED).permutation(len(positives))
+        hidden, shown = positives[order[:count]], positives[np.sort(order[count:])]
+        x, y = self._spaces(shown, np.vstack([unlabelled, hidden]), together=True)
+        prior = (self._checked_prior() * len(unlabelled) + count) / (len(unlabelled) + count)
+
+        def found(result: Result) -> float:
+            # Half of a point for the rank, so that pairs which find equally many are told apart.
+            scores = _received(result, y)
+            labels, _ = _decide(scores, prior)
+            rank = (scores[-count:, None] > scores[:-count]).mean()
+            return float(labels[-count:].sum() + 0.5 * rank) / (count + 0.5)
+
+        init = self._start(x, y, prior, together=True)
+        return choose(x, y, rho=self.rho, eps=self.eps, init=init, solver=self.solver, score=found)
+
+    def _judged(self, x: Space, y: Space, known: Any) -> list[Any]:
+        """The candidates, scored by the known labels that come out right."""
+        if known is None:
+            raise InputError(
+                "a list of rho or eps across two feature spaces must be judged by known=, labels of some unlabelled "
+                "points, got none"
+            )
+        known = np.asarray(known)
+        if known.shape != (y.n,) or not np.isin(known, (-1, 0, 1)).all() or not (known >= 0).any():
+            raise InputError(f"known must be 1, 0 or −1 for each of {y.n} unlabelled points, and not −1 for all")
+        prior = self._checked_prior()
+
+        def right(result: Result) -> float:
+            labels, _ = _decide(_received(result, y), prior)
+            return float((labels == known)[known >= 0].mean())
+
+        init = self._start(x, y, prior, together=False)
+        return choose(x, y, rho=self.rho, eps=self.eps, init=init, solver=self.solver, score=right)
+
+
+def partial_start(x: Space, y: Space, prior: float) -> np.ndarray:
+    """Exact partial transport of positives, with mass `prior`, into unlabelled points of mass 1; Euclidean cost.
+
+    Returns the plan (n, m).
+
+    >>> x, y = Space.from_points([[0.0]]), Space.from_points([[5.0], [0.1]])
+    >>> partial_start(x, y, 0.5)
+    array([[0. , 0.5]])
+    """
+    if x.points is None or y.points is None or x.points.shape[1] != y.points.shape[1]:
+        raise InputError('init="partial-w" needs points of one dimension on both sides: take init="flb"')
+    light, law = replace(x, weights=prior * x.weights / x.mass), replace(y, weights=y.weights / y.mass)
+    return solve_linear(light, law, cost="euclidean", rho=Mass(min(prior, float(light.mass)))).plan
+
+
+def _received(result: Result, y: Space) -> np.ndarray:
+    """The share of its weight that each point of the second space receives, (m,)."""
+    received = np.asarray(result.marginals[1], dtype=np.float64)
+    return received / y.weights.detach().cpu().double().numpy()
+
+
+def _decide(scores: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
+    """The round(prior · m) highest scores, the first among equals, as bools (m,), and score less threshold (m,).
+
+    The threshold is half-way between the last one in and the first one out; a tie there is told apart by the sign of
+    the smallest positive number.
+    """
+    count = round(prior * len(scores))
+    order = np.argsort(-scores, kind="stable")
+    chosen = np.zeros(len(scores), dtype=bool)
+    chosen[order[:count]] = True
+    inside = scores[order[count - 1]] if count else np.inf
+    outside = scores[order[count]] if count < len(scores) else -np.inf
+    threshold = outside if not count else inside if count == len(scores) else 0.5 * (inside + outside)
+    least = np.finfo(np.float64).tiny
+    decision = scores - threshold
+    return chosen, np.where(chosen, np.maximum(decision, least), np.minimum(decision, -least))

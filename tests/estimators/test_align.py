@@ -1,0 +1,254 @@
+"""Alignment: projections, labels, scores, the choice of rho and eps, and AnnData."""
+
+import warnings
+
+import anndata
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy.spatial.distance import cdist
+from sklearn.neighbors import kneighbors_graph
+
+import ugw
+from ugw.estimators import KNN, Aligner, foscttm, label_transfer_accuracy
+from ugw.estimators.align import project, transferred
+
+
+def pair(n=24, seed=0):
+    """A cloud with three axes and its mirrored copy in other coordinates, row by row."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3)) * [3.0, 2.0, 1.0]
+    return X, X @ np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, -1]]) + 1.0
+
+
+def test_the_copy_is_found_and_points_go_both_ways():
+    X, Y = pair()
+    aligner = Aligner(eps=1e-4).fit(X, Y)
+    np.testing.assert_allclose(aligner.transform(X), Y, atol=0.05)
+    np.testing.assert_allclose(aligner.inverse_transform(Y), X, atol=0.05)
+    np.testing.assert_array_equal(aligner.transform(X), aligner.embedding_)
+    np.testing.assert_allclose(aligner.embedding_, aligner.plan_ @ Y / aligner.plan_.sum(1, keepdims=True), rtol=1e-12)
+    near = X[[3, 7]] + 1e-6
+    np.testing.assert_array_equal(aligner.transform(near), aligner.embedding_[[3, 7]])
+    assert aligner.score(X, Y) == 1.0
+    assert aligner.score(X[:5], Y[:5]) == 1.0
+    np.testing.assert_allclose(aligner.mass_[0], aligner.result_.plan.sum(1) * 24)
+    np.testing.assert_allclose(aligner.mass_[1], aligner.result_.plan.sum(0) * 24)
+
+
+def test_it_is_solve_on_scaled_spaces():
+    X, Y = pair()
+    for scale in ("max", "mean", None):
+        spaces = [ugw.Space.from_points(P) for P in (X, Y[:, :2])]
+        spaces = spaces if scale is None else [s.scaled(scale) for s in spaces]
+        expected = ugw.solve(*spaces, rho=0.3, eps=0.02).plan
+        np.testing.assert_allclose(Aligner(rho=0.3, eps=0.02, scale=scale).fit(X, Y[:, :2]).plan_, expected, atol=1e-12)
+    line = Aligner(rho=ugw.TV(0.1), eps="auto").fit(X, Y[:, 1])  # one feature may come as (m,)
+    assert line.transform(X).shape == (24, 1)
+
+
+def test_points_without_partners_are_nan_and_count_as_wrong():
+    X, Y = pair()
+    far = np.vstack([X, [[40.0, 40.0, 40.0]]])
+    aligner = Aligner(rho=ugw.Mass(0.9), eps="auto", scale=None).fit(far, Y)
+    lost = np.isnan(aligner.embedding_).any(1)
+    assert lost[-1]
+    assert lost.sum() < 5
+    assert aligner.mass_[0][-1] == 0.0
+    assert foscttm(aligner.embedding_[:24], Y) >= lost[:24].mean()
+    labels = np.arange(24) % 3
+    assert label_transfer_accuracy(aligner.embedding_[:24], labels, Y, labels, k=1) <= 1 - lost[:24].mean()
+    np.testing.assert_allclose(
+        project(np.array([[1e-320, 0.0], [0.0, 0.0]]), np.array([[2.0], [3.0]])), [[2.0], [np.nan]]
+    )
+
+
+def test_spaces_without_points_have_plans_and_labels_only():
+    X, Y = pair()
+    bare = [ugw.Space.from_distances(cdist(P, P)) for P in (X, Y)]
+    aligner = Aligner(eps=1e-4).fit(*bare)
+    np.testing.assert_allclose(aligner.plan_, Aligner(eps=1e-4).fit(X, Y).plan_, atol=1e-7)
+    assert aligner.embedding_ is None
+    assert aligner.transfer_labels(np.arange(24))[0].tolist() == list(range(24))
+    with pytest.raises(ugw.InputError, match="no points"):
+        aligner.transform(bare[0])
+    spaces = [ugw.Space.from_points(P) for P in (X, Y)]
+    whole = Aligner(eps=1e-4).fit(*spaces)
+    np.testing.assert_allclose(whole.transform(spaces[0]), Y, atol=0.05)
+    np.testing.assert_allclose(whole.inverse_transform(spaces[1]), X, atol=0.05)
+
+
+# --- labels and scores ---
+
+
+def test_labels_go_to_whom_most_mass_goes():
+    plan = np.array([[0.1, 0.2, 0.0], [0.15, 0.1, 0.0], [0.1, 0.1, 0.0]])
+    labels, share = transferred(plan, np.array(["b", "a", "b"]))
+    assert labels.tolist() == ["b", "b", "b"]  # nothing arrives at the last: the most frequent label, share 0
+    np.testing.assert_allclose(share, [0.2 / 0.35, 0.75, 0.0])
+    X, Y = pair()
+    aligner = Aligner(eps=1e-3).fit(X, Y)
+    names = np.array(["x", "y", "z"])[np.arange(24) % 3]
+    for back in (False, True):
+        moved, share = aligner.transfer_labels(names, back=back)
+        assert moved.tolist() == names.tolist()
+        assert share.min() > 0.5
+    with pytest.raises(ugw.InputError, match="labels must have shape"):
+        aligner.transfer_labels(names[:5])
+
+
+def test_foscttm_is_the_double_sum():
+    rng = np.random.default_rng(0)
+    P, T = rng.normal(size=(9, 3)), rng.normal(size=(9, 3))
+    D = cdist(P, T)
+    shares = [(D[i] < D[i, i]).sum() / 8 for i in range(9)] + [(D[:, i] < D[i, i]).sum() / 8 for i in range(9)]
+    assert foscttm(P, T) == pytest.approx(np.mean(shares), rel=1e-12)
+    assert foscttm(T, T) == 0.0
+    assert foscttm(np.full((9, 3), np.nan), T) == 1.0
+    for bad in (T[:4], T[:, :2]):
+        with pytest.raises(ugw.InputError, match="belong to each other"):
+            foscttm(P, bad)
+
+
+# --- the choice of rho and eps ---
+
+
+@pytest.mark.parametrize("how", ["rows", "pairs", "labels"])
+def test_lists_are_judged_by_pairs_or_labels(how):
+    X, Y = pair()
+    names = np.arange(24) // 4
+    known = {
+        "rows": {"pairs": "rows"},
+        "pairs": {"pairs": np.tile(np.arange(8)[:, None], 2)},
+        "labels": {"labels": (names, names)},
+    }[how]
+    aligner = Aligner(rho=[0.1, (1.0, 2.0)], eps=[0.2, 0.002]).fit(X, Y, **known)
+    assert [(c.rho, c.eps) for c in aligner.validation_] == [
+        (0.1, 0.2),
+        (0.1, 0.002),
+        ((1.0, 2.0), 0.2),
+        ((1.0, 2.0), 0.002),
+    ]
+    assert aligner.eps_ == 0.002
+    for c in aligner.validation_:
+        alone = Aligner(rho=c.rho, eps=c.eps).fit(X, Y)
+        if how == "labels":
+            expected = (alone.transfer_labels(names)[0] == names).mean()
+        else:
+            rows = slice(None) if how == "rows" else slice(8)
+            expected = 1 - foscttm(alone.embedding_[rows], Y[rows])
+        assert c.score == pytest.approx(expected, abs=1e-6)
+        assert c.converged
+
+
+def test_what_cannot_be_is_refused():
+    X, Y = pair()
+    choice = Aligner(rho=[0.1, 1.0])
+    for options, said in (
+        ({}, "got neither"),
+        ({"pairs": "row"}, "pairs must be"),
+        ({"pairs": [0, 1]}, "pairs must be"),
+        ({"pairs": [[0.5, 1.0]]}, "pairs must be"),
+        ({"labels": (np.arange(3), np.arange(24))}, "labels must have shapes"),
+    ):
+        with pytest.raises(ugw.InputError, match=said):
+            choice.fit(X, Y, **options)
+    with pytest.raises(ugw.InputError, match="requires y"):
+        Aligner().fit(X)
+    with pytest.raises(ugw.InputError, match="scale must be"):
+        Aligner(scale="sum").fit(X, Y)
+    with pytest.raises(ugw.InputError, match=r"must make a ugw\.Space"):
+        Aligner(metric=lambda points: points).fit(X, Y)
+    with pytest.raises(ugw.InputError, match="got a batch"):
+        Aligner().fit(ugw.Space.from_points(np.stack([X, X])), Y)
+    fitted = Aligner().fit(X, Y)
+    with pytest.raises(ugw.InputError, match="like the fitted points"):
+        fitted.inverse_transform(Y[:, :2])
+    with pytest.raises(ugw.InputError, match="fitted one"):
+        fitted.transform(ugw.Space.from_points(X[:3]))
+
+
+# --- nearest neighbours ---
+
+
+def test_knn_is_from_knn_and_hops_count_edges():
+    X, _ = pair(40)
+    lengths = KNN(k=6)(X).metric.dense().numpy()
+    np.testing.assert_allclose(lengths, ugw.Space.from_knn(X, k=6).metric.dense(), rtol=1e-10)
+    hops = KNN(k=6, hops=True)(X).metric.dense().numpy()
+    graph = kneighbors_graph(X, 6, mode="connectivity")
+    assert set(np.unique(hops)) <= set(range(40))
+    np.testing.assert_array_equal((hops == 1), (graph + graph.T).toarray() > 0)
+    other = KNN(k=6, metric="correlation")(X).metric.dense().numpy()
+    assert not np.allclose(other, lengths)
+    assert KNN(k=100)(X[:4]).n == 4  # no more neighbours than there are
+
+
+def test_parts_of_a_graph_are_refused_or_bridged():
+    X = np.vstack([pair(10)[0], pair(10, seed=1)[0] + 100.0])
+    with pytest.raises(ugw.InputError, match="got 2 parts: take k larger than 4"):
+        KNN(k=4)(X)
+    distances = KNN(k=4, bridge=True)(X).metric.dense().numpy()
+    inside = max(distances[:10, :10].max(), distances[10:, 10:].max())
+    assert (distances[:10, 10:] == inside).all()
+
+
+# --- AnnData ---
+
+
+def cells(points, labels=None, **obsm):
+    made = anndata.AnnData(X=points)
+    if labels is not None:
+        made.obs["cell_type"] = labels
+    for name, value in obsm.items():
+        made.obsm[name] = value
+    return made
+
+
+def test_anndata_is_its_representation_and_is_written_to():
+    X, Y = pair(30)
+    names = np.array(["a", "b", "c"])[np.arange(30) % 3]
+    one, two = cells(np.zeros((30, 1)), names, X_pca=X), cells(Y)
+    metric = KNN(k=8)
+    aligner = Aligner(metric=metric, eps=2e-3).fit(one, two, labels="cell_type")
+    plain = Aligner(metric=metric, eps=2e-3).fit(X, Y)
+    np.testing.assert_allclose(aligner.plan_, plain.plan_, atol=1e-12)
+    np.testing.assert_array_equal(one.obsm["X_ugw"], aligner.embedding_)
+    np.testing.assert_array_equal(two.obsm["X_ugw"], Y)
+    np.testing.assert_allclose(one.obs["ugw_mass"], aligner.mass_[0])
+    np.testing.assert_allclose(two.obs["ugw_mass"], aligner.mass_[1])
+    assert two.obs["ugw_cell_type"].tolist() == plain.transfer_labels(names)[0].tolist()
+    assert "ugw_cell_type" not in one.obs
+    np.testing.assert_array_equal(aligner.transform(one), aligner.embedding_)
+    assert aligner.score(one, two) == pytest.approx(plain.score(X, Y))
+
+
+def test_anndata_distances_are_reused():
+    X, Y = pair(30)
+    one, two = cells(X), cells(scipy.sparse.csr_matrix(Y))
+    default = Aligner(eps=5e-3).fit(one, two).plan_
+    np.testing.assert_allclose(default, Aligner(metric="knn", eps=5e-3).fit(X, Y).plan_, atol=1e-12)
+    for made, points in ((one, X), (two, Y)):
+        made.obsp["distances"] = kneighbors_graph(points, 6, mode="distance")
+    reused = Aligner(eps=5e-3).fit(one, two).plan_
+    np.testing.assert_allclose(reused, Aligner(metric=KNN(k=6), eps=5e-3).fit(X, Y).plan_, atol=1e-12)
+    assert not np.allclose(reused, default)
+    euclidean = Aligner(metric="euclidean", eps=5e-3).fit(one, two).plan_
+    np.testing.assert_allclose(euclidean, Aligner(eps=5e-3).fit(X, Y).plan_, atol=1e-12)
+
+
+def test_anndata_labels_choose_too_and_what_is_missing_is_said():
+    X, Y = pair(30)
+    names = np.arange(30) // 10
+    one, two = cells(X, names, X_other=X[:, :2]), cells(Y, names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        aligner = Aligner(eps=[0.1, 5e-3]).fit(one, two, labels="cell_type")
+    assert len(aligner.validation_) == 2
+    assert one.obs["ugw_cell_type"].shape == two.obs["ugw_cell_type"].shape
+    assert Aligner(use_rep="X_other").fit(one, cells(Y, X_other=Y)).n_features_in_ == 2
+    for use_rep, said in (("X_umap", "obsm has 'X_other'"),):
+        with pytest.raises(ugw.InputError, match=said):
+            Aligner(use_rep=use_rep).fit(one, two)
+    with pytest.raises(ugw.InputError, match="column of obs"):
+        Aligner().fit(one, two, labels="nonsense")

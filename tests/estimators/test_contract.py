@@ -1,0 +1,62 @@
+"""scikit-learn's own checks of both estimators, and what users do with estimators: clone, pickle, pipe, search."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from ugw.estimators import KNN, Aligner, PUClassifier
+
+ESTIMATORS = [PUClassifier(prior=0.3), Aligner()]
+# Checks that cannot apply, with the reason. Both estimators are numpy-only, so that with SCIPY_ARRAY_API set (it is
+# not by default, and scikit-learn then skips the check itself) arrays of other libraries are converted, not kept.
+CANNOT_APPLY = {"check_array_api_input": "array API inputs become NumPy arrays"}
+
+
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda _: CANNOT_APPLY)
+def test_the_contract(estimator, check):
+    check(estimator)
+
+
+def pu_data(n=24, seed=0):
+    rng = np.random.default_rng(seed)
+    X = np.vstack([0.3 * rng.normal(size=(n, 2)), 2.0 * rng.normal(size=(n, 2))])
+    return X, np.r_[np.ones(n // 2, int), np.zeros(n + n // 2, int)]
+
+
+def pair(n=24, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3)) * [3.0, 2.0, 1.0]
+    return X, X @ np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, -1]]) + 1.0
+
+
+@pytest.mark.parametrize("estimator", [*ESTIMATORS, Aligner(metric=KNN(k=5, bridge=True), rho=[0.1, 1.0], eps=[0.01])])
+def test_clones_and_pickles_are_the_same(estimator):
+    X, y = pair() if isinstance(estimator, Aligner) else pu_data()
+    options = {"pairs": "rows"} if isinstance(estimator.rho, list) else {}
+    fitted = clone(estimator).fit(X, y, **options)
+    again = clone(fitted).fit(X, y, **options)
+    back = pickle.loads(pickle.dumps(fitted))
+    for other in (again, back):
+        for name in ("transform", "predict", "decision_function"):
+            if hasattr(fitted, name):
+                np.testing.assert_array_equal(getattr(other, name)(X), getattr(fitted, name)(X))
+
+
+def test_pipelines_and_searches():
+    X, y = pu_data()
+    pipe = make_pipeline(StandardScaler(), PUClassifier(prior=0.3))
+    search = GridSearchCV(pipe, {"puclassifier__rho": [0.01, 0.1]}, cv=StratifiedKFold(2, shuffle=True, random_state=0))
+    assert search.fit(X, y).predict(X).shape == y.shape
+    assert 0.0 <= search.score(X, y) <= 1.0
+    X, Y = pair()
+    pipe = make_pipeline(StandardScaler(with_std=False), Aligner())
+    search = GridSearchCV(pipe, {"aligner__eps": [0.05, 0.002]}, cv=KFold(2, shuffle=True, random_state=0))
+    assert search.fit(X, Y).best_params_ == {"aligner__eps": 0.002}
+    assert search.best_estimator_.score(X, Y) > 0.99
+    assert list(pipe.fit(X, Y).get_feature_names_out()) == ["aligner0", "aligner1", "aligner2"]

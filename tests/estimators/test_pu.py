@@ -1,0 +1,151 @@
+"""Positive-unlabelled learning: how many, which ones, ties, starts, two feature spaces, the choice of rho and eps."""
+
+import numpy as np
+import ot
+import pytest
+from scipy.spatial.distance import cdist
+
+import ugw
+from ugw.estimators import KNN, PUClassifier
+from ugw.estimators.pu import _decide, partial_start
+
+
+def data(n=30, hidden=10, seed=0):
+    """n tight positives of which some are hidden among n wide negatives."""
+    rng = np.random.default_rng(seed)
+    X = np.vstack([0.3 * rng.normal(size=(n, 2)), 2.0 * rng.normal(size=(n, 2))])
+    y = np.r_[np.ones(n - hidden, int), np.zeros(n + hidden, int)]
+    return X, y
+
+
+@pytest.mark.parametrize("prior", [0.01, 0.1, 0.26, 0.5, 0.99])
+def test_exactly_so_many_are_positive(prior):
+    X, y = data()
+    pu = PUClassifier(prior=prior).fit(X, y)
+    assert pu.labels_.sum() == round(prior * 40)
+    np.testing.assert_array_equal(pu.predict(X[y == 0]), pu.labels_)
+    assert pu.predict(X[y == 1]).all()
+    np.testing.assert_array_equal(pu.decision_function(X) > 0, pu.predict(X) == 1)
+    order = np.argsort(-pu.scores_, kind="stable")
+    assert set(order[: pu.labels_.sum()]) == set(np.flatnonzero(pu.labels_))
+
+
+def test_the_hidden_positives_are_found():
+    X, y = data()
+    pu = PUClassifier(prior=0.25).fit(X, y)
+    assert pu.labels_[:10].sum() >= 8
+    np.testing.assert_allclose(pu.scores_, pu.result_.plan.sum(0) * 40)
+    new = 0.1 * np.random.default_rng(5).normal(size=(20, 2))
+    nearest = cdist(new, X).argmin(1)
+    np.testing.assert_array_equal(pu.predict(new), pu.predict(X)[nearest])
+    assert pu.score(X[y == 0], np.r_[np.ones(10), np.zeros(30)]) >= 0.9
+
+
+def test_ties_go_to_those_that_come_first():
+    scores = np.array([0.5, 1.0, 1.0, 1.0, 0.5, 0.5])
+    for prior, expected in ((1 / 6, [1]), (2 / 6, [1, 2]), (4 / 6, [0, 1, 2, 3]), (5 / 6, [0, 1, 2, 3, 4])):
+        chosen, decision = _decide(scores, prior)
+        assert np.flatnonzero(chosen).tolist() == expected
+        np.testing.assert_array_equal(decision > 0, chosen)
+    constant, decision = _decide(np.ones(10), 0.3)  # a collapsed plan still names three
+    assert np.flatnonzero(constant).tolist() == [0, 1, 2]
+    assert (np.sign(decision[3:]) == -1).all()
+
+
+def test_labels_of_any_kind():
+    X, y = data()
+    base = PUClassifier(prior=0.25).fit(X, y)
+    for low, high in ((-1, 1), ("no", "yes"), (False, True)):
+        other = PUClassifier(prior=0.25).fit(X, np.where(y == 1, high, low))
+        np.testing.assert_array_equal(other.labels_ == high, base.labels_ == 1)
+
+
+def test_the_partial_start_is_pots():
+    X, y = data()
+    plan = partial_start(ugw.Space.from_points(X[y == 1]), ugw.Space.from_points(X[y == 0]), 0.25)
+    cost = cdist(X[y == 1], X[y == 0])
+    theirs = ot.partial.partial_wasserstein(np.full(20, 0.25 / 20), np.full(40, 1 / 40), cost, m=0.25)
+    assert (plan * cost).sum() == pytest.approx((theirs * cost).sum(), rel=1e-10)
+    np.testing.assert_allclose(plan.sum(1), 0.25 / 20, atol=1e-14)
+    pu = PUClassifier(prior=0.25, scale=None).fit(X, y)
+    given = PUClassifier(prior=0.25, scale=None, init=plan).fit(X, y)
+    np.testing.assert_allclose(pu.result_.plan, given.result_.plan, atol=1e-12)
+    assert not np.allclose(pu.result_.plan, PUClassifier(prior=0.25, scale=None, init="flb").fit(X, y).result_.plan)
+
+
+def test_one_scale_in_one_feature_space_and_two_in_two():
+    X, y = data()
+    one = PUClassifier(prior=0.25, init="flb").fit(X, y)
+    largest = max(cdist(P, P).max() for P in (X[y == 1], X[y == 0]))
+    same = PUClassifier(prior=0.25, init="flb", scale=None).fit(X / largest, y)
+    np.testing.assert_allclose(one.result_.plan, same.result_.plan, atol=1e-9)
+    two = PUClassifier(prior=0.25).fit_spaces(X[y == 1], 7.0 * X[y == 0])
+    spaces = [ugw.Space.from_points(P).scaled("max") for P in (X[y == 1], X[y == 0])]
+    np.testing.assert_allclose(two.result_.plan, ugw.solve(*spaces, rho=0.05, eps=0.005, init="flb").plan, atol=1e-7)
+
+
+def test_two_feature_spaces():
+    X, y = data()
+    lifted = np.c_[X, X[:, 0] ** 2]
+    pu = PUClassifier(prior=0.25, scale=None).fit_spaces(X[y == 1], lifted[y == 0])
+    assert pu.labels_.sum() == 10
+    assert pu.predict(lifted[y == 0]).tolist() == pu.labels_.tolist()
+    spaces = [ugw.Space.from_points(P) for P in (X[y == 1], lifted[y == 0])]
+    np.testing.assert_array_equal(PUClassifier(prior=0.25, scale=None).fit_spaces(*spaces).labels_, pu.labels_)
+    bare = [ugw.Space.from_distances(s.metric.dense().numpy()) for s in spaces]
+    blind = PUClassifier(prior=0.25, scale=None).fit_spaces(*bare)
+    np.testing.assert_array_equal(blind.labels_, pu.labels_)
+    with pytest.raises(ugw.InputError, match="without"):
+        blind.predict(lifted)
+    knn = PUClassifier(prior=0.25, metric=KNN(k=5, bridge=True)).fit_spaces(X[y == 1], lifted[y == 0])
+    assert knn.labels_.sum() == 10
+
+
+def test_lists_are_a_choice_by_hidden_positives():
+    X, y = data(seed=1)
+    grid = PUClassifier(prior=0.25, rho=[1e-3, 0.05, (0.05, 0.5)], eps=[0.005, 0.05]).fit(X, y)
+    assert [(c.rho, c.eps) for c in grid.validation_] == [
+        (r, e) for r in (1e-3, 0.05, (0.05, 0.5)) for e in (0.005, 0.05)
+    ]
+    assert max(c.score for c in grid.validation_) == next(
+        c.score for c in grid.validation_ if (c.rho, c.eps) == (grid.rho_, grid.eps_)
+    )
+    assert len({c.score for c in grid.validation_}) > 2
+    alone = PUClassifier(prior=0.25, rho=grid.rho_, eps=grid.eps_).fit(X, y)
+    np.testing.assert_allclose(alone.result_.plan, grid.result_.plan, atol=1e-12)
+    assert alone.validation_ is None
+
+
+def test_lists_across_spaces_are_judged_by_known_labels():
+    X, y = data()
+    truth = np.r_[np.ones(10, int), np.zeros(30, int)]
+    known = np.where(np.arange(40) % 2, truth, -1)
+    pu = PUClassifier(prior=0.25, rho=[0.02, 0.3], eps=[0.005]).fit_spaces(X[y == 1], X[y == 0], known=known)
+    for candidate in pu.validation_:
+        alone = PUClassifier(prior=0.25, rho=candidate.rho, eps=candidate.eps).fit_spaces(X[y == 1], X[y == 0])
+        assert candidate.score == pytest.approx((alone.labels_ == truth)[known >= 0].mean())
+    with pytest.raises(ugw.InputError, match="known="):
+        PUClassifier(prior=0.25, rho=[0.02, 0.3]).fit_spaces(X[y == 1], X[y == 0])
+    with pytest.raises(ugw.InputError, match="1, 0 or −1"):
+        PUClassifier(prior=0.25, rho=[0.02, 0.3]).fit_spaces(X[y == 1], X[y == 0], known=known + 1)
+
+
+def test_what_cannot_be_is_refused():
+    X, y = data()
+    for prior in (None, 0.0, 1.0, "half"):
+        with pytest.raises(ugw.InputError, match="prior"):
+            PUClassifier(prior=prior).fit(X, y)
+    with pytest.raises(ugw.InputError, match="one class"):
+        PUClassifier(prior=0.5).fit(X, np.ones(len(X), int))
+    with pytest.raises(ugw.InputError, match="Only binary"):
+        PUClassifier(prior=0.5).fit(X, np.arange(len(X)) % 3)
+    with pytest.raises(ugw.InputError, match="init must be one of"):
+        PUClassifier(prior=0.5, init="nonsense").fit(X, y)
+    with pytest.raises(ugw.InputError, match="one dimension"):
+        PUClassifier(prior=0.5, init="partial-w").fit_spaces(X[y == 1], X[y == 0][:, :1])
+    with pytest.raises(ugw.InputError, match="at least 3 positives"):
+        PUClassifier(prior=0.5, rho=[0.1, 1.0]).fit(X[-42:], y[-42:] + np.r_[1, 1, np.zeros(40, int)])
+    with pytest.raises(ugw.InputError, match="must not be empty"):
+        PUClassifier(prior=0.5, rho=[]).fit(X, y)
+    with pytest.raises(ugw.InputError, match="must be numbers"):
+        PUClassifier(prior=0.5, rho=[ugw.TV(1.0)]).fit(X, y)
