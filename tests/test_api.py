@@ -297,7 +297,7 @@ def test_an_unconverged_solve_warns_once_at_the_callers_line():
     for init in ("product", "auto"):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            r = ugw.solve(*pair(), eps=0.01, init=init, solver=ugw.AlternateMin(max_iter=2))
+            r = ugw.solve(*pair(), eps=0.001, init=init, solver=ugw.AlternateMin(max_iter=1))
         assert [w.category for w in caught] == [ugw.ConvergenceWarning]
         assert caught[0].filename == __file__
         assert str(caught[0].message) == r.message
@@ -306,7 +306,7 @@ def test_an_unconverged_solve_warns_once_at_the_callers_line():
 def test_a_batch_warns_once():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        r = ugw.solve(*pair(), eps=np.array([0.01, 0.02, 0.03]), solver=ugw.AlternateMin(max_iter=2))
+        r = ugw.solve(*pair(), eps=np.array([0.01, 0.02, 0.03]), init="product", solver=ugw.AlternateMin(max_iter=2))
     assert len(caught) == 1
     assert "3 of 3" in str(caught[0].message)
     assert len(r) == 3

@@ -168,7 +168,7 @@ def test_levels_carry_what_a_sample_knows(monkeypatch):
     assert float(value) - best.value < 0.4 * (float(product) - best.value)
     r = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING)
     assert r.value <= best.value * (1.0 + 1e-2)  # 40 points choose the valley
-    assert r.n_iter < best.n_iter
+    assert r.n_iter < ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING, init="product").n_iter
 
 
 def test_a_sample_keeps_the_law():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from functools import reduce
+from operator import add
 from typing import Any, Self
 
 import numpy as np
@@ -74,7 +76,7 @@ class Sum:
     @property
     def total(self) -> Any:
         """Their sum, the objective."""
-        return sum(self.as_dict().values())
+        return reduce(add, self.as_dict().values())  # not `sum`, which from Python 3.12 on rounds floats otherwise
 
     def take(self, index: Tensor) -> Self:
         """Some items of the batch."""
