@@ -6,6 +6,7 @@ Every function takes a `device`, so that its code can be tried on a CPU at a sma
 import torch
 
 import ugw
+from ugw import kernels
 
 from . import dense, measure, peers, problems
 
@@ -44,14 +45,12 @@ def timed(call, device, repeats=3):
 
 
 def our_pairs(n, device):
-    """A call that goes through n² pairs of a cost of rank 4 once, with our streaming kernel; None without one."""
-    softmin = getattr(ugw.kernels, "streaming_softmin", None)
-    if softmin is None:
-        return None
+    """A call that goes through n² pairs of a cost of rank 4 once, with our streaming kernel."""
     rng = torch.Generator(device=device).manual_seed(0)
     left, right = (torch.rand(1, n, RANK, device=device, generator=rng) for _ in range(2))
     zeros = torch.zeros(1, n, device=device)
-    return lambda: softmin(left, right, zeros, zeros)
+    guess = kernels.log_sums(left, right, zeros)  # as in every iteration but the first
+    return lambda: kernels.log_sums(left, right, zeros, guess)
 
 
 def flash_pairs(n, device):
@@ -66,14 +65,8 @@ def flash_pairs(n, device):
 
 def kernel_row(n, *, device="cuda"):
     """Pairs per second, ours at rank 4 and FlashSinkhorn's: its iteration is two passes."""
-    row = {"n": n, "peers": {}, "measured": {}}
-    ours = our_pairs(n, device)
-    if ours is None:
-        row["reason"] = "this version has no streaming kernel"
-    else:
-        rate = n * n / timed(ours, device) / 1e12
-        row["measured"]["Tpairs/s"] = rate
-        row["ours"] = {"rate": rate}
+    rate = n * n / timed(our_pairs(n, device), device) / 1e12
+    row = {"n": n, "peers": {}, "measured": {"Tpairs/s": rate}, "ours": {"rate": rate}}
     try:
         seconds = timed(flash_pairs(n, device), device) / ITERATIONS
         row["peers"]["FlashSinkhorn"] = {"same": False, "seconds": seconds, "rate": 2.0 * n * n / seconds / 1e12}
