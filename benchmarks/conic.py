@@ -9,7 +9,6 @@ import resource
 import sys
 import time
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ import torch
 import ugw
 from ugw import init as starts
 from ugw.parameters import build_conic
-from ugw.ways import TRANSPORT
 
 RHO = 0.1
 COLUMNS = (
@@ -62,7 +60,7 @@ def run(n, device, dtype, steps):
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()
-    result = ugw.solve_conic(x, y, rho=RHO, solver=replace(TRANSPORT, max_iter=steps, callback=clock))
+    result = ugw.solve_conic(x, y, rho=RHO, solver=ugw.AlternateMin(max_iter=steps, callback=clock))
     seconds, value = time.perf_counter() - start, float(result.value)
     at, (near, _) = next((i, row) for i, row in enumerate(trace) if row[1] <= value * (1 + 1e-3))
     print(
@@ -80,8 +78,8 @@ def plain_alternation(n, inner, steps, most=400):
     problem, twin = build_conic(x, y, rho=RHO, cone="gaussian-hellinger", eps=0.0)
     first = starts.coarse(twin)
     ours = []
-    solver = replace(TRANSPORT, max_iter=steps, callback=lambda step: ours.append(float(step.objective)))
-    end = float(solver(problem, first).value)
+    solver = ugw.AlternateMin(max_iter=steps, callback=lambda step: ours.append(float(step.objective)))
+    end = float(ugw.solve_conic(x, y, rho=RHO, init=first, solver=solver).value)
     at = next(i for i, value in enumerate(ours, 1) if value <= end * (1 + 1e-3))
     state, count = problem.couple(first), 0
     while float(problem.objective(state).total) > end * (1 + 1e-3) and count < most:

@@ -156,7 +156,14 @@ def raises(t):
         (lambda t: t.sum(), r"got \(\)"),
         (lambda t: 0.0, "got float"),
         (lambda t: t.numpy(), "got ndarray"),
-        (raises, "failed on a tensor of distances: no"),
+        (raises, "must be a function of tensors of any shape, failed on one of float64 distances: no"),
+        (lambda t: t**2 if t.ndim == 1 else t[:, 0], r"shape \(25, 40\) to one of the same shape, got \(25,\)"),
+        (lambda t: t > 0.5, "must map float64 to real numbers, float32 or float64, got bool"),
+        (lambda t: (t > 0.5).long(), "got int64"),
+        (lambda t: t.cumsum(-1), "must be elementwise, got two values at t = "),
+        (lambda t: t / t.max(), "must be elementwise"),
+        (ugw.HellingerKantorovich, r"got the class HellingerKantorovich itself: call it, HellingerKantorovich\("),
+        (ugw.PartialTransport, "got the class PartialTransport itself: call it"),
     ],
     ids=label,
 )
@@ -165,7 +172,31 @@ def test_bad_losses_are_refused(loss, said):
         read_loss(loss, 1.0, name="cone")
 
 
-@pytest.mark.parametrize("cutoff", [0, -1.0, math.nan, math.inf, "1", None, [1.0]], ids=label)
+def test_a_function_is_tried_in_the_precision_of_the_spaces():
+    def only_double(t):
+        if t.dtype != torch.float64:
+            raise TypeError("expected double\nand more lines")
+        return t.square()
+
+    assert isinstance(read_loss(only_double, 1.0), Loss)
+    with pytest.raises(InputError, match=r"failed on one of float32 distances: expected double$"):
+        read_loss(only_double, 1.0, dtype=torch.float32)
+    # What it gives back may be more exact than what it got.
+    wide = read_loss(lambda t: t.double().square(), 1.0, dtype=torch.float32)
+    assert wide(torch.ones(2)).dtype == torch.float32
+    x = ugw.Space.from_points(np.random.default_rng(0).random((5, 2)).astype(np.float32))
+    for solve, name in ((ugw.solve_conic, "cone"), (ugw.solve, "loss")):
+        with pytest.raises(InputError, match=f"{name} must be .* float32"):
+            solve(x, x, **{name: only_double})
+
+
+@pytest.mark.parametrize("number", [np.float32(1.0), np.float64(1.0), np.int64(1), 1])
+def test_numbers_of_numpy_are_numbers(number):
+    assert ugw.HellingerKantorovich(number) == ugw.HellingerKantorovich(1.0)
+    assert ugw.PartialTransport(number) == ugw.PartialTransport(1.0)
+
+
+@pytest.mark.parametrize("cutoff", [0, -1.0, math.nan, math.inf, True, "1", None, [1.0]], ids=label)
 def test_a_cutoff_is_a_positive_number(cutoff):
     with pytest.raises(InputError, match="cutoff must be a number > 0, got"):
         ugw.HellingerKantorovich(cutoff)

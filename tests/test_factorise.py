@@ -35,7 +35,9 @@ def largest_error(factors, g, count=700):
 @pytest.mark.parametrize("length", [0.3, 1.7])
 def test_gaussians_meet_the_tolerance(rho, length):
     factors = factorise(GAUSS[rho], length)
-    assert factors.error <= SMOOTH_TOL
+    # A share of what the kernel differs from 1 by.
+    assert factors.error <= max(SMOOTH_TOL * -math.expm1(-(length**2) / (2 * rho)), 1e-12)
+    assert factors.good
     assert largest_error(factors, GAUSS[rho]) <= factors.error
     assert bool((factors.signs == 1).all())  # a positive definite kernel
 
@@ -50,6 +52,19 @@ def test_the_error_is_never_above_what_is_said(name):
     else:
         assert factors.error <= SMOOTH_TOL
     assert set(factors.signs.tolist()) <= {-1.0, 0.0, 1.0}
+
+
+@pytest.mark.parametrize("rho", [1.0, 1e2, 1e4])
+def test_a_kernel_near_1_is_as_good_as_the_loss_it_is_made_of(rho):
+    # exp(−t/R) ≈ 1 − t/R: the error of the factors matters times R.
+    kernel, loss = factorise(lambda t: torch.exp(-t / (2 * rho)), 1.4), factorise(OTHERS["abs"], 1.4)
+    assert not kernel.good
+    assert not loss.good
+    assert 2 * rho * kernel.error == pytest.approx(loss.error, rel=0.5)
+    assert 2 * rho * kernel.wanted == pytest.approx(loss.wanted, rel=0.5)
+    loose = factorise(lambda t: torch.exp(-t / (2 * rho)), 1.4, tol=0.02)
+    assert loose.good
+    assert loose.error <= 0.02 * 1.4 / (2 * rho)
 
 
 @pytest.mark.parametrize(("rho", "rank"), [(1.0, 7), (0.1, 15), (0.01, 40)])

@@ -17,7 +17,7 @@ TABLE = """
     errors  _atomic  _check  _options  _batch  _precision
     kernels.torch_ops  kernels.streaming  kernels.triton_ops  kernels
     bilinear  streamed  lazy_plan
-    distances  metrics  embedded  embed  factorise  cones  pairs  _parts  spaces
+    distances  metrics  embedded  embed  factorise  cones  pairs  pairing  _parts  spaces
     divergences  exact
     records  result  conic_result
     problems.linear  problems.problem  problems.capped  problems.unbalanced  problems.streamed  problems.conic  problems.partial

@@ -12,7 +12,8 @@ from ugw import pairs
 from ugw.cones import GaussianHellinger, HellingerKantorovich
 from ugw.factorise import factorise
 from ugw.metrics import Dense
-from ugw.pairs import EXACT_PLAN, Factorised, Profile, Squares, TermByTerm, pair
+from ugw.pairing import EXACT_PLAN, LONG_PLAN, Itemwise, pair
+from ugw.pairs import Factorised, Profile, Squares, TermByTerm
 
 N, M, B = 5, 6, 4
 
@@ -248,6 +249,86 @@ def test_items_with_one_length_and_one_rho_share_their_factors():
     assert_close(several.apply(plan), twin(dx, dy, [gauss(0.3), gauss(1.0), gauss(0.3)], plan), 420)
     taken = several.take(torch.tensor([1, 2]))
     assert taken.error.tolist() == several.error[1:].tolist()
+
+
+def test_plans_of_moderate_size_are_exact_where_factors_are_too_coarse():
+    kink = Profile(torch.abs, total(1.0))
+    assert LONG_PLAN == 2500
+    made = pair(*metrics(False, False, n=50, m=50), kink)
+    assert isinstance(made, TermByTerm)
+    large = pair(*metrics(False, False, n=50, m=51), kink)
+    assert isinstance(large, Factorised)
+    assert bool((large.error > large.wanted).all())
+    # Who asks for a rank, or for no more than there is, gets factors.
+    assert pair(*metrics(False, False, n=50, m=50), kink, max_rank=20).rank.item() == 20
+    assert isinstance(pair(*metrics(False, False, n=20, m=21), kink, tol=0.02), Factorised)
+
+
+def test_blocks_of_a_long_sum_are_no_larger_than_they_should_be(monkeypatch):
+    dx, dy = metrics(False, False, n=30, m=25)
+    made = TermByTerm(dx, dy, Profile(torch.abs, total(1.0)))
+    monkeypatch.setattr(pairs, "BLOCK_TERMS", 100_000)
+    sizes = [values.numel() for values, _ in made._terms()]
+    assert max(sizes) <= 100_000
+    assert sum(sizes) == (30 * 25) ** 2
+    assert not made._evaluated
+
+
+def ragged(kink):
+    """Three pairs of spaces of different sizes, their sum as a batch, and the functions and sums of each."""
+    rng, rhos = np.random.default_rng(0), (0.05, 0.3, 1.0)
+    sides = [[ugw.Space.from_points(rng.random((n, 2))) for n in sizes] for sizes in ((4, 21, 30), (5, 22, 3))]
+    x, y = (ugw.Space.stack(side) for side in sides)
+    loss = torch.abs if kink else GaussianHellinger()
+    sizes = list(zip(x.sizes, y.sizes, strict=True))
+    made = pair(x.metric, y.metric, Profile(loss, total(*rhos)), sizes=sizes)
+    alone = [pair(s.metric, t.metric, Profile(loss, total(r))) for s, t, r in zip(*sides, rhos, strict=True)]
+    return made, alone, sizes
+
+
+@pytest.mark.parametrize("kink", [False, True])
+@pytest.mark.parametrize("index", [[0, 1, 2], [2, 2, 0, 1, 0], [False, True, True]], ids=str)
+def test_each_item_of_a_ragged_batch_is_summed_as_it_is_alone(index, kink):
+    made, alone, sizes = ragged(kink)
+    assert isinstance(made, Itemwise)
+    index = torch.tensor(index)
+    taken, owners = made.take(index), torch.arange(3)[index].tolist()
+    plan = torch.zeros(len(owners), 30, 22, dtype=torch.float64)
+    for b, k in enumerate(owners):
+        plan[b, : sizes[k][0], : sizes[k][1]] = plans(1, *sizes[k], seed=b)[0]
+    got = taken.apply(plan)
+    for b, k in enumerate(owners):
+        n, m = sizes[k]
+        torch.testing.assert_close(
+            got[b : b + 1, :n, :m], alone[k].apply(plan[b : b + 1, :n, :m]), rtol=1e-13, atol=0.0
+        )
+        assert got[b].count_nonzero() == n * m
+        for name in ("rank", "error", "wanted"):
+            assert getattr(taken, name)[b] == getattr(alone[k], name)[0]
+    assert taken.infinite is False
+    weights = torch.full((len(owners), 30), 1 / 30).double(), torch.full((len(owners), 22), 1 / 22).double()
+    product = weights[0][:, :, None] * weights[1][:, None, :]
+    expected = (taken.apply(product) * product).sum((1, 2))
+    torch.testing.assert_close(taken.mean(*(w.log() for w in weights)), expected)
+
+
+def test_a_ragged_batch_on_other_metrics():
+    made, alone, _ = ragged(kink=False)
+    dx, dy = metrics(True, True, n=3, m=4, batch=3, seed=5)
+    plan = plans(3, 3, 4)
+    got = made.on(dx, dy).apply(plan)
+    for b in range(3):
+        expected = alone[b].on(dx.item(b, 3), dy.item(b, 4)).apply(plan[b : b + 1])
+        torch.testing.assert_close(got[b : b + 1], expected, rtol=1e-13, atol=0.0)
+
+
+def test_long_and_short_items_are_not_summed_over_their_padding():
+    rng = np.random.default_rng(0)
+    x, y = ([ugw.Space.from_points(rng.random((n, 2))) for n in sizes] for sizes in ((4, 90), (90, 4)))
+    metric_x, metric_y = ugw.Space.stack(x).metric, ugw.Space.stack(y).metric
+    made = pair(metric_x, metric_y, Profile(GaussianHellinger(), total(0.3)), sizes=[(4, 90), (90, 4)])
+    assert [type(part) for part in made.parts] == [TermByTerm] * 2
+    assert made.rank.tolist() == [0, 0]
 
 
 def test_tolerance_and_rank_are_passed_on():

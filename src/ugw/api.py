@@ -33,7 +33,7 @@ from .solvers.frank_wolfe import FrankWolfe
 from .solvers.programs import AlternateLP
 from .solvers.watch import Watch
 from .spaces import Space
-from .ways import WAYS, plain
+from .ways import WAYS, plain, softened, tuned
 
 AnyResult = TypeVar("AnyResult", bound=Result)
 # Stands for the logarithm of a mass of 0.
@@ -195,11 +195,12 @@ def solve_conic(
 
     rho: as for `solve`, finite. cone: "gaussian-hellinger" (λ = t²), "hellinger-kantorovich" or
     `ugw.HellingerKantorovich(cutoff)`, or λ as a function of tensors or `ugw.Loss(function)`, each with `tol` and
-    `max_rank` for the factors of its kernel, which problems beyond n·m = 400 use; "partial-transport" or
+    `max_rank` for the factors of its kernel, used beyond n·m = 400, or 2500 if too coarse; "partial-transport" or
     `ugw.PartialTransport(q)`, TV in place of KL, for small spaces and one rho: see there.
-    eps: entropy of the first steps, in units of rho; the last ones have none; 0 for partial transport.
+    eps: entropy of some steps before the first, in units of rho; 0 for partial transport.
     init: as for `solve`, or a Result of `solve`, whose lift is never worse than its plan's UGW objective at eps = 0.
-    solver: as for `solve`; `ugw.AlternateLP(tol=, max_iter=, ...)` for partial transport.
+    solver: as for `solve`; `ugw.AlternateLP(tol=, max_iter=, ...)` for partial transport. Options left at their
+    defaults are those that suit conic problems.
 
     >>> import numpy as np, ugw
     >>> points = np.random.default_rng(0).random((8, 2))
@@ -211,12 +212,12 @@ def solve_conic(
     read = read_cone(x, y, cone)
     way = WAYS[read.steps]
     problem, twin = way.build(x, y, rho=rho, cone=read, eps=eps)
-    solver = _checked_solver(solver, way.solver)
+    solver = tuned(_checked_solver(solver, way.solver), way.solver)
     terms = int(problem.pairs.rank.max()) if isinstance(problem, CGW) else 1
     task = replace(memory.Task.of(twin, 1, "auto"), terms=max(1, terms))
     with torch.no_grad(), memory.guard(lambda: task.estimate(inner=1)):
-        start = (init.tensors.plan if init.batched else init.tensors.plan[0]) if isinstance(init, Result) else init
-        plans = way.plans(problem, twin, solver, start)
+        plans = way.plans(problem, twin, solver, init.plan if isinstance(init, Result) else init)
+        problem, plans = softened(problem, solver, plans)
         return _warned(problem.result(best_of(solver, problem, plans).tensors))
 
 
@@ -224,7 +225,10 @@ def _checked_solver(solver: Any, default: AlternateMin | AlternateLP | FrankWolf
     solver = default if solver is None else solver
     kind = type(default)
     if not isinstance(plain(solver), kind):
-        raise InputError(f"solver must be an {kind.__name__} or a Multistart of one, got {type(solver).__name__}")
+        got = type(solver).__name__
+        if isinstance(solver, Multistart):
+            got += f" of an {type(solver.solver).__name__}: make it Multistart(solver={kind.__name__}(), n={solver.n})"
+        raise InputError(f"solver must be an {kind.__name__} or a Multistart of one, got {got}")
     return solver
 
 

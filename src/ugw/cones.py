@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ._check import short
 from ._options import tolerance, whole_number
 from .errors import InputError
 
@@ -20,7 +22,8 @@ class KLCone:
     """Cones over KL: masses are squares of radii, and the distance is the square root of the value.
 
     Large problems sum over pairs of pairs by factors of the kernel, or of λ: `tol`, 1e-8 if None, or 1e-3 where it
-    has a kink, is their error, and `max_rank`, no limit if None, or 64 where it has a kink, the most of them.
+    has a kink, is their error as a share of its range, and `max_rank`, no limit if None, or 64 where it has a kink,
+    the most of them. Without a `max_rank`, factors that are too coarse are not used up to n·m = 2500.
     """
 
     steps: ClassVar[str] = "transport"  # how a step of a solver is made: by unbalanced transport
@@ -58,8 +61,9 @@ class HellingerKantorovich(KLCone):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.cutoff, int | float) or not 0.0 < self.cutoff < math.inf:
+        if not isinstance(self.cutoff, Real) or isinstance(self.cutoff, bool) or not 0.0 < self.cutoff < math.inf:
             raise InputError(f"cutoff must be a number > 0, got {self.cutoff!r}")
+        object.__setattr__(self, "cutoff", float(self.cutoff))
 
     def __call__(self, t: Tensor) -> Tensor:
         """λ at t ≥ 0, elementwise; +inf from the cutoff on."""
@@ -78,8 +82,8 @@ class Loss(KLCone):
     function: Callable[[Tensor], Tensor]
 
     def __call__(self, t: Tensor) -> Tensor:
-        """λ at t ≥ 0, elementwise."""
-        return self.function(t)
+        """λ at t ≥ 0, elementwise, in the precision of t."""
+        return self.function(t).to(t.dtype)
 
     def is_metric(self, rho: Tensor) -> Tensor:
         """(B,) bool: False, since nothing is known."""
@@ -102,13 +106,14 @@ class PartialTransport:
     power: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.q, int | float) or isinstance(self.q, bool) or not 1.0 <= self.q < math.inf:
+        if not isinstance(self.q, Real) or isinstance(self.q, bool) or not 1.0 <= self.q < math.inf:
             raise InputError(f"q must be a finite number ≥ 1, got {self.q!r}")
+        object.__setattr__(self, "q", float(self.q))
 
     @property
     def exponent(self) -> float:
         """The distance is the value to the power of 1 over this."""
-        return float(self.q)
+        return self.q
 
     def __call__(self, t: Tensor) -> Tensor:
         """λ at t ≥ 0, elementwise."""
@@ -133,30 +138,59 @@ NAMED: dict[str, type[GaussianHellinger | HellingerKantorovich | PartialTranspor
 TRIED = 2000
 
 
-def read_loss(loss: Any, longest: float, *, name: str = "loss") -> Cone:
-    """A cone given by name, as an object, or as a function of tensors, which is tried on [0, longest]."""
+def read_loss(loss: Any, longest: float, *, name: str = "loss", dtype: torch.dtype = torch.float64) -> Cone:
+    """A cone given by name, as an object, or as a function of tensors, which is tried on [0, longest].
+
+    dtype: that of the distances, in which a function is tried too.
+    """
     if isinstance(loss, str):
         if loss not in NAMED:
             raise InputError(f"{name} must be one of {', '.join(map(repr, NAMED))} or a function, got {loss!r}")
         return NAMED[loss]()
     if isinstance(loss, GaussianHellinger | HellingerKantorovich | PartialTransport):
         return loss
+    if isinstance(loss, type) and issubclass(loss, KLCone | PartialTransport):
+        raise InputError(f"{name} must be a cone, got the class {loss.__name__} itself: call it, {loss.__name__}(...)")
     given = loss.function if isinstance(loss, Loss) else loss
     if not callable(given):
         raise InputError(f"{name} must be a name, a cone or a function of tensors, got {type(loss).__name__}")
     t = torch.linspace(0.0, longest, TRIED, dtype=torch.float64)
-    try:
-        values = given(t)
-    except Exception as error:  # whatever a user's function raises
-        raise InputError(f"{name} failed on a tensor of distances: {error}") from error
-    _check_values(name, t, values)
+    _check_values(name, t, _tried(name, given, t))
+    _check_elementwise(name, given, t.to(dtype))
     return loss if isinstance(loss, Loss) else Loss(given)
 
 
-def _check_values(name: str, t: Tensor, values: Any) -> None:
+def _tried(name: str, given: Any, t: Tensor) -> Tensor:
+    """What a function says to a tensor of distances, if that is a tensor of numbers of the same shape."""
+    try:
+        with torch.no_grad():
+            values = given(t.clone())
+    except Exception as error:  # whatever a user's function raises
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"{name} must be a function of tensors of any shape, failed on one of {short(t.dtype)} distances: {said}"
+        ) from error
     if not isinstance(values, Tensor) or values.shape != t.shape:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise InputError(f"{name} must map a tensor of shape {tuple(t.shape)} to one of the same shape, got {got}")
+    if not values.is_floating_point():
+        raise InputError(
+            f"{name} must map {short(t.dtype)} to real numbers, float32 or float64, got {short(values.dtype)}"
+        )
+    return values
+
+
+def _check_elementwise(name: str, given: Any, t: Tensor) -> None:
+    """Raise unless half of the distances, in another order and shape, have the values they have among all."""
+    half = t[: len(t) // 2].flip(0)
+    among, alone = _tried(name, given, t)[: len(half)].flip(0), _tried(name, given, half.reshape(-1, 40)).flatten()
+    off = ~torch.isclose(alone, among, rtol=1e3 * torch.finfo(t.dtype).eps, atol=1e-30)
+    if bool(off.any()):
+        values = ", ".join(f"{float(v[off][0]):.6g}" for v in (alone, among))
+        raise InputError(f"{name} must be elementwise, got two values at t = {float(half[off][0]):.6g}: {values}")
+
+
+def _check_values(name: str, t: Tensor, values: Tensor) -> None:
     if bool(torch.isnan(values).any()):
         raise InputError(f"{name} must not be NaN, got NaN at t = {float(t[torch.isnan(values)][0]):.6g}")
     if bool((values < 0).any()):

@@ -47,6 +47,11 @@ class ConicResult(Result):
         return self._out(self._lift.P), self._out(self._lift.Q), self._out(self._lift.w)
 
     @property
+    def potentials(self) -> tuple[Any, Any]:
+        """A conic result has none."""
+        raise InputError("a conic result has no potentials, at any eps: it has a `lift`, and `atoms`")
+
+    @property
     def kernel_error(self) -> Any:
         """Bound on the error of the kernel exp(−λ/R); 0 where it was summed exactly."""
         return self._out(self._lift.error)
@@ -71,6 +76,29 @@ class ConicResult(Result):
         columns = (i, j, *radii, mass[i, j])
         names = ("i", "j", "radius_x", "radius_y", "mass")
         return {k: v.cpu().numpy() if self.numpy else v for k, v in zip(names, columns, strict=True)}
+
+    @property
+    def message(self) -> str:
+        """What happened, with numbers and the cure, also where the factors of the kernel are too coarse."""
+        said = super().message
+        i = self._coarsest
+        if i is None:
+            return said
+        return (
+            f"{said}; {f'item {i}: ' if self.batched else ''}the error of the kernel's factors may be "
+            f"{float(self._lift.error[i]):.1e}, above the {float(self._lift.wanted[i]):.1e} that were wanted: compare "
+            "value_bound with value, and give the cone a larger max_rank"
+        )
+
+    def __repr__(self) -> str:
+        said, i = super().__repr__(), self._coarsest
+        return said if i is None else f"{said[:-1]}, kernel only to {float(self._lift.error[i]):.0e})"
+
+    @property
+    def _coarsest(self) -> int | None:
+        """The item whose kernel is furthest above its tolerance, if any is."""
+        over = self._lift.error / self._lift.wanted.clamp(min=torch.finfo(torch.float64).tiny)
+        return int(over.argmax()) if bool((over > 1.0).any()) else None
 
     def _rows(self) -> list[tuple[str, str]]:
         rows = super()._rows()

@@ -11,8 +11,11 @@ from torch import Tensor
 
 # Chebyshev degrees tried, each twice the last; a function that needs more has a kink.
 DEGREES = (16, 32, 64, 128, 256, 512)
-# Accuracy for smooth functions; accuracy and rank for those with a kink, which converge only algebraically.
+# Accuracy for smooth functions; accuracy and rank for those with a kink, which converge only algebraically. Both are
+# shares of the function's range: a kernel near 1 throughout matters by what it differs from 1.
 SMOOTH_TOL, KINK_TOL, MAX_RANK = 1e-8, 1e-3, 64
+# No tolerance is below this share of the function's largest value: rounding would be above it.
+LEAST = 1e-12
 # Points on each axis at which the error of a function with a kink is measured.
 GRID = 1500
 
@@ -22,19 +25,25 @@ class Factors:
     """g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v) for u and v between `lowest` and `lowest + length`.
 
     φ_r(u) = Σ_k coefficients_kr T_k(2 (u − lowest)/length − 1); coefficients: (K, R) float64; signs: (R,), ±1;
-    error: a bound on the largest error anywhere.
+    error: a bound on the largest error anywhere; wanted: what it should be at most.
     """
 
     coefficients: Tensor
     signs: Tensor
     length: float
     error: float
+    wanted: float
     lowest: float = 0.0
 
     @property
     def rank(self) -> int:
         """Number of terms."""
         return len(self.signs)
+
+    @property
+    def good(self) -> bool:
+        """Is the error within the tolerance?"""
+        return self.error <= self.wanted
 
     def evaluate(self, distances: Tensor) -> Tensor:
         """All φ_r at once. distances: (..., n, n). Returns (..., R, n, n)."""
@@ -53,18 +62,21 @@ def factorise(
 ) -> Factors:
     """Chebyshev interpolation of g(|u − v|) and a truncated eigendecomposition of its coefficients.
 
-    g: a function of t ≥ 0, elementwise; length: the largest distance. Default tolerance and rank: 1e-8 and as
-    many as it takes if g is smooth as an even function, else 1e-3 and at most 64; `error` says what was reached.
+    g: a function of t ≥ 0, elementwise; length: the largest distance; tol: the error, as a share of the range of g.
+    Default tolerance and rank: 1e-8 and as many as it takes if g is smooth as an even function, else 1e-3 and at
+    most 64; `error` says what was reached.
     """
     length = length if length > 0 else 1.0
+    span, least = _span(g, length)
     for degree in DEGREES:
         matrix = _coefficients(g, length, degree)
         tail = _tail(matrix)
-        wanted = (SMOOTH_TOL if tol is None else tol) * _size(g, length)
+        wanted = max((SMOOTH_TOL if tol is None else tol) * span, least)
         smooth = tail <= 0.1 * wanted and _off_the_nodes(g, length, matrix) <= wanted
         if smooth:
             break
-    wanted = (SMOOTH_TOL if smooth else KINK_TOL) if tol is None else tol
+    if tol is None and not smooth:
+        wanted = max(KINK_TOL * span, least)
     most = (degree if smooth else MAX_RANK) if max_rank is None else min(max_rank, degree)
     values, vectors = torch.linalg.eigh(matrix)
     order = values.abs().argsort(descending=True)
@@ -74,17 +86,20 @@ def factorise(
         lambda r: measure(g, length, matrix, values[:r], vectors[:, :r]) + tail * smooth, wanted, most
     )
     kept = values[:rank]
-    return Factors(vectors[:, :rank] * kept.abs().sqrt(), kept.sign(), length, error)
+    return Factors(vectors[:, :rank] * kept.abs().sqrt(), kept.sign(), length, error, wanted)
 
 
 def _fewest(error: Callable[[int], float], tol: float, most: int) -> tuple[int, float]:
     """The smallest rank whose error is at most tol, by bisection, or `most`; and its error."""
-    low, high = 1, most
-    if error(high) <= tol:
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if error(middle) <= tol else (middle + 1, high)
-    return high, error(high)
+    low, high, reached = 1, most, error(most)
+    while low < high and reached <= tol:
+        middle = (low + high) // 2
+        there = error(middle)
+        if there <= tol:
+            high, reached = middle, there
+        else:
+            low = middle + 1
+    return high, reached
 
 
 def _nodes(length: float, degree: int) -> tuple[Tensor, Tensor]:
@@ -116,9 +131,10 @@ def _off_the_nodes(g: Callable[[Tensor], Tensor], length: float, matrix: Tensor)
     return float((basis @ matrix @ basis[0] - g(t)).abs().max())
 
 
-def _size(g: Callable[[Tensor], Tensor], length: float) -> float:
-    """The largest value of g, or 1 if that is more: tolerances are absolute for kernels, which are at most 1."""
-    return max(1.0, float(g(torch.linspace(0.0, length, GRID, dtype=torch.float64)).abs().max()))
+def _span(g: Callable[[Tensor], Tensor], length: float) -> tuple[float, float]:
+    """The range of g, its largest value less its smallest, and the least tolerance that makes sense."""
+    values = g(torch.linspace(0.0, length, GRID, dtype=torch.float64))
+    return float(values.max() - values.min()), LEAST * float(values.abs().max())
 
 
 def _bound(g: Callable[[Tensor], Tensor], length: float, matrix: Tensor, values: Tensor, vectors: Tensor) -> float:

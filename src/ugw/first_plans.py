@@ -11,6 +11,7 @@ from . import init as starts
 from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import choice
 from .errors import InputError
+from .lazy_plan import LazyPlan
 from .problems.problem import Matching
 from .problems.unbalanced import UGW
 
@@ -43,8 +44,10 @@ def first_plans(problem: UGW, init: Any) -> Tensor:
 
 
 def given_plan(problem: Matching, plan: Any, name: str) -> Tensor:
-    """A plan given as an array, checked. Returns (B, n, m)."""
-    tensor = as_tensor(name, plan, like=problem.x.weights).detach()
+    """A plan given as an array, of any precision, or as a LazyPlan, checked. Returns (B, n, m)."""
+    weights, plan = problem.x.weights, plan.dense() if isinstance(plan, LazyPlan) else plan
+    tensor = as_tensor(name, plan).detach().to(weights.dtype)
+    tensor = as_tensor(name, tensor if isinstance(plan, Tensor) else tensor.to(weights.device), like=weights)
     n, m = problem.x.n, problem.y.n
     if tensor.shape not in ((n, m), (problem.batch, n, m)):
         expected = f"({n}, {m})" + (f" or ({problem.batch}, {n}, {m})" if problem.batched else "")

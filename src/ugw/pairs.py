@@ -10,13 +10,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .factorise import Factors, factorise
+from .factorise import Factors
 from .metrics import Metric
 
-# Up to this many entries of a plan the sum is made term by term.
-EXACT_PLAN = 400
 # Term-by-term sums are made in blocks of about so many terms.
-BLOCK_TERMS = 2**21
+BLOCK_TERMS = 2**23
 # Evaluated factors are kept if they take no more than this many bytes, or half of what is free on a CUDA device;
 # else they are made anew in every product.
 KEPT_BYTES = 4 * 2**30
@@ -32,6 +30,10 @@ class Pairs(Protocol):
     @property
     def error(self) -> Tensor:
         """(B,) or (1,) bound on the error of g."""
+
+    @property
+    def wanted(self) -> Tensor:
+        """(B,) or (1,), what that bound should be at most."""
 
     def apply(self, plan: Tensor) -> Tensor:
         """Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j'. plan: (B, n, m). Returns (B, n, m)."""
@@ -66,6 +68,11 @@ class Squares:
     def error(self) -> Tensor:
         """None but rounding."""
         return torch.zeros(1, dtype=torch.float64, device=self.dx.device)
+
+    @property
+    def wanted(self) -> Tensor:
+        """None."""
+        return self.error
 
     @property
     def infinite(self) -> bool:
@@ -135,10 +142,15 @@ class TermByTerm:
         """None but rounding."""
         return torch.zeros(1, dtype=torch.float64, device=self.dx.device)
 
+    @property
+    def wanted(self) -> Tensor:
+        """None."""
+        return self.error
+
     @cached_property
     def infinite(self) -> bool:
         """Does g have infinite values at these distances?"""
-        (low_x, high_x), (low_y, high_y) = _range(self.dx), _range(self.dy)
+        (low_x, high_x), (low_y, high_y) = reach(self.dx), reach(self.dy)
         longest = max(float(high_x.max() - low_y.min()), float(high_y.max() - low_x.min()))
         grid = torch.linspace(0.0, longest, 2000, dtype=torch.float64)
         return self.g.total is None and not bool(torch.isfinite(self.g.loss(grid)).all())
@@ -193,7 +205,7 @@ class TermByTerm:
 
     def mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
         """See `Pairs.mean`."""
-        return _mean(self, log_a, log_b)
+        return mean(self, log_a, log_b)
 
     def on(self, dx: Metric, dy: Metric) -> TermByTerm:
         """See `Pairs.on`."""
@@ -229,6 +241,11 @@ class Factorised:
     def error(self) -> Tensor:
         """As the factorisation says."""
         return torch.tensor([f.error for f in self.factors], dtype=torch.float64, device=self.dx.device)
+
+    @property
+    def wanted(self) -> Tensor:
+        """As the factorisation says."""
+        return torch.tensor([f.wanted for f in self.factors], dtype=torch.float64, device=self.dx.device)
 
     @property
     def infinite(self) -> bool:
@@ -273,7 +290,7 @@ class Factorised:
 
     def mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
         """See `Pairs.mean`."""
-        return _mean(self, log_a, log_b)
+        return mean(self, log_a, log_b)
 
     def on(self, dx: Metric, dy: Metric) -> Factorised:
         """See `Pairs.on`."""
@@ -297,31 +314,7 @@ def _blocks(factors: Factors, dx: Tensor, dy: Tensor, count: int) -> Iterator[tu
         yield some.evaluate(dx), some.evaluate(dy) * some.signs.to(dy)[:, None, None]
 
 
-def pair(dx: Metric, dy: Metric, g: Profile, *, tol: float | None = None, max_rank: int | None = None) -> Pairs:
-    """The sum for g, term by term for small plans and factorised for others."""
-    if dx.n * dy.n <= EXACT_PLAN:
-        return TermByTerm(dx, dy, g)
-    lows, highs = zip(_range(dx), _range(dy), strict=True)
-    low, high = torch.minimum(*lows), torch.maximum(*highs)  # (B,) or (1,)
-    count = max(len(low), 1 if g.total is None else len(g.total))
-    made: dict[tuple[float, float, float], Factors] = {}
-    items = []
-    for i, (least, most) in enumerate(zip(low.expand(count).tolist(), high.expand(count).tolist(), strict=True)):
-        one = g.take(torch.tensor([i])) if g.total is not None and len(g.total) > 1 else g
-        key = (least, most, 0.0 if one.total is None else float(one.total[0]))
-        if key not in made:
-            made[key] = replace(factorise(_plain(one), most - least, tol=tol, max_rank=max_rank), lowest=least)
-        items.append(made[key])
-    return Factorised(dx, dy, tuple(items) if len(made) > 1 else (items[0],))
-
-
-def _plain(g: Profile) -> Callable[[Tensor], Tensor]:
-    """g as a function of a tensor without a batch dimension."""
-    total = None if g.total is None else g.total.double().cpu()
-    return lambda t: Profile(g.loss, total)(t[None])[0]
-
-
-def _range(metric: Metric) -> tuple[Tensor, Tensor]:
+def reach(metric: Metric) -> tuple[Tensor, Tensor]:
     """The smallest and the largest entry of each matrix, (B,) or (1,) each; 0 is among them, as padding may be."""
     low, high = (end.detach().double().reshape(-1).cpu() for end in metric.extremes())
     return low.clamp(max=0.0), high.clamp(min=0.0)
@@ -332,7 +325,8 @@ def _batched(metric: Metric) -> Tensor:
     return matrix if matrix.ndim == 3 else matrix[None]
 
 
-def _mean(pairs: TermByTerm | Factorised, log_a: Tensor, log_b: Tensor) -> Tensor:
+def mean(pairs: Pairs, log_a: Tensor, log_b: Tensor) -> Tensor:
+    """See `Pairs.mean`: of whatever can be applied."""
     product = (log_a[:, :, None] + log_b[:, None, :]).exp()
     return (pairs.apply(product) * product).sum(dim=(1, 2), dtype=torch.float64)
 

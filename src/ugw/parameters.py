@@ -13,7 +13,8 @@ from .cones import Cone, PartialTransport, read_loss
 from .divergences import divergence_pair
 from .embedded import Embedded
 from .errors import InputError
-from .pairs import Pairs, Profile, TermByTerm, pair
+from .pairing import Sizes, pair
+from .pairs import Pairs, Profile, TermByTerm
 from .problems.conic import CGW
 from .problems.partial import PartialCGW
 from .problems.problem import Problem
@@ -134,8 +135,8 @@ def streams(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) 
 def loss_pairs(x: Space, y: Space, loss: Any) -> Pairs:
     """The sum over pairs of pairs for a loss other than t²."""
     longest = longest_distance(x, y)
-    read = read_loss(loss, longest)
-    finite = bool(torch.isfinite(read(torch.linspace(0.0, longest, 2000, dtype=torch.float64))).all())
+    read = read_loss(loss, longest, dtype=x.dtype)
+    finite = is_finite(read, longest)
     if not finite and x.n * y.n > INFINITE_PLAN:
         raise InputError(
             f"a loss that is infinite for some distances is summed term by term, up to n·m = {INFINITE_PLAN}, "
@@ -143,7 +144,12 @@ def loss_pairs(x: Space, y: Space, loss: Any) -> Pairs:
         )
     if not finite:
         return TermByTerm(x.metric, y.metric, Profile(read))
-    return pair(x.metric, y.metric, Profile(read), tol=read.tol, max_rank=read.max_rank)
+    return pair(x.metric, y.metric, Profile(read), sizes=own_sizes(x, y), tol=read.tol, max_rank=read.max_rank)
+
+
+def is_finite(loss: Cone, longest: float) -> bool:
+    """Is a loss finite at all distances up to the longest?"""
+    return bool(torch.isfinite(loss(torch.linspace(0.0, longest, 2000, dtype=torch.float64))).all())
 
 
 def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[CGW, UGW]:
@@ -152,27 +158,32 @@ def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[C
     entropy = nonnegative("eps", eps)
     if entropy.ndim and len(entropy) != twin.batch:
         raise InputError(f"batch sizes must agree, got eps {len(entropy)} and {twin.batch}")
-    read = read_loss(cone, longest_distance(x, y), name="cone")
+    read = read_cone(x, y, cone)
     rho_a, rho_b = twin.div_a.rho, twin.div_b.rho
     total = rho_a + rho_b
     same = bool((total == total[0]).all())
     profile = Profile(read, total[:1] if same else total)
-    kernel = pair(x.metric, y.metric, profile, tol=read.tol, max_rank=read.max_rank)
+    kernel = pair(x.metric, y.metric, profile, sizes=own_sizes(x, y), tol=read.tol, max_rank=read.max_rank)
     entropies = entropy.to(x.device).expand(twin.batch)
     return CGW(x, y, rho_a, rho_b, read, kernel, entropies, batched=twin.batched), twin
 
 
 def _twin(x: Space, y: Space, rho: Any) -> UGW:
     """The UGW problem whose starts a conic problem takes."""
+    check_soft(rho)
+    return build(x, y, rho=rho, eps=relative(TWIN_EPS), fused=None)
+
+
+def check_soft(rho: Any) -> None:
+    """Raise unless rho is finite on both sides."""
     if any(bool(div.hard.any()) for div in divergence_pair(rho)):
         raise InputError("rho must be finite for the conic distance, got inf")
-    return build(x, y, rho=rho, eps=relative(TWIN_EPS), fused=None)
 
 
 def read_cone(x: Space, y: Space, cone: Any) -> Cone:
     """The cone for two spaces, checked."""
     check_spaces(x, y)
-    return read_loss(cone, longest_distance(x, y), name="cone")
+    return read_loss(cone, longest_distance(x, y), name="cone", dtype=x.dtype)
 
 
 def build_partial(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: Any) -> tuple[PartialCGW, UGW]:
@@ -192,6 +203,13 @@ def build_partial(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: 
             "take fewer points, or a cone over KL, which has no such limit"
         )
     return PartialCGW(x, y, rho_a, cone, batched=twin.batched), twin
+
+
+def own_sizes(x: Space, y: Space) -> Sizes:
+    """(n, m) of each item without its padding; of one item where neither space is a batch."""
+    count = max(len(space.sizes or (0,)) for space in (x, y))
+    rows, cols = (space.sizes or (space.n,) * count for space in (x, y))
+    return list(zip(rows, cols, strict=True))
 
 
 def longest_distance(x: Space, y: Space) -> float:

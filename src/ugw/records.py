@@ -128,14 +128,16 @@ class History:
 class Lift:
     """A plan between cones: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ sqrt(P∘Q), (B, n, m) each, and (B,) what is known of it.
 
-    error: bound on the error of the kernel; slack: what it may add to the value; rank: of the kernel, 0 if exact;
-    metric: is `distance` one? exponent: it is the value to the power of 1 over this; power: masses are radii to this.
+    error: bound on the error of the kernel; wanted: the tolerance of that; slack: what it may add to the value;
+    rank: of the kernel, 0 if exact; metric: is `distance` one? exponent: it is the value to the power of
+    1 over this; power: masses are radii to this.
     """
 
     P: Tensor
     Q: Tensor
     w: Tensor
     error: Tensor
+    wanted: Tensor
     slack: Tensor
     rank: Tensor
     metric: Tensor

@@ -25,6 +25,8 @@ from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
 from .problem import Problem, dot, known
 
+# A smaller overlap is none: no pair of pairs is close enough to match.
+NOTHING = 1e-50
 # Rounding errors of a product with the kernel add up to this many times those of one entry.
 ROUNDING = 16.0
 
@@ -111,7 +113,7 @@ class CGW(Problem):
         w = self.lift_of(shape)
         local = self.pairs.apply(w).clamp(min=0.0)
         overlap = dot(w, local)
-        log_mass = 0.5 * (self._log_unit + overlap.log())
+        log_mass = 0.5 * (self._log_unit + overlap.clamp(min=NOTHING).log())
         return Lifted(shape, w, local, overlap, last, overlap if crossed is None else crossed, shape, overlap, log_mass)
 
     def lift_of(self, shape: Tensor) -> Tensor:
@@ -153,9 +155,13 @@ class CGW(Problem):
         )
 
     def improved(self, shape: Tensor, k: Tensor) -> Tensor:
-        """One unregularised step p ← k∘w(p): the row and column updates of P and Q at once. <k, w(p)> never falls."""
-        shape = k * self.lift_of(shape)
-        return shape / shape.sum(dim=(1, 2), keepdim=True)
+        """One unregularised step p ← k∘w(p): the row and column updates of P and Q at once. <k, w(p)> never falls.
+
+        A plan that overlaps with nothing stays as it is.
+        """
+        better = k * self.lift_of(shape)
+        mass = better.sum(dim=(1, 2), keepdim=True)
+        return torch.where(mass > 0, better / mass, shape)
 
     def told(self, state: Lifted) -> Lifted:
         """The state as it is reported."""
@@ -191,6 +197,7 @@ class CGW(Problem):
             Q=mass_b * self.log_b.exp()[:, None, :] * cols,
             w=(0.5 * self._log_unit).exp().to(p1.dtype)[:, None, None] * state.w,
             error=error,
+            wanted=self.pairs.wanted.expand(self.batch),
             slack=self._total * unit * (error + rounding) * state.w.sum(dim=(1, 2), dtype=torch.float64).square(),
             rank=self.pairs.rank.expand(self.batch),
             metric=self.cone.is_metric(self.rho_a) & (self.rho_a == self.rho_b),
@@ -203,8 +210,8 @@ class CGW(Problem):
         return torch.zeros_like(self.eps)
 
     def nothing_left(self, state: Lifted) -> Tensor:
-        """(B,) bool: False, every lift has mass."""
-        return torch.zeros_like(self.eps, dtype=torch.bool)
+        """(B,) bool: does nothing match, so that the value is that of all mass apart?"""
+        return state.overlap <= NOTHING
 
     def potentials(self, *_: object) -> None:
         """None."""

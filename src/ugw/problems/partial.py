@@ -1,4 +1,4 @@
-"""CGW for the partial transport cone (TV, p = 1). MATH: section "CGW without a radial grid".
+"""CGW for the partial transport cone (TV, p = 1): docs/mathematics.md, "Partial transport".
 
     CGW = rho (m(a)² + m(b)²) − max Σ (2 rho − λ(|Dx_ii' − Dy_jj'|))_+ min(P_ij P_i'j', Q_ij Q_i'j')
     over P, Q ≥ 0 with P 1 = a, Qᵀ 1 = b: one atom for each pair of points suffices, as the cone cost is convex
@@ -105,6 +105,8 @@ class Small:
         angles = distinct(np.arctan2(P, Q))
         along = np.minimum(P[:, None] * np.cos(angles), Q[:, None] * np.sin(angles))  # (support, rays)
         value = self.saved(np.arange(w[0].size), s) @ along
+        if not (value > 0).any():  # nothing is close enough to match
+            return w
         return self.filled(self._program(value, np.cos(angles), np.sin(angles)), w)
 
     def _program(self, value: np.ndarray, along_p: np.ndarray, along_q: np.ndarray) -> Pair:
@@ -223,6 +225,7 @@ class PartialCGW(Matching):
             Q=Q,
             w=torch.minimum(P, Q),
             error=zero,
+            wanted=zero,
             slack=zero,
             rank=torch.zeros_like(self.rho, dtype=torch.long),
             metric=self.cone.is_metric(self.rho),

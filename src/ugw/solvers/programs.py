@@ -116,7 +116,8 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         told.append(numbers)
     overlap, crossed, change, gap, settled = torch.tensor(told, dtype=torch.float64, device=state.device).unbind(1)
     crossed = torch.maximum(crossed, state.crossed)
-    status = torch.where(settled > 0, int(Status.CONVERGED), int(Status.RUNNING))
+    end = torch.where(overlap > 0, int(Status.CONVERGED), int(Status.COLLAPSED))
+    status = torch.where(settled > 0, end, int(Status.RUNNING))
     report = {
         "objective": problem.objective(overlap).total,
         "relaxed": problem.objective(crossed).total,
@@ -132,7 +133,7 @@ def _ascend(small: Small, w: Pair, before: Pair, last: float, tol: float) -> tup
     """One step for one item: the new lift, and its overlap, the bilinear one, the change, the gap, and 1 at the end."""
     v = small.best_against(w)
     crossed, along = small.overlaps(w, v)
-    gap = max(crossed / last - 1.0, 0.0)
+    gap = max(crossed / last - 1.0, 0.0) if last > 0 else float(crossed > 0)
     # The best share if nothing were gained but what concavity promises: (1−t)² <w,w> + 2t(1−t) <w,v> + t² <v,v>.
     bend = 2.0 * crossed - last - along(1.0)
     promised = min((crossed - last) / bend, 1.0) if bend > 0 and crossed > last else 1.0
@@ -182,7 +183,8 @@ def _finish(problem: PartialCGW, outcome: loop.Outcome) -> Tensors:
         sides[2][where] = small.local((sides[0][where], sides[1][where]))
     P, Q, local = torch.as_tensor(made, device=state.device).unbind(1)
     overlap = local.sum(dim=(1, 2))
-    plan = (local * (problem.unit / overlap.sqrt())[:, None, None]).to(problem.x.dtype)
+    scale = problem.unit / torch.where(overlap > 0, overlap, 1.0).sqrt()
+    plan = (local * scale[:, None, None]).to(problem.x.dtype)
     terms = problem.objective(overlap)
     return Tensors(
         plan=plan,
