@@ -75,9 +75,9 @@ class Tightness:
 def tightness(x: Space, y: Space, *, rho: Any = 1.0, cone: Any = "gaussian-hellinger", eps: Any = None) -> Tightness:
     """CGW and UGW of two spaces with the same cone, their ratio, and a certificate that CGW ≤ UGW.
 
-    UGW is solved with a small eps, `relative(1e-3)` if None, and its plan is then valued without entropy. CGW is
-    solved from that plan and from its own starts, so it is never above it. Where λ is infinite somewhere, UGW starts
-    from the part of the conic plan that pays it nowhere.
+    UGW is solved with a small eps, `relative(1e-3)` if None, and its plan is then valued without entropy. Each is
+    solved from its own starts and from the plan of the other, so CGW is never above UGW. Where λ is infinite somewhere,
+    UGW starts from the part of the conic plan that pays it nowhere, and from nothing else.
 
     >>> import numpy as np, ugw
     >>> rng = np.random.default_rng(0)
@@ -94,8 +94,11 @@ def tightness(x: Space, y: Space, *, rho: Any = 1.0, cone: Any = "gaussian-helli
         )
     loss = None if isinstance(read, GaussianHellinger) else read
     own = solve_conic(x, y, rho=rho, cone=read)
-    start = "auto" if is_finite(read, longest_distance(x, y)) else _affordable(own, x, y, read)
-    unbalanced = solve(x, y, rho=rho, eps=relative(1e-3) if eps is None else eps, loss=loss, init=start)
+    finite, entropy = is_finite(read, longest_distance(x, y)), relative(1e-3) if eps is None else eps
+    start = own.plan if finite else _affordable(own, x, y, read)
+    unbalanced = solve(x, y, rho=rho, eps=entropy, loss=loss, init=start)
+    if finite:
+        unbalanced = solve(x, y, rho=rho, eps=entropy, loss=loss).better(unbalanced)
     value = objective(unbalanced.plan, x, y, rho=rho, loss=loss).total
     conic = own.better(solve_conic(x, y, rho=rho, cone=read, init=unbalanced))
     return Tightness(conic, unbalanced, value)
