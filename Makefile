@@ -1,6 +1,6 @@
 # `make demo` and `make test` set up .venv by themselves. Another interpreter: `make PYTHON=python3.12 install`.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-full clean
+.PHONY: help install demo paper test lint format bench bench-full clean
 
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -23,6 +23,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 demo: install  ## match two shapes, GW beside UGW; the table is printed, the picture goes to out/
 	.venv/bin/ugw demo --out out
+
+paper: install  ## every experiment of the paper, `ugw reproduce NAME` one by one; pictures and numbers go to out/
+	@set -e; for name in $$(.venv/bin/python -c 'from ugw.experiments import REPRODUCED; print(*REPRODUCED)'); do \
+		echo "== $$name"; .venv/bin/ugw reproduce $$name --out out; done
 
 test: install  ## the whole test suite, on two cores; e.g. `make test ARGS="-k layers -x"`
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg .venv/bin/python -m pytest -n $(WORKERS) $(ARGS)

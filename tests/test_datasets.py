@@ -57,6 +57,25 @@ def test_outliers_are_a_class_away_from_the_moons():
     assert datasets.two_moons(n=100).names == ("upper", "lower")
 
 
+def test_moons_with_outliers_lie_in_the_unit_square_and_the_outliers_far_away():
+    source, target = datasets.moons_with_outliers(80, outliers=9, seed=3)
+    assert target.counts == {"upper": 40, "lower": 40, "outliers": 9}
+    for cloud in (source.points, target.points):
+        assert cloud.min() >= 0
+        assert cloud.max() <= 1
+    far = target.labels == 2
+    gap = np.linalg.norm(target.points[far][:, None] - target.points[~far], axis=2).min()
+    assert gap > 0.25
+
+
+def test_moons_with_outliers_are_turned_and_not_stretched():
+    same = datasets.moons_with_outliers(60, seed=4)[0].points
+    turned = datasets.moons_with_outliers(60, seed=3)[1].points[:60]  # the same draw, turned
+    apart = [np.linalg.norm(cloud[:, None] - cloud, axis=2) for cloud in (same, turned)]
+    np.testing.assert_allclose(apart[0], apart[1], atol=1e-12)
+    assert np.ptp(same, axis=0).argmax() != np.ptp(turned, axis=0).argmax()
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -75,6 +94,8 @@ def test_outliers_are_a_class_away_from_the_moons():
         (lambda: datasets.two_moons(noise="a"), "noise must be a finite number ≥ 0, got 'a'"),
         (lambda: datasets.two_moons(outliers=-1), "outliers"),
         (lambda: datasets.two_moons(noise=float("nan")), "noise"),
+        (lambda: datasets.moons_with_outliers(outliers=0), "outliers must be a whole number ≥ 1, got 0"),
+        (lambda: datasets.moons_with_outliers(seed=0.5), "seed"),
     ],
 )
 def test_bad_numbers_are_refused(make, said):

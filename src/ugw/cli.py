@@ -96,7 +96,7 @@ def main() -> None:
 
     \b
     ugw demo                     a first picture: GW beside UGW on imbalanced classes
-    ugw reproduce cgw-local      an experiment of the paper
+    ugw reproduce outliers       an experiment of the paper; `ugw reproduce --help` lists them
     ugw match a.csv b.csv        match your own files
     ugw match --help             all options, with examples
     """  # noqa: D301 - click takes the control character as "do not wrap"
@@ -119,12 +119,10 @@ def demo(out: str) -> None:
     from .experiments import imbalanced
 
     with output_folder(Path(out), names=("imbalanced.png",)) as stage, one_thread():
-        click.echo(imbalanced.HEADER)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the table says so
-            records = imbalanced.run(report=lambda record: click.echo(imbalanced.row(record)))
+            records = imbalanced.show(click.echo)
         imbalanced.figure(records).savefig(stage / "imbalanced.png", dpi=160)
-    click.echo(imbalanced.LEGEND)
     click.echo(f"wrote {Path(out, 'imbalanced.png')}")
 
 
@@ -138,12 +136,18 @@ def reproduce(name: str, out: str) -> None:
     """Run an experiment of the paper: print its numbers, write its picture and the numbers as JSON.
 
     \b
-    cgw-local    CGW and UGW as a shape moves away from itself
-    cgw-ratio    histograms of CGW/UGW for random spaces of 2, 3, 5 and 100 points
+    imbalanced      classes of different masses: GW and UGW, as in `ugw demo`
+    outliers        two moons with outliers: GW, UGW and unbalanced Wasserstein
+    graphs          two planar graphs with shortest paths: UGW and GW
+    graphs-partial  the same graphs: partial GW at the masses that UGW found
+    eps-rho         what eps and rho do to a plan: communities with outliers
+    cgw-local       CGW and UGW as a shape moves away from itself
+    cgw-ratio       histograms of CGW/UGW for random spaces of 2, 3, 5 and 100 points
+    tightness       does the relaxation to two plans end with one? kernels of negative type and graphs
     """  # noqa: D301 - click takes the control character as "do not wrap"
     module, files = REPRODUCED[name]
     with output_folder(Path(out), names=files) as stage, one_thread(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the numbers are certified without it
+        warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the tables say so, or the numbers are certified
         import_module(f".experiments.{module}", __package__).reproduce(stage, click.echo)
     click.echo(f"wrote {' and '.join(str(Path(out, file)) for file in files)}")
 

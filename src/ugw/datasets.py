@@ -12,6 +12,9 @@ import numpy as np
 from . import coassays
 from ._options import whole_number
 from .errors import InputError
+from .graph_data import LabelledGraph as LabelledGraph
+from .graph_data import communities_with_outliers as communities_with_outliers
+from .graph_data import planar_graphs as planar_graphs
 from .spaces import Space
 
 # Lengths of the imbalanced mixtures. The long shape stands upright beside the round one, and the gap between
@@ -20,6 +23,7 @@ _LONG, _THICK = 0.55, 0.13  # semi-axes of the ellipsoid and the ellipse
 _RADIUS = 0.22  # of the ball
 _SIDE = 0.43  # of the square: its mean distance is that of the ball
 _GAP = 0.95  # between the centres of the two classes
+_SMALL = 0.25  # radius of the moons that share the unit square with outliers
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +99,26 @@ def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int
     if outliers:
         moons.append(np.array([2.6, 1.2]) + 0.1 * rng.normal(size=(outliers, 2)))
     return _labelled(moons, ("upper", "lower", "outliers")[: len(moons)])
+
+
+def moons_with_outliers(n: int = 150, *, outliers: int = 20, seed: int = 0) -> tuple[Labelled, Labelled]:
+    """Two moons, and other two moons turned by a right angle with a cluster of outliers, all in the unit square.
+
+    Distances alone tell nothing of the turn. The moons of a pair can be exchanged by half a turn, so that a plan
+    may join either of the source to either of the target. The outliers, class 2, lie far from the moons.
+
+    >>> source, target = moons_with_outliers(n=100, outliers=10)
+    >>> source.counts, target.counts
+    ({'upper': 50, 'lower': 50}, {'upper': 50, 'lower': 50, 'outliers': 10})
+    """
+    whole_number("outliers", outliers, least=1)
+    source, turned = two_moons(n, seed=seed), two_moons(n, seed=seed + 1)
+    rng = np.random.default_rng([seed, outliers])
+    cluster = np.clip(np.array([0.95, 0.05]) + 0.025 * rng.normal(size=(outliers, 2)), 0, 1)
+    clouds = [_SMALL * (cloud - cloud.min(axis=0)) for cloud in (source.points, turned.points[:, ::-1] * [-1, 1])]
+    target = [clouds[1][turned.labels == 0], clouds[1][turned.labels == 1], cluster]
+    moved = Labelled(clouds[0], source.labels, source.names)
+    return moved, _labelled(target, ("upper", "lower", "outliers"))
 
 
 def scgem(path: str | os.PathLike[str] | None = None) -> tuple[Labelled, Labelled]:

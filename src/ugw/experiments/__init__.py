@@ -2,6 +2,12 @@
 
 # What `ugw reproduce` knows: name → module with `reproduce(folder, echo)`, and the files that writes.
 REPRODUCED = {
+    "imbalanced": ("imbalanced", ("imbalanced.png", "imbalanced.json")),
+    "outliers": ("outliers", ("outliers.png", "outliers.json")),
+    "graphs": ("graphs", ("graphs.png", "graphs.json")),
+    "graphs-partial": ("graphs_partial", ("graphs-partial.png", "graphs-partial.json")),
+    "eps-rho": ("eps_rho", ("eps-rho.png", "eps-rho.json")),
     "cgw-local": ("cgw_local", ("cgw-local.png", "cgw-local.json")),
     "cgw-ratio": ("cgw_ratio", ("cgw-ratio.png", "cgw-ratio.json")),
+    "tightness": ("tightness", ("tightness.png", "tightness.json")),
 }

@@ -6,7 +6,6 @@ CGW is the smaller, as it must be, and the more so the smaller rho is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 import ugw
 
 from .._drawing import INK, PALETTE
+from ._shared import write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,7 +92,6 @@ def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     curves = run()
     for line in lines(curves):
         echo(line)
-    figure(curves).savefig(folder / "cgw-local.png", dpi=160)
     numbers = {"rhos": curves.rhos, "shifts": curves.shifts, "certified": curves.certified}
     values = {"cgw": curves.cgw.tolist(), "ugw": curves.ugw.tolist()}
-    (folder / "cgw-local.json").write_text(json.dumps(numbers | values, indent=1), encoding="utf-8")
+    write(folder, "cgw-local", figure(curves), numbers | values)

@@ -6,7 +6,6 @@ the ratio does at a hundred could not be seen before.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 import ugw
 
 from .._drawing import INK, PALETTE
+from ._shared import write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,6 +92,5 @@ def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     for n, pairs in PAIRS.items():
         ratios.append(run(n, pairs))
         echo(ratios[-1].line)
-    figure(ratios).savefig(folder / "cgw-ratio.png", dpi=160)
     numbers = {"rho": RHO, "eps": EPS, "ratios": {some.n: some.values.tolist() for some in ratios}}
-    (folder / "cgw-ratio.json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")
+    write(folder, "cgw-ratio", figure(ratios), numbers)

@@ -1,4 +1,4 @@
-"""Robustness to imbalanced classes: balanced GW beside UGW (Figure 1 of the paper; `ugw demo`).
+"""Robustness to imbalanced classes: balanced GW beside UGW (Figure 1 of the paper; `ugw demo`, `ugw reproduce`).
 
 An ellipsoid and a ball in R³, half of the mass each, against an ellipse and a square in R² with .3 and .7 of
 it, then .7 and .3. GW must move all mass, so that at least .2 of it goes to the other class, and for one of
@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ import ugw
 
 from .. import datasets, plots
 from .._drawing import ACROSS, INK, PALETTE
+from ._shared import uniform, write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,6 +98,7 @@ HEADER = (
     f"{'kept':>6} {'across':>7} {'conv.':>5} {'sec.':>5}"
 )
 LEGEND = "kept: mass of the plan; across: share of it between different classes; conv.: converged"
+PAPER = "the paper shows pictures: GW matches the shapes poorly as their masses differ, UGW recovers coherent matchings"
 
 
 def row(record: Record) -> str:
@@ -135,11 +138,36 @@ def figure(records: Sequence[Record]) -> Figure:
     return made
 
 
+def show(echo: Callable[[str], None]) -> list[Record]:
+    """Run and print the table, row by row as they come."""
+    echo(HEADER)
+    records = run(report=lambda record: echo(row(record)))
+    echo(LEGEND)
+    return records
+
+
+def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
+    """Run, print the numbers, and write imbalanced.png and imbalanced.json."""
+    records = show(echo)
+    echo(PAPER)
+    solved = [
+        {
+            "share": record.share,
+            "method": record.method,
+            "rho": str(record.rho),
+            "value": float(record.result.value),
+            "mass": float(record.result.mass),
+            "across": record.across,
+            "converged": bool(record.result.converged),
+        }
+        for record in records
+    ]
+    write(folder, "imbalanced", figure(records), {"eps": EPS, "solved": solved}, dpi=100)
+
+
 def _panel(ax: Axes, record: Record) -> None:
     source, target, result = record.source, record.target, record.result
-    n, m = result.plan.shape
-    weights = (np.full(n, 1 / n), np.full(m, 1 / m))
-    labels = (source.labels, target.labels)
+    weights, labels = uniform(result.plan), (source.labels, target.labels)
     plots.matching(result, source.points, _as_seen(record), weights=weights, labels=labels, lines=70, ax=ax)
     name = "GW" if record.method == "GW" else f"UGW, ρ = {record.rho:g}"
     ended = "" if result.converged else ", NOT CONVERGED"

@@ -1,0 +1,256 @@
+"""Does the relaxation to two plans end with one, π = γ? Kernels of negative type, and graph geodesics (the paper's §3).
+
+F(π, π) + F(γ, γ) − 2 F(π, γ) is the distortion form at π − γ. With hard marginals and distances of negative type it
+is never positive, so that the better of π and γ costs no more than the pair. Without it a pair may cost less than
+either of its plans: the relaxation is not tight. Two measurements, both from random starts: UGW with entropy as
+`ugw.solve` ends, and GW without entropy by bare alternation, each step an exact assignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse.csgraph import floyd_warshall
+from scipy.spatial.distance import cdist
+
+import ugw
+
+from .._drawing import ACROSS, INK, PALE, PALETTE
+from ._shared import write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RHOS = (0.1, 1.0)
+EPS = 1e-2  # of distances with mean 1
+POINTS, PAIRS, STARTS = 12, 60, 20
+SAME = 1e-3  # plans are one if they differ by less than this share of their mass
+ROUNDING = 1e-9
+PAPER = (
+    "the paper: always π = γ where the kernels are of negative type; "
+    "for others the relaxation has spurious minima more often, and its tightness is open"
+)
+
+# -- random spaces -----------------------------------------------------------------------------------------
+
+Rng = np.random.Generator
+
+
+def euclidean(rng: Rng, n: int) -> np.ndarray:
+    """Normal points of the plane."""
+    points = rng.normal(size=(n, 2))
+    return cdist(points, points)
+
+
+def sphere(rng: Rng, n: int) -> np.ndarray:
+    """Uniform points of the unit sphere, distances along great circles."""
+    points = rng.normal(size=(n, 3))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    # Of the chord, since the arc cosine loses half of the digits of small distances.
+    return 2 * np.arcsin(np.clip(cdist(points, points) / 2, 0, 1))
+
+
+def hyperbolic(rng: Rng, n: int) -> np.ndarray:
+    """Points of the Poincaré disc."""
+    turn, radius = rng.uniform(0, 2 * np.pi, size=n), 0.95 * np.sqrt(rng.random(n))
+    points = radius[:, None] * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    height = 1 - radius**2
+    return 2 * np.arcsinh(cdist(points, points) / np.sqrt(height[:, None] * height))
+
+
+def tree(rng: Rng, n: int) -> np.ndarray:
+    """Random recursive trees with edges of random length."""
+    lengths = np.full((n, n), np.inf)
+    for child in range(1, n):
+        lengths[child, rng.integers(child)] = rng.uniform(0.1, 1)
+    return floyd_warshall(np.minimum(lengths, lengths.T))
+
+
+def graph(rng: Rng, n: int) -> np.ndarray:
+    """Erdős–Rényi graphs that are connected, three neighbours each in the mean."""
+    while True:
+        joined = np.triu(rng.random((n, n)) < 3 / n, k=1)
+        paths = floyd_warshall(np.where(joined | joined.T, 1.0, np.inf))
+        if np.isfinite(paths).all():
+            return paths
+
+
+def bipartite(rng: Rng, n: int) -> np.ndarray:
+    """Random bipartite graphs that are connected: a third of the nodes against the others."""
+    side = np.arange(n) < n // 3
+    while True:
+        joined = (side[:, None] & ~side) & (rng.random((n, n)) < 0.6)
+        paths = floyd_warshall(np.where(joined | joined.T, 1.0, np.inf))
+        if np.isfinite(paths).all():
+            return paths
+
+
+KINDS: dict[str, Callable[[Rng, int], np.ndarray]] = {
+    "Euclidean": euclidean,
+    "tree": tree,
+    "sphere": sphere,
+    "hyperbolic": hyperbolic,
+    "random graph": graph,
+    "bipartite graph": bipartite,
+}
+
+
+def of_negative_type(distances: np.ndarray) -> bool:
+    """Is the matrix (n, n) negative on vectors that sum to 0?
+
+    >>> of_negative_type(np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0))))
+    True
+    """
+    n = len(distances)
+    centred = distances - distances.mean(axis=0) - distances.mean(axis=1, keepdims=True) + distances.mean()
+    return bool(np.linalg.eigvalsh(centred).max() <= ROUNDING * n * distances.max())
+
+
+# -- bare alternation --------------------------------------------------------------------------------------
+
+
+def alternate(dx: np.ndarray, dy: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Permutations (π, γ), (n,) each, neither of which improves the pair: exact assignments in turn from γ = start.
+
+    >>> line = np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0)))
+    >>> first, second = alternate(line, line, np.array([3, 2, 1, 0]))
+    >>> first.tolist() == second.tolist()
+    True
+    """
+    pair, value = (start, start), np.inf
+    while True:
+        # Only the cross term of the distortion depends on the plan.
+        gain = dx @ dy[pair[1]]
+        found = linear_sum_assignment(gain, maximize=True)[1]
+        now = -float(gain[np.arange(len(found)), found].sum())
+        if now >= value - ROUNDING * abs(value) and np.isfinite(value):
+            return pair
+        pair, value = (pair[1], found), now
+
+
+def distortion(dx: np.ndarray, dy: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
+    """The mean of (dx_ii' − dy_jj')² where j is the partner of i in one permutation and j' of i' in the other."""
+    return float(((dx - dy[np.ix_(first, second)]) ** 2).mean())
+
+
+# -- the experiment ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """Shares of runs on spaces of one kind: see `HEADER`."""
+
+    kind: str
+    negative: float
+    entropic: float
+    exact: float
+    lower: float
+    lowest: float
+
+    @property
+    def line(self) -> str:
+        """The numbers under `HEADER`."""
+        shares = f"{self.negative:>14.1%} {self.entropic:>11.1%} {self.exact:>16.1%}"
+        return f"{self.kind:<16} {shares} {self.lower:>14.1%} {self.lowest:>14.1%}"
+
+
+COLUMNS = f"{'negative type':>14} {'UGW: π = γ':>11} {'GW, ε=0: π = γ':>16} {'pair is lower':>14} {'also at best':>14}"
+HEADER = f"{'':<16} {COLUMNS}"
+LEGEND = (
+    "negative type: share of the spaces; pair is lower: of GW's runs, ends with F(π, γ) below F(π, π) and F(γ, γ);\n"
+    "also at best: share of the problems where the lowest F(π, γ) of all runs is below every F(π, π)"
+)
+
+
+def run(
+    *, kinds: Sequence[str] = tuple(KINDS), n: int = POINTS, pairs: int = PAIRS, starts: int = STARTS, seed: int = 0
+) -> list[Row]:
+    """Both measurements for pairs of random spaces of each kind, n points a side.
+
+    >>> (row,) = run(kinds=("Euclidean",), n=6, pairs=3, starts=3)
+    >>> row.negative, row.entropic, row.lower
+    (1.0, 1.0, 0.0)
+    """
+    rows = []
+    for kind in kinds:
+        rng = np.random.default_rng(seed)
+        spaces = [KINDS[kind](rng, n) for _ in range(2 * pairs)]
+        spaces = [distances / distances.mean() for distances in spaces]
+        ends = _ends(rng, spaces, starts)
+        own, pair, same = (np.array(part).reshape(pairs, starts) for part in zip(*ends, strict=True))
+        rows.append(
+            Row(
+                kind=kind,
+                negative=float(np.mean([of_negative_type(distances) for distances in spaces])),
+                entropic=_entropic(spaces),
+                exact=float(same.mean()),
+                lower=float((pair < own - ROUNDING).mean()),
+                lowest=float((pair.min(axis=1) < own.min(axis=1) - ROUNDING).mean()),
+            )
+        )
+    return rows
+
+
+def _entropic(spaces: list[np.ndarray]) -> float:
+    """The share of UGW solves, all rhos, that end with one plan."""
+    x, y = (ugw.Space.stack([ugw.Space.from_distances(d) for d in side]) for side in (spaces[::2], spaces[1::2]))
+    same = []
+    for rho in RHOS:
+        first, second = ugw.solve(x, y, rho=rho, eps=EPS, init="random").plan_pair
+        same.append(np.abs(first - second).sum(axis=(1, 2)) < SAME * first.sum(axis=(1, 2)))
+    return float(np.mean(same))
+
+
+def _ends(rng: Rng, spaces: list[np.ndarray], starts: int) -> list[tuple[float, float, bool]]:
+    """For each run of the bare alternation: F of the better plan, F of the pair, and whether the plans are one."""
+    ends = []
+    for dx, dy in zip(spaces[::2], spaces[1::2], strict=True):
+        for _ in range(starts):
+            first, second = alternate(dx, dy, rng.permutation(len(dy)))
+            own = min(distortion(dx, dy, plan, plan) for plan in (first, second))
+            ends.append((own, distortion(dx, dy, first, second), bool((first == second).all())))
+    return ends
+
+
+def figure(rows: Sequence[Row]) -> Figure:
+    """A bar for each kind: how the runs of bare alternation end."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(8.0, 0.5 * len(rows) + 1.3), layout="constrained")
+    ax = made.subplots()
+    place = np.arange(len(rows))[::-1]
+    exact, lower = np.array([row.exact for row in rows]), np.array([row.lower for row in rows])
+    parts = (
+        ("π = γ", exact, PALETTE[0]),
+        ("π ≠ γ, one of them is as good as the pair", 1 - exact - lower, PALE),
+        ("π ≠ γ, the pair is lower than both", lower, ACROSS),
+    )
+    left = np.zeros(len(rows))
+    for name, width, colour in parts:
+        ax.barh(place, 100 * width, left=100 * left, color=colour, height=0.62, label=name)
+        left = left + width
+    for row, height in zip(rows, place, strict=True):
+        ax.text(101, height, f"{row.lower:.1%} lower", va="center", fontsize=9, color=INK)
+    kinds = [f"{row.kind}\n{row.negative:.0%} of negative type" for row in rows]
+    ax.set_yticks(place, kinds, fontsize=9, color=INK)
+    ax.set_xlim(0, 100)
+    ax.set_xlabel("% of runs of GW without entropy from random permutations", fontsize=9, color=INK)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    ax.tick_params(axis="x", labelsize=8, colors=INK)
+    made.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=9, labelcolor=INK)
+    return made
+
+
+def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
+    """Run, print the numbers, and write tightness.png and tightness.json."""
+    rows = run()
+    for line in (HEADER, *(row.line for row in rows), LEGEND, PAPER):
+        echo(line)
+    numbers = {"rhos": RHOS, "eps": EPS, "points": POINTS, "pairs": PAIRS, "starts": STARTS}
+    write(folder, "tightness", figure(rows), numbers | {"rows": [asdict(row) for row in rows]}, dpi=130)

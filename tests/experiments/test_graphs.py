@@ -1,0 +1,63 @@
+"""Planar graphs: a small rho leaves the small circle behind, partial GW takes a node or leaves it."""
+
+import numpy as np
+import pytest
+
+import ugw
+from ugw import datasets
+from ugw.experiments import graphs, graphs_partial
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return graphs_partial.run(n=60, rhos=(0.1, 1.0))
+
+
+def test_the_smaller_rho_the_less_of_the_small_circle_is_matched(pairs):
+    shares = [record.received["small circle"] for record in pairs[0]]
+    assert shares[0] < 0.7 < shares[1] < shares[2]
+    assert shares[2] == pytest.approx(1, abs=1e-6)
+    assert all(record.result.converged for record in pairs[0])
+
+
+def test_partial_gw_has_the_masses_that_ugw_found(pairs):
+    for unbalanced, partial in zip(*pairs, strict=True):
+        assert partial.mass == pytest.approx(unbalanced.mass, abs=1e-9)
+
+
+def test_partial_gw_leaves_nodes_behind_where_ugw_thins_them_out(pairs):
+    unbalanced, partial = pairs[0][0], pairs[1][0]
+    assert unbalanced.discarded == 0 < partial.discarded
+    share = np.concatenate(partial.moved)
+    halves = (share > 1e-9) & (share < 1 - 1e-9)
+    assert halves.mean() < 0.2  # most nodes are in or out, of UGW's none is
+    assert (np.abs(np.concatenate(unbalanced.moved) - 0.5) < 0.5).mean() > 0.5
+    assert share.max() <= 1 + 1e-9
+
+
+def test_the_numbers_are_those_of_a_plan_made_by_hand():
+    source, target = datasets.planar_graphs(40)
+    plan = np.zeros((len(source.labels), len(target.labels)))
+    ring, circle = source.names.index("ring"), target.names.index("small circle")
+    plan[np.ix_(source.labels == ring, target.labels == ring)] = 3.0
+    plan[np.ix_(source.labels == ring, target.labels == circle)] = 1.0
+    made = graphs.Matched("", source, target, type("Plan", (), {"plan": plan / plan.sum()}))
+    rings, circles = (target.labels == ring).sum(), (target.labels == circle).sum()
+    assert made.part_to_part == pytest.approx(3 * rings / (3 * rings + circles))
+    assert made.received["cluster"] == 0
+    assert made.discarded == (source.labels != ring).sum() + (~np.isin(target.labels, (ring, circle))).sum()
+
+
+def test_the_source_keeps_its_colours_when_matched_to_itself():
+    source, _ = datasets.planar_graphs(40)
+    n = len(source.labels)
+    colours = graphs.colours(source)
+    same = graphs.Matched("self", source, source, ugw.solve(source.space(), source.space(), rho=1.0, eps=1e-4))
+    assert np.abs(same.result.plan.T @ colours / same.result.plan.sum(axis=0)[:, None] - colours).max() < 0.1
+    assert colours.shape == (n, 3)
+
+
+def test_the_figure_has_source_and_target_of_each_plan(pairs):
+    made = graphs.figure(pairs[0])
+    assert len(made.axes) == 6
+    assert [ax.get_title() for ax in made.axes[:3]] == ["UGW, ρ = 0.1", "UGW, ρ = 1", "GW, ρ = ∞"]
