@@ -28,10 +28,11 @@ TABLE = """
     parameters  first_plans  capped  memory  ways  calibrate  api  linear  certify
     multipliers  envelope  values  debias  implicit  loss  barycenters
     estimators._shared  estimators.scores  estimators.cells  estimators.pu  estimators.align  estimators
-    _drawing  plots  coassays  graph_data  datasets  _files
+    _drawing  plots  _measured  coassays  office  graph_data  datasets  _files
     ugw
     experiments._shared  experiments.imbalanced  experiments.outliers  experiments.graphs  experiments.graphs_partial
-    experiments.eps_rho  experiments.cgw_local  experiments.cgw_ratio  experiments.tightness  experiments
+    experiments.eps_rho  experiments.cgw_local  experiments.cgw_ratio  experiments.tightness
+    experiments.pu_tasks  experiments.pu_table  experiments.pu  experiments
     _match  cli  __main__
 """
 LAYERS = TABLE.split()

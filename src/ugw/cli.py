@@ -132,7 +132,12 @@ def demo(out: str) -> None:
 @main.command(no_args_is_help=True)
 @click.argument("name", type=click.Choice(list(REPRODUCED)))
 @click.option("--out", type=_Folder(), default="out", show_default=True, metavar="DIR", help="Folder for its files.")
-def reproduce(name: str, out: str) -> None:
+@click.option(
+    "--tasks", metavar="NAMES", help="pu: some tasks, as surf-C:surf-A:0.1,surf-C:decaf-W:0.2; or substitute."
+)
+@click.option("--quick", is_flag=True, help="pu: 4 folds instead of 20 and 9 pairs of rho instead of 36.")
+@click.option("--jobs", type=int, default=1, metavar="N", help="pu: so many tasks at a time.")
+def reproduce(name: str, out: str, tasks: str | None, *, quick: bool, jobs: int) -> None:
     """Run an experiment of the paper: print its numbers, write its picture and the numbers as JSON.
 
     \b
@@ -144,11 +149,23 @@ def reproduce(name: str, out: str) -> None:
     cgw-local       CGW and UGW as a shape moves away from itself
     cgw-ratio       histograms of CGW/UGW for random spaces of 2, 3, 5 and 100 points
     tightness       does the relaxation to two plans end with one? kernels of negative type and graphs
+    pu              positive-unlabelled learning on Office-Caltech10, for which UGW_DATA names the data's folder;
+                    finished tasks are kept in DIR/pu-tasks, and the same command goes on after an interruption
     """  # noqa: D301 - click takes the control character as "do not wrap"
     module, files = REPRODUCED[name]
-    with output_folder(Path(out), names=files) as stage, one_thread(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the tables say so, or the numbers are certified
-        import_module(f".experiments.{module}", __package__).reproduce(stage, click.echo)
+    extra: dict[str, Any] = {}
+    if name == "pu":
+        extra = {"tasks": tasks, "quick": quick, "jobs": jobs, "kept": Path(out, "pu-tasks")}
+    elif tasks is not None or quick or jobs != 1:
+        raise click.UsageError("--tasks, --quick and --jobs are for pu")
+    try:
+        with output_folder(Path(out), names=files) as stage, one_thread(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the tables say so, or the numbers are certified
+            import_module(f".experiments.{module}", __package__).reproduce(stage, click.echo, **extra)
+    except KeyboardInterrupt:
+        if name != "pu":
+            raise
+        _end(f"Interrupted: finished tasks are in {extra['kept']}, the same command goes on from there", INTERRUPTED)
     click.echo(f"wrote {' and '.join(str(Path(out, file)) for file in files)}")
 
 

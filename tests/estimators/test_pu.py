@@ -7,7 +7,7 @@ from scipy.spatial.distance import cdist
 
 import ugw
 from ugw.estimators import KNN, PUClassifier
-from ugw.estimators.pu import _decide, partial_start
+from ugw.estimators.pu import decide, partial_start
 
 
 def data(n=30, hidden=10, seed=0):
@@ -44,10 +44,10 @@ def test_the_hidden_positives_are_found():
 def test_ties_go_to_those_that_come_first():
     scores = np.array([0.5, 1.0, 1.0, 1.0, 0.5, 0.5])
     for prior, expected in ((1 / 6, [1]), (2 / 6, [1, 2]), (4 / 6, [0, 1, 2, 3]), (5 / 6, [0, 1, 2, 3, 4])):
-        chosen, decision = _decide(scores, prior)
+        chosen, decision = decide(scores, prior)
         assert np.flatnonzero(chosen).tolist() == expected
         np.testing.assert_array_equal(decision > 0, chosen)
-    constant, decision = _decide(np.ones(10), 0.3)  # a collapsed plan still names three
+    constant, decision = decide(np.ones(10), 0.3)  # a collapsed plan still names three
     assert np.flatnonzero(constant).tolist() == [0, 1, 2]
     assert (np.sign(decision[3:]) == -1).all()
 
@@ -99,6 +99,29 @@ def test_two_feature_spaces():
         blind.predict(lifted)
     knn = PUClassifier(prior=0.25, metric=KNN(k=5, bridge=True)).fit_spaces(X[y == 1], lifted[y == 0])
     assert knn.labels_.sum() == 10
+
+
+def test_a_batch_of_spaces_is_so_many_problems():
+    rng = np.random.default_rng(2)
+    points = rng.random((3, 8, 2)), rng.random((3, 10, 3))
+    x, y = (ugw.Space.from_points(p) for p in points)
+    for prior, eps, rho in ((0.3, 0.01, (0.05, 0.1)), (0.2, 0.0, ugw.Mass(0.2))):
+        pu = PUClassifier(prior=prior, eps=eps, rho=rho, init="flb", scale=None)
+        labels, scores = pu.fit_spaces(x, y).labels_, pu.scores_
+        assert labels.sum(axis=1).tolist() == [round(prior * 10)] * 3
+        for i in range(3):
+            pu.fit_spaces(points[0][i], points[1][i])
+            np.testing.assert_allclose(pu.scores_, scores[i], atol=1e-5)
+            np.testing.assert_array_equal(pu.labels_, labels[i])
+    batch = PUClassifier(prior=0.3, scale=None).fit_spaces(x, y)
+    for do, said in (
+        (lambda: batch.predict(points[1][0]), "or a batch"),
+        (lambda: PUClassifier(prior=0.3).fit_spaces(x, y), "scale=None"),
+        (lambda: PUClassifier(prior=0.3, scale=None, rho=[0.1, 1.0]).fit_spaces(x, y), "one rho"),
+        (lambda: PUClassifier(prior=0.3, scale=None).fit_spaces(x, y[0]), "on both sides"),
+    ):
+        with pytest.raises(ugw.InputError, match=said):
+            do()
 
 
 def test_lists_are_a_choice_by_hidden_positives():

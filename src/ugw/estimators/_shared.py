@@ -70,10 +70,10 @@ class KNN:
         )
 
 
-def as_space(points: Any, metric: Any) -> Space:
+def as_space(points: Any, metric: Any, *, batches: bool = False) -> Space:
     """Points as a space by the name of a distance, "knn", or a function of points; a space stays itself."""
     if isinstance(points, Space):
-        if points.batched:
+        if points.batched and not batches:
             raise InputError("an estimator takes one space, got a batch: take one of them, space[i]")
         return points
     if callable(metric):

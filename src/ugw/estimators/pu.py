@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
@@ -102,6 +103,15 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
         known: (m,), 1 or 0 where the label of an unlabelled point is known and −1 elsewhere. Only the choice among
         lists of `rho` and `eps` looks at it, by the share of these labels that come out right.
+
+        Two batches of B Spaces of equal sizes are B problems, solved together: `labels_` and `scores_` are (B, m), the
+        rest as for one, but for what needs points: `predict`, lists of `rho` and `eps`, and scales.
+
+        >>> import numpy as np, ugw
+        >>> x = ugw.Space.from_points(np.random.default_rng(0).random((2, 9, 2)))
+        >>> y = ugw.Space.from_points(np.random.default_rng(1).random((2, 10, 3)))
+        >>> PUClassifier(prior=0.2, scale=None).fit_spaces(x, y).labels_.sum(axis=1)
+        array([2, 2])
         """
         points = []
         for name, given in (("positives", positives), ("unlabelled", unlabelled)):
@@ -110,7 +120,8 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = np.array([0, 1])
         self._chosen = self._judged(x, y, known) if is_grid(self.rho, self.eps) else None
         self._decision = self._match(x, y, together=False)
-        self._points = None if y.points is None else y.points.detach().cpu().double().numpy()
+        bare = y.points is None or y.batched
+        self._points = None if bare else y.points.detach().cpu().double().numpy()  # type: ignore[union-attr]
         if self._points is not None:
             self.n_features_in_ = self._points.shape[1]
         return self
@@ -119,7 +130,9 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         """Score less threshold (k,), positive where the prediction is; X (k, d), in the unlabelled points' space."""
         check_is_fitted(self)
         if self._points is None:
-            raise InputError("new points need spaces with points, got Spaces without: labels_ has the fitted ones")
+            raise InputError(
+                "new points need a space with points, got one without or a batch: labels_ has the fitted ones"
+            )
         X = validate_data(self, X, dtype=np.float64, reset=False)
         return self._decision[nearest(self._points, X)]
 
@@ -131,7 +144,8 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
     # -- fitting -------------------------------------------------------------------------------------------
 
     def _spaces(self, positives: Any, unlabelled: Any, *, together: bool) -> tuple[Space, Space]:
-        made = [as_space(points, self.metric) for points in (positives, unlabelled)]
+        made = [as_space(points, self.metric, batches=not together) for points in (positives, unlabelled)]
+        _check_batches(*made, plain=self.scale is None and not is_grid(self.rho, self.eps))
         x, y = scaled(made, self.scale, together=together)
         return x, y
 
@@ -147,7 +161,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         start = self._start(x, y, prior, together=together)
         self.result_ = solve(x, y, rho=rho, eps=eps, init=start, solver=self.solver)
         self.scores_ = _received(self.result_, y)
-        labels, decision = _decide(self.scores_, prior)
+        labels, decision = decide(self.scores_, prior)
         self.labels_ = self.classes_[labels.astype(int)]
         return decision
 
@@ -178,7 +192,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         def found(result: Result) -> float:
             # Half of a point for the rank, so that pairs which find equally many are told apart.
             scores = _received(result, y)
-            labels, _ = _decide(scores, prior)
+            labels, _ = decide(scores, prior)
             rank = (scores[-count:, None] > scores[:-count]).mean()
             return float(labels[-count:].sum() + 0.5 * rank) / (count + 0.5)
 
@@ -198,7 +212,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         prior = self._checked_prior()
 
         def right(result: Result) -> float:
-            labels, _ = _decide(_received(result, y), prior)
+            labels, _ = decide(_received(result, y), prior)
             return float((labels == known)[known >= 0].mean())
 
         init = self._start(x, y, prior, together=False)
@@ -220,18 +234,36 @@ def partial_start(x: Space, y: Space, prior: float) -> np.ndarray:
     return solve_linear(light, law, cost="euclidean", rho=Mass(min(prior, float(light.mass)))).plan
 
 
+def _check_batches(x: Space, y: Space, *, plain: bool) -> None:
+    """Batches are for both sides, of full spaces, with one rho and eps and no scale."""
+    if not x.batched and not y.batched:
+        return
+    if not (x.batched and y.batched and x.weights.shape[0] == y.weights.shape[0]):
+        raise InputError("a batch of problems needs as many spaces on both sides, got a batch beside another or none")
+    if not plain:
+        raise InputError("a batch of problems needs scale=None and one rho and eps, got a scale or lists")
+    if not bool((y.weights > 0).all()):
+        raise InputError("a batch of problems needs unlabelled spaces of one size, with positive weights, got others")
+
+
 def _received(result: Result, y: Space) -> np.ndarray:
-    """The share of its weight that each point of the second space receives, (m,)."""
-    received = np.asarray(result.marginals[1], dtype=np.float64)
+    """The share of its weight that each point of the second space receives, (m,) or (B, m)."""
+    received = result.tensors.plan.sum(1, dtype=torch.float64).cpu().numpy()
+    received = received if result.batched else received[0]
     return received / y.weights.detach().cpu().double().numpy()
 
 
-def _decide(scores: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
+def decide(scores: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
     """The round(prior · m) highest scores, the first among equals, as bools (m,), and score less threshold (m,).
+
+    Scores of a batch (B, m) are decided row by row.
 
     The threshold is half-way between the last one in and the first one out; a tie there is told apart by the sign of
     the smallest positive number.
     """
+    if scores.ndim == 2:
+        rows = [decide(row, prior) for row in scores]
+        return np.stack([chosen for chosen, _ in rows]), np.stack([decision for _, decision in rows])
     count = round(prior * len(scores))
     order = np.argsort(-scores, kind="stable")
     chosen = np.zeros(len(scores), dtype=bool)

@@ -10,4 +10,5 @@ REPRODUCED = {
     "cgw-local": ("cgw_local", ("cgw-local.png", "cgw-local.json")),
     "cgw-ratio": ("cgw_ratio", ("cgw-ratio.png", "cgw-ratio.json")),
     "tightness": ("tightness", ("tightness.png", "tightness.json")),
+    "pu": ("pu", ("pu.png", "pu.json")),
 }

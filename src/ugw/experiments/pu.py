@@ -1,0 +1,262 @@
+"""Positive-unlabelled learning on Office-Caltech10 (the paper's table): transport of the start, PGW and UGW.
+
+Each task is learned on 20 folds; rho1 and rho2 are chosen on 20 others. Finished tasks are kept, one file each, so
+that an interrupted run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import ugw
+
+from .. import office
+from .._atomic import all_or_nothing
+from .._options import whole_number
+from ..datasets import Domain, office_caltech10
+from ..errors import InputError
+from ..estimators import PUClassifier
+from ..estimators.pu import decide, partial_start
+from ..spaces import Space
+from .pu_table import figure, lines, selected
+from .pu_tasks import Fold, Task, chosen, draw, file_of
+
+# Solved in float32. More steps change the means of the table by 0.1 at most; items that alternate never settle.
+SOLVER = ugw.AlternateMin(tol=2e-5, max_iter=100, inner=ugw.Sinkhorn(max_iter=20))
+# log2 of the rho of the transport between eccentricities whose accuracy is that of the start.
+FLB_RHO = -6
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What the results depend on besides the task: points of a fold, test folds, log2 of eps and of each rho.
+
+    Seeds 0, 1, ... are test folds, and as many after them are for validation.
+
+    >>> len(Protocol().pairs), list(QUICK.seeds)
+    (36, [0, 1, 2, 3, 4, 5, 6, 7])
+    """
+
+    size: int = 100
+    folds: int = 20
+    log_eps: int = -9
+    log_rhos: tuple[int, ...] = (-5, -6, -7, -8, -9, -10)
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """All (log2 rho1, log2 rho2)."""
+        return [(one, two) for one in self.log_rhos for two in self.log_rhos]
+
+    @property
+    def seeds(self) -> range:
+        """Those of the test folds, then those of the validation folds."""
+        return range(2 * self.folds)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with anything that changes the numbers, the data included."""
+        said = [asdict(self), repr(SOLVER), FLB_RHO, sorted(office.SHA256.items()), ugw.__version__]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+
+
+QUICK = Protocol(folds=4, log_rhos=(-5, -7, -9))
+
+
+# -- one task ----------------------------------------------------------------------------------------------
+
+
+def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, tick: Callable[[], Any]) -> dict[str, Any]:
+    """Accuracies in percent, fold by fold: of the start and PGW on test folds, of UGW for each pair on all folds.
+
+    tick: called after each pair.
+    """
+    began = time.process_time()
+    folds = [draw(task, domains, size=protocol.size, seed=seed) for seed in protocol.seeds]
+    x = Space.from_points(np.stack([fold.positives for fold in folds]))
+    y = Space.from_points(np.stack([fold.unlabelled for fold in folds]))
+    truth = np.stack([fold.truth for fold in folds])
+    start = _Given(folds, task.prior) if task.one_space else _Eccentric(x, y, 2.0**protocol.log_eps)
+    some = slice(0, protocol.folds)
+    init, _ = decide(start.plans(2.0**FLB_RHO, 2.0**FLB_RHO)[some].sum(axis=1), task.prior)
+    made: dict[str, Any] = {"task": task.name, "pairs": protocol.pairs, "init": _accuracy(init, truth[some])}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the results say how many converged
+        pgw = _partial(x, y, start.for_partial, task.prior, protocol.folds)
+        made |= {"pgw": _accuracy(pgw, truth[some]), "ugw": [], "mass": [], "converged": []}
+        counts, light = {*init.sum(axis=1).tolist(), *pgw.sum(axis=1).tolist()}, [s.to("float32") for s in (x, y)]
+        for pair in protocol.pairs:
+            rho = 2.0 ** pair[0], 2.0 ** pair[1]
+            plans = start.plans(*rho).astype(np.float32)
+            pu = PUClassifier(
+                task.prior, rho=rho, eps=2.0**protocol.log_eps, init=plans, scale=None, solver=SOLVER
+            ).fit_spaces(*light)
+            made["ugw"].append(_accuracy(pu.labels_ == 1, truth))
+            made["mass"].append(float(np.mean(pu.result_.mass)))
+            made["converged"].append(float(np.mean(pu.result_.converged)))
+            counts.update(pu.labels_.sum(axis=1).tolist())
+            tick()
+    return made | {"positives": sorted(counts), "seconds": time.process_time() - began}
+
+
+def _accuracy(labels: np.ndarray, truth: np.ndarray) -> list[float]:
+    """The share of right labels of each fold, in percent. labels, truth: (folds, m)."""
+    return (100.0 * (labels == truth).mean(axis=1)).tolist()
+
+
+class _Given:
+    """The start in one feature space: exact partial transport of the points, whatever rho is."""
+
+    def __init__(self, folds: Sequence[Fold], prior: float) -> None:
+        pairs = ((Space.from_points(fold.positives), Space.from_points(fold.unlabelled)) for fold in folds)
+        self.for_partial = np.stack([partial_start(x, y, prior) for x, y in pairs])
+
+    def plans(self, *_: float) -> np.ndarray:
+        """(folds, n, m)."""
+        return self.for_partial
+
+
+class _Eccentric:
+    """The start across feature spaces: entropic unbalanced transport between eccentricities, for each rho."""
+
+    for_partial = "auto"
+
+    def __init__(self, x: Space, y: Space, eps: float) -> None:
+        one, two = (space.metric.dense().mean(2).numpy() for space in (x, y))
+        self.cost, self.eps = (one[:, :, None] - two[:, None, :]) ** 2, eps
+
+    def plans(self, *rho: float) -> np.ndarray:
+        """(folds, n, m)."""
+        return ugw.solve_linear(None, None, cost=self.cost, rho=rho, eps=self.eps).plan
+
+
+def _partial(x: Space, y: Space, init: Any, prior: float, folds: int) -> np.ndarray:
+    """Labels by partial GW of all positives, of mass `prior` together, on the first folds. Returns bools (folds, m)."""
+    some = torch.arange(folds)
+    light = x.take(some)
+    light = replace(light, weights=prior * light.weights)
+    first = init if isinstance(init, str) else init[:folds]
+    pu = PUClassifier(prior, rho=ugw.Mass(prior), eps=0.0, init=first, scale=None)
+    return pu.fit_spaces(light, y.take(some)).labels_ == 1
+
+
+# -- all tasks, kept as they finish ------------------------------------------------------------------------
+
+
+def run_all(
+    tasks: Sequence[Task],
+    protocol: Protocol,
+    kept: Path,
+    *,
+    domains: Mapping[str, Domain] | None = None,
+    jobs: int = 1,
+) -> dict[str, dict[str, Any]]:
+    """Results by the names of the tasks: those that `kept` has, and the others, run and kept one by one.
+
+    jobs: tasks that run at a time, in processes of their own if more than one.
+    """
+    from tqdm.auto import tqdm
+
+    whole_number("jobs", jobs)
+    done = {task.name: found for task in tasks if (found := _kept(kept / task.file, protocol)) is not None}
+    todo = [task for task in tasks if task.name not in done]
+    if todo:
+        domains = office_caltech10() if domains is None else domains
+        kept.mkdir(parents=True, exist_ok=True)
+        steps = len(protocol.pairs)
+        with tqdm(total=len(todo) * steps, unit="batch", desc="pu", disable=None) as bar:
+            made = _in_turn(todo, domains, protocol, bar) if jobs == 1 else _at_once(todo, domains, protocol, bar, jobs)
+            for result in made:
+                _keep(kept, result, protocol)
+                done[result["task"]] = result
+    return {task.name: done[task.name] for task in tasks}
+
+
+def _in_turn(
+    tasks: Sequence[Task], domains: Mapping[str, Domain], protocol: Protocol, bar: Any
+) -> Iterator[dict[str, Any]]:
+    """Results of the tasks, as they come."""
+    for task in tasks:
+        bar.set_postfix_str(task.name)
+        yield run(task, domains, protocol, bar.update)
+
+
+def _at_once(
+    tasks: Sequence[Task], domains: Mapping[str, Domain], protocol: Protocol, bar: Any, jobs: int
+) -> Iterator[dict[str, Any]]:
+    """Results of the tasks, as they come, from processes."""
+    context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
+    pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context, initializer=_begin)
+    try:
+        running = [
+            pool.submit(run, task, {key: domains[key] for key in task.keys}, protocol, _nothing) for task in tasks
+        ]
+        for future in as_completed(running):
+            yield future.result()
+            bar.update(len(protocol.pairs))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin() -> None:
+    """One thread for each process, which ends at once on Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    torch.set_num_threads(1)
+
+
+def _nothing() -> None:
+    """No tick: processes are counted when they end."""
+
+
+def _keep(kept: Path, result: dict[str, Any], protocol: Protocol) -> None:
+    """Write the results of a task, all or nothing."""
+    with all_or_nothing(kept) as stage:
+        text = json.dumps(result | {"fingerprint": protocol.fingerprint}, indent=1)
+        (stage / file_of(result["task"])).write_text(text + "\n", encoding="utf-8")
+
+
+def _kept(file: Path, protocol: Protocol) -> dict[str, Any] | None:
+    """The results in a file, None if there is none; those of other options are refused."""
+    if not file.exists():
+        return None
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        same = found.pop("fingerprint") == protocol.fingerprint
+    except (ValueError, KeyError, AttributeError) as error:
+        raise InputError(f"{file} must have results of a task, got something else: remove it") from error
+    if not same:
+        raise InputError(f"{file} must have results of these options, got others': take another folder, or remove it")
+    return found
+
+
+def reproduce(
+    folder: Path,
+    echo: Callable[[str], None],
+    *,
+    tasks: str | None = None,
+    quick: bool = False,
+    kept: Path | None = None,
+    jobs: int = 1,
+) -> None:
+    """Run, print the table, and write pu.png and pu.json. kept: where finished tasks are, `folder`/pu-tasks if None."""
+    protocol = QUICK if quick else Protocol()
+    asked = chosen(tasks)
+    results = run_all(asked, protocol, kept or folder / "pu-tasks", jobs=jobs)
+    rows = selected(asked, results, folds=protocol.folds)
+    for line in lines(rows):
+        echo(line)
+    figure(rows).savefig(folder / "pu.png", dpi=160)
+    numbers = {"protocol": asdict(protocol), "version": ugw.__version__, "rows": rows, "tasks": results}
+    (folder / "pu.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")

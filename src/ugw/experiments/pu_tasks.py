@@ -1,0 +1,147 @@
+"""Tasks and folds of the positive-unlabelled experiment, and what the paper reports for them.
+
+A task matches backpacks of Caltech, in one kind of features, to the images of a domain, in the same kind or another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..datasets import Domain
+from ..errors import InputError
+
+LETTERS = {"C": "caltech", "A": "amazon", "W": "webcam", "D": "dslr"}
+METHODS = ("init", "pgw", "ugw", "ugw-2", "ugw-8")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Positives in `source` features of Caltech, unlabelled images of the domain `letter` in `target` features.
+
+    >>> Task("surf", "decaf", "W", 0.1).name
+    'surf-C:decaf-W:0.1'
+    """
+
+    source: str
+    target: str
+    letter: str
+    prior: float
+
+    @property
+    def name(self) -> str:
+        """What the command line calls it."""
+        return f"{self.source}-C:{self.target}-{self.letter}:{self.prior:g}"
+
+    @property
+    def file(self) -> str:
+        """Where its results are kept."""
+        return file_of(self.name)
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        """Source and target as `ugw.datasets.office_caltech10` calls them."""
+        return f"{self.source}_caltech", f"{self.target}_{LETTERS[self.letter]}"
+
+    @property
+    def one_space(self) -> bool:
+        """Are the features on both sides of one kind?"""
+        return self.source == self.target
+
+    @property
+    def published(self) -> dict[str, tuple[float, float]]:
+        """The paper's accuracy and standard deviation, in percent, of each method; none for other features."""
+        return (
+            dict(zip(METHODS, zip(*PUBLISHED[self.name], strict=True), strict=True)) if self.name in PUBLISHED else {}
+        )
+
+
+def file_of(name: str) -> str:
+    """The file for the results of the task of that name.
+
+    >>> file_of("surf-C:decaf-W:0.1")
+    'surf-C_decaf-W_0.1.json'
+    """
+    return name.replace(":", "_") + ".json"
+
+
+def _shapes(source: str, target: str) -> list[Task]:
+    """The seven tasks between two kinds of features; the last domain has too few backpacks for the larger prior."""
+    return [Task(source, target, d, 0.1) for d in "CAWD"] + [Task(source, target, d, 0.2) for d in "CAW"]
+
+
+# Accuracy and standard deviation for: init, PGW, UGW, UGW with 2 and with 8 parameters (arXiv 2009.04266v3, appendix).
+PUBLISHED: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "surf-C:surf-C:0.1": ((89.9, 84.9, 83.9, 81.8, 83.9), (2.05, 1.95, 2.93, 2.14, 2.94)),
+    "surf-C:surf-A:0.1": ((81.8, 82.2, 83.5, 83.1, 83.3), (1.25, 1.89, 2.14, 2.29, 3.33)),
+    "surf-C:surf-W:0.1": ((81.9, 81.3, 80.3, 80.1, 80.4), (1.33, 1.82, 0.73, 0.45, 0.82)),
+    "surf-C:surf-D:0.1": ((80.0, 81.4, 83.2, 80.3, 83.2), (0.00, 1.69, 2.63, 0.73, 2.63)),
+    "surf-C:surf-C:0.2": ((79.7, 75.7, 75.4, 67.5, 75.4), (2.98, 4.66, 5.07, 2.42, 5.07)),
+    "surf-C:surf-A:0.2": ((65.6, 66.0, 76.4, 74.0, 73.0), (2.87, 3.29, 3.59, 2.15, 9.46)),
+    "surf-C:surf-W:0.2": ((65.1, 64.3, 67.3, 63.8, 64.9), (1.95, 2.12, 9.22, 1.82, 7.61)),
+    "surf-C:decaf-W:0.1": ((86.2, 88.6, 86.8, 87.4, 87.4), (1.89, 5.63, 3.97, 3.62, 3.62)),
+    "surf-C:decaf-D:0.1": ((84.7, 91.1, 90.7, 89.3, 89.3), (1.93, 8.09, 7.09, 7.46, 7.46)),
+    "surf-C:decaf-W:0.2": ((81.5, 88.4, 89.9, 88.8, 88.8), (2.75, 5.82, 3.33, 3.64, 3.64)),
+}
+# Those on the paper's own features, as far as these are public.
+TASKS = {task.name: task for task in (*_shapes("surf", "surf"), *_shapes("surf", "decaf")) if task.name in PUBLISHED}
+# The shapes of its tasks with DeCAF, on other deep features in its place: nothing to set beside the paper.
+SUBSTITUTES = {
+    task.name: task
+    for pair in (("mobilenet", "mobilenet"), ("surf", "mobilenet"), ("mobilenet", "surf"))
+    for task in _shapes(*pair)
+}
+
+
+def chosen(names: str | None) -> list[Task]:
+    """Tasks by their names, with commas between; "paper" (or None) and "substitute" stand for all of a kind.
+
+    >>> [task.prior for task in chosen("surf-C:surf-W:0.1,surf-C:surf-W:0.2")]
+    [0.1, 0.2]
+    """
+    known = TASKS | SUBSTITUTES
+    found: dict[str, Task] = {}
+    for name in (names or "paper").split(","):
+        if name.strip() in ("paper", "substitute"):
+            found |= TASKS if name.strip() == "paper" else SUBSTITUTES
+        elif name.strip() in known:
+            found[name.strip()] = known[name.strip()]
+        else:
+            raise InputError(f"a task must be paper, substitute or one of {', '.join(known)}, got {name.strip()!r}")
+    return list(found.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Positives (n, d), unlabelled points (m, e) in random order, and which of these are positive (m,)."""
+
+    positives: np.ndarray
+    unlabelled: np.ndarray
+    truth: np.ndarray
+
+
+def draw(task: Task, domains: Mapping[str, Domain], *, size: int, seed: int) -> Fold:
+    """The fold of a seed: `size` backpacks of the source, `size` images of the target, prior·size of them backpacks.
+
+    Within one set of images the two have no backpack in common. The images drawn are those of the paper's code. It puts
+    backpacks first; here the order is random, so that no rule for ties can know them.
+    """
+    from sklearn.model_selection import train_test_split
+
+    source, target = (domains[key] for key in task.keys)
+    hidden = round(task.prior * size)
+    positives, rest = train_test_split(_unit_box(source)[source.labels == 0], train_size=size, random_state=seed)
+    points = _unit_box(target)
+    pool = rest if task.keys[0] == task.keys[1] else points[target.labels == 0]
+    found, _ = train_test_split(pool, train_size=hidden, random_state=seed)
+    others, _ = train_test_split(points[target.labels != 0], train_size=size - hidden, random_state=seed)
+    order = np.random.default_rng(seed).permutation(size)
+    return Fold(positives, np.vstack([found, others])[order], (np.arange(size) < hidden)[order])
+
+
+def _unit_box(domain: Domain) -> np.ndarray:
+    """The reduced features, each from 0 to 1 over the whole domain."""
+    low, high = domain.reduced.min(axis=0), domain.reduced.max(axis=0)
+    return (domain.reduced - low) / np.where(high > low, high - low, 1.0)

@@ -1,0 +1,189 @@
+"""The positive-unlabelled experiment: its folds, its choice of parameters, and runs that are interrupted."""
+
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import ugw
+from ugw import cli, datasets
+from ugw.experiments import pu, pu_table, pu_tasks
+from ugw.experiments.pu_tasks import Task, chosen, draw
+
+SMALL = pu.Protocol(size=20, folds=2, log_rhos=(-5, -8))
+SAME, OTHER, CROSS = Task("surf", "surf", "A", 0.1), Task("surf", "surf", "C", 0.1), Task("surf", "decaf", "W", 0.1)
+
+
+@pytest.fixture(scope="module")
+def domains():
+    """Domains of the shape of the real ones: a row's first coordinate is a number of its own."""
+    made = {}
+    for k, (name, width) in enumerate(
+        {"surf_caltech": 3, "surf_amazon": 3, "decaf_webcam": 5, "decaf_caltech": 5}.items()
+    ):
+        rng = np.random.default_rng(k)
+        labels = np.repeat(np.arange(3), (45, 40, 40))
+        points = rng.normal(size=(125, width)) * (0.2 + labels[:, None])
+        points[:, 0] = rng.permutation(125)
+        made[name] = datasets.Domain(points, labels, ("backpack", "bike", "mug"), reduced=points)
+    return made
+
+
+def rows_of(domain, points):
+    """Which rows of a domain these are, by their first coordinate, which runs through 0, 1, ..., 124 over 124."""
+    place = np.argsort(domain.reduced[:, 0])
+    return place[np.rint(points[:, 0] * 124).astype(int)]
+
+
+@pytest.mark.parametrize("task", [SAME, CROSS, Task("surf", "surf", "C", 0.2)])
+def test_a_fold_has_prior_times_size_positives_and_no_image_twice(domains, task):
+    source, target = (domains[key] for key in task.keys)
+    fold = draw(task, domains, size=20, seed=3)
+    assert fold.positives.min() >= 0
+    assert fold.positives.max() <= 1
+    assert fold.truth.sum() == round(task.prior * 20)
+    used, found = rows_of(source, fold.positives), rows_of(target, fold.unlabelled)
+    assert (source.labels[used] == 0).all()
+    np.testing.assert_array_equal(target.labels[found] == 0, fold.truth)
+    assert len(set(used)) == len(set(found)) == 20
+    if source is target:
+        assert not set(used) & set(found)
+    again = draw(task, domains, size=20, seed=3)
+    np.testing.assert_array_equal(again.unlabelled, fold.unlabelled)
+    assert not np.array_equal(draw(task, domains, size=20, seed=4).unlabelled, fold.unlabelled)
+
+
+def test_positives_do_not_come_first(domains):
+    # Ties are told apart by the order of the points: it must not know the answer.
+    first = [draw(replace(SAME, prior=0.2), domains, size=20, seed=seed).truth[:4].mean() for seed in range(30)]
+    assert 0.1 < np.mean(first) < 0.3
+
+
+@pytest.mark.parametrize("task", [SAME, CROSS])
+def test_a_task_has_all_methods_and_exactly_so_many_positives(domains, task):
+    ticks = []
+    made = pu.run(task, domains, SMALL, lambda: ticks.append(1))
+    assert len(ticks) == len(made["ugw"]) == 4
+    assert made["positives"] == [2]
+    assert np.array(made["ugw"]).shape == (4, 4)
+    assert len(made["init"]) == len(made["pgw"]) == 2
+    # As many called positive as are: the wrong ones come in pairs.
+    for accuracy in (made["init"], made["pgw"], made["ugw"]):
+        assert np.isin(np.round(accuracy, 9), (80.0, 90.0, 100.0)).all()
+
+
+def results(**scores):
+    """Results of one task: validation and test accuracy, two folds each, of three pairs."""
+    grid = [[test, test, val, val] for test, val in scores["ugw"]]
+    made = {"ugw": grid, "pairs": [(-5, -5), (-5, -8), (-8, -8)], "init": [70.0, 90.0], "pgw": [80.0, 80.0]}
+    return made | {"mass": [1.0, 0.5, 0.1], "converged": [1.0, 1.0, 0.5]}
+
+
+def test_parameters_are_chosen_on_validation_folds():
+    tasks = [SAME, Task("surf", "surf", "A", 0.2)]
+    found = {
+        tasks[0].name: results(ugw=[(99.0, 82.0), (81.0, 86.0), (82.0, 86.0)]),
+        tasks[1].name: results(ugw=[(98.0, 60.0), (71.0, 61.0), (72.0, 65.0)]),
+    }
+    rows = {(row["task"], row["method"]): row for row in pu_table.selected(tasks, found, folds=2)}
+    one, two = (task.name for task in tasks)
+    assert rows[one, "ugw"]["accuracy"] == 81.0  # a tie, which the larger rho wins, whatever the test folds say
+    assert rows[one, "ugw"]["log2_rho"] == [-5, -8]
+    assert rows[two, "ugw"]["accuracy"] == 72.0
+    assert [rows[name, "ugw-2"]["accuracy"] for name in (one, two)] == [99.0, 98.0]
+    assert [rows[name, "ugw-8"]["accuracy"] for name in (one, two)] == [82.0, 72.0]  # one pair for both
+    assert rows[one, "init"]["std"] == 10.0
+    assert rows[one, "ugw"]["difference"] == pytest.approx(81.0 - 83.5)
+    text = pu_table.lines(list(rows.values()))
+    assert len(text) == 5
+    assert "81.0 ± 0.0 [83.5] -2.5" in text[2]
+
+
+def test_what_has_no_published_number_is_not_compared():
+    task = chosen("mobilenet-C:surf-A:0.1")[0]
+    rows = pu_table.selected([task], {task.name: results(ugw=[(80.0, 80.0)] * 3)}, folds=2)
+    assert not any("paper" in row for row in rows)
+    assert "[" not in pu_table.lines(rows)[2]
+
+
+def test_tasks_by_name():
+    assert len(chosen(None)) == len(pu_tasks.PUBLISHED) == 10
+    assert len(chosen("substitute")) == 21
+    assert [task.name for task in chosen(" surf-C:surf-A:0.2 ,surf-C:surf-A:0.2")] == ["surf-C:surf-A:0.2"]
+    with pytest.raises(ugw.InputError, match="got 'decaf-C:surf-A"):
+        chosen("decaf-C:surf-A:0.1")
+
+
+def test_an_interrupted_run_goes_on_and_other_options_are_refused(domains, tmp_path, monkeypatch):
+    tasks, ran, real = [SAME, OTHER], [], pu.run
+    whole = pu.run_all(tasks, SMALL, tmp_path / "whole", domains=domains)
+
+    def interrupted(task, *rest):
+        if task == OTHER and not ran.count(OTHER):
+            ran.append(task)
+            raise KeyboardInterrupt
+        ran.append(task)
+        return real(task, *rest)
+
+    monkeypatch.setattr(pu, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pu.run_all(tasks, SMALL, tmp_path / "kept", domains=domains)
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == [SAME.file]
+    found = pu.run_all(tasks, SMALL, tmp_path / "kept", domains=domains)
+    assert ran == [SAME, OTHER, OTHER]  # what was finished is not run again
+    for name, made in whole.items():
+        assert found[name]["ugw"] == made["ugw"]
+        assert found[name]["pgw"] == made["pgw"]
+    with pytest.raises(ugw.InputError, match="results of these options"):
+        pu.run_all(tasks, replace(SMALL, folds=3), tmp_path / "kept", domains=domains)
+    (tmp_path / "kept" / SAME.file).write_text("{", encoding="utf-8")
+    with pytest.raises(ugw.InputError, match="got something else"):
+        pu.run_all(tasks, SMALL, tmp_path / "kept", domains=domains)
+
+
+def test_tasks_at_once_are_the_tasks_in_turn(domains, tmp_path):
+    tasks, few = [SAME, OTHER], replace(SMALL, log_rhos=(-5,))
+    turn, once = (pu.run_all(tasks, few, tmp_path / str(jobs), domains=domains, jobs=jobs) for jobs in (1, 2))
+    for name, made in turn.items():
+        assert once[name] | {"seconds": made["seconds"]} == made
+    assert len(list((tmp_path / "2").iterdir())) == 2
+    with pytest.raises(ugw.InputError, match="jobs"):
+        pu.run_all(tasks, few, tmp_path, domains=domains, jobs=0)
+
+
+def test_the_command(domains, tmp_path, monkeypatch):
+    monkeypatch.setattr(pu, "QUICK", SMALL)
+    monkeypatch.setattr(pu, "office_caltech10", lambda: domains)
+    out = str(tmp_path / "out")
+    asked = ["reproduce", "pu", "--quick", "--tasks", SAME.name, "--out", out]
+    done = CliRunner().invoke(cli.main, asked)
+    assert done.exit_code == 0, done.output
+    assert SAME.name in done.output
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["pu-tasks", "pu.json", "pu.png"]
+    numbers = json.loads((tmp_path / "out" / "pu.json").read_text(encoding="utf-8"))
+    assert [row["method"] for row in numbers["rows"]] == list(pu_tasks.METHODS)
+    assert CliRunner().invoke(cli.main, asked).output == done.output  # from what was kept
+    other = CliRunner().invoke(cli.main, [*asked[:2], *asked[3:]])
+    assert other.exit_code == 2
+    assert "results of these options" in other.output
+    assert "are for pu" in CliRunner().invoke(cli.main, ["reproduce", "cgw-local", "--quick"]).output
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pu, "run", stop)
+    stopped = CliRunner().invoke(cli.main, ["reproduce", "pu", "--tasks", SAME.name, "--out", str(tmp_path / "new")])
+    assert stopped.exit_code == 130
+    assert "goes on from there" in stopped.output
+
+
+@pytest.mark.skipif(not os.environ.get("UGW_DATA"), reason="UGW_DATA does not name the folder with the data")
+def test_the_papers_numbers_where_nothing_is_chosen():
+    domains, protocol = datasets.office_caltech10(), pu.Protocol(log_rhos=(-5,))
+    for letter, expected in (("C", 81.8), ("A", 83.1), ("W", 80.1), ("D", 80.3)):
+        made = pu.run(Task("surf", "surf", letter, 0.1), domains, protocol, lambda: None)
+        assert np.mean(made["ugw"][0][:20]) == pytest.approx(expected, abs=0.1001)
+        assert made["positives"] == [10]
