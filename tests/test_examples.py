@@ -46,6 +46,8 @@ def load(name):
 
 @pytest.mark.parametrize(("name", "args"), [("single_cell", [[]]), ("align_anndata", [])])
 def test_without_data_they_say_what_to_do(name, args, monkeypatch, tmp_path, capsys):
+    if name == "align_anndata":
+        pytest.importorskip("anndata")
     monkeypatch.delenv("UGW_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert load(name).main(*args) == 1

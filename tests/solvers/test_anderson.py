@@ -29,6 +29,10 @@ def walked(matrix, shift, start, steps=3):
     return trail, given, step(given)
 
 
+def drawn(batch, seed=0):
+    return torch.rand(batch, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
 def affine(eigenvalues, seed=0):
     rng = torch.Generator().manual_seed(seed)
     basis = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=rng))[0]
@@ -38,7 +42,7 @@ def affine(eigenvalues, seed=0):
 def test_two_slow_modes_are_summed_exactly():
     matrix, shift = affine([0.9, 0.5, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
     end = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - matrix, shift)
-    trail, given, found = walked(matrix, shift, torch.rand(2, 2, 2, dtype=torch.float64), 4)  # the first ends the rest
+    trail, given, found = walked(matrix, shift, drawn(2), 4)  # the first ends the rest
     guess, guessed = trail.next(FLAT, given, found, torch.tensor([1.0, 0.0]), look=True)
     assert guessed.tolist() == [True, False]
     torch.testing.assert_close(guess[0].flatten(), end, rtol=0.01, atol=0.0)  # coefficients are rounded
@@ -48,7 +52,7 @@ def test_two_slow_modes_are_summed_exactly():
 
 def test_what_grows_is_followed_not_reversed():
     matrix, shift = affine([1.05, 0.5, 0.0, 0.0]), torch.zeros(4, dtype=torch.float64)
-    trail, given, found = walked(matrix, shift, torch.rand(2, 2, 2, dtype=torch.float64), 5)
+    trail, given, found = walked(matrix, shift, drawn(2), 5)
     guess, guessed = trail.next(FLAT, given, found, torch.tensor([SURE, 0.9 * SURE]), look=True)
     assert guessed.tolist() == [True, False]  # small changes may be rounding
     torch.testing.assert_close(guess[0], found[0] + LEAP * (found[0] - given[0]))
@@ -56,9 +60,7 @@ def test_what_grows_is_followed_not_reversed():
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_too_few_steps_say_nothing(steps):
-    trail, given, found = walked(
-        affine([0.9, 0.5, 0.0, 0.0]), torch.ones(4).double(), torch.rand(1, 2, 2).double(), steps
-    )
+    trail, given, found = walked(affine([0.9, 0.5, 0.0, 0.0]), torch.ones(4).double(), drawn(1), steps)
     for look in (True, False):
         guess, guessed = trail.next(FLAT, given, found, torch.tensor([1.0]), look=look)
         assert not guessed.any()
@@ -67,7 +69,7 @@ def test_too_few_steps_say_nothing(steps):
 
 def test_a_failure_starts_the_trail_anew():
     matrix, shift = affine([0.9, 0.5, 0.0, 0.0]), torch.ones(4, dtype=torch.float64)
-    trail, given, found = walked(matrix, shift, torch.rand(2, 2, 2, dtype=torch.float64), 5)
+    trail, given, found = walked(matrix, shift, drawn(2), 5)
     trail = trail.extended(given, found, torch.tensor([True, False]))
     assert trail.count.tolist() == [0.0, 5.0]
     after = (found.flatten(1) @ matrix.mT + shift).view_as(found)
