@@ -34,7 +34,7 @@ from ..spaces import Space
 from .pu_table import figure, lines, selected
 from .pu_tasks import Fold, Task, chosen, draw, file_of
 
-# Solved in float32. More steps change the means of the table by 0.1 at most; items that alternate never settle.
+# Solved in float32. At small rhos two plans alternate: whether the limit is even decides which one counts (docs/pu.md).
 SOLVER = ugw.AlternateMin(tol=2e-5, max_iter=100, inner=ugw.Sinkhorn(max_iter=20))
 # log2 of the rho of the transport between eccentricities whose accuracy is that of the start.
 FLB_RHO = -6
