@@ -29,7 +29,7 @@ from .spaces import Space
 
 GIB = 2**30
 # Plans in hand while a stored problem is solved: in the dtype of the spaces, and in float64 whatever that is.
-PLANS, DOUBLES = 17.0, 3.0
+PLANS, DOUBLES = 28.0, 3.0
 # Plans in hand beside these while starts race: those lifted, stacked and picked.
 LIFTED = 2 * starts.LIFTED + starts.RACED
 # Rows of numbers that a streamed problem holds for each point, in float64, and those as wide as its basis.

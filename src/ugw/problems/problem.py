@@ -130,10 +130,14 @@ class Problem(Matching):
 
     def gram(self, costs: tuple[Any, ...]) -> Tensor:
         """Covariances (B, k, k) of k local costs (B, n, m) under the product plan, in float64."""
-        flat = torch.stack([c.flatten(1) for c in costs], dim=1)
-        weighted = flat * self.product.flatten(1)[:, None, :]
-        means = weighted.sum(2, keepdim=True).double()
-        return (weighted @ flat.mT).double() - means @ means.mT
+        weight, flat = self.product.flatten(1), [c.flatten(1) for c in costs]
+        entries, means = [], []
+        for cost in flat:  # one by one: five costs at once would be the peak of a solve
+            weighted = (cost * weight)[:, None, :]
+            means.append(weighted.sum(2))
+            entries.append(torch.cat([weighted @ other[:, :, None] for other in flat], dim=2))
+        mean = torch.stack(means, dim=1).double()
+        return torch.cat(entries, dim=1).double() - mean @ mean.mT
 
     def spread_of(self, cost: Any) -> Tensor:
         """The root mean square (B,) of a linear cost under the product plan, where it is finite."""
