@@ -26,6 +26,7 @@ from .result import Result
 from .solvers.alternate import AlternateMin
 from .spaces import Space
 from .values import as_space, quiet, refuse_relative, solved, tell
+from .ways import plain
 
 # A value is negative if it is so by more than this share of what a blind matching pays.
 ROUNDING = 1e-6
@@ -157,7 +158,7 @@ def _problem(x: Space, y: Space, given: dict[str, Any]) -> UGW:
     """The problem that `solve` with these arguments solves."""
     refuse_relative(x, y, given)
     solver = given["solver"] or AlternateMin()
-    method = getattr(solver, "solver", solver).inner.method
+    method = plain(solver).inner.method
     return build(x.detach(), y.detach(), **{k: given[k] for k in ("rho", "eps", "loss", "fused")}, method=method)
 
 

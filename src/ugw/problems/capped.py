@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -150,8 +149,3 @@ class Capped(Matching):
     def nothing_left(self, state: Match) -> Tensor:
         """(B,) bool: has the plan next to no mass?"""
         return state.mass < NOTHING * self.most
-
-
-def shared_or_taken(cost: Any, index: Tensor) -> Any:
-    """Some items of a cost (B, n, m); one (n, m) is shared by all, and None stays."""
-    return cost if cost is None or cost.ndim == 2 else cost[index]

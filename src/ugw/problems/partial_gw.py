@@ -9,7 +9,7 @@ whose minimum over all plans may be lower (docs/partial.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,8 +19,8 @@ from ..divergences import TV, Mass
 from ..pairs import Pairs
 from ..records import Terms
 from ..spaces import Space
-from .capped import Capped, Match, shared_or_taken
-from .problem import dot, known
+from .capped import Capped, Match
+from .problem import dot, known, taken_cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,18 +45,8 @@ class PartialGW(Capped):
 
     def take(self, index: Tensor) -> PartialGW:
         """Some items of the batch; an item may be taken more than once."""
-        return replace(
-            self,
-            x=self.x.take(index),
-            y=self.y.take(index),
-            div_a=self.div_a.take(index),
-            div_b=self.div_b.take(index),
-            eps=self.eps[index],
-            alpha=self.alpha[index],
-            cost=shared_or_taken(self.cost, index),
-            pairs=self.pairs.take(index),
-            batched=True,
-        )
+        others = {"alpha": self.alpha[index], "pairs": self.pairs.take(index)}
+        return self.taken(index, cost=taken_cost(self.cost, index), **others)
 
     def couple(self, shape: Tensor) -> Match:
         """The state of a plan in units. shape: (B, n, m)."""

@@ -8,7 +8,7 @@ Below the weights rho1 (m(a) − m(p)) is rho1 |p1 − a|. F is linear, so that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,8 +16,8 @@ from torch import Tensor
 from ..divergences import TV, Mass
 from ..records import Terms
 from ..spaces import Space
-from .capped import Capped, Match, shared_or_taken
-from .problem import dot
+from .capped import Capped, Match
+from .problem import dot, taken_cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,16 +37,7 @@ class PartialW(Capped):
 
     def take(self, index: Tensor) -> PartialW:
         """Some items of the batch; an item may be taken more than once."""
-        return replace(
-            self,
-            x=self.x.take(index),
-            y=self.y.take(index),
-            div_a=self.div_a.take(index),
-            div_b=self.div_b.take(index),
-            eps=self.eps[index],
-            cost=shared_or_taken(self.cost, index),
-            batched=True,
-        )
+        return self.taken(index, cost=taken_cost(self.cost, index))
 
     def couple(self, shape: Tensor) -> Match:
         """The state of a plan in units. shape: (B, n, m)."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from .._batch import take
 from ..divergences import KL, Divergence
 from ..records import Lift, Sum, Tensors
 from ..result import Result
@@ -69,9 +70,20 @@ class Matching(ABC):
     def take(self, index: Tensor) -> Self:
         """Some items of the batch; an item may be taken more than once."""
 
+    def taken(self, index: Tensor, **others: Any) -> Self:
+        """What every `take` does; others: the fields that a problem has besides, taken already."""
+        spaces = {"x": self.x.take(index), "y": self.y.take(index)}
+        divergences = {"div_a": self.div_a.take(index), "div_b": self.div_b.take(index)}
+        return replace(self, **spaces, **divergences, eps=self.eps[index], batched=True, **others)  # type: ignore
+
     @abstractmethod
     def result(self, tensors: Tensors) -> Result:
         """What a solver found, as users see it."""
+
+
+def taken_cost(cost: Any, index: Tensor) -> Any:
+    """Some items of a cost (B, n, m); one (n, m) is shared by all."""
+    return cost if isinstance(cost, Tensor) and cost.ndim == 2 else take(cost, index)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from .. import exact
-from .._batch import take, take_fields
+from .._batch import take_fields
 from .._precision import rough
 from ..divergences import KL, kl
 from ..pairs import Pairs, Squares, moments
@@ -28,7 +28,7 @@ from ..records import Tensors, Terms
 from ..result import Result
 from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
-from .problem import Cheaper, Problem, dot, known
+from .problem import Cheaper, Problem, dot, known, taken_cost
 
 # Plans of at least so many entries are worth first steps in float32, and so many, on CUDA, in TF32.
 SHORTENED, ROUGHENED = 5_000, 1_000_000
@@ -92,18 +92,8 @@ class UGW(Problem):
 
     def take(self, index: Tensor) -> UGW:
         """Some items of the batch; an item may be taken more than once."""
-        return replace(
-            self,
-            x=self.x.take(index),
-            y=self.y.take(index),
-            div_a=self.div_a.take(index),
-            div_b=self.div_b.take(index),
-            eps=self.eps[index],
-            alpha=self.alpha[index],
-            cost=self.cost if isinstance(self.cost, Tensor) and self.cost.ndim == 2 else take(self.cost, index),
-            batched=True,
-            pairs=self._sum.take(index),
-        )
+        others = {"alpha": self.alpha[index], "pairs": self._sum.take(index)}
+        return self.taken(index, cost=taken_cost(self.cost, index), **others)
 
     def on(self, x: Space, y: Space, cost: Tensor | None) -> UGW:
         """The same problem on other spaces, whose distances are no longer."""

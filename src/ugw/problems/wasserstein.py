@@ -9,7 +9,7 @@ step is not the last one only where eps is too small to be solved for at once, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,9 +19,8 @@ from ..divergences import KL, kl
 from ..records import Tensors, Terms
 from ..result import Result
 from ..spaces import Space
-from .capped import shared_or_taken
 from .linear import LinearProblem, LinearSolution
-from .problem import Problem, dot
+from .problem import Problem, dot, taken_cost
 from .unbalanced import LOG_NOTHING, Coupling
 
 
@@ -42,16 +41,7 @@ class UW(Problem):
 
     def take(self, index: Tensor) -> UW:
         """Some items of the batch; an item may be taken more than once."""
-        return replace(
-            self,
-            x=self.x.take(index),
-            y=self.y.take(index),
-            div_a=self.div_a.take(index),
-            div_b=self.div_b.take(index),
-            eps=self.eps[index],
-            cost=shared_or_taken(self.cost, index),
-            batched=True,
-        )
+        return self.taken(index, cost=taken_cost(self.cost, index))
 
     def result(self, tensors: Tensors) -> Result:
         """What a solver found, as users see it."""

@@ -263,21 +263,13 @@ def _step(context: _Context, state: _State, rounds: int | None = None) -> tuple[
     # Near a fixed point of period two the plan returns to where it was two steps ago.
     returned = _distance(problem, now, state.before) <= MEETING * options.tol
     annealed = problem.eps if options.anneal is None else torch.maximum(problem.eps, options.anneal * state.annealed)
-    told = problem.told(now)
-    objective = problem.objective(told).total
+    objective = problem.objective(problem.told(now)).total
     worse = objective - state.objective > context.least
     back = worse & state.guessed
     if state.trail is not None and (rounds is not None or bool(back.any())):  # a guess that failed is undone
-        now, told = where(back, (state.now, problem.told(state.now)), (now, told))
-        objective = torch.where(back, state.objective, objective)
-        moved = torch.where(back, state.change, moved)
-    given, guessed, trail = None, state.guessed, state.trail
-    if trail is not None and context.free is not None:
-        # What has settled is to show it by a plain step.
-        ready = context.free & (moved < BEGIN) & (moved > context.limit) & (state.annealed <= problem.eps) & ~worse
-        size = torch.where(ready, moved / context.limit, 0.0)
-        given, guessed = trail.next(problem, state.given, now.local, size, look=rounds is None)
-        trail = trail.extended(state.given, now.local, worse)
+        kept = state.now, state.objective, state.change
+        now, objective, moved = where(back, kept, (now, objective, moved))
+    given, guessed, trail = _looked_back(context, state, (now, moved, worse), look=rounds is None)
     new = _State(
         now=now,
         given=given,
@@ -306,10 +298,22 @@ def _step(context: _Context, state: _State, rounds: int | None = None) -> tuple[
         settled = torch.where(ends, objective, state.settled)
         new = replace(new, settled=settled, doubtful=doubtful.to(moved.dtype))
         status = torch.where(doubtful, int(Status.RUNNING), status)
-    mass = told.log_mass.exp()
+    mass = problem.told(now).log_mass.exp()
     relaxed = problem.objective(now, state.now).total
     numbers = {"objective": objective, "relaxed": relaxed, "change": moved, "residual": new.residual, "mass": mass}
     return new, loop.Report(status, numbers)
+
+
+def _looked_back(context: _Context, state: _State, new: tuple[Any, Tensor, Tensor], *, look: bool) -> tuple[Any, ...]:
+    """The next step's local cost, (B,) whether it is a guess, and the trail. new: the plan, its change, is it worse?"""
+    if state.trail is None or context.free is None:
+        return None, state.guessed, state.trail
+    now, moved, worse = new
+    # What has settled is to show it by a plain step.
+    ready = context.free & (moved < BEGIN) & (moved > context.limit) & (state.annealed <= context.problem.eps) & ~worse
+    size = torch.where(ready, moved / context.limit, 0.0)
+    given, guessed = state.trail.next(context.problem, state.given, now.local, size, look=look)
+    return given, guessed, state.trail.extended(state.given, now.local, worse)
 
 
 def _growing(context: _Context, state: _State, shape: Any) -> Tensor:
@@ -393,4 +397,4 @@ def _better(context: _Context, state: _State, alternating: Tensor) -> _State:
     """One step more, back to the other of two alternating plans, for the items where that one is better."""
     other = _step(context, state)[0]
     totals = (context.problem.objective(s.now).total for s in (other, state))
-    return loop.choose(alternating & torch.lt(*totals), other, state)
+    return where(alternating & torch.lt(*totals), other, state)

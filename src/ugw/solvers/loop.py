@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from .._batch import clone, put_, take
+from .._batch import clone, put_, take, where
 from ..records import Status
 
 
@@ -97,7 +97,7 @@ def iterate(
             state = new
             continue
         broken = code == Status.NON_FINITE
-        kept = new if not bool((ended & broken).any()) else choose(broken, state, new)
+        kept = new if not bool((ended & broken).any()) else where(broken, state, new)
         status[held[ended]] = code[ended]
         n_iter[held[ended]] = iteration - broken[ended].to(n_iter.dtype)
         live = live & ~ended
@@ -121,10 +121,3 @@ def _judge(report: Report, *, last: bool) -> Tensor:
         code = torch.where(code == Status.RUNNING, int(Status.MAX_ITER), code)
     finite = torch.stack([torch.isfinite(v) for v in report.numbers.values()]).all(0)
     return torch.where(finite, code, int(Status.NON_FINITE))
-
-
-def choose(first: Tensor, one: Any, other: Any) -> Any:
-    """Item by item: `one` where `first`, else `other`."""
-    mixed = clone(other)
-    put_(mixed, first, take(one, first))
-    return mixed
