@@ -18,7 +18,7 @@ from .capped import build_capped, capped_plans
 from .conic_result import ConicResult
 from .divergences import capping_pair
 from .errors import ConvergenceWarning, InputError
-from .first_plans import FEW, SMALL_PLAN, STARTS, TINY_PLAN, check_points, first_plans, given_plan
+from .first_plans import FEW, SMALL_PLAN, STARTS, TINY_PLAN, check_points, first_plans, given_plan, kind
 from .lazy_plan import LazyPlan
 from .memory import Estimate
 from .multistart import Multistart, best_of
@@ -38,7 +38,7 @@ from .ways import WAYS, plain, softened, tuned
 AnyResult = TypeVar("AnyResult", bound=Result)
 # Stands for the logarithm of a mass of 0.
 LOG_ZERO = -1e30
-# Entropy above this share of the mean distortion leaves one valley: no start is better than another.
+# Entropy above this share of the mean distortion leaves one valley.
 EASY = 1.0
 
 
@@ -92,10 +92,11 @@ def solve(
         problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss, method=method)
         with torch.no_grad():
             start = _read_start(problem, chosen, init)
-            name = start if isinstance(start, str) else "given"
+            groups = _alike(problem, start)
+            name = _dearest(groups)
             task = memory.Task.of(problem, _tried(x.n * y.n, name, chosen), name)
             memory.check(task.estimate(plain(chosen).inner.max_iter))
-            return _warned(_in_chunks(problem, chosen, start, task.together))
+            return _warned(_in_chunks(problem, chosen, groups, task.together))
 
 
 def estimate(
@@ -120,21 +121,41 @@ def estimate(
     return task.estimate(inner.max_iter)
 
 
-def _in_chunks(problem: UGW, solver: Any, start: Any, together: int) -> Result:
+def _in_chunks(problem: UGW, solver: Any, groups: list[tuple[Tensor, Any]], together: int) -> Result:
     """Solve so many items at a time: what does not fit into memory, or the caches, does not run at once.
 
     One watcher looks on, so steps count on from chunk to chunk. True from a callback stops the whole run: the items
     of chunks that had not begun take one step from the product plan, the cheapest start, and are STOPPED too.
     """
-    chunks = torch.arange(problem.batch, device=problem.eps.device).split(together)
+    chunks = [(chunk, start) for items, start in groups for chunk in items.split(together)]
     if len(chunks) == 1:
-        return problem.result(_solved(problem, solver, start, None))
+        return problem.result(_solved(problem, solver, chunks[0][1], None))
     parts = []
     with plain(solver).watched(len(chunks)) as watch:
-        for index in chunks:
+        for index, start in chunks:
             own = "product" if watch is not None and watch.stopped else take(start, index)
             parts.append(_solved(problem.take(index), solver, own, watch))
-    return problem.result(Tensors.joined(parts))
+    order = torch.cat([index for index, _ in chunks]).argsort()
+    return problem.result(take(Tensors.joined(parts), order))
+
+
+def _alike(problem: UGW, start: Any) -> list[tuple[Tensor, Any]]:
+    """Items that are solved in one way, as indices, with their start: an item has that which it would have alone."""
+    every = torch.arange(problem.batch, device=problem.eps.device)
+    if isinstance(problem, StreamedUGW):
+        return [(every, start)]
+    # No start is better than another in one valley.
+    easy = problem.eps >= (EASY * problem.scale() if isinstance(start, str) and start == "auto" else torch.inf)
+    groups: dict[Any, list[int]] = {}
+    for i, key in enumerate(zip(easy.tolist(), problem.sizes or ((problem.x.n, problem.y.n),), strict=True)):
+        groups.setdefault((key[0], kind(*key[1])), []).append(i)
+    return [(every[items], "product" if simple else start) for (simple, _), items in groups.items()]
+
+
+def _dearest(groups: list[tuple[Tensor, Any]]) -> str:
+    """The name of the start that takes the most memory."""
+    names = {start if isinstance(start, str) else "given" for _, start in groups}
+    return next(iter(names - {"product"} or names))
 
 
 def _solved(problem: UGW, solver: Any, start: Any, watch: Watch | None) -> Tensors:
@@ -166,9 +187,6 @@ def _read_start(problem: UGW, solver: Any, init: Any) -> Any:
     choice("init", init, STARTS)
     if init == "linear":
         check_points(problem)
-    # Asked of the whole batch, so that chunks of it start alike.
-    if init == "auto" and not streamed and bool((problem.eps >= EASY * problem.scale()).all()):
-        return "product"
     return init
 
 

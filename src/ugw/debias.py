@@ -9,6 +9,7 @@ is that of a self term whose solve ended in a local minimum, and is reported as 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,7 +128,8 @@ def debiased(
     squares = [space.weights.double().sum(-1).square() for space in (x, y)]
     masses = 0.5 * problem.eps * (squares[0] - squares[1]).square()
     value = cross_value - 0.5 * value_x - 0.5 * value_y + masses
-    made = Debiased(value, cross, self_x, self_y, _codes(problem, value.detach(), (cross, self_x, self_y)))
+    statuses = [part.tensors.status.expand(problem.batch) for part in (cross, self_x, self_y)]
+    made = Debiased(value, cross, self_x, self_y, codes(value.detach(), stake(problem), statuses))
     made = replace(made, value=value.to(x.dtype) if cross.batched else value[0].to(x.dtype))
     tell(made, gradient=value.requires_grad and bool((made.codes != int(Status.NEGATIVE)).any()))
     return made
@@ -135,13 +137,17 @@ def debiased(
 
 def _self_term(x: Space, given: dict[str, Any], start: Any) -> tuple[Tensor, Result]:
     """UGW of a space with itself, from the start and from the identity, the better of them, with its gradient."""
-    if isinstance(start, Result):
-        return solved(x, x, **given, init=start.plan)
-    plain = x.detach()
+    if not isinstance(start, Result):
+        start = self_result(x.detach(), given, start)
+    # Once more: one step, which has its gradient.
+    return solved(x, x, **given, init=start.plan)
+
+
+def self_result(x: Space, given: dict[str, Any], start: str) -> Result:
+    """A space solved against itself from a start by name and from the identity, the better of them."""
     with torch.no_grad(), quiet():
-        found = [api.solve(plain, plain, **given, init=init) for init in (start, _identity(plain, given))]
-    # The better of both once more: one step, which has its gradient.
-    return solved(x, x, **given, init=found[1].better(found[0]).plan)
+        found = [api.solve(x, x, **given, init=init) for init in (start, _identity(x, given))]
+    return found[1].better(found[0])
 
 
 def _identity(x: Space, given: dict[str, Any]) -> Any:
@@ -174,12 +180,15 @@ def _check(problem: UGW, fused: Fused | None) -> None:
         )
 
 
-def _codes(problem: UGW, value: Tensor, parts: tuple[Result, ...]) -> Tensor:
-    """The status of each item, (B,): of the first part that did not converge, else whether the value is negative."""
+def stake(problem: UGW) -> Tensor:
+    """What a blind matching pays, (B,)."""
+    return problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp()
+
+
+def codes(value: Tensor, stakes: Tensor, statuses: Sequence[Tensor]) -> Tensor:
+    """The status of each value: of the first part that did not converge, else whether it is negative. All of one shape."""
     good = int(Status.CONVERGED)
-    stake = problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp()  # what a blind matching pays
-    codes = torch.where(value < -ROUNDING * stake, int(Status.NEGATIVE), good)
-    for part in reversed(parts):
-        status = part.tensors.status.expand(len(codes))
-        codes = torch.where(status != good, status, codes)
-    return codes
+    found = torch.where(value < -ROUNDING * stakes, int(Status.NEGATIVE), good)
+    for status in reversed(statuses):
+        found = torch.where(status != good, status, found)
+    return found

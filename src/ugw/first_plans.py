@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -13,13 +14,19 @@ from ._options import choice
 from .errors import InputError
 from .lazy_plan import LazyPlan
 from .problems.problem import Matching
-from .problems.unbalanced import UGW
+from .problems.unbalanced import SHORTENED, UGW
 
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 # Up to this many entries of the plan, "auto" also solves from the product plan and keeps the better result.
 SMALL_PLAN = 100_000
 # Plans of at most so many entries are solved for from so many coarse plans.
 TINY_PLAN, FEW = 400, 2
+
+
+def kind(n: int, m: int) -> tuple[bool, ...]:
+    """What of its sizes decides how a problem is solved: items that agree on it may be one batch."""
+    entries = n * m
+    return entries <= TINY_PLAN, entries <= SMALL_PLAN, entries >= SHORTENED, *starts.kind(n, m)
 
 
 def first_plans(problem: UGW, init: Any) -> Tensor:
@@ -36,11 +43,11 @@ def first_plans(problem: UGW, init: Any) -> Tensor:
         return starts.random(problem, 1)
     if init not in ("auto", "best"):
         return getattr(starts, init)(problem)[:, None]
-    entries = problem.x.n * problem.y.n
+    entries = math.prod(problem.largest)
     plans = starts.several(problem, FEW if entries <= TINY_PLAN else 1)
     if init == "best" or entries <= SMALL_PLAN:
         plans = torch.cat([starts.product(problem)[:, None], plans], dim=1)
-    return plans
+    return starts.stirred(problem, plans)
 
 
 def given_plan(problem: Matching, plan: Any, name: str) -> Tensor:

@@ -32,15 +32,19 @@ WIDTH = 0.05
 # Plans of few entries can afford that none is dropped on the way.
 HEATS, ONE_HEAT, SMALL = ((6, 12), (12, 10)), ((60, 42),), 400
 SHARPEST = 5e-3
-# Numbers that each point draws for a noisy start.
-TRAITS = 6
+# Numbers that each point draws for a noisy start; the size of a noise that only breaks symmetries.
+TRAITS, STIR = 6, 1e-3
 # Of their results so many that differ by this much in L1 are lifted; the best of these run for some steps.
 LIFTED, DIFFERENT = 6, 0.1
+# Objectives of plans closer than this share of the largest are the same.
+SAME = 1e-9
 RACED, RACE_STEPS = 3, 2
 # Plans of at most so many entries in all run as one batch.
 TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
 # Spaces of more points than this choose their plan on so many of them, after so many steps there.
 LARGE, MIDDLE, MIDDLE_STEPS = 600, 400, 20
+# Eccentricities are told apart by this share of the largest: rounding, which padding changes, is far below.
+GRAIN = {torch.float32: 1e-5, torch.float64: 1e-10}
 # A start need not be sharp: eps falls through these shares of the cost's scale, and no further.
 BLUR = (1e-1, 1e-2)
 
@@ -96,9 +100,16 @@ def anchors(problem: Matching, count: int, seed: int = 0) -> tuple[Tensor, Tenso
 
 
 def noisy(problem: Matching, count: int, seed: int = 0) -> Tensor:
-    """`count` plans a⊗b·exp(noise), with noise of about unit size: a sum over traits drawn for each point.
+    """`count` plans a⊗b·exp(noise), with noise of about unit size. Returns (B, count, n, m)."""
+    made = noise(problem, count, seed)
+    log_plan = (problem.log_a[:, :, None] + problem.log_b[:, None, :])[:, None] + made
+    return torch.softmax(log_plan.flatten(2), dim=2).view_as(made)
 
-    Points draw in the order of their eccentricities. Returns (B, count, n, m).
+
+def noise(problem: Matching, count: int, seed: int = 0) -> Tensor:
+    """Numbers of about unit size, (B, count, n, m): sums over traits drawn for each point.
+
+    Points draw in the order of their eccentricities.
     """
     pairs = ((problem.x, problem.log_a), (problem.y, problem.log_b))
     side = (_mean_square(*pairs[0]) < _mean_square(*pairs[1])).long()  # who draws first, as in `random`
@@ -108,9 +119,15 @@ def noisy(problem: Matching, count: int, seed: int = 0) -> Tensor:
     first = torch.arange(problem.batch, device=u.device)[:, None]
     ranks = [_by_eccentricity(*pair).argsort(1) for pair in pairs]
     of_x, of_y = u[side][first, ranks[0]], u[1 - side][first, ranks[1]]  # (B, points, count, TRAITS)
-    noise = torch.einsum("bikt,bjkt->bkij", of_x, of_y) / TRAITS**0.5
-    log_plan = (problem.log_a[:, :, None] + problem.log_b[:, None, :])[:, None] + noise
-    return torch.softmax(log_plan.flatten(2), dim=2).view_as(noise)
+    return torch.einsum("bikt,bjkt->bkij", of_x, of_y) / TRAITS**0.5
+
+
+def stirred(problem: Matching, plans: Tensor) -> Tensor:
+    """Plans (B, S, n, m) with a little noise, the same for all of an item, at unit mass.
+
+    Spaces with symmetries have plans with symmetries, which steps leave by rounding alone: another sum, another end.
+    """
+    return unit(plans * (STIR * noise(problem, 1)).exp())
 
 
 def corners(problem: Matching, count: int, seed: int = 0) -> Tensor:
@@ -122,7 +139,7 @@ def corners(problem: Matching, count: int, seed: int = 0) -> Tensor:
     # The k-th point with weight has the k-th number, whatever stands between.
     ranks = [((log_weights > -torch.inf).long().cumsum(1) - 1).clamp(min=0) for _, log_weights in pairs]
     side = (_mean_square(*pairs[0]) < _mean_square(*pairs[1])).long()  # who draws first, as in `random`
-    made = [_corner(problem, *(eccentricity(s.metric, w.exp()).argsort(1) for s, w in pairs))]
+    made = [_corner(problem, *(_rank(s.metric, w.exp()).argsort(1, stable=True) for s, w in pairs))]
     for k in range(1, count):
         draws = [np.random.default_rng((seed, k, role)).random(max(r.shape[1] for r in ranks)) for role in (0, 1)]
         u = torch.as_tensor(np.stack(draws), device=problem.eps.device)
@@ -141,6 +158,13 @@ def _corner(problem: Matching, rows: Tensor, cols: Tensor) -> Tensor:
     plan = torch.where((a > 0)[:, :, None] & (b > 0)[:, None, :], plan, 0.0)
     plan = plan.gather(1, rows.argsort(1)[:, :, None].expand_as(plan))
     return plan.gather(2, cols.argsort(1)[:, None, :].expand_as(plan))
+
+
+def _rank(metric: Metric, weights: Tensor) -> Tensor:
+    """Eccentricities (B, n) in whole steps: those that differ by rounding alone tie, and the first point comes first."""
+    far = eccentricity(metric, weights)
+    step = GRAIN[far.dtype] * far.abs().amax(1, keepdim=True)
+    return (far / step.clamp(min=torch.finfo(far.dtype).tiny)).round()
 
 
 def eccentricity(metric: Metric, weights: Tensor) -> Tensor:
@@ -233,7 +257,7 @@ def several(problem: UGW, count: int) -> Tensor:
 
 
 def _several(problem: UGW, count: int) -> Tensor:
-    if max(problem.x.n, problem.y.n) > LARGE:
+    if _is_large(*problem.largest):
         # Which of many plans is best shows on some of the points; all of them see the winner only.
         level = coarsen(problem, MIDDLE, quantiles)
         best, _ = race(AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, _several(level.problem, 1))
@@ -241,20 +265,34 @@ def _several(problem: UGW, count: int) -> Tensor:
     level = coarsen(problem, REPRESENTATIVES, farthest)
     small = replace(level.problem, eps=torch.maximum(problem.eps, SHARPEST * level.problem.scale()))
     plans = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)
+    plans = stirred(small, plans)
     solver = AlternateMin(tol=1e-3, inner=Sinkhorn(tol=1e-3, max_iter=10))
-    for steps, kept in HEATS if small.x.n * small.y.n > SMALL else ONE_HEAT:
+    for steps, kept in ONE_HEAT if _is_small(*problem.largest) else HEATS:
         ends, values = race(replace(solver, max_iter=steps), small, plans)
-        plans = picked(ends, values.argsort(1)[:, :kept])
-    values = values.sort(1).values[:, :kept]
+        best = values.argsort(dim=1, stable=True)[:, :kept]
+        plans, values = picked(ends, best), values.gather(1, best)
     chosen = torch.stack(list(different(plans, values, max(LIFTED, 3 * count))), dim=1)
     lifts = [level.lift(plan, problem) for plan in picked(plans, chosen).unbind(1)]
-    judged = torch.stack([_value(problem, plan) for plan in lifts], dim=1)
+    judged = _told_apart(torch.stack([_value(problem, plan) for plan in lifts], dim=1))
     # An item repeats its first plan where others of the batch have more: that takes no other's place.
     again = (chosen == chosen[:, :1]).index_fill(1, chosen.new_zeros(1), value=False)
     order = judged.masked_fill(again, torch.inf).argsort(dim=1, stable=True)[:, : max(RACED, count)]
     ends, values = race(AlternateMin(max_iter=RACE_STEPS), problem, picked(torch.stack(lifts, dim=1), order))
     values = values.masked_fill(again.gather(1, order), torch.inf)
     return picked(ends, values.argsort(dim=1, stable=True)[:, :count])
+
+
+def kind(n: int, m: int) -> tuple[bool, ...]:
+    """What decides how `several` makes its plans: a batch whose items agree on it has those of its items alone."""
+    return _is_large(n, m), _is_small(n, m)
+
+
+def _is_large(n: int, m: int) -> bool:
+    return max(n, m) > LARGE
+
+
+def _is_small(n: int, m: int) -> bool:
+    return min(n, REPRESENTATIVES) * min(m, REPRESENTATIVES) <= SMALL
 
 
 def race(solver: AlternateMin, problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:
@@ -268,7 +306,14 @@ def race(solver: AlternateMin, problem: Problem, plans: Tensor) -> tuple[Tensor,
         found = solver(several, group.flatten(0, 1)).tensors
         ends.append(unit(found.plan).view_as(group))
         values.append(_repaired(several, found.terms, found.marginal_error).view(batch, -1))
-    return torch.cat(ends, dim=1), torch.cat(values, dim=1)
+    return torch.cat(ends, dim=1), _told_apart(torch.cat(values, dim=1))
+
+
+def _told_apart(values: Tensor) -> Tensor:
+    """Objectives (B, S) in steps: those that differ by rounding alone tie, and the first of them comes first."""
+    finite = torch.where(torch.isfinite(values), values, 0.0)
+    step = (SAME * finite.abs().amax(1, keepdim=True)).clamp(min=torch.finfo(values.dtype).tiny)
+    return torch.where(torch.isfinite(values), (finite / step).round() * step, values)
 
 
 def picked(plans: Tensor, index: Tensor) -> Tensor:
@@ -343,7 +388,7 @@ def representatives(
 def farthest(metric: Metric, weights: Tensor, count: int) -> Tensor:
     """The most eccentric point, then again and again the one farthest from all chosen before. Returns (B, count)."""
     batch, present = len(weights), weights > 0
-    chosen = [torch.where(present, eccentricity(metric, weights), -1.0).argmax(1)]
+    chosen = [torch.where(present, _rank(metric, weights), -torch.inf).argmax(1)]
     nearest = _column(metric, chosen[0], batch)
     for _ in range(count - 1):
         chosen.append(torch.where(present, nearest, -1.0).argmax(1))
@@ -353,7 +398,7 @@ def farthest(metric: Metric, weights: Tensor, count: int) -> Tensor:
 
 def quantiles(metric: Metric, weights: Tensor, count: int) -> Tensor:
     """Points at even steps of the weight, in the order of their eccentricity. Returns (B, count)."""
-    order = eccentricity(metric, weights).argsort(dim=1, stable=True)
+    order = _rank(metric, weights).argsort(dim=1, stable=True)
     reached = weights.double().gather(1, order).cumsum(1)
     steps = (torch.arange(count, dtype=torch.float64, device=order.device) + 0.5) / count
     place = torch.searchsorted(reached, (steps * reached[:, -1:]).contiguous()).clamp(max=order.shape[1] - 1)
@@ -390,7 +435,7 @@ def _by_eccentricity(space: Space, log_weights: Tensor) -> Tensor:
 
     Ordered by what they are, not where they stand: a permuted space draws the same points.
     """
-    far = eccentricity(space.metric, log_weights.exp())
+    far = _rank(space.metric, log_weights.exp())
     return torch.where(log_weights > -torch.inf, -far, torch.inf).argsort(dim=1, stable=True)
 
 

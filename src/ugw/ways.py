@@ -12,7 +12,7 @@ from torch import Tensor
 from . import init as starts
 from ._precision import rough
 from .cones import GaussianHellinger
-from .first_plans import SMALL_PLAN, TINY_PLAN, first_plans
+from .first_plans import SMALL_PLAN, TINY_PLAN, first_plans, kind
 from .multistart import Multistart, best_of
 from .parameters import build_conic, build_partial
 from .problems.conic import CGW
@@ -94,10 +94,11 @@ def _by_size(problem: Any, twin: UGW, make: Callable[[Any, UGW, int], Tensor]) -
 
     make: from some items, their UGW twin, and the most entries that a plan of them has without its padding.
     """
-    entries = [n * m for n, m in problem.sizes or ((problem.x.n, problem.y.n),)]
-    groups: dict[tuple[bool, bool, int], list[int]] = {}
-    for i, count in enumerate(entries):
-        groups.setdefault((count <= TINY_PLAN, count <= SMALL_PLAN, _noisy(count)), []).append(i)
+    sizes = problem.sizes or ((problem.x.n, problem.y.n),)
+    entries = [n * m for n, m in sizes]
+    groups: dict[Any, list[int]] = {}
+    for i, (n, m) in enumerate(sizes):
+        groups.setdefault((kind(n, m), _noisy(n * m)), []).append(i)
     if len(groups) == 1:
         return make(problem, twin, max(entries))
     index = [torch.tensor(items, device=problem.eps.device) for items in groups.values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -55,6 +56,11 @@ class Matching(ABC):
         rows = self.x.sizes or (self.x.n,) * self.batch
         cols = self.y.sizes or (self.y.n,) * self.batch
         return tuple(zip(rows, cols, strict=True))
+
+    @property
+    def largest(self) -> tuple[int, int]:
+        """(n, m) without padding of the item whose plan has the most entries."""
+        return max(self.sizes or ((self.x.n, self.y.n),), key=math.prod)
 
     @property
     def numpy(self) -> bool:

@@ -105,7 +105,7 @@ class UGW(Problem):
 
     def cheaper(self) -> Cheaper | None:
         """In float32 instead of float64, or on CUDA with products in TF32 instead of float32."""
-        entries = self.x.n * self.y.n
+        entries = math.prod(self.largest)
         if not isinstance(self.pairs, Squares) or entries < SHORTENED:
             return None
         if self.x.dtype == torch.float64:

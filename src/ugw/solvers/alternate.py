@@ -347,7 +347,8 @@ def _next_eps(context: _Context, state: _State, solved: Tensor) -> Tensor:
     factor = context.options.proximal[2]
     lower = torch.maximum(context.end, factor * state.eps)
     higher = torch.minimum(context.most, state.eps / factor)
-    return torch.where(solved, lower, higher)
+    plain = context.end <= context.problem.eps  # no proximal steps for these, whatever others in the batch need
+    return torch.where(solved | plain, lower, higher)
 
 
 def _verdict(context: _Context, old: _State, new: _State) -> Tensor:
