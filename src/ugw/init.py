@@ -33,11 +33,11 @@ WIDTH = 0.05
 HEATS, ONE_HEAT, SMALL = ((6, 12), (12, 10)), ((60, 42),), 400
 SHARPEST = 5e-3
 # Numbers that each point draws for a noisy start; the size of a noise that only breaks symmetries.
-TRAITS, STIR = 6, 1e-3
+TRAITS, STIR = 6, 1e-6
 # Of their results so many that differ by this much in L1 are lifted; the best of these run for some steps.
 LIFTED, DIFFERENT = 6, 0.1
 # Objectives of plans closer than this share of the largest are the same.
-SAME = 1e-9
+SAME = 1e-12
 RACED, RACE_STEPS = 3, 2
 # Plans of at most so many entries in all run as one batch.
 TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
@@ -139,7 +139,7 @@ def corners(problem: Matching, count: int, seed: int = 0) -> Tensor:
     # The k-th point with weight has the k-th number, whatever stands between.
     ranks = [((log_weights > -torch.inf).long().cumsum(1) - 1).clamp(min=0) for _, log_weights in pairs]
     side = (_mean_square(*pairs[0]) < _mean_square(*pairs[1])).long()  # who draws first, as in `random`
-    made = [_corner(problem, *(_rank(s.metric, w.exp()).argsort(1, stable=True) for s, w in pairs))]
+    made = [_corner(problem, *(_rank(s.metric, w.exp()).argsort(dim=1, stable=True) for s, w in pairs))]
     for k in range(1, count):
         draws = [np.random.default_rng((seed, k, role)).random(max(r.shape[1] for r in ranks)) for role in (0, 1)]
         u = torch.as_tensor(np.stack(draws), device=problem.eps.device)
@@ -278,7 +278,7 @@ def _several(problem: UGW, count: int) -> Tensor:
     again = (chosen == chosen[:, :1]).index_fill(1, chosen.new_zeros(1), value=False)
     order = judged.masked_fill(again, torch.inf).argsort(dim=1, stable=True)[:, : max(RACED, count)]
     ends, values = race(AlternateMin(max_iter=RACE_STEPS), problem, picked(torch.stack(lifts, dim=1), order))
-    values = values.masked_fill(again.gather(1, order), torch.inf)
+    values = _told_apart(values).masked_fill(again.gather(1, order), torch.inf)
     return picked(ends, values.argsort(dim=1, stable=True)[:, :count])
 
 
@@ -306,7 +306,7 @@ def race(solver: AlternateMin, problem: Problem, plans: Tensor) -> tuple[Tensor,
         found = solver(several, group.flatten(0, 1)).tensors
         ends.append(unit(found.plan).view_as(group))
         values.append(_repaired(several, found.terms, found.marginal_error).view(batch, -1))
-    return torch.cat(ends, dim=1), _told_apart(torch.cat(values, dim=1))
+    return torch.cat(ends, dim=1), torch.cat(values, dim=1)
 
 
 def _told_apart(values: Tensor) -> Tensor:
