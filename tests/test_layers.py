@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1] / "src" / "ugw"
 # Top to bottom: a module imports only from modules that stand above it. A package's name stands for its
 # __init__.py, and "ugw" for the front door itself. A new module goes in as high as its own imports allow.
 TABLE = """
-    errors  _atomic  _check  _options  _batch  _precision
+    errors  _version  _threads  _atomic  _check  _options  _batch  _precision
     kernels.torch_ops  kernels.streaming  kernels.triton_ops  kernels
     bilinear  streamed  lazy_plan
     distances  metrics  embedded  embed  factorise  cones  pairs  pairing  _parts  spaces
@@ -27,6 +27,8 @@ TABLE = """
     init  multilevel  multistart
     parameters  first_plans  capped  memory  ways  calibrate  api  linear  certify
     multipliers  envelope  values  debias  implicit  loss  barycenters
+    many.methods  many.tiles  many.parcel  many.blocks  many.workers  many.checkpoint  many.table  many.spaces
+    many.job  many.pairwise  many
     estimators._shared  estimators.scores  estimators.cells  estimators.pu  estimators.align  estimators
     _drawing  plots  _measured  coassays  office  graph_data  datasets  _files
     ugw
@@ -37,7 +39,7 @@ TABLE = """
 """
 LAYERS = TABLE.split()
 
-OPTIONAL = ("matplotlib", "networkx", "ot", "sklearn", "tqdm", "click", "joblib", "triton", "anndata")
+OPTIONAL = ("matplotlib", "networkx", "ot", "sklearn", "tqdm", "click", "joblib", "dask", "ray", "pandas", "triton", "anndata")
 
 
 def layer_name(path: Path) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from ._version import VERSION
 from .api import estimate, objective, solve, solve_conic
 from .barycenters import Barycenter, BarycenterMin, barycenter
 from .calibrate import rho_for_mass
@@ -14,10 +14,11 @@ from .cones import GaussianHellinger, HellingerKantorovich, Loss, PartialTranspo
 from .conic_result import ConicResult
 from .debias import Debiased, debiased
 from .divergences import KL, TV, Balanced, Mass
-from .errors import ConvergenceWarning, InputError, NotConverged, OutOfMemory
+from .errors import ConvergenceWarning, Incomplete, InputError, NotConverged, OutOfMemory
 from .implicit import solve_differentiable
 from .linear import solve_linear
 from .loss import CGWLoss, UGWLoss, ugw_loss
+from .many import Method, PairwiseResult, pairwise
 from .memory import Estimate
 from .multistart import Multistart
 from .parameters import Fused, relative
@@ -46,12 +47,15 @@ __all__ = [
     "Fused",
     "GaussianHellinger",
     "HellingerKantorovich",
+    "Incomplete",
     "InputError",
     "Loss",
     "Mass",
+    "Method",
     "Multistart",
     "NotConverged",
     "OutOfMemory",
+    "PairwiseResult",
     "PartialTransport",
     "Result",
     "Sinkhorn",
@@ -64,6 +68,7 @@ __all__ = [
     "estimate",
     "estimators",
     "objective",
+    "pairwise",
     "plots",
     "relative",
     "rho_for_mass",
@@ -75,10 +80,7 @@ __all__ = [
     "ugw_loss",
 ]
 
-try:
-    __version__ = version("ugw")
-except PackageNotFoundError:  # run from a source tree
-    __version__ = "unknown (not installed)"
+__version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from . import plots
 from ._check import check_finite, check_nonnegative, positive
 from ._drawing import INK, flattened, unfolded
 from ._files import is_graph, output_folder, read_array, read_graph
+from ._threads import one_thread
 
 if TYPE_CHECKING:
     import networkx
@@ -178,17 +178,6 @@ def _check_used(options: Options, source: Side, target: Side) -> None:
     parts = (options.alpha, options.features_source, options.features_target)
     if any(part is None for part in parts) and any(part is not None for part in parts):
         raise ugw.InputError("--alpha, --features-source and --features-target go together, got only some of them")
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Matrices of a few hundred rows gain nothing from threads, and waiting for a busy core costs a lot."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 # -- the answer --------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ import click
 import ugw
 
 from ._files import output_folder
-from ._match import Options, one_thread, run
+from ._match import Options, run
+from ._threads import one_thread
 from .experiments import REPRODUCED
 from .first_plans import STARTS
 

@@ -171,6 +171,11 @@ def _problem(x: Space, y: Space, given: dict[str, Any]) -> UGW:
 def _check(problem: UGW, fused: Fused | None) -> None:
     if fused is not None and fused.cost is not None:
         raise InputError("a debiased value needs features on the spaces, got Fused(cost=...), which has no self terms")
+    check_one_rho(problem)
+
+
+def check_one_rho(problem: UGW) -> None:
+    """Refuse a rho for each side."""
     rho_a, rho_b = problem.div_a.rho, problem.div_b.rho
     if bool((rho_a != rho_b).any()):
         i = int(torch.nonzero(rho_a != rho_b)[0])
@@ -186,7 +191,10 @@ def stake(problem: UGW) -> Tensor:
 
 
 def codes(value: Tensor, stakes: Tensor, statuses: Sequence[Tensor]) -> Tensor:
-    """The status of each value: of the first part that did not converge, else whether it is negative. All of one shape."""
+    """The status of each value: of the first part that did not converge, else whether it is negative.
+
+    All of one shape.
+    """
     good = int(Status.CONVERGED)
     found = torch.where(value < -ROUNDING * stakes, int(Status.NEGATIVE), good)
     for status in reversed(statuses):

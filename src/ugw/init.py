@@ -161,7 +161,7 @@ def _corner(problem: Matching, rows: Tensor, cols: Tensor) -> Tensor:
 
 
 def _rank(metric: Metric, weights: Tensor) -> Tensor:
-    """Eccentricities (B, n) in whole steps: those that differ by rounding alone tie, and the first point comes first."""
+    """Eccentricities (B, n) in whole steps: those that differ by rounding alone tie."""
     far = eccentricity(metric, weights)
     step = GRAIN[far.dtype] * far.abs().amax(1, keepdim=True)
     return (far / step.clamp(min=torch.finfo(far.dtype).tiny)).round()

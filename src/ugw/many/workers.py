@@ -1,0 +1,104 @@
+"""Tasks handed out and their outcomes collected: in this process, or through joblib on other processes and machines."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
+from itertools import islice
+from typing import Any
+
+from ..errors import InputError
+from .blocks import Errand, Outcome, Task, run
+
+# Blocks of a worker that died are run again, unless workers die so many times without one block done between.
+LIVES = 3
+# A backend that gives nothing back before all is done gets so many blocks for each worker at a time.
+WAVE = 2
+
+Key = int
+Make = Callable[[Key], Task]
+
+
+def outcomes(keys: list[Key], make: Make, n_jobs: int | None) -> Iterator[tuple[Key, Outcome]]:
+    """What became of each task, in the order in which they end. make: the task of a key, asked when its turn comes.
+
+    n_jobs: processes on this machine, or None for what `joblib.parallel_config` says, one process if it says nothing.
+    """
+    workers = _workers(n_jobs)
+    if workers == 1:
+        yield from ((key, run(make(key))) for key in keys)
+        return
+    left, lives = dict.fromkeys(keys), LIVES
+    while left:
+        try:
+            for key, outcome in _through_joblib(list(left), make, workers):
+                del left[key]
+                lives = LIVES
+                yield key, outcome
+        except Exception as error:
+            lives -= 1
+            if not _died(error):
+                raise
+            if not lives:
+                raise WorkersDied(f"workers died {LIVES} times in a row: {_line(error)}; too little memory?") from error
+
+
+class WorkersDied(RuntimeError):
+    """Whatever is tried, the processes that do the work end."""
+
+
+def _died(error: BaseException) -> bool:
+    """Did a worker end before its task did?"""
+    kind = type(error)
+    ray = kind.__module__.partition(".")[0] == "ray" and any(w in kind.__name__ for w in ("Actor", "Worker", "Node"))
+    return isinstance(error, BrokenExecutor) or ray
+
+
+def missing_package(error: BaseException) -> bool:
+    """Does a worker lack this package, or a part of it?"""
+    return isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in ("ugw", "torch")
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _workers(n_jobs: int | None) -> int:
+    """How many jobs joblib is asked for; 1 if there is no need to ask."""
+    if n_jobs is not None and (not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0):
+        raise InputError(f"n_jobs must be a whole number, -1 for all cores, or None, got {n_jobs!r}")
+    try:
+        from joblib.parallel import get_active_backend
+    except ImportError:
+        if n_jobs in (None, 1):
+            return 1
+        raise InputError(f"n_jobs={n_jobs} needs joblib: pip install joblib") from None
+    backend, configured = get_active_backend()
+    local = type(backend).__module__.startswith("joblib._parallel")
+    asked = n_jobs if n_jobs is not None else configured
+    if asked is None:
+        return 1 if local else -1  # a cluster is there to be used
+    return asked if local or asked != 1 else -1
+
+
+def _through_joblib(keys: list[Key], make: Make, workers: int) -> Iterator[tuple[Key, Outcome]]:
+    import joblib
+    from joblib.externals import cloudpickle
+
+    def jobs(some: list[Key]) -> Iterator[Any]:
+        return (joblib.delayed(pickle.loads)(cloudpickle.dumps(Errand(key, make(key)))) for key in some)
+
+    # Blocks are long: each is a batch of joblib's, and few wait, since each holds its spaces.
+    options: dict[str, Any] = {"n_jobs": workers, "batch_size": 1, "pre_dispatch": "2*n_jobs", "max_nbytes": None}
+    try:
+        parallel = joblib.Parallel(return_as="generator_unordered", **options)
+    except ValueError:
+        parallel = None
+    if parallel is not None:
+        yield from parallel(jobs(keys))
+        return
+    remaining = iter(keys)
+    size = WAVE * max(1, joblib.effective_n_jobs(workers))
+    while wave := list(islice(remaining, size)):
+        yield from joblib.Parallel(**options)(jobs(wave))
