@@ -6,6 +6,8 @@ import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor
 from itertools import islice
+from queue import Empty, Queue
+from threading import Thread
 from typing import Any
 
 from ..errors import InputError
@@ -15,6 +17,8 @@ from .blocks import Errand, Outcome, Task, run
 LIVES = 3
 # A backend that gives nothing back before all is done gets so many blocks for each worker at a time.
 WAVE = 2
+# Seconds between two looks at tasks that Dask may have given up on.
+LOOK = 5.0
 
 Key = int
 Make = Callable[[Key], Task]
@@ -42,6 +46,53 @@ def outcomes(keys: list[Key], make: Make, n_jobs: int | None) -> Iterator[tuple[
                 raise
             if not lives:
                 raise WorkersDied(f"workers died {LIVES} times in a row: {_line(error)}; too little memory?") from error
+
+
+def _given_up(backend: Any) -> Callable[[], BaseException | None] | None:
+    """For Dask, a function that says why it gave up on a task, if it did; None for others, which tell by themselves."""
+    client = getattr(backend, "client", None)
+    if client is None:
+        return None
+
+    def look() -> BaseException | None:
+        states = [state for key, state in list(client.futures.items()) if "loads" in str(key)]
+        return next((state.exception for state in states if state.status == "error"), None)
+
+    return look
+
+
+def _watched(found: Iterator[Any], given_up: Callable[[], BaseException | None] | None) -> Iterator[Any]:
+    """What an iterator yields, unless its workers are given up on: joblib waits for a task of Dask's that has failed.
+
+    A thread of its own waits then, so that this one can look.
+    """
+    if given_up is None:
+        yield from found
+        return
+    box: Queue[tuple[str, Any]] = Queue()
+
+    def collect() -> None:
+        try:
+            for each in found:
+                box.put(("found", each))
+            box.put(("end", None))
+        except BaseException as error:  # told to the thread that asked
+            box.put(("error", error))
+
+    Thread(target=collect, daemon=True).start()
+    while True:
+        try:
+            what, value = box.get(timeout=LOOK)
+        except Empty:
+            error = given_up()
+            if error is not None:
+                raise WorkersDied(f"Dask gave up on a block of pairs: {_line(error)}; too little memory?") from error
+            continue
+        if what == "end":
+            return
+        if what == "error":
+            raise value
+        yield value
 
 
 class WorkersDied(RuntimeError):
@@ -82,12 +133,19 @@ def _workers(n_jobs: int | None) -> int:
     return asked if local or asked != 1 else -1
 
 
+def _written(errand: Errand) -> bytes:
+    """Its bytes. A loss that was typed in is known to cloudpickle, which comes with joblib, and to pickle not at all."""
+    try:
+        import cloudpickle
+    except ImportError:  # an older joblib has it inside
+        from joblib.externals import cloudpickle
+    return cloudpickle.dumps(errand)
+
+
 def _through_joblib(keys: list[Key], make: Make, workers: int) -> Iterator[tuple[Key, Outcome]]:
     import joblib
-    from joblib.externals import cloudpickle
-
     def jobs(some: list[Key]) -> Iterator[Any]:
-        return (joblib.delayed(pickle.loads)(cloudpickle.dumps(Errand(key, make(key)))) for key in some)
+        return (joblib.delayed(pickle.loads)(_written(Errand(key, make(key)))) for key in some)
 
     # Blocks are long: each is a batch of joblib's, and few wait, since each holds its spaces.
     options: dict[str, Any] = {"n_jobs": workers, "batch_size": 1, "pre_dispatch": "2*n_jobs", "max_nbytes": None}
@@ -96,7 +154,7 @@ def _through_joblib(keys: list[Key], make: Make, workers: int) -> Iterator[tuple
     except ValueError:
         parallel = None
     if parallel is not None:
-        yield from parallel(jobs(keys))
+        yield from _watched(parallel(jobs(keys)), _given_up(joblib.parallel.get_active_backend()[0]))
         return
     remaining = iter(keys)
     size = WAVE * max(1, joblib.effective_n_jobs(workers))
