@@ -205,8 +205,8 @@ def _own_conic(x: Space, given: Given) -> Columns:
 
 
 def _no_entropy(given: Given) -> bool:
-    """Without entropy the identity costs nothing, and nothing costs less; another λ need not be 0 at 0."""
-    return not isinstance(given["eps"], Relative) and float(given["eps"]) == 0.0 and given["loss"] is None
+    """Without entropy the identity costs nothing, λ(0) being 0, and nothing costs less."""
+    return not isinstance(given["eps"], Relative) and float(given["eps"]) == 0.0
 
 
 def at_itself(x: Space, given: Given) -> dict[str, Any]:

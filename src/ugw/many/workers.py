@@ -158,5 +158,6 @@ def _through_joblib(keys: list[Key], make: Make, workers: int) -> Iterator[tuple
         return
     remaining = iter(keys)
     size = WAVE * max(1, joblib.effective_n_jobs(workers))
-    while wave := list(islice(remaining, size)):
-        yield from joblib.Parallel(**options)(jobs(wave))
+    with joblib.Parallel(**options) as parallel:  # the same workers for all waves
+        while wave := list(islice(remaining, size)):
+            yield from parallel(jobs(wave))
