@@ -39,7 +39,20 @@ TABLE = """
 """
 LAYERS = TABLE.split()
 
-OPTIONAL = ("matplotlib", "networkx", "ot", "sklearn", "tqdm", "click", "joblib", "dask", "ray", "pandas", "triton", "anndata")
+OPTIONAL = (
+    "matplotlib",
+    "networkx",
+    "ot",
+    "sklearn",
+    "tqdm",
+    "click",
+    "joblib",
+    "dask",
+    "ray",
+    "pandas",
+    "triton",
+    "anndata",
+)
 
 
 def layer_name(path: Path) -> str:

@@ -77,6 +77,8 @@ class Method:
             own["cone"] = "gaussian-hellinger" if self.cone is None else self.cone
         made = {"rho": rho, "eps": eps, "solver": solver, "init": self.init, **own}
         _check_eps(eps)
+        if self.name == "cgw":
+            check_soft(rho)
         if self.name == "gw" and not _hard(rho):
             raise InputError(f"method 'gw' keeps both marginals, rho = inf, got rho={rho!r}: method 'ugw' has a rho")
         return made
@@ -153,7 +155,6 @@ def _check_debiased(x: Space, y: Space, given: Given) -> None:
 
 
 def _check_conic(x: Space, y: Space, given: Given) -> None:
-    check_soft(given["rho"])
     nonnegative("eps", given["eps"])
     cone = read_cone(x, y, given["cone"])
     way = WAYS[cone.steps]
