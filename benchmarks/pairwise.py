@@ -1,0 +1,131 @@
+"""Pairs per second of `ugw.pairwise`, beside a loop over POT and the reference batch solver. Run with PYTHONPATH=src.
+
+    python3 -m benchmarks.pairwise                       # n = 30, 100 and 300, one thread
+    python3 -m benchmarks.pairwise 100 --device cuda     # on a GPU, in float32; POT then also with torch there
+
+Clouds, uniform in R³ and in R² by turns, distances over their maximum, rho = 1, eps = .01. Peers start from a⊗b, each
+with the settings of `benchmarks.compare`; their time is that to within 1e-6 of their own final objective. Ours is the
+whole call, to our default tolerance: from a⊗b as well ("product"), so that the objectives are the same, and with the
+default start ("auto"), which looks for better ones. "worst" and "mean" are our objectives against the peer's on the
+pairs that it solved, relatively: negative is lower. All plans are judged by `ugw.objective` in float64. Seconds are those of
+the one thread on a CPU (`time.process_time`), the least of the repeats; peers and ours in turn.
+"""
+
+import argparse
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import ugw
+
+from .compare import batches, measure, peers, problems
+
+RHO, EPS = 1.0, 1e-2
+# Spaces, and pairs that a peer solves, for each n: a peer's pairs are as many as it does in half a minute or so.
+SIZES = {30: (40, 24), 100: (16, 12), 300: (6, 4)}
+TARGETS = {("cpu", 30): 20.0, ("cpu", 100): 4.0, ("cpu", 300): 2.0, ("cuda", 100): 200.0}
+STARTS = ("product", "auto")
+
+
+def clouds(n, count, seed=0):
+    """Distances (n, n) of `count` clouds."""
+    rng = np.random.default_rng(seed)
+    return [problems.distances(rng.random((n, 3 - i % 2))) for i in range(count)]
+
+
+def some_pairs(count, wanted, seed=0):
+    """Pairs (i, j), i < j, drawn without order."""
+    every = [(i, j) for i in range(count) for j in range(i + 1, count)]
+    chosen = np.random.default_rng(seed).permutation(len(every))[:wanted]
+    return [every[k] for k in chosen]
+
+
+def instances(matrices, pairs):
+    """Problems as the peers want them."""
+    weights = np.full(len(matrices[0]), 1.0 / len(matrices[0]))
+    return [problems.Instance(matrices[i], matrices[j], weights, weights, RHO, EPS) for i, j in pairs]
+
+
+def ours(matrices, start, device, dtype, repeats):
+    """Seconds of a call for all pairs, how many these are, and its result."""
+    as_given = matrices if device == "cpu" else [torch.as_tensor(d, dtype=dtype, device=device) for d in matrices]
+    spaces = [ugw.Space.from_distances(d) for d in as_given]
+    now, times = measure.clock(device), []
+    for _ in range(repeats):
+        begin = now()
+        result = ugw.pairwise(spaces, method=ugw.Method("ugw", init=start), rho=RHO, eps=EPS)
+        times.append(now() - begin)
+    return min(times), len(spaces) * (len(spaces) + 1) // 2, result
+
+
+def one_by_one(peer, problem_list, repeats, **where):
+    """Seconds a pair of a loop over a peer, and its final objectives."""
+    seconds, finals = 0.0, []
+    for instance in problem_list:
+        traces = [measure.peer_trace(peer, instance, **where) for _ in range(repeats)]
+        final = traces[0].final
+        reached = [t.seconds[t.first(measure.level(final))] for t in traces]
+        seconds, finals = seconds + min(reached), [*finals, final]
+    return seconds / len(problem_list), np.array(finals)
+
+
+def rows(n, device, dtype, repeats):
+    """One row for each start of ours and each peer."""
+    count, sample = SIZES.get(n, (6, 4))
+    matrices, pairs = clouds(n, count), some_pairs(count, sample)
+    problem_list = instances(matrices, pairs)
+    found = {"POT loop": one_by_one(peers.POT, problem_list, repeats)}
+    if device == "cpu":
+        seconds, finals = batches.batched(peers.REFERENCE, problem_list)
+        if finals is not None:
+            found["unbalancedgw batch"] = seconds / sample, finals
+    else:
+        found["POT loop (torch)"] = one_by_one(peers.POT_TORCH, problem_list, repeats, device=device, dtype=dtype)
+    for start in STARTS:
+        seconds, solved, result = ours(matrices, start, device, dtype, repeats)
+        values = torch.as_tensor(result.values).double().cpu().numpy()
+        mine = np.array([values[i, j] for i, j in pairs])
+        for peer, (each, finals) in found.items():
+            worse = (mine - finals) / np.abs(finals)
+            yield {
+                "n": n, "device": device, "start": start, "peer": peer, "pairs": solved, "seconds": seconds,
+                "pairs per second": solved / seconds, "its pairs per second": 1.0 / each,
+                "ratio": each * solved / seconds, "target": TARGETS.get((device, n)) if peer == "POT loop" else None,
+                "worst": float(worse.max()), "mean": float(worse.mean()), "converged": float(result.converged.mean()),
+            }  # fmt: skip
+
+
+def line(row):
+    target = "" if row["target"] is None else f"{row['target']:g}×"
+    cells = [row["n"], row["device"], row["start"], f"{row['pairs per second']:.3g}", row["peer"]]
+    cells += [f"{row['its pairs per second']:.3g}", f"{row['ratio']:.3g}×", target]
+    cells += [f"{row['worst']:+.1e}", f"{row['mean']:+.1e}", f"{row['converged']:.0%}"]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sizes", type=int, nargs="*", default=list(SIZES))
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore", ugw.ConvergenceWarning)
+    torch.set_num_threads(1)
+    dtype = torch.float32 if given.device == "cuda" else torch.float64
+    print("| n | device | start | pairs/s | peer | its pairs/s | ratio | target | worst | mean | converged |")
+    print("|---|---|---|---:|---|---:|---:|---:|---:|---:|---:|")
+    made = []
+    for n in given.sizes:
+        for row in rows(n, given.device, dtype, given.repeats):
+            made.append(row)
+            print(line(row), flush=True)
+    if given.json is not None:
+        given.json.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
