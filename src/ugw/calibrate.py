@@ -22,6 +22,9 @@ from .spaces import Space
 # The share found is as close as this to the one asked for, after at most so many solves.
 CLOSE = 1e-3
 MAX_SOLVES = 30
+# log rho is moved by at most so much at a time, along a line whose slope is believed between these.
+LARGEST_STEP = math.log(10.0)
+SLOPES = -4.0, -0.2
 
 
 def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = None) -> Any:
@@ -50,27 +53,35 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = None) -> A
 def _meet(problem: UGW, kept: float, log_rho: Tensor) -> Tensor:
     """log rho (B,) at which the plan keeps the share, from a guess.
 
-    The share is about exp(−c/rho): log(share)/log(kept) is the factor that would be right if it were exactly so.
-    Where that leaves what is already known to be too small or too large, the middle of the two. The starts are
-    made anew for each rho: another rho may want a plan of another kind.
+    The share is about exp(−c/rho^k), hence log(−log(share)) a line of slope −k in log rho: k = 1 is the first guess,
+    then the line through the last two points is followed. Where it leaves what is already known to be too small or too
+    large, the middle of the two. The starts are made anew for each rho: another rho may want a plan of another kind.
     """
+    wanted = math.log(-math.log(kept))
     low, high = torch.full_like(log_rho, -torch.inf), torch.full_like(log_rho, torch.inf)
+    slope, share = torch.full_like(log_rho, -1.0), torch.full_like(log_rho, torch.nan)
+    before = log_rho, share  # of these no line is known
+    off = torch.ones_like(log_rho, dtype=torch.bool)
     for _ in range(MAX_SOLVES):
-        given = _with_rho(problem, log_rho)
-        share = _share(given, starts.coarse(given))
+        rest = off.nonzero()[:, 0]
+        given = _with_rho(problem.take(rest), log_rho[rest])
+        share = share.index_copy(0, rest, _share(given, starts.coarse(given)))
         off = (share - kept).abs() > CLOSE
         if not bool(off.any()):
             return log_rho
         low = torch.where(share < kept, log_rho, low)
         high = torch.where(share > kept, log_rho, high)
-        factor = torch.where(share < 1.0, share.log() / math.log(kept), 0.1).clamp(0.1, 10.0)
-        guess = log_rho + factor.log()
+        height = (-share.clamp(max=1.0 - 1e-12).log()).log()
+        line = (height - before[1]) / (log_rho - before[0])
+        slope = torch.where(torch.isfinite(line), line.clamp(*SLOPES), slope)
+        before = log_rho, height
+        guess = log_rho + ((wanted - height) / slope).clamp(-LARGEST_STEP, LARGEST_STEP)
         middle = torch.where(torch.isfinite(low + high), 0.5 * (low + high), guess)
         guess = torch.where((guess > low) & (guess < high), guess, middle)
         log_rho = torch.where(off, guess, log_rho)
     raise InputError(
         f"kept={kept} is out of reach, got a share of {float(share[off][0]):.3g} at "
-        f"rho = {float(given.div_a.rho[off][0]):.3g} and none closer: lower eps, or ask for that share"
+        f"rho = {float(before[0][off][0].exp()):.3g} and none closer: lower eps, or ask for that share"
     )
 
 

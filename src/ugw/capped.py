@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,16 +13,20 @@ from . import init as starts
 from ._check import nonnegative
 from .divergences import KL, TV, Mass
 from .errors import InputError
+from .multistart import best_of
 from .parameters import Fused, Relative, build, eps_or, relative
 from .problems.partial_gw import PartialGW
 from .problems.problem import Matching
 from .problems.unbalanced import UGW
 from .solvers.alternate import AlternateMin
+from .solvers.frank_wolfe import FrankWolfe
 
 # eps, relative, of the UGW problem whose plans a partial problem starts from, and its steps.
 TWIN_EPS, TWIN_STEPS = 1e-2, 30
 # Plans of at most so many entries also start from so many random plans, and from so many corners of the polytope.
 SMALL_PLAN, RANDOM_STARTS, CORNER_STARTS = 2500, 24, 16
+# A price far below the cost is reached from above, by factors of ten, so many at most.
+MOST_PRICES = 12
 # A given mass may be above the smaller of both by so many units of rounding.
 ROUNDING = 64.0
 
@@ -79,4 +85,24 @@ def capped_plans(problem: PartialGW, twin: UGW, plans: Tensor, init: Any) -> Ten
             more = starts.random(problem, RANDOM_STARTS), starts.corners(problem, CORNER_STARTS)
             plans = torch.cat([plans, *more], dim=1)
     heavy = (problem.unit * problem.most).to(plans.dtype)[:, None, None, None]
-    return starts.unit(plans) * heavy
+    plans = starts.unit(plans) * heavy
+    if init in ("auto", "best") and isinstance(problem.div_a, TV):
+        plans = torch.cat([plans, _from_above(problem, plans)[:, None]], dim=1)
+    return plans
+
+
+def _from_above(problem: PartialGW, plans: Tensor) -> Tensor:
+    """The plan (B, n, m) at a price of the size of the cost, followed down to near the problem's price.
+
+    At a low price a plan pays only once it is nearly right, and from afar all leads to the empty plan. At a high one
+    mass stays, and what is right about the plan remains so. plans: (B, S, n, m), from which the first price starts.
+    """
+    dear = (problem.mean() / problem.reward).clamp(min=1.0)
+    plan = plans[:, 0]
+    for k in range(min(math.ceil(math.log10(float(dear.max()))), MOST_PRICES), 0, -1):
+        # The price of an item depends on itself alone: at its highest one it waits for those that are higher.
+        raised = dear.clamp(max=10.0**k)
+        above = replace(problem, div_a=TV(problem.div_a.rho * raised), div_b=TV(problem.div_b.rho * raised))
+        plan = best_of(FrankWolfe(), above, plans).tensors.plan
+        plans = plan[:, None]
+    return plan
