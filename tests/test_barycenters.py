@@ -39,6 +39,7 @@ def test_distances_are_stationary(rho):
     value = total(spaces, shares, y, b.parts.plan, rho=rho, eps=0.02)
     assert value.item() == pytest.approx(b.value.item(), rel=1e-8)
     (gradient,) = torch.autograd.grad(value, leaf)
+    assert not bool(b.distances.diagonal().any())
     off = ~torch.eye(4, dtype=torch.bool)
     assert gradient[off].abs().max() < 1e-6 * gradient.abs().max() + 1e-7
 
@@ -64,6 +65,13 @@ def test_the_objective_never_rises(dim):
     # Each round starts where the last one ended.
     cold = ugw.solve(ugw.Space.stack(clouds()), b.space, rho=0.5, eps=0.01, init="product")
     assert b.parts.n_iter.max() < cold.n_iter.max() / 2
+
+
+def test_similarities_keep_their_diagonal():
+    kernel = torch.exp(-clouds()[0].metric.dense())
+    x = ugw.Space.from_matrix(kernel)
+    b = ugw.barycenter([x, x], start=x, rho=100.0, eps=0.0)
+    torch.testing.assert_close(b.distances, kernel, rtol=1e-4, atol=1e-5)
 
 
 def test_of_one_space_it_is_that_space():

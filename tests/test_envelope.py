@@ -209,8 +209,10 @@ def test_where_nothing_is_matched_weight_costs_its_penalty(dtype):
     data = Data(*(getattr(data, name).to(dtype) for name in ("x", "y", "a", "b", "fx", "fy")))
     data.fy += 50.0
     data.a.requires_grad_()
-    ugw.ugw_loss(*data.spaces(), rho=(0.7, 2.0), eps=0.05, fused=ugw.Fused(9.0)).backward()
+    rho = torch.tensor(0.7, dtype=dtype, requires_grad=True)
+    ugw.ugw_loss(*data.spaces(), rho=(rho, 2.0), eps=0.05, fused=ugw.Fused(9.0)).backward()
     mass_a, mass_b = data.a.detach().sum().item(), data.b.sum().item()
+    assert rho.grad.item() == pytest.approx(mass_a**2, rel=1e-6)
     expected = torch.full((4,), 2 * 0.7 * mass_a + 2 * 0.05 * mass_a * mass_b**2, dtype=dtype)
     torch.testing.assert_close(data.a.grad, expected)
 

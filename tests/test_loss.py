@@ -56,6 +56,16 @@ def test_bad_input_is_named():
         ugw.ugw_loss(x, x, eps=ugw.relative(1e-2), solver=ugw.FrankWolfe())
     with pytest.raises(ugw.InputError, match="without entropy: eps must be 0"):
         ugw.ugw_loss(x, x, rho=ugw.TV(0.1), eps=0.01)
+    for made, said in (
+        (lambda: ugw.UGWLoss(rho=-1.0), "rho must be positive"),
+        (lambda: ugw.UGWLoss(eps=-1.0), "eps must be nonnegative"),
+        (lambda: ugw.CGWLoss(rho=float("inf")), "must be finite"),
+        (lambda: ugw.CGWLoss(cone="foo"), "cone must be one of"),
+        (lambda: ugw.ugw_loss([x, x[:3]], x), r"Space\.stack"),
+    ):
+        with pytest.raises(ugw.InputError, match=said):
+            made()
+    assert "init='last'" in repr(ugw.UGWLoss(init="last")) + repr(ugw.CGWLoss(init=torch.eye(2)))
     with pytest.raises(ugw.InputError, match="cone over KL, got partial transport"):
         ugw.CGWLoss(cone="partial-transport")(x, x)
 
@@ -140,7 +150,8 @@ def test_the_last_plan_starts_the_next_call():
     assert loss.result.plan.shape == (8, 12)
     loss(x[:8].float(), y.float())  # another dtype
     assert loss.result.plan.dtype == torch.float32
-    assert loss(x[:8].float().expand(2, 8, 2), y.float()).shape == (2,)  # a batch
+    for count in (2, 3):  # batches
+        assert loss(x[:8].float().expand(count, 8, 2), y.float()).shape == (count,)
 
 
 def test_a_plan_that_did_not_converge_starts_nothing():
@@ -162,6 +173,24 @@ def test_conic_loss_of_points():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert loss(x, y).item() <= value.item() * (1 + 1e-9)
+
+
+def test_a_conic_loss_in_single_precision_settles():
+    x, y = rand(12, 2, seed=0).float().requires_grad_(), rand(10, 2, seed=1).float()
+    loss = ugw.CGWLoss(rho=0.5, init="last")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        value = loss(x, y)
+        value.backward()
+        steps = loss.result.n_iter
+        loss(x + 1e-5, y)
+    assert loss.result.n_iter < steps
+    leaf = x.detach().double().requires_grad_()
+    ugw.CGWLoss(rho=0.5)(leaf, y.double()).backward()
+    assert value.dtype == x.grad.dtype == torch.float32
+    torch.testing.assert_close(x.grad.double(), leaf.grad, rtol=1e-4, atol=1e-6)
+    with pytest.raises(ugw.InputError, match="one dtype"):
+        loss(x, y.double())
 
 
 def test_numpy_and_torch_spaces_mix():

@@ -206,6 +206,22 @@ def test_strays_are_left_behind():
         assert abs(result.plan[:, 9:]).max() < 1e-12
 
 
+@pytest.mark.parametrize(("n", "copied", "strays"), [(15, 10, 5), (30, 20, 15)])
+def test_a_part_is_found_whatever_it_costs_to_leave_the_rest(n, copied, strays):
+    """A mirrored copy of some of the points, and strays: it fits without distortion, and no plan is below that."""
+    rng = np.random.default_rng(2)
+    points = rng.normal(size=(n, 2))
+    x = ugw.Space.from_points(points)
+    y = np.concatenate([points[:copied, ::-1], 4 + rng.normal(size=(strays, 2))])
+    y = ugw.Space.from_points(y, weights=np.full(copied + strays, 1 / n))
+    best = np.eye(n, copied + strays) / n
+    best[copied:] = 0.0
+    for price in (0.001, 0.01, 0.03):
+        least = ugw.objective(best, x, y, rho=ugw.TV(price)).total
+        assert ugw.solve(x, y, rho=ugw.TV(price)).check().value <= least * (1 + 1e-9)
+    assert ugw.solve(x, y, rho=ugw.Mass(copied / n)).check().value < 1e-9
+
+
 def tiny(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 5))

@@ -22,9 +22,10 @@ from .problems.unbalanced import UGW
 from .solvers.alternate import AlternateMin
 from .solvers.frank_wolfe import FrankWolfe
 
-# eps, relative, of the UGW problem whose plans a partial problem starts from, and its steps;
-# the last is for the twin without entropy.
-TWIN_EPS, TWIN_STEPS, SHARP_STEPS = 1e-2, 30, 100
+# A partial problem starts from plans of a UGW problem. Its rho is that of TV, or where a mass is given this share of
+# the mean distortion; its eps a share of the mean distortion, and at most a share of rho: where entropy outweighs the
+# price of leaving mass behind, nothing is told apart. It makes so many steps, and without entropy so many.
+GIVEN_RHO, TWIN_EPS, OF_RHO, TWIN_STEPS, SHARP_STEPS = 0.03, 1e-2, 0.2, 30, 100
 # Plans of at most so many entries also start from so many random plans, and from so many corners of the polytope.
 SMALL_PLAN, RANDOM_STARTS, CORNER_STARTS = 2500, 24, 16
 # A price far below the cost is reached from above, by factors of ten, so many at most.
@@ -38,7 +39,7 @@ def build_capped(
 ) -> tuple[PartialGW, UGW]:
     """The partial problem for two spaces, and a UGW problem between them, which has its starts."""
     _check_no_entropy(eps)
-    rhos = [KL(side.rho) if isinstance(side, TV) else torch.ones_like(side.m) for side in sides]
+    rhos = [KL(side.rho.detach()) if isinstance(side, TV) else torch.ones_like(side.m) for side in sides]
     twin = build(x, y, rho=tuple(rhos), eps=relative(TWIN_EPS), fused=fused, loss=loss)
     if twin.infinite:
         raise InputError("TV and Mass need a loss that is finite everywhere, got one that is infinite somewhere")
@@ -49,7 +50,14 @@ def build_capped(
         check_mass(twin, div_a.m)
     zero = torch.zeros_like(twin.eps)
     problem = PartialGW(x, y, div_a, div_b, zero, twin.alpha, twin.cost, twin.pairs, batched=twin.batched)
-    return problem, twin
+    return problem, _priced(twin, given=isinstance(div_a, Mass))
+
+
+def _priced(twin: UGW, *, given: bool) -> UGW:
+    """The problem whose plans are starts, with its rho and eps."""
+    rho = KL(twin.eps * (GIVEN_RHO / TWIN_EPS)) if given else None
+    twin = twin if rho is None else replace(twin, div_a=rho, div_b=rho)
+    return replace(twin, eps=torch.minimum(twin.eps, OF_RHO * torch.minimum(twin.div_a.rho, twin.div_b.rho)))
 
 
 def _check_no_entropy(eps: Any) -> None:

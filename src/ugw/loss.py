@@ -7,9 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._check import nonnegative
+from .cones import read_loss
 from .conic_result import ConicResult
 from .debias import Debiased, debiased
-from .parameters import Fused
+from .divergences import capping_pair, divergence_pair
+from .parameters import Fused, Relative, check_soft, check_spaces, eps_or
 from .result import Result
 from .spaces import Space
 from .values import as_space, shown, solved, solved_conic
@@ -78,6 +81,10 @@ class UGWLoss(torch.nn.Module):
         debiased: bool = False,
     ) -> None:
         super().__init__()
+        if capping_pair(rho) is None:
+            divergence_pair(rho)
+        if not isinstance(eps, Relative):
+            nonnegative("eps", eps_or(eps, 0.0))
         self.rho, self.eps, self.loss, self.fused, self.init, self.solver = rho, eps, loss, fused, init, solver
         self.debiased = debiased
         self.result = None
@@ -95,13 +102,14 @@ class UGWLoss(torch.nn.Module):
 
     def extra_repr(self) -> str:
         """What the module says of itself."""
-        return f"rho={self.rho}, eps={self.eps}" + ", debiased=True" * self.debiased
+        return f"rho={self.rho}, eps={self.eps}, init={_short(self.init)}" + ", debiased=True" * self.debiased
 
 
 class CGWLoss(torch.nn.Module):
     """The value of the conic distance CGW as a module, with gradients for points, distances and weights.
 
     rho: finite; cone: one over KL; init, solver: as for `ugw.solve_conic`; init="last" and `result`: as for `UGWLoss`.
+    It is solved in float64, whatever the points are: without entropy, float32 does not settle to a stationary plan.
 
     >>> import torch, ugw
     >>> cloud = torch.rand(4, 2, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -116,19 +124,28 @@ class CGWLoss(torch.nn.Module):
         self, *, rho: Any = 1.0, cone: Any = "gaussian-hellinger", init: Any = "auto", solver: Any = None
     ) -> None:
         super().__init__()
+        check_soft(rho)
+        if isinstance(cone, str):
+            read_loss(cone, 1.0, name="cone")
         self.rho, self.cone, self.init, self.solver = rho, cone, init, solver
         self.result = None
 
     def forward(self, x: Any, y: Any) -> Tensor:
         """The conic value between two spaces or clouds of points, () or (B,)."""
         x, y = as_space("x", x), as_space("y", y)
+        check_spaces(x, y)
+        dtype, x, y = x.dtype, x.to(torch.float64), y.to(torch.float64)
         init = first_plan(self.init, self.result, x, y)
         value, self.result = solved_conic(x, y, rho=self.rho, cone=self.cone, init=init, solver=self.solver)
-        return shown(value, self.result, x.dtype)
+        return shown(value, self.result, dtype)
 
     def extra_repr(self) -> str:
         """What the module says of itself."""
-        return f"rho={self.rho}, cone={self.cone!r}"
+        return f"rho={self.rho}, cone={self.cone!r}, init={_short(self.init)}"
+
+
+def _short(init: Any) -> str:
+    return repr(init) if isinstance(init, str) else "a plan"
 
 
 def first_plan(init: Any, last: Any, x: Space, y: Space) -> Any:

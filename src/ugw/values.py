@@ -74,7 +74,9 @@ def as_space(name: str, value: Any) -> Space:
     try:
         return Space.from_points(value)
     except InputError as error:
-        raise InputError(f"{name} must be a ugw.Space or points (n, d) or (B, n, d): {error}") from error
+        several = isinstance(value, list | tuple) and any(hasattr(part, "shape") for part in value)
+        cure = "; clouds of several sizes are a batch, Space.stack([Space.from_points(p) for p in clouds])" * several
+        raise InputError(f"{name} must be a ugw.Space or points (n, d) or (B, n, d): {error}{cure}") from error
 
 
 def settled(x: Space, y: Space, given: dict[str, Any]) -> Any:

@@ -46,7 +46,8 @@ def test_it_is_solve_on_scaled_spaces():
         spaces = spaces if scale is None else [s.scaled(scale) for s in spaces]
         expected = ugw.solve(*spaces, rho=0.3, eps=0.02).plan
         np.testing.assert_allclose(Aligner(rho=0.3, eps=0.02, scale=scale).fit(X, Y[:, :2]).plan_, expected, atol=1e-12)
-    line = Aligner(rho=ugw.TV(0.1), eps="auto").fit(X, Y[:, 1])  # one feature may come as (m,)
+    line = Aligner(rho=ugw.TV(0.1)).fit(X, Y[:, 1])  # one feature may come as (m,)
+    assert line.eps_ == 0.0
     assert line.transform(X).shape == (24, 1)
 
 
@@ -180,7 +181,7 @@ def test_lists_are_judged_by_pairs_or_labels(how):
         "pairs": {"pairs": np.tile(np.arange(8)[:, None], 2)},
         "labels": {"labels": (names, names)},
     }[how]
-    aligner = Aligner(rho=[0.1, (1.0, 2.0)], eps=[0.2, 0.002]).fit(X, Y, **known)
+    aligner = Aligner(rho=[0.1, (1.0, 2.0)], eps=np.array([0.2, 0.002])).fit(X, Y, **known)
     assert [(c.rho, c.eps) for c in aligner.validation_] == [
         (0.1, 0.2),
         (0.1, 0.002),

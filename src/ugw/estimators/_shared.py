@@ -141,23 +141,18 @@ class Candidate:
     converged: bool
 
 
-def is_grid(rho: Any, eps: Any, *, batches: bool = False) -> bool:
-    """Are there several values to choose from? Lists are, and arrays but for batches, which have one for each item.
+def is_grid(rho: Any, eps: Any) -> bool:
+    """Are there several values to choose from? Lists and arrays are; a tuple is a rho for each side."""
+    return any(isinstance(v, list) or (isinstance(v, np.ndarray) and v.ndim > 0) for v in (rho, eps))
 
-    A tuple is a rho for each side.
+
+def entropy(rho: Any, eps: Any) -> Any:
+    """What eps="auto" means to an estimator: 0.005, or 0 for TV and Mass.
+
+    >>> entropy(1.0, "auto"), entropy(0.1, 0.5)
+    (0.005, 0.5)
     """
-    kinds = (list,) if batches else (list, np.ndarray)
-    return any(isinstance(value, kinds) and np.ndim(value) > 0 for value in (rho, eps))
-
-
-def entropy(eps: Any, rho: Any, default: float) -> Any:
-    """The eps that was given, or for "auto" the default, and 0 where exact programs are solved.
-
-    >>> import ugw
-    >>> entropy("auto", 0.1, 0.01), entropy("auto", ugw.Mass(0.1), 0.01), entropy(0.5, 0.1, 0.01)
-    (0.01, 0.0, 0.5)
-    """
-    return eps_or(eps, default if isinstance(rho, list) or capping_pair(rho) is None else 0.0)
+    return eps_or(eps, 0.0 if capping_pair(rho) is not None else 5e-3)
 
 
 def choose(

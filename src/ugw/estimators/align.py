@@ -19,18 +19,15 @@ from . import cells
 from ._shared import as_array, as_space, best, choose, entropy, forget_features, is_grid, kept, nearest, scaled
 from .scores import foscttm
 
-# eps="auto", in units of the scaled distances.
-EPS = 0.005
-
 
 class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Match X to Y by unbalanced Gromov–Wasserstein, and carry points and labels across by the plan.
 
     metric: a distance by name, "knn", or a function that makes a Space of points, such as `ugw.estimators.KNN(k=30)`;
     None is "euclidean", or "knn" for AnnData, where `obsp["distances"]` is reused.
-    rho, eps: as for `ugw.solve`, in units of the scaled distances; rho = inf is balanced; eps="auto" is 0.005, and 0
-    under TV and Mass. A list or an array of either is a choice, judged by `fit(..., pairs=)` or `labels=` and solved
-    for as one batch (`validation_`).
+    rho, eps: as for `ugw.solve`, in units of the scaled distances; float("inf") is balanced; eps="auto" is 0.005, or 0
+    for `ugw.TV` and `ugw.Mass`. A *list* or an array of either is a choice, judged by `fit(..., pairs=)` or `labels=`
+    and solved for as one batch (`validation_`).
     init, solver: as for `ugw.solve`. scale: "max" or "mean" divides each side's distances by their largest or mean.
     use_rep: which representation of an AnnData to take, a key of obsm or "X"; None is "X_pca" if there, else "X".
 
@@ -92,11 +89,10 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         x, y = self._side("X", X), self._side("Y", Y)
         _check_labels(labels, x, y)
         x, y = scaled((x, y), self.scale, together=False)
-        eps = entropy(self.eps, self.rho, EPS)
-        self.rho_, self.eps_, self.validation_ = self.rho, eps, None
+        self.rho_, self.eps_, self.validation_ = self.rho, entropy(self.rho, self.eps), None
         if is_grid(self.rho, self.eps):
             score = self._judge(x, y, pairs, labels)
-            options = {"rho": self.rho, "eps": eps, "init": self.init, "solver": self.solver}
+            options = {"rho": self.rho, "eps": self.eps_, "init": self.init, "solver": self.solver}
             self.validation_ = choose(x, y, **options, score=score)
             self.rho_, self.eps_ = best(self.validation_).rho, best(self.validation_).eps
         self.result_ = solve(x, y, rho=self.rho_, eps=self.eps_, init=self.init, solver=self.solver)

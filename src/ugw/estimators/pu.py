@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
@@ -20,12 +22,24 @@ from ..errors import InputError
 from ..linear import solve_linear
 from ..result import Result
 from ..spaces import Space
-from ._shared import as_array, as_space, best, choose, entropy, forget_features, is_grid, kept, nearest, scaled
+from ._shared import (
+    Candidate,
+    as_array,
+    as_space,
+    best,
+    choose,
+    entropy,
+    forget_features,
+    is_grid,
+    kept,
+    nearest,
+    scaled,
+)
 
 # The share of the positives that is hidden among the unlabelled to choose rho and eps.
 SPIES = 0.2
-# eps="auto", in units of the scaled distances.
-EPS = 0.002
+# Points called positive that are enough to ask whether they lie where the positives do.
+ENOUGH = 5
 # Scores that differ by less than this share are equal, or by so many units of rounding of the plan. It is a share of
 # the score, not of the largest one: entropic plans rank points by scores of any size.
 TIES, ROUNDING = 1e-9, 8.0
@@ -41,9 +55,9 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
     prior: the share of positives among the unlabelled points, in (0, 1); must be given.
     metric: a distance by name, "knn", or a function that makes a Space of points, such as `ugw.estimators.KNN(k=10)`.
-    rho, eps: as for `ugw.solve`, in units of the scaled distances; eps="auto" is 0.002, and 0 under TV and Mass. A
-    small rho keeps to what fits best, a large one takes in what fits less. A list or an array of either is a choice: a
-    fifth of the positives is hidden among the unlabelled points, and the pair that finds most is kept (`validation_`).
+    rho, eps: as for `ugw.solve`, in units of the scaled distances; eps="auto" is 0.005, or 0 for `ugw.TV`, `ugw.Mass`.
+    A *list* or an array of either is a choice: a fifth of the positives is hidden among the unlabelled points, and the
+    pair that finds most of them is kept (`validation_`).
     init: "partial-w", exact partial transport of the points, in one feature space only; "flb"; another start of
     `ugw.solve`; or "auto": partial-w in one feature space, flb across two.
     scale: "max" or "mean" divides the distances by their largest or mean, in one feature space by one number for
@@ -69,7 +83,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         prior: float | None = None,
         *,
         metric: Any = "euclidean",
-        rho: Any = 0.005,
+        rho: Any = 0.05,
         eps: Any = "auto",
         init: Any = "auto",
         scale: str | None = "max",
@@ -133,7 +147,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             unlabelled = validate_data(self, as_array(unlabelled), dtype=np.float64)
         x, y = self._spaces(positives, unlabelled, together=False)
         self.classes_ = np.array([0, 1])
-        self._chosen = self._judged(x, y, known) if is_grid(self.rho, self.eps, batches=x.batched) else None
+        self._chosen = self._judged(x, y, known) if is_grid(self.rho, self.eps) else None
         self._points, self._decision = None, self._match(x, y, together=False)
         if y.points is not None and not y.batched:
             points = y.points.detach().cpu().double().numpy()
@@ -160,8 +174,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
     def _spaces(self, positives: Any, unlabelled: Any, *, together: bool) -> tuple[Space, Space]:
         made = [as_space(points, self.metric, batches=not together) for points in (positives, unlabelled)]
-        grid = is_grid(self.rho, self.eps, batches=made[0].batched)
-        _check_batches(*made, plain=self.scale is None and not grid)
+        _check_batches(*made, plain=self.scale is None and not is_grid(self.rho, self.eps))
         x, y = scaled(made, self.scale, together=together)
         return x, y
 
@@ -169,7 +182,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         """Solve, label, and return score less threshold (m,)."""
         prior = self._checked_prior()
         if self._chosen is None:
-            rho, eps, self.validation_ = self.rho, self._eps(), None
+            rho, eps, self.validation_ = self.rho, entropy(self.rho, self.eps), None
         else:
             winner = best(self._chosen)
             rho, eps, self.validation_ = winner.rho, winner.eps, self._chosen
@@ -179,7 +192,23 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         self.scores_ = _received(self.result_, y)
         labels, decision = self._decide(self.result_, self.scores_, prior)
         self.labels_ = self.classes_[labels.astype(int)]
+        if together and isinstance(start, np.ndarray):
+            self._check_places(labels, start.sum(0), prior)
         return decision
+
+    def _check_places(self, labels: np.ndarray, near: np.ndarray, prior: float) -> None:
+        """UGW knows shapes only: warn where it leaves the points that transport of the positives leads to.
+
+        labels: (m,) bools; near: (m,), what each unlabelled point receives at the start.
+        """
+        shared = (labels & decide(near, prior, random_state=self.random_state)[0]).sum()
+        if labels.sum() >= ENOUGH and shared < prior * labels.sum():
+            warnings.warn(
+                f"of {labels.sum()} points called positive {shared} are where the positives lie, fewer than by chance: "
+                f"other points fit them in shape, at rho={self.rho_}; try a smaller rho, or lists of rho and eps",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def _decide(self, result: Result, scores: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
         ties = max(TIES, ROUNDING * torch.finfo(result.tensors.plan.dtype).eps)
@@ -192,9 +221,6 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         choice("init", init, (*STARTS, "partial-w"))
         return partial_start(x, y, prior) if init == "partial-w" else init
 
-    def _eps(self) -> Any:
-        return entropy(self.eps, self.rho, EPS)
-
     def _checked_prior(self) -> float:
         if not isinstance(self.prior, Real) or not 0 < float(self.prior) < 1:
             raise InputError(
@@ -202,7 +228,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             )
         return float(self.prior)
 
-    def _validated(self, positives: np.ndarray, unlabelled: np.ndarray) -> list[Any]:
+    def _validated(self, positives: np.ndarray, unlabelled: np.ndarray) -> list[Candidate]:
         """The candidates, scored by the share of hidden positives that they find."""
         count = max(1, round(SPIES * len(positives)))
         if len(positives) - count < 2:
@@ -220,9 +246,23 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             return float(labels[-count:].sum() + 0.5 * rank) / (count + 0.5)
 
         init = self._start(x, y, prior, together=True)
-        return choose(x, y, rho=self.rho, eps=self._eps(), init=init, solver=self.solver, score=found)
+        made = self._choose(x, y, init, found)
+        chance = (count * prior + 0.25) / (count + 0.5)
+        score = best(made).score
+        if score < chance:
+            warnings.warn(
+                f"the best rho and eps find hidden positives worse than chance, score {score:.2g} below {chance:.2g}: "
+                "negatives are taken for positives; try other values, a smaller rho for example",
+                UserWarning,
+                stacklevel=3,
+            )
+        return made
 
-    def _judged(self, x: Space, y: Space, known: Any) -> list[Any]:
+    def _choose(self, x: Space, y: Space, init: Any, score: Callable[[Result], float]) -> list[Candidate]:
+        eps = entropy(self.rho, self.eps)
+        return choose(x, y, rho=self.rho, eps=eps, init=init, solver=self.solver, score=score)
+
+    def _judged(self, x: Space, y: Space, known: Any) -> list[Candidate]:
         """The candidates, scored by the known labels that come out right."""
         if known is None:
             raise InputError(
@@ -239,7 +279,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             return float((labels == known)[known >= 0].mean())
 
         init = self._start(x, y, prior, together=False)
-        return choose(x, y, rho=self.rho, eps=self._eps(), init=init, solver=self.solver, score=right)
+        return self._choose(x, y, init, right)
 
 
 def partial_start(x: Space, y: Space, prior: float) -> np.ndarray:
