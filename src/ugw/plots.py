@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     import networkx
     from matplotlib.axes import Axes
 
+__all__ = ["aligned", "colour_transfer", "coloured_graph", "convergence", "layout", "matching", "plan"]
+
 # -- matching lines ----------------------------------------------------------------------------------------
 
 
