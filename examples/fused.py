@@ -1,13 +1,14 @@
 """Features beside distances
 =========================
 
-A symmetric shape can be matched in many ways that distances cannot tell apart. Features that both spaces share, colours
-here, decide: `ugw.Fused(alpha)` adds alpha times the mean squared difference of the features to the objective.
+A symmetric shape can be matched in many ways that distances cannot tell apart. Features that both
+spaces share, colours here, decide: `ugw.Fused(alpha)` adds alpha times the mean squared difference
+of the features to the objective.
 """
 
 # %%
-# Two flowers with four petals each, the second turned by an eighth. Half of the points have lost their colour: their
-# feature is the mean colour, which says nothing.
+# Two flowers with four petals each, the second turned by an eighth. Half of the points have lost
+# their colour: their feature is the mean colour, which says nothing.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -25,8 +26,8 @@ x = ugw.Space.from_points(flower, features=faded)
 y = ugw.Space.from_points(flower @ turn + 0.01 * rng.normal(size=flower.shape), features=faded)
 
 # %%
-# Petal k belongs to petal k. The share of the mass that goes there is 25 % for a blind guess; without features it is 0 % or
-# 100 %, as chance has it.
+# Petal k belongs to petal k. The share of the mass that goes there is 25 % for a blind guess;
+# without features it is 0 % or 100 %, as chance has it.
 
 petal = np.floor((angle / (np.pi / 2) + 0.5) % 4)
 alphas = (0.0, 0.02)

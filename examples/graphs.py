@@ -1,9 +1,9 @@
 """Graphs with a missing part
 ==========================
 
-Two planar graphs are alike, but for two things: the second has lost half of its cluster, and its long branch ends in
-a small circle that the first does not have. Distances are shortest paths. The colours of the first graph are carried
-over to the second by the plan.
+Two planar graphs are alike, but for two things: the second has lost half of its cluster, and its
+long branch ends in a small circle that the first does not have. Distances are shortest paths. The
+colours of the first graph are carried over to the second by the plan.
 """
 
 # %%
@@ -22,8 +22,8 @@ results = {
 }
 
 # %%
-# A node is as large as the mass that it receives over its weight. KL, in the middle, thins out the circle. Partial
-# matching, right, decides node by node: what is left behind is pale.
+# A node is as large as the mass that it receives over its weight. KL, in the middle, thins out the
+# circle. Partial matching, right, decides node by node: what is left behind is pale.
 
 circle = target.labels == target.names.index("small circle")
 colours = source.labels / source.labels.max() + 0.3 * ugw.plots.layout(source.graph)[:, 0]

@@ -1,8 +1,9 @@
 """Reading a result honestly
 =========================
 
-A plan is always returned. Whether to believe it is another question, and a result answers it: `status` says how the solve
-ended, `message` what to do about it, `check()` raises unless it converged. Three solves, one of them good.
+A plan is always returned. Whether to believe it is another question, and a result answers it:
+`status` says how the solve ended, `message` what to do about it, `check()` raises unless it
+converged. Three solves, one of them good.
 """
 
 # %%
@@ -46,14 +47,15 @@ except ugw.NotConverged as error:
     print("refused:", str(error)[:60], "...")
 
 # %%
-# What the value is made of. The terms are weighted and sum to the value; the gap says whether the alternation ended with
-# one plan or with two.
+# What the value is made of. The terms are weighted and sum to the value; the gap says whether the
+# alternation ended with one plan or with two.
 
 print(good.summary())
 
 # %%
-# The histories. A straight line on this scale is linear convergence; a flat one is rounding, or a limit. The jump near the
-# end of the first is the change from float32, which serves for most steps, to float64 for the last.
+# The histories. A straight line on this scale is linear convergence; a flat one is rounding, or a
+# limit. The jump near the end of the first is the change from float32, which serves for most steps,
+# to float64 for the last.
 
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.9), layout="constrained", sharey=True)
 for axis, (name, result) in zip(axes, results.items(), strict=True):

@@ -1,13 +1,14 @@
 """What rho does, and how to choose it
 ===================================
 
-rho is the price of leaving mass behind, in units of squared distance: what disagrees by more is left out rather than
-matched. Few people have a feeling for such a price, but many know how much of their data should find a partner.
-`ugw.rho_for_mass` turns the one into the other.
+rho is the price of leaving mass behind, in units of squared distance: what disagrees by more is
+left out rather than matched. Few people have a feeling for such a price, but many know how much of
+their data should find a partner. `ugw.rho_for_mass` turns the one into the other.
 """
 
 # %%
-# A body with five buds. In the second space the buds have moved outwards, each farther than the one before.
+# A body with five buds. In the second space the buds have moved outwards, each farther than the one
+# before.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -26,8 +27,8 @@ x, y = (ugw.Space.from_points(np.stack([z.real, z.imag], axis=1)) for z in (firs
 eps = 4e-3
 
 # %%
-# One batch solves for many rhos: an array of them is one problem each. All start from the plan of a rho in between, which
-# saves the search for a start.
+# One batch solves for many rhos: an array of them is one problem each. All start from the plan of a
+# rho in between, which saves the search for a start.
 
 rhos = np.geomspace(3e-3, 30, 20)
 middle = ugw.solve(x, y, rho=0.3, eps=eps).plan
@@ -44,8 +45,8 @@ for share, rho, result in zip(asked, found, chosen, strict=True):
     print(f"keep {share:.0%}: rho = {rho:.3f}, the plan has mass {result.mass:.3f}")
 
 # %%
-# Above: what each part keeps of its weight against rho; the dotted line is the whole. Below: the second space for the three
-# shares that were asked for, dots as large as what they keep.
+# Above: what each part keeps of its weight against rho; the dotted line is the whole. Below: the
+# second space for the three shares that were asked for, dots as large as what they keep.
 
 colours = [*plt.get_cmap("plasma")(np.linspace(0.0, 0.85, 5)), "0.4"]
 names = [f"bud moved by {d:g}" for d in moved] + ["body"]

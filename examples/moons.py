@@ -1,13 +1,14 @@
 """Two moons with outliers
 =======================
 
-Two moons are matched to two moons that were turned by a right angle and have a cluster of outliers beside them.
-Only distances within each cloud count, so the turn does not matter. The outliers do: balanced Gromov–Wasserstein has
-to match them, unbalanced Gromov–Wasserstein may leave them behind.
+Two moons are matched to two moons that were turned by a right angle and have a cluster of outliers
+beside them. Only distances within each cloud count, so the turn does not matter. The outliers do:
+balanced Gromov–Wasserstein has to match them, unbalanced Gromov–Wasserstein may leave them behind.
 """
 
 # %%
-# Each cloud becomes a *space*: distances between its points, and a weight for each. The solver returns a *result*.
+# Each cloud becomes a *space*: distances between its points, and a weight for each. The solver
+# returns a *result*.
 
 import matplotlib.pyplot as plt
 
@@ -20,8 +21,9 @@ for rho, result in results.items():
     print(f"rho = {rho}: {result}")
 
 # %%
-# The area of a dot is the share of its weight that is matched. Colours run along the first moons and are carried over by
-# the plan. Unbalanced, the outliers nearly vanish, and the moons get the colours of the moons, turned.
+# The area of a dot is the share of its weight that is matched. Colours run along the first moons
+# and are carried over by the plan. Unbalanced, the outliers nearly vanish, and the moons get the
+# colours of the moons, turned.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 5.4), layout="constrained")
 far = target.labels == 2

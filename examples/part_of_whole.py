@@ -1,8 +1,8 @@
 """Finding a part in a whole
 =========================
 
-A template is searched for in a larger scene. The template must be used in full, the scene may be used where it fits:
-one price per side, `rho=(inf, small)`. That is the semi-relaxed problem.
+A template is searched for in a larger scene. The template must be used in full, the scene may be
+used where it fits: one price per side, `rho=(inf, small)`. That is the semi-relaxed problem.
 """
 
 # %%
@@ -17,9 +17,9 @@ rng = np.random.default_rng(0)
 
 
 def strokes(*ends):
-    """Points along straight strokes, four per unit of length."""
-    lines = [np.linspace(a, b, int(4 * np.linalg.norm(np.subtract(b, a))) + 1) for a, b in zip(ends[::2], ends[1::2])]
-    return np.concatenate(lines)
+    """Points along straight strokes, given by their two ends each, four per unit of length."""
+    pairs = zip(ends[::2], ends[1::2], strict=True)
+    return np.concatenate([np.linspace(a, b, int(4 * np.linalg.norm(np.subtract(b, a))) + 1) for a, b in pairs])
 
 
 letters = {
@@ -33,8 +33,8 @@ scene = np.concatenate([part + 0.05 * rng.normal(size=part.shape) for part in pl
 name = np.repeat(list(placed), [len(part) for part in placed.values()])
 
 # %%
-# Every point of the scene weighs as much as one of the template: the scene has more mass. The second rho is the price
-# of leaving points of the scene out.
+# Every point of the scene weighs as much as one of the template: the scene has more mass. The
+# second rho is the price of leaving points of the scene out.
 
 template = ugw.Space.from_points(letters["F"])
 whole = ugw.Space.from_points(scene, weights=np.full(len(scene), 1 / template.n))
@@ -44,7 +44,8 @@ for letter in placed:
     print(f"{letter} receives {result.marginals[1][name == letter].sum():.0%} of the template")
 
 # %%
-# The template's colours, carried over by the plan. Dots are as large as what they receive; circles are the whole scene.
+# The template's colours, carried over by the plan. Dots are as large as what they receive; circles
+# are the whole scene.
 
 colours = plt.get_cmap("turbo")(0.9 * (letters["F"] @ [1.0, 1.0]) / 8)[:, :3]
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", width_ratios=[1, 3.2])

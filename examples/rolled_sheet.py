@@ -1,9 +1,9 @@
 """A sheet, flat and rolled up
 ===========================
 
-Shortest paths on a surface do not change when it is bent. A flat sheet and a rolled one are nearly the same space,
-though no rotation brings one onto the other. The rolled one has lost a corner: unbalanced matching leaves the
-corner of the flat one without a partner.
+Shortest paths on a surface do not change when it is bent. A flat sheet and a rolled one are nearly
+the same space, though no rotation brings one onto the other. The rolled one has lost a corner:
+unbalanced matching leaves the corner of the flat one without a partner.
 """
 
 # %%
@@ -36,15 +36,16 @@ surfaces = [(np.pad(sheet, ((0, 0), (0, 1))), triangles(sheet)), (rolled, triang
 x, y = (ugw.Space.from_mesh(*surface, weights=np.full(len(surface[0]), 1 / len(sheet))) for surface in surfaces)
 
 # %%
-# Every vertex weighs the same, so the flat sheet has more mass. Straight distances through space would not do: they see two
-# shapes that have little in common.
+# Every vertex weighs the same, so the flat sheet has more mass. Straight distances through space
+# would not do: they see two shapes that have little in common.
 
 result = ugw.solve(x, y, rho=0.02, eps=5e-4).check()
 kept = result.marginals[0] * len(sheet)
 print(f"the corner keeps {kept[~there].mean():.0%} of its weight, the rest {kept[there].mean():.0%}")
 
 # %%
-# Colours run along the flat sheet, fade where its vertices are left behind, and are carried over to the rolled one.
+# Colours run along the flat sheet, fade where its vertices are left behind, and are carried over to
+# the rolled one.
 
 hue = plt.get_cmap("turbo")(0.1 + 0.8 * sheet[:, 0] / 4)[:, :3] * (0.6 + 0.4 * sheet[:, 1:] / 2)
 shown = (hue * np.clip(kept, 0, 1)[:, None] + 1 - np.clip(kept, 0, 1)[:, None], result.transport(hue))
