@@ -1,4 +1,10 @@
-"""Points with class labels, synthetic and seeded or measured: the data of the demo, the examples and the tests."""
+"""Points with class labels, synthetic and seeded or measured: the data of the demo, the examples and the tests.
+
+>>> import ugw
+>>> moons = ugw.datasets.two_moons(n=50, outliers=5)
+>>> moons.space()
+Space(n=55, mass=1, float64, points in R^2)
+"""
 
 from __future__ import annotations
 

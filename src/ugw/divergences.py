@@ -123,7 +123,14 @@ class Mass(Divergence):
 
 
 def Balanced() -> KL:
-    """The marginal is a constraint: KL(inf)."""
+    """The marginal is a constraint: KL(inf).
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.eye(3))
+    >>> r = ugw.solve(x, x, rho=(ugw.Balanced(), ugw.KL(0.1)))  # every point of the first space in full
+    >>> np.allclose(r.marginals[0], 1 / 3)
+    True
+    """
     return KL(float("inf"))
 
 

@@ -28,6 +28,12 @@ class Sinkhorn:
     tol: share of the plan's mass that the next iteration may still move; max_iter: per linear problem;
     method: "stabilised" (matrix-vector products with a stored kernel), "log" (log-sum-exp throughout), "streaming"
     (low-rank spaces only: neither plan nor kernel is stored), or "auto": streaming for large plans, else stabilised.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.random.default_rng(0).random((30, 2)))
+    >>> inner = ugw.Sinkhorn(method="log", max_iter=100)
+    >>> ugw.solve(x, x, solver=ugw.AlternateMin(inner=inner)).converged
+    True
     """
 
     tol: float = 1e-7
