@@ -99,8 +99,14 @@ def signature(app: Sphinx, what: str, name: str, obj: Any, *rest: Any) -> tuple[
     return ("", None) if what == "class" and name.rsplit(".", 1)[-1] in MADE_ELSEWHERE else None
 
 
+def skip(app: Sphinx, what: str, name: str, obj: Any, skipped: bool, options: Any) -> bool | None:  # noqa: FBT001
+    """Leave out what scikit-learn adds to estimators, and how solvers call each other."""
+    return True if name in ("run", "with_random", "get_metadata_routing") or name.endswith("_request") else None
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Hook into autodoc."""
     app.connect("autodoc-process-docstring", source)
     app.connect("autodoc-process-signature", signature)
+    app.connect("autodoc-skip-member", skip)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
