@@ -1,9 +1,9 @@
 """Barycentres: the space that minimises a weighted sum of UGW to several others.
 
-With the plans P_s fixed the sum is a weighted square of distances: Σ W_jj' (D_jj' − T_jj')², up to a constant, with
-W = Σ_s t_s p2_s ⊗ p2_s and T = Σ_s t_s P_sᵀ D_s P_s / W. So a distance matrix has the closed form D = T. For points in
-R^d it is a stress, and each step of majorisation (SMACOF) lowers it: a gradient step whose length needs no choosing.
-Plans and distances in turn lower the objective all the way, to a local minimum.
+With the plans P_s fixed the sum is a weighted square of distances: Σ W_jj' (D_jj' − T_jj')², up to a constant, with W
+= Σ_s t_s p2_s ⊗ p2_s and T = Σ_s t_s P_sᵀ D_s P_s / W. So a distance matrix has the closed form D = T, eq. (9.6). For
+points in R^d it is a stress, and each step of majorisation (SMACOF) lowers it: a gradient step whose length needs no
+choosing. Plans and distances in turn lower the objective all the way, to a local minimum.
 """
 
 from __future__ import annotations

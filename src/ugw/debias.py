@@ -1,4 +1,4 @@
-"""Debiased UGW: what entropy adds to a value is taken off again.
+"""Debiased UGW: what entropy adds to a value is taken off again, eq. (9.5).
 
     S(X, Y) = UGW(X, Y) − ½ UGW(X, X) − ½ UGW(Y, Y) + (eps/2)(m(a)² − m(b)²)²        with one rho for both sides
 

@@ -12,7 +12,7 @@ from .errors import InputError
 
 
 def kl(p: Tensor, log_a: Tensor) -> Tensor:
-    """KL(p | a) = Σ p log(p/a) − m(p) + m(a) over the last dimension, 0 log 0 = 0. p, log_a: (..., n).
+    """KL(p | a) = Σ p log(p/a) − m(p) + m(a) over the last dimension, eq. (1.1). p, log_a: (..., n).
 
     Each term is a·((1 + x) log(1 + x) − x) ≥ 0 with x = (p − a)/a, which keeps the digits of a small divergence
     even when a large rho multiplies it. +inf where p > 0 = a.
