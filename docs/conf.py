@@ -30,7 +30,13 @@ exclude_patterns = ["gallery/*.ipynb", "gallery/searchindex*"]
 templates_path = ["_templates"]
 root_doc = "index"
 nitpicky = True
-ELSEWHERE = re.compile(r"\]\(\.\./benchmarks/results/compare\.md\)")
+# Links for readers on a Git host, and what they are on the site.
+ELSEWHERE = (
+    (r"\]\(\.\./benchmarks/results/compare\.md\)", "](compare.md)"),
+    (r"\]\(\.\./examples/README\.rst\)", "](gallery/index.rst)"),
+    (r"\]\(\.\./examples/(\w+)\.py\)", r"](gallery/\1.rst)"),
+    (r"\[([^]]*)\]\(\.\./README\.md[^)]*\)", r"\1"),
+)
 
 # -- text ----------------------------------------------------------------------------------------------------------
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "fieldlist"]
@@ -71,12 +77,31 @@ sphinx_gallery_conf = {
 # -- looks ---------------------------------------------------------------------------------------------------------
 html_theme = "furo"
 html_title = "ugw"
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#0b5c8f", "color-brand-content": "#0b5c8f"},
+    "dark_css_variables": {"color-brand-primary": "#6cb8e6", "color-brand-content": "#6cb8e6"},
+}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
 
 
+def elsewhere(app: Sphinx, name: str, text: list[str]) -> None:
+    """Turn links to files that are no pages into links to what they are here."""
+    for pattern, place in ELSEWHERE:
+        text[0] = re.sub(pattern, place, text[0])
+    if name == "index":  # a section may wait for its pages
+        text[0] = re.sub(
+            r"^(many_spaces|clusters|report)\n", lambda found: found[0] * here(found[1]), text[0], flags=re.M
+        )
+
+
+def here(page: str) -> bool:
+    """Is there such a page?"""
+    return (Path(__file__).parent / f"{page}.md").exists()
+
+
 def setup(app: Sphinx) -> None:
-    """Files that lie elsewhere for readers on a Git host are pages here."""
-    app.connect("source-read", lambda app, name, text: text.__setitem__(0, ELSEWHERE.sub("](compare.md)", text[0])))
+    """Read the pages through `elsewhere`."""
+    app.connect("source-read", elsewhere)

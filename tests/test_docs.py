@@ -1,6 +1,8 @@
 """The documentation keeps its word: equations and pages that the code names exist, every public name has its place."""
 
+import contextlib
 import inspect
+import io
 import re
 from pathlib import Path
 
@@ -78,7 +80,7 @@ def test_pages_and_sections_that_the_code_names_exist():
 
 def slug(heading):
     """The anchor that Git hosts and the site make of a heading."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
@@ -94,6 +96,32 @@ def test_links_between_files_lead_somewhere(page):
         if anchor and target.suffix == ".md" and target.exists():
             headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in [slug(heading) for heading in headings], link
+
+
+# -- pages that run ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["index", "start", "nouns", "choosing", "large", "coming_from"])
+def test_a_page_says_what_its_code_prints(name):
+    """Every python block runs, in order and in one scope; a text block is what was printed since the last one."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    for package in ("sklearn", "ot", "unbalancedgw") if name in ("choosing", "coming_from") else ():
+        pytest.importorskip(package)
+    said, scope = io.StringIO(), {}
+    blocks = re.findall(
+        r"^```(python|text)\n(.*?)^```", (DOCS / f"{name}.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    assert blocks
+    for kind, block in blocks:
+        if kind == "python":
+            with contextlib.redirect_stdout(said):
+                exec(block, scope)
+            continue
+        printed, said = said.getvalue(), io.StringIO()
+        promised, found = (re.sub(r"\d+ steps", "n steps", text) for text in (block, printed))
+        assert found == promised
+    assert not said.getvalue(), "printed, but not on the page"
+    pyplot.close("all")
 
 
 # -- reference ---------------------------------------------------------------------------------------------
