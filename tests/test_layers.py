@@ -32,7 +32,7 @@ TABLE = """
     ugw
     experiments._shared  experiments.imbalanced  experiments.outliers  experiments.graphs  experiments.graphs_partial
     experiments.eps_rho  experiments.cgw_local  experiments.cgw_ratio  experiments.tightness
-    experiments.pu_tasks  experiments.pu_table  experiments.pu  experiments
+    experiments.pu_tasks  experiments.pu_table  experiments.pu  experiments.pu_beyond  experiments
     _match  cli  __main__
 """
 LAYERS = TABLE.split()

@@ -310,3 +310,20 @@ def test_a_start_that_shrinks_to_nothing_says_so():
         result = ugw.solve(pair.x, pair.y, rho=ugw.TV(1e-3), init="product")
     assert result.status == ugw.Status.COLLAPSED
     assert ugw.solve(pair.x, pair.y, rho=ugw.TV(1e-3)).mass > 0.01  # other starts find what fits
+
+
+@pytest.mark.parametrize("outliers", ["one side", "both sides"])
+@pytest.mark.parametrize("rho", [1e-3, 1e-2, 0.1])
+def test_a_copy_is_found_however_low_the_price(rho, outliers):
+    """From afar a low price says "match nothing": the plan comes from higher prices, where mass stays."""
+    rng = np.random.default_rng(0)
+    points, n = rng.random((12, 2)), 12
+    copy = np.vstack([points @ [[0.0, 1.0], [-1.0, 0.0]] + 3.0, 5.0 + 3.0 * rng.random((4, 2))])
+    if outliers == "both sides":
+        points = np.vstack([points, -4.0 + rng.random((3, 2))])
+    x, y = (ugw.Space.from_points(p, weights=np.full(len(p), 1.0 / n)) for p in (points, copy))
+    right = np.zeros((x.n, y.n))
+    right[np.arange(n), np.arange(n)] = 1.0 / n
+    r = ugw.solve(x, y, rho=ugw.TV(rho))
+    assert r.converged
+    assert r.value <= ugw.objective(right, x, y, rho=ugw.TV(rho)).total * (1.0 + 1e-9)

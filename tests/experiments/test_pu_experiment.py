@@ -9,27 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 import ugw
+from pu_cases import CROSS, SAME, SMALL
 from ugw import cli, datasets
 from ugw.experiments import pu, pu_table, pu_tasks
 from ugw.experiments.pu_tasks import Task, chosen, draw
 
-SMALL = pu.Protocol(size=20, folds=2, log_rhos=(-5, -8))
-SAME, OTHER, CROSS = Task("surf", "surf", "A", 0.1), Task("surf", "surf", "C", 0.1), Task("surf", "decaf", "W", 0.1)
-
-
-@pytest.fixture(scope="module")
-def domains():
-    """Domains of the shape of the real ones: a row's first coordinate is a number of its own."""
-    made = {}
-    for k, (name, width) in enumerate(
-        {"surf_caltech": 3, "surf_amazon": 3, "decaf_webcam": 5, "decaf_caltech": 5}.items()
-    ):
-        rng = np.random.default_rng(k)
-        labels = np.repeat(np.arange(3), (45, 40, 40))
-        points = rng.normal(size=(125, width)) * (0.2 + labels[:, None])
-        points[:, 0] = rng.permutation(125)
-        made[name] = datasets.Domain(points, labels, ("backpack", "bike", "mug"), reduced=points)
-    return made
+OTHER = Task("surf", "surf", "C", 0.1)
 
 
 def rows_of(domain, points):
