@@ -1,5 +1,7 @@
 """Linear transport: against POT, linear programs, optimality conditions and the ways to say the same problem."""
 
+import itertools
+
 import numpy as np
 import ot
 import pytest
@@ -160,6 +162,9 @@ def test_masses_and_costs_scale():
     for rho in (0.3, ugw.TV(0.05)):
         one, two = (ugw.solve_linear(s * a, s * b, cost=cost, rho=rho, eps=0.0).value for s in (1.0, 2.0))
         assert two == pytest.approx(2 * one, rel=1e-6)
+    for rho, unit in itertools.product((ugw.TV, lambda _: ugw.Mass(0.4), lambda _: INF), (1e-12, 1e12)):
+        one, other = (ugw.solve_linear(a, b, cost=c * cost, rho=rho(0.05 * c), eps=0.0).value for c in (1.0, unit))
+        assert other / unit == pytest.approx(one, rel=1e-9)
     low, high = (ugw.solve_linear(a, b, cost=cost + c, rho=INF, eps=0.05).value for c in (0.0, 100.0))
     assert high - low == pytest.approx(100.0, rel=1e-9)
 

@@ -23,15 +23,22 @@ def transport(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """
     vertices = []
     for c, row, col in zip(*map(_array, (cost, a, b)), strict=True):
-        vertices.append(_emd(row / row.sum(), col / col.sum(), c) * row.sum())
+        vertices.append(_emd(row, col, c)[0])
     return torch.from_numpy(np.stack(vertices)).to(cost)
+
+
+def prices(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """The multipliers of p1 = a in each item's transport problem, up to a constant. Returns (B, n), float64."""
+    found = [_emd(row, col, c)[1] for c, row, col in zip(*map(_array, (cost, a, b)), strict=True)]
+    return torch.from_numpy(np.stack(found)).to(cost.device)
 
 
 def partial(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> Tensor:
     """A vertex of p1 ≤ a, p2 ≤ b with the least <cost, p>: of the given masses (B,), or of any mass if None.
 
     One more point on each side takes what is left behind. Without a mass it is free there, so that a pair is used
-    only if its cost is negative; with one, the two extra points are kept apart by a price that no plan pays.
+    only if its cost is negative; with one, the two extra points are kept apart by a price that no plan pays. No point
+    can send more than a given mass: weights above it are cut, so that a small mass is not lost beside them.
 
     >>> cost = torch.tensor([[[-1.0, 1.0], [1.0, 2.0]]])
     >>> half = torch.tensor([[0.5, 0.5]])
@@ -44,14 +51,17 @@ def partial(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> Tensor:
     masses = [None] * len(cost) if mass is None else mass.double().cpu().tolist()
     vertices = []
     for c, row, col, m in zip(*map(_array, (cost, a, b)), masses, strict=True):
-        total_a, total_b = row.sum(), col.sum()
-        left_a, left_b = (total_a, total_b) if m is None else (max(total_a - m, 0.0), max(total_b - m, 0.0))
         wide = np.zeros((len(row) + 1, len(col) + 1))
-        # A constant changes nothing where the mass is given, and makes every cost nonnegative.
-        wide[:-1, :-1] = c if m is None else c - c.min()
-        wide[-1, -1] = 0.0 if m is None else 2.0 * wide.max() + 1.0
-        rows, cols = np.append(row, left_b), np.append(col, left_a)
-        vertices.append((_emd(rows / rows.sum(), cols / cols.sum(), wide) * rows.sum())[:-1, :-1])
+        if m is None:
+            wide[:-1, :-1] = c
+            left_a, left_b = row.sum(), col.sum()
+        else:
+            # A constant changes nothing where the mass is given, and makes every cost nonnegative.
+            wide[:-1, :-1] = c - c.min()
+            wide[-1, -1] = 2.0 * wide.max() or 1.0
+            row, col = np.minimum(row, m), np.minimum(col, m)
+            left_a, left_b = max(row.sum() - m, 0.0), max(col.sum() - m, 0.0)
+        vertices.append(_emd(np.append(row, left_b), np.append(col, left_a), wide)[0][:-1, :-1])
     return torch.from_numpy(np.stack(vertices)).to(cost)
 
 
@@ -76,10 +86,16 @@ def filled(plan: Tensor, a: Tensor, b: Tensor, missing: Tensor) -> Tensor:
     return plan + missing.clamp(min=0.0)[:, None, None] * share_a[:, :, None] * share_b[:, None, :]
 
 
-def _emd(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> np.ndarray:
+def _emd(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An optimal plan between a (n,) and b (m,), and the multipliers of a.
+
+    The simplex has absolute tolerances, so that it is given costs and masses of the order of 1.
+    """
     import ot
 
-    return ot.emd(a, b, cost, numItermax=PIVOTS)
+    size, mass = float(abs(cost).max()) or 1.0, a.sum()
+    plan, log = ot.emd(a / mass, b / b.sum(), cost / size, numItermax=PIVOTS, log=True)
+    return plan * mass, log["u"] * size
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import exact
 from .bilinear import Bilinear
 from .problems.linear import LinearProblem
 from .problems.unbalanced import UGW, Coupling
@@ -113,14 +114,9 @@ class Side:
 
     def _duals(self, items: Tensor) -> Tensor:
         """The multipliers of the linear program that a plan between hard sides solves at eps = 0."""
-        import ot
-
         made = torch.zeros_like(self.log_ratio)
-        for i in torch.nonzero(items).flatten().tolist():
-            cost = self.linear.cost[i].double().cpu().numpy()
-            a, b = (log[i].double().exp().cpu().numpy() for log in (self.linear.log_a, self.linear.log_b))
-            _, log = ot.emd(a / a.sum(), b / b.sum(), cost, numItermax=10_000_000, log=True)
-            made[i] = torch.from_numpy(log["u"]).to(made)
+        linear = self.linear
+        made[items] = exact.prices(linear.cost[items], linear.log_a[items].exp(), linear.log_b[items].exp())
         return made
 
     def _extended(self, price: Tensor) -> Tensor:
