@@ -103,6 +103,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         found = self._match(*self._spaces(X[positive], X[~positive], together=True), together=True)
         decision = np.empty(len(X))
         decision[~positive], decision[positive] = found, max(found.max(), 1.0)
+        self._points: np.ndarray | None
         self._points, self._decision = _distinct(X, decision)
         return self
 
