@@ -186,7 +186,11 @@ def test_what_cannot_be_is_refused():
         ((a, b), {"cost": -cost, "eps": ugw.relative(0.1)}, "positive mean cost"),
         ((a, b), {"cost": cost, "eps": None}, "eps must hold"),
         ((a, b), {"cost": cost, "rho": ugw.TV(1.0), "eps": None}, "eps must hold"),
-        ((a, b), {"cost": cost, "solver": ugw.FrankWolfe()}, "FrankWolfe is for"),
+        ((a, b), {"cost": cost, "solver": ugw.FrankWolfe()}, "must be an AlternateMin for KL .* got FrankWolfe"),
+        ((a, b), {"cost": cost, "solver": "quick"}, "must be an AlternateMin for KL .* got str"),
+        ((a, b), {"cost": cost, "solver": ugw.Multistart()}, "got Multistart"),
+        ((a, b), {"cost": cost, "rho": ugw.TV(1.0), "solver": ugw.AlternateMin()}, "must be an FrankWolfe for TV"),
+        ((a, a), {"cost": cost[:, :9], "rho": INF, "eps": 0.0, "solver": ugw.AlternateMin()}, "got AlternateMin"),
         ((np.ones((2, 9)), b), {"cost": cost, "rho": np.ones(3)}, "batch sizes must agree"),
     ):
         with pytest.raises(ugw.InputError, match=said):

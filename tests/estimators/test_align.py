@@ -164,6 +164,8 @@ def test_foscttm_is_the_double_sum():
     for bad in (T[:4], T[:, :2]):
         with pytest.raises(ugw.InputError, match="belong to each other"):
             foscttm(P, bad)
+    with pytest.raises(ugw.InputError, match=r"k must be at most .* got 5, expected at most 3"):
+        label_transfer_accuracy(P, np.arange(9), T[:3], np.arange(3))
 
 
 # --- the choice of rho and eps ---
