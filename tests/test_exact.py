@@ -78,6 +78,19 @@ def test_prices_are_the_duals_of_the_linear_program():
     np.testing.assert_allclose(prices - prices.mean(), dual[:5] - dual[:5].mean(), atol=1e-9)
 
 
+@pytest.mark.parametrize("mass", [None, 0.5])
+def test_prices_of_caps_are_the_duals_of_the_linear_program(mass):
+    pair = cases.clouds(5, 6, 0, (1.3, 0.8))
+    cost = np.random.default_rng(0).normal(size=(5, 6))
+    given = None if mass is None else torch.tensor([mass], dtype=torch.float64)
+    u, v, w = (made[0].numpy() for made in exact.cap_prices(*batch(cost, pair.a, pair.b), given))
+    total = {} if mass is None else {"A_eq": np.ones((1, 30)), "b_eq": [mass]}
+    found = scipy.optimize.linprog(cost.ravel(), A_ub=sums(5, 6), b_ub=np.concatenate([pair.a, pair.b]), **total)
+    np.testing.assert_allclose(np.concatenate([u, v]), found.ineqlin.marginals, atol=1e-9)
+    assert w == pytest.approx(0.0 if mass is None else found.eqlin.marginals[0], abs=1e-9)
+    assert max(u.max(), v.max()) < 1e-12
+
+
 def test_a_given_mass_is_kept_where_more_would_cost_nothing():
     pair = cases.clouds(5, 6, 0, (1.3, 0.8))
     mass = torch.tensor([0.3], dtype=torch.float64)

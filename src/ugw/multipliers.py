@@ -16,7 +16,9 @@ from torch import Tensor
 
 from . import exact
 from .bilinear import Bilinear
+from .problems.capped import Match
 from .problems.linear import LinearProblem
+from .problems.partial_gw import PartialGW
 from .problems.unbalanced import UGW, Coupling
 from .streamed import Streamed
 
@@ -34,6 +36,19 @@ def weight_gradients(problem: UGW, state: Coupling, potentials: tuple[Tensor, Te
     f, g = potentials or (None, None)
     first = Side(linear, shape, state.kl_b, state.log_mass, (problem.log_mass_a, problem.log_mass_b), constant, (f, g))
     return first.gradient(), first.mirrored().gradient()
+
+
+def cap_gradients(problem: PartialGW, state: Match) -> tuple[Tensor, Tensor, Tensor]:
+    """dV/da (B, n), dV/db (B, m) and dV/dm (B,) of a partial problem, at a plan that no vertex improves.
+
+    The multipliers of p1 ≤ a and p2 ≤ b are those of the linear program at the plan; TV adds 2 rho1 m(a). dV/dm is that
+    of a given mass, else 0.
+    """
+    slope = problem.gradient(state) * problem.unit.to(state.shape.dtype)[:, None, None]
+    u, v, w = exact.cap_prices(slope, *problem.caps, problem.given_mass)
+    first = 2.0 * problem.div_a.penalty * problem.log_mass_a.exp()
+    second = 2.0 * problem.div_b.penalty * problem.log_mass_b.exp()
+    return u + first[:, None], v + second[:, None], w
 
 
 @dataclass(frozen=True, eq=False)
