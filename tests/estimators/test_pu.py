@@ -79,6 +79,8 @@ def test_rounding_makes_no_difference():
     taken = np.mean([decide(scores, 0.25, random_state=seed)[0] for seed in range(100)], axis=0)
     assert abs(taken[:10].mean() - taken[10:20].mean()) < 0.1
     assert not taken[20:].any()
+    small = 10.0 ** -np.arange(20)  # an entropic plan ranks by scores of any size
+    assert decide(small, 0.75)[0].tolist() == [True] * 15 + [False] * 5
     x, y = (ugw.Space.from_points(np.random.default_rng(k).random((n, 2)).astype("f")) for k, n in ((0, 9), (1, 30)))
     pu = PUClassifier(prior=0.2, rho=ugw.Mass(0.5), eps=0.0, scale=None)  # 15 of 30 receive all they can, in float32
     drawn = [PUClassifier(**pu.get_params() | {"random_state": seed}).fit_spaces(x, y) for seed in range(12)]

@@ -24,7 +24,8 @@ from ._shared import as_array, as_space, best, choose, forget_features, is_grid,
 
 # The share of the positives that is hidden among the unlabelled to choose rho and eps.
 SPIES = 0.2
-# Scores that differ by less than this share of the largest are equal, or by so many units of rounding of the plan.
+# Scores that differ by less than this share are equal, or by so many units of rounding of the plan. It is a share of
+# the score, not of the largest one: entropic plans rank points by scores of any size.
 TIES, ROUNDING = 1e-9, 8.0
 
 
@@ -280,7 +281,7 @@ def decide(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The round(prior · m) highest scores as bools (m,), and score less threshold (m,); by lot among equals.
 
-    ties: the share of the largest score by which equals may differ. Scores of a batch (B, m) are decided row by row,
+    ties: the share by which equals may differ from the last one in. Scores of a batch (B, m) are decided row by row,
     each as if it were alone.
 
     The threshold is half-way between the last one in and the first one out; a tie there is told apart by the sign of
@@ -294,7 +295,7 @@ def decide(
         return np.stack([chosen for chosen, _ in rows]), np.stack([decision for _, decision in rows])
     count = round(prior * len(scores))
     edge = np.sort(scores)[::-1][count - 1] if count else np.inf
-    equal = abs(scores - edge) <= ties * abs(scores).max()
+    equal = abs(scores - edge) <= ties * abs(edge)
     chosen = (scores > edge) & ~equal
     drawn = check_random_state(random_state).permutation(np.flatnonzero(equal))
     chosen[drawn[: count - chosen.sum()]] = True
