@@ -138,6 +138,17 @@ def test_the_last_plan_starts_the_next_call():
     torch.testing.assert_close(again, first, rtol=1e-4, atol=0.0)
     loss(x[:8], y)  # another size: from the start again
     assert loss.result.plan.shape == (8, 12)
+    loss(x[:8].float(), y.float())  # another dtype
+    assert loss.result.plan.dtype == torch.float32
+    assert loss(x[:8].float().expand(2, 8, 2), y.float()).shape == (2,)  # a batch
+
+
+def test_a_plan_that_did_not_converge_starts_nothing():
+    x, y = rand(8, 2, seed=0), rand(8, 2, seed=1)
+    loss = ugw.UGWLoss(eps=1e-3, init="last", solver=ugw.AlternateMin(max_iter=3))
+    with pytest.warns(ugw.ConvergenceWarning):
+        first, again = loss(x, y), loss(x, y)
+    assert again.item() == first.item()
 
 
 def test_conic_loss_of_points():
