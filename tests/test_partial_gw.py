@@ -235,8 +235,32 @@ def test_swapping_the_spaces_transposes_and_masses_scale():
     for scale in (1e-9, 1e6):
         other = cases.Pair(pair.dx, pair.a * scale, pair.dy, pair.b * scale)
         scaled = ugw.solve(other.x, other.y, rho=rho)
-        assert scaled.value == pytest.approx(scale**2 * result.value, rel=1e-9)
-        assert scaled.mass == pytest.approx(scale * result.mass, rel=1e-9)
+        assert scaled.value / scale**2 == pytest.approx(result.value, rel=1e-9)
+        assert scaled.mass / scale == pytest.approx(result.mass, rel=1e-9)
+
+
+@pytest.mark.parametrize("rho", [ugw.TV(0.3), ugw.Mass(0.6)], ids=repr)
+def test_lengths_have_no_units(rho):
+    pair = cases.clouds(6, 7, 2, (1.3, 0.8))
+    result = ugw.solve(pair.x, pair.y, rho=rho, init="product")
+    assert result.n_iter > 2
+    for length in (1e-8, 1e-5, 1e6):
+        other = cases.Pair(pair.dx * length, pair.a, pair.dy * length, pair.b)
+        price = ugw.TV(0.3 * length**2) if isinstance(rho, ugw.TV) else rho
+        scaled = ugw.solve(other.x, other.y, rho=price, init="product")
+        assert scaled.converged
+        assert scaled.value / length**2 == pytest.approx(result.value, rel=1e-9)
+
+
+def test_a_small_given_mass_is_solved_for():
+    """One pair of points takes it all and pays nothing; a given mass is never next to none."""
+    pair = cases.clouds(6, 7, 2, (1.3, 0.8))
+    for mass in (1e-3, 1e-8, 1e-13):
+        result = ugw.solve(pair.x, pair.y, rho=ugw.Mass(mass), init="product")
+        assert result.converged
+        assert result.mass == pytest.approx(mass, rel=1e-12)
+        assert result.value < 1e-9 * mass**2
+        assert result.marginal_error < 1e-12
 
 
 @pytest.mark.parametrize("rho", [ugw.TV(np.array([0.05, 0.2, 1.0])), ugw.Mass(np.array([0.3, 0.5, 0.7]))], ids=repr)

@@ -81,11 +81,11 @@ def solve(
     sides = capping_pair(rho)
     if sides is not None:
         partial, twin = build_capped(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
-        solver = _checked_solver(solver, FrankWolfe())
+        solver = checked_solver(solver, FrankWolfe())
         with torch.no_grad():
             plans = capped_plans(partial, twin, first_plans(twin, init), init)
             return _warned(partial.result(best_of(solver, partial, plans).tensors))
-    chosen: Any = _checked_solver(solver, AlternateMin())
+    chosen: Any = checked_solver(solver, AlternateMin())
     eps = eps_or(eps, 1e-2)
     method = plain(chosen).inner.method
     with memory.guard(lambda: estimate(x, y, fused=fused, loss=loss, solver=chosen)):
@@ -111,7 +111,7 @@ def estimate(
     >>> e.path, 0.5 < e.bytes / 2**30 < 2
     ('stored', True)
     """
-    solver = _checked_solver(solver, AlternateMin())
+    solver = checked_solver(solver, AlternateMin())
     check_spaces(x, y)
     inner = plain(solver).inner
     stream = streams(x, y, fused=fused, loss=loss, method=inner.method)
@@ -212,7 +212,7 @@ def solve_conic(
     read = read_cone(x, y, cone)
     way = WAYS[read.steps]
     problem, twin = way.build(x, y, rho=rho, cone=read, eps=eps)
-    solver = tuned(_checked_solver(solver, way.solver), way.solver)
+    solver = tuned(checked_solver(solver, way.solver), way.solver)
     terms = int(problem.pairs.rank.max()) if isinstance(problem, CGW) else 1
     task = replace(memory.Task.of(twin, 1, "auto"), terms=max(1, terms))
     with torch.no_grad(), memory.guard(lambda: task.estimate(inner=1)):
@@ -221,7 +221,8 @@ def solve_conic(
         return _warned(problem.result(best_of(solver, problem, plans).tensors))
 
 
-def _checked_solver(solver: Any, default: AlternateMin | AlternateLP | FrankWolfe) -> Any:
+def checked_solver(solver: Any, default: AlternateMin | AlternateLP | FrankWolfe) -> Any:
+    """The solver or its default, of one kind with it."""
     solver = default if solver is None else solver
     kind = type(default)
     if not isinstance(plain(solver), kind):

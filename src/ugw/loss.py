@@ -20,7 +20,7 @@ def ugw_loss(
     y: Any,
     *,
     rho: Any = 1.0,
-    eps: Any = 1e-2,
+    eps: Any = "auto",
     loss: Any = None,
     fused: Fused | None = None,
     init: Any = "auto",
@@ -32,8 +32,9 @@ def ugw_loss(
     the spaces were made of that requires them: points ("euclidean", "sqeuclidean"), distance matrices, weights and
     features, also to `fused.cost`, and to rho, eps and alpha given as tensors. The plan is held fixed, which is right
     at a stationary plan and wrong elsewhere: a solve that did not converge warns (ConvergenceWarning). With rho = inf
-    on both sides the gradient of the weights is for changes that keep m(a) = m(b).
-    Other arguments: as for `ugw.solve`; eps is a number or an array (B,).
+    on both sides the gradient of the weights is for changes that keep m(a) = m(b). rho may be `ugw.TV` or `ugw.Mass`.
+    Other arguments: as for `ugw.solve`. `eps=ugw.relative(share)` is taken from the spaces as they are at the call,
+    and the gradient holds it fixed: in a loop the loss then changes from step to step, which a number does not.
 
     >>> import torch, ugw
     >>> points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], requires_grad=True)
@@ -51,6 +52,8 @@ class UGWLoss(torch.nn.Module):
     init: as for `ugw.solve`, or "last": the plan of the call before where it fits, which is far cheaper while points
     move little; it follows one valley, and the first call starts from "auto".
     debiased: `ugw.debiased` instead, which is 0 for isometric spaces and does not shrink what it fits.
+    A rho, eps or alpha that is learned is a Parameter of the module if it is given by itself, rho=Parameter(...); one
+    inside a tuple, a KL or a Fused has its gradient too, but the optimiser must be told of it.
     `result` is the Result of the last call, without a graph; None before it.
 
     >>> import torch, ugw
@@ -67,7 +70,7 @@ class UGWLoss(torch.nn.Module):
         self,
         *,
         rho: Any = 1.0,
-        eps: Any = 1e-2,
+        eps: Any = "auto",
         loss: Any = None,
         fused: Fused | None = None,
         init: Any = "auto",

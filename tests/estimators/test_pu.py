@@ -1,8 +1,12 @@
 """Positive-unlabelled learning: how many, which ones, ties, starts, two feature spaces, the choice of rho and eps."""
 
+import warnings
+
 import numpy as np
 import ot
+import pandas as pd
 import pytest
+import torch
 from scipy.spatial.distance import cdist
 
 import ugw
@@ -41,15 +45,87 @@ def test_the_hidden_positives_are_found():
     assert pu.score(X[y == 0], np.r_[np.ones(10), np.zeros(30)]) >= 0.9
 
 
-def test_ties_go_to_those_that_come_first():
+def test_ties_are_decided_by_lot():
     scores = np.array([0.5, 1.0, 1.0, 1.0, 0.5, 0.5])
-    for prior, expected in ((1 / 6, [1]), (2 / 6, [1, 2]), (4 / 6, [0, 1, 2, 3]), (5 / 6, [0, 1, 2, 3, 4])):
+    for prior, sure, lot in ((1 / 6, [], [1, 2, 3]), (3 / 6, [1, 2, 3], []), (4 / 6, [1, 2, 3], [0, 4, 5])):
         chosen, decision = decide(scores, prior)
-        assert np.flatnonzero(chosen).tolist() == expected
+        assert chosen.sum() == round(6 * prior)
+        assert chosen[sure].all()
+        assert set(np.flatnonzero(chosen)) <= {*sure, *lot}
         np.testing.assert_array_equal(decision > 0, chosen)
     constant, decision = decide(np.ones(10), 0.3)  # a collapsed plan still names three
-    assert np.flatnonzero(constant).tolist() == [0, 1, 2]
-    assert (np.sign(decision[3:]) == -1).all()
+    assert constant.sum() == (decision > 0).sum() == 3
+    assert (np.sign(decision[~constant]) == -1).all()
+    np.testing.assert_array_equal(decide(np.ones(10), 0.3)[0], constant)  # the same each time
+    for count, prior in ((0, 0.01), (10, 0.99)):
+        assert decide(np.ones(10), prior)[0].sum() == (decide(np.ones(10), prior)[1] > 0).sum() == count
+
+
+def test_the_lot_knows_no_order():
+    """Each of the equals wins as often as the others, wherever it stands: rows sorted by class tell nothing."""
+    won = np.mean([decide(np.ones(20), 0.25, random_state=seed)[0] for seed in range(400)], axis=0)
+    assert abs(won - 0.25).max() < 0.1
+    first = np.mean([decide(np.ones(40), 0.25, random_state=seed)[0][:10].mean() for seed in range(100)])
+    assert first == pytest.approx(0.25, abs=0.05)
+    coincident = np.zeros((60, 2))
+    labels = PUClassifier(prior=0.25).fit(coincident, np.r_[np.ones(20, int), np.zeros(40, int)]).labels_
+    assert labels.sum() == 10
+    assert 0 < labels[:10].sum() < 10
+
+
+def test_rounding_makes_no_difference():
+    """Scores as exact transport leaves them: the first ones are exact, the last are off by rounding."""
+    scores = np.r_[np.ones(10), np.full(10, 1.0 - 1e-14), np.zeros(20)]
+    taken = np.mean([decide(scores, 0.25, random_state=seed)[0] for seed in range(100)], axis=0)
+    assert abs(taken[:10].mean() - taken[10:20].mean()) < 0.1
+    assert not taken[20:].any()
+    small = 10.0 ** -np.arange(20)  # an entropic plan ranks by scores of any size
+    assert decide(small, 0.75)[0].tolist() == [True] * 15 + [False] * 5
+    x, y = (ugw.Space.from_points(np.random.default_rng(k).random((n, 2)).astype("f")) for k, n in ((0, 9), (1, 30)))
+    pu = PUClassifier(prior=0.2, rho=ugw.Mass(0.5), eps=0.0, scale=None)  # 15 of 30 receive all they can, in float32
+    drawn = [PUClassifier(**pu.get_params() | {"random_state": seed}).fit_spaces(x, y) for seed in range(12)]
+    full = drawn[0].scores_ > 0.5
+    assert len(set(drawn[0].scores_[full])) > 1
+    assert len({tuple(one.labels_) for one in drawn}) > 6
+    assert not any(one.labels_[~full].any() for one in drawn)
+
+
+def test_points_that_coincide_are_predicted_alike():
+    X, y = data()
+    twice, of_both = np.vstack([X, X[:20]]), np.r_[y, np.zeros(20, int)]  # each positive also comes unlabelled
+    pu = PUClassifier(prior=0.2).fit(twice, of_both)
+    assert pu.labels_.sum() == 12
+    assert pu.predict(twice[of_both == 1]).all()
+    assert pu.predict(twice[-20:]).all()
+    flip = np.random.default_rng(0).permutation(60)
+    other = PUClassifier(prior=0.2).fit(twice[flip], of_both[flip])
+    assert other.predict(X[:20]).all()
+
+
+def test_points_without_weight_receive_nothing():
+    X, y = data()
+    weights = np.where(np.arange(40) < 5, 0.0, 1 / 35)
+    spaces = ugw.Space.from_points(X[y == 1]), ugw.Space.from_points(X[y == 0], weights=weights)
+    pu = PUClassifier(prior=0.25).fit_spaces(*spaces)
+    assert (pu.scores_[:5] == 0).all()
+    assert pu.labels_.sum() == 10
+    assert not pu.labels_[:5].any()
+    assert np.isfinite(pu.decision_function(X[y == 0])).all()
+
+
+def test_a_new_fit_forgets_the_columns_of_the_last():
+    X, y = data()
+    pu = PUClassifier(prior=0.25).fit(pd.DataFrame(X, columns=["u", "v"]), y)
+    assert pu.feature_names_in_.tolist() == ["u", "v"]
+    wide = np.c_[X, X]
+    pu.fit_spaces(ugw.Space.from_points(X[y == 1]), ugw.Space.from_points(wide[y == 0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(pu.predict(wide[y == 0]), pu.labels_)
+    leaf = torch.tensor(X, requires_grad=True)
+    np.testing.assert_array_equal(
+        PUClassifier(prior=0.25).fit(leaf, torch.tensor(y)).predict(leaf), PUClassifier(prior=0.25).fit(X, y).predict(X)
+    )
 
 
 def test_labels_of_any_kind():

@@ -42,7 +42,7 @@ def test_a_fold_has_prior_times_size_positives_and_no_image_twice(domains, task)
 
 
 def test_positives_do_not_come_first(domains):
-    # Ties are told apart by the order of the points: it must not know the answer.
+    # The order of the points must not know the answer, whatever tells ties apart.
     first = [draw(replace(SAME, prior=0.2), domains, size=20, seed=seed).truth[:4].mean() for seed in range(30)]
     assert 0.1 < np.mean(first) < 0.3
 

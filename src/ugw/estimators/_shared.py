@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csgraph, csr_array
 from scipy.spatial import cKDTree
+from torch import Tensor
 
 from .._options import choice, whole_number
 from ..api import solve
@@ -103,6 +104,24 @@ def scaled(spaces: Sequence[Space], scale: str | None, *, together: bool) -> lis
         return list(spaces)
     like = [space.weights.new_tensor(1.0 / factor) for space in spaces]
     return [replace(space, metric=space.metric.scale(one)) for space, one in zip(spaces, like, strict=True)]
+
+
+def as_array(given: Any) -> Any:
+    """A tensor as an array, without its graph; anything else as it is."""
+    return given.detach().cpu().numpy() if isinstance(given, Tensor) else given
+
+
+def forget_features(estimator: Any) -> None:
+    """Drop what an estimator knows of the columns it was fitted to before: a Space says nothing of them."""
+    for name in ("n_features_in_", "feature_names_in_"):
+        if hasattr(estimator, name):
+            delattr(estimator, name)
+
+
+def kept(marginal: np.ndarray, weights: Tensor) -> np.ndarray:
+    """The share of its weight that each point has in a plan, 0 for points without weight. marginal: like weights."""
+    own = weights.detach().cpu().double().numpy()
+    return np.divide(marginal, own, out=np.zeros_like(marginal), where=own > 0)
 
 
 def nearest(fitted: np.ndarray, new: np.ndarray) -> np.ndarray:

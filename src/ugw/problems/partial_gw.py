@@ -72,14 +72,14 @@ class PartialGW(Capped):
         return slope if self.cost is None else slope + self.alpha * self.unit * dot(self.cost, direction), curvature
 
     def worth(self) -> Tensor:
-        """The square of the largest mass."""
-        return (self.unit * self.most).square()
+        """The square of the largest mass, or of the given one."""
+        return (self.unit * self.amount).square()
 
     def mean(self) -> Tensor:
         """The mean cost of the product plan, (B,) > 0."""
         mean = self.pairs.mean(self.log_a, self.log_b)
         if self.cost is not None:
-            mean = mean + self.alpha * dot(self.cost.abs(), self.product) / (self.unit * self.most)
+            mean = mean + self.alpha * dot(self.cost.abs(), self.product) / (self.unit * self.amount)
         return torch.where(mean > 0, mean, 1.0)
 
     def objective(self, state: Match) -> Terms:

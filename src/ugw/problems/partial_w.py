@@ -55,8 +55,8 @@ class PartialW(Capped):
         return slope, torch.zeros_like(slope)
 
     def worth(self) -> Tensor:
-        """The largest mass."""
-        return self.unit * self.most
+        """The largest mass, or the given one."""
+        return self.unit * self.amount
 
     def mean(self) -> Tensor:
         """The mean cost of the product plan, (B,) > 0."""
