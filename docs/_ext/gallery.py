@@ -1,8 +1,7 @@
-"""How the gallery runs the examples: their order, their arguments, and how sharp their pictures are."""
+"""How the gallery runs the examples: their order, and what they must not do."""
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 # From the first steps to whole pipelines. What is not named here comes last.
 ORDER = (
     "moons",
-    "communities",
+    "graphs",
     "part_of_whole",
     "rolled_sheet",
     "fused",
@@ -22,6 +21,7 @@ ORDER = (
     "conic",
     "cells",
     "align_anndata",
+    "single_cell",
     "positives",
     "streaming",
     "debiased_flow",
@@ -44,21 +44,6 @@ class Order:
 
     def __repr__(self) -> str:
         return "Order()"
-
-
-class Arguments:
-    """What an example is called with: those that write their picture to a folder get one that nobody keeps."""
-
-    def __call__(self, gallery_conf: dict[str, Any], script_vars: dict[str, Any]) -> list[str]:
-        """The arguments of one example."""
-        writes = "sys.argv[1:2]" in Path(script_vars["src_file"]).read_text(encoding="utf-8")
-        return [tempfile.mkdtemp(prefix="ugw-docs-")] if writes else []
-
-    def __repr__(self) -> str:
-        return "Arguments()"
-
-
-arguments = Arguments()
 
 
 def reset(gallery_conf: dict[str, Any], name: str) -> None:
