@@ -24,12 +24,15 @@ extensions = [
     "sphinx_design",
     "equations",
     "docstrings",
+    "gallery",
     "offline",
 ]
 exclude_patterns = ["gallery/*.ipynb", "gallery/searchindex*"]
 templates_path = ["_templates"]
 root_doc = "index"
 nitpicky = True
+default_role = "code"  # `names` in the examples' comments
+pygments_dark_style = "github-dark"
 # Links for readers on a Git host, and what they are on the site.
 ELSEWHERE = (
     (r"\]\(\.\./benchmarks/results/compare\.md\)", "](compare.md)"),
@@ -67,6 +70,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "reset_modules": ("matplotlib", "gallery.reset"),
     "within_subsection_order": "gallery.Order",
+    "minigallery_sort_order": "gallery.place",
     "image_srcset": ["2x"],
     "inspect_global_variables": False,
     "parallel": True,  # as many as sphinx-build -j says

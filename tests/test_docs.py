@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 CODE = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")])
-LAZY = ("plots", "datasets", "estimators")
+LAZY = [name for name in ugw.__all__ if inspect.ismodule(getattr(ugw, name))]  # plots, datasets, …
 
 # -- equations ---------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from sphinx.application import Sphinx
 
 import ugw
 
-MODULES = ("plots", "datasets", "estimators")
+MODULES = [name for name in ugw.__all__ if inspect.ismodule(getattr(ugw, name))]  # plots, datasets, …
 # Classes that other functions make: how they are put together is nobody's business.
 MADE_ELSEWHERE = {"Space", "Result", "ConicResult", "Barycenter", "Debiased", "Estimate", "Candidate"}
 DOCS = Path(__file__).resolve().parents[1]
