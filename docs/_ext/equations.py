@@ -37,6 +37,8 @@ def mathml(source: str, display: str) -> str:
     made = convert(re.sub(r"(begin|end)\{aligned\}", r"\1{split}", source), display=display)
     made = BEFORE.sub(r'\1<mspace width="0.17em" />\2', made)
     made = AFTER.sub(r'\1<mspace width="0.17em" />', made)
+    if "\\" in made:  # a command that the converter left as it was
+        logger.warning("cannot draw %s in %s", re.findall(r"\\\w*", made)[0], source)
     return re.sub(r"&(?![#\w]+;)", "&amp;", made)
 
 
