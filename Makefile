@@ -1,6 +1,6 @@
 # `make demo` and `make test` set up .venv by themselves. Another interpreter: `make PYTHON=python3.12 install`.
 .DEFAULT_GOAL := help
-.PHONY: help install demo paper test lint format docs bench bench-full clean
+.PHONY: help install demo paper test test-browser lint format docs bench bench-full clean
 
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -9,7 +9,7 @@ INSTALLED := .venv/.installed
 WORKERS ?= 2
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(INSTALLED)  ## .venv with the library (editable) and everything its tests need
 
@@ -30,6 +30,9 @@ paper: install  ## every experiment of the paper, `ugw reproduce NAME` one by on
 
 test: install  ## the whole test suite, on two cores; e.g. `make test ARGS="-k layers -x"`
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg .venv/bin/python -m pytest -n $(WORKERS) $(ARGS)
+
+test-browser: install  ## the reports in a real browser, the distribution's Chromium; skipped where there is none
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg .venv/bin/python -m pytest -m browser tests/browser $(ARGS)
 
 lint: install  ## ruff (rules and format) and mypy
 	.venv/bin/ruff check .

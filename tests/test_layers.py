@@ -29,6 +29,7 @@ TABLE = """
     multipliers  envelope  values  debias  implicit  loss  barycenters
     estimators._shared  estimators.scores  estimators.cells  estimators.pu  estimators.align  estimators
     _drawing  plots  _measured  coassays  office  graph_data  datasets  _files
+    report.views  report.matches  report.stage  report.contents  report.page  report
     ugw
     experiments._shared  experiments.imbalanced  experiments.outliers  experiments.graphs  experiments.graphs_partial
     experiments.eps_rho  experiments.cgw_local  experiments.cgw_ratio  experiments.tightness
@@ -37,7 +38,7 @@ TABLE = """
 """
 LAYERS = TABLE.split()
 
-OPTIONAL = ("matplotlib", "networkx", "ot", "sklearn", "tqdm", "click", "joblib", "triton", "anndata")
+OPTIONAL = ("matplotlib", "networkx", "ot", "sklearn", "tqdm", "click", "joblib", "triton", "anndata", "plotly")
 
 
 def layer_name(path: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from .api import estimate, objective, solve, solve_conic
@@ -66,6 +65,7 @@ __all__ = [
     "objective",
     "plots",
     "relative",
+    "report",
     "rho_for_mass",
     "solve",
     "solve_conic",
@@ -75,17 +75,23 @@ __all__ = [
     "ugw_loss",
 ]
 
-try:
-    __version__ = version("ugw")
-except PackageNotFoundError:  # run from a source tree
-    __version__ = "unknown (not installed)"
-
 
 def __getattr__(name: str) -> Any:
-    """Modules that need more than torch, numpy and scipy load on first touch."""
-    if name in ("plots", "datasets", "estimators", "experiments"):
+    """Modules that need more than torch, numpy and scipy load on first touch, and the version is then looked up."""
+    if name == "__version__":
+        return _version()
+    if name in ("plots", "datasets", "estimators", "experiments", "report"):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(__name__)
+    except PackageNotFoundError:  # run from a source tree
+        return "unknown (not installed)"
 
 
 def __dir__() -> list[str]:

@@ -244,6 +244,12 @@ _KINDS = click.Choice(["points", "distances"])
     metavar="DIR",
     help="Folder for plan.npz, summary.json and matching.png.",
 )
+@click.option(
+    "--report",
+    metavar="FILE",
+    help="Also write this .html file: a page to turn, point at and read in any browser, without a network. "
+    "Needs plotly: pip install 'ugw[report]'.",
+)
 @click.option("--progress/--no-progress", default=False, help="Show a progress bar.")
 @click.option("--quiet", "-q", is_flag=True, help="Print warnings and errors only.")
 def match(**options: Any) -> None:
@@ -254,16 +260,19 @@ def match(**options: Any) -> None:
     names one of several arrays. Computations are in double precision.
 
     \b
-    Writes to --out, all three or nothing:
-      plan.npz      plan (n, m), source_marginal (n), target_marginal (m)
+    Writes to --out, all or nothing:
+      plan.npz      plan (n, m), source_marginal (n), target_marginal (m); instead of a plan too large to
+                    store the ten largest entries of its rows: partners and masses (n, 10)
       summary.json  value, its terms, mass, status, options, history
       matching.png  the matching; two graphs: colours carried from one to the other
+    With --report FILE also an interactive page: where the mass of each point goes.
 
     \b
     Examples:
       ugw match cells_a.csv cells_b.csv --scale max --rho 0.1
       ugw match shape.npy other.npy --kind distances --eps 0.1%
       ugw match scan.npz:vertices model.npy --rho 0.5,inf      target's weights kept exactly
+      ugw match a.csv b.csv --report report.html               a page for the browser
       ugw match a.graphml b.gml --rho inf                      balanced Gromov-Wasserstein
       ugw match a.csv b.csv --features-source fa.csv --features-target fb.csv --alpha 0.5
 

@@ -107,8 +107,9 @@ class ConicResult(Result):
         over = self._lift.error / self._lift.wanted.clamp(min=torch.finfo(torch.float64).tiny)
         return int(over.argmax()) if bool((over > 1.0).any()) else None
 
-    def _rows(self) -> list[tuple[str, str]]:
-        rows = super()._rows()
+    def rows(self) -> list[tuple[str, str]]:
+        """Those of a Result, the distance and the kernel."""
+        rows = super().rows()
         lift = self._lift
         said = f"{float(self._distance[0]):.8g}"
         rank = int(lift.rank[0])

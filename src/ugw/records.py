@@ -55,8 +55,8 @@ _MESSAGES = {
     "if it is the inner residual that is large, raise inner=Sinkhorn(max_iter=...)",
     Status.ALTERNATING: "two plans alternate without meeting; `plan` is the better of them, `plan_pair` has both: "
     "raise eps or try another init",
-    Status.PRECISION: "eps is too small against the cost for this dtype, rounding alone moves the plan: "
-    "use float64 or raise eps",
+    Status.PRECISION: "rounding alone moves the plan: eps is too small against the cost for this dtype, or there is "
+    "none: use float64, or a larger eps",
     Status.COLLAPSED: "the best plan has next to no mass: rho is too small against the distances; "
     "raise rho, or rescale with Space.scaled()",
     Status.STOPPED: "the callback stopped the run: solve again with init=result.plan to go on",

@@ -157,7 +157,7 @@ def test_one_scale_in_one_feature_space_and_two_in_two():
     np.testing.assert_allclose(one.result_.plan, same.result_.plan, atol=1e-9)
     two = PUClassifier(prior=0.25).fit_spaces(X[y == 1], 7.0 * X[y == 0])
     spaces = [ugw.Space.from_points(P).scaled("max") for P in (X[y == 1], X[y == 0])]
-    np.testing.assert_allclose(two.result_.plan, ugw.solve(*spaces, rho=0.05, eps=0.005, init="flb").plan, atol=1e-7)
+    np.testing.assert_allclose(two.result_.plan, ugw.solve(*spaces, rho=0.005, eps=0.002, init="flb").plan, atol=1e-7)
 
 
 def test_two_feature_spaces():
@@ -248,3 +248,23 @@ def test_what_cannot_be_is_refused():
         PUClassifier(prior=0.5, rho=[]).fit(X, y)
     with pytest.raises(ugw.InputError, match="must be numbers"):
         PUClassifier(prior=0.5, rho=[ugw.TV(1.0)]).fit(X, y)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("d", [3, 6])
+def test_clusters_apart_are_told_apart_as_it_comes(d, seed):
+    """The heap of the others is larger: a large rho would rather match that."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(2, d))
+    centres *= 2.0 / np.linalg.norm(centres, axis=1, keepdims=True)
+    truth = rng.permutation(60) < 18
+    hidden = np.where(truth[:, None], centres[0], centres[1]) + 0.3 * rng.normal(size=(60, d))
+    X = np.vstack([centres[0] + 0.3 * rng.normal(size=(40, d)), hidden])
+    pu = PUClassifier(prior=0.3).fit(X, np.arange(100) < 40)
+    assert np.mean(pu.labels_ == truth) > 0.9
+
+
+def test_an_array_of_candidates_is_a_list_of_them():
+    X, y = data()
+    one, two = (PUClassifier(prior=0.25, rho=rho, eps=0.01).fit(X, y) for rho in ([1e-3, 1e-2], np.array([1e-3, 1e-2])))
+    assert one.validation_ == two.validation_

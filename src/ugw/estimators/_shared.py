@@ -15,7 +15,9 @@ from torch import Tensor
 
 from .._options import choice, whole_number
 from ..api import solve
+from ..divergences import capping_pair
 from ..errors import ConvergenceWarning, InputError
+from ..parameters import eps_or
 from ..result import Result
 from ..spaces import Space
 
@@ -147,16 +149,31 @@ class Candidate:
     converged: bool
 
 
-def is_grid(rho: Any, eps: Any) -> bool:
-    """Are there several values to choose from? Lists are; a tuple is a rho for each side."""
-    return isinstance(rho, list) or isinstance(eps, list)
+def is_grid(rho: Any, eps: Any, *, batches: bool = False) -> bool:
+    """Are there several values to choose from? Lists are, and arrays but for batches, which have one for each item.
+
+    A tuple is a rho for each side.
+    """
+    kinds = (list,) if batches else (list, np.ndarray)
+    return any(isinstance(value, kinds) and np.ndim(value) > 0 for value in (rho, eps))
+
+
+def entropy(eps: Any, rho: Any, default: float) -> Any:
+    """The eps that was given, or for "auto" the default, and 0 where exact programs are solved.
+
+    >>> import ugw
+    >>> entropy("auto", 0.1, 0.01), entropy("auto", ugw.Mass(0.1), 0.01), entropy(0.5, 0.1, 0.01)
+    (0.01, 0.0, 0.5)
+    """
+    return eps_or(eps, default if isinstance(rho, list) or capping_pair(rho) is None else 0.0)
 
 
 def choose(
     x: Space, y: Space, *, rho: Any, eps: Any, init: Any, solver: Any, score: Callable[[Result], float]
 ) -> list[Candidate]:
     """Every pair of the lists `rho` and `eps`, solved for as one batch and scored, in the order of the lists."""
-    pairs = list(itertools.product(*(value if isinstance(value, list) else [value] for value in (rho, eps))))
+    lists = (value.tolist() if isinstance(value, np.ndarray) else value for value in (rho, eps))
+    pairs = list(itertools.product(*(value if isinstance(value, list) else [value] for value in lists)))
     if not pairs:
         raise InputError("a list of candidates must not be empty, got [] for rho or eps")
     both = [r if isinstance(r, tuple) else (r, r) for r, _ in pairs]

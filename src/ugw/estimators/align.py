@@ -16,8 +16,11 @@ from ..lazy_plan import LazyPlan
 from ..result import Result
 from ..spaces import Space
 from . import cells
-from ._shared import as_array, as_space, best, choose, forget_features, is_grid, kept, nearest, scaled
+from ._shared import as_array, as_space, best, choose, entropy, forget_features, is_grid, kept, nearest, scaled
 from .scores import foscttm
+
+# eps="auto", in units of the scaled distances.
+EPS = 0.005
 
 
 class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -25,8 +28,9 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     metric: a distance by name, "knn", or a function that makes a Space of points, such as `ugw.estimators.KNN(k=30)`;
     None is "euclidean", or "knn" for AnnData, where `obsp["distances"]` is reused.
-    rho, eps: as for `ugw.solve`, in units of the scaled distances; float("inf") is balanced. A *list* of either is a
-    choice, judged by `fit(..., pairs=)` or `labels=` and solved for as one batch (`validation_`).
+    rho, eps: as for `ugw.solve`, in units of the scaled distances; rho = inf is balanced; eps="auto" is 0.005, and 0
+    under TV and Mass. A list or an array of either is a choice, judged by `fit(..., pairs=)` or `labels=` and solved
+    for as one batch (`validation_`).
     init, solver: as for `ugw.solve`. scale: "max" or "mean" divides each side's distances by their largest or mean.
     use_rep: which representation of an AnnData to take, a key of obsm or "X"; None is "X_pca" if there, else "X".
 
@@ -50,7 +54,7 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         *,
         metric: Any = None,
         rho: Any = 1.0,
-        eps: Any = 0.005,
+        eps: Any = "auto",
         init: Any = "auto",
         scale: str | None = "max",
         use_rep: str | None = None,
@@ -88,10 +92,11 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         x, y = self._side("X", X), self._side("Y", Y)
         _check_labels(labels, x, y)
         x, y = scaled((x, y), self.scale, together=False)
-        self.rho_, self.eps_, self.validation_ = self.rho, self.eps, None
+        eps = entropy(self.eps, self.rho, EPS)
+        self.rho_, self.eps_, self.validation_ = self.rho, eps, None
         if is_grid(self.rho, self.eps):
             score = self._judge(x, y, pairs, labels)
-            options = {"rho": self.rho, "eps": self.eps, "init": self.init, "solver": self.solver}
+            options = {"rho": self.rho, "eps": eps, "init": self.init, "solver": self.solver}
             self.validation_ = choose(x, y, **options, score=score)
             self.rho_, self.eps_ = best(self.validation_).rho, best(self.validation_).eps
         self.result_ = solve(x, y, rho=self.rho_, eps=self.eps_, init=self.init, solver=self.solver)

@@ -20,10 +20,12 @@ from ..errors import InputError
 from ..linear import solve_linear
 from ..result import Result
 from ..spaces import Space
-from ._shared import as_array, as_space, best, choose, forget_features, is_grid, kept, nearest, scaled
+from ._shared import as_array, as_space, best, choose, entropy, forget_features, is_grid, kept, nearest, scaled
 
 # The share of the positives that is hidden among the unlabelled to choose rho and eps.
 SPIES = 0.2
+# eps="auto", in units of the scaled distances.
+EPS = 0.002
 # Scores that differ by less than this share are equal, or by so many units of rounding of the plan. It is a share of
 # the score, not of the largest one: entropic plans rank points by scores of any size.
 TIES, ROUNDING = 1e-9, 8.0
@@ -39,8 +41,9 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
     prior: the share of positives among the unlabelled points, in (0, 1); must be given.
     metric: a distance by name, "knn", or a function that makes a Space of points, such as `ugw.estimators.KNN(k=10)`.
-    rho, eps: as for `ugw.solve`, in units of the scaled distances; a *list* of either is a choice: a fifth of the
-    positives is hidden among the unlabelled points, and the pair that finds most of them is kept (`validation_`).
+    rho, eps: as for `ugw.solve`, in units of the scaled distances; eps="auto" is 0.002, and 0 under TV and Mass. A
+    small rho keeps to what fits best, a large one takes in what fits less. A list or an array of either is a choice: a
+    fifth of the positives is hidden among the unlabelled points, and the pair that finds most is kept (`validation_`).
     init: "partial-w", exact partial transport of the points, in one feature space only; "flb"; another start of
     `ugw.solve`; or "auto": partial-w in one feature space, flb across two.
     scale: "max" or "mean" divides the distances by their largest or mean, in one feature space by one number for
@@ -66,8 +69,8 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         prior: float | None = None,
         *,
         metric: Any = "euclidean",
-        rho: Any = 0.05,
-        eps: Any = 0.005,
+        rho: Any = 0.005,
+        eps: Any = "auto",
         init: Any = "auto",
         scale: str | None = "max",
         solver: Any = None,
@@ -130,7 +133,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             unlabelled = validate_data(self, as_array(unlabelled), dtype=np.float64)
         x, y = self._spaces(positives, unlabelled, together=False)
         self.classes_ = np.array([0, 1])
-        self._chosen = self._judged(x, y, known) if is_grid(self.rho, self.eps) else None
+        self._chosen = self._judged(x, y, known) if is_grid(self.rho, self.eps, batches=x.batched) else None
         self._points, self._decision = None, self._match(x, y, together=False)
         if y.points is not None and not y.batched:
             points = y.points.detach().cpu().double().numpy()
@@ -157,7 +160,8 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
     def _spaces(self, positives: Any, unlabelled: Any, *, together: bool) -> tuple[Space, Space]:
         made = [as_space(points, self.metric, batches=not together) for points in (positives, unlabelled)]
-        _check_batches(*made, plain=self.scale is None and not is_grid(self.rho, self.eps))
+        grid = is_grid(self.rho, self.eps, batches=made[0].batched)
+        _check_batches(*made, plain=self.scale is None and not grid)
         x, y = scaled(made, self.scale, together=together)
         return x, y
 
@@ -165,7 +169,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         """Solve, label, and return score less threshold (m,)."""
         prior = self._checked_prior()
         if self._chosen is None:
-            rho, eps, self.validation_ = self.rho, self.eps, None
+            rho, eps, self.validation_ = self.rho, self._eps(), None
         else:
             winner = best(self._chosen)
             rho, eps, self.validation_ = winner.rho, winner.eps, self._chosen
@@ -187,6 +191,9 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             return init
         choice("init", init, (*STARTS, "partial-w"))
         return partial_start(x, y, prior) if init == "partial-w" else init
+
+    def _eps(self) -> Any:
+        return entropy(self.eps, self.rho, EPS)
 
     def _checked_prior(self) -> float:
         if not isinstance(self.prior, Real) or not 0 < float(self.prior) < 1:
@@ -213,7 +220,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             return float(labels[-count:].sum() + 0.5 * rank) / (count + 0.5)
 
         init = self._start(x, y, prior, together=True)
-        return choose(x, y, rho=self.rho, eps=self.eps, init=init, solver=self.solver, score=found)
+        return choose(x, y, rho=self.rho, eps=self._eps(), init=init, solver=self.solver, score=found)
 
     def _judged(self, x: Space, y: Space, known: Any) -> list[Any]:
         """The candidates, scored by the known labels that come out right."""
@@ -232,7 +239,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             return float((labels == known)[known >= 0].mean())
 
         init = self._start(x, y, prior, together=False)
-        return choose(x, y, rho=self.rho, eps=self.eps, init=init, solver=self.solver, score=right)
+        return choose(x, y, rho=self.rho, eps=self._eps(), init=init, solver=self.solver, score=right)
 
 
 def partial_start(x: Space, y: Space, prior: float) -> np.ndarray:
