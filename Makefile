@@ -1,6 +1,6 @@
 # `make demo` and `make test` set up .venv by themselves. Another interpreter: `make PYTHON=python3.12 install`.
 .DEFAULT_GOAL := help
-.PHONY: help install demo paper test test-browser lint format bench bench-full clean
+.PHONY: help install demo paper test test-browser lint format docs bench bench-full clean
 
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -43,6 +43,17 @@ format: install  ## let ruff fix what it can
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
+DOCUMENTED := .venv/.docs
+
+$(DOCUMENTED): $(INSTALLED)
+	@echo "Adding what builds the documentation."
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: $(DOCUMENTED)  ## the documentation site with its gallery, out/docs/index.html: some minutes, no network
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg .venv/bin/sphinx-build -W --keep-going -n -q -j $(WORKERS) -d out/doctrees docs out/docs
+	@echo "Open out/docs/index.html"
+
 BENCHED := .venv/.bench
 
 $(BENCHED): $(INSTALLED)
@@ -58,4 +69,4 @@ bench-full: $(BENCHED)  ## the same with all sizes and all peers: some hours; go
 	.venv/bin/python -m benchmarks.compare --full $(ARGS)
 
 clean:  ## remove .venv, out/ and caches
-	rm -rf .venv out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv out docs/gallery docs/api build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,9 +1,9 @@
 """Barycentres: the space that minimises a weighted sum of UGW to several others.
 
-With the plans P_s fixed the sum is a weighted square of distances: Σ W_jj' (D_jj' − T_jj')², up to a constant, with
-W = Σ_s t_s p2_s ⊗ p2_s and T = Σ_s t_s P_sᵀ D_s P_s / W. So a distance matrix has the closed form D = T. For points in
-R^d it is a stress, and each step of majorisation (SMACOF) lowers it: a gradient step whose length needs no choosing.
-Plans and distances in turn lower the objective all the way, to a local minimum.
+With the plans P_s fixed the sum is a weighted square of distances: Σ W_jj' (D_jj' − T_jj')², up to a constant, with W
+= Σ_s t_s p2_s ⊗ p2_s and T = Σ_s t_s P_sᵀ D_s P_s / W. So a distance matrix has the closed form D = T, eq. (9.6). For
+points in R^d it is a stress, and each step of majorisation (SMACOF) lowers it: a gradient step whose length needs no
+choosing. Plans and distances in turn lower the objective all the way, to a local minimum.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ class BarycenterMin(Solver):
     tol: relative change of the distances from one round to the next at which to stop; max_iter: rounds;
     inner: what solves for the plans, each round from those of the round before;
     progress: show a bar; callback: called after each round, True stops the run.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.random.default_rng(0).random((6, 2)))
+    >>> ugw.barycenter([x, x], n=6, solver=ugw.BarycenterMin(tol=1e-3)).converged
+    True
     """
 
     tol: float = 1e-4
@@ -70,6 +75,12 @@ class Barycenter:
 
     space: the barycentre, with its distances or its points and its weights; shares: (S,), the t_s, of sum 1;
     parts: the batch of results between each space and it; code: how the rounds ended; history: one entry per round.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.random.default_rng(0).random((6, 2)))
+    >>> b = ugw.barycenter([x, x], n=5, rho=1.0, eps=1e-2)
+    >>> b.distances.shape, len(b.parts), b.status.name
+    ((5, 5), 2, 'CONVERGED')
     """
 
     space: Space

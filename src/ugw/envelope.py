@@ -1,7 +1,8 @@
 """The gradient of a solved value: by the envelope theorem that of the objective with the plan held fixed.
 
-At a stationary plan the value changes with distances, features and parameters as if the plan did not, to first order.
-So a plan is solved for without a graph, and the terms that depend on the data are written down once more, with it.
+At a stationary plan the value changes with distances, features and parameters as if the plan did not, to first order:
+eq. (9.1). So a plan is solved for without a graph, and the terms that depend on the data are written down once more,
+with it.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def attached_capped(problem: PartialGW, x: Space, y: Space, fused: Fused | None,
 def attached_conic(problem: CGW, x: Space, y: Space, found: Tensors) -> Tensor:
     """The conic value of what was found, (B,), with the gradient that it has at a stationary lift.
 
-    The multipliers of P 1 = a are 2·rho1/R · (k∘w)1 / a: docs/learning.md.
+    The multipliers of P 1 = a are 2·rho1/R · (k∘w)1 / a: eq. (9.3).
     """
     lift = found.lift
     if lift is None:

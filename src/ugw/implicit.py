@@ -1,9 +1,9 @@
 """Plans with gradients: the fixed point differentiated implicitly.
 
-A plan is stationary where Φ(p, θ) = ½ ∂F(p, p)/∂p vanishes, up to multipliers of hard marginals. So dp solves a linear
-system with the symmetric matrix ∂Φ/∂p. Backward, the gradient v of something with respect to p goes through the same
-system once, H u = v, and −u is the gradient with respect to Φ, whose graph leads on to the data. The steps of the
-solver are not recorded, whatever their number.
+A plan is stationary where Φ(p, θ) = ½ ∂F(p, p)/∂p vanishes, up to multipliers of hard marginals. So dp solves a
+linear system with the symmetric matrix ∂Φ/∂p. Backward, the gradient v of something with respect to p goes through
+the same system once, H u = v, eq. (9.4), and −u is the gradient with respect to Φ, whose graph leads on to the data.
+The steps of the solver are not recorded, whatever their number.
 """
 
 from __future__ import annotations

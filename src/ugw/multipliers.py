@@ -1,4 +1,4 @@
-"""What a little more weight is worth: the gradient of a solved value with respect to the weights.
+"""What a little more weight is worth: the gradient of a solved value with respect to the weights, eq. (9.2).
 
 With m the mass of the plan and r = p1/a, a soft side has dV/da = 2 rho1 (m(a) − m r) + 2 eps (m(a) m(b)² − m r). On a
 hard side the potential f is the multiplier of p1 = a: dV/da = 2 f + 2 eps (m(a) m(b)² − m). A point without weight

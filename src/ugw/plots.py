@@ -3,6 +3,11 @@
 Each takes a Result (or a bare plan where that is enough) and `ax=None`, draws, and returns the axes. Given axes
 are all that a picture touches; with `ax=None` it makes a figure with pyplot, which keeps it until it is closed.
 matplotlib and networkx are imported on the first drawing.
+
+>>> import numpy as np, ugw
+>>> points = np.random.default_rng(0).random((20, 2))
+>>> space = ugw.Space.from_points(points)
+>>> axes = ugw.plots.matching(ugw.solve(space, space), points, points)
 """
 
 from __future__ import annotations
@@ -39,6 +44,8 @@ from .errors import InputError
 if TYPE_CHECKING:
     import networkx
     from matplotlib.axes import Axes
+
+__all__ = ["aligned", "colour_transfer", "coloured_graph", "convergence", "layout", "matching", "plan"]
 
 # -- matching lines ----------------------------------------------------------------------------------------
 

@@ -19,7 +19,15 @@ from .streamed import Streamed
 
 
 class Status(IntEnum):
-    """How a solve ended. Each member's `message` says what happened and what to do."""
+    """How a solve ended. Each member's `message` says what happened and what to do.
+
+    >>> import ugw
+    >>> x = ugw.Space.from_points([[0.0], [1.0], [3.0]])
+    >>> ugw.solve(x, x).status is ugw.Status.CONVERGED
+    True
+    >>> ugw.Status.STOPPED.message
+    'the callback stopped the run: solve again with init=result.plan to go on'
+    """
 
     RUNNING = 0
     CONVERGED = 1

@@ -133,7 +133,15 @@ def nearest(fitted: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A pair of parameters and how well it did: rho, eps, its score, and whether its solve converged."""
+    """A pair of parameters and how well it did: rho, eps, its score, and whether its solve converged.
+
+    >>> import numpy as np
+    >>> from ugw.estimators import Aligner
+    >>> X = np.random.default_rng(0).random((20, 2))
+    >>> fit = Aligner(rho=[0.1, 1.0]).fit(X, X[:, ::-1], pairs="rows")
+    >>> [candidate.rho for candidate in fit.validation_], fit.rho_ in (0.1, 1.0)
+    ([0.1, 1.0], True)
+    """
 
     rho: Any
     eps: Any

@@ -1,10 +1,10 @@
-"""Partial Gromov–Wasserstein: plans below the weights, p1 ≤ a and p2 ≤ b, without entropy.
+"""Partial Gromov–Wasserstein: plans below the weights, p1 ≤ a and p2 ≤ b, without entropy: eq. (8.1).
 
     TV    F(p) = Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j' + rho1 (m(a)² − m(p)²) + rho2 (m(b)² − m(p)²) + alpha <M, p>
     Mass  F(p) = Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j' + alpha <M, p>  over plans of one given mass
 
 Below the weights rho1 (m(a)² − m(p)²) is rho1 TV(p1⊗p1 | a⊗a): there the first line is the paper's TV⊗ functional,
-whose minimum over all plans may be lower (docs/partial.md).
+eq. (8.3), whose minimum over all plans may be lower (docs/partial.md).
 """
 
 from __future__ import annotations

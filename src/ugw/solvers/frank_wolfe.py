@@ -25,7 +25,7 @@ from .watch import Watch
 class FrankWolfe(Solver):
     """Descend to a plan that no linear step improves.
 
-    tol: duality gap <∇F, p − vertex> at which to stop, relative to the objective of the product plan, or to
+    tol: duality gap, eq. (5.2), at which to stop, relative to the objective of the product plan, or to
     what the mass is worth, if that is less; progress, callback: as for AlternateMin.
 
     >>> FrankWolfe(tol=1e-6).max_iter

@@ -1,0 +1,120 @@
+"""What each call costs: the table of docs/solvers.md.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.which_solver [n ...]
+
+Uniform points in R³ against R², weights 1/n, rho = 0.1, float64 unless a row says otherwise. Seconds are those of the
+one thread that works (time.process_time), the least of three runs, or one run where that took more than ten seconds; a
+call that would take more than about five minutes is left out. MiB: the peak above what the process held before, on a
+fresh process for each call.
+"""
+
+import multiprocessing
+import resource
+import sys
+import time
+import warnings
+
+import numpy as np
+
+SIZES = (100, 300, 1000)
+LONG, TOO_LONG = 10.0, 300.0
+
+
+def spaces(n, metric="euclidean", dtype="float64"):
+    import ugw
+
+    rng = np.random.default_rng(0)
+    return [ugw.Space.from_points(rng.random((n, d)).astype(dtype), metric=metric) for d in (3, 2)]
+
+
+def calls(n):
+    """Name → (what makes the input, what is timed)."""
+    import ugw
+
+    rho = 0.1
+
+    def loss(x, y):
+        points = x.points.clone().requires_grad_()
+        ugw.UGWLoss(rho=rho, eps=1e-2)(points, ugw.Space.from_points(y.points)).backward()
+
+    def streamed(x, y):
+        return ugw.solve(x, y, rho=rho, eps=1e-2, solver=ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming")))
+
+    def linear(x, y):
+        return ugw.solve_linear(np.pad(y.points.numpy(), ((0, 0), (0, 1))), x.points.numpy(), rho=rho, eps=1e-2)
+
+    plain, low_rank = lambda: spaces(n), lambda: spaces(n, "sqeuclidean")
+    return {
+        "solve, eps = 1e-2": (plain, lambda x, y: ugw.solve(x, y, rho=rho, eps=1e-2)),
+        "solve, eps = 1e-3": (plain, lambda x, y: ugw.solve(x, y, rho=rho, eps=1e-3)),
+        'solve, eps = 1e-2, init="product"': (plain, lambda x, y: ugw.solve(x, y, rho=rho, eps=1e-2, init="product")),
+        "solve, eps = 1e-2, float32": (
+            lambda: spaces(n, dtype="float32"),
+            lambda x, y: ugw.solve(x, y, rho=rho, eps=1e-2),
+        ),
+        "solve, eps = 1e-2, Multistart(n=8)": (
+            plain,
+            lambda x, y: ugw.solve(x, y, rho=rho, eps=1e-2, solver=ugw.Multistart(n=8)),
+        ),
+        "solve, eps = 0": (plain, lambda x, y: ugw.solve(x, y, rho=rho, eps=0.0)),
+        "solve, balanced, eps = 1e-2": (plain, lambda x, y: ugw.solve(x, y, rho=float("inf"), eps=1e-2)),
+        "solve, balanced, eps = 0": (plain, lambda x, y: ugw.solve(x, y, rho=float("inf"), eps=0.0)),
+        "solve, TV": (plain, lambda x, y: ugw.solve(x, y, rho=ugw.TV(rho))),
+        "solve, Mass(0.7)": (plain, lambda x, y: ugw.solve(x, y, rho=ugw.Mass(0.7))),
+        "solve, squared distances, streaming": (low_rank, streamed),
+        "solve_conic": (plain, lambda x, y: ugw.solve_conic(x, y, rho=rho)),
+        'solve_conic, init="flb"': (plain, lambda x, y: ugw.solve_conic(x, y, rho=rho, init="flb")),
+        "solve_linear, eps = 1e-2": (plain, linear),
+        "debiased, eps = 1e-2": (plain, lambda x, y: ugw.debiased(x, y, rho=rho, eps=1e-2)),
+        "UGWLoss and backward, eps = 1e-2": (plain, loss),
+        "rho_for_mass": (plain, lambda x, y: ugw.rho_for_mass(x, y, kept=0.8, eps=1e-2)),
+        "barycenter of both, n points": (
+            plain,
+            lambda x, y: ugw.barycenter([x, y], n=n, rho=rho, eps=1e-2, solver=ugw.BarycenterMin(tol=1e-3)),
+        ),
+    }
+
+
+def measure(name, n, answer):
+    """Seconds, MiB and the status of one call, sent back from a process of its own."""
+    warnings.simplefilter("ignore")
+    make, run = calls(n)[name]
+    given = make()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = []
+    for _ in range(3):
+        start = time.process_time()
+        result = run(*given)
+        seconds.append(time.process_time() - start)
+        if seconds[-1] > LONG:
+            break
+    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    status = getattr(result, "status", None)
+    answer.put((min(seconds), peak, "" if status is None else str(getattr(status, "name", status)).lower()))
+
+
+def row(name, sizes):
+    """One line of the table; larger sizes are left out once they would take too long."""
+    cells, last = [], 0.0
+    for n in sizes:
+        if last > TOO_LONG / 12:  # a step up in size costs at least this factor
+            cells.append("–")
+            continue
+        answer = multiprocessing.get_context("spawn").Queue()
+        process = multiprocessing.get_context("spawn").Process(target=measure, args=(name, n, answer))
+        process.start()
+        last, peak, status = answer.get()
+        process.join()
+        note = "" if status in ("", "converged") else f" ({status})"
+        cells.append(f"{last:.2g} s, {peak:.0f} MiB{note}")
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def main(sizes):
+    print(f"| call | {' | '.join(f'n = {n}' for n in sizes)} |\n|---|{'---:|' * len(sizes)}", flush=True)
+    for name in calls(2):
+        print(row(name, sizes), flush=True)
+
+
+if __name__ == "__main__":
+    main([int(n) for n in sys.argv[1:]] or SIZES)
