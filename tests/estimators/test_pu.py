@@ -10,7 +10,9 @@ import torch
 from scipy.spatial.distance import cdist
 
 import ugw
-from ugw.estimators import KNN, PUClassifier
+from ugw.estimators import KNN, Candidate, PUClassifier
+from ugw.estimators import pu as pu_module
+from ugw.estimators._shared import best
 from ugw.estimators.pu import decide, partial_start
 
 
@@ -216,6 +218,23 @@ def test_lists_are_a_choice_by_hidden_positives():
     alone = PUClassifier(prior=0.25, rho=grid.rho_, eps=grid.eps_).fit(X, y)
     np.testing.assert_allclose(alone.result_.plan, grid.result_.plan, atol=1e-12)
     assert alone.validation_ is None
+
+
+def test_hidden_positives_are_among_those_to_find(monkeypatch):
+    """20 positives, of which 4 are hidden among 40 points with 10 positives: 14 of 44."""
+    X, y = data()
+    asked = []
+    monkeypatch.setattr(
+        pu_module, "decide", lambda s, prior, **rest: (asked.append((len(s), prior)), decide(s, prior, **rest))[1]
+    )
+    PUClassifier(prior=0.25, rho=[0.05, 0.1]).fit(X, y)
+    assert asked[:2] == [(44, pytest.approx(14 / 44))] * 2
+    assert asked[2] == (40, 0.25)
+
+
+def test_the_first_of_the_best_candidates_wins():
+    scores = [Candidate(rho, 0.01, score, converged=True) for rho, score in ((1.0, 0.5), (2.0, 0.9), (3.0, 0.9))]
+    assert best(scores).rho == 2.0
 
 
 def test_shapes_that_lead_away_from_the_positives_are_told():
