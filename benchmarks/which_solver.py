@@ -1,23 +1,21 @@
 """What each call costs: the table of docs/solvers.md.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.which_solver [n ...]
+    OMP_NUM_THREADS=1 python -m benchmarks.which_solver [--only PART OF A NAME] [n ...]
 
 Uniform points in R³ against R², weights 1/n, rho = 0.1, float64 unless a row says otherwise. Seconds are those of the
 one thread that works (time.process_time), the least of three runs, or one run where that took more than ten seconds; a
-call that would take more than about five minutes is left out. MiB: the peak above what the process held before, on a
-fresh process for each call.
+size is left out where the one before took more than 25 s. Each cell has a process of its own.
 """
 
+import argparse
 import multiprocessing
-import resource
-import sys
 import time
 import warnings
 
 import numpy as np
 
 SIZES = (100, 300, 1000)
-LONG, TOO_LONG = 10.0, 300.0
+LONG, TOO_LONG = 10.0, 25.0
 
 
 def spaces(n, metric="euclidean", dtype="float64"):
@@ -76,11 +74,10 @@ def calls(n):
 
 
 def measure(name, n, answer):
-    """Seconds, MiB and the status of one call, sent back from a process of its own."""
+    """Seconds and the status of one call, sent back from a process of its own."""
     warnings.simplefilter("ignore")
     make, run = calls(n)[name]
     given = make()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = []
     for _ in range(3):
         start = time.process_time()
@@ -88,33 +85,37 @@ def measure(name, n, answer):
         seconds.append(time.process_time() - start)
         if seconds[-1] > LONG:
             break
-    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     status = getattr(result, "status", None)
-    answer.put((min(seconds), peak, "" if status is None else str(getattr(status, "name", status)).lower()))
+    answer.put((min(seconds), "" if status is None else str(getattr(status, "name", status)).lower()))
 
 
 def row(name, sizes):
     """One line of the table; larger sizes are left out once they would take too long."""
     cells, last = [], 0.0
     for n in sizes:
-        if last > TOO_LONG / 12:  # a step up in size costs at least this factor
+        if last > TOO_LONG:
             cells.append("–")
             continue
         answer = multiprocessing.get_context("spawn").Queue()
         process = multiprocessing.get_context("spawn").Process(target=measure, args=(name, n, answer))
         process.start()
-        last, peak, status = answer.get()
+        last, status = answer.get()
         process.join()
         note = "" if status in ("", "converged") else f" ({status})"
-        cells.append(f"{last:.2g} s, {peak:.0f} MiB{note}")
+        cells.append((f"{last:.0f} s" if last >= 10 else f"{last:.2g} s") + note)
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def main(sizes):
+def main(sizes, only):
     print(f"| call | {' | '.join(f'n = {n}' for n in sizes)} |\n|---|{'---:|' * len(sizes)}", flush=True)
     for name in calls(2):
-        print(row(name, sizes), flush=True)
+        if only in name:
+            print(row(name, sizes), flush=True)
 
 
 if __name__ == "__main__":
-    main([int(n) for n in sys.argv[1:]] or SIZES)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sizes", nargs="*", type=int, default=SIZES)
+    parser.add_argument("--only", default="", help="rows whose names have this in them")
+    given = parser.parse_args()
+    main(given.sizes, given.only)
