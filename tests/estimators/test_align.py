@@ -129,6 +129,7 @@ def test_labels_go_to_whom_most_mass_goes():
     labels, share = transferred(plan, np.array(["b", "a", "b"]))
     assert labels.tolist() == ["b", "b", "b"]  # nothing arrives at the last: the most frequent label, share 0
     np.testing.assert_allclose(share, [0.2 / 0.35, 0.75, 0.0])
+    assert transferred(np.array([[0.1], [0.1]]), np.array(["b", "a"]))[0].tolist() == ["a"]  # equal votes
     X, Y = pair()
     aligner = Aligner(eps=1e-3).fit(X, Y)
     names = np.array(["x", "y", "z"])[np.arange(24) % 3]
