@@ -1,6 +1,6 @@
 # `make demo` and `make test` set up .venv by themselves. Another interpreter: `make PYTHON=python3.12 install`.
 .DEFAULT_GOAL := help
-.PHONY: help install demo paper test lint format bench bench-full clean
+.PHONY: help install demo paper test test-browser lint format docs bench bench-full clean
 
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -9,7 +9,7 @@ INSTALLED := .venv/.installed
 WORKERS ?= 2
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(INSTALLED)  ## .venv with the library (editable) and everything its tests need
 
@@ -31,6 +31,9 @@ paper: install  ## every experiment of the paper, `ugw reproduce NAME` one by on
 test: install  ## the whole test suite, on two cores; e.g. `make test ARGS="-k layers -x"`
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg .venv/bin/python -m pytest -n $(WORKERS) $(ARGS)
 
+test-browser: install  ## the reports in a real browser, the distribution's Chromium; skipped where there is none
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg .venv/bin/python -m pytest -m browser tests/browser $(ARGS)
+
 lint: install  ## ruff (rules and format) and mypy
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -39,6 +42,17 @@ lint: install  ## ruff (rules and format) and mypy
 format: install  ## let ruff fix what it can
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
+
+DOCUMENTED := .venv/.docs
+
+$(DOCUMENTED): $(INSTALLED)
+	@echo "Adding what builds the documentation."
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: $(DOCUMENTED)  ## the documentation site with its gallery, out/docs/index.html: some minutes, no network
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg .venv/bin/sphinx-build -W --keep-going -n -q -j $(WORKERS) -d out/doctrees docs out/docs
+	@echo "Open out/docs/index.html"
 
 BENCHED := .venv/.bench
 
@@ -55,4 +69,4 @@ bench-full: $(BENCHED)  ## the same with all sizes and all peers: some hours; go
 	.venv/bin/python -m benchmarks.compare --full $(ARGS)
 
 clean:  ## remove .venv, out/ and caches
-	rm -rf .venv out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv out docs/gallery docs/api build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,8 +7,8 @@ Clouds, uniform in R³ and in R² by turns, distances over their maximum, rho = 
 with the settings of `benchmarks.compare`; their time is that to within 1e-6 of their own final objective. Ours is the
 whole call, to our default tolerance: from a⊗b as well ("product"), so that the objectives are the same, and with the
 default start ("auto"), which looks for better ones. "worst" and "mean" are our objectives against the peer's on the
-pairs that it solved, relatively: negative is lower. All plans are judged by `ugw.objective` in float64. Seconds are those of
-the one thread on a CPU (`time.process_time`), the least of the repeats; peers and ours in turn.
+pairs that it solved, relatively: negative is lower. All plans are judged by `ugw.objective` in float64. Seconds are
+those of the one thread on a CPU (`time.process_time`), the least of the repeats; peers and ours in turn.
 """
 
 import argparse

@@ -47,7 +47,7 @@ class Pair:
 
     @property
     def product(self) -> np.ndarray:
-        """a⊗b / sqrt(m(a) m(b)), the paper's start: docs/mathematics.md, "One outer step"."""
+        """a⊗b / sqrt(m(a) m(b)), the paper's start: eq. (2.3)."""
         return np.outer(self.a, self.b) / math.sqrt(self.a.sum() * self.b.sum())
 
     def swapped(self) -> Pair:
@@ -209,7 +209,7 @@ def distortion_tensor(pair: Pair) -> torch.Tensor:
 
 
 def terms(pair: Pair, given: Parameters, p, q=None) -> dict[str, torch.Tensor]:
-    """The terms of F(p, q) of docs/mathematics.md, sum by sum; q = p unless given. A hard side contributes 0."""
+    """The terms of F(p, q), eq. (1.2), sum by sum; q = p unless given. A hard side contributes 0."""
     q = p if q is None else q
     p, q = torch.as_tensor(p), torch.as_tensor(q)
     a, b = torch.as_tensor(pair.a), torch.as_tensor(pair.b)
@@ -239,7 +239,7 @@ def gradient(pair: Pair, given: Parameters, p, q=None) -> np.ndarray:
 
 
 def full_cost(pair: Pair, given: Parameters, q: np.ndarray) -> np.ndarray:
-    """The cost of the paper's linear problem, with its scalars, none of a hard side: docs/mathematics.md, "One outer step"."""
+    """The cost of the paper's linear problem, with its scalars, none of a hard side: eq. (2.2)."""
 
     def scalar(rho: float, p, a) -> float:
         return 0.0 if rho in (0.0, INF) else rho * float((p * np.log(p / a)).sum())

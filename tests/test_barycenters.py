@@ -10,6 +10,7 @@ import torch
 
 import ugw
 from gradient_cases import INF, rand
+from ugw.parameters import build
 
 SHARP = ugw.BarycenterMin(tol=1e-9, max_iter=2000, inner=ugw.AlternateMin(tol=1e-9, inner=ugw.Sinkhorn(tol=1e-10)))
 
@@ -38,6 +39,7 @@ def test_distances_are_stationary(rho):
     value = total(spaces, shares, y, b.parts.plan, rho=rho, eps=0.02)
     assert value.item() == pytest.approx(b.value.item(), rel=1e-8)
     (gradient,) = torch.autograd.grad(value, leaf)
+    assert not bool(b.distances.diagonal().any())
     off = ~torch.eye(4, dtype=torch.bool)
     assert gradient[off].abs().max() < 1e-6 * gradient.abs().max() + 1e-7
 
@@ -65,6 +67,13 @@ def test_the_objective_never_rises(dim):
     assert b.parts.n_iter.max() < cold.n_iter.max() / 2
 
 
+def test_similarities_keep_their_diagonal():
+    kernel = torch.exp(-clouds()[0].metric.dense())
+    x = ugw.Space.from_matrix(kernel)
+    b = ugw.barycenter([x, x], start=x, rho=100.0, eps=0.0)
+    torch.testing.assert_close(b.distances, kernel, rtol=1e-4, atol=1e-5)
+
+
 def test_of_one_space_it_is_that_space():
     x = clouds()[0]
     b = ugw.barycenter([x, clouds()[1]], start=x, weights=[1.0, 0.0], rho=1.0, eps=0.0)
@@ -80,6 +89,36 @@ def test_in_r3_points_find_a_rotated_copy():
     b = ugw.barycenter(spaces, n=8, dim=3, rho=INF, eps=1e-4, solver=ugw.BarycenterMin(max_iter=500, tol=1e-6))
     found, true = (torch.pdist(p).sort().values for p in (b.points, points))
     torch.testing.assert_close(found, true, atol=2e-3, rtol=0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dim", [None, 2])
+def test_where_all_distances_are_0(dim, dtype):
+    """One point, or spaces of one point each: nothing moves, and 0/0 is no change."""
+    several = [x.to(dtype) for x in clouds()]
+    one = ugw.barycenter(several, n=1, dim=dim, rho=1.0, eps=0.1).check()
+    assert one.distances.item() == 0.0
+    points = [ugw.Space.from_points(torch.zeros(1, 2, dtype=dtype))] * 2
+    b = ugw.barycenter(points, start=ugw.Space.from_points(torch.zeros(2, 2, dtype=dtype)), dim=dim).check()
+    assert b.value.item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_single_precision_points_are_near_those_of_double():
+    spaces = clouds()
+    double = ugw.barycenter(spaces, n=5, dim=2, rho=0.7, eps=0.05)
+    single = ugw.barycenter([x.to("float32") for x in spaces], n=5, dim=2, rho=0.7, eps=0.05)
+    assert single.points.dtype == torch.float32
+    assert float(single.value) == pytest.approx(float(double.value), rel=1e-3)
+
+
+def test_a_relative_eps_is_that_of_the_start():
+    spaces = clouds()
+    start = ugw.Space.from_points(rand(4, 2, seed=5))
+    eps = [build(x, start, rho=0.5, eps=ugw.relative(0.1), fused=None).eps.item() for x in spaces]
+    b = ugw.barycenter(spaces, start=start, rho=0.5, eps=ugw.relative(0.1))
+    same = ugw.barycenter(spaces, start=start, rho=0.5, eps=np.array(eps))
+    torch.testing.assert_close(b.distances, same.distances)
+    assert np.diff(b.history.objective).max() < 1e-9
 
 
 def test_numpy_in_numpy_out():
@@ -116,6 +155,7 @@ def test_bad_input_is_named():
         ({"n": 3, "weights": [0.0, 0.0, 0.0]}, "positive sum"),
         ({"n": 3, "solver": ugw.AlternateMin()}, "BarycenterMin"),
         ({"start": spaces[0].to("float32")}, "like the spaces"),
+        ({"n": 3, "rho": ugw.TV(0.1)}, "a KL here"),
     ):
         with pytest.raises(ugw.InputError, match=said):
             ugw.barycenter(spaces, **given)

@@ -104,6 +104,19 @@ def test_a_share_out_of_reach_is_an_input_error_with_a_way_out():
             ugw.rho_for_mass(x, y, kept=0.3, eps=eps)
 
 
+def test_a_share_that_is_jumped_over_gives_the_closest_and_a_warning(monkeypatch):
+    def share(problem, start):
+        rho = problem.div_a.rho
+        return torch.where(rho < 0.2, 0.45, 0.9) + 0.01 * rho.clamp(max=1.0)
+
+    monkeypatch.setattr(ugw.calibrate, "_share", share)
+    x, y = stacked(6, 2, 0, (1.0, 2.0)), stacked(7, 3, 1, (1.0, 0.5))
+    with pytest.warns(ugw.ConvergenceWarning, match=r"jumps over kept=0\.5 .* keeps 0\.452, 0\.452$"):
+        rho = ugw.rho_for_mass(x, y, kept=0.5)
+    assert (rho < 0.2).all()
+    np.testing.assert_allclose(rho, 0.2, rtol=0.05)
+
+
 # --- annealing ---
 
 

@@ -43,6 +43,7 @@ def here(tmp_path, monkeypatch):
     np.save("cube.npy", np.zeros((2, 8, 8)))
     np.save("number.npy", np.array(1.0))
     (tmp_path / "taken" / "plan.npz").mkdir(parents=True)
+    (tmp_path / "folder.html").mkdir()
     networkx.write_graphml(networkx.cycle_graph(7), "g.graphml")
     networkx.write_gml(networkx.path_graph(6), "h.gml")
     networkx.write_graphml(networkx.DiGraph([(0, 1), (1, 2)]), "directed.graphml")
@@ -224,6 +225,9 @@ def test_a_run_that_does_not_converge_says_so_everywhere(here):
         (("a.csv", "b.npy", "--out", ""), "Invalid value for '--out': expected the name of a folder, got ''"),
         (("a.csv", "b.npy", "--out", "taken"), f"cannot write to {Path('taken', 'plan.npz')}: Is a directory"),
         (("a.csv", "b.npy", "--alpha", "1"), "go together"),
+        (("a.csv", "b.npy", "--report", "page.pdf"), "--report must name a file that ends in .html, got 'page.pdf'"),
+        (("a.csv", "b.npy", "--report", "a.csv/page.html"), "cannot write to a.csv"),
+        (("a.csv", "b.npy", "--report", "folder.html"), "cannot write to folder.html: Is a directory"),
         (("a.csv", "b.npy", "--init", "linear"), 'init="linear" needs points of one dimension'),
         (("a.csv", "b.npy", "--init", "nosuch"), "Invalid value for '--init'"),
         (("a.csv", "b.npy", "--tol", "7"), "tol must be"),

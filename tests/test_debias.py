@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import ugw
 from gradient_cases import INF, SHARP, STREAMING, Data, check, rand
+from ugw.debias import _codes
+from ugw.parameters import build
 
 
 @pytest.mark.parametrize("eps", [0.1, 0.01, 0.0])
@@ -103,8 +106,6 @@ def test_what_is_refused():
         ugw.debiased(x, x, rho=(1.0, 2.0))
     with pytest.raises(ugw.InputError, match="has no self terms"):
         ugw.debiased(x, x, fused=ugw.Fused(1.0, torch.zeros(4, 4, dtype=torch.float64)))
-    with pytest.raises(ugw.InputError, match="must be a number"):
-        ugw.debiased(x, x, eps=ugw.relative(0.1))
 
 
 def test_a_part_that_did_not_converge_is_named():
@@ -112,6 +113,15 @@ def test_a_part_that_did_not_converge_is_named():
     with pytest.warns(ugw.ConvergenceWarning, match="residual"):
         d = ugw.debiased(x, y, eps=1e-3, solver=ugw.AlternateMin(max_iter=2))
     assert d.status == ugw.Status.MAX_ITER
+
+
+def test_the_status_is_that_of_the_first_part_that_failed():
+    x = ugw.Space.from_points(rand(3, 2, seed=0))
+    problem = build(x, x, rho=1.0, eps=0.1, fused=None)
+    good, early, lost = ugw.Status.CONVERGED, ugw.Status.MAX_ITER, ugw.Status.COLLAPSED
+    for statuses, expected in (((good, early, lost), early), ((lost, early, good), lost), ((good,) * 3, good)):
+        parts = [SimpleNamespace(tensors=SimpleNamespace(status=torch.tensor([int(s)]))) for s in statuses]
+        assert _codes(problem, torch.zeros(1, dtype=torch.float64), parts).tolist() == [int(expected)]
 
 
 def test_the_biased_loss_shrinks_what_the_debiased_one_recovers():

@@ -80,6 +80,45 @@ def test_factorised_losses_have_gradients():
     assert torch.allclose((leaf.grad * direction).sum(), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("fused", [None, ugw.Fused(0.05)], ids=["plain", "fused"])
+@pytest.mark.parametrize("rho", [ugw.TV(0.02), (ugw.TV(0.01), ugw.TV(0.04)), ugw.Mass(1.5)], ids=str)
+def test_partial_values_have_gradients(rho, fused):
+    data = Data.make()
+    given = {"rho": rho, "fused": fused, "solver": ugw.FrankWolfe(tol=1e-13)}
+    found = ugw.solve(*data.spaces(), **given)
+    assert 0.5 < found.mass < min(data.a.sum(), data.b.sum()) - 0.01  # something is left behind on both sides
+    names = "x y a b" + (" fx fy" if fused else "")
+    check(lambda d: ugw.ugw_loss(*d.spaces(), **given, init=found.plan), data, names, step=1e-6)
+
+
+def test_prices_and_given_masses_have_gradients():
+    x, y = Data.make().spaces()
+    solver = ugw.FrankWolfe(tol=1e-13)
+    starts = [ugw.solve(x, y, rho=rho, fused=ugw.Fused(0.05)).plan for rho in (ugw.TV(0.05), ugw.Mass(1.5))]
+
+    def value(rho1, rho2, mass, alpha):
+        pair = zip(((ugw.TV(rho1), ugw.TV(rho2)), ugw.Mass(mass)), starts, strict=True)
+        return [ugw.ugw_loss(x, y, rho=r, fused=ugw.Fused(alpha), init=p, solver=solver) for r, p in pair]
+
+    given = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.05, 0.05, 1.5, 0.05)]
+    for k in (0, 1):
+        assert torch.autograd.gradcheck(lambda *p, k=k: value(*p)[k], given, eps=1e-6, atol=1e-7, rtol=1e-6)
+
+
+def test_partial_values_of_a_batch_and_of_scaled_masses():
+    """Each item has its own gradient, and V is 2-homogeneous in the weights: <dV/da, a> + <dV/db, b> = 2 V."""
+    data = Data.make(batch=(3,))
+    rho = ugw.TV(torch.tensor([0.02, 0.05, 0.1]))
+    a, b, points = (t.clone().requires_grad_() for t in (data.a, data.b, data.x))
+    value = ugw.ugw_loss(*replace(data, a=a, b=b, x=points).spaces(), rho=rho)
+    of_a, of_b, of_x = torch.autograd.grad(value.sum(), (a, b, points))
+    torch.testing.assert_close((of_a * a).sum(1) + (of_b * b).sum(1), 2 * value, rtol=1e-8, atol=0.0)
+    for i, price in enumerate((0.02, 0.05, 0.1)):
+        x, y = (ugw.Space.from_points(p[i], weights=w[i]) for p, w in ((points, data.a), (data.y, data.b)))
+        (alone,) = torch.autograd.grad(ugw.ugw_loss(x, y, rho=ugw.TV(price)), points)
+        torch.testing.assert_close(alone[i], of_x[i], rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("rho", "cone"),
     [(0.5, "gaussian-hellinger"), ((0.3, 0.9), "gaussian-hellinger"), (0.6, "hellinger-kantorovich")],
@@ -170,8 +209,10 @@ def test_where_nothing_is_matched_weight_costs_its_penalty(dtype):
     data = Data(*(getattr(data, name).to(dtype) for name in ("x", "y", "a", "b", "fx", "fy")))
     data.fy += 50.0
     data.a.requires_grad_()
-    ugw.ugw_loss(*data.spaces(), rho=(0.7, 2.0), eps=0.05, fused=ugw.Fused(9.0)).backward()
+    rho = torch.tensor(0.7, dtype=dtype, requires_grad=True)
+    ugw.ugw_loss(*data.spaces(), rho=(rho, 2.0), eps=0.05, fused=ugw.Fused(9.0)).backward()
     mass_a, mass_b = data.a.detach().sum().item(), data.b.sum().item()
+    assert rho.grad.item() == pytest.approx(mass_a**2, rel=1e-6)
     expected = torch.full((4,), 2 * 0.7 * mass_a + 2 * 0.05 * mass_a * mass_b**2, dtype=dtype)
     torch.testing.assert_close(data.a.grad, expected)
 

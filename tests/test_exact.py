@@ -46,6 +46,51 @@ def test_partial_transport_is_the_linear_program(seed, mass):
         assert vertex.sum() == pytest.approx(mass, abs=1e-14)
 
 
+@pytest.mark.parametrize("unit", [1e-15, 1e-9, 1e9])
+def test_costs_have_no_units(unit):
+    pair = cases.clouds(5, 6, 0, (1.3, 0.8))
+    cost, mass = np.random.default_rng(0).normal(size=(5, 6)), torch.tensor([0.5], dtype=torch.float64)
+    even = pair.b * 1.3 / 0.8
+    for solved in (
+        lambda c: exact.partial(*batch(c, pair.a, pair.b), None),
+        lambda c: exact.partial(*batch(c, pair.a, pair.b), mass),
+        lambda c: exact.transport(*batch(c, pair.a, even)),
+    ):
+        np.testing.assert_allclose(solved(unit * cost), solved(cost), atol=1e-14)
+    prices = [exact.prices(*batch(c, pair.a, even)) for c in (cost, unit * cost)]
+    np.testing.assert_allclose(prices[1] / unit, prices[0], atol=1e-12)
+
+
+def test_a_small_mass_is_not_lost_beside_the_weights():
+    pair = cases.clouds(5, 6, 0, (1.3, 0.8))
+    cost = np.random.default_rng(0).normal(size=(5, 6))
+    for mass in (1e-3, 1e-8, 1e-13):
+        vertex = exact.partial(*batch(cost, pair.a, pair.b), torch.tensor([mass], dtype=torch.float64))[0].numpy()
+        assert vertex[np.unravel_index(cost.argmin(), cost.shape)] == pytest.approx(mass, rel=1e-12)
+        assert vertex.sum() == pytest.approx(mass, rel=1e-12)
+
+
+def test_prices_are_the_duals_of_the_linear_program():
+    pair = cases.clouds(5, 6, 0, (1.0, 1.0))
+    cost = np.random.default_rng(0).normal(size=(5, 6))
+    prices = exact.prices(*batch(cost, pair.a, pair.b))[0].numpy()
+    dual = scipy.optimize.linprog(cost.ravel(), A_eq=sums(5, 6), b_eq=np.concatenate([pair.a, pair.b])).eqlin.marginals
+    np.testing.assert_allclose(prices - prices.mean(), dual[:5] - dual[:5].mean(), atol=1e-9)
+
+
+@pytest.mark.parametrize("mass", [None, 0.5])
+def test_prices_of_caps_are_the_duals_of_the_linear_program(mass):
+    pair = cases.clouds(5, 6, 0, (1.3, 0.8))
+    cost = np.random.default_rng(0).normal(size=(5, 6))
+    given = None if mass is None else torch.tensor([mass], dtype=torch.float64)
+    u, v, w = (made[0].numpy() for made in exact.cap_prices(*batch(cost, pair.a, pair.b), given))
+    total = {} if mass is None else {"A_eq": np.ones((1, 30)), "b_eq": [mass]}
+    found = scipy.optimize.linprog(cost.ravel(), A_ub=sums(5, 6), b_ub=np.concatenate([pair.a, pair.b]), **total)
+    np.testing.assert_allclose(np.concatenate([u, v]), found.ineqlin.marginals, atol=1e-9)
+    assert w == pytest.approx(0.0 if mass is None else found.eqlin.marginals[0], abs=1e-9)
+    assert max(u.max(), v.max()) < 1e-12
+
+
 def test_a_given_mass_is_kept_where_more_would_cost_nothing():
     pair = cases.clouds(5, 6, 0, (1.3, 0.8))
     mass = torch.tensor([0.3], dtype=torch.float64)

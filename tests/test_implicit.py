@@ -88,6 +88,24 @@ def test_items_of_a_batch_and_other_losses():
     check(lambda d: probe(ugw.solve_differentiable(*d.spaces(), **given, init=plan)), data, "x y a b", rtol=1e-5)
 
 
+def test_a_ragged_batch_is_its_items():
+    clouds = [rand(n, 2, seed=n).requires_grad_() for n in (3, 5)]
+    others = [ugw.Space.from_points(rand(n, 3, seed=20 + n)) for n in (6, 4)]
+    spaces = [ugw.Space.from_points(cloud) for cloud in clouds]
+    together = ugw.solve_differentiable(ugw.Space.stack(spaces), ugw.Space.stack(others), eps=0.1, solver=SHARP)
+    alone = [ugw.solve_differentiable(x, y, eps=0.1, solver=SHARP) for x, y in zip(spaces, others, strict=True)]
+    made = [torch.autograd.grad(sum(probe(r) for r in rs), clouds, retain_graph=True) for rs in (together, alone)]
+    torch.testing.assert_close(made[0], made[1], rtol=1e-6, atol=1e-9)
+
+
+def test_coincident_points_have_finite_gradients():
+    for points in (torch.zeros(4, 2), torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]])):
+        leaf = points.double().requires_grad_()
+        probe(ugw.solve_differentiable(leaf, rand(3, 2, seed=1), eps=0.1)).backward()
+        ugw.debiased(leaf, rand(3, 2, seed=1), eps=0.1).value.backward()
+        assert bool(leaf.grad.isfinite().all())
+
+
 def test_rho_eps_and_alpha_have_gradients():
     x, y = Data.make().spaces()
     plan = ugw.solve(x, y, rho=(0.7, 2.0), eps=0.05, fused=ugw.Fused(0.6), solver=SHARP).plan

@@ -31,10 +31,11 @@ TABLE = """
     many.job  many.pairwise  many
     estimators._shared  estimators.scores  estimators.cells  estimators.pu  estimators.align  estimators
     _drawing  plots  _measured  coassays  office  graph_data  datasets  _files
+    report.views  report.matches  report.stage  report.contents  report.page  report
     ugw
     experiments._shared  experiments.imbalanced  experiments.outliers  experiments.graphs  experiments.graphs_partial
     experiments.eps_rho  experiments.cgw_local  experiments.cgw_ratio  experiments.tightness
-    experiments.pu_tasks  experiments.pu_table  experiments.pu  experiments
+    experiments.pu_tasks  experiments.pu_table  experiments.pu  experiments.pu_beyond  experiments
     _match  cli  __main__
 """
 LAYERS = TABLE.split()
@@ -52,6 +53,7 @@ OPTIONAL = (
     "pandas",
     "triton",
     "anndata",
+    "plotly",
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 
 import ugw
 from gradient_cases import rand
+from ugw.parameters import build
 
 
 def test_the_first_thing_a_user_does():
@@ -49,10 +52,73 @@ def test_bad_input_is_named():
         ugw.ugw_loss("points", x)
     with pytest.raises(ugw.InputError, match="one dtype"):
         ugw.ugw_loss(x.float(), x)
-    with pytest.raises(ugw.InputError, match=r"eps of a loss must be a number.*here 0\.00"):
-        ugw.ugw_loss(x, x, eps=ugw.relative(1e-2))
+    with pytest.raises(ugw.InputError, match="solver must be an AlternateMin"):
+        ugw.ugw_loss(x, x, eps=ugw.relative(1e-2), solver=ugw.FrankWolfe())
+    with pytest.raises(ugw.InputError, match="without entropy: eps must be 0"):
+        ugw.ugw_loss(x, x, rho=ugw.TV(0.1), eps=0.01)
+    for made, said in (
+        (lambda: ugw.UGWLoss(rho=-1.0), "rho must be positive"),
+        (lambda: ugw.UGWLoss(eps=-1.0), "eps must be nonnegative"),
+        (lambda: ugw.CGWLoss(rho=float("inf")), "must be finite"),
+        (lambda: ugw.CGWLoss(cone="foo"), "cone must be one of"),
+        (lambda: ugw.ugw_loss([x, x[:3]], x), r"Space\.stack"),
+    ):
+        with pytest.raises(ugw.InputError, match=said):
+            made()
+    assert "init='last'" in repr(ugw.UGWLoss(init="last")) + repr(ugw.CGWLoss(init=torch.eye(2)))
     with pytest.raises(ugw.InputError, match="cone over KL, got partial transport"):
         ugw.CGWLoss(cone="partial-transport")(x, x)
+
+
+@pytest.mark.parametrize("batch", [(), (2,)], ids=["one", "batch"])
+def test_a_relative_eps_is_held_fixed(batch):
+    """It is the number that `solve` makes of it, and the gradient that of the loss with this number."""
+    made, y = [], rand(4, 2, seed=1)
+    eps = build(
+        *map(ugw.Space.from_points, (rand(*batch, 5, 2, seed=0), y)), rho=1.0, eps=ugw.relative(0.1), fused=None
+    ).eps
+    for given in (ugw.relative(0.1), eps if batch else eps.item()):
+        x = rand(*batch, 5, 2, seed=0).requires_grad_()
+        value = ugw.ugw_loss(x, y, eps=given)
+        value.sum().backward()
+        d = ugw.debiased(x, y, eps=given)
+        d.value.sum().backward()
+        r = ugw.solve_differentiable(x, y, eps=given)
+        r.plan.square().sum().backward()
+        made.append((value.detach(), d.value.detach(), r.plan.detach(), x.grad))
+    torch.testing.assert_close(made[0], made[1])
+    assert value.shape == batch
+    x, y = rand(6, 2, seed=0), rand(6, 2, seed=0).flip(0)
+    assert abs(ugw.debiased(x, 1.0 - y, eps=ugw.relative(0.2)).value) < 1e-9
+    share = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    ugw.ugw_loss(x, y, eps=ugw.relative(share)).backward()
+    assert share.grad > 0
+
+
+def test_partial_losses_take_no_entropy():
+    x, y = rand(5, 2, seed=0).requires_grad_(), rand(4, 2, seed=1)
+    loss = ugw.UGWLoss(rho=ugw.Mass(0.5), init="last")
+    loss(x, y).backward()
+    assert bool(x.grad.isfinite().all())
+    assert float(loss.result.mass) == pytest.approx(0.5)
+    assert loss(x, y).item() <= ugw.solve(*map(ugw.Space.from_points, (x.detach(), y)), rho=ugw.Mass(0.5)).value + 1e-12
+    with pytest.raises(ugw.InputError, match="takes off what entropy adds"):
+        ugw.debiased(x, y, rho=ugw.TV(0.1))
+    with pytest.raises(ugw.InputError, match="where eps > 0"):
+        ugw.solve_differentiable(x, y, rho=ugw.TV(0.1))
+
+
+def test_a_module_is_copied_and_saved(tmp_path):
+    x, y = rand(5, 2, seed=0), rand(4, 2, seed=1)
+    rho = torch.nn.Parameter(torch.tensor(0.7))
+    for loss in (ugw.UGWLoss(rho=rho, debiased=True, init="last"), ugw.CGWLoss(rho=0.5, init="last")):
+        value = loss(x, y).item()
+        torch.save(loss, tmp_path / "loss.pt")
+        again = torch.load(tmp_path / "loss.pt", weights_only=False)
+        for other in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss)), again):
+            assert other(x, y).item() == pytest.approx(value, rel=1e-6)
+    assert list(ugw.UGWLoss(rho=rho).state_dict()) == ["rho"]
+    assert not ugw.CGWLoss().state_dict()
 
 
 def test_a_solve_that_did_not_converge_says_what_its_gradient_is_not():
@@ -82,6 +148,18 @@ def test_the_last_plan_starts_the_next_call():
     torch.testing.assert_close(again, first, rtol=1e-4, atol=0.0)
     loss(x[:8], y)  # another size: from the start again
     assert loss.result.plan.shape == (8, 12)
+    loss(x[:8].float(), y.float())  # another dtype
+    assert loss.result.plan.dtype == torch.float32
+    for count in (2, 3):  # batches
+        assert loss(x[:8].float().expand(count, 8, 2), y.float()).shape == (count,)
+
+
+def test_a_plan_that_did_not_converge_starts_nothing():
+    x, y = rand(8, 2, seed=0), rand(8, 2, seed=1)
+    loss = ugw.UGWLoss(eps=1e-3, init="last", solver=ugw.AlternateMin(max_iter=3))
+    with pytest.warns(ugw.ConvergenceWarning):
+        first, again = loss(x, y), loss(x, y)
+    assert again.item() == first.item()
 
 
 def test_conic_loss_of_points():
@@ -95,6 +173,24 @@ def test_conic_loss_of_points():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert loss(x, y).item() <= value.item() * (1 + 1e-9)
+
+
+def test_a_conic_loss_in_single_precision_settles():
+    x, y = rand(12, 2, seed=0).float().requires_grad_(), rand(10, 2, seed=1).float()
+    loss = ugw.CGWLoss(rho=0.5, init="last")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        value = loss(x, y)
+        value.backward()
+        steps = loss.result.n_iter
+        loss(x + 1e-5, y)
+    assert loss.result.n_iter < steps
+    leaf = x.detach().double().requires_grad_()
+    ugw.CGWLoss(rho=0.5)(leaf, y.double()).backward()
+    assert value.dtype == x.grad.dtype == torch.float32
+    torch.testing.assert_close(x.grad.double(), leaf.grad, rtol=1e-4, atol=1e-6)
+    with pytest.raises(ugw.InputError, match="one dtype"):
+        loss(x, y.double())
 
 
 def test_numpy_and_torch_spaces_mix():

@@ -206,6 +206,22 @@ def test_strays_are_left_behind():
         assert abs(result.plan[:, 9:]).max() < 1e-12
 
 
+@pytest.mark.parametrize(("n", "copied", "strays"), [(15, 10, 5), (30, 20, 15)])
+def test_a_part_is_found_whatever_it_costs_to_leave_the_rest(n, copied, strays):
+    """A mirrored copy of some of the points, and strays: it fits without distortion, and no plan is below that."""
+    rng = np.random.default_rng(2)
+    points = rng.normal(size=(n, 2))
+    x = ugw.Space.from_points(points)
+    y = np.concatenate([points[:copied, ::-1], 4 + rng.normal(size=(strays, 2))])
+    y = ugw.Space.from_points(y, weights=np.full(copied + strays, 1 / n))
+    best = np.eye(n, copied + strays) / n
+    best[copied:] = 0.0
+    for price in (0.001, 0.01, 0.03):
+        least = ugw.objective(best, x, y, rho=ugw.TV(price)).total
+        assert ugw.solve(x, y, rho=ugw.TV(price)).check().value <= least * (1 + 1e-9)
+    assert ugw.solve(x, y, rho=ugw.Mass(copied / n)).check().value < 1e-9
+
+
 def tiny(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 5))
@@ -235,8 +251,32 @@ def test_swapping_the_spaces_transposes_and_masses_scale():
     for scale in (1e-9, 1e6):
         other = cases.Pair(pair.dx, pair.a * scale, pair.dy, pair.b * scale)
         scaled = ugw.solve(other.x, other.y, rho=rho)
-        assert scaled.value == pytest.approx(scale**2 * result.value, rel=1e-9)
-        assert scaled.mass == pytest.approx(scale * result.mass, rel=1e-9)
+        assert scaled.value / scale**2 == pytest.approx(result.value, rel=1e-9)
+        assert scaled.mass / scale == pytest.approx(result.mass, rel=1e-9)
+
+
+@pytest.mark.parametrize("rho", [ugw.TV(0.3), ugw.Mass(0.6)], ids=repr)
+def test_lengths_have_no_units(rho):
+    pair = cases.clouds(6, 7, 2, (1.3, 0.8))
+    result = ugw.solve(pair.x, pair.y, rho=rho, init="product")
+    assert result.n_iter > 2
+    for length in (1e-8, 1e-5, 1e6):
+        other = cases.Pair(pair.dx * length, pair.a, pair.dy * length, pair.b)
+        price = ugw.TV(0.3 * length**2) if isinstance(rho, ugw.TV) else rho
+        scaled = ugw.solve(other.x, other.y, rho=price, init="product")
+        assert scaled.converged
+        assert scaled.value / length**2 == pytest.approx(result.value, rel=1e-9)
+
+
+def test_a_small_given_mass_is_solved_for():
+    """One pair of points takes it all and pays nothing; a given mass is never next to none."""
+    pair = cases.clouds(6, 7, 2, (1.3, 0.8))
+    for mass in (1e-3, 1e-8, 1e-13):
+        result = ugw.solve(pair.x, pair.y, rho=ugw.Mass(mass), init="product")
+        assert result.converged
+        assert result.mass == pytest.approx(mass, rel=1e-12)
+        assert result.value < 1e-9 * mass**2
+        assert result.marginal_error < 1e-12
 
 
 @pytest.mark.parametrize("rho", [ugw.TV(np.array([0.05, 0.2, 1.0])), ugw.Mass(np.array([0.3, 0.5, 0.7]))], ids=repr)
@@ -310,3 +350,20 @@ def test_a_start_that_shrinks_to_nothing_says_so():
         result = ugw.solve(pair.x, pair.y, rho=ugw.TV(1e-3), init="product")
     assert result.status == ugw.Status.COLLAPSED
     assert ugw.solve(pair.x, pair.y, rho=ugw.TV(1e-3)).mass > 0.01  # other starts find what fits
+
+
+@pytest.mark.parametrize("outliers", ["one side", "both sides"])
+@pytest.mark.parametrize("rho", [1e-3, 1e-2, 0.1])
+def test_a_copy_is_found_however_low_the_price(rho, outliers):
+    """From afar a low price says "match nothing": the plan comes from higher prices, where mass stays."""
+    rng = np.random.default_rng(0)
+    points, n = rng.random((12, 2)), 12
+    copy = np.vstack([points @ [[0.0, 1.0], [-1.0, 0.0]] + 3.0, 5.0 + 3.0 * rng.random((4, 2))])
+    if outliers == "both sides":
+        points = np.vstack([points, -4.0 + rng.random((3, 2))])
+    x, y = (ugw.Space.from_points(p, weights=np.full(len(p), 1.0 / n)) for p in (points, copy))
+    right = np.zeros((x.n, y.n))
+    right[np.arange(n), np.arange(n)] = 1.0 / n
+    r = ugw.solve(x, y, rho=ugw.TV(rho))
+    assert r.converged
+    assert r.value <= ugw.objective(right, x, y, rho=ugw.TV(rho)).total * (1.0 + 1e-9)

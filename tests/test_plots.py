@@ -248,7 +248,13 @@ def test_distances_of_plane_points_unfold_to_them():
     assert np.allclose(np.linalg.norm(back[:, None] - back, axis=2), far)
     for n in (1, 2, 3):  # where there is nothing to unfold
         assert unfolded(np.zeros((n, n))).shape == (n, 2)
+        assert unfolded(np.zeros((n, n)), 3).shape == (n, 3)
     assert flattened(cloud(1, 7)).shape == (1, 2)
+    solid = cloud(9, 3)
+    far = np.linalg.norm(solid[:, None] - solid, axis=2)
+    for back in (unfolded(far, 3), flattened(solid, 3)):
+        assert np.allclose(np.linalg.norm(back[:, None] - back, axis=2), far)
+        assert (np.diff(back.var(axis=0)) < 0).all()  # the widest first
 
 
 # -- plan --------------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def test_value_is_the_four_index_sum_of_the_plan_term_by_term():
 @pytest.mark.parametrize("eps", [0.1, 0.01, 0.001])
 @pytest.mark.parametrize("rho", [(0.5, 2.0), (INF, 0.7), (0.7, INF), (INF, INF)])
 def test_potentials_give_the_plan(rho, eps):
-    """plan = a⊗b·exp((f ⊕ g − cost)/(m·eps)) with cost and m of the other plan, docs/mathematics.md."""
+    """plan = a⊗b·exp((f ⊕ g − cost)/(m·eps)) with cost and m of the other plan, eqs. (2.2) and (4.2)."""
     masses = (1.2, 1.2) if rho == (INF, INF) else (1.2, 0.7)
     data, given = cases.clouds(4, 5, seed=2, mass=masses), cases.Parameters(*rho, eps)
     r = cases.solve(data, given)
@@ -181,7 +181,7 @@ def test_hard_marginals_are_kept_where_it_converged(rho, eps):
 
 
 def test_the_mass_identity():
-    """F(p, p) = C − R m(p)² at a stationary point, docs/mathematics.md."""
+    """F(p, p) = C − R m(p)² at a stationary point, eq. (3.4)."""
     for rho, eps in (((0.6, 1.5), 0.05), ((0.2, 0.3), 0.3), ((2.0, 0.1), 0.0)):
         r = solve(rho=rho, eps=eps, solver=ugw.AlternateMin(tol=1e-9))
         total = sum(rho) + eps

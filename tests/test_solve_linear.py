@@ -1,5 +1,7 @@
 """Linear transport: against POT, linear programs, optimality conditions and the ways to say the same problem."""
 
+import itertools
+
 import numpy as np
 import ot
 import pytest
@@ -160,6 +162,9 @@ def test_masses_and_costs_scale():
     for rho in (0.3, ugw.TV(0.05)):
         one, two = (ugw.solve_linear(s * a, s * b, cost=cost, rho=rho, eps=0.0).value for s in (1.0, 2.0))
         assert two == pytest.approx(2 * one, rel=1e-6)
+    for rho, unit in itertools.product((ugw.TV, lambda _: ugw.Mass(0.4), lambda _: INF), (1e-12, 1e12)):
+        one, other = (ugw.solve_linear(a, b, cost=c * cost, rho=rho(0.05 * c), eps=0.0).value for c in (1.0, unit))
+        assert other / unit == pytest.approx(one, rel=1e-9)
     low, high = (ugw.solve_linear(a, b, cost=cost + c, rho=INF, eps=0.05).value for c in (0.0, 100.0))
     assert high - low == pytest.approx(100.0, rel=1e-9)
 
@@ -181,7 +186,11 @@ def test_what_cannot_be_is_refused():
         ((a, b), {"cost": -cost, "eps": ugw.relative(0.1)}, "positive mean cost"),
         ((a, b), {"cost": cost, "eps": None}, "eps must hold"),
         ((a, b), {"cost": cost, "rho": ugw.TV(1.0), "eps": None}, "eps must hold"),
-        ((a, b), {"cost": cost, "solver": ugw.FrankWolfe()}, "FrankWolfe is for"),
+        ((a, b), {"cost": cost, "solver": ugw.FrankWolfe()}, "must be an AlternateMin for KL .* got FrankWolfe"),
+        ((a, b), {"cost": cost, "solver": "quick"}, "must be an AlternateMin for KL .* got str"),
+        ((a, b), {"cost": cost, "solver": ugw.Multistart()}, "got Multistart"),
+        ((a, b), {"cost": cost, "rho": ugw.TV(1.0), "solver": ugw.AlternateMin()}, "must be an FrankWolfe for TV"),
+        ((a, a), {"cost": cost[:, :9], "rho": INF, "eps": 0.0, "solver": ugw.AlternateMin()}, "got AlternateMin"),
         ((np.ones((2, 9)), b), {"cost": cost, "rho": np.ones(3)}, "batch sizes must agree"),
     ):
         with pytest.raises(ugw.InputError, match=said):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from ._version import VERSION
+from ._version import version
 from .api import estimate, objective, solve, solve_conic
 from .barycenters import Barycenter, BarycenterMin, barycenter
 from .calibrate import rho_for_mass
@@ -71,6 +71,7 @@ __all__ = [
     "pairwise",
     "plots",
     "relative",
+    "report",
     "rho_for_mass",
     "solve",
     "solve_conic",
@@ -80,12 +81,12 @@ __all__ = [
     "ugw_loss",
 ]
 
-__version__ = VERSION
-
 
 def __getattr__(name: str) -> Any:
-    """Modules that need more than torch, numpy and scipy load on first touch."""
-    if name in ("plots", "datasets", "estimators", "experiments"):
+    """Modules that need more than torch, numpy and scipy load on first touch, and the version is then looked up."""
+    if name == "__version__":
+        return version()
+    if name in ("plots", "datasets", "estimators", "experiments", "report"):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

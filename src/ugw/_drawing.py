@@ -66,22 +66,41 @@ def coordinates(name: str, points: Any) -> np.ndarray:
     return array
 
 
-def flattened(points: np.ndarray) -> np.ndarray:
-    """The first two principal coordinates of points (n, d), (n, 2)."""
+def flattened(points: np.ndarray, k: int = 2) -> np.ndarray:
+    """The first k principal coordinates of points (n, d), (n, k), the widest first."""
     left, sizes, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
-    return np.pad(left * sizes, ((0, 0), (0, 2)))[:, :2]
+    return np.pad(left * sizes, ((0, 0), (0, k)))[:, :k]
 
 
-def unfolded(distances: np.ndarray) -> np.ndarray:
-    """Points (n, 2) with distances near the given ones (n, n): classical multidimensional scaling."""
+def unfolded(distances: np.ndarray, k: int = 2) -> np.ndarray:
+    """Points (n, k) with distances near the given ones (n, n): classical multidimensional scaling, the widest first."""
     n = len(distances)
-    if n < 3:
-        return np.stack([distances[0], np.zeros(n)], axis=1)
     squared = distances**2
     mean = squared.mean(axis=0)
     gram = (mean[:, None] + mean - squared - mean.mean()) / 2
-    sizes, vectors = scipy.linalg.eigh(gram, subset_by_index=[n - 2, n - 1])
-    return vectors * np.sqrt(np.clip(sizes, 0, None))
+    sizes, vectors = scipy.linalg.eigh(gram, subset_by_index=[max(0, n - k), n - 1])
+    places = (vectors * np.sqrt(np.clip(sizes, 0, None)))[:, ::-1]
+    return np.pad(places, ((0, 0), (0, k)))[:, :k]
+
+
+def history_curves(result: Any) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    """(name, steps, sizes) of each curve that tells how a solve went; sizes are positive, for a logarithmic scale.
+
+    The distance of the objective from its last value, relative to that; the relative change of the plan; the residual
+    of the inner solver.
+    """
+    if not hasattr(result, "history"):
+        raise InputError(f"convergence draws a Result, got {type(result).__name__}")
+    if result.batched:
+        raise InputError("convergence draws one solve, got a batch: take an item first, result[i]")
+    history, value = result.history, float(result.value)  # a tensor where the spaces were tensors
+    away = np.abs(history.objective - value) / max(abs(value), np.finfo(float).tiny)
+    named = (("|objective − final|", away[:-1]), ("plan change", history.change), ("inner residual", history.residual))
+    curves = []
+    for name, values in named:
+        seen = np.isfinite(values) & (values > 0)
+        curves.append((name, 1 + np.flatnonzero(seen), values[seen]))
+    return curves
 
 
 def mass_shares(plan_: np.ndarray, weights: tuple[Any, Any] | None) -> list[np.ndarray]:

@@ -1,11 +1,11 @@
-"""The work of `ugw match`: two files become spaces, then a plan, a summary and a picture."""
+"""The work of `ugw match`: two files become spaces, then a plan, a summary, a picture, and a report on request."""
 
 from __future__ import annotations
 
 import json
 import math
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,17 @@ from ._check import check_finite, check_nonnegative, positive
 from ._drawing import INK, flattened, unfolded
 from ._files import is_graph, output_folder, read_array, read_graph
 from ._threads import one_thread
+from .report.matches import shares_of
+from .report.page import plotly_script, write
+from .report.views import View, even
 
 if TYPE_CHECKING:
     import networkx
     from matplotlib.figure import Figure
 
 WRITTEN = ("plan.npz", "summary.json", "matching.png")
+PARTNERS = 10  # of each point that plan.npz has where the plan is not stored
+DRAWN = 1000  # points a side in the picture of such a plan
 SMALL = 250_000  # entries of a plan up to which one thread is as fast as several
 
 
@@ -51,6 +56,7 @@ class Options:
     tol: float = 1e-6
     max_iter: int = 1000
     out: str = "out"
+    report: str | None = None
     progress: bool = False
     quiet: bool = False
 
@@ -68,6 +74,10 @@ class Side:
     def __str__(self) -> str:
         return f"{self.file}: {self.kind}, n = {self.space.n}, mass {self.space.mass.item():.4g}"
 
+    def view(self) -> View:
+        """How the report draws it; the layout of a graph is computed already."""
+        return View(self.space, Path(self.file).name, None if self.graph is None else self.places, self.graph)
+
     def record(self) -> dict[str, Any]:
         """What summary.json says about it; nodes in the order of the plan."""
         said = {"file": self.file, "kind": self.kind, "n": self.space.n, "mass": self.space.mass.item()}
@@ -75,28 +85,48 @@ class Side:
 
 
 def run(options: Options) -> tuple[ugw.Result, str]:
-    """Read, solve, write the three files; the result and the lines to print."""
+    """Read, solve, write the files; the result and the lines to print."""
+    page = _report_path(options)
     source, target = read_side(options, "source"), read_side(options, "target")
     _check_used(options, source, target)
-    with output_folder(Path(options.out), names=WRITTEN) as stage:
+    with ExitStack() as stack:
+        stage = stack.enter_context(output_folder(Path(options.out), names=WRITTEN))
+        shelf = page and stack.enter_context(output_folder(page.parent, names=(page.name,)))
         start = time.perf_counter()
         with one_thread() if source.space.n * target.space.n <= SMALL else nullcontext():
             result = _solve(options, source, target)
         seconds = time.perf_counter() - start
-        p1, p2 = result.marginals
-        np.savez_compressed(stage / "plan.npz", plan=result.plan, source_marginal=p1, target_marginal=p2)
+        np.savez_compressed(stage / "plan.npz", **plan_arrays(result))  # type: ignore[arg-type]
         summary = {"source": source.record(), "target": target.record(), "options": _asked(options)}
         summary |= _numbers(result) | {"seconds": seconds}
         text = json.dumps(_plain(summary), indent=2, allow_nan=False, ensure_ascii=False)
         (stage / "summary.json").write_text(text + "\n", encoding="utf-8")
         unit = options.scale != "none" or "graph" in (source.kind, target.kind)
         picture(result, source, target, unit=unit).savefig(stage / "matching.png", dpi=160)
+        if page and shelf:
+            facts = _facts(options) | {"seconds": round(seconds, 1)}
+            write(result, source.view(), target.view(), shelf / page.name, facts=facts)
+    wrote = f"{', '.join(WRITTEN)} in {options.out}" + (f", and {page}" if page else "")
     lines = [f"{'source':<12} {source}", f"{'target':<12} {target}", result.summary()]
     lines += [
         f"{'seconds':<12} {seconds:.1f}",
-        f"{'wrote':<12} {', '.join(WRITTEN)} in {options.out}",
+        f"{'wrote':<12} {wrote}",
     ]
     return result, "\n".join(lines)
+
+
+def _report_path(options: Options) -> Path | None:
+    """Where the report goes; whether it can be written is found out before the work."""
+    if options.report is None:
+        return None
+    path = Path(options.report)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ugw.InputError(f"--report must name a file that ends in .html, got {options.report!r}")
+    try:
+        plotly_script()
+    except ImportError as error:
+        raise ugw.InputError(str(error)) from error
+    return path
 
 
 # -- the two sides -----------------------------------------------------------------------------------------
@@ -197,6 +227,15 @@ def _solve(options: Options, source: Side, target: Side) -> ugw.Result:
     )
 
 
+def plan_arrays(result: ugw.Result) -> dict[str, np.ndarray]:
+    """What plan.npz has: the plan, or of one that is not stored the largest entries of each row; the marginals."""
+    sums = dict(zip(("source_marginal", "target_marginal"), result.marginals, strict=True))
+    if result.path == "stored":
+        return {"plan": result.plan} | sums
+    masses, partners = result.plan.top(min(PARTNERS, result.plan.shape[1]))
+    return {"partners": partners, "masses": masses} | sums
+
+
 def _numbers(result: ugw.Result) -> dict[str, Any]:
     """What summary.json says about the result."""
     history = result.history
@@ -213,9 +252,17 @@ def _numbers(result: ugw.Result) -> dict[str, Any]:
     }
 
 
+def _facts(options: Options) -> dict[str, Any]:
+    """What the report says about the problem."""
+    eps = f"{options.eps} of the mean distortion" if options.eps.endswith("%") else float(options.eps)
+    extra = {"metric": options.metric, "alpha": options.alpha, "scale": options.scale, "init": options.init}
+    said = {name: value for name, value in extra.items() if value not in (None, "none", "auto")}
+    return {"rho": options.rho, "eps": eps} | said
+
+
 def _asked(options: Options) -> dict[str, Any]:
     """The options that decide the numbers."""
-    return {name: said for name, said in asdict(options).items() if name not in ("out", "progress", "quiet")}
+    return {name: said for name, said in asdict(options).items() if name not in ("out", "report", "progress", "quiet")}
 
 
 def _plain(value: Any) -> Any:
@@ -237,7 +284,7 @@ def picture(result: ugw.Result, source: Side, target: Side, *, unit: bool) -> Fi
     ended = "" if result.converged else ", NOT CONVERGED"
     title = f"{Path(source.file).name} → {Path(target.file).name}"
     made.suptitle(f"{title}\nvalue {result.value:.4g}, mass {result.mass:.3g}{ended}", fontsize=10, color=INK)
-    weights = tuple(side.space.weights.numpy() for side in (source, target))
+    weights = [side.space.weights.numpy() for side in (source, target)]
     if source.graph is not None and target.graph is not None:
         left, right = made.subplots(1, 2)
         colours = flattened(source.places)[:, 0]
@@ -246,9 +293,15 @@ def picture(result: ugw.Result, source: Side, target: Side, *, unit: bool) -> Fi
         plots.colour_transfer(result, colours, target.graph, pos=target.places, weights=weights[1], ax=right)
         return made
     x, y = (side.places / _size(side.places) if unit else side.places for side in (source, target))
-    three_d = 3 in (x.shape[1], y.shape[1])
-    ax = made.add_subplot(projection="3d" if three_d else None)
-    plots.matching(result, x, plots.aligned(result, x, y), weights=(weights[0], weights[1]), ax=ax)
+    plan = result.plan
+    if result.path != "stored":
+        kept = [even(len(places), DRAWN) for places in (x, y)]
+        plan, (x, y) = plan.rows(kept[0])[:, kept[1]], (x[kept[0]], y[kept[1]])
+        # Weights that leave each point its share of mass, though only a part of its partners is drawn.
+        shares = [shares_of(sums, w)[k] for sums, w, k in zip(result.marginals, weights, kept, strict=True)]
+        weights = [shares_of(plan.sum(axis=1 - k), share) for k, share in enumerate(shares)]
+    ax = made.add_subplot(projection="3d" if 3 in (x.shape[1], y.shape[1]) else None)
+    plots.matching(plan, x, plots.aligned(plan, x, y), weights=(weights[0], weights[1]), ax=ax)
     return made
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 
-try:
-    VERSION = version("ugw")
-except PackageNotFoundError:  # run from a source tree
-    VERSION = "unknown (not installed)"
+def version() -> str:
+    """Looked up when somebody asks: importlib.metadata is not needed for anything else."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("ugw")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return "unknown (not installed)"

@@ -1,9 +1,9 @@
 """Barycentres: the space that minimises a weighted sum of UGW to several others.
 
-With the plans P_s fixed the sum is a weighted square of distances: Σ W_jj' (D_jj' − T_jj')², up to a constant, with
-W = Σ_s t_s p2_s ⊗ p2_s and T = Σ_s t_s P_sᵀ D_s P_s / W. So a distance matrix has the closed form D = T. For points in
-R^d it is a stress, and each step of majorisation (SMACOF) lowers it: a gradient step whose length needs no choosing.
-Plans and distances in turn lower the objective all the way, to a local minimum.
+With the plans P_s fixed the sum is a weighted square of distances: Σ W_jj' (D_jj' − T_jj')², up to a constant, with W
+= Σ_s t_s p2_s ⊗ p2_s and T = Σ_s t_s P_sᵀ D_s P_s / W. So a distance matrix has the closed form D = T, eq. (9.6). For
+points in R^d it is a stress, and each step of majorisation (SMACOF) lowers it: a gradient step whose length needs no
+choosing. Plans and distances in turn lower the objective all the way, to a local minimum.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from . import api
 from ._batch import take_fields
 from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import whole_number
+from .divergences import divergence_pair
 from .errors import ConvergenceWarning, InputError, NotConverged
 from .metrics import Dense
+from .parameters import Relative, build
 from .records import History, Status, present
 from .result import Result
 from .solvers import loop
@@ -44,6 +46,11 @@ class BarycenterMin(Solver):
     tol: relative change of the distances from one round to the next at which to stop; max_iter: rounds;
     inner: what solves for the plans, each round from those of the round before;
     progress: show a bar; callback: called after each round, True stops the run.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.random.default_rng(0).random((6, 2)))
+    >>> ugw.barycenter([x, x], n=6, solver=ugw.BarycenterMin(tol=1e-3)).converged
+    True
     """
 
     tol: float = 1e-4
@@ -68,6 +75,12 @@ class Barycenter:
 
     space: the barycentre, with its distances or its points and its weights; shares: (S,), the t_s, of sum 1;
     parts: the batch of results between each space and it; code: how the rounds ended; history: one entry per round.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.random.default_rng(0).random((6, 2)))
+    >>> b = ugw.barycenter([x, x], n=5, rho=1.0, eps=1e-2)
+    >>> b.distances.shape, len(b.parts), b.status.name
+    ((5, 5), 2, 'CONVERGED')
     """
 
     space: Space
@@ -153,7 +166,7 @@ def barycenter(
     inequality may fail), d for Euclidean distances of points in R^d. start: a space to begin with, its weights are
     kept; or else n of the points of a space, with weights of Σ_s t_s m(X_s) / n each.
     rho, eps: as for `ugw.solve`, the barycentre being the second side of every pair: rho=(rho, inf) makes each of its
-    points count in full. The result is a local minimum.
+    points count in full; `ugw.relative(share)` is that of the space to begin with. The result is a local minimum.
 
     >>> import numpy as np, ugw
     >>> corners = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
@@ -170,12 +183,14 @@ def barycenter(
     with torch.no_grad():
         first = _first_space(batch, shares, n, dim, start)
         points = first.points[None] if dim is not None and first.points is not None else None
-        state = _State(first.metric.dense()[None], points, torch.zeros((1, 0), device=batch.device))
-        context = _Context(batch, first.weights, shares, (rho, eps), solver)
+        if isinstance(eps, Relative):
+            eps = build(batch, first, rho=rho, eps=eps, fused=None).eps
+        context = _Context(batch, first.weights, shares, (divergence_pair(rho), eps), solver)
+        state = _State(first.metric.dense()[None], points, _solved(context, first, "auto").tensors.plan[None])
         with solver.watched() as watch:
             outcome = solver.run(context, state, watch)
         end = outcome.state
-        parts = _solved(context, end)
+        parts = _solved(context, context.space(end), end.plans[0])
     space = replace(context.space(end), points=None if end.points is None else end.points[0], numpy=batch.numpy)
     history = History(*outcome.table()[0].T.cpu().numpy())
     found = Barycenter(space, shares, parts, Status(int(outcome.status[0])), history)
@@ -203,7 +218,7 @@ class _Context:
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """One item. distances: (1, n, n); points: (1, n, d) or None; plans: (1, S, N, n), (1, 0) before the first round."""
+    """One item. distances: (1, n, n); points: (1, n, d) or None; plans: (1, S, N, n)."""
 
     distances: Tensor
     points: Tensor | None
@@ -221,18 +236,15 @@ class _State:
         return take_fields(self, index)
 
 
-def _solved(context: _Context, state: _State) -> Result:
+def _solved(context: _Context, space: Space, init: Any) -> Result:
     """The plans between each space and the barycentre, from those before."""
     rho, eps = context.penalties
-    init = state.plans[0] if state.plans.ndim == 4 else "auto"
     with quiet():
-        return api.solve(
-            context.spaces, context.space(state), rho=rho, eps=eps, init=init, solver=context.options.inner
-        )
+        return api.solve(context.spaces, space, rho=rho, eps=eps, init=init, solver=context.options.inner)
 
 
 def _round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
-    result = _solved(context, state)
+    result = _solved(context, context.space(state), state.plans[0])
     found = result.tensors
     plans, shares = found.plan, context.shares.to(found.plan.dtype)[:, None, None]
     second = plans.sum(1)
@@ -245,7 +257,8 @@ def _round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     if points is not None:
         points = _majorised(points[0], target, pull)[None]
         target = torch.cdist(points[0], points[0], compute_mode="donot_use_mm_for_euclid_dist")
-    moved = (pull * (target - state.distances[0]).abs()).sum() / (pull * target.abs()).sum().clamp(min=1e-300)
+    size = (pull * target.abs()).sum()
+    moved = (pull * (target - state.distances[0]).abs()).sum() / torch.where(size > 0, size, 1.0)
     objective = (context.shares * found.terms.total).sum()[None]
     mass = (context.shares * plans.sum(dim=(1, 2), dtype=torch.float64)).sum()[None]
     change = moved.double()[None]
@@ -346,9 +359,9 @@ def _sampled(batch: Space, shares: Tensor, n: int) -> Space:
 
 def _scaled_points(distances: Tensor, dim: int) -> Tensor:
     """Classical scaling: points in R^dim with about these distances; a dimension they do not need is nearly flat."""
-    n = len(distances)
-    centring = torch.eye(n).to(distances) - 1.0 / n
-    values, vectors = torch.linalg.eigh(-0.5 * centring @ distances.double().square() @ centring.double())
+    n, squares = len(distances), distances.double().square()
+    centring = torch.eye(n).to(squares) - 1.0 / n
+    values, vectors = torch.linalg.eigh(-0.5 * centring @ squares @ centring)
     values, vectors = values.flip(0)[:dim], vectors.flip(1)[:, :dim]
     points = vectors * values.clamp(min=0.0).sqrt()
     points = torch.nn.functional.pad(points, (0, dim - points.shape[1]))

@@ -15,7 +15,7 @@ import ugw
 from ._files import output_folder
 from ._match import Options, run
 from ._threads import one_thread
-from .experiments import REPRODUCED
+from .experiments import BEYOND, REPRODUCED
 from .first_plans import STARTS
 
 INTERRUPTED = 130  # what a shell reports after Ctrl-C
@@ -138,7 +138,8 @@ def demo(out: str) -> None:
 )
 @click.option("--quick", is_flag=True, help="pu: 4 folds instead of 20 and 9 pairs of rho instead of 36.")
 @click.option("--jobs", type=int, default=1, metavar="N", help="pu: so many tasks at a time.")
-def reproduce(name: str, out: str, tasks: str | None, *, quick: bool, jobs: int) -> None:
+@click.option("--beyond", is_flag=True, help="pu: better minima, conic plans and a rho without a grid instead.")
+def reproduce(name: str, out: str, tasks: str | None, *, quick: bool, jobs: int, beyond: bool) -> None:
     """Run an experiment of the paper: print its numbers, write its picture and the numbers as JSON.
 
     \b
@@ -153,12 +154,13 @@ def reproduce(name: str, out: str, tasks: str | None, *, quick: bool, jobs: int)
     pu              positive-unlabelled learning on Office-Caltech10, for which UGW_DATA names the data's folder;
                     finished tasks are kept in DIR/pu-tasks, and the same command goes on after an interruption
     """  # noqa: D301 - click takes the control character as "do not wrap"
-    module, files = REPRODUCED[name]
+    module, files = BEYOND if beyond else REPRODUCED[name]
     extra: dict[str, Any] = {}
     if name == "pu":
-        extra = {"tasks": tasks, "quick": quick, "jobs": jobs, "kept": Path(out, "pu-tasks")}
-    elif tasks is not None or quick or jobs != 1:
-        raise click.UsageError("--tasks, --quick and --jobs are for pu")
+        kept = Path(out, "pu-beyond-tasks" if beyond else "pu-tasks")
+        extra = {"tasks": tasks, "quick": quick, "jobs": jobs, "kept": kept}
+    elif tasks is not None or quick or jobs != 1 or beyond:
+        raise click.UsageError("--tasks, --quick, --jobs and --beyond are for pu")
     try:
         with output_folder(Path(out), names=files) as stage, one_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the tables say so, or the numbers are certified
@@ -243,6 +245,12 @@ _KINDS = click.Choice(["points", "distances"])
     metavar="DIR",
     help="Folder for plan.npz, summary.json and matching.png.",
 )
+@click.option(
+    "--report",
+    metavar="FILE",
+    help="Also write this .html file: a page to turn, point at and read in any browser, without a network. "
+    "Needs plotly: pip install 'ugw[report]'.",
+)
 @click.option("--progress/--no-progress", default=False, help="Show a progress bar.")
 @click.option("--quiet", "-q", is_flag=True, help="Print warnings and errors only.")
 def match(**options: Any) -> None:
@@ -253,16 +261,19 @@ def match(**options: Any) -> None:
     names one of several arrays. Computations are in double precision.
 
     \b
-    Writes to --out, all three or nothing:
-      plan.npz      plan (n, m), source_marginal (n), target_marginal (m)
+    Writes to --out, all or nothing:
+      plan.npz      plan (n, m), source_marginal (n), target_marginal (m); instead of a plan too large to
+                    store the ten largest entries of its rows: partners and masses (n, 10)
       summary.json  value, its terms, mass, status, options, history
       matching.png  the matching; two graphs: colours carried from one to the other
+    With --report FILE also an interactive page: where the mass of each point goes.
 
     \b
     Examples:
       ugw match cells_a.csv cells_b.csv --scale max --rho 0.1
       ugw match shape.npy other.npy --kind distances --eps 0.1%
       ugw match scan.npz:vertices model.npy --rho 0.5,inf      target's weights kept exactly
+      ugw match a.csv b.csv --report report.html               a page for the browser
       ugw match a.graphml b.gml --rho inf                      balanced Gromov-Wasserstein
       ugw match a.csv b.csv --features-source fa.csv --features-target fb.csv --alpha 0.5
 

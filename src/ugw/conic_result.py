@@ -19,6 +19,13 @@ class ConicResult(Result):
 
     `plan` is for pictures: its mass m obeys R m² = `terms.apart` − `value`, R = rho1 + rho2. For partial transport it
     says what each pair of points saves, and `relaxed_value` is the lowest bilinear value that any step saw.
+
+    >>> import numpy as np, ugw
+    >>> points = np.random.default_rng(0).random((6, 2))
+    >>> x, y = ugw.Space.from_points(points), ugw.Space.from_points(2 * points)
+    >>> c = ugw.solve_conic(x, y, rho=1.0)
+    >>> abs(c.distance - c.value**0.5) < 1e-12, c.value_bound >= c.value, c.is_metric
+    (True, True, True)
     """
 
     needs_lift = True
@@ -100,8 +107,9 @@ class ConicResult(Result):
         over = self._lift.error / self._lift.wanted.clamp(min=torch.finfo(torch.float64).tiny)
         return int(over.argmax()) if bool((over > 1.0).any()) else None
 
-    def _rows(self) -> list[tuple[str, str]]:
-        rows = super()._rows()
+    def rows(self) -> list[tuple[str, str]]:
+        """Those of a Result, the distance and the kernel."""
+        rows = super().rows()
         lift = self._lift
         said = f"{float(self._distance[0]):.8g}"
         rank = int(lift.rank[0])

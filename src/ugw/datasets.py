@@ -1,4 +1,10 @@
-"""Points with class labels, synthetic and seeded or measured: the data of the demo, the examples and the tests."""
+"""Points with class labels, synthetic and seeded or measured: the data of the demo, the examples and the tests.
+
+>>> import ugw
+>>> moons = ugw.datasets.two_moons(n=50, outliers=5)
+>>> moons.space()
+Space(n=55, mass=1, float64, points in R^2)
+"""
 
 from __future__ import annotations
 
@@ -12,10 +18,22 @@ import numpy as np
 from . import coassays, office
 from ._options import whole_number
 from .errors import InputError
-from .graph_data import LabelledGraph as LabelledGraph
-from .graph_data import communities_with_outliers as communities_with_outliers
-from .graph_data import planar_graphs as planar_graphs
+from .graph_data import LabelledGraph, communities_with_outliers, planar_graphs
 from .spaces import Space
+
+__all__ = [
+    "Domain",
+    "Labelled",
+    "LabelledGraph",
+    "communities_with_outliers",
+    "imbalanced_mixtures",
+    "moons_with_outliers",
+    "office_caltech10",
+    "planar_graphs",
+    "scgem",
+    "snareseq",
+    "two_moons",
+]
 
 # Lengths of the imbalanced mixtures. The long shape stands upright beside the round one, and the gap between
 # them is wider than either is thick: a plan that mixes the classes must stretch or shrink that gap.

@@ -1,4 +1,4 @@
-"""Debiased UGW: what entropy adds to a value is taken off again.
+"""Debiased UGW: what entropy adds to a value is taken off again, eq. (9.5).
 
     S(X, Y) = UGW(X, Y) − ½ UGW(X, X) − ½ UGW(Y, Y) + (eps/2)(m(a)² − m(b)²)²        with one rho for both sides
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from . import api, multilevel
+from .divergences import capping_pair
 from .errors import InputError, NotConverged
 from .lazy_plan import LazyPlan
 from .parameters import Fused, build
@@ -26,7 +27,7 @@ from .records import Status
 from .result import Result
 from .solvers.alternate import AlternateMin
 from .spaces import Space
-from .values import as_space, quiet, refuse_relative, solved, tell
+from .values import as_space, quiet, settled, solved, tell
 from .ways import plain
 
 # A value is negative if it is so by more than this share of what a blind matching pays.
@@ -38,6 +39,14 @@ class Debiased:
     """A debiased value, and the three results that it is made of.
 
     value: () or (B,), with its gradient; cross: of X and Y; self_x, self_y: of each with itself; codes: (B,) statuses.
+
+    >>> import numpy as np, ugw
+    >>> points = np.random.default_rng(0).random((8, 2))
+    >>> x, y = ugw.Space.from_points(points), ugw.Space.from_points(2 * points)
+    >>> d = ugw.debiased(x, y, rho=1.0, eps=0.05)
+    >>> parts = d.cross.value - (d.self_x.value + d.self_y.value) / 2  # equal masses: that is all
+    >>> bool(abs(d.value - parts) < 1e-9), d.status.name
+    (True, 'CONVERGED')
     """
 
     value: Tensor
@@ -105,7 +114,8 @@ def debiased(
 ) -> Debiased:
     """UGW(X, Y) − ½ UGW(X, X) − ½ UGW(Y, Y) + (eps/2)(m(a)² − m(b)²)², with gradients: 0 for isometric spaces.
 
-    x, y, and what has gradients: as for `ugw.ugw_loss`. rho: one for both sides; `fused` by features, not by a cost.
+    x, y, eps, and what has gradients: as for `ugw.ugw_loss`; a relative eps is that of X and Y in all three terms.
+    rho: one for both sides; `fused` by features, not by a cost.
     init: a name; a plan for the first term; or a Debiased, where all three go on. The self terms start from the
     identity too and keep the better end. Three or five solves for one value.
 
@@ -116,7 +126,10 @@ def debiased(
     (True, True, tensor(True))
     """
     x, y = as_space("x", x), as_space("y", y)
+    if capping_pair(rho) is not None:
+        raise InputError(f"a debiased value takes off what entropy adds, got rho={rho!r}, which has none: see ugw_loss")
     given = {"rho": rho, "eps": eps, "loss": loss, "fused": fused, "solver": solver}
+    given["eps"] = settled(x.detach(), y.detach(), given)
     last = init if isinstance(init, Debiased) else None
     first = last.cross.plan if last else init
     problem = _problem(x, y, given)
@@ -162,9 +175,7 @@ def _identity(x: Space, given: dict[str, Any]) -> Any:
 
 def _problem(x: Space, y: Space, given: dict[str, Any]) -> UGW:
     """The problem that `solve` with these arguments solves."""
-    refuse_relative(x, y, given)
-    solver = given["solver"] or AlternateMin()
-    method = plain(solver).inner.method
+    method = plain(api.checked_solver(given["solver"], AlternateMin())).inner.method
     return build(x.detach(), y.detach(), **{k: given[k] for k in ("rho", "eps", "loss", "fused")}, method=method)
 
 

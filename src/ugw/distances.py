@@ -6,11 +6,8 @@ import os
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy  # its parts load when they are first used: half a second that `import ugw` need not take
 import torch
-from scipy.sparse import csgraph
-from scipy.spatial import cKDTree
-from scipy.spatial import distance as scipy_distance
 from torch import Tensor
 
 from ._check import ROUNDING_UNITS, as_tensor, check_finite, check_nonnegative
@@ -56,7 +53,7 @@ def between_points(points: Tensor, others: Tensor, metric: str) -> Tensor:
     else:
         pair = (p.cpu().double().numpy() for p in (points, others))
         try:
-            distances = torch.from_numpy(scipy_distance.cdist(*pair, metric)).to(points)
+            distances = torch.from_numpy(scipy.spatial.distance.cdist(*pair, metric)).to(points)
         except (ValueError, TypeError) as error:
             raise _unknown(metric, error) from error
     check_finite(f"{metric} distances between the points", distances)
@@ -89,7 +86,7 @@ def machine_memory() -> float:
 def _scipy_distances(points: np.ndarray, metric: str) -> np.ndarray:
     """(n, d) to (n, n). pdist is half the work of cdist(x, x) and exactly symmetric with a zero diagonal."""
     try:
-        return scipy_distance.squareform(scipy_distance.pdist(points, metric))
+        return scipy.spatial.distance.squareform(scipy.spatial.distance.pdist(points, metric))
     except (ValueError, TypeError) as error:
         raise _unknown(metric, error) from error
 
@@ -136,7 +133,7 @@ def knn_distances(points: Tensor, k: int) -> Tensor:
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k < n:
         raise InputError(f"k must be an integer from 1 to n - 1 = {n - 1}, got {k!r}")
     coordinates = points.cpu().double().numpy()
-    lengths, neighbours = cKDTree(coordinates).query(coordinates, k=int(k) + 1)
+    lengths, neighbours = scipy.spatial.cKDTree(coordinates).query(coordinates, k=int(k) + 1)
     check_finite("distances between the points", torch.from_numpy(lengths))  # the tree squares them
     # A point is usually its own first neighbour, but among coincident points it may come later or not at all.
     drop = neighbours == np.arange(n)[:, None]
@@ -183,12 +180,12 @@ def geodesics(n: int, edges: np.ndarray, lengths: np.ndarray, *, expected: str) 
     low, high, lengths = low[keep], high[keep], lengths[keep]
     ends = (np.r_[low, high], np.r_[high, low])
     graph = scipy.sparse.csr_array((np.r_[lengths, lengths], ends), shape=(n, n))
-    count, labels = csgraph.connected_components(graph, directed=False)
+    count, labels = scipy.sparse.csgraph.connected_components(graph, directed=False)
     if count > 1:
         sizes = np.sort(np.bincount(labels))[::-1]
         listed = ", ".join(map(str, sizes[:10])) + (", ..." if count > 10 else "")
         raise InputError(f"the graph must be connected, got {count} components of sizes {listed}, expected {expected}")
-    paths = csgraph.shortest_path(graph)
+    paths = scipy.sparse.csgraph.shortest_path(graph)
     # A path summed from its other end may round differently.
     return np.minimum(paths, paths.T)
 

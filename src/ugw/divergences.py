@@ -12,7 +12,7 @@ from .errors import InputError
 
 
 def kl(p: Tensor, log_a: Tensor) -> Tensor:
-    """KL(p | a) = Σ p log(p/a) − m(p) + m(a) over the last dimension, 0 log 0 = 0. p, log_a: (..., n).
+    """KL(p | a) = Σ p log(p/a) − m(p) + m(a) over the last dimension, eq. (1.1). p, log_a: (..., n).
 
     Each term is a·((1 + x) log(1 + x) − x) ≥ 0 with x = (p − a)/a, which keeps the digits of a small divergence
     even when a large rho multiplies it. +inf where p > 0 = a.
@@ -123,7 +123,14 @@ class Mass(Divergence):
 
 
 def Balanced() -> KL:
-    """The marginal is a constraint: KL(inf)."""
+    """The marginal is a constraint: KL(inf).
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.eye(3))
+    >>> r = ugw.solve(x, x, rho=(ugw.Balanced(), ugw.KL(0.1)))  # every point of the first space in full
+    >>> np.allclose(r.marginals[0], 1 / 3)
+    True
+    """
     return KL(float("inf"))
 
 

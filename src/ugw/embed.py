@@ -1,8 +1,9 @@
 """Low-rank forms of distances that are not squared Euclidean.
 
-Classical scaling: −½ J D J has eigenvectors u_k and eigenvalues λ_k, and D_ij = Σ_k sign(λ_k) (φ_ik − φ_jk)² with
-φ_k = √|λ_k| u_k. The few largest |λ_k| are kept. What is cut off would make all distances too short by about the same
-amount, so the weights of the kept columns are fitted again to the distances: a fourth or less of the mean error.
+Classical scaling, eq. (6.5): −½ J D J has eigenvectors u_k and eigenvalues λ_k, and D_ij = Σ_k sign(λ_k) (φ_ik −
+φ_jk)² with φ_k = √|λ_k| u_k. The few largest |λ_k| are kept. What is cut off would make all distances too short by
+about the same amount, so the weights of the kept columns are fitted again to the distances: a fourth or less of the
+mean error.
 """
 
 from __future__ import annotations
@@ -130,13 +131,13 @@ class Scaling:
         return len(self.values)
 
     def extend(self, columns: Tensor) -> Tensor:
-        """The eigenvectors at points with these distances (k, m) to the landmarks. Returns (k, R)."""
+        """The eigenvectors at points with these distances (k, m) to the landmarks, eq. (6.6). Returns (k, R)."""
         # A constant in a row is lost here: eigenvectors other than that of the mean add up to 0.
         return -0.5 * (columns - self.middle) @ (self.vectors / self.values)
 
     @cached_property
     def normal(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Normal equations of D_ij ≈ Σ_k c_k (u_ik − u_jk)² over all pairs of judges: (R, R), (R,), and a ridge (R,).
+        """Normal equations of eq. (6.7) over all pairs of judges: (R, R), (R,), and a ridge (R,).
 
         Nested: those of a smaller rank are their first rows and columns.
         """

@@ -1,4 +1,4 @@
-"""Low-rank metrics: squared distances of points in some R^r, whatever they stand for."""
+"""Low-rank metrics, eq. (6.1): squared distances of points in some R^r, whatever they stand for."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Embedded:
         )
 
     def squares(self, known: Squares) -> Tensor:
-        """Σ_j D_ij² v_j for the v that was gathered, in float64. Returns (..., n)."""
+        """Σ_j D_ij² v_j, eq. (6.3), for the v that was gathered, in float64. Returns (..., n)."""
         h, points, signs = self.norms.double(), self.points.double(), self.signs.double()
         signed = signs * points
         tilted = h[..., None] * known.mean[..., None, :] + known.tilt[..., None, :]

@@ -1,7 +1,8 @@
 """The gradient of a solved value: by the envelope theorem that of the objective with the plan held fixed.
 
-At a stationary plan the value changes with distances, features and parameters as if the plan did not, to first order.
-So a plan is solved for without a graph, and the terms that depend on the data are written down once more, with it.
+At a stationary plan the value changes with distances, features and parameters as if the plan did not, to first order:
+eq. (9.1). So a plan is solved for without a graph, and the terms that depend on the data are written down once more,
+with it.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .divergences import KL
+from .divergences import KL, Mass
 from .errors import InputError
 from .lazy_plan import product
 from .metrics import Metric
-from .multipliers import weight_gradients
+from .multipliers import cap_gradients, weight_gradients
 from .pairs import Squares
 from .parameters import Fused
 from .problems.conic import CGW
+from .problems.partial_gw import PartialGW
 from .problems.problem import dot
 from .problems.unbalanced import UGW, Coupling
 from .records import Tensors
@@ -57,10 +59,30 @@ def _state(problem: UGW, plan: Any) -> Coupling:
     return problem.couple(shape).weighing(torch.where(mass > 0, mass.log(), LOG_ZERO))
 
 
+def attached_capped(problem: PartialGW, x: Space, y: Space, fused: Fused | None, found: Tensors) -> Tensor:
+    """The value of a partial problem, (B,), with its gradient; arguments as for `attached`."""
+    total = distortion(problem, x.metric, y.metric, found.plan)
+    with torch.no_grad():
+        state = problem.couple(found.plan / problem.unit.to(found.plan.dtype)[:, None, None])
+        of_a, of_b, of_mass = cap_gradients(problem, state)
+        masses = [(2.0 * log).exp() for log in (problem.log_mass_a, problem.log_mass_b)]
+        left = [mass - (problem.unit * state.mass).square() for mass in masses]
+    if fused is not None:
+        total = total + problem.alpha.detach() * linear(x, y, fused, found.plan)
+        total = total + problem.alpha * (problem.unit * state.linear)
+    for gradient, space in ((of_a, x), (of_b, y)):
+        total = total + (gradient * space.weights).sum(-1)
+    if isinstance(problem.div_a, Mass):
+        total = total + problem.div_a.m * of_mass
+    else:
+        total = total + problem.div_a.penalty * left[0] + problem.div_b.penalty * left[1]
+    return once(total, found.terms.total)
+
+
 def attached_conic(problem: CGW, x: Space, y: Space, found: Tensors) -> Tensor:
     """The conic value of what was found, (B,), with the gradient that it has at a stationary lift.
 
-    The multipliers of P 1 = a are 2·rho1/R · (k∘w)1 / a: docs/learning.md.
+    The multipliers of P 1 = a are 2·rho1/R · (k∘w)1 / a: eq. (9.3).
     """
     lift = found.lift
     if lift is None:
@@ -76,7 +98,7 @@ def attached_conic(problem: CGW, x: Space, y: Space, found: Tensors) -> Tensor:
     return once(total, found.terms.total)
 
 
-def distortion(problem: UGW, dx: Metric, dy: Metric, plan: Any) -> Tensor:
+def distortion(problem: UGW | PartialGW, dx: Metric, dy: Metric, plan: Any) -> Tensor:
     """Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), differentiable in the distances. plan: stored, or not."""
     pairs = problem.pairs
     if not isinstance(pairs, Squares):
@@ -155,7 +177,7 @@ class _Once(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         if torch.is_grad_enabled():
             raise InputError(
-                "a solved value can be differentiated once, got create_graph=True: its second derivatives need "
-                "those of the plan, see ugw.differentiable"
+                "a solved value can be differentiated once, got create_graph=True: with the plan held fixed its second "
+                "derivatives would be wrong"
             )
         return gradient, None

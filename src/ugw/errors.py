@@ -2,15 +2,42 @@
 
 
 class InputError(ValueError):
-    """Bad input, found before any work: the message says what, what it got and what it expected."""
+    """Bad input, found before any work: the message says what, what it got and what it expected.
+
+    >>> import ugw
+    >>> ugw.Space.from_points([[0.0], [1.0]], weights=[1.0])
+    Traceback (most recent call last):
+    ...
+    ugw.errors.InputError: weights must have shape (..., 2), got (1,)
+    """
 
 
 class NotConverged(RuntimeError):
-    """Raised by `Result.check()` when a solve did not converge; the message carries the cure."""
+    """Raised by `Result.check()` when a solve did not converge; the message carries the cure.
+
+    >>> import warnings, ugw
+    >>> x = ugw.Space.from_points([[0.0], [1.0], [3.0]])
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     hasty = ugw.solve(x, x, eps=1e-3, solver=ugw.AlternateMin(max_iter=1))
+    >>> hasty.check()  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    ugw.errors.NotConverged: the iteration limit came first: ...
+    """
 
 
 class OutOfMemory(MemoryError):
-    """The memory does not suffice: the message says what was tried, how much it needs and what would fit."""
+    """The memory does not suffice: the message says what was tried, how much it needs and what would fit.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.zeros((200_000, 1)), metric="sqeuclidean")
+    >>> stored = ugw.AlternateMin(inner=ugw.Sinkhorn(method="stabilised"))
+    >>> try:
+    ...     ugw.solve(x, x, solver=stored)  # a plan of 320 GB
+    ... except ugw.OutOfMemory:
+    ...     print("stream instead")
+    stream instead
+    """
 
 
 class Incomplete(RuntimeError):
@@ -25,4 +52,13 @@ class Incomplete(RuntimeError):
 
 
 class ConvergenceWarning(UserWarning):
-    """Issued once per solve whose result is not converged."""
+    """Issued once per solve whose result is not converged.
+
+    >>> import warnings, ugw
+    >>> x = ugw.Space.from_points([[0.0], [1.0], [3.0]])
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     r = ugw.solve(x, x, eps=1e-3, solver=ugw.AlternateMin(max_iter=1))
+    >>> [warning.category.__name__ for warning in said]
+    ['ConvergenceWarning']
+    """

@@ -1,4 +1,4 @@
-"""Low-rank forms of a function of the difference of two distances."""
+"""Low-rank forms of a function of the difference of two distances: eq. (7.4)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Plans with gradients: the fixed point differentiated implicitly.
 
-A plan is stationary where Φ(p, θ) = ½ ∂F(p, p)/∂p vanishes, up to multipliers of hard marginals. So dp solves a linear
-system with the symmetric matrix ∂Φ/∂p. Backward, the gradient v of something with respect to p goes through the same
-system once, H u = v, and −u is the gradient with respect to Φ, whose graph leads on to the data. The steps of the
-solver are not recorded, whatever their number.
+A plan is stationary where Φ(p, θ) = ½ ∂F(p, p)/∂p vanishes, up to multipliers of hard marginals. So dp solves a
+linear system with the symmetric matrix ∂Φ/∂p. Backward, the gradient v of something with respect to p goes through
+the same system once, H u = v, eq. (9.4), and −u is the gradient with respect to Φ, whose graph leads on to the data.
+The steps of the solver are not recorded, whatever their number.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._check import nonnegative
+from .divergences import capping_pair
 from .envelope import distortion, linear, once
 from .errors import ConvergenceWarning, InputError
 from .parameters import Fused, build
@@ -24,7 +26,7 @@ from .problems.unbalanced import UGW
 from .records import Terms
 from .result import Result
 from .spaces import Space
-from .values import as_space, solved, tell
+from .values import as_space, settled, solved, tell
 
 # The linear system is solved to this relative residual, in at most so many products; a larger one than TRUSTED is told.
 ENOUGH, MOST, TRUSTED = 1e-12, 5000, 1e-6
@@ -57,8 +59,12 @@ def solve_differentiable(
     True
     """
     x, y = as_space("x", x), as_space("y", y)
+    given = {"rho": rho, "eps": eps, "loss": loss, "fused": fused, "init": init, "solver": solver}
+    given["eps"] = eps = settled(x.detach(), y.detach(), given)
+    if capping_pair(rho) is not None or not bool((nonnegative("eps", eps) > 0).all()):
+        raise InputError("a plan has gradients where eps > 0, got eps = 0: there it jumps; ugw.ugw_loss has them")
     with torch.no_grad():
-        _, result = solved(x, y, rho=rho, eps=eps, loss=loss, fused=fused, init=init, solver=solver)
+        _, result = solved(x, y, **given)
     tell(result, gradient=torch.is_grad_enabled())
     if not torch.is_grad_enabled():
         return result
@@ -68,8 +74,6 @@ def solve_differentiable(
             'ugw.ugw_loss in the data; or take solver=ugw.AlternateMin(inner=ugw.Sinkhorn(method="stabilised"))'
         )
     problem = build(x.detach(), y.detach(), rho=rho, eps=eps, loss=loss, fused=fused)
-    if not bool((problem.eps > 0).all()):
-        raise InputError("a plan has gradients where eps > 0, got eps = 0: there it jumps; ugw.ugw_loss has them")
     return _attached(problem, _Data(x.to(torch.float64), y.to(torch.float64), fused), result)
 
 

@@ -50,7 +50,7 @@ BLUR = (1e-1, 1e-2)
 
 
 def product(problem: UGW) -> Tensor:
-    """a⊗b. Close to a saddle point: safe, and slow to leave."""
+    """a⊗b, eq. (2.3). Close to a saddle point: safe, and slow to leave."""
     return problem.product
 
 

@@ -33,6 +33,11 @@ class LazyPlan:
         return tuple(self._streamed.shape if self._batched else self._streamed.shape[1:])
 
     @property
+    def dtype(self) -> torch.dtype:
+        """That of its entries."""
+        return self._streamed.dtype
+
+    @property
     def mass(self) -> Any:
         """The sum of all entries."""
         return self._out(self._streamed.sum((1, 2), dtype=torch.float64))

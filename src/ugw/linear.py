@@ -50,6 +50,7 @@ def solve_linear(
     eps: a number ≥ 0, an array (B,), or `ugw.relative(share)` of the mean cost of the product plan. 0 is exact by
     linear programs for TV, Mass and two hard marginals, and solved by proximal steps for KL. "auto": 1e-2, or 0 for TV
     and Mass, which have no entropy.
+    solver: an `ugw.AlternateMin(...)`, or where linear programs solve the problem an `ugw.FrankWolfe(...)`.
     The cost is `terms.linear` of the result; potentials are those of p = a⊗b·exp((f ⊕ g − cost)/eps).
 
     >>> import numpy as np, ugw
@@ -80,16 +81,22 @@ def solve_linear(
             full = Mass(torch.minimum(problem.log_mass_a, problem.log_mass_b).exp())
             exact = PartialW(a, b, full, full, problem.eps, matrix, batched=problem.batched)
             return _warned(_exact(exact, solver))
-        if isinstance(solver, FrankWolfe):
-            raise InputError("FrankWolfe is for TV, Mass, or eps = 0 with hard marginals, got another problem")
+        _check_solver(solver, AlternateMin, "KL with entropy or a soft side")
         return _warned((ENTROPIC if solver is None else solver)(problem, problem.product))
 
 
 def _exact(problem: PartialW, solver: Solver | None) -> Result:
+    _check_solver(solver, FrankWolfe, "TV, Mass, or eps = 0 with hard marginals")
     if isinstance(problem.div_a, Mass):
         check_mass(problem, problem.div_a.m)
-    chosen = solver if isinstance(solver, FrankWolfe) else FrankWolfe()
+    chosen = FrankWolfe() if solver is None else solver
     return chosen(problem, problem.product * problem.unit.to(problem.x.dtype)[:, None, None])
+
+
+def _check_solver(solver: Any, kind: type[Solver], problem: str) -> None:
+    """A linear problem has one minimum and one solver, so that a Multistart is none."""
+    if solver is not None and not isinstance(solver, kind):
+        raise InputError(f"solver must be an {kind.__name__} for {problem}, got {type(solver).__name__}")
 
 
 def _warned(result: Result) -> Result:

@@ -7,9 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._check import nonnegative
+from .cones import read_loss
 from .conic_result import ConicResult
 from .debias import Debiased, debiased
-from .parameters import Fused
+from .divergences import capping_pair, divergence_pair
+from .parameters import Fused, Relative, check_soft, check_spaces, eps_or
 from .result import Result
 from .spaces import Space
 from .values import as_space, shown, solved, solved_conic
@@ -20,7 +23,7 @@ def ugw_loss(
     y: Any,
     *,
     rho: Any = 1.0,
-    eps: Any = 1e-2,
+    eps: Any = "auto",
     loss: Any = None,
     fused: Fused | None = None,
     init: Any = "auto",
@@ -32,8 +35,9 @@ def ugw_loss(
     the spaces were made of that requires them: points ("euclidean", "sqeuclidean"), distance matrices, weights and
     features, also to `fused.cost`, and to rho, eps and alpha given as tensors. The plan is held fixed, which is right
     at a stationary plan and wrong elsewhere: a solve that did not converge warns (ConvergenceWarning). With rho = inf
-    on both sides the gradient of the weights is for changes that keep m(a) = m(b).
-    Other arguments: as for `ugw.solve`; eps is a number or an array (B,).
+    on both sides the gradient of the weights is for changes that keep m(a) = m(b). rho may be `ugw.TV` or `ugw.Mass`.
+    Other arguments: as for `ugw.solve`. `eps=ugw.relative(share)` is taken from the spaces as they are at the call,
+    and the gradient holds it fixed: in a loop the loss then changes from step to step, which a number does not.
 
     >>> import torch, ugw
     >>> points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], requires_grad=True)
@@ -51,6 +55,8 @@ class UGWLoss(torch.nn.Module):
     init: as for `ugw.solve`, or "last": the plan of the call before where it fits, which is far cheaper while points
     move little; it follows one valley, and the first call starts from "auto".
     debiased: `ugw.debiased` instead, which is 0 for isometric spaces and does not shrink what it fits.
+    A rho, eps or alpha that is learned is a Parameter of the module if it is given by itself, rho=Parameter(...); one
+    inside a tuple, a KL or a Fused has its gradient too, but the optimiser must be told of it.
     `result` is the Result of the last call, without a graph; None before it.
 
     >>> import torch, ugw
@@ -67,7 +73,7 @@ class UGWLoss(torch.nn.Module):
         self,
         *,
         rho: Any = 1.0,
-        eps: Any = 1e-2,
+        eps: Any = "auto",
         loss: Any = None,
         fused: Fused | None = None,
         init: Any = "auto",
@@ -75,6 +81,10 @@ class UGWLoss(torch.nn.Module):
         debiased: bool = False,
     ) -> None:
         super().__init__()
+        if capping_pair(rho) is None:
+            divergence_pair(rho)
+        if not isinstance(eps, Relative):
+            nonnegative("eps", eps_or(eps, 0.0))
         self.rho, self.eps, self.loss, self.fused, self.init, self.solver = rho, eps, loss, fused, init, solver
         self.debiased = debiased
         self.result = None
@@ -92,13 +102,14 @@ class UGWLoss(torch.nn.Module):
 
     def extra_repr(self) -> str:
         """What the module says of itself."""
-        return f"rho={self.rho}, eps={self.eps}" + ", debiased=True" * self.debiased
+        return f"rho={self.rho}, eps={self.eps}, init={_short(self.init)}" + ", debiased=True" * self.debiased
 
 
 class CGWLoss(torch.nn.Module):
     """The value of the conic distance CGW as a module, with gradients for points, distances and weights.
 
     rho: finite; cone: one over KL; init, solver: as for `ugw.solve_conic`; init="last" and `result`: as for `UGWLoss`.
+    It is solved in float64, whatever the points are: without entropy, float32 does not settle to a stationary plan.
 
     >>> import torch, ugw
     >>> cloud = torch.rand(4, 2, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -113,19 +124,28 @@ class CGWLoss(torch.nn.Module):
         self, *, rho: Any = 1.0, cone: Any = "gaussian-hellinger", init: Any = "auto", solver: Any = None
     ) -> None:
         super().__init__()
+        check_soft(rho)
+        if isinstance(cone, str):
+            read_loss(cone, 1.0, name="cone")
         self.rho, self.cone, self.init, self.solver = rho, cone, init, solver
         self.result = None
 
     def forward(self, x: Any, y: Any) -> Tensor:
         """The conic value between two spaces or clouds of points, () or (B,)."""
         x, y = as_space("x", x), as_space("y", y)
+        check_spaces(x, y)
+        dtype, x, y = x.dtype, x.to(torch.float64), y.to(torch.float64)
         init = first_plan(self.init, self.result, x, y)
         value, self.result = solved_conic(x, y, rho=self.rho, cone=self.cone, init=init, solver=self.solver)
-        return shown(value, self.result, x.dtype)
+        return shown(value, self.result, dtype)
 
     def extra_repr(self) -> str:
         """What the module says of itself."""
-        return f"rho={self.rho}, cone={self.cone!r}"
+        return f"rho={self.rho}, cone={self.cone!r}, init={_short(self.init)}"
+
+
+def _short(init: Any) -> str:
+    return repr(init) if isinstance(init, str) else "a plan"
 
 
 def first_plan(init: Any, last: Any, x: Space, y: Space) -> Any:

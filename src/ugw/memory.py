@@ -57,6 +57,12 @@ class Estimate:
     path: "stored", or "streaming" where plans are not kept; bytes: the peak, above what the spaces hold already;
     work: multiply-adds of an outer step of all items with all its inner iterations; together: items solved at a
     time; available: bytes that the device has left, None if unknown; advice: what would fit, "" where it does.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.zeros((50_000, 3)), metric="sqeuclidean")
+    >>> e = ugw.estimate(x, x)
+    >>> e.path, e.bytes < 8 * 50_000**2  # less than one plan
+    ('streaming', True)
     """
 
     path: str

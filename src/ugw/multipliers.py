@@ -1,4 +1,4 @@
-"""What a little more weight is worth: the gradient of a solved value with respect to the weights.
+"""What a little more weight is worth: the gradient of a solved value with respect to the weights, eq. (9.2).
 
 With m the mass of the plan and r = p1/a, a soft side has dV/da = 2 rho1 (m(a) − m r) + 2 eps (m(a) m(b)² − m r). On a
 hard side the potential f is the multiplier of p1 = a: dV/da = 2 f + 2 eps (m(a) m(b)² − m). A point without weight
@@ -14,8 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import exact
 from .bilinear import Bilinear
+from .problems.capped import Match
 from .problems.linear import LinearProblem
+from .problems.partial_gw import PartialGW
 from .problems.unbalanced import UGW, Coupling
 from .streamed import Streamed
 
@@ -33,6 +36,19 @@ def weight_gradients(problem: UGW, state: Coupling, potentials: tuple[Tensor, Te
     f, g = potentials or (None, None)
     first = Side(linear, shape, state.kl_b, state.log_mass, (problem.log_mass_a, problem.log_mass_b), constant, (f, g))
     return first.gradient(), first.mirrored().gradient()
+
+
+def cap_gradients(problem: PartialGW, state: Match) -> tuple[Tensor, Tensor, Tensor]:
+    """dV/da (B, n), dV/db (B, m) and dV/dm (B,) of a partial problem, at a plan that no vertex improves.
+
+    The multipliers of p1 ≤ a and p2 ≤ b are those of the linear program at the plan; TV adds 2 rho1 m(a). dV/dm is that
+    of a given mass, else 0.
+    """
+    slope = problem.gradient(state) * problem.unit.to(state.shape.dtype)[:, None, None]
+    u, v, w = exact.cap_prices(slope, *problem.caps, problem.given_mass)
+    first = 2.0 * problem.div_a.penalty * problem.log_mass_a.exp()
+    second = 2.0 * problem.div_b.penalty * problem.log_mass_b.exp()
+    return u + first[:, None], v + second[:, None], w
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,14 +129,9 @@ class Side:
 
     def _duals(self, items: Tensor) -> Tensor:
         """The multipliers of the linear program that a plan between hard sides solves at eps = 0."""
-        import ot
-
         made = torch.zeros_like(self.log_ratio)
-        for i in torch.nonzero(items).flatten().tolist():
-            cost = self.linear.cost[i].double().cpu().numpy()
-            a, b = (log[i].double().exp().cpu().numpy() for log in (self.linear.log_a, self.linear.log_b))
-            _, log = ot.emd(a / a.sum(), b / b.sum(), cost, numItermax=10_000_000, log=True)
-            made[i] = torch.from_numpy(log["u"]).to(made)
+        linear = self.linear
+        made[items] = exact.prices(linear.cost[items], linear.log_a[items].exp(), linear.log_b[items].exp())
         return made
 
     def _extended(self, price: Tensor) -> Tensor:

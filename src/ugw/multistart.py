@@ -29,7 +29,15 @@ OTHER_SEED = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Multistart:
-    """A solver that tries what it is given and n − 1 random starts, as one batch, and keeps the best of each item."""
+    """A solver that tries what it is given and n − 1 random starts, as one batch, and keeps the best of each item.
+
+    >>> import numpy as np, ugw
+    >>> rng = np.random.default_rng(0)
+    >>> x, y = ugw.Space.from_points(rng.random((12, 2))), ugw.Space.from_points(rng.random((12, 3)))
+    >>> one, many = (ugw.solve(x, y, init="random", solver=ugw.Multistart(n=n)) for n in (1, 6))
+    >>> many.value <= one.value
+    True
+    """
 
     solver: Solver = field(default_factory=AlternateMin)
     n: int = 8

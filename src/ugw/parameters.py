@@ -65,6 +65,13 @@ class Fused:
     """The linear term (alpha/2)(<M, p> + <M, q>), M the squared distance of the features, or `cost`.
 
     alpha: a number ≥ 0, or an array (B,); cost: (n, m) or (B, n, m), or None to take the spaces' features.
+
+    >>> import numpy as np, ugw
+    >>> square = [[0, 0], [0, 1], [1, 1], [1, 0]]  # can be turned four times; the colour says which way
+    >>> x = ugw.Space.from_points(square, features=[[1.0], [0.0], [0.0], [0.0]])
+    >>> y = ugw.Space.from_points(square, features=[[0.0], [0.0], [1.0], [0.0]])
+    >>> int(ugw.solve(x, y, fused=ugw.Fused(0.5)).plan[0].argmax())
+    2
     """
 
     alpha: Any

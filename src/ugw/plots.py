@@ -3,6 +3,11 @@
 Each takes a Result (or a bare plan where that is enough) and `ax=None`, draws, and returns the axes. Given axes
 are all that a picture touches; with `ax=None` it makes a figure with pyplot, which keeps it until it is closed.
 matplotlib and networkx are imported on the first drawing.
+
+>>> import numpy as np, ugw
+>>> points = np.random.default_rng(0).random((20, 2))
+>>> space = ugw.Space.from_points(points)
+>>> axes = ugw.plots.matching(ugw.solve(space, space), points, points)
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ from ._drawing import (
     coordinates,
     dot_area,
     equal_frame,
+    history_curves,
     mass_shares,
     plan_of,
     quiet,
@@ -38,6 +44,8 @@ from .errors import InputError
 if TYPE_CHECKING:
     import networkx
     from matplotlib.axes import Axes
+
+__all__ = ["aligned", "colour_transfer", "coloured_graph", "convergence", "layout", "matching", "plan"]
 
 # -- matching lines ----------------------------------------------------------------------------------------
 
@@ -288,7 +296,7 @@ def coloured_graph(
     """
     from matplotlib.collections import LineCollection
 
-    n = _node_count(graph)
+    n = node_count(graph)
     place = layout(graph) if pos is None else as_array("pos", pos)
     rgb = as_colours(as_array("colours", colours))
     if place.shape != (n, 2) or len(rgb) != n:
@@ -308,7 +316,8 @@ def coloured_graph(
     return ax
 
 
-def _node_count(graph: Any) -> int:
+def node_count(graph: Any) -> int:
+    """The nodes of a networkx graph; an InputError for anything else."""
     import networkx
 
     if not isinstance(graph, networkx.Graph):
@@ -325,7 +334,7 @@ def layout(graph: networkx.Graph) -> np.ndarray:
     """
     import networkx
 
-    _node_count(graph)
+    node_count(graph)
     data = [graph.nodes[node] for node in graph.nodes]
     for pick in (lambda d: d["pos"], lambda d: (d["x"], d["y"])):
         with suppress(KeyError, TypeError, ValueError):  # attributes of that name may mean something else
@@ -352,29 +361,17 @@ def convergence(result: Any, *, ax: Axes | None = None) -> Axes:
     >>> space = ugw.Space.from_points(np.random.default_rng(0).normal(size=(20, 2)))
     >>> axes = convergence(ugw.solve(space, space))
     """
-    if not hasattr(result, "history"):
-        raise InputError(f"convergence draws a Result, got {type(result).__name__}")
-    if result.batched:
-        raise InputError("convergence draws one solve, got a batch: take an item first, result[i]")
-    history = result.history
-    value = float(result.value)  # a tensor where the spaces were tensors
-    away = np.abs(history.objective - value) / max(abs(value), np.finfo(float).tiny)
+    curves = history_curves(result)
     ax = axes_for(ax, three_d=False)
-    curves = (
-        ("|objective − final|", away[:-1], "-", "o"),
-        ("plan change", history.change, "-", "s"),
-        ("inner residual", history.residual, "--", None),
-    )
-    for (name, values, style, marker), colour in zip(curves, PALETTE, strict=False):
-        step = np.arange(1, len(values) + 1)
-        seen = np.isfinite(values) & (values > 0)
+    styles = (("-", "o"), ("-", "s"), ("--", None))
+    for (name, step, values), (style, marker), colour in zip(curves, styles, PALETTE, strict=False):
         dots = {"marker": marker, "markersize": 3.5, "markevery": max(1, len(values) // 12)}
-        ax.plot(step[seen], values[seen], style, linewidth=1.4, color=colour, label=name, **dots)
+        ax.plot(step, values, style, linewidth=1.4, color=colour, label=name, **dots)
     ax.set_yscale("log")
     ax.set_xlabel("outer step", fontsize=9, color=INK)
     ax.set_ylabel("relative size", fontsize=9, color=INK)
     word = "converged" if result.converged else f"NOT converged ({result.status.name.lower().replace('_', ' ')})"
-    title = f"{word} after {result.n_iter} steps, value {value:.4g}"
+    title = f"{word} after {result.n_iter} steps, value {float(result.value):.4g}"
     ax.set_title(title, fontsize=9, color=INK, loc="left")
     ax.grid(axis="y", color=PALE, linewidth=0.5)
     ax.legend(frameon=False, fontsize=8, labelcolor=INK)

@@ -19,7 +19,15 @@ from .streamed import Streamed
 
 
 class Status(IntEnum):
-    """How a solve ended. Each member's `message` says what happened and what to do."""
+    """How a solve ended. Each member's `message` says what happened and what to do.
+
+    >>> import ugw
+    >>> x = ugw.Space.from_points([[0.0], [1.0], [3.0]])
+    >>> ugw.solve(x, x).status is ugw.Status.CONVERGED
+    True
+    >>> ugw.Status.STOPPED.message
+    'the callback stopped the run: solve again with init=result.plan to go on'
+    """
 
     RUNNING = 0
     CONVERGED = 1
@@ -49,8 +57,8 @@ _MESSAGES = {
     "raise eps or try another init",
     Status.PRECISION: "eps is too small against the cost for this dtype, rounding alone moves the plan: "
     "use float64 or raise eps",
-    Status.COLLAPSED: "the best plan has next to no mass: rho is too small against the distances; "
-    "raise rho, or rescale with Space.scaled()",
+    Status.COLLAPSED: "the best plan found has next to no mass: rho is too small against the distances, or no start "
+    "fits; raise rho, rescale with Space.scaled(), or give another init",
     Status.STOPPED: "the callback stopped the run: solve again with init=result.plan to go on",
     Status.NEGATIVE: "a debiased value is below 0: a part of it ended in a local minimum, most often a self term; "
     'try init="best" or solver=Multistart(...)',

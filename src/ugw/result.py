@@ -28,6 +28,12 @@ class Result:
 
     NumPy arrays if the spaces were made of them, else tensors; scalars where the spaces had no batch.
     `sizes` are the true (n, m) of the items of a batch, or None; `r[i]` is item i without its padding.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.random.default_rng(0).random((10, 2)))
+    >>> r = ugw.solve(x, x, rho=1.0, eps=1e-3).check()  # raises unless it converged
+    >>> r.plan.shape, r.status.name, round(r.terms.total - r.value, 9)
+    ((10, 10), 'CONVERGED', 0.0)
     """
 
     tensors: Tensors
@@ -220,9 +226,10 @@ class Result:
         """A few lines of text: value, terms, mass and how it ended."""
         if self.batched:
             return "\n".join(f"[{i}] {item!r}" for i, item in enumerate(self))
-        return "\n".join(f"{name:<12} {text}" for name, text in self._rows())
+        return "\n".join(f"{name:<12} {text}" for name, text in self.rows())
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def rows(self) -> list[tuple[str, str]]:
+        """The name and the text of each line of `summary`. Unbatched results only."""
         t = self._single()
         rows = [("value", f"{t.terms.total[0].item():.8g}")]
         rows += [(f"  {name}", f"{term[0].item():.6g}") for name, term in t.terms.as_dict().items()]
@@ -236,7 +243,7 @@ class Result:
         ]
 
     def _repr_html_(self) -> str:
-        rows = [(f"[{i}]", repr(item)) for i, item in enumerate(self)] if self.batched else self._rows()
+        rows = [(f"[{i}]", repr(item)) for i, item in enumerate(self)] if self.batched else self.rows()
         good = bool((self.tensors.status == int(Status.CONVERGED)).all())
         colour = "#2a7d4f" if good else "#b3541e"
         body = "".join(

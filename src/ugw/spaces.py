@@ -279,13 +279,13 @@ class Space:
         smooth ones with few columns; a kink at 0 is rounded off, so the errors are those of short distances and the
         root of the mean square is a sixth of the largest. Euclidean distances of 1000 uniform points need this rank:
 
-        ======  ===  ===  ===
-        tol      5%   2%   1%
-        ======  ===  ===  ===
-        R^1        8   22   44
-        R^2       44  249  644
-        R^3      151  926    —
-        ======  ===  ===  ===
+        ===  ===  ===  ===
+        tol   5%   2%   1%
+        ===  ===  ===  ===
+        R^1    8   22   44
+        R^2   44  249  644
+        R^3  151  926    —
+        ===  ===  ===  ===
 
         Where `max_rank` is not enough an InputError says which rank or `tol` would do. `metric.error` is the largest
         error seen: of all pairs up to n = 2048, else of 4 million pairs or more. Gradients do not pass. Each item of

@@ -12,13 +12,17 @@ import torch
 from torch import Tensor
 
 from . import api
+from .capped import build_capped
 from .cones import PartialTransport
 from .conic_result import ConicResult
-from .envelope import attached, attached_conic
+from .divergences import capping_pair
+from .envelope import attached, attached_capped, attached_conic
 from .errors import ConvergenceWarning, InputError
-from .parameters import Relative, build, build_conic, read_cone
+from .parameters import Relative, build, build_conic, eps_or, read_cone
 from .result import Result
+from .solvers.alternate import AlternateMin
 from .spaces import Space
+from .ways import plain as plain_solver
 
 
 def solved(x: Space, y: Space, **given: Any) -> tuple[Tensor, Result]:
@@ -26,17 +30,20 @@ def solved(x: Space, y: Space, **given: Any) -> tuple[Tensor, Result]:
 
     given: the arguments of `ugw.solve`, all of them.
     """
-    refuse_relative(x, y, given)
-    rest = {name: given[name] for name in ("rho", "eps", "loss", "fused")}
+    plain = x.detach(), y.detach()
+    rest = {name: given[name] for name in ("rho", "loss", "fused")}
+    rest["eps"] = settled(*plain, given)
     with torch.no_grad(), quiet():
-        result = api.solve(x.detach(), y.detach(), **rest, init=given["init"], solver=given["solver"])
+        result = api.solve(*plain, **rest, init=given["init"], solver=given["solver"])
     found = result.tensors
-    value = found.terms.total
-    if torch.is_grad_enabled():
-        method = "streaming" if result.path == "streaming" else "stabilised"
-        problem = build(x.detach(), y.detach(), **rest, method=method)
-        value = attached(problem, x, y, rest["fused"], found)
-    return value, result
+    if not torch.is_grad_enabled():
+        return found.terms.total, result
+    sides = capping_pair(rest["rho"])
+    if sides is not None:
+        partial, _ = build_capped(*plain, sides=sides, eps=0.0, fused=rest["fused"], loss=rest["loss"])
+        return attached_capped(partial, x, y, rest["fused"], found), result
+    method = "streaming" if result.path == "streaming" else "stabilised"
+    return attached(build(*plain, **rest, method=method), x, y, rest["fused"], found), result
 
 
 def solved_conic(x: Space, y: Space, *, rho: Any, cone: Any, init: Any, solver: Any) -> tuple[Tensor, ConicResult]:
@@ -67,18 +74,21 @@ def as_space(name: str, value: Any) -> Space:
     try:
         return Space.from_points(value)
     except InputError as error:
-        raise InputError(f"{name} must be a ugw.Space or points (n, d) or (B, n, d): {error}") from error
+        several = isinstance(value, list | tuple) and any(hasattr(part, "shape") for part in value)
+        cure = "; clouds of several sizes are a batch, Space.stack([Space.from_points(p) for p in clouds])" * several
+        raise InputError(f"{name} must be a ugw.Space or points (n, d) or (B, n, d): {error}{cure}") from error
 
 
-def refuse_relative(x: Space, y: Space, given: dict[str, Any]) -> None:
-    """An eps that moves with the data has a gradient of its own, and terms that are compared need the same one."""
-    if isinstance(given["eps"], Relative):
-        with torch.no_grad():
-            found = build(x.detach(), y.detach(), **{k: given[k] for k in ("rho", "eps", "loss", "fused")}).eps
-        raise InputError(
-            f"eps of a loss must be a number or an array (B,), got ugw.relative(...), here {float(found[0]):.3g}: "
-            "take that number, so that it stays while the data move"
-        )
+def settled(x: Space, y: Space, given: dict[str, Any]) -> Any:
+    """eps as numbers: an eps relative to the spaces is that of the spaces as they are, and stays while a value is
+    differentiated, and in all terms of a divergence.
+    """
+    eps = eps_or(given["eps"], 1e-2 if capping_pair(given["rho"]) is None else 0.0)
+    if not isinstance(eps, Relative):
+        return eps
+    method = plain_solver(api.checked_solver(given["solver"], AlternateMin())).inner.method
+    problem = build(x, y, rho=given["rho"], eps=eps, loss=given["loss"], fused=given["fused"], method=method)
+    return problem.eps if problem.batched else problem.eps[0]
 
 
 @contextmanager

@@ -4,14 +4,17 @@ import warnings
 
 import anndata
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
+import torch
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import kneighbors_graph
 
 import ugw
 from ugw.estimators import KNN, Aligner, foscttm, label_transfer_accuracy
 from ugw.estimators.align import project, transferred
+from ugw.lazy_plan import LazyPlan
 
 
 def pair(n=24, seed=0):
@@ -43,7 +46,8 @@ def test_it_is_solve_on_scaled_spaces():
         spaces = spaces if scale is None else [s.scaled(scale) for s in spaces]
         expected = ugw.solve(*spaces, rho=0.3, eps=0.02).plan
         np.testing.assert_allclose(Aligner(rho=0.3, eps=0.02, scale=scale).fit(X, Y[:, :2]).plan_, expected, atol=1e-12)
-    line = Aligner(rho=ugw.TV(0.1), eps="auto").fit(X, Y[:, 1])  # one feature may come as (m,)
+    line = Aligner(rho=ugw.TV(0.1)).fit(X, Y[:, 1])  # one feature may come as (m,)
+    assert line.eps_ == 0.0
     assert line.transform(X).shape == (24, 1)
 
 
@@ -78,6 +82,45 @@ def test_spaces_without_points_have_plans_and_labels_only():
     np.testing.assert_allclose(whole.inverse_transform(spaces[1]), X, atol=0.05)
 
 
+def test_plans_that_are_not_stored():
+    X, Y = pair()
+    made = []
+    for method in ("stabilised", "streaming"):
+        solver = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method=method))
+        aligner = Aligner(metric="sqeuclidean", eps=1e-2, solver=solver).fit(X, Y)
+        labels = aligner.transfer_labels(np.arange(24) % 3), aligner.transfer_labels(np.arange(24) % 3, back=True)
+        made.append((aligner.transform(X), aligner.inverse_transform(Y), *aligner.mass_, *labels[0], *labels[1]))
+    assert isinstance(aligner.plan_, LazyPlan)
+    for stored, lazy in zip(*made, strict=True):
+        np.testing.assert_allclose(lazy, stored, atol=1e-4)
+    spaces = (ugw.Space.from_points(torch.tensor(P, dtype=torch.float32), metric="sqeuclidean") for P in (X, Y))
+    light = Aligner(eps=1e-2, solver=ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))).fit(*spaces)
+    np.testing.assert_allclose(light.embedding_, made[0][0], atol=0.05)
+
+
+def test_a_new_fit_forgets_the_columns_of_the_last():
+    X, Y = pair()
+    aligner = Aligner().fit(pd.DataFrame(X, columns=list("uvw")), Y)
+    aligner.fit(ugw.Space.from_points(X[:, :2]), Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert aligner.transform(X[:, :2]).shape == (24, 3)
+    aligner.fit(X, ugw.Space.from_distances(cdist(Y, Y)))
+    assert list(aligner.get_feature_names_out()) == []
+    leaf = torch.tensor(X, requires_grad=True)
+    np.testing.assert_array_equal(
+        Aligner().fit(leaf, torch.tensor(Y)).transform(leaf), Aligner().fit(X, Y).transform(X)
+    )
+
+
+def test_points_without_weight_keep_nothing():
+    X, Y = pair()
+    aligner = Aligner().fit(ugw.Space.from_points(X, weights=np.where(np.arange(24) < 2, 0.0, 1 / 22)), Y)
+    assert (aligner.mass_[0][:2] == 0).all()
+    assert np.isnan(aligner.embedding_[:2]).all()
+    assert not np.isnan(aligner.embedding_[2:]).any()
+
+
 # --- labels and scores ---
 
 
@@ -86,6 +129,7 @@ def test_labels_go_to_whom_most_mass_goes():
     labels, share = transferred(plan, np.array(["b", "a", "b"]))
     assert labels.tolist() == ["b", "b", "b"]  # nothing arrives at the last: the most frequent label, share 0
     np.testing.assert_allclose(share, [0.2 / 0.35, 0.75, 0.0])
+    assert transferred(np.array([[0.1], [0.1]]), np.array(["b", "a"]))[0].tolist() == ["a"]  # equal votes
     X, Y = pair()
     aligner = Aligner(eps=1e-3).fit(X, Y)
     names = np.array(["x", "y", "z"])[np.arange(24) % 3]
@@ -95,6 +139,20 @@ def test_labels_go_to_whom_most_mass_goes():
         assert share.min() > 0.5
     with pytest.raises(ugw.InputError, match="labels must have shape"):
         aligner.transfer_labels(names[:5])
+
+
+def test_missing_labels_have_no_vote():
+    plan = np.array([[0.1, 0.2, 0.0], [0.15, 0.1, 0.0], [0.1, 0.1, 0.3]])
+    for gap in (None, np.nan):
+        labels, share = transferred(plan, np.array(["b", "a", gap], dtype=object))
+        assert labels.tolist()[:2] == ["a", "b"]
+        np.testing.assert_allclose(share, [0.15 / 0.25, 0.2 / 0.3, 0.0])
+    with pytest.raises(ugw.InputError, match="got none"):
+        transferred(plan, np.array([None] * 3))
+    X, Y = pair()
+    names = np.where(np.arange(24) % 2, np.arange(24) // 4, np.nan)
+    aligner = Aligner(eps=[0.2, 0.002]).fit(X, Y, labels=(np.arange(24) // 4, names))
+    assert aligner.validation_[1].score == 1.0  # where nothing is known nothing is wrong
 
 
 def test_foscttm_is_the_double_sum():
@@ -108,6 +166,8 @@ def test_foscttm_is_the_double_sum():
     for bad in (T[:4], T[:, :2]):
         with pytest.raises(ugw.InputError, match="belong to each other"):
             foscttm(P, bad)
+    with pytest.raises(ugw.InputError, match=r"k must be at most .* got 5, expected at most 3"):
+        label_transfer_accuracy(P, np.arange(9), T[:3], np.arange(3))
 
 
 # --- the choice of rho and eps ---
@@ -122,7 +182,7 @@ def test_lists_are_judged_by_pairs_or_labels(how):
         "pairs": {"pairs": np.tile(np.arange(8)[:, None], 2)},
         "labels": {"labels": (names, names)},
     }[how]
-    aligner = Aligner(rho=[0.1, (1.0, 2.0)], eps=[0.2, 0.002]).fit(X, Y, **known)
+    aligner = Aligner(rho=[0.1, (1.0, 2.0)], eps=np.array([0.2, 0.002])).fit(X, Y, **known)
     assert [(c.rho, c.eps) for c in aligner.validation_] == [
         (0.1, 0.2),
         (0.1, 0.002),
@@ -149,10 +209,16 @@ def test_what_cannot_be_is_refused():
         ({"pairs": "row"}, "pairs must be"),
         ({"pairs": [0, 1]}, "pairs must be"),
         ({"pairs": [[0.5, 1.0]]}, "pairs must be"),
+        ({"pairs": [[0, 0], [99, 1]]}, "up to 23"),
+        ({"pairs": [[0, 0], [-1, 1]]}, "up to 23"),
+        ({"labels": "stage"}, "AnnData on both sides"),
+        ({"labels": [np.arange(24)] * 3}, "must be a pair"),
         ({"labels": (np.arange(3), np.arange(24))}, "labels must have shapes"),
     ):
         with pytest.raises(ugw.InputError, match=said):
             choice.fit(X, Y, **options)
+    with pytest.raises(ugw.InputError, match="labels must have shapes"):  # also where there is nothing to choose
+        Aligner().fit(X, Y, labels=(np.arange(24), np.arange(3)))
     with pytest.raises(ugw.InputError, match="requires y"):
         Aligner().fit(X)
     with pytest.raises(ugw.InputError, match="scale must be"):
@@ -250,5 +316,19 @@ def test_anndata_labels_choose_too_and_what_is_missing_is_said():
     for use_rep, said in (("X_umap", "obsm has 'X_other'"),):
         with pytest.raises(ugw.InputError, match=said):
             Aligner(use_rep=use_rep).fit(one, two)
+    fresh = cells(X), cells(Y)
     with pytest.raises(ugw.InputError, match="column of obs"):
-        Aligner().fit(one, two, labels="nonsense")
+        Aligner().fit(*fresh, labels="nonsense")
+    assert not any([*made.obs.columns, *made.obsm] for made in fresh)  # refused before anything is written
+    chosen = Aligner(eps=[0.1, 5e-3]).fit(*fresh, labels=(names, names))
+    assert chosen.eps_ == 5e-3
+    assert "ugw_mass" in fresh[0].obs
+
+
+def test_cells_without_a_type_have_no_vote():
+    X, Y = pair(30)
+    kinds = pd.Categorical(np.where(np.arange(30) < 20, np.array(["a", "b"])[np.arange(30) % 2], None))
+    one, two = cells(X, kinds), cells(Y)
+    Aligner(metric="euclidean", eps=1e-3).fit(one, two, labels="cell_type")
+    assert set(two.obs["ugw_cell_type"]) == {"a", "b"}
+    assert (two.obs["ugw_cell_type"].to_numpy()[:20] == kinds[:20]).all()

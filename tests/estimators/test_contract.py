@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
@@ -60,3 +61,6 @@ def test_pipelines_and_searches():
     assert search.fit(X, Y).best_params_ == {"aligner__eps": 0.002}
     assert search.best_estimator_.score(X, Y) > 0.99
     assert list(pipe.fit(X, Y).get_feature_names_out()) == ["aligner0", "aligner1", "aligner2"]
+    frame = Aligner().set_output(transform="pandas").fit_transform(pd.DataFrame(X, columns=list("uvw")), Y)
+    assert list(frame.columns) == ["aligner0", "aligner1", "aligner2"]
+    assert pipe.inverse_transform(Y).shape == X.shape

@@ -1,12 +1,18 @@
 """Positive-unlabelled learning: how many, which ones, ties, starts, two feature spaces, the choice of rho and eps."""
 
+import warnings
+
 import numpy as np
 import ot
+import pandas as pd
 import pytest
+import torch
 from scipy.spatial.distance import cdist
 
 import ugw
-from ugw.estimators import KNN, PUClassifier
+from ugw.estimators import KNN, Candidate, PUClassifier
+from ugw.estimators import pu as pu_module
+from ugw.estimators._shared import best
 from ugw.estimators.pu import decide, partial_start
 
 
@@ -41,15 +47,90 @@ def test_the_hidden_positives_are_found():
     assert pu.score(X[y == 0], np.r_[np.ones(10), np.zeros(30)]) >= 0.9
 
 
-def test_ties_go_to_those_that_come_first():
+def test_ties_are_decided_by_lot():
     scores = np.array([0.5, 1.0, 1.0, 1.0, 0.5, 0.5])
-    for prior, expected in ((1 / 6, [1]), (2 / 6, [1, 2]), (4 / 6, [0, 1, 2, 3]), (5 / 6, [0, 1, 2, 3, 4])):
+    for prior, sure, lot in ((1 / 6, [], [1, 2, 3]), (3 / 6, [1, 2, 3], []), (4 / 6, [1, 2, 3], [0, 4, 5])):
         chosen, decision = decide(scores, prior)
-        assert np.flatnonzero(chosen).tolist() == expected
+        assert chosen.sum() == round(6 * prior)
+        assert chosen[sure].all()
+        assert set(np.flatnonzero(chosen)) <= {*sure, *lot}
         np.testing.assert_array_equal(decision > 0, chosen)
     constant, decision = decide(np.ones(10), 0.3)  # a collapsed plan still names three
-    assert np.flatnonzero(constant).tolist() == [0, 1, 2]
-    assert (np.sign(decision[3:]) == -1).all()
+    assert constant.sum() == (decision > 0).sum() == 3
+    assert (np.sign(decision[~constant]) == -1).all()
+    np.testing.assert_array_equal(decide(np.ones(10), 0.3)[0], constant)  # the same each time
+    for count, prior in ((0, 0.01), (10, 0.99)):
+        assert decide(np.ones(10), prior)[0].sum() == (decide(np.ones(10), prior)[1] > 0).sum() == count
+
+
+def test_the_lot_knows_no_order():
+    """Each of the equals wins as often as the others, wherever it stands: rows sorted by class tell nothing."""
+    won = np.mean([decide(np.ones(20), 0.25, random_state=seed)[0] for seed in range(400)], axis=0)
+    assert abs(won - 0.25).max() < 0.1
+    first = np.mean([decide(np.ones(40), 0.25, random_state=seed)[0][:10].mean() for seed in range(100)])
+    assert first == pytest.approx(0.25, abs=0.05)
+    coincident = np.zeros((60, 2))
+    labels = PUClassifier(prior=0.25).fit(coincident, np.r_[np.ones(20, int), np.zeros(40, int)]).labels_
+    assert labels.sum() == 10
+    assert 0 < labels[:10].sum() < 10
+
+
+def test_rounding_makes_no_difference():
+    """Scores as exact transport leaves them: the first ones are exact, the last are off by rounding."""
+    scores = np.r_[np.ones(10), np.full(10, 1.0 - 1e-14), np.zeros(20)]
+    taken = np.mean([decide(scores, 0.25, random_state=seed)[0] for seed in range(100)], axis=0)
+    assert abs(taken[:10].mean() - taken[10:20].mean()) < 0.1
+    assert not taken[20:].any()
+    small = 10.0 ** -np.arange(20)  # an entropic plan ranks by scores of any size
+    assert decide(small, 0.75)[0].tolist() == [True] * 15 + [False] * 5
+    light = np.r_[np.ones(10), np.full(10, 1.0 - 1e-7), np.zeros(20)]
+    drawn = [decide(light, 0.25, ties=1e-6, random_state=seed)[0] for seed in range(100)]
+    assert abs(np.mean(drawn, axis=0)[:10].mean() - 0.5) < 0.1
+    x, y = (ugw.Space.from_points(np.random.default_rng(k).random((n, 2)).astype("f")) for k, n in ((0, 9), (1, 30)))
+    pu = PUClassifier(prior=0.2, rho=ugw.Mass(0.5), scale=None)  # 15 of 30 receive all they can
+    drawn = [PUClassifier(**pu.get_params() | {"random_state": seed}).fit_spaces(x, y) for seed in range(12)]
+    full = drawn[0].scores_ > 0.5
+    assert full.sum() == 15
+    assert len({tuple(one.labels_) for one in drawn}) > 6
+    assert not any(one.labels_[~full].any() for one in drawn)
+
+
+def test_points_that_coincide_are_predicted_alike():
+    X, y = data()
+    twice, of_both = np.vstack([X, X[:20]]), np.r_[y, np.zeros(20, int)]  # each positive also comes unlabelled
+    pu = PUClassifier(prior=0.2).fit(twice, of_both)
+    assert pu.labels_.sum() == 12
+    assert pu.predict(twice[of_both == 1]).all()
+    assert pu.predict(twice[-20:]).all()
+    flip = np.random.default_rng(0).permutation(60)
+    other = PUClassifier(prior=0.2).fit(twice[flip], of_both[flip])
+    assert other.predict(X[:20]).all()
+
+
+def test_points_without_weight_receive_nothing():
+    X, y = data()
+    weights = np.where(np.arange(40) < 5, 0.0, 1 / 35)
+    spaces = ugw.Space.from_points(X[y == 1]), ugw.Space.from_points(X[y == 0], weights=weights)
+    pu = PUClassifier(prior=0.25).fit_spaces(*spaces)
+    assert (pu.scores_[:5] == 0).all()
+    assert pu.labels_.sum() == 10
+    assert not pu.labels_[:5].any()
+    assert np.isfinite(pu.decision_function(X[y == 0])).all()
+
+
+def test_a_new_fit_forgets_the_columns_of_the_last():
+    X, y = data()
+    pu = PUClassifier(prior=0.25).fit(pd.DataFrame(X, columns=["u", "v"]), y)
+    assert pu.feature_names_in_.tolist() == ["u", "v"]
+    wide = np.c_[X, X]
+    pu.fit_spaces(ugw.Space.from_points(X[y == 1]), ugw.Space.from_points(wide[y == 0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(pu.predict(wide[y == 0]), pu.labels_)
+    leaf = torch.tensor(X, requires_grad=True)
+    np.testing.assert_array_equal(
+        PUClassifier(prior=0.25).fit(leaf, torch.tensor(y)).predict(leaf), PUClassifier(prior=0.25).fit(X, y).predict(X)
+    )
 
 
 def test_labels_of_any_kind():
@@ -137,6 +218,47 @@ def test_lists_are_a_choice_by_hidden_positives():
     alone = PUClassifier(prior=0.25, rho=grid.rho_, eps=grid.eps_).fit(X, y)
     np.testing.assert_allclose(alone.result_.plan, grid.result_.plan, atol=1e-12)
     assert alone.validation_ is None
+
+
+def test_hidden_positives_are_among_those_to_find(monkeypatch):
+    """20 positives, of which 4 are hidden among 40 points with 10 positives: 14 of 44."""
+    X, y = data()
+    asked = []
+    monkeypatch.setattr(
+        pu_module, "decide", lambda s, prior, **rest: (asked.append((len(s), prior)), decide(s, prior, **rest))[1]
+    )
+    PUClassifier(prior=0.25, rho=[0.05, 0.1]).fit(X, y)
+    assert asked[:2] == [(44, pytest.approx(14 / 44))] * 2
+    assert asked[2] == (40, 0.25)
+
+
+def test_the_first_of_the_best_candidates_wins():
+    scores = [Candidate(rho, 0.01, score, converged=True) for rho, score in ((1.0, 0.5), (2.0, 0.9), (3.0, 0.9))]
+    assert best(scores).rho == 2.0
+
+
+def test_shapes_that_lead_away_from_the_positives_are_told():
+    """Two clusters of one shape, the positives the smaller: at a large rho mass goes where more of it fits."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(size=(50, 3)), rng.normal([6.0, 0.0, 0.0], size=(60, 3))])
+    y, truth = np.r_[np.ones(30, int), np.zeros(80, int)], np.arange(80) < 20
+    with pytest.warns(UserWarning, match="of 20 points called positive 0 are where the positives lie"):
+        wrong = PUClassifier(prior=0.25, rho=0.1).fit(X, y)
+    assert not wrong.labels_[truth].any()
+    with pytest.warns(UserWarning, match="worse than chance, score"):
+        PUClassifier(prior=0.25, rho=np.array([0.1, 1.0])).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        right = PUClassifier(prior=0.25, rho=np.array([0.003, 0.1, 1.0])).fit(X, y)
+    assert isinstance(right.rho_, float)
+    assert right.labels_[truth].mean() > 0.9
+
+
+def test_entropy_is_for_kl_unless_it_is_given():
+    X, y = data()
+    assert PUClassifier(prior=0.25).fit(X, y).eps_ == 0.005
+    assert PUClassifier(prior=0.25, rho=ugw.Mass(0.25)).fit(X, y).eps_ == 0.0
+    assert PUClassifier(prior=0.25, rho=[0.05, 0.1]).fit(X, y).eps_ == 0.005
 
 
 def test_lists_across_spaces_are_judged_by_known_labels():

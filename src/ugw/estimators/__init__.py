@@ -1,4 +1,10 @@
-"""Estimators with scikit-learn's contract: positive-unlabelled learning and alignment. They need scikit-learn."""
+"""Estimators with scikit-learn's contract: positive-unlabelled learning and alignment. They need scikit-learn.
+
+>>> import numpy as np, ugw
+>>> points = np.random.default_rng(0).random((20, 3))
+>>> ugw.estimators.Aligner(rho=1.0).fit(points, points[:, :2]).transform(points).shape
+(20, 2)
+"""
 
 try:
     import sklearn  # noqa: F401

@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csgraph, csr_array
 from scipy.spatial import cKDTree
+from torch import Tensor
 
 from .._options import choice, whole_number
 from ..api import solve
+from ..divergences import capping_pair
 from ..errors import ConvergenceWarning, InputError
+from ..parameters import eps_or
 from ..result import Result
 from ..spaces import Space
 
@@ -105,6 +108,24 @@ def scaled(spaces: Sequence[Space], scale: str | None, *, together: bool) -> lis
     return [replace(space, metric=space.metric.scale(one)) for space, one in zip(spaces, like, strict=True)]
 
 
+def as_array(given: Any) -> Any:
+    """A tensor as an array, without its graph; anything else as it is."""
+    return given.detach().cpu().numpy() if isinstance(given, Tensor) else given
+
+
+def forget_features(estimator: Any) -> None:
+    """Drop what an estimator knows of the columns it was fitted to before: a Space says nothing of them."""
+    for name in ("n_features_in_", "feature_names_in_"):
+        if hasattr(estimator, name):
+            delattr(estimator, name)
+
+
+def kept(marginal: np.ndarray, weights: Tensor) -> np.ndarray:
+    """The share of its weight that each point has in a plan, 0 for points without weight. marginal: like weights."""
+    own = weights.detach().cpu().double().numpy()
+    return np.divide(marginal, own, out=np.zeros_like(marginal), where=own > 0)
+
+
 def nearest(fitted: np.ndarray, new: np.ndarray) -> np.ndarray:
     """For each new point (k, d) the index of the nearest fitted one (n, d). Returns (k,)."""
     return cKDTree(fitted).query(new)[1]
@@ -112,7 +133,15 @@ def nearest(fitted: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A pair of parameters and how well it did: rho, eps, its score, and whether its solve converged."""
+    """A pair of parameters and how well it did: rho, eps, its score, and whether its solve converged.
+
+    >>> import numpy as np
+    >>> from ugw.estimators import Aligner
+    >>> X = np.random.default_rng(0).random((20, 2))
+    >>> fit = Aligner(rho=[0.1, 1.0]).fit(X, X[:, ::-1], pairs="rows")
+    >>> [candidate.rho for candidate in fit.validation_], fit.rho_ in (0.1, 1.0)
+    ([0.1, 1.0], True)
+    """
 
     rho: Any
     eps: Any
@@ -121,15 +150,25 @@ class Candidate:
 
 
 def is_grid(rho: Any, eps: Any) -> bool:
-    """Are there several values to choose from? Lists are; a tuple is a rho for each side."""
-    return isinstance(rho, list) or isinstance(eps, list)
+    """Are there several values to choose from? Lists and arrays are; a tuple is a rho for each side."""
+    return any(isinstance(v, list) or (isinstance(v, np.ndarray) and v.ndim > 0) for v in (rho, eps))
+
+
+def entropy(rho: Any, eps: Any) -> Any:
+    """What eps="auto" means to an estimator: 0.005, or 0 for TV and Mass.
+
+    >>> entropy(1.0, "auto"), entropy(0.1, 0.5)
+    (0.005, 0.5)
+    """
+    return eps_or(eps, 0.0 if capping_pair(rho) is not None else 5e-3)
 
 
 def choose(
     x: Space, y: Space, *, rho: Any, eps: Any, init: Any, solver: Any, score: Callable[[Result], float]
 ) -> list[Candidate]:
     """Every pair of the lists `rho` and `eps`, solved for as one batch and scored, in the order of the lists."""
-    pairs = list(itertools.product(*(value if isinstance(value, list) else [value] for value in (rho, eps))))
+    lists = (value.tolist() if isinstance(value, np.ndarray) else value for value in (rho, eps))
+    pairs = list(itertools.product(*(value if isinstance(value, list) else [value] for value in lists)))
     if not pairs:
         raise InputError("a list of candidates must not be empty, got [] for rho or eps")
     both = [r if isinstance(r, tuple) else (r, r) for r, _ in pairs]

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from .._check import short
 from ..api import solve
 from ..errors import InputError
+from ..lazy_plan import LazyPlan
 from ..result import Result
 from ..spaces import Space
 from . import cells
-from ._shared import as_space, best, choose, is_grid, nearest, scaled
+from ._shared import as_array, as_space, best, choose, entropy, forget_features, is_grid, kept, nearest, scaled
 from .scores import foscttm
 
 
@@ -22,13 +25,15 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     metric: a distance by name, "knn", or a function that makes a Space of points, such as `ugw.estimators.KNN(k=30)`;
     None is "euclidean", or "knn" for AnnData, where `obsp["distances"]` is reused.
-    rho, eps: as for `ugw.solve`, in units of the scaled distances; float("inf") is balanced. A *list* of either is a
-    choice, judged by `fit(..., pairs=)` or `labels=` and solved for as one batch (`validation_`).
+    rho, eps: as for `ugw.solve`, in units of the scaled distances; float("inf") is balanced; eps="auto" is 0.005, or 0
+    for `ugw.TV` and `ugw.Mass`. A *list* or an array of either is a choice, judged by `fit(..., pairs=)` or `labels=`
+    and solved for as one batch (`validation_`).
     init, solver: as for `ugw.solve`. scale: "max" or "mean" divides each side's distances by their largest or mean.
     use_rep: which representation of an AnnData to take, a key of obsm or "X"; None is "X_pca" if there, else "X".
 
-    After `fit`: `result_`, `plan_` (n, m), `mass_`, the shares of its weight that each point of X and of Y kept, and
-    `embedding_` (n, e), X in the space of Y: each point the mean of its partners, NaN where it has none.
+    After `fit`: `result_`, `plan_` (n, m), an array or a `LazyPlan` where it is too large to be stored, `mass_`, the
+    shares of its weight that each point of X and of Y kept, and `embedding_` (n, e), X in the space of Y: each point
+    the mean of its partners, NaN where it has none.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -46,7 +51,7 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         *,
         metric: Any = None,
         rho: Any = 1.0,
-        eps: Any = 0.005,
+        eps: Any = "auto",
         init: Any = "auto",
         scale: str | None = "max",
         use_rep: str | None = None,
@@ -71,32 +76,35 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         pairs: (k, 2) indices of rows that do belong together, or "rows" if row i of X is row i of Y; labels: (of X, of
         Y), arrays of n and m. Both are looked at only to choose among lists of `rho` and `eps`, by FOSCTTM or by the
-        share of labels transferred right. For two AnnData `labels` is a column of obs, which is also transferred:
-        the one that has it gives, the other receives obs["ugw_" + labels].
+        share of labels transferred right. For two AnnData `labels` may be a column of obs, which is also transferred:
+        the one that has it gives, the other receives obs["ugw_" + labels]. A label that is missing (None, NaN) has
+        no vote and is not judged.
         """
         if Y is None:
             raise InputError("Aligner requires y to be passed, but the target y is None")
-        given, names = (X, Y), labels
-        if cells.is_cells(X) and cells.is_cells(Y):
-            labels = (cells.column(X, names), cells.column(Y, names)) if names is not None else None
-        X, x = self._side("X", X)
-        Y, y = self._side("Y", Y)
+        given, name = (X, Y), labels if isinstance(labels, str) else None
+        if name is not None:
+            labels = cells.labels_of(given, name)
+        forget_features(self)
+        x, y = self._side("X", X), self._side("Y", Y)
+        _check_labels(labels, x, y)
         x, y = scaled((x, y), self.scale, together=False)
-        self.rho_, self.eps_, self.validation_ = self.rho, self.eps, None
+        self.rho_, self.eps_, self.validation_ = self.rho, entropy(self.rho, self.eps), None
         if is_grid(self.rho, self.eps):
             score = self._judge(x, y, pairs, labels)
-            options = {"rho": self.rho, "eps": self.eps, "init": self.init, "solver": self.solver}
+            options = {"rho": self.rho, "eps": self.eps_, "init": self.init, "solver": self.solver}
             self.validation_ = choose(x, y, **options, score=score)
             self.rho_, self.eps_ = best(self.validation_).rho, best(self.validation_).eps
         self.result_ = solve(x, y, rho=self.rho_, eps=self.eps_, init=self.init, solver=self.solver)
         self.plan_ = _plan(self.result_)
-        weights = (s.weights.detach().cpu().double().numpy() for s in (x, y))
-        self.mass_ = tuple(self.plan_.sum(1 - k) / w for k, w in enumerate(weights))
+        sums = (self.result_.tensors.plan.sum(2 - k, dtype=torch.float64)[0].cpu().numpy() for k in (0, 1))
+        self.mass_ = tuple(kept(p, s.weights) for p, s in zip(sums, (x, y), strict=True))
         self._points = tuple(None if s.points is None else s.points.detach().cpu().double().numpy() for s in (x, y))
         self.embedding_ = None if self._points[1] is None else project(self.plan_, self._points[1])
-        if self.embedding_ is not None:
-            self._n_features_out = self.embedding_.shape[1]
-        self._tell(given, names)
+        if self._points[0] is not None:
+            self.n_features_in_ = self._points[0].shape[1]
+        self._n_features_out = 0 if self.embedding_ is None else self.embedding_.shape[1]
+        self._tell(given, name, labels)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -129,17 +137,18 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _points_of(self, name: str, given: Any, *, fitting: bool = False) -> np.ndarray:
         if cells.is_cells(given):
             given = cells.representation(given, self.use_rep)
+        given = as_array(given)
         if name == "X":
             return validate_data(self, given, dtype=np.float64, reset=fitting, ensure_min_samples=2 if fitting else 1)
         return _columns(check_array(given, dtype=np.float64, ensure_2d=False, input_name="Y"))
 
-    def _side(self, name: str, given: Any) -> tuple[Any, Space]:
+    def _side(self, name: str, given: Any) -> Space:
         if isinstance(given, Space):
-            return given, as_space(given, None)
+            return as_space(given, None)
         points = self._points_of(name, given, fitting=True)
         if cells.is_cells(given):
-            return points, cells.space_of(given, points, self.metric)
-        return points, as_space(points, "euclidean" if self.metric is None else self.metric)
+            return cells.space_of(given, points, self.metric)
+        return as_space(points, "euclidean" if self.metric is None else self.metric)
 
     def _judge(self, x: Space, y: Space, pairs: Any, labels: Any) -> Any:
         """What scores a candidate: FOSCTTM of known pairs, or the labels that are transferred right."""
@@ -151,6 +160,8 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 raise InputError(f'pairs must be indices (k, 2), or "rows" for sides of one length, got {pairs!r}')
             if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
                 raise InputError(f"pairs must be indices of shape (k, 2), got {rows.dtype} of shape {rows.shape}")
+            if (rows < 0).any() or (rows >= (x.n, y.n)).any():
+                raise InputError(f"pairs must be rows of X, up to {x.n - 1}, and of Y, up to {y.n - 1}, got others")
             if y.points is None:
                 raise InputError("pairs= needs points in Y, got a Space without: give labels=")
             target = y.points.detach().cpu().double().numpy()
@@ -158,9 +169,8 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if labels[0] is None or labels[1] is None:
             raise InputError("labels= must be there on both sides to choose by them, got one side only")
         of_x, of_y = np.asarray(labels[0]), np.asarray(labels[1])
-        if of_x.shape != (x.n,) or of_y.shape != (y.n,):
-            raise InputError(f"labels must have shapes ({x.n},) and ({y.n},), got {of_x.shape} and {of_y.shape}")
-        return lambda r: float((transferred(_plan(r), of_x)[0] == of_y).mean())
+        judged = ~missing(of_y)
+        return lambda r: float((transferred(_plan(r), of_x)[0] == of_y)[judged].mean())
 
     def _carried(self, side: int, name: str, given: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -179,51 +189,84 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise InputError(f"{name} must be like the fitted points, got R^{points.shape[1]}, and {where}")
         return carried[nearest(fitted, points)]  # type: ignore[index]
 
-    def _tell(self, given: tuple[Any, Any], name: Any) -> None:
+    def _tell(self, given: tuple[Any, Any], name: str | None, labels: Any) -> None:
         """Write to the AnnData what was found for them."""
-        both = all(map(cells.is_cells, given))
         for side, one in enumerate(given):
-            if cells.is_cells(one) and self._points[1] is not None:
-                cells.write(one, (self.embedding_, self._points[1])[side], self.mass_[side])  # type: ignore[arg-type]
-            labels = cells.column(one, name) if both and name is not None else None
-            if labels is not None:
-                there = transferred(self.plan_.T if side else self.plan_, labels)
+            if cells.is_cells(one):
+                points = (self.embedding_, self._points[1])[side]
+                cells.write(one, points, self.mass_[side])
+            if name is not None and labels[side] is not None:
+                there = transferred(self.plan_.T if side else self.plan_, labels[side])
                 given[1 - side].obs[cells.PREFIX + name] = there[0]
-        if both and name is not None and not any(name in one.obs for one in given):
-            raise InputError(f"labels must be a column of obs of X or Y, got {name!r}")
 
 
-def project(plan: np.ndarray, points: np.ndarray) -> np.ndarray:
+def project(plan: Any, points: np.ndarray) -> np.ndarray:
     """Barycentric projection: for each row of a plan (n, m) the mean of the points (m, d), NaN where it is empty.
 
     >>> project(np.array([[0.1, 0.3], [0.0, 0.0]]), np.array([[0.0], [4.0]]))
     array([[ 3.],
            [nan]])
     """
+    if isinstance(plan, LazyPlan):
+        with np.errstate(invalid="ignore"):
+            return _times(plan, points) / _times(plan, np.ones((len(points), 1)))
     largest = plan.max(axis=1, keepdims=True)
     law = np.divide(plan, largest, out=np.full_like(plan, np.nan), where=largest > 0)  # lest tiny masses underflow
     return law @ points / law.sum(axis=1, keepdims=True)
 
 
-def transferred(plan: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def transferred(plan: Any, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each column of a plan (n, m) the label (n,) that sends it most mass, and its share of what it receives.
 
     >>> transferred(np.array([[0.3, 0.0], [0.1, 0.0]]), np.array(["a", "b"]))
     (array(['a', 'a'], dtype='<U1'), array([0.75, 0.  ]))
     """
-    names, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    votes = np.eye(len(names))[index].T @ plan
+    there = ~missing(labels)
+    if not there.any():
+        raise InputError("labels must be there for some points, got none")
+    names, index, counts = np.unique(labels[there], return_inverse=True, return_counts=True)
+    voters = np.zeros((len(labels), len(names)))
+    voters[there] = np.eye(len(names))[index]
+    votes = _times(plan.T, voters).T
     total = votes.sum(axis=0)
     winner = np.where(total > 0, votes.argmax(axis=0), counts.argmax())
     share = votes.max(axis=0) / np.where(total > 0, total, 1.0)
     return names[winner], share
 
 
-def _plan(result: Result) -> np.ndarray:
+def missing(labels: np.ndarray) -> np.ndarray:
+    """Which labels (n,) are None or NaN, as bools (n,).
+
+    >>> missing(np.array(["a", None, float("nan")], dtype=object))
+    array([False,  True,  True])
+    """
+    return np.array([label is None or label != label for label in labels.tolist()], dtype=bool)
+
+
+def _check_labels(labels: Any, x: Space, y: Space) -> None:
+    """Refuse labels that do not belong to the points; one side may have none."""
+    if labels is None:
+        return
+    if isinstance(labels, Space) or len(labels) != 2:
+        raise InputError("labels must be a pair, (of X, of Y), or for two AnnData the name of a column")
+    got = [None if one is None else np.shape(one) for one in labels]
+    if any(shape not in (None, (space.n,)) for shape, space in zip(got, (x, y), strict=True)):
+        raise InputError(f"labels must have shapes ({x.n},) and ({y.n},), got {got[0]} and {got[1]}")
+
+
+def _plan(result: Result) -> Any:
+    """The plan (n, m) as an array in float64, or lazy."""
     plan = result.plan
-    if not hasattr(plan, "shape") or hasattr(plan, "apply"):
-        raise InputError("alignment needs a stored plan: take fewer points, or a solver that does not stream")
+    if isinstance(plan, LazyPlan):
+        return plan
     return np.asarray(plan if isinstance(plan, np.ndarray) else plan.detach().cpu(), dtype=np.float64)
+
+
+def _times(plan: Any, matrix: np.ndarray) -> np.ndarray:
+    """A plan (n, m), stored or not, times a matrix (m, k). Returns (n, k)."""
+    if not isinstance(plan, LazyPlan):
+        return plan @ matrix
+    return as_array(plan.apply(matrix.astype(short(plan.dtype)))).astype(np.float64)
 
 
 def _columns(points: np.ndarray) -> np.ndarray:

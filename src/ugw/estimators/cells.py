@@ -41,12 +41,18 @@ def space_of(cells: Any, points: np.ndarray, metric: Any) -> Space:
     return as_space(points, metric)
 
 
-def column(cells: Any, name: Any) -> np.ndarray | None:
-    """Labels of the cells by the name of a column of obs, or None if there is no such column."""
-    return np.asarray(cells.obs[name]) if name is not None and name in cells.obs else None
+def labels_of(given: tuple[Any, Any], name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """The labels of two sets of cells by the name of a column of obs, None where there is no such column."""
+    if not all(map(is_cells, given)):
+        raise InputError(f"labels by name, got {name!r}, need AnnData on both sides: give a pair of arrays")
+    first, second = (np.asarray(one.obs[name]) if name in one.obs else None for one in given)
+    if first is None and second is None:
+        raise InputError(f"labels must be a column of obs of X or Y, got {name!r}")
+    return first, second
 
 
-def write(cells: Any, points: np.ndarray, kept: np.ndarray) -> None:
-    """obsm["X_ugw"], points in the space of both, and obs["ugw_mass"], the share of its weight each cell kept."""
-    cells.obsm[REPRESENTATION] = points
+def write(cells: Any, points: np.ndarray | None, kept: np.ndarray) -> None:
+    """obsm["X_ugw"], points in the space of both if there are any, and obs["ugw_mass"], what each cell kept."""
+    if points is not None:
+        cells.obsm[REPRESENTATION] = points
     cells.obs[KEPT] = kept

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
@@ -9,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
@@ -19,10 +22,27 @@ from ..errors import InputError
 from ..linear import solve_linear
 from ..result import Result
 from ..spaces import Space
-from ._shared import as_space, best, choose, is_grid, nearest, scaled
+from ._shared import (
+    Candidate,
+    as_array,
+    as_space,
+    best,
+    choose,
+    entropy,
+    forget_features,
+    is_grid,
+    kept,
+    nearest,
+    scaled,
+)
 
-# The share of the positives that is hidden among the unlabelled to choose rho and eps, and the seed of the draw.
-SPIES, SEED = 0.2, 0
+# The share of the positives that is hidden among the unlabelled to choose rho and eps.
+SPIES = 0.2
+# Points called positive that are enough to ask whether they lie where the positives do.
+ENOUGH = 5
+# Scores that differ by less than this share are equal, or by so many units of rounding of the plan. It is a share of
+# the score, not of the largest one: entropic plans rank points by scores of any size.
+TIES, ROUNDING = 1e-9, 8.0
 
 
 class PUClassifier(ClassifierMixin, BaseEstimator):
@@ -30,20 +50,24 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
     Positives are matched to the unlabelled set by unbalanced Gromov–Wasserstein; an unlabelled point is scored by the
     share of its weight that the plan gives it. Exactly round(prior · n) of n unlabelled points are called positive:
-    those of the highest scores; among equal scores those that come first. Labelled positives stay positive.
+    those of the highest scores; among equal scores (up to rounding) the lot decides, not the order of the rows, which
+    may know the answer. Labelled positives stay positive.
 
     prior: the share of positives among the unlabelled points, in (0, 1); must be given.
     metric: a distance by name, "knn", or a function that makes a Space of points, such as `ugw.estimators.KNN(k=10)`.
-    rho, eps: as for `ugw.solve`, in units of the scaled distances; a *list* of either is a choice: a fifth of the
-    positives is hidden among the unlabelled points, and the pair that finds most of them is kept (`validation_`).
+    rho, eps: as for `ugw.solve`, in units of the scaled distances; eps="auto" is 0.005, or 0 for `ugw.TV`, `ugw.Mass`.
+    A *list* or an array of either is a choice: a fifth of the positives is hidden among the unlabelled points, and the
+    pair that finds most of them is kept (`validation_`).
     init: "partial-w", exact partial transport of the points, in one feature space only; "flb"; another start of
     `ugw.solve`; or "auto": partial-w in one feature space, flb across two.
     scale: "max" or "mean" divides the distances by their largest or mean, in one feature space by one number for
-    both sets; None leaves them. solver: as for `ugw.solve`.
+    both sets; None leaves them. solver: as for `ugw.solve`. random_state: seeds the lot, and the draw of the positives
+    that are hidden; a number gives the same labels each time.
 
     `fit(X, y)` takes one feature space, y = 1 positive, 0 unlabelled (of any two labels the larger is positive);
     `fit_spaces(positives, unlabelled)` takes two, as points or Spaces. `labels_`, `scores_` and `result_` are those of
     the unlabelled points. `predict` and `decision_function` know fitted points; a new one is its nearest fitted one.
+    Points that coincide are predicted alike: positive if one of them is.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -60,10 +84,11 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         *,
         metric: Any = "euclidean",
         rho: Any = 0.05,
-        eps: Any = 0.005,
+        eps: Any = "auto",
         init: Any = "auto",
         scale: str | None = "max",
         solver: Any = None,
+        random_state: Any = 0,
     ) -> None:
         self.prior = prior
         self.metric = metric
@@ -72,6 +97,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         self.init = init
         self.scale = scale
         self.solver = solver
+        self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -81,7 +107,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """One feature space: X (n, d); y (n,), 1 for a positive, 0 for unlabelled."""
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        X, y = validate_data(self, as_array(X), as_array(y), dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
         self.classes_ = np.unique(y)
         if len(self.classes_) > 2:
@@ -93,9 +119,10 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         positive = y == self.classes_[1]
         self._chosen = self._validated(X[positive], X[~positive]) if is_grid(self.rho, self.eps) else None
         found = self._match(*self._spaces(X[positive], X[~positive], together=True), together=True)
-        self._decision = np.empty(len(X))
-        self._decision[~positive], self._decision[positive] = found, max(found.max(), 1.0)
-        self._points = X
+        decision = np.empty(len(X))
+        decision[~positive], decision[positive] = found, max(found.max(), 1.0)
+        self._points: np.ndarray | None
+        self._points, self._decision = _distinct(X, decision)
         return self
 
     def fit_spaces(self, positives: Any, unlabelled: Any, *, known: Any = None) -> Self:
@@ -113,17 +140,19 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         >>> PUClassifier(prior=0.2, scale=None).fit_spaces(x, y).labels_.sum(axis=1)
         array([2, 2])
         """
-        points = []
-        for name, given in (("positives", positives), ("unlabelled", unlabelled)):
-            points.append(given if isinstance(given, Space) else check_array(given, dtype=np.float64, input_name=name))
-        x, y = self._spaces(*points, together=False)
+        forget_features(self)
+        if not isinstance(positives, Space):
+            positives = check_array(as_array(positives), dtype=np.float64, input_name="positives")
+        if not isinstance(unlabelled, Space):
+            unlabelled = validate_data(self, as_array(unlabelled), dtype=np.float64)
+        x, y = self._spaces(positives, unlabelled, together=False)
         self.classes_ = np.array([0, 1])
         self._chosen = self._judged(x, y, known) if is_grid(self.rho, self.eps) else None
-        self._decision = self._match(x, y, together=False)
-        bare = y.points is None or y.batched
-        self._points = None if bare else y.points.detach().cpu().double().numpy()  # type: ignore[union-attr]
-        if self._points is not None:
-            self.n_features_in_ = self._points.shape[1]
+        self._points, self._decision = None, self._match(x, y, together=False)
+        if y.points is not None and not y.batched:
+            points = y.points.detach().cpu().double().numpy()
+            self.n_features_in_ = points.shape[1]
+            self._points, self._decision = _distinct(points, self._decision)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -133,7 +162,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(
                 "new points need a space with points, got one without or a batch: labels_ has the fitted ones"
             )
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = validate_data(self, as_array(X), dtype=np.float64, reset=False)
         return self._decision[nearest(self._points, X)]
 
     def predict(self, X: Any) -> np.ndarray:
@@ -153,7 +182,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         """Solve, label, and return score less threshold (m,)."""
         prior = self._checked_prior()
         if self._chosen is None:
-            rho, eps, self.validation_ = self.rho, self.eps, None
+            rho, eps, self.validation_ = self.rho, entropy(self.rho, self.eps), None
         else:
             winner = best(self._chosen)
             rho, eps, self.validation_ = winner.rho, winner.eps, self._chosen
@@ -161,9 +190,29 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         start = self._start(x, y, prior, together=together)
         self.result_ = solve(x, y, rho=rho, eps=eps, init=start, solver=self.solver)
         self.scores_ = _received(self.result_, y)
-        labels, decision = decide(self.scores_, prior)
+        labels, decision = self._decide(self.result_, self.scores_, prior)
         self.labels_ = self.classes_[labels.astype(int)]
+        if together and isinstance(start, np.ndarray):
+            self._check_places(labels, start.sum(0), prior)
         return decision
+
+    def _check_places(self, labels: np.ndarray, near: np.ndarray, prior: float) -> None:
+        """UGW knows shapes only: warn where it leaves the points that transport of the positives leads to.
+
+        labels: (m,) bools; near: (m,), what each unlabelled point receives at the start.
+        """
+        shared = (labels & decide(near, prior, random_state=self.random_state)[0]).sum()
+        if labels.sum() >= ENOUGH and shared < prior * labels.sum():
+            warnings.warn(
+                f"of {labels.sum()} points called positive {shared} are where the positives lie, fewer than by chance: "
+                f"other points fit them in shape, at rho={self.rho_}; try a smaller rho, or lists of rho and eps",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def _decide(self, result: Result, scores: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
+        ties = max(TIES, ROUNDING * torch.finfo(result.tensors.plan.dtype).eps)
+        return decide(scores, prior, ties=ties, random_state=self.random_state)
 
     def _start(self, x: Space, y: Space, prior: float, *, together: bool) -> Any:
         init = ("partial-w" if together else "flb") if isinstance(self.init, str) and self.init == "auto" else self.init
@@ -179,12 +228,12 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             )
         return float(self.prior)
 
-    def _validated(self, positives: np.ndarray, unlabelled: np.ndarray) -> list[Any]:
+    def _validated(self, positives: np.ndarray, unlabelled: np.ndarray) -> list[Candidate]:
         """The candidates, scored by the share of hidden positives that they find."""
         count = max(1, round(SPIES * len(positives)))
         if len(positives) - count < 2:
             raise InputError(f"to choose rho and eps takes at least 3 positives, got {len(positives)}")
-        order = np.random.default_rng(SEED).permutation(len(positives))
+        order = check_random_state(self.random_state).permutation(len(positives))
         hidden, shown = positives[order[:count]], positives[np.sort(order[count:])]
         x, y = self._spaces(shown, np.vstack([unlabelled, hidden]), together=True)
         prior = (self._checked_prior() * len(unlabelled) + count) / (len(unlabelled) + count)
@@ -192,14 +241,28 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         def found(result: Result) -> float:
             # Half of a point for the rank, so that pairs which find equally many are told apart.
             scores = _received(result, y)
-            labels, _ = decide(scores, prior)
+            labels, _ = self._decide(result, scores, prior)
             rank = (scores[-count:, None] > scores[:-count]).mean()
             return float(labels[-count:].sum() + 0.5 * rank) / (count + 0.5)
 
         init = self._start(x, y, prior, together=True)
-        return choose(x, y, rho=self.rho, eps=self.eps, init=init, solver=self.solver, score=found)
+        made = self._choose(x, y, init, found)
+        chance = (count * prior + 0.25) / (count + 0.5)
+        score = best(made).score
+        if score < chance:
+            warnings.warn(
+                f"the best rho and eps find hidden positives worse than chance, score {score:.2g} below {chance:.2g}: "
+                "negatives are taken for positives; try other values, a smaller rho for example",
+                UserWarning,
+                stacklevel=3,
+            )
+        return made
 
-    def _judged(self, x: Space, y: Space, known: Any) -> list[Any]:
+    def _choose(self, x: Space, y: Space, init: Any, score: Callable[[Result], float]) -> list[Candidate]:
+        eps = entropy(self.rho, self.eps)
+        return choose(x, y, rho=self.rho, eps=eps, init=init, solver=self.solver, score=score)
+
+    def _judged(self, x: Space, y: Space, known: Any) -> list[Candidate]:
         """The candidates, scored by the known labels that come out right."""
         if known is None:
             raise InputError(
@@ -212,11 +275,11 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         prior = self._checked_prior()
 
         def right(result: Result) -> float:
-            labels, _ = decide(_received(result, y), prior)
+            labels, _ = self._decide(result, _received(result, y), prior)
             return float((labels == known)[known >= 0].mean())
 
         init = self._start(x, y, prior, together=False)
-        return choose(x, y, rho=self.rho, eps=self.eps, init=init, solver=self.solver, score=right)
+        return self._choose(x, y, init, right)
 
 
 def partial_start(x: Space, y: Space, prior: float) -> np.ndarray:
@@ -247,29 +310,43 @@ def _check_batches(x: Space, y: Space, *, plain: bool) -> None:
 
 
 def _received(result: Result, y: Space) -> np.ndarray:
-    """The share of its weight that each point of the second space receives, (m,) or (B, m)."""
+    """The share of its weight that each point of the second space receives, 0 without weight, (m,) or (B, m)."""
     received = result.tensors.plan.sum(1, dtype=torch.float64).cpu().numpy()
-    received = received if result.batched else received[0]
-    return received / y.weights.detach().cpu().double().numpy()
+    return kept(received if result.batched else received[0], y.weights)
 
 
-def decide(scores: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
-    """The round(prior · m) highest scores, the first among equals, as bools (m,), and score less threshold (m,).
+def _distinct(points: np.ndarray, decision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Points (n, d) without repetition, each with the largest of its decisions (n,)."""
+    rows, index = np.unique(points, axis=0, return_inverse=True)
+    largest = np.full(len(rows), -np.inf)
+    np.maximum.at(largest, index.reshape(-1), decision)
+    return rows, largest
 
-    Scores of a batch (B, m) are decided row by row.
+
+def decide(
+    scores: np.ndarray, prior: float, *, ties: float = TIES, random_state: Any = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """The round(prior · m) highest scores as bools (m,), and score less threshold (m,); by lot among equals.
+
+    ties: the share by which equals may differ from the last one in. Scores of a batch (B, m) are decided row by row,
+    each as if it were alone.
 
     The threshold is half-way between the last one in and the first one out; a tie there is told apart by the sign of
     the smallest positive number.
+
+    >>> decide(np.array([0.1, 0.7, 0.7, 0.7]), 0.5)[0].sum()
+    np.int64(2)
     """
     if scores.ndim == 2:
-        rows = [decide(row, prior) for row in scores]
+        rows = [decide(row, prior, ties=ties, random_state=random_state) for row in scores]
         return np.stack([chosen for chosen, _ in rows]), np.stack([decision for _, decision in rows])
     count = round(prior * len(scores))
-    order = np.argsort(-scores, kind="stable")
-    chosen = np.zeros(len(scores), dtype=bool)
-    chosen[order[:count]] = True
-    inside = scores[order[count - 1]] if count else np.inf
-    outside = scores[order[count]] if count < len(scores) else -np.inf
+    edge = np.sort(scores)[::-1][count - 1] if count else np.inf
+    equal = abs(scores - edge) <= ties * abs(edge)
+    chosen = (scores > edge) & ~equal
+    drawn = check_random_state(random_state).permutation(np.flatnonzero(equal))
+    chosen[drawn[: count - chosen.sum()]] = True
+    inside, outside = scores[chosen].min(initial=np.inf), scores[~chosen].max(initial=-np.inf)
     threshold = outside if not count else inside if count == len(scores) else 0.5 * (inside + outside)
     least = np.finfo(np.float64).tiny
     decision = scores - threshold

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._check import as_tensor
+from .._options import whole_number
 from ..distances import between_points
 from ..errors import InputError
 
@@ -50,6 +51,9 @@ def label_transfer_accuracy(projected: Any, labels: Any, target: Any, target_lab
     from sklearn.neighbors import KNeighborsClassifier
 
     projected, labels = np.asarray(projected), np.asarray(labels)
+    whole_number("k", k)
+    if k > len(target):
+        raise InputError(f"k must be at most the number of target rows, got {k}, expected at most {len(target)}")
     there = ~np.isnan(projected).any(1)
     votes = KNeighborsClassifier(n_neighbors=k).fit(np.asarray(target), np.asarray(target_labels))
     right = votes.predict(projected[there]) == labels[there] if there.any() else np.zeros(0)

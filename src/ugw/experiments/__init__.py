@@ -12,3 +12,5 @@ REPRODUCED = {
     "tightness": ("tightness", ("tightness.png", "tightness.json")),
     "pu": ("pu", ("pu.png", "pu.json")),
 }
+# `ugw reproduce pu --beyond`.
+BEYOND = ("pu_beyond", ("pu-beyond.json",))

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ class Protocol:
 
 
 QUICK = Protocol(folds=4, log_rhos=(-5, -7, -9))
+# What runs a task: task, domains, protocol, tick → its results.
+Learn = Callable[[Task, Mapping[str, Domain], Protocol, Callable[[], Any]], dict[str, Any]]
 
 
 # -- one task ----------------------------------------------------------------------------------------------
@@ -84,18 +87,14 @@ def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, tick: Cal
     tick: called after each pair.
     """
     began = time.process_time()
-    folds = [draw(task, domains, size=protocol.size, seed=seed) for seed in protocol.seeds]
-    x = Space.from_points(np.stack([fold.positives for fold in folds]))
-    y = Space.from_points(np.stack([fold.unlabelled for fold in folds]))
-    truth = np.stack([fold.truth for fold in folds])
-    start = _Given(folds, task.prior) if task.one_space else _Eccentric(x, y, 2.0**protocol.log_eps)
+    x, y, truth, start = spaces(task, domains, protocol, protocol.seeds)
     some = slice(0, protocol.folds)
     init, _ = decide(start.plans(2.0**FLB_RHO, 2.0**FLB_RHO)[some].sum(axis=1), task.prior)
-    made: dict[str, Any] = {"task": task.name, "pairs": protocol.pairs, "init": _accuracy(init, truth[some])}
+    made: dict[str, Any] = {"task": task.name, "pairs": protocol.pairs, "init": accuracy(init, truth[some])}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the results say how many converged
         pgw = _partial(x, y, start.for_partial, task.prior, protocol.folds)
-        made |= {"pgw": _accuracy(pgw, truth[some]), "ugw": [], "mass": [], "converged": []}
+        made |= {"pgw": accuracy(pgw, truth[some]), "ugw": [], "mass": [], "converged": []}
         counts, light = {*init.sum(axis=1).tolist(), *pgw.sum(axis=1).tolist()}, [s.to("float32") for s in (x, y)]
         for pair in protocol.pairs:
             rho = 2.0 ** pair[0], 2.0 ** pair[1]
@@ -103,7 +102,7 @@ def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, tick: Cal
             pu = PUClassifier(
                 task.prior, rho=rho, eps=2.0**protocol.log_eps, init=plans, scale=None, solver=SOLVER
             ).fit_spaces(*light)
-            made["ugw"].append(_accuracy(pu.labels_ == 1, truth))
+            made["ugw"].append(accuracy(pu.labels_ == 1, truth))
             made["mass"].append(float(np.mean(pu.result_.mass)))
             made["converged"].append(float(np.mean(pu.result_.converged)))
             counts.update(pu.labels_.sum(axis=1).tolist())
@@ -111,7 +110,18 @@ def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, tick: Cal
     return made | {"positives": sorted(counts), "seconds": time.process_time() - began}
 
 
-def _accuracy(labels: np.ndarray, truth: np.ndarray) -> list[float]:
+def spaces(
+    task: Task, domains: Mapping[str, Domain], protocol: Protocol, seeds: Sequence[int]
+) -> tuple[Space, Space, np.ndarray, _Given | _Eccentric]:
+    """The folds of some seeds as two batches of spaces, which of the unlabelled are positive, and the paper's start."""
+    folds = [draw(task, domains, size=protocol.size, seed=seed) for seed in seeds]
+    x = Space.from_points(np.stack([fold.positives for fold in folds]))
+    y = Space.from_points(np.stack([fold.unlabelled for fold in folds]))
+    start = _Given(folds, task.prior) if task.one_space else _Eccentric(x, y, 2.0**protocol.log_eps)
+    return x, y, np.stack([fold.truth for fold in folds]), start
+
+
+def accuracy(labels: np.ndarray, truth: np.ndarray) -> list[float]:
     """The share of right labels of each fold, in percent. labels, truth: (folds, m)."""
     return (100.0 * (labels == truth).mean(axis=1)).tolist()
 
@@ -162,10 +172,13 @@ def run_all(
     *,
     domains: Mapping[str, Domain] | None = None,
     jobs: int = 1,
+    learn: Learn | None = None,
+    steps: int | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Results by the names of the tasks: those that `kept` has, and the others, run and kept one by one.
 
-    jobs: tasks that run at a time, in processes of their own if more than one.
+    jobs: tasks that run at a time, in processes of their own if more than one. learn: what runs a task, with `steps`
+    ticks: `run`, with one for each pair, if None.
     """
     from tqdm.auto import tqdm
 
@@ -175,37 +188,43 @@ def run_all(
     if todo:
         domains = office_caltech10() if domains is None else domains
         kept.mkdir(parents=True, exist_ok=True)
-        steps = len(protocol.pairs)
+        learn, steps = learn or run, steps or len(protocol.pairs)
+        pool = partial(_in_turn, learn) if jobs == 1 else partial(_at_once, learn, jobs, steps)
         with tqdm(total=len(todo) * steps, unit="batch", desc="pu", disable=None) as bar:
-            made = _in_turn(todo, domains, protocol, bar) if jobs == 1 else _at_once(todo, domains, protocol, bar, jobs)
-            for result in made:
+            for result in pool(todo, domains, protocol, bar):
                 _keep(kept, result, protocol)
                 done[result["task"]] = result
     return {task.name: done[task.name] for task in tasks}
 
 
 def _in_turn(
-    tasks: Sequence[Task], domains: Mapping[str, Domain], protocol: Protocol, bar: Any
+    learn: Learn, tasks: Sequence[Task], domains: Mapping[str, Domain], protocol: Protocol, bar: Any
 ) -> Iterator[dict[str, Any]]:
     """Results of the tasks, as they come."""
     for task in tasks:
         bar.set_postfix_str(task.name)
-        yield run(task, domains, protocol, bar.update)
+        yield learn(task, domains, protocol, bar.update)
 
 
 def _at_once(
-    tasks: Sequence[Task], domains: Mapping[str, Domain], protocol: Protocol, bar: Any, jobs: int
+    learn: Learn,
+    jobs: int,
+    steps: int,
+    tasks: Sequence[Task],
+    domains: Mapping[str, Domain],
+    protocol: Protocol,
+    bar: Any,
 ) -> Iterator[dict[str, Any]]:
     """Results of the tasks, as they come, from processes."""
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
     pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context, initializer=_begin)
     try:
         running = [
-            pool.submit(run, task, {key: domains[key] for key in task.keys}, protocol, _nothing) for task in tasks
+            pool.submit(learn, task, {key: domains[key] for key in task.keys}, protocol, _nothing) for task in tasks
         ]
         for future in as_completed(running):
             yield future.result()
-            bar.update(len(protocol.pairs))
+            bar.update(steps)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -33,7 +33,7 @@ class Kernel(Protocol):
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, Any, Tensor]:
         """phi = −damping · rows(gamma), and the plan a_i b_j exp(phi_i + gamma_j − cost_ij / eps) of both.
 
-        damping: (B, 1). Returns phi (B, n), the plan (B, n, m) at unit mass, and its log mass (B,).
+        Eq. (4.2). damping: (B, 1). Returns phi (B, n), the plan (B, n, m) at unit mass, and its log mass (B,).
         """
         ...
 

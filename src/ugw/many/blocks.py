@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
 from .._threads import one_thread
-from .._version import VERSION
+from .._version import version
 from ..errors import InputError
 from ..records import Status
 from ..spaces import Space
@@ -36,7 +36,7 @@ class Task:
     method: str
     given: Given
     device: torch.device
-    version: str = VERSION
+    version: str = field(default_factory=version)
 
     def __getstate__(self) -> dict[str, Any]:
         # As arrays, from whatever device. A worker has its own: the first that it sees.
@@ -70,8 +70,8 @@ def _answered(key: int, task: Task) -> tuple[int, Outcome]:
 
 def run(task: Task) -> Outcome:
     """Solve a block, on one thread."""
-    if task.version != VERSION:
-        raise InputError(f"a worker has ugw {VERSION}, the call is from ugw {task.version}: install the same on all")
+    if task.version != version():
+        raise InputError(f"a worker has ugw {version()}, the call is from ugw {task.version}: install the same on all")
     with one_thread(), torch.no_grad(), quiet():
         rows, cols = ([space.to(task.device) for space in side] for side in (task.rows, task.cols))
         try:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from .._atomic import all_or_nothing
-from .._version import VERSION
+from .._version import version
 from ..divergences import Divergence
 from ..errors import InputError
 from .methods import Columns
@@ -49,7 +49,7 @@ class Checkpoint:
     def open(cls, folder: str | os.PathLike[str], digests: Sequence[Sequence[str]], options: Any) -> Checkpoint:
         """The folder of a run with these data and options, made if it is not there; one of another run is refused."""
         place = Path(folder)
-        said = {"format": FORMAT, "version": VERSION, "data": _hash(digests), "options": described(options)}
+        said = {"format": FORMAT, "version": version(), "data": _hash(digests), "options": described(options)}
         _make(place)
         _sweep(place)
         found = _manifest(place)

@@ -25,7 +25,6 @@ from ..result import Result
 from ..solvers.alternate import AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 from ..spaces import Space
-from ..values import refuse_relative
 from ..ways import WAYS
 
 # Of a batch of pairs, by name, (P,) each: value, mass, status, n_iter, and what a method has besides.
@@ -149,8 +148,12 @@ def _check_ugw(x: Space, y: Space, given: Given) -> None:
 def _check_debiased(x: Space, y: Space, given: Given) -> None:
     if capping_pair(given["rho"]) is not None:
         raise InputError(f"method 'debiased' needs a rho of KL, got {given['rho']!r}")
+    if isinstance(given["eps"], Relative):
+        raise InputError(
+            f"eps of method 'debiased' must be one number, so that a space is solved with itself once, "
+            f"got ugw.relative({given['eps'].share!r})"
+        )
     _check_ugw(x, y, given)
-    refuse_relative(x, y, given)
     check_one_rho(build(x, y, **_objective(given)))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .._version import VERSION
+from .._version import version
 from ..errors import ConvergenceWarning, Incomplete, InputError
 from ..ways import plain
 from .checkpoint import Checkpoint
@@ -114,7 +114,7 @@ def _run(matrix: Matrix, kept: Checkpoint | None, n_jobs: int | None, *, progres
     except ModuleNotFoundError as error:
         if not missing_package(error):
             raise
-        return f"a worker cannot import {error.name}: install ugw {VERSION} where the workers run"
+        return f"a worker cannot import {error.name}: install ugw {version()} where the workers run"
     except OSError as error:
         if kept is None:
             raise

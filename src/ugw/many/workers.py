@@ -134,7 +134,7 @@ def _workers(n_jobs: int | None) -> int:
 
 
 def _written(errand: Errand) -> bytes:
-    """Its bytes. A loss that was typed in is known to cloudpickle, which comes with joblib, and to pickle not at all."""
+    """Its bytes. A loss that was typed in is known to cloudpickle, which joblib brings, and to pickle not at all."""
     try:
         import cloudpickle
     except ImportError:  # an older joblib has it inside
@@ -144,6 +144,7 @@ def _written(errand: Errand) -> bytes:
 
 def _through_joblib(keys: list[Key], make: Make, workers: int) -> Iterator[tuple[Key, Outcome]]:
     import joblib
+
     def jobs(some: list[Key]) -> Iterator[Any]:
         return (joblib.delayed(pickle.loads)(_written(Errand(key, make(key)))) for key in some)
 

@@ -88,6 +88,11 @@ class Capped(Matching):
         return (-0.5 * (self.log_mass_a - self.log_mass_b).abs()).exp()
 
     @property
+    def amount(self) -> Tensor:
+        """The mass that a plan has, if it is given, or else may have at most, in units. (B,)."""
+        return self.most if self.given_mass is None else self.given_mass
+
+    @property
     def reward(self) -> Tensor:
         """rho1 + rho2: what a plan's mass, or its square, saves. (B,), 0 where the mass is given."""
         return self.div_a.penalty + self.div_b.penalty
@@ -127,7 +132,7 @@ class Capped(Matching):
 
     @abstractmethod
     def worth(self) -> Tensor:
-        """What the largest plan's mass counts for: (B,) > 0."""
+        """What the `amount` counts for: (B,) > 0."""
 
     def stake(self) -> Tensor:
         """What a matching is about, (B,): the mean cost, or what the mass is worth if that is less."""
@@ -140,12 +145,12 @@ class Capped(Matching):
         return ROUNDING * torch.finfo(self.x.dtype).eps * largest / self.stake()
 
     def marginal_error(self, state: Match) -> Tensor:
-        """By how much a plan is above the weights or off its mass, relative to what could be matched. Returns (B,)."""
+        """By how much a plan is above the weights or off its mass, relative to what can be matched. Returns (B,)."""
         off = torch.zeros_like(state.mass) if self.given_mass is None else (state.mass - self.given_mass).abs()
         for p, cap in zip((state.shape.sum(2), state.shape.sum(1)), self.caps, strict=True):
             off = off + (p - cap).clamp(min=0.0).sum(1).double()
-        return off / self.most
+        return off / self.amount
 
     def nothing_left(self, state: Match) -> Tensor:
-        """(B,) bool: has the plan next to no mass?"""
-        return state.mass < NOTHING * self.most
+        """(B,) bool: has the plan next to no mass? Never where the mass is given."""
+        return state.mass < NOTHING * self.most if self.given_mass is None else torch.zeros_like(state.mass).bool()

@@ -1,11 +1,11 @@
-"""The conic distance CGW without a radial grid: see docs/mathematics.md.
+"""The conic distance CGW without a radial grid, eq. (7.2).
 
     CGW = rho1 m(a)² + rho2 m(b)² − R max <w, G w>,   G = exp(−λ(|Dx − Dy|)/R),   R = rho1 + rho2,
     over w = P^(rho1/R) Q^(rho2/R) with P, Q ≥ 0, P 1 = a, Qᵀ 1 = b.
 
-Every plan p, of any mass, has a lift w(p) = p (a/p1)^(rho1/R) (b/p2)^(rho2/R), so the code works with plans of
-unit mass and weights of unit mass; the masses only scale the value. Given k = G w, the best w for <k, w> is the
-lift of the unbalanced transport plan for the cost −2 log k and divergences 2·rho/R: the linear problem.
+Every plan p, of any mass, has a lift w(p) = p (a/p1)^(rho1/R) (b/p2)^(rho2/R), eq. (7.3), so the code works with
+plans of unit mass and weights of unit mass; the masses only scale the value. Given k = G w, the best w for <k, w> is
+the lift of the unbalanced transport plan for the cost −2 log k and divergences 2·rho/R: the linear problem.
 """
 
 from __future__ import annotations

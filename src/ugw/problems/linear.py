@@ -49,7 +49,7 @@ class LinearProblem:
     def near(self, plan: Any, strength: Tensor) -> LinearProblem:
         """Add strength · KL(p | plan), a proximal term. plan: (B, n, m) of unit mass; strength: (B,) ≥ 0.
 
-        Rewritten against a⊗b that is more entropy and another cost, so the same Sinkhorn serves. Where the
+        Rewritten against a⊗b, eq. (5.1), that is more entropy and another cost, so the same Sinkhorn serves. Where the
         strength is positive, a zero of the plan stays a zero.
         """
         if isinstance(self.cost, Bilinear):

@@ -1,4 +1,4 @@
-"""CGW for the partial transport cone (TV, p = 1): docs/mathematics.md, "Partial transport".
+"""CGW for the partial transport cone (TV, p = 1): eq. (7.5).
 
     CGW = rho (m(a)² + m(b)²) − max Σ (2 rho − λ(|Dx_ii' − Dy_jj'|))_+ min(P_ij P_i'j', Q_ij Q_i'j')
     over P, Q ≥ 0 with P 1 = a, Qᵀ 1 = b: one atom for each pair of points suffices, as the cone cost is convex

@@ -1,10 +1,10 @@
-"""Partial Gromov–Wasserstein: plans below the weights, p1 ≤ a and p2 ≤ b, without entropy.
+"""Partial Gromov–Wasserstein: plans below the weights, p1 ≤ a and p2 ≤ b, without entropy: eq. (8.1).
 
     TV    F(p) = Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j' + rho1 (m(a)² − m(p)²) + rho2 (m(b)² − m(p)²) + alpha <M, p>
     Mass  F(p) = Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j' + alpha <M, p>  over plans of one given mass
 
 Below the weights rho1 (m(a)² − m(p)²) is rho1 TV(p1⊗p1 | a⊗a): there the first line is the paper's TV⊗ functional,
-whose minimum over all plans may be lower (docs/partial.md).
+eq. (8.3), whose minimum over all plans may be lower (docs/partial.md).
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class PartialGW(Capped):
         return slope if self.cost is None else slope + self.alpha * self.unit * dot(self.cost, direction), curvature
 
     def worth(self) -> Tensor:
-        """The square of the largest mass."""
-        return (self.unit * self.most).square()
+        """The square of the largest mass, or of the given one."""
+        return (self.unit * self.amount).square()
 
     def mean(self) -> Tensor:
         """The mean cost of the product plan, (B,) > 0."""
         mean = self.pairs.mean(self.log_a, self.log_b)
         if self.cost is not None:
-            mean = mean + self.alpha * dot(self.cost.abs(), self.product) / (self.unit * self.most)
+            mean = mean + self.alpha * dot(self.cost.abs(), self.product) / (self.unit * self.amount)
         return torch.where(mean > 0, mean, 1.0)
 
     def objective(self, state: Match) -> Terms:

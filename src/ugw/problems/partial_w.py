@@ -1,4 +1,4 @@
-"""Exact linear transport with what is left behind: plans below the weights, without entropy.
+"""Exact linear transport with what is left behind: plans below the weights, without entropy: eq. (8.2).
 
     TV    F(p) = <cost, p> + rho1 (m(a) − m(p)) + rho2 (m(b) − m(p))
     Mass  F(p) = <cost, p>  over plans of one given mass; hard marginals are Mass(m(a)) where m(a) = m(b)
@@ -55,8 +55,8 @@ class PartialW(Capped):
         return slope, torch.zeros_like(slope)
 
     def worth(self) -> Tensor:
-        """The largest mass."""
-        return self.unit * self.most
+        """The largest mass, or the given one."""
+        return self.unit * self.amount
 
     def mean(self) -> Tensor:
         """The mean cost of the product plan, (B,) > 0."""

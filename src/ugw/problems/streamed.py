@@ -2,7 +2,7 @@
 
 With Ψ = (1, h, φ), φ the points of an embedded metric and h their norms, D = Ψ J Ψᵀ for a sparse J. So the cost of
 a plan depends on it through a few moments alone, Dx P Dy = Ψx (Jx ΨxᵀPΨy Jy) Ψyᵀ, and it is bilinear over the bases
-(h, φ): docs/mathematics.md, "Large scale".
+(h, φ): eq. (6.2).
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class StreamedUGW(UGW):
         return list(index.split(max(1, BLOCK // (m * self.batch))))
 
     def _entropy(self, shape: Streamed) -> Tensor:
-        """Σ p log(p / a⊗b) of a plan of unit mass. Returns (B,)."""
+        """Σ p log(p / a⊗b) of a plan of unit mass, eq. (6.4). Returns (B,)."""
         return shape.dot(shape.log_ratio(self.log_a, self.log_b))
 
     def _paid(self, local: Bilinear, shape: Streamed) -> Tensor:

@@ -3,7 +3,7 @@
     F(p, q) = Σ (Dx_ii' − Dy_jj')² p_ij q_i'j' + rho1 KL(p1⊗q1 | a⊗a) + rho2 KL(p2⊗q2 | b⊗b)
               + eps KL(p⊗q | (a⊗b)⊗²) + (alpha/2)(<M, p> + <M, q>)
 
-The code works with *shapes*, plans divided by their mass. Dividing the linear problem (docs/mathematics.md) by the
+This is eq. (1.2). The code works with *shapes*, plans divided by their mass. Dividing eq. (2.1) by the
 mass of q leaves rho1, rho2 and eps as they are, and the scalars of its cost only scale its solution. So the
 shape of the next plan depends on the shape of the last one alone, whatever the masses of a, b and the plan, and
 the best mass of a shape has a closed form. Nothing overflows with the masses; a mass may underflow, harmlessly.
@@ -176,7 +176,7 @@ class UGW(Problem):
         return self.pairs
 
     def linearise(self, state: Coupling) -> LinearProblem:
-        """∂F(·, q)/∂p divided by m(q): the next shape is the shape of this problem's solution.
+        """∂F(·, q)/∂p, eq. (2.2), divided by m(q): the next shape is the shape of this problem's solution.
 
         A constant in the cost scales the solution and no more. The one subtracted here stands for the three
         scalars of the paper's cost: it keeps the solution's mass within n·m of 1, mid-range for the inner solver.
@@ -309,7 +309,7 @@ class UGW(Problem):
         return 0.5 * (self.log_mass_a + self.log_mass_b)
 
     def _log_mass(self, distortion: Tensor, kl_a: Tensor, kl_b: Tensor, kl_plan: Tensor, linear: Tensor) -> Tensor:
-        """Log of the mass m that minimises F(m·shape, m·shape): with R = rho1 + rho2 + eps,
+        """Log of the mass m that minimises F(m·shape, m·shape), eq. (3.3): with R = rho1 + rho2 + eps,
 
             F = m² (B − R + 2 R log m) + m·L + C   ⟹   log m = −B/2R + W(−L/4R e^{B/2R}),  L = alpha <M, shape>.
 
@@ -323,7 +323,7 @@ class UGW(Problem):
         return torch.where(self.div_a.hard, self.log_mass_a, log_mass)
 
     def _log_mass_alone(self, distortion: Tensor, kl_a: Tensor, kl_b: Tensor, kl_plan: Tensor) -> Tensor:
-        """−B/2R: the best log mass without the linear cost and without hard sides."""
+        """−B/2R, eq. (3.1): the best log mass without the linear cost and without hard sides."""
         rho_a, rho_b, eps = self.div_a.penalty, self.div_b.penalty, self.eps
         marginals = rho_a * (kl_a - self.log_mass_a) + rho_b * (kl_b - self.log_mass_b)
         entropy = eps * (kl_plan - self.log_mass_a - self.log_mass_b)
@@ -349,7 +349,7 @@ class UGW(Problem):
 def _product_kl(kl_sum: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tensor:
     """KL(p⊗q | r⊗r) from unit-mass divergences: m(r)² [e^t (kl_sum + t) − (e^t − 1)], t = log m(p)m(q)/m(r)².
 
-    kl_sum = KL(p/m(p) | r/m(r)) + the same for q. Written so that it keeps its digits near 0.
+    kl_sum = KL(p/m(p) | r/m(r)) + the same for q. It is eq. (1.3), written so that it keeps its digits near 0.
     """
     t = log_mass - 2.0 * log_reference
     return (2.0 * log_reference).exp() * (t.exp() * (kl_sum + t) - torch.expm1(t))

@@ -27,13 +27,11 @@ MEETING = 1e-3
 TRUSTED = 1e-3
 # The proximal term of a step rises to this share of the cost's size while the inner solver does not keep up.
 STRONGEST = 0.3
-# An inner solver keeps up if its residual is below this.
-KEEPS_UP = 0.01
+KEEPS_UP = 0.01  # an inner solver keeps up if its residual is below this
 # A proximal step keeps zeros, and an entry close to zero takes long to grow. So the first of them stays near a plan
 # with this share of the product plan, and so does one after a plan has settled, until it settles no better.
 MIXED = 1e-3
-# The gradient may be this far below 0 somewhere, as a share of the cost's size.
-GROWTH = 1e-4
+GROWTH = 1e-4  # the gradient may be this far below 0 somewhere, as a share of the cost's size
 # A plan got better if its objective fell by this share, and by this share of the tolerance of what is at stake.
 BETTER, NOTHING = 1e-7, 1e-4
 # Rounding errors add up to this many times those of one entry; a plan that has settled still moves by so many of them.
@@ -43,12 +41,9 @@ STIFF = 1e-3
 # A plan has nearly settled within so many times the limit; then the inner iterations grow up to so many.
 # A rough tolerance is not worth them.
 NEAR, MOST_ITERATIONS, ROUGH = 10.0, 3200, 1e-5
-# A run of so few steps is over before less exact numbers pay.
-SHORT = 30
-# The first linear problem has no potentials to start from.
-FIRST_PATIENCE = 4.0
-# Inner solves aim at this share of the last change of the plan.
-FORCING = 0.1
+SHORT = 30  # a run of so few steps is over before less exact numbers pay
+FIRST_PATIENCE = 4.0  # the first linear problem has no potentials to start from
+FORCING = 0.1  # inner solves aim at this share of the last change of the plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +56,11 @@ class AlternateMin(Solver):
     as it is. It falls from the share `first` by the factor at each step;
     anneal: factor in (0, 1) by which eps itself falls each step, from a third of the mean distortion to its value;
     progress: show a bar; callback: called after each step, True stops the run.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.random.default_rng(0).random((20, 2)))
+    >>> ugw.solve(x, x, eps=1e-3, solver=ugw.AlternateMin(tol=1e-8, max_iter=500)).converged
+    True
     """
 
     tol: float = 1e-6

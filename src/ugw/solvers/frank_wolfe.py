@@ -25,7 +25,7 @@ from .watch import Watch
 class FrankWolfe(Solver):
     """Descend to a plan that no linear step improves.
 
-    tol: duality gap <∇F, p − vertex> at which to stop, relative to the objective of the product plan, or to
+    tol: duality gap, eq. (5.2), at which to stop, relative to the objective of the product plan, or to
     what the mass is worth, if that is less; progress, callback: as for AlternateMin.
 
     >>> FrankWolfe(tol=1e-6).max_iter
@@ -94,10 +94,9 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     direction = problem.vertex(now) - now.shape
     slope, curvature = problem.along(now, direction)
     gap = (-slope).clamp(min=0.0) / context.scale
-    # The minimum of slope·t + curvature·t² on [0, 1]; at an end where it is concave.
+    # The minimum of slope·t + curvature·t² on [0, 1]; it falls all the way where it is concave.
     inside = (-slope / (2.0 * torch.where(curvature > 0, curvature, 1.0))).clamp(0.0, 1.0)
-    at_end = (slope + curvature < 0).to(slope.dtype)
-    t = torch.where(curvature > 0, inside, at_end)
+    t = torch.where(curvature > 0, inside, 1.0)
     t = torch.where(gap > context.tol, t, 0.0)
     new = problem.couple(now.shape + t.to(direction.dtype)[:, None, None] * direction)
     change = t * direction.abs().sum(dim=(1, 2), dtype=torch.float64)

@@ -36,6 +36,12 @@ class AlternateLP(Solver):
 
     tol: stop where no lift saves more against the last one than that does itself, by this relative amount;
     progress, callback: as for AlternateMin.
+
+    >>> import numpy as np, ugw
+    >>> x, y = ugw.Space.from_points([[0.0], [1.0]]), ugw.Space.from_points([[0.0], [1.0], [5.0]])
+    >>> c = ugw.solve_conic(x, y, rho=1.0, cone=ugw.PartialTransport(), solver=ugw.AlternateLP(tol=1e-6))
+    >>> c.converged
+    True
     """
 
     tol: float = 1e-8

@@ -1,0 +1,121 @@
+"""What each call costs: the table of docs/solvers.md.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.which_solver [--only PART OF A NAME] [n ...]
+
+Uniform points in R³ against R², weights 1/n, rho = 0.1, float64 unless a row says otherwise. Seconds are those of the
+one thread that works (time.process_time), the least of three runs, or one run where that took more than ten seconds; a
+size is left out where the one before took more than 25 s. Each cell has a process of its own.
+"""
+
+import argparse
+import multiprocessing
+import time
+import warnings
+
+import numpy as np
+
+SIZES = (100, 300, 1000)
+LONG, TOO_LONG = 10.0, 25.0
+
+
+def spaces(n, metric="euclidean", dtype="float64"):
+    import ugw
+
+    rng = np.random.default_rng(0)
+    return [ugw.Space.from_points(rng.random((n, d)).astype(dtype), metric=metric) for d in (3, 2)]
+
+
+def calls(n):
+    """Name → (what makes the input, what is timed)."""
+    import ugw
+
+    rho = 0.1
+
+    def loss(x, y):
+        points = x.points.clone().requires_grad_()
+        ugw.UGWLoss(rho=rho, eps=1e-2)(points, ugw.Space.from_points(y.points)).backward()
+
+    def streamed(x, y):
+        return ugw.solve(x, y, rho=rho, eps=1e-2, solver=ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming")))
+
+    def linear(x, y):
+        return ugw.solve_linear(np.pad(y.points.numpy(), ((0, 0), (0, 1))), x.points.numpy(), rho=rho, eps=1e-2)
+
+    plain, low_rank = lambda: spaces(n), lambda: spaces(n, "sqeuclidean")
+    return {
+        "solve, eps = 1e-2": (plain, lambda x, y: ugw.solve(x, y, rho=rho, eps=1e-2)),
+        "solve, eps = 1e-3": (plain, lambda x, y: ugw.solve(x, y, rho=rho, eps=1e-3)),
+        'solve, eps = 1e-2, init="product"': (plain, lambda x, y: ugw.solve(x, y, rho=rho, eps=1e-2, init="product")),
+        "solve, eps = 1e-2, float32": (
+            lambda: spaces(n, dtype="float32"),
+            lambda x, y: ugw.solve(x, y, rho=rho, eps=1e-2),
+        ),
+        "solve, eps = 1e-2, Multistart(n=8)": (
+            plain,
+            lambda x, y: ugw.solve(x, y, rho=rho, eps=1e-2, solver=ugw.Multistart(n=8)),
+        ),
+        "solve, eps = 0": (plain, lambda x, y: ugw.solve(x, y, rho=rho, eps=0.0)),
+        "solve, balanced, eps = 1e-2": (plain, lambda x, y: ugw.solve(x, y, rho=float("inf"), eps=1e-2)),
+        "solve, balanced, eps = 0": (plain, lambda x, y: ugw.solve(x, y, rho=float("inf"), eps=0.0)),
+        "solve, TV": (plain, lambda x, y: ugw.solve(x, y, rho=ugw.TV(rho))),
+        "solve, Mass(0.7)": (plain, lambda x, y: ugw.solve(x, y, rho=ugw.Mass(0.7))),
+        "solve, squared distances, streaming": (low_rank, streamed),
+        "solve_conic": (plain, lambda x, y: ugw.solve_conic(x, y, rho=rho)),
+        'solve_conic, init="flb"': (plain, lambda x, y: ugw.solve_conic(x, y, rho=rho, init="flb")),
+        "solve_linear, eps = 1e-2": (plain, linear),
+        "debiased, eps = 1e-2": (plain, lambda x, y: ugw.debiased(x, y, rho=rho, eps=1e-2)),
+        "UGWLoss and backward, eps = 1e-2": (plain, loss),
+        "rho_for_mass": (plain, lambda x, y: ugw.rho_for_mass(x, y, kept=0.8, eps=1e-2)),
+        "barycenter of both, n points": (
+            plain,
+            lambda x, y: ugw.barycenter([x, y], n=n, rho=rho, eps=1e-2, solver=ugw.BarycenterMin(tol=1e-3)),
+        ),
+    }
+
+
+def measure(name, n, answer):
+    """Seconds and the status of one call, sent back from a process of its own."""
+    warnings.simplefilter("ignore")
+    make, run = calls(n)[name]
+    given = make()
+    seconds = []
+    for _ in range(3):
+        start = time.process_time()
+        result = run(*given)
+        seconds.append(time.process_time() - start)
+        if seconds[-1] > LONG:
+            break
+    status = getattr(result, "status", None)
+    answer.put((min(seconds), "" if status is None else str(getattr(status, "name", status)).lower()))
+
+
+def row(name, sizes):
+    """One line of the table; larger sizes are left out once they would take too long."""
+    cells, last = [], 0.0
+    for n in sizes:
+        if last > TOO_LONG:
+            cells.append("–")
+            continue
+        answer = multiprocessing.get_context("spawn").Queue()
+        process = multiprocessing.get_context("spawn").Process(target=measure, args=(name, n, answer))
+        process.start()
+        last, status = answer.get()
+        process.join()
+        note = "" if status in ("", "converged") else f" ({status})"
+        cells.append((f"{last:.0f} s" if last >= 10 else f"{last:.2g} s") + note)
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def main(sizes, only):
+    print(f"| call | {' | '.join(f'n = {n}' for n in sizes)} |\n|---|{'---:|' * len(sizes)}", flush=True)
+    for name in calls(2):
+        if only in name:
+            print(row(name, sizes), flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sizes", nargs="*", type=int, default=SIZES)
+    parser.add_argument("--only", default="", help="rows whose names have this in them")
+    given = parser.parse_args()
+    main(given.sizes, given.only)

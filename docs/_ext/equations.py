@@ -1,0 +1,133 @@
+r"""Mathematics without a network: LaTeX becomes MathML when the site is built, which current browsers draw themselves.
+
+Sphinx would load MathJax from a server, and its other renderer needs LaTeX. A display equation may end with
+\tag{4.2}; it gets the anchor #eq-4.2 of its page, and "eq. (4.2)" anywhere on the site is a link to it. Git hosts
+understand the same source. Not every system has a font with what MathML needs, so the site brings its own: a part of
+STIX Two Math (SIL Open Font License), which the package ziamath carries.
+"""
+
+from __future__ import annotations
+
+import logging as plain
+import re
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from fontTools import subset
+from fontTools.ttLib import TTFont
+from latex2mathml.converter import convert
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+TAG = re.compile(r"\\tag\{([^}]*)\}")
+REFERENCE = re.compile(r"([Ee]qs?\. )((?:\(\d+\.\d+\)(?:, | and )?)+)")
+NUMBER = re.compile(r"\((\d+\.\d+)\)")
+# Names stand off what is before and after them, but not off brackets and signs.
+BEFORE = re.compile(r"(</(?:mi|mn|msub|msup|msubsup)>)(<m[io]>(?:log|exp)</m[io]>)")
+AFTER = re.compile(r"(<m[io]>(?:log|exp|sign)</m[io]>)(?!<mo|</m)")
+# Letters, Greek, accents, operators, arrows, brackets, italics: what a formula may use, in Unicode.
+GLYPHS = "20-7e a0-ff 2b0-3ff 2000-209f 2100-214f 2190-22ff 2308-230b 27e8-27e9 1d434-1d467 1d6a4-1d71b"
+logger = logging.getLogger(__name__)
+
+
+def mathml(source: str, display: str) -> str:
+    """MathML of a formula; `aligned` is the name that Git hosts know for what the converter calls `split`."""
+    made = convert(re.sub(r"(begin|end)\{aligned\}", r"\1{split}", source), display=display)
+    made = BEFORE.sub(r'\1<mspace width="0.17em" />\2', made)
+    made = AFTER.sub(r'\1<mspace width="0.17em" />', made)
+    if "\\" in made:  # a command that the converter left as it was
+        logger.warning("cannot draw %s in %s", re.findall(r"\\\w*", made)[0], source)
+    return re.sub(r"&(?![#\w]+;)", "&amp;", made)
+
+
+def inline(writer: Any, node: nodes.math) -> None:
+    """Write a formula in a line of text."""
+    writer.body.append(mathml(node.astext(), "inline"))
+    raise nodes.SkipNode
+
+
+def display(writer: Any, node: nodes.math_block) -> None:
+    """Write a formula on its own, with its number where it has one."""
+    source = node.astext()
+    tag = TAG.search(source)
+    body = mathml(TAG.sub("", source).strip(), "block")
+    if tag:
+        name = f"eq-{tag[1]}"
+        number = f'<a class="eqno" href="#{name}" title="Link to this equation">({tag[1]})</a>'
+        writer.body.append(f'<div class="equation" id="{name}">{body}{number}</div>\n')
+    else:
+        writer.body.append(f'<div class="equation">{body}</div>\n')
+    raise nodes.SkipNode
+
+
+def forget(app: Sphinx, env: Any, docname: str) -> None:
+    """A page is read anew: its equations may have changed."""
+    env.ugw_equations = {tag: page for tag, page in getattr(env, "ugw_equations", {}).items() if page != docname}
+
+
+def collect(app: Sphinx, doctree: nodes.document) -> None:
+    """Remember which page has which equation."""
+    known, page = app.env.ugw_equations, app.env.docname
+    for block in doctree.findall(nodes.math_block):
+        for tag in TAG.findall(block.astext()):
+            if tag in known:
+                logger.warning("equation (%s) is there twice, first on %s", tag, known[tag], location=block)
+            known[tag] = page
+
+
+def merge(app: Sphinx, env: Any, docnames: list[str], other: Any) -> None:
+    """Take over what another process has read."""
+    env.ugw_equations |= {tag: page for tag, page in other.ugw_equations.items() if page in docnames}
+
+
+def link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Make "eq. (4.2)" a link, and warn where there is no such equation."""
+    known = app.env.ugw_equations
+    for text in list(doctree.findall(nodes.Text)):
+        if isinstance(text.parent, (nodes.literal, nodes.literal_block, nodes.reference, nodes.math, nodes.math_block)):
+            continue
+        if REFERENCE.search(text):
+            text.parent.replace(text, list(_linked(app, str(text), docname, known)))
+
+
+def _linked(app: Sphinx, text: str, docname: str, known: dict[str, str]) -> Any:
+    place = 0
+    for found in REFERENCE.finditer(text):
+        for number in NUMBER.finditer(text, found.start(2), found.end(2)):
+            if number[1] not in known:
+                logger.warning("there is no equation (%s)", number[1], location=docname)
+                continue
+            yield nodes.Text(text[place : number.start()])
+            page = known[number[1]]
+            target = "" if docname == page else app.builder.get_relative_uri(docname, page)
+            yield nodes.reference("", number[0], internal=True, refuri=f"{target}#eq-{number[1]}")
+            place = number.end()
+    yield nodes.Text(text[place:])
+
+
+def font(app: Sphinx, exception: Exception | None) -> None:
+    """Write the glyphs that formulas use to the site's own font."""
+    if exception or app.builder.format != "html":
+        return
+    with as_file(files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf") as path, TTFont(path) as made:
+        plain.getLogger("fontTools").setLevel(plain.WARNING)
+        options = subset.Options(layout_features=["ssty"])
+        cut = subset.Subsetter(options)
+        ends = [[int(end, 16) for end in part.split("-")] for part in GLYPHS.split()]
+        cut.populate(unicodes=[code for first, last in ends for code in range(first, last + 1)])
+        cut.subset(made)
+        made.flavor = "woff"
+        made.save(Path(app.outdir) / "_static" / "math.woff")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the renderer and the links."""
+    app.add_html_math_renderer("mathml", (inline, None), (display, None))
+    app.connect("env-purge-doc", forget)
+    app.connect("doctree-read", collect)
+    app.connect("env-merge-info", merge)
+    app.connect("doctree-resolved", link)
+    app.connect("build-finished", font)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

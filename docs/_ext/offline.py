@@ -1,0 +1,33 @@
+"""The site loads nothing from elsewhere: every script, style, font and picture is a file of its own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+AWAY = r"""["'](?:https?:)?//[^"']+"""
+LOADED = re.compile(rf"<(?:script|img|iframe|source)\b[^>]*\bsrc={AWAY}|<link\b[^>]*\bhref={AWAY}")
+IMPORTED = re.compile(r"""(?:@import\s+|url\()["']?(?:https?:)?//[^"')]+""")
+logger = logging.getLogger(__name__)
+
+
+def check(app: Sphinx, exception: Exception | None) -> None:
+    """Warn of anything that a page would fetch."""
+    if exception or app.builder.format != "html":
+        return
+    for path in sorted(Path(app.outdir).rglob("*.html")):
+        for found in LOADED.findall(path.read_text(encoding="utf-8")):
+            logger.warning("%s loads %s", path.relative_to(app.outdir), found)
+    for path in sorted(Path(app.outdir).rglob("*.css")):
+        for found in IMPORTED.findall(path.read_text(encoding="utf-8")):
+            logger.warning("%s loads %s", path.relative_to(app.outdir), found)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Look at what was written."""
+    app.connect("build-finished", check)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

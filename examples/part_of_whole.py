@@ -1,0 +1,61 @@
+"""Finding a part in a whole
+=========================
+
+A template is searched for in a larger scene. The template must be used in full, the scene may be
+used where it fits: one price per side, `rho=(inf, small)`. That is the semi-relaxed problem.
+"""
+
+# %%
+# The template is one letter; the scene has it too, turned and noisy, among others.
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import ugw
+
+rng = np.random.default_rng(0)
+
+
+def strokes(*ends):
+    """Points along straight strokes, given by their two ends each, four per unit of length."""
+    pairs = zip(ends[::2], ends[1::2], strict=True)
+    return np.concatenate([np.linspace(a, b, int(4 * np.linalg.norm(np.subtract(b, a))) + 1) for a, b in pairs])
+
+
+letters = {
+    "F": strokes((0, 0), (0, 5), (0, 5), (3, 5), (0, 2.7), (2, 2.7)),
+    "X": strokes((0, 0), (3, 5), (0, 5), (3, 0)),
+    "O": strokes((0, 0), (3, 0), (3, 0), (3, 5), (3, 5), (0, 5), (0, 5), (0, 0)),
+}
+turn = np.array([[0.6, 0.8], [-0.8, 0.6]])
+placed = {"O": letters["O"], "F": letters["F"] @ turn + [9, 1], "X": letters["X"] + [14, 0]}
+scene = np.concatenate([part + 0.05 * rng.normal(size=part.shape) for part in placed.values()])
+name = np.repeat(list(placed), [len(part) for part in placed.values()])
+
+# %%
+# Every point of the scene weighs as much as one of the template: the scene has more mass. The
+# second rho is the price of leaving points of the scene out.
+
+template = ugw.Space.from_points(letters["F"])
+whole = ugw.Space.from_points(scene, weights=np.full(len(scene), 1 / template.n))
+result = ugw.solve(template, whole, rho=(float("inf"), 0.2), eps=0.05).check()
+print(result)
+for letter in placed:
+    print(f"{letter} receives {result.marginals[1][name == letter].sum():.0%} of the template")
+
+# %%
+# The template's colours, carried over by the plan. Dots are as large as what they receive; circles
+# are the whole scene.
+
+colours = plt.get_cmap("turbo")(0.9 * (letters["F"] @ [1.0, 1.0]) / 8)[:, :3]
+figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", width_ratios=[1, 3.2])
+axes[0].scatter(*letters["F"].T, c=colours, s=45)
+axes[0].set_title("the template", fontsize=12)
+axes[1].scatter(*scene.T, facecolors="none", edgecolors="0.75", s=45)
+received = result.marginals[1] * template.n
+axes[1].scatter(*scene.T, c=np.clip(result.transport(colours), 0, 1), s=45 * np.clip(received, 0, 2))
+axes[1].set_title("the scene", fontsize=12)
+for axis in axes:
+    axis.set_aspect("equal")
+    axis.axis("off")
+plt.show()

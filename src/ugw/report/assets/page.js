@@ -1,0 +1,236 @@
+// What moves in a report: redrawing, the point in focus, rotation, light and dark. After scene.js.
+
+// -- drawing anew ------------------------------------------------------------------------------------------
+
+function redraw() {
+  const { camera, aspectratio } = scene.layout.scene; // where the user left them
+  const layout = sceneLayout();
+  Object.assign(layout.scene, { camera, aspectratio });
+  return Plotly.react(scene, traces(), layout, CONFIG);
+}
+
+// Replace the last traces, those of matches, and the words; the spaces stay as they are.
+function redrawMatches() {
+  const made = { [LINES]: matchesTrace(+get("count").value) };
+  [made[FOCUS_LINES], made[FOCUS_ENDS]] = focusTraces();
+  const where = Object.keys(made).map(Number);
+  const update = {};
+  for (const key of ["x", "y", "z", "line", "opacity", "marker"]) update[key] = where.map((k) => made[k][key]);
+  return Plotly.update(scene, update, { "scene.annotations": words() }, where);
+}
+
+function drawMatches() {
+  const count = +get("count").value;
+  const part = data.pairs.mass.slice(0, count).reduce((sum, mass) => sum + mass, 0);
+  get("drawn").textContent = `${count} of ${data.pairs.i.length}, ${percent(part, data.mass)} of the mass`;
+  return redrawMatches();
+}
+
+// -- one point --------------------------------------------------------------------------------------------
+
+function element(kind, text, className) {
+  const made = document.createElement(kind);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+function describe() {
+  const panel = get("point");
+  panel.replaceChildren();
+  if (!focus) {
+    panel.append(element("p", "Point at a place in the scene to see where its mass goes. A click keeps it, Escape lets it go."));
+    return;
+  }
+  const [from, to] = [data.sides[focus.side], data.sides[1 - focus.side]];
+  const mass = from.mass[focus.k];
+  const verb = focus.side === 0 ? "sends" : "receives";
+  panel.append(element("h3", nameOf(from, focus.k)));
+  const total = `of ${data.names[focus.side]}, weight ${number(from.weight[focus.k])}, ${verb} ${number(mass)} (${percent(mass, from.weight[focus.k])} of it)`;
+  panel.append(element("p", total));
+  const list = element("ol");
+  const masses = from.masses[focus.k];
+  from.partners[focus.k].forEach((j, k) => {
+    const item = element("li");
+    const bar = element("span", undefined, "bar");
+    bar.style.width = (100 * masses[k]) / masses[0] + "%";
+    item.append(element("span", nameOf(to, j), "name"), element("span", number(masses[k]), "mass"), element("span", percent(masses[k], mass), "share"), bar);
+    list.append(item);
+  });
+  panel.append(list);
+  const rest = mass - masses.reduce((sum, part) => sum + part, 0);
+  if (!masses.length) panel.append(element("p", "It is left behind: what little it has is not shown."));
+  else if (rest > 1e-3 * mass) panel.append(element("p", `The rest, ${percent(rest, mass)}, is spread over other points.`));
+}
+
+function show(next) {
+  const same = (focus && focus.side) === (next && next.side) && (focus && focus.k) === (next && next.k);
+  if (same) return;
+  focus = next;
+  describe();
+  redrawMatches();
+}
+
+// What lies under the pointer. Plotly would find lines and marks first, so the places are projected here.
+// To the right and up in the window, in pixels, and towards the viewer, in units of the scene.
+function projection() {
+  const { camera, aspectratio, xaxis, yaxis, zaxis } = scene.layout.scene;
+  const axes = [xaxis, yaxis, zaxis].map(({ range: [low, high] }) => [(low + high) / 2, high - low]);
+  const vector = ({ x, y, z }) => [x, y, z];
+  const minus = (a, b) => a.map((v, c) => v - b[c]);
+  const cross = (a, b) => [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
+  const unit = (a) => a.map((v) => v / Math.hypot(...a));
+  const dot = (a, b) => a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+  const centre = vector(camera.center);
+  const towards = unit(minus(vector(camera.eye), centre));
+  const right = unit(cross(vector(camera.up), towards));
+  const up = cross(towards, right);
+  const half = scene.clientHeight / 2;
+  const ratio = vector(aspectratio);
+  return (x, y, z) => {
+    const at = minus([x, y, z].map((v, c) => ((v - axes[c][0]) * ratio[c]) / axes[c][1]), centre);
+    return [scene.clientWidth / 2 + half * dot(at, right), half - half * dot(at, up), dot(at, towards)];
+  };
+}
+
+// The drawn point nearest to a place in the window. On a surface what lies behind counts as farther.
+function under(clientX, clientY) {
+  const frame = scene.getBoundingClientRect();
+  const project = projection();
+  let best = null;
+  data.sides.forEach((side, which) => {
+    const [x, y, z] = (side.surface || side).at;
+    const [reach, behind] = side.surface ? [40, 6] : [14, 0.01];
+    for (let k = 0; k < (side.surface ? x.length : side.drawn); k++) {
+      const [px, py, depth] = project(x[k], y[k], z[k]);
+      const away = Math.hypot(px - (clientX - frame.left), py - (clientY - frame.top)) / reach;
+      const cost = away - behind * depth;
+      if (away < 1 && (!best || cost < best.cost)) best = { cost, side: which, k: side.surface ? side.surface.nearest[k] : k };
+    }
+  });
+  return best && { side: best.side, k: best.k };
+}
+
+function find() {
+  const wanted = get("find").value.trim();
+  const which = +get("side").value;
+  const side = data.sides[which];
+  const drawn = side.index.slice(0, side.drawn);
+  let k = side.labels ? side.labels.slice(0, side.drawn).indexOf(wanted) : -1;
+  if (k < 0 && /^\d+$/.test(wanted)) k = drawn.indexOf(+wanted);
+  pinned = k >= 0;
+  show(k >= 0 ? { side: which, k } : null);
+  if (wanted && k < 0) get("point").replaceChildren(element("p", `${data.names[which]} has no drawn point “${wanted}”.`));
+}
+
+// -- rotation ---------------------------------------------------------------------------------------------
+
+// What stands above each other turns around; what stands side by side swings, lest one hide the other. Then it stops.
+const SECONDS = 24;
+let turning = null; // {start, eye, paused}
+
+function angle(seconds) {
+  const phase = (2 * Math.PI * seconds) / SECONDS;
+  return data.stacked ? phase : 0.6 * Math.sin(2 * phase);
+}
+
+function turn(on) {
+  turning = on ? { seconds: 0, eye: { ...scene.layout.scene.camera.eye }, paused: false } : null;
+  get("turn").setAttribute("aria-pressed", String(on));
+  if (on) requestAnimationFrame((now) => step(now, turning));
+}
+
+function step(before, mine) {
+  requestAnimationFrame((now) => {
+    if (turning !== mine) return;
+    if (!mine.paused) mine.seconds += Math.min(0.1, (now - before) / 1000);
+    if (mine.seconds >= SECONDS) return turn(false);
+    if (mine.paused) return step(now, mine);
+    const [c, s] = [Math.cos(angle(mine.seconds)), Math.sin(angle(mine.seconds))];
+    const { x, y, z } = mine.eye;
+    Plotly.relayout(scene, { "scene.camera.eye": { x: c * x - s * y, y: s * x + c * y, z } }).then(() => step(now, mine));
+  });
+}
+
+// -- light and dark ---------------------------------------------------------------------------------------
+
+function paint(name) {
+  document.documentElement.dataset.theme = name;
+  get("theme").textContent = name === "dark" ? "Light" : "Dark";
+}
+
+function repaint(name) {
+  paint(name);
+  redraw();
+  drawCurve();
+}
+
+// -- start ------------------------------------------------------------------------------------------------
+
+const prefers = (what) => window.matchMedia(`(prefers-${what})`);
+const dark = prefers("color-scheme: dark");
+paint(dark.matches ? "dark" : "light");
+describe();
+explain();
+drawCurve();
+
+data.names.forEach((name, k) => {
+  get("side").append(new Option("in " + name, k));
+  if (data.flat) get(k === 0 ? "above" : "below").textContent = name;
+});
+const slider = get("count");
+slider.max = data.pairs.i.length;
+slider.value = Math.min(1000, data.pairs.first); // each point with its largest match
+slider.disabled = data.pairs.i.length === 0;
+
+Plotly.newPlot(scene, traces(), sceneLayout(), CONFIG)
+  .then(() => {
+    drawMatches();
+    let waiting = false; // a slider reports faster than lines are drawn
+    slider.addEventListener("input", () => {
+      if (waiting) return;
+      waiting = true;
+      requestAnimationFrame(() => {
+        waiting = false;
+        drawMatches();
+      });
+    });
+    scene.addEventListener("pointermove", (event) => {
+      const found = event.buttons || pinned ? null : under(event.clientX, event.clientY);
+      if (found) show(found); // else the last one stays, to be read
+    });
+    scene.addEventListener("click", (event) => {
+      const found = under(event.clientX, event.clientY);
+      pinned = found !== null;
+      if (found) show(found);
+    });
+    scene.addEventListener("pointerenter", () => turning && (turning.paused = true));
+    scene.addEventListener("pointerleave", () => {
+      if (turning) turning.paused = false;
+      if (!pinned) show(null);
+    });
+    scene.addEventListener("pointerdown", () => turn(false), { capture: true });
+    document.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      pinned = false;
+      show(null);
+    });
+    window.addEventListener("resize", () => Plotly.relayout(scene, { "scene.aspectratio": fitted().ratio }));
+    get("find").addEventListener("change", find);
+    get("side").addEventListener("change", find);
+    get("controls").addEventListener("submit", (event) => event.preventDefault());
+    get("colour").addEventListener("change", (event) => {
+      colouring = event.target.value;
+      explain();
+      redraw();
+    });
+    get("turn").addEventListener("click", () => turn(turning === null));
+    get("theme").addEventListener("click", () => repaint(theme() === "dark" ? "light" : "dark"));
+    dark.addEventListener("change", (event) => repaint(event.matches ? "dark" : "light"));
+    if (!prefers("reduced-motion: reduce").matches) turn(true);
+    document.documentElement.dataset.ready = "yes";
+  })
+  .catch((error) => {
+    get("point").replaceChildren(element("p", `The scene cannot be drawn here: ${error.message || error}. It needs WebGL.`));
+    throw error;
+  });

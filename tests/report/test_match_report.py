@@ -1,0 +1,101 @@
+"""`ugw match --report`, from files to the page; and plans too large to be stored."""
+
+import json
+import sys
+from pathlib import Path
+
+import networkx
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import ugw
+from ugw import cli
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with points, distances and graphs, and the working directory."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    a, b = rng.random((8, 2)), rng.random((9, 3))
+    np.savetxt("a.csv", a, delimiter=",", header="x,y", comments="")
+    np.save("b.npy", b)
+    np.save("far.npy", np.linalg.norm(b[:, None] - b, axis=2))
+    np.save("wide.npy", rng.random((7, 5)))
+    networkx.write_graphml(networkx.cycle_graph(7), "g.graphml")
+    networkx.write_gml(networkx.path_graph(6), "h.gml")
+    return tmp_path
+
+
+def match(*args):
+    """A quick match: blurred, from one start."""
+    given = ["match", *args, "--eps", "10%", "--init", "product"]
+    return CliRunner().invoke(cli.main, given, catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    "args", [("a.csv", "b.npy"), ("g.graphml", "h.gml"), ("far.npy", "wide.npy", "--kind-source", "distances")]
+)
+def test_a_report_is_written_on_request_with_the_same_plan(here, args):
+    pytest.importorskip("plotly")
+    done = match(*args, "--report", "made/page.html", "--rho", "0.5,inf", "--scale", "max")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.splitlines()[-1].endswith(f"in out, and {Path('made/page.html')}")
+    assert [path.name for path in (here / "made").iterdir()] == ["page.html"]
+    assert len(list((here / "out").iterdir())) == 3
+    text = (here / "made" / "page.html").read_text(encoding="utf-8")
+    data = json.loads(text.split('<script id="data" type="application/json">')[1].split("</script>")[0])
+    plan = np.load("out/plan.npz")["plan"]
+    assert [side["n"] for side in data["sides"]] == list(plan.shape)
+    assert data["names"] == list(args[:2])
+    for row, partners, masses in zip(plan, data["sides"][0]["partners"], data["sides"][0]["masses"], strict=True):
+        assert masses == pytest.approx([row[data["sides"][1]["index"][j]] for j in partners], rel=1e-5)
+    for fact in ("<th>rho</th><td>0.5, inf</td>", "<td>10% of the mean distortion</td>", "<th>scale</th><td>max</td>"):
+        assert fact in text
+
+
+def test_a_plan_that_is_not_stored(here, monkeypatch):
+    made = ugw.solve
+    inner = ugw.Sinkhorn(method="streaming")
+    monkeypatch.setattr(
+        ugw, "solve", lambda *args, **given: made(*args, **given | {"solver": ugw.AlternateMin(inner=inner)})
+    )
+    monkeypatch.setattr("ugw._match.DRAWN", 5)
+    np.save("more.npy", np.random.default_rng(1).random((14, 3)))
+    done = match("b.npy", "more.npy", "--metric", "sqeuclidean", "--report", "page.html")
+    assert done.exit_code == 0, done.stderr
+    monkeypatch.undo()
+    x, y = (ugw.Space.from_points(np.load(file), metric="sqeuclidean") for file in (here / "b.npy", here / "more.npy"))
+    plan = made(x, y, eps=ugw.relative(0.1), init="product").plan
+    with np.load(here / "out" / "plan.npz", allow_pickle=False) as file:
+        assert sorted(file) == ["masses", "partners", "source_marginal", "target_marginal"]
+        assert np.allclose(file["masses"], -np.sort(-plan, axis=1)[:, :10], atol=1e-6)
+        assert np.allclose(np.take_along_axis(plan, file["partners"], 1), file["masses"], atol=1e-6)
+        assert np.allclose(file["target_marginal"], plan.sum(axis=0), atol=1e-6)
+    assert (here / "page.html").exists()
+    assert (here / "out" / "matching.png").exists()
+
+
+def test_without_plotly_a_report_is_refused_before_the_work(here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    monkeypatch.setattr("ugw._match._solve", lambda *_: pytest.fail("solved first"))
+    done = match("a.csv", "b.npy", "--report", "page.html")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "Error: a report needs plotly: pip install 'ugw[report]'\n"
+    assert not (here / "out").exists()
+
+
+def test_a_failure_after_the_report_leaves_nothing(here, monkeypatch):
+    pytest.importorskip("plotly")
+
+    def fail(*args, **kwargs):
+        ugw.report.write(*args, **kwargs)
+        raise OSError(28, "No space left")
+
+    monkeypatch.setattr("ugw._match.write", fail)
+    done = match("a.csv", "b.npy", "--report", "made/page.html")
+    assert done.exit_code == 2
+    assert "No space left" in done.stderr
+    assert not (here / "out").exists()
+    assert not (here / "made").exists()

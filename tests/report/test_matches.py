@@ -1,0 +1,103 @@
+"""What a report asks of a plan, against loops over the plan itself."""
+
+import numpy as np
+import pytest
+
+import ugw
+from ugw.lazy_plan import LazyPlan
+from ugw.report import matches
+from ugw.report.matches import KEPT, LEAST, LEFT, Matches, brought, largest, pairs_of, seen_from, shares_of
+
+
+def plan_and_weights(seed=0, n=13, m=17):
+    """Entries over many orders of magnitude, a tie, a row of next to nothing and a column of zeros."""
+    rng = np.random.default_rng(seed)
+    plan = 10.0 ** rng.uniform(-6, 0, size=(n, m))
+    plan[3] = 0.25  # ties, more than are kept
+    plan[5] *= 1e-9
+    plan[:, 4] = 0
+    return plan, rng.uniform(0.5, 2, size=n), rng.uniform(0.5, 2, size=m)
+
+
+def slow_matches(row, weight):
+    """One point's matches, by sorting all of them."""
+    if row.sum() < LEFT * weight:
+        return []
+    ordered = sorted(range(len(row)), key=lambda j: (-row[j], j))[:KEPT]
+    return [(j, row[j]) for j in ordered if row[j] > 0 and row[j] >= LEAST * row.max()]
+
+
+@pytest.mark.parametrize("block", [1, 40, 2**20])
+@pytest.mark.parametrize("side", [0, 1])
+def test_the_largest_matches_are_those_of_a_sort(side, block, monkeypatch):
+    monkeypatch.setattr(matches, "BLOCK", block)
+    plan, a, b = plan_and_weights()
+    seen, weights = (plan, a) if side == 0 else (plan.T, b)
+    points = np.arange(0, len(seen), 2)
+    found = largest(seen_from(plan, side), points, shares_of(seen.sum(axis=1), weights), seen.shape[1])
+    assert found.points.tolist() == points.tolist()
+    for k, who, what in zip(points, found.partners, found.masses, strict=True):
+        if k != 3 or side == 1:  # which of too many ties are kept is not said, only that they come in order
+            assert list(zip(who, what, strict=True)) == slow_matches(seen[k], weights[k])
+
+
+def test_ties_come_in_order_and_who_is_left_behind_has_no_matches():
+    plan, a, _ = plan_and_weights()
+    found = largest(seen_from(plan, 0), np.arange(13), shares_of(plan.sum(axis=1), a), 17)
+    assert (np.diff(found.partners[3]) > 0).all()
+    assert len(found.partners[3]) == KEPT
+    assert len(found.partners[5]) == 0
+    assert 4 not in np.concatenate(found.partners)
+
+
+def test_pairs_are_rounds_each_heavier_first_and_without_repeats():
+    plan, a, b = plan_and_weights(1)
+    sides = [
+        largest(seen_from(plan, k), np.arange(len(p)), shares_of(p.sum(axis=1), w), p.shape[1])
+        for k, (p, w) in enumerate(((plan, a), (plan.T, b)))
+    ]
+    best = {}
+    for k, side in enumerate(sides):
+        for point, partners in zip(side.points, side.partners, strict=True):
+            for rank, partner in enumerate(partners):
+                pair = (point, partner) if k == 0 else (partner, point)
+                best[pair] = min(rank, best.get(pair, KEPT))
+    expected = sorted(best, key=lambda p: (best[p], -plan[p], p))
+    for most in (7, 10**6):
+        pairs = pairs_of(*sides, most)
+        assert list(zip(pairs.i, pairs.j, strict=True)) == expected[:most]
+        assert pairs.mass == pytest.approx([plan[p] for p in expected[:most]])
+        assert pairs.first == min(most, sum(rank == 0 for rank in best.values()))
+
+
+def test_a_plan_without_mass_has_no_pairs():
+    nothing = Matches(np.arange(2), [np.zeros(0, int)] * 2, [np.zeros(0)] * 2)
+    pairs = pairs_of(nothing, nothing, 10)
+    assert (len(pairs.i), len(pairs.j), len(pairs.mass), pairs.first) == (0, 0, 0, 0)
+
+
+def test_shares_of_weights():
+    assert shares_of(np.array([1.0, 3.0, 0.0]), np.array([2.0, 2.0, 0.0])).tolist() == [0.5, 1.5, 0.0]
+
+
+@pytest.fixture(scope="module")
+def streamed():
+    rng = np.random.default_rng(0)
+    x = ugw.Space.from_points(rng.random((30, 3)), metric="sqeuclidean")
+    y = ugw.Space.from_points(rng.random((20, 2)), metric="sqeuclidean", weights=np.full(20, 0.1))
+    solver = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
+    return ugw.solve(x, y, rho=0.5, eps=0.02, solver=solver).plan
+
+
+def test_a_plan_that_is_not_stored_gives_the_same_and_is_not_made(streamed, monkeypatch):
+    dense = streamed.dense()
+    monkeypatch.setattr(LazyPlan, "dense", lambda *_, **__: pytest.fail("made the whole plan"))
+    for side, seen in enumerate((dense, dense.T)):
+        share = np.ones(len(seen))
+        lazy, stored = (
+            largest(seen_from(p, side), np.arange(len(seen)), share, seen.shape[1]) for p in (streamed, dense)
+        )
+        assert [p.tolist() for p in lazy.partners] == [p.tolist() for p in stored.partners]
+        np.testing.assert_allclose(np.concatenate(lazy.masses), np.concatenate(stored.masses), rtol=1e-10)
+    values = np.random.default_rng(1).random((30, 3))
+    np.testing.assert_allclose(brought(streamed, values), dense.T @ values, rtol=1e-10)

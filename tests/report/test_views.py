@@ -1,0 +1,110 @@
+"""How a report draws a space: where its points are, and what it refuses."""
+
+import networkx
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import cdist
+
+import ugw
+from ugw.report import View
+from ugw.report.views import even, scaled_down
+
+SQUARE = np.array([[0.0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]])
+FACES = np.array([[0, 1, 2], [0, 2, 3]])
+
+
+def points(n, d, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_points_are_drawn_where_they_are(d):
+    x = points(9, d)
+    for given in (x, torch.from_numpy(x).requires_grad_()):
+        places, said = View(ugw.Space.from_points(given)).located
+        assert np.array_equal(places, x)
+        assert said == ""
+
+
+def test_many_coordinates_are_reduced_to_three():
+    flat = points(30, 3) @ points(3, 8, seed=1)  # three dimensions in eight
+    places, said = View(ugw.Space.from_points(flat)).located
+    assert np.allclose(cdist(places, places), cdist(flat, flat))
+    assert "8 principal coordinates" in said
+
+
+@pytest.mark.parametrize("landmarks", [8, 1000])
+def test_distances_are_unfolded_also_beyond_the_landmarks(landmarks):
+    x = points(25, 3)
+    far = cdist(x, x)
+    places = scaled_down(ugw.Space.from_distances(far), landmarks)
+    assert np.allclose(cdist(places, places), far)
+    found, said = View(ugw.Space.from_distances(far)).located
+    assert np.allclose(cdist(found, found), far)
+    assert "scaling" in said
+
+
+def test_landmarks_in_blocks_change_nothing(monkeypatch):
+    space = ugw.Space.from_distances(cdist(points(25, 4), points(25, 4)))
+    whole = scaled_down(space, 8)
+    monkeypatch.setattr("ugw.report.views.BLOCK", 20)
+    assert np.allclose(scaled_down(space, 8), whole)
+
+
+def test_distances_of_equal_points_and_similarities_have_places():
+    for space in (
+        ugw.Space.from_distances(np.zeros((4, 4))),
+        ugw.Space.from_distances([[0.0]]),
+        ugw.Space.from_matrix(-np.eye(5)),
+    ):
+        for landmarks in (2, 100):
+            assert np.isfinite(scaled_down(space, landmarks)).all()
+
+
+def test_a_graph_is_laid_out_with_its_edges_and_names():
+    graph = networkx.Graph([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")])
+    view = View(ugw.Space.from_graph(graph), graph=graph)
+    assert view.located[0].shape == (4, 2)
+    assert view.located[0] is view.located[0]  # laid out once
+    assert view.labels == ["a", "b", "c", "d"]
+    assert sorted(map(tuple, np.sort(view.edges, axis=1).tolist())) == [(0, 1), (0, 2), (1, 2), (2, 3)]
+    assert View(view.space, labels=[1, 2, 3, 4]).labels == ["1", "2", "3", "4"]
+    assert len(View(view.space).edges) == 0
+
+
+def test_given_places_come_first():
+    graph = networkx.path_graph(4)
+    assert np.array_equal(View(ugw.Space.from_graph(graph), places=SQUARE, graph=graph).located[0], SQUARE)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda s: View(SQUARE), "a report draws two spaces, got ndarray"),
+        (lambda s: View(ugw.Space.stack([s, s, s])), "got a batch of 3: take an item"),
+        (lambda s: View(s, places=SQUARE[:3]), "places must have a row for each of the 4 points, got 3"),
+        (lambda s: View(s, places=np.ones((4, 5))), "places must have shape"),
+        (lambda s: View(s, places=np.full((4, 2), np.nan)), "places must be finite"),
+        (lambda s: View(s, graph=networkx.path_graph(5)), "a node for each of the 4 points, got 5"),
+        (lambda s: View(s, graph="path"), "graph must be a networkx graph, got str"),
+        (lambda s: View(s, labels=["a", "b"]), "labels must be a name for each of the 4 points, got 2"),
+        (lambda s: View(s, labels="abcd"), "labels must be a name for each"),
+        (lambda s: View(s, faces=FACES[:, :2]), "faces must be whole numbers of shape"),
+        (lambda s: View(s, faces=FACES.astype(float)), "faces must be whole numbers of shape"),
+        (lambda s: View(s, faces=FACES + 2), "faces must name vertices from 0 to 3, got 2 to 5"),
+        (lambda s: View(s, faces=FACES - 1), "faces must name vertices from 0 to 3, got -1 to 2"),
+        (lambda s: View(ugw.Space.from_distances(cdist(SQUARE, SQUARE)), faces=FACES), "faces need coordinates"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(make, said):
+    with pytest.raises(ugw.InputError, match=said):
+        make(ugw.Space.from_points(SQUARE))
+
+
+def test_even_steps_have_both_ends_and_no_repeats():
+    for n, count in ((1, 1), (5, 9), (9, 5), (1000, 77), (1001, 1000)):
+        chosen = even(n, count)
+        assert len(chosen) == len(set(chosen.tolist())) == min(n, count)
+        assert chosen[0] == 0
+        assert chosen[-1] == n - 1 or count == 1

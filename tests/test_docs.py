@@ -1,0 +1,148 @@
+"""The documentation keeps its word: equations and pages that the code names exist, every public name has its place."""
+
+import contextlib
+import inspect
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+import ugw
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+CODE = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")])
+LAZY = [name for name in ugw.__all__ if inspect.ismodule(getattr(ugw, name))]  # plots, datasets, …
+
+# -- equations ---------------------------------------------------------------------------------------------
+
+
+def tags(text):
+    return re.findall(r"\\tag\{(\d+\.\d+)\}", text)
+
+
+def references(text):
+    """The numbers behind "eq. (1.2)", "Eqs. (4.1), (4.2) and (4.3)"; a line may end anywhere between them."""
+    groups = re.findall(r"\b[Ee]qs?\.\s((?:\(\d+\.\d+\)(?:, |,?\s(?:and\s)?)?)+)", text)
+    return [number for group in groups for number in re.findall(r"\d+\.\d+", group)]
+
+
+KNOWN = {tag: page.name for page in PAGES for tag in tags(page.read_text(encoding="utf-8"))}
+
+
+def test_references_are_read_in_all_their_forms():
+    assert references("see eq. (1.2), and Eqs. (4.1), (4.2) and (4.3); not (5.1)") == ["1.2", "4.1", "4.2", "4.3"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_equations_are_numbered_in_order(page):
+    numbers = [tuple(map(int, tag.split("."))) for tag in tags(page.read_text(encoding="utf-8"))]
+    for before, after in zip([(0, 0), *numbers], numbers, strict=False):
+        follows = after == (before[0], before[1] + 1)
+        assert follows or (after[1] == 1 and after[0] > before[0]), f"({after[0]}.{after[1]}) comes after {before}"
+
+
+def test_no_equation_is_numbered_twice():
+    numbers = [tag for page in PAGES for tag in tags(page.read_text(encoding="utf-8"))]
+    assert len(numbers) == len(set(numbers))
+    assert len(numbers) > 30
+
+
+def test_equations_that_are_named_exist():
+    missing = [
+        f"{path.relative_to(ROOT)}: ({number})"
+        for path in [*CODE, *PAGES]
+        if path != Path(__file__).resolve()
+        for number in references(path.read_text(encoding="utf-8"))
+        if number not in KNOWN
+    ]
+    assert not missing
+
+
+def test_the_code_refers_to_most_equations():
+    used = {number for path in CODE for number in references(path.read_text(encoding="utf-8"))}
+    assert len(used & set(KNOWN)) > 0.8 * len(KNOWN)
+
+
+# -- pages and links ---------------------------------------------------------------------------------------
+
+
+def test_pages_and_sections_that_the_code_names_exist():
+    for path in CODE:
+        for page, section in re.findall(r'docs/(\w+)\.md(?:, "([^"]+)")?', path.read_text(encoding="utf-8")):
+            target = DOCS / f"{page}.md"
+            assert target.exists(), f"{path.name} names docs/{page}.md"
+            headings = re.findall(r"^#+ (?:\d+\. )?(.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert not section or section in headings, f"{path.name} names {section!r} of docs/{page}.md"
+
+
+def slug(heading):
+    """The anchor that Git hosts and the site make of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
+def test_links_between_files_lead_somewhere(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"\w+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = page if not file else (page.parent / file).resolve()
+        made = DOCS / "gallery" in target.parents or DOCS / "api" in target.parents  # by the build
+        assert made or target.exists(), link
+        if anchor and target.suffix == ".md" and target.exists():
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [slug(heading) for heading in headings], link
+
+
+# -- pages that run ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["index", "start", "nouns", "choosing", "large", "coming_from"])
+def test_a_page_says_what_its_code_prints(name):
+    """Every python block runs, in order and in one scope; a text block is what was printed since the last one."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    for package in ("sklearn", "ot", "unbalancedgw") if name in ("choosing", "coming_from") else ():
+        pytest.importorskip(package)
+    said, scope = io.StringIO(), {}
+    blocks = re.findall(
+        r"^```(python|text)\n(.*?)^```", (DOCS / f"{name}.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    assert blocks
+    for kind, block in blocks:
+        if kind == "python":
+            with contextlib.redirect_stdout(said):
+                exec(block, scope)
+            continue
+        printed, said = said.getvalue(), io.StringIO()
+        promised, found = (re.sub(r"\d+ steps", "n steps", text) for text in (block, printed))
+        assert found == promised
+    assert not said.getvalue(), "printed, but not on the page"
+    pyplot.close("all")
+
+
+# -- reference ---------------------------------------------------------------------------------------------
+
+PUBLIC = [*ugw.__all__, *(f"{module}.{name}" for module in LAZY for name in getattr(ugw, module).__all__)]
+
+
+def public(name):
+    found = ugw
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_has_an_example_that_runs(name):
+    assert ">>> " in (inspect.getdoc(public(name)) or ""), f"ugw.{name}: its docstring needs an example"
+
+
+def test_the_api_page_has_every_public_name_once():
+    listed = re.findall(r"^   ([\w.]+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    assert not set(PUBLIC) - set(listed), "names that docs/api.md does not list"
+    assert not set(listed) - set(PUBLIC), "names in docs/api.md that are not public"
