@@ -38,8 +38,8 @@ from .ways import WAYS, plain, softened, tuned
 AnyResult = TypeVar("AnyResult", bound=Result)
 # Stands for the logarithm of a mass of 0.
 LOG_ZERO = -1e30
-# Entropy above this share of the mean distortion leaves one valley.
-EASY = 1.0
+# Entropy above this share of the mean distortion leaves one valley. Not 1: eps may be that very share, and rounded.
+EASY = 1.0 - 1e-6
 
 
 def solve(

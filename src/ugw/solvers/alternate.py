@@ -154,6 +154,8 @@ class _Context:
         # Rounding the cost moves log(plan) by this over the entropy: no tolerance below it can be met.
         size, unit = problem.spread_of(problem.linearise(now).cost), ROUNDING * torch.finfo(now.shape.dtype).eps
         first, last, _ = options.proximal
+        # An eps that was given as this very share is not below it, however both are rounded.
+        last *= 1.0 - 1e-6
         end = torch.maximum(
             eps, torch.maximum(last * scale, unit * size.minimum(bar) / TRUSTED).minimum(STRONGEST * scale)
         )
