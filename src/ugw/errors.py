@@ -44,6 +44,17 @@ class Incomplete(RuntimeError):
     """Some pairs of `pairwise` could not be solved: `result` has all others, and NaN for these.
 
     The message names the pair and says what happened.
+
+    >>> import numpy as np, ugw
+    >>> def picky(t):  # a loss that cannot do large numbers
+    ...     return t.square() if t.max() < 50 else 1 / 0
+    >>> names = ["ant", "bee", "cow"]
+    >>> spaces = [ugw.Space.from_points(size * np.eye(3)) for size in (1, 2, 90)]
+    >>> try:
+    ...     ugw.pairwise(spaces, method=ugw.Method("ugw", loss=picky), names=names)
+    ... except ugw.Incomplete as error:
+    ...     print(np.isnan(error.result.values).sum(), "values are missing")
+    5 values are missing
     """
 
     def __init__(self, message: str, result: object = None) -> None:

@@ -21,6 +21,15 @@ class PairwiseResult:
     values, masses: NumPy arrays if the spaces were made of them, else tensors on their device; NaN where a pair was not
     solved. codes, n_iter: (n, m) arrays, codes of `ugw.Status` and outer steps, 0 where a value is known exactly.
     names: of the rows and of the columns, None where they have none. method: its name.
+
+    >>> import numpy as np, ugw
+    >>> sizes = {"ant": 4, "bee": 5, "cow": 9}
+    >>> spaces = {name: ugw.Space.from_points(np.random.default_rng(n).random((n, 2))) for name, n in sizes.items()}
+    >>> d = ugw.pairwise(spaces, method="cgw").check()
+    >>> d
+    PairwiseResult(cgw, 3 × 3, all converged)
+    >>> bool(np.allclose(d.distances, d.distances.T)), d.status[0, 1].name
+    (True, 'CONVERGED')
     """
 
     values: Any

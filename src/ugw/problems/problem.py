@@ -20,6 +20,10 @@ from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
 
 
+# Local costs of at most so many entries are compared all at once.
+TOGETHER = 2**16
+
+
 class Matching(ABC):
     """Spaces `x` and `y` for B items, their weights and divergences; a dataclass that derives from it calls `weigh`."""
 
@@ -149,13 +153,21 @@ class Problem(Matching):
     def gram(self, costs: tuple[Any, ...]) -> Tensor:
         """Covariances (B, k, k) of k local costs (B, n, m) under the product plan, in float64."""
         weight, flat = self.product.flatten(1), [c.flatten(1) for c in costs]
-        entries, means = [], []
-        for cost in flat:  # one by one: five costs at once would be the peak of a solve
-            weighted = (cost * weight)[:, None, :]
-            means.append(weighted.sum(2))
-            entries.append(torch.cat([weighted @ other[:, :, None] for other in flat], dim=2))
-        mean = torch.stack(means, dim=1).double()
-        return torch.cat(entries, dim=1).double() - mean @ mean.mT
+        if weight.shape[1] <= TOGETHER:
+            stacked = torch.stack(flat, dim=1)
+            weighted = stacked * weight[:, None, :]
+            mean, products = weighted.sum(2)[:, :, None], weighted @ stacked.mT
+        else:  # one by one: five costs at once would be the peak of a solve
+            size, means = len(flat), []
+            products = weight.new_empty((len(weight), size, size))
+            for k, cost in enumerate(flat):
+                weighted = (cost * weight)[:, None, :]
+                means.append(weighted.sum(2))
+                for j, other in enumerate(flat[: k + 1]):
+                    products[:, k, j] = products[:, j, k] = (weighted @ other[:, :, None])[:, 0, 0]
+            mean = torch.stack(means, dim=1)
+        mean = mean.double()
+        return products.double() - mean @ mean.mT
 
     def spread_of(self, cost: Any) -> Tensor:
         """The root mean square (B,) of a linear cost under the product plan, where it is finite."""

@@ -162,14 +162,13 @@ def _advanced(state: _Potentials, found: tuple[Tensor, ...]) -> _Potentials:
 def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Tensor, ...]:
     """Iterate from `state.ahead`: phi, gamma, gamma extrapolated, and the residual of the last iteration."""
     phi, gamma, last = state.phi, state.ahead, state.ahead
-    for _ in range(SWEEPS):
+    for k in range(1, SWEEPS + 1):
         before, last, last_phi = last, gamma, phi
-        row_lse = kernel.rows(gamma)
-        new_phi = kernels.free_as_zero(-step.damping[0] * row_lse)
-        col_lse = kernel.cols(new_phi)
-        new_gamma = kernels.free_as_zero(-step.damping[1] * col_lse)
-        log_p1, log_p2 = kernel.log_a + new_phi + row_lse, kernel.log_b + new_gamma + col_lse
-        shift = _translation(step, log_p1, log_p2)
+        if isinstance(kernel, kernels.StabilisedKernel):
+            found = kernel.sweep(gamma, step.damping, step.share, last=k == SWEEPS)
+        else:
+            found = _sweep(step, kernel, gamma)
+        new_phi, new_gamma, log_p1, log_p2, shift = found
         phi, gamma = new_phi + shift, new_gamma - shift
     # How far each side's update went, before the translation, which leaves the plan as it is.
     updates = new_phi - last_phi, new_gamma - last
@@ -182,6 +181,16 @@ def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Te
     rate = (marginals[1] * newer * older).sum(1) / (marginals[1] * older * older).sum(1)
     rate = torch.nan_to_num(rate, nan=0.0).clamp(0.0, SLOWEST)[:, None]
     return phi, gamma, gamma + newer * rate / (1.0 - rate), moved
+
+
+def _sweep(step: _Step, kernel: kernels.Kernel, gamma: Tensor) -> tuple[Tensor, ...]:
+    """An iteration: both potentials before the translation, the logarithms of both marginals, and the translation."""
+    row_lse = kernel.rows(gamma)
+    phi = kernels.free_as_zero(-step.damping[0] * row_lse)
+    col_lse = kernel.cols(phi)
+    new = kernels.free_as_zero(-step.damping[1] * col_lse)
+    log_p1, log_p2 = kernel.log_a + phi + row_lse, kernel.log_b + new + col_lse
+    return phi, new, log_p1, log_p2, _translation(step, log_p1, log_p2)
 
 
 def _as(mask: Tensor, like: Tensor) -> Tensor:
