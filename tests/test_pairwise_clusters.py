@@ -83,7 +83,7 @@ def test_dask_workers_without_the_package_and_workers_that_always_die():
         with pytest.raises(ugw.Incomplete, match="Dask gave up on a block of pairs: KilledWorker"):
             ugw.pairwise(clouds((4,)), method=method)
         client.run(hide)
-        with pytest.raises(ugw.Incomplete, match="a worker cannot import ugw[.a-z]*: install ugw") as caught:
+        with pytest.raises(ugw.Incomplete, match=r"a worker cannot import ugw[.a-z]*: install ugw") as caught:
             ugw.pairwise(clouds((4, 5)), method=QUICK)
         assert np.isnan(caught.value.result.values).all()
 

@@ -19,7 +19,6 @@ from ..result import Result
 from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
 
-
 # Local costs of at most so many entries are compared all at once.
 TOGETHER = 2**16
 
