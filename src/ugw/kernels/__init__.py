@@ -12,7 +12,16 @@ from torch import Tensor
 from . import streaming
 from .torch_ops import Kernel, LogKernel, StabilisedKernel, free_as_zero
 
-__all__ = ["Kernel", "LogKernel", "StabilisedKernel", "free_as_zero", "log_sums", "make", "weighted_sums"]
+__all__ = [
+    "Kernel",
+    "LogKernel",
+    "StabilisedKernel",
+    "free_as_zero",
+    "fused_sweeps",
+    "log_sums",
+    "make",
+    "weighted_sums",
+]
 
 
 def make(cost: Tensor, log_a: Tensor, log_b: Tensor, eps: Tensor, gamma: Tensor | None) -> Kernel:
@@ -31,6 +40,23 @@ def weighted_sums(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, valu
     return _backend(left).weighted_sums(left, right, bias, shift, values)
 
 
+def fused_sweeps(
+    kernel: Kernel, potentials: tuple[Tensor, Tensor], of_item: tuple[Tensor, ...], count: int, slowest: float
+) -> tuple[Tensor, ...] | None:
+    """See `triton_small.sweeps`; None where that does not serve: elsewhere than on CUDA, in float64, for large plans.
+
+    of_item: dampings of both sides and the share of the translation, (B, 1) each.
+    """
+    if not isinstance(kernel, StabilisedKernel) or not kernel.log_a.is_cuda or not _triton():
+        return None
+    from . import triton_small
+
+    k, sides = kernel.stored()
+    if not triton_small.fits(k):
+        return None
+    return triton_small.sweeps(k, sides, potentials, torch.cat(of_item, dim=1), count, slowest)
+
+
 def _backend(like: Tensor) -> ModuleType:
     """Triton for float32 on CUDA, where it comes with torch; plain torch for all else."""
     return _fastest() if like.is_cuda and like.dtype == torch.float32 else streaming
@@ -39,8 +65,13 @@ def _backend(like: Tensor) -> ModuleType:
 @cache
 def _fastest() -> ModuleType:
     """Asked in every inner iteration, looked up once."""
-    if importlib.util.find_spec("triton") is None:
+    if not _triton():
         return streaming
     from . import triton_ops
 
     return triton_ops
+
+
+@cache
+def _triton() -> bool:
+    return importlib.util.find_spec("triton") is not None

@@ -113,6 +113,7 @@ class StabilisedKernel:
         self._pad_a, self._pad_b = ((w == -math.inf).to(w.dtype) for w in (self.log_a, self.log_b))
         self._offset_a = _finite_or_zero(self._alpha + self.log_a)
         self._offset_b = _finite_or_zero(self._beta + self.log_b)
+        self._sides: tuple[Tensor, Tensor] | None = None
 
     def rows(self, gamma: Tensor) -> Tensor:
         """See `Kernel.rows`."""
@@ -143,6 +144,15 @@ class StabilisedKernel:
         log_p1, log_p2 = rows.add_(phi).add_(self.log_a), cols.add_(new).add_(self.log_b)
         masses = [log_p.exp().sum(1, keepdim=True) for log_p in (log_p1, log_p2)]
         return phi, new, log_p1, log_p2, share * masses[0].div_(masses[1]).log_()
+
+    def stored(self) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """K (B, n, m), and the shift, offset, log weight and padding of each side, (B, 4, n) and (B, 4, m)."""
+        if self._sides is None:
+            self._sides = (
+                torch.stack([self._alpha, self._offset_a, self.log_a, self._pad_a], dim=1),
+                torch.stack([self._beta, self._offset_b, self.log_b, self._pad_b], dim=1),
+            )
+        return self._k, self._sides
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See `Kernel.plan`."""

@@ -161,6 +161,10 @@ def _advanced(state: _Potentials, found: tuple[Tensor, ...]) -> _Potentials:
 
 def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Tensor, ...]:
     """Iterate from `state.ahead`: phi, gamma, gamma extrapolated, and the residual of the last iteration."""
+    of_item = (*step.damping, step.share)
+    fused = kernels.fused_sweeps(kernel, (state.phi, state.ahead), of_item, SWEEPS, SLOWEST)
+    if fused is not None:
+        return fused
     phi, gamma, last = state.phi, state.ahead, state.ahead
     for k in range(1, SWEEPS + 1):
         before, last, last_phi = last, gamma, phi

@@ -1,0 +1,69 @@
+"""Sinkhorn's iterations fused into one kernel (interpreted where there is no GPU), against the loop in float64."""
+
+import pytest
+import torch
+
+from ugw import kernels
+from ugw.solvers import sinkhorn
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+triton_small = pytest.importorskip("ugw.kernels.triton_small", reason="Triton is not installed")
+# One point, ragged edges, powers of two on an edge, more rows than columns and fewer.
+SHAPES = [(1, 1, 1), (3, 5, 9), (2, 16, 16), (2, 33, 20), (1, 100, 100), (2, 17, 130)]
+
+
+def problem(shape, dtype, eps=0.05, damping=(0.9, 0.8), seed=0):
+    """A step with its kernel and a state; a point without weight on each side where there are more than four."""
+    batch, n, m = shape
+    draw = torch.Generator().manual_seed(seed)
+    cost = torch.rand(shape, generator=draw, dtype=torch.float64).to(DEVICE, dtype)
+    logs = [torch.rand(batch, size, generator=draw, dtype=torch.float64).log().to(DEVICE, dtype) for size in (n, m)]
+    for log in logs:
+        if log.shape[1] > 4:
+            log[:, 2] = -torch.inf
+    phi, gamma = (torch.rand(batch, size, generator=draw, dtype=torch.float64).to(DEVICE, dtype) for size in (n, m))
+    one = torch.ones(batch, dtype=dtype, device=DEVICE)
+    kernel = kernels.make(cost, *logs, eps * one, gamma)
+    hard = all(d == 1.0 for d in damping)
+    share = torch.full_like(one, 0.0 if hard else 1.0 / sum(1.0 / d - 1.0 for d in damping))[:, None]
+    step = sinkhorn._Step(kernel, tuple(d * one[:, None] for d in damping), share, one, one)
+    return step, sinkhorn._Potentials(phi, gamma, gamma, one, one, one)
+
+
+def fused(step, state):
+    k, sides = step.kernel.stored()
+    of_item = torch.cat((*step.damping, step.share), dim=1)
+    return triton_small.sweeps(k, sides, (state.phi, state.ahead), of_item, sinkhorn.SWEEPS, sinkhorn.SLOWEST)
+
+
+@pytest.mark.parametrize("damping", [(0.9, 0.8), (1.0, 1.0), (1.0, 0.5)], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_round_is_that_of_the_loop(shape, damping):
+    got = fused(*problem(shape, torch.float32, damping=damping))
+    step, state = problem(shape, torch.float64, damping=damping)
+    wanted = sinkhorn._sweeps(step, step.kernel.exact(), state)
+    with_weight = step.kernel.log_a > -torch.inf, step.kernel.log_b > -torch.inf
+    for k, (found, exact, seen) in enumerate(zip(got, wanted, (*with_weight, with_weight[1], ...), strict=True)):
+        if k == 2 and shape == (1, 1, 1) and damping == (1.0, 1.0):
+            continue  # done after one iteration: the rate is one of rounding errors
+        torch.testing.assert_close(found.double()[seen], exact[seen], rtol=1e-4, atol=2e-4)
+    assert all(bool(torch.isfinite(found).all()) for found in got)
+
+
+def test_what_leaves_the_exponent_range_is_told():
+    step, state = problem((2, 6, 8), torch.float32)
+    state.ahead[1] -= 300.0  # exp(−300) is 0 in float32
+    assert torch.isfinite(fused(step, state)[3]).tolist() == [True, False]
+
+
+def test_a_point_that_may_go_nowhere_is_told():
+    step, state = problem((2, 6, 8), torch.float32)
+    step.kernel.stored()[0][0, 3] = 0.0
+    assert torch.isfinite(fused(step, state)[3]).tolist() == [False, True]
+
+
+def test_which_plans_fit():
+    assert triton_small.fits(torch.zeros(1, 100, 200))
+    assert not triton_small.fits(torch.zeros(1, 100, 300))
+    assert not triton_small.fits(torch.zeros(1, 10, 10, dtype=torch.float64))
+    assert kernels.fused_sweeps(problem((1, 5, 5), torch.float64)[0].kernel, (), (), 1, 0.5) is None
