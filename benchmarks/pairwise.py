@@ -26,6 +26,7 @@ from .compare import batches, measure, peers, problems
 RHO, EPS = 1.0, 1e-2
 # Spaces, and pairs that a peer solves, for each n: a peer's pairs are as many as it does in half a minute or so.
 SIZES = {30: (40, 24), 100: (16, 12), 300: (6, 4)}
+ON_CUDA = 10  # so many times more spaces: a GPU wants work
 TARGETS = {("cpu", 30): 20.0, ("cpu", 100): 4.0, ("cpu", 300): 2.0, ("cuda", 100): 200.0}
 STARTS = ("product", "auto")
 
@@ -75,6 +76,7 @@ def one_by_one(peer, problem_list, repeats, **where):
 def rows(n, device, dtype, repeats):
     """One row for each start of ours and each peer."""
     count, sample = SIZES.get(n, (6, 4))
+    count *= ON_CUDA if device == "cuda" else 1
     matrices, pairs = clouds(n, count), some_pairs(count, sample)
     problem_list = instances(matrices, pairs)
     found = {"POT loop": one_by_one(peers.POT, problem_list, repeats)}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 import ugw
 from gradient_cases import INF, SHARP, STREAMING, Data, check, rand
-from ugw.debias import _codes
+from ugw.debias import codes, stake
 from ugw.parameters import build
 
 
@@ -120,8 +119,8 @@ def test_the_status_is_that_of_the_first_part_that_failed():
     problem = build(x, x, rho=1.0, eps=0.1, fused=None)
     good, early, lost = ugw.Status.CONVERGED, ugw.Status.MAX_ITER, ugw.Status.COLLAPSED
     for statuses, expected in (((good, early, lost), early), ((lost, early, good), lost), ((good,) * 3, good)):
-        parts = [SimpleNamespace(tensors=SimpleNamespace(status=torch.tensor([int(s)]))) for s in statuses]
-        assert _codes(problem, torch.zeros(1, dtype=torch.float64), parts).tolist() == [int(expected)]
+        parts = [torch.tensor([int(s)]) for s in statuses]
+        assert codes(torch.zeros(1, dtype=torch.float64), stake(problem), parts).tolist() == [int(expected)]
 
 
 def test_the_biased_loss_shrinks_what_the_debiased_one_recovers():

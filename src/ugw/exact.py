@@ -14,6 +14,8 @@ from torch import Tensor
 
 # Pivots allowed in one linear program; far more than are ever needed.
 PIVOTS = 10_000_000
+# Costs over the largest of them are the same where they agree to so many decimals.
+DIGITS = 12
 
 
 def transport(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -116,12 +118,13 @@ def filled(plan: Tensor, a: Tensor, b: Tensor, missing: Tensor) -> Tensor:
 def _emd(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """An optimal plan between a (n,) and b (m,), and the multipliers of both.
 
-    The simplex has absolute tolerances, so that it is given costs and masses of the order of 1.
+    The simplex has absolute tolerances, so that it is given costs and masses of the order of 1. Pairs that have matched
+    each other tie exactly: their costs are rounded, so that the last bit does not choose between vertices.
     """
     import ot
 
     size, mass = float(abs(cost).max()) or 1.0, a.sum()
-    plan, log = ot.emd(a / mass, b / b.sum(), cost / size, numItermax=PIVOTS, log=True)
+    plan, log = ot.emd(a / mass, b / b.sum(), np.round(cost / size, DIGITS), numItermax=PIVOTS, log=True)
     return plan * mass, log["u"] * size, log["v"] * size
 
 

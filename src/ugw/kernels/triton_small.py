@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 # Entries of a plan, padded to powers of two, that a program holds, and entries for each of its threads.
-MOST_ENTRIES, SHARE = 2**15, 64
+MOST_ENTRIES, SHARE = 2**15, 128
 
 
 @triton.jit
