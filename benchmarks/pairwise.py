@@ -1,7 +1,7 @@
 """Pairs per second of `ugw.pairwise`, beside a loop over POT and the reference batch solver. Run with PYTHONPATH=src.
 
     python3 -m benchmarks.pairwise                       # n = 30, 100 and 300, one thread
-    python3 -m benchmarks.pairwise 100 --device cuda     # on a GPU, in float32; POT then also with torch there
+    python3 -m benchmarks.pairwise 100 --device cuda     # on a GPU, in float32
 
 Clouds, uniform in R³ and in R² by turns, distances over their maximum, rho = 1, eps = .01. Peers start from a⊗b, each
 with the settings of `benchmarks.compare`; their time is that to within 1e-6 of their own final objective. Ours is the
@@ -84,8 +84,6 @@ def rows(n, device, dtype, repeats):
         seconds, finals = batches.batched(peers.REFERENCE, problem_list)
         if finals is not None:
             found["unbalancedgw batch"] = seconds / sample, finals
-    else:
-        found["POT loop (torch)"] = one_by_one(peers.POT_TORCH, problem_list, repeats, device=device, dtype=dtype)
     for start in STARTS:
         seconds, solved, result = ours(matrices, start, device, dtype, repeats)
         values = torch.as_tensor(result.values).double().cpu().numpy()

@@ -1,6 +1,6 @@
-"""The grid of positive-unlabelled learning in one call for each task: 40 folds × 36 pairs of rho. Run with PYTHONPATH=src.
+"""The grid of positive-unlabelled learning in one call for each task: 40 folds × 36 pairs of rho.
 
-    UGW_DATA=... python3 -m benchmarks.pu --device cuda
+    UGW_DATA=... PYTHONPATH=src python3 -m benchmarks.pu --device cuda
 
 Folds and starts are made before the clock runs; what is timed is the call, and the labels that come of it. Beside the
 seconds stands the accuracy at rho1 = rho2 = 2^-5 on the test folds.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+import torch
 
 import ugw
 
@@ -138,8 +139,9 @@ def demo(out: str) -> None:
 )
 @click.option("--quick", is_flag=True, help="pu: 4 folds instead of 20 and 9 pairs of rho instead of 36.")
 @click.option("--jobs", type=int, default=1, metavar="N", help="pu: so many tasks at a time.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="pu: where it is solved.")
 @click.option("--beyond", is_flag=True, help="pu: better minima, conic plans and a rho without a grid instead.")
-def reproduce(name: str, out: str, tasks: str | None, *, quick: bool, jobs: int, beyond: bool) -> None:
+def reproduce(name: str, out: str, tasks: str | None, *, quick: bool, jobs: int, device: str, beyond: bool) -> None:
     """Run an experiment of the paper: print its numbers, write its picture and the numbers as JSON.
 
     \b
@@ -159,8 +161,11 @@ def reproduce(name: str, out: str, tasks: str | None, *, quick: bool, jobs: int,
     if name == "pu":
         kept = Path(out, "pu-beyond-tasks" if beyond else "pu-tasks")
         extra = {"tasks": tasks, "quick": quick, "jobs": jobs, "kept": kept}
-    elif tasks is not None or quick or jobs != 1 or beyond:
-        raise click.UsageError("--tasks, --quick, --jobs and --beyond are for pu")
+        _check_device(device, beyond=beyond)
+        if device != "cpu":  # rounded otherwise: its tasks are kept apart
+            extra |= {"device": device, "kept": kept.with_name(f"{kept.name}-{device}")}
+    elif tasks is not None or quick or jobs != 1 or beyond or device != "cpu":
+        raise click.UsageError("--tasks, --quick, --jobs, --device and --beyond are for pu")
     try:
         with output_folder(Path(out), names=files) as stage, one_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the tables say so, or the numbers are certified
@@ -170,6 +175,13 @@ def reproduce(name: str, out: str, tasks: str | None, *, quick: bool, jobs: int,
             raise
         _end(f"Interrupted: finished tasks are in {extra['kept']}, the same command goes on from there", INTERRUPTED)
     click.echo(f"wrote {' and '.join(str(Path(out, file)) for file in files)}")
+
+
+def _check_device(device: str, *, beyond: bool) -> None:
+    if device == "cuda" and beyond:
+        raise click.UsageError("--beyond runs on the CPU alone, got --device cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise click.UsageError("--device cuda needs a GPU that torch can use, got none")
 
 
 # -- ugw match ---------------------------------------------------------------------------------------------

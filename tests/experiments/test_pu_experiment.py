@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 
 import ugw
@@ -155,8 +156,14 @@ def test_the_command(domains, tmp_path, monkeypatch):
     assert other.exit_code == 2
     assert "results of these options" in other.output
     assert "are for pu" in CliRunner().invoke(cli.main, ["reproduce", "cgw-local", "--quick"]).output
+    assert "are for pu" in CliRunner().invoke(cli.main, ["reproduce", "graphs", "--device", "cuda"]).output
+    refused = CliRunner().invoke(cli.main, ["reproduce", "pu", "--beyond", "--device", "cuda"])
+    assert refused.exit_code == 2
+    assert "on the CPU alone" in refused.output
+    if not torch.cuda.is_available():
+        assert "got none" in CliRunner().invoke(cli.main, ["reproduce", "pu", "--device", "cuda"]).output
 
-    def stop(*_):
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pu, "run", stop)

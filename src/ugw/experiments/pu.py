@@ -81,10 +81,12 @@ Learn = Callable[[Task, Mapping[str, Domain], Protocol, Callable[[], Any]], dict
 # -- one task ----------------------------------------------------------------------------------------------
 
 
-def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, tick: Callable[[], Any]) -> dict[str, Any]:
+def run(
+    task: Task, domains: Mapping[str, Domain], protocol: Protocol, tick: Callable[[], Any], *, device: str = "cpu"
+) -> dict[str, Any]:
     """Accuracies in percent, fold by fold: of the start and PGW on test folds, of UGW for each pair on all folds.
 
-    tick: called after each pair.
+    tick: called after each pair. device: where UGW is solved; starts and PGW, exact programs, are solved by the CPU.
     """
     began = time.process_time()
     x, y, truth, start = spaces(task, domains, protocol, protocol.seeds)
@@ -95,16 +97,19 @@ def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, tick: Cal
         warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the results say how many converged
         pgw = _partial(x, y, start.for_partial, task.prior, protocol.folds)
         made |= {"pgw": accuracy(pgw, truth[some]), "ugw": [], "mass": [], "converged": []}
-        counts, light = {*init.sum(axis=1).tolist(), *pgw.sum(axis=1).tolist()}, [s.to("float32") for s in (x, y)]
+        counts, light = (
+            {*init.sum(axis=1).tolist(), *pgw.sum(axis=1).tolist()},
+            [s.to("float32").to(device) for s in (x, y)],
+        )
         for pair in protocol.pairs:
             rho = 2.0 ** pair[0], 2.0 ** pair[1]
-            plans = start.plans(*rho).astype(np.float32)
+            plans = torch.as_tensor(start.plans(*rho), dtype=torch.float32, device=device)
             pu = PUClassifier(
                 task.prior, rho=rho, eps=2.0**protocol.log_eps, init=plans, scale=None, solver=SOLVER
             ).fit_spaces(*light)
             made["ugw"].append(accuracy(pu.labels_ == 1, truth))
-            made["mass"].append(float(np.mean(pu.result_.mass)))
-            made["converged"].append(float(np.mean(pu.result_.converged)))
+            made["mass"].append(float(torch.as_tensor(pu.result_.mass).mean()))
+            made["converged"].append(float(torch.as_tensor(pu.result_.converged).double().mean()))
             counts.update(pu.labels_.sum(axis=1).tolist())
             tick()
     return made | {"positives": sorted(counts), "seconds": time.process_time() - began}
@@ -268,11 +273,12 @@ def reproduce(
     quick: bool = False,
     kept: Path | None = None,
     jobs: int = 1,
+    device: str = "cpu",
 ) -> None:
     """Run, print the table, and write pu.png and pu.json. kept: where finished tasks are, `folder`/pu-tasks if None."""
     protocol = QUICK if quick else Protocol()
     asked = chosen(tasks)
-    results = run_all(asked, protocol, kept or folder / "pu-tasks", jobs=jobs)
+    results = run_all(asked, protocol, kept or folder / "pu-tasks", jobs=jobs, learn=partial(run, device=device))
     rows = selected(asked, results, folds=protocol.folds)
     for line in lines(rows):
         echo(line)

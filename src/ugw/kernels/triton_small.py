@@ -2,15 +2,20 @@
 
 Each item of a batch is one program: it reads its kernel matrix once and keeps it. The specification is the loop over
 `StabilisedKernel.sweep` in `solvers.sinkhorn`; float32 alone, as the registers hold no larger a plan in float64.
+Logarithms are binary inside: a GPU's own exponential is one of 2, and an exponent that is scaled to it is rounded, in
+every iteration anew.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+LOG2E = math.log2(math.e)
 # Entries of a plan, padded to powers of two, that a program holds, and entries for each of its threads.
 MOST_ENTRIES, SHARE = 2**15, 128
 
@@ -19,7 +24,7 @@ MOST_ENTRIES, SHARE = 2**15, 128
 def _sweeps(
     k_ptr, of_a_ptr, of_b_ptr, phi_ptr, gamma_ptr, of_item_ptr,
     new_phi_ptr, new_gamma_ptr, ahead_ptr, moved_ptr, n, m, slowest, tiny,
-    COUNT: tl.constexpr, N: tl.constexpr, M: tl.constexpr,
+    COUNT: tl.constexpr, N: tl.constexpr, M: tl.constexpr, LOG2E: tl.constexpr,
 ):  # fmt: skip
     """See `sweeps`. of_a: (B, 4, n), of_b: (B, 4, m): shift, offset, log weight, padding; of_item: (B, 3)."""
     item = tl.program_id(0).to(tl.int64)
@@ -28,48 +33,51 @@ def _sweeps(
     k = tl.load(k_ptr + item * n * m + i[:, None] * m + j[None, :], mask=in_a[:, None] & in_b[None, :], other=0.0)
     a, b = of_a_ptr + item * 4 * n + i, of_b_ptr + item * 4 * m + j
     # Entries beyond the edge: no weight, and a sum of 1 instead of 0.
-    alpha, offset_a = tl.load(a, mask=in_a, other=0.0), tl.load(a + n, mask=in_a, other=0.0)
-    log_a, pad_a = tl.load(a + 2 * n, mask=in_a, other=float("-inf")), tl.load(a + 3 * n, mask=in_a, other=1.0)
-    beta, offset_b = tl.load(b, mask=in_b, other=0.0), tl.load(b + m, mask=in_b, other=0.0)
-    log_b, pad_b = tl.load(b + 2 * m, mask=in_b, other=float("-inf")), tl.load(b + 3 * m, mask=in_b, other=1.0)
+    alpha, offset_a = LOG2E * tl.load(a, mask=in_a, other=0.0), LOG2E * tl.load(a + n, mask=in_a, other=0.0)
+    log_a = LOG2E * tl.load(a + 2 * n, mask=in_a, other=float("-inf"))
+    beta, offset_b = LOG2E * tl.load(b, mask=in_b, other=0.0), LOG2E * tl.load(b + m, mask=in_b, other=0.0)
+    log_b = LOG2E * tl.load(b + 2 * m, mask=in_b, other=float("-inf"))
+    pad_a, pad_b = tl.load(a + 3 * n, mask=in_a, other=1.0), tl.load(b + 3 * m, mask=in_b, other=1.0)
     damping_a, damping_b = tl.load(of_item_ptr + item * 3), tl.load(of_item_ptr + item * 3 + 1)
     share = tl.load(of_item_ptr + item * 3 + 2)
-    phi = tl.load(phi_ptr + item * n + i, mask=in_a, other=0.0)
-    gamma = tl.load(gamma_ptr + item * m + j, mask=in_b, other=0.0)
+    phi = LOG2E * tl.load(phi_ptr + item * n + i, mask=in_a, other=0.0)
+    gamma = LOG2E * tl.load(gamma_ptr + item * m + j, mask=in_b, other=0.0)
     last, before, last_phi = gamma, gamma, phi
     own_phi, own_gamma, log_p1, log_p2 = phi, gamma, phi, gamma
     for step in tl.static_range(COUNT):
         before, last, last_phi = last, gamma, phi
-        scaling_b = tl.where(in_b, tl.exp(gamma - beta), 0.0)
+        scaling_b = tl.where(in_b, tl.exp2(gamma - beta), 0.0)
         sums_a = tl.sum(k * scaling_b[None, :], 1) + pad_a
         if step == COUNT - 1:
             sums_a = tl.where((sums_a > tl.max(scaling_b, 0) * tiny * m) | (i >= n), sums_a, float("nan"))
-        rows = tl.log(sums_a) - offset_a
+        rows = tl.log2(sums_a) - offset_a
         own_phi = -damping_a * rows
-        scaling_a = tl.where(in_a, tl.exp(own_phi - alpha), 0.0)
+        scaling_a = tl.where(in_a, tl.exp2(own_phi - alpha), 0.0)
         sums_b = tl.sum(k * scaling_a[:, None], 0) + pad_b
         if step == COUNT - 1:
             sums_b = tl.where((sums_b > tl.max(scaling_a, 0) * tiny * n) | (j >= m), sums_b, float("nan"))
-        cols = tl.log(sums_b) - offset_b
+        cols = tl.log2(sums_b) - offset_b
         own_gamma = -damping_b * cols
         log_p1, log_p2 = rows + own_phi + log_a, cols + own_gamma + log_b
-        shift = share * (tl.log(tl.sum(tl.exp(log_p1), 0)) - tl.log(tl.sum(tl.exp(log_p2), 0)))
+        shift = share * (tl.log2(tl.sum(tl.exp2(log_p1), 0)) - tl.log2(tl.sum(tl.exp2(log_p2), 0)))
         phi, gamma = own_phi + shift, own_gamma - shift
     # What `sinkhorn` makes of its last iterations: the mass that moved, and gamma extrapolated.
     update_a, update_b = own_phi - last_phi, own_gamma - last
     p1 = log_p1 - update_a
-    p1 = tl.exp(p1 - tl.max(p1, 0))
-    p2 = tl.exp(log_p2 - tl.max(log_p2, 0))
+    p1 = tl.exp2(p1 - tl.max(p1, 0))
+    p2 = tl.exp2(log_p2 - tl.max(log_p2, 0))
     p1, p2 = p1 / tl.sum(p1, 0), p2 / tl.sum(p2, 0)
-    moved = tl.sum(p1 * tl.minimum(tl.abs(update_a), 1.0), 0) + tl.sum(p2 * tl.minimum(tl.abs(update_b), 1.0), 0)
+    far_a, far_b = tl.minimum(tl.abs(update_a) / LOG2E, 1.0), tl.minimum(tl.abs(update_b) / LOG2E, 1.0)
+    moved = tl.sum(p1 * far_a, 0) + tl.sum(p2 * far_b, 0)
     # A maximum forgets NaN: what is lost must be seen.
     moved += 0.0 * (tl.sum(tl.where(in_a, rows, 0.0), 0) + tl.sum(tl.where(in_b, cols, 0.0), 0))
     newer, older = gamma - last, last - before
     rate = tl.sum(p2 * newer * older, 0) / tl.sum(p2 * older * older, 0)
     rate = tl.where(rate > 0.0, tl.minimum(rate, slowest), 0.0)
-    tl.store(new_phi_ptr + item * n + i, phi, mask=in_a)
-    tl.store(new_gamma_ptr + item * m + j, gamma, mask=in_b)
-    tl.store(ahead_ptr + item * m + j, gamma + newer * rate / (1.0 - rate), mask=in_b)
+    ahead = gamma + newer * rate / (1.0 - rate)
+    tl.store(new_phi_ptr + item * n + i, phi / LOG2E, mask=in_a)
+    tl.store(new_gamma_ptr + item * m + j, gamma / LOG2E, mask=in_b)
+    tl.store(ahead_ptr + item * m + j, ahead / LOG2E, mask=in_b)
     tl.store(moved_ptr + item, moved)
 
 
@@ -106,7 +114,7 @@ def sweeps(
     _sweeps[(batch,)](
         *given,
         phi, gamma, ahead, moved, n, m, slowest, info.tiny / info.eps,
-        COUNT=count, N=_padded(n), M=_padded(m), num_warps=min(16, max(1, size // (32 * SHARE))),
+        COUNT=count, N=_padded(n), M=_padded(m), LOG2E=LOG2E, num_warps=min(16, max(1, size // (32 * SHARE))),
     )  # fmt: skip
     return phi, gamma, ahead, moved
 
