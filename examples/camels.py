@@ -1,5 +1,5 @@
 """Ten poses of a camel, and their distances
-========================================
+=========================================
 
 Ten meshes of a galloping camel, each with vertices of its own. `ugw.pairwise` measures the conic distance of each pair:
 no vertex of a pose is known to be a vertex of another, and no pose knows its time. Two axes that are made of these

@@ -19,7 +19,7 @@ from . import camels as _camels
 from . import coassays, office
 from ._options import whole_number
 from .errors import InputError
-from .graph_data import LabelledGraph, communities_with_outliers, planar_graphs
+from .graph_data import LabelledGraph, communities_with_outliers, graph_families, planar_graphs
 from .meshes import Mesh
 from .spaces import Space
 
@@ -30,6 +30,7 @@ __all__ = [
     "Mesh",
     "camels",
     "communities_with_outliers",
+    "graph_families",
     "imbalanced_mixtures",
     "moons_with_outliers",
     "office_caltech10",
