@@ -4,6 +4,7 @@ import os
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ugw
@@ -64,6 +65,15 @@ def test_without_data_they_say_what_to_do(name, origin, monkeypatch, tmp_path, c
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     run(name)
     assert origin in capsys.readouterr().out
+
+
+def test_strays_mislead_balanced_gw_alone():
+    found = run("graph_families", TEST="6", STRAYS="(0, 4)")
+    unbalanced, balanced = found["accuracy"].values()
+    assert unbalanced[0] > 0.7 < unbalanced[1]
+    assert balanced[0] > 0.7
+    assert balanced[1] < 0.5
+    assert (np.array(found["confusion"])[:, 2] >= 4).all()  # of the last, balanced GW: trees, whatever they are
 
 
 @real
