@@ -33,8 +33,8 @@ def voted(values: np.ndarray) -> np.ndarray:
 
 
 # %%
-# `rho` is chosen on the known graphs alone, each classified by all others: of those that do best the smallest. There are
-# 6000 pairs, so each has one start, the product plan, and takes some milliseconds.
+# `rho` is chosen on the known graphs alone, each classified by all others: of those that do best the smallest. Of 6000
+# pairs each has one start, the product plan, and takes some milliseconds.
 
 ugw_, gw = ugw.Method("ugw", init="product"), ugw.Method("gw", init="product")
 right = {}
@@ -48,14 +48,14 @@ chosen = max(right, key=lambda rho: (right[rho], -rho))
 # Confusion: rows are the true families, columns those that were voted for.
 
 methods = {f"UGW, rho = {chosen:g}": (ugw_, chosen), "balanced GW": (gw, float("inf"))}
-accuracy = {name: [] for name in methods}
-for strays, graphs in tests.items():
-    spaces = [graph.space() for family in graphs.values() for graph in family]
-    for name, (method, rho) in methods.items():
-        votes = voted(ugw.pairwise(spaces, train, method=method, rho=rho, **OPTIONS).check().values)
-        accuracy[name].append((votes == truth).mean())
-        confusion = [np.bincount(votes[truth == k], minlength=3).tolist() for k in range(3)]
-        print(f"{strays} strays, {name:<12} {accuracy[name][-1]:>4.0%}  {confusion}")
+spaces = [graph.space() for test in tests.values() for graphs in test.values() for graph in graphs]
+accuracy = {}
+for name, (method, rho) in methods.items():
+    votes = voted(ugw.pairwise(spaces, train, method=method, rho=rho, **OPTIONS).check().values)
+    accuracy[name] = [(row == truth).mean() for row in votes.reshape(len(STRAYS), -1)]
+    for strays, row, share in zip(STRAYS, votes.reshape(len(STRAYS), -1), accuracy[name], strict=True):
+        confusion = [np.bincount(row[truth == k], minlength=3).tolist() for k in range(3)]
+        print(f"{name:<12} {strays} strays {share:>4.0%}  {confusion}")
 
 # %%
 # With strays balanced GW calls more and more graphs trees, the family with the longest paths. Bars: standard errors.
