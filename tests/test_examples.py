@@ -68,7 +68,7 @@ def test_without_data_they_say_what_to_do(name, origin, monkeypatch, tmp_path, c
 
 
 def test_strays_mislead_balanced_gw_alone():
-    found = run("graph_families", TEST="6", STRAYS="(0, 4)")
+    found = run("graph_families", **{"SEED, STRAYS": "0, (0, 4)"})
     unbalanced, balanced = found["accuracy"].values()
     assert unbalanced[0] > 0.7 < unbalanced[1]
     assert balanced[0] > 0.7
