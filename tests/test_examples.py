@@ -4,6 +4,7 @@ import os
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ugw
@@ -54,14 +55,25 @@ def test_an_example_runs(name, changed, capsys):
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["single_cell", "align_anndata"])
-def test_without_data_they_say_what_to_do(name, monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("name", "origin"), [("single_cell", "rsinghlab/SCOT"), ("align_anndata", "rsinghlab/SCOT"), ("camels", "pyFM")]
+)
+def test_without_data_they_say_what_to_do(name, origin, monkeypatch, tmp_path, capsys):
     if name == "align_anndata":
         pytest.importorskip("anndata")
     monkeypatch.delenv("UGW_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     run(name)
-    assert "github.com/rsinghlab/SCOT" in capsys.readouterr().out
+    assert origin in capsys.readouterr().out
+
+
+def test_strays_mislead_balanced_gw_alone():
+    found = run("graph_families", **{"SEED, STRAYS": "0, (0, 4)"})
+    unbalanced, balanced = found["accuracy"].values()
+    assert unbalanced[0] > 0.7 < unbalanced[1]
+    assert balanced[0] > 0.7
+    assert balanced[1] < 0.5
+    assert (np.array(found["confusion"])[:, 2] >= 4).all()  # of the last, balanced GW: trees, whatever they are
 
 
 @real
@@ -86,3 +98,11 @@ def test_anndata_receive_what_was_found(capsys):
     said = capsys.readouterr().out
     for name in ("ugw_stage", "ugw_mass", "X_ugw"):
         assert name in said
+
+
+@real
+def test_the_camels_go_around(capsys):
+    made = run("camels", POINTS="30")  # enough to run; the order of time needs more
+    assert made["distances"].shape == (10, 10)
+    assert sorted(made["turn"]) == list(range(10))
+    assert "rank correlation" in capsys.readouterr().out

@@ -65,3 +65,46 @@ def test_the_ring_is_closed_and_the_branches_are_only_joined_to_it():
 def test_bad_numbers_are_refused(make, said):
     with pytest.raises(InputError, match=said):
         make()
+
+
+def test_families_are_what_they_are_called():
+    families = datasets.graph_families(6, strays=3, seed=5)
+    assert list(families) == ["communities", "small world", "tree"]
+    for name, graphs in families.items():
+        assert len(graphs) == 6
+        for made in graphs:
+            own, strays = np.flatnonzero(made.labels == 0), np.flatnonzero(made.labels == 1)
+            assert networkx.is_connected(made.graph)
+            assert list(made.graph) == list(range(len(made.labels)))
+            assert 15 <= len(own) <= 25
+            assert len(strays) == 3
+            for i, j, length in made.graph.edges(data="weight"):
+                assert length == (3 if made.labels[[i, j]].any() else 1)
+            assert all(made.graph.degree[node] == 1 for node in strays.tolist())
+            inner = made.graph.subgraph(own.tolist())
+            assert networkx.is_tree(inner) == (name == "tree")
+            if name == "small world":
+                assert inner.number_of_edges() == 2 * len(own)
+
+
+def test_communities_of_a_family_are_three():
+    for made in datasets.graph_families(4, seed=1)["communities"]:
+        n = len(made.labels)
+        block = np.minimum(np.arange(n) // (n // 3), 2)
+        within = [block[i] == block[j] for i, j in made.graph.edges]
+        assert np.mean(within) > 0.7
+
+
+def test_more_strays_are_the_same_graphs_and_more():
+    some, more, others = (datasets.graph_families(3, strays=k, seed=s) for k, s in ((1, 0), (4, 0), (1, 9)))
+    for name in some:
+        for one, two in zip(some[name], more[name], strict=True):
+            assert networkx.utils.graphs_equal(one.graph, two.graph.subgraph(list(one.graph)))
+        pairs = zip(some[name], others[name], strict=True)
+        assert not all(networkx.utils.graphs_equal(one.graph, two.graph) for one, two in pairs)
+
+
+@pytest.mark.parametrize("wrong", [{"count": 0}, {"strays": -1}, {"seed": -1}, {"strays": 1.5}])
+def test_bad_numbers_of_families_are_refused(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        datasets.graph_families(**wrong)

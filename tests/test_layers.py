@@ -30,7 +30,7 @@ TABLE = """
     many.methods  many.tiles  many.parcel  many.blocks  many.workers  many.checkpoint  many.table  many.spaces
     many.job  many.pairwise  many
     estimators._shared  estimators.scores  estimators.cells  estimators.pu  estimators.align  estimators
-    _drawing  plots  _measured  coassays  office  graph_data  datasets  _files
+    _drawing  plots  _measured  coassays  office  meshes  camels  graph_data  datasets  _files
     report.views  report.matches  report.stage  report.contents  report.page  report
     ugw
     experiments._shared  experiments.imbalanced  experiments.outliers  experiments.graphs  experiments.graphs_partial

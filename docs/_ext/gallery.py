@@ -16,7 +16,7 @@ SECTIONS = {
     "Other problems": ("partial", "conic", "barycentres"),
     "Cells and labels": ("cells", "align_anndata", "single_cell", "positives"),
     "Learning": ("debiased_flow", "align", "generate"),
-    "Many points, many spaces": ("streaming",),
+    "Many points, many spaces": ("streaming", "camels", "graph_families"),
     "More": (),
 }
 ORDER = [name for names in SECTIONS.values() for name in names]

@@ -37,14 +37,20 @@ def find(file: str, folder: str, path: str | os.PathLike[str] | None, origin: st
     )
 
 
-def read_arrays(found: Path, shapes: Mapping[str, tuple[int, int]], classes: Sequence[int]) -> dict[str, np.ndarray]:
-    """The arrays of these shapes, and y: so many of the classes 1, 2, ..., of a file, checked."""
+def load(found: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The arrays of these names of a file."""
     try:
         with np.load(found, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in (*shapes, "y")}
+            return {name: file[name] for name in names}
     except Exception as error:  # whatever a broken file makes the reader raise
         said = " ".join(str(error).split())
-        raise InputError(f"{found} must be an .npz with arrays {', '.join(shapes)} and y, got: {said}") from error
+        listed = f"{', '.join(names[:-1])} and {names[-1]}"
+        raise InputError(f"{found} must be an .npz with arrays {listed}, got: {said}") from error
+
+
+def read_arrays(found: Path, shapes: Mapping[str, tuple[int, int]], classes: Sequence[int]) -> dict[str, np.ndarray]:
+    """The arrays of these shapes, and y: so many of the classes 1, 2, ..., of a file, checked."""
+    arrays = load(found, (*shapes, "y"))
     for name, shape in shapes.items():
         if arrays[name].shape != shape:
             raise InputError(f"{name} must have shape {shape}, got {arrays[name].shape} in {found}")
@@ -57,14 +63,16 @@ def read_arrays(found: Path, shapes: Mapping[str, tuple[int, int]], classes: Seq
     return arrays
 
 
-def check_digest(found: Path, arrays: Mapping[str, np.ndarray], names: Sequence[str], expected: str) -> None:
+def check_digest(
+    found: Path, arrays: Mapping[str, np.ndarray], names: Sequence[str], expected: str, whole: Sequence[str] = ("y",)
+) -> None:
     """Refuse numbers that are not those of the checksum."""
-    if digest(arrays, names) != expected:
+    if digest(arrays, names, whole) != expected:
         raise InputError(f"{found} must have the checksum {expected[:12]}…, got other numbers: take the file anew")
 
 
-def digest(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> str:
-    """sha256 of the numbers themselves, in float32 and int64, however the file was packed.
+def digest(arrays: Mapping[str, np.ndarray], names: Sequence[str], whole: Sequence[str] = ("y",)) -> str:
+    """sha256 of the numbers themselves, `names` in float32 and `whole` in int64, however the file was packed.
 
     >>> digest({"x": np.zeros((2, 1)), "y": np.array([1, 2])}, ["x"])[:8]
     'ab25350e'
@@ -72,5 +80,6 @@ def digest(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> str:
     made = hashlib.sha256()
     for name in names:
         made.update(np.ascontiguousarray(arrays[name], dtype="<f4").tobytes())
-    made.update(np.ascontiguousarray(arrays["y"], dtype="<i8").tobytes())
+    for name in whole:
+        made.update(np.ascontiguousarray(arrays[name], dtype="<i8").tobytes())
     return made.hexdigest()

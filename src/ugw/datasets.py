@@ -1,4 +1,4 @@
-"""Points with class labels, synthetic and seeded or measured: the data of the demo, the examples and the tests.
+"""Points with class labels, graphs and meshes, synthetic or measured: the data of the demo, the examples, the tests.
 
 >>> import ugw
 >>> moons = ugw.datasets.two_moons(n=50, outliers=5)
@@ -15,17 +15,22 @@ from numbers import Real
 
 import numpy as np
 
+from . import camels as _camels
 from . import coassays, office
 from ._options import whole_number
 from .errors import InputError
-from .graph_data import LabelledGraph, communities_with_outliers, planar_graphs
+from .graph_data import LabelledGraph, communities_with_outliers, graph_families, planar_graphs
+from .meshes import Mesh
 from .spaces import Space
 
 __all__ = [
     "Domain",
     "Labelled",
     "LabelledGraph",
+    "Mesh",
+    "camels",
     "communities_with_outliers",
+    "graph_families",
     "imbalanced_mixtures",
     "moons_with_outliers",
     "office_caltech10",
@@ -192,6 +197,19 @@ def office_caltech10(path: str | os.PathLike[str] | None = None) -> dict[str, Do
         points, reduced, labels = office.read(features, domain, path)
         made[f"{features}_{domain}"] = Domain(points, labels, office.CLASSES, reduced=reduced)
     return made
+
+
+def camels(path: str | os.PathLike[str] | None = None) -> list[Mesh]:
+    """Ten poses of a galloping camel in the order of time, about 5000 vertices each: from the examples of pyFM.
+
+    Each pose has a mesh of its own: no vertex of one is known to be a vertex of another. path: camel_gallop.npz or a
+    folder that has it; None looks as `scgem` does. Shapes and a checksum are tested.
+
+    >>> poses = camels()  # doctest: +SKIP
+    >>> poses[0].vertices.shape, poses[0].space(points=80)  # doctest: +SKIP
+    ((4999, 3), Space(n=80, mass=1, float64, points in R^3))
+    """
+    return _camels.read(path)
 
 
 def _coassay(source: coassays.Source, path: str | os.PathLike[str] | None) -> tuple[Labelled, Labelled]:

@@ -146,6 +146,16 @@ def knn_distances(points: Tensor, k: int) -> Tensor:
 def mesh_distances(vertices: Tensor, faces: Any) -> Tensor:
     """Shortest paths, (n, n), along the sides of triangles. vertices: (n, d), faces: (F, 3) indices."""
     refuse_gradient("vertices of from_mesh", vertices)
+    edges, lengths = mesh_edges(vertices.cpu().double().numpy(), faces)
+    return torch.from_numpy(geodesics(len(vertices), edges, lengths, expected="one of all vertices")).to(vertices)
+
+
+def mesh_edges(vertices: np.ndarray, faces: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The sides of triangles (3F, 2) and their lengths (3F,). vertices: (n, d), faces: (F, 3) indices, checked.
+
+    >>> mesh_edges(np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0]]), [[0, 1, 2]])[1]
+    array([3., 5., 4.])
+    """
     n = len(vertices)
     try:
         corners = faces.cpu().numpy() if isinstance(faces, Tensor) else np.asarray(faces)
@@ -158,9 +168,7 @@ def mesh_distances(vertices: Tensor, faces: Any) -> Tensor:
         raise InputError(f"faces must be indices from 0 to {n - 1}, got {corners.min()} to {corners.max()}")
     corners = corners.astype(np.int64)  # unsigned ones would not mix with signed indices
     edges = np.concatenate([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [2, 0]]])
-    coordinates = vertices.cpu().double().numpy()
-    lengths = np.linalg.norm(coordinates[edges[:, 0]] - coordinates[edges[:, 1]], axis=1)
-    return torch.from_numpy(geodesics(n, edges, lengths, expected="one of all vertices")).to(vertices)
+    return edges, np.linalg.norm(vertices[edges[:, 0]] - vertices[edges[:, 1]], axis=1)
 
 
 def geodesics(n: int, edges: np.ndarray, lengths: np.ndarray, *, expected: str) -> np.ndarray:
@@ -170,6 +178,18 @@ def geodesics(n: int, edges: np.ndarray, lengths: np.ndarray, *, expected: str) 
 
     >>> geodesics(3, np.array([[0, 1], [1, 2]]), np.array([1.0, 0.5]), expected="one")[0]
     array([0. , 1. , 1.5])
+    """
+    paths = scipy.sparse.csgraph.shortest_path(connected(n, edges, lengths, expected=expected))
+    # A path summed from its other end may round differently.
+    return np.minimum(paths, paths.T)
+
+
+def connected(n: int, edges: np.ndarray, lengths: np.ndarray, *, expected: str) -> scipy.sparse.csr_array:
+    """The undirected graph of these edges as an adjacency for SciPy; refused if it is in pieces. As for `geodesics`.
+
+    >>> connected(2, np.array([[0, 1], [1, 0]]), np.array([3.0, 2.0]), expected="one").toarray()
+    array([[0., 2.],
+           [2., 0.]])
     """
     # Merged by hand: SciPy would add parallel edges up, and `maximum` would drop edges of length zero. Those
     # are edges to csgraph as long as they are stored.
@@ -185,9 +205,7 @@ def geodesics(n: int, edges: np.ndarray, lengths: np.ndarray, *, expected: str) 
         sizes = np.sort(np.bincount(labels))[::-1]
         listed = ", ".join(map(str, sizes[:10])) + (", ..." if count > 10 else "")
         raise InputError(f"the graph must be connected, got {count} components of sizes {listed}, expected {expected}")
-    paths = scipy.sparse.csgraph.shortest_path(graph)
-    # A path summed from its other end may round differently.
-    return np.minimum(paths, paths.T)
+    return graph
 
 
 def _networkx_edges(graph: Any, edge_weight: str | None) -> tuple[int, np.ndarray, np.ndarray]:

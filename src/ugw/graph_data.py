@@ -1,8 +1,8 @@
-"""Synthetic graphs with classes of nodes, seeded: planar ones and communities with outliers."""
+"""Synthetic graphs with classes of nodes, seeded: planar ones, communities with outliers, families with strays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Prices of an edge of the communities, as in the paper.
 INSIDE, BETWEEN, OUTWARD = 1.0, 4.0, 2.0
+# Nodes of a graph of a family, least and most, and the length of an edge to a stray node, in edges of the graph.
+FEWEST, MOST, AWAY = 15, 25, 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +85,67 @@ def _communities(rng: np.random.Generator, sizes: Mapping[str, int], outliers: i
         for node in np.flatnonzero(labels == 2 + k):
             graph.add_edge(int(node), int(rng.choice(members)), weight=OUTWARD)
     return LabelledGraph(networkx.convert_node_labels_to_integers(graph), labels, names)
+
+
+# -- families ------------------------------------------------------------------------------------------------
+
+
+def graph_families(count: int = 10, *, strays: int = 0, seed: int = 0) -> dict[str, list[LabelledGraph]]:
+    """Random graphs of three families, `count` of each: communities, small worlds and trees, of 15 to 25 nodes.
+
+    Communities: three, with edges between two nodes of one with probability 0.7, of two with 0.03. Small world: a ring
+    of nodes with four neighbours each, with one edge in twenty led elsewhere. Tree: each node hangs on an earlier one,
+    with probability by how many hang there already. Edges have the length 1. A stray, class 1 of the nodes, hangs on
+    a random node by an edge of length 3. The same seed has the same graphs and, with more strays, the same and more.
+
+    >>> families = graph_families(2, strays=3)
+    >>> {name: len(graphs) for name, graphs in families.items()}
+    {'communities': 2, 'small world': 2, 'tree': 2}
+    >>> int((families["tree"][0].labels == 1).sum())
+    3
+    """
+    for name, value, least in (("count", count, 1), ("strays", strays, 0), ("seed", seed, 0)):
+        whole_number(name, value, least=least)
+    return {
+        name: [_with_strays(make, strays, np.random.default_rng([seed, family, k])) for k in range(count)]
+        for family, (name, make) in enumerate(_FAMILIES.items())
+    }
+
+
+def _with_strays(make: Callable[[int, int], networkx.Graph], strays: int, rng: np.random.Generator) -> LabelledGraph:
+    import networkx
+
+    n = int(rng.integers(FEWEST, MOST + 1))
+    graph = networkx.Graph(make(n, int(rng.integers(2**31))))
+    networkx.set_edge_attributes(graph, 1.0, "weight")
+    for stray in range(n, n + strays):
+        graph.add_edge(int(rng.integers(n)), stray, weight=AWAY)
+    return LabelledGraph(graph, np.repeat([0, 1], [n, strays]), ("own", "stray"))
+
+
+def _three_communities(n: int, seed: int) -> networkx.Graph:
+    import networkx
+
+    sizes, rng = [n // 3, n // 3, n - 2 * (n // 3)], np.random.default_rng(seed)
+    while True:
+        graph = networkx.random_partition_graph(sizes, 0.7, 0.03, seed=int(rng.integers(2**31)))
+        if networkx.is_connected(graph):
+            return graph
+
+
+def _small_world(n: int, seed: int) -> networkx.Graph:
+    import networkx
+
+    return networkx.connected_watts_strogatz_graph(n, 4, 0.05, seed=seed)
+
+
+def _tree(n: int, seed: int) -> networkx.Graph:
+    import networkx
+
+    return networkx.barabasi_albert_graph(n, 1, seed=seed)
+
+
+_FAMILIES = {"communities": _three_communities, "small world": _small_world, "tree": _tree}
 
 
 # -- planar graphs -----------------------------------------------------------------------------------------
