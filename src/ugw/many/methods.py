@@ -226,5 +226,5 @@ RECIPES = {
     "ugw": Recipe(1.0, 1e-2, _SAID, _check_ugw, _ugw, _own_ugw, _no_entropy),
     "gw": Recipe(math.inf, 1e-2, _SAID, _check_ugw, _ugw, _own_ugw, _no_entropy),
     "debiased": Recipe(1.0, 1e-2, _SAID, _check_debiased, _debiased, _own_debiased, _no_entropy, selves=True),
-    "cgw": Recipe(1.0, 0.0, ("cone",), _check_conic, _conic, _own_conic, lambda given: True, weight=8),
+    "cgw": Recipe(1.0, 0.0, ("cone",), _check_conic, _conic, _own_conic, lambda given: True, weight=2),
 }
