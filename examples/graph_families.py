@@ -17,8 +17,7 @@ import numpy as np
 
 import ugw
 
-TRAIN, K = 7, 3  # known graphs of each family, neighbours that vote
-TEST = 9  # graphs of each family
+TRAIN, TEST, K = 7, 9, 3  # known graphs and others of each family, neighbours that vote
 SEED, STRAYS = 0, (0, 1, 2, 4)
 OPTIONS = {"eps": 0.2, "solver": ugw.AlternateMin(tol=1e-2)}
 known = ugw.datasets.graph_families(TRAIN, seed=SEED)
