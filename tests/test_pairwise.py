@@ -128,7 +128,7 @@ def test_options_of_a_method():
     d = ugw.pairwise(spaces, method=cone, rho=0.5)
     expected = ugw.solve_conic(spaces[1], spaces[0], rho=0.5, cone="hellinger-kantorovich").distance
     assert d.distances[0, 1] == pytest.approx(expected, abs=1e-9)
-    with pytest.raises(ugw.InputError, match="no powers of a distance"):
+    with pytest.raises(ugw.InputError, match="no powers of a distance with this cone"):
         _ = ugw.pairwise(spaces, method=cone, rho=2.0).distances  # beyond rho = 1 no metric
 
 
@@ -179,7 +179,7 @@ def test_not_converged_pairs_are_told():
     assert not d.converged.any()
     assert (d.n_iter == 2).all()
     assert repr(d) == "PairwiseResult(ugw, 2 × 2, 0.0% converged)"
-    with pytest.raises(ugw.NotConverged, match="4 of 4 pairs not converged"):
+    with pytest.raises(ugw.NotConverged, match="4 of 4 values not converged"):
         d.check()
     good = ugw.pairwise(spaces, method=QUICK, eps=0.1)
     assert good.check() is good
@@ -217,6 +217,8 @@ def test_which_values_are_distances():
         _ = ugw.pairwise(spaces, method=QUICK).distances
     with pytest.raises(ugw.InputError, match="'gw' are no powers"):
         _ = ugw.pairwise(spaces, method=ugw.Method("gw", init="product")).distances
+    with pytest.raises(ugw.InputError, match="'cgw' are no powers of a distance with this cone, rho and eps"):
+        _ = ugw.pairwise(spaces, method="cgw", eps=0.1).distances
 
 
 def test_the_progress_bar_counts_pairs(capfd):

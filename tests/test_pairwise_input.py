@@ -40,7 +40,7 @@ BAD = {
     "method": ((XS,), {"method": "wasserstein"}, "method must be one of 'ugw', 'gw', 'debiased', 'cgw'"),
     "rho of gw": ((XS,), {"method": "gw", "rho": 1.0}, "keeps both marginals, rho = inf, got rho=1.0"),
     "masses of gw": ((XS,), {"method": "gw"}, r"equal masses, got .* for spaces\[\d\] and .* for spaces\[\d\]"),
-    "masses": ((XS,), {"rho": math.inf, "names": list("abc")}, "equal masses, got .* for '[abc]'"),
+    "masses": ((XS,), {"rho": math.inf, "names": list("abc")}, "equal masses, got .* for '[abc]', which differ by"),
     "mass": ((XS,), {"rho": ugw.Mass(3.0)}, "Mass must be at most that of every space, got 3"),
     "rhos": ((XS,), {"rho": np.array([1.0, 2.0])}, "rho of pairwise must be one number"),
     "negative rho": ((XS,), {"rho": -1.0}, "rho must be positive"),
@@ -61,6 +61,11 @@ BAD = {
     "programs": (
         (clouds((61,)),), {"method": ugw.Method("cgw", cone="partial-transport")}, "up to n·m = 3600, got 61 × 61"
     ),
+    "a method in the wrong place": ((XS, "cgw"), {}, "spaces_y must be a list of spaces, got str, 'cgw': write method='cgw'"),
+    "no name for one": ((XS,), {"names": ["a", None, "b"]}, r"for all spaces or none, got None for spaces\[1\]"),
+    "a list of eps": ((XS,), {"eps": [0.1, 0.2]}, "eps of pairwise must be one number for all pairs, got a list"),
+    "a checkpoint without a name": ((XS,), {"checkpoint": ""}, "checkpoint must be the path of a folder, got ''"),
+    "a checkpoint that is no path": ((XS,), {"checkpoint": 3}, "checkpoint must be the path of a folder, got 3"),
     "jobs": ((XS,), {"n_jobs": 0, "method": QUICK}, "n_jobs must be a whole number"),
 }  # fmt: skip
 
@@ -104,6 +109,12 @@ def test_a_checkpoint_that_is_a_file(tmp_path):
     file.write_text("mine")
     refused(file, "checkpoint must be a folder, got the file")
     assert file.read_text() == "mine"
+
+
+def test_a_checkpoint_among_other_files(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    refused(tmp_path, "checkpoint must be a folder of its own, got .* which has notes.txt")
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
 
 
 @pytest.mark.skipif(sys.platform == "win32" or not hasattr(os, "geteuid"), reason="folders without permission")

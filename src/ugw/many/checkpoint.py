@@ -48,6 +48,8 @@ class Checkpoint:
     @classmethod
     def open(cls, folder: str | os.PathLike[str], digests: Sequence[Sequence[str]], options: Any) -> Checkpoint:
         """The folder of a run with these data and options, made if it is not there; one of another run is refused."""
+        if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+            raise InputError(f"checkpoint must be the path of a folder, got {folder!r}")
         place = Path(folder)
         said = {"format": FORMAT, "version": version(), "data": _hash(digests), "options": described(options)}
         _make(place)
@@ -56,6 +58,8 @@ class Checkpoint:
         if found is None:
             if any(place.glob("block-*.npz")):
                 raise InputError(f"checkpoint {place} has blocks but no {MANIFEST}: take another folder")
+            if other := next((file.name for file in place.iterdir() if not file.name.startswith(".")), None):
+                raise InputError(f"checkpoint must be a folder of its own, got {place}, which has {other}")
             with all_or_nothing(place) as stage:
                 (stage / MANIFEST).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
         else:

@@ -170,7 +170,8 @@ class Matrix:
         name = self.job.method.name
         if name == "cgw":
             known = found["metric"][~np.isnan(found["metric"])]
-            return self._presented(found["distance"]) if bool((known == 1).all()) else None
+            exact = float(self.job.given["eps"]) == 0.0 and bool((known == 1).all())
+            return self._presented(found["distance"]) if exact else None
         exact = name == "gw" and self.job.method.recipe.at_zero(self.job.given)
         return self._presented(np.sqrt(np.maximum(found["value"], 0.0))) if exact else None
 

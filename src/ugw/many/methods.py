@@ -130,6 +130,8 @@ def _pair(rho: Any) -> tuple[Divergence, Divergence]:
 
 
 def _check_eps(eps: Any) -> None:
+    if isinstance(eps, list | tuple):
+        raise InputError(f"eps of pairwise must be one number for all pairs, got a {type(eps).__name__}")
     share = eps.share if isinstance(eps, Relative) else nonnegative("eps", eps)
     if count_of(share) is not None:
         raise InputError("eps of pairwise must be one number for all pairs, got an array")

@@ -56,7 +56,7 @@ def check_masses(first: Side, second: Side, given: Given) -> None:
     if both_hard(given) and most > least * (1.0 + slack):
         raise InputError(
             f"both marginals are kept, which needs equal masses, got {least:.9g} for {lightest} and {most:.9g} for "
-            f"{heaviest}: give the spaces weights of one total, or take a finite rho"
+            f"{heaviest}, which differ by {most - least:.3g}: give them weights of one total, or take a finite rho"
         )
     if isinstance(rho, Mass) and float(rho.m) > least * (1.0 + slack):
         raise InputError(
@@ -73,8 +73,9 @@ def _side(what: str, spaces: Any, names: Any) -> Side:
         spaces, names = list(spaces.values()), list(spaces)
     if isinstance(spaces, Space) and not spaces.batched:
         raise InputError(f"{what} must be a list of spaces, got one Space: write [space]")
-    if not isinstance(spaces, Iterable | Space):
-        raise InputError(f"{what} must be a list of spaces, got {type(spaces).__name__}")
+    if isinstance(spaces, str) or not isinstance(spaces, Iterable | Space):
+        hint = f", {spaces!r}: write method={spaces!r}" if isinstance(spaces, str) else ""
+        raise InputError(f"{what} must be a list of spaces, got {type(spaces).__name__}{hint}")
     found: tuple[Any, ...] = tuple(spaces)  # type: ignore[arg-type]  # a batch is its items
     if not found:
         raise InputError(f"{what} must have at least one space, got none")
@@ -95,6 +96,9 @@ def _names(what: str, names: Any, count: int) -> tuple[str, ...] | None:
         return None
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise InputError(f"names must be a list with one for each of {what}, got {names!r}")
+    names = list(names)
+    if any(name is None for name in names):
+        raise InputError(f"names must be given for all spaces or none, got None for {what}[{names.index(None)}]")
     found = tuple(str(name) for name in names)
     if len(found) != count:
         raise InputError(f"names must be as many as {what}, {count}, got {len(found)}")

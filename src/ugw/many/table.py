@@ -57,9 +57,13 @@ class PairwiseResult:
     def distances(self) -> Any:
         """(n, m), roots of the values, for methods that are distances: "cgw", and "gw" with eps = 0."""
         if self.roots is None:
+            why = {
+                "cgw": " with this cone, rho and eps (see `is_metric` of `ugw.solve_conic`; it takes eps = 0)",
+                "gw": " at eps > 0: take eps = 0",
+            }
+            cure = why.get(self.method, ": take method='cgw'")
             raise InputError(
-                f"the values of {self.method!r} are no powers of a distance, at any eps for 'ugw' and 'debiased' and "
-                "at eps > 0 for 'gw': take method='cgw', or `values` as they are"
+                f"the values of {self.method!r} are no powers of a distance{cure}, or `values` as they are"
             )
         return self.roots
 
@@ -70,7 +74,7 @@ class PairwiseResult:
         if not len(failed):
             return Status.CONVERGED.message
         i, j = (int(k) for k in failed[0])
-        count = f"{len(failed)} of {self.codes.size} pairs" if len(failed) > 1 else "one pair"
+        count = f"{len(failed)} of {self.codes.size} values" if len(failed) > 1 else "one value"
         return f"{count} not converged, first {self.label(i, j)}: {Status(int(self.codes[i, j])).message}"
 
     def label(self, i: int, j: int) -> str:
