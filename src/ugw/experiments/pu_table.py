@@ -67,12 +67,12 @@ def _first_best(scores: np.ndarray) -> int:
 
 def lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The table as text: for each method ours ± its deviation, the paper's, and the difference."""
-    width = 25
+    width, first = 25, 2 + max(len(row["task"]) for row in rows)
     made = ["test accuracy in %: ours ± std, [the paper's], difference"]
-    made.append(f"{'task':<22}" + "".join(f"{TITLES[method]:^{width}}" for method in METHODS).rstrip())
+    made.append(f"{'task':<{first}}" + "".join(f"{TITLES[method]:^{width}}" for method in METHODS).rstrip())
     for start in range(0, len(rows), len(METHODS)):
         some = rows[start : start + len(METHODS)]
-        made.append(f"{some[0]['task']:<22}" + "".join(f"{_cell(row):<{width}}" for row in some).rstrip())
+        made.append(f"{some[0]['task']:<{first}}" + "".join(f"{_cell(row):<{width}}" for row in some).rstrip())
     compared = [row for row in rows if "difference" in row and row["method"] == "ugw-2"]
     if compared:
         largest = max(abs(row["difference"]) for row in compared)
@@ -106,13 +106,14 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
         floor = 100.0 * (1.0 - 2.0 * float(name.split(":")[2]))
         ax.hlines(floor, k - 0.45, k + 0.45, color="0.5", linestyle=":", label=None if k else "all positives wrong")
     ax.set_xticks(range(len(names)), [_short(name) for name in names], fontsize=9)
+    ax.set_xlim(-0.6, len(names) - 0.4)
     ax.set_ylim(np.floor(min(row["accuracy"] for row in rows) / 5) * 5 - 5, 100)
     ax.set_ylabel("test accuracy, %", color=INK, fontsize=11)
     ax.grid(axis="y", linewidth=0.5, alpha=0.4)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(colors=INK)
-    ax.legend(ncols=5, frameon=False, loc="upper left", labelcolor=INK, fontsize=11)
+    ax.legend(ncols=5 if len(names) > 3 else 2, frameon=False, loc="upper left", labelcolor=INK, fontsize=11)
     return made
 
 
