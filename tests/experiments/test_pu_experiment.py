@@ -179,3 +179,11 @@ def test_the_papers_numbers_where_nothing_is_chosen():
         made = pu.run(Task("surf", "surf", letter, 0.1), domains, protocol, lambda: None)
         assert np.mean(made["ugw"][0][:20]) == pytest.approx(expected, abs=0.1001)
         assert made["positives"] == [10]
+
+
+def test_starts_of_next_to_no_mass_keep_their_shape():
+    plans = np.random.default_rng(0).random((3, 4, 5)) * np.array([1e-60, 1.0, 1e30])[:, None, None]
+    made = pu.lifted(plans)
+    masses = made.sum(axis=(1, 2))
+    assert ((masses >= 1.0) & (masses < 2.0)).all()
+    np.testing.assert_array_equal(made / made[:, :1, :1], plans / plans[:, :1, :1])

@@ -103,7 +103,7 @@ def run(
         )
         for pair in protocol.pairs:
             rho = 2.0 ** pair[0], 2.0 ** pair[1]
-            plans = torch.as_tensor(start.plans(*rho), dtype=torch.float32, device=device)
+            plans = torch.as_tensor(lifted(start.plans(*rho)), dtype=torch.float32, device=device)
             pu = PUClassifier(
                 task.prior, rho=rho, eps=2.0**protocol.log_eps, init=plans, scale=None, solver=SOLVER
             ).fit_spaces(*light)
@@ -124,6 +124,15 @@ def spaces(
     y = Space.from_points(np.stack([fold.unlabelled for fold in folds]))
     start = _Given(folds, task.prior) if task.one_space else _Eccentric(x, y, 2.0**protocol.log_eps)
     return x, y, np.stack([fold.truth for fold in folds]), start
+
+
+def lifted(plans: np.ndarray) -> np.ndarray:
+    """Plans (folds, n, m) of a mass near 1: at small rhos float32 would lose them. By powers of two, so no bit changes.
+
+    >>> lifted(np.array([[[3e-60]], [[0.5]]])).ravel() < 2
+    array([ True,  True])
+    """
+    return np.ldexp(plans, 1 - np.frexp(plans.sum(axis=(1, 2), keepdims=True))[1])
 
 
 def accuracy(labels: np.ndarray, truth: np.ndarray) -> list[float]:
