@@ -103,7 +103,7 @@ def run(
         )
         for pair in protocol.pairs:
             rho = 2.0 ** pair[0], 2.0 ** pair[1]
-            plans = torch.as_tensor(lifted(start.plans(*rho)), dtype=torch.float32, device=device)
+            plans = torch.as_tensor(start.plans(*rho), dtype=torch.float32, device=device)
             pu = PUClassifier(
                 task.prior, rho=rho, eps=2.0**protocol.log_eps, init=plans, scale=None, solver=SOLVER
             ).fit_spaces(*light)
@@ -162,8 +162,8 @@ class _Eccentric:
         self.cost, self.eps = (one[:, :, None] - two[:, None, :]) ** 2, eps
 
     def plans(self, *rho: float) -> np.ndarray:
-        """(folds, n, m)."""
-        return ugw.solve_linear(None, None, cost=self.cost, rho=rho, eps=self.eps).plan
+        """(folds, n, m), of a mass near 1."""
+        return lifted(ugw.solve_linear(None, None, cost=self.cost, rho=rho, eps=self.eps).plan)
 
 
 def _partial(x: Space, y: Space, init: Any, prior: float, folds: int) -> np.ndarray:
