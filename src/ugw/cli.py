@@ -138,10 +138,12 @@ def demo(out: str) -> None:
     "--tasks", metavar="NAMES", help="pu: some tasks, as surf-C:surf-A:0.1,surf-C:decaf-W:0.2; or substitute."
 )
 @click.option("--quick", is_flag=True, help="pu: 4 folds instead of 20 and 9 pairs of rho instead of 36.")
-@click.option("--jobs", type=int, default=1, metavar="N", help="pu: so many tasks at a time.")
+@click.option("--jobs", type=int, metavar="N", help="pu: so many tasks at a time.  [default: one per core; on cuda 1]")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="pu: where it is solved.")
 @click.option("--beyond", is_flag=True, help="pu: better minima, conic plans and a rho without a grid instead.")
-def reproduce(name: str, out: str, tasks: str | None, *, quick: bool, jobs: int, device: str, beyond: bool) -> None:
+def reproduce(
+    name: str, out: str, tasks: str | None, *, quick: bool, jobs: int | None, device: str, beyond: bool
+) -> None:
     """Run an experiment of the paper: print its numbers, write its picture and the numbers as JSON.
 
     \b
@@ -163,8 +165,12 @@ def reproduce(name: str, out: str, tasks: str | None, *, quick: bool, jobs: int,
         extra = {"tasks": tasks, "quick": quick, "jobs": jobs, "kept": kept}
         _check_device(device, beyond=beyond)
         if device != "cpu":  # rounded otherwise: its tasks are kept apart
-            extra |= {"device": device, "kept": kept.with_name(f"{kept.name}-{device}")}
-    elif tasks is not None or quick or jobs != 1 or beyond or device != "cpu":
+            extra |= {
+                "device": device,
+                "kept": kept.with_name(f"{kept.name}-{device}"),
+                "jobs": 1 if jobs is None else jobs,
+            }
+    elif tasks is not None or quick or jobs is not None or beyond or device != "cpu":
         raise click.UsageError("--tasks, --quick, --jobs, --device and --beyond are for pu")
     try:
         with output_folder(Path(out), names=files) as stage, one_thread(), warnings.catch_warnings():

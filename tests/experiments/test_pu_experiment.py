@@ -3,10 +3,13 @@
 import json
 import os
 from dataclasses import replace
+from functools import partial
+from io import StringIO
 
 import numpy as np
 import pytest
 import torch
+import tqdm.auto
 from click.testing import CliRunner
 
 import ugw
@@ -105,7 +108,8 @@ def test_tasks_by_name():
 
 def test_an_interrupted_run_goes_on_and_other_options_are_refused(domains, tmp_path, monkeypatch):
     tasks, ran, real = [SAME, OTHER], [], pu.run
-    whole = pu.run_all(tasks, SMALL, tmp_path / "whole", domains=domains)
+    run_all = partial(pu.run_all, domains=domains, jobs=1)
+    whole = run_all(tasks, SMALL, tmp_path / "whole")
 
     def interrupted(task, *rest):
         if task == OTHER and not ran.count(OTHER):
@@ -116,26 +120,35 @@ def test_an_interrupted_run_goes_on_and_other_options_are_refused(domains, tmp_p
 
     monkeypatch.setattr(pu, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        pu.run_all(tasks, SMALL, tmp_path / "kept", domains=domains)
+        run_all(tasks, SMALL, tmp_path / "kept")
     assert [path.name for path in (tmp_path / "kept").iterdir()] == [SAME.file]
-    found = pu.run_all(tasks, SMALL, tmp_path / "kept", domains=domains)
+    found = run_all(tasks, SMALL, tmp_path / "kept")
     assert ran == [SAME, OTHER, OTHER]  # what was finished is not run again
     for name, made in whole.items():
         assert found[name]["ugw"] == made["ugw"]
         assert found[name]["pgw"] == made["pgw"]
     with pytest.raises(ugw.InputError, match="results of these options"):
-        pu.run_all(tasks, replace(SMALL, folds=3), tmp_path / "kept", domains=domains)
+        run_all(tasks, replace(SMALL, folds=3), tmp_path / "kept")
     (tmp_path / "kept" / SAME.file).write_text("{", encoding="utf-8")
     with pytest.raises(ugw.InputError, match="got something else"):
-        pu.run_all(tasks, SMALL, tmp_path / "kept", domains=domains)
+        run_all(tasks, SMALL, tmp_path / "kept")
 
 
-def test_tasks_at_once_are_the_tasks_in_turn(domains, tmp_path):
+def test_tasks_at_once_are_the_tasks_in_turn(domains, tmp_path, monkeypatch):
+    bars = []
+
+    class Seen(tqdm.auto.tqdm):
+        def __init__(self, **options):
+            super().__init__(**options | {"disable": False, "file": StringIO()})
+            bars.append(self)
+
+    monkeypatch.setattr(tqdm.auto, "tqdm", Seen)
     tasks, few = [SAME, OTHER], replace(SMALL, log_rhos=(-5,))
     turn, once = (pu.run_all(tasks, few, tmp_path / str(jobs), domains=domains, jobs=jobs) for jobs in (1, 2))
     for name, made in turn.items():
         assert once[name] | {"seconds": made["seconds"]} == made
     assert len(list((tmp_path / "2").iterdir())) == 2
+    assert [bar.n for bar in bars] == [2, 2]  # a tick for each task and pair of rhos, from processes too
     with pytest.raises(ugw.InputError, match="jobs"):
         pu.run_all(tasks, few, tmp_path, domains=domains, jobs=0)
 

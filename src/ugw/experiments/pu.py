@@ -13,7 +13,7 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -185,17 +185,19 @@ def run_all(
     kept: Path,
     *,
     domains: Mapping[str, Domain] | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
     learn: Learn | None = None,
     steps: int | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Results by the names of the tasks: those that `kept` has, and the others, run and kept one by one.
 
-    jobs: tasks that run at a time, in processes of their own if more than one. learn: what runs a task, with `steps`
-    ticks: `run`, with one for each pair, if None.
+    jobs: tasks that run at a time, in processes of their own if more than one; None: as many as there are cores.
+    learn: what runs a task, with `steps` ticks: `run`, with one for each pair, if None.
     """
+    from joblib import cpu_count
     from tqdm.auto import tqdm
 
+    jobs = cpu_count() if jobs is None else jobs
     whole_number("jobs", jobs)
     done = {task.name: found for task in tasks if (found := _kept(kept / task.file, protocol)) is not None}
     todo = [task for task in tasks if task.name not in done]
@@ -203,7 +205,8 @@ def run_all(
         domains = office_caltech10() if domains is None else domains
         kept.mkdir(parents=True, exist_ok=True)
         learn, steps = learn or run, steps or len(protocol.pairs)
-        pool = partial(_in_turn, learn) if jobs == 1 else partial(_at_once, learn, jobs, steps)
+        jobs = min(jobs, len(todo))
+        pool = partial(_in_turn, learn) if jobs == 1 else partial(_at_once, learn, jobs)
         with tqdm(total=len(todo) * steps, unit="batch", desc="pu", disable=None) as bar:
             for result in pool(todo, domains, protocol, bar):
                 _keep(kept, result, protocol)
@@ -223,7 +226,6 @@ def _in_turn(
 def _at_once(
     learn: Learn,
     jobs: int,
-    steps: int,
     tasks: Sequence[Task],
     domains: Mapping[str, Domain],
     protocol: Protocol,
@@ -231,27 +233,35 @@ def _at_once(
 ) -> Iterator[dict[str, Any]]:
     """Results of the tasks, as they come, from processes."""
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
-    pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context, initializer=_begin)
+    ticks = context.Value("q", 0)
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(ticks,))
     try:
         longest = sorted(tasks, key=lambda task: task.one_space)  # tasks across features take three times as long
-        running = [
-            pool.submit(learn, task, {key: domains[key] for key in task.keys}, protocol, _nothing) for task in longest
-        ]
-        for future in as_completed(running):
-            yield future.result()
-            bar.update(steps)
+        running = {
+            pool.submit(learn, task, {key: domains[key] for key in task.keys}, protocol, _tick) for task in longest
+        }
+        while running:
+            done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+            bar.update(ticks.value - bar.n)
+            yield from (future.result() for future in done)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _begin() -> None:
-    """One thread for each process, which ends at once on Ctrl-C."""
+_ticks: Any = None
+
+
+def _begin(ticks: Any) -> None:
+    """One thread for each process, which ends at once on Ctrl-C; `ticks` counts what all of them have done."""
+    global _ticks  # a process can be given a shared counter when it begins, not with a task
+    _ticks = ticks
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     torch.set_num_threads(1)
 
 
-def _nothing() -> None:
-    """No tick: processes are counted when they end."""
+def _tick() -> None:
+    with _ticks.get_lock():
+        _ticks.value += 1
 
 
 def _keep(kept: Path, result: dict[str, Any], protocol: Protocol) -> None:
@@ -282,7 +292,7 @@ def reproduce(
     tasks: str | None = None,
     quick: bool = False,
     kept: Path | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
     device: str = "cpu",
 ) -> None:
     """Run, print the table, and write pu.png and pu.json. kept: where finished tasks are, `folder`/pu-tasks if None."""

@@ -111,7 +111,7 @@ def _cell(found: Mapping[str, float]) -> str:
 
 
 def reproduce(
-    folder: Path, echo: Callable[[str], None], *, tasks: str | None, quick: bool, kept: Path, jobs: int
+    folder: Path, echo: Callable[[str], None], *, tasks: str | None, quick: bool, kept: Path, jobs: int | None
 ) -> None:
     """Run, print the table, and write pu-beyond.json. kept: where finished tasks are."""
     protocol = QUICK if quick else Protocol()
