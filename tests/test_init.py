@@ -9,7 +9,7 @@ import torch
 from scipy.spatial.distance import cdist
 
 import ugw
-from ugw import first_plans, init
+from ugw import coarse, first_plans, init, representatives
 from ugw.parameters import build
 from ugw.spaces import Space
 
@@ -35,7 +35,9 @@ def problem(x, y, *, rho=1.0, eps=0.05, fused=None):
 
 def starts(name, given):
     """The plans (B, S, n, m) of a named start."""
-    return getattr(init, name)(given, 5) if name in ("random", "noisy") else getattr(init, name)(given)[:, None]
+    if name in ("random", "noisy"):
+        return getattr(init, name)(given, 5)
+    return (coarse.start if name == "coarse" else getattr(init, name))(given)[:, None]
 
 
 # --- what each is ---
@@ -114,7 +116,7 @@ def test_coarse_finds_the_copy():
     points, weights = arrays(30, 3, 5)
     order = np.random.default_rng(0).permutation(30)
     x, y = Space.from_points(points, weights=weights), Space.from_points(points[order], weights=weights[order])
-    plan = init.coarse(problem(x, y, eps=1e-3))[0].numpy()
+    plan = coarse.start(problem(x, y, eps=1e-3))[0].numpy()
     # Most of the mass is near the copy of its point.
     near = cdist(points, points[order]) < 0.15
     assert plan[near].sum() > 0.9
@@ -217,9 +219,9 @@ def test_starts_of_degenerate_spaces(name, x, y):
 def test_representatives_are_far_apart_and_carry_all_weight():
     x = space(200, 2, 0)
     given = problem(x, space(5))
-    found = init.representatives(x, given.log_a, init.REPRESENTATIVES, init.farthest)
+    found = representatives.representatives(x, given.log_a, coarse.REPRESENTATIVES, representatives.farthest)
     index, columns, weights = found.index, found.columns, found.weights
-    k = init.REPRESENTATIVES
+    k = coarse.REPRESENTATIVES
     assert index.shape == weights.shape == (1, k)
     assert columns.shape == (1, 200, k)
     assert index.unique().numel() == k
@@ -234,7 +236,7 @@ def test_representatives_are_far_apart_and_carry_all_weight():
 def test_few_points_are_all_representatives():
     x = space(9, 2, 0)
     given = problem(x, space(5))
-    found = init.representatives(x, given.log_a, init.REPRESENTATIVES, init.farthest)
+    found = representatives.representatives(x, given.log_a, coarse.REPRESENTATIVES, representatives.farthest)
     index, weights = found.index, found.weights
     assert found.whole.all()
     assert sorted(index[0].tolist()) == list(range(9))
@@ -245,7 +247,9 @@ def test_points_without_weight_represent_nothing():
     points, weights = arrays(9, 2, 0)
     weights[[1, 4]] = 0.0
     x = Space.from_points(points, weights=weights)
-    found = init.representatives(x, problem(x, space(5)).log_a, init.REPRESENTATIVES, init.farthest)
+    found = representatives.representatives(
+        x, problem(x, space(5)).log_a, coarse.REPRESENTATIVES, representatives.farthest
+    )
     index, gathered = found.index, found.weights
     used = index[0][gathered[0] > 0]
     assert not {1, 4} & set(used.tolist())
@@ -325,9 +329,9 @@ def test_auto_continues_more_than_the_first_of_the_coarse_plans_where_all_points
 def test_plans_run_together_end_as_they_do_alone(monkeypatch):
     x, y = SECOND_WINS
     given = problem(Space.stack([space(8), x]), y, rho=np.array([1.0, INF]), eps=1e-3)
-    together = init.coarse(given)
-    monkeypatch.setattr(init, "TOGETHER", {"cpu": 0})
-    torch.testing.assert_close(init.coarse(given), together, rtol=0, atol=1e-9)
+    together = coarse.start(given)
+    monkeypatch.setattr(coarse, "TOGETHER", {"cpu": 0})
+    torch.testing.assert_close(coarse.start(given), together, rtol=0, atol=1e-9)
 
 
 def test_a_given_plan_is_taken_as_it_is_whatever_its_mass():

@@ -17,14 +17,14 @@ TABLE = """
     errors  _version  _threads  _atomic  _check  _options  _batch  _precision
     kernels.torch_ops  kernels.streaming  kernels.triton_ops  kernels.triton_small  kernels
     bilinear  streamed  lazy_plan
-    distances  metrics  embedded  embed  factorise  cones  pairs  pairing  _parts  spaces
+    distances  metrics  embedded  embed  factorise  cones  pairs  pairing  _parts  spaces  representatives
     divergences  exact
     records  result  conic_result
     problems.linear  problems.problem  problems.capped  problems.unbalanced  problems.streamed  problems.conic  problems.partial
     problems.partial_gw  problems.partial_w  problems.wasserstein  problems
     solvers.loop  solvers.watch  solvers.solver  solvers.sinkhorn  solvers.replay  solvers.anderson  solvers.alternate
     solvers.frank_wolfe  solvers.programs  solvers
-    init  multilevel  multistart
+    init  coarse  multilevel  multistart
     parameters  first_plans  capped  memory  ways  calibrate  api  linear  certify
     multipliers  envelope  values  debias  implicit  loss  barycenters
     many.methods  many.tiles  many.parcel  many.blocks  many.workers  many.checkpoint  many.table  many.spaces

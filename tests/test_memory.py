@@ -170,16 +170,16 @@ def test_an_item_that_repeats_its_first_plan_keeps_its_others(monkeypatch):
     """It repeats that where others of the batch have more plans that differ."""
     x = space(12, 3)
     given = ugw.parameters.build(x, space(11, 4), rho=1.0, eps=1e-3, fused=None)
-    different, repeats = ugw.init.different, 0
+    different, repeats = ugw.coarse.different, 0
 
     def some(plans, values, most):
         found = list(different(plans, values, 2))
         return iter(found + repeats * found[:1])
 
-    monkeypatch.setattr(ugw.init, "different", some)
-    alone = ugw.init.several(given, 2)
+    monkeypatch.setattr(ugw.coarse, "different", some)
+    alone = ugw.coarse.several(given, 2)
     repeats = 4
-    torch.testing.assert_close(ugw.init.several(given, 2), alone, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(ugw.coarse.several(given, 2), alone, rtol=1e-12, atol=1e-12)
 
 
 # -- predictions -------------------------------------------------------------------------------------------

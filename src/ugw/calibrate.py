@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import init as starts
+from . import coarse
 from .divergences import KL
 from .errors import ConvergenceWarning, InputError
 from .parameters import build, relative
@@ -48,7 +48,7 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = None) -> A
         raise InputError(f"kept must be a number between 0 and 1, got {kept!r}")
     problem = build(x, y, rho=1.0, eps=relative(1e-2) if eps is None else eps, fused=None)
     with torch.no_grad():
-        few = starts.coarsen(problem, starts.REPRESENTATIVES, starts.farthest).problem
+        few = coarse.coarsen(problem, coarse.REPRESENTATIVES, coarse.farthest).problem
         guess, *_ = _meet(few, kept, problem.scale().log())
         log_rho, share, jumps = _meet(problem, kept, guess)
     missed = (share - kept).abs() > CLOSE
@@ -72,7 +72,7 @@ def _meet(problem: UGW, kept: float, log_rho: Tensor) -> tuple[Tensor, Tensor, T
     for _ in range(MAX_SOLVES):
         rest = off.nonzero()[:, 0]
         given = _with_rho(problem.take(rest), log_rho[rest])
-        share = share.index_copy(0, rest, _share(given, starts.coarse(given)))
+        share = share.index_copy(0, rest, _share(given, coarse.start(given)))
         closer = (share - kept).abs() < (nearest[1] - kept).abs()
         nearest = torch.where(closer, log_rho, nearest[0]), torch.where(closer, share, nearest[1])
         low = torch.where(share < kept, log_rho, low)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import coarse
 from . import init as starts
 from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import choice
@@ -26,7 +27,7 @@ TINY_PLAN, FEW = 400, 2
 def kind(n: int, m: int) -> tuple[bool, ...]:
     """What of its sizes decides how a problem is solved: items that agree on it may be one batch."""
     entries = n * m
-    return entries <= TINY_PLAN, entries <= SMALL_PLAN, entries >= SHORTENED, *starts.kind(n, m)
+    return entries <= TINY_PLAN, entries <= SMALL_PLAN, entries >= SHORTENED, *coarse.kind(n, m)
 
 
 def first_plans(problem: UGW, init: Any) -> Tensor:
@@ -42,9 +43,10 @@ def first_plans(problem: UGW, init: Any) -> Tensor:
     if init == "random":
         return starts.random(problem, 1)
     if init not in ("auto", "best"):
-        return getattr(starts, init)(problem)[:, None]
+        make = coarse.start if init == "coarse" else getattr(starts, init)
+        return make(problem)[:, None]
     entries = math.prod(problem.largest)
-    plans = starts.several(problem, FEW if entries <= TINY_PLAN else 1)
+    plans = coarse.several(problem, FEW if entries <= TINY_PLAN else 1)
     if init == "best" or entries <= SMALL_PLAN:
         plans = torch.cat([starts.product(problem)[:, None], plans], dim=1)
     return starts.stirred(problem, plans)

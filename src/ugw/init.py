@@ -1,4 +1,4 @@
-"""First plans: product, first lower bound, linear transport, random anchors, and the coarse multistart.
+"""First plans: product, first lower bound, linear transport, random anchors, noise and corners.
 
 Every start is a batch of shapes (B, n, m) of unit mass. None depends on an item's place in the batch, on its
 padding or on zero-weight points; swapping the spaces transposes the start.
@@ -6,45 +6,21 @@ padding or on zero-weight points; swapping the spaces transposes the start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from ._precision import rough
-from .metrics import Dense, Metric
 from .problems.linear import LinearProblem
-from .problems.problem import Matching, Problem
+from .problems.problem import Matching
 from .problems.unbalanced import UGW
-from .records import Sum
-from .solvers.alternate import AlternateMin
+from .representatives import eccentricity, rank
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 
-# The coarse multistart: points kept per space, starts tried on them, anchor pairs of each, width of a start.
-REPRESENTATIVES = 80
-COARSE_STARTS = 40
-ANCHORS = 3
-WIDTH = 0.05
-# They run in heats, of so many steps after which so many stay; none is sharper than this share of the cost's size.
-# Plans of few entries can afford that none is dropped on the way.
-HEATS, ONE_HEAT, SMALL = ((6, 12), (12, 10)), ((60, 42),), 400
-SHARPEST = 5e-3
+# A random start: its anchor pairs, and its width as a share of the mean square distance.
+ANCHORS, WIDTH = 3, 0.05
 # Numbers that each point draws for a noisy start; the size of a noise that only breaks symmetries.
 TRAITS, STIR = 6, 1e-6
-# Of their results so many that differ by this much in L1 are lifted; the best of these run for some steps.
-LIFTED, DIFFERENT = 6, 0.1
-# Objectives of plans closer than this share of the largest are the same.
-SAME = 1e-12
-RACED, RACE_STEPS = 3, 2
-# Plans of at most so many entries in all run as one batch.
-TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
-# Spaces of more points than this choose their plan on so many of them, after so many steps there.
-LARGE, MIDDLE, MIDDLE_STEPS = 600, 400, 20
-# Eccentricities are told apart by this share of the largest: rounding, which padding changes, is far below.
-GRAIN = {torch.float32: 1e-5, torch.float64: 1e-10}
 # A start need not be sharp: eps falls through these shares of the cost's scale, and no further.
 BLUR = (1e-1, 1e-2)
 
@@ -139,7 +115,7 @@ def corners(problem: Matching, count: int, seed: int = 0) -> Tensor:
     # The k-th point with weight has the k-th number, whatever stands between.
     ranks = [((log_weights > -torch.inf).long().cumsum(1) - 1).clamp(min=0) for _, log_weights in pairs]
     side = (_mean_square(*pairs[0]) < _mean_square(*pairs[1])).long()  # who draws first, as in `random`
-    made = [_corner(problem, *(_rank(s.metric, w.exp()).argsort(dim=1, stable=True) for s, w in pairs))]
+    made = [_corner(problem, *(rank(s.metric, w.exp()).argsort(dim=1, stable=True) for s, w in pairs))]
     for k in range(1, count):
         draws = [np.random.default_rng((seed, k, role)).random(max(r.shape[1] for r in ranks)) for role in (0, 1)]
         u = torch.as_tensor(np.stack(draws), device=problem.eps.device)
@@ -160,199 +136,9 @@ def _corner(problem: Matching, rows: Tensor, cols: Tensor) -> Tensor:
     return plan.gather(2, cols.argsort(1)[:, None, :].expand_as(plan))
 
 
-def _rank(metric: Metric, weights: Tensor) -> Tensor:
-    """Eccentricities (B, n) in whole steps: those that differ by rounding alone tie."""
-    far = eccentricity(metric, weights)
-    step = GRAIN[far.dtype] * far.abs().amax(1, keepdim=True)
-    return (far / step.clamp(min=torch.finfo(far.dtype).tiny)).round()
-
-
-def eccentricity(metric: Metric, weights: Tensor) -> Tensor:
-    """The mean distance to the others, D a, under weights (B, n) of unit mass. Returns (B, n)."""
-    return metric.apply(weights[:, :, None])[:, :, 0]
-
-
-@dataclass(frozen=True, eq=False)
-class Representatives:
-    """Farthest points of a space: their indices (B, k), the columns (B, n, k) of D they own, their weights (B, k).
-
-    A point counts for the representative nearest to it. Points without weight are neither chosen nor counted;
-    where fewer than k points differ, the rest repeat with weight 0. whole: (B,) bool, do they stand for every
-    point without any loss?
-    """
-
-    index: Tensor
-    columns: Tensor
-    weights: Tensor
-    whole: Tensor
-
-    def spread(self, log_weights: Tensor) -> Tensor:
-        """(B, n, k): how the mass of each representative falls on its points, by weight."""
-        own = torch.nn.functional.one_hot(self.columns.argmin(2), self.weights.shape[1])
-        return own * log_weights.exp()[:, :, None] / torch.where(self.weights > 0, self.weights, 1.0)[:, None, :]
-
-
-@dataclass(frozen=True, eq=False)
-class Coarse:
-    """A problem on a few representatives of each space."""
-
-    problem: UGW
-    x: Representatives
-    y: Representatives
-
-    @property
-    def whole(self) -> Tensor:
-        """(B,) bool: is it the fine problem itself, in another order?"""
-        return self.x.whole & self.y.whole
-
-    def lift(self, plan: Tensor, fine: UGW) -> Tensor:
-        """The fine plan for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s). plan: (B, k, l), any mass > 0.
-
-        Where the representatives are all there is, the plan itself.
-        """
-        plan = unit(plan)
-        if bool(self.whole.any()):
-            same = self.x.spread(fine.log_a) @ plan @ self.y.spread(fine.log_b).mT
-            if bool(self.whole.all()):
-                return same
-        row = self.x.columns.square() @ plan.sum(2)[:, :, None]
-        col = self.y.columns.square() @ plan.sum(1)[:, :, None]
-        made = transport(row + col.mT - 2.0 * self.x.columns @ plan @ self.y.columns.mT, fine)
-        return torch.where(self.whole[:, None, None], same, made) if bool(self.whole.any()) else made
-
-
-def coarsen(problem: UGW, count: int, choose: Callable[[Metric, Tensor, int], Tensor]) -> Coarse:
-    """The problem on `count` points of each space. Needs only columns of the distances, so it serves any metric.
-
-    choose: `farthest` or `quantiles`.
-    """
-    x = representatives(problem.x, problem.log_a, count, choose)
-    y = representatives(problem.y, problem.log_b, count, choose)
-    mass_x, mass_y = problem.log_mass_a.exp().to(x.weights), problem.log_mass_b.exp().to(y.weights)
-    small = problem.on(
-        _coarse_space(x.columns, x.index, x.weights * mass_x[:, None], problem),
-        _coarse_space(y.columns, y.index, y.weights * mass_y[:, None], problem),
-        _coarse_cost(problem, x.index, y.index),
-    )
-    return Coarse(small, x, y)
-
-
-def coarse(problem: UGW) -> Tensor:
-    """The best plan of the coarse multistart."""
-    return several(problem, 1)[:, 0]
-
-
-def several(problem: UGW, count: int) -> Tensor:
-    """The coarse multistart's best plans that differ, (B, up to `count`, n, m), best first.
-
-    Run many starts on a few points, drop those that fall behind, lift the best that differ; they race again. The
-    order of two coarse objectives says little about the fine ones, the objective of a lifted plan much, and a few
-    steps nearly all. Spaces of many points are first thinned to MIDDLE of them. Where the representatives are all
-    points, a lifted plan is the plan itself.
-    """
-    cheaper = problem.cheaper()
-    with rough():
-        found = _several(problem if cheaper is None else cheaper.problem, count)
-    return found.to(problem.x.dtype)
-
-
-def _several(problem: UGW, count: int) -> Tensor:
-    if _is_large(*problem.largest):
-        # Which of many plans is best shows on some of the points; all of them see the winner only.
-        level = coarsen(problem, MIDDLE, quantiles)
-        best, _ = race(AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, _several(level.problem, 1))
-        return race(AlternateMin(max_iter=RACE_STEPS), problem, level.lift(best[:, 0], problem)[:, None])[0]
-    level = coarsen(problem, REPRESENTATIVES, farthest)
-    small = replace(level.problem, eps=torch.maximum(problem.eps, SHARPEST * level.problem.scale()))
-    plans = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, COARSE_STARTS)], dim=1)
-    plans = stirred(small, plans)
-    solver = AlternateMin(tol=1e-3, inner=Sinkhorn(tol=1e-3, max_iter=10))
-    for steps, kept in ONE_HEAT if _is_small(*problem.largest) else HEATS:
-        ends, values = race(replace(solver, max_iter=steps), small, plans)
-        best = values.argsort(dim=1, stable=True)[:, :kept]
-        plans, values = picked(ends, best), values.gather(1, best)
-    chosen = torch.stack(list(different(plans, values, max(LIFTED, 3 * count))), dim=1)
-    lifts = [level.lift(plan, problem) for plan in picked(plans, chosen).unbind(1)]
-    judged = _told_apart(torch.stack([_value(problem, plan) for plan in lifts], dim=1))
-    # An item repeats its first plan where others of the batch have more: that takes no other's place.
-    again = (chosen == chosen[:, :1]).index_fill(1, chosen.new_zeros(1), value=False)
-    order = judged.masked_fill(again, torch.inf).argsort(dim=1, stable=True)[:, : max(RACED, count)]
-    ends, values = race(AlternateMin(max_iter=RACE_STEPS), problem, picked(torch.stack(lifts, dim=1), order))
-    values = _told_apart(values).masked_fill(again.gather(1, order), torch.inf)
-    return picked(ends, values.argsort(dim=1, stable=True)[:, :count])
-
-
-def kind(n: int, m: int) -> tuple[bool, ...]:
-    """What decides how `several` makes its plans: a batch whose items agree on it has those of its items alone."""
-    return _is_large(n, m), _is_small(n, m)
-
-
-def _is_large(n: int, m: int) -> bool:
-    return max(n, m) > LARGE
-
-
-def _is_small(n: int, m: int) -> bool:
-    return min(n, REPRESENTATIVES) * min(m, REPRESENTATIVES) <= SMALL
-
-
-def race(solver: AlternateMin, problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:
-    """Where plans (B, S, n, m) are after a few steps, at unit mass, and their objectives (B, S)."""
-    batch = len(plans)
-    together = max(1, TOGETHER.get(plans.device.type, TOGETHER["cpu"]) // plans[:, 0].numel())
-    first = torch.arange(batch, device=plans.device)
-    ends, values = [], []
-    for group in plans.split(together, dim=1):
-        several = problem if group.shape[1] == 1 else problem.take(first.repeat_interleave(group.shape[1]))
-        found = solver(several, group.flatten(0, 1)).tensors
-        ends.append(unit(found.plan).view_as(group))
-        values.append(_repaired(several, found.terms, found.marginal_error).view(batch, -1))
-    return torch.cat(ends, dim=1), torch.cat(values, dim=1)
-
-
-def _told_apart(values: Tensor) -> Tensor:
-    """Objectives (B, S) in steps: those that differ by rounding alone tie, and the first of them comes first."""
-    finite = torch.where(torch.isfinite(values), values, 0.0)
-    step = (SAME * finite.abs().amax(1, keepdim=True)).clamp(min=torch.finfo(values.dtype).tiny)
-    return torch.where(torch.isfinite(values), (finite / step).round() * step, values)
-
-
-def picked(plans: Tensor, index: Tensor) -> Tensor:
-    """Some of each item's plans. plans: (B, S, n, m); index: (B, T). Returns (B, T, n, m)."""
-    return plans[torch.arange(len(plans), device=plans.device)[:, None], index]
-
-
-def _value(problem: Problem, plan: Tensor) -> Tensor:
-    """What a plan of unit mass is worth, (B,)."""
-    state = problem.couple(plan)
-    return _repaired(problem, problem.objective(state), problem.marginal_error(state))
-
-
-def _repaired(problem: Problem, terms: Sum, marginal_error: Tensor) -> Tensor:
-    """Objectives (B,), with about what it costs to mend the hard marginals that a plan misses."""
-    return terms.total + problem.cost_size() * (problem.log_mass_a + problem.log_mass_b).exp() * marginal_error
-
-
 def unit(plan: Tensor) -> Tensor:
     """A plan (..., n, m) divided by its mass."""
     return plan / plan.sum(dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(plan.dtype).tiny)
-
-
-def different(plans: Tensor, values: Tensor, most: int) -> Iterator[Tensor]:
-    """Up to `most` plans per item, lowest values first, none close to one before. Yields indices (B,).
-
-    plans: (B, S, k, l); values: (B, S). An item with fewer different plans repeats its first.
-    """
-    first = torch.arange(len(values), device=values.device)
-    shapes = unit(plans)
-    left = values.clone()
-    winner = values.argmin(1)
-    for _ in range(most):
-        chosen = torch.where(torch.isinf(left).all(1), winner, left.argmin(1))
-        yield chosen
-        apart = (shapes - shapes[first, chosen][:, None]).abs().sum(dim=(2, 3))
-        left = torch.where(apart < DIFFERENT, torch.inf, left)
-        if bool(torch.isinf(left).all()):
-            return
 
 
 def transport(cost: Tensor, problem: UGW) -> Tensor:
@@ -371,57 +157,6 @@ def transport(cost: Tensor, problem: UGW) -> Tensor:
     return found.shape
 
 
-def representatives(
-    space: Space, log_weights: Tensor, count: int, choose: Callable[[Metric, Tensor, int], Tensor]
-) -> Representatives:
-    """Up to `count` points of a space, and which points each stands for."""
-    weights, metric = log_weights.exp(), space.metric
-    batch, n = weights.shape
-    index = choose(metric, weights, min(count, n))
-    columns = metric.columns(index).expand(batch, n, -1)
-    owner = columns.argmin(2)
-    gathered = torch.zeros_like(index, dtype=weights.dtype).scatter_add_(1, owner, weights)
-    whole = (torch.where(weights > 0, columns.amin(2), 0.0) == 0).all(1)
-    return Representatives(index, columns, gathered, whole)
-
-
-def farthest(metric: Metric, weights: Tensor, count: int) -> Tensor:
-    """The most eccentric point, then again and again the one farthest from all chosen before. Returns (B, count)."""
-    batch, present = len(weights), weights > 0
-    chosen = [torch.where(present, _rank(metric, weights), -torch.inf).argmax(1)]
-    nearest = _column(metric, chosen[0], batch)
-    for _ in range(count - 1):
-        chosen.append(torch.where(present, nearest, -1.0).argmax(1))
-        nearest = torch.minimum(nearest, _column(metric, chosen[-1], batch))
-    return torch.stack(chosen, dim=1)
-
-
-def quantiles(metric: Metric, weights: Tensor, count: int) -> Tensor:
-    """Points at even steps of the weight, in the order of their eccentricity. Returns (B, count)."""
-    order = _rank(metric, weights).argsort(dim=1, stable=True)
-    reached = weights.double().gather(1, order).cumsum(1)
-    steps = (torch.arange(count, dtype=torch.float64, device=order.device) + 0.5) / count
-    place = torch.searchsorted(reached, (steps * reached[:, -1:]).contiguous()).clamp(max=order.shape[1] - 1)
-    return order.gather(1, place)
-
-
-def _column(metric: object, index: Tensor, batch: int) -> Tensor:
-    return metric.columns(index[:, None]).squeeze(2).expand(batch, -1)  # type: ignore[attr-defined]
-
-
-def _coarse_space(columns: Tensor, index: Tensor, weights: Tensor, problem: UGW) -> Space:
-    distances = torch.take_along_dim(columns, index[:, :, None], dim=1)
-    k = weights.shape[1]
-    return Space(Dense(distances), weights, None, None, (k,) * problem.batch, problem.numpy)
-
-
-def _coarse_cost(problem: UGW, reps_x: Tensor, reps_y: Tensor) -> Tensor | None:
-    if problem.cost is None:
-        return None
-    rows = torch.take_along_dim(problem.cost.expand(problem.batch, -1, -1), reps_x[:, :, None], dim=1)
-    return torch.take_along_dim(rows, reps_y[:, None, :], dim=2)
-
-
 def _distances_to_anchors(space: Space, log_weights: Tensor, u: Tensor) -> Tensor:
     """Columns (B, n, K) of D at the points numbered ⌊u·count⌋ among those with weight, by eccentricity."""
     present = log_weights > -torch.inf
@@ -435,7 +170,7 @@ def _by_eccentricity(space: Space, log_weights: Tensor) -> Tensor:
 
     Ordered by what they are, not where they stand: a permuted space draws the same points.
     """
-    far = _rank(space.metric, log_weights.exp())
+    far = rank(space.metric, log_weights.exp())
     return torch.where(log_weights > -torch.inf, -far, torch.inf).argsort(dim=1, stable=True)
 
 

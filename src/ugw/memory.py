@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import init as starts
+from . import coarse
 from ._check import BLOCK_ENTRIES
 from .embedded import Embedded
 from .errors import OutOfMemory
@@ -31,7 +31,7 @@ GIB = 2**30
 # Plans in hand while a stored problem is solved: in the dtype of the spaces, and in float64 whatever that is.
 PLANS, DOUBLES = 28.0, 3.0
 # Plans in hand beside these while starts race: those lifted, stacked and picked.
-LIFTED = 2 * starts.LIFTED + starts.RACED
+LIFTED = 2 * coarse.LIFTED + coarse.RACED
 # Rows of numbers that a streamed problem holds for each point, in float64, and those as wide as its basis.
 COLUMNS, BASES = 40.0, 14.0
 # Blocks of sampled rows in hand at a time.
@@ -192,18 +192,18 @@ class Task:
 
     def _raced(self, items: int, n: int, m: int) -> float:
         """While coarse starts are made for so many items."""
-        if max(n, m) > starts.LARGE:
-            few = min(n, starts.MIDDLE), min(m, starts.MIDDLE)
+        if max(n, m) > coarse.LARGE:
+            few = min(n, coarse.MIDDLE), min(m, coarse.MIDDLE)
             return self._raced(items, *few) + 4 * items * n * m * self.number
-        reps = min(n, starts.REPRESENTATIVES), min(m, starts.REPRESENTATIVES)
-        limit = starts.TOGETHER["cuda" if self.device.type == "cuda" else "cpu"]
+        reps = min(n, coarse.REPRESENTATIVES), min(m, coarse.REPRESENTATIVES)
+        limit = coarse.TOGETHER["cuda" if self.device.type == "cuda" else "cpu"]
         peaks = []
-        for (rows, cols), count in ((reps, starts.COARSE_STARTS + 2), ((n, m), starts.RACED)):
+        for (rows, cols), count in ((reps, coarse.STARTS + 2), ((n, m), coarse.RACED)):
             plans = min(items * count, max(items, limit // (rows * cols)))
             spaces = plans * (rows**2 + cols**2) * self.number if self.own else 0
             peaks.append(self._stored(plans, rows, cols) + spaces)
         # Those that wait for their turn, those put together and those that are done.
-        waiting = 3 * items * (starts.COARSE_STARTS + 2) * reps[0] * reps[1] * self.number
+        waiting = 3 * items * (coarse.STARTS + 2) * reps[0] * reps[1] * self.number
         return max(peaks[0] + waiting, peaks[1] + LIFTED * items * n * m * self.number)
 
     def _streamed(self, items: int) -> float:

@@ -14,9 +14,11 @@ from torch import Tensor
 
 from . import init as starts
 from .bilinear import Bilinear
+from .coarse import start as coarse_start
 from .problems.linear import LinearProblem
 from .problems.streamed import Moments, StreamedUGW
 from .problems.unbalanced import UGW
+from .representatives import eccentricity, quantiles
 from .solvers.alternate import AlternateMin
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
@@ -43,7 +45,7 @@ def product(problem: StreamedUGW) -> Streamed:
 def flb(problem: StreamedUGW) -> Streamed:
     """First lower bound: transport between eccentricities."""
     sides = (problem.dx, problem.log_a), (problem.dy, problem.log_b)
-    gaps = _gaps(*(starts.eccentricity(metric, log_weights.exp())[:, :, None] for metric, log_weights in sides))
+    gaps = _gaps(*(eccentricity(metric, log_weights.exp())[:, :, None] for metric, log_weights in sides))
     return _rebased(problem, _transported(problem, gaps))
 
 
@@ -70,7 +72,7 @@ def coarse(problem: StreamedUGW) -> Streamed:
     n, m = problem.x.n, problem.y.n
     if max(n, m) <= COARSEST:
         twin = stored(problem)
-        return given(problem, LEVEL(twin, starts.coarse(twin)).tensors.plan)
+        return given(problem, LEVEL(twin, coarse_start(twin)).tensors.plan)
     share = max(1.0 / FINER, COARSEST / max(n, m))
     sample = _sample(problem, max(1, round(n * share)), max(1, round(m * share)))
     first = coarse(sample)
@@ -168,7 +170,7 @@ def _drawn(space: Space, log_weights: Tensor, log_mass: Tensor, k: int) -> Space
     """k points at even steps of the weight, with equal weights."""
     batch = len(log_weights)
     metric: Any = space.metric
-    index = starts.quantiles(metric, log_weights.exp(), k)
+    index = quantiles(metric, log_weights.exp(), k)
     own = replace(metric, points=metric.points.expand(batch, *metric.points.shape[-2:]))
     features, points = (None if r is None else _gathered(r, index) for r in (space.features, space.points))
     weights = (log_mass.exp() / k).to(space.dtype)[:, None].expand(batch, k)

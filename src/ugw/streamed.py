@@ -116,7 +116,7 @@ class Streamed:
 
 
 @dataclass(eq=False)
-class StreamedKernel:
+class StreamedKernel(kernels.Sweeping):
     """The `Kernel` of a bilinear cost: every sum is made anew, from O((n + m)·r) numbers, right for any potentials."""
 
     scaled: Bilinear  # −cost / eps

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from . import coarse
 from . import init as starts
 from ._precision import rough
 from .cones import GaussianHellinger
@@ -65,10 +66,10 @@ def _informed(problem: CGW, twin: UGW, how: tuple[Any, str, int]) -> Tensor:
     if init == "best" or (init == "auto" and entries <= SMALL_PLAN):
         return _raced(problem, twin, entries)
     with rough():  # of many points the best plan for UGW is the best for CGW, or nearly
-        plans, _ = starts.race(AlternateMin(max_iter=CHEAP_STEPS), twin, starts.coarse(twin)[:, None])
+        plans, _ = coarse.race(AlternateMin(max_iter=CHEAP_STEPS), twin, coarse.start(twin)[:, None])
         if plans.is_cuda and plans.dtype == torch.float32:
             cheap = replace(plain(solver), max_iter=ROUGH_STEPS, callback=None, progress=False)
-            plans, _ = starts.race(cheap, problem, plans)
+            plans, _ = coarse.race(cheap, problem, plans)
     return plans
 
 
@@ -76,11 +77,11 @@ def _raced(problem: CGW, twin: UGW, entries: int) -> Tensor:
     """Of many plans the best after a few steps, as far as they differ."""
     plans = torch.cat([problem.product[:, None], starts.noisy(problem, _noisy(entries))], dim=1)
     if entries > TINY_PLAN:
-        informed = starts.several(twin, CARRIED), starts.product(twin)[:, None], starts.flb(twin)[:, None]
-        better, _ = starts.race(AlternateMin(max_iter=CHEAP_STEPS), twin, torch.cat(informed, dim=1))
+        informed = coarse.several(twin, CARRIED), starts.product(twin)[:, None], starts.flb(twin)[:, None]
+        better, _ = coarse.race(AlternateMin(max_iter=CHEAP_STEPS), twin, torch.cat(informed, dim=1))
         plans = torch.cat([better, plans], dim=1)
-    plans, values = starts.race(RACE, problem, plans)
-    return starts.picked(plans, torch.stack(list(starts.different(plans, values, KEPT)), dim=1))
+    plans, values = coarse.race(RACE, problem, plans)
+    return coarse.picked(plans, torch.stack(list(coarse.different(plans, values, KEPT)), dim=1))
 
 
 def _noisy(entries: int) -> int:
@@ -134,7 +135,7 @@ def softened(problem: Any, solver: Any, plans: Tensor) -> tuple[Any, Tensor]:
     if not bool(soft.any()):
         return problem, plans
     first = replace(plain(solver), max_iter=SOFT_STEPS, tol=SOFT_TOL, callback=None, progress=False)
-    ends, _ = starts.race(first, problem, plans)
+    ends, _ = coarse.race(first, problem, plans)
     return replace(problem, eps=torch.zeros_like(problem.eps)), torch.where(soft[:, None, None, None], ends, plans)
 
 

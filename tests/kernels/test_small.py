@@ -39,14 +39,16 @@ def fused(step, state):
 @pytest.mark.parametrize("damping", [(0.9, 0.8), (1.0, 1.0), (1.0, 0.5)], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_round_is_that_of_the_loop(shape, damping):
-    got = fused(*problem(shape, torch.float32, damping=damping))
-    step, state = problem(shape, torch.float64, damping=damping)
-    wanted = sinkhorn._sweeps(step, step.kernel.exact(), state)
+    short, long = (problem(shape, dtype, damping=damping) for dtype in (torch.float32, torch.float64))
+    got, step = fused(*short), long[0]
+    rounded, wanted = (sinkhorn._sweeps(s, s.kernel.exact(), state) for s, state in (short, long))
     with_weight = step.kernel.log_a > -torch.inf, step.kernel.log_b > -torch.inf
-    for k, (found, exact, seen) in enumerate(zip(got, wanted, (*with_weight, with_weight[1], ...), strict=True)):
+    for k, seen in enumerate((*with_weight, with_weight[1], ...)):
         if k == 2 and shape == (1, 1, 1) and damping == (1.0, 1.0):
             continue  # done after one iteration: the rate is one of rounding errors
-        torch.testing.assert_close(found.double()[seen], exact[seen], rtol=1e-4, atol=2e-4)
+        found, loop, exact = (numbers[k].double()[seen] for numbers in (got, rounded, wanted))
+        # An extrapolation far ahead multiplies what float32 rounds, here as in the loop itself.
+        torch.testing.assert_close(found, exact, rtol=1e-4, atol=2e-4 + 2.0 * float((loop - exact).abs().max()))
     assert all(bool(torch.isfinite(found).all()) for found in got)
 
 

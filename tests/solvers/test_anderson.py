@@ -25,7 +25,7 @@ def walked(matrix, shift, start, steps=3):
     trail = Trail.start(start, one)
     for _ in range(steps - 1):
         found = step(given)
-        trail, given = trail.extended(given, found, one < 0), found
+        trail, given = trail.extended(given, found, one < 0, one < 0), found
     return trail, given, step(given)
 
 
@@ -43,7 +43,7 @@ def test_two_slow_modes_are_summed_exactly():
     matrix, shift = affine([0.9, 0.5, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
     end = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - matrix, shift)
     trail, given, found = walked(matrix, shift, drawn(2), 4)  # the first ends the rest
-    guess, guessed = trail.next(FLAT, given, found, torch.tensor([1.0, 0.0]), look=True)
+    guess, guessed, _ = trail.next(FLAT, given, found, torch.tensor([1.0, 0.0]), look=True)
     assert guessed.tolist() == [True, False]
     torch.testing.assert_close(guess[0].flatten(), end, rtol=0.01, atol=0.0)  # coefficients are rounded
     assert (found[0].flatten() - end).abs().max() > 0.1  # where the steps themselves are by then
@@ -53,8 +53,8 @@ def test_two_slow_modes_are_summed_exactly():
 def test_what_grows_is_followed_not_reversed():
     matrix, shift = affine([1.05, 0.5, 0.0, 0.0]), torch.zeros(4, dtype=torch.float64)
     trail, given, found = walked(matrix, shift, drawn(2), 5)
-    guess, guessed = trail.next(FLAT, given, found, torch.tensor([SURE, 0.9 * SURE]), look=True)
-    assert guessed.tolist() == [True, False]  # small changes may be rounding
+    guess, guessed, leap = trail.next(FLAT, given, found, torch.tensor([SURE, 0.9 * SURE]), look=True)
+    assert guessed.tolist() == leap.tolist() == [True, False]  # small changes may be rounding
     torch.testing.assert_close(guess[0], found[0] + LEAP * (found[0] - given[0]))
 
 
@@ -62,7 +62,7 @@ def test_what_grows_is_followed_not_reversed():
 def test_too_few_steps_say_nothing(steps):
     trail, given, found = walked(affine([0.9, 0.5, 0.0, 0.0]), torch.ones(4).double(), drawn(1), steps)
     for look in (True, False):
-        guess, guessed = trail.next(FLAT, given, found, torch.tensor([1.0]), look=look)
+        guess, guessed, _ = trail.next(FLAT, given, found, torch.tensor([1.0]), look=look)
         assert not guessed.any()
         torch.testing.assert_close(guess, found, rtol=0.0, atol=0.0)
 
@@ -70,11 +70,39 @@ def test_too_few_steps_say_nothing(steps):
 def test_a_failure_starts_the_trail_anew():
     matrix, shift = affine([0.9, 0.5, 0.0, 0.0]), torch.ones(4, dtype=torch.float64)
     trail, given, found = walked(matrix, shift, drawn(2), 5)
-    trail = trail.extended(given, found, torch.tensor([True, False]))
+    trail = trail.extended(given, found, torch.tensor([True, False]), torch.zeros(2) > 0)
     assert trail.count.tolist() == [0.0, 5.0]
     after = (found.flatten(1) @ matrix.mT + shift).view_as(found)
-    _, guessed = trail.next(FLAT, found, after, torch.ones(2), look=True)
+    _, guessed, _ = trail.next(FLAT, found, after, torch.ones(2), look=True)
     assert guessed.tolist() == [False, True]
+
+
+def test_after_a_leap_has_failed_only_a_change_that_grows_is_followed():
+    """The symmetric part of a Jacobian may say that it grows where it does not."""
+    sheared = torch.diag(torch.tensor([0.8, 0.8, 0.0, 0.0], dtype=torch.float64))
+    sheared[0, 1] = 1.5
+    start, yes = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]], dtype=torch.float64), torch.ones(1) > 0
+    for matrix, steps, believed in ((sheared, 12, False), (affine([1.05, 0.5, 0.0, 0.0]), 12, True)):
+        trail, given, found = walked(matrix, torch.zeros(4, dtype=torch.float64), start, steps)
+        *_, leap = trail.next(FLAT, given, found, torch.tensor([SURE]), look=True)
+        assert leap.all()
+        failed = replace(trail, leapt=yes).extended(given, found, yes, ~yes)
+        assert failed.barred.all()
+        *_, leap = replace(trail, barred=failed.barred).next(FLAT, given, found, torch.tensor([SURE]), look=True)
+        assert bool(leap) is believed
+
+
+def test_nearly_parallel_steps_are_extrapolated_along_the_last():
+    """A valley: one mode is left, and the other difference is as good as the same one."""
+    matrix, shift = affine([0.99, 1e-3, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
+    end = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - matrix, shift)
+    trail, given, found = walked(matrix, shift, drawn(1), 6)
+    noise = 1e-6 * (drawn(1, seed=7) - 0.5)  # of an inner solver: two coefficients would be large and cancel
+    guess, guessed, leap = trail.next(FLAT, given, found + noise, torch.ones(1), look=True)
+    assert guessed.all()
+    assert not leap.any()
+    left = [(cost.flatten() - end).abs().max() for cost in (guess, found)]
+    assert left[0] < 0.05 * left[1]
 
 
 def test_growth_is_the_largest_eigenvalue():

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from . import streaming
-from .torch_ops import Kernel, LogKernel, StabilisedKernel, free_as_zero
+from .torch_ops import Kernel, LogKernel, StabilisedKernel, Sweeping
 
 __all__ = [
     "Kernel",
     "LogKernel",
     "StabilisedKernel",
-    "free_as_zero",
+    "Sweeping",
     "fused_sweeps",
     "log_sums",
     "make",

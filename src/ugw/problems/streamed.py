@@ -202,7 +202,7 @@ class StreamedUGW(UGW):
         index = torch.arange(count, device=self.eps.device) * n // count
         return list(index.split(max(1, BLOCK // (m * self.batch))))
 
-    def _entropy(self, shape: Streamed) -> Tensor:
+    def _entropy(self, shape: Streamed, p1: Tensor, p2: Tensor) -> Tensor:
         """Σ p log(p / a⊗b) of a plan of unit mass, eq. (6.4). Returns (B,)."""
         return shape.dot(shape.log_ratio(self.log_a, self.log_b))
 

@@ -164,7 +164,7 @@ class UGW(Problem):
             "distortion": self._paid(local, shape),
             "kl_a": kl(p1.double(), self.log_a.double()),
             "kl_b": kl(p2.double(), self.log_b.double()),
-            "kl_plan": self._entropy(shape),
+            "kl_plan": self._entropy(shape, p1, p2),
             "linear": torch.zeros_like(self.eps) if self.cost is None else self._paid(self.cost, shape),
         }
         return Coupling(shape, local, self._log_mass(**scalars), **scalars)
@@ -218,10 +218,11 @@ class UGW(Problem):
         """A gap as small as this, (B,) in units of the stake, may be rounding alone."""
         return torch.full_like(self.eps, 64.0 * torch.finfo(self.x.dtype).eps)
 
-    def _entropy(self, shape: Any) -> Tensor:
-        """Σ p log(p / a⊗b) of a plan of unit mass. Returns (B,)."""
-        log_ratio = shape.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
-        return dot(shape, torch.where(shape > 0, log_ratio, 0.0))
+    def _entropy(self, shape: Any, p1: Tensor, p2: Tensor) -> Tensor:
+        """Σ p log(p / a⊗b) of a plan of unit mass with marginals (B, n), (B, m). Returns (B,)."""
+        # Where the plan is 0, or as good as that, its logarithm may be anything finite.
+        own = dot(shape.clamp(min=torch.finfo(shape.dtype).tiny).log_(), shape)
+        return own - _mean(p1, self.log_a) - _mean(p2, self.log_b)
 
     def _paid(self, local: Any, shape: Any) -> Tensor:
         """<local, shape>, where an infinite cost counts only if the plan has mass there. Returns (B,)."""
@@ -344,6 +345,11 @@ class UGW(Problem):
         """R = rho1 + rho2 + eps over the soft sides; 1 where it would be 0 and the mass is fixed anyway."""
         total = self.div_a.penalty + self.div_b.penalty + self.eps
         return torch.where(total > 0, total, 1.0)
+
+
+def _mean(marginal: Tensor, log_weights: Tensor) -> Tensor:
+    """Σ p log a, 0 where p is. marginal, log_weights: (B, n). Returns (B,)."""
+    return torch.where(marginal > 0, marginal.double() * log_weights.double(), 0.0).sum(1)
 
 
 def _product_kl(kl_sum: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tensor:

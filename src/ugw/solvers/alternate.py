@@ -294,7 +294,8 @@ def _step(context: _Context, state: _State, rounds: int | None = None) -> tuple[
     )
     status = _verdict(context, state, new)
     if context.proximal:
-        status = torch.where(_growing(context, state, now.shape), int(Status.RUNNING), status)
+        if rounds is not None or bool((status != Status.RUNNING).any()):
+            status = torch.where(_growing(context, state, now.shape), int(Status.RUNNING), status)
         ends = (status != Status.RUNNING) & (proximal > 0)
         doubtful = ends & (objective < state.settled - BETTER * objective.abs() - context.least)
         settled = torch.where(ends, objective, state.settled)
@@ -314,8 +315,8 @@ def _looked_back(context: _Context, state: _State, new: tuple[Any, Tensor, Tenso
     # What has settled is to show it by a plain step.
     ready = context.free & (moved < BEGIN) & (moved > context.limit) & (state.annealed <= context.problem.eps) & ~worse
     size = torch.where(ready, moved / context.limit, 0.0)
-    given, guessed = state.trail.next(context.problem, state.given, now.local, size, look=look)
-    return given, guessed, state.trail.extended(state.given, now.local, worse)
+    given, guessed, leap = state.trail.next(context.problem, state.given, now.local, size, look=look)
+    return given, guessed, state.trail.extended(state.given, now.local, worse, leap)
 
 
 def _growing(context: _Context, state: _State, shape: Any) -> Tensor:

@@ -22,8 +22,8 @@ BEGIN = 0.1
 # How many times farther a step goes that grows. That it does is hard to tell from rounding and from inner solves that
 # are not exact: the change must be so many times above its limit.
 LEAP, SURE = 10.0, 10.0
-# Coefficients whose sum is larger are not trusted.
-LARGEST = 50.0
+# Two coefficients whose sum is larger are not trusted, as steps along a valley are nearly parallel; one is, up to this.
+LARGEST, FARTHEST = 50.0, 200.0
 # Coefficients are multiples of this: what differs by rounding alone, as an item of a batch and the item itself, is
 # extrapolated alike.
 GRAIN = 2.0**-10
@@ -35,51 +35,61 @@ PARALLEL, DAMPING = 1e-6, 1e-8
 class Trail:
     """The local costs at which the last two steps were made, and what they led to, older first.
 
-    count: (B,), of steps in a row without a failure, up to now.
+    count: (B,), of steps in a row without a failure, up to now; leapt: (B,) bool, does the next step start from a leap?
+    barred: (B,) bool, did one fail? What looks like growth is believed from then on only where the change itself grows.
     """
 
     given: tuple[Any, Any]
     found: tuple[Any, Any]
     count: Tensor
+    leapt: Tensor
+    barred: Tensor
 
     @classmethod
     def start(cls, local: Any, like: Tensor) -> Trail:
         """No steps yet. like: (B,)."""
-        return cls((local, local), (local, local), torch.zeros_like(like))
+        none = torch.zeros_like(like, dtype=torch.bool)
+        return cls((local, local), (local, local), torch.zeros_like(like), none, none)
 
     def take(self, index: Tensor) -> Trail:
         """Some items of the batch."""
         return take_fields(self, index)
 
-    def extended(self, given: Any, found: Any, failed: Tensor) -> Trail:
-        """With one more step, after which some items (B,) bool begin again."""
+    def extended(self, given: Any, found: Any, failed: Tensor, leap: Tensor) -> Trail:
+        """With one more step, after which items that failed begin again, and some leap. failed, leap: (B,) bool."""
         count = torch.where(failed, 0.0, self.count + 1.0)
-        return Trail((self.given[1], given), (self.found[1], found), count)
+        return Trail((self.given[1], given), (self.found[1], found), count, leap, self.barred | (failed & self.leapt))
 
-    def next(self, problem: Problem, given: Any, found: Any, size: Tensor, *, look: bool) -> tuple[Any, Tensor]:
-        """The local cost for the step after one from `given` to `found`, and (B,) where it is not `found` itself.
+    def next(self, problem: Problem, given: Any, found: Any, size: Tensor, *, look: bool) -> tuple[Any, Tensor, Tensor]:
+        """The local cost for the step after one from `given` to `found`; (B,) is it another than `found`, is it a leap?
 
         size: (B,), the change of the plan in that step in units of its limit, 0 where nothing may be extrapolated;
         look: may one look whether there is anything?
         """
         ready = (size > 0.0) & (self.count >= 2.0)
         if look and not bool(ready.any()):
-            return found, ready
+            return found, ready, ready
         into = self.given[1] - self.given[0], given - self.given[1]
         out = self.found[1] - self.found[0], found - self.found[1]
         gram = problem.gram((*into, *out, found - given))
         between, across = gram[:, :2, :2], gram[:, :2, 2:4]
         # With E = out − in, the change of a step from one to the next: least squares for e + E c.
         errors = gram[:, 2:4, 2:4] - across - across.mT + between
-        one, two = (GRAIN * (c / GRAIN).round() for c in _solved(errors, gram[:, :2, 4] - gram[:, 2:4, 4]))
+        side = gram[:, :2, 4] - gram[:, 2:4, 4]
+        one, two = _solved(errors, side)
+        trusted = one.abs() + two.abs() <= LARGEST
+        one, two = torch.where(trusted, one, 0.0), torch.where(trusted, two, _along(errors, side))
+        one, two = (GRAIN * (c / GRAIN).round() for c in (one, two))
         grows = _growth(between, 0.5 * (across + across.mT)) >= 1.0
-        leap = ready & grows & (size >= SURE)
-        mix = ready & ~grows & torch.isfinite(one + two) & (one.abs() + two.abs() <= LARGEST)
+        # The change of the step before is e − E of the last difference.
+        before = gram[:, 4, 4] + errors[:, 1, 1] + 2.0 * side[:, 1]
+        leap = ready & grows & (size >= SURE) & (~self.barred | (gram[:, 4, 4] >= before))
+        mix = ready & ~grows & torch.isfinite(one + two)
         steps = (torch.where(mix, one, 0.0), torch.where(mix, two, 0.0), torch.where(leap, LEAP, 0.0))
         guess = found
         for factor, direction in zip(steps, (*out, found - given), strict=True):
             guess = guess + direction * factor.to(direction.dtype)[:, None, None]
-        return guess, leap | mix
+        return guess, leap | mix, leap
 
 
 def _solved(matrix: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,6 +101,11 @@ def _solved(matrix: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
         (second * side[:, 0] - cross * side[:, 1]) / determinant,
         (first * side[:, 1] - cross * side[:, 0]) / determinant,
     )
+
+
+def _along(matrix: Tensor, side: Tensor) -> Tensor:
+    """The second coefficient (B,) if it is the only one, for symmetric (B, 2, 2) and (B, 2)."""
+    return (side[:, 1] / matrix[:, 1, 1]).clamp(-FARTHEST, FARTHEST)
 
 
 def _growth(between: Tensor, across: Tensor) -> Tensor:

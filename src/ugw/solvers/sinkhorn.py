@@ -116,7 +116,12 @@ class _Potentials:
 class _Step:
     """What an iteration needs, (B, 1) each: damping = 1/(1 + eps/rho), share = 1/(eps/rho1 + eps/rho2).
 
-    The share is 0 where that is lost in rounding: the marginals are then as good as hard.
+    The plan depends on f + g alone, the dual value on how the sum is split: the best split, eq. (4.3), is
+
+        t/eps = share · [LSE(log a − f/rho1) − LSE(log b − g/rho2)].
+
+    Right after an update a·exp(−f/rho1) is the marginal that it made, and so for g. The share is 0 where it is lost in
+    rounding: the marginals are then as good as hard.
     """
 
     kernel: kernels.Kernel
@@ -168,11 +173,7 @@ def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Te
     phi, gamma, last = state.phi, state.ahead, state.ahead
     for k in range(1, SWEEPS + 1):
         before, last, last_phi = last, gamma, phi
-        if isinstance(kernel, kernels.StabilisedKernel):
-            found = kernel.sweep(gamma, step.damping, step.share, last=k == SWEEPS)
-        else:
-            found = _sweep(step, kernel, gamma)
-        new_phi, new_gamma, log_p1, log_p2, shift = found
+        new_phi, new_gamma, log_p1, log_p2, shift = kernel.sweep(gamma, step.damping, step.share, last=k == SWEEPS)
         phi, gamma = new_phi + shift, new_gamma - shift
     # How far each side's update went, before the translation, which leaves the plan as it is.
     updates = new_phi - last_phi, new_gamma - last
@@ -187,25 +188,6 @@ def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Te
     return phi, gamma, gamma + newer * rate / (1.0 - rate), moved
 
 
-def _sweep(step: _Step, kernel: kernels.Kernel, gamma: Tensor) -> tuple[Tensor, ...]:
-    """An iteration: both potentials before the translation, the logarithms of both marginals, and the translation."""
-    row_lse = kernel.rows(gamma)
-    phi = kernels.free_as_zero(-step.damping[0] * row_lse)
-    col_lse = kernel.cols(phi)
-    new = kernels.free_as_zero(-step.damping[1] * col_lse)
-    log_p1, log_p2 = kernel.log_a + phi + row_lse, kernel.log_b + new + col_lse
-    return phi, new, log_p1, log_p2, _translation(step, log_p1, log_p2)
-
-
 def _as(mask: Tensor, like: Tensor) -> Tensor:
     """A mask (B,) with the dimensions of `like`."""
     return mask.view(-1, *[1] * (like.ndim - 1))
-
-
-def _translation(step: _Step, log_p1: Tensor, log_p2: Tensor) -> Tensor:
-    """t/eps = [LSE(log a − f/rho1) − LSE(log b − g/rho2)] / (eps/rho1 + eps/rho2); 0 if both sides are hard.
-
-    Eq. (4.3). The plan depends on f + g alone, the dual value on how the sum is split: this is the best split. Right
-    after an update a·exp(−f/rho1) is the marginal it made, log_p1 (B, n) in logarithms, and so for g.
-    """
-    return step.share * (torch.logsumexp(log_p1, 1, keepdim=True) - torch.logsumexp(log_p2, 1, keepdim=True))

@@ -1,0 +1,207 @@
+"""The coarse multistart: many starts on a few points, the best of them carried to all points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ._precision import rough
+from .init import flb, product, random, stirred, transport, unit
+from .metrics import Dense, Metric
+from .problems.problem import Problem
+from .problems.unbalanced import UGW
+from .records import Sum
+from .representatives import Representatives, farthest, quantiles, representatives
+from .solvers.alternate import AlternateMin
+from .solvers.sinkhorn import Sinkhorn
+from .spaces import Space
+
+# Points kept of each space, and starts tried on them.
+REPRESENTATIVES, STARTS = 80, 40
+# They run in heats, of so many steps after which so many stay; none is sharper than this share of the cost's size.
+# Plans of few entries can afford that none is dropped on the way.
+HEATS, ONE_HEAT, SMALL = ((6, 12), (12, 10)), ((60, 42),), 400
+SHARPEST = 5e-3
+# Of their results so many that differ by this much in L1 are lifted; the best of these run for some steps.
+LIFTED, DIFFERENT = 6, 0.1
+RACED, RACE_STEPS = 3, 2
+# Objectives of plans closer than this share of the largest are the same.
+SAME = 1e-12
+# Plans of at most so many entries in all run as one batch.
+TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
+# Spaces of more points than this choose their plan on so many of them, after so many steps there.
+LARGE, MIDDLE, MIDDLE_STEPS = 600, 400, 20
+
+
+@dataclass(frozen=True, eq=False)
+class Coarse:
+    """A problem on a few representatives of each space."""
+
+    problem: UGW
+    x: Representatives
+    y: Representatives
+
+    @property
+    def whole(self) -> Tensor:
+        """(B,) bool: is it the fine problem itself, in another order?"""
+        return self.x.whole & self.y.whole
+
+    def lift(self, plan: Tensor, fine: UGW) -> Tensor:
+        """The fine plan for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s). plan: (B, k, l), any mass > 0.
+
+        Where the representatives are all there is, the plan itself.
+        """
+        plan = unit(plan)
+        if bool(self.whole.any()):
+            same = self.x.spread(fine.log_a) @ plan @ self.y.spread(fine.log_b).mT
+            if bool(self.whole.all()):
+                return same
+        row = self.x.columns.square() @ plan.sum(2)[:, :, None]
+        col = self.y.columns.square() @ plan.sum(1)[:, :, None]
+        made = transport(row + col.mT - 2.0 * self.x.columns @ plan @ self.y.columns.mT, fine)
+        return torch.where(self.whole[:, None, None], same, made) if bool(self.whole.any()) else made
+
+
+def coarsen(problem: UGW, count: int, choose: Callable[[Metric, Tensor, int], Tensor]) -> Coarse:
+    """The problem on `count` points of each space. Needs only columns of the distances, so it serves any metric.
+
+    choose: `farthest` or `quantiles`.
+    """
+    x = representatives(problem.x, problem.log_a, count, choose)
+    y = representatives(problem.y, problem.log_b, count, choose)
+    mass_x, mass_y = problem.log_mass_a.exp().to(x.weights), problem.log_mass_b.exp().to(y.weights)
+    small = problem.on(
+        _coarse_space(x.columns, x.index, x.weights * mass_x[:, None], problem),
+        _coarse_space(y.columns, y.index, y.weights * mass_y[:, None], problem),
+        _coarse_cost(problem, x.index, y.index),
+    )
+    return Coarse(small, x, y)
+
+
+def start(problem: UGW) -> Tensor:
+    """The best plan of the coarse multistart."""
+    return several(problem, 1)[:, 0]
+
+
+def several(problem: UGW, count: int) -> Tensor:
+    """The coarse multistart's best plans that differ, (B, up to `count`, n, m), best first.
+
+    Run many starts on a few points, drop those that fall behind, lift the best that differ; they race again. The
+    order of two coarse objectives says little about the fine ones, the objective of a lifted plan much, and a few
+    steps nearly all. Spaces of many points are first thinned to MIDDLE of them. Where the representatives are all
+    points, a lifted plan is the plan itself.
+    """
+    cheaper = problem.cheaper()
+    with rough():
+        found = _several(problem if cheaper is None else cheaper.problem, count)
+    return found.to(problem.x.dtype)
+
+
+def _several(problem: UGW, count: int) -> Tensor:
+    if _is_large(*problem.largest):
+        # Which of many plans is best shows on some of the points; all of them see the winner only.
+        level = coarsen(problem, MIDDLE, quantiles)
+        best, _ = race(AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, _several(level.problem, 1))
+        return race(AlternateMin(max_iter=RACE_STEPS), problem, level.lift(best[:, 0], problem)[:, None])[0]
+    level = coarsen(problem, REPRESENTATIVES, farthest)
+    small = replace(level.problem, eps=torch.maximum(problem.eps, SHARPEST * level.problem.scale()))
+    plans = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, STARTS)], dim=1)
+    plans = stirred(small, plans)
+    solver = AlternateMin(tol=1e-3, inner=Sinkhorn(tol=1e-3, max_iter=10))
+    for steps, kept in ONE_HEAT if _is_small(*problem.largest) else HEATS:
+        ends, values = race(replace(solver, max_iter=steps), small, plans)
+        best = values.argsort(dim=1, stable=True)[:, :kept]
+        plans, values = picked(ends, best), values.gather(1, best)
+    chosen = torch.stack(list(different(plans, values, max(LIFTED, 3 * count))), dim=1)
+    lifts = [level.lift(plan, problem) for plan in picked(plans, chosen).unbind(1)]
+    judged = _told_apart(torch.stack([_value(problem, plan) for plan in lifts], dim=1))
+    # An item repeats its first plan where others of the batch have more: that takes no other's place.
+    again = (chosen == chosen[:, :1]).index_fill(1, chosen.new_zeros(1), value=False)
+    order = judged.masked_fill(again, torch.inf).argsort(dim=1, stable=True)[:, : max(RACED, count)]
+    ends, values = race(AlternateMin(max_iter=RACE_STEPS), problem, picked(torch.stack(lifts, dim=1), order))
+    values = _told_apart(values).masked_fill(again.gather(1, order), torch.inf)
+    return picked(ends, values.argsort(dim=1, stable=True)[:, :count])
+
+
+def kind(n: int, m: int) -> tuple[bool, ...]:
+    """What decides how `several` makes its plans: a batch whose items agree on it has those of its items alone."""
+    return _is_large(n, m), _is_small(n, m)
+
+
+def _is_large(n: int, m: int) -> bool:
+    return max(n, m) > LARGE
+
+
+def _is_small(n: int, m: int) -> bool:
+    return min(n, REPRESENTATIVES) * min(m, REPRESENTATIVES) <= SMALL
+
+
+def race(solver: AlternateMin, problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:
+    """Where plans (B, S, n, m) are after a few steps, at unit mass, and their objectives (B, S)."""
+    batch = len(plans)
+    together = max(1, TOGETHER.get(plans.device.type, TOGETHER["cpu"]) // plans[:, 0].numel())
+    first = torch.arange(batch, device=plans.device)
+    ends, values = [], []
+    for group in plans.split(together, dim=1):
+        several = problem if group.shape[1] == 1 else problem.take(first.repeat_interleave(group.shape[1]))
+        found = solver(several, group.flatten(0, 1)).tensors
+        ends.append(unit(found.plan).view_as(group))
+        values.append(_repaired(several, found.terms, found.marginal_error).view(batch, -1))
+    return torch.cat(ends, dim=1), torch.cat(values, dim=1)
+
+
+def _told_apart(values: Tensor) -> Tensor:
+    """Objectives (B, S) in steps: those that differ by rounding alone tie, and the first of them comes first."""
+    finite = torch.where(torch.isfinite(values), values, 0.0)
+    step = (SAME * finite.abs().amax(1, keepdim=True)).clamp(min=torch.finfo(values.dtype).tiny)
+    return torch.where(torch.isfinite(values), (finite / step).round() * step, values)
+
+
+def picked(plans: Tensor, index: Tensor) -> Tensor:
+    """Some of each item's plans. plans: (B, S, n, m); index: (B, T). Returns (B, T, n, m)."""
+    return plans[torch.arange(len(plans), device=plans.device)[:, None], index]
+
+
+def _value(problem: Problem, plan: Tensor) -> Tensor:
+    """What a plan of unit mass is worth, (B,)."""
+    state = problem.couple(plan)
+    return _repaired(problem, problem.objective(state), problem.marginal_error(state))
+
+
+def _repaired(problem: Problem, terms: Sum, marginal_error: Tensor) -> Tensor:
+    """Objectives (B,), with about what it costs to mend the hard marginals that a plan misses."""
+    return terms.total + problem.cost_size() * (problem.log_mass_a + problem.log_mass_b).exp() * marginal_error
+
+
+def different(plans: Tensor, values: Tensor, most: int) -> Iterator[Tensor]:
+    """Up to `most` plans per item, lowest values first, none close to one before. Yields indices (B,).
+
+    plans: (B, S, k, l); values: (B, S). An item with fewer different plans repeats its first.
+    """
+    first = torch.arange(len(values), device=values.device)
+    shapes = unit(plans)
+    left = values.clone()
+    winner = values.argmin(1)
+    for _ in range(most):
+        chosen = torch.where(torch.isinf(left).all(1), winner, left.argmin(1))
+        yield chosen
+        apart = (shapes - shapes[first, chosen][:, None]).abs().sum(dim=(2, 3))
+        left = torch.where(apart < DIFFERENT, torch.inf, left)
+        if bool(torch.isinf(left).all()):
+            return
+
+
+def _coarse_space(columns: Tensor, index: Tensor, weights: Tensor, problem: UGW) -> Space:
+    distances = torch.take_along_dim(columns, index[:, :, None], dim=1)
+    k = weights.shape[1]
+    return Space(Dense(distances), weights, None, None, (k,) * problem.batch, problem.numpy)
+
+
+def _coarse_cost(problem: UGW, reps_x: Tensor, reps_y: Tensor) -> Tensor | None:
+    if problem.cost is None:
+        return None
+    rows = torch.take_along_dim(problem.cost.expand(problem.batch, -1, -1), reps_x[:, :, None], dim=1)
+    return torch.take_along_dim(rows, reps_y[:, None, :], dim=2)

@@ -1,0 +1,85 @@
+"""A few points that stand for a space: the farthest ones, or even steps of the weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .metrics import Metric
+from .spaces import Space
+
+# Eccentricities are told apart by this share of the largest: rounding, which padding changes, is far below.
+GRAIN = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+
+@dataclass(frozen=True, eq=False)
+class Representatives:
+    """Farthest points of a space: their indices (B, k), the columns (B, n, k) of D they own, their weights (B, k).
+
+    A point counts for the representative nearest to it. Points without weight are neither chosen nor counted;
+    where fewer than k points differ, the rest repeat with weight 0. whole: (B,) bool, do they stand for every
+    point without any loss?
+    """
+
+    index: Tensor
+    columns: Tensor
+    weights: Tensor
+    whole: Tensor
+
+    def spread(self, log_weights: Tensor) -> Tensor:
+        """(B, n, k): how the mass of each representative falls on its points, by weight."""
+        own = torch.nn.functional.one_hot(self.columns.argmin(2), self.weights.shape[1])
+        return own * log_weights.exp()[:, :, None] / torch.where(self.weights > 0, self.weights, 1.0)[:, None, :]
+
+
+def representatives(
+    space: Space, log_weights: Tensor, count: int, choose: Callable[[Metric, Tensor, int], Tensor]
+) -> Representatives:
+    """Up to `count` points of a space, and which points each stands for."""
+    weights, metric = log_weights.exp(), space.metric
+    batch, n = weights.shape
+    index = choose(metric, weights, min(count, n))
+    columns = metric.columns(index).expand(batch, n, -1)
+    owner = columns.argmin(2)
+    gathered = torch.zeros_like(index, dtype=weights.dtype).scatter_add_(1, owner, weights)
+    whole = (torch.where(weights > 0, columns.amin(2), 0.0) == 0).all(1)
+    return Representatives(index, columns, gathered, whole)
+
+
+def farthest(metric: Metric, weights: Tensor, count: int) -> Tensor:
+    """The most eccentric point, then again and again the one farthest from all chosen before. Returns (B, count)."""
+    batch, present = len(weights), weights > 0
+    chosen = [torch.where(present, rank(metric, weights), -torch.inf).argmax(1)]
+    nearest = _column(metric, chosen[0], batch)
+    for _ in range(count - 1):
+        chosen.append(torch.where(present, nearest, -1.0).argmax(1))
+        nearest = torch.minimum(nearest, _column(metric, chosen[-1], batch))
+    return torch.stack(chosen, dim=1)
+
+
+def quantiles(metric: Metric, weights: Tensor, count: int) -> Tensor:
+    """Points at even steps of the weight, in the order of their eccentricity. Returns (B, count)."""
+    order = rank(metric, weights).argsort(dim=1, stable=True)
+    reached = weights.double().gather(1, order).cumsum(1)
+    steps = (torch.arange(count, dtype=torch.float64, device=order.device) + 0.5) / count
+    place = torch.searchsorted(reached, (steps * reached[:, -1:]).contiguous()).clamp(max=order.shape[1] - 1)
+    return order.gather(1, place)
+
+
+def eccentricity(metric: Metric, weights: Tensor) -> Tensor:
+    """The mean distance to the others, D a, under weights (B, n) of unit mass. Returns (B, n)."""
+    return metric.apply(weights[:, :, None])[:, :, 0]
+
+
+def rank(metric: Metric, weights: Tensor) -> Tensor:
+    """Eccentricities (B, n) in whole steps: those that differ by rounding alone tie."""
+    far = eccentricity(metric, weights)
+    step = GRAIN[far.dtype] * far.abs().amax(1, keepdim=True)
+    return (far / step.clamp(min=torch.finfo(far.dtype).tiny)).round()
+
+
+def _column(metric: object, index: Tensor, batch: int) -> Tensor:
+    return metric.columns(index[:, None]).squeeze(2).expand(batch, -1)  # type: ignore[attr-defined]
