@@ -305,15 +305,38 @@ def test_auto_is_never_worse_than_the_flat_start():
 
 
 def test_auto_leaves_the_flat_start_out_above_the_limit(monkeypatch):
-    """Above n·m = 10⁵ "auto" is the coarse start alone, "best" still solves both."""
+    """Above n·m = 10⁵ "auto" is the coarse start alone, below it the better of both; "best" solves from both."""
     assert first_plans.SMALL_PLAN == 100_000
     monkeypatch.setattr(first_plans, "SMALL_PLAN", 41)
     monkeypatch.setattr(first_plans, "TINY_PLAN", 41)
-    given = problem(space(), space(7, 2, 1))
-    assert first_plans.first_plans(given, "auto").shape[1] == 1
-    assert first_plans.first_plans(given, "best").shape[1] == 2
+    given, compared, ahead = problem(space(), space(7, 2, 1)), [], coarse.ahead
+
+    def counted(problem, plans):
+        compared.append(plans.shape[1])
+        return ahead(problem, plans)
+
+    monkeypatch.setattr(coarse, "ahead", counted)
+    assert first_plans.chosen_plans(given, "auto").shape[1] == 1
+    assert first_plans.chosen_plans(given, "best").shape[1] == 2
+    assert not compared
     monkeypatch.setattr(first_plans, "SMALL_PLAN", 42)
-    assert first_plans.first_plans(given, "auto").shape[1] == 2
+    assert first_plans.chosen_plans(given, "auto").shape[1] == 1
+    assert compared == [2]
+
+
+def test_the_plan_ahead_is_the_one_that_leads_lower():
+    """A poor start beside a good one, in either order and as items of a batch."""
+    x, y = space(30, 2), space(25, 3, 1)
+    given = problem(x, y, rho=0.5, eps=0.002)
+    plans = starts("random", given)
+    values = torch.tensor([float(ugw.solve(x, y, rho=0.5, eps=0.002, init=plan).value) for plan in plans[0]])
+    best, worst = int(values.argmin()), int(values.argmax())
+    assert values[worst] > 1.01 * values[best]
+    for pair in ([best, worst], [worst, best]):
+        found = coarse.ahead(given, plans[:, pair])
+        end = ugw.solve(x, y, rho=0.5, eps=0.002, init=found[0])
+        assert end.value == pytest.approx(float(values[best]), rel=1e-6)
+        assert end.n_iter < 20  # it has nearly settled
 
 
 SECOND_WINS = [

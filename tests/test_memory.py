@@ -91,8 +91,8 @@ def test_items_start_as_they_would_alone(monkeypatch):
     """Easy items beside hard ones: whether "auto" tries more than the product plan is asked of each of them."""
     x, y = space(9, 0), space(8, 1)
     named = []
-    first_plans = api.first_plans
-    monkeypatch.setattr(api, "first_plans", lambda problem, name: named.append(name) or first_plans(problem, name))
+    chosen_plans = api.chosen_plans
+    monkeypatch.setattr(api, "chosen_plans", lambda problem, name: named.append(name) or chosen_plans(problem, name))
     in_chunks(monkeypatch, 1)
     r = ugw.solve(x, y, eps=np.array([1e3, 0.01]), solver=ugw.AlternateMin(tol=1e-3))
     ugw.solve(x, y, eps=np.array([1e3, 2e3]))
@@ -248,8 +248,10 @@ def test_estimates_say_what_they_are_made_of():
     assert e.together == 1
     assert "fits" in repr(e)
     inner = ugw.Sinkhorn().max_iter
-    assert e.work == 2 * 30 * 40 * (30 + 40 + 2 * inner)  # from the product plan and from another
-    assert ugw.estimate(x, y, solver=ugw.Multistart(n=5)).work == 3 * e.work
+    assert e.work == 30 * 40 * (30 + 40 + 2 * inner)
+    assert ugw.estimate(x, y, solver=ugw.Multistart(n=5)).work == 5 * e.work
+    tiny = ugw.estimate(space(5, 0), space(4, 1))
+    assert tiny.work == 3 * 5 * 4 * (5 + 4 + 2 * inner)  # from the product plan and from two others
     assert ugw.estimate(x, y, fused=ugw.Fused(1.0)).bytes > e.bytes
     double = Space.from_points(torch.rand(900, 2, dtype=torch.float64))
     assert ugw.estimate(double.to(torch.float32), double.to(torch.float32)).bytes < ugw.estimate(double, double).bytes
@@ -266,7 +268,7 @@ def test_starts_that_are_tried_are_counted(kind):
     x = Space.from_points(torch.rand(n, 2, dtype=torch.float64))
     given = ugw.parameters.build(x, x, rho=1.0, eps=1e-3, fused=None)
     for start in ("auto", "best", "product", "coarse"):
-        assert api._tried(n * n, start, None) >= api.first_plans(given, start).shape[1]
+        assert api._tried(n * n, start, None) >= api.chosen_plans(given, start).shape[1]
 
 
 def test_what_there_is():

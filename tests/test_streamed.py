@@ -14,8 +14,8 @@ from ugw.parameters import build
 from ugw.problems.streamed import Moments
 from ugw.streamed import StreamedKernel
 
-STREAMING = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
-STORED = ugw.AlternateMin(inner=ugw.Sinkhorn(method="stabilised"))
+STREAMING = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method="streaming"))
+STORED = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method="stabilised"))
 
 
 def bilinear(batch=2, n=6, m=8, r=3, s=2, seed=0):

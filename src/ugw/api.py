@@ -18,7 +18,7 @@ from .capped import build_capped, capped_plans
 from .conic_result import ConicResult
 from .divergences import capping_pair
 from .errors import ConvergenceWarning, InputError
-from .first_plans import FEW, SMALL_PLAN, STARTS, TINY_PLAN, check_points, first_plans, given_plan, kind
+from .first_plans import FEW, STARTS, TINY_PLAN, check_points, chosen_plans, first_plans, given_plan, kind
 from .lazy_plan import LazyPlan
 from .memory import Estimate
 from .multistart import Multistart, best_of
@@ -164,7 +164,7 @@ def _solved(problem: UGW, solver: Any, start: Any, watch: Watch | None) -> Tenso
         make = multilevel.start if isinstance(start, str) else multilevel.given
         with solver.watched() if watch is None else nullcontext(watch) as watch:
             return solver.run(problem, make(problem, start), watch).tensors
-    plans = first_plans(problem, start)
+    plans = chosen_plans(problem, start)
     _check_finite_value(problem, plans)
     return best_of(solver, problem, plans, watch).tensors
 
@@ -193,7 +193,7 @@ def _read_start(problem: UGW, solver: Any, init: Any) -> Any:
 def _tried(entries: int, start: str, solver: Any) -> int:
     """Plans of so many entries that are solved for at a time, for each item, from a start of that name."""
     few = FEW if entries <= TINY_PLAN else 1
-    count = few + (start == "best" or entries <= SMALL_PLAN) if start in ("auto", "best") else 1
+    count = few + (start == "best" or entries <= TINY_PLAN) if start in ("auto", "best") else 1
     return count + (solver.n - 1 if isinstance(solver, Multistart) else 0)
 
 

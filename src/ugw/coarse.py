@@ -20,16 +20,18 @@ from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 
 # Points kept of each space, and starts tried on them.
-REPRESENTATIVES, STARTS = 80, 40
+REPRESENTATIVES, STARTS = 50, 40
 # They run in heats, of so many steps after which so many stay; none is sharper than this share of the cost's size.
 # Plans of few entries can afford that none is dropped on the way.
 HEATS, ONE_HEAT, SMALL = ((6, 12), (12, 10)), ((60, 42),), 400
 SHARPEST = 5e-3
 # Of their results so many that differ by this much in L1 are lifted; the best of these run for some steps.
-LIFTED, DIFFERENT = 6, 0.1
+LIFTED, DIFFERENT = 12, 0.1
 RACED, RACE_STEPS = 3, 2
-# Objectives of plans closer than this share of the largest are the same.
-SAME = 1e-12
+# Objectives of plans closer than this share of the largest are the same; of plans that have nearly settled, this.
+SAME, ALIKE = 1e-12, 1e-4
+# When a plan has nearly settled, after so many steps at most.
+SETTLED, SETTLING = 1e-4, 60
 # Plans of at most so many entries in all run as one batch.
 TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
 # Spaces of more points than this choose their plan on so many of them, after so many steps there.
@@ -126,6 +128,17 @@ def _several(problem: UGW, count: int) -> Tensor:
     return picked(ends, values.argsort(dim=1, stable=True)[:, :count])
 
 
+def ahead(problem: UGW, plans: Tensor) -> Tensor:
+    """Of plans (B, S, n, m) the one that is best when they have nearly settled, then. Returns (B, n, m)."""
+    cheaper = problem.cheaper()
+    solver = AlternateMin(tol=SETTLED, max_iter=SETTLING)
+    with rough():
+        given = problem if cheaper is None else cheaper.problem
+        ends, values = race(solver, given, plans.to(given.x.dtype))
+    best = _told_apart(values, ALIKE).argmin(1)
+    return picked(ends, best[:, None])[:, 0].to(plans.dtype)
+
+
 def kind(n: int, m: int) -> tuple[bool, ...]:
     """What decides how `several` makes its plans: a batch whose items agree on it has those of its items alone."""
     return _is_large(n, m), _is_small(n, m)
@@ -153,10 +166,10 @@ def race(solver: AlternateMin, problem: Problem, plans: Tensor) -> tuple[Tensor,
     return torch.cat(ends, dim=1), torch.cat(values, dim=1)
 
 
-def _told_apart(values: Tensor) -> Tensor:
-    """Objectives (B, S) in steps: those that differ by rounding alone tie, and the first of them comes first."""
+def _told_apart(values: Tensor, share: float = SAME) -> Tensor:
+    """Objectives (B, S) in steps: those that differ by less than this share tie, and the first of them comes first."""
     finite = torch.where(torch.isfinite(values), values, 0.0)
-    step = (SAME * finite.abs().amax(1, keepdim=True)).clamp(min=torch.finfo(values.dtype).tiny)
+    step = (share * finite.abs().amax(1, keepdim=True)).clamp(min=torch.finfo(values.dtype).tiny)
     return torch.where(torch.isfinite(values), (finite / step).round() * step, values)
 
 

@@ -18,13 +18,13 @@ from .problems.problem import Matching
 from .problems.unbalanced import SHORTENED, UGW
 
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
-# Up to this many entries of the plan, "auto" also solves from the product plan and keeps the better result.
+# Up to this many entries of the plan, "auto" also tries the product plan and goes on from the better one.
 SMALL_PLAN = 100_000
-# Plans of at most so many entries are solved for from so many coarse plans.
+# Plans of at most so many entries are solved for from so many coarse plans and the product plan, all to the end.
 TINY_PLAN, FEW = 400, 2
 
 
-def kind(n: int, m: int) -> tuple[bool, ...]:
+def kind(n: int, m: int) -> tuple[Any, ...]:
     """What of its sizes decides how a problem is solved: items that agree on it may be one batch."""
     entries = n * m
     return entries <= TINY_PLAN, entries <= SMALL_PLAN, entries >= SHORTENED, *coarse.kind(n, m)
@@ -50,6 +50,14 @@ def first_plans(problem: UGW, init: Any) -> Tensor:
     if init == "best" or entries <= SMALL_PLAN:
         plans = torch.cat([starts.product(problem)[:, None], plans], dim=1)
     return starts.stirred(problem, plans)
+
+
+def chosen_plans(problem: UGW, init: Any) -> Tensor:
+    """The plans (B, S, n, m) from which a problem is solved to the end: of those of "auto" one, unless it is tiny."""
+    plans = first_plans(problem, init)
+    if not isinstance(init, str) or init != "auto" or plans.shape[1] == 1 or math.prod(problem.largest) <= TINY_PLAN:
+        return plans
+    return coarse.ahead(problem, plans)[:, None]
 
 
 def given_plan(problem: Matching, plan: Any, name: str) -> Tensor:
