@@ -315,17 +315,20 @@ def test_auto_leaves_the_flat_start_out_above_the_limit(monkeypatch):
         compared.append(plans.shape[1])
         return ahead(problem, plans)
 
+    def chosen(name):
+        return first_plans.chosen_plans(given, first_plans.first_plans(given, name), name)
+
     monkeypatch.setattr(coarse, "ahead", counted)
-    assert first_plans.chosen_plans(given, "auto").shape[1] == 1
-    assert first_plans.chosen_plans(given, "best").shape[1] == 2
+    assert chosen("auto").shape[1] == 1
+    assert chosen("best").shape[1] == 2
     assert not compared
     monkeypatch.setattr(first_plans, "SMALL_PLAN", 42)
-    assert first_plans.chosen_plans(given, "auto").shape[1] == 1
+    assert chosen("auto").shape[1] == 1
     assert compared == [2]
 
 
 def test_the_plan_ahead_is_the_one_that_leads_lower():
-    """A poor start beside a good one, in either order and as items of a batch."""
+    """A poor start beside a good one, in either order."""
     x, y = space(30, 2), space(25, 3, 1)
     given = problem(x, y, rho=0.5, eps=0.002)
     plans = starts("random", given)
@@ -337,6 +340,29 @@ def test_the_plan_ahead_is_the_one_that_leads_lower():
         end = ugw.solve(x, y, rho=0.5, eps=0.002, init=found[0])
         assert end.value == pytest.approx(float(values[best]), rel=1e-6)
         assert end.n_iter < 20  # it has nearly settled
+
+
+@pytest.mark.parametrize("sizes", [[(24, 21), (30, 40), (22, 19)], [(75, 70), (80, 90)]], ids=["float64", "float32"])
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+def test_auto_on_more_points(sizes):
+    """Where one plan of two is followed, in float32 if it is large: as good as the product plan's end, and as alone."""
+    xs = [space(n, 2, seed) for seed, (n, _) in enumerate(sizes)]
+    ys = [space(m, 3, 50 + seed) for seed, (_, m) in enumerate(sizes)]
+    rho, eps = np.array([0.3, INF, 0.05])[: len(sizes)], np.array([0.003, 0.02, 0.0])[: len(sizes)]
+    together = ugw.solve(Space.stack(xs), Space.stack(ys), rho=rho, eps=eps)
+    for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        alone, flat = (ugw.solve(x, y, rho=rho[i], eps=eps[i], init=name) for name in ("auto", "product"))
+        assert alone.value <= flat.value * (1 + 1e-5)
+        assert together[i].value == pytest.approx(alone.value, rel=1e-8)
+
+
+def test_starts_out_of_the_range_of_float32_are_left():
+    """Costs of 10^40: in float64 they are as good as any, and the race in float32 has nothing to say of them."""
+    points = [np.random.default_rng(seed).random((n, 2)) for seed, n in enumerate((75, 70))]
+    large = ugw.solve(*(Space.from_points(1e20 * p) for p in points), rho=1e40, eps=1e38)
+    plain = ugw.solve(*(Space.from_points(p) for p in points), rho=1.0, eps=1e-2, init="product")
+    assert large.converged
+    assert large.value / 1e40 <= plain.value * (1 + 1e-6)
 
 
 SECOND_WINS = [

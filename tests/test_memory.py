@@ -91,8 +91,8 @@ def test_items_start_as_they_would_alone(monkeypatch):
     """Easy items beside hard ones: whether "auto" tries more than the product plan is asked of each of them."""
     x, y = space(9, 0), space(8, 1)
     named = []
-    chosen_plans = api.chosen_plans
-    monkeypatch.setattr(api, "chosen_plans", lambda problem, name: named.append(name) or chosen_plans(problem, name))
+    first_plans = api.first_plans
+    monkeypatch.setattr(api, "first_plans", lambda problem, name: named.append(name) or first_plans(problem, name))
     in_chunks(monkeypatch, 1)
     r = ugw.solve(x, y, eps=np.array([1e3, 0.01]), solver=ugw.AlternateMin(tol=1e-3))
     ugw.solve(x, y, eps=np.array([1e3, 2e3]))
@@ -268,7 +268,7 @@ def test_starts_that_are_tried_are_counted(kind):
     x = Space.from_points(torch.rand(n, 2, dtype=torch.float64))
     given = ugw.parameters.build(x, x, rho=1.0, eps=1e-3, fused=None)
     for start in ("auto", "best", "product", "coarse"):
-        assert api._tried(n * n, start, None) >= api.chosen_plans(given, start).shape[1]
+        assert api._tried(n * n, start, None) >= api.chosen_plans(given, api.first_plans(given, start), start).shape[1]
 
 
 def test_what_there_is():

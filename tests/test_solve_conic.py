@@ -750,6 +750,9 @@ def test_ugw_with_an_infinite_loss_needs_a_start_of_finite_value():
     for init in ("product", np.ones((2, 2))):
         with pytest.raises(InputError, match="needs init=plan of finite value"):
             ugw.solve(pair.x, pair.y, rho=0.4, loss=cone, init=init)
+    wide = cases.clouds(25, 24, 0)  # where more than one start is compared
+    with pytest.raises(InputError, match="needs init=plan of finite value"):
+        ugw.solve(wide.x, wide.y, rho=0.4, loss=cone)
     # Below the cutoff it is a loss like any other.
     short = cases.Pair(0.3 * d, pair.a, 0.36 * d, pair.b)
     assert ugw.solve(short.x, short.y, rho=0.4, loss=cone).converged

@@ -65,7 +65,8 @@ def solve(
     for TV and Mass. "auto": 1e-2, or 0 for these.
     loss: λ as a function of tensors or a cone, t² if None.
     fused: `ugw.Fused(alpha, cost)` adds a linear cost.
-    init: "auto", "best", "product", "flb", "linear", "random", "coarse", or a plan (n, m) or (B, n, m).
+    init: "auto", "best", "product", "flb", "linear", "random", "coarse", or a plan (n, m) or (B, n, m). Steps by which
+    a start is chosen are not counted.
     solver: `ugw.AlternateMin(tol=, max_iter=, ...)`, for TV and Mass `ugw.FrankWolfe(...)`, or `ugw.Multistart(...)`.
 
     Warns once (ConvergenceWarning) if an item did not converge; `result.check()` raises.
@@ -164,9 +165,9 @@ def _solved(problem: UGW, solver: Any, start: Any, watch: Watch | None) -> Tenso
         make = multilevel.start if isinstance(start, str) else multilevel.given
         with solver.watched() if watch is None else nullcontext(watch) as watch:
             return solver.run(problem, make(problem, start), watch).tensors
-    plans = chosen_plans(problem, start)
+    plans = first_plans(problem, start)
     _check_finite_value(problem, plans)
-    return best_of(solver, problem, plans, watch).tensors
+    return best_of(solver, problem, chosen_plans(problem, plans, start), watch).tensors
 
 
 def _read_start(problem: UGW, solver: Any, init: Any) -> Any:

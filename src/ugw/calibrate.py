@@ -17,6 +17,7 @@ from .errors import ConvergenceWarning, InputError
 from .parameters import build, relative
 from .problems.unbalanced import UGW
 from .records import present
+from .representatives import farthest
 from .solvers.alternate import AlternateMin
 from .spaces import Space
 
@@ -48,7 +49,7 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = None) -> A
         raise InputError(f"kept must be a number between 0 and 1, got {kept!r}")
     problem = build(x, y, rho=1.0, eps=relative(1e-2) if eps is None else eps, fused=None)
     with torch.no_grad():
-        few = coarse.coarsen(problem, coarse.REPRESENTATIVES, coarse.farthest).problem
+        few = coarse.coarsen(problem, coarse.REPRESENTATIVES, farthest).problem
         guess, *_ = _meet(few, kept, problem.scale().log())
         log_rho, share, jumps = _meet(problem, kept, guess)
     missed = (share - kept).abs() > CLOSE

@@ -165,11 +165,7 @@ def reproduce(
         extra = {"tasks": tasks, "quick": quick, "jobs": jobs, "kept": kept}
         _check_device(device, beyond=beyond)
         if device != "cpu":  # rounded otherwise: its tasks are kept apart
-            extra |= {
-                "device": device,
-                "kept": kept.with_name(f"{kept.name}-{device}"),
-                "jobs": 1 if jobs is None else jobs,
-            }
+            extra |= {"device": device, "kept": kept.with_name(f"{kept.name}-{device}")}
     elif tasks is not None or quick or jobs is not None or beyond or device != "cpu":
         raise click.UsageError("--tasks, --quick, --jobs, --device and --beyond are for pu")
     try:

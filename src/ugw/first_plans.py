@@ -24,7 +24,7 @@ SMALL_PLAN = 100_000
 TINY_PLAN, FEW = 400, 2
 
 
-def kind(n: int, m: int) -> tuple[Any, ...]:
+def kind(n: int, m: int) -> tuple[bool, ...]:
     """What of its sizes decides how a problem is solved: items that agree on it may be one batch."""
     entries = n * m
     return entries <= TINY_PLAN, entries <= SMALL_PLAN, entries >= SHORTENED, *coarse.kind(n, m)
@@ -52,9 +52,8 @@ def first_plans(problem: UGW, init: Any) -> Tensor:
     return starts.stirred(problem, plans)
 
 
-def chosen_plans(problem: UGW, init: Any) -> Tensor:
-    """The plans (B, S, n, m) from which a problem is solved to the end: of those of "auto" one, unless it is tiny."""
-    plans = first_plans(problem, init)
+def chosen_plans(problem: UGW, plans: Tensor, init: Any) -> Tensor:
+    """Those of the first plans (B, S, n, m) to solve from to the end: of those of "auto" one, unless it is tiny."""
     if not isinstance(init, str) or init != "auto" or plans.shape[1] == 1 or math.prod(problem.largest) <= TINY_PLAN:
         return plans
     return coarse.ahead(problem, plans)[:, None]

@@ -46,9 +46,11 @@ def test_a_round_is_that_of_the_loop(shape, damping):
     for k, seen in enumerate((*with_weight, with_weight[1], ...)):
         if k == 2 and shape == (1, 1, 1) and damping == (1.0, 1.0):
             continue  # done after one iteration: the rate is one of rounding errors
-        found, loop, exact = (numbers[k].double()[seen] for numbers in (got, rounded, wanted))
-        # An extrapolation far ahead multiplies what float32 rounds, here as in the loop itself.
-        torch.testing.assert_close(found, exact, rtol=1e-4, atol=2e-4 + 2.0 * float((loop - exact).abs().max()))
+        found, loop, exact = (numbers[k].double() for numbers in (got, rounded, wanted))
+        # An extrapolation far ahead multiplies what float32 rounds, for each item here as in the loop itself.
+        slack = torch.where(with_weight[1], (loop - exact).abs(), 0.0).amax(1, keepdim=True) if k == 2 else 0.0
+        near = (found - exact).abs() <= 2e-4 + 1e-4 * exact.abs() + 2.0 * slack
+        assert bool(near[seen].all())
     assert all(bool(torch.isfinite(found).all()) for found in got)
 
 

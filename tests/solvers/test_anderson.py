@@ -1,6 +1,7 @@
 """Extrapolated steps: exact for linear maps, a leap near saddle points, the same plans in fewer steps."""
 
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -103,6 +104,28 @@ def test_nearly_parallel_steps_are_extrapolated_along_the_last():
     assert not leap.any()
     left = [(cost.flatten() - end).abs().max() for cost in (guess, found)]
     assert left[0] < 0.05 * left[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rate", [0.99, 0.9995])
+def test_a_valley_is_followed_forwards(rate, dtype):
+    """One mode that contracts slowly: in float32 too the step is extrapolated ahead, never back."""
+    x, y = spaces(0)
+    given = build(x.to(dtype), y.to(dtype), rho=1.0, eps=0.1, fused=None)
+    for seed in range(6):
+        rng = torch.Generator().manual_seed(seed)
+        first, mode = (torch.rand(1, x.n, y.n, dtype=dtype, generator=rng) for _ in range(2))
+        costs = [first]
+        for k in range(4):
+            costs.append(costs[-1] + 1e-2 * rate**k * mode)
+        trail = Trail.start(first, torch.ones(1, dtype=torch.float64))
+        for one, two in pairwise(costs[:3]):
+            trail = trail.extended(one, two, torch.zeros(1) > 0, torch.zeros(1) > 0)
+        guess, guessed, leap = trail.next(given, costs[2], costs[3], torch.ones(1), look=True)
+        if guessed.any() and not leap.any():
+            ahead = ((guess - costs[3]) * mode).sum() / ((costs[3] - costs[2]) * mode).sum()
+            assert ahead > 5.0
+        assert guessed.all() or dtype == torch.float32
 
 
 def test_growth_is_the_largest_eigenvalue():

@@ -242,8 +242,8 @@ def _at_once(
         }
         while running:
             done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-            bar.update(ticks.value - bar.n)
-            yield from (future.result() for future in done)
+            bar.update(ticks.get_obj().value - bar.n)  # without the lock, which a process that was killed may hold
+            yield from (future.result() for future in sorted(done, key=lambda future: future.exception() is not None))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -298,6 +298,7 @@ def reproduce(
     """Run, print the table, and write pu.png and pu.json. kept: where finished tasks are, `folder`/pu-tasks if None."""
     protocol = QUICK if quick else Protocol()
     asked = chosen(tasks)
+    jobs = 1 if jobs is None and device != "cpu" else jobs
     results = run_all(asked, protocol, kept or folder / "pu-tasks", jobs=jobs, learn=partial(run, device=device))
     rows = selected(asked, results, folds=protocol.folds)
     for line in lines(rows):

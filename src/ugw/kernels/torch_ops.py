@@ -97,9 +97,10 @@ class LogKernel(Sweeping):
         rows = largest + plan.sum(dim=2).log()
         phi = _free_as_zero(-damping * rows)
         log_mass = torch.logsumexp(self.log_a + phi + rows, dim=1)
-        # Each row has its largest entry at 1, or no mass at all: the factor is at most 1.
+        # Each row has its largest entry at 1, or no mass at all: the factor is at most 1, and NaN if no row has mass.
+        some = log_mass[:, None] > -math.inf
         factor = torch.where(rows > -math.inf, self.log_a + phi + largest - log_mass[:, None], -math.inf)
-        return phi, plan.mul_(factor.exp_()[:, :, None]), log_mass
+        return phi, plan.mul_(torch.where(some, factor, torch.nan).exp_()[:, :, None]), log_mass
 
     def near(self, gamma: Tensor) -> LogKernel:
         """See `Kernel.near`."""

@@ -243,7 +243,7 @@ def known(local: Tensor | None) -> Tensor:
 
 
 def dot(u: Tensor, v: Tensor) -> Tensor:
-    """<u, v> per item, summed in float64. u: (B, n, m) or (n, m); v: (B, n, m). Returns (B,)."""
+    """<u, v> per item. u: (B, n, m) or (n, m); v: (B, n, m). Returns (B,) in float64."""
     return total(u * v)
 
 

@@ -349,7 +349,7 @@ class UGW(Problem):
 
 def _mean(marginal: Tensor, log_weights: Tensor) -> Tensor:
     """Σ p log a, 0 where p is. marginal, log_weights: (B, n). Returns (B,)."""
-    return torch.where(marginal > 0, marginal.double() * log_weights.double(), 0.0).sum(1)
+    return (marginal.double() * torch.where(marginal > 0, log_weights.double(), 0.0)).sum(1)
 
 
 def _product_kl(kl_sum: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tensor:

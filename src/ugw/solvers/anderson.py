@@ -71,11 +71,11 @@ class Trail:
             return found, ready, ready
         into = self.given[1] - self.given[0], given - self.given[1]
         out = self.found[1] - self.found[0], found - self.found[1]
-        gram = problem.gram((*into, *out, found - given))
-        between, across = gram[:, :2, :2], gram[:, :2, 2:4]
-        # With E = out − in, the change of a step from one to the next: least squares for e + E c.
-        errors = gram[:, 2:4, 2:4] - across - across.mT + between
-        side = gram[:, :2, 4] - gram[:, 2:4, 4]
+        # With E = out − in, the change of a step from one to the next: least squares for e + E c. Where steps contract
+        # slowly E is small beside both, so it is formed before any product.
+        gram = problem.gram((*into, *(o - i for o, i in zip(out, into, strict=True)), found - given))
+        between, errors, side = gram[:, :2, :2], gram[:, 2:4, 2:4], -gram[:, 2:4, 4]
+        across = between + gram[:, :2, 2:4]
         one, two = _solved(errors, side)
         trusted = one.abs() + two.abs() <= LARGEST
         one, two = torch.where(trusted, one, 0.0), torch.where(trusted, two, _along(errors, side))
@@ -104,8 +104,9 @@ def _solved(matrix: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _along(matrix: Tensor, side: Tensor) -> Tensor:
-    """The second coefficient (B,) if it is the only one, for symmetric (B, 2, 2) and (B, 2)."""
-    return (side[:, 1] / matrix[:, 1, 1]).clamp(-FARTHEST, FARTHEST)
+    """The second coefficient (B,) if it is the only one, for symmetric (B, 2, 2) and (B, 2); NaN if it leads back."""
+    forward = (side[:, 1] > 0.0) & (matrix[:, 1, 1] > 0.0)
+    return torch.where(forward, (side[:, 1] / matrix[:, 1, 1]).clamp(max=FARTHEST), torch.nan)
 
 
 def _growth(between: Tensor, across: Tensor) -> Tensor:
