@@ -43,6 +43,9 @@ def test_it_looks_into_path_then_ugw_data_then_the_cache(small, monkeypatch, tmp
         assert domain.counts == {"backpack": 3, "bike": 2}
     write(tmp_path / "cache" / "ugw")
     assert list(datasets.office_caltech10()) == ["surf_dslr"]
+    assert list(datasets.office_caltech10(keys=["surf_dslr"])) == ["surf_dslr"]
+    with pytest.raises(ugw.InputError, match="got decaf_amazon"):
+        datasets.office_caltech10(keys=["decaf_amazon"])
     monkeypatch.setenv("UGW_DATA", str(tmp_path / "set"))
     write(tmp_path / "set", y=np.array([1, 1, 2, 2, 2]))
     with pytest.raises(ugw.InputError, match=r"got \[2, 3\]"):  # the folder that is named comes first

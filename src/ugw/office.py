@@ -37,7 +37,8 @@ FOLDER = "office_caltech10"
 ORIGIN = (
     "SURF histograms and DeCAF6 features are those of https://github.com/jindongwang/transferlearning, "
     "code/traditional/: save each domain as one .npz with X (images × features; SURF z-scored), pca_ref (images × 10 "
-    "or 40, the reduced features that docs/pu.md describes) and y, the class of each image from 1"
+    "or 40, the reduced features that docs/pu.md describes) and y, the class of each image from 1. MobileNet features "
+    "are not the paper's but ours, of the same images"
 )
 
 

@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from functools import partial
 from io import StringIO
@@ -87,7 +90,7 @@ def test_parameters_are_chosen_on_validation_folds():
     assert rows[one, "init"]["std"] == 10.0
     assert rows[one, "ugw"]["difference"] == pytest.approx(81.0 - 83.5)
     text = pu_table.lines(list(rows.values()))
-    assert len(text) == 5
+    assert len(text) == 6  # a title, names, two tasks, how far from the paper, and chance
     assert "81.0 ± 0.0 [83.5] -2.5" in text[2]
 
 
@@ -102,7 +105,7 @@ def test_tasks_by_name():
     assert len(chosen(None)) == len(pu_tasks.PUBLISHED) == 10
     assert len(chosen("substitute")) == 21
     assert [task.name for task in chosen(" surf-C:surf-A:0.2 ,surf-C:surf-A:0.2")] == ["surf-C:surf-A:0.2"]
-    with pytest.raises(ugw.InputError, match="got 'decaf-C:surf-A"):
+    with pytest.raises(ugw.InputError, match="got the task 'decaf-C:surf-A"):
         chosen("decaf-C:surf-A:0.1")
 
 
@@ -153,9 +156,46 @@ def test_tasks_at_once_are_the_tasks_in_turn(domains, tmp_path, monkeypatch):
         pu.run_all(tasks, few, tmp_path, domains=domains, jobs=0)
 
 
+SLOW = """
+import pathlib, sys, time
+from dataclasses import replace
+from ugw.experiments import pu
+from ugw.experiments.pu_tasks import Task
+
+def learn(task, domains, protocol, tick):
+    tick()
+    pathlib.Path(sys.argv[1], task.letter).touch()
+    time.sleep(600)
+
+if __name__ == "__main__":
+    tasks = [Task("surf", "surf", domain, 0.1) for domain in "AW"]
+    nothing = dict.fromkeys(key for task in tasks for key in task.keys)
+    pu.run_all(tasks, pu.QUICK, pathlib.Path(sys.argv[1], "kept"), domains=nothing, jobs=2, learn=learn)
+"""
+
+
+def test_a_run_that_is_killed_leaves_no_process_behind(tmp_path):
+    psutil = pytest.importorskip("psutil")
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW, encoding="utf-8")
+    with subprocess.Popen([sys.executable, script, tmp_path]) as run:
+        _wait(lambda: (tmp_path / "A").exists() and (tmp_path / "W").exists())
+        children = psutil.Process(run.pid).children(recursive=True)
+        assert len(children) >= 2
+        run.kill()
+    _wait(lambda: not any(child.is_running() and child.status() != "zombie" for child in children))
+
+
+def _wait(until, seconds=120):
+    end = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
 def test_the_command(domains, tmp_path, monkeypatch):
     monkeypatch.setattr(pu, "QUICK", SMALL)
-    monkeypatch.setattr(pu, "office_caltech10", lambda: domains)
+    monkeypatch.setattr(pu, "office_caltech10", lambda keys: {key: domains[key] for key in keys})
     out = str(tmp_path / "out")
     asked = ["reproduce", "pu", "--quick", "--tasks", SAME.name, "--out", out]
     done = CliRunner().invoke(cli.main, asked)
@@ -164,7 +204,12 @@ def test_the_command(domains, tmp_path, monkeypatch):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["pu-tasks", "pu.json", "pu.png"]
     numbers = json.loads((tmp_path / "out" / "pu.json").read_text(encoding="utf-8"))
     assert [row["method"] for row in numbers["rows"]] == list(pu_tasks.METHODS)
-    assert CliRunner().invoke(cli.main, asked).output == done.output  # from what was kept
+    assert "a quick look: " in done.output
+    assert "labels at random: 82 at prior 0.1" in done.output or "labels at random: 68 at prior 0.2" in done.output
+    again = CliRunner().invoke(cli.main, asked)
+    assert again.stdout == done.stdout  # from what was kept
+    assert done.stderr == f"pu: {SAME.name} done, 1 of 1\n"
+    assert again.stderr == ""
     other = CliRunner().invoke(cli.main, [*asked[:2], *asked[3:]])
     assert other.exit_code == 2
     assert "results of these options" in other.output

@@ -9,7 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import os
 import signal
+import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -202,7 +205,8 @@ def run_all(
     done = {task.name: found for task in tasks if (found := _kept(kept / task.file, protocol)) is not None}
     todo = [task for task in tasks if task.name not in done]
     if todo:
-        domains = office_caltech10() if domains is None else domains
+        if domains is None:
+            domains = office_caltech10(keys=dict.fromkeys(key for task in todo for key in task.keys))
         kept.mkdir(parents=True, exist_ok=True)
         learn, steps = learn or run, steps or len(protocol.pairs)
         jobs = min(jobs, len(todo))
@@ -211,6 +215,9 @@ def run_all(
             for result in pool(todo, domains, protocol, bar):
                 _keep(kept, result, protocol)
                 done[result["task"]] = result
+                if bar.disable:  # nobody looks at a bar: a line for a log
+                    sys.stderr.write(f"pu: {result['task']} done, {len(done)} of {len(tasks)}\n")
+                    sys.stderr.flush()
     return {task.name: done[task.name] for task in tasks}
 
 
@@ -252,11 +259,22 @@ _ticks: Any = None
 
 
 def _begin(ticks: Any) -> None:
-    """One thread for each process, which ends at once on Ctrl-C; `ticks` counts what all of them have done."""
+    """One thread for each process, which ends at once on Ctrl-C, and with the one that began it, however that ended.
+
+    ticks: counts what all of them have done.
+    """
     global _ticks  # a process can be given a shared counter when it begins, not with a task
     _ticks = ticks
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _tick() -> None:
@@ -303,6 +321,8 @@ def reproduce(
     rows = selected(asked, results, folds=protocol.folds)
     for line in lines(rows):
         echo(line)
+    if quick:
+        echo(f"a quick look: {protocol.folds} folds and {len(protocol.pairs)} pairs of rho, not the paper's 20 and 36")
     figure(rows).savefig(folder / "pu.png", dpi=160)
     numbers = {"protocol": asdict(protocol), "version": ugw.__version__, "rows": rows, "tasks": results}
     (folder / "pu.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")

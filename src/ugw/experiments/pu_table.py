@@ -76,8 +76,20 @@ def lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     compared = [row for row in rows if "difference" in row and row["method"] == "ugw-2"]
     if compared:
         largest = max(abs(row["difference"]) for row in compared)
-        made.append(f"UGW (2), where nothing is chosen: at most {largest:.1f} from the paper's")
+        made.append(f"UGW (2), one pair of rho for all tasks: at most {largest:.1f} from the paper's")
+    priors = sorted({float(row["task"].split(":")[2]) for row in rows})
+    chances = (f"{_by_chance(prior):.0f} at prior {prior:g}" for prior in priors)
+    made.append(f"labels at random: {', '.join(chances)}")
     return made
+
+
+def _by_chance(prior: float) -> float:
+    """The accuracy in % of as many labels as there are positives, given at random.
+
+    >>> _by_chance(0.1)
+    82.0
+    """
+    return 100.0 * (1.0 - 2.0 * prior * (1.0 - prior))
 
 
 def _cell(row: Mapping[str, Any]) -> str:
@@ -86,7 +98,7 @@ def _cell(row: Mapping[str, Any]) -> str:
 
 
 def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Bars for each task, ours, with the paper's numbers as marks, and the accuracy of positives that are all wrong."""
+    """Bars for each task, ours, with the paper's numbers as marks, and the accuracy of labels at random."""
     from matplotlib.figure import Figure
 
     shown, colours = ("init", "pgw", "ugw"), PALETTE
@@ -97,14 +109,16 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     for k, method in enumerate(shown):
         place = np.arange(len(names)) + 0.27 * (k - 1)
         some = [at[name, method] for name in names]
-        ax.bar(place, [r["accuracy"] for r in some], width=0.25, color=colours[k], label=TITLES[method])
+        heights, spreads = ([r[what] for r in some] for what in ("accuracy", "std"))
+        bars = {"yerr": spreads, "error_kw": {"ecolor": "0.45", "elinewidth": 1.0}}
+        ax.bar(place, heights, width=0.25, color=colours[k], label=TITLES[method], **bars)
         marks = [(p, r["paper"]) for p, r in zip(place, some, strict=True) if "paper" in r]
         if marks:
             last = method == shown[-1]
             ax.plot(*zip(*marks, strict=True), "_", color=INK, ms=13, mew=2.2, label="paper" if last else None)
     for k, name in enumerate(names):
-        floor = 100.0 * (1.0 - 2.0 * float(name.split(":")[2]))
-        ax.hlines(floor, k - 0.45, k + 0.45, color="0.5", linestyle=":", label=None if k else "all positives wrong")
+        chance = _by_chance(float(name.split(":")[2]))
+        ax.hlines(chance, k - 0.45, k + 0.45, color=INK, linestyle=":", label=None if k else "labels at random")
     ax.set_xticks(range(len(names)), [_short(name) for name in names], fontsize=9)
     ax.set_xlim(-0.6, len(names) - 0.4)
     ax.set_ylim(np.floor(min(row["accuracy"] for row in rows) / 5) * 5 - 5, 100)

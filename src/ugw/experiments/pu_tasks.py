@@ -103,13 +103,16 @@ def chosen(names: str | None) -> list[Task]:
     """
     known = TASKS | SUBSTITUTES
     found: dict[str, Task] = {}
-    for name in (names or "paper").split(","):
+    for name in ("paper" if names is None else names).split(","):
         if name.strip() in ("paper", "substitute"):
             found |= TASKS if name.strip() == "paper" else SUBSTITUTES
         elif name.strip() in known:
             found[name.strip()] = known[name.strip()]
         else:
-            raise InputError(f"a task must be paper, substitute or one of {', '.join(known)}, got {name.strip()!r}")
+            raise InputError(
+                f"got the task {name.strip()!r}, expected paper, substitute or FROM:TO:PRIOR, as surf-C:decaf-W:0.1; "
+                f"of the paper's: {', '.join(TASKS)}; with mobilenet in the place of decaf any domain"
+            )
     return list(found.values())
 
 
