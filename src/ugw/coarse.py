@@ -96,10 +96,15 @@ def several(problem: UGW, count: int) -> Tensor:
     steps nearly all. Spaces of many points are first thinned to MIDDLE of them. Where the representatives are all
     points, a lifted plan is the plan itself.
     """
-    cheaper = problem.cheaper()
     with rough():
-        found = _several(problem if cheaper is None else cheaper.problem, count)
+        found = _several(_cheaper(problem), count)
     return found.to(problem.x.dtype)
+
+
+def _cheaper(problem: UGW) -> UGW:
+    """The problem with less exact numbers, where these are worth it."""
+    cheaper = problem.cheaper()
+    return problem if cheaper is None else cheaper.problem
 
 
 def _several(problem: UGW, count: int) -> Tensor:
@@ -133,14 +138,18 @@ def ahead(problem: UGW, plans: Tensor) -> Tensor:
 
     Where no plan gets there, which less exact numbers may be the reason for, the first as it is.
     """
-    cheaper = problem.cheaper()
+    given = _cheaper(problem)
     with rough():
-        given = problem if cheaper is None else cheaper.problem
         ends, values = race(NEARLY, given, plans.to(given.x.dtype))
+    found = picked(ends, first_lowest(values, ALIKE)[:, None])[:, 0].to(plans.dtype)
+    return torch.where(torch.isfinite(values).any(1)[:, None, None], found, plans[:, 0])
+
+
+def first_lowest(values: Tensor, share: float) -> Tensor:
+    """The first (B,) of the values (B, S) that are the lowest of their item, or above it by this share at most."""
     lowest = values.amin(1, keepdim=True)
-    best = (values <= lowest + ALIKE * lowest.abs()).to(torch.int8).argmax(1)  # of a bool: the first True
-    found = picked(ends, best[:, None])[:, 0].to(plans.dtype)
-    return torch.where(torch.isfinite(lowest)[:, :, None], found, plans[:, 0])
+    # argmax of a bool is the first True.
+    return (values <= lowest + share * lowest.abs()).to(torch.int8).argmax(1)
 
 
 def kind(n: int, m: int) -> tuple[bool, ...]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from . import init as starts
 from ._batch import take
 from ._options import whole_number
+from .coarse import first_lowest
 from .errors import InputError
 from .problems.problem import Matching
 from .records import Status, Tensors
@@ -87,6 +88,4 @@ def _winner(problem: Matching, tensors: Tensors, count: int) -> Tensor:
     wrong = wrong.view(-1, count)
     wrong &= ~wrong.all(1, keepdim=True)
     values = torch.where(wrong, torch.inf, tensors.terms.total.view(-1, count))
-    lowest = values.amin(1, keepdim=True)
-    # argmax of a bool is the first True.
-    return (values <= lowest + TIE * lowest.abs()).to(torch.int8).argmax(1)
+    return first_lowest(values, TIE)

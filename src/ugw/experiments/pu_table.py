@@ -77,10 +77,15 @@ def lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if compared:
         largest = max(abs(row["difference"]) for row in compared)
         made.append(f"UGW (2), one pair of rho for all tasks: at most {largest:.1f} from the paper's")
-    priors = sorted({float(row["task"].split(":")[2]) for row in rows})
+    priors = sorted({_prior(row["task"]) for row in rows})
     chances = (f"{_by_chance(prior):.0f} at prior {prior:g}" for prior in priors)
     made.append(f"labels at random: {', '.join(chances)}")
     return made
+
+
+def _prior(name: str) -> float:
+    """The prior of the task of that name."""
+    return float(name.split(":")[2])
 
 
 def _by_chance(prior: float) -> float:
@@ -117,7 +122,7 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
             last = method == shown[-1]
             ax.plot(*zip(*marks, strict=True), "_", color=INK, ms=13, mew=2.2, label="paper" if last else None)
     for k, name in enumerate(names):
-        chance = _by_chance(float(name.split(":")[2]))
+        chance = _by_chance(_prior(name))
         ax.hlines(chance, k - 0.45, k + 0.45, color=INK, linestyle=":", label=None if k else "labels at random")
     ax.set_xticks(range(len(names)), [_short(name) for name in names], fontsize=9)
     ax.set_xlim(-0.6, len(names) - 0.4)
