@@ -167,6 +167,22 @@ def keeps_device_and_dtype(device: str, dtype: torch.dtype) -> None:
     assert back.dtype == given.dtype, f"{given.dtype} came back as {back.dtype}"
 
 
+def alike_problems_do_not_mix(device: str, dtype: torch.dtype) -> None:
+    """Problems of one size may be solved by the same recorded steps: each has its own result, and keeps it."""
+    sizes, seeds = ((60, 50), (200, 150)), (0, 1, 0)
+    for (n, m), init in ((size, init) for size in sizes for init in ("product", "auto")):
+        first, other, again = (
+            ugw.solve(*clouds(n, m, device, dtype, seed), eps=1e-2, init=init, rho=1.0 + seed) for seed in seeds
+        )
+        kept = first.plan.clone()
+        ugw.solve(*clouds(n, m, device, dtype, 2), eps=1e-2, init=init)
+        assert torch.equal(first.plan, kept), f"n = {n}, {init}: a later solve changed a result"
+        assert not torch.equal(first.plan, other.plan), f"n = {n}, {init}: another problem had the same result"
+        apart = float(relative(first.value.reshape(-1), again.value.reshape(-1)))
+        assert apart <= CLOSE[dtype][1], f"n = {n}, {init}: the same call gave values {apart:.1e} apart"
+        assert first.n_iter == again.n_iter, f"n = {n}, {init}: {first.n_iter} steps, then {again.n_iter}"
+
+
 def saved_and_loaded(device: str, dtype: torch.dtype) -> None:
     """A file has no device: what it holds is read to the CPU, bit for bit."""
     x, y = ragged(device, dtype)
@@ -227,4 +243,5 @@ CHECKS: dict[str, Callable[[str, torch.dtype], None]] = {
     "rho for mass": rho_for_mass,
     "device and dtype": keeps_device_and_dtype,
     "saved and loaded": saved_and_loaded,
+    "alike problems": alike_problems_do_not_mix,
 }

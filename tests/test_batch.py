@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ugw import _batch
 from ugw._batch import clone, put_, take, take_fields
 
 
@@ -93,3 +94,29 @@ def test_clone_shares_no_memory():
     assert torch.equal(old.inner.matrix, record().inner.matrix)
     assert torch.equal(old.inner.pair[0], record().inner.pair[0])
     assert clone(None) is None
+
+
+def remembering():
+    """A record that has worked something out, which is no field of it."""
+    made = record()
+    object.__setattr__(made, "worked_out", made.scalars.sum())
+    return made
+
+
+def test_a_mapped_record_has_every_tensor_changed_and_all_else_kept():
+    whole = remembering()
+    twin = _batch.mapped(whole, lambda tensor: 2 * tensor)
+    assert type(twin) is Outer
+    assert (twin.nothing, twin.label) == (None, "kept")
+    found, expected = (list(_batch.tensors(value)) for value in (twin, whole))
+    assert len(found) == 5
+    for new, old in zip(found, expected, strict=True):
+        assert torch.equal(new, 2 * old)
+
+
+def test_a_frame_tells_apart_all_but_the_numbers():
+    frame = _batch.frame(record())
+    assert frame == _batch.frame(record(offset=3.0))
+    assert hash(frame) == hash(_batch.frame(record(offset=3.0)))
+    others = [record(batch=4), record(label="other"), remembering(), _batch.mapped(record(), torch.Tensor.double)]
+    assert all(_batch.frame(other) != frame for other in others)

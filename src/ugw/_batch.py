@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -63,7 +63,7 @@ def join(parts: Sequence[Record]) -> Record:
 
 
 def clone(value: Record) -> Record:
-    """A copy whose tensors may be written to."""
+    """A copy whose tensors may be written to; what a record has worked out and remembers is not copied."""
     if isinstance(value, Tensor):
         return value.clone()  # type: ignore[return-value]
     if isinstance(value, tuple):
@@ -71,6 +71,51 @@ def clone(value: Record) -> Record:
     if value is None:
         return value
     return replace(value, **{f.name: clone(getattr(value, f.name)) for f in fields(value)})  # type: ignore
+
+
+def mapped(value: Record, change: Callable[[Tensor], Tensor]) -> Record:
+    """A copy of whatever answers to `take`, with all that it remembers, in which each tensor is changed.
+
+    >>> mapped((torch.ones(2), "name"), torch.neg)
+    (tensor([-1., -1.]), 'name')
+    """
+    if isinstance(value, Tensor):
+        return change(value)  # type: ignore[return-value]
+    if isinstance(value, tuple):
+        return tuple(mapped(v, change) for v in value)  # type: ignore[return-value]
+    if not _is_record(value):
+        return value
+    made = object.__new__(type(value))
+    for name, part in vars(value).items():
+        object.__setattr__(made, name, mapped(part, change))
+    return made
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors of whatever answers to `take`, in the order of `mapped`; one that is there twice comes twice."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple) or _is_record(value):
+        for part in value if isinstance(value, tuple) else vars(value).values():
+            yield from tensors(part)
+
+
+def frame(value: Any) -> Any:
+    """What is left of it without the numbers in its tensors: their shapes and types, and everything else.
+
+    Records of equal frames have their tensors in the same places.
+    """
+    if isinstance(value, Tensor):
+        return value.shape, value.dtype, value.device
+    if isinstance(value, tuple):
+        return tuple(frame(part) for part in value)
+    if _is_record(value):
+        return type(value), tuple((name, frame(part)) for name, part in vars(value).items())
+    return value
+
+
+def _is_record(value: Any) -> bool:
+    return hasattr(value, "take") and hasattr(value, "__dict__")
 
 
 def where(first: Tensor, one: Record, other: Record) -> Record:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from ._batch import take_fields
 from ._precision import rough
 from .init import flb, product, random, stirred, transport, unit
 from .metrics import Dense, Metric
@@ -50,6 +52,10 @@ class Coarse:
     def whole(self) -> Tensor:
         """(B,) bool: is it the fine problem itself, in another order?"""
         return self.x.whole & self.y.whole
+
+    def take(self, index: Tensor) -> Coarse:
+        """The same of some items."""
+        return take_fields(self, index)
 
     def lift(self, plan: Tensor, fine: UGW) -> Tensor:
         """The fine plan for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s). plan: (B, k, l), any mass > 0.
@@ -123,12 +129,12 @@ def _several(problem: UGW, count: int) -> Tensor:
         best = values.argsort(dim=1, stable=True)[:, :kept]
         plans, values = picked(ends, best), values.gather(1, best)
     chosen = torch.stack(list(different(plans, values, max(LIFTED, 3 * count))), dim=1)
-    lifts = [level.lift(plan, problem) for plan in picked(plans, chosen).unbind(1)]
-    judged = _told_apart(torch.stack([_value(problem, plan) for plan in lifts], dim=1))
+    lifts, judged = _lifted(level, picked(plans, chosen), problem)
+    judged = _told_apart(judged)
     # An item repeats its first plan where others of the batch have more: that takes no other's place.
     again = (chosen == chosen[:, :1]).index_fill(1, chosen.new_zeros(1), value=False)
     order = judged.masked_fill(again, torch.inf).argsort(dim=1, stable=True)[:, : max(RACED, count)]
-    ends, values = race(AlternateMin(max_iter=RACE_STEPS), problem, picked(torch.stack(lifts, dim=1), order))
+    ends, values = race(AlternateMin(max_iter=RACE_STEPS), problem, picked(lifts, order))
     values = _told_apart(values).masked_fill(again.gather(1, order), torch.inf)
     return picked(ends, values.argsort(dim=1, stable=True)[:, :count])
 
@@ -167,17 +173,36 @@ def _is_small(n: int, m: int) -> bool:
 
 def race(solver: AlternateMin, problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:
     """Where plans (B, S, n, m) are after a few steps, at unit mass, and their objectives (B, S), inf if that failed."""
-    batch = len(plans)
-    together = max(1, TOGETHER.get(plans.device.type, TOGETHER["cpu"]) // plans[:, 0].numel())
-    first = torch.arange(batch, device=plans.device)
     ends, values = [], []
-    for group in plans.split(together, dim=1):
-        several = problem if group.shape[1] == 1 else problem.take(first.repeat_interleave(group.shape[1]))
+    for group, index in _groups(plans, plans.shape[2:]):
+        several = problem if index is None else problem.take(index)
         found = solver(several, group.flatten(0, 1)).tensors
         ends.append(unit(found.plan).view_as(group))
-        values.append(_repaired(several, found.terms, found.marginal_error).view(batch, -1))
+        values.append(_repaired(several, found.terms, found.marginal_error).view(group.shape[:2]))
     value = torch.cat(values, dim=1)
     return torch.cat(ends, dim=1), torch.where(torch.isfinite(value), value, torch.inf)
+
+
+def _lifted(level: Coarse, plans: Tensor, fine: UGW) -> tuple[Tensor, Tensor]:
+    """Coarse plans (B, S, k, l) on all points, (B, S, n, m), and what these are worth, (B, S)."""
+    made, values = [], []
+    for group, index in _groups(plans, (fine.x.n, fine.y.n)):
+        several, own = (fine, level) if index is None else (fine.take(index), level.take(index))
+        plan = own.lift(group.flatten(0, 1), several)
+        made.append(plan.view(*group.shape[:2], *plan.shape[1:]))
+        values.append(_value(several, plan).view(group.shape[:2]))
+    return torch.cat(made, dim=1), torch.cat(values, dim=1)
+
+
+def _groups(plans: Tensor, size: Sequence[int]) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Some of the plans (B, S, ...) of all items at a time, as many as run together if they have this size.
+
+    And which items they are of, None where each has one.
+    """
+    most = TOGETHER.get(plans.device.type, TOGETHER["cpu"])
+    first = torch.arange(len(plans), device=plans.device)
+    for group in plans.split(max(1, most // (len(plans) * math.prod(size))), dim=1):
+        yield group, None if group.shape[1] == 1 else first.repeat_interleave(group.shape[1])
 
 
 def _told_apart(values: Tensor) -> Tensor:

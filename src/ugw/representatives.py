@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ._batch import take_fields
 from .metrics import Metric
 from .spaces import Space
 
@@ -28,6 +29,10 @@ class Representatives:
     columns: Tensor
     weights: Tensor
     whole: Tensor
+
+    def take(self, index: Tensor) -> Representatives:
+        """Those of some items of the batch."""
+        return take_fields(self, index)
 
     def spread(self, log_weights: Tensor) -> Tensor:
         """(B, n, k): how the mass of each representative falls on its points, by weight."""

@@ -87,6 +87,14 @@ def test_compaction_drops_retired_items():
     assert run(loop.Rules(max_iter=50, compact_at=0.0))[1] == [5] * 7
 
 
+def test_retired_items_fill_the_sizes_that_are_wanted():
+    end, seen = run(loop.Rules(max_iter=50, held=lambda live: max(2, 1 << (live - 1).bit_length())))
+    assert seen == [5, 4, 4, 4, 2, 2, 2]
+    assert end.n_iter.tolist() == list(STEPS)
+    assert end.state.value.tolist() == [0.5] * 5
+    assert end.table()[0, 1:].isnan().all()
+
+
 @pytest.mark.parametrize("compact_at", [1.0, 0.5, 0.0])
 def test_the_table_has_nan_after_an_item_ended(compact_at):
     end, _ = run(loop.Rules(max_iter=50, compact_at=compact_at))

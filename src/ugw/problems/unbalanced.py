@@ -92,7 +92,10 @@ class UGW(Problem):
 
     def take(self, index: Tensor) -> UGW:
         """Some items of the batch; an item may be taken more than once."""
-        others = {"alpha": self.alpha[index], "pairs": self._sum.take(index)}
+        sums = self.pairs
+        own = isinstance(sums, Squares) and sums.dx is self.x.metric and sums.dy is self.y.metric
+        # The metrics of the spaces are taken anyway: not once more.
+        others = {"alpha": self.alpha[index], "pairs": None if own else self._sum.take(index)}
         return self.taken(index, cost=taken_cost(self.cost, index), **others)
 
     def on(self, x: Space, y: Space, cost: Tensor | None) -> UGW:

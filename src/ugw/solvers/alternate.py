@@ -88,20 +88,23 @@ class AlternateMin(Solver):
                 now = cheaper.problem.couple(shape.to(cheaper.problem.x.dtype))
                 context = _Context.make(cheaper.problem, now, options)
                 if bool((context.noise <= TRUSTED / 10.0).all()):
-                    first = _iterated(context, _State.start(now, context), watch)
+                    first = _iterated(context, _State.start(now, context), options.max_iter, watch)
             if first is not None:
                 shape, warm = problem.unit(first.state.now.shape.to(shape.dtype)), first.state
         now = problem.couple(shape)
-        context = _Context.make(problem, now, replace(self, max_iter=_left(self, first)), warm=warm)
+        context = _Context.make(problem, now, self, warm=warm)
         stopped = first is not None and bool((first.status == Status.STOPPED).any())
-        outcome = _iterated(context, _State.start(now, context, warm), None if stopped else watch)
+        outcome = _iterated(context, _State.start(now, context, warm), _left(self, first), None if stopped else watch)
         return problem.result(_finish(context, outcome if first is None else _joined(first, outcome)))
 
 
-def _iterated(context: _Context, state: _State, watch: Watch | None) -> loop.Outcome:
+def _iterated(context: _Context, state: _State, most: int, watch: Watch | None) -> loop.Outcome:
+    """At most so many steps."""
+    step = Replay(_step)
     # To drop retired items copies all others: not for each of them.
-    rules = loop.Rules(max_iter=context.options.max_iter, compact_at=0.8)
-    return loop.iterate(Replay(_step), context, state, rules, watch)
+    rules = loop.Rules(max_iter=most, compact_at=0.8, held=step.sizes(context, state))
+    outcome = loop.iterate(step, context, state, rules, watch)
+    return replace(outcome, state=step.released(outcome.state))
 
 
 def _left(options: AlternateMin, first: loop.Outcome | None) -> int:
@@ -172,6 +175,8 @@ class _Context:
         stake = full + problem.div_a.penalty + problem.div_b.penalty
         least = (unit + NOTHING * options.tol) * stake * (problem.log_mass_a + problem.log_mass_b).exp()
         proximal = bool((end > eps).any())
+        # Steps do not ask who looks on, nor how many they are: then those of another call may be the same.
+        options = replace(options, progress=False, callback=None, max_iter=1)
         # A plan that misses a hard marginal may be below what it will be: there an objective says too little.
         soft = (end <= eps) & ~(problem.div_a.hard | problem.div_b.hard)
         free = soft if problem.linear_local and bool(soft.any()) else None

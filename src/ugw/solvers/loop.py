@@ -54,12 +54,14 @@ class Outcome:
 class Rules:
     """When to stop and how often to look; whether to keep the numbers of every step.
 
-    compact_at: drop retired items once live/held falls below it.
+    held: how many items to hold where so many are live, retired ones among them; the others are dropped once that is
+    below the share `compact_at` of those held now.
     """
 
     max_iter: int
     check_every: int = 1
     compact_at: float = 1.0
+    held: Callable[[int], int] = int
     history: bool = True
 
 
@@ -108,9 +110,11 @@ def iterate(
         state = new
         if not bool(live.any()):
             break
-        if live.float().mean() < rules.compact_at:
-            context, state = take(context, live), take(state, live)
-            held, live = held[live], live[live]
+        wanted = rules.held(int(live.sum()))
+        if wanted < rules.compact_at * len(held):
+            some = live.to(torch.int8).argsort(descending=True, stable=True)[:wanted]
+            context, state = take(context, some), take(state, some)
+            held, live = held[some], live[some]
     return Outcome(final, status, n_iter, trace)
 
 

@@ -2,58 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._batch import clone, put_
+from .._batch import clone, frame, mapped, tensors
 
 # Plans with more entries keep the GPU busy without a graph.
-MOST_ENTRIES = 2**24
-# Steps taken one by one before a graph is worth recording.
-WARM = 2
+MOST_ENTRIES = 2**25
+# Steps taken one by one before one is recorded: they compile what it needs.
+WARM = 1
 # Rounds of inner iterations in a recorded step, where nobody looks whether fewer would do.
 ROUNDS = 2
 # Where fewer than this share of the items ask for patience, they get it in one of so many steps: all others would wait.
 FEW, EVERY = 0.25, 8
+# Recordings are kept for alike problems to come as long as their plans have at most so many entries together.
+KEPT = 2**22
+# A GPU takes as long for plans of fewer entries.
+BUSY = 2**20
+
+Step = Callable[[Any, Any, int | None], tuple[Any, Any]]
 
 
 class Replay:
-    """A step that records itself once its shapes repeat, and from then on is replayed.
+    """A step that is recorded once and from then on replayed.
 
     step(context, state, rounds) → (state, report) must be made of tensor operations alone when `rounds` is a number:
-    then the inner solver makes so many rounds and looks at nothing. Two recordings hand the state to each other, so
-    the last state is there when a new one turns out to be broken; such a step is taken again one by one, and so
-    are steps whose inner solver asks for patience, or some of them if it does so for few items.
+    then the inner solver makes so many rounds and looks at nothing. Steps whose numbers turn out to be broken are
+    taken again one by one, and so are steps whose inner solver asks for patience, or some of them if it does so for
+    few items. Whether a step is recorded, replayed or neither makes no difference to its numbers.
     """
 
-    def __init__(self, step: Callable[[Any, Any, int | None], tuple[Any, Any]]) -> None:
+    def __init__(self, step: Step) -> None:
         self._step = step
         self._context: Any = None
-        self._graphs: list[tuple[torch.cuda.CUDAGraph, Any, Any]] = []
-        self._calls, self._turn, self._waited, self._off = 0, 0, 0, False
+        self._recording: Recording | None = None
+        self._calls, self._waited, self._off = 0, 0, False
 
     def __call__(self, context: Any, state: Any) -> tuple[Any, Any]:
-        """The next state and what it reports."""
+        """The next state and what it reports. The next call may overwrite the state, unless it is broken."""
         if context is not self._context:
-            self._context, self._graphs, self._calls, self._off = context, [], 0, not _fits(context, state)
+            self._begin(context, state)
+        if self._off or self._patient(state):
+            return self._one(state)
         self._calls += 1
-        if self._off or self._calls <= WARM or self._patient(state):
-            return self._step(context, state, None)
-        if not self._graphs:
-            self._record(context, state)
-        if state is not self._graphs[self._turn - 1][1]:
-            put_(self._first, slice(None), state)
-            self._turn = 0
-        graph, new, report = self._graphs[self._turn]
-        graph.replay()
-        if not bool(torch.stack(list(report.numbers.values())).isfinite().all()):
-            self._off = True
-            return self._step(context, state, None)
-        self._turn = 1 - self._turn
-        return new, report
+        if self._recording is None and self._calls <= WARM:
+            new, report = self._step(context, state, ROUNDS)
+            fine = _finite(report)
+        else:
+            if self._recording is None:
+                self._recording = Recording(self._step, context, state)
+            new, report, fine = self._recording.next(state)
+        if bool(fine):
+            return new, report
+        self._off = True
+        if self._recording is not None and state is self._recording.new:
+            self._recording.undo()
+        return self._one(state)
+
+    def sizes(self, context: Any, state: Any) -> Callable[[int], int]:
+        """How many items to hold where so many are left: for recordings few sizes, each half of the one before."""
+        if not _fits(context, state):
+            return int
+        least = max(1, BUSY // max(1, state.now.shape[0].numel()))
+        return lambda live: max(least, 1 << (live - 1).bit_length())
+
+    def released(self, state: Any) -> Any:
+        """The last state as one's own: the recordings are left to others."""
+        own = clone(state) if self._recording is not None else state
+        self._leave()
+        return own
+
+    def _begin(self, context: Any, state: Any) -> None:
+        self._leave()
+        self._context, self._calls, self._off = context, 0, not _fits(context, state)
+        if not self._off:
+            self._recording = _kept.pop(_key(context, state), None)
+        if self._recording is not None:
+            self._recording.read(context)
+
+    def _leave(self) -> None:
+        if self._recording is not None and self._recording.key is not None:
+            _kept[self._recording.key] = self._recording
+            while sum(r.entries for r in _kept.values()) > KEPT:
+                _kept.popitem(last=False)
+        self._recording = None
+
+    def _one(self, state: Any) -> tuple[Any, Any]:
+        """A step of its own, which a recording will not overwrite."""
+        mine = self._recording is not None and state is self._recording.new
+        return self._step(self._context, clone(state) if mine else state, None)
 
     def _patient(self, state: Any) -> bool:
         """Is this a step for those that ask for patience?"""
@@ -61,20 +102,81 @@ class Replay:
         self._waited += share > 0.0
         return share >= FEW or (share > 0.0 and self._waited % EVERY == 0)
 
-    def _record(self, context: Any, state: Any) -> None:
+
+class Recording:
+    """A step from `first` to `new`, two states that stay where they are, in a context that does so too.
+
+    Small ones have a key and a context of their own, to which the numbers of any context with that key can be written.
+    """
+
+    def __init__(self, step: Step, context: Any, state: Any) -> None:
+        self.entries = state.now.shape.numel()
+        self.key = _key(context, state) if self.entries <= KEPT // 2 else None
+        self._context = context if self.key is None else _copied(context)
+        self._given = list(tensors(self._context))
         self._first = clone(state)
         torch.cuda.synchronize()
-        there, back = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(there):
-            half, report = self._step(context, self._first, ROUNDS)
-            half = clone(half)  # parts that are handed on as they are would change under it
-        with torch.cuda.graph(back, pool=there.pool()):
-            whole, last = self._step(context, half, ROUNDS)
-            put_(self._first, slice(None), clone(whole))
-        self._graphs, self._turn = [(there, half, report), (back, self._first, last)], 0
-        put_(self._first, slice(None), state)
+        self._graph, self._on = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            new, self._report = step(self._context, self._first, ROUNDS)
+            self.new = clone(new)  # parts that are handed on as they are would change under it
+            self._fine = _finite(self._report)
+        with torch.cuda.graph(self._on, pool=self._graph.pool()):
+            _write(tensors(self._first), tensors(self.new))
+
+    def read(self, context: Any) -> None:
+        """Take over the numbers of a context."""
+        _write(self._given, tensors(context))
+
+    def next(self, state: Any) -> tuple[Any, Any, Tensor]:
+        """The state after this one, what the step reports, and whether all of that is finite."""
+        if state is self.new:
+            self._on.replay()
+        else:
+            _write(tensors(self._first), tensors(state))
+        self._graph.replay()
+        return self.new, self._report, self._fine
+
+    def undo(self) -> None:
+        """Make the last state what it was before the last step."""
+        _write(tensors(self.new), tensors(self._first))
+
+
+# Those that nobody uses at the moment, the latest last.
+_kept: OrderedDict[Any, Recording] = OrderedDict()
 
 
 def _fits(context: Any, state: Any) -> bool:
     shape = state.now.shape
     return isinstance(shape, Tensor) and shape.is_cuda and shape.numel() <= MOST_ENTRIES and context.problem.recordable
+
+
+def _key(context: Any, state: Any) -> Any:
+    """Equal for steps that differ by numbers alone, and agree on which tensors of the context are one and the same."""
+    places: dict[int, int] = {}
+    shared = tuple(places.setdefault(id(tensor), len(places)) for tensor in tensors(context))
+    return frame(context), frame(state), shared, torch.backends.cuda.matmul.allow_tf32
+
+
+def _copied(context: Any) -> Any:
+    """A copy in which a tensor that is there twice is copied once."""
+    known: dict[int, Tensor] = {}
+
+    def copied(tensor: Tensor) -> Tensor:
+        if id(tensor) not in known:
+            known[id(tensor)] = tensor.clone()
+        return known[id(tensor)]
+
+    return mapped(context, copied)
+
+
+def _write(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
+    written = set()
+    for mine, given in zip(targets, sources, strict=True):
+        if id(mine) not in written:
+            mine.copy_(given)
+            written.add(id(mine))
+
+
+def _finite(report: Any) -> Tensor:
+    return torch.stack(list(report.numbers.values())).isfinite().all()
