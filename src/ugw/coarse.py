@@ -118,7 +118,7 @@ def _several(problem: UGW, count: int) -> Tensor:
         # Which of many plans is best shows on some of the points; all of them see the winner only.
         level = coarsen(problem, MIDDLE, quantiles)
         best, _ = race(AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, _several(level.problem, 1))
-        return race(AlternateMin(max_iter=RACE_STEPS), problem, level.lift(best[:, 0], problem)[:, None])[0]
+        return level.lift(best[:, 0], problem)[:, None]
     level = coarsen(problem, REPRESENTATIVES, farthest)
     small = replace(level.problem, eps=torch.maximum(problem.eps, SHARPEST * level.problem.scale()))
     plans = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, STARTS)], dim=1)

@@ -52,13 +52,11 @@ def random(problem: Matching, count: int, seed: int = 0) -> Tensor:
     The same draw serves every item, scaled to its number of points. Returns (B, count, n, m).
     """
     near_x, near_y, width = anchors(problem, count, seed)
-    starts = []
-    for k in range(count):
-        dx, dy = (d[:, :, k * ANCHORS : (k + 1) * ANCHORS] for d in (near_x, near_y))
-        cost = dx.square().sum(2)[:, :, None] + dy.square().sum(2)[:, None, :] - 2.0 * dx @ dy.mT
-        log_plan = problem.log_a[:, :, None] + problem.log_b[:, None, :] - cost / width[:, None, None]
-        starts.append(torch.softmax(log_plan.flatten(1), dim=1).view_as(cost))
-    return torch.stack(starts, dim=1)
+    dx, dy = (near.unflatten(2, (count, ANCHORS)).transpose(1, 2) for near in (near_x, near_y))
+    cost = dx.square().sum(3)[:, :, :, None] + dy.square().sum(3)[:, :, None, :] - 2.0 * dx @ dy.mT
+    log_ab = problem.log_a[:, :, None] + problem.log_b[:, None, :]
+    log_plan = log_ab[:, None] - cost / width[:, None, None, None]
+    return torch.softmax(log_plan.flatten(2), dim=2).view_as(cost)
 
 
 def anchors(problem: Matching, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

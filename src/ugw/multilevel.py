@@ -25,7 +25,7 @@ from .spaces import Space
 from .streamed import Streamed, StreamedKernel
 
 # The coarsest level has at most so many points a side; each finer one up to so many times more.
-COARSEST, FINER = 1500, 100
+COARSEST, FINER = 1000, 100
 # What is solved on a level before the next.
 LEVEL = AlternateMin(tol=1e-4, max_iter=30)
 # A start need not be sharper than this share of the cost's size.

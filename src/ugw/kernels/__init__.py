@@ -43,18 +43,17 @@ def weighted_sums(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, valu
 def fused_sweeps(
     kernel: Kernel, potentials: tuple[Tensor, Tensor], of_item: tuple[Tensor, ...], count: int, slowest: float
 ) -> tuple[Tensor, ...] | None:
-    """See `triton_small.sweeps`; None where that does not serve: elsewhere than on CUDA, in float64, for large plans.
+    """See `triton_small.sweeps`; None where none serves: elsewhere than on CUDA, in float64, for large plans.
 
     of_item: dampings of both sides and the share of the translation, (B, 1) each.
     """
     if not isinstance(kernel, StabilisedKernel) or not kernel.log_a.is_cuda or not _triton():
         return None
-    from . import triton_small
+    from . import triton_medium, triton_small
 
     k, sides = kernel.stored()
-    if not triton_small.fits(k):
-        return None
-    return triton_small.sweeps(k, sides, potentials, torch.cat(of_item, dim=1), count, slowest)
+    serving = next((backend for backend in (triton_small, triton_medium) if backend.fits(k)), None)
+    return None if serving is None else serving.sweeps(k, sides, potentials, torch.cat(of_item, 1), count, slowest)
 
 
 def _backend(like: Tensor) -> ModuleType:

@@ -18,8 +18,8 @@ import numpy as np
 WASTE, TINY = 0.3, 24
 # Entries of the plans of a block: at least and at most so many, and between them such a share of all that a few
 # workers have something to do. A GPU wants many pairs at a time.
-LEAST = {"cpu": 2**18, "cuda": 2**24}
-MOST = {"cpu": 2**19, "cuda": 2**26}
+LEAST = {"cpu": 2**18, "cuda": 2**26}
+MOST = {"cpu": 2**19, "cuda": 2**27}
 SHARE = 1 / 32
 
 Pair = tuple[int, int]

@@ -87,11 +87,11 @@ def iterate(
         if iteration % rules.check_every and iteration < rules.max_iter:
             state = new
             continue
-        code = _judge(report, last=iteration == rules.max_iter)
+        rows = torch.stack(list(report.numbers.values()), dim=1)
+        code = _judge(report.status, rows, last=iteration == rules.max_iter)
         told = live & (code != Status.NON_FINITE)  # a step that is undone has no history
         if rules.history:
-            rows = torch.stack(list(report.numbers.values()), dim=1).double()
-            trace.append((held, torch.where(told[:, None], rows, torch.nan)))
+            trace.append((held, torch.where(told[:, None], rows.double(), torch.nan)))
         if watch is not None and watch({k: v[told] for k, v in report.numbers.items()}, int(live.sum())):
             code = torch.where(code == Status.RUNNING, int(Status.STOPPED), code)
         ended = live & (code != Status.RUNNING)
@@ -118,10 +118,8 @@ def iterate(
     return Outcome(final, status, n_iter, trace)
 
 
-def _judge(report: Report, *, last: bool) -> Tensor:
-    """The step's own verdict, overruled by numbers that are not finite and by the iteration limit."""
-    code = report.status
+def _judge(code: Tensor, rows: Tensor, *, last: bool) -> Tensor:
+    """The step's own verdict, overruled by numbers (B, k) that are not finite and by the iteration limit."""
     if last:
         code = torch.where(code == Status.RUNNING, int(Status.MAX_ITER), code)
-    finite = torch.stack([torch.isfinite(v) for v in report.numbers.values()]).all(0)
-    return torch.where(finite, code, int(Status.NON_FINITE))
+    return torch.where(rows.isfinite().all(1), code, int(Status.NON_FINITE))

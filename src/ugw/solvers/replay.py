@@ -40,7 +40,7 @@ class Replay:
         self._step = step
         self._context: Any = None
         self._recording: Recording | None = None
-        self._calls, self._waited, self._off = 0, 0, False
+        self._warm, self._waited, self._off = 0, 0, False
 
     def __call__(self, context: Any, state: Any) -> tuple[Any, Any]:
         """The next state and what it reports. The next call may overwrite the state, unless it is broken."""
@@ -48,8 +48,8 @@ class Replay:
             self._begin(context, state)
         if self._off or self._patient(state):
             return self._one(state)
-        self._calls += 1
-        if self._recording is None and self._calls <= WARM:
+        if self._recording is None and self._warm < WARM:
+            self._warm += 1
             new, report = self._step(context, state, ROUNDS)
             fine = _finite(report)
         else:
@@ -78,7 +78,7 @@ class Replay:
 
     def _begin(self, context: Any, state: Any) -> None:
         self._leave()
-        self._context, self._calls, self._off = context, 0, not _fits(context, state)
+        self._context, self._off = context, not _fits(context, state)
         if not self._off:
             self._recording = _kept.pop(_key(context, state), None)
         if self._recording is not None:
@@ -119,7 +119,9 @@ class Recording:
         self._graph, self._on = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             new, self._report = step(self._context, self._first, ROUNDS)
-            self.new = clone(new)  # parts that are handed on as they are would change under it
+            given = {_place(tensor) for tensor in tensors(self._first)}
+            # Parts that are handed on as they are would change under it.
+            self.new = mapped(new, lambda tensor: tensor.clone() if _place(tensor) in given else tensor)
             self._fine = _finite(self._report)
         with torch.cuda.graph(self._on, pool=self._graph.pool()):
             _write(tensors(self._first), tensors(self.new))
@@ -176,6 +178,10 @@ def _write(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
         if id(mine) not in written:
             mine.copy_(given)
             written.add(id(mine))
+
+
+def _place(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _finite(report: Any) -> Tensor:
