@@ -86,6 +86,12 @@ class Squares:
         col = self.dy.apply_squared(plan.sum(1)[:, :, None])
         return torch.add(row + col.mT, cross, alpha=-2.0)
 
+    def apply_product(self, p1: Tensor, p2: Tensor) -> Tensor:
+        """The sum for the plan p1⊗p2 of unit mass, by products with vectors. p1: (B, n), p2: (B, m)."""
+        p1, p2 = p1[:, :, None], p2[:, :, None]
+        row, col = self.dx.apply_squared(p1), self.dy.apply_squared(p2)
+        return torch.add(row + col.mT, self.dx.apply(p1) * self.dy.apply(p2).mT, alpha=-2.0)
+
     def mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
         """See `Pairs.mean`; 0 where it is lost in rounding."""
         (mean_x, square_x), (mean_y, square_y) = moments(self.dx, log_a), moments(self.dy, log_b)

@@ -35,17 +35,20 @@ class Matching(ABC):
     batched: bool  # False: the one item of a problem without a batch
     log_a: Tensor  # (B, n), of unit mass, as is log_b
     log_b: Tensor
+    logs: tuple[Tensor, Tensor]  # both, in float64
     log_mass_a: Tensor  # (B,) float64
     log_mass_b: Tensor
 
     def weigh(self) -> None:
         """Set the weights of unit mass and the masses."""
+        exact = []
         for side, space in (("a", self.x), ("b", self.y)):
             weights = space.weights.detach().double()
             mass = weights.sum(-1)
-            log_weights = (weights / mass[..., None]).log().to(space.dtype)
-            object.__setattr__(self, f"log_{side}", log_weights.expand(self.batch, -1))
+            exact.append((weights / mass[..., None]).log().expand(self.batch, -1))
+            object.__setattr__(self, f"log_{side}", exact[-1].to(space.dtype))
             object.__setattr__(self, f"log_mass_{side}", mass.log().expand(self.batch))
+        object.__setattr__(self, "logs", tuple(exact))
 
     @property
     def batch(self) -> int:
@@ -182,6 +185,10 @@ class Problem(Matching):
     @abstractmethod
     def couple(self, shape: Any) -> Any:
         """The state of a plan of unit mass (B, n, m)."""
+
+    def begin(self, shape: Any) -> Any:
+        """The state of a first plan, of unit mass."""
+        return self.couple(shape)
 
     @abstractmethod
     def linearise(self, state: Any) -> LinearProblem:

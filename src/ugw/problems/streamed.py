@@ -17,7 +17,7 @@ from torch import Tensor
 from ..bilinear import Bilinear
 from ..embedded import Embedded, Squares
 from ..streamed import Streamed
-from .unbalanced import UGW
+from .unbalanced import UGW, mean_log
 
 # What is not worth a pass over all pairs is measured on evenly spaced rows: this many entries, at least so many rows.
 SAMPLED_ENTRIES, SAMPLED_ROWS = 2**24, 256
@@ -202,9 +202,12 @@ class StreamedUGW(UGW):
         index = torch.arange(count, device=self.eps.device) * n // count
         return list(index.split(max(1, BLOCK // (m * self.batch))))
 
-    def _entropy(self, shape: Streamed, p1: Tensor, p2: Tensor) -> Tensor:
-        """Σ p log(p / a⊗b) of a plan of unit mass, eq. (6.4). Returns (B,)."""
-        return shape.dot(shape.log_ratio(self.log_a, self.log_b))
+    def _kl_plan(self, shape: Streamed, mass: Tensor, marginals: tuple[Tensor, Tensor]) -> Tensor:
+        """Σ p log(p / a⊗b) for p = shape / mass, eq. (6.4). Returns (B,)."""
+        own = shape.dot(shape.log_ratio(self.log_a, self.log_b)) / mass - mass.log()
+        # What the weights of the plan's own logarithm are rounded by.
+        rounded = zip(marginals, (self.log_a, self.log_b), self.logs, strict=True)
+        return own + sum(mean_log(p, short.double() - exact) for p, short, exact in rounded)
 
     def _paid(self, local: Bilinear, shape: Streamed) -> Tensor:
         """<local, shape>. Returns (B,)."""

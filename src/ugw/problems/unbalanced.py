@@ -33,6 +33,8 @@ from .problem import Cheaper, Problem, dot, known, taken_cost
 
 # Plans of at least so many entries are worth first steps in float32, and so many, on CUDA, in TF32.
 SHORTENED, ROUGHENED = 5_000, 4_000_000
+# A plan is a product of its marginals up to so many times the rounding of an entry.
+SAME = 32.0
 # Below this share of sqrt(m(a) m(b)), as a logarithm, a plan transports nothing worth the name.
 LOG_NOTHING = -30.0
 
@@ -165,15 +167,27 @@ class UGW(Problem):
         """The state of a plan of unit mass, given the best total mass that it can have. shape: (B, n, m)."""
         return self.coupled(shape, self._sum.apply(shape))
 
+    def begin(self, shape: Any) -> Coupling:
+        """The state of a first plan of unit mass: that of a product takes no product of matrices. shape: (B, n, m)."""
+        if not isinstance(self.pairs, Squares) or not isinstance(shape, Tensor):
+            return self.couple(shape)
+        p1, p2 = shape.sum(2), shape.sum(1)
+        product = p1[:, :, None] * p2[:, None, :]
+        off = (shape - product).abs_().sub_(product, alpha=SAME * torch.finfo(shape.dtype).eps)
+        return self.couple(shape) if bool((off > 0).any()) else self.coupled(shape, self.pairs.apply_product(p1, p2))
+
     def coupled(self, shape: Any, local: Any) -> Coupling:
         """The state of a plan of unit mass whose local cost is known."""
-        p1, p2 = shape.sum(2), shape.sum(1)
+        p1, p2 = shape.sum(2).double(), shape.sum(1).double()
+        # A plan of float32 numbers has unit mass but for rounding, which the entropy of a plan would multiply.
+        mass = p1.sum(1)
+        p1, p2 = p1 / mass[:, None], p2 / mass[:, None]
         scalars = {
-            "distortion": self._paid(local, shape),
-            "kl_a": kl(p1.double(), self.log_a.double()),
-            "kl_b": kl(p2.double(), self.log_b.double()),
-            "kl_plan": self._entropy(shape, p1, p2),
-            "linear": torch.zeros_like(self.eps) if self.cost is None else self._paid(self.cost, shape),
+            "distortion": self._paid(local, shape) / mass.square(),
+            "kl_a": kl(p1, self.logs[0]),
+            "kl_b": kl(p2, self.logs[1]),
+            "kl_plan": self._kl_plan(shape, mass, (p1, p2)),
+            "linear": torch.zeros_like(self.eps) if self.cost is None else self._paid(self.cost, shape) / mass,
         }
         return Coupling(shape, local, self._log_mass(**scalars), **scalars)
 
@@ -226,11 +240,11 @@ class UGW(Problem):
         """A gap as small as this, (B,) in units of the stake, may be rounding alone."""
         return torch.full_like(self.eps, 64.0 * torch.finfo(self.x.dtype).eps)
 
-    def _entropy(self, shape: Any, p1: Tensor, p2: Tensor) -> Tensor:
-        """Σ p log(p / a⊗b) of a plan of unit mass with marginals (B, n), (B, m). Returns (B,)."""
+    def _kl_plan(self, shape: Any, mass: Tensor, marginals: tuple[Tensor, Tensor]) -> Tensor:
+        """Σ p log(p / a⊗b) for p = shape / mass, (B,), with marginals (B, n), (B, m). Returns (B,)."""
         # Where the plan is 0, or as good as that, its logarithm may be anything finite.
-        own = dot(shape.clamp(min=torch.finfo(shape.dtype).tiny).log_(), shape)
-        return own - _mean(p1, self.log_a) - _mean(p2, self.log_b)
+        own = dot(shape.clamp(min=torch.finfo(shape.dtype).tiny).log_(), shape) / mass - mass.log()
+        return own - sum(mean_log(p, logs) for p, logs in zip(marginals, self.logs, strict=True))
 
     def _paid(self, local: Any, shape: Any) -> Tensor:
         """<local, shape>, where an infinite cost counts only if the plan has mass there. Returns (B,)."""
@@ -356,9 +370,9 @@ class UGW(Problem):
         return torch.where(total > 0, total, 1.0)
 
 
-def _mean(marginal: Tensor, log_weights: Tensor) -> Tensor:
+def mean_log(marginal: Tensor, log_weights: Tensor) -> Tensor:
     """Σ p log a, 0 where p is. marginal, log_weights: (B, n). Returns (B,)."""
-    return (marginal.double() * torch.where(marginal > 0, log_weights.double(), 0.0)).sum(1)
+    return (marginal * torch.where(marginal > 0, log_weights, 0.0)).sum(1)
 
 
 def _product_kl(kl_sum: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tensor:

@@ -85,13 +85,13 @@ class AlternateMin(Solver):
         if cheaper is not None:
             options = replace(self, tol=max(self.tol, cheaper.tol), max_iter=min(self.max_iter, cheaper.max_iter))
             with cheaper.meanwhile():
-                now = cheaper.problem.couple(shape.to(cheaper.problem.x.dtype))
+                now = cheaper.problem.begin(shape.to(cheaper.problem.x.dtype))
                 context = _Context.make(cheaper.problem, now, options)
                 if bool((context.noise <= TRUSTED / 10.0).all()):
                     first = _iterated(context, _State.start(now, context), options.max_iter, watch)
             if first is not None:
                 shape, warm = problem.unit(first.state.now.shape.to(shape.dtype)), first.state
-        now = problem.couple(shape)
+        now = problem.begin(shape)
         context = _Context.make(problem, now, self, warm=warm)
         stopped = first is not None and bool((first.status == Status.STOPPED).any())
         outcome = _iterated(context, _State.start(now, context, warm), _left(self, first), None if stopped else watch)
