@@ -25,6 +25,7 @@ from .pairs import KEPT_BYTES, Pairs, Squares
 from .parameters import Fused, loss_pairs
 from .problems.streamed import BLOCK, SAMPLED_ENTRIES, StreamedUGW
 from .problems.unbalanced import SHORTENED, UGW
+from .solvers.replay import forget
 from .spaces import Space
 
 GIB = 2**30
@@ -314,6 +315,7 @@ def guard(describe: Callable[[], Estimate]) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not _is_allocation(error):
             raise
+        forget()  # for the next try
         raise OutOfMemory(_told(describe())) from error
 
 

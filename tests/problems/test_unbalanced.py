@@ -12,6 +12,7 @@ from scipy.special import lambertw
 import cases
 import ugw
 from cases import INF, Parameters
+from ugw import pairs
 from ugw.problems.unbalanced import lambert
 from ugw.solvers.sinkhorn import Sinkhorn
 
@@ -345,3 +346,44 @@ def test_marginal_error_counts_hard_sides_only():
     for (rho1, rho2), error in expected.items():
         problem = cases.problem(pair, Parameters(rho1, rho2, 0.1))
         assert problem.marginal_error(cases.couple(problem, plan)).item() == pytest.approx(error, rel=1e-12)
+
+
+# --- first plans, and plans of float32 numbers ---
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("product", [True, False])
+def test_the_state_of_a_product_takes_no_product_of_matrices(monkeypatch, product, dtype):
+    pair, made = cases.clouds(7, 6, 0), []
+    given = cases.problem(pair, Parameters(1.0, 0.4, 0.1))
+    problem = given.on(given.x.to(dtype), given.y.to(dtype), None)
+    plan = torch.tensor(np.outer(pair.a, pair.b) if product else cases.random_plan(pair, 1)).to(dtype)[None]
+    shape, sandwich = problem.unit(plan), pairs.sandwich
+    monkeypatch.setattr(pairs, "sandwich", lambda *given: made.append(0) or sandwich(*given))
+    state = problem.begin(shape)
+    assert len(made) == (0 if product else 1)
+    expected = torch.einsum("ijkl,kl->ij", cases.distortion_tensor(pair), shape[0].double())
+    np.testing.assert_allclose(
+        state.local[0].numpy(), expected, rtol=1e-12 if dtype == torch.float64 else 1e-5, atol=1e-7
+    )
+
+
+def test_a_batch_begins_with_products_only_if_all_are():
+    pair = cases.clouds(7, 6, 0)
+    plans = np.stack([np.outer(pair.a, pair.b), cases.random_plan(pair, 1)])
+    problem = cases.problem(pair, Parameters(1.0, 0.4, 0.1)).take(torch.tensor([0, 0]))
+    shape = problem.unit(torch.tensor(plans))
+    np.testing.assert_allclose(problem.begin(shape).local.numpy(), problem.couple(shape).local.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+def test_a_value_in_float32_is_that_of_its_plan(metric):
+    # Rounding makes the mass of a plan, and the weights, miss 1: what they miss is not to be part of the entropy.
+    rng = np.random.default_rng(0)
+    points = rng.random((1000, 3)), rng.random((900, 2))
+    short, long = ([ugw.Space.from_points(p.astype(kind), metric=metric) for p in points] for kind in ("f4", "f8"))
+    inner = Sinkhorn(method="streaming" if metric == "sqeuclidean" else "auto")
+    found = ugw.solve(*short, eps=0.3, init="product", solver=ugw.AlternateMin(inner=inner))
+    plan = found.plan.dense() if metric == "sqeuclidean" else found.plan
+    judged = ugw.objective(plan.astype("f8"), *long, eps=0.3).total
+    assert found.value == pytest.approx(judged, rel=3e-7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from types import ModuleType
 
@@ -32,12 +33,14 @@ def make(cost: Tensor, log_a: Tensor, log_b: Tensor, eps: Tensor, gamma: Tensor 
 
 def log_sums(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
     """See `streaming.log_sums`."""
-    return _backend(left).log_sums(left, right, bias, guess)
+    with _on(left):
+        return _backend(left).log_sums(left, right, bias, guess)
 
 
 def weighted_sums(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
     """See `streaming.weighted_sums`."""
-    return _backend(left).weighted_sums(left, right, bias, shift, values)
+    with _on(left):
+        return _backend(left).weighted_sums(left, right, bias, shift, values)
 
 
 def fused_sweeps(
@@ -53,7 +56,15 @@ def fused_sweeps(
 
     k, sides = kernel.stored()
     serving = next((backend for backend in (triton_small, triton_medium) if backend.fits(k)), None)
-    return None if serving is None else serving.sweeps(k, sides, potentials, torch.cat(of_item, 1), count, slowest)
+    if serving is None:
+        return None
+    with _on(k):
+        return serving.sweeps(k, sides, potentials, torch.cat(of_item, dim=1), count, slowest)
+
+
+def _on(like: Tensor) -> AbstractContextManager[object]:
+    """Triton starts its kernels on the current device, wherever their arguments are."""
+    return torch.cuda.device(like.device) if like.is_cuda else nullcontext()
 
 
 def _backend(like: Tensor) -> ModuleType:

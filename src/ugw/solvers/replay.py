@@ -115,6 +115,11 @@ class Recording:
         self._context = context if self.key is None else _copied(context)
         self._given = list(tensors(self._context))
         self._first = clone(state)
+        self._device = state.now.shape.device
+        with torch.cuda.device(self._device):
+            self._record(step)
+
+    def _record(self, step: Step) -> None:
         torch.cuda.synchronize()
         self._graph, self._on = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
@@ -132,11 +137,12 @@ class Recording:
 
     def next(self, state: Any) -> tuple[Any, Any, Tensor]:
         """The state after this one, what the step reports, and whether all of that is finite."""
-        if state is self.new:
-            self._on.replay()
-        else:
-            _write(tensors(self._first), tensors(state))
-        self._graph.replay()
+        with torch.cuda.device(self._device):
+            if state is self.new:
+                self._on.replay()
+            else:
+                _write(tensors(self._first), tensors(state))
+            self._graph.replay()
         return self.new, self._report, self._fine
 
     def undo(self) -> None:
@@ -146,6 +152,11 @@ class Recording:
 
 # Those that nobody uses at the moment, the latest last.
 _kept: OrderedDict[Any, Recording] = OrderedDict()
+
+
+def forget() -> None:
+    """Drop the recordings that are kept: they hold memory of the device."""
+    _kept.clear()
 
 
 def _fits(context: Any, state: Any) -> bool:
