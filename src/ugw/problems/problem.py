@@ -101,12 +101,13 @@ def taken_cost(cost: Any, index: Tensor) -> Any:
 
 @dataclass(frozen=True)
 class Cheaper:
-    """A problem whose first steps cost less: how far to go with them, and what to do meanwhile."""
+    """A problem whose first steps cost less: how far to go with them, what to do meanwhile, what to go on with."""
 
     problem: Any
     tol: float
     max_iter: int
     meanwhile: Callable[[], AbstractContextManager[None]]
+    then: Any
 
 
 class Problem(Matching):

@@ -33,6 +33,8 @@ from .problem import Cheaper, Problem, dot, known, taken_cost
 
 # Plans of at least so many entries are worth first steps in float32, and so many, on CUDA, in TF32.
 SHORTENED, ROUGHENED = 5_000, 4_000_000
+# Plans of so many entries, on CUDA, know their cost by how they changed, as long as they did by this share in all.
+CHANGING, DRIFT = 2**25, 1e-2
 # A plan is a product of its marginals up to so many times the rounding of an entry.
 SAME = 32.0
 # Below this share of sqrt(m(a) m(b)), as a logarithm, a plan transports nothing worth the name.
@@ -44,7 +46,8 @@ class Coupling:
     """A plan and what the problem needs to know of it: the state that solvers hand around.
 
     shape: (B, n, m) of unit mass; local: (B, n, m), Σ (Dx_ii' − Dy_jj')² shape_i'j'; scalars (B,) in float64:
-    log_mass; distortion = <local, shape>; kl_a, kl_b, kl_plan against the weights at unit mass; linear = <M, shape>.
+    log_mass; distortion = <local, shape>; kl_a, kl_b, kl_plan against the weights at unit mass; linear = <M, shape>;
+    drift: L1 length of the way since the last plan whose local cost was made from that plan alone.
     """
 
     shape: Any  # a tensor, or a plan that answers to the same questions
@@ -55,6 +58,7 @@ class Coupling:
     kl_b: Tensor
     kl_plan: Tensor
     linear: Tensor
+    drift: Tensor
 
     @property
     def plan(self) -> Tensor:
@@ -87,6 +91,7 @@ class UGW(Problem):
     cost: Any = None
     batched: bool = True  # False: the one item of a problem without a batch
     pairs: Pairs | None = None
+    by_changes: bool = False  # is the local cost of a plan made from that of the plan before, and from the change?
 
     def __post_init__(self) -> None:
         self.weigh()
@@ -117,15 +122,16 @@ class UGW(Problem):
         if self.x.dtype == torch.float64:
             cost = self.cost if self.cost is None else self.cost.to(torch.float32)
             short = self.on(self.x.to(torch.float32), self.y.to(torch.float32), cost)
-            return Cheaper(short, tol=1e-5, max_iter=200, meanwhile=nullcontext)
+            return Cheaper(short, tol=1e-5, max_iter=200, meanwhile=nullcontext, then=self)
         if self.x.device.type == "cuda" and entries >= ROUGHENED:
-            return Cheaper(self, tol=5e-4, max_iter=40, meanwhile=rough)
+            then = replace(self, by_changes=True) if entries * self.batch >= CHANGING else self
+            return Cheaper(self, tol=5e-4, max_iter=40, meanwhile=rough, then=then)
         return None
 
     @property
     def recordable(self) -> bool:  # type: ignore[override]
         """Are a step's operations the same whatever the numbers are?"""
-        return isinstance(self.pairs, Squares)
+        return isinstance(self.pairs, Squares) and not self.by_changes
 
     @property
     def linear_local(self) -> bool:  # type: ignore[override]
@@ -189,7 +195,7 @@ class UGW(Problem):
             "kl_plan": self._kl_plan(shape, mass, (p1, p2)),
             "linear": torch.zeros_like(self.eps) if self.cost is None else self._paid(self.cost, shape) / mass,
         }
-        return Coupling(shape, local, self._log_mass(**scalars), **scalars)
+        return Coupling(shape, local, self._log_mass(**scalars), **scalars, drift=torch.zeros_like(mass))
 
     @property
     def _sum(self) -> Pairs:
@@ -212,8 +218,17 @@ class UGW(Problem):
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: Coupling, solution: LinearSolution) -> Coupling:
-        """The state after a linear step: its shape, rescaled to the best mass."""
-        return self.couple(solution.shape)
+        """The state after a linear step: its shape, rescaled to the best mass.
+
+        Of a plan that changed little the change alone may be multiplied in TF32, whose error is then as little.
+        """
+        shape = solution.shape
+        drift = state.drift + self.apart(shape, state.shape) if self.by_changes else None
+        if drift is None or bool((drift > DRIFT).any()):
+            return self.couple(shape)
+        with rough():
+            local = known(state.local) + self._sum.apply(shape - state.shape)
+        return replace(self.coupled(shape, local), drift=drift)
 
     def along(self, state: Coupling, direction: Tensor) -> tuple[Tensor, Tensor]:
         """(s, c) with F(p + t·m·d) = F(p) + s·t + c·t², for d (B, n, m) that keeps hard marginals, eps = 0."""
@@ -294,7 +309,7 @@ class UGW(Problem):
 
     def final(self, state: Coupling) -> Coupling:
         """The state that a run gives back."""
-        return self.told(state)
+        return self.told(self.couple(state.shape).weighing(state.log_mass) if self.by_changes else state)
 
     def lift(self, state: Coupling) -> None:
         """No lift to a cone."""

@@ -73,6 +73,7 @@ class UW(Problem):
             kl_b=kl(shape.sum(1).double(), self.log_b.double()),
             kl_plan=dot(shape, torch.where(shape > 0, log_ratio, 0.0)),
             linear=dot(self.cost, shape),
+            drift=zero,
         )
         return state.weighing(self._log_mass(state))
 

@@ -90,6 +90,7 @@ class AlternateMin(Solver):
                 if bool((context.noise <= TRUSTED / 10.0).all()):
                     first = _iterated(context, _State.start(now, context), options.max_iter, watch)
             if first is not None:
+                problem = cheaper.then
                 shape, warm = problem.unit(first.state.now.shape.to(shape.dtype)), first.state
         now = problem.begin(shape)
         context = _Context.make(problem, now, self, warm=warm)
