@@ -33,7 +33,7 @@ class Replay:
     step(context, state, rounds) → (state, report) must be made of tensor operations alone when `rounds` is a number:
     then the inner solver makes so many rounds and looks at nothing. Steps whose numbers turn out to be broken are
     taken again one by one, and so are steps whose inner solver asks for patience, or some of them if it does so for
-    few items. Whether a step is recorded, replayed or neither makes no difference to its numbers.
+    few items. Whether a step is recorded, replayed or neither makes no difference to its numbers but for rounding.
     """
 
     def __init__(self, step: Step) -> None:
