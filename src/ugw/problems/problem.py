@@ -176,8 +176,14 @@ class Problem(Matching):
 
     def spread_of(self, cost: Any) -> Tensor:
         """The root mean square (B,) of a linear cost under the product plan, where it is finite."""
-        square = torch.where(torch.isinf(cost), 0.0, cost).double().square() * self.product
-        return square.sum(dim=(1, 2)).sqrt()
+        largest = cost.abs().amax(dim=(1, 2), keepdim=True)
+        if not bool(torch.isfinite(largest).all()):
+            cost = torch.where(torch.isinf(cost), 0.0, cost)
+            largest = cost.abs().amax(dim=(1, 2), keepdim=True)
+        largest = torch.where(largest > 0, largest, 1.0)  # whose square may be out of range
+        square = (cost / largest).square_() @ self.log_b.exp()[:, :, None]
+        mean = (square[:, :, 0] * self.log_a.exp()).sum(1, dtype=torch.float64)
+        return largest[:, 0, 0].double() * mean.sqrt()
 
     @abstractmethod
     def cost_size(self) -> Tensor:

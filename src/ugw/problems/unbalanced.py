@@ -178,9 +178,9 @@ class UGW(Problem):
         if not isinstance(self.pairs, Squares) or not isinstance(shape, Tensor):
             return self.couple(shape)
         p1, p2 = shape.sum(2), shape.sum(1)
-        product = p1[:, :, None] * p2[:, None, :]
-        off = (shape - product).abs_().sub_(product, alpha=SAME * torch.finfo(shape.dtype).eps)
-        return self.couple(shape) if bool((off > 0).any()) else self.coupled(shape, self.pairs.apply_product(p1, p2))
+        off = torch.baddbmm(shape, p1[:, :, None], p2[:, None, :], alpha=-1.0).abs_()
+        far = off.sub_(shape, alpha=SAME * torch.finfo(shape.dtype).eps).max() > 0
+        return self.couple(shape) if bool(far) else self.coupled(shape, self.pairs.apply_product(p1, p2))
 
     def coupled(self, shape: Any, local: Any) -> Coupling:
         """The state of a plan of unit mass whose local cost is known."""
