@@ -95,6 +95,15 @@ def test_retired_items_fill_the_sizes_that_are_wanted():
     assert end.table()[0, 1:].isnan().all()
 
 
+def test_a_broken_item_is_not_held():
+    # The second item is 8, 4, 2: there it breaks. Retired items stay, this one does not.
+    end, seen = run(loop.Rules(max_iter=50, compact_at=0.0, held=lambda live: 5), bad=[math.nan, 2.0, *[math.nan] * 3])
+    assert seen == [5, 5, 4, 4, 4, 4, 4]
+    assert end.status.tolist() == [Status.CONVERGED, Status.NON_FINITE, *[Status.CONVERGED] * 3]
+    assert end.n_iter.tolist() == [1, 1, 7, 2, 6]
+    assert end.state.value.tolist() == [0.5, 4.0, 0.5, 0.5, 0.5]
+
+
 @pytest.mark.parametrize("compact_at", [1.0, 0.5, 0.0])
 def test_the_table_has_nan_after_an_item_ended(compact_at):
     end, _ = run(loop.Rules(max_iter=50, compact_at=compact_at))

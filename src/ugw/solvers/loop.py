@@ -99,7 +99,8 @@ def iterate(
             state = new
             continue
         broken = code == Status.NON_FINITE
-        kept = new if not bool((ended & broken).any()) else where(broken, state, new)
+        lost = bool((ended & broken).any())
+        kept = where(broken, state, new) if lost else new
         status[held[ended]] = code[ended]
         n_iter[held[ended]] = iteration - broken[ended].to(n_iter.dtype)
         live = live & ~ended
@@ -111,8 +112,10 @@ def iterate(
         if not bool(live.any()):
             break
         wanted = rules.held(int(live.sum()))
-        if wanted < rules.compact_at * len(held):
-            some = live.to(torch.int8).argsort(descending=True, stable=True)[:wanted]
+        if lost or wanted < rules.compact_at * len(held):
+            # An item that is broken is not held: it would break every step to come.
+            order = (2 * live.to(torch.int8) - broken.to(torch.int8)).argsort(descending=True, stable=True)
+            some = order[: min(wanted, int((~broken).sum()))]
             context, state = take(context, some), take(state, some)
             held, live = held[some], live[some]
     return Outcome(final, status, n_iter, trace)
