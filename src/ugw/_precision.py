@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor
 
 
-@contextmanager
-def rough() -> Iterator[None]:
+def rough() -> AbstractContextManager[None]:
     """Let float32 products on CUDA round to TF32 inside: for starts, whose errors later steps forget."""
+    return _tf32(allowed=True)
+
+
+def careful() -> AbstractContextManager[None]:
+    """Keep them from it."""
+    return _tf32(allowed=False)
+
+
+@contextmanager
+def _tf32(*, allowed: bool) -> Iterator[None]:
     before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cuda.matmul.allow_tf32 = allowed
     try:
         yield
     finally:

@@ -233,7 +233,11 @@ class Task:
 
     def estimate(self, inner: int) -> Estimate:
         """Everything at once, for so many inner iterations an outer step."""
-        room, together = available(self.device), self.together
+        room = available(self.device)
+        if room is not None and self.total(self.together) > room // 2:
+            forget()  # what is kept for others makes way
+            room = available(self.device)
+        together = self.together
         needed = self.total(together)
         advice = "" if room is None or needed <= room else self._advice(room)
         path = "streaming" if self.streaming else "stored"

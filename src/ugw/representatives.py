@@ -58,7 +58,7 @@ def farthest(metric: Metric, weights: Tensor, count: int) -> Tensor:
     """The most eccentric point, then again and again the one farthest from all chosen before. Returns (B, count)."""
     batch, present = len(weights), weights > 0
     chosen = [torch.where(present, rank(metric, weights), -torch.inf).argmax(1)]
-    nearest = torch.where(present, _column(metric, chosen[0], batch), -1.0)  # no distance is less
+    nearest = torch.where(present, _column(metric, chosen[0], batch), -torch.inf)
     for _ in range(count - 1):
         chosen.append(nearest.argmax(1))
         nearest = torch.minimum(nearest, _column(metric, chosen[-1], batch))

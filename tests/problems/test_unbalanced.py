@@ -421,7 +421,7 @@ def test_after_a_long_way_a_cost_is_made_anew(monkeypatch):
     rough_products(monkeypatch)
     state = problem.couple(problem.product)
     other = problem.unit(problem.product * torch.rand(1, 20, 18, generator=torch.Generator().manual_seed(0)).double())
-    for share, anew in ((0.002, False), (0.004, False), (0.5, True)):
+    for share, anew in ((0.0005, False), (0.001, False), (0.5, True)):
         shape = torch.lerp(state.shape, other, share)
         new = problem.accept(state, LinearSolution(shape, *[None] * 4))
         off = (new.local - problem.couple(shape).local).abs().max()

@@ -1,13 +1,19 @@
-"""Which steps are replayed. What a replayed step is worth is tested on a GPU, in test_cuda.py."""
+"""Which steps are replayed, and by which recordings. Graphs themselves are tested on a GPU, in test_cuda.py."""
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
+import ugw
 from ugw import _batch
-from ugw.solvers import replay
+from ugw.solvers import alternate, replay
 from ugw.solvers.replay import EVERY, Replay
+
+
+def nothing(*_):
+    """A step that is never taken."""
 
 
 @pytest.mark.parametrize(
@@ -15,18 +21,22 @@ from ugw.solvers.replay import EVERY, Replay
     [(0, 0), (1, 3), (9, 3), (10, 3 * EVERY), (40, 3 * EVERY)],
     ids=["none", "1", "9", "10", "all"],
 )
-def test_few_that_ask_for_patience_do_not_hold_up_the_others(waiting, expected):
+def test_few_that_ask_for_more_do_not_hold_up_the_others(waiting, expected):
     """Of 40 items so many ask: they get it in one of EVERY steps, or in all of them if they are a quarter."""
-    patience = torch.ones(40)
-    patience[:waiting] = 4.0
-    replay = Replay(lambda *_: None)
-    assert sum(replay._patient(SimpleNamespace(patience=patience)) for _ in range(3 * EVERY)) == expected
+    asking = torch.arange(40) < waiting
+    steps = Replay(nothing, lambda context, state: asking)
+    assert sum(steps._patient(None) for _ in range(3 * EVERY)) == expected
 
 
 def test_on_a_cpu_every_live_item_and_no_other_is_held():
-    state = SimpleNamespace(now=SimpleNamespace(shape=torch.ones(40, 3, 3)))
-    held = Replay(lambda *_: None).sizes(None, state)
+    held = Replay(nothing, nothing).sizes(None, state_of(torch.ones(40, 3, 3)))
     assert [held(live) for live in (1, 3, 40)] == [1, 3, 40]
+
+
+def test_for_recordings_few_sizes_are_held(monkeypatch):
+    monkeypatch.setattr(replay, "_may_fit", lambda *_: True)
+    held = Replay(nothing, nothing).sizes(None, state_of(torch.ones(40, 256, 256)))
+    assert [held(live) for live in (1, 16, 17, 32, 33, 40)] == [16, 16, 32, 32, 64, 64]
 
 
 class Context:
@@ -37,13 +47,33 @@ class Context:
         return Context(self.one[index], self.other[index], self.label)
 
 
+def state_of(shape):
+    return SimpleNamespace(now=SimpleNamespace(shape=shape))
+
+
+class State(Context):
+    @property
+    def now(self):
+        return SimpleNamespace(shape=self.one)
+
+
 def test_steps_are_alike_that_differ_by_numbers_alone():
-    once, twice = torch.ones(2), torch.zeros(2)
-    key = replay._key(Context(once, twice), (once,))
-    assert key == replay._key(Context(twice, once), (twice,))
-    assert key != replay._key(Context(once, once), (once,)), "one tensor in two places is written to once"
-    assert key != replay._key(Context(once, twice, "other"), (once,))
-    assert key != replay._key(Context(once, twice), (torch.ones(3),))
+    one, other = torch.ones(2), torch.zeros(2)
+
+    def key(context, shape, step=nothing):
+        return replay._key(step, context, State(shape, shape))
+
+    first = key(Context(one, other), one)
+    assert first == key(Context(other, one), other)
+    assert hash(first) == hash(key(Context(other, one), other))
+    assert first != key(Context(one, one), one), "one tensor in two places is written to once"
+    assert first != key(Context(one, other, "another"), one)
+    assert first != key(Context(one, other), torch.ones(3))
+    assert first != key(Context(one, other), one, step=print)
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = not before
+    assert first != key(Context(one, other), one)
+    torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def test_a_copied_context_shares_what_the_first_does():
@@ -53,3 +83,120 @@ def test_a_copied_context_shares_what_the_first_does():
     replay._write(list(_batch.tensors(copied)), _batch.tensors(Context(one + 1, one + 1)))
     assert copied.one.tolist() == [2.0, 2.0]
     assert one.tolist() == [1.0, 1.0]
+
+
+# --- whole solves, with a twin of a recording that takes its step anew ---
+
+
+class Twin(replay.Recording):
+    """A recording without a graph: it reads and writes the same places, by taking the step again."""
+
+    made, used, broken = 0, 0, -1
+
+    def _record(self, step):
+        self._step, Twin.made = step, Twin.made + 1
+        new, self._report = step(self._context, self._first, replay.ROUNDS)
+        self.new = _batch.mapped(new, torch.clone)
+        return 1
+
+    def read(self, context):
+        Twin.used += 1
+        super().read(context)
+
+    def next(self, state):
+        replay._write(_batch.tensors(self._first), [t.clone() for t in _batch.tensors(state)])
+        new, report = self._step(self._context, self._first, replay.ROUNDS)
+        replay._write(_batch.tensors(self.new), [t.clone() for t in _batch.tensors(new)])
+        Twin.broken -= 1
+        return self.new, report, torch.tensor(Twin.broken != 0)
+
+
+@pytest.fixture
+def twins(monkeypatch):
+    """Steps recorded by twins, on a CPU."""
+    monkeypatch.setattr(replay, "Recording", Twin)
+    monkeypatch.setattr(replay, "_may_fit", lambda context, state: context.problem.recordable)
+    monkeypatch.setattr(replay, "BUSY", 1)
+    monkeypatch.setattr(Twin, "made", 0)
+    monkeypatch.setattr(Twin, "used", 0)
+    monkeypatch.setattr(Twin, "broken", -1)
+    replay.forget()
+    yield
+    replay.forget()
+
+
+def pair(seed, batch=None):
+    rng = np.random.default_rng(seed)
+    made = [[ugw.Space.from_points(rng.random((n, 2))) for n in (22, 18)] for _ in range(batch or 1)]
+    return made[0] if batch is None else [ugw.Space.stack(side) for side in zip(*made, strict=True)]
+
+
+def solve(seed, batch=None, **options):
+    return ugw.solve(*pair(seed, batch), **{"rho": 1.0 + seed, "eps": 2e-2, "init": "product"} | options)
+
+
+@pytest.mark.parametrize("batch", [None, 7])
+def test_kept_recordings_serve_alike_problems(twins, batch):
+    alone = [solve(seed, batch) for seed in (0, 1)]
+    made = Twin.made
+    replay.forget()
+    solve(0, batch)
+    again = solve(1, batch)  # by what was recorded for another problem, with another rho
+    assert Twin.used > 0
+    assert Twin.made <= 2 * made
+    np.testing.assert_array_equal(again.plan, alone[1].plan)
+    kept = alone[0].plan.copy()
+    solve(2, batch)
+    np.testing.assert_array_equal(alone[0].plan, kept)
+
+
+@pytest.mark.parametrize("batch", [None, 7])
+def test_a_recorded_solve_ends_where_a_plain_one_does(twins, monkeypatch, batch):
+    recorded = solve(3, batch)
+    monkeypatch.undo()
+    plain = solve(3, batch)
+    np.testing.assert_allclose(recorded.value, plain.value, rtol=1e-9)
+    np.testing.assert_array_equal(recorded.converged, plain.converged)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_solution_is_not_left(twins, seed):
+    x, y = pair(seed)
+    found = ugw.solve(x, y, solver=ugw.AlternateMin(tol=1e-8))
+    again = ugw.solve(x, y, init=found.plan)
+    assert again.converged
+    assert again.n_iter == 1
+    assert again.value == pytest.approx(found.value, rel=1e-9)
+
+
+def test_a_step_that_turns_out_broken_is_taken_again(twins):
+    plain = solve(0)
+    replay.forget()
+    Twin.broken = 3
+    broken = solve(0)
+    assert Twin.broken == 0, "no step was broken"
+    np.testing.assert_allclose(broken.value, plain.value, rtol=1e-9)
+    assert broken.converged
+
+
+def test_what_is_kept_is_bounded(twins, monkeypatch):
+    monkeypatch.setattr(replay, "KEPT", 3)
+    for n in range(5, 12):
+        ugw.solve(*[ugw.Space.from_points(np.random.default_rng(n).random((n, 2)))] * 2, init="product")
+        assert len(replay._kept) <= 3
+    assert len(replay._kept) == 3
+    monkeypatch.setattr(replay, "READ_BYTES", 10)
+    replay.forget()
+    solve(0)
+    assert not replay._kept
+
+
+def test_items_that_have_settled_ask_for_nothing():
+    one = torch.ones(4)
+    context = SimpleNamespace(options=ugw.AlternateMin(), limit=1e-6 * one, residual_limit=1e-6 * one)
+    state = SimpleNamespace(
+        change=torch.tensor([0.0, 1e-7, 1e-7, 1e-3]),
+        residual=torch.tensor([1.0, 1e-7, 1e-3, 1e-7]),
+        patience=torch.tensor([1.0, 4.0, 4.0, 1.0]),
+    )
+    assert alternate._asks(context, state).tolist() == [True, False, True, False]

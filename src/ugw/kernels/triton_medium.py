@@ -37,8 +37,9 @@ def _rows(
     FIRST: tl.constexpr, LAST: tl.constexpr, N: tl.constexpr, M: tl.constexpr, BLOCK: tl.constexpr, LOG2E: tl.constexpr,
 ):  # fmt: skip
     """phi and the logarithm of the first marginal from gamma of the iteration before, which lacks its translation."""
-    item = tl.program_id(1).to(tl.int64)
-    i = tl.program_id(0) * N + tl.arange(0, N)
+    blocks = tl.cdiv(n, N)
+    item = (tl.program_id(0) // blocks).to(tl.int64)
+    i = (tl.program_id(0) % blocks) * N + tl.arange(0, N)
     in_a = i < n
     shift = 0.0
     if not FIRST:
@@ -73,8 +74,9 @@ def _cols(
     LAST: tl.constexpr, N: tl.constexpr, M: tl.constexpr, LOG2E: tl.constexpr,
 ):  # fmt: skip
     """gamma, and the logarithm of the second marginal, from phi of the same iteration, both without translation."""
-    item = tl.program_id(1).to(tl.int64)
-    j = tl.program_id(0) * M + tl.arange(0, M)
+    blocks = tl.cdiv(m, M)
+    item = (tl.program_id(0) // blocks).to(tl.int64)
+    j = (tl.program_id(0) % blocks) * M + tl.arange(0, M)
     in_b = j < m
     sums, largest = tl.zeros((N, M), tl.float32), tl.zeros((N,), tl.float32)
     for start in range(0, n, N):
@@ -184,7 +186,7 @@ def sweeps(
     gamma, log_p2 = k.new_empty(2, count, batch, m)
     info = torch.finfo(k.dtype)
     tiny = info.tiny / info.eps
-    by_rows, by_cols = (triton.cdiv(n, ROWS[0]), batch), (triton.cdiv(m, COLS[0]), batch)
+    by_rows, by_cols = (triton.cdiv(n, ROWS[0]) * batch,), (triton.cdiv(m, COLS[0]) * batch,)
     for step in range(count):
         first, before = step == 0, max(0, step - 1)
         given = first_gamma if first else gamma[before]

@@ -101,7 +101,7 @@ class AlternateMin(Solver):
 
 def _iterated(context: _Context, state: _State, most: int, watch: Watch | None) -> loop.Outcome:
     """At most so many steps."""
-    step = Replay(_step)
+    step = Replay(_step, _asks)
     # To drop retired items copies all others: not for each of them.
     rules = loop.Rules(max_iter=most, compact_at=0.8, held=step.sizes(context, state))
     outcome = loop.iterate(step, context, state, rules, watch)
@@ -263,8 +263,7 @@ def _step(context: _Context, state: _State, rounds: int | None = None) -> tuple[
         context.residual_limit, torch.full_like(proximal, options.inner.tol).maximum(FORCING * context.limit)
     )
     aim = torch.maximum(aim, (FORCING * state.change).clamp(max=0.01))
-    fresh = (state.change == 0) & (options.tol <= ROUGH)
-    patience = torch.where(fresh, FIRST_PATIENCE * state.patience, state.patience)
+    patience = torch.where(_fresh(context, state), FIRST_PATIENCE * state.patience, state.patience)
     solution = options.inner(linear, (state.f, state.g), aim, patience, rounds)
     now = problem.accept(state.now, solution)
     moved = _distance(problem, now, state.now)
@@ -341,6 +340,17 @@ def _reference(problem: Problem, state: _State, *, look: bool) -> Any:
     if look and not bool((state.doubtful > 0).any()):
         return state.now.shape
     return problem.mixed(state.now.shape, MIXED * state.doubtful)
+
+
+def _fresh(context: _Context, state: _State) -> Tensor:
+    """(B,) bool: is the next linear problem to be solved well, because the last plan may be a solution?"""
+    return (state.change == 0) & (context.options.tol <= ROUGH)
+
+
+def _asks(context: _Context, state: _State) -> Tensor:
+    """(B,) bool: do inner solves need more iterations than usual? Those of a plan that has settled do not."""
+    settled = (state.change <= context.limit) & (state.residual <= context.residual_limit)
+    return _fresh(context, state) | ((state.patience > 1.0) & ~settled)
 
 
 def _patience(context: _Context, state: _State, moved: Tensor, residual: Tensor) -> Tensor:

@@ -19,12 +19,13 @@ WARM = 1
 ROUNDS = 2
 # Where fewer than this share of the items ask for patience, they get it in one of so many steps: all others would wait.
 FEW, EVERY = 0.25, 8
-# Recordings are kept for alike problems to come as long as their plans have at most so many entries together.
-KEPT = 2**22
+# Recordings are kept for alike problems to come: so many, of so many bytes in all, none of which reads more than this.
+KEPT, KEPT_BYTES, READ_BYTES = 32, 2**30, 2**27
 # A GPU takes as long for plans of fewer entries.
 BUSY = 2**20
 
 Step = Callable[[Any, Any, int | None], tuple[Any, Any]]
+Asks = Callable[[Any, Any], Tensor]
 
 
 class Replay:
@@ -32,12 +33,12 @@ class Replay:
 
     step(context, state, rounds) → (state, report) must be made of tensor operations alone when `rounds` is a number:
     then the inner solver makes so many rounds and looks at nothing. Steps whose numbers turn out to be broken are
-    taken again one by one, and so are steps whose inner solver asks for patience, or some of them if it does so for
-    few items. Whether a step is recorded, replayed or neither makes no difference to its numbers but for rounding.
+    taken again one by one, and so are steps for items that ask for more rounds, asks(context, state) → (B,) bool, or
+    some of them if few do. Whether another step is recorded, replayed or neither makes no difference but for rounding.
     """
 
-    def __init__(self, step: Step) -> None:
-        self._step = step
+    def __init__(self, step: Step, asks: Asks) -> None:
+        self._step, self._asks = step, asks
         self._context: Any = None
         self._recording: Recording | None = None
         self._warm, self._waited, self._off = 0, 0, False
@@ -65,7 +66,7 @@ class Replay:
 
     def sizes(self, context: Any, state: Any) -> Callable[[int], int]:
         """How many items to hold where so many are left: for recordings few sizes, each half of the one before."""
-        if not _fits(context, state):
+        if not _may_fit(context, state):
             return int
         least = max(1, BUSY // max(1, state.now.shape[0].numel()))
         return lambda live: max(least, 1 << (live - 1).bit_length())
@@ -78,16 +79,16 @@ class Replay:
 
     def _begin(self, context: Any, state: Any) -> None:
         self._leave()
-        self._context, self._off = context, not _fits(context, state)
+        self._context, self._warm, self._off = context, 0, not _fits(context, state)
         if not self._off:
-            self._recording = _kept.pop(_key(context, state), None)
+            self._recording = _kept.pop(_key(self._step, context, state), None)
         if self._recording is not None:
             self._recording.read(context)
 
     def _leave(self) -> None:
         if self._recording is not None and self._recording.key is not None:
             _kept[self._recording.key] = self._recording
-            while sum(r.entries for r in _kept.values()) > KEPT:
+            while len(_kept) > KEPT or sum(r.bytes for r in _kept.values()) > KEPT_BYTES:
                 _kept.popitem(last=False)
         self._recording = None
 
@@ -97,8 +98,8 @@ class Replay:
         return self._step(self._context, clone(state) if mine else state, None)
 
     def _patient(self, state: Any) -> bool:
-        """Is this a step for those that ask for patience?"""
-        share = float((state.patience > 1.0).double().mean())
+        """Is this a step for those that ask for more?"""
+        share = float(self._asks(self._context, state).double().mean())
         self._waited += share > 0.0
         return share >= FEW or (share > 0.0 and self._waited % EVERY == 0)
 
@@ -110,16 +111,22 @@ class Recording:
     """
 
     def __init__(self, step: Step, context: Any, state: Any) -> None:
-        self.entries = state.now.shape.numel()
-        self.key = _key(context, state) if self.entries <= KEPT // 2 else None
+        read = _bytes(context) + _bytes(state)
+        self.key = _key(step, context, state) if read <= READ_BYTES else None
         self._context = context if self.key is None else _copied(context)
         self._given = list(tensors(self._context))
         self._first = clone(state)
         self._device = state.now.shape.device
-        with torch.cuda.device(self._device):
-            self._record(step)
+        self.bytes = read + self._record(step)
 
-    def _record(self, step: Step) -> None:
+    def _record(self, step: Step) -> int:
+        """Record, and say how many bytes that took."""
+        with torch.cuda.device(self._device):
+            before = torch.cuda.memory_reserved()
+            self._capture(step)
+            return max(0, torch.cuda.memory_reserved() - before)
+
+    def _capture(self, step: Step) -> None:
         torch.cuda.synchronize()
         self._graph, self._on = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
@@ -159,16 +166,30 @@ def forget() -> None:
     _kept.clear()
 
 
-def _fits(context: Any, state: Any) -> bool:
+def _may_fit(context: Any, state: Any) -> bool:
     shape = state.now.shape
-    return isinstance(shape, Tensor) and shape.is_cuda and shape.numel() <= MOST_ENTRIES and context.problem.recordable
+    return isinstance(shape, Tensor) and shape.is_cuda and context.problem.recordable
 
 
-def _key(context: Any, state: Any) -> Any:
+def _fits(context: Any, state: Any) -> bool:
+    return _may_fit(context, state) and state.now.shape.numel() <= MOST_ENTRIES
+
+
+def _key(step: Step, context: Any, state: Any) -> Any:
     """Equal for steps that differ by numbers alone, and agree on which tensors of the context are one and the same."""
     places: dict[int, int] = {}
     shared = tuple(places.setdefault(id(tensor), len(places)) for tensor in tensors(context))
-    return frame(context), frame(state), shared, torch.backends.cuda.matmul.allow_tf32
+    return step, frame(context), frame(state), shared, *_settings(state)
+
+
+def _settings(state: Any) -> tuple[Any, ...]:
+    """What else a recording is made for; on another stream it could be overwritten while its last state is copied."""
+    stream = torch.cuda.current_stream(state.now.shape.device).cuda_stream if state.now.shape.is_cuda else None
+    return stream, torch.backends.cuda.matmul.allow_tf32, torch.are_deterministic_algorithms_enabled()
+
+
+def _bytes(record: Any) -> int:
+    return sum({id(tensor): tensor.nbytes for tensor in tensors(record)}.values())
 
 
 def _copied(context: Any) -> Any:
