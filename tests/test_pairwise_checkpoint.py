@@ -153,7 +153,7 @@ def test_blocks_of_another_run_are_not_mixed_in(finished, tmp_path):
     with pytest.raises(ugw.InputError, match=r"has blocks but no manifest\.json"):
         ugw.pairwise(spaces(), method=QUICK, eps=0.5, checkpoint=tmp_path)
     (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(ugw.InputError, match="cannot be read"):
+    with pytest.raises(ugw.InputError, match="is damaged: take another folder"):
         ugw.pairwise(spaces(), method=QUICK, eps=0.5, checkpoint=tmp_path)
 
 

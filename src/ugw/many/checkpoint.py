@@ -152,8 +152,10 @@ def _manifest(place: Path) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read ({error}): take another folder for checkpoint") from None
+    except OSError as error:
+        raise InputError(f"{file} cannot be read ({error.strerror}): take another folder for checkpoint") from None
+    except ValueError:
+        raise InputError(f"{file} is damaged: take another folder for checkpoint, or remove this one") from None
     if not isinstance(found, dict):
         raise InputError(f"{file} is not the manifest of a checkpoint: take another folder")
     return found
