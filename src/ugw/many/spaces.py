@@ -56,7 +56,8 @@ def check_masses(first: Side, second: Side, given: Given) -> None:
     if both_hard(given) and most > least * (1.0 + slack):
         raise InputError(
             f"both marginals are kept, which needs equal masses, got {least:.9g} for {lightest} and {most:.9g} for "
-            f"{heaviest}, which differ by {most - least:.3g}: give them weights of one total, or take method 'ugw' with a finite rho"
+            f"{heaviest}, which differ by {most - least:.3g}: give them weights of one total, or take method 'ugw' "
+            f"with a finite rho"
         )
     if isinstance(rho, Mass) and float(rho.m) > least * (1.0 + slack):
         raise InputError(
