@@ -17,7 +17,8 @@ from scipy.spatial.distance import cdist
 
 import ugw
 from ugw.parameters import build
-from ugw.problems.unbalanced import UGW, Coupling
+from ugw.problems.coupling import Coupling
+from ugw.problems.unbalanced import UGW
 
 INF = math.inf
 

@@ -21,9 +21,10 @@ from .multipliers import cap_gradients, weight_gradients
 from .pairs import Squares
 from .parameters import Fused
 from .problems.conic import CGW
+from .problems.coupling import Coupling
 from .problems.partial_gw import PartialGW
 from .problems.problem import dot
-from .problems.unbalanced import UGW, Coupling
+from .problems.unbalanced import UGW
 from .records import Tensors
 from .spaces import Space
 from .streamed import Streamed

@@ -13,8 +13,8 @@ import cases
 import ugw
 from cases import INF, Parameters
 from ugw import pairs
+from ugw.problems.coupling import lambert
 from ugw.problems.linear import LinearSolution
-from ugw.problems.unbalanced import lambert
 from ugw.solvers.sinkhorn import Sinkhorn
 
 TIGHT = Sinkhorn(tol=1e-12, max_iter=5000)

@@ -17,7 +17,8 @@ from torch import Tensor
 from ..bilinear import Bilinear
 from ..embedded import Embedded, Squares
 from ..streamed import Streamed
-from .unbalanced import UGW, mean_log
+from .coupling import mean_log
+from .unbalanced import UGW
 
 # What is not worth a pass over all pairs is measured on evenly spaced rows: this many entries, at least so many rows.
 SAMPLED_ENTRIES, SAMPLED_ROWS = 2**24, 256

@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from .. import exact
-from .._batch import take_fields
 from .._precision import careful, rough
 from ..divergences import KL, kl
 from ..pairs import Pairs, Squares, moments
 from ..records import Tensors, Terms
 from ..result import Result
 from ..spaces import Space
+from .coupling import Coupling, lambert, mean_log, product_kl
 from .linear import LinearProblem, LinearSolution
 from .problem import Cheaper, Problem, dot, known, taken_cost
 
@@ -40,39 +40,6 @@ CHANGING, DRIFT = 2**25, 2.5e-3
 SAME = 32.0
 # Below this share of sqrt(m(a) m(b)), as a logarithm, a plan transports nothing worth the name.
 LOG_NOTHING = -30.0
-
-
-@dataclass(frozen=True, eq=False)
-class Coupling:
-    """A plan and what the problem needs to know of it: the state that solvers hand around.
-
-    shape: (B, n, m) of unit mass; local: (B, n, m), Σ (Dx_ii' − Dy_jj')² shape_i'j'; scalars (B,) in float64:
-    log_mass; distortion = <local, shape>; kl_a, kl_b, kl_plan against the weights at unit mass; linear = <M, shape>;
-    drift: L1 length of the way since the last plan whose local cost was made from that plan alone.
-    """
-
-    shape: Any  # a tensor, or a plan that answers to the same questions
-    local: Any  # None where only the plan is remembered
-    log_mass: Tensor
-    distortion: Tensor
-    kl_a: Tensor
-    kl_b: Tensor
-    kl_plan: Tensor
-    linear: Tensor
-    drift: Tensor
-
-    @property
-    def plan(self) -> Tensor:
-        """(B, n, m), with its mass."""
-        return self.shape * self.log_mass.exp().to(self.shape.dtype)[:, None, None]
-
-    def weighing(self, log_mass: Tensor) -> Coupling:
-        """The same shape with a given mass. log_mass: (B,)."""
-        return replace(self, log_mass=log_mass)
-
-    def take(self, index: Tensor) -> Coupling:
-        """Some items of the batch."""
-        return take_fields(self, index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,7 +300,7 @@ class UGW(Problem):
         # All three at once: on a GPU so small an operation takes as long as a larger one.
         prices = torch.stack([self.div_a.penalty, self.div_b.penalty, self.eps])
         kls = torch.stack([p.kl_a + q.kl_a, p.kl_b + q.kl_b, p.kl_plan + q.kl_plan])
-        paid = prices * _product_kl(kls, log_mass, torch.stack([log_ma, log_mb, log_ma + log_mb]))
+        paid = prices * product_kl(kls, log_mass, torch.stack([log_ma, log_mb, log_ma + log_mb]))
         return Terms(log_mass.exp() * distortion, linear, *paid)
 
     def nothing_left(self, state: Coupling) -> Tensor:
@@ -388,30 +355,3 @@ class UGW(Problem):
         """R = rho1 + rho2 + eps over the soft sides; 1 where it would be 0 and the mass is fixed anyway."""
         total = self.div_a.penalty + self.div_b.penalty + self.eps
         return torch.where(total > 0, total, 1.0)
-
-
-def mean_log(marginal: Tensor, log_weights: Tensor) -> Tensor:
-    """Σ p log a, 0 where p is. marginal, log_weights: (B, n). Returns (B,)."""
-    return (marginal * torch.where(marginal > 0, log_weights, 0.0)).sum(1)
-
-
-def _product_kl(kl_sum: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tensor:
-    """KL(p⊗q | r⊗r) from unit-mass divergences: m(r)² [e^t (kl_sum + t) − (e^t − 1)], t = log m(p)m(q)/m(r)².
-
-    kl_sum = KL(p/m(p) | r/m(r)) + the same for q. It is eq. (1.3), written so that it keeps its digits near 0.
-    """
-    t = log_mass - 2.0 * log_reference
-    return (2.0 * log_reference).exp() * (t.exp() * (kl_sum + t) - torch.expm1(t))
-
-
-def lambert(z: Tensor) -> Tensor:
-    """Upper real branch of w e^w = z; −1 where z < −1/e. Halley's iteration from a start good at −1/e."""
-    z = z.clamp(min=-1.0 / math.e)
-    near_branch = -1.0 + (2.0 * (math.e * z + 1.0)).clamp(min=0.0).sqrt()
-    w = torch.where(z < 0, near_branch, torch.log1p(z.clamp(min=0.0)))
-    for _ in range(20):
-        excess = w * w.exp() - z
-        slope = w.exp() * (w + 1.0)
-        newton = excess / torch.where(slope.abs() > 1e-12, slope, 1.0)
-        w = w - torch.where(slope.abs() > 1e-12, newton / (1.0 - 0.5 * newton * (w + 2.0) / (w + 1.0)), 0.0)
-    return w

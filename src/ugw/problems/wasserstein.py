@@ -19,9 +19,10 @@ from ..divergences import KL, kl
 from ..records import Tensors, Terms
 from ..result import Result
 from ..spaces import Space
+from .coupling import Coupling
 from .linear import LinearProblem, LinearSolution
 from .problem import Problem, dot, taken_cost
-from .unbalanced import LOG_NOTHING, Coupling
+from .unbalanced import LOG_NOTHING
 
 
 @dataclass(frozen=True, eq=False)

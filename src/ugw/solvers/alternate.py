@@ -16,6 +16,7 @@ from ..records import Status, Tensors
 from ..result import Result
 from . import loop
 from .anderson import BEGIN, Trail
+from .context import TRUSTED, Context
 from .replay import Replay
 from .sinkhorn import Sinkhorn
 from .solver import Solver
@@ -23,21 +24,12 @@ from .watch import Watch
 
 # An item is judged not to meet (ALTERNATING) when every second plan agrees to this share of the tolerance.
 MEETING = 1e-3
-# Rounding that moves more than this share of the plan makes a result untrustworthy (PRECISION).
-TRUSTED = 1e-3
-# The proximal term of a step rises to this share of the cost's size while the inner solver does not keep up.
-STRONGEST = 0.3
 KEEPS_UP = 0.01  # an inner solver keeps up if its residual is below this
 # A proximal step keeps zeros, and an entry close to zero takes long to grow. So the first of them stays near a plan
 # with this share of the product plan, and so does one after a plan has settled, until it settles no better.
 MIXED = 1e-3
 GROWTH = 1e-4  # the gradient may be this far below 0 somewhere, as a share of the cost's size
-# A plan got better if its objective fell by this share, and by this share of the tolerance of what is at stake.
-BETTER, NOTHING = 1e-7, 1e-4
-# Rounding errors add up to this many times those of one entry; a plan that has settled still moves by so many of them.
-ROUNDING, NOISY = 8.0, 4.0
-# The inner residual is at most this over the square root of rho in units of the cost.
-STIFF = 1e-3
+BETTER = 1e-7  # a plan got better if its objective fell by this share
 # A plan has nearly settled within so many times the limit; then the inner iterations grow up to so many.
 # A rough tolerance is not worth them.
 NEAR, MOST_ITERATIONS, ROUGH = 10.0, 3200, 1e-5
@@ -86,20 +78,20 @@ class AlternateMin(Solver):
             options = replace(self, tol=max(self.tol, cheaper.tol), max_iter=min(self.max_iter, cheaper.max_iter))
             with cheaper.meanwhile():
                 now = cheaper.problem.begin(shape.to(cheaper.problem.x.dtype))
-                context = _Context.make(cheaper.problem, now, options)
+                context = Context.make(cheaper.problem, now, options)
                 if bool((context.noise <= TRUSTED / 10.0).all()):
                     first = _iterated(context, _State.start(now, context), options.max_iter, watch)
             if first is not None:
                 problem = cheaper.then
                 shape, warm = problem.unit(first.state.now.shape.to(shape.dtype)), first.state
         now = problem.begin(shape)
-        context = _Context.make(problem, now, self, warm=warm)
+        context = Context.make(problem, now, self, None if warm is None else warm.eps)
         stopped = first is not None and bool((first.status == Status.STOPPED).any())
         outcome = _iterated(context, _State.start(now, context, warm), _left(self, first), None if stopped else watch)
         return problem.result(_finish(context, outcome if first is None else _joined(first, outcome)))
 
 
-def _iterated(context: _Context, state: _State, most: int, watch: Watch | None) -> loop.Outcome:
+def _iterated(context: Context, state: _State, most: int, watch: Watch | None) -> loop.Outcome:
     """At most so many steps."""
     step = Replay(_step, _asks)
     # To drop retired items copies all others: not for each of them.
@@ -127,67 +119,6 @@ def _joined(first: loop.Outcome, second: loop.Outcome) -> loop.Outcome:
 
 
 @dataclass(frozen=True, eq=False)
-class _Context:
-    """What a step needs besides the state, (B,) each.
-
-    The entropy of a step goes from `start` to `end`, and never above `most`; what it has beyond eps is proximal,
-    so that its fixed points are those of the problem. limit: the change and the residual of a plan that has
-    settled; rounding alone, `noise`, may be above it.
-    """
-
-    problem: Problem
-    options: AlternateMin
-    start: Tensor
-    end: Tensor
-    most: Tensor
-    limit: Tensor
-    residual_limit: Tensor
-    noise: Tensor
-    proximal: bool  # do steps have a proximal term?
-    free: Tensor | None  # (B,) bool, those that may be extrapolated, None if there are none
-    scale: Tensor  # the size of the cost
-    least: Tensor  # a smaller difference of two objectives is none
-
-    @classmethod
-    def make(cls, problem: Problem, now: Any, options: AlternateMin, warm: _State | None = None) -> _Context:
-        eps = problem.eps
-        # Costs far above the rhos are not paid but avoided: they do not count.
-        bar = problem.div_a.rho + problem.div_b.rho
-        full = problem.cost_size()
-        scale = torch.minimum(full, bar)
-        # Rounding the cost moves log(plan) by this over the entropy: no tolerance below it can be met.
-        size, unit = problem.spread_of(problem.linearise(now).cost), ROUNDING * torch.finfo(now.shape.dtype).eps
-        first, last, _ = options.proximal
-        # An eps that was given as this very share is not below it, however both are rounded.
-        last *= 1.0 - 1e-6
-        end = torch.maximum(
-            eps, torch.maximum(last * scale, unit * size.minimum(bar) / TRUSTED).minimum(STRONGEST * scale)
-        )
-        most = torch.maximum(end, STRONGEST * scale)
-        start = torch.where(eps < end, torch.maximum(end, first * scale), eps)
-        if warm is not None:
-            start = torch.maximum(end, warm.eps)
-        noise = unit * (1.0 + size / torch.where(eps > 0, eps, end))
-        limit = (NOISY * noise).clamp(options.tol, max(TRUSTED, options.tol))
-        # A marginal off by r costs rho·r²: a large rho wants more than the tolerance.
-        stiffness = torch.maximum(problem.div_a.penalty, problem.div_b.penalty) / scale
-        enough = (STIFF / stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()).clamp(min=1e-13)
-        residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
-        stake = full + problem.div_a.penalty + problem.div_b.penalty
-        least = (unit + NOTHING * options.tol) * stake * (problem.log_mass_a + problem.log_mass_b).exp()
-        proximal = bool((end > eps).any())
-        # Steps do not ask who looks on, nor how many they are: then those of another call may be the same.
-        options = replace(options, progress=False, callback=None, max_iter=1)
-        # A plan that misses a hard marginal may be below what it will be: there an objective says too little.
-        soft = (end <= eps) & ~(problem.div_a.hard | problem.div_b.hard)
-        free = soft if problem.linear_local and bool(soft.any()) else None
-        return cls(problem, options, start, end, most, limit, residual_limit, noise, proximal, free, scale, least)
-
-    def take(self, index: Tensor) -> _Context:
-        return take_fields(self, index)
-
-
-@dataclass(frozen=True, eq=False)
 class _State:
     """The last plan, the one before it (without its local cost), potentials, and how far the last step went."""
 
@@ -211,7 +142,7 @@ class _State:
     doubtful: Tensor  # 1 where that plan is to be disturbed, to see whether it settles there again
 
     @classmethod
-    def start(cls, now: Any, context: _Context, warm: _State | None = None) -> _State:
+    def start(cls, now: Any, context: Context, warm: _State | None = None) -> _State:
         problem, eps = context.problem, context.start
         one, zero = torch.ones_like(eps), torch.zeros_like(eps)
         f, g = problem.first_potentials(now.shape) if warm is None else (warm.f, warm.g)
@@ -252,7 +183,7 @@ class _State:
         return take_fields(self, index)
 
 
-def _step(context: _Context, state: _State, rounds: int | None = None) -> tuple[_State, loop.Report]:
+def _step(context: Context, state: _State, rounds: int | None = None) -> tuple[_State, loop.Report]:
     problem, options = context.problem, context.options
     proximal = state.eps - state.annealed
     at = state.now if state.trail is None else replace(state.now, local=state.given)
@@ -312,7 +243,7 @@ def _step(context: _Context, state: _State, rounds: int | None = None) -> tuple[
     return new, loop.Report(status, numbers)
 
 
-def _looked_back(context: _Context, state: _State, new: tuple[Any, Tensor, Tensor], *, look: bool) -> tuple[Any, ...]:
+def _looked_back(context: Context, state: _State, new: tuple[Any, Tensor, Tensor], *, look: bool) -> tuple[Any, ...]:
     """The next step's local cost, (B,) whether it is a guess, and the trail. new: the plan, its change, is it worse?"""
     if state.trail is None or context.free is None:
         return None, state.guessed, state.trail
@@ -324,7 +255,7 @@ def _looked_back(context: _Context, state: _State, new: tuple[Any, Tensor, Tenso
     return given, guessed, state.trail.extended(state.given, now.local, worse, leap)
 
 
-def _growing(context: _Context, state: _State, shape: Any) -> Tensor:
+def _growing(context: Context, state: _State, shape: Any) -> Tensor:
     """(B,) bool: does a proximal step make some entry, however small, grow faster than a settled plan's may?
 
     The logarithm of that growth, times the entropy of the step, is how far the gradient of the problem is below 0.
@@ -342,18 +273,18 @@ def _reference(problem: Problem, state: _State, *, look: bool) -> Any:
     return problem.mixed(state.now.shape, MIXED * state.doubtful)
 
 
-def _fresh(context: _Context, state: _State) -> Tensor:
+def _fresh(context: Context, state: _State) -> Tensor:
     """(B,) bool: is the next linear problem to be solved well, because the last plan may be a solution?"""
     return (state.change == 0) & (context.options.tol <= ROUGH)
 
 
-def _asks(context: _Context, state: _State) -> Tensor:
+def _asks(context: Context, state: _State) -> Tensor:
     """(B,) bool: do inner solves need more iterations than usual? Those of a plan that has settled do not."""
     settled = (state.change <= context.limit) & (state.residual <= context.residual_limit)
     return _fresh(context, state) | ((state.patience > 1.0) & ~settled)
 
 
-def _patience(context: _Context, state: _State, moved: Tensor, residual: Tensor) -> Tensor:
+def _patience(context: Context, state: _State, moved: Tensor, residual: Tensor) -> Tensor:
     """Where the plan has settled and only the inner solver has not, it gets more iterations."""
     waiting = (moved <= NEAR * context.limit) & (residual > context.residual_limit)
     options = context.options
@@ -361,7 +292,7 @@ def _patience(context: _Context, state: _State, moved: Tensor, residual: Tensor)
     return torch.where(waiting, (2.0 * state.patience).clamp(max=most), state.patience)
 
 
-def _next_eps(context: _Context, state: _State, solved: Tensor) -> Tensor:
+def _next_eps(context: Context, state: _State, solved: Tensor) -> Tensor:
     """The entropy falls to its end, and rises again while the inner solver does not keep up."""
     factor = context.options.proximal[2]
     lower = torch.maximum(context.end, factor * state.eps)
@@ -370,7 +301,7 @@ def _next_eps(context: _Context, state: _State, solved: Tensor) -> Tensor:
     return torch.where(solved | plain, lower, higher)
 
 
-def _verdict(context: _Context, old: _State, new: _State) -> Tensor:
+def _verdict(context: Context, old: _State, new: _State) -> Tensor:
     """Status codes (B,) of the items after a step."""
     problem, limit = context.problem, context.limit
     # The stronger the proximal term, the shorter the steps.
@@ -390,7 +321,7 @@ def _distance(problem: Problem, p: Any, q: Any) -> Tensor:
     return shapes + torch.where(p.log_mass > -700.0, masses, 0.0)
 
 
-def _finish(context: _Context, outcome: loop.Outcome) -> Tensors:
+def _finish(context: Context, outcome: loop.Outcome) -> Tensors:
     problem, state, status = context.problem, outcome.state, outcome.status
     worn = (status == Status.MAX_ITER) & (context.noise > TRUSTED)
     status = torch.where(worn, int(Status.PRECISION), status)
@@ -413,7 +344,7 @@ def _finish(context: _Context, outcome: loop.Outcome) -> Tensors:
     )
 
 
-def _better(context: _Context, state: _State, alternating: Tensor) -> _State:
+def _better(context: Context, state: _State, alternating: Tensor) -> _State:
     """One step more, back to the other of two alternating plans, for the items where that one is better."""
     other = _step(context, state)[0]
     totals = (context.problem.objective(s.now).total for s in (other, state))

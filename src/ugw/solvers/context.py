@@ -1,0 +1,86 @@
+"""What the steps of a run share: how sharp they may be, and what counts as settled, as no change and as noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._batch import take_fields
+from ..problems.problem import Problem
+
+# Rounding that moves more than this share of the plan makes a result untrustworthy (PRECISION).
+TRUSTED = 1e-3
+# The proximal term of a step rises to this share of the cost's size while the inner solver does not keep up.
+STRONGEST = 0.3
+# Rounding errors add up to this many times those of one entry; a plan that has settled still moves by so many of them.
+ROUNDING, NOISY = 8.0, 4.0
+# The inner residual is at most this over the square root of rho in units of the cost.
+STIFF = 1e-3
+# Objectives differ if they do by this share of the tolerance of what is at stake.
+NOTHING = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What a step needs besides the state, (B,) each.
+
+    The entropy of a step goes from `start` to `end`, and never above `most`; what it has beyond eps is proximal,
+    so that its fixed points are those of the problem. limit: the change and the residual of a plan that has
+    settled; rounding alone, `noise`, may be above it.
+    """
+
+    problem: Problem
+    options: Any  # an AlternateMin
+    start: Tensor
+    end: Tensor
+    most: Tensor
+    limit: Tensor
+    residual_limit: Tensor
+    noise: Tensor
+    proximal: bool  # do steps have a proximal term?
+    free: Tensor | None  # (B,) bool, those that may be extrapolated, None if there are none
+    scale: Tensor  # the size of the cost
+    least: Tensor  # a smaller difference of two objectives is none
+
+    @classmethod
+    def make(cls, problem: Problem, now: Any, options: Any, entropy: Tensor | None = None) -> Context:
+        """For a run from the state `now`; entropy: (B,), that of the last step if there were some."""
+        eps = problem.eps
+        # Costs far above the rhos are not paid but avoided: they do not count.
+        bar = problem.div_a.rho + problem.div_b.rho
+        full = problem.cost_size()
+        scale = torch.minimum(full, bar)
+        # Rounding the cost moves log(plan) by this over the entropy: no tolerance below it can be met.
+        size, unit = problem.spread_of(problem.linearise(now).cost), ROUNDING * torch.finfo(now.shape.dtype).eps
+        first, last, _ = options.proximal
+        # An eps that was given as this very share is not below it, however both are rounded.
+        last *= 1.0 - 1e-6
+        end = torch.maximum(
+            eps, torch.maximum(last * scale, unit * size.minimum(bar) / TRUSTED).minimum(STRONGEST * scale)
+        )
+        most = torch.maximum(end, STRONGEST * scale)
+        start = torch.where(eps < end, torch.maximum(end, first * scale), eps)
+        if entropy is not None:
+            start = torch.maximum(end, entropy)
+        noise = unit * (1.0 + size / torch.where(eps > 0, eps, end))
+        limit = (NOISY * noise).clamp(options.tol, max(TRUSTED, options.tol))
+        # A marginal off by r costs rho·r²: a large rho wants more than the tolerance.
+        stiffness = torch.maximum(problem.div_a.penalty, problem.div_b.penalty) / scale
+        enough = (STIFF / stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()).clamp(min=1e-13)
+        residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
+        stake = full + problem.div_a.penalty + problem.div_b.penalty
+        least = (unit + NOTHING * options.tol) * stake * (problem.log_mass_a + problem.log_mass_b).exp()
+        proximal = bool((end > eps).any())
+        # Steps do not ask who looks on, nor how many they are: then those of another call may be the same.
+        options = replace(options, progress=False, callback=None, max_iter=1)
+        # A plan that misses a hard marginal may be below what it will be: there an objective says too little.
+        soft = (end <= eps) & ~(problem.div_a.hard | problem.div_b.hard)
+        free = soft if problem.linear_local and bool(soft.any()) else None
+        return cls(problem, options, start, end, most, limit, residual_limit, noise, proximal, free, scale, least)
+
+    def take(self, index: Tensor) -> Context:
+        """For some items of the batch."""
+        return take_fields(self, index)
