@@ -34,8 +34,8 @@ def voted(values: np.ndarray) -> np.ndarray:
 
 # %%
 # `rho` is chosen on the known graphs alone, each classified by all others: of those that do best the smallest. They
-# have no strays, so this is no sure guide: over four draws, of which this is the best, UGW classifies 84, 86, 90 and 81 %
-# rightly with 0, 1, 2 and 4 strays, GW 83, 74, 47 and 36 %. Each of 5000 pairs has one start, the product plan.
+# have no strays, so this is no sure guide: over four draws, of which this is the best, UGW classifies 84, 86, 90 and
+# 81 % rightly with 0, 1, 2 and 4 strays, GW 83, 74, 47 and 36 %. Each of 5000 pairs has one start, the product plan.
 
 warnings.simplefilter("ignore", ugw.ConvergenceWarning)
 ugw_, gw, right = ugw.Method("ugw", init="product"), ugw.Method("gw", init="product"), {}
