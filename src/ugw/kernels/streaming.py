@@ -5,6 +5,9 @@ Shapes: left (B, n, r), right (B, m, r), bias (B, m), -inf where j does not coun
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -18,25 +21,42 @@ def log_sums(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = N
     Returns (B, n).
     """
     shift = torch.zeros_like(left[:, :, 0]) if guess is None else guess
-    rows, cols = _extended(left, right, bias, shift)
     made = []
-    for block in rows.split(_rows(right, left.shape[0]), dim=1):
-        z = torch.bmm(block, cols)
-        if guess is None:
-            made.append(torch.logsumexp(z, dim=2))
-            continue
-        sums = z.exp_().sum(2).log_()
-        if not bool(torch.isfinite(sums).all()):  # the guess was too far off
-            sums = torch.logsumexp(torch.bmm(block, cols), dim=2)
+    for z in _blocks(left, right, bias, shift):
+        largest = None if guess is not None else z.amax(dim=2, keepdim=True)
+        sums = _log_sum(z, largest)
+        if largest is None and not bool(torch.isfinite(sums).all()):  # the guess was too far off
+            return log_sums(left, right, bias)
         made.append(sums)
     return torch.cat(made, dim=1) + shift
 
 
+def _log_sum(z: Tensor, largest: Tensor | None) -> Tensor:
+    """log Σ_j exp(z_ij), in place, with the largest entries (B, n, 1) taken out where they are given."""
+    if largest is None:
+        return z.exp_().sum(2).log_()
+    top = torch.where(torch.isfinite(largest), largest, 0.0)
+    return z.sub_(top).exp_().sum(2).log_().add_(top[:, :, 0])
+
+
 def weighted_sums(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
     """Σ_j exp(left_i · right_j + bias_j − shift_i) values_jk. shift: (B, n); values: (B, m, k). Returns (B, n, k)."""
+    made = [torch.bmm(z.exp_(), values) for z in _blocks(left, right, bias, shift)]
+    return torch.cat(made, dim=1)
+
+
+def _blocks(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> Iterator[Tensor]:
+    """left · right + bias − shift for some rows at a time, (B, rows, m), to be used up before the next.
+
+    All in one place: blocks of their own, with a few numbers kept between them, would fragment the memory of a CPU.
+    """
     rows, cols = _extended(left, right, bias, shift)
-    blocks = rows.split(_rows(right, left.shape[0]), dim=1)
-    return torch.cat([torch.bmm(torch.bmm(block, cols).exp_(), values) for block in blocks], dim=1)
+    batch, m = len(rows), cols.shape[2]
+    count = min(rows.shape[1], _rows(right, batch))
+    place = None if torch.is_grad_enabled() else rows.new_empty(batch * count * m)
+    for block in rows.split(count, dim=1):
+        shape = batch, block.shape[1], m
+        yield torch.bmm(block, cols, out=None if place is None else place[: math.prod(shape)].view(shape))
 
 
 def _extended(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
