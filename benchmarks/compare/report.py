@@ -181,13 +181,19 @@ def plots(rows, folder):
     for kind, settings in by_kind.items():
         columns = min(3, len(settings))
         lines = math.ceil(len(settings) / columns)
-        figure, axes = plt.subplots(lines, columns, figsize=(4.2 * columns, 3.4 * lines), squeeze=False)
+        size = 4.2 * columns, 3.4 * lines + 0.5
+        figure, axes = plt.subplots(lines, columns, figsize=size, squeeze=False, layout="constrained")
         for axis, (setting, solvers) in zip(axes.flat, sorted(settings.items()), strict=False):
             draw(axis, setting, solvers, targets.GROWTH[kind])
         for axis in list(axes.flat)[len(settings) :]:
             axis.set_visible(False)
         figure.suptitle(kind)
-        figure.tight_layout()
+        labelled = {}
+        for axis in axes.flat[: len(settings)]:
+            handles, labels = axis.get_legend_handles_labels()
+            labelled |= dict(zip(labels, handles, strict=True))
+        look = {"ncols": min(len(labelled), 2 + 2 * columns), "frameon": False}
+        figure.legend(labelled.values(), labelled, loc="outside lower center", **look)
         files.append(Path(folder) / f"{kind.replace(' ', '-')}.png")
         figure.savefig(files[-1], dpi=90)
         plt.close(figure)
@@ -205,5 +211,5 @@ def draw(axis, setting, solvers, slope):
     axis.loglog(n, seconds[0] * (n / n[0]) ** slope, color="0.6", linestyle=":", label=f"n^{slope:g}")
     axis.set_xticks(n, [f"{v:g}" for v in n])
     axis.set_xticks([], minor=True)
+    axis.yaxis.set_minor_formatter("")
     axis.set(title=setting, xlabel="points", ylabel="seconds")
-    axis.legend(fontsize=7)
