@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -19,7 +19,7 @@ from ..result import Result
 from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
 
-# Local costs of at most so many entries are compared all at once, on a CPU for so many entries of a batch at a time:
+# Local costs of at most so many entries are compared all at once on CUDA, on a CPU any for so many entries at a time:
 # what lies in its cache is read in half the time.
 TOGETHER, CACHED = 2**16, 2**15
 
@@ -157,9 +157,11 @@ class Problem(Matching):
     def gram(self, costs: tuple[Any, ...]) -> Tensor:
         """Covariances (B, k, k) of k local costs (B, n, m) under the product plan, in float64."""
         a, b, entries = self.log_a.exp(), self.log_b.exp(), self.log_a.shape[1] * self.log_b.shape[1]
-        if entries <= TOGETHER:
-            items = len(a) if a.is_cuda else max(1, CACHED // entries)
-            parts = [_sums(v, w, torch.stack(some, dim=1)) for v, w, *some in _blocks(items, a, b, *costs)]
+        if not a.is_cuda or entries <= TOGETHER:
+            items, rows = (
+                (len(a), a.shape[1]) if a.is_cuda else (max(1, CACHED // entries), max(1, CACHED // b.shape[1]))
+            )
+            parts = [_in_rows(rows, v, w, some) for v, w, *some in _blocks(items, 0, a, b, *costs)]
             mean, products = (torch.cat(part) for part in zip(*parts, strict=True))
         else:  # one by one: five costs at once would be the peak of a solve
             weight, flat = self.product.flatten(1), [c.flatten(1) for c in costs]
@@ -238,9 +240,15 @@ class Problem(Matching):
         """(B,) bool: has the plan next to no mass?"""
 
 
-def _blocks(items: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """So many items of all tensors at a time."""
-    return zip(*(tensor.split(items) for tensor in tensors), strict=True)
+def _blocks(count: int, dim: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """So many items, or rows, of all tensors at a time."""
+    return zip(*(tensor.split(count, dim) for tensor in tensors), strict=True)
+
+
+def _in_rows(rows: int, a: Tensor, b: Tensor, costs: Sequence[Tensor]) -> list[Tensor]:
+    """`_sums` over so many rows of the costs (B, n, m) at a time, in float64."""
+    parts = [_sums(v, b, torch.stack(some, dim=1)) for v, *some in _blocks(rows, 1, a, *costs)]
+    return [torch.stack(part).sum(0, dtype=torch.float64) for part in zip(*parts, strict=True)]
 
 
 def _sums(a: Tensor, b: Tensor, costs: Tensor) -> tuple[Tensor, Tensor]:
