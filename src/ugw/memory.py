@@ -233,11 +233,10 @@ class Task:
 
     def estimate(self, inner: int) -> Estimate:
         """Everything at once, for so many inner iterations an outer step."""
-        room = available(self.device)
-        if room is not None and self.total(self.together) > room // 2:
-            forget()  # what is kept for others makes way
-            room = available(self.device)
-        together = self.together
+        room, together = available(self.device), self.together
+        if self.device.type == "cuda" and room is not None and self.total(together) > room // 2:
+            forget()  # what is kept there for others makes way
+            room, together = available(self.device), self.together
         needed = self.total(together)
         advice = "" if room is None or needed <= room else self._advice(room)
         path = "streaming" if self.streaming else "stored"

@@ -7,14 +7,13 @@ are the binary logarithms inside. Torch takes about twenty kernels for an iterat
 
 from __future__ import annotations
 
-import math
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-LOG2E = math.log2(math.e)
+from .triton_small import LOG2E
+
 # Entries of a plan for which this pays: beyond, reading it is all there is.
 MOST_ENTRIES = 2**22
 # Rows of a program that sums over columns, and columns at a time; then the other way round; parts of a vector.

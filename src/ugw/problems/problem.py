@@ -158,9 +158,8 @@ class Problem(Matching):
         """Covariances (B, k, k) of k local costs (B, n, m) under the product plan, in float64."""
         a, b, entries = self.log_a.exp(), self.log_b.exp(), self.log_a.shape[1] * self.log_b.shape[1]
         if not a.is_cuda or entries <= TOGETHER:
-            items, rows = (
-                (len(a), a.shape[1]) if a.is_cuda else (max(1, CACHED // entries), max(1, CACHED // b.shape[1]))
-            )
+            items = len(a) if a.is_cuda else max(1, CACHED // entries)
+            rows = a.shape[1] if a.is_cuda else max(1, CACHED // b.shape[1])
             parts = [_in_rows(rows, v, w, some) for v, w, *some in _blocks(items, 0, a, b, *costs)]
             mean, products = (torch.cat(part) for part in zip(*parts, strict=True))
         else:  # one by one: five costs at once would be the peak of a solve
