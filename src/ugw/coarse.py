@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,6 @@ from .init import flb, product, random, stirred, transport, unit
 from .metrics import Dense, Metric
 from .problems.problem import Problem
 from .problems.unbalanced import UGW
-from .records import Sum
 from .representatives import Representatives, farthest, quantiles, representatives
 from .solvers.alternate import AlternateMin
 from .solvers.sinkhorn import Sinkhorn
@@ -36,8 +36,9 @@ SAME, ALIKE = 1e-12, 1e-5
 NEARLY = AlternateMin(tol=1e-4, max_iter=60, proximal=(0.3, 0.01, 0.8))
 # Plans of at most so many entries in all run as one batch.
 TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
-# Spaces of more points than this choose their plan on so many of them, after so many steps there.
-LARGE, MIDDLE, MIDDLE_STEPS = 600, 400, 20
+# Spaces of more points than this choose their plan on so many of them, after so many steps there. For a GPU a step of
+# fewer points is no shorter.
+LARGE, MIDDLE, MIDDLE_STEPS = {"cpu": 600, "cuda": 2000}, 400, 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +90,15 @@ def coarsen(problem: UGW, count: int, choose: Callable[[Metric, Tensor, int], Te
     return Coarse(small, x, y)
 
 
-def start(problem: UGW) -> Tensor:
-    """The best plan of the coarse multistart."""
-    return several(problem, 1)[:, 0]
+def start(problem: UGW, largest: int | None = None) -> Tensor:
+    """The best plan of the coarse multistart. largest: see `several`."""
+    return several(problem, 1, largest)[:, 0]
 
 
-def several(problem: UGW, count: int) -> Tensor:
+def several(problem: UGW, count: int, largest: int | None = None) -> Tensor:
     """The coarse multistart's best plans that differ, (B, up to `count`, n, m), best first.
+
+    largest: spaces of more points are thinned first, which takes less memory than to lift several plans to all of them.
 
     Run many starts on a few points, drop those that fall behind, lift the best that differ; they race again. The
     order of two coarse objectives says little about the fine ones, the objective of a lifted plan much, and a few
@@ -103,7 +106,7 @@ def several(problem: UGW, count: int) -> Tensor:
     points, a lifted plan is the plan itself.
     """
     with rough():
-        found = _several(_cheaper(problem), count)
+        found = _several(_cheaper(problem), count, largest or _largest(problem.eps.device))
     return found.to(problem.x.dtype)
 
 
@@ -113,11 +116,13 @@ def _cheaper(problem: UGW) -> UGW:
     return problem if cheaper is None else cheaper.problem
 
 
-def _several(problem: UGW, count: int) -> Tensor:
-    if _is_large(*problem.largest):
+def _several(problem: UGW, count: int, largest: int) -> Tensor:
+    if max(problem.largest) > largest:
         # Which of many plans is best shows on some of the points; all of them see the winner only.
         level = coarsen(problem, MIDDLE, quantiles)
-        best, _ = race(AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, _several(level.problem, 1))
+        best, _ = race(
+            AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, _several(level.problem, 1, largest)
+        )
         return level.lift(best[:, 0], problem)[:, None]
     level = coarsen(problem, REPRESENTATIVES, farthest)
     small = replace(level.problem, eps=torch.maximum(problem.eps, SHARPEST * level.problem.scale()))
@@ -158,13 +163,14 @@ def first_lowest(values: Tensor, share: float) -> Tensor:
     return (values <= lowest + share * lowest.abs()).to(torch.int8).argmax(1)
 
 
-def kind(n: int, m: int) -> tuple[bool, ...]:
+def kind(n: int, m: int, device: torch.device) -> tuple[bool, ...]:
     """What decides how `several` makes its plans: a batch whose items agree on it has those of its items alone."""
-    return _is_large(n, m), _is_small(n, m)
+    return max(n, m) > _largest(device), _is_small(n, m)
 
 
-def _is_large(n: int, m: int) -> bool:
-    return max(n, m) > LARGE
+def _largest(device: torch.device) -> int:
+    """Spaces of more points are thinned."""
+    return LARGE.get(device.type, LARGE["cpu"])
 
 
 def _is_small(n: int, m: int) -> bool:
@@ -176,9 +182,9 @@ def race(solver: AlternateMin, problem: Problem, plans: Tensor) -> tuple[Tensor,
     ends, values = [], []
     for group, index in _groups(plans, plans.shape[2:]):
         several = problem if index is None else problem.take(index)
-        found = solver(several, group.flatten(0, 1)).tensors
-        ends.append(unit(found.plan).view_as(group))
-        values.append(_repaired(several, found.terms, found.marginal_error).view(group.shape[:2]))
+        end = solver.end(several, group.flatten(0, 1))
+        ends.append(unit(end.shape).view_as(group))
+        values.append(_worth(several, end).view(group.shape[:2]))
     value = torch.cat(values, dim=1)
     return torch.cat(ends, dim=1), torch.where(torch.isfinite(value), value, torch.inf)
 
@@ -219,13 +225,13 @@ def picked(plans: Tensor, index: Tensor) -> Tensor:
 
 def _value(problem: Problem, plan: Tensor) -> Tensor:
     """What a plan of unit mass is worth, (B,)."""
-    state = problem.couple(plan)
-    return _repaired(problem, problem.objective(state), problem.marginal_error(state))
+    return _worth(problem, problem.couple(plan))
 
 
-def _repaired(problem: Problem, terms: Sum, marginal_error: Tensor) -> Tensor:
-    """Objectives (B,), with about what it costs to mend the hard marginals that a plan misses."""
-    return terms.total + problem.cost_size() * (problem.log_mass_a + problem.log_mass_b).exp() * marginal_error
+def _worth(problem: Problem, state: Any) -> Tensor:
+    """The objective (B,) of a state, with about what it costs to mend the hard marginals that its plan misses."""
+    mend = problem.cost_size() * (problem.log_mass_a + problem.log_mass_b).exp() * problem.marginal_error(state)
+    return problem.objective(state).total + mend
 
 
 def different(plans: Tensor, values: Tensor, most: int) -> Iterator[Tensor]:

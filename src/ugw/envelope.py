@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .divergences import KL, Mass
 from .errors import InputError
+from .kernels import dot
 from .lazy_plan import product
 from .metrics import Metric
 from .multipliers import cap_gradients, weight_gradients
@@ -23,7 +24,6 @@ from .parameters import Fused
 from .problems.conic import CGW
 from .problems.coupling import Coupling
 from .problems.partial_gw import PartialGW
-from .problems.problem import dot
 from .problems.unbalanced import UGW
 from .records import Tensors
 from .spaces import Space

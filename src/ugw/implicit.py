@@ -20,8 +20,8 @@ from ._check import nonnegative
 from .divergences import capping_pair
 from .envelope import distortion, linear, once
 from .errors import ConvergenceWarning, InputError
+from .kernels import dot
 from .parameters import Fused, build
-from .problems.problem import dot
 from .problems.unbalanced import UGW
 from .records import Terms
 from .result import Result

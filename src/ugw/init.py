@@ -149,7 +149,7 @@ def transport(cost: Tensor, problem: UGW) -> Tensor:
     solve, found = Sinkhorn(tol=1e-2, max_iter=20), None
     for share in BLUR:
         sharp = LinearProblem(centred, *sides, torch.maximum(problem.eps, share * scale))
-        found = solve(sharp, None if found is None else (found.f, found.g))
+        found = solve.at_once(sharp, None if found is None else (found.f, found.g))
     if found is None:
         raise RuntimeError("BLUR is empty")
     return found.shape

@@ -24,8 +24,11 @@ from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 from .streamed import Streamed, StreamedKernel
 
-# The coarsest level has at most so many points a side; each finer one up to so many times more.
-COARSEST, FINER = 1000, 100
+# The coarsest level has at most so many points a side; each finer one up to so many times more, and not so many where
+# the finer one is that large: its steps are dear, and those of a tenth of its points cost a hundredth.
+COARSEST, FINER, LARGE, NEARER = 1000, 100, 300_000, 10
+# Points a side from which the coarsest level is itself thinned: few plans are stored.
+THINNED = 600
 # What is solved on a level before the next.
 LEVEL = AlternateMin(tol=1e-4, max_iter=30)
 # A start need not be sharper than this share of the cost's size.
@@ -72,8 +75,8 @@ def coarse(problem: StreamedUGW) -> Streamed:
     n, m = problem.x.n, problem.y.n
     if max(n, m) <= COARSEST:
         twin = stored(problem)
-        return given(problem, LEVEL(twin, coarse_start(twin)).tensors.plan)
-    share = max(1.0 / FINER, COARSEST / max(n, m))
+        return given(problem, LEVEL(twin, coarse_start(twin, THINNED)).tensors.plan)
+    share = max(1.0 / (NEARER if max(n, m) > LARGE else FINER), COARSEST / max(n, m))
     sample = _sample(problem, max(1, round(n * share)), max(1, round(m * share)))
     first = coarse(sample)
     found = first if max(sample.x.n, sample.y.n) <= COARSEST else LEVEL(sample, first).tensors.plan
@@ -115,18 +118,36 @@ def stored(problem: StreamedUGW) -> UGW:
 
 
 def _carried(plan: Streamed, sample: StreamedUGW, problem: StreamedUGW) -> Streamed:
-    """A plan between samples, on all points: its cost there, and potentials by one sum over the sample."""
+    """A plan between samples, on all points: its cost there, and sums over the sample of the other side.
+
+    Its marginals and products are those sums: no pass over all pairs is made.
+    """
     moments = Moments.of(sample, sample.unit(plan))
-    half = replace(problem, x=sample.x)  # the sample on the first side, all points on the second
-    eps = _entropy(problem).to(plan.dtype)
+    constant, eps = _mean(sample, moments.cost(sample)), _entropy(problem).to(plan.dtype)[:, None]
     damping_a, damping_b = (
-        d.damping(_entropy(problem)).to(plan.dtype)[:, None] for d in (problem.div_a, problem.div_b)
+        d.damping(eps[:, 0].double()).to(plan.dtype)[:, None] for d in (problem.div_a, problem.div_b)
     )
-    constant = _mean(sample, moments.cost(sample))
-    cost = moments.cost(half) - constant
-    gamma = -damping_b * StreamedKernel.of(cost, half.log_a, half.log_b, eps).cols(plan.f / eps[:, None])
-    kernel = StreamedKernel.of(moments.cost(problem) - constant, problem.log_a, problem.log_b, eps)
-    return kernel.plan(gamma, damping_a)[1]
+
+    def kernel(between: StreamedUGW) -> StreamedKernel:
+        return StreamedKernel.of(moments.cost(between) - constant, between.log_a, between.log_b, eps[:, 0])
+
+    cols = kernel(replace(problem, x=sample.x)).cols(plan.f / eps)
+    gamma = -damping_b * cols
+    log_p2 = problem.log_b + gamma + cols
+    phi, half, _ = kernel(replace(problem, y=sample.y)).plan(plan.g / eps, damping_a)
+    scaled = kernel(problem).scaled
+    return Streamed(
+        log=replace(
+            scaled,
+            row=problem.log_a + phi + scaled.row - torch.logsumexp(log_p2, 1, keepdim=True),
+            col=problem.log_b + gamma + scaled.col,
+        ),
+        rows_sum=half.rows_sum,
+        cols_sum=torch.softmax(log_p2, 1),
+        moved=half.moved,
+        f=phi * eps,
+        g=gamma * eps,
+    )
 
 
 def _transported(problem: StreamedUGW, cost: Bilinear) -> Streamed:

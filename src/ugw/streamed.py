@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -118,6 +119,8 @@ class Streamed:
 @dataclass(eq=False)
 class StreamedKernel(kernels.Sweeping):
     """The `Kernel` of a bilinear cost: every sum is made anew, from O((n + m)·r) numbers, right for any potentials."""
+
+    sweeps: ClassVar[int] = 2  # a look is free beside a sum over all pairs
 
     scaled: Bilinear  # −cost / eps
     log_a: Tensor

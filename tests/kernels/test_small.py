@@ -35,7 +35,7 @@ def problem(shape, dtype, eps=0.01, damping=(0.9, 0.8), seed=0):
 def fused(step, state, backend):
     k, sides = step.kernel.stored()
     of_item = torch.cat((*step.damping, step.share), dim=1)
-    return backend.sweeps(k, sides, (state.phi, state.ahead), of_item, sinkhorn.SWEEPS, sinkhorn.SLOWEST)
+    return backend.sweeps(k, sides, (state.phi, state.ahead), of_item, step.kernel.sweeps, sinkhorn.SLOWEST)
 
 
 @BACKENDS

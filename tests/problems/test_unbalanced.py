@@ -412,7 +412,7 @@ def test_products_of_changes_may_be_rough(monkeypatch, start):
     first = problem.product if start == "product" else ugw.AlternateMin(tol=1e-2)(problem, problem.product).plan[None]
     found = solver(replace(problem, by_changes=True), torch.as_tensor(first))
     assert found.converged
-    assert found.value == pytest.approx(exact.value, rel=1e-9)
+    assert found.value == pytest.approx(exact.value, rel=1e-7), "off by more than float32 rounds a value"
     assert abs(found.plan - exact.plan).sum() < (2e-5 if start == "near" else 1e-3) * exact.mass
 
 

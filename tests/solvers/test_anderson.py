@@ -9,11 +9,19 @@ import pytest
 import torch
 
 import ugw
+from ugw.kernels import entries
 from ugw.parameters import build
 from ugw.solvers import anderson
 from ugw.solvers.anderson import LEAP, SURE, Trail, _growth
 
-FLAT = SimpleNamespace(gram=lambda costs: torch.stack([torch.stack([(u * v).sum((1, 2)) for v in costs], 1) for u in costs], 2))  # fmt: skip
+
+def products(given, found):
+    """Sums of the products of what `steps` makes of costs."""
+    made = entries.steps(given, found)
+    return torch.stack([torch.stack([(u * v).sum((1, 2)) for v in made], 1) for u in made], 2)
+
+
+FLAT = SimpleNamespace(steps_gram=products, extrapolated=entries.extrapolated)
 
 
 def walked(matrix, shift, start, steps=3):
@@ -148,15 +156,17 @@ def test_covariances_of_costs():
     x, y = spaces(0, metric="sqeuclidean")
     x = replace(x, weights=torch.linspace(0.0, 2.0, x.n, dtype=torch.float64))
     stored, streamed = (build(x, y, rho=1.0, eps=0.1, fused=None, method=m) for m in ("stabilised", "streaming"))
-    plans = [torch.rand(1, x.n, y.n, dtype=torch.float64, generator=torch.Generator().manual_seed(k)) for k in range(3)]
+    plans = [torch.rand(1, x.n, y.n, dtype=torch.float64, generator=torch.Generator().manual_seed(k)) for k in range(6)]
     plans = [stored.unit(plan * stored.product) for plan in plans]
     weight = stored.product[0]
     costs = [stored.couple(plan).local for plan in plans]
-    centred = [c[0] - (weight * c[0]).sum() for c in costs]
+    g0, g1, g2, f0, f1, f2 = (c[0] for c in costs)
+    differences = [g1 - g0, g2 - g1, f1 - f0 - (g1 - g0), f2 - f1 - (g2 - g1), f2 - g2]
+    centred = [d - (weight * d).sum() for d in differences]
     expected = torch.stack([torch.stack([(weight * u * v).sum() for v in centred]) for u in centred])
-    torch.testing.assert_close(stored.gram(tuple(costs))[0], expected, rtol=1e-9, atol=1e-12)
-    thin = tuple(ugw.problems.streamed.Moments.of(streamed, plan).cost(streamed) for plan in plans)
-    torch.testing.assert_close(streamed.gram(thin)[0], expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(stored.steps_gram(costs[:3], costs[3:])[0], expected, rtol=1e-9, atol=1e-12)
+    thin = [ugw.problems.streamed.Moments.of(streamed, plan).cost(streamed) for plan in plans]
+    torch.testing.assert_close(streamed.steps_gram(thin[:3], thin[3:])[0], expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("rho", [0.05, 1.0, (3.0, 0.5)])

@@ -23,9 +23,17 @@ def nothing(*_):
 )
 def test_few_that_ask_for_more_do_not_hold_up_the_others(waiting, expected):
     """Of 40 items so many ask: they get it in one of EVERY steps, or in all of them if they are a quarter."""
-    asking = torch.arange(40) < waiting
+    asking = 20.0 * (torch.arange(40) < waiting)
     steps = Replay(nothing, lambda context, state: asking)
-    assert sum(steps._patient(None) for _ in range(3 * EVERY)) == expected
+    assert sum(steps._rounds(object()) is None for _ in range(3 * EVERY)) == expected
+
+
+@pytest.mark.parametrize(("wanted", "rounds"), [(20, replay.LONG), (replay.LONG, replay.LONG), (replay.LONG + 1, None)])
+def test_problems_that_come_again_have_a_long_recording(wanted, rounds):
+    steps = Replay(nothing, lambda context, state: torch.tensor([float(wanted)]))
+    assert steps._rounds(object()) is None
+    steps._again = True
+    assert steps._rounds(object()) == rounds
 
 
 def test_on_a_cpu_every_live_item_and_no_other_is_held():
@@ -61,7 +69,7 @@ def test_steps_are_alike_that_differ_by_numbers_alone():
     one, other = torch.ones(2), torch.zeros(2)
 
     def key(context, shape, step=nothing):
-        return replay._key(step, context, State(shape, shape))
+        return replay._key(step, 2, context, State(shape, shape))
 
     first = key(Context(one, other), one)
     assert first == key(Context(other, one), other)
@@ -91,12 +99,15 @@ def test_a_copied_context_shares_what_the_first_does():
 class Twin(replay.Recording):
     """A recording without a graph: it reads and writes the same places, by taking the step again."""
 
-    made, used, broken = 0, 0, -1
+    made, used, broken = [], 0, -1
 
-    def _record(self, step):
-        self._step, Twin.made = step, Twin.made + 1
-        new, self._report = step(self._context, self._first, replay.ROUNDS)
-        self.new = _batch.mapped(new, torch.clone)
+    def __init__(self, step, asks, context, state, rounds):
+        Twin.made.append(rounds)
+        super().__init__(step, asks, context, state, rounds)
+
+    def _record(self, step, asks):
+        self._step, self._asks = step, asks
+        self.new = _batch.mapped(step()[0], torch.clone)
         return 1
 
     def read(self, context):
@@ -105,10 +116,12 @@ class Twin(replay.Recording):
 
     def next(self, state):
         replay._write(_batch.tensors(self._first), [t.clone() for t in _batch.tensors(state)])
-        new, report = self._step(self._context, self._first, replay.ROUNDS)
+        new, report = self._step()
         replay._write(_batch.tensors(self.new), [t.clone() for t in _batch.tensors(new)])
+        signals = replay._signals(self._asks, self._context, self.new, report)
         Twin.broken -= 1
-        return self.new, report, torch.tensor(Twin.broken != 0)
+        signals[0] = float(Twin.broken != 0)
+        return self.new, report, signals
 
 
 @pytest.fixture
@@ -117,7 +130,7 @@ def twins(monkeypatch):
     monkeypatch.setattr(replay, "Recording", Twin)
     monkeypatch.setattr(replay, "_may_fit", lambda context, state: context.problem.recordable)
     monkeypatch.setattr(replay, "BUSY", 1)
-    monkeypatch.setattr(Twin, "made", 0)
+    monkeypatch.setattr(Twin, "made", [])
     monkeypatch.setattr(Twin, "used", 0)
     monkeypatch.setattr(Twin, "broken", -1)
     replay.forget()
@@ -138,12 +151,12 @@ def solve(seed, batch=None, **options):
 @pytest.mark.parametrize("batch", [None, 7])
 def test_kept_recordings_serve_alike_problems(twins, batch):
     alone = [solve(seed, batch) for seed in (0, 1)]
-    made = Twin.made
+    made = len(Twin.made)
     replay.forget()
     solve(0, batch)
     again = solve(1, batch)  # by what was recorded for another problem, with another rho
     assert Twin.used > 0
-    assert Twin.made <= 2 * made
+    assert len(Twin.made) <= 2 * made
     np.testing.assert_array_equal(again.plan, alone[1].plan)
     kept = alone[0].plan.copy()
     solve(2, batch)
@@ -166,6 +179,19 @@ def test_a_solution_is_not_left(twins, seed):
     again = ugw.solve(x, y, init=found.plan)
     assert again.converged
     assert again.n_iter == 1
+    assert again.value == pytest.approx(found.value, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_solution_is_not_left_by_recorded_steps_either(twins, seed):
+    x, y = pair(seed)
+    found = ugw.solve(x, y, solver=ugw.AlternateMin(tol=1e-8))
+    given = {"init": found.plan, "rho": 1.0, "eps": 1e-2}
+    for _ in range(2):  # the first one has no recording that could be long
+        again = ugw.solve(x, y, **given | {"rho": 1.5, "init": "product"})
+        again = ugw.solve(x, y, **given)
+    assert replay.LONG in Twin.made
+    assert again.converged
     assert again.value == pytest.approx(found.value, rel=1e-9)
 
 
@@ -199,4 +225,4 @@ def test_items_that_have_settled_ask_for_nothing():
         residual=torch.tensor([1.0, 1e-7, 1e-3, 1e-7]),
         patience=torch.tensor([1.0, 4.0, 4.0, 1.0]),
     )
-    assert alternate._asks(context, state).tolist() == [True, False, True, False]
+    assert alternate._asks(context, state).tolist() == [40.0, 0.0, 40.0, 0.0]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import streaming
+from . import entries, streaming
 from .torch_ops import Kernel, LogKernel, StabilisedKernel, Sweeping
 
 __all__ = [
@@ -18,9 +20,14 @@ __all__ = [
     "LogKernel",
     "StabilisedKernel",
     "Sweeping",
+    "apart",
+    "dot",
+    "entropy",
+    "extrapolated",
     "fused_sweeps",
     "log_sums",
     "make",
+    "steps_gram",
     "weighted_sums",
 ]
 
@@ -60,6 +67,49 @@ def fused_sweeps(
         return None
     with _on(k):
         return serving.sweeps(k, sides, potentials, torch.cat(of_item, dim=1), count, slowest)
+
+
+def dot(u: Tensor, v: Tensor) -> Tensor:
+    """See `entries.dot`."""
+    with _on(v):
+        return _of_entries(u, v).dot(u, v)
+
+
+def apart(u: Tensor, v: Tensor) -> Tensor:
+    """See `entries.apart`."""
+    with _on(v):
+        return _of_entries(u, v).apart(u, v)
+
+
+def entropy(p: Tensor) -> Tensor:
+    """See `entries.entropy`."""
+    with _on(p):
+        return _of_entries(p).entropy(p)
+
+
+def steps_gram(a: Tensor, b: Tensor, given: Sequence[Tensor], found: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """See `entries.steps_gram`."""
+    with _on(a):
+        return _of_entries(*given, *found).steps_gram(a, b, given, found)
+
+
+def extrapolated(given: Any, found: Sequence[Any], factors: Sequence[Tensor]) -> Any:
+    """See `entries.extrapolated`; for matrices that are not stored as well."""
+    with _on(factors[0]):
+        return _of_entries(given, *found).extrapolated(given, found, factors)
+
+
+def _of_entries(*parts: Any) -> ModuleType:
+    """Triton for float32 on CUDA without gradients, plain torch for all else."""
+    one = parts[0]
+    stored = all(isinstance(part, Tensor) and part.shape == one.shape and part.dtype == torch.float32 for part in parts)
+    if not stored or not one.is_cuda or one.ndim != 3 or not one.numel() or not _triton():
+        return entries
+    if torch.is_grad_enabled() and any(part.requires_grad for part in parts):
+        return entries
+    from . import triton_entries
+
+    return triton_entries
 
 
 def _on(like: Tensor) -> AbstractContextManager[object]:

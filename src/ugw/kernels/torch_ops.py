@@ -7,10 +7,13 @@ Potentials are dimensionless here, phi = f / eps: (B, n) and gamma = g / eps: (B
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
+
+# Iterations over a stored cost between two looks: a look takes as long as one of them.
+SWEEPS = 5
 
 
 class Kernel(Protocol):
@@ -21,6 +24,7 @@ class Kernel(Protocol):
 
     log_a: Tensor
     log_b: Tensor
+    sweeps: ClassVar[int]  # iterations between two looks at how far they went, 2 at least
 
     def rows(self, gamma: Tensor) -> Tensor:
         """log Σ_j b_j exp(gamma_j − cost_ij / eps). gamma: (B, m). Returns (B, n)."""
@@ -77,6 +81,8 @@ class Sweeping:
 class LogKernel(Sweeping):
     """Log-sum-exp in every call: slow, and right whatever the range of the cost."""
 
+    sweeps: ClassVar[int] = SWEEPS
+
     def __init__(self, scaled: Tensor, log_a: Tensor, log_b: Tensor) -> None:
         self.log_a, self.log_b = log_a, log_b
         self.scaled = scaled  # −cost / eps
@@ -122,6 +128,8 @@ class StabilisedKernel:
     the potentials leave them by more than the exponent range. The result is then not finite: the caller
     takes `exact()` instead.
     """
+
+    sweeps: ClassVar[int] = SWEEPS
 
     def __init__(self, log_kernel: LogKernel, gamma: Tensor) -> None:
         self._log, self._anchor = log_kernel, gamma

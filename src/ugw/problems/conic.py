@@ -19,11 +19,12 @@ from .._batch import take_fields
 from ..cones import Cone
 from ..conic_result import ConicResult
 from ..divergences import KL
+from ..kernels import dot
 from ..pairs import Pairs
 from ..records import ConicTerms, Lift, Tensors
 from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
-from .problem import Problem, dot, known
+from .problem import Problem, known
 
 # A smaller overlap is none: no pair of pairs is close enough to match.
 NOTHING = 1e-50

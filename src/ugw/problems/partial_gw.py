@@ -16,11 +16,12 @@ from torch import Tensor
 
 from .._check import BLOCK_ENTRIES
 from ..divergences import TV, Mass
+from ..kernels import dot
 from ..pairs import Pairs
 from ..records import Terms
 from ..spaces import Space
 from .capped import Capped, Match
-from .problem import dot, known, taken_cost
+from .problem import known, taken_cost
 
 
 @dataclass(frozen=True, eq=False)

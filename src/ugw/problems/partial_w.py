@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from ..divergences import TV, Mass
+from ..kernels import dot
 from ..records import Terms
 from ..spaces import Space
 from .capped import Capped, Match
-from .problem import dot, taken_cost
+from .problem import taken_cost
 
 
 @dataclass(frozen=True, eq=False)

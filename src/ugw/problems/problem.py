@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -12,16 +12,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from .. import kernels
 from .._batch import take
 from ..divergences import KL, Divergence
 from ..records import Lift, Sum, Tensors
 from ..result import Result
 from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
-
-# Local costs of at most so many entries are compared all at once on CUDA, on a CPU any for so many entries at a time:
-# what lies in its cache is read in half the time.
-TOGETHER, CACHED = 2**16, 2**15
 
 
 class Matching(ABC):
@@ -147,33 +144,21 @@ class Problem(Matching):
 
     def apart(self, one: Any, other: Any) -> Tensor:
         """The L1 distance (B,) of two plans of unit mass."""
-        return total((one - other).abs_())
+        return kernels.apart(one, other)
 
     def growth(self, before: Any, after: Any) -> Tensor:
         """The largest logarithm (B,) by which an entry of a plan has grown."""
         growth = after.log() - before.log()  # NaN where both are 0, and no entry grows from 0 in the same step
         return torch.where(torch.isfinite(growth), growth, 0.0).amax(dim=(1, 2)).double()
 
-    def gram(self, costs: tuple[Any, ...]) -> Tensor:
-        """Covariances (B, k, k) of k local costs (B, n, m) under the product plan, in float64."""
-        a, b, entries = self.log_a.exp(), self.log_b.exp(), self.log_a.shape[1] * self.log_b.shape[1]
-        if not a.is_cuda or entries <= TOGETHER:
-            items = len(a) if a.is_cuda else max(1, CACHED // entries)
-            rows = a.shape[1] if a.is_cuda else max(1, CACHED // b.shape[1])
-            parts = [_in_rows(rows, v, w, some) for v, w, *some in _blocks(items, 0, a, b, *costs)]
-            mean, products = (torch.cat(part) for part in zip(*parts, strict=True))
-        else:  # one by one: five costs at once would be the peak of a solve
-            weight, flat = self.product.flatten(1), [c.flatten(1) for c in costs]
-            size, means = len(flat), []
-            products = weight.new_empty((len(weight), size, size))
-            for k, cost in enumerate(flat):
-                weighted = (cost * weight)[:, None, :]
-                means.append(weighted.sum(2))
-                for j, other in enumerate(flat[: k + 1]):
-                    products[:, k, j] = products[:, j, k] = (weighted @ other[:, :, None])[:, 0, 0]
-            mean = torch.stack(means, dim=1)
-        mean = mean.double()
-        return products.double() - mean @ mean.mT
+    def steps_gram(self, given: Sequence[Any], found: Sequence[Any]) -> Tensor:
+        """Covariances (B, 5, 5) under the product plan, in float64, of what `kernels.entries.steps` makes of costs."""
+        mean, products = kernels.steps_gram(self.log_a.exp(), self.log_b.exp(), given, found)
+        return products - mean @ mean.mT
+
+    def extrapolated(self, given: Any, found: Sequence[Any], factors: Sequence[Tensor]) -> Any:
+        """See `kernels.entries.extrapolated`."""
+        return kernels.extrapolated(given, found, factors)
 
     def spread_of(self, cost: Any) -> Tensor:
         """The root mean square (B,) of a linear cost under the product plan, where it is finite."""
@@ -239,35 +224,8 @@ class Problem(Matching):
         """(B,) bool: has the plan next to no mass?"""
 
 
-def _blocks(count: int, dim: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """So many items, or rows, of all tensors at a time."""
-    return zip(*(tensor.split(count, dim) for tensor in tensors), strict=True)
-
-
-def _in_rows(rows: int, a: Tensor, b: Tensor, costs: Sequence[Tensor]) -> list[Tensor]:
-    """`_sums` over so many rows of the costs (B, n, m) at a time, in float64."""
-    parts = [_sums(v, b, torch.stack(some, dim=1)) for v, *some in _blocks(rows, 1, a, *costs)]
-    return [torch.stack(part).sum(0, dtype=torch.float64) for part in zip(*parts, strict=True)]
-
-
-def _sums(a: Tensor, b: Tensor, costs: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums (B, k, 1) of costs (B, k, n, m) and (B, k, k) of their products under weights (B, n) and (B, m)."""
-    weighted = (costs * (a[:, :, None] * b[:, None, :])[:, None]).flatten(2)
-    return weighted.sum(2, keepdim=True), weighted @ costs.flatten(2).mT
-
-
 def known(local: Tensor | None) -> Tensor:
     """The `local` of a state that was not stored without it."""
     if local is None:
         raise RuntimeError("this state was stored without its local cost")
     return local
-
-
-def dot(u: Tensor, v: Tensor) -> Tensor:
-    """<u, v> per item. u: (B, n, m) or (n, m); v: (B, n, m). Returns (B,) in float64."""
-    return total(u * v)
-
-
-def total(t: Tensor) -> Tensor:
-    """The sum of all entries per item: of a row as it is, of the rows in float64. t: (B, n, m). Returns (B,)."""
-    return t.sum(2).sum(1, dtype=torch.float64)

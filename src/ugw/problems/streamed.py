@@ -7,6 +7,7 @@ a plan depends on it through a few moments alone, Dx P Dy = Ψx (Jx ΨxᵀPΨy J
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from ..bilinear import Bilinear
 from ..embedded import Embedded, Squares
+from ..kernels import entries
 from ..streamed import Streamed
 from .coupling import mean_log
 from .unbalanced import UGW
@@ -169,7 +171,11 @@ class StreamedUGW(UGW):
         ratio = replace(ratio, row=ratio.row + nowhere[0], col=ratio.col + nowhere[1])
         return torch.stack([ratio.rows(index).amax(dim=(1, 2)).double() for index in self._sample()]).amax(0)
 
-    def gram(self, costs: tuple[Bilinear, ...]) -> Tensor:
+    def steps_gram(self, given: Sequence[Any], found: Sequence[Any]) -> Tensor:
+        """See `Problem.steps_gram`, of costs over the bases."""
+        return self._gram(entries.steps(given, found))
+
+    def _gram(self, costs: tuple[Bilinear, ...]) -> Tensor:
         """Covariances (B, k, k) of k costs over the bases under the product plan, in float64."""
         a, b = self.log_a.exp().double()[:, :, None], self.log_b.exp().double()[:, :, None]
         left, right = self.left.double(), self.right.double()

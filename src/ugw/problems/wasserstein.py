@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from ..divergences import KL, kl
+from ..kernels import dot
 from ..records import Tensors, Terms
 from ..result import Result
 from ..spaces import Space
 from .coupling import Coupling
 from .linear import LinearProblem, LinearSolution
-from .problem import Problem, dot, taken_cost
+from .problem import Problem, taken_cost
 from .unbalanced import LOG_NOTHING
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from .._batch import take_fields, where
 from .._options import shares, tolerance
 from ..errors import InputError
+from ..kernels.torch_ops import SWEEPS
 from ..problems.problem import Problem
 from ..records import Status, Tensors
 from ..result import Result
@@ -72,6 +73,16 @@ class AlternateMin(Solver):
     @torch.no_grad()
     def run(self, problem: Problem, init: Any, watch: Watch | None) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""
+        context, outcome = self._ran(problem, init, watch)
+        return context.problem.result(_finish(context, outcome))
+
+    @torch.no_grad()
+    def end(self, problem: Problem, init: Any) -> Any:
+        """The last state alone of a run from the plan `init`, watched by nobody."""
+        context, outcome = self._ran(problem, init, None)
+        return context.problem.final(outcome.state.now)
+
+    def _ran(self, problem: Problem, init: Any, watch: Watch | None) -> tuple[Context, loop.Outcome]:
         shape, warm, first = problem.unit(init), None, None
         cheaper = problem.cheaper() if self.max_iter > SHORT else None
         if cheaper is not None:
@@ -88,7 +99,7 @@ class AlternateMin(Solver):
         context = Context.make(problem, now, self, None if warm is None else warm.eps)
         stopped = first is not None and bool((first.status == Status.STOPPED).any())
         outcome = _iterated(context, _State.start(now, context, warm), _left(self, first), None if stopped else watch)
-        return problem.result(_finish(context, outcome if first is None else _joined(first, outcome)))
+        return context, outcome if first is None else _joined(first, outcome)
 
 
 def _iterated(context: Context, state: _State, most: int, watch: Watch | None) -> loop.Outcome:
@@ -279,9 +290,11 @@ def _fresh(context: Context, state: _State) -> Tensor:
 
 
 def _asks(context: Context, state: _State) -> Tensor:
-    """(B,) bool: do inner solves need more iterations than usual? Those of a plan that has settled do not."""
+    """(B,): rounds of inner iterations that items need beyond the usual, 0 for none: what has settled needs none."""
     settled = (state.change <= context.limit) & (state.residual <= context.residual_limit)
-    return _fresh(context, state) | ((state.patience > 1.0) & ~settled)
+    waiting = torch.where((state.patience > 1.0) & ~settled, state.patience, 0.0)
+    wanted = torch.where(_fresh(context, state), FIRST_PATIENCE * state.patience, waiting)
+    return (context.options.inner.max_iter / SWEEPS * wanted).ceil()
 
 
 def _patience(context: Context, state: _State, moved: Tensor, residual: Tensor) -> Tensor:

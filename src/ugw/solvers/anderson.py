@@ -69,11 +69,9 @@ class Trail:
         ready = (size > 0.0) & (self.count >= 2.0)
         if look and not bool(ready.any()):
             return found, ready, ready
-        into = self.given[1] - self.given[0], given - self.given[1]
-        out = self.found[1] - self.found[0], found - self.found[1]
         # With E = out − in, the change of a step from one to the next: least squares for e + E c. Where steps contract
         # slowly E is small beside both, so it is formed before any product.
-        gram = problem.gram((*into, *(o - i for o, i in zip(out, into, strict=True)), found - given))
+        gram = problem.steps_gram((*self.given, given), (*self.found, found))
         between, errors, side = gram[:, :2, :2], gram[:, 2:4, 2:4], -gram[:, 2:4, 4]
         across = between + gram[:, :2, 2:4]
         one, two = _solved(errors, side)
@@ -86,10 +84,7 @@ class Trail:
         leap = ready & grows & (size >= SURE) & (~self.barred | (gram[:, 4, 4] >= before))
         mix = ready & ~grows & torch.isfinite(one + two)
         steps = (torch.where(mix, one, 0.0), torch.where(mix, two, 0.0), torch.where(leap, LEAP, 0.0))
-        guess = found
-        for factor, direction in zip(steps, (*out, found - given), strict=True):
-            guess = guess + direction * factor.to(direction.dtype)[:, None, None]
-        return guess, leap | mix, leap
+        return problem.extrapolated(given, (*self.found, found), steps), leap | mix, leap
 
 
 def _solved(matrix: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,12 +15,15 @@ from .._batch import clone, frame, mapped, tensors
 MOST_ENTRIES = 2**25
 # Steps taken one by one before one is recorded: they compile what it needs.
 WARM = 1
-# Rounds of inner iterations in a recorded step, where nobody looks whether fewer would do.
-ROUNDS = 2
-# Where fewer than this share of the items ask for patience, they get it in one of so many steps: all others would wait.
+# Rounds of inner iterations in a recorded step, where nobody looks whether fewer would do: usually, and for items that
+# ask for more, up to that. More still are made one by one.
+ROUNDS, LONG = 2, 40
+# Where fewer than this share of the items ask for more, they get it in one of so many steps: all others would wait.
 FEW, EVERY = 0.25, 8
 # Recordings are kept for alike problems to come: so many, of so many bytes in all, none of which reads more than this.
-KEPT, KEPT_BYTES, READ_BYTES = 32, 2**30, 2**27
+KEPT, KEPT_BYTES, READ_BYTES = 32, 2**31, 2**27
+# Problems that are remembered, whether their recordings are kept or not.
+MET = 256
 # A GPU takes as long for plans of fewer entries.
 BUSY = 2**20
 
@@ -32,36 +35,43 @@ class Replay:
     """A step that is recorded once and from then on replayed.
 
     step(context, state, rounds) → (state, report) must be made of tensor operations alone when `rounds` is a number:
-    then the inner solver makes so many rounds and looks at nothing. Steps whose numbers turn out to be broken are
-    taken again one by one, and so are steps for items that ask for more rounds, asks(context, state) → (B,) bool, or
-    some of them if few do. Whether another step is recorded, replayed or neither makes no difference but for rounding.
+    then the inner solver makes so many rounds and looks at nothing. asks(context, state) → (B,): more rounds than
+    usual that items ask for, 0 for none; they get them, or, if few ask, in some of the steps. Steps whose numbers turn
+    out to be broken are taken again one by one. Whether another step is recorded, replayed or neither makes no
+    difference but for rounding.
     """
 
     def __init__(self, step: Step, asks: Asks) -> None:
         self._step, self._asks = step, asks
         self._context: Any = None
-        self._recording: Recording | None = None
-        self._warm, self._waited, self._off = 0, 0, False
+        self._recordings: dict[int, Recording] = {}
+        self._warm, self._waited, self._off, self._again = 0, 0, False, False
+        self._last: Any = None  # a state, and what it asks for
+        self._asked = 0.0, 0.0
 
     def __call__(self, context: Any, state: Any) -> tuple[Any, Any]:
         """The next state and what it reports. The next call may overwrite the state, unless it is broken."""
         if context is not self._context:
             self._begin(context, state)
-        if self._off or self._patient(state):
+        rounds = None if self._off else self._rounds(state)
+        if rounds is None:
             return self._one(state)
-        if self._recording is None and self._warm < WARM:
+        if not self._recordings and not self._again and self._warm < WARM:
             self._warm += 1
-            new, report = self._step(context, state, ROUNDS)
-            fine = _finite(report)
+            new, report = self._step(context, state, rounds)
+            signals = _signals(self._asks, context, new, report)
         else:
-            if self._recording is None:
-                self._recording = Recording(self._step, context, state)
-            new, report, fine = self._recording.next(state)
-        if bool(fine):
+            if rounds not in self._recordings:
+                self._recordings[rounds] = Recording(self._step, self._asks, context, state, rounds)
+            new, report, signals = self._recordings[rounds].next(state)
+        fine, *asked = signals.tolist()  # the one look at what the step did
+        if fine:
+            self._last, self._asked = new, (asked[0], asked[1])
             return new, report
         self._off = True
-        if self._recording is not None and state is self._recording.new:
-            self._recording.undo()
+        own = self._own(state)
+        if own is not None:
+            own.undo()
         return self._one(state)
 
     def sizes(self, context: Any, state: Any) -> Callable[[int], int]:
@@ -73,35 +83,52 @@ class Replay:
 
     def released(self, state: Any) -> Any:
         """The last state as one's own: the recordings are left to others."""
-        own = clone(state) if self._recording is not None else state
+        own = state if self._own(state) is None else clone(state)
         self._leave()
         return own
 
     def _begin(self, context: Any, state: Any) -> None:
         self._leave()
         self._context, self._warm, self._off = context, 0, not _fits(context, state)
-        if not self._off:
-            self._recording = _kept.pop(_key(self._step, context, state), None)
-        if self._recording is not None:
-            self._recording.read(context)
+        if self._off:
+            return
+        for rounds in (ROUNDS, LONG):
+            kept = _kept.pop(_key(self._step, rounds, context, state), None)
+            if kept is not None:
+                kept.read(context)
+                self._recordings[rounds] = kept
+        # A problem that comes again has compiled what it needs, and its first step is worth a recording of its own.
+        key = _key(self._step, ROUNDS, context, state)
+        self._again = key in _met
+        _met[key] = None
+        while len(_met) > MET:
+            _met.popitem(last=False)
 
     def _leave(self) -> None:
-        if self._recording is not None and self._recording.key is not None:
-            _kept[self._recording.key] = self._recording
-            while len(_kept) > KEPT or sum(r.bytes for r in _kept.values()) > KEPT_BYTES:
-                _kept.popitem(last=False)
-        self._recording = None
+        for recording in self._recordings.values():
+            if recording.key is not None:
+                _kept[recording.key] = recording
+        while len(_kept) > KEPT or sum(r.bytes for r in _kept.values()) > KEPT_BYTES:
+            _kept.popitem(last=False)
+        self._recordings, self._last = {}, None
+
+    def _own(self, state: Any) -> Recording | None:
+        """The recording that has made a state, and will overwrite it."""
+        return next((r for r in self._recordings.values() if state is r.new), None)
 
     def _one(self, state: Any) -> tuple[Any, Any]:
         """A step of its own, which a recording will not overwrite."""
-        mine = self._recording is not None and state is self._recording.new
-        return self._step(self._context, clone(state) if mine else state, None)
+        return self._step(self._context, state if self._own(state) is None else clone(state), None)
 
-    def _patient(self, state: Any) -> bool:
-        """Is this a step for those that ask for more?"""
-        share = float(self._asks(self._context, state).double().mean())
+    def _rounds(self, state: Any) -> int | None:
+        """Rounds of the next step, None for as many as its items ask for."""
+        if state is not self._last:
+            self._asked = tuple(_summary(self._asks(self._context, state)).tolist())
+        share, most = self._asked
         self._waited += share > 0.0
-        return share >= FEW or (share > 0.0 and self._waited % EVERY == 0)
+        if share < FEW and not (share > 0.0 and self._waited % EVERY == 0):
+            return ROUNDS
+        return LONG if self._again and most <= LONG else None
 
 
 class Recording:
@@ -110,31 +137,31 @@ class Recording:
     Small ones have a key and a context of their own, to which the numbers of any context with that key can be written.
     """
 
-    def __init__(self, step: Step, context: Any, state: Any) -> None:
+    def __init__(self, step: Step, asks: Asks, context: Any, state: Any, rounds: int) -> None:
         read = _bytes(context) + _bytes(state)
-        self.key = _key(step, context, state) if read <= READ_BYTES else None
+        self.key = _key(step, rounds, context, state) if read <= READ_BYTES else None
         self._context = context if self.key is None else _copied(context)
         self._given = list(tensors(self._context))
         self._first = clone(state)
         self._device = state.now.shape.device
-        self.bytes = read + self._record(step)
+        self.bytes = read + self._record(lambda: step(self._context, self._first, rounds), asks)
 
-    def _record(self, step: Step) -> int:
+    def _record(self, step: Callable[[], tuple[Any, Any]], asks: Asks) -> int:
         """Record, and say how many bytes that took."""
         with torch.cuda.device(self._device):
             before = torch.cuda.memory_reserved()
-            self._capture(step)
+            self._capture(step, asks)
             return max(0, torch.cuda.memory_reserved() - before)
 
-    def _capture(self, step: Step) -> None:
+    def _capture(self, step: Callable[[], tuple[Any, Any]], asks: Asks) -> None:
         torch.cuda.synchronize()
         self._graph, self._on = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            new, self._report = step(self._context, self._first, ROUNDS)
+            new, self._report = step()
             given = {_place(tensor) for tensor in tensors(self._first)}
             # Parts that are handed on as they are would change under it.
             self.new = mapped(new, lambda tensor: tensor.clone() if _place(tensor) in given else tensor)
-            self._fine = _finite(self._report)
+            self._signals = _signals(asks, self._context, self.new, self._report)
         with torch.cuda.graph(self._on, pool=self._graph.pool()):
             _write(tensors(self._first), tensors(self.new))
 
@@ -143,27 +170,39 @@ class Recording:
         _write(self._given, tensors(context))
 
     def next(self, state: Any) -> tuple[Any, Any, Tensor]:
-        """The state after this one, what the step reports, and whether all of that is finite."""
+        """The state after this one, what the step reports, and its signals."""
         with torch.cuda.device(self._device):
             if state is self.new:
                 self._on.replay()
             else:
                 _write(tensors(self._first), tensors(state))
             self._graph.replay()
-        return self.new, self._report, self._fine
+        return self.new, self._report, self._signals
 
     def undo(self) -> None:
         """Make the last state what it was before the last step."""
         _write(tensors(self.new), tensors(self._first))
 
 
-# Those that nobody uses at the moment, the latest last.
+def _signals(asks: Asks, context: Any, new: Any, report: Any) -> Tensor:
+    """(3,): are all numbers of a step finite, the share of items that ask for more rounds, and how many at most."""
+    fine = torch.stack(list(report.numbers.values())).isfinite().all()
+    return torch.cat([fine.double()[None], _summary(asks(context, new))])
+
+
+def _summary(wanted: Tensor) -> Tensor:
+    return torch.stack([(wanted > 0).double().mean(), wanted.max().double()])
+
+
+# Those that nobody uses at the moment, and what there were steps of, the latest last.
 _kept: OrderedDict[Any, Recording] = OrderedDict()
+_met: OrderedDict[Any, None] = OrderedDict()
 
 
 def forget() -> None:
     """Drop the recordings that are kept: they hold memory of the device."""
     _kept.clear()
+    _met.clear()
 
 
 def _may_fit(context: Any, state: Any) -> bool:
@@ -175,11 +214,11 @@ def _fits(context: Any, state: Any) -> bool:
     return _may_fit(context, state) and state.now.shape.numel() <= MOST_ENTRIES
 
 
-def _key(step: Step, context: Any, state: Any) -> Any:
+def _key(step: Step, rounds: int, context: Any, state: Any) -> Any:
     """Equal for steps that differ by numbers alone, and agree on which tensors of the context are one and the same."""
     places: dict[int, int] = {}
     shared = tuple(places.setdefault(id(tensor), len(places)) for tensor in tensors(context))
-    return step, frame(context), frame(state), shared, *_settings(state)
+    return step, rounds, frame(context), frame(state), shared, *_settings(state)
 
 
 def _settings(state: Any) -> tuple[Any, ...]:
@@ -214,7 +253,3 @@ def _write(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
 
 def _place(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
-
-
-def _finite(report: Any) -> Tensor:
-    return torch.stack(list(report.numbers.values())).isfinite().all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,12 +12,11 @@ from torch import Tensor
 from .. import kernels
 from .._batch import take_fields
 from .._options import choice, tolerance, whole_number
+from ..kernels.torch_ops import SWEEPS
 from ..problems.linear import LinearProblem, LinearSolution
 from ..records import Status
 from . import loop
 
-# Iterations between two looks at the residual.
-SWEEPS = 5
 # The largest rate of convergence an extrapolation assumes.
 SLOWEST = 1.0 - 1e-6
 
@@ -56,7 +56,7 @@ class Sinkhorn:
         """Solve from the potentials `start` = (f, g), or zero.
 
         Per item, (B,) each: `tol` loosens the tolerance, `patience` ≥ 1 multiplies the iterations allowed.
-        rounds: make so many rounds of SWEEPS iterations instead, without a look at any number.
+        rounds: make so many rounds of `Kernel.sweeps` iterations instead, without a look at any number.
         """
         dtype = problem.cost.dtype
         eps = problem.eps.to(dtype)
@@ -65,12 +65,13 @@ class Sinkhorn:
         sides = (problem.div_a, problem.div_b)
         slopes = (problem.eps / problem.div_a.rho + problem.eps / problem.div_b.rho).to(dtype)[:, None]
         least = 10.0 * torch.finfo(dtype).eps
+        kernel = problem.kernel(None if self.method == "log" else gamma)
         step = _Step(
-            kernel=problem.kernel(None if self.method == "log" else gamma),
+            kernel=kernel,
             damping=tuple(side.damping(problem.eps).to(dtype)[:, None] for side in sides),
             share=torch.where(slopes > least, 1.0 / slopes.clamp(min=least), 0.0),
             tol=torch.full_like(eps, self.tol) if tol is None else tol.to(dtype),
-            rounds=(self.max_iter / SWEEPS * (torch.ones_like(eps) if patience is None else patience)).ceil(),
+            rounds=(self.max_iter / kernel.sweeps * (torch.ones_like(eps) if patience is None else patience)).ceil(),
         )
         one = torch.ones_like(eps)
         first = _Potentials(f / eps[:, None], gamma, gamma, one, torch.inf * one, 0.0 * one)
@@ -83,6 +84,13 @@ class Sinkhorn:
                 end = _advanced(end, _sweeps(step, step.kernel, end))
         phi, shape, log_mass = step.kernel.exact().plan(end.gamma, step.damping[0])
         return LinearSolution(shape, log_mass, phi * eps[:, None], end.gamma * eps[:, None], end.residual)
+
+    def at_once(self, problem: LinearProblem, start: tuple[Tensor, Tensor] | None = None) -> LinearSolution:
+        """Solve; on CUDA all iterations and then one look at them, as the GPU waits for every look."""
+        if not problem.log_a.is_cuda:
+            return self(problem, start)
+        found = self(problem, start, rounds=math.ceil(self.max_iter / SWEEPS))
+        return found if bool(found.log_mass.isfinite().all()) else self(problem, start)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +143,7 @@ class _Step:
 
 
 def _iterate(step: _Step, state: _Potentials) -> tuple[_Potentials, loop.Report]:
-    """SWEEPS iterations, in the log domain where they leave the exponent range, and an extrapolation."""
+    """Some iterations, in the log domain where they leave the exponent range, and an extrapolation."""
     step.kernel = step.kernel.near(state.ahead)
     found = _sweeps(step, step.kernel, state)
     lost = ~torch.isfinite(found[-1])
@@ -167,13 +175,15 @@ def _advanced(state: _Potentials, found: tuple[Tensor, ...]) -> _Potentials:
 def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Tensor, ...]:
     """Iterate from `state.ahead`: phi, gamma, gamma extrapolated, and the residual of the last iteration."""
     of_item = (*step.damping, step.share)
-    fused = kernels.fused_sweeps(kernel, (state.phi, state.ahead), of_item, SWEEPS, SLOWEST)
+    fused = kernels.fused_sweeps(kernel, (state.phi, state.ahead), of_item, kernel.sweeps, SLOWEST)
     if fused is not None:
         return fused
     phi, gamma, last = state.phi, state.ahead, state.ahead
-    for k in range(1, SWEEPS + 1):
+    for k in range(1, kernel.sweeps + 1):
         before, last, last_phi = last, gamma, phi
-        new_phi, new_gamma, log_p1, log_p2, shift = kernel.sweep(gamma, step.damping, step.share, last=k == SWEEPS)
+        new_phi, new_gamma, log_p1, log_p2, shift = kernel.sweep(
+            gamma, step.damping, step.share, last=k == kernel.sweeps
+        )
         phi, gamma = new_phi + shift, new_gamma - shift
     # How far each side's update went, before the translation, which leaves the plan as it is.
     updates = new_phi - last_phi, new_gamma - last
