@@ -21,7 +21,7 @@ from .divergences import capping_pair
 from .errors import InputError, NotConverged
 from .lazy_plan import LazyPlan
 from .parameters import Fused, build
-from .problems.streamed import Moments, StreamedUGW
+from .problems.streamed import StreamedUGW
 from .problems.unbalanced import UGW
 from .records import Status
 from .result import Result
@@ -169,8 +169,8 @@ def _identity(x: Space, given: dict[str, Any]) -> Any:
     if not isinstance(problem, StreamedUGW):
         return torch.diag_embed(x.weights)
     a = problem.log_a.exp().double()[:, :, None]
-    moments = Moments.of(problem, problem.product, problem.left.double().mT @ (a * problem.right.double()))
-    return LazyPlan(multilevel.lifted(problem, moments), batched=problem.batched, numpy=False)
+    inner = problem.left.double().mT @ (a * problem.right.double())  # its marginals are those of the product plan
+    return LazyPlan(multilevel.lifted(problem, problem.product, inner), batched=problem.batched, numpy=False)
 
 
 def _problem(x: Space, y: Space, given: dict[str, Any]) -> UGW:

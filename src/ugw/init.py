@@ -23,6 +23,8 @@ ANCHORS, WIDTH = 3, 0.05
 TRAITS, STIR = 6, 1e-6
 # A start need not be sharp: eps falls through these shares of the cost's scale, and no further.
 BLUR = (1e-1, 1e-2)
+# Rounds of iterations for each of them, where nobody looks.
+BLIND = 2
 
 
 def product(problem: UGW) -> Tensor:
@@ -149,7 +151,7 @@ def transport(cost: Tensor, problem: UGW) -> Tensor:
     solve, found = Sinkhorn(tol=1e-2, max_iter=20), None
     for share in BLUR:
         sharp = LinearProblem(centred, *sides, torch.maximum(problem.eps, share * scale))
-        found = solve.at_once(sharp, None if found is None else (found.f, found.g))
+        found = solve.at_once(sharp, None if found is None else (found.f, found.g), BLIND)
     if found is None:
         raise RuntimeError("BLUR is empty")
     return found.shape

@@ -49,7 +49,7 @@ def flb(problem: StreamedUGW) -> Streamed:
     """First lower bound: transport between eccentricities."""
     sides = (problem.dx, problem.log_a), (problem.dy, problem.log_b)
     gaps = _gaps(*(eccentricity(metric, log_weights.exp())[:, :, None] for metric, log_weights in sides))
-    return _rebased(problem, _transported(problem, gaps))
+    return _rebased(problem, _transported(problem, _centred(problem, gaps)))
 
 
 def linear(problem: StreamedUGW) -> Streamed:
@@ -58,7 +58,7 @@ def linear(problem: StreamedUGW) -> Streamed:
     if x is None or y is None:
         raise RuntimeError("linear starts need points: checked at the border")
     gaps = _gaps(*(p.detach().expand(problem.batch, *p.shape[-2:]) for p in (x, y)))
-    return _rebased(problem, _transported(problem, gaps))
+    return _rebased(problem, _transported(problem, _centred(problem, gaps)))
 
 
 def random(problem: StreamedUGW) -> Streamed:
@@ -94,12 +94,15 @@ def given(problem: StreamedUGW, plan: Any) -> Streamed:
         bases = (plan.log.left, problem.left), (plan.log.right, problem.right)
         same = all(one.shape == own.shape and torch.equal(one, own) for one, own in bases)
         return plan if same else _rebased(problem, problem.unit(plan))
-    return lifted(problem, Moments.of(problem, plan / plan.sum(dim=(1, 2), dtype=torch.float64)[:, None, None]))
+    return lifted(problem, plan / plan.sum(dim=(1, 2), dtype=torch.float64)[:, None, None])
 
 
-def lifted(problem: StreamedUGW, moments: Moments) -> Streamed:
-    """The plan of the linear problem that a plan with these moments leads to."""
-    return _transported(problem, moments.cost(problem))
+def lifted(problem: StreamedUGW, plan: Any, inner: Tensor | None = None) -> Streamed:
+    """The plan of the linear problem that a plan of unit mass leads to. inner: left basisᵀ · plan · right basis."""
+    if inner is None:
+        inner = problem.left.double().mT @ plan.double() @ problem.right.double()
+    cost = Moments.of(problem, plan, inner).cost(problem)
+    return _transported(problem, cost - _under(cost, plan.sum(2).double(), plan.sum(1).double(), inner))
 
 
 def stored(problem: StreamedUGW) -> UGW:
@@ -122,11 +125,12 @@ def _carried(plan: Streamed, sample: StreamedUGW, problem: StreamedUGW) -> Strea
 
     Its marginals and products are those sums: no pass over all pairs is made.
     """
-    moments = Moments.of(sample, sample.unit(plan))
-    constant, eps = _mean(sample, moments.cost(sample)), _entropy(problem).to(plan.dtype)[:, None]
-    damping_a, damping_b = (
-        d.damping(eps[:, 0].double()).to(plan.dtype)[:, None] for d in (problem.div_a, problem.div_b)
-    )
+    plan = sample.unit(plan)
+    moments, entropy = Moments.of(sample, plan), _entropy(problem)
+    # Potentials depend on a constant in the cost: that of a step, see `UGW.linearise`.
+    constant = _under(moments.cost(sample), plan.sum(2).double(), plan.sum(1).double(), plan.cross)
+    damping_a, damping_b = (d.damping(entropy).to(plan.dtype)[:, None] for d in (problem.div_a, problem.div_b))
+    eps = entropy.to(plan.dtype)[:, None]
 
     def kernel(between: StreamedUGW) -> StreamedKernel:
         return StreamedKernel.of(moments.cost(between) - constant, between.log_a, between.log_b, eps[:, 0])
@@ -153,25 +157,30 @@ def _carried(plan: Streamed, sample: StreamedUGW, problem: StreamedUGW) -> Strea
 def _transported(problem: StreamedUGW, cost: Bilinear) -> Streamed:
     """The plan of entropic transport for a cost, over the bases of the cost."""
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
-    centred = cost - _mean(problem, cost)
-    return Sinkhorn(tol=1e-3, max_iter=40)(LinearProblem(centred, *sides, _entropy(problem))).shape
+    return Sinkhorn(tol=1e-3, max_iter=40)(LinearProblem(cost, *sides, _entropy(problem))).shape
+
+
+def _centred(problem: StreamedUGW, cost: Bilinear) -> Bilinear:
+    """A cost without its mean under the product plan."""
+    a, b = problem.log_a.exp().double(), problem.log_b.exp().double()
+    inner = (a[:, None, :] @ cost.left.double()).mT @ (b[:, None, :] @ cost.right.double())
+    return cost - _under(cost, a, b, inner)
 
 
 def _rebased(problem: StreamedUGW, plan: Streamed) -> Streamed:
     """One linear step from a plan over other bases."""
     moved = (plan @ problem.right.to(plan.dtype)).double()
-    return lifted(problem, Moments.of(problem, plan, problem.left.double().mT @ moved))
+    return lifted(problem, plan, problem.left.double().mT @ moved)
 
 
 def _entropy(problem: StreamedUGW) -> Tensor:
     return torch.maximum(problem.eps, BLUR * problem.scale())
 
 
-def _mean(problem: StreamedUGW, cost: Bilinear) -> Tensor:
-    """The mean of a cost under the product plan, (B, 1, 1)."""
-    a, b = problem.log_a.exp().double(), problem.log_b.exp().double()
-    middle = (a[:, None, :] @ cost.left.double()) @ cost.core @ (b[:, None, :] @ cost.right.double()).mT
-    return ((a * cost.row).sum(1) + (b * cost.col).sum(1))[:, None, None] + middle
+def _under(cost: Bilinear, p1: Tensor, p2: Tensor, inner: Tensor) -> Tensor:
+    """The mean (B, 1, 1) of a cost under a plan of unit mass with these marginals and leftᵀ · plan · right."""
+    both = (cost.row * p1).sum(1) + (cost.col * p2).sum(1) + (cost.core * inner).sum(dim=(1, 2))
+    return both[:, None, None]
 
 
 def _gaps(x: Tensor, y: Tensor) -> Bilinear:

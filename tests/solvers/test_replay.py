@@ -205,6 +205,17 @@ def test_a_step_that_turns_out_broken_is_taken_again(twins):
     assert broken.converged
 
 
+def test_steps_too_large_to_record_are_taken_without_looks(twins, monkeypatch):
+    monkeypatch.setattr(replay, "MOST_ENTRIES", 0)
+    taken, step = [], alternate._step
+    monkeypatch.setattr(alternate, "_step", lambda c, s, rounds=None: (taken.append(rounds), step(c, s, rounds))[1])
+    found = solve(0)
+    assert Twin.made == []
+    assert taken.count(replay.ROUNDS) >= len(taken) - 2, "but for the first, and one that asks"
+    monkeypatch.undo()
+    np.testing.assert_allclose(found.value, solve(0).value, rtol=1e-9)
+
+
 def test_what_is_kept_is_bounded(twins, monkeypatch):
     monkeypatch.setattr(replay, "KEPT", 3)
     for n in range(5, 12):

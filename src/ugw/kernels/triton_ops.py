@@ -22,8 +22,9 @@ LOG2E = math.log2(math.e)
 NEVER = -(2.0**99)
 # Rows and columns of a block, warps and stages: the fastest of 54 tried on an H200 at rank 4.
 BLOCK, WARPS, STAGES = 64, 4, 3
-# Blocks whose weighted sums a tensor core adds up by itself.
-GROUP = 4
+# Up to so many columns of values are multiplied and added one by one, in blocks of so many rows and columns, by warps.
+# For more of them tensor cores multiply, and add up so many blocks by themselves.
+FEW, FEW_ROWS, FEW_COLS, FEW_WARPS, GROUP = 8, 128, 32, 4, 4
 # Sums outside these, as powers of two, are not trusted: the guess was too far off.
 LOWEST, HIGHEST = -100.0, 120.0
 
@@ -67,6 +68,59 @@ def _log_sums(
 
 
 @triton.jit
+def _few_weighted_sums(
+    rows_ptr, cols_ptr, values_ptr, out_ptr, n, blocks, blocks_per_split, splits,
+    K: tl.constexpr, V: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Σ_j 2^(rows_i · cols_j) values_vj over one split. values: (B, V, blocks·BN); out: (B, splits, V, n); V ≤ 8."""
+    i = tl.program_id(0) * BM + tl.arange(0, BM)
+    split, item = tl.program_id(1), tl.program_id(2)
+    k, j = tl.arange(0, K), tl.arange(0, BN)
+    rows = tl.load(rows_ptr + (item * n + i[:, None]).to(tl.int64) * K + k[None, :], mask=i[:, None] < n, other=0.0)
+    first = split * blocks_per_split
+    last = tl.minimum(first + blocks_per_split, blocks)
+    m = blocks * BN
+    start = item.to(tl.int64) * m
+    zero = tl.zeros((BM, BN), tl.float32)
+    s0, s1, s2, s3, s4, s5, s6, s7 = zero, zero, zero, zero, zero, zero, zero, zero
+    for block in range(first, last):
+        cols = tl.load(cols_ptr + (start + block * BN + j[None, :]) * K + k[:, None])
+        p = tl.exp2(tl.dot(rows, cols, input_precision="tf32"))
+        values = values_ptr + start * V + block * BN + j
+        s0 += p * tl.load(values)[None, :]
+        if V > 1:
+            s1 += p * tl.load(values + m)[None, :]
+        if V > 2:
+            s2 += p * tl.load(values + 2 * m)[None, :]
+        if V > 3:
+            s3 += p * tl.load(values + 3 * m)[None, :]
+        if V > 4:
+            s4 += p * tl.load(values + 4 * m)[None, :]
+        if V > 5:
+            s5 += p * tl.load(values + 5 * m)[None, :]
+        if V > 6:
+            s6 += p * tl.load(values + 6 * m)[None, :]
+        if V > 7:
+            s7 += p * tl.load(values + 7 * m)[None, :]
+    out = out_ptr + (item * splits + split).to(tl.int64) * V * n + i
+    tl.store(out, tl.sum(s0, 1), mask=i < n)
+    if V > 1:
+        tl.store(out + n, tl.sum(s1, 1), mask=i < n)
+    if V > 2:
+        tl.store(out + 2 * n, tl.sum(s2, 1), mask=i < n)
+    if V > 3:
+        tl.store(out + 3 * n, tl.sum(s3, 1), mask=i < n)
+    if V > 4:
+        tl.store(out + 4 * n, tl.sum(s4, 1), mask=i < n)
+    if V > 5:
+        tl.store(out + 5 * n, tl.sum(s5, 1), mask=i < n)
+    if V > 6:
+        tl.store(out + 6 * n, tl.sum(s6, 1), mask=i < n)
+    if V > 7:
+        tl.store(out + 7 * n, tl.sum(s7, 1), mask=i < n)
+
+
+@triton.jit
 def _weighted_sums(
     rows_ptr, cols_ptr, high_ptr, low_ptr, out_ptr, n, blocks, blocks_per_split, splits,
     K: tl.constexpr, V: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr,
@@ -102,7 +156,7 @@ def log_sums(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = N
     batch, n = left.shape[:2]
     shift = torch.zeros_like(left[:, :, 0]) if guess is None else guess
     rows, cols = packed(left, right, bias, shift)
-    blocks, per_split, splits = _splits(batch, n, cols.shape[1], left.device)
+    blocks, per_split, splits = _splits(batch, (n, BLOCK), (cols.shape[1], BLOCK), left.device)
     out = torch.empty(batch, splits, n, dtype=torch.float32, device=left.device)
     _log_sums[(triton.cdiv(n, BLOCK), splits, batch)](
         rows, cols, out, n, blocks, per_split, splits,
@@ -115,12 +169,30 @@ def log_sums(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = N
 
 def weighted_sums(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
     """See `streaming.weighted_sums`."""
-    batch, n = left.shape[:2]
     rows, cols = packed(left, right, bias, shift)
+    return (_few if values.shape[2] <= FEW else _many)(rows, cols, values)
+
+
+def _few(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
+    """Σ_j 2^(rows_i · cols_j) values_jv for at most FEW columns of values. Returns (B, n, V)."""
+    batch, n, width = rows.shape
+    turned = torch.nn.functional.pad(values.mT, (0, cols.shape[1] - values.shape[1])).contiguous()
+    blocks, per_split, splits = _splits(batch, (n, FEW_ROWS), (cols.shape[1], FEW_COLS), rows.device)
+    out = torch.empty(batch, splits, values.shape[2], n, dtype=torch.float32, device=rows.device)
+    _few_weighted_sums[(triton.cdiv(n, FEW_ROWS), splits, batch)](
+        rows, cols, turned, out, n, blocks, per_split, splits,
+        K=width, V=values.shape[2], BM=FEW_ROWS, BN=FEW_COLS, num_warps=FEW_WARPS, num_stages=STAGES,
+    )  # fmt: skip
+    return out.sum(1).mT
+
+
+def _many(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
+    """The same for any number of them."""
+    batch, n = rows.shape[:2]
     width = values.shape[2]
     high, low = _value_halves(values, cols.shape[1])
-    blocks, per_split, splits = _splits(batch, n, cols.shape[1], left.device)
-    out = torch.empty(batch, splits, n, high.shape[2], dtype=torch.float32, device=left.device)
+    blocks, per_split, splits = _splits(batch, (n, BLOCK), (cols.shape[1], BLOCK), rows.device)
+    out = torch.empty(batch, splits, n, high.shape[2], dtype=torch.float32, device=rows.device)
     _weighted_sums[(triton.cdiv(n, BLOCK), splits, batch)](
         rows, cols, high, low, out, n, blocks, per_split, splits,
         K=rows.shape[2], V=high.shape[2], BM=BLOCK, BN=BLOCK, GROUP=GROUP, num_warps=WARPS, num_stages=STAGES,
@@ -155,10 +227,13 @@ def _value_halves(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
     return pad(torch.cat([hi, lo], dim=2), padding), pad(torch.cat([hi, torch.zeros_like(lo)], dim=2), padding)
 
 
-def _splits(batch: int, n: int, m: int, device: torch.device) -> tuple[int, int, int]:
-    """Blocks of columns, how many of them one program takes, and programs side by side: enough to fill the device."""
-    blocks = m // BLOCK
+def _splits(batch: int, rows: tuple[int, int], cols: tuple[int, int], device: torch.device) -> tuple[int, int, int]:
+    """Blocks of columns, how many of them one program takes, and programs side by side: enough to fill the device.
+
+    rows, cols: how many there are, and how many in a block.
+    """
+    blocks = cols[0] // cols[1]
     cores = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
-    wanted = triton.cdiv(8 * cores, triton.cdiv(n, BLOCK) * batch)
+    wanted = triton.cdiv(8 * cores, triton.cdiv(*rows) * batch)
     per_split = max(8, triton.cdiv(blocks, wanted))
     return blocks, per_split, triton.cdiv(blocks, per_split)

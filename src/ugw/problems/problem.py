@@ -119,6 +119,8 @@ class Problem(Matching):
 
     # Is a step made of tensor operations alone, without a look at their values? Then it may be a CUDA graph.
     recordable: bool = False
+    # Or but for a look or two?
+    unseeing: bool = False
     # Is the local cost of a mixture of plans the mixture of theirs? Then steps may be extrapolated.
     linear_local: bool = False
     # How far from a solution a start is taken to be, for want of a step before it.

@@ -34,8 +34,8 @@ from .problem import Cheaper, Problem, known, taken_cost
 
 # Plans of at least so many entries are worth first steps in float32, and so many, on CUDA, in TF32.
 SHORTENED, ROUGHENED = 5_000, 4_000_000
-# Plans of so many entries, on CUDA, know their cost by how they changed, as long as they did by this share in all: TF32,
-# which is 1e-3 off at most, then adds an error of 1e-6 to the cost and of 1e-8 to the value, less than float32 does.
+# Plans of so many entries, on CUDA, know their cost by how they changed, as long as they did by this share in all:
+# TF32, 1e-3 off at most, then adds an error of 1e-6 to the cost and of 1e-8 to the value, less than float32 does.
 CHANGING, DRIFT = 2**25, 2.5e-3
 # A plan is a product of its marginals up to so many times the rounding of an entry.
 SAME = 32.0
@@ -100,7 +100,12 @@ class UGW(Problem):
     @property
     def recordable(self) -> bool:  # type: ignore[override]
         """Are a step's operations the same whatever the numbers are?"""
-        return isinstance(self.pairs, Squares) and not self.by_changes
+        return self.unseeing and not self.by_changes
+
+    @property
+    def unseeing(self) -> bool:  # type: ignore[override]
+        """The same, but for how far products of changes have come."""
+        return isinstance(self.pairs, Squares)
 
     @property
     def linear_local(self) -> bool:  # type: ignore[override]

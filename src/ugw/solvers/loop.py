@@ -101,13 +101,14 @@ def iterate(
         broken = code == Status.NON_FINITE
         lost = bool((ended & broken).any())
         kept = where(broken, state, new) if lost else new
-        status[held[ended]] = code[ended]
-        n_iter[held[ended]] = iteration - broken[ended].to(n_iter.dtype)
+        done = ended.nonzero()[:, 0]  # once: a GPU would wait for every use of a mask
+        status[held[done]] = code[done]
+        n_iter[held[done]] = iteration - broken[done].to(n_iter.dtype)
         live = live & ~ended
         if final is None and not bool(live.any()) and len(held) == len(status):
             return Outcome(kept, status, n_iter, trace)
         final = clone(state) if final is None else final
-        put_(final, held[ended], take(kept, ended))
+        put_(final, held[done], take(kept, done))
         state = new
         if not bool(live.any()):
             break

@@ -32,7 +32,7 @@ Asks = Callable[[Any, Any], Tensor]
 
 
 class Replay:
-    """A step that is recorded once and from then on replayed.
+    """A step that is recorded once and from then on replayed; one too large for that is taken without looks.
 
     step(context, state, rounds) → (state, report) must be made of tensor operations alone when `rounds` is a number:
     then the inner solver makes so many rounds and looks at nothing. asks(context, state) → (B,): more rounds than
@@ -45,7 +45,7 @@ class Replay:
         self._step, self._asks = step, asks
         self._context: Any = None
         self._recordings: dict[int, Recording] = {}
-        self._warm, self._waited, self._off, self._again = 0, 0, False, False
+        self._warm, self._waited, self._off, self._large, self._again = 0, 0, False, False, False
         self._last: Any = None  # a state, and what it asks for
         self._asked = 0.0, 0.0
 
@@ -56,7 +56,7 @@ class Replay:
         rounds = None if self._off else self._rounds(state)
         if rounds is None:
             return self._one(state)
-        if not self._recordings and not self._again and self._warm < WARM:
+        if self._large or (not self._recordings and not self._again and self._warm < WARM):
             self._warm += 1
             new, report = self._step(context, state, rounds)
             signals = _signals(self._asks, context, new, report)
@@ -89,8 +89,9 @@ class Replay:
 
     def _begin(self, context: Any, state: Any) -> None:
         self._leave()
-        self._context, self._warm, self._off = context, 0, not _fits(context, state)
-        if self._off:
+        self._context, self._warm, self._off = context, 0, not _needs_no_look(context, state)
+        self._large, self._again = not _fits(context, state), False
+        if self._off or self._large:
             return
         for rounds in (ROUNDS, LONG):
             kept = _kept.pop(_key(self._step, rounds, context, state), None)
@@ -208,6 +209,11 @@ def forget() -> None:
 def _may_fit(context: Any, state: Any) -> bool:
     shape = state.now.shape
     return isinstance(shape, Tensor) and shape.is_cuda and context.problem.recordable
+
+
+def _needs_no_look(context: Any, state: Any) -> bool:
+    shape = state.now.shape
+    return _may_fit(context, state) or (isinstance(shape, Tensor) and shape.is_cuda and context.problem.unseeing)
 
 
 def _fits(context: Any, state: Any) -> bool:

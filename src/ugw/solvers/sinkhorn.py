@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +11,6 @@ from torch import Tensor
 from .. import kernels
 from .._batch import take_fields
 from .._options import choice, tolerance, whole_number
-from ..kernels.torch_ops import SWEEPS
 from ..problems.linear import LinearProblem, LinearSolution
 from ..records import Status
 from . import loop
@@ -85,11 +83,13 @@ class Sinkhorn:
         phi, shape, log_mass = step.kernel.exact().plan(end.gamma, step.damping[0])
         return LinearSolution(shape, log_mass, phi * eps[:, None], end.gamma * eps[:, None], end.residual)
 
-    def at_once(self, problem: LinearProblem, start: tuple[Tensor, Tensor] | None = None) -> LinearSolution:
-        """Solve; on CUDA all iterations and then one look at them, as the GPU waits for every look."""
+    def at_once(
+        self, problem: LinearProblem, start: tuple[Tensor, Tensor] | None = None, rounds: int = 1
+    ) -> LinearSolution:
+        """Solve; on CUDA so many rounds and then one look at them, as the GPU waits for every look."""
         if not problem.log_a.is_cuda:
             return self(problem, start)
-        found = self(problem, start, rounds=math.ceil(self.max_iter / SWEEPS))
+        found = self(problem, start, rounds=rounds)
         return found if bool(found.log_mass.isfinite().all()) else self(problem, start)
 
 
