@@ -257,6 +257,31 @@ def test_points_without_weight_represent_nothing():
     assert sorted(used.tolist()) == [0, 2, 3, 5, 6, 7, 8]
 
 
+def test_on_cells_the_local_cost_is_that_of_plans_alike_within_them():
+    """But for the squares of the distances, which only rows and columns see: Dx P Dy, averaged over cells."""
+    x, y = space(60, 2, 0), space(50, 3, 1)
+    given = problem(x, y)
+    level = coarse.coarsen(given, 12, representatives.quantiles, cells=True)
+    plan = init.unit(torch.rand(1, 12, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+    spread = level.x.spread(given.log_a)[0], level.y.spread(given.log_b)[0]
+    for part in spread:
+        torch.testing.assert_close(part.sum(0), torch.ones(12, dtype=torch.float64))
+        assert ((part > 0).sum(1) == 1).all(), "a point is in one cell"
+    fine = spread[0] @ plan[0] @ spread[1].mT
+    across = x.metric.dense() @ fine @ y.metric.dense()
+    on_cells = level.problem.x.metric.matrix[0] @ plan[0] @ level.problem.y.metric.matrix[0]
+    torch.testing.assert_close(on_cells, spread[0].mT @ across @ spread[1])
+    torch.testing.assert_close(level.x.columns[0] @ plan[0] @ level.y.columns[0].mT, across)
+
+
+def test_many_points_start_no_higher_than_from_the_product_plan():
+    """Of 48 such problems none was; on chosen points instead of cells a third were."""
+    rng = np.random.default_rng(8)
+    x, y = (Space.from_points(rng.random((coarse.LARGE + 20, d))).scaled("max") for d in (3, 2))
+    found, product = (ugw.solve(x, y, rho=1.0, eps=1e-2, init=init) for init in ("auto", "product"))
+    assert found.value <= product.value * (1 + 1e-4)
+
+
 # --- solved from each ---
 
 

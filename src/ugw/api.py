@@ -149,7 +149,7 @@ def _alike(problem: UGW, start: Any) -> list[tuple[Tensor, Any]]:
     easy = problem.eps >= (EASY * problem.scale() if isinstance(start, str) and start == "auto" else torch.inf)
     groups: dict[Any, list[int]] = {}
     for i, key in enumerate(zip(easy.tolist(), problem.sizes or ((problem.x.n, problem.y.n),), strict=True)):
-        groups.setdefault((key[0], kind(*key[1], every.device)), []).append(i)
+        groups.setdefault((key[0], kind(*key[1])), []).append(i)
     return [(every[items], "product" if simple else start) for (simple, _), items in groups.items()]
 
 

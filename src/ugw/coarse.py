@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,10 +13,10 @@ from torch import Tensor
 from ._batch import take_fields
 from ._precision import rough
 from .init import flb, product, random, stirred, transport, unit
-from .metrics import Dense, Metric
+from .metrics import Dense
 from .problems.problem import Problem
 from .problems.unbalanced import UGW
-from .representatives import Representatives, farthest, quantiles, representatives
+from .representatives import Choice, Representatives, farthest, quantiles, representatives
 from .solvers.alternate import AlternateMin
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
@@ -36,9 +36,8 @@ SAME, ALIKE = 1e-12, 1e-5
 NEARLY = AlternateMin(tol=1e-4, max_iter=60, proximal=(0.3, 0.01, 0.8))
 # Plans of at most so many entries in all run as one batch.
 TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
-# Spaces of more points than this choose their plan on so many of them, after so many steps there. For a GPU a step of
-# fewer points is no shorter.
-LARGE, MIDDLE, MIDDLE_STEPS = {"cpu": 600, "cuda": 2000}, 400, 20
+# Spaces of more points than this choose their plan on so many cells of them, after so many steps there.
+LARGE, MIDDLE, MIDDLE_STEPS = 600, 400, 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,39 +73,38 @@ class Coarse:
         return torch.where(self.whole[:, None, None], same, made) if bool(self.whole.any()) else made
 
 
-def coarsen(problem: UGW, count: int, choose: Callable[[Metric, Tensor, int], Tensor]) -> Coarse:
-    """The problem on `count` points of each space. Needs only columns of the distances, so it serves any metric.
+def coarsen(problem: UGW, count: int, choose: Choice, *, cells: bool = False) -> Coarse:
+    """The problem on `count` points of each space, chosen by `farthest` or `quantiles`.
 
-    choose: `farthest` or `quantiles`.
+    cells: on as many cells instead. That is the problem itself, for plans that treat all points of a cell alike, but
+    for the spread of the distances within a cell, so it has nearly the same valleys.
     """
-    x = representatives(problem.x, problem.log_a, count, choose)
-    y = representatives(problem.y, problem.log_b, count, choose)
+    x = representatives(problem.x, problem.log_a, count, choose, cells=cells)
+    y = representatives(problem.y, problem.log_b, count, choose, cells=cells)
     mass_x, mass_y = problem.log_mass_a.exp().to(x.weights), problem.log_mass_b.exp().to(y.weights)
     small = problem.on(
-        _coarse_space(x.columns, x.index, x.weights * mass_x[:, None], problem),
-        _coarse_space(y.columns, y.index, y.weights * mass_y[:, None], problem),
-        _coarse_cost(problem, x.index, y.index),
+        _coarse_space(x, x.weights * mass_x[:, None], problem),
+        _coarse_space(y, y.weights * mass_y[:, None], problem),
+        _coarse_cost(problem, x, y, cells=cells),
     )
     return Coarse(small, x, y)
 
 
-def start(problem: UGW, largest: int | None = None) -> Tensor:
-    """The best plan of the coarse multistart. largest: see `several`."""
-    return several(problem, 1, largest)[:, 0]
+def start(problem: UGW) -> Tensor:
+    """The best plan of the coarse multistart."""
+    return several(problem, 1)[:, 0]
 
 
-def several(problem: UGW, count: int, largest: int | None = None) -> Tensor:
+def several(problem: UGW, count: int) -> Tensor:
     """The coarse multistart's best plans that differ, (B, up to `count`, n, m), best first.
-
-    largest: spaces of more points are thinned first, which takes less memory than to lift several plans to all of them.
 
     Run many starts on a few points, drop those that fall behind, lift the best that differ; they race again. The
     order of two coarse objectives says little about the fine ones, the objective of a lifted plan much, and a few
-    steps nearly all. Spaces of many points are first thinned to MIDDLE of them. Where the representatives are all
-    points, a lifted plan is the plan itself.
+    steps nearly all. Spaces of many points are first gathered in MIDDLE cells, on which the winner and the product
+    plan nearly settle. Where the representatives are all points, a lifted plan is the plan itself.
     """
     with rough():
-        found = _several(_cheaper(problem), count, largest or _largest(problem.eps.device))
+        found = _several(_cheaper(problem), count)
     return found.to(problem.x.dtype)
 
 
@@ -116,14 +114,25 @@ def _cheaper(problem: UGW) -> UGW:
     return problem if cheaper is None else cheaper.problem
 
 
-def _several(problem: UGW, count: int, largest: int) -> Tensor:
-    if max(problem.largest) > largest:
-        # Which of many plans is best shows on some of the points; all of them see the winner only.
-        level = coarsen(problem, MIDDLE, quantiles)
-        best, _ = race(
-            AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, _several(level.problem, 1, largest)
-        )
-        return level.lift(best[:, 0], problem)[:, None]
+def _several(problem: UGW, count: int) -> Tensor:
+    if _is_large(*problem.largest):
+        # Which of two valleys is lower shows when plans have nearly settled there, on cells as well as on all points.
+        level = coarsen(problem, MIDDLE, quantiles, cells=True)
+        plans = torch.cat([product(level.problem)[:, None], _searched(level.problem, 1)[0]], dim=1)
+        solver = AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS)
+        ends, values = race(solver, level.problem, stirred(level.problem, plans))
+        return level.lift(picked(ends, values.argmin(1, keepdim=True))[:, 0], problem)[:, None]
+    plans, again = _searched(problem, max(RACED, count))
+    ends, values = race(AlternateMin(max_iter=RACE_STEPS), problem, plans)
+    values = _told_apart(values).masked_fill(again, torch.inf)
+    return picked(ends, values.argsort(dim=1, stable=True)[:, :count])
+
+
+def _searched(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
+    """Of many starts on a few points the ends that differ, on all points, (B, up to `count`, n, m), best first.
+
+    And which of them, (B, ...) bool, repeat the first of their item, where others of the batch have more.
+    """
     level = coarsen(problem, REPRESENTATIVES, farthest)
     small = replace(level.problem, eps=torch.maximum(problem.eps, SHARPEST * level.problem.scale()))
     plans = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, STARTS)], dim=1)
@@ -135,13 +144,9 @@ def _several(problem: UGW, count: int, largest: int) -> Tensor:
         plans, values = picked(ends, best), values.gather(1, best)
     chosen = torch.stack(list(different(plans, values, max(LIFTED, 3 * count))), dim=1)
     lifts, judged = _lifted(level, picked(plans, chosen), problem)
-    judged = _told_apart(judged)
-    # An item repeats its first plan where others of the batch have more: that takes no other's place.
     again = (chosen == chosen[:, :1]).index_fill(1, chosen.new_zeros(1), value=False)
-    order = judged.masked_fill(again, torch.inf).argsort(dim=1, stable=True)[:, : max(RACED, count)]
-    ends, values = race(AlternateMin(max_iter=RACE_STEPS), problem, picked(lifts, order))
-    values = _told_apart(values).masked_fill(again.gather(1, order), torch.inf)
-    return picked(ends, values.argsort(dim=1, stable=True)[:, :count])
+    order = _told_apart(judged).masked_fill(again, torch.inf).argsort(dim=1, stable=True)[:, :count]
+    return picked(lifts, order), again.gather(1, order)
 
 
 def ahead(problem: UGW, plans: Tensor) -> Tensor:
@@ -163,14 +168,13 @@ def first_lowest(values: Tensor, share: float) -> Tensor:
     return (values <= lowest + share * lowest.abs()).to(torch.int8).argmax(1)
 
 
-def kind(n: int, m: int, device: torch.device) -> tuple[bool, ...]:
+def kind(n: int, m: int) -> tuple[bool, ...]:
     """What decides how `several` makes its plans: a batch whose items agree on it has those of its items alone."""
-    return max(n, m) > _largest(device), _is_small(n, m)
+    return _is_large(n, m), _is_small(n, m)
 
 
-def _largest(device: torch.device) -> int:
-    """Spaces of more points are thinned."""
-    return LARGE.get(device.type, LARGE["cpu"])
+def _is_large(n: int, m: int) -> bool:
+    return max(n, m) > LARGE
 
 
 def _is_small(n: int, m: int) -> bool:
@@ -252,14 +256,14 @@ def different(plans: Tensor, values: Tensor, most: int) -> Iterator[Tensor]:
             return
 
 
-def _coarse_space(columns: Tensor, index: Tensor, weights: Tensor, problem: UGW) -> Space:
-    distances = torch.take_along_dim(columns, index[:, :, None], dim=1)
-    k = weights.shape[1]
-    return Space(Dense(distances), weights, None, None, (k,) * problem.batch, problem.numpy)
+def _coarse_space(few: Representatives, weights: Tensor, problem: UGW) -> Space:
+    return Space(Dense(few.between), weights, None, None, (weights.shape[1],) * problem.batch, problem.numpy)
 
 
-def _coarse_cost(problem: UGW, reps_x: Tensor, reps_y: Tensor) -> Tensor | None:
+def _coarse_cost(problem: UGW, x: Representatives, y: Representatives, *, cells: bool) -> Tensor | None:
     if problem.cost is None:
         return None
-    rows = torch.take_along_dim(problem.cost.expand(problem.batch, -1, -1), reps_x[:, :, None], dim=1)
-    return torch.take_along_dim(rows, reps_y[:, None, :], dim=2)
+    cost = problem.cost.expand(problem.batch, -1, -1)
+    if cells:
+        return x.spread(problem.log_a).mT @ cost @ y.spread(problem.log_b)
+    return torch.take_along_dim(torch.take_along_dim(cost, x.index[:, :, None], dim=1), y.index[:, None, :], dim=2)

@@ -24,10 +24,10 @@ SMALL_PLAN = 100_000
 TINY_PLAN, FEW = 400, 2
 
 
-def kind(n: int, m: int, device: torch.device) -> tuple[bool, ...]:
+def kind(n: int, m: int) -> tuple[bool, ...]:
     """What of its sizes decides how a problem is solved: items that agree on it may be one batch."""
     entries = n * m
-    return entries <= TINY_PLAN, entries <= SMALL_PLAN, entries >= SHORTENED, *coarse.kind(n, m, device)
+    return entries <= TINY_PLAN, entries <= SMALL_PLAN, entries >= SHORTENED, *coarse.kind(n, m)
 
 
 def first_plans(problem: UGW, init: Any) -> Tensor:

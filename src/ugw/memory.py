@@ -20,7 +20,7 @@ from . import coarse
 from ._check import BLOCK_ENTRIES
 from .embedded import Embedded
 from .errors import OutOfMemory
-from .multilevel import COARSEST, THINNED
+from .multilevel import COARSEST
 from .pairs import KEPT_BYTES, Pairs, Squares
 from .parameters import Fused, loss_pairs
 from .problems.streamed import BLOCK, SAMPLED_ENTRIES, StreamedUGW
@@ -184,19 +184,18 @@ class Task:
         if self.start in COARSE:  # in float32 where that is worth it, of copies of the spaces
             shorter = self.number == 8 and self.terms == 1 and self.n * self.m >= SHORTENED
             copies = (items if self.own else 1) * own / 2 if shorter else 0
-            large = coarse.LARGE["cuda" if self.device.type == "cuda" else "cpu"]
-            race = (replace(self, number=4) if shorter else self)._raced(items, self.n, self.m, large) + copies
+            race = (replace(self, number=4) if shorter else self)._raced(items, self.n, self.m) + copies
         return int(fixed + max(solve, race))
 
     def _stored(self, plans: int, n: int, m: int) -> float:
         """While so many plans are solved for."""
         return plans * n * m * (PLANS * self.number + 8 * DOUBLES)
 
-    def _raced(self, items: int, n: int, m: int, large: int) -> float:
-        """While coarse starts are made for so many items; larger ones are thinned."""
-        if max(n, m) > large:
+    def _raced(self, items: int, n: int, m: int) -> float:
+        """While coarse starts are made for so many items."""
+        if max(n, m) > coarse.LARGE:
             few = min(n, coarse.MIDDLE), min(m, coarse.MIDDLE)
-            return self._raced(items, *few, large) + 4 * items * n * m * self.number
+            return self._raced(items, *few) + 4 * items * n * m * self.number
         reps = min(n, coarse.REPRESENTATIVES), min(m, coarse.REPRESENTATIVES)
         limit = coarse.TOGETHER["cuda" if self.device.type == "cuda" else "cpu"]
         peaks = []
@@ -216,10 +215,7 @@ class Task:
         if self.start not in COARSE:
             return points + sampled
         few = min(self.n, COARSEST), min(self.m, COARSEST)
-        sample = (
-            max(self._stored(items, *few), self._raced(items, *few, THINNED))
-            + items * sum(k**2 for k in few) * self.number
-        )
+        sample = max(self._stored(items, *few), self._raced(items, *few)) + items * sum(k**2 for k in few) * self.number
         return max(points + sampled, points / 2 + sample)
 
     # -- work ----------------------------------------------------------------------------------------------

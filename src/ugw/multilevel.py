@@ -27,8 +27,6 @@ from .streamed import Streamed, StreamedKernel
 # The coarsest level has at most so many points a side; each finer one up to so many times more, and not so many where
 # the finer one is that large: its steps are dear, and those of a tenth of its points cost a hundredth.
 COARSEST, FINER, LARGE, NEARER = 1000, 100, 300_000, 10
-# Points a side from which the coarsest level is itself thinned: few plans are stored.
-THINNED = 600
 # What is solved on a level before the next.
 LEVEL = AlternateMin(tol=1e-4, max_iter=30)
 # A start need not be sharper than this share of the cost's size.
@@ -75,7 +73,7 @@ def coarse(problem: StreamedUGW) -> Streamed:
     n, m = problem.x.n, problem.y.n
     if max(n, m) <= COARSEST:
         twin = stored(problem)
-        return given(problem, LEVEL(twin, coarse_start(twin, THINNED)).tensors.plan)
+        return given(problem, LEVEL(twin, coarse_start(twin)).tensors.plan)
     share = max(1.0 / (NEARER if max(n, m) > LARGE else FINER), COARSEST / max(n, m))
     sample = _sample(problem, max(1, round(n * share)), max(1, round(m * share)))
     first = coarse(sample)

@@ -12,22 +12,27 @@ from ._batch import take_fields
 from .metrics import Metric
 from .spaces import Space
 
+# Picks (B, k) of the points of a metric with weights (B, n).
+Choice = Callable[[Metric, Tensor, int], Tensor]
 # Eccentricities are told apart by this share of the largest: rounding, which padding changes, is far below.
 GRAIN = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
 @dataclass(frozen=True, eq=False)
 class Representatives:
-    """Farthest points of a space: their indices (B, k), the columns (B, n, k) of D they own, their weights (B, k).
+    """Points of a space that stand for those nearest to them, or the cells of these.
 
-    A point counts for the representative nearest to it. Points without weight are neither chosen nor counted;
-    where fewer than k points differ, the rest repeat with weight 0. whole: (B,) bool, do they stand for every
-    point without any loss?
+    index: (B, k), the points; owner: (B, n), which of them each point counts for; weights: (B, k), of the points that
+    count for each; columns: (B, n, k), distances to the points, or mean ones to the cells; between: (B, k, k), those
+    among them. Points without weight are neither chosen nor counted; where fewer than k points differ, the rest repeat
+    with weight 0. whole: (B,) bool, do they stand for every point without any loss?
     """
 
     index: Tensor
-    columns: Tensor
+    owner: Tensor
     weights: Tensor
+    columns: Tensor
+    between: Tensor
     whole: Tensor
 
     def take(self, index: Tensor) -> Representatives:
@@ -36,14 +41,13 @@ class Representatives:
 
     def spread(self, log_weights: Tensor) -> Tensor:
         """(B, n, k): how the mass of each representative falls on its points, by weight."""
-        own = torch.nn.functional.one_hot(self.columns.argmin(2), self.weights.shape[1])
-        return own * log_weights.exp()[:, :, None] / torch.where(self.weights > 0, self.weights, 1.0)[:, None, :]
+        return _spread(self.owner, log_weights.exp(), self.weights)
 
 
 def representatives(
-    space: Space, log_weights: Tensor, count: int, choose: Callable[[Metric, Tensor, int], Tensor]
+    space: Space, log_weights: Tensor, count: int, choose: Choice, *, cells: bool = False
 ) -> Representatives:
-    """Up to `count` points of a space, and which points each stands for."""
+    """Up to `count` points of a space, and which points each stands for. cells: with mean distances over those."""
     weights, metric = log_weights.exp(), space.metric
     batch, n = weights.shape
     index = choose(metric, weights, min(count, n))
@@ -51,7 +55,18 @@ def representatives(
     owner = columns.argmin(2)
     gathered = torch.zeros_like(index, dtype=weights.dtype).scatter_add_(1, owner, weights)
     whole = (torch.where(weights > 0, columns.amin(2), 0.0) == 0).all(1)
-    return Representatives(index, columns, gathered, whole)
+    if not cells:
+        between = torch.take_along_dim(columns, index[:, :, None], dim=1)
+        return Representatives(index, owner, gathered, columns, between, whole)
+    spread = _spread(owner, weights, gathered)
+    columns = metric.apply(spread)
+    between = spread.mT @ columns
+    return Representatives(index, owner, gathered, columns, 0.5 * (between + between.mT), whole)
+
+
+def _spread(owner: Tensor, weights: Tensor, gathered: Tensor) -> Tensor:
+    own = torch.nn.functional.one_hot(owner, gathered.shape[1])
+    return own * weights[:, :, None] / torch.where(gathered > 0, gathered, 1.0)[:, None, :]
 
 
 def farthest(metric: Metric, weights: Tensor, count: int) -> Tensor:

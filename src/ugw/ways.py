@@ -99,7 +99,7 @@ def _by_size(problem: Any, twin: UGW, make: Callable[[Any, UGW, int], Tensor]) -
     entries = [n * m for n, m in sizes]
     groups: dict[Any, list[int]] = {}
     for i, (n, m) in enumerate(sizes):
-        groups.setdefault((kind(n, m, problem.eps.device), _noisy(n * m)), []).append(i)
+        groups.setdefault((kind(n, m), _noisy(n * m)), []).append(i)
     if len(groups) == 1:
         return make(problem, twin, max(entries))
     index = [torch.tensor(items, device=problem.eps.device) for items in groups.values()]
