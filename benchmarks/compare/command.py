@@ -40,8 +40,10 @@ def cuda_rows(*, full):
     for n in (1000, 4000, 10_000, 20_000) if full else (1000, 10_000):
         found[f"cuda dense n={n}"] = functools.partial(cuda.dense_row, n, repeats=3, limit=60.0)
     found["cuda kernel n=100000"] = functools.partial(cuda.kernel_row, 100_000)
-    for n in (100_000, 1_000_000, 10_000_000) if full else (100_000,):
+    for n in (100_000, 1_000_000) if full else (100_000,):
         found[f"cuda streaming n={n}"] = functools.partial(streaming.cuda_row, n, repeats=2 if n < 10**6 else 1)
+    if full:
+        found["cuda streaming n=10000000"] = functools.partial(streaming.short_row, 10_000_000)
     found["cuda pu grid"] = batches.cuda_row
     return found
 

@@ -1,6 +1,6 @@
 """Seeded problems, as every package wants them: distance matrices, weights, rho, eps; and the judge of all plans."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,7 @@ class Instance:
     b: np.ndarray
     rho: float
     eps: float
+    _spaces: dict = field(default_factory=dict)  # by device
 
     @cached_property
     def spaces(self):
@@ -46,11 +47,16 @@ class Instance:
 
     def judge(self, plan):
         """The objective of a plan, in float64: the only judge of all packages. Not finite for a plan that is not."""
-        plan = plan.detach().cpu().numpy() if isinstance(plan, torch.Tensor) else np.asarray(plan)
-        plan = plan.astype(np.float64)
-        if not np.isfinite(plan).all():
+        plan = torch.as_tensor(plan).detach().double()
+        if not bool(torch.isfinite(plan).all()):
             return float("nan")
-        return float(ugw.objective(plan, *self.spaces, rho=self.rho, eps=self.eps).total)
+        return float(ugw.objective(plan, *self._judging(plan.device.type), rho=self.rho, eps=self.eps).total)
+
+    def _judging(self, device):
+        """The spaces in float64, where the plan is: a large one would take a CPU minutes."""
+        if device not in self._spaces:
+            self._spaces[device] = self.on(device, torch.float64)
+        return self._spaces[device]
 
 
 def distances(points):
