@@ -205,6 +205,16 @@ def test_a_step_that_turns_out_broken_is_taken_again(twins):
     assert broken.converged
 
 
+def test_a_broken_step_does_not_take_back_the_one_before_it(twins):
+    plain = [solve(0) for _ in range(3)][-1]  # its first step by a long recording, the others by the usual one
+    assert replay.LONG in Twin.made
+    Twin.broken = 2
+    broken = solve(0)
+    assert Twin.broken == 0, "no step was broken"
+    np.testing.assert_allclose(broken.history.objective[:2], plain.history.objective[:2], rtol=1e-6)
+    assert broken.history.objective[1] != broken.history.objective[0]
+
+
 def test_steps_too_large_to_record_are_taken_without_looks(twins, monkeypatch):
     monkeypatch.setattr(replay, "MOST_ENTRIES", 0)
     taken, step = [], alternate._step

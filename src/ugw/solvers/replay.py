@@ -70,7 +70,7 @@ class Replay:
             return new, report
         self._off = True
         own = self._own(state)
-        if own is not None:
+        if own is not None and own is self._recordings.get(rounds):  # it has written over the state that it made
             own.undo()
         return self._one(state)
 
@@ -98,7 +98,9 @@ class Replay:
             if kept is not None:
                 kept.read(context)
                 self._recordings[rounds] = kept
-        # A problem that comes again has compiled what it needs, and its first step is worth a recording of its own.
+        if _bytes(context) + _bytes(state) > READ_BYTES:
+            return
+        # A problem that comes again has compiled what it needs, and its first step is worth a recording that is kept.
         key = _key(self._step, ROUNDS, context, state)
         self._again = key in _met
         _met[key] = None
