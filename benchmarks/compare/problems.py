@@ -23,7 +23,7 @@ class Instance:
     b: np.ndarray
     rho: float
     eps: float
-    _spaces: dict = field(default_factory=dict)  # by device
+    _spaces: dict = field(default_factory=dict, init=False, repr=False)  # by device
 
     @cached_property
     def spaces(self):

@@ -24,9 +24,10 @@ from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 from .streamed import Streamed, StreamedKernel
 
-# The coarsest level has at most so many points a side; each finer one up to so many times more, and not so many where
-# the finer one is that large: its steps are dear, and those of a tenth of its points cost a hundredth.
-COARSEST, FINER, LARGE, NEARER = 1000, 100, 300_000, 10
+# The coarsest level has at most so many points a side, each finer one up to so many times more.
+COARSEST, FINER = 1000, 100
+# A level of more points comes after one of a tenth of them: its own steps are dear, those cost a hundredth.
+DEAR, NEARER = 300_000, 10
 # What is solved on a level before the next.
 LEVEL = AlternateMin(tol=1e-4, max_iter=30)
 # A start need not be sharper than this share of the cost's size.
@@ -74,8 +75,9 @@ def coarse(problem: StreamedUGW) -> Streamed:
     if max(n, m) <= COARSEST:
         twin = stored(problem)
         return given(problem, LEVEL(twin, coarse_start(twin)).tensors.plan)
-    share = max(1.0 / (NEARER if max(n, m) > LARGE else FINER), COARSEST / max(n, m))
-    sample = _sample(problem, max(1, round(n * share)), max(1, round(m * share)))
+    share = max(1.0 / (NEARER if max(n, m) > DEAR else FINER), COARSEST / max(n, m))
+    # A side of few points is not thinned any further.
+    sample = _sample(problem, *(max(min(size, COARSEST), round(size * share)) for size in (n, m)))
     first = coarse(sample)
     found = first if max(sample.x.n, sample.y.n) <= COARSEST else LEVEL(sample, first).tensors.plan
     return _carried(found, sample, problem)
@@ -96,7 +98,10 @@ def given(problem: StreamedUGW, plan: Any) -> Streamed:
 
 
 def lifted(problem: StreamedUGW, plan: Any, inner: Tensor | None = None) -> Streamed:
-    """The plan of the linear problem that a plan of unit mass leads to. inner: left basisᵀ · plan · right basis."""
+    """The plan of the linear problem that a plan of unit mass leads to.
+
+    inner: left basisᵀ · plan · right basis, for a plan that is not stored.
+    """
     if inner is None:
         inner = problem.left.double().mT @ plan.double() @ problem.right.double()
     cost = Moments.of(problem, plan, inner).cost(problem)

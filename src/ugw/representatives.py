@@ -52,9 +52,10 @@ def representatives(
     batch, n = weights.shape
     index = choose(metric, weights, min(count, n))
     columns = metric.columns(index).expand(batch, n, -1)
-    owner = columns.argmin(2)
+    near = columns.scatter(1, index[:, None, :], 0.0)  # a cell may be wide, and is its own nearest all the same
+    owner = near.argmin(2)
     gathered = torch.zeros_like(index, dtype=weights.dtype).scatter_add_(1, owner, weights)
-    whole = (torch.where(weights > 0, columns.amin(2), 0.0) == 0).all(1)
+    whole = (torch.where(weights > 0, near.amin(2), 0.0) == 0).all(1)
     if not cells:
         between = torch.take_along_dim(columns, index[:, :, None], dim=1)
         return Representatives(index, owner, gathered, columns, between, whole)
@@ -102,4 +103,6 @@ def rank(metric: Metric, weights: Tensor) -> Tensor:
 
 
 def _column(metric: object, index: Tensor, batch: int) -> Tensor:
-    return metric.columns(index[:, None]).squeeze(2).expand(batch, -1)  # type: ignore[attr-defined]
+    """Distances (B, n) to a point each, 0 for the point itself: cells have a width, and would be chosen again."""
+    column = metric.columns(index[:, None]).squeeze(2).expand(batch, -1)  # type: ignore[attr-defined]
+    return column.scatter(1, index[:, None], 0.0)

@@ -19,7 +19,8 @@ class Streamed:
     """The plan exp(log), (B, n, m); it answers to what solvers ask of a tensor: sums, products, scalar multiples.
 
     rows_sum: (B, n); cols_sum: (B, m); moved: (B, n, s), the plan times the right basis; f, g: the potentials it was
-    made of, in units of the cost, where a solver may start again.
+    made of, in units of the cost, where a solver may start again. Of a first plan carried over from a sample, sums and
+    products are those over the sample.
     """
 
     log: Bilinear

@@ -69,7 +69,7 @@ def test_steps_are_alike_that_differ_by_numbers_alone():
     one, other = torch.ones(2), torch.zeros(2)
 
     def key(context, shape, step=nothing):
-        return replay._key(step, 2, context, State(shape, shape))
+        return replay._key(step, context, State(shape, shape))
 
     first = key(Context(one, other), one)
     assert first == key(Context(other, one), other)
@@ -101,9 +101,9 @@ class Twin(replay.Recording):
 
     made, used, broken = [], 0, -1
 
-    def __init__(self, step, asks, context, state, rounds):
+    def __init__(self, step, asks, context, state, rounds, key):
         Twin.made.append(rounds)
-        super().__init__(step, asks, context, state, rounds)
+        super().__init__(step, asks, context, state, rounds, key)
 
     def _record(self, step, asks):
         self._step, self._asks = step, asks
@@ -203,6 +203,17 @@ def test_a_step_that_turns_out_broken_is_taken_again(twins):
     assert Twin.broken == 0, "no step was broken"
     np.testing.assert_allclose(broken.value, plain.value, rtol=1e-9)
     assert broken.converged
+
+
+def test_nothing_is_recorded_before_such_a_step_was_taken(twins):
+    """A run from a solution takes one step, with looks: nothing that a recording needs is compiled by that."""
+    x, y = pair(0)
+    found = ugw.solve(x, y, solver=ugw.AlternateMin(tol=1e-8))
+    replay.forget()
+    Twin.made.clear()
+    for _ in range(3):
+        assert ugw.solve(x, y, init=found.plan).n_iter == 1
+    assert Twin.made == []
 
 
 def test_a_broken_step_does_not_take_back_the_one_before_it(twins):

@@ -14,9 +14,9 @@ from torch import Tensor
 
 # Entries that a program has in hand, and those that it adds up in float32 before its sums are added in float64.
 BLOCK, SPAN = 1024, 8
-# Rows of a strip of which a program makes covariances, and entries of it in hand: there are twenty sums of each.
+# Rows of a strip of which a program makes covariances, and entries of it in hand, with twenty sums for each.
 STRIP, TILE = 8, 512
-# Five differences: their sums, and those of their products.
+# Five differences: their sums, and those of their products, a symmetric matrix.
 DIFFERENCES, SUMS = 5, 30
 
 

@@ -22,9 +22,10 @@ LOG2E = math.log2(math.e)
 NEVER = -(2.0**99)
 # Rows and columns of a block, warps and stages: the fastest of 54 tried on an H200 at rank 4.
 BLOCK, WARPS, STAGES = 64, 4, 3
-# Up to so many columns of values are multiplied and added one by one, in blocks of so many rows and columns, by warps.
+# Up to so many columns of values, whose sums have room in registers, are multiplied and added one by one, in blocks of
+# so many rows and columns and by so many warps.
 # For more of them tensor cores multiply, and add up so many blocks by themselves.
-FEW, FEW_ROWS, FEW_COLS, FEW_WARPS, GROUP = 8, 128, 32, 4, 4
+FEW, FEW_ROWS, FEW_COLS, FEW_WARPS, GROUP = 6, 128, 32, 4, 4
 # Sums outside these, as powers of two, are not trusted: the guess was too far off.
 LOWEST, HIGHEST = -100.0, 120.0
 
@@ -72,7 +73,7 @@ def _few_weighted_sums(
     rows_ptr, cols_ptr, values_ptr, out_ptr, n, blocks, blocks_per_split, splits,
     K: tl.constexpr, V: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Σ_j 2^(rows_i · cols_j) values_vj over one split. values: (B, V, blocks·BN); out: (B, splits, V, n); V ≤ 8."""
+    """Σ_j 2^(rows_i · cols_j) values_vj over one split. values: (B, V, blocks·BN); out: (B, splits, V, n); V ≤ 6."""
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     split, item = tl.program_id(1), tl.program_id(2)
     k, j = tl.arange(0, K), tl.arange(0, BN)
@@ -82,7 +83,7 @@ def _few_weighted_sums(
     m = blocks * BN
     start = item.to(tl.int64) * m
     zero = tl.zeros((BM, BN), tl.float32)
-    s0, s1, s2, s3, s4, s5, s6, s7 = zero, zero, zero, zero, zero, zero, zero, zero
+    s0, s1, s2, s3, s4, s5 = zero, zero, zero, zero, zero, zero
     for block in range(first, last):
         cols = tl.load(cols_ptr + (start + block * BN + j[None, :]) * K + k[:, None])
         p = tl.exp2(tl.dot(rows, cols, input_precision="tf32"))
@@ -98,10 +99,6 @@ def _few_weighted_sums(
             s4 += p * tl.load(values + 4 * m)[None, :]
         if V > 5:
             s5 += p * tl.load(values + 5 * m)[None, :]
-        if V > 6:
-            s6 += p * tl.load(values + 6 * m)[None, :]
-        if V > 7:
-            s7 += p * tl.load(values + 7 * m)[None, :]
     out = out_ptr + (item * splits + split).to(tl.int64) * V * n + i
     tl.store(out, tl.sum(s0, 1), mask=i < n)
     if V > 1:
@@ -114,10 +111,6 @@ def _few_weighted_sums(
         tl.store(out + 4 * n, tl.sum(s4, 1), mask=i < n)
     if V > 5:
         tl.store(out + 5 * n, tl.sum(s5, 1), mask=i < n)
-    if V > 6:
-        tl.store(out + 6 * n, tl.sum(s6, 1), mask=i < n)
-    if V > 7:
-        tl.store(out + 7 * n, tl.sum(s7, 1), mask=i < n)
 
 
 @triton.jit

@@ -119,7 +119,7 @@ class Problem(Matching):
 
     # Is a step made of tensor operations alone, without a look at their values? Then it may be a CUDA graph.
     recordable: bool = False
-    # Or but for a look or two?
+    # Or but for one look, at how far costs are known by changes of the plan?
     unseeing: bool = False
     # Is the local cost of a mixture of plans the mixture of theirs? Then steps may be extrapolated.
     linear_local: bool = False

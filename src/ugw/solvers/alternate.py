@@ -290,7 +290,7 @@ def _fresh(context: Context, state: _State) -> Tensor:
 
 
 def _asks(context: Context, state: _State) -> Tensor:
-    """(B,): rounds of inner iterations that items need beyond the usual, 0 for none: what has settled needs none."""
+    """(B,): rounds of inner iterations that items ask for, 0 where the usual do, as for what has settled."""
     settled = (state.change <= context.limit) & (state.residual <= context.residual_limit)
     waiting = torch.where((state.patience > 1.0) & ~settled, state.patience, 0.0)
     wanted = torch.where(_fresh(context, state), FIRST_PATIENCE * state.patience, waiting)

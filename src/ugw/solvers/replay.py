@@ -35,10 +35,9 @@ class Replay:
     """A step that is recorded once and from then on replayed; one too large for that is taken without looks.
 
     step(context, state, rounds) → (state, report) must be made of tensor operations alone when `rounds` is a number:
-    then the inner solver makes so many rounds and looks at nothing. asks(context, state) → (B,): more rounds than
-    usual that items ask for, 0 for none; they get them, or, if few ask, in some of the steps. Steps whose numbers turn
-    out to be broken are taken again one by one. Whether another step is recorded, replayed or neither makes no
-    difference but for rounding.
+    then the inner solver makes so many rounds and looks at nothing. asks(context, state) → (B,): the rounds that items
+    ask for, 0 where the usual do; they get them at least, or, if few ask, in some of the steps. Steps whose numbers
+    turn out to be broken are taken again one by one. Whether a step is recorded or replayed makes no difference.
     """
 
     def __init__(self, step: Step, asks: Asks) -> None:
@@ -46,6 +45,7 @@ class Replay:
         self._context: Any = None
         self._recordings: dict[int, Recording] = {}
         self._warm, self._waited, self._off, self._large, self._again = 0, 0, False, False, False
+        self._key: Any = None  # what recordings of such a step are kept by, None if they are not
         self._last: Any = None  # a state, and what it asks for
         self._asked = 0.0, 0.0
 
@@ -62,11 +62,12 @@ class Replay:
             signals = _signals(self._asks, context, new, report)
         else:
             if rounds not in self._recordings:
-                self._recordings[rounds] = Recording(self._step, self._asks, context, state, rounds)
+                self._recordings[rounds] = Recording(self._step, self._asks, context, state, rounds, self._key)
             new, report, signals = self._recordings[rounds].next(state)
         fine, *asked = signals.tolist()  # the one look at what the step did
         if fine:
             self._last, self._asked = new, (asked[0], asked[1])
+            self._remember()
             return new, report
         self._off = True
         own = self._own(state)
@@ -90,20 +91,23 @@ class Replay:
     def _begin(self, context: Any, state: Any) -> None:
         self._leave()
         self._context, self._warm, self._off = context, 0, not _needs_no_look(context, state)
-        self._large, self._again = not _fits(context, state), False
-        if self._off or self._large:
+        self._large, self._again, self._key = not _fits(context, state), False, None
+        if self._off or self._large or _bytes(context) + _bytes(state) > READ_BYTES:
             return
+        self._key = _key(self._step, context, state)
         for rounds in (ROUNDS, LONG):
-            kept = _kept.pop(_key(self._step, rounds, context, state), None)
+            kept = _kept.pop((self._key, rounds), None)
             if kept is not None:
                 kept.read(context)
                 self._recordings[rounds] = kept
-        if _bytes(context) + _bytes(state) > READ_BYTES:
+        # A problem that comes again has compiled what it needs, and its first step is worth a recording of its own.
+        self._again = self._key in _met
+
+    def _remember(self) -> None:
+        """Such a step was taken without a look."""
+        if self._key is None:
             return
-        # A problem that comes again has compiled what it needs, and its first step is worth a recording that is kept.
-        key = _key(self._step, ROUNDS, context, state)
-        self._again = key in _met
-        _met[key] = None
+        _met[self._key] = None
         while len(_met) > MET:
             _met.popitem(last=False)
 
@@ -140,9 +144,9 @@ class Recording:
     Small ones have a key and a context of their own, to which the numbers of any context with that key can be written.
     """
 
-    def __init__(self, step: Step, asks: Asks, context: Any, state: Any, rounds: int) -> None:
+    def __init__(self, step: Step, asks: Asks, context: Any, state: Any, rounds: int, key: Any) -> None:
         read = _bytes(context) + _bytes(state)
-        self.key = _key(step, rounds, context, state) if read <= READ_BYTES else None
+        self.key = None if key is None else (key, rounds)
         self._context = context if self.key is None else _copied(context)
         self._given = list(tensors(self._context))
         self._first = clone(state)
@@ -214,6 +218,7 @@ def _may_fit(context: Any, state: Any) -> bool:
 
 
 def _needs_no_look(context: Any, state: Any) -> bool:
+    """May it be taken without looks of the inner solver?"""
     shape = state.now.shape
     return _may_fit(context, state) or (isinstance(shape, Tensor) and shape.is_cuda and context.problem.unseeing)
 
@@ -222,11 +227,11 @@ def _fits(context: Any, state: Any) -> bool:
     return _may_fit(context, state) and state.now.shape.numel() <= MOST_ENTRIES
 
 
-def _key(step: Step, rounds: int, context: Any, state: Any) -> Any:
+def _key(step: Step, context: Any, state: Any) -> Any:
     """Equal for steps that differ by numbers alone, and agree on which tensors of the context are one and the same."""
     places: dict[int, int] = {}
     shared = tuple(places.setdefault(id(tensor), len(places)) for tensor in tensors(context))
-    return step, rounds, frame(context), frame(state), shared, *_settings(state)
+    return step, frame(context), frame(state), shared, *_settings(state)
 
 
 def _settings(state: Any) -> tuple[Any, ...]:

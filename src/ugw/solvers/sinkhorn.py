@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from .._batch import take_fields
+from .._batch import take_fields, where
 from .._options import choice, tolerance, whole_number
 from ..problems.linear import LinearProblem, LinearSolution
 from ..records import Status
@@ -90,7 +90,8 @@ class Sinkhorn:
         if not problem.log_a.is_cuda:
             return self(problem, start)
         found = self(problem, start, rounds=rounds)
-        return found if bool(found.log_mass.isfinite().all()) else self(problem, start)
+        fine = found.log_mass.isfinite()
+        return found if bool(fine.all()) else where(fine, found, self(problem, start))
 
 
 @dataclass(frozen=True, eq=False)
