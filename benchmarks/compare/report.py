@@ -118,7 +118,7 @@ def series(rows):
         if kind not in targets.GROWTH or "n" not in row:
             continue
         setting = f"rho {row['rho']:g}, eps {row['eps']:g}"
-        if "total" in row.get("ours", {}):
+        if "total" in row.get("ours", {}) and row["ours"].get("status") != "MAX_ITER":  # not where it was cut short
             found[kind, setting, WHOLE].append((row["n"], row["ours"]["total"]))
         ours = row.get("peers", {}).get(row.get("fastest"), {}).get("our_seconds")
         if ours is not None:
