@@ -200,7 +200,7 @@ def _lifted(level: Coarse, plans: Tensor, fine: UGW) -> tuple[Tensor, Tensor]:
         several, own = (fine, level) if index is None else (fine.take(index), level.take(index))
         plan = own.lift(group.flatten(0, 1), several)
         made.append(plan.view(*group.shape[:2], *plan.shape[1:]))
-        values.append(_value(several, plan).view(group.shape[:2]))
+        values.append(_worth(several, several.couple(plan)).view(group.shape[:2]))
     return torch.cat(made, dim=1), torch.cat(values, dim=1)
 
 
@@ -225,11 +225,6 @@ def _told_apart(values: Tensor) -> Tensor:
 def picked(plans: Tensor, index: Tensor) -> Tensor:
     """Some of each item's plans. plans: (B, S, n, m); index: (B, T). Returns (B, T, n, m)."""
     return plans[torch.arange(len(plans), device=plans.device)[:, None], index]
-
-
-def _value(problem: Problem, plan: Tensor) -> Tensor:
-    """What a plan of unit mass is worth, (B,)."""
-    return _worth(problem, problem.couple(plan))
 
 
 def _worth(problem: Problem, state: Any) -> Tensor:

@@ -21,7 +21,7 @@ def products(given, found):
     return torch.stack([torch.stack([(u * v).sum((1, 2)) for v in made], 1) for u in made], 2)
 
 
-FLAT = SimpleNamespace(steps_gram=products, extrapolated=entries.extrapolated)
+FLAT = SimpleNamespace(steps_gram=products)
 
 
 def walked(matrix, shift, start, steps=3):

@@ -158,10 +158,6 @@ class Problem(Matching):
         mean, products = kernels.steps_gram(self.log_a.exp(), self.log_b.exp(), given, found)
         return products - mean @ mean.mT
 
-    def extrapolated(self, given: Any, found: Sequence[Any], factors: Sequence[Tensor]) -> Any:
-        """See `kernels.entries.extrapolated`."""
-        return kernels.extrapolated(given, found, factors)
-
     def spread_of(self, cost: Any) -> Tensor:
         """The root mean square (B,) of a linear cost under the product plan, where it is finite."""
         largest = cost.abs().amax(dim=(1, 2), keepdim=True)
@@ -201,9 +197,9 @@ class Problem(Matching):
     def told(self, state: Any) -> Any:
         """The state as the history reports it."""
 
-    @abstractmethod
     def final(self, state: Any) -> Any:
         """The state that a run gives back."""
+        return self.told(state)
 
     @abstractmethod
     def lift(self, state: Any) -> Lift | None:

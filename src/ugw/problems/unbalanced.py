@@ -284,10 +284,6 @@ class UGW(Problem):
             made.append(torch.where(self.eps[:, None] > 0, full, torch.nan).to(potential.dtype))
         return made[0], made[1]
 
-    def final(self, state: Coupling) -> Coupling:
-        """The state that a run gives back."""
-        return self.told(state)
-
     def lift(self, state: Coupling) -> None:
         """No lift to a cone."""
         return None

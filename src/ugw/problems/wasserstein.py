@@ -115,10 +115,6 @@ class UW(Problem):
         """The state as it is."""
         return state
 
-    def final(self, state: Coupling) -> Coupling:
-        """The state as it is."""
-        return state
-
     def lift(self, state: Coupling) -> None:
         """No lift to a cone."""
         return None

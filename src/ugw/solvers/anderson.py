@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .._batch import take_fields
+from ..kernels import extrapolated
 from ..problems.problem import Problem
 
 # Steps are extrapolated once they change less than this share of the plan: before, they choose a valley.
@@ -84,7 +85,7 @@ class Trail:
         leap = ready & grows & (size >= SURE) & (~self.barred | (gram[:, 4, 4] >= before))
         mix = ready & ~grows & torch.isfinite(one + two)
         steps = (torch.where(mix, one, 0.0), torch.where(mix, two, 0.0), torch.where(leap, LEAP, 0.0))
-        return problem.extrapolated(given, (*self.found, found), steps), leap | mix, leap
+        return extrapolated(given, (*self.found, found), steps), leap | mix, leap
 
 
 def _solved(matrix: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
