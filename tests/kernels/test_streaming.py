@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from ugw._precision import _rounded
+from ugw._precision import _rounded, halves
 from ugw.kernels import streaming
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -104,3 +104,28 @@ def test_blocks_are_made_in_one_place(monkeypatch):
     assert [z.shape[1] for _, z in seen] == [4, 4, 1]
     assert len({place for place, _ in seen}) == 1
     torch.testing.assert_close(torch.cat([z for _, z in seen], dim=1), expected)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_packing_is_that_of_plain_torch(shape):
+    """Side by side: the halves of both factors, those of the bias and of the shift, and ones beside these."""
+    left, right, bias, _ = tensors(arrays(shape), torch.float32)
+    shift = torch.linspace(-2.0, 2.0, left[:, :, 0].numel(), device=DEVICE).view_as(left[:, :, 0])
+    m, rank = right.shape[1:]
+    (l_hi, l_lo), (r_hi, r_lo) = halves(left * triton_ops.LOG2E), halves(right)
+    bias_halves = halves((bias * triton_ops.LOG2E).clamp(min=triton_ops.NEVER))
+    shift_halves = halves(-triton_ops.LOG2E * shift)
+    ones = torch.ones_like(shift), torch.ones_like(bias)
+    expected_rows = torch.cat([l_hi, l_hi, l_lo, torch.stack([ones[0], ones[0], *shift_halves], dim=2)], dim=2)
+    expected_cols = torch.cat([r_hi, r_lo, r_hi, torch.stack([*bias_halves, ones[1], ones[1]], dim=2)], dim=2)
+    # Points of a batch may be shared, and a matrix may be another one turned.
+    turned = left.mT.contiguous().mT
+    rows, cols = triton_ops.packed(turned, right, bias, shift)
+    used = 3 * rank + 4
+    torch.testing.assert_close(rows[:, :, :used], expected_rows, rtol=0.0, atol=1e-6)
+    torch.testing.assert_close(cols[:, :m, :used], expected_cols, rtol=0.0, atol=1e-6)
+    assert not rows[:, :, used:].any()
+    assert not cols[:, :, used:].any()
+    assert bool((cols[:, m:, 3 * rank] == triton_ops.NEVER).all())
+    bias[0, 0] = torch.nan
+    assert bool(triton_ops.packed(left, right, bias, shift)[1][0, 0, 3 * rank].isnan())

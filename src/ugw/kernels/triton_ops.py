@@ -26,8 +26,42 @@ BLOCK, WARPS, STAGES = 64, 4, 3
 # so many rows and columns and by so many warps.
 # For more of them tensor cores multiply, and add up so many blocks by themselves.
 FEW, FEW_ROWS, FEW_COLS, FEW_WARPS, GROUP = 6, 128, 32, 4, 4
+# Numbers that one program packs.
+PACKED = 2048
 # Sums outside these, as powers of two, are not trusted: the guess was too far off.
 LOWEST, HIGHEST = -100.0, 120.0
+
+
+@triton.jit
+def _packed(
+    factor_ptr, extra_ptr, out_ptr, n, count, of_item, of_point, of_column, extra_of_item, extra_of_point,
+    scale, extra_scale, R: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, ROW: tl.constexpr, NEVER: tl.constexpr,
+):  # fmt: skip
+    """Halves of numbers side by side: (hi, hi, lo, 1, 1, extra) for rows, (hi, lo, hi, extra, 1, 1) for columns."""
+    i, item, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1).to(tl.int64), tl.arange(0, K)
+    there, of_factor = i < n, k < 3 * R
+    place = item * of_item + i[:, None].to(tl.int64) * of_point + (k % R)[None, :] * of_column
+    x = tl.load(factor_ptr + place, mask=there[:, None] & of_factor[None, :], other=0.0) * scale
+    extra = tl.load(extra_ptr + item * extra_of_item + i.to(tl.int64) * extra_of_point, mask=there, other=-float("inf"))
+    extra = extra * extra_scale
+    extra = tl.where(extra < NEVER, NEVER, extra)  # what is not a number stays so; beyond the last point it is -inf
+    # The nearest number with the 11 bits of TF32, and what is left of it.
+    hi = ((x.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
+    lo = (((x - hi).to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
+    extra_hi = ((extra.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
+    extra_lo = (((extra - extra_hi).to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
+    if ROW:
+        low, first = 2, 2
+    else:
+        low, first = 1, 0
+    value = tl.where((k // R == low)[None, :], lo, hi)
+    beyond = k - 3 * R
+    ones = (beyond == 2 - first) | (beyond == 3 - first)
+    value = tl.where(ones[None, :], 1.0, value)
+    value = tl.where((beyond == first)[None, :], extra_hi[:, None], value)
+    value = tl.where((beyond == first + 1)[None, :], extra_lo[:, None], value)
+    out = out_ptr + (item * count + i[:, None].to(tl.int64)) * K + k[None, :]
+    tl.store(out, value, mask=(i < count)[:, None])
 
 
 @triton.jit
@@ -196,19 +230,22 @@ def _many(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
 
 def packed(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     """(B, n, K) and (B, m, K), m up to whole blocks: TF32 products are log2(e)·(left · right + bias − shift)."""
-    l_hi, l_lo = halves(left * LOG2E)
-    r_hi, r_lo = halves(right)
-    bias_hi, bias_lo = halves((bias * LOG2E).clamp(min=NEVER)[:, :, None])
-    shift_hi, shift_lo = halves(shift[:, :, None] * -LOG2E)
-    one_n, one_m = torch.ones_like(shift_hi), torch.ones_like(bias_hi)
-    rows = torch.cat([l_hi, l_hi, l_lo, one_n, one_n, shift_hi, shift_lo], dim=2)
-    cols = torch.cat([r_hi, r_lo, r_hi, bias_hi, bias_lo, one_m, one_m], dim=2)
-    width = max(16, triton.next_power_of_2(rows.shape[2]))
-    rows = torch.nn.functional.pad(rows, (0, width - rows.shape[2]))
-    full = torch.zeros(cols.shape[0], triton.cdiv(cols.shape[1], BLOCK) * BLOCK, width, device=cols.device)
-    full[:, cols.shape[1] :, 3 * left.shape[2]] = NEVER
-    full[:, : cols.shape[1], : cols.shape[2]] = cols
-    return rows.contiguous(), full
+    m = triton.cdiv(right.shape[1], BLOCK) * BLOCK
+    rows = _pack(left, shift, left.shape[1], scales=(LOG2E, -LOG2E), is_row=True)
+    return rows, _pack(right, bias, m, scales=(1.0, LOG2E), is_row=False)
+
+
+def _pack(factor: Tensor, extra: Tensor, count: int, *, scales: tuple[float, float], is_row: bool) -> Tensor:
+    """One side of `packed`, so many points of it: a factor (B, n, r) and a number for each point, (B, n), scaled."""
+    batch, n, rank = factor.shape
+    width = max(16, triton.next_power_of_2(3 * rank + 4))
+    out = torch.empty(batch, count, width, dtype=torch.float32, device=factor.device)
+    per_program = max(1, PACKED // width)
+    _packed[(triton.cdiv(count, per_program), batch)](
+        factor, extra, out, n, count, *factor.stride(), *extra.stride(), *scales,
+        R=rank, K=width, BM=per_program, ROW=is_row, NEVER=NEVER, num_warps=4,
+    )  # fmt: skip
+    return out
 
 
 def _value_halves(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
