@@ -21,15 +21,14 @@ from .solvers.alternate import AlternateMin
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 
-# Points kept of each space, and starts tried on them.
+# Cells of each space, and starts tried on them.
 REPRESENTATIVES, STARTS = 50, 40
 # They run in heats, of so many steps after which so many stay; none is sharper than this share of the cost's size.
 # Plans of few entries can afford that none is dropped on the way.
-HEATS, ONE_HEAT, SMALL = ((6, 12), (12, 10)), ((60, STARTS + 2),), 400
+HEATS, ONE_HEAT, SMALL = ((4, 12), (8, 6)), ((60, STARTS + 2),), 400
 SHARPEST = 5e-3
-# Of their results so many that differ by this much in L1 are lifted; the best of these run for some steps.
-LIFTED, DIFFERENT = 12, 0.1
-RACED, RACE_STEPS = 3, 2
+# Of their results so many that differ by this much in L1 are lifted, and run for some steps.
+LIFTED, DIFFERENT, RACE_STEPS = 4, 0.1, 2
 # Objectives of plans closer than this share of the largest are the same; of plans that are not yet solutions, this.
 SAME, ALIKE = 1e-12, 1e-5
 # When plans have settled well enough to be compared: entropy falls faster there than in a solve to the end.
@@ -98,10 +97,10 @@ def start(problem: UGW) -> Tensor:
 def several(problem: UGW, count: int) -> Tensor:
     """The coarse multistart's best plans that differ, (B, up to `count`, n, m), best first.
 
-    Run many starts on a few points, drop those that fall behind, lift the best that differ; they race again. The
+    Run many starts on a few cells, drop those that fall behind, lift the best that differ; they race again. The
     order of two coarse objectives says little about the fine ones, the objective of a lifted plan much, and a few
     steps nearly all. Spaces of many points are first gathered in MIDDLE cells, on which the winner and the product
-    plan nearly settle. Where the representatives are all points, a lifted plan is the plan itself.
+    plan nearly settle. Where the cells are single points, a lifted plan is the plan itself.
     """
     with rough():
         found = _several(_cheaper(problem), count)
@@ -122,18 +121,18 @@ def _several(problem: UGW, count: int) -> Tensor:
         solver = AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS)
         ends, values = race(solver, level.problem, stirred(level.problem, plans))
         return level.lift(picked(ends, values.argmin(1, keepdim=True))[:, 0], problem)[:, None]
-    plans, again = _searched(problem, max(RACED, count))
+    plans, again = _searched(problem, max(LIFTED, count))
     ends, values = race(AlternateMin(max_iter=RACE_STEPS), problem, plans)
     values = _told_apart(values).masked_fill(again, torch.inf)
     return picked(ends, values.argsort(dim=1, stable=True)[:, :count])
 
 
 def _searched(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
-    """Of many starts on a few points the ends that differ, on all points, (B, up to `count`, n, m), best first.
+    """Of many starts on a few cells the ends that differ, on all points, (B, up to `count`, n, m), best first.
 
     And which of them, (B, ...) bool, repeat the first of their item, where others of the batch have more.
     """
-    level = coarsen(problem, REPRESENTATIVES, farthest)
+    level = coarsen(problem, REPRESENTATIVES, farthest, cells=True)
     small = replace(level.problem, eps=torch.maximum(problem.eps, SHARPEST * level.problem.scale()))
     plans = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, STARTS)], dim=1)
     plans = stirred(small, plans)
@@ -142,7 +141,7 @@ def _searched(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
         ends, values = race(replace(solver, max_iter=steps), small, plans)
         best = values.argsort(dim=1, stable=True)[:, :kept]
         plans, values = picked(ends, best), values.gather(1, best)
-    chosen = torch.stack(list(different(plans, values, max(LIFTED, 3 * count))), dim=1)
+    chosen = torch.stack(list(different(plans, values, max(LIFTED, count))), dim=1)
     lifts, judged = _lifted(level, picked(plans, chosen), problem)
     again = (chosen == chosen[:, :1]).index_fill(1, chosen.new_zeros(1), value=False)
     order = _told_apart(judged).masked_fill(again, torch.inf).argsort(dim=1, stable=True)[:, :count]

@@ -18,9 +18,9 @@ def kl(p: Tensor, log_a: Tensor) -> Tensor:
     even when a large rho multiplies it. +inf where p > 0 = a.
     """
     a = log_a.exp()
-    x = (p - a) / torch.where(a > 0, a, 1.0)
+    x = (p - a) / a.clamp(min=torch.finfo(a.dtype).tiny)
     terms = a * (torch.special.xlog1py(1.0 + x, x) - x)
-    return torch.where(a > 0, terms, torch.where(p > 0, torch.inf, 0.0)).sum(-1)
+    return terms.masked_fill((a == 0) & (p > 0), torch.inf).sum(-1)
 
 
 class Divergence:

@@ -14,7 +14,7 @@ from ._check import as_tensor, check_finite, check_nonnegative
 from ._options import choice
 from .errors import InputError
 from .lazy_plan import LazyPlan
-from .problems.problem import Matching
+from .problems.problem import DRAWN, Matching
 from .problems.unbalanced import SHORTENED, UGW
 
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
@@ -27,7 +27,7 @@ TINY_PLAN, FEW = 400, 2
 def kind(n: int, m: int) -> tuple[bool, ...]:
     """What of its sizes decides how a problem is solved: items that agree on it may be one batch."""
     entries = n * m
-    return entries <= TINY_PLAN, entries <= SMALL_PLAN, entries >= SHORTENED, *coarse.kind(n, m)
+    return entries <= TINY_PLAN, entries <= SMALL_PLAN, entries >= SHORTENED, n > DRAWN, *coarse.kind(n, m)
 
 
 def first_plans(problem: UGW, init: Any) -> Tensor:

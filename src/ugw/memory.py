@@ -31,8 +31,10 @@ from .spaces import Space
 GIB = 2**30
 # Plans in hand while a stored problem is solved: in the dtype of the spaces, and in float64 whatever that is.
 PLANS, DOUBLES = 28.0, 3.0
+# The former while starts race, which remember less.
+RACING = 18.0
 # Plans in hand beside these while starts race: those lifted, stacked and picked.
-LIFTED = 2 * coarse.LIFTED + coarse.RACED
+LIFTED = 3 * coarse.LIFTED
 # Rows of numbers that a streamed problem holds for each point, in float64, and those as wide as its basis.
 COLUMNS, BASES = 40.0, 14.0
 # Blocks of sampled rows in hand at a time.
@@ -187,9 +189,9 @@ class Task:
             race = (replace(self, number=4) if shorter else self)._raced(items, self.n, self.m) + copies
         return int(fixed + max(solve, race))
 
-    def _stored(self, plans: int, n: int, m: int) -> float:
-        """While so many plans are solved for."""
-        return plans * n * m * (PLANS * self.number + 8 * DOUBLES)
+    def _stored(self, plans: int, n: int, m: int, in_hand: float = PLANS) -> float:
+        """While so many plans are solved for, each with so many in hand."""
+        return plans * n * m * (in_hand * self.number + 8 * DOUBLES)
 
     def _raced(self, items: int, n: int, m: int) -> float:
         """While coarse starts are made for so many items."""
@@ -199,10 +201,10 @@ class Task:
         reps = min(n, coarse.REPRESENTATIVES), min(m, coarse.REPRESENTATIVES)
         limit = coarse.TOGETHER["cuda" if self.device.type == "cuda" else "cpu"]
         peaks = []
-        for (rows, cols), count in ((reps, coarse.STARTS + 2), ((n, m), coarse.RACED)):
+        for (rows, cols), count in ((reps, coarse.STARTS + 2), ((n, m), coarse.LIFTED)):
             plans = min(items * count, max(items, limit // (rows * cols)))
             spaces = plans * (rows**2 + cols**2) * self.number if self.own else 0
-            peaks.append(self._stored(plans, rows, cols) + spaces)
+            peaks.append(self._stored(plans, rows, cols, RACING) + spaces)
         # Those that wait for their turn, those put together and those that are done.
         waiting = 3 * items * (coarse.STARTS + 2) * reps[0] * reps[1] * self.number
         return max(peaks[0] + waiting, peaks[1] + LIFTED * items * n * m * self.number)

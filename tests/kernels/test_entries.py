@@ -84,3 +84,17 @@ def test_torch_serves_where_triton_does_not():
     with torch.no_grad():
         assert kernels._of_entries(one.requires_grad_(), two) is triton_entries
     assert kernels._of_entries(one, two) is entries, "it wants a gradient"
+
+
+def test_drawn_rows():
+    """At even steps of the weight, wherever points without weight stand; their mean is that of all rows, nearly."""
+    a = torch.rand(2, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    cost = torch.linspace(0.0, 1.0, 300, dtype=torch.float64)[None, :, None].expand(2, -1, 3).contiguous()
+    weights, (rows,) = entries.drawn(a, [cost], 40)
+    assert rows.shape == (2, 40, 3)
+    torch.testing.assert_close(weights.sum(1), torch.ones(2, dtype=torch.float64))
+    all_rows = (a[:, :, None] * cost).sum(1) / a.sum(1)[:, None]
+    torch.testing.assert_close((weights[:, :, None] * rows).sum(1), all_rows, rtol=0.0, atol=0.01)
+    apart_a, apart_cost = torch.zeros(2, 700, dtype=torch.float64), torch.full((2, 700, 3), 9.0, dtype=torch.float64)
+    apart_a[:, 1:601:2], apart_cost[:, 1:601:2] = a, cost
+    torch.testing.assert_close(entries.drawn(apart_a, [apart_cost], 40)[1][0], rows)

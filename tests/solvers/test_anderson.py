@@ -153,7 +153,7 @@ def spaces(seed, n=30, metric="euclidean"):
 
 def test_covariances_of_costs():
     """Under a⊗b, for stored costs by the definition, and for streamed ones as for the stored."""
-    x, y = spaces(0, metric="sqeuclidean")
+    x, y = spaces(0, n=20, metric="sqeuclidean")
     x = replace(x, weights=torch.linspace(0.0, 2.0, x.n, dtype=torch.float64))
     stored, streamed = (build(x, y, rho=1.0, eps=0.1, fused=None, method=m) for m in ("stabilised", "streaming"))
     plans = [torch.rand(1, x.n, y.n, dtype=torch.float64, generator=torch.Generator().manual_seed(k)) for k in range(6)]
@@ -167,6 +167,20 @@ def test_covariances_of_costs():
     torch.testing.assert_close(stored.steps_gram(costs[:3], costs[3:])[0], expected, rtol=1e-9, atol=1e-12)
     thin = [ugw.problems.streamed.Moments.of(streamed, plan).cost(streamed) for plan in plans]
     torch.testing.assert_close(streamed.steps_gram(thin[:3], thin[3:])[0], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_covariances_of_some_rows():
+    """Of many rows a few are read, on a CPU: nearly the covariances of all."""
+    x, y = (ugw.Space.from_points(torch.rand(400, d, generator=torch.Generator().manual_seed(d))) for d in (3, 2))
+    problem = build(x, y, rho=1.0, eps=0.1, fused=None)
+    draw = torch.Generator().manual_seed(0)
+    costs = [problem.couple(problem.unit(torch.rand(1, 400, 400, generator=draw) ** 4)).local for _ in range(6)]
+    some = problem.steps_gram(costs[:3], costs[3:])[0]
+    mean, products = entries.steps_gram(problem.log_a.exp(), problem.log_b.exp(), costs[:3], costs[3:])
+    every = (products - mean @ mean.mT)[0]
+    assert not torch.equal(some, every)
+    lengths = every.diagonal().sqrt()
+    assert float(((some - every) / (lengths[:, None] * lengths)).abs().max()) < 0.3
 
 
 @pytest.mark.parametrize("rho", [0.05, 1.0, (3.0, 0.5)])

@@ -66,12 +66,27 @@ def steps_gram(a: Tensor, b: Tensor, given: Sequence[Tensor], found: Sequence[Te
     return gram(a, b, steps(given, found))
 
 
-def extrapolated(given: Tensor, found: Sequence[Tensor], factors: Sequence[Tensor]) -> Tensor:
+def drawn(a: Tensor, costs: Sequence[Tensor], count: int) -> tuple[Tensor, list[Tensor]]:
+    """So many rows of costs (B, n, m), at even steps of the weights a (B, n), and the weights that they then have.
+
+    Neither padding nor points without weight change which rows these are.
+    """
+    batch, n = a.shape
+    reached = a.cumsum(1, dtype=torch.float64)
+    steps = (torch.arange(count, dtype=torch.float64, device=a.device) + 0.5) / count
+    index = torch.searchsorted(reached, (steps * reached[:, -1:]).contiguous()).clamp(max=n - 1)
+    flat = (index + n * torch.arange(batch, device=a.device)[:, None]).flatten()
+    rows = [cost.flatten(0, 1).index_select(0, flat).view(batch, count, -1) for cost in costs]
+    return torch.full_like(a[:, :1], 1.0 / count).expand(-1, count), rows
+
+
+def extrapolated(given: Any, found: Sequence[Any], factors: Sequence[Tensor]) -> Any:
     """The last of three costs, farther by multiples (B,) of its changes before the last, the last, and from `given`."""
     guess = found[2]
     ways = (found[1] - found[0], found[2] - found[1], found[2] - given)
     for factor, way in zip(factors, ways, strict=True):
-        guess = guess + way * factor.to(way.dtype)[:, None, None]
+        by = factor.to(way.dtype)[:, None, None]
+        guess = torch.addcmul(guess, way, by) if isinstance(way, Tensor) else guess + way * by
     return guess
 
 

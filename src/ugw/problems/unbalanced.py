@@ -248,7 +248,7 @@ class UGW(Problem):
 
     def _constant(self, state: Coupling) -> Tensor:
         """<cost, shape> of a state, at unit mass."""
-        return state.distortion + self._linear_share(state) * state.linear
+        return state.distortion if self.cost is None else state.distortion + self._linear_share(state) * state.linear
 
     def potentials(
         self, q: Coupling, p: Coupling, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
@@ -296,13 +296,17 @@ class UGW(Problem):
         q = p if q is None else q
         log_mass = p.log_mass + q.log_mass
         distortion = p.distortion if same else self._paid(known(q.local), p.shape)
-        linear = 0.5 * self.alpha * (p.log_mass.exp() * p.linear + q.log_mass.exp() * q.linear)
+        linear = torch.zeros_like(log_mass) if self.cost is None else self._linear_part(p, q)
         log_ma, log_mb = self.log_mass_a, self.log_mass_b
         # All three at once: on a GPU so small an operation takes as long as a larger one.
         prices = torch.stack([self.div_a.penalty, self.div_b.penalty, self.eps])
         kls = torch.stack([p.kl_a + q.kl_a, p.kl_b + q.kl_b, p.kl_plan + q.kl_plan])
         paid = prices * product_kl(kls, log_mass, torch.stack([log_ma, log_mb, log_ma + log_mb]))
         return Terms(log_mass.exp() * distortion, linear, *paid)
+
+    def _linear_part(self, p: Coupling, q: Coupling) -> Tensor:
+        """(alpha/2)(<M, p> + <M, q>)."""
+        return 0.5 * self.alpha * (p.log_mass.exp() * p.linear + q.log_mass.exp() * q.linear)
 
     def nothing_left(self, state: Coupling) -> Tensor:
         """(B,) bool: is the best mass of this shape 0, or too small to call it a plan?"""

@@ -18,7 +18,7 @@ from ..result import Result
 from . import loop
 from .anderson import BEGIN, Trail
 from .context import TRUSTED, Context
-from .replay import Replay
+from .replay import Replay, Step
 from .sinkhorn import Sinkhorn
 from .solver import Solver
 from .watch import Watch
@@ -36,6 +36,7 @@ BETTER = 1e-7  # a plan got better if its objective fell by this share
 NEAR, MOST_ITERATIONS, ROUGH = 10.0, 3200, 1e-5
 SHORT = 30  # a run of so few steps is over before less exact numbers pay
 FIRST_PATIENCE = 4.0  # the first linear problem has no potentials to start from
+TOGETHER = 6  # steps that are made on a GPU without a look, at most
 FORCING = 0.1  # inner solves aim at this share of the last change of the plan
 
 
@@ -79,24 +80,26 @@ class AlternateMin(Solver):
     @torch.no_grad()
     def end(self, problem: Problem, init: Any) -> Any:
         """The last state alone of a run from the plan `init`, watched by nobody."""
-        context, outcome = self._ran(problem, init, None)
+        context, outcome = self._ran(problem, init, None, lean=True)
         return context.problem.final(outcome.state.now)
 
-    def _ran(self, problem: Problem, init: Any, watch: Watch | None) -> tuple[Context, loop.Outcome]:
+    def _ran(
+        self, problem: Problem, init: Any, watch: Watch | None, *, lean: bool = False
+    ) -> tuple[Context, loop.Outcome]:
         shape, warm, first = problem.unit(init), None, None
         cheaper = problem.cheaper() if self.max_iter > SHORT else None
         if cheaper is not None:
             options = replace(self, tol=max(self.tol, cheaper.tol), max_iter=min(self.max_iter, cheaper.max_iter))
             with cheaper.meanwhile():
                 now = cheaper.problem.begin(shape.to(cheaper.problem.x.dtype))
-                context = Context.make(cheaper.problem, now, options)
+                context = Context.make(cheaper.problem, now, options, lean=lean)
                 if bool((context.noise <= TRUSTED / 10.0).all()):
                     first = _iterated(context, _State.start(now, context), options.max_iter, watch)
             if first is not None:
                 problem = cheaper.then
                 shape, warm = problem.unit(first.state.now.shape.to(shape.dtype)), first.state
         now = problem.begin(shape)
-        context = Context.make(problem, now, self, None if warm is None else warm.eps)
+        context = Context.make(problem, now, self, entropy=None if warm is None else warm.eps, lean=lean)
         stopped = first is not None and bool((first.status == Status.STOPPED).any())
         outcome = _iterated(context, _State.start(now, context, warm), _left(self, first), None if stopped else watch)
         return context, outcome if first is None else _joined(first, outcome)
@@ -104,11 +107,21 @@ class AlternateMin(Solver):
 
 def _iterated(context: Context, state: _State, most: int, watch: Watch | None) -> loop.Outcome:
     """At most so many steps."""
-    step = Replay(_step, _asks)
+    together = _together(context, state, most)
+    step = Replay(STEPS[together], _asks)
     # To drop retired items copies all others: not for each of them.
-    rules = loop.Rules(max_iter=most, compact_at=0.8, held=step.sizes(context, state))
+    rules = loop.Rules(
+        max_iter=most // together, compact_at=0.8, held=step.sizes(context, state), history=not context.lean
+    )
     outcome = loop.iterate(step, context, state, rules, watch)
-    return replace(outcome, state=step.released(outcome.state))
+    return replace(outcome, state=step.released(outcome.state), n_iter=together * outcome.n_iter)
+
+
+def _together(context: Context, state: _State, most: int) -> int:
+    """How many steps to make between two looks: on a GPU, which waits for each, several if nobody else looks."""
+    if not context.lean or not (isinstance(state.now.shape, Tensor) and state.now.shape.is_cuda):
+        return 1
+    return max(count for count in STEPS if most % count == 0)
 
 
 def _left(options: AlternateMin, first: loop.Outcome | None) -> int:
@@ -138,7 +151,7 @@ class _State:
     guessed: Tensor  # (B,) bool: is it?
     trail: Trail | None
     objective: Tensor
-    before: Any
+    before: Any  # None in a lean run
     f: Tensor
     g: Tensor
     log_mass: Tensor  # of the linear problem's solution, before rescaling
@@ -166,7 +179,7 @@ class _State:
             guessed=zero > 0,
             trail=Trail.start(now.local, eps) if context.free is not None else None,
             objective=torch.inf * one,
-            before=replace(now, local=None),
+            before=None if context.lean else replace(now, local=None),
             f=f.to(now.shape.dtype),
             g=g.to(now.shape.dtype),
             log_mass=one,
@@ -209,8 +222,6 @@ def _step(context: Context, state: _State, rounds: int | None = None) -> tuple[_
     solution = options.inner(linear, (state.f, state.g), aim, patience, rounds)
     now = problem.accept(state.now, solution)
     moved = _distance(problem, now, state.now)
-    # Near a fixed point of period two the plan returns to where it was two steps ago.
-    returned = _distance(problem, now, state.before) <= MEETING * options.tol
     annealed = problem.eps if options.anneal is None else torch.maximum(problem.eps, options.anneal * state.annealed)
     objective = problem.objective(problem.told(now)).total
     worse = objective - state.objective > context.least
@@ -225,7 +236,7 @@ def _step(context: Context, state: _State, rounds: int | None = None) -> tuple[_
         guessed=guessed,
         trail=trail,
         objective=objective,
-        before=replace(state.now, local=None),
+        before=None if context.lean else replace(state.now, local=None),
         f=solution.f,
         g=solution.g,
         log_mass=solution.log_mass.double(),
@@ -235,7 +246,7 @@ def _step(context: Context, state: _State, rounds: int | None = None) -> tuple[_
         change=moved,
         residual=solution.residual.double(),
         patience=_patience(context, state, moved, solution.residual.double()),
-        repeats=torch.where(returned, state.repeats + 1, 0.0),
+        repeats=_repeats(context, state, now),
         settled=state.settled,
         doubtful=torch.zeros_like(moved),
     )
@@ -248,10 +259,35 @@ def _step(context: Context, state: _State, rounds: int | None = None) -> tuple[_
         settled = torch.where(ends, objective, state.settled)
         new = replace(new, settled=settled, doubtful=doubtful.to(moved.dtype))
         status = torch.where(doubtful, int(Status.RUNNING), status)
+    if context.lean:
+        return new, loop.Report(status, {"objective": objective, "change": moved, "residual": new.residual})
     mass = problem.told(now).log_mass.exp()
     relaxed = problem.objective(now, state.now).total
     numbers = {"objective": objective, "relaxed": relaxed, "change": moved, "residual": new.residual, "mass": mass}
     return new, loop.Report(status, numbers)
+
+
+def _steps(count: int) -> Step:
+    """So many steps as one, which reports what the last of them did."""
+
+    def several(context: Context, state: _State, rounds: int | None = None) -> tuple[_State, loop.Report]:
+        for _ in range(count):
+            state, report = _step(context, state, rounds)
+        return state, report
+
+    return several
+
+
+# By how many they are: recordings are told apart by them.
+STEPS: dict[int, Step] = {1: _step} | {count: _steps(count) for count in range(2, TOGETHER + 1)}
+
+
+def _repeats(context: Context, state: _State, now: Any) -> Tensor:
+    """(B,): for how many steps in a row the plan has been where it was two steps before, as near a cycle of two."""
+    if state.before is None:
+        return state.repeats
+    returned = _distance(context.problem, now, state.before) <= MEETING * context.options.tol
+    return torch.where(returned, state.repeats + 1, 0.0)
 
 
 def _looked_back(context: Context, state: _State, new: tuple[Any, Tensor, Tensor], *, look: bool) -> tuple[Any, ...]:

@@ -44,9 +44,12 @@ class Context:
     free: Tensor | None  # (B,) bool, those that may be extrapolated, None if there are none
     scale: Tensor  # the size of the cost
     least: Tensor  # a smaller difference of two objectives is none
+    lean: bool  # is the last state all that anybody asks for?
 
     @classmethod
-    def make(cls, problem: Problem, now: Any, options: Any, entropy: Tensor | None = None) -> Context:
+    def make(
+        cls, problem: Problem, now: Any, options: Any, *, entropy: Tensor | None = None, lean: bool = False
+    ) -> Context:
         """For a run from the state `now`; entropy: (B,), that of the last step if there were some."""
         eps = problem.eps
         # Costs far above the rhos are not paid but avoided: they do not count.
@@ -79,7 +82,9 @@ class Context:
         # A plan that misses a hard marginal may be below what it will be: there an objective says too little.
         soft = (end <= eps) & ~(problem.div_a.hard | problem.div_b.hard)
         free = soft if problem.linear_local and bool(soft.any()) else None
-        return cls(problem, options, start, end, most, limit, residual_limit, noise, proximal, free, scale, least)
+        return cls(
+            problem, options, start, end, most, limit, residual_limit, noise, proximal, free, scale, least, lean
+        )  # fmt: skip
 
     def take(self, index: Tensor) -> Context:
         """For some items of the batch."""
