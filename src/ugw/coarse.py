@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from .problems.problem import Problem
 from .problems.unbalanced import UGW
 from .representatives import Choice, Representatives, farthest, quantiles, representatives
 from .solvers.alternate import AlternateMin
+from .solvers.recorded import looking, recorded
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 
@@ -37,6 +38,9 @@ NEARLY = AlternateMin(tol=1e-4, max_iter=60, proximal=(0.3, 0.01, 0.8))
 TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
 # Spaces of more points than this choose their plan on so many cells of them, after so many steps there.
 LARGE, MIDDLE, MIDDLE_STEPS = 600, 400, 30
+
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +66,17 @@ class Coarse:
         Where the representatives are all there is, the plan itself.
         """
         plan = unit(plan)
-        if bool(self.whole.any()):
-            same = self.x.spread(fine.log_a) @ plan @ self.y.spread(fine.log_b).mT
-            if bool(self.whole.all()):
-                return same
+        if looking() and not bool(self.whole.any()):
+            return self._transported(plan, fine)
+        same = self.x.spread(fine.log_a) @ plan @ self.y.spread(fine.log_b).mT
+        if looking() and bool(self.whole.all()):
+            return same
+        return torch.where(self.whole[:, None, None], same, self._transported(plan, fine))
+
+    def _transported(self, plan: Tensor, fine: UGW) -> Tensor:
         row = self.x.columns.square() @ plan.sum(2)[:, :, None]
         col = self.y.columns.square() @ plan.sum(1)[:, :, None]
-        made = transport(row + col.mT - 2.0 * self.x.columns @ plan @ self.y.columns.mT, fine)
-        return torch.where(self.whole[:, None, None], same, made) if bool(self.whole.any()) else made
+        return transport(row + col.mT - 2.0 * self.x.columns @ plan @ self.y.columns.mT, fine)
 
 
 def coarsen(problem: UGW, count: int, choose: Choice, *, cells: bool = False) -> Coarse:
@@ -116,11 +123,10 @@ def _cheaper(problem: UGW) -> UGW:
 def _several(problem: UGW, count: int) -> Tensor:
     if _is_large(*problem.largest):
         # Which of two valleys is lower shows when plans have nearly settled there, on cells as well as on all points.
-        level = coarsen(problem, MIDDLE, quantiles, cells=True)
-        plans = torch.cat([product(level.problem)[:, None], _searched(level.problem, 1)[0]], dim=1)
-        solver = AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS)
-        ends, values = race(solver, level.problem, stirred(level.problem, plans))
-        return level.lift(picked(ends, values.argmin(1, keepdim=True))[:, 0], problem)[:, None]
+        level = _prepared(_gathered, problem)
+        plans = _prepared(_beside_product, level.problem, _searched(level.problem, 1)[0])
+        ends, values = race(AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, plans)
+        return _prepared(_lowest, problem, level, ends, values)
     plans, again = _searched(problem, max(LIFTED, count))
     ends, values = race(AlternateMin(max_iter=RACE_STEPS), problem, plans)
     values = _told_apart(values).masked_fill(again, torch.inf)
@@ -132,20 +138,49 @@ def _searched(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 
     And which of them, (B, ...) bool, repeat the first of their item, where others of the batch have more.
     """
+    level, plans = _prepared(_many_starts, problem)
+    solver = AlternateMin(tol=1e-3, inner=Sinkhorn(tol=1e-3, max_iter=10))
+    for steps, kept in ONE_HEAT if _is_small(*problem.largest) else HEATS:
+        ends, values = race(replace(solver, max_iter=steps), level.problem, plans)
+        best = values.argsort(dim=1, stable=True)[:, :kept]
+        plans, values = picked(ends, best), values.gather(1, best)
+    again, lifts = _prepared(_different_lifted, problem, level, plans, values, count)
+    return lifts, again
+
+
+def _prepared(function: Callable[..., Made], problem: UGW, *others: Any) -> Made:
+    """What a function that only prepares makes of a problem, as a recording if its operations can be one."""
+    return recorded(function, problem, *others) if problem.unseeing else function(problem, *others)
+
+
+def _gathered(problem: UGW) -> Coarse:
+    return coarsen(problem, MIDDLE, quantiles, cells=True)
+
+
+def _beside_product(problem: UGW, plans: Tensor) -> Tensor:
+    return stirred(problem, torch.cat([product(problem)[:, None], plans], dim=1))
+
+
+def _lowest(problem: UGW, level: Coarse, plans: Tensor, values: Tensor) -> Tensor:
+    """Of coarse plans (B, S, k, l) the one of the lowest value, on all points, (B, 1, n, m)."""
+    return level.lift(picked(plans, values.argmin(1, keepdim=True))[:, 0], problem)[:, None]
+
+
+def _many_starts(problem: UGW) -> tuple[Coarse, Tensor]:
+    """The problem on a few cells, not too sharp, and plans to start from, (B, S, k, l)."""
     level = coarsen(problem, REPRESENTATIVES, farthest, cells=True)
     small = replace(level.problem, eps=torch.maximum(problem.eps, SHARPEST * level.problem.scale()))
     plans = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, STARTS)], dim=1)
-    plans = stirred(small, plans)
-    solver = AlternateMin(tol=1e-3, inner=Sinkhorn(tol=1e-3, max_iter=10))
-    for steps, kept in ONE_HEAT if _is_small(*problem.largest) else HEATS:
-        ends, values = race(replace(solver, max_iter=steps), small, plans)
-        best = values.argsort(dim=1, stable=True)[:, :kept]
-        plans, values = picked(ends, best), values.gather(1, best)
+    return replace(level, problem=small), stirred(small, plans)
+
+
+def _different_lifted(problem: UGW, level: Coarse, plans: Tensor, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Of coarse plans (B, S, k, l) with these values up to `count` that differ, on all points, and see `_searched`."""
     chosen = torch.stack(list(different(plans, values, max(LIFTED, count))), dim=1)
     lifts, judged = _lifted(level, picked(plans, chosen), problem)
     again = (chosen == chosen[:, :1]).index_fill(1, chosen.new_zeros(1), value=False)
     order = _told_apart(judged).masked_fill(again, torch.inf).argsort(dim=1, stable=True)[:, :count]
-    return picked(lifts, order), again.gather(1, order)
+    return again.gather(1, order), picked(lifts, order)
 
 
 def ahead(problem: UGW, plans: Tensor) -> Tensor:
@@ -246,7 +281,7 @@ def different(plans: Tensor, values: Tensor, most: int) -> Iterator[Tensor]:
         yield chosen
         apart = (shapes - shapes[first, chosen][:, None]).abs().sum(dim=(2, 3))
         left = torch.where(apart < DIFFERENT, torch.inf, left)
-        if bool(torch.isinf(left).all()):
+        if looking() and bool(torch.isinf(left).all()):
             return
 
 

@@ -86,9 +86,9 @@ def test_steps_are_alike_that_differ_by_numbers_alone():
 
 def test_a_copied_context_shares_what_the_first_does():
     one = torch.ones(2)
-    copied = replay._copied(Context(one, one))
+    copied = replay.copied(Context(one, one))
     assert copied.one is copied.other
-    replay._write(list(_batch.tensors(copied)), _batch.tensors(Context(one + 1, one + 1)))
+    replay.write(list(_batch.tensors(copied)), _batch.tensors(Context(one + 1, one + 1)))
     assert copied.one.tolist() == [2.0, 2.0]
     assert one.tolist() == [1.0, 1.0]
 
@@ -115,9 +115,9 @@ class Twin(replay.Recording):
         super().read(context)
 
     def next(self, state):
-        replay._write(_batch.tensors(self._first), [t.clone() for t in _batch.tensors(state)])
+        replay.write(_batch.tensors(self._first), [t.clone() for t in _batch.tensors(state)])
         new, report = self._step()
-        replay._write(_batch.tensors(self.new), [t.clone() for t in _batch.tensors(new)])
+        replay.write(_batch.tensors(self.new), [t.clone() for t in _batch.tensors(new)])
         signals = replay._signals(self._asks, self._context, self.new, report)
         Twin.broken -= 1
         signals[0] = float(Twin.broken != 0)

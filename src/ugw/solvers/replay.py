@@ -67,7 +67,8 @@ class Replay:
         fine, *asked = signals.tolist()  # the one look at what the step did
         if fine:
             self._last, self._asked = new, (asked[0], asked[1])
-            self._remember()
+            if self._key is not None:
+                remember(self._key)  # such a step was taken without a look
             return new, report
         self._off = True
         own = self._own(state)
@@ -92,31 +93,21 @@ class Replay:
         self._leave()
         self._context, self._warm, self._off = context, 0, not _needs_no_look(context, state)
         self._large, self._again, self._key = not _fits(context, state), False, None
-        if self._off or self._large or _bytes(context) + _bytes(state) > READ_BYTES:
+        if self._off or self._large or bytes_of(context) + bytes_of(state) > READ_BYTES:
             return
         self._key = _key(self._step, context, state)
         for rounds in (ROUNDS, LONG):
-            kept = _kept.pop((self._key, rounds), None)
-            if kept is not None:
-                kept.read(context)
-                self._recordings[rounds] = kept
+            there = kept((self._key, rounds))
+            if there is not None:
+                there.read(context)
+                self._recordings[rounds] = there
         # A problem that comes again has compiled what it needs, and its first step is worth a recording of its own.
-        self._again = self._key in _met
-
-    def _remember(self) -> None:
-        """Such a step was taken without a look."""
-        if self._key is None:
-            return
-        _met[self._key] = None
-        while len(_met) > MET:
-            _met.popitem(last=False)
+        self._again = met(self._key)
 
     def _leave(self) -> None:
         for recording in self._recordings.values():
             if recording.key is not None:
-                _kept[recording.key] = recording
-        while len(_kept) > KEPT or sum(r.bytes for r in _kept.values()) > KEPT_BYTES:
-            _kept.popitem(last=False)
+                keep(recording.key, recording)
         self._recordings, self._last = {}, None
 
     def _own(self, state: Any) -> Recording | None:
@@ -145,9 +136,9 @@ class Recording:
     """
 
     def __init__(self, step: Step, asks: Asks, context: Any, state: Any, rounds: int, key: Any) -> None:
-        read = _bytes(context) + _bytes(state)
+        read = bytes_of(context) + bytes_of(state)
         self.key = None if key is None else (key, rounds)
-        self._context = context if self.key is None else _copied(context)
+        self._context = context if self.key is None else copied(context)
         self._given = list(tensors(self._context))
         self._first = clone(state)
         self._device = state.now.shape.device
@@ -170,11 +161,11 @@ class Recording:
             self.new = mapped(new, lambda tensor: tensor.clone() if _place(tensor) in given else tensor)
             self._signals = _signals(asks, self._context, self.new, self._report)
         with torch.cuda.graph(self._on, pool=self._graph.pool()):
-            _write(tensors(self._first), tensors(self.new))
+            write(tensors(self._first), tensors(self.new))
 
     def read(self, context: Any) -> None:
         """Take over the numbers of a context."""
-        _write(self._given, tensors(context))
+        write(self._given, tensors(context))
 
     def next(self, state: Any) -> tuple[Any, Any, Tensor]:
         """The state after this one, what the step reports, and its signals."""
@@ -182,13 +173,13 @@ class Recording:
             if state is self.new:
                 self._on.replay()
             else:
-                _write(tensors(self._first), tensors(state))
+                write(tensors(self._first), tensors(state))
             self._graph.replay()
         return self.new, self._report, self._signals
 
     def undo(self) -> None:
         """Make the last state what it was before the last step."""
-        _write(tensors(self.new), tensors(self._first))
+        write(tensors(self.new), tensors(self._first))
 
 
 def _signals(asks: Asks, context: Any, new: Any, report: Any) -> Tensor:
@@ -201,9 +192,33 @@ def _summary(wanted: Tensor) -> Tensor:
     return torch.stack([(wanted > 0).double().mean(), wanted.max().double()])
 
 
-# Those that nobody uses at the moment, and what there were steps of, the latest last.
-_kept: OrderedDict[Any, Recording] = OrderedDict()
+# Recordings that nobody uses at the moment, and what was done before, the latest last.
+_kept: OrderedDict[Any, Any] = OrderedDict()
 _met: OrderedDict[Any, None] = OrderedDict()
+
+
+def keep(key: Any, recording: Any) -> None:
+    """Leave a recording, which says how many `bytes` it holds, to others."""
+    _kept[key] = recording
+    while len(_kept) > KEPT or sum(r.bytes for r in _kept.values()) > KEPT_BYTES:
+        _kept.popitem(last=False)
+
+
+def kept(key: Any) -> Any:
+    """The recording that was left under a key, no longer to be found there; None if there is none."""
+    return _kept.pop(key, None)
+
+
+def met(key: Any) -> bool:
+    """Was this done before?"""
+    return key in _met
+
+
+def remember(key: Any) -> None:
+    """Note that it was done."""
+    _met[key] = None
+    while len(_met) > MET:
+        _met.popitem(last=False)
 
 
 def forget() -> None:
@@ -229,22 +244,27 @@ def _fits(context: Any, state: Any) -> bool:
 
 def _key(step: Step, context: Any, state: Any) -> Any:
     """Equal for steps that differ by numbers alone, and agree on which tensors of the context are one and the same."""
+    return step, frame(context), frame(state), shared(context), *settings(state.now.shape)
+
+
+def shared(record: Any) -> tuple[int, ...]:
+    """Which of the tensors of a record are one and the same."""
     places: dict[int, int] = {}
-    shared = tuple(places.setdefault(id(tensor), len(places)) for tensor in tensors(context))
-    return step, frame(context), frame(state), shared, *_settings(state)
+    return tuple(places.setdefault(id(tensor), len(places)) for tensor in tensors(record))
 
 
-def _settings(state: Any) -> tuple[Any, ...]:
+def settings(some: Tensor) -> tuple[Any, ...]:
     """What else a recording is made for; on another stream it could be overwritten while its last state is copied."""
-    stream = torch.cuda.current_stream(state.now.shape.device).cuda_stream if state.now.shape.is_cuda else None
+    stream = torch.cuda.current_stream(some.device).cuda_stream if some.is_cuda else None
     return stream, torch.backends.cuda.matmul.allow_tf32, torch.are_deterministic_algorithms_enabled()
 
 
-def _bytes(record: Any) -> int:
+def bytes_of(record: Any) -> int:
+    """What the tensors of a record take, each once."""
     return sum({id(tensor): tensor.nbytes for tensor in tensors(record)}.values())
 
 
-def _copied(context: Any) -> Any:
+def copied(context: Any) -> Any:
     """A copy in which a tensor that is there twice is copied once."""
     known: dict[int, Tensor] = {}
 
@@ -256,7 +276,8 @@ def _copied(context: Any) -> Any:
     return mapped(context, copied)
 
 
-def _write(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
+def write(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
+    """Copy tensor by tensor; one that is there twice once."""
     written = set()
     for mine, given in zip(targets, sources, strict=True):
         if id(mine) not in written:
