@@ -15,6 +15,10 @@ import numpy as np
 import torch
 
 import ugw
+from ugw import coarse
+from ugw.parameters import build
+from ugw.solvers import replay
+from ugw.solvers.recorded import Call
 from ugw.solvers.replay import forget
 
 INF = float("inf")
@@ -191,6 +195,23 @@ def alike_problems_do_not_mix(device: str, dtype: torch.dtype) -> None:
             assert off <= 1e-2, f"n = {n}, {init}: {name} gave plans {off:.1e} apart"
 
 
+def starts_are_recorded(device: str, dtype: torch.dtype) -> None:
+    """The start of a problem that comes again is made by recordings, to the same plan."""
+    forget()
+    expected = {120: {"_many_starts", "_different_lifted"}}
+    expected[650] = expected[120] | {"_gathered", "_beside_product", "_lowest"}
+    for n, names in expected.items():
+        problem = build(*clouds(n, n - 20, device, dtype, 0), rho=1.0, eps=1e-2, fused=None)
+        with torch.no_grad():
+            first, *_, last = (coarse.start(replace(problem, eps=problem.eps.clone())) for _ in range(3))
+        off = float((first - last).abs().sum())
+        assert off <= 1e-2, f"n = {n}: a recorded start is {off:.1e} from a plain one"
+        if device == "cuda":
+            calls = {key[0].__name__ for key, kept in replay._kept.items() if isinstance(kept, Call)}
+            assert calls == names, f"n = {n}: recorded were {calls}"
+        forget()
+
+
 def saved_and_loaded(device: str, dtype: torch.dtype) -> None:
     """A file has no device: what it holds is read to the CPU, bit for bit."""
     x, y = ragged(device, dtype)
@@ -252,4 +273,5 @@ CHECKS: dict[str, Callable[[str, torch.dtype], None]] = {
     "device and dtype": keeps_device_and_dtype,
     "saved and loaded": saved_and_loaded,
     "alike problems": alike_problems_do_not_mix,
+    "recorded starts": starts_are_recorded,
 }

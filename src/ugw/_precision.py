@@ -37,4 +37,5 @@ def halves(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _rounded(x: Tensor) -> Tensor:
     """The nearest number with the 11 bits of TF32."""
-    return ((x.contiguous().view(torch.int32) + 4096) & -8192).view(torch.float32)
+    nearest = ((x.contiguous().view(torch.int32) + 4096) & -8192).view(torch.float32)
+    return torch.where(x.isnan(), x, nearest)  # whose bits would become those of 0

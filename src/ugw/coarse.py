@@ -150,7 +150,8 @@ def _searched(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 
 def _prepared(function: Callable[..., Made], problem: UGW, *others: Any) -> Made:
     """What a function that only prepares makes of a problem, as a recording if its operations can be one."""
-    return recorded(function, problem, *others) if problem.unseeing else function(problem, *others)
+    blind = problem.unseeing and problem.x.even and problem.y.even
+    return recorded(function, problem, *others) if blind else function(problem, *others)
 
 
 def _gathered(problem: UGW) -> Coarse:

@@ -230,6 +230,11 @@ class Space:
             sizes=None,
         )
 
+    @property
+    def even(self) -> bool:
+        """Do all items of the batch have equally many points? True for one space."""
+        return self.sizes is None or len(set(self.sizes)) <= 1
+
     def take(self, index: Tensor) -> Space:
         """Some items of a batch, padding kept; one space is shared by all items, and stays itself.
 
@@ -248,7 +253,8 @@ class Space:
             weights=self.weights[index],
             features=None if self.features is None else self.features[index],
             points=None if self.points is None else self.points[index],
-            sizes=tuple(self.sizes[i] for i in index.tolist()),
+            # A GPU would wait for a look at the index.
+            sizes=self.sizes[:1] * len(index) if self.even else tuple(self.sizes[i] for i in index.tolist()),
         )
 
     def scaled(self, how: str = "max") -> Space:

@@ -122,10 +122,14 @@ def test_packing_is_that_of_plain_torch(shape):
     turned = left.mT.contiguous().mT
     rows, cols = triton_ops.packed(turned, right, bias, shift)
     used = 3 * rank + 4
-    torch.testing.assert_close(rows[:, :, :used], expected_rows, rtol=0.0, atol=1e-6)
-    torch.testing.assert_close(cols[:, :m, :used], expected_cols, rtol=0.0, atol=1e-6)
+    # What is left beside the upper half may be rounded once less.
+    torch.testing.assert_close(rows[:, :, :used], expected_rows, rtol=0.0, atol=1e-5)
+    torch.testing.assert_close(cols[:, :m, :used], expected_cols, rtol=0.0, atol=1e-5)
     assert not rows[:, :, used:].any()
     assert not cols[:, :, used:].any()
     assert bool((cols[:, m:, 3 * rank] == triton_ops.NEVER).all())
-    bias[0, 0] = torch.nan
-    assert bool(triton_ops.packed(left, right, bias, shift)[1][0, 0, 3 * rank].isnan())
+    # However it is written: a GPU has another NaN than a CPU.
+    for nan in (torch.tensor(torch.nan), torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)):
+        bias[0, 0] = nan
+        assert bool(triton_ops.packed(left, right, bias, shift)[1][0, 0, 3 * rank].isnan())
+        assert bool(halves(bias)[0][0, 0].isnan())

@@ -33,6 +33,12 @@ LOWEST, HIGHEST = -100.0, 120.0
 
 
 @triton.jit
+def _rounded(x):
+    """The nearest number with the 11 bits of TF32; what is not a number has bits that would become those of 0."""
+    return tl.where(x == x, ((x.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True), x)
+
+
+@triton.jit
 def _packed(
     factor_ptr, extra_ptr, out_ptr, n, count, of_item, of_point, of_column, extra_of_item, extra_of_point,
     scale, extra_scale, R: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, ROW: tl.constexpr, NEVER: tl.constexpr,
@@ -45,11 +51,8 @@ def _packed(
     extra = tl.load(extra_ptr + item * extra_of_item + i.to(tl.int64) * extra_of_point, mask=there, other=-float("inf"))
     extra = extra * extra_scale
     extra = tl.where(extra < NEVER, NEVER, extra)  # what is not a number stays so; beyond the last point it is -inf
-    # The nearest number with the 11 bits of TF32, and what is left of it.
-    hi = ((x.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
-    lo = (((x - hi).to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
-    extra_hi = ((extra.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
-    extra_lo = (((extra - extra_hi).to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
+    hi, extra_hi = _rounded(x), _rounded(extra)
+    lo, extra_lo = _rounded(x - hi), _rounded(extra - extra_hi)
     if ROW:
         low, first = 2, 2
     else:

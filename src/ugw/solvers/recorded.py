@@ -1,0 +1,77 @@
+"""Functions as CUDA graphs: a first plan takes hundreds of small operations, and a graph is one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from .._batch import frame, mapped, tensors
+from . import replay
+
+Made = TypeVar("Made")
+# Marks what could not be recorded.
+NEVER = "never"
+
+
+def looking() -> bool:
+    """May one look at numbers? Not while a graph is recorded."""
+    return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
+def recorded(function: Callable[..., Made], *given: Any) -> Made:
+    """function(*given), on CUDA as one graph where arguments come again that differ by numbers alone.
+
+    A function of a module, made of tensor operations. If it looks at numbers, to mend what is broken, it asks
+    `looking` first. The last tensor of what it returns is to be finite: else it is called again, and may look. One that
+    cannot be recorded, for want of memory or because it has to look, is called.
+    """
+    if not _may_be(given):
+        return function(*given)
+    key = function, frame(given), replay.shared(given), *replay.settings(next(tensors(given)))
+    if not replay.met(key) or replay.met((key, NEVER)):
+        made = function(*given)
+        replay.remember(key)
+        return made
+    try:
+        call = replay.kept(key) or Call(function, given)
+    except RuntimeError:
+        replay.remember((key, NEVER))
+        return function(*given)
+    found = call(given)
+    replay.keep(key, call)
+    return function(*given) if found is None else found
+
+
+def _may_be(given: tuple[Any, ...]) -> bool:
+    on_cuda = next(tensors(given)).is_cuda and not torch.is_grad_enabled()
+    return on_cuda and replay.bytes_of(given) <= replay.READ_BYTES
+
+
+class Call:
+    """A function of arguments that stay where they are; the numbers of others are written there."""
+
+    def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
+        self._given = replay.copied(given)
+        self._device = next(tensors(given)).device
+        self.bytes = replay.bytes_of(given) + self._record(function)
+
+    def _record(self, function: Callable[..., Any]) -> int:
+        """Record, and say how many bytes that took."""
+        with torch.cuda.device(self._device):
+            before = torch.cuda.memory_reserved()
+            torch.cuda.synchronize()
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._made = function(*self._given)
+                self._fine = list(tensors(self._made))[-1].isfinite().all()
+            return max(0, torch.cuda.memory_reserved() - before)
+
+    def __call__(self, given: tuple[Any, ...]) -> Any | None:
+        """What the function makes of other arguments, None where that is not finite."""
+        replay.write(tensors(self._given), tensors(given))
+        with torch.cuda.device(self._device):
+            self._graph.replay()
+        return mapped(self._made, Tensor.clone) if bool(self._fine) else None
