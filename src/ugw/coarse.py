@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ._batch import take_fields
 from ._precision import rough
+from ._recording import looking
 from .init import flb, product, random, stirred, transport, unit
 from .metrics import Dense
 from .problems.problem import Problem
 from .problems.unbalanced import UGW
 from .representatives import Choice, Representatives, farthest, quantiles, representatives
 from .solvers.alternate import AlternateMin
-from .solvers.recorded import looking, recorded
+from .solvers.recorded import prepared
 from .solvers.sinkhorn import Sinkhorn
 from .spaces import Space
 
@@ -38,9 +39,6 @@ NEARLY = AlternateMin(tol=1e-4, max_iter=60, proximal=(0.3, 0.01, 0.8))
 TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
 # Spaces of more points than this choose their plan on so many cells of them, after so many steps there.
 LARGE, MIDDLE, MIDDLE_STEPS = 600, 400, 30
-
-
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +121,10 @@ def _cheaper(problem: UGW) -> UGW:
 def _several(problem: UGW, count: int) -> Tensor:
     if _is_large(*problem.largest):
         # Which of two valleys is lower shows when plans have nearly settled there, on cells as well as on all points.
-        level = _prepared(_gathered, problem)
-        plans = _prepared(_beside_product, level.problem, _searched(level.problem, 1)[0])
+        level = prepared(_gathered, problem)
+        plans = prepared(_beside_product, level.problem, _searched(level.problem, 1)[0])
         ends, values = race(AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, plans)
-        return _prepared(_lowest, problem, level, ends, values)
+        return prepared(_lowest, problem, level, ends, values)
     plans, again = _searched(problem, max(LIFTED, count))
     ends, values = race(AlternateMin(max_iter=RACE_STEPS), problem, plans)
     values = _told_apart(values).masked_fill(again, torch.inf)
@@ -138,20 +136,14 @@ def _searched(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 
     And which of them, (B, ...) bool, repeat the first of their item, where others of the batch have more.
     """
-    level, plans = _prepared(_many_starts, problem)
+    level, plans = prepared(_many_starts, problem)
     solver = AlternateMin(tol=1e-3, inner=Sinkhorn(tol=1e-3, max_iter=10))
     for steps, kept in ONE_HEAT if _is_small(*problem.largest) else HEATS:
         ends, values = race(replace(solver, max_iter=steps), level.problem, plans)
         best = values.argsort(dim=1, stable=True)[:, :kept]
         plans, values = picked(ends, best), values.gather(1, best)
-    again, lifts = _prepared(_different_lifted, problem, level, plans, values, count)
+    again, lifts = prepared(_different_lifted, problem, level, plans, values, count)
     return lifts, again
-
-
-def _prepared(function: Callable[..., Made], problem: UGW, *others: Any) -> Made:
-    """What a function that only prepares makes of a problem, as a recording if its operations can be one."""
-    blind = problem.unseeing and problem.x.even and problem.y.even
-    return recorded(function, problem, *others) if blind else function(problem, *others)
 
 
 def _gathered(problem: UGW) -> Coarse:
@@ -220,10 +212,10 @@ def race(solver: AlternateMin, problem: Problem, plans: Tensor) -> tuple[Tensor,
     """Where plans (B, S, n, m) are after a few steps, at unit mass, and their objectives (B, S), inf if that failed."""
     ends, values = [], []
     for group, index in _groups(plans, plans.shape[2:]):
-        several = problem if index is None else problem.take(index)
-        end = solver.end(several, group.flatten(0, 1))
-        ends.append(unit(end.shape).view_as(group))
-        values.append(_worth(several, end).view(group.shape[:2]))
+        several = problem if index is None else prepared(_taken, problem, index)
+        end, value = prepared(_finished, several, solver.end(several, group.flatten(0, 1)))
+        ends.append(end.view_as(group))
+        values.append(value.view(group.shape[:2]))
     value = torch.cat(values, dim=1)
     return torch.cat(ends, dim=1), torch.where(torch.isfinite(value), value, torch.inf)
 
@@ -260,6 +252,15 @@ def _told_apart(values: Tensor) -> Tensor:
 def picked(plans: Tensor, index: Tensor) -> Tensor:
     """Some of each item's plans. plans: (B, S, n, m); index: (B, T). Returns (B, T, n, m)."""
     return plans[torch.arange(len(plans), device=plans.device)[:, None], index]
+
+
+def _taken(problem: Problem, index: Tensor) -> Problem:
+    return problem.take(index)
+
+
+def _finished(problem: Problem, state: Any) -> tuple[Tensor, Tensor]:
+    """The plan of a state at unit mass, and what it is worth."""
+    return unit(state.shape), _worth(problem, state)
 
 
 def _worth(problem: Problem, state: Any) -> Tensor:

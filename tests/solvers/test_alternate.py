@@ -428,8 +428,7 @@ def test_the_history_tells_the_relaxed_value_of_each_step():
 
 def test_a_plan_has_settled_only_if_the_inner_solver_has_and_eps_is_its_own():
     problem = cases.problem(cases.clouds(5, 6, 0), Parameters(1.0, 1.0, 0.1))
-    now = problem.couple(problem.product)
-    context = alternate.Context.make(problem, now, ugw.AlternateMin())
+    now, context = alternate.entered(problem, problem.product, ugw.AlternateMin())
     old = alternate._State.start(now, context)
     for change, residual, code in ((0.0, 0.0, "CONVERGED"), (0.0, 1e-3, "RUNNING"), (1e-3, 0.0, "RUNNING")):
         new = replace(old, change=old.change + change, residual=0.0 * old.residual + residual)

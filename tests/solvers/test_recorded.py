@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ugw import _recording
 from ugw.solvers import recorded, replay
 
 CALLS = []
@@ -16,7 +17,7 @@ def doubled(numbers, name):
 
 def fussy(numbers):
     """One that has to look, and cannot while it is recorded."""
-    if not recorded.looking():
+    if not _recording.looking():
         raise RuntimeError("cannot look while a graph is recorded")
     return numbers.sqrt()
 
@@ -26,11 +27,11 @@ class Twin(recorded.Call):
 
     def _record(self, function):
         self._function = function
-        recorded.looking = lambda: False
+        _recording.looking = lambda: False
         try:
             self._function(*self._given)
         finally:
-            recorded.looking = LOOKING
+            _recording.looking = LOOKING
         CALLS.clear()
         return 0
 
@@ -41,7 +42,7 @@ class Twin(recorded.Call):
         return self._made if bool(self._made[-1].isfinite().all()) else None
 
 
-LOOKING = recorded.looking
+LOOKING = _recording.looking
 
 
 @pytest.fixture(autouse=True)
@@ -89,4 +90,4 @@ def test_on_a_cpu_functions_are_called(monkeypatch):
     monkeypatch.undo()
     for _ in range(3):
         assert called(1.0) == ["a"]
-    assert recorded.looking()
+    assert _recording.looking()

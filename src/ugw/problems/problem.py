@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .. import kernels
 from .._batch import take
+from .._recording import looking
 from ..divergences import KL, Divergence
 from ..kernels import entries
 from ..records import Lift, Sum, Tensors
@@ -172,7 +173,7 @@ class Problem(Matching):
     def spread_of(self, cost: Any) -> Tensor:
         """The root mean square (B,) of a linear cost under the product plan, where it is finite."""
         largest = cost.abs().amax(dim=(1, 2), keepdim=True)
-        if not bool(torch.isfinite(largest).all()):
+        if not looking() or not bool(torch.isfinite(largest).all()):
             cost = torch.where(torch.isinf(cost), 0.0, cost)
             largest = cost.abs().amax(dim=(1, 2), keepdim=True)
         largest = torch.where(largest > 0, largest, 1.0)  # whose square may be out of range

@@ -17,8 +17,8 @@ from ..records import Status, Tensors
 from ..result import Result
 from . import loop
 from .anderson import BEGIN, Trail
-from .context import TRUSTED, Context
-from .replay import Replay, Step
+from .context import TRUSTED, Context, entered
+from .replay import BUSY, Replay, Step
 from .sinkhorn import Sinkhorn
 from .solver import Solver
 from .watch import Watch
@@ -91,15 +91,13 @@ class AlternateMin(Solver):
         if cheaper is not None:
             options = replace(self, tol=max(self.tol, cheaper.tol), max_iter=min(self.max_iter, cheaper.max_iter))
             with cheaper.meanwhile():
-                now = cheaper.problem.begin(shape.to(cheaper.problem.x.dtype))
-                context = Context.make(cheaper.problem, now, options, lean=lean)
+                now, context = entered(cheaper.problem, shape.to(cheaper.problem.x.dtype), options, lean=lean)
                 if bool((context.noise <= TRUSTED / 10.0).all()):
                     first = _iterated(context, _State.start(now, context), options.max_iter, watch)
             if first is not None:
                 problem = cheaper.then
                 shape, warm = problem.unit(first.state.now.shape.to(shape.dtype)), first.state
-        now = problem.begin(shape)
-        context = Context.make(problem, now, self, entropy=None if warm is None else warm.eps, lean=lean)
+        now, context = entered(problem, shape, self, entropy=None if warm is None else warm.eps, lean=lean)
         stopped = first is not None and bool((first.status == Status.STOPPED).any())
         outcome = _iterated(context, _State.start(now, context, warm), _left(self, first), None if stopped else watch)
         return context, outcome if first is None else _joined(first, outcome)
@@ -118,8 +116,9 @@ def _iterated(context: Context, state: _State, most: int, watch: Watch | None) -
 
 
 def _together(context: Context, state: _State, most: int) -> int:
-    """How many steps to make between two looks: on a GPU, which waits for each, several if nobody else looks."""
-    if not context.lean or not (isinstance(state.now.shape, Tensor) and state.now.shape.is_cuda):
+    """How many steps to make between two looks: on a GPU that waits for each, several if nobody else looks."""
+    shape = state.now.shape
+    if not context.lean or not (isinstance(shape, Tensor) and shape.is_cuda) or shape.numel() > BUSY:
         return 1
     return max(count for count in STEPS if most % count == 0)
 

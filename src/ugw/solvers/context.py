@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .._batch import take_fields
 from ..problems.problem import Problem
+from .recorded import prepared
 
 # Rounding that moves more than this share of the plan makes a result untrustworthy (PRECISION).
 TRUSTED = 1e-3
@@ -33,7 +34,7 @@ class Context:
     """
 
     problem: Problem
-    options: Any  # an AlternateMin
+    options: Any  # those of an AlternateMin
     start: Tensor
     end: Tensor
     most: Tensor
@@ -46,46 +47,58 @@ class Context:
     least: Tensor  # a smaller difference of two objectives is none
     lean: bool  # is the last state all that anybody asks for?
 
-    @classmethod
-    def make(
-        cls, problem: Problem, now: Any, options: Any, *, entropy: Tensor | None = None, lean: bool = False
-    ) -> Context:
-        """For a run from the state `now`; entropy: (B,), that of the last step if there were some."""
-        eps = problem.eps
-        # Costs far above the rhos are not paid but avoided: they do not count.
-        bar = problem.div_a.rho + problem.div_b.rho
-        full = problem.cost_size()
-        scale = torch.minimum(full, bar)
-        # Rounding the cost moves log(plan) by this over the entropy: no tolerance below it can be met.
-        size, unit = problem.spread_of(problem.linearise(now).cost), ROUNDING * torch.finfo(now.shape.dtype).eps
-        first, last, _ = options.proximal
-        # An eps that was given as this very share is not below it, however both are rounded.
-        last *= 1.0 - 1e-6
-        end = torch.maximum(
-            eps, torch.maximum(last * scale, unit * size.minimum(bar) / TRUSTED).minimum(STRONGEST * scale)
-        )
-        most = torch.maximum(end, STRONGEST * scale)
-        start = torch.where(eps < end, torch.maximum(end, first * scale), eps)
-        if entropy is not None:
-            start = torch.maximum(end, entropy)
-        noise = unit * (1.0 + size / torch.where(eps > 0, eps, end))
-        limit = (NOISY * noise).clamp(options.tol, max(TRUSTED, options.tol))
-        # A marginal off by r costs rho·r²: a large rho wants more than the tolerance.
-        stiffness = torch.maximum(problem.div_a.penalty, problem.div_b.penalty) / scale
-        enough = (STIFF / stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()).clamp(min=1e-13)
-        residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
-        stake = full + problem.div_a.penalty + problem.div_b.penalty
-        least = (unit + NOTHING * options.tol) * stake * (problem.log_mass_a + problem.log_mass_b).exp()
-        proximal = bool((end > eps).any())
-        # Steps do not ask who looks on, nor how many they are: then those of another call may be the same.
-        options = replace(options, progress=False, callback=None, max_iter=1)
-        # A plan that misses a hard marginal may be below what it will be: there an objective says too little.
-        soft = (end <= eps) & ~(problem.div_a.hard | problem.div_b.hard)
-        free = soft if problem.linear_local and bool(soft.any()) else None
-        return cls(
-            problem, options, start, end, most, limit, residual_limit, noise, proximal, free, scale, least, lean
-        )  # fmt: skip
-
     def take(self, index: Tensor) -> Context:
         """For some items of the batch."""
         return take_fields(self, index)
+
+
+NUMBERS = "start", "end", "most", "limit", "residual_limit", "noise", "scale", "least"
+
+
+def entered(
+    problem: Problem, shape: Any, options: Any, *, entropy: Tensor | None = None, lean: bool = False
+) -> tuple[Any, Context]:
+    """The state of a first plan of unit mass, and the context of a run from there, with the options of an AlternateMin.
+
+    entropy: (B,), that of the last step if there were some.
+    """
+    # Steps do not ask who looks on, nor how many they are: then those of another call may be the same.
+    options = replace(options, progress=False, callback=None, max_iter=1)
+    now, soft, numbers = prepared(_measured, problem, shape, options, entropy)
+    known = dict(zip(NUMBERS, numbers, strict=True))
+    proximal, some = torch.stack([(known["end"] > problem.eps).any(), soft.any()]).tolist()
+    free = soft if problem.linear_local and some else None
+    return now, Context(problem, options, proximal=proximal, free=free, lean=lean, **known)
+
+
+def _measured(
+    problem: Problem, shape: Any, options: Any, entropy: Tensor | None
+) -> tuple[Any, Tensor, tuple[Tensor, ...]]:
+    """The state, (B,) bool which items have soft marginals and no proximal term, and the NUMBERS of a context."""
+    now = problem.begin(shape)
+    eps = problem.eps
+    # Costs far above the rhos are not paid but avoided: they do not count.
+    bar = problem.div_a.rho + problem.div_b.rho
+    full = problem.cost_size()
+    scale = torch.minimum(full, bar)
+    # Rounding the cost moves log(plan) by this over the entropy: no tolerance below it can be met.
+    size, unit = problem.spread_of(problem.linearise(now).cost), ROUNDING * torch.finfo(now.shape.dtype).eps
+    first, last, _ = options.proximal
+    # An eps that was given as this very share is not below it, however both are rounded.
+    last *= 1.0 - 1e-6
+    end = torch.maximum(eps, torch.maximum(last * scale, unit * size.minimum(bar) / TRUSTED).minimum(STRONGEST * scale))
+    most = torch.maximum(end, STRONGEST * scale)
+    start = torch.where(eps < end, torch.maximum(end, first * scale), eps)
+    if entropy is not None:
+        start = torch.maximum(end, entropy)
+    noise = unit * (1.0 + size / torch.where(eps > 0, eps, end))
+    limit = (NOISY * noise).clamp(options.tol, max(TRUSTED, options.tol))
+    # A marginal off by r costs rho·r²: a large rho wants more than the tolerance.
+    stiffness = torch.maximum(problem.div_a.penalty, problem.div_b.penalty) / scale
+    enough = (STIFF / stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()).clamp(min=1e-13)
+    stake = full + problem.div_a.penalty + problem.div_b.penalty
+    # A plan that misses a hard marginal may be below what it will be: there an objective says too little.
+    soft = (end <= eps) & ~(problem.div_a.hard | problem.div_b.hard)
+    residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
+    least = (unit + NOTHING * options.tol) * stake * (problem.log_mass_a + problem.log_mass_b).exp()
+    return now, soft, (start, end, most, limit, residual_limit, noise, scale, least)

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
-from .._batch import frame, mapped, tensors
+from .._batch import frame, tensors
 from . import replay
 
 Made = TypeVar("Made")
@@ -16,17 +15,12 @@ Made = TypeVar("Made")
 NEVER = "never"
 
 
-def looking() -> bool:
-    """May one look at numbers? Not while a graph is recorded."""
-    return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
-
-
 def recorded(function: Callable[..., Made], *given: Any) -> Made:
     """function(*given), on CUDA as one graph where arguments come again that differ by numbers alone.
 
     A function of a module, made of tensor operations. If it looks at numbers, to mend what is broken, it asks
-    `looking` first. The last tensor of what it returns is to be finite: else it is called again, and may look. One that
-    cannot be recorded, for want of memory or because it has to look, is called.
+    `_recording.looking` first. The last tensor of what it returns is to be finite: else it is called again, and may
+    look. One that cannot be recorded, for want of memory or because it has to look, is called.
     """
     if not _may_be(given):
         return function(*given)
@@ -43,6 +37,12 @@ def recorded(function: Callable[..., Made], *given: Any) -> Made:
     found = call(given)
     replay.keep(key, call)
     return function(*given) if found is None else found
+
+
+def prepared(function: Callable[..., Made], problem: Any, *others: Any) -> Made:
+    """What a function that only prepares makes of a problem, recorded if its operations never depend on numbers."""
+    blind = problem.unseeing and problem.x.even and problem.y.even
+    return recorded(function, problem, *others) if blind else function(problem, *others)
 
 
 def _may_be(given: tuple[Any, ...]) -> bool:
@@ -74,4 +74,4 @@ class Call:
         replay.write(tensors(self._given), tensors(given))
         with torch.cuda.device(self._device):
             self._graph.replay()
-        return mapped(self._made, Tensor.clone) if bool(self._fine) else None
+        return replay.copied(self._made) if bool(self._fine) else None

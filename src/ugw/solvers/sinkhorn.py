@@ -11,10 +11,10 @@ from torch import Tensor
 from .. import kernels
 from .._batch import take_fields, where
 from .._options import choice, tolerance, whole_number
+from .._recording import looking
 from ..problems.linear import LinearProblem, LinearSolution
 from ..records import Status
 from . import loop
-from .recorded import looking
 
 # The largest rate of convergence an extrapolation assumes.
 SLOWEST = 1.0 - 1e-6
