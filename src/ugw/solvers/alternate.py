@@ -17,7 +17,7 @@ from ..records import Status, Tensors
 from ..result import Result
 from . import loop
 from .anderson import BEGIN, Trail
-from .context import TRUSTED, Context, entered
+from .context import FORCING, TRUSTED, Context, entered
 from .replay import BUSY, Replay, Step
 from .sinkhorn import Sinkhorn
 from .solver import Solver
@@ -37,7 +37,6 @@ NEAR, MOST_ITERATIONS, ROUGH = 10.0, 3200, 1e-5
 SHORT = 30  # a run of so few steps is over before less exact numbers pay
 FIRST_PATIENCE = 4.0  # the first linear problem has no potentials to start from
 TOGETHER = 6  # steps that are made on a GPU without a look, at most
-FORCING = 0.1  # inner solves aim at this share of the last change of the plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,11 +212,10 @@ def _step(context: Context, state: _State, rounds: int | None = None) -> tuple[_
     linear = replace(problem.linearise(at), eps=state.annealed)
     if context.proximal:
         linear = linear.near(_reference(problem, state, look=rounds is None), proximal)
-    aim = torch.minimum(
-        context.residual_limit, torch.full_like(proximal, options.inner.tol).maximum(FORCING * context.limit)
-    )
-    aim = torch.maximum(aim, (FORCING * state.change).clamp(max=0.01))
-    patience = torch.where(_fresh(context, state), FIRST_PATIENCE * state.patience, state.patience)
+    aim = torch.maximum(context.aim, (FORCING * state.change).clamp(max=0.01))
+    patience = state.patience
+    if options.tol <= ROUGH:
+        patience = torch.where(_fresh(state), FIRST_PATIENCE * patience, patience)
     solution = options.inner(linear, (state.f, state.g), aim, patience, rounds)
     now = problem.accept(state.now, solution)
     moved = _distance(problem, now, state.now)
@@ -319,29 +317,35 @@ def _reference(problem: Problem, state: _State, *, look: bool) -> Any:
     return problem.mixed(state.now.shape, MIXED * state.doubtful)
 
 
-def _fresh(context: Context, state: _State) -> Tensor:
+def _fresh(state: _State) -> Tensor:
     """(B,) bool: is the next linear problem to be solved well, because the last plan may be a solution?"""
-    return (state.change == 0) & (context.options.tol <= ROUGH)
+    return state.change == 0
 
 
 def _asks(context: Context, state: _State) -> Tensor:
     """(B,): rounds of inner iterations that items ask for, 0 where the usual do, as for what has settled."""
+    if context.options.tol > ROUGH:
+        return torch.zeros_like(state.change)
     settled = (state.change <= context.limit) & (state.residual <= context.residual_limit)
     waiting = torch.where((state.patience > 1.0) & ~settled, state.patience, 0.0)
-    wanted = torch.where(_fresh(context, state), FIRST_PATIENCE * state.patience, waiting)
+    wanted = torch.where(_fresh(state), FIRST_PATIENCE * state.patience, waiting)
     return (context.options.inner.max_iter / SWEEPS * wanted).ceil()
 
 
 def _patience(context: Context, state: _State, moved: Tensor, residual: Tensor) -> Tensor:
     """Where the plan has settled and only the inner solver has not, it gets more iterations."""
-    waiting = (moved <= NEAR * context.limit) & (residual > context.residual_limit)
     options = context.options
-    most = max(1.0, MOST_ITERATIONS / options.inner.max_iter) if options.tol <= ROUGH else 1.0
+    if options.tol > ROUGH:
+        return state.patience
+    waiting = (moved <= NEAR * context.limit) & (residual > context.residual_limit)
+    most = max(1.0, MOST_ITERATIONS / options.inner.max_iter)
     return torch.where(waiting, (2.0 * state.patience).clamp(max=most), state.patience)
 
 
 def _next_eps(context: Context, state: _State, solved: Tensor) -> Tensor:
     """The entropy falls to its end, and rises again while the inner solver does not keep up."""
+    if not context.proximal:
+        return context.end
     factor = context.options.proximal[2]
     lower = torch.maximum(context.end, factor * state.eps)
     higher = torch.minimum(context.most, state.eps / factor)
@@ -355,9 +359,10 @@ def _verdict(context: Context, old: _State, new: _State) -> Tensor:
     # The stronger the proximal term, the shorter the steps.
     settled = (new.change * old.eps / context.end <= limit) & (new.residual <= context.residual_limit)
     settled &= (old.annealed <= problem.eps) & ~old.guessed
-    code = torch.where((new.repeats >= 3) & (new.change > limit), int(Status.ALTERNATING), int(Status.RUNNING))
-    end = torch.where(context.noise > TRUSTED, int(Status.PRECISION), int(Status.CONVERGED))
-    end = torch.where(problem.nothing_left(new.now), int(Status.COLLAPSED), end)
+    end = context.ending.masked_fill(problem.nothing_left(new.now), int(Status.COLLAPSED))
+    code = torch.full_like(end, int(Status.RUNNING))
+    if new.before is not None:
+        code = code.masked_fill((new.repeats >= 3) & (new.change > limit), int(Status.ALTERNATING))
     return torch.where(settled, end, code)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .._batch import take_fields
 from ..problems.problem import Problem
+from ..records import Status
 from .recorded import prepared
 
 # Rounding that moves more than this share of the plan makes a result untrustworthy (PRECISION).
@@ -20,6 +21,8 @@ STRONGEST = 0.3
 ROUNDING, NOISY = 8.0, 4.0
 # The inner residual is at most this over the square root of rho in units of the cost.
 STIFF = 1e-3
+# Inner solves aim at this share of the last change of the plan.
+FORCING = 0.1
 # Objectives differ if they do by this share of the tolerance of what is at stake.
 NOTHING = 1e-4
 
@@ -44,6 +47,8 @@ class Context:
     proximal: bool  # do steps have a proximal term?
     free: Tensor | None  # (B,) bool, those that may be extrapolated, None if there are none
     scale: Tensor  # the size of the cost
+    aim: Tensor  # inner solves need not be better than this
+    ending: Tensor  # the status of an item that has settled
     least: Tensor  # a smaller difference of two objectives is none
     lean: bool  # is the last state all that anybody asks for?
 
@@ -52,7 +57,7 @@ class Context:
         return take_fields(self, index)
 
 
-NUMBERS = "start", "end", "most", "limit", "residual_limit", "noise", "scale", "least"
+NUMBERS = "start", "end", "most", "limit", "residual_limit", "noise", "scale", "aim", "ending", "least"
 
 
 def entered(
@@ -101,4 +106,6 @@ def _measured(
     soft = (end <= eps) & ~(problem.div_a.hard | problem.div_b.hard)
     residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
     least = (unit + NOTHING * options.tol) * stake * (problem.log_mass_a + problem.log_mass_b).exp()
-    return now, soft, (start, end, most, limit, residual_limit, noise, scale, least)
+    aim = torch.minimum(residual_limit, (FORCING * limit).clamp(min=options.inner.tol))
+    ending = torch.where(noise > TRUSTED, int(Status.PRECISION), int(Status.CONVERGED))
+    return now, soft, (start, end, most, limit, residual_limit, noise, scale, aim, ending, least)
