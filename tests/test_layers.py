@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1] / "src" / "ugw"
 # __init__.py, and "ugw" for the front door itself. A new module goes in as high as its own imports allow.
 TABLE = """
     errors  _version  _threads  _atomic  _check  _options  _batch  _precision  _recording
-    kernels.torch_ops  kernels.entries  kernels.streaming  kernels.triton_ops  kernels.triton_small  kernels.triton_medium  kernels.triton_entries  kernels
+    kernels.torch_ops  kernels.entries  kernels.trail  kernels.streaming  kernels.triton_ops  kernels.triton_small  kernels.triton_medium  kernels.triton_entries  kernels.triton_trail  kernels
     bilinear  streamed  lazy_plan
     distances  metrics  embedded  embed  factorise  cones  pairs  pairing  _parts  spaces  representatives
     divergences  exact

@@ -10,9 +10,10 @@ import torch
 
 import ugw
 from ugw.kernels import entries
+from ugw.kernels.trail import LEAP, SURE, growth
 from ugw.parameters import build
 from ugw.solvers import anderson
-from ugw.solvers.anderson import LEAP, SURE, Trail, _growth
+from ugw.solvers.anderson import Trail
 
 
 def products(given, found):
@@ -141,9 +142,9 @@ def test_growth_is_the_largest_eigenvalue():
     u, v = (torch.randn(50, 2, 2, dtype=torch.float64, generator=rng) for _ in range(2))
     between, across = u @ u.mT, v + v.mT
     expected = torch.linalg.eigvals(torch.linalg.solve(between, across)).real.amax(1)
-    torch.testing.assert_close(_growth(between, across), expected)
+    torch.testing.assert_close(growth(between, across), expected)
     same = torch.ones(1, 2, 2, dtype=torch.float64)  # two parallel differences are one
-    torch.testing.assert_close(_growth(4.0 * same, 2.0 * same), torch.tensor([0.5], dtype=torch.float64))
+    torch.testing.assert_close(growth(4.0 * same, 2.0 * same), torch.tensor([0.5], dtype=torch.float64))
 
 
 def spaces(seed, n=30, metric="euclidean"):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import entries, streaming
+from . import entries, streaming, trail
 from .torch_ops import Kernel, LogKernel, StabilisedKernel, Sweeping
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "StabilisedKernel",
     "Sweeping",
     "apart",
+    "coefficients",
     "dot",
     "entropy",
     "extrapolated",
@@ -97,6 +98,16 @@ def extrapolated(given: Any, found: Sequence[Any], factors: Sequence[Tensor]) ->
     """See `entries.extrapolated`; for matrices that are not stored as well."""
     with _on(factors[0]):
         return _of_entries(given, *found).extrapolated(given, found, factors)
+
+
+def coefficients(gram: Tensor, size: Tensor, barred: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """See `trail.coefficients`."""
+    if not gram.is_cuda or gram.dtype != torch.float64 or not _triton():
+        return trail.coefficients(gram, size, barred)
+    from . import triton_trail
+
+    with _on(gram):
+        return triton_trail.coefficients(gram, size, barred)
 
 
 def _of_entries(*parts: Any) -> ModuleType:
