@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+import ugw
 from ugw import _recording
 from ugw.solvers import recorded, replay
 
-CALLS = []
+CALLS, RECORDING = [], []
 
 
 def doubled(numbers, name):
@@ -25,34 +26,54 @@ def fussy(numbers):
 class Twin(recorded.Call):
     """A recording without a GPU: it calls the function again, with the arguments that it holds."""
 
-    def _record(self, function):
-        self._function = function
-        _recording.looking = lambda: False
-        try:
-            self._function(*self._given)
-        finally:
-            _recording.looking = LOOKING
+    def _record(self, work):
+        self._work = work
+        self._replay()
         CALLS.clear()
         return 0
 
-    def __call__(self, given):
-        replay.write(replay.tensors(self._given), replay.tensors(given))
-        self._made = self._function(*self._given)
+    def _replay(self):
+        RECORDING.append(True)
+        try:
+            self._work()
+        finally:
+            RECORDING.clear()
         CALLS[-1:] = ["replayed"]
-        return self._made if bool(self._made[-1].isfinite().all()) else None
-
-
-LOOKING = _recording.looking
 
 
 @pytest.fixture(autouse=True)
 def twins(monkeypatch):
     monkeypatch.setattr(recorded, "Call", Twin)
     monkeypatch.setattr(recorded, "_may_be", lambda given: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: bool(RECORDING))
     CALLS.clear()
     replay.forget()
     yield
     replay.forget()
+
+
+class Pair:
+    """A record that remembers what it has worked out."""
+
+    def __init__(self, first, second):
+        self.first, self.second = first, second
+
+    def take(self, index):
+        return Pair(self.first[index], self.second[index])
+
+
+def total(pair):
+    """A function that makes its argument remember something."""
+    pair.known = pair.first.sum()
+    return pair.known + pair.second
+
+
+def test_what_arguments_remember_is_not_in_the_way():
+    for number in (1.0, 2.0, 3.0, 4.0):
+        made = recorded.recorded(total, Pair(torch.full((2,), number), torch.ones(3)))
+        torch.testing.assert_close(made, torch.full((3,), 2.0 * number + 1.0))
+    assert CALLS == ["replayed"]
 
 
 def called(*numbers, name="a"):
@@ -91,3 +112,23 @@ def test_on_a_cpu_functions_are_called(monkeypatch):
     for _ in range(3):
         assert called(1.0) == ["a"]
     assert _recording.looking()
+
+
+@pytest.mark.parametrize(("n", "batch"), [(30, None), (60, None), (60, 3), (650, None)])
+def test_a_recorded_solve_ends_where_a_plain_one_does(monkeypatch, n, batch):
+    """Of alike problems the first is solved by calls, the third by recordings, which then serve the first again."""
+    pairs = [spaces(n, batch, seed) for seed in range(3)]
+    results = [ugw.solve(*pair, eps=1e-2, rho=1.0) for pair in (*pairs, pairs[0])]
+    kinds = {key[0].__name__ for key in replay._kept}
+    assert {"_many_starts", "_different_lifted", "_measured", "_finished"} <= kinds
+    assert ("_gathered" in kinds) is (n == 650)
+    monkeypatch.undo()
+    for pair, result in zip((*pairs, pairs[0]), results, strict=True):
+        torch.testing.assert_close(result.value, ugw.solve(*pair, eps=1e-2, rho=1.0).value, rtol=1e-9, atol=0.0)
+
+
+def spaces(n, batch, seed):
+    draw = torch.Generator().manual_seed(seed)
+    lead = () if batch is None else (batch,)
+    shapes = (*lead, n, 3), (*lead, n - 10, 2)
+    return [ugw.Space.from_points(torch.rand(shape, generator=draw, dtype=torch.float64)) for shape in shapes]

@@ -54,24 +54,30 @@ class Call:
     """A function of arguments that stay where they are; the numbers of others are written there."""
 
     def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
-        self._given = replay.copied(given)
-        self._device = next(tensors(given)).device
-        self.bytes = replay.bytes_of(given) + self._record(function)
+        held = replay.copied(given)
+        self._given = list(tensors(held))  # before the function has remembered anything in them
+        self._device = self._given[0].device
+        self.bytes = replay.bytes_of(given) + self._record(lambda: self._set(function(*held)))
 
-    def _record(self, function: Callable[..., Any]) -> int:
+    def _set(self, made: Any) -> None:
+        self._made, self._fine = made, list(tensors(made))[-1].isfinite().all()
+
+    def _record(self, work: Callable[[], None]) -> int:
         """Record, and say how many bytes that took."""
         with torch.cuda.device(self._device):
             before = torch.cuda.memory_reserved()
             torch.cuda.synchronize()
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
-                self._made = function(*self._given)
-                self._fine = list(tensors(self._made))[-1].isfinite().all()
+                work()
             return max(0, torch.cuda.memory_reserved() - before)
+
+    def _replay(self) -> None:
+        with torch.cuda.device(self._device):
+            self._graph.replay()
 
     def __call__(self, given: tuple[Any, ...]) -> Any | None:
         """What the function makes of other arguments, None where that is not finite."""
-        replay.write(tensors(self._given), tensors(given))
-        with torch.cuda.device(self._device):
-            self._graph.replay()
+        replay.write(self._given, tensors(given))
+        self._replay()
         return replay.copied(self._made) if bool(self._fine) else None
