@@ -208,7 +208,7 @@ def starts_are_recorded(device: str, dtype: torch.dtype) -> None:
         assert off <= 1e-2, f"n = {n}: a recorded start is {off:.1e} from a plain one"
         if device == "cuda":
             calls = {key[0].__name__ for key, kept in replay._kept.items() if isinstance(kept, Call)}
-            assert calls == names, f"n = {n}: recorded were {calls}"
+            assert names <= calls, f"n = {n}: recorded were {calls}"
         forget()
 
 

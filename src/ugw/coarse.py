@@ -27,7 +27,7 @@ from .spaces import Space
 REPRESENTATIVES, STARTS = 50, 40
 # They run in heats, of so many steps after which so many stay; none is sharper than this share of the cost's size.
 # Plans of few entries can afford that none is dropped on the way.
-HEATS, ONE_HEAT, SMALL = ((4, 12), (8, 6)), ((60, STARTS + 2),), 400
+HEATS, ONE_HEAT, SMALL = ((6, 12), (8, 6)), ((60, STARTS + 2),), 400
 SHARPEST = 5e-3
 # Of their results so many that differ by this much in L1 are lifted, and run for some steps.
 LIFTED, DIFFERENT, RACE_STEPS = 4, 0.1, 2

@@ -23,7 +23,7 @@ from ..spaces import Space
 from .linear import LinearProblem, LinearSolution
 
 # Rows of costs from which a CPU learns how steps go on.
-DRAWN = 32
+DRAWN = 64
 
 
 class Matching(ABC):
