@@ -94,9 +94,13 @@ class Squares:
 
     def mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
         """See `Pairs.mean`; 0 where it is lost in rounding."""
+        return self.means(log_a, log_b)[0]
+
+    def means(self, log_a: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, and the mean square distances of both spaces together. Returns (B,) twice."""
         (mean_x, square_x), (mean_y, square_y) = moments(self.dx, log_a), moments(self.dy, log_b)
         squares, mean = square_x + square_y, square_x + square_y - 2.0 * mean_x * mean_y
-        return torch.where(mean > 1e-9 * squares, mean, 0.0)
+        return torch.where(mean > 1e-9 * squares, mean, 0.0), squares
 
     def on(self, dx: Metric, dy: Metric) -> Squares:
         """See `Pairs.on`."""

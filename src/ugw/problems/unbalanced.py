@@ -25,7 +25,7 @@ from .._precision import careful, rough
 from .._recording import looking
 from ..divergences import KL, kl
 from ..kernels import dot, entropy
-from ..pairs import Pairs, Squares, moments
+from ..pairs import Pairs, Squares
 from ..records import Tensors, Terms
 from ..result import Result
 from ..spaces import Space
@@ -92,6 +92,7 @@ class UGW(Problem):
         if self.x.dtype == torch.float64:
             cost = self.cost if self.cost is None else self.cost.to(torch.float32)
             short = self.on(self.x.to(torch.float32), self.y.to(torch.float32), cost)
+            object.__setattr__(short, "_scale", self._scale)
             return Cheaper(short, tol=1e-5, max_iter=200, meanwhile=nullcontext, then=self)
         if self.x.device.type == "cuda" and entries >= ROUGHENED:
             then = replace(self, by_changes=True) if entries * self.batch >= CHANGING else self
@@ -135,8 +136,10 @@ class UGW(Problem):
             return self._measured()
 
     def _measured(self) -> Tensor:
-        mean = self._sum.mean(self.log_a, self.log_b)
-        squares = moments(self.x.metric, self.log_a)[1] + moments(self.y.metric, self.log_b)[1]
+        sums = Squares(self.x.metric, self.y.metric)
+        mean, squares = sums.means(self.log_a, self.log_b)
+        if not isinstance(self.pairs, Squares):
+            mean = self._sum.mean(self.log_a, self.log_b)
         scale = torch.where(torch.isfinite(mean) & (mean > 0), mean, squares)
         return torch.where(scale > 0, scale, 1.0)
 
