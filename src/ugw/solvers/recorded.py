@@ -11,6 +11,8 @@ from .._batch import frame, tensors
 from . import replay
 
 Made = TypeVar("Made")
+# More keeps a GPU busy without a graph.
+MOST_BYTES = 2**25
 # Marks what could not be recorded.
 NEVER = "never"
 
@@ -47,7 +49,7 @@ def prepared(function: Callable[..., Made], problem: Any, *others: Any) -> Made:
 
 def _may_be(given: tuple[Any, ...]) -> bool:
     on_cuda = next(tensors(given)).is_cuda and not torch.is_grad_enabled()
-    return on_cuda and replay.bytes_of(given) <= replay.READ_BYTES
+    return on_cuda and replay.bytes_of(given) <= MOST_BYTES
 
 
 class Call:
