@@ -287,7 +287,7 @@ def test_a_wide_cell_is_chosen_once():
 def test_many_points_start_no_higher_than_from_the_product_plan():
     """One of the problems on which a start on chosen points did."""
     rng = np.random.default_rng(8)
-    x, y = (Space.from_points(rng.random((coarse.LARGE + 20, d))).scaled("max") for d in (3, 2))
+    x, y = (Space.from_points(rng.random((620, d))).scaled("max") for d in (3, 2))
     found, product = (ugw.solve(x, y, rho=1.0, eps=1e-2, init=init) for init in ("auto", "product"))
     assert found.value <= product.value * (1 + 1e-4)
 

@@ -300,7 +300,7 @@ def test_a_hopeless_problem_does_not_begin(monkeypatch):
 
 
 def test_starts_that_race_may_be_what_does_not_fit(monkeypatch):
-    x, y = (Space.from_points(torch.rand(500, 2, dtype=torch.float64)) for _ in "xy")
+    x, y = (Space.from_points(torch.rand(300, 2, dtype=torch.float64)) for _ in "xy")
     need = ugw.estimate(x, y).bytes
     monkeypatch.setattr(memory, "available", lambda device: int(0.8 * need))
     assert 'init="product"' in ugw.estimate(x, y).advice

@@ -37,8 +37,9 @@ SAME, ALIKE = 1e-12, 1e-5
 NEARLY = AlternateMin(tol=1e-4, max_iter=60, proximal=(0.3, 0.01, 0.8))
 # Plans of at most so many entries in all run as one batch.
 TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
-# Spaces of more points than this choose their plan on so many cells of them, after so many steps there.
-LARGE, MIDDLE, MIDDLE_STEPS = 600, 400, 30
+# Plans of more entries than this are chosen on cells: for so many points each a hundred, up to that, and after so many
+# steps there.
+LARGE, POINTS, MIDDLE, MIDDLE_STEPS = 100_000, 167, 400, 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +105,8 @@ def several(problem: UGW, count: int) -> Tensor:
 
     Run many starts on a few cells, drop those that fall behind, lift the best that differ; they race again. The
     order of two coarse objectives says little about the fine ones, the objective of a lifted plan much, and a few
-    steps nearly all. Spaces of many points are first gathered in MIDDLE cells, on which the winner and the product
-    plan nearly settle. Where the cells are single points, a lifted plan is the plan itself.
+    steps nearly all. Spaces of many points are first gathered in some hundred cells, on which the winner and the
+    product plan nearly settle. Where the cells are single points, a lifted plan is the plan itself.
     """
     with rough():
         found = _several(_cheaper(problem), count)
@@ -119,7 +120,7 @@ def _cheaper(problem: UGW) -> UGW:
 
 
 def _several(problem: UGW, count: int) -> Tensor:
-    if _is_large(*problem.largest):
+    if middle_cells(*problem.largest):
         # Which of two valleys is lower shows when plans have nearly settled there, on cells as well as on all points.
         level = prepared(_gathered, problem)
         plans = prepared(_beside_product, level.problem, _searched(level.problem, 1)[0])
@@ -147,7 +148,7 @@ def _searched(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _gathered(problem: UGW) -> Coarse:
-    return coarsen(problem, MIDDLE, quantiles, cells=True)
+    return coarsen(problem, middle_cells(*problem.largest), quantiles, cells=True)
 
 
 def _beside_product(problem: UGW, plans: Tensor) -> Tensor:
@@ -195,13 +196,14 @@ def first_lowest(values: Tensor, share: float) -> Tensor:
     return (values <= lowest + share * lowest.abs()).to(torch.int8).argmax(1)
 
 
-def kind(n: int, m: int) -> tuple[bool, ...]:
+def kind(n: int, m: int) -> tuple[int, ...]:
     """What decides how `several` makes its plans: a batch whose items agree on it has those of its items alone."""
-    return _is_large(n, m), _is_small(n, m)
+    return middle_cells(n, m), _is_small(n, m)
 
 
-def _is_large(n: int, m: int) -> bool:
-    return max(n, m) > LARGE
+def middle_cells(n: int, m: int) -> int:
+    """In how many cells of each space a plan (n, m) is chosen, 0 if on all points."""
+    return min(MIDDLE, 100 * math.ceil(max(n, m) / POINTS)) if n * m > LARGE else 0
 
 
 def _is_small(n: int, m: int) -> bool:

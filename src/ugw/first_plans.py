@@ -19,12 +19,12 @@ from .problems.unbalanced import SHORTENED, UGW
 
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 # Up to this many entries of the plan, "auto" also tries the product plan and goes on from the better one.
-SMALL_PLAN = 100_000
+SMALL_PLAN = coarse.LARGE
 # Plans of at most so many entries are solved for from so many coarse plans and the product plan, all to the end.
 TINY_PLAN, FEW = 400, 2
 
 
-def kind(n: int, m: int) -> tuple[bool, ...]:
+def kind(n: int, m: int) -> tuple[int, ...]:
     """What of its sizes decides how a problem is solved: items that agree on it may be one batch."""
     entries = n * m
     return entries <= TINY_PLAN, entries <= SMALL_PLAN, entries >= SHORTENED, n > DRAWN, *coarse.kind(n, m)

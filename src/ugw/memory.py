@@ -195,9 +195,13 @@ class Task:
 
     def _raced(self, items: int, n: int, m: int) -> float:
         """While coarse starts are made for so many items."""
-        if max(n, m) > coarse.LARGE:
-            few = min(n, coarse.MIDDLE), min(m, coarse.MIDDLE)
-            return self._raced(items, *few) + 4 * items * n * m * self.number
+        cells = coarse.middle_cells(n, m)
+        if cells:
+            return self._searched(items, min(n, cells), min(m, cells)) + 4 * items * n * m * self.number
+        return self._searched(items, n, m)
+
+    def _searched(self, items: int, n: int, m: int) -> float:
+        """The same where they are made without cells between."""
         reps = min(n, coarse.REPRESENTATIVES), min(m, coarse.REPRESENTATIVES)
         limit = coarse.TOGETHER["cuda" if self.device.type == "cuda" else "cpu"]
         peaks = []
