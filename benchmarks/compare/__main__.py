@@ -5,9 +5,10 @@ import sys
 
 
 def one_thread():
-    """For every library of linear algebra; they look when they load."""
+    """For every library of linear algebra; they look when they load. And none takes a GPU's memory in advance."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
