@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -88,6 +89,19 @@ def mapped(value: Record, change: Callable[[Tensor], Tensor]) -> Record:
     made = object.__new__(type(value))
     for name, part in vars(value).items():
         object.__setattr__(made, name, mapped(part, change))
+    return made
+
+
+def bare(value: Record) -> Record:
+    """The same tensors in whatever answers to `take`, without the cached properties that it happens to remember."""
+    if isinstance(value, tuple):
+        return tuple(bare(v) for v in value)  # type: ignore[return-value]
+    if isinstance(value, Tensor) or not _is_record(value):
+        return value
+    made = object.__new__(type(value))
+    for name, part in vars(value).items():
+        if not isinstance(getattr(type(value), name, None), cached_property):
+            object.__setattr__(made, name, bare(part))
     return made
 
 

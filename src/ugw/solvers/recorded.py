@@ -7,18 +7,18 @@ from typing import Any, TypeVar
 
 import torch
 
-from .._batch import frame, tensors
+from .._batch import bare, frame, tensors
 from . import replay
 
 Made = TypeVar("Made")
 # More keeps a GPU busy without a graph.
 MOST_BYTES = 2**25
-# Marks what could not be recorded.
-NEVER = "never"
+# Marks what was called twice, and is worth to be recorded, and what could not be.
+OFTEN, NEVER = "often", "never"
 
 
 def recorded(function: Callable[..., Made], *given: Any) -> Made:
-    """function(*given), on CUDA as one graph where arguments come again that differ by numbers alone.
+    """function(*given), on CUDA as one graph where arguments that differ by numbers alone come for the third time.
 
     A function of a module, made of tensor operations. If it looks at numbers, to mend what is broken, it asks
     `_recording.looking` first. The last tensor of what it returns is to be finite: else it is called again, and may
@@ -26,10 +26,11 @@ def recorded(function: Callable[..., Made], *given: Any) -> Made:
     """
     if not _may_be(given):
         return function(*given)
-    key = function, frame(given), replay.shared(given), *replay.settings(next(tensors(given)))
-    if not replay.met(key) or replay.met((key, NEVER)):
+    given = bare(given)  # what they remember depends on who asked before
+    key = function, frame(given), tuple(map(replay.shared, given)), *replay.settings(next(tensors(given)))
+    if not replay.met((key, OFTEN)) or replay.met((key, NEVER)):
         made = function(*given)
-        replay.remember(key)
+        replay.remember((key, OFTEN) if replay.met(key) else key)
         return made
     try:
         call = replay.kept(key) or Call(function, given)
@@ -56,7 +57,8 @@ class Call:
     """A function of arguments that stay where they are; the numbers of others are written there."""
 
     def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
-        held = replay.copied(given)
+        # Each for itself: what two arguments share depends on who made them.
+        held = tuple(map(replay.copied, given))
         self._given = list(tensors(held))  # before the function has remembered anything in them
         self._device = self._given[0].device
         self.bytes = replay.bytes_of(given) + self._record(lambda: self._set(function(*held)))
