@@ -214,7 +214,7 @@ def race(solver: AlternateMin, problem: Problem, plans: Tensor) -> tuple[Tensor,
     """Where plans (B, S, n, m) are after a few steps, at unit mass, and their objectives (B, S), inf if that failed."""
     ends, values = [], []
     for group, index in _groups(plans, plans.shape[2:]):
-        several = problem if index is None else prepared(_taken, problem, index)
+        several = problem if index is None else prepared(_taken, problem, index)[0]
         end, value = prepared(_finished, several, solver.end(several, group.flatten(0, 1)))
         ends.append(end.view_as(group))
         values.append(value.view(group.shape[:2]))
@@ -256,8 +256,9 @@ def picked(plans: Tensor, index: Tensor) -> Tensor:
     return plans[torch.arange(len(plans), device=plans.device)[:, None], index]
 
 
-def _taken(problem: Problem, index: Tensor) -> Problem:
-    return problem.take(index)
+def _taken(problem: Problem, index: Tensor) -> tuple[Problem, Tensor]:
+    """Some items, and which: what a problem holds itself may be infinite."""
+    return problem.take(index), index
 
 
 def _finished(problem: Problem, state: Any) -> tuple[Tensor, Tensor]:

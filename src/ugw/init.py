@@ -6,12 +6,11 @@ padding or on zero-weight points; swapping the spaces transposes the start.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import torch
 from torch import Tensor
 
+from ._recording import constant
 from .problems.linear import LinearProblem
 from .problems.problem import Matching
 from .problems.unbalanced import UGW
@@ -65,7 +64,7 @@ def random(problem: Matching, count: int, seed: int = 0) -> Tensor:
 
 def anchors(problem: Matching, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """For `count` random starts: distances to their anchors, (B, n, count·ANCHORS) and (B, m, ...), and widths (B,)."""
-    u = _uniform(seed, (count * ANCHORS, 2), problem.log_a.dtype, problem.eps.device)
+    u = constant(_uniform, seed, (count * ANCHORS, 2), problem.log_a.dtype, problem.eps.device)
     # The space with the larger mean square distance draws first, whichever side it is on.
     side = (_mean_square(problem.x, problem.log_a) < _mean_square(problem.y, problem.log_b)).long()
     u = torch.stack([u, u.flip(1)])[side]  # (B, count·ANCHORS, 2)
@@ -91,21 +90,18 @@ def noise(problem: Matching, count: int, seed: int = 0) -> Tensor:
     pairs = ((problem.x, problem.log_a), (problem.y, problem.log_b))
     side = (_mean_square(*pairs[0]) < _mean_square(*pairs[1])).long()  # who draws first, as in `random`
     size = (max(problem.x.n, problem.y.n), count, TRAITS)
-    u = _normal(seed, size, problem.log_a.dtype, problem.eps.device)
+    u = constant(_normal, seed, size, problem.log_a.dtype, problem.eps.device)
     first = torch.arange(problem.batch, device=u.device)[:, None]
     ranks = [_by_eccentricity(*pair).argsort(1) for pair in pairs]
     of_x, of_y = u[side][first, ranks[0]], u[1 - side][first, ranks[1]]  # (B, points, count, TRAITS)
     return torch.einsum("bikt,bjkt->bkij", of_x, of_y) / TRAITS**0.5
 
 
-# Draws are kept: they are the same in every call, and a GPU would wait for the copy.
-@lru_cache(maxsize=8)
 def _uniform(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Numbers in [0, 1)."""
     return torch.as_tensor(np.random.default_rng(seed).random(size), dtype=dtype, device=device)
 
 
-@lru_cache(maxsize=8)
 def _normal(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Normal numbers for the space that draws first, and for the other. Returns (2, ...)."""
     draws = [np.random.default_rng((seed, role)).standard_normal(size) for role in (0, 1)]

@@ -1,11 +1,16 @@
 """Which calls are recorded, and what they return. Graphs themselves are tested on a GPU, in test_cuda.py."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import ugw
 from ugw import _recording
-from ugw.solvers import recorded, replay
+from ugw.parameters import build
+from ugw.solvers import context, recorded, replay
+
+OPTIONS = ugw.AlternateMin(max_iter=1)
 
 CALLS, RECORDING = [], []
 
@@ -74,6 +79,40 @@ def test_what_arguments_remember_is_not_in_the_way():
         made = recorded.recorded(total, Pair(torch.full((2,), number), torch.ones(3)))
         torch.testing.assert_close(made, torch.full((3,), 2.0 * number + 1.0))
     assert CALLS == ["replayed"]
+
+
+def ramp(count):
+    """What never changes."""
+    return torch.arange(float(count))
+
+
+def shifted(numbers):
+    """A function that reads a constant."""
+    return numbers + _recording.constant(ramp, len(numbers))
+
+
+def test_a_recording_holds_the_constants_that_it_reads():
+    for _ in range(3):
+        made = recorded.recorded(shifted, torch.ones(4))
+        torch.testing.assert_close(made, 1.0 + torch.arange(4.0))
+    [call] = replay._kept.values()
+    held = _recording.constant(ramp, 4)
+    for count in range(5, 7 + _recording.KEPT):
+        _recording.constant(ramp, count)
+    assert _recording.constant(ramp, 4) is not held  # dropped, as others came
+    assert any(constant is held for constant in call._constants)
+
+
+def test_what_a_recording_works_out_is_that_of_its_last_arguments():
+    """Of two problems of one size: not the size of the cost of the one with which it was recorded."""
+    for scale in (1.0, 2.0, 3.0, 4.0, 5.0):
+        x, y = (replace(s, metric=s.metric.scale(scale)) for s in spaces(60, None, 0))
+        problem = build(x, y, rho=1.0, eps=0.1, fused=None)
+        with torch.no_grad():
+            now, _, numbers = recorded.prepared(context._measured, problem, problem.product, OPTIONS, None)
+            plain = context._measured(problem, problem.product, OPTIONS, None)
+        torch.testing.assert_close(now.distortion, plain[0].distortion)
+        torch.testing.assert_close(numbers, plain[2])
 
 
 def called(*numbers, name="a"):

@@ -61,6 +61,7 @@ class UGW(Problem):
     cost: Any = None
     batched: bool = True  # False: the one item of a problem without a batch
     pairs: Pairs | None = None
+    measured: Tensor | None = None  # the size of the cost, if it is known from more exact numbers
     by_changes: bool = False  # is the local cost of a plan made from that of the plan before, and from the change?
 
     def __post_init__(self) -> None:
@@ -73,12 +74,13 @@ class UGW(Problem):
         sums = self.pairs
         own = isinstance(sums, Squares) and sums.dx is self.x.metric and sums.dy is self.y.metric
         # The metrics of the spaces are taken anyway: not once more.
-        others = {"alpha": self.alpha[index], "pairs": None if own else self._sum.take(index)}
+        measured = None if self.measured is None else self.measured[index]
+        others = {"alpha": self.alpha[index], "pairs": None if own else self._sum.take(index), "measured": measured}
         return self.taken(index, cost=taken_cost(self.cost, index), **others)
 
     def on(self, x: Space, y: Space, cost: Tensor | None) -> UGW:
         """The same problem on other spaces, whose distances are no longer."""
-        return replace(self, x=x, y=y, cost=cost, pairs=self._sum.on(x.metric, y.metric))
+        return replace(self, x=x, y=y, cost=cost, pairs=self._sum.on(x.metric, y.metric), measured=None)
 
     def result(self, tensors: Tensors) -> Result:
         """What a solver found, as users see it."""
@@ -92,7 +94,7 @@ class UGW(Problem):
         if self.x.dtype == torch.float64:
             cost = self.cost if self.cost is None else self.cost.to(torch.float32)
             short = self.on(self.x.to(torch.float32), self.y.to(torch.float32), cost)
-            object.__setattr__(short, "_scale", self._scale)
+            short = replace(short, measured=self.scale())
             return Cheaper(short, tol=1e-5, max_iter=200, meanwhile=nullcontext, then=self)
         if self.x.device.type == "cuda" and entries >= ROUGHENED:
             then = replace(self, by_changes=True) if entries * self.batch >= CHANGING else self
@@ -128,6 +130,8 @@ class UGW(Problem):
 
         Where it vanishes (single points, equal constant distances) the mean square distance, or 1. Returns (B,).
         """
+        if self.measured is not None:
+            return self.measured
         return self._measured() if torch.is_grad_enabled() else self._scale
 
     @cached_property
@@ -157,12 +161,17 @@ class UGW(Problem):
 
     def begin(self, shape: Any) -> Coupling:
         """The state of a first plan of unit mass: that of a product takes no product of matrices. shape: (B, n, m)."""
-        if not isinstance(self.pairs, Squares) or not isinstance(shape, Tensor) or not looking():
+        if not isinstance(self.pairs, Squares) or not isinstance(shape, Tensor):
             return self.couple(shape)
         p1, p2 = shape.sum(2), shape.sum(1)
         off = torch.baddbmm(shape, p1[:, :, None], p2[:, None, :], alpha=-1.0).abs_()
-        far = off.sub_(shape, alpha=SAME * torch.finfo(shape.dtype).eps).max() > 0
-        return self.couple(shape) if bool(far) else self.coupled(shape, self.pairs.apply_product(p1, p2))
+        far = off.sub_(shape, alpha=SAME * torch.finfo(shape.dtype).eps).amax(dim=(1, 2)) > 0
+        if looking() and bool(far.all()):
+            return self.couple(shape)
+        local = self.pairs.apply_product(p1, p2)
+        if not looking() or bool(far.any()):
+            local = torch.where(far[:, None, None], self._sum.apply(shape), local)
+        return self.coupled(shape, local)
 
     def coupled(self, shape: Any, local: Any) -> Coupling:
         """The state of a plan of unit mass whose local cost is known."""

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from .. import _recording
 from .._batch import bare, frame, tensors
 from . import replay
 
@@ -32,13 +33,17 @@ def recorded(function: Callable[..., Made], *given: Any) -> Made:
         made = function(*given)
         replay.remember((key, OFTEN) if replay.met(key) else key)
         return made
+    replay.remember((key, OFTEN))  # again: what is used stays
+    call, found = replay.kept(key), None
     try:
-        call = replay.kept(key) or Call(function, given)
+        call = call or Call(function, given)
+        found = call(given)
     except RuntimeError:
+        call = None
+    if call is None:
         replay.remember((key, NEVER))
-        return function(*given)
-    found = call(given)
-    replay.keep(key, call)
+    else:
+        replay.keep(key, call)
     return function(*given) if found is None else found
 
 
@@ -59,9 +64,11 @@ class Call:
     def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
         # Each for itself: what two arguments share depends on who made them.
         held = tuple(map(replay.copied, given))
-        self._given = list(tensors(held))  # before the function has remembered anything in them
+        self._given = list(tensors(held))
         self._device = self._given[0].device
-        self.bytes = replay.bytes_of(given) + self._record(lambda: self._set(function(*held)))
+        _recording.constants_read()
+        self.bytes = replay.bytes_of(given) + self._record(lambda: self._set(function(*bare(held))))
+        self._constants = _recording.constants_read()
 
     def _set(self, made: Any) -> None:
         self._made, self._fine = made, list(tensors(made))[-1].isfinite().all()
@@ -69,8 +76,9 @@ class Call:
     def _record(self, work: Callable[[], None]) -> int:
         """Record, and say how many bytes that took."""
         with torch.cuda.device(self._device):
-            before = torch.cuda.memory_reserved()
             torch.cuda.synchronize()
+            torch.cuda.empty_cache()  # as the graph does, which would hide what it takes
+            before = torch.cuda.memory_reserved()
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
                 work()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import _recording
 from .._batch import clone, frame, mapped, tensors
 
 # Plans with more entries keep the GPU busy without a graph.
@@ -21,9 +22,9 @@ ROUNDS, LONG = 2, 40
 # Where fewer than this share of the items ask for more, they get it in one of so many steps: all others would wait.
 FEW, EVERY = 0.25, 8
 # Recordings are kept for alike problems to come: so many, of so many bytes in all, none of which reads more than this.
-KEPT, KEPT_BYTES, READ_BYTES = 32, 2**31, 2**27
+KEPT, KEPT_BYTES, READ_BYTES = 128, 2**31, 2**27
 # Problems that are remembered, whether their recordings are kept or not.
-MET = 256
+MET = 1024
 # A GPU takes as long for plans of fewer entries.
 BUSY = 2**20
 
@@ -147,6 +148,7 @@ class Recording:
     def _record(self, step: Callable[[], tuple[Any, Any]], asks: Asks) -> int:
         """Record, and say how many bytes that took."""
         with torch.cuda.device(self._device):
+            torch.cuda.empty_cache()  # as the graph does, which would hide what it takes
             before = torch.cuda.memory_reserved()
             self._capture(step, asks)
             return max(0, torch.cuda.memory_reserved() - before)
@@ -217,6 +219,7 @@ def met(key: Any) -> bool:
 def remember(key: Any) -> None:
     """Note that it was done."""
     _met[key] = None
+    _met.move_to_end(key)
     while len(_met) > MET:
         _met.popitem(last=False)
 
@@ -225,6 +228,7 @@ def forget() -> None:
     """Drop the recordings that are kept: they hold memory of the device."""
     _kept.clear()
     _met.clear()
+    _recording.forget()
 
 
 def _may_fit(context: Any, state: Any) -> bool:
@@ -256,7 +260,8 @@ def shared(record: Any) -> tuple[int, ...]:
 def settings(some: Tensor) -> tuple[Any, ...]:
     """What else a recording is made for; on another stream it could be overwritten while its last state is copied."""
     stream = torch.cuda.current_stream(some.device).cuda_stream if some.is_cuda else None
-    return stream, torch.backends.cuda.matmul.allow_tf32, torch.are_deterministic_algorithms_enabled()
+    modes = torch.are_deterministic_algorithms_enabled(), torch.is_inference_mode_enabled()
+    return stream, torch.backends.cuda.matmul.allow_tf32, *modes
 
 
 def bytes_of(record: Any) -> int:
