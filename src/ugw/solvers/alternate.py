@@ -99,7 +99,7 @@ class AlternateMin(Solver):
         now, context = entered(problem, shape, self, entropy=None if warm is None else warm.eps, lean=lean)
         stopped = first is not None and bool((first.status == Status.STOPPED).any())
         outcome = _iterated(context, _State.start(now, context, warm), _left(self, first), None if stopped else watch)
-        return context, outcome if first is None else _joined(first, outcome)
+        return context, outcome if first is None else first.then(outcome)
 
 
 def _iterated(context: Context, state: _State, most: int, watch: Watch | None) -> loop.Outcome:
@@ -115,7 +115,10 @@ def _iterated(context: Context, state: _State, most: int, watch: Watch | None) -
 
 
 def _together(context: Context, state: _State, most: int) -> int:
-    """How many steps to make between two looks: on a GPU that waits for each, several if nobody else looks."""
+    """How many steps to make between two looks: on a GPU that waits for each, several if nobody else looks.
+
+    A batch that keeps it busy looks after each step, so what has settled early may end elsewhere than alone, a little.
+    """
     shape = state.now.shape
     if not context.lean or not (isinstance(shape, Tensor) and shape.is_cuda) or shape.numel() > BUSY:
         return 1
@@ -127,17 +130,6 @@ def _left(options: AlternateMin, first: loop.Outcome | None) -> int:
     if first is None:
         return options.max_iter
     return 1 if bool((first.status == Status.STOPPED).any()) else max(1, options.max_iter - int(first.n_iter.max()))
-
-
-def _joined(first: loop.Outcome, second: loop.Outcome) -> loop.Outcome:
-    """One run of two."""
-    halted = first.status == Status.STOPPED
-    return replace(
-        second,
-        status=torch.where(halted, int(Status.STOPPED), second.status),
-        n_iter=first.n_iter + second.n_iter,
-        trace=first.trace + second.trace,
-    )
 
 
 @dataclass(frozen=True, eq=False)

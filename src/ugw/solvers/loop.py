@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -37,6 +37,16 @@ class Outcome:
     status: Tensor
     n_iter: Tensor
     trace: list[tuple[Tensor, Tensor]]
+
+    def then(self, second: Outcome) -> Outcome:
+        """One run of two; an item that was stopped in the first stays so."""
+        halted = self.status == Status.STOPPED
+        return replace(
+            second,
+            status=torch.where(halted, int(Status.STOPPED), second.status),
+            n_iter=self.n_iter + second.n_iter,
+            trace=self.trace + second.trace,
+        )
 
     def table(self) -> Tensor:
         """The numbers as (B, steps, columns), NaN after an item ended."""
