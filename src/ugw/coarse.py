@@ -123,10 +123,10 @@ def _several(problem: UGW, count: int) -> Tensor:
     if middle_cells(*problem.largest):
         # Which of two valleys is lower shows when plans have nearly settled there, on cells as well as on all points.
         level = prepared(_gathered, problem)
-        plans = prepared(_beside_product, level.problem, _searched(level.problem, 1)[0])
+        plans = prepared(_beside_product, level.problem, _searched(level.problem, 1)[1])
         ends, values = race(AlternateMin(tol=1e-3, max_iter=MIDDLE_STEPS), level.problem, plans)
         return prepared(_lowest, problem, level, ends, values)
-    plans, again = _searched(problem, max(LIFTED, count))
+    again, plans = _searched(problem, max(LIFTED, count))
     ends, values = race(AlternateMin(max_iter=RACE_STEPS), problem, plans)
     values = _told_apart(values).masked_fill(again, torch.inf)
     return picked(ends, values.argsort(dim=1, stable=True)[:, :count])
@@ -135,7 +135,7 @@ def _several(problem: UGW, count: int) -> Tensor:
 def _searched(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
     """Of many starts on a few cells the ends that differ, on all points, (B, up to `count`, n, m), best first.
 
-    And which of them, (B, ...) bool, repeat the first of their item, where others of the batch have more.
+    Before them, which, (B, ...) bool, repeat the first of their item, where others of the batch have more.
     """
     level, plans = prepared(_many_starts, problem)
     solver = AlternateMin(tol=1e-3, inner=Sinkhorn(tol=1e-3, max_iter=10))
@@ -143,8 +143,7 @@ def _searched(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
         ends, values = race(replace(solver, max_iter=steps), level.problem, plans)
         best = values.argsort(dim=1, stable=True)[:, :kept]
         plans, values = picked(ends, best), values.gather(1, best)
-    again, lifts = prepared(_different_lifted, problem, level, plans, values, count)
-    return lifts, again
+    return prepared(_different_lifted, problem, level, plans, values, count)
 
 
 def _gathered(problem: UGW) -> Coarse:

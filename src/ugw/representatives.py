@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ._batch import take_fields
+from .kernels.entries import even_steps
 from .metrics import Metric
 from .spaces import Space
 
@@ -84,10 +85,7 @@ def farthest(metric: Metric, weights: Tensor, count: int) -> Tensor:
 def quantiles(metric: Metric, weights: Tensor, count: int) -> Tensor:
     """Points at even steps of the weight, in the order of their eccentricity. Returns (B, count)."""
     order = rank(metric, weights).argsort(dim=1, stable=True)
-    reached = weights.double().gather(1, order).cumsum(1)
-    steps = (torch.arange(count, dtype=torch.float64, device=order.device) + 0.5) / count
-    place = torch.searchsorted(reached, (steps * reached[:, -1:]).contiguous()).clamp(max=order.shape[1] - 1)
-    return order.gather(1, place)
+    return order.gather(1, even_steps(weights.gather(1, order), count))
 
 
 def eccentricity(metric: Metric, weights: Tensor) -> Tensor:

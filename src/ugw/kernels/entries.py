@@ -66,16 +66,20 @@ def steps_gram(a: Tensor, b: Tensor, given: Sequence[Tensor], found: Sequence[Te
     return gram(a, b, steps(given, found))
 
 
+def even_steps(weights: Tensor, count: int) -> Tensor:
+    """Places (B, count) at even steps of weights (B, n), in the order in which they stand."""
+    reached = weights.cumsum(1, dtype=torch.float64)
+    steps = (torch.arange(count, dtype=torch.float64, device=weights.device) + 0.5) / count
+    return torch.searchsorted(reached, (steps * reached[:, -1:]).contiguous()).clamp(max=weights.shape[1] - 1)
+
+
 def drawn(a: Tensor, costs: Sequence[Tensor], count: int) -> tuple[Tensor, list[Tensor]]:
     """So many rows of costs (B, n, m), at even steps of the weights a (B, n), and the weights that they then have.
 
     Neither padding nor points without weight change which rows these are.
     """
     batch, n = a.shape
-    reached = a.cumsum(1, dtype=torch.float64)
-    steps = (torch.arange(count, dtype=torch.float64, device=a.device) + 0.5) / count
-    index = torch.searchsorted(reached, (steps * reached[:, -1:]).contiguous()).clamp(max=n - 1)
-    flat = (index + n * torch.arange(batch, device=a.device)[:, None]).flatten()
+    flat = (even_steps(a, count) + n * torch.arange(batch, device=a.device)[:, None]).flatten()
     rows = [cost.flatten(0, 1).index_select(0, flat).view(batch, count, -1) for cost in costs]
     return torch.full_like(a[:, :1], 1.0 / count).expand(-1, count), rows
 

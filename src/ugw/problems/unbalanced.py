@@ -78,9 +78,9 @@ class UGW(Problem):
         others = {"alpha": self.alpha[index], "pairs": None if own else self._sum.take(index), "measured": measured}
         return self.taken(index, cost=taken_cost(self.cost, index), **others)
 
-    def on(self, x: Space, y: Space, cost: Tensor | None) -> UGW:
-        """The same problem on other spaces, whose distances are no longer."""
-        return replace(self, x=x, y=y, cost=cost, pairs=self._sum.on(x.metric, y.metric), measured=None)
+    def on(self, x: Space, y: Space, cost: Tensor | None, measured: Tensor | None = None) -> UGW:
+        """The same problem on other spaces, whose distances are no longer. measured: the size of its cost, if known."""
+        return replace(self, x=x, y=y, cost=cost, pairs=self._sum.on(x.metric, y.metric), measured=measured)
 
     def result(self, tensors: Tensors) -> Result:
         """What a solver found, as users see it."""
@@ -93,8 +93,7 @@ class UGW(Problem):
             return None
         if self.x.dtype == torch.float64:
             cost = self.cost if self.cost is None else self.cost.to(torch.float32)
-            short = self.on(self.x.to(torch.float32), self.y.to(torch.float32), cost)
-            short = replace(short, measured=self.scale())
+            short = self.on(self.x.to(torch.float32), self.y.to(torch.float32), cost, self.scale())
             return Cheaper(short, tol=1e-5, max_iter=200, meanwhile=nullcontext, then=self)
         if self.x.device.type == "cuda" and entries >= ROUGHENED:
             then = replace(self, by_changes=True) if entries * self.batch >= CHANGING else self

@@ -14,8 +14,8 @@ from . import replay
 Made = TypeVar("Made")
 # More keeps a GPU busy without a graph.
 MOST_BYTES = 2**25
-# Marks what was called twice, and is worth to be recorded, and what could not be.
-OFTEN, NEVER = "often", "never"
+# What was called so often is worth to be recorded; marks what could not be.
+OFTEN, NEVER = 2, "never"
 
 
 def recorded(function: Callable[..., Made], *given: Any) -> Made:
@@ -29,11 +29,11 @@ def recorded(function: Callable[..., Made], *given: Any) -> Made:
         return function(*given)
     given = bare(given)  # what they remember depends on who asked before
     key = function, frame(given), tuple(map(replay.shared, given)), *replay.settings(next(tensors(given)))
-    if not replay.met((key, OFTEN)) or replay.met((key, NEVER)):
+    if replay.met(key) < OFTEN or replay.met((key, NEVER)):
         made = function(*given)
-        replay.remember((key, OFTEN) if replay.met(key) else key)
+        replay.remember(key)
         return made
-    replay.remember((key, OFTEN))  # again: what is used stays
+    replay.remember(key)  # again: what is used stays
     call, found = replay.kept(key), None
     try:
         call = call or Call(function, given)
@@ -75,14 +75,12 @@ class Call:
 
     def _record(self, work: Callable[[], None]) -> int:
         """Record, and say how many bytes that took."""
-        with torch.cuda.device(self._device):
-            torch.cuda.synchronize()
-            torch.cuda.empty_cache()  # as the graph does, which would hide what it takes
-            before = torch.cuda.memory_reserved()
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                work()
-            return max(0, torch.cuda.memory_reserved() - before)
+        return replay.reserved(self._device, lambda: self._capture(work))
+
+    def _capture(self, work: Callable[[], None]) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            work()
 
     def _replay(self) -> None:
         with torch.cuda.device(self._device):

@@ -103,7 +103,7 @@ class Replay:
                 there.read(context)
                 self._recordings[rounds] = there
         # A problem that comes again has compiled what it needs, and its first step is worth a recording of its own.
-        self._again = met(self._key)
+        self._again = met(self._key) > 0
 
     def _leave(self) -> None:
         for recording in self._recordings.values():
@@ -147,14 +147,9 @@ class Recording:
 
     def _record(self, step: Callable[[], tuple[Any, Any]], asks: Asks) -> int:
         """Record, and say how many bytes that took."""
-        with torch.cuda.device(self._device):
-            torch.cuda.empty_cache()  # as the graph does, which would hide what it takes
-            before = torch.cuda.memory_reserved()
-            self._capture(step, asks)
-            return max(0, torch.cuda.memory_reserved() - before)
+        return reserved(self._device, lambda: self._capture(step, asks))
 
     def _capture(self, step: Callable[[], tuple[Any, Any]], asks: Asks) -> None:
-        torch.cuda.synchronize()
         self._graph, self._on = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             new, self._report = step()
@@ -194,9 +189,9 @@ def _summary(wanted: Tensor) -> Tensor:
     return torch.stack([(wanted > 0).double().mean(), wanted.max().double()])
 
 
-# Recordings that nobody uses at the moment, and what was done before, the latest last.
+# Recordings that nobody uses at the moment, and how often what was done before, the latest last.
 _kept: OrderedDict[Any, Any] = OrderedDict()
-_met: OrderedDict[Any, None] = OrderedDict()
+_met: OrderedDict[Any, int] = OrderedDict()
 
 
 def keep(key: Any, recording: Any) -> None:
@@ -211,14 +206,14 @@ def kept(key: Any) -> Any:
     return _kept.pop(key, None)
 
 
-def met(key: Any) -> bool:
-    """Was this done before?"""
-    return key in _met
+def met(key: Any) -> int:
+    """How often this was done before."""
+    return _met.get(key, 0)
 
 
 def remember(key: Any) -> None:
     """Note that it was done."""
-    _met[key] = None
+    _met[key] = met(key) + 1
     _met.move_to_end(key)
     while len(_met) > MET:
         _met.popitem(last=False)
@@ -262,6 +257,16 @@ def settings(some: Tensor) -> tuple[Any, ...]:
     stream = torch.cuda.current_stream(some.device).cuda_stream if some.is_cuda else None
     modes = torch.are_deterministic_algorithms_enabled(), torch.is_inference_mode_enabled()
     return stream, torch.backends.cuda.matmul.allow_tf32, *modes
+
+
+def reserved(device: torch.device, record: Callable[[], None]) -> int:
+    """Record something, and say how many bytes the device holds for it."""
+    with torch.cuda.device(device):
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # as a graph does that is recorded, which would hide what it takes
+        before = torch.cuda.memory_reserved()
+        record()
+        return max(0, torch.cuda.memory_reserved() - before)
 
 
 def bytes_of(record: Any) -> int:
