@@ -138,28 +138,29 @@ def twins(monkeypatch):
     replay.forget()
 
 
-def pair(seed, batch=None):
+def pair(seed, batch=None, metric="euclidean"):
     rng = np.random.default_rng(seed)
-    made = [[ugw.Space.from_points(rng.random((n, 2))) for n in (22, 18)] for _ in range(batch or 1)]
+    made = [[ugw.Space.from_points(rng.random((n, 2)), metric=metric) for n in (22, 18)] for _ in range(batch or 1)]
     return made[0] if batch is None else [ugw.Space.stack(side) for side in zip(*made, strict=True)]
 
 
-def solve(seed, batch=None, **options):
-    return ugw.solve(*pair(seed, batch), **{"rho": 1.0 + seed, "eps": 2e-2, "init": "product"} | options)
+def solve(seed, batch=None, metric="euclidean", **options):
+    return ugw.solve(*pair(seed, batch, metric), **{"rho": 1.0 + seed, "eps": 2e-2, "init": "product"} | options)
 
 
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])  # one that is stored, one that remembers norms
 @pytest.mark.parametrize("batch", [None, 7])
-def test_kept_recordings_serve_alike_problems(twins, batch):
-    alone = [solve(seed, batch) for seed in (0, 1)]
+def test_kept_recordings_serve_alike_problems(twins, batch, metric):
+    alone = [solve(seed, batch, metric) for seed in (0, 1)]
     made = len(Twin.made)
     replay.forget()
-    solve(0, batch)
-    again = solve(1, batch)  # by what was recorded for another problem, with another rho
+    solve(0, batch, metric)
+    again = solve(1, batch, metric)  # by what was recorded for another problem, with another rho
     assert Twin.used > 0
     assert len(Twin.made) <= 2 * made
     np.testing.assert_array_equal(again.plan, alone[1].plan)
     kept = alone[0].plan.copy()
-    solve(2, batch)
+    solve(2, batch, metric)
     np.testing.assert_array_equal(alone[0].plan, kept)
 
 

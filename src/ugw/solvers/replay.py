@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import _recording
-from .._batch import clone, frame, mapped, tensors
+from .._batch import bare, clone, frame, mapped, tensors
 
 # Plans with more entries keep the GPU busy without a graph.
 MOST_ENTRIES = 2**25
@@ -44,6 +44,7 @@ class Replay:
     def __init__(self, step: Step, asks: Asks) -> None:
         self._step, self._asks = step, asks
         self._context: Any = None
+        self._bare: Any = None  # the same without what it remembers, more from step to step
         self._recordings: dict[int, Recording] = {}
         self._warm, self._waited, self._off, self._large, self._again = 0, 0, False, False, False
         self._key: Any = None  # what recordings of such a step are kept by, None if they are not
@@ -63,7 +64,8 @@ class Replay:
             signals = _signals(self._asks, context, new, report)
         else:
             if rounds not in self._recordings:
-                self._recordings[rounds] = Recording(self._step, self._asks, context, state, rounds, self._key)
+                given = context if self._key is None else self._bare
+                self._recordings[rounds] = Recording(self._step, self._asks, given, state, rounds, self._key)
             new, report, signals = self._recordings[rounds].next(state)
         fine, *asked = signals.tolist()  # the one look at what the step did
         if fine:
@@ -96,11 +98,12 @@ class Replay:
         self._large, self._again, self._key = not _fits(context, state), False, None
         if self._off or self._large or bytes_of(context) + bytes_of(state) > READ_BYTES:
             return
-        self._key = _key(self._step, context, state)
+        self._bare = bare(context)
+        self._key = _key(self._step, self._bare, state)
         for rounds in (ROUNDS, LONG):
             there = kept((self._key, rounds))
             if there is not None:
-                there.read(context)
+                there.read(self._bare)
                 self._recordings[rounds] = there
         # A problem that comes again has compiled what it needs, and its first step is worth a recording of its own.
         self._again = met(self._key) > 0
