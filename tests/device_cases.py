@@ -17,9 +17,9 @@ import torch
 import ugw
 from ugw import coarse
 from ugw.parameters import build
-from ugw.solvers import replay
+from ugw.solvers import recordings
 from ugw.solvers.recorded import Call
-from ugw.solvers.replay import forget
+from ugw.solvers.recordings import forget
 
 INF = float("inf")
 # The largest relative L1 distance of two plans, and relative difference of two values.
@@ -205,7 +205,7 @@ def starts_are_recorded(device: str, dtype: torch.dtype) -> None:
         with torch.no_grad():
             *_, last = (coarse.start(problem) for problem in problems)
             if device == "cuda":
-                calls = {key[0].__name__ for key, kept in replay._kept.items() if isinstance(kept, Call)}
+                calls = {key.name for key, kept in recordings._kept.items() if isinstance(kept, Call)}
                 assert names <= calls, f"n = {n}: recorded were {calls}"
             forget()
             off = float((coarse.start(problems[-1]) - last).abs().sum())

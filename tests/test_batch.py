@@ -1,6 +1,7 @@
 """Records of tensors: items taken out, put back, copied."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import pytest
 import torch
@@ -115,8 +116,25 @@ def test_a_mapped_record_has_every_tensor_changed_and_all_else_kept():
 
 
 def test_a_frame_tells_apart_all_but_the_numbers():
-    frame = _batch.frame(record())
-    assert frame == _batch.frame(record(offset=3.0))
-    assert hash(frame) == hash(_batch.frame(record(offset=3.0)))
+    frame, _ = _batch.parts(record())
+    again, _ = _batch.parts(record(offset=3.0))
+    assert frame == again
+    assert hash(frame) == hash(again)
     others = [record(batch=4), record(label="other"), remembering(), _batch.mapped(record(), torch.Tensor.double)]
-    assert all(_batch.frame(other) != frame for other in others)
+    assert all(_batch.parts(other)[0] != frame for other in others)
+
+
+@dataclass(frozen=True, eq=False)
+class Lazy(Inner):
+    @cached_property
+    def total(self):
+        return self.matrix.sum()
+
+
+def test_what_a_record_has_cached_is_no_part_of_it():
+    fresh, used = (Lazy(torch.ones(2, 3), None) for _ in range(2))
+    assert used.total == 6.0
+    assert _batch.parts(used)[0] == _batch.parts(fresh)[0]
+    whole = Outer(torch.zeros(2), used, None, "label")
+    for one, other in zip(_batch.parts(whole)[1], _batch.tensors(_batch.bare(whole)), strict=True):
+        assert one is other

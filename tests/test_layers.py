@@ -22,7 +22,7 @@ TABLE = """
     records  result  conic_result
     problems.linear  problems.coupling  problems.problem  problems.capped  problems.unbalanced  problems.streamed  problems.conic  problems.partial
     problems.partial_gw  problems.partial_w  problems.wasserstein  problems
-    solvers.loop  solvers.watch  solvers.solver  solvers.replay  solvers.recorded  solvers.sinkhorn  solvers.anderson  solvers.context  solvers.alternate
+    solvers.loop  solvers.watch  solvers.solver  solvers.recordings  solvers.replay  solvers.recorded  solvers.sinkhorn  solvers.anderson  solvers.context  solvers.alternate
     solvers.frank_wolfe  solvers.programs  solvers
     init  coarse  multilevel  multistart
     parameters  first_plans  capped  memory  ways  calibrate  api  linear  certify

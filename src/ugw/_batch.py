@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -80,29 +80,32 @@ def mapped(value: Record, change: Callable[[Tensor], Tensor]) -> Record:
     >>> mapped((torch.ones(2), "name"), torch.neg)
     (tensor([-1., -1.]), 'name')
     """
-    if isinstance(value, Tensor):
-        return change(value)  # type: ignore[return-value]
-    if isinstance(value, tuple):
-        return tuple(mapped(v, change) for v in value)  # type: ignore[return-value]
-    if not _is_record(value):
-        return value
-    made = object.__new__(type(value))
-    for name, part in vars(value).items():
-        object.__setattr__(made, name, mapped(part, change))
-    return made
+    return _rebuilt(value, change, lambda record: list(vars(record).items()), {})
 
 
 def bare(value: Record) -> Record:
     """The same tensors in whatever answers to `take`, without the cached properties that it happens to remember."""
+    return _rebuilt(value, lambda tensor: tensor, _own, {})
+
+
+def _rebuilt(
+    value: Any,
+    change: Callable[[Tensor], Tensor],
+    fields_of: Callable[[Any], list[tuple[str, Any]]],
+    made: dict[int, Any],
+) -> Any:
+    """A copy of a record and of the records in it, of one that is there twice one. made: copies by what they are of."""
+    if isinstance(value, Tensor):
+        return change(value)
     if isinstance(value, tuple):
-        return tuple(bare(v) for v in value)  # type: ignore[return-value]
-    if isinstance(value, Tensor) or not _is_record(value):
+        return tuple([_rebuilt(part, change, fields_of, made) for part in value])
+    if not _is_record(value):
         return value
-    made = object.__new__(type(value))
-    for name, part in vars(value).items():
-        if not isinstance(getattr(type(value), name, None), cached_property):
-            object.__setattr__(made, name, bare(part))
-    return made
+    if id(value) not in made:
+        twin = made[id(value)] = object.__new__(type(value))
+        for name, part in fields_of(value):
+            object.__setattr__(twin, name, _rebuilt(part, change, fields_of, made))
+    return made[id(value)]
 
 
 def tensors(value: Any) -> Iterator[Tensor]:
@@ -114,22 +117,46 @@ def tensors(value: Any) -> Iterator[Tensor]:
             yield from tensors(part)
 
 
-def frame(value: Any) -> Any:
-    """What is left of it without the numbers in its tensors: their shapes and types, and everything else.
+def parts(value: Any) -> tuple[Any, list[Tensor]]:
+    """The frame of whatever answers to `take`, and its tensors, in the order of `tensors(bare(value))`.
 
-    Records of equal frames have their tensors in the same places.
+    A frame is what is left of it without the numbers in its tensors: their shapes and types, and everything else, but
+    for the cached properties that it happens to remember. Equal frames have their tensors in the same places.
     """
+    found: list[Tensor] = []
+    return _frame(value, found), found
+
+
+def _frame(value: Any, found: list[Tensor]) -> Any:
     if isinstance(value, Tensor):
+        found.append(value)
         return value.shape, value.dtype, value.device
     if isinstance(value, tuple):
-        return tuple(frame(part) for part in value)
+        return tuple([_frame(part, found) for part in value])
     if _is_record(value):
-        return type(value), tuple((name, frame(part)) for name, part in vars(value).items())
+        return type(value), tuple([(name, _frame(part, found)) for name, part in _own(value)])
     return value
 
 
+def _own(value: Any) -> list[tuple[str, Any]]:
+    """What a record has, without the cached properties that it remembers."""
+    cached = _cached(value.__class__)
+    return [(name, part) for name, part in vars(value).items() if name not in cached]
+
+
+@cache
+def _cached(kind: Any) -> frozenset[str]:
+    names = {name for base in kind.__mro__ for name in vars(base)}
+    return frozenset(name for name in names if isinstance(getattr(kind, name, None), cached_property))
+
+
 def _is_record(value: Any) -> bool:
-    return hasattr(value, "take") and hasattr(value, "__dict__")
+    return _answers(value.__class__) and hasattr(value, "__dict__")
+
+
+@cache
+def _answers(kind: Any) -> bool:
+    return hasattr(kind, "take")
 
 
 def where(first: Tensor, one: Record, other: Record) -> Record:

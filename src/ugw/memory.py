@@ -25,7 +25,7 @@ from .pairs import KEPT_BYTES, Pairs, Squares
 from .parameters import Fused, loss_pairs
 from .problems.streamed import BLOCK, SAMPLED_ENTRIES, StreamedUGW
 from .problems.unbalanced import SHORTENED, UGW
-from .solvers.replay import forget
+from .solvers.recordings import forget
 from .spaces import Space
 
 GIB = 2**30
@@ -274,8 +274,9 @@ class Task:
 def available(device: torch.device) -> int | None:
     """Bytes that a device has left, None if unknown."""
     if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + unused
+        stats = torch.cuda.memory_stats_as_nested_dict(device)  # `memory_reserved` would sort all of them, each time
+        held, used = (stats.get(f"{name}_bytes", {}).get("all", {}) for name in ("reserved", "allocated"))
+        return torch.cuda.mem_get_info(device)[0] + held.get("current", 0) - used.get("current", 0)
     if device.type != "cpu":
         return None
     known = [left for left in (_system(), _container()) if left is not None]

@@ -8,7 +8,7 @@ import torch
 import ugw
 from ugw import _recording
 from ugw.parameters import build
-from ugw.solvers import context, recorded, replay
+from ugw.solvers import context, recorded, recordings
 
 OPTIONS = ugw.AlternateMin(max_iter=1)
 
@@ -50,12 +50,13 @@ class Twin(recorded.Call):
 def twins(monkeypatch):
     monkeypatch.setattr(recorded, "Call", Twin)
     monkeypatch.setattr(recorded, "_may_be", lambda given: True)
+    monkeypatch.setattr(recorded, "MOST_BYTES", 2**40)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: bool(RECORDING))
     CALLS.clear()
-    replay.forget()
+    recordings.forget()
     yield
-    replay.forget()
+    recordings.forget()
 
 
 class Pair:
@@ -95,7 +96,7 @@ def test_a_recording_holds_the_constants_that_it_reads():
     for _ in range(3):
         made = recorded.recorded(shifted, torch.ones(4))
         torch.testing.assert_close(made, 1.0 + torch.arange(4.0))
-    [call] = replay._kept.values()
+    [call] = recordings._kept.values()
     held = _recording.constant(ramp, 4)
     for count in range(5, 7 + _recording.KEPT):
         _recording.constant(ramp, count)
@@ -148,6 +149,12 @@ def test_what_cannot_be_recorded_is_called(monkeypatch):
     assert not tried  # not again
 
 
+def test_what_reads_too_much_is_called(monkeypatch):
+    monkeypatch.setattr(recorded, "MOST_BYTES", 7)
+    assert [called(1.0) for _ in range(3)][-1] == ["replayed"]  # four bytes
+    assert [called(1.0, 2.0) for _ in range(3)][-1] == ["a"]
+
+
 def test_on_a_cpu_functions_are_called(monkeypatch):
     monkeypatch.undo()
     for _ in range(3):
@@ -160,10 +167,10 @@ def test_a_recorded_solve_ends_where_a_plain_one_does(monkeypatch, n, batch):
     """Of alike problems two are solved by calls, the third by recordings, which then serve the first again."""
     pairs = [spaces(n, batch, seed) for seed in range(3)]
     results = [ugw.solve(*pair, eps=1e-2, rho=1.0) for pair in pairs]
-    made = len(replay._kept)
+    made = len(recordings._kept)
     results.append(ugw.solve(*pairs[0], eps=1e-2, rho=1.0))
-    assert len(replay._kept) == made or n < 650  # no other is needed, but where more or fewer plans differ
-    kinds = {key[0].__name__ for key in replay._kept}
+    assert len(recordings._kept) == made or n < 650  # no other is needed, but where more or fewer plans differ
+    kinds = {key.name for key in recordings._kept}
     assert {"_many_starts", "_different_lifted", "_measured", "_finished"} <= kinds
     assert ("_gathered" in kinds) is (n == 650)
     monkeypatch.undo()

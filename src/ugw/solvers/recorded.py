@@ -6,16 +6,17 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from .. import _recording
-from .._batch import bare, frame, tensors
-from . import replay
+from .._batch import bare, tensors
+from . import recordings
 
 Made = TypeVar("Made")
 # More keeps a GPU busy without a graph.
 MOST_BYTES = 2**25
-# What was called so often is worth to be recorded; marks what could not be.
-OFTEN, NEVER = 2, "never"
+# What was called so often is worth to be recorded.
+OFTEN = 2
 
 
 def recorded(function: Callable[..., Made], *given: Any) -> Made:
@@ -27,23 +28,18 @@ def recorded(function: Callable[..., Made], *given: Any) -> Made:
     """
     if not _may_be(given):
         return function(*given)
-    given = bare(given)  # what they remember depends on who asked before
-    key = function, frame(given), tuple(map(replay.shared, given)), *replay.settings(next(tensors(given)))
-    if replay.met(key) < OFTEN or replay.met((key, NEVER)):
-        made = function(*given)
-        replay.remember(key)
-        return made
-    replay.remember(key)  # again: what is used stays
-    call, found = replay.kept(key), None
+    known, flat = recordings.known(function, *given)
+    known.met += 1
+    if known.never or known.met <= OFTEN or recordings.bytes_of(flat) > MOST_BYTES:
+        return function(*given)
+    call, found = recordings.kept(known), None
     try:
         call = call or Call(function, given)
-        found = call(given)
+        found = call(flat)
     except RuntimeError:
-        call = None
-    if call is None:
-        replay.remember((key, NEVER))
+        known.never = True
     else:
-        replay.keep(key, call)
+        recordings.keep(known, call)
     return function(*given) if found is None else found
 
 
@@ -54,8 +50,7 @@ def prepared(function: Callable[..., Made], problem: Any, *others: Any) -> Made:
 
 
 def _may_be(given: tuple[Any, ...]) -> bool:
-    on_cuda = next(tensors(given)).is_cuda and not torch.is_grad_enabled()
-    return on_cuda and replay.bytes_of(given) <= MOST_BYTES
+    return next(tensors(given)).is_cuda and not torch.is_grad_enabled()
 
 
 class Call:
@@ -63,11 +58,11 @@ class Call:
 
     def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
         # Each for itself: what two arguments share depends on who made them.
-        held = tuple(map(replay.copied, given))
+        held = tuple(recordings.copied(bare(argument)) for argument in given)
         self._given = list(tensors(held))
         self._device = self._given[0].device
         _recording.constants_read()
-        self.bytes = replay.bytes_of(given) + self._record(lambda: self._set(function(*bare(held))))
+        self.bytes = recordings.bytes_of(self._given) + self._record(lambda: self._set(function(*bare(held))))
         self._constants = _recording.constants_read()
 
     def _set(self, made: Any) -> None:
@@ -75,7 +70,7 @@ class Call:
 
     def _record(self, work: Callable[[], None]) -> int:
         """Record, and say how many bytes that took."""
-        return replay.reserved(self._device, lambda: self._capture(work))
+        return recordings.reserved(self._device, lambda: self._capture(work))
 
     def _capture(self, work: Callable[[], None]) -> None:
         self._graph = torch.cuda.CUDAGraph()
@@ -86,8 +81,8 @@ class Call:
         with torch.cuda.device(self._device):
             self._graph.replay()
 
-    def __call__(self, given: tuple[Any, ...]) -> Any | None:
-        """What the function makes of other arguments, None where that is not finite."""
-        replay.write(self._given, tensors(given))
+    def __call__(self, given: list[Tensor]) -> Any | None:
+        """What the function makes of other arguments, whose tensors these are; None where that is not finite."""
+        recordings.write(self._given, given)
         self._replay()
-        return replay.copied(self._made) if bool(self._fine) else None
+        return recordings.copied(self._made) if bool(self._fine) else None

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .. import _recording
-from .._batch import bare, clone, frame, mapped, tensors
+from .._batch import bare, clone, mapped, parts, tensors
+from . import recordings
+from .recordings import Known
 
 # Plans with more entries keep the GPU busy without a graph.
 MOST_ENTRIES = 2**25
@@ -21,10 +21,8 @@ WARM = 1
 ROUNDS, LONG = 2, 40
 # Where fewer than this share of the items ask for more, they get it in one of so many steps: all others would wait.
 FEW, EVERY = 0.25, 8
-# Recordings are kept for alike problems to come: so many, of so many bytes in all, none of which reads more than this.
-KEPT, KEPT_BYTES, READ_BYTES = 128, 2**31, 2**27
-# Problems that are remembered, whether their recordings are kept or not.
-MET = 1024
+# Recordings that read more than this are not kept for alike problems to come.
+READ_BYTES = 2**27
 # A GPU takes as long for plans of fewer entries.
 BUSY = 2**20
 
@@ -44,10 +42,9 @@ class Replay:
     def __init__(self, step: Step, asks: Asks) -> None:
         self._step, self._asks = step, asks
         self._context: Any = None
-        self._bare: Any = None  # the same without what it remembers, more from step to step
         self._recordings: dict[int, Recording] = {}
         self._warm, self._waited, self._off, self._large, self._again = 0, 0, False, False, False
-        self._key: Any = None  # what recordings of such a step are kept by, None if they are not
+        self._known: Known | None = None  # by what recordings of such a step are kept, None if they are not
         self._last: Any = None  # a state, and what it asks for
         self._asked = 0.0, 0.0
 
@@ -64,14 +61,13 @@ class Replay:
             signals = _signals(self._asks, context, new, report)
         else:
             if rounds not in self._recordings:
-                given = context if self._key is None else self._bare
-                self._recordings[rounds] = Recording(self._step, self._asks, given, state, rounds, self._key)
+                self._recordings[rounds] = Recording(self._step, self._asks, context, state, rounds, self._known)
             new, report, signals = self._recordings[rounds].next(state)
         fine, *asked = signals.tolist()  # the one look at what the step did
         if fine:
             self._last, self._asked = new, (asked[0], asked[1])
-            if self._key is not None:
-                remember(self._key)  # such a step was taken without a look
+            if self._known is not None:
+                self._known.met += 1  # such a step was taken without a look
             return new, report
         self._off = True
         own = self._own(state)
@@ -95,23 +91,26 @@ class Replay:
     def _begin(self, context: Any, state: Any) -> None:
         self._leave()
         self._context, self._warm, self._off = context, 0, not _needs_no_look(context, state)
-        self._large, self._again, self._key = not _fits(context, state), False, None
-        if self._off or self._large or bytes_of(context) + bytes_of(state) > READ_BYTES:
+        self._large, self._again, self._known = not _fits(context, state), False, None
+        if self._off or self._large:
             return
-        self._bare = bare(context)
-        self._key = _key(self._step, self._bare, state)
+        frame, flat = parts(state)  # which of its tensors are the same makes no difference: it is cloned
+        known, given = recordings.known(self._step, context, frame)
+        if recordings.bytes_of(given) + recordings.bytes_of(flat) > READ_BYTES:
+            return
+        self._known = known
         for rounds in (ROUNDS, LONG):
-            there = kept((self._key, rounds))
+            there = recordings.kept((known, rounds))
             if there is not None:
-                there.read(self._bare)
+                there.read(given)
                 self._recordings[rounds] = there
         # A problem that comes again has compiled what it needs, and its first step is worth a recording of its own.
-        self._again = met(self._key) > 0
+        self._again = known.met > 0
 
     def _leave(self) -> None:
         for recording in self._recordings.values():
             if recording.key is not None:
-                keep(recording.key, recording)
+                recordings.keep(recording.key, recording)
         self._recordings, self._last = {}, None
 
     def _own(self, state: Any) -> Recording | None:
@@ -136,36 +135,37 @@ class Replay:
 class Recording:
     """A step from `first` to `new`, two states that stay where they are, in a context that does so too.
 
-    Small ones have a key and a context of their own, to which the numbers of any context with that key can be written.
+    Small ones have a key and a context of their own, to which the numbers of any like it can be written: without what
+    that remembers, which is more from step to step.
     """
 
-    def __init__(self, step: Step, asks: Asks, context: Any, state: Any, rounds: int, key: Any) -> None:
-        read = bytes_of(context) + bytes_of(state)
-        self.key = None if key is None else (key, rounds)
-        self._context = context if self.key is None else copied(context)
-        self._given = list(tensors(self._context))
-        self._first = clone(state)
+    def __init__(self, step: Step, asks: Asks, context: Any, state: Any, rounds: int, known: Known | None) -> None:
+        self.key = None if known is None else (known, rounds)
+        self._context = context if known is None else recordings.copied(bare(context))
+        self._given, self._first = list(tensors(self._context)), clone(state)
+        self._from = list(tensors(self._first))
         self._device = state.now.shape.device
+        read = recordings.bytes_of(self._given) + recordings.bytes_of(self._from)
         self.bytes = read + self._record(lambda: step(self._context, self._first, rounds), asks)
 
     def _record(self, step: Callable[[], tuple[Any, Any]], asks: Asks) -> int:
         """Record, and say how many bytes that took."""
-        return reserved(self._device, lambda: self._capture(step, asks))
+        return recordings.reserved(self._device, lambda: self._capture(step, asks))
 
     def _capture(self, step: Callable[[], tuple[Any, Any]], asks: Asks) -> None:
         self._graph, self._on = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             new, self._report = step()
-            given = {_place(tensor) for tensor in tensors(self._first)}
+            given = {_place(tensor) for tensor in self._from}
             # Parts that are handed on as they are would change under it.
             self.new = mapped(new, lambda tensor: tensor.clone() if _place(tensor) in given else tensor)
             self._signals = _signals(asks, self._context, self.new, self._report)
         with torch.cuda.graph(self._on, pool=self._graph.pool()):
-            write(tensors(self._first), tensors(self.new))
+            recordings.write(self._from, tensors(self.new))
 
-    def read(self, context: Any) -> None:
-        """Take over the numbers of a context."""
-        write(self._given, tensors(context))
+    def read(self, given: list[Tensor]) -> None:
+        """Take over the numbers of a context, whose tensors these are."""
+        recordings.write(self._given, given)
 
     def next(self, state: Any) -> tuple[Any, Any, Tensor]:
         """The state after this one, what the step reports, and its signals."""
@@ -173,13 +173,13 @@ class Recording:
             if state is self.new:
                 self._on.replay()
             else:
-                write(tensors(self._first), tensors(state))
+                recordings.write(self._from, tensors(state))
             self._graph.replay()
         return self.new, self._report, self._signals
 
     def undo(self) -> None:
         """Make the last state what it was before the last step."""
-        write(tensors(self.new), tensors(self._first))
+        recordings.write(tensors(self.new), self._from)
 
 
 def _signals(asks: Asks, context: Any, new: Any, report: Any) -> Tensor:
@@ -190,43 +190,6 @@ def _signals(asks: Asks, context: Any, new: Any, report: Any) -> Tensor:
 
 def _summary(wanted: Tensor) -> Tensor:
     return torch.stack([(wanted > 0).double().mean(), wanted.max().double()])
-
-
-# Recordings that nobody uses at the moment, and how often what was done before, the latest last.
-_kept: OrderedDict[Any, Any] = OrderedDict()
-_met: OrderedDict[Any, int] = OrderedDict()
-
-
-def keep(key: Any, recording: Any) -> None:
-    """Leave a recording, which says how many `bytes` it holds, to others."""
-    _kept[key] = recording
-    while len(_kept) > KEPT or sum(r.bytes for r in _kept.values()) > KEPT_BYTES:
-        _kept.popitem(last=False)
-
-
-def kept(key: Any) -> Any:
-    """The recording that was left under a key, no longer to be found there; None if there is none."""
-    return _kept.pop(key, None)
-
-
-def met(key: Any) -> int:
-    """How often this was done before."""
-    return _met.get(key, 0)
-
-
-def remember(key: Any) -> None:
-    """Note that it was done."""
-    _met[key] = met(key) + 1
-    _met.move_to_end(key)
-    while len(_met) > MET:
-        _met.popitem(last=False)
-
-
-def forget() -> None:
-    """Drop the recordings that are kept: they hold memory of the device."""
-    _kept.clear()
-    _met.clear()
-    _recording.forget()
 
 
 def _may_fit(context: Any, state: Any) -> bool:
@@ -242,60 +205,6 @@ def _needs_no_look(context: Any, state: Any) -> bool:
 
 def _fits(context: Any, state: Any) -> bool:
     return _may_fit(context, state) and state.now.shape.numel() <= MOST_ENTRIES
-
-
-def _key(step: Step, context: Any, state: Any) -> Any:
-    """Equal for steps that differ by numbers alone, and agree on which tensors of the context are one and the same."""
-    return step, frame(context), frame(state), shared(context), *settings(state.now.shape)
-
-
-def shared(record: Any) -> tuple[int, ...]:
-    """Which of the tensors of a record are one and the same."""
-    places: dict[int, int] = {}
-    return tuple(places.setdefault(id(tensor), len(places)) for tensor in tensors(record))
-
-
-def settings(some: Tensor) -> tuple[Any, ...]:
-    """What else a recording is made for; on another stream it could be overwritten while its last state is copied."""
-    stream = torch.cuda.current_stream(some.device).cuda_stream if some.is_cuda else None
-    modes = torch.are_deterministic_algorithms_enabled(), torch.is_inference_mode_enabled()
-    return stream, torch.backends.cuda.matmul.allow_tf32, *modes
-
-
-def reserved(device: torch.device, record: Callable[[], None]) -> int:
-    """Record something, and say how many bytes the device holds for it."""
-    with torch.cuda.device(device):
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()  # as a graph does that is recorded, which would hide what it takes
-        before = torch.cuda.memory_reserved()
-        record()
-        return max(0, torch.cuda.memory_reserved() - before)
-
-
-def bytes_of(record: Any) -> int:
-    """What the tensors of a record take, each once."""
-    return sum({id(tensor): tensor.nbytes for tensor in tensors(record)}.values())
-
-
-def copied(context: Any) -> Any:
-    """A copy in which a tensor that is there twice is copied once."""
-    known: dict[int, Tensor] = {}
-
-    def copied(tensor: Tensor) -> Tensor:
-        if id(tensor) not in known:
-            known[id(tensor)] = tensor.clone()
-        return known[id(tensor)]
-
-    return mapped(context, copied)
-
-
-def write(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
-    """Copy tensor by tensor; one that is there twice once."""
-    written = set()
-    for mine, given in zip(targets, sources, strict=True):
-        if id(mine) not in written:
-            mine.copy_(given)
-            written.add(id(mine))
 
 
 def _place(tensor: Tensor) -> int:
