@@ -17,10 +17,14 @@ def kl(p: Tensor, log_a: Tensor) -> Tensor:
     Each term is a·((1 + x) log(1 + x) − x) ≥ 0 with x = (p − a)/a, which keeps the digits of a small divergence
     even when a large rho multiplies it. +inf where p > 0 = a.
     """
-    a = log_a.exp()
+    return kl_terms(p, log_a.exp()).sum(-1)
+
+
+def kl_terms(p: Tensor, a: Tensor) -> Tensor:
+    """The terms of `kl`, for the weights themselves."""
     x = (p - a) / a.clamp(min=torch.finfo(a.dtype).tiny)
     terms = a * (torch.special.xlog1py(1.0 + x, x) - x)
-    return terms.masked_fill((a == 0) & (p > 0), torch.inf).sum(-1)
+    return terms.masked_fill((a == 0) & (p > 0), torch.inf)
 
 
 class Divergence:

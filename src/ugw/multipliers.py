@@ -34,7 +34,9 @@ def weight_gradients(problem: UGW, state: Coupling, potentials: tuple[Tensor, Te
     linear, shape = problem.linearise(state), state.shape
     constant = state.distortion + 0.5 * problem.alpha * (-state.log_mass).exp() * state.linear
     f, g = potentials or (None, None)
-    first = Side(linear, shape, state.kl_b, state.log_mass, (problem.log_mass_a, problem.log_mass_b), constant, (f, g))
+    first = Side(
+        linear, shape, state.kls[:, 1], state.log_mass, (problem.log_mass_a, problem.log_mass_b), constant, (f, g)
+    )
     return first.gradient(), first.mirrored().gradient()
 
 

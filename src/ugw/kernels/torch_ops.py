@@ -7,13 +7,28 @@ Potentials are dimensionless here, phi = f / eps: (B, n) and gamma = g / eps: (B
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 # Iterations over a stored cost between two looks: a look takes as long as one of them.
 SWEEPS = 5
+
+
+class Swept(NamedTuple):
+    """Where some iterations led to, and what the last of them did, (B, n) and (B, m) for pairs.
+
+    potentials: phi and gamma; updates: how far each went in the last iteration, before the translation, which leaves
+    the plan as it is; marginals: of unit mass, those that the updates corrected; newer, older: the last two changes of
+    gamma.
+    """
+
+    potentials: tuple[Tensor, Tensor]
+    updates: tuple[Tensor, Tensor]
+    marginals: tuple[Tensor, Tensor]
+    newer: Tensor
+    older: Tensor
 
 
 class Kernel(Protocol):
@@ -34,11 +49,11 @@ class Kernel(Protocol):
         """log Σ_i a_i exp(phi_i − cost_ij / eps). phi: (B, n). Returns (B, m)."""
         ...
 
-    def sweep(self, gamma: Tensor, damping: tuple[Tensor, ...], share: Tensor, *, last: bool) -> tuple[Tensor, ...]:
-        """An iteration of Sinkhorn, eqs. (4.1) and (4.3): phi = −damping1 · rows(gamma), gamma = −damping2 · cols(phi).
+    def swept(self, gamma: Tensor, damping: tuple[Tensor, ...], share: Tensor) -> Swept:
+        """Some iterations of Sinkhorn from gamma, as many as `sweeps` says: eqs. (4.1) and (4.3),
 
-        Both, the logarithms of the marginals that they made, and the translation. damping, share: (B, 1) each; `last`
-        of several iterations: what is lost by underflow is to be NaN.
+        phi = −damping1 · rows(gamma), gamma = −damping2 · cols(phi), and the translation. damping, share: (B, 1) each.
+        What is lost by underflow is NaN.
         """
         ...
 
@@ -63,19 +78,23 @@ class Kernel(Protocol):
 
 
 class Sweeping:
-    """An iteration from the two reductions of a kernel."""
+    """Iterations from the two reductions of a kernel."""
 
-    def sweep(
-        self: Kernel, gamma: Tensor, damping: tuple[Tensor, ...], share: Tensor, *, last: bool
-    ) -> tuple[Tensor, ...]:
-        """See `Kernel.sweep`. Nothing is lost: `last` makes no difference."""
-        row_lse = self.rows(gamma)
-        phi = _free_as_zero(-damping[0] * row_lse)
-        col_lse = self.cols(phi)
-        new = _free_as_zero(-damping[1] * col_lse)
-        log_p1, log_p2 = self.log_a + phi + row_lse, self.log_b + new + col_lse
-        shift = share * (torch.logsumexp(log_p1, 1, keepdim=True) - torch.logsumexp(log_p2, 1, keepdim=True))
-        return phi, new, log_p1, log_p2, shift
+    def swept(self: Kernel, gamma: Tensor, damping: tuple[Tensor, ...], share: Tensor) -> Swept:
+        """See `Kernel.swept`. Nothing is lost."""
+        phi = last = gamma
+        for _ in range(self.sweeps):
+            before, last, last_phi = last, gamma, phi
+            row_lse = self.rows(gamma)
+            new_phi = _free_as_zero(-damping[0] * row_lse)
+            col_lse = self.cols(new_phi)
+            new = _free_as_zero(-damping[1] * col_lse)
+            log_p1, log_p2 = self.log_a + new_phi + row_lse, self.log_b + new + col_lse
+            shift = share * (torch.logsumexp(log_p1, 1, keepdim=True) - torch.logsumexp(log_p2, 1, keepdim=True))
+            phi, gamma = new_phi + shift, new - shift
+        updates = new_phi - last_phi, new - last
+        marginals = torch.softmax(log_p1 - updates[0], 1), torch.softmax(log_p2, 1)
+        return Swept((phi, gamma), updates, marginals, gamma - last, last - before)
 
 
 class LogKernel(Sweeping):
@@ -104,9 +123,9 @@ class LogKernel(Sweeping):
         phi = _free_as_zero(-damping * rows)
         log_mass = torch.logsumexp(self.log_a + phi + rows, dim=1)
         # Each row has its largest entry at 1, or no mass at all: the factor is at most 1, and NaN if no row has mass.
-        some = log_mass[:, None] > -math.inf
-        factor = torch.where(rows > -math.inf, self.log_a + phi + largest - log_mass[:, None], -math.inf)
-        return phi, plan.mul_(torch.where(some, factor, torch.nan).exp_()[:, :, None]), log_mass
+        nowhere = (log_mass == -math.inf)[:, None]
+        factor = (self.log_a + phi + largest - log_mass[:, None]).masked_fill_(rows == -math.inf, -math.inf)
+        return phi, plan.mul_(factor.masked_fill_(nowhere, torch.nan).exp_()[:, :, None]), log_mass
 
     def near(self, gamma: Tensor) -> LogKernel:
         """See `Kernel.near`."""
@@ -147,8 +166,7 @@ class StabilisedKernel:
         self._prepare()
 
     def _prepare(self) -> None:
-        # Zero weights: their sums are 0; one is added to keep the logarithm finite.
-        self._pad_a, self._pad_b = ((w == -math.inf).to(w.dtype) for w in (self.log_a, self.log_b))
+        self._pad_a, self._pad_b = _padding(self.log_a), _padding(self.log_b)
         self._offset_a = _finite_or_zero(self._alpha + self.log_a)
         self._offset_b = _finite_or_zero(self._beta + self.log_b)
         self._sides: tuple[Tensor, Tensor] | None = None
@@ -156,35 +174,52 @@ class StabilisedKernel:
     def rows(self, gamma: Tensor) -> Tensor:
         """See `Kernel.rows`."""
         scaling = (gamma - self._beta).exp_()
-        sums = _times(self._k, scaling).add_(self._pad_a)
-        return _lost(sums, scaling).log_().sub_(self._offset_a)
+        sums = _padded(_times(self._k, scaling), self._pad_a)
+        return _lost(sums, scaling).log().sub_(self._offset_a)
 
     def cols(self, phi: Tensor) -> Tensor:
         """See `Kernel.cols`."""
         scaling = (phi - self._alpha).exp_()
-        sums = _times(self._k.mT, scaling).add_(self._pad_b)
-        return _lost(sums, scaling).log_().sub_(self._offset_b)
+        sums = _padded(_times(self._k.mT, scaling), self._pad_b)
+        return _lost(sums, scaling).log().sub_(self._offset_b)
 
-    def sweep(self, gamma: Tensor, damping: tuple[Tensor, ...], share: Tensor, *, last: bool) -> tuple[Tensor, ...]:
-        """See `Kernel.sweep`. In as few operations as it takes: on small plans these are most of the time."""
-        scaling_b = (gamma - self._beta).exp_()
-        sums_a = _times(self._k, scaling_b).add_(self._pad_a)
-        rows = (_lost(sums_a, scaling_b) if last else sums_a).log().sub_(self._offset_a)
-        phi = rows * -damping[0]
-        scaling_a = (phi - self._alpha).exp_()
-        sums_b = _times(self._k.mT, scaling_a).add_(self._pad_b)
-        cols = (_lost(sums_b, scaling_a) if last else sums_b).log().sub_(self._offset_b)
-        new = cols * -damping[1]
-        log_p1, log_p2 = rows.add_(phi).add_(self.log_a), cols.add_(new).add_(self.log_b)
-        masses = [log_p.exp().sum(1, keepdim=True) for log_p in (log_p1, log_p2)]
-        return phi, new, log_p1, log_p2, share * masses[0].div_(masses[1]).log_()
+    def swept(self, gamma: Tensor, damping: tuple[Tensor, ...], share: Tensor) -> Swept:
+        """See `Kernel.swept`. In as few operations as it takes: on small plans these are most of the time.
+
+        x = phi − alpha and y = gamma − beta are iterated: their exponentials u, v scale K to the plan, whose marginals
+        are then u·(K v) and v·(Kᵀ u).
+        """
+        minus = -damping[0], -damping[1]
+        base_a = torch.addcmul(self._alpha, minus[0], self._offset_a).neg_()
+        base_b = torch.addcmul(self._beta, minus[1], self._offset_b).neg_()
+        x = y = last = gamma - self._beta
+        v = y.exp()
+        for left in reversed(range(self.sweeps)):
+            before, last, last_x = last, y, x
+            sums_a = _times(self._k, v)
+            floored = _padded(sums_a, self._pad_a)
+            new_x = torch.addcmul(base_a, minus[0], (_lost(floored, v) if left == 0 else floored).log())
+            u = new_x.exp()
+            sums_b = _times(self._k.mT, u)
+            floored = _padded(sums_b, self._pad_b)
+            new_y = torch.addcmul(base_b, minus[1], (_lost(floored, u) if left == 0 else floored).log())
+            v = new_y.exp()
+            p1, p2 = u.mul_(sums_a), sums_b.mul_(v)
+            masses = p1.sum(1, keepdim=True), p2.sum(1, keepdim=True)
+            shift = share * (masses[0] / masses[1]).log_()
+            if left < 3:  # nobody asks for those before
+                x, y = new_x + shift, new_y - shift
+            v.mul_((-shift).exp_())
+        updates = new_x - last_x, new_y - last
+        marginals = torch.softmax(p1.log_() - updates[0], 1), p2 / masses[1]
+        return Swept((x + self._alpha, y + self._beta), updates, marginals, y - last, last - before)
 
     def stored(self) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """K (B, n, m), and the shift, offset, log weight and padding of each side, (B, 4, n) and (B, 4, m)."""
         if self._sides is None:
             self._sides = (
-                torch.stack([self._alpha, self._offset_a, self.log_a, self._pad_a], dim=1),
-                torch.stack([self._beta, self._offset_b, self.log_b, self._pad_b], dim=1),
+                torch.stack([self._alpha, self._offset_a, self.log_a, _missing(self.log_a, self._pad_a)], dim=1),
+                torch.stack([self._beta, self._offset_b, self.log_b, _missing(self.log_b, self._pad_b)], dim=1),
             )
         return self._k, self._sides
 
@@ -219,9 +254,24 @@ def _times(matrix: Tensor, vector: Tensor) -> Tensor:
     return torch.bmm(vector[:, None, :], matrix.mT)[:, 0]
 
 
+def _missing(log_weights: Tensor, known: Tensor | None = None) -> Tensor:
+    """1 at points of weight 0, else 0; what is known of that already."""
+    return (log_weights == -math.inf).to(log_weights.dtype) if known is None else known
+
+
+def _padding(log_weights: Tensor) -> Tensor | None:
+    """What is added to sums at points of weight 0, which are 0, so that they have a logarithm; None if nothing."""
+    found = _missing(log_weights)
+    return found if found.is_cuda or bool(found.any()) else None
+
+
+def _padded(sums: Tensor, padding: Tensor | None) -> Tensor:
+    return sums if padding is None else sums + padding
+
+
 def _free_as_zero(potential: Tensor) -> Tensor:
     """A point all of whose pairs are forbidden has no mass to move: its potential is free, say 0."""
-    return torch.where(torch.isinf(potential), 0.0, potential)
+    return torch.nan_to_num(potential, torch.nan, 0.0, 0.0)
 
 
 def _lost(sums: Tensor, scaling: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ class Matching(ABC):
     batched: bool  # False: the one item of a problem without a batch
     log_a: Tensor  # (B, n), of unit mass, as is log_b
     log_b: Tensor
-    logs: tuple[Tensor, Tensor]  # both, in float64
+    logs: Tensor  # (B, n + m), both, in float64
     log_mass_a: Tensor  # (B,) float64
     log_mass_b: Tensor
 
@@ -50,7 +50,7 @@ class Matching(ABC):
             exact.append((weights / mass[..., None]).log().expand(self.batch, -1))
             object.__setattr__(self, f"log_{side}", exact[-1].to(space.dtype))
             object.__setattr__(self, f"log_mass_{side}", mass.log().expand(self.batch))
-        object.__setattr__(self, "logs", tuple(exact))
+        object.__setattr__(self, "logs", torch.cat(exact, dim=1))
 
     @property
     def batch(self) -> int:

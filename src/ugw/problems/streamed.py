@@ -209,12 +209,11 @@ class StreamedUGW(UGW):
         index = torch.arange(count, device=self.eps.device) * n // count
         return list(index.split(max(1, BLOCK // (m * self.batch))))
 
-    def _kl_plan(self, shape: Streamed, mass: Tensor, marginals: tuple[Tensor, Tensor]) -> Tensor:
+    def _kl_plan(self, shape: Streamed, mass: Tensor, marginals: Tensor) -> Tensor:
         """Σ p log(p / a⊗b) for p = shape / mass, eq. (6.4). Returns (B,)."""
         own = shape.dot(shape.log_ratio(self.log_a, self.log_b)) / mass - mass.log()
         # What the weights of the plan's own logarithm are rounded by.
-        rounded = zip(marginals, (self.log_a, self.log_b), self.logs, strict=True)
-        return own + sum(mean_log(p, short.double() - exact) for p, short, exact in rounded)
+        return own + mean_log(marginals, torch.cat([self.log_a, self.log_b], dim=1).double() - self.logs)
 
     def _paid(self, local: Bilinear, shape: Streamed) -> Tensor:
         """<local, shape>. Returns (B,)."""

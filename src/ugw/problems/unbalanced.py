@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,13 +23,13 @@ from torch import Tensor
 from .. import exact
 from .._precision import careful, rough
 from .._recording import looking
-from ..divergences import KL, kl
+from ..divergences import KL, kl_terms
 from ..kernels import dot, entropy
 from ..pairs import Pairs, Squares
 from ..records import Tensors, Terms
 from ..result import Result
 from ..spaces import Space
-from .coupling import Coupling, lambert, mean_log, product_kl
+from .coupling import Coupling, Prices, lambert, mean_log, product_kl
 from .linear import LinearProblem, LinearSolution
 from .problem import Cheaper, Problem, known, taken_cost
 
@@ -64,8 +64,11 @@ class UGW(Problem):
     measured: Tensor | None = None  # the size of the cost, if it is known from more exact numbers
     by_changes: bool = False  # is the local cost of a plan made from that of the plan before, and from the change?
 
+    prices: Prices = field(init=False)
+
     def __post_init__(self) -> None:
         self.weigh()
+        object.__setattr__(self, "prices", Prices.of(self))
         if self.pairs is None:
             object.__setattr__(self, "pairs", Squares(self.x.metric, self.y.metric))
 
@@ -174,18 +177,19 @@ class UGW(Problem):
 
     def coupled(self, shape: Any, local: Any) -> Coupling:
         """The state of a plan of unit mass whose local cost is known."""
-        p1, p2 = shape.sum(2).double(), shape.sum(1).double()
+        n, marginals = self.x.n, torch.cat([shape.sum(2), shape.sum(1)], dim=1).double()
         # A plan of float32 numbers has unit mass but for rounding, which the entropy of a plan would multiply.
-        mass = p1.sum(1)
-        p1, p2 = p1 / mass[:, None], p2 / mass[:, None]
+        mass = marginals[:, :n].sum(1)
+        marginals = marginals / mass[:, None]
+        terms = kl_terms(marginals, self.logs.exp())
+        kls = terms[:, :n].sum(1), terms[:, n:].sum(1), self._kl_plan(shape, mass, marginals)
         scalars = {
             "distortion": self._paid(local, shape) / mass.square(),
-            "kl_a": kl(p1, self.logs[0]),
-            "kl_b": kl(p2, self.logs[1]),
-            "kl_plan": self._kl_plan(shape, mass, (p1, p2)),
+            "kls": torch.stack(kls, dim=1),
             "linear": torch.zeros_like(self.eps) if self.cost is None else self._paid(self.cost, shape) / mass,
         }
-        return Coupling(shape, local, self._log_mass(**scalars), **scalars, drift=torch.zeros_like(mass))
+        drift = torch.zeros_like(mass) if self.by_changes else None
+        return Coupling(shape, local, self._log_mass(**scalars), **scalars, drift=drift)
 
     @property
     def _sum(self) -> Pairs:
@@ -213,7 +217,7 @@ class UGW(Problem):
         Of a plan that changed little the change alone may be multiplied in TF32, whose error is then as little.
         """
         shape = solution.shape
-        drift = state.drift + self.apart(shape, state.shape) if self.by_changes else None
+        drift = None if state.drift is None else state.drift + self.apart(shape, state.shape)
         if drift is None or bool((drift > DRIFT).any()):
             return self.couple(shape)
         with rough():
@@ -245,10 +249,9 @@ class UGW(Problem):
         """A gap as small as this, (B,) in units of the stake, may be rounding alone."""
         return torch.full_like(self.eps, 64.0 * torch.finfo(self.x.dtype).eps)
 
-    def _kl_plan(self, shape: Any, mass: Tensor, marginals: tuple[Tensor, Tensor]) -> Tensor:
-        """Σ p log(p / a⊗b) for p = shape / mass, (B,), with marginals (B, n), (B, m). Returns (B,)."""
-        own = entropy(shape) / mass - mass.log()
-        return own - sum(mean_log(p, logs) for p, logs in zip(marginals, self.logs, strict=True))
+    def _kl_plan(self, shape: Any, mass: Tensor, marginals: Tensor) -> Tensor:
+        """Σ p log(p / a⊗b) for p = shape / mass, (B,), with marginals (B, n + m). Returns (B,)."""
+        return entropy(shape) / mass - mass.log() - mean_log(marginals, self.logs)
 
     def _paid(self, local: Any, shape: Any) -> Tensor:
         """<local, shape>, where an infinite cost counts only if the plan has mass there. Returns (B,)."""
@@ -284,9 +287,9 @@ class UGW(Problem):
         of_g = -rho_b * (p.log_mass - log_mass - log_mb)
         of_both = (
             self._constant(q)
-            + rho_a * (q.kl_a + q.log_mass - log_ma)
-            + rho_b * (q.kl_b + q.log_mass - log_mb)
-            + self.eps * (q.kl_plan + q.log_mass + p.log_mass - 2.0 * (log_ma + log_mb))
+            + rho_a * (q.kls[:, 0] + q.log_mass - log_ma)
+            + rho_b * (q.kls[:, 1] + q.log_mass - log_mb)
+            + self.eps * (q.kls[:, 2] + q.log_mass + p.log_mass - 2.0 * (log_ma + log_mb))
             - entropy * log_mass
         )
         of_f = torch.where(hard_a, torch.where(hard_b, 0.5 * of_both, of_both - of_g), of_f)
@@ -309,12 +312,9 @@ class UGW(Problem):
         log_mass = p.log_mass + q.log_mass
         distortion = p.distortion if same else self._paid(known(q.local), p.shape)
         linear = torch.zeros_like(log_mass) if self.cost is None else self._linear_part(p, q)
-        log_ma, log_mb = self.log_mass_a, self.log_mass_b
         # All three at once: on a GPU so small an operation takes as long as a larger one.
-        prices = torch.stack([self.div_a.penalty, self.div_b.penalty, self.eps])
-        kls = torch.stack([p.kl_a + q.kl_a, p.kl_b + q.kl_b, p.kl_plan + q.kl_plan])
-        paid = prices * product_kl(kls, log_mass, torch.stack([log_ma, log_mb, log_ma + log_mb]))
-        return Terms(log_mass.exp() * distortion, linear, *paid)
+        paid = self.prices.each * product_kl(p.kls + q.kls, log_mass[:, None], self.prices.masses)
+        return Terms(log_mass.exp() * distortion, linear, *paid.unbind(1))
 
     def _linear_part(self, p: Coupling, q: Coupling) -> Tensor:
         """(alpha/2)(<M, p> + <M, q>)."""
@@ -336,7 +336,7 @@ class UGW(Problem):
     def _log_unit(self) -> Tensor:
         return 0.5 * (self.log_mass_a + self.log_mass_b)
 
-    def _log_mass(self, distortion: Tensor, kl_a: Tensor, kl_b: Tensor, kl_plan: Tensor, linear: Tensor) -> Tensor:
+    def _log_mass(self, distortion: Tensor, kls: Tensor, linear: Tensor) -> Tensor:
         """Log of the mass m that minimises F(m·shape, m·shape), eq. (3.3): with R = rho1 + rho2 + eps,
 
             F = m² (B − R + 2 R log m) + m·L + C   ⟹   log m = −B/2R + W(−L/4R e^{B/2R}),  L = alpha <M, shape>.
@@ -344,31 +344,22 @@ class UGW(Problem):
         Where the Lambert function W has no real value the linear cost outweighs any plan of this shape: the
         branch point W = −1 stands in while a solver looks for a better one. A hard side fixes the mass.
         """
-        log_mass = self._log_mass_alone(distortion, kl_a, kl_b, kl_plan)
+        log_mass = self._log_mass_alone(distortion, kls)
         if self.cost is not None:
             log_mass = log_mass + lambert(-self._pull(linear, log_mass))
         log_mass = torch.where(self.div_b.hard, self.log_mass_b, log_mass)
         return torch.where(self.div_a.hard, self.log_mass_a, log_mass)
 
-    def _log_mass_alone(self, distortion: Tensor, kl_a: Tensor, kl_b: Tensor, kl_plan: Tensor) -> Tensor:
+    def _log_mass_alone(self, distortion: Tensor, kls: Tensor) -> Tensor:
         """−B/2R, eq. (3.1): the best log mass without the linear cost and without hard sides."""
-        rho_a, rho_b, eps = self.div_a.penalty, self.div_b.penalty, self.eps
-        marginals = rho_a * (kl_a - self.log_mass_a) + rho_b * (kl_b - self.log_mass_b)
-        entropy = eps * (kl_plan - self.log_mass_a - self.log_mass_b)
-        return -(0.5 * distortion + marginals + entropy) / self._total
+        return torch.add(self.prices.pull(kls), distortion, alpha=0.5).neg() / self.prices.total
 
     def _pull(self, linear: Tensor, log_mass: Tensor) -> Tensor:
         """L / 4R m for a mass m: above 1/e the linear cost wins."""
-        return self.alpha * linear / (4.0 * self._total) * (-log_mass).clamp(max=700.0).exp()
+        return self.alpha * linear / (4.0 * self.prices.total) * (-log_mass).clamp(max=700.0).exp()
 
     def _outweighed(self, state: Coupling) -> Tensor:
         """(B,) bool: does the linear cost leave no positive mass where F is stationary?"""
-        alone = self._log_mass_alone(state.distortion, state.kl_a, state.kl_b, state.kl_plan)
+        alone = self._log_mass_alone(state.distortion, state.kls)
         free = ~(self.div_a.hard | self.div_b.hard)
         return free & (self._pull(state.linear, alone) > 1.0 / math.e)
-
-    @property
-    def _total(self) -> Tensor:
-        """R = rho1 + rho2 + eps over the soft sides; 1 where it would be 0 and the mass is fixed anyway."""
-        total = self.div_a.penalty + self.div_b.penalty + self.eps
-        return torch.where(total > 0, total, 1.0)

@@ -9,7 +9,7 @@ step is not the last one only where eps is too small to be solved for at once, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from ..kernels import dot
 from ..records import Tensors, Terms
 from ..result import Result
 from ..spaces import Space
-from .coupling import Coupling
+from .coupling import Coupling, Prices
 from .linear import LinearProblem, LinearSolution
 from .problem import Problem, taken_cost
 from .unbalanced import LOG_NOTHING
@@ -38,8 +38,11 @@ class UW(Problem):
     cost: Tensor
     batched: bool = True
 
+    prices: Prices = field(init=False)
+
     def __post_init__(self) -> None:
         self.weigh()
+        object.__setattr__(self, "prices", Prices.of(self))
 
     def take(self, index: Tensor) -> UW:
         """Some items of the batch; an item may be taken more than once."""
@@ -66,28 +69,19 @@ class UW(Problem):
         """The state of a plan of unit mass, given the best total mass that it can have. shape: (B, n, m)."""
         log_ratio = shape.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
         zero = torch.zeros_like(self.eps)
-        state = Coupling(
-            shape,
-            local=zero,
-            log_mass=zero,
-            distortion=zero,
-            kl_a=kl(shape.sum(2).double(), self.log_a.double()),
-            kl_b=kl(shape.sum(1).double(), self.log_b.double()),
-            kl_plan=dot(shape, torch.where(shape > 0, log_ratio, 0.0)),
-            linear=dot(self.cost, shape),
-            drift=zero,
+        kls = (
+            kl(shape.sum(2).double(), self.log_a.double()),
+            kl(shape.sum(1).double(), self.log_b.double()),
+            dot(shape, torch.where(shape > 0, log_ratio, 0.0)),
         )
+        state = Coupling(shape, zero, zero, distortion=zero, kls=torch.stack(kls, dim=1), linear=dot(self.cost, shape))
         return state.weighing(self._log_mass(state))
 
     def _log_mass(self, state: Coupling) -> Tensor:
         """Log of the mass m that minimises F(m·shape): −(L + Σ r_k (KL_k − log m_k)) / Σ r_k; a hard side fixes it."""
-        log_ma, log_mb = self.log_mass_a, self.log_mass_b
-        pull = state.linear + self.div_a.penalty * (state.kl_a - log_ma) + self.div_b.penalty * (state.kl_b - log_mb)
-        pull = pull + self.eps * (state.kl_plan - log_ma - log_mb)
-        total = self.div_a.penalty + self.div_b.penalty + self.eps
-        log_mass = -pull / torch.where(total > 0, total, 1.0)
-        log_mass = torch.where(self.div_b.hard, log_mb, log_mass)
-        return torch.where(self.div_a.hard, log_ma, log_mass)
+        log_mass = -(state.linear + self.prices.pull(state.kls)) / self.prices.total
+        log_mass = torch.where(self.div_b.hard, self.log_mass_b, log_mass)
+        return torch.where(self.div_a.hard, self.log_mass_a, log_mass)
 
     def linearise(self, state: Coupling) -> LinearProblem:
         """The problem itself, at unit masses: the next shape is the shape of its solution."""
@@ -102,14 +96,8 @@ class UW(Problem):
         if q is not None:
             pairs = zip(self.objective(p).as_dict().items(), self.objective(q).as_dict().values(), strict=True)
             return Terms(**{name: 0.5 * (one + other) for (name, one), other in pairs})
-        log_ma, log_mb = self.log_mass_a, self.log_mass_b
-        return Terms(
-            distortion=torch.zeros_like(self.eps),
-            linear=p.log_mass.exp() * p.linear,
-            marginal_a=self.div_a.penalty * _weighed_kl(p.kl_a, p.log_mass, log_ma),
-            marginal_b=self.div_b.penalty * _weighed_kl(p.kl_b, p.log_mass, log_mb),
-            entropy=self.eps * _weighed_kl(p.kl_plan, p.log_mass, log_ma + log_mb),
-        )
+        paid = self.prices.each * _weighed_kl(p.kls, p.log_mass[:, None], self.prices.masses)
+        return Terms(torch.zeros_like(self.eps), p.log_mass.exp() * p.linear, *paid.unbind(1))
 
     def told(self, state: Coupling) -> Coupling:
         """The state as it is."""

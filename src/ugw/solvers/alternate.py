@@ -197,18 +197,16 @@ class _State:
         return take_fields(self, index)
 
 
-def _step(context: Context, state: _State, rounds: int | None = None) -> tuple[_State, loop.Report]:
+def _step(context: Context, state: _State, rounds: int | None = None, *, judged: bool = True) -> tuple[_State, Any]:
+    """A step and what it reports, None where nobody judges it and no proximal term depends on the verdict."""
     problem, options = context.problem, context.options
     proximal = state.eps - state.annealed
     at = state.now if state.trail is None else replace(state.now, local=state.given)
     linear = replace(problem.linearise(at), eps=state.annealed)
     if context.proximal:
         linear = linear.near(_reference(problem, state, look=rounds is None), proximal)
-    aim = torch.maximum(context.aim, (FORCING * state.change).clamp(max=0.01))
-    patience = state.patience
-    if options.tol <= ROUGH:
-        patience = torch.where(_fresh(state), FIRST_PATIENCE * patience, patience)
-    solution = options.inner(linear, (state.f, state.g), aim, patience, rounds)
+    effort = _effort(context, state) if rounds is None else (None, None)
+    solution = options.inner(linear, (state.f, state.g), *effort, rounds)
     now = problem.accept(state.now, solution)
     moved = _distance(problem, now, state.now)
     annealed = problem.eps if options.anneal is None else torch.maximum(problem.eps, options.anneal * state.annealed)
@@ -239,6 +237,8 @@ def _step(context: Context, state: _State, rounds: int | None = None) -> tuple[_
         settled=state.settled,
         doubtful=torch.zeros_like(moved),
     )
+    if not judged and not context.proximal:
+        return new, None
     status = _verdict(context, state, new)
     if context.proximal:
         if rounds is not None or bool((status != Status.RUNNING).any()):
@@ -260,8 +260,8 @@ def _steps(count: int) -> Step:
     """So many steps as one, which reports what the last of them did."""
 
     def several(context: Context, state: _State, rounds: int | None = None) -> tuple[_State, loop.Report]:
-        for _ in range(count):
-            state, report = _step(context, state, rounds)
+        for left in reversed(range(count)):
+            state, report = _step(context, state, rounds, judged=left == 0)
         return state, report
 
     return several
@@ -314,6 +314,14 @@ def _fresh(state: _State) -> Tensor:
     return state.change == 0
 
 
+def _effort(context: Context, state: _State) -> tuple[Tensor, Tensor]:
+    """The tolerance (B,) of the next inner solve, and the multiple of its iterations."""
+    aim = torch.maximum(context.aim, (FORCING * state.change).clamp(max=0.01))
+    if context.options.tol > ROUGH:
+        return aim, state.patience
+    return aim, torch.where(_fresh(state), FIRST_PATIENCE * state.patience, state.patience)
+
+
 def _asks(context: Context, state: _State) -> Tensor:
     """(B,): rounds of inner iterations that items ask for, 0 where the usual do, as for what has settled."""
     if context.options.tol > ROUGH:
@@ -363,7 +371,7 @@ def _distance(problem: Problem, p: Any, q: Any) -> Tensor:
     shapes = problem.apart(p.shape, q.shape)
     # A mass far below any weight is a mass of 0; its logarithm is then too large to compare.
     masses = (p.log_mass - q.log_mass).abs().clamp(max=1.0)
-    return shapes + torch.where(p.log_mass > -700.0, masses, 0.0)
+    return shapes + masses.masked_fill_(p.log_mass <= -700.0, 0.0)
 
 
 def _finish(context: Context, outcome: loop.Outcome) -> Tensors:

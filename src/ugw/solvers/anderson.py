@@ -46,7 +46,7 @@ class Trail:
 
     def extended(self, given: Any, found: Any, failed: Tensor, leap: Tensor) -> Trail:
         """With one more step, after which items that failed begin again, and some leap. failed, leap: (B,) bool."""
-        count = torch.where(failed, 0.0, self.count + 1.0)
+        count = (self.count + 1.0).masked_fill_(failed, 0.0)
         return Trail((self.given[1], given), (self.found[1], found), count, leap, self.barred | (failed & self.leapt))
 
     def next(self, problem: Problem, given: Any, found: Any, size: Tensor, *, look: bool) -> tuple[Any, Tensor, Tensor]:
@@ -55,7 +55,7 @@ class Trail:
         size: (B,), the change of the plan in that step in units of its limit, 0 where nothing may be extrapolated;
         look: may one look whether there is anything?
         """
-        size = torch.where(self.count >= 2.0, size, 0.0)
+        size = size.masked_fill(self.count < 2.0, 0.0)
         if look and not bool((size > 0.0).any()):
             none = torch.zeros_like(self.leapt)
             return found, none, none

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -61,24 +61,23 @@ class Sinkhorn:
         eps = problem.eps.to(dtype)
         f, g = start if start is not None else (torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b))
         gamma = g / eps[:, None]
-        sides = (problem.div_a, problem.div_b)
-        slopes = (problem.eps / problem.div_a.rho + problem.eps / problem.div_b.rho).to(dtype)[:, None]
+        slopes = problem.eps[:, None] / torch.stack([problem.div_a.rho, problem.div_b.rho], dim=1)
+        damping, slope = (1.0 / (1.0 + slopes)).to(dtype), slopes.sum(1, keepdim=True).to(dtype)
         least = 10.0 * torch.finfo(dtype).eps
-        kernel = problem.kernel(None if self.method == "log" else gamma)
         step = _Step(
-            kernel=kernel,
-            damping=tuple(side.damping(problem.eps).to(dtype)[:, None] for side in sides),
-            share=torch.where(slopes > least, 1.0 / slopes.clamp(min=least), 0.0),
-            tol=torch.full_like(eps, self.tol) if tol is None else tol.to(dtype),
-            rounds=(self.max_iter / kernel.sweeps * (torch.ones_like(eps) if patience is None else patience)).ceil(),
+            kernel=problem.kernel(None if self.method == "log" else gamma),
+            damping=damping.split(1, dim=1),
+            share=slope.clamp(min=least).reciprocal_().masked_fill_(slope <= least, 0.0),
         )
-        one = torch.ones_like(eps)
-        first = _Potentials(f / eps[:, None], gamma, gamma, one, torch.inf * one, 0.0 * one)
+        end = _Potentials(f / eps[:, None], gamma, gamma)
         if rounds is None:
+            one = torch.ones_like(eps)
+            step.tol = torch.full_like(eps, self.tol) if tol is None else tol.to(dtype)
+            step.rounds = (self.max_iter / step.kernel.sweeps * (one if patience is None else patience)).ceil()
             rules = loop.Rules(max_iter=int(step.rounds.max()), compact_at=0.5, history=False)
+            first = replace(end, residual=one, bar=torch.inf * one, rounds=0.0 * one)
             end = loop.iterate(_iterate, step, first, rules).state
         else:
-            end = first
             for _ in range(rounds):
                 end = _advanced(end, _sweeps(step, step.kernel, end))
         phi, shape, log_mass = step.kernel.exact().plan(end.gamma, step.damping[0])
@@ -102,15 +101,15 @@ class _Potentials:
     """The state: phi = f/eps (B, n) and gamma = g/eps (B, m) as the last iteration left them.
 
     ahead: gamma extrapolated, where the next iterations start; residual (B,) of the last iteration; bar (B,):
-    a residual above it means that the extrapolation before did not pay; rounds (B,) made so far.
+    a residual above it means that the extrapolation before did not pay; rounds (B,) made so far, if anybody counts.
     """
 
     phi: Tensor
     gamma: Tensor
     ahead: Tensor
-    residual: Tensor
-    bar: Tensor
-    rounds: Tensor
+    residual: Any = None  # None before the first iteration, as bar
+    bar: Any = None
+    rounds: Any = None
 
     @property
     def batch(self) -> int:
@@ -139,8 +138,8 @@ class _Step:
     kernel: kernels.Kernel
     damping: tuple[Tensor, ...]
     share: Tensor
-    tol: Tensor
-    rounds: Tensor  # (B,), so many are allowed
+    tol: Any = None  # (B,), if anybody looks
+    rounds: Any = None  # (B,), so many are allowed then
 
     def take(self, index: Tensor) -> _Step:
         return take_fields(self, index)
@@ -163,6 +162,9 @@ def _iterate(step: _Step, state: _Potentials) -> tuple[_Potentials, loop.Report]
 def _advanced(state: _Potentials, found: tuple[Tensor, ...]) -> _Potentials:
     """The state after some iterations."""
     phi, gamma, ahead, residual = found
+    rounds = None if state.rounds is None else state.rounds + 1.0
+    if state.bar is None:
+        return _Potentials(phi, gamma, ahead, residual, residual, rounds)
     # An extrapolation that did not pay is taken back; the next iterations start where it did.
     failed = residual > state.bar
     back = failed[:, None]
@@ -171,8 +173,8 @@ def _advanced(state: _Potentials, found: tuple[Tensor, ...]) -> _Potentials:
         gamma=torch.where(back, state.gamma, gamma),
         ahead=torch.where(back, state.gamma, ahead),
         residual=torch.where(failed, state.residual, residual),
-        bar=torch.where(failed, torch.inf, residual),
-        rounds=state.rounds + 1.0,
+        bar=residual.masked_fill(failed, torch.inf),
+        rounds=rounds,
     )
 
 
@@ -182,24 +184,16 @@ def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Te
     fused = kernels.fused_sweeps(kernel, (state.phi, state.ahead), of_item, kernel.sweeps, SLOWEST)
     if fused is not None:
         return fused
-    phi, gamma, last = state.phi, state.ahead, state.ahead
-    for k in range(1, kernel.sweeps + 1):
-        before, last, last_phi = last, gamma, phi
-        new_phi, new_gamma, log_p1, log_p2, shift = kernel.sweep(
-            gamma, step.damping, step.share, last=k == kernel.sweeps
-        )
-        phi, gamma = new_phi + shift, new_gamma - shift
-    # How far each side's update went, before the translation, which leaves the plan as it is.
-    updates = new_phi - last_phi, new_gamma - last
-    marginals = torch.softmax(log_p1 - updates[0], 1), torch.softmax(log_p2, 1)
+    potentials, updates, marginals, newer, older = kernel.swept(state.ahead, step.damping, step.share)
     # The share of the plan's mass that the updates moved: each weighted by the marginal it corrected.
-    moved = torch.stack([(p * u.abs().clamp(max=1.0)).sum(1) for p, u in zip(marginals, updates, strict=True)]).sum(0)
+    parts = [(p * u.abs().clamp_(max=1.0)).sum(1) for p, u in zip(marginals, updates, strict=True)]
     # The slow modes share one rate, close to damping1·damping2: pairs of points that see only each other, each
     # with its own translation. One Aitken step for all of them, at the rate measured.
-    newer, older = gamma - last, last - before
-    rate = (marginals[1] * newer * older).sum(1) / (marginals[1] * older * older).sum(1)
-    rate = torch.nan_to_num(rate, nan=0.0).clamp(0.0, SLOWEST)[:, None]
-    return phi, gamma, gamma + newer * rate / (1.0 - rate), moved
+    weighted = marginals[1] * older
+    rate = (weighted * newer).sum(1) / (weighted * older).sum(1)
+    rate = rate.nan_to_num_(nan=0.0).clamp_(0.0, SLOWEST)
+    ahead = torch.addcmul(potentials[1], newer, (rate / (1.0 - rate))[:, None])
+    return *potentials, ahead, parts[0] + parts[1]
 
 
 def _as(mask: Tensor, like: Tensor) -> Tensor:
