@@ -96,7 +96,7 @@ def solve(
             groups = _alike(problem, start)
             name = _dearest(groups)
             task = memory.Task.of(problem, _tried(x.n * y.n, name, chosen), name)
-            memory.check(task.estimate(plain(chosen).inner.max_iter))
+            memory.check(task, plain(chosen).inner.max_iter)
             return _warned(_in_chunks(problem, chosen, groups, task.together))
 
 

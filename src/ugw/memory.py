@@ -49,6 +49,8 @@ BUDGET, SHARE = GIB, 0.5
 ENTRIES = {"cpu": 2**19, "cuda": 2**28}
 # A problem that takes more than so many times the memory there is does not begin.
 HOPELESS = 1.2
+# One that takes no more bytes than this begins without a look at what there is.
+MODEST = 2**27
 # The rank of a space that has none yet, where one is suggested.
 RANK = 10
 
@@ -148,6 +150,8 @@ class Task:
     @property
     def together(self) -> int:
         """Items of a chunk: as many as the budget and the caches allow, but one."""
+        if self.batch == 1:
+            return 1
         cuda = self.device.type == "cuda"
         room = available(self.device) if cuda else None
         budget = BUDGET if room is None else int(SHARE * room)
@@ -309,8 +313,11 @@ def _container() -> int | None:
 # -- when it does not fit ----------------------------------------------------------------------------------
 
 
-def check(needed: Estimate) -> None:
-    """Raise at once what would run out of memory for certain."""
+def check(task: Task, inner: int) -> None:
+    """Raise at once what would run out of memory for certain, with so many inner iterations an outer step."""
+    if task.total(task.together) <= MODEST:  # to ask what is left would take longer than to run into it
+        return
+    needed = task.estimate(inner)
     if needed.available is not None and needed.bytes > HOPELESS * needed.available:
         raise OutOfMemory(_told(needed))
 

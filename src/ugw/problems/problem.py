@@ -79,7 +79,7 @@ class Matching(ABC):
     @property
     def product(self) -> Any:
         """a⊗b at unit mass, (B, n, m)."""
-        return (self.log_a[:, :, None] + self.log_b[:, None, :]).exp()
+        return self.log_a.exp()[:, :, None] * self.log_b.exp()[:, None, :]
 
     @abstractmethod
     def take(self, index: Tensor) -> Self:
