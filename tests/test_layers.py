@@ -17,7 +17,7 @@ TABLE = """
     errors  _version  _threads  _atomic  _check  _options  _batch  _precision  _recording
     kernels.torch_ops  kernels.entries  kernels.trail  kernels.streaming  kernels.triton_ops  kernels.triton_small  kernels.triton_medium  kernels.triton_entries  kernels.triton_trail  kernels
     bilinear  streamed  lazy_plan
-    distances  metrics  embedded  embed  factorise  cones  pairs  pairing  _parts  spaces  representatives
+    distances  metrics  embedded  embed  factorise  cones  smooth  pairs  pairing  _parts  spaces  representatives
     divergences  exact
     records  result  conic_result
     problems.linear  problems.coupling  problems.problem  problems.capped  problems.unbalanced  problems.streamed  problems.conic  problems.partial

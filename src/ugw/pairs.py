@@ -10,8 +10,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from . import smooth
 from .factorise import Factors
 from .metrics import Metric
+from .smooth import Spans
 
 # Term-by-term sums are made in blocks of about so many terms.
 BLOCK_TERMS = 2**23
@@ -54,10 +56,11 @@ class Pairs(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Squares:
-    """g(t) = t², exactly: (Dx∘Dx) p1 ⊕ (Dy∘Dy) p2 − 2 Dx p Dy."""
+    """g(t) = t², exactly: (Dx∘Dx) p1 ⊕ (Dy∘Dy) p2 − 2 Dx p Dy, but for rounding."""
 
     dx: Metric
     dy: Metric
+    spans: Spans | None = None  # what is known of plans that are smooth, None where they are not
 
     @property
     def rank(self) -> Tensor:
@@ -81,7 +84,7 @@ class Squares:
 
     def apply(self, plan: Tensor) -> Tensor:
         """See `Pairs.apply`."""
-        cross = sandwich(self.dx, plan, self.dy)
+        cross = sandwich(self.dx, plan, self.dy, self.spans)
         row = self.dx.apply_squared(plan.sum(2)[:, :, None])
         col = self.dy.apply_squared(plan.sum(1)[:, :, None])
         return torch.add(row + col.mT, cross, alpha=-2.0)
@@ -104,11 +107,11 @@ class Squares:
 
     def on(self, dx: Metric, dy: Metric) -> Squares:
         """See `Pairs.on`."""
-        return Squares(dx, dy)
+        return Squares(dx, dy, None if self.spans is None else Spans())
 
     def take(self, index: Tensor) -> Squares:
         """See `Pairs.take`."""
-        return Squares(self.dx.take(index), self.dy.take(index))
+        return Squares(self.dx.take(index), self.dy.take(index), self.spans)
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,6 +353,7 @@ def moments(metric: Metric, log_weights: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def sandwich(dx: Metric, plan: Tensor, dy: Metric) -> Tensor:
-    """Dx · plan · Dy for symmetric distances. plan: (B, n, m)."""
-    return dy.apply(dx.apply(plan).mT).mT
+def sandwich(dx: Metric, plan: Tensor, dy: Metric, spans: Spans | None = None) -> Tensor:
+    """Dx · plan · Dy for symmetric distances. plan: (B, n, m); spans: what is known of it if it may be smooth."""
+    found = None if spans is None else smooth.sandwich(dx, plan, dy, spans)
+    return dy.apply(dx.apply(plan).mT).mT if found is None else found

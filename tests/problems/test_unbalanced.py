@@ -397,8 +397,8 @@ def rough_products(monkeypatch):
     """Products off by a thousandth, always upwards, where TF32 is allowed."""
     sandwich = pairs.sandwich
 
-    def rounded(dx, plan, dy):
-        return sandwich(dx, plan, dy) * (1.001 if torch.backends.cuda.matmul.allow_tf32 else 1.0)
+    def rounded(*given):
+        return sandwich(*given) * (1.001 if torch.backends.cuda.matmul.allow_tf32 else 1.0)
 
     monkeypatch.setattr(pairs, "sandwich", rounded)
 

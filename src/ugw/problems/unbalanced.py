@@ -28,6 +28,7 @@ from ..kernels import dot, entropy
 from ..pairs import Pairs, Squares
 from ..records import Tensors, Terms
 from ..result import Result
+from ..smooth import Spans
 from ..spaces import Space
 from .coupling import Coupling, Prices, lambert, mean_log, product_kl
 from .linear import LinearProblem, LinearSolution
@@ -38,6 +39,8 @@ SHORTENED, ROUGHENED = 5_000, 4_000_000
 # Plans of so many entries, on CUDA, know their cost by how they changed, as long as they did by this share in all:
 # TF32, 1e-3 off at most, then adds an error of 1e-6 to the cost and of 1e-8 to the value, less than float32 does.
 CHANGING, DRIFT = 2**25, 2.5e-3
+# Entropy of this share of the mean distortion makes plans smooth.
+SMOOTH = 0.4
 # A plan is a product of its marginals up to so many times the rounding of an entry.
 SAME = 32.0
 # Below this share of sqrt(m(a) m(b)), as a logarithm, a plan transports nothing worth the name.
@@ -84,6 +87,17 @@ class UGW(Problem):
     def on(self, x: Space, y: Space, cost: Tensor | None, measured: Tensor | None = None) -> UGW:
         """The same problem on other spaces, whose distances are no longer. measured: the size of its cost, if known."""
         return replace(self, x=x, y=y, cost=cost, pairs=self._sum.on(x.metric, y.metric), measured=measured)
+
+    def smoothed(self) -> UGW:
+        """The same problem, which multiplies plans as smooth ones where entropy makes them so.
+
+        In float64, and in float32 before it: what combinations round costs the value of a plan half a digit there.
+        """
+        if not isinstance(self.pairs, Squares) or self.x.dtype != torch.float64 or self.x.device.type == "cuda":
+            return self
+        if not bool((self.eps >= SMOOTH * self.scale()).all()):
+            return self
+        return replace(self, pairs=replace(self.pairs, spans=Spans()), measured=self.scale())
 
     def result(self, tensors: Tensors) -> Result:
         """What a solver found, as users see it."""

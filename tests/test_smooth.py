@@ -1,0 +1,140 @@
+"""Products with smooth plans: as exact as with all of their columns, or not made."""
+
+import numpy as np
+import pytest
+import torch
+
+import ugw
+from ugw import smooth
+from ugw.metrics import Dense
+from ugw.parameters import build
+from ugw.smooth import Spans
+
+N, M = 260, 250
+
+
+def metrics(dtype, batch=None, sizes=(N, M)):
+    draw = torch.Generator().manual_seed(0)
+    lead = () if batch is None else (batch,)
+    points = (torch.rand(*lead, n, 2, generator=draw, dtype=dtype) for n in sizes)
+    return [Dense(torch.cdist(p, p)) for p in points]
+
+
+def bells(width, dtype=torch.float32, batch=1, size=(N, M)):
+    """exp(−|x − y|² / width²): the narrower, the more combinations."""
+    draw = torch.Generator().manual_seed(1)
+    x, y = (torch.rand(batch, n, 2, generator=draw, dtype=torch.float64) for n in size)
+    plan = (-torch.cdist(x, y).square() / width**2).exp()
+    return (plan / plan.sum()).to(dtype)
+
+
+def exact(dx, plan, dy):
+    return torch.einsum("...ij,...jk,...kl->...il", dx.matrix.double(), plan.double(), dy.matrix.double())
+
+
+def product(dx, plan, dy, spans=None):
+    with torch.no_grad():
+        return smooth.sandwich(dx, plan, dy, Spans() if spans is None else spans)
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+@pytest.mark.parametrize("width", [100.0, 2.0, 1.0])
+def test_products_are_exact_but_for_rounding(width, batch):
+    dx, dy = metrics(torch.float32, batch)
+    plan = bells(width, batch=batch or 1)
+    found = product(dx, plan, dy)
+    torch.testing.assert_close(found.double(), exact(dx, plan, dy), rtol=3e-6, atol=0.0)
+
+
+def test_products_in_float64_are_exact_to_its_digits():
+    size = (910, 905)
+    dx, dy = metrics(torch.float64, sizes=size)
+    plan = bells(3.0, torch.float64, size=size)
+    torch.testing.assert_close(product(dx, plan, dy), exact(dx, plan, dy), rtol=1e-12, atol=0.0)
+
+
+@pytest.mark.parametrize(("width", "least", "most"), [(3.0, 24, 24), (0.8, 25, N // smooth.DEAR)])
+def test_as_many_combinations_as_it_takes_are_remembered(width, least, most):
+    spans, plan = Spans(), bells(width)
+    tail = torch.linalg.svdvals(plan.double()[0]).square()
+    rank = int((tail.flip(0).cumsum(0).flip(0) > (1e-6 * plan.double().norm()) ** 2).sum())
+    product(*around(plan), spans)
+    assert least <= spans.count <= most
+    assert rank <= spans.count
+    assert spans.failed == 0
+
+
+def around(plan):
+    dx, dy = metrics(plan.dtype)
+    return dx, plan, dy
+
+
+def permutation():
+    return torch.eye(N)[torch.randperm(N, generator=torch.Generator().manual_seed(2))][None, :, :M] / N
+
+
+def test_a_plan_that_is_not_smooth_is_multiplied_otherwise(monkeypatch):
+    spans, tried, true = Spans(), [], smooth._spanned
+    monkeypatch.setattr(smooth, "_spanned", lambda *given: tried.append(1) or true(*given))
+    assert product(*around(permutation()), spans) is None
+    assert product(*around(bells(3.0)), spans) is not None  # one that is not smooth says little
+    assert product(*around(permutation()), spans) is None
+    tried.clear()
+    assert product(*around(bells(3.0)), spans) is None
+    assert not tried  # two say enough
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 0.0])
+def test_what_has_no_digits_is_not_spanned(number):
+    plan = bells(3.0)
+    plan[0, 3] = number
+    if number == 0.0:
+        plan[:] = 0.0
+    assert product(*around(plan)) is None
+
+
+def test_small_plans_low_rank_metrics_and_gradients_are_left_alone():
+    dx, dy = metrics(torch.float32, sizes=(smooth.FEW - 1, M))
+    assert product(dx, bells(3.0, size=(smooth.FEW - 1, M)), dy) is None
+    points = torch.rand(N, 3)
+    low = ugw.Space.from_points(points, metric="sqeuclidean").metric
+    assert product(low, bells(3.0, size=(N, N)), low) is None
+    dx, plan, dy = around(bells(3.0))
+    assert smooth.sandwich(dx, plan, dy, Spans()) is None
+
+
+def test_padding_does_not_change_the_combinations():
+    short, long = (smooth._normal(size, 9, torch.float64) for size in (5, 8))
+    assert torch.equal(short, long[:5])
+
+
+def pair(dtype=np.float64):
+    rng = np.random.default_rng(3)
+    return [ugw.Space.from_points(rng.random((n, 2)).astype(dtype)) for n in (N, M)]
+
+
+@pytest.mark.parametrize(("share", "smoothed"), [(1.5, True), (0.5, True), (0.3, False)])
+def test_problems_are_smooth_by_their_entropy(share, smoothed):
+    problem = build(*pair(), rho=1.0, eps=ugw.relative(share), fused=None).smoothed()
+    assert (problem.pairs.spans is not None) is smoothed
+    assert (problem.cheaper().problem.pairs.spans is not None) is smoothed
+
+
+def test_a_solve_ends_where_it_does_with_all_columns(monkeypatch):
+    given = {"rho": 0.5, "eps": ugw.relative(0.6)}
+    used, true = [], smooth._spanned
+    monkeypatch.setattr(smooth, "_spanned", lambda *g: used.append(1) or true(*g))
+    found = ugw.solve(*pair(), **given)
+    assert used
+    monkeypatch.setattr(smooth, "FEW", 10**9)
+    used.clear()
+    plain = ugw.solve(*pair(), **given)
+    assert not used
+    assert found.value == pytest.approx(plain.value, rel=1e-11)
+    assert np.abs(found.plan - plain.plan).sum() <= 1e-6 * plain.plan.sum()
+    assert found.converged
+
+
+def test_numbers_that_no_longer_ones_follow_keep_all_columns(monkeypatch):
+    monkeypatch.setattr(smooth, "_spanned", None)
+    assert ugw.solve(*pair(np.float32), rho=0.5, eps=ugw.relative(0.6)).converged
