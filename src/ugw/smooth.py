@@ -15,10 +15,10 @@ from torch import Tensor
 from ._recording import constant
 from .metrics import Metric
 
-# Combinations that are tried first, and what may be left of the plan then, as a share of its size, in units of
-# rounding: entries that are rounded are of full rank.
-FIRST = {torch.float32: 24, torch.float64: 150}
-LEFT = {torch.float32: 16.0, torch.float64: 64.0}
+# Combinations that are tried first, and what may be left of the plan then, as a share of its size: entries that are
+# rounded are of full rank, so in float32 no less, and in float64 a millionth of what a default tolerance leaves.
+FIRST = {torch.float32: 24, torch.float64: 60}
+LEFT = {torch.float32: 2e-6, torch.float64: 1e-12}
 # So many combinations more say what is left.
 PROBES = 4
 # As many combinations as this share of the points are as dear as all columns, which of fewer points are cheap anyway.
@@ -75,8 +75,7 @@ def _spanned(plan: Tensor, count: int) -> tuple[Tensor, float]:
     basis = torch.linalg.qr(found).Q
     left = (probes - basis @ (basis.mT @ probes)).square().sum(dim=(1, 2)) / PROBES
     share = (left / plan.square().sum(dim=(1, 2))).sqrt().max()
-    bound = LEFT[plan.dtype] * torch.finfo(plan.dtype).eps
-    return basis, math.log(max(float(share), torch.finfo(plan.dtype).tiny)) / math.log(bound)
+    return basis, math.log(max(float(share), torch.finfo(plan.dtype).tiny)) / math.log(LEFT[plan.dtype])
 
 
 def _normal(size: int, count: int, dtype: torch.dtype) -> Tensor:
