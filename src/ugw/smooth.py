@@ -55,27 +55,32 @@ def sandwich(dx: Metric, plan: Tensor, dy: Metric, spans: Spans) -> Tensor | Non
     if dx.factors() is not None or dy.factors() is not None:
         return None
     count = max(spans.count, FIRST[plan.dtype])
+    if DEAR * count > min(plan.shape[1:]):
+        return None
+    p1, p2 = plan.sum(2, keepdim=True), plan.sum(1, keepdim=True).mT
+    # Without the product of its marginals: what a basis is rounded by would show in the value of the plan.
+    rest, size = torch.baddbmm(plan, p1, p2.mT, alpha=-1.0), plan.square().sum(dim=(1, 2))
     while DEAR * count <= min(plan.shape[1:]):
-        basis, digits = _spanned(plan, count)
+        basis, digits = _spanned(rest, size, count)
         if digits >= 1.0:
             spans.count = count
-            return dx.apply(basis) @ dy.apply(plan.mT @ basis).mT
+            return torch.baddbmm(dx.apply(p1) @ dy.apply(p2).mT, dx.apply(basis), dy.apply(rest.mT @ basis).mT)
         count = math.ceil(count * max(MARGIN, MARGIN / digits)) if digits > 0.0 else plan.shape[1]
     spans.failed += 1
     return None
 
 
-def _spanned(plan: Tensor, count: int) -> tuple[Tensor, float]:
-    """So many orthonormal combinations of columns, (B, n, count), and which share they span of the digits of plans.
+def _spanned(rest: Tensor, size: Tensor, count: int) -> tuple[Tensor, float]:
+    """So many orthonormal combinations of columns, (B, n, count), and which share of the digits they span.
 
-    plan: (B, n, m). NaN where there is nothing to span.
+    rest: (B, n, m), of plans of this size (B,), a sum of squares. NaN where there is nothing to span.
     """
-    draws = constant(_normal, plan.shape[2], count + PROBES, plan.dtype)
-    found, probes = (plan @ draws).split((count, PROBES), dim=2)
+    draws = constant(_normal, rest.shape[2], count + PROBES, rest.dtype)
+    found, probes = (rest @ draws).split((count, PROBES), dim=2)
     basis = torch.linalg.qr(found).Q
     left = (probes - basis @ (basis.mT @ probes)).square().sum(dim=(1, 2)) / PROBES
-    share = (left / plan.square().sum(dim=(1, 2))).sqrt().max()
-    return basis, math.log(max(float(share), torch.finfo(plan.dtype).tiny)) / math.log(LEFT[plan.dtype])
+    share = (left / size).sqrt().max()
+    return basis, math.log(max(float(share), torch.finfo(rest.dtype).tiny)) / math.log(LEFT[rest.dtype])
 
 
 def _normal(size: int, count: int, dtype: torch.dtype) -> Tensor:

@@ -89,9 +89,9 @@ class UGW(Problem):
         return replace(self, x=x, y=y, cost=cost, pairs=self._sum.on(x.metric, y.metric), measured=measured)
 
     def smoothed(self) -> UGW:
-        """The same problem, which multiplies plans as smooth ones where entropy makes them so.
+        """The same problem, which multiplies plans as smooth ones where entropy makes them so, on a CPU.
 
-        In float64, and in float32 before it: what combinations round costs the value of a plan half a digit there.
+        In float64, and in float32 before it: alone, that would lose a bit of the last digit of its values.
         """
         if not isinstance(self.pairs, Squares) or self.x.dtype != torch.float64 or self.x.device.type == "cuda":
             return self
