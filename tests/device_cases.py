@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,14 +36,17 @@ class Found:
     known: float = 0.0
 
 
-def clouds(n: int, m: int, device: str, dtype: torch.dtype, seed: int = 0) -> tuple[ugw.Space, ugw.Space]:
+def clouds(
+    n: int, m: int, device: str, dtype: torch.dtype, seed: int = 0, metric: str = "euclidean"
+) -> tuple[ugw.Space, ugw.Space]:
     """Random points of R³ and R² with uneven weights, distances up to 1."""
     rng = np.random.default_rng((n, m, seed))
     made = []
     for shape in ((n, 3), (m, 2)):
         points, weights = rng.random(shape), rng.random(shape[0]) + 0.5
         to = {"dtype": dtype, "device": device}
-        space = ugw.Space.from_points(torch.tensor(points, **to), weights=torch.tensor(weights / weights.sum(), **to))
+        weights = torch.tensor(weights / weights.sum(), **to)
+        space = ugw.Space.from_points(torch.tensor(points, **to), weights=weights, metric=metric)
         made.append(space.scaled("max"))
     return made[0], made[1]
 
@@ -176,20 +180,23 @@ def keeps_device_and_dtype(device: str, dtype: torch.dtype) -> None:
 
 
 def alike_problems_do_not_mix(device: str, dtype: torch.dtype) -> None:
-    """Problems of one size may be solved by the same recorded steps: each has its own result, and keeps it."""
+    """Problems of one size may be solved by the same recorded steps: each has its own result, and keeps it.
+
+    One metric is stored, the other remembers what it has worked out.
+    """
     sizes, seeds = ((60, 50), (200, 150)), (0, 1, 0)
-    for (n, m), init in ((size, init) for size in sizes for init in ("product", "auto")):
+    for (n, m), init, metric in product(sizes, ("product", "auto"), ("euclidean", "sqeuclidean")):
         first, other, again = (
-            ugw.solve(*clouds(n, m, device, dtype, seed), eps=1e-2, init=init, rho=1.0 + seed) for seed in seeds
+            ugw.solve(*clouds(n, m, device, dtype, seed, metric), eps=1e-2, init=init, rho=1.0 + seed) for seed in seeds
         )
         kept = first.plan.clone()
-        ugw.solve(*clouds(n, m, device, dtype, 2), eps=1e-2, init=init)
+        ugw.solve(*clouds(n, m, device, dtype, 2, metric), eps=1e-2, init=init)
         assert torch.equal(first.plan, kept), f"n = {n}, {init}: a later solve changed a result"
         assert not torch.equal(first.plan, other.plan), f"n = {n}, {init}: another problem had the same result"
         apart = float(relative(first.value.reshape(-1), again.value.reshape(-1)))
         assert apart <= CLOSE[dtype][1], f"n = {n}, {init}: the same call gave values {apart:.1e} apart"
         forget()
-        anew = ugw.solve(*clouds(n, m, device, dtype, 1), eps=1e-2, init=init, rho=2.0)
+        anew = ugw.solve(*clouds(n, m, device, dtype, 1, metric), eps=1e-2, init=init, rho=2.0)
         for name, one, two in (("the same call", first, again), ("a call by kept steps and one by new", other, anew)):
             off = float((one.plan - two.plan).abs().sum() / one.plan.sum())  # a GPU adds in any order
             assert off <= 1e-2, f"n = {n}, {init}: {name} gave plans {off:.1e} apart"
@@ -205,7 +212,7 @@ def starts_are_recorded(device: str, dtype: torch.dtype) -> None:
         with torch.no_grad():
             *_, last = (coarse.start(problem) for problem in problems)
             if device == "cuda":
-                calls = {key.name for key, kept in recordings._kept.items() if isinstance(kept, Call)}
+                calls = {known.name for (known, _), kept in recordings._kept.items() if isinstance(kept, Call)}
                 assert names <= calls, f"n = {n}: recorded were {calls}"
             forget()
             off = float((coarse.start(problems[-1]) - last).abs().sum())

@@ -138,3 +138,11 @@ def test_what_a_record_has_cached_is_no_part_of_it():
     whole = Outer(torch.zeros(2), used, None, "label")
     for one, other in zip(_batch.parts(whole)[1], _batch.tensors(_batch.bare(whole)), strict=True):
         assert one is other
+
+
+def test_a_record_that_is_there_twice_stays_one():
+    inner = Lazy(torch.ones(2, 3), None)
+    twice = Outer(torch.zeros(2), inner, inner, "label")
+    for twin in (_batch.bare(twice), _batch.mapped(twice, torch.clone)):
+        assert twin.inner is twin.nothing
+        assert twin.inner is not inner

@@ -69,6 +69,14 @@ def around(plan):
     return dx, plan, dy
 
 
+def test_draws_are_kept_for_plans_alike():
+    spans, plan = Spans(), torch.zeros(1)
+    first = spans.draws(9, 4, plan)
+    assert spans.draws(9, 4, plan) is first
+    assert spans.draws(9, 5, plan).shape == (9, 5)
+    assert spans.draws(9, 4, plan.double()).dtype == torch.float64
+
+
 def permutation():
     return torch.eye(N)[torch.randperm(N, generator=torch.Generator().manual_seed(2))][None, :, :M] / N
 
@@ -108,9 +116,9 @@ def test_padding_does_not_change_the_combinations():
     assert torch.equal(short, long[:5])
 
 
-def pair(dtype=np.float64, seed=3):
+def pair(dtype=np.float64, seed=3, sizes=(N, M)):
     rng = np.random.default_rng(seed)
-    return [ugw.Space.from_points(rng.random((n, 2)).astype(dtype)) for n in (N, M)]
+    return [ugw.Space.from_points(rng.random((n, 2)).astype(dtype)) for n in sizes]
 
 
 @pytest.mark.parametrize(("share", "smoothed"), [(1.5, True), (0.5, True), (0.3, False)])
@@ -120,19 +128,42 @@ def test_problems_are_smooth_by_their_entropy(share, smoothed):
     assert (problem.cheaper().problem.pairs.spans is not None) is smoothed
 
 
-def test_a_solve_ends_where_it_does_with_all_columns(monkeypatch):
-    given = {"rho": 0.5, "eps": ugw.relative(0.6)}
+@pytest.mark.parametrize(
+    ("sizes", "dtypes"), [((N, M), {torch.float32}), ((420, 400), {torch.float32, torch.float64})], ids=["260", "420"]
+)
+def test_a_solve_ends_where_it_does_with_all_columns(monkeypatch, sizes, dtypes):
+    given = {"rho": 0.5, "eps": ugw.relative(1.0), "solver": ugw.AlternateMin(tol=1e-11)}
     used, true = [], smooth._spanned
-    monkeypatch.setattr(smooth, "_spanned", lambda *g: used.append(1) or true(*g))
-    found = ugw.solve(*pair(), **given)
-    assert used
+    monkeypatch.setattr(smooth, "_spanned", lambda rest, *g: used.append(rest.dtype) or true(rest, *g))
+    found = ugw.solve(*pair(sizes=sizes), **given)
+    assert set(used) == dtypes
     monkeypatch.setattr(smooth, "FEW", 10**9)
     used.clear()
-    plain = ugw.solve(*pair(), **given)
+    plain = ugw.solve(*pair(sizes=sizes), **given)
     assert not used
     assert found.value == pytest.approx(plain.value, rel=1e-11)
-    assert np.abs(found.plan - plain.plan).sum() <= 1e-6 * plain.plan.sum()
+    assert np.abs(found.plan - plain.plan).sum() <= 1e-9 * plain.plan.sum()
     assert found.converged
+
+
+def test_a_ragged_batch_is_its_items():
+    pairs = [pair(sizes=sizes, seed=seed) for seed, sizes in enumerate([(250, 260), (300, 245), (241, 241)])]
+    given = {"rho": 0.5, "eps": 0.2}
+    batch = ugw.solve(*(ugw.Space.stack(side) for side in zip(*pairs, strict=True)), **given)
+    for i, (x, y) in enumerate(pairs):
+        alone = ugw.solve(x, y, **given)
+        assert batch[i].value == pytest.approx(alone.value, rel=1e-10)
+        assert np.abs(batch[i].plan - alone.plan).sum() <= 1e-6 * alone.plan.sum()
+
+
+@pytest.mark.parametrize("solver", [ugw.AlternateMin(), ugw.Multistart(n=2)], ids=["one", "two"])
+def test_items_that_are_taken_stay_smooth(monkeypatch, solver):
+    used, true = [], smooth._spanned
+    monkeypatch.setattr(smooth, "_spanned", lambda *g: used.append(1) or true(*g))
+    problem = build(*pair(), rho=0.5, eps=ugw.relative(0.6), fused=None).smoothed()
+    assert problem.take(torch.tensor([0, 0])).pairs.spans is problem.pairs.spans
+    ugw.solve(*pair(), rho=0.5, eps=ugw.relative(0.6), solver=solver)
+    assert used
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -27,6 +27,11 @@ def kl_terms(p: Tensor, a: Tensor) -> Tensor:
     return terms.masked_fill((a == 0) & (p > 0), torch.inf)
 
 
+def damping(slope: Tensor) -> Tensor:
+    """1 / (1 + eps/rho), by which relaxed marginals damp Sinkhorn. slope: eps/rho."""
+    return 1.0 / (1.0 + slope)
+
+
 class Divergence:
     """A parameter, a number or an array (B,) with one for each item of a batch, and what it says of a marginal.
 
@@ -88,7 +93,7 @@ class KL(Divergence):
 
     def damping(self, eps: Tensor) -> Tensor:
         """The proximal step of Sinkhorn: f = −damping · eps · LSE(...). 1 where hard. eps: (B,)."""
-        return 1.0 / (1.0 + eps / self.rho)
+        return damping(eps / self.rho)
 
 
 class TV(Divergence):

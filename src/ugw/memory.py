@@ -49,7 +49,7 @@ BUDGET, SHARE = GIB, 0.5
 ENTRIES = {"cpu": 2**19, "cuda": 2**28}
 # A problem that takes more than so many times the memory there is does not begin.
 HOPELESS = 1.2
-# One that takes no more bytes than this begins without a look at what there is.
+# One that takes no more bytes than this of a CPU's begins without a look at what there is, which takes a while.
 MODEST = 2**27
 # The rank of a space that has none yet, where one is suggested.
 RANK = 10
@@ -315,7 +315,7 @@ def _container() -> int | None:
 
 def check(task: Task, inner: int) -> None:
     """Raise at once what would run out of memory for certain, with so many inner iterations an outer step."""
-    if task.total(task.together) <= MODEST:  # to ask what is left would take longer than to run into it
+    if task.device.type == "cpu" and task.total(task.together) <= MODEST:
         return
     needed = task.estimate(inner)
     if needed.available is not None and needed.bytes > HOPELESS * needed.available:

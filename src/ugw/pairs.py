@@ -56,7 +56,7 @@ class Pairs(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Squares:
-    """g(t) = t², exactly: (Dx∘Dx) p1 ⊕ (Dy∘Dy) p2 − 2 Dx p Dy, but for rounding."""
+    """g(t) = t²: (Dx∘Dx) p1 ⊕ (Dy∘Dy) p2 − 2 Dx p Dy; exactly, or as `smooth` says where there are spans."""
 
     dx: Metric
     dy: Metric

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ._recording import constant
 from .metrics import Metric
 
 # Combinations that are tried first, and what may be left of the plan then, as a share of its size: entries that are
@@ -30,53 +29,50 @@ PATIENCE = 2
 
 
 class Spans:
-    """How many combinations the plans of a problem needed so far, and how many plans could not be spanned.
-
-    What was learnt makes no problem another one: any two are equal.
-    """
+    """How many combinations the plans of a problem needed so far, and how many plans could not be spanned."""
 
     def __init__(self) -> None:
         self.count, self.failed = 0, 0
+        self._draws: Tensor | None = None
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spans)
-
-    def __hash__(self) -> int:
-        return hash(Spans)
+    def draws(self, size: int, count: int, like: Tensor) -> Tensor:
+        """Normal numbers (size, count) to combine columns by; those of the last call are kept."""
+        if self._draws is None or self._draws.shape != (size, count) or self._draws.dtype != like.dtype:
+            self._draws = _normal(size, count, like.dtype)
+        return self._draws
 
 
 def sandwich(dx: Metric, plan: Tensor, dy: Metric, spans: Spans) -> Tensor | None:
     """Dx · plan · Dy for symmetric distances, None where that is not faster so. plan: (B, n, m).
 
-    On a CPU, without gradients. As many combinations for all items, so an item differs from itself alone by rounding.
+    On a CPU, without gradients. As many combinations for all items: what is LEFT of one may depend on the others.
     """
-    if plan.is_cuda or torch.is_grad_enabled() or spans.failed >= PATIENCE or min(plan.shape[1:]) < FEW:
+    fewest, points = max(spans.count, FIRST[plan.dtype]), min(plan.shape[1:])
+    most = points // DEAR if points >= FEW else 0
+    if fewest > most or spans.failed >= PATIENCE or plan.is_cuda or torch.is_grad_enabled():
         return None
     if dx.factors() is not None or dy.factors() is not None:
         return None
-    count = max(spans.count, FIRST[plan.dtype])
-    if DEAR * count > min(plan.shape[1:]):
-        return None
     p1, p2 = plan.sum(2, keepdim=True), plan.sum(1, keepdim=True).mT
     # Without the product of its marginals: what a basis is rounded by would show in the value of the plan.
-    rest, size = torch.baddbmm(plan, p1, p2.mT, alpha=-1.0), plan.square().sum(dim=(1, 2))
-    while DEAR * count <= min(plan.shape[1:]):
-        basis, digits = _spanned(rest, size, count)
+    rest, size, count = torch.baddbmm(plan, p1, p2.mT, alpha=-1.0), plan.square().sum(dim=(1, 2)), fewest
+    while count <= most:
+        basis, digits = _spanned(rest, size, spans.draws(rest.shape[2], count + PROBES, rest))
         if digits >= 1.0:
             spans.count = count
             return torch.baddbmm(dx.apply(p1) @ dy.apply(p2).mT, dx.apply(basis), dy.apply(rest.mT @ basis).mT)
-        count = math.ceil(count * max(MARGIN, MARGIN / digits)) if digits > 0.0 else plan.shape[1]
+        count = math.ceil(count * MARGIN / digits) if digits > 0.0 else most + 1
     spans.failed += 1
     return None
 
 
-def _spanned(rest: Tensor, size: Tensor, count: int) -> tuple[Tensor, float]:
-    """So many orthonormal combinations of columns, (B, n, count), and which share of the digits they span.
+def _spanned(rest: Tensor, size: Tensor, draws: Tensor) -> tuple[Tensor, float]:
+    """Orthonormal combinations of columns, (B, n, draws but PROBES), and which share of the digits they span.
 
     rest: (B, n, m), of plans of this size (B,), a sum of squares. NaN where there is nothing to span.
     """
-    draws = constant(_normal, rest.shape[2], count + PROBES, rest.dtype)
-    found, probes = (rest @ draws).split((count, PROBES), dim=2)
+    products = rest @ draws
+    found, probes = products[:, :, PROBES:], products[:, :, :PROBES]
     basis = torch.linalg.qr(found).Q
     left = (probes - basis @ (basis.mT @ probes)).square().sum(dim=(1, 2)) / PROBES
     share = (left / size).sqrt().max()

@@ -40,6 +40,22 @@ def both(arrays, gamma):
     return kernels.make(*arrays, None), kernels.make(*arrays, gamma)
 
 
+@pytest.mark.parametrize("damping", [0.7, 1.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_iterations_of_both_kernels_are_the_same(seed, damping):
+    arrays, _, gamma = tensors(seed)
+    dampings = tuple(torch.full((B, 1), d, dtype=torch.float64) for d in (damping, 0.9))
+    share = torch.tensor([[0.0], [0.3], [2.0]], dtype=torch.float64)
+    exact, stored = (kernel.swept(gamma, dampings, share) for kernel in both(arrays, gamma))
+    weighed = [w > -math.inf for w in arrays[1:3]]  # elsewhere a value is arbitrary
+    for name in ("potentials", "updates", "marginals"):
+        for one, two, where in zip(getattr(exact, name), getattr(stored, name), weighed, strict=True):
+            torch.testing.assert_close(two[where], one[where], rtol=1e-9, atol=1e-12, msg=name)
+    for name in ("newer", "older"):
+        one, two = (getattr(swept, name)[weighed[1]] for swept in (exact, stored))
+        torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-12, msg=name)
+
+
 def assert_right_or_lost(value, exact, digits):
     """A stored kernel may lose a sum, and then says so by a value that is not finite; what is finite is right."""
     there = torch.isfinite(value)

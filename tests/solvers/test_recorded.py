@@ -170,7 +170,7 @@ def test_a_recorded_solve_ends_where_a_plain_one_does(monkeypatch, n, batch):
     made = len(recordings._kept)
     results.append(ugw.solve(*pairs[0], eps=1e-2, rho=1.0))
     assert len(recordings._kept) == made or n < 650  # no other is needed, but where more or fewer plans differ
-    kinds = {key.name for key in recordings._kept}
+    kinds = {known.name for known, _ in recordings._kept}
     assert {"_many_starts", "_different_lifted", "_measured", "_finished"} <= kinds
     assert ("_gathered" in kinds) is (n == 650)
     monkeypatch.undo()

@@ -1,9 +1,9 @@
 """Iterations of Sinkhorn on plans that fit into the registers of a GPU's multiprocessor, as one Triton kernel.
 
-Each item of a batch is one program: it reads its kernel matrix once and keeps it. The specification is the loop over
-`StabilisedKernel.sweep` in `solvers.sinkhorn`; float32 alone, as the registers hold no larger a plan in float64.
-Logarithms are binary inside: a GPU's own exponential is one of 2, and an exponent that is scaled to it is rounded, in
-every iteration anew.
+Each item of a batch is one program: it reads its kernel matrix once and keeps it. The specification is
+`StabilisedKernel.swept` and what `solvers.sinkhorn` makes of it; float32 alone, as the registers hold no larger a plan
+in float64. Logarithms are binary inside: a GPU's own exponential is one of 2, and an exponent that is scaled to it is
+rounded, in every iteration anew.
 """
 
 from __future__ import annotations

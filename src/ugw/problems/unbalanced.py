@@ -28,7 +28,7 @@ from ..kernels import dot, entropy
 from ..pairs import Pairs, Squares
 from ..records import Tensors, Terms
 from ..result import Result
-from ..smooth import Spans
+from ..smooth import FEW, Spans
 from ..spaces import Space
 from .coupling import Coupling, Prices, lambert, mean_log, product_kl
 from .linear import LinearProblem, LinearSolution
@@ -77,12 +77,13 @@ class UGW(Problem):
 
     def take(self, index: Tensor) -> UGW:
         """Some items of the batch; an item may be taken more than once."""
-        sums = self.pairs
-        own = isinstance(sums, Squares) and sums.dx is self.x.metric and sums.dy is self.y.metric
-        # The metrics of the spaces are taken anyway: not once more.
+        sums = self._sum
         measured = None if self.measured is None else self.measured[index]
-        others = {"alpha": self.alpha[index], "pairs": None if own else self._sum.take(index), "measured": measured}
-        return self.taken(index, cost=taken_cost(self.cost, index), **others)
+        others = {"alpha": self.alpha[index], "cost": taken_cost(self.cost, index), "measured": measured}
+        if not isinstance(sums, Squares) or sums.dx is not self.x.metric or sums.dy is not self.y.metric:
+            return self.taken(index, pairs=sums.take(index), **others)
+        # The metrics of the spaces are taken anyway: not once more.
+        return self.taken(index, pairs=None, **others)._spanned(sums.spans)
 
     def on(self, x: Space, y: Space, cost: Tensor | None, measured: Tensor | None = None) -> UGW:
         """The same problem on other spaces, whose distances are no longer. measured: the size of its cost, if known."""
@@ -93,11 +94,16 @@ class UGW(Problem):
 
         In float64, and in float32 before it: alone, that would lose a bit of the last digit of its values.
         """
-        if not isinstance(self.pairs, Squares) or self.x.dtype != torch.float64 or self.x.device.type == "cuda":
+        small = min(self.x.n, self.y.n) < FEW or self.x.dtype != torch.float64 or self.x.device.type == "cuda"
+        if small or not isinstance(self.pairs, Squares) or not bool((self.eps >= SMOOTH * self.scale()).all()):
             return self
-        if not bool((self.eps >= SMOOTH * self.scale()).all()):
+        return replace(self, measured=self.scale())._spanned(Spans())
+
+    def _spanned(self, spans: Spans | None) -> UGW:
+        """The same with what is known of smooth plans."""
+        if spans is None or not isinstance(self.pairs, Squares):
             return self
-        return replace(self, pairs=replace(self.pairs, spans=Spans()), measured=self.scale())
+        return replace(self, pairs=replace(self.pairs, spans=spans))
 
     def result(self, tensors: Tensors) -> Result:
         """What a solver found, as users see it."""

@@ -131,6 +131,6 @@ class UW(Problem):
 
 
 def _weighed_kl(unit_kl: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tensor:
-    """KL(p | r) from that at unit masses: m(r) [e^t (KL + t) − (e^t − 1)], t = log m(p)/m(r). All (B,)."""
+    """KL(p | r) from that at unit masses: m(r) [e^t (KL + t) − (e^t − 1)], t = log m(p)/m(r). Any shapes that fit."""
     t = log_mass - log_reference
     return log_reference.exp() * (t.exp() * (unit_kl + t) - torch.expm1(t))

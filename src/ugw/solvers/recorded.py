@@ -15,8 +15,8 @@ from . import recordings
 Made = TypeVar("Made")
 # More keeps a GPU busy without a graph.
 MOST_BYTES = 2**25
-# What was called so often is worth to be recorded.
-OFTEN = 2
+# What was called so often is worth to be recorded; there is one recording of it.
+OFTEN, CALL = 2, "call"
 
 
 def recorded(function: Callable[..., Made], *given: Any) -> Made:
@@ -32,14 +32,14 @@ def recorded(function: Callable[..., Made], *given: Any) -> Made:
     known.met += 1
     if known.never or known.met <= OFTEN or recordings.bytes_of(flat) > MOST_BYTES:
         return function(*given)
-    call, found = recordings.kept(known), None
+    call, found = recordings.kept(known, CALL), None
     try:
         call = call or Call(function, given)
         found = call(flat)
     except RuntimeError:
         known.never = True
     else:
-        recordings.keep(known, call)
+        recordings.keep(known, CALL, call)
     return function(*given) if found is None else found
 
 

@@ -27,9 +27,9 @@ class Known:
         self.never = False  # could it not be recorded?
 
 
-# The latest last.
+# The latest last. Recordings are found by what they are of, and which of its recordings they are.
 _known: OrderedDict[Any, Known] = OrderedDict()
-_kept: OrderedDict[Any, Any] = OrderedDict()
+_kept: OrderedDict[tuple[Known, Any], Any] = OrderedDict()
 _held = 0  # bytes of what is kept
 
 
@@ -41,12 +41,14 @@ def known(work: Callable[..., Any], *given: Any) -> tuple[Known, list[Tensor]]:
     frames, found = zip(*map(parts, given), strict=True)
     flat = [tensor for some in found for tensor in some]
     key = work, frames, tuple(map(_same, found)), *_settings(flat[0])
-    if key not in _known:
-        _known[key] = Known(work.__name__)
+    same = _known.setdefault(key, Known(work.__name__))
     _known.move_to_end(key)
     while len(_known) > MET:
-        _known.popitem(last=False)
-    return _known[key], flat
+        _, gone = _known.popitem(last=False)
+        for owner, which in list(_kept):  # nobody would find them any more
+            if owner is gone:
+                kept(owner, which)
+    return same, flat
 
 
 def _same(found: list[Tensor]) -> tuple[int, ...]:
@@ -62,29 +64,30 @@ def _settings(some: Tensor) -> tuple[Any, ...]:
     return stream, torch.backends.cuda.matmul.allow_tf32, *modes
 
 
-def keep(key: Any, recording: Any) -> None:
+def keep(known: Known, which: Any, recording: Any) -> None:
     """Leave a recording, which says how many `bytes` it holds, to others."""
     global _held
-    kept(key)
-    _kept[key] = recording
+    kept(known, which)
+    _kept[known, which] = recording
     _held += recording.bytes
-    while len(_kept) > KEPT or _held > KEPT_BYTES:
-        kept(next(iter(_kept)))
+    while _kept and (len(_kept) > KEPT or _held > KEPT_BYTES):
+        kept(*next(iter(_kept)))
 
 
-def kept(key: Any) -> Any:
-    """The recording that was left under a key, no longer to be found there; None if there is none."""
+def kept(known: Known, which: Any) -> Any:
+    """The recording that was left there, no longer to be found; None if there is none."""
     global _held
-    recording = _kept.pop(key, None)
+    recording = _kept.pop((known, which), None)
     _held -= 0 if recording is None else recording.bytes
     return recording
 
 
 def forget() -> None:
     """Drop the recordings that are kept: they hold memory of the device."""
-    while _kept:
-        kept(next(iter(_kept)))
+    global _held
+    _kept.clear()
     _known.clear()
+    _held = 0
     _recording.forget()
 
 

@@ -61,7 +61,8 @@ class Replay:
             signals = _signals(self._asks, context, new, report)
         else:
             if rounds not in self._recordings:
-                self._recordings[rounds] = Recording(self._step, self._asks, context, state, rounds, self._known)
+                kept = self._known is not None
+                self._recordings[rounds] = Recording(self._step, self._asks, context, state, rounds, kept=kept)
             new, report, signals = self._recordings[rounds].next(state)
         fine, *asked = signals.tolist()  # the one look at what the step did
         if fine:
@@ -100,7 +101,7 @@ class Replay:
             return
         self._known = known
         for rounds in (ROUNDS, LONG):
-            there = recordings.kept((known, rounds))
+            there = recordings.kept(known, rounds)
             if there is not None:
                 there.read(given)
                 self._recordings[rounds] = there
@@ -108,9 +109,9 @@ class Replay:
         self._again = known.met > 0
 
     def _leave(self) -> None:
-        for recording in self._recordings.values():
-            if recording.key is not None:
-                recordings.keep(recording.key, recording)
+        if self._known is not None:
+            for rounds, recording in self._recordings.items():
+                recordings.keep(self._known, rounds, recording)
         self._recordings, self._last = {}, None
 
     def _own(self, state: Any) -> Recording | None:
@@ -135,18 +136,17 @@ class Replay:
 class Recording:
     """A step from `first` to `new`, two states that stay where they are, in a context that does so too.
 
-    Small ones have a key and a context of their own, to which the numbers of any like it can be written: without what
+    One that is to be kept has a context of its own, to which the numbers of any like it can be written: without what
     that remembers, which is more from step to step.
     """
 
-    def __init__(self, step: Step, asks: Asks, context: Any, state: Any, rounds: int, known: Known | None) -> None:
-        self.key = None if known is None else (known, rounds)
-        self._context = context if known is None else recordings.copied(bare(context))
+    def __init__(self, step: Step, asks: Asks, context: Any, state: Any, rounds: int, *, kept: bool) -> None:
+        self._context = recordings.copied(bare(context)) if kept else context
         self._given, self._first = list(tensors(self._context)), clone(state)
         self._from = list(tensors(self._first))
         self._device = state.now.shape.device
         read = recordings.bytes_of(self._given) + recordings.bytes_of(self._from)
-        self.bytes = read + self._record(lambda: step(self._context, self._first, rounds), asks)
+        self.bytes = read + self._record(lambda: step(bare(self._context), self._first, rounds), asks)
 
     def _record(self, step: Callable[[], tuple[Any, Any]], asks: Asks) -> int:
         """Record, and say how many bytes that took."""

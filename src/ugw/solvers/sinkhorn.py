@@ -12,6 +12,7 @@ from .. import kernels
 from .._batch import take_fields, where
 from .._options import choice, tolerance, whole_number
 from .._recording import looking
+from ..divergences import damping
 from ..problems.linear import LinearProblem, LinearSolution
 from ..records import Status
 from . import loop
@@ -62,11 +63,11 @@ class Sinkhorn:
         f, g = start if start is not None else (torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b))
         gamma = g / eps[:, None]
         slopes = problem.eps[:, None] / torch.stack([problem.div_a.rho, problem.div_b.rho], dim=1)
-        damping, slope = (1.0 / (1.0 + slopes)).to(dtype), slopes.sum(1, keepdim=True).to(dtype)
+        slope = slopes.sum(1, keepdim=True).to(dtype)
         least = 10.0 * torch.finfo(dtype).eps
         step = _Step(
             kernel=problem.kernel(None if self.method == "log" else gamma),
-            damping=damping.split(1, dim=1),
+            damping=damping(slopes).to(dtype).split(1, dim=1),
             share=slope.clamp(min=least).reciprocal_().masked_fill_(slope <= least, 0.0),
         )
         end = _Potentials(f / eps[:, None], gamma, gamma)
