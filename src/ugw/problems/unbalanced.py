@@ -83,7 +83,10 @@ class UGW(Problem):
         if not isinstance(sums, Squares) or sums.dx is not self.x.metric or sums.dy is not self.y.metric:
             return self.taken(index, pairs=sums.take(index), **others)
         # The metrics of the spaces are taken anyway: not once more.
-        return self.taken(index, pairs=None, **others)._spanned(sums.spans)
+        found = self.taken(index, pairs=None, **others)
+        if sums.spans is None:
+            return found
+        return replace(found, pairs=Squares(found.x.metric, found.y.metric, sums.spans))
 
     def on(self, x: Space, y: Space, cost: Tensor | None, measured: Tensor | None = None) -> UGW:
         """The same problem on other spaces, whose distances are no longer. measured: the size of its cost, if known."""
@@ -97,13 +100,7 @@ class UGW(Problem):
         small = min(self.x.n, self.y.n) < FEW or self.x.dtype != torch.float64 or self.x.device.type == "cuda"
         if small or not isinstance(self.pairs, Squares) or not bool((self.eps >= SMOOTH * self.scale()).all()):
             return self
-        return replace(self, measured=self.scale())._spanned(Spans())
-
-    def _spanned(self, spans: Spans | None) -> UGW:
-        """The same with what is known of smooth plans."""
-        if spans is None or not isinstance(self.pairs, Squares):
-            return self
-        return replace(self, pairs=replace(self.pairs, spans=spans))
+        return replace(self, measured=self.scale(), pairs=replace(self.pairs, spans=Spans()))
 
     def result(self, tensors: Tensors) -> Result:
         """What a solver found, as users see it."""
