@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 import ugw
-from ugw import coarse
-from ugw.parameters import build_conic
+from ugw.initializers import coarse
+from ugw.problems.build import build_conic
 
 RHO = 0.1
 COLUMNS = (
@@ -94,8 +94,8 @@ def plain_alternation(n, inner, steps, most=400):
 def beside_the_program(n, repeats=3):
     """Seconds and value of the paper's alternating linear programs on a radial grid, and ours."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-    import cases
-    import conic_oracles
+    from oracles import cases
+    from oracles import conic as conic_oracles
 
     x, y = clouds(n, n, torch.float64, "cpu", seed=1)
     pair = cases.Pair(*(t.numpy() for t in (x.metric.dense(), x.weights, y.metric.dense(), y.weights)))

@@ -14,7 +14,7 @@ import torch
 import ugw
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-import device_cases
+from oracles import device_cases
 
 warnings.simplefilter("ignore", ugw.ConvergenceWarning)
 

@@ -10,7 +10,7 @@ import os
 import pytest
 import torch
 
-import device_cases
+from oracles import device_cases
 
 DEVICE = os.environ.get("UGW_TEST_DEVICE", "cuda")
 DTYPES = [torch.float64, torch.float32]

@@ -10,7 +10,7 @@ import numpy as np
 from click.testing import CliRunner
 
 import ugw
-from ugw import cli
+from ugw.cli import commands as cli
 
 README = Path(__file__).parents[1] / "README.md"
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from unbalancedgw.vanilla_ugw_solver import log_ugw_sinkhorn
 
-import cases
 import ugw
-from cases import INF, Parameters
+from oracles import cases
+from oracles.cases import INF, Parameters
 
 CLOSE = 1e-6  # in objective
 

@@ -14,6 +14,6 @@ def one_thread():
 
 if __name__ == "__main__":
     one_thread()
-    from .command import main
+    from ugw.command import main
 
     sys.exit(main())

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 import ugw
-
-from . import dense, measure, problems
+from ugw import dense, measure, problems
 
 
 def stacked(instances, device="cpu", dtype=torch.float64):

@@ -8,8 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 
 import ugw
-
-from . import measure, problems
+from ugw import measure, problems
 
 TINY = 1e-9  # objectives closer than this share are equal
 

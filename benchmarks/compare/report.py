@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 import ugw
-
-from . import measure, targets
+from ugw import measure, targets
 
 LOOKS = {
     "ours": ("C3", "o"),

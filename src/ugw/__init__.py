@@ -5,30 +5,30 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from ._version import version
-from .api import estimate, objective, solve, solve_conic
-from .barycenters import Barycenter, BarycenterMin, barycenter
-from .calibrate import rho_for_mass
-from .certify import tightness
-from .cones import GaussianHellinger, HellingerKantorovich, Loss, PartialTransport
-from .conic_result import ConicResult
-from .debias import Debiased, debiased
-from .divergences import KL, TV, Balanced, Mass
+from ._utils.version import version
+from .all_pairs import Method, PairwiseResult, pairwise
+from .api.certificate import tightness
+from .api.estimate import Estimate
+from .api.linear import solve_linear
+from .api.solve import estimate, objective, solve, solve_conic
+from .api.tuning import rho_for_mass
 from .errors import ConvergenceWarning, Incomplete, InputError, NotConverged, OutOfMemory
-from .implicit import solve_differentiable
-from .linear import solve_linear
-from .loss import CGWLoss, UGWLoss, ugw_loss
-from .many import Method, PairwiseResult, pairwise
-from .memory import Estimate
-from .multistart import Multistart
-from .parameters import Fused, relative
-from .records import Status
-from .result import Result
-from .solvers.alternate import AlternateMin
+from .geometry.space import Space
+from .initializers.multistart import Multistart
+from .learning.barycenter import Barycenter, BarycenterMin, barycenter
+from .learning.debiased import Debiased, debiased
+from .learning.implicit import solve_differentiable
+from .learning.losses import CGWLoss, UGWLoss, ugw_loss
+from .measures.cones import GaussianHellinger, HellingerKantorovich, Loss, PartialTransport
+from .measures.divergences import KL, TV, Balanced, Mass
+from .problems.build import Fused, relative
+from .results.conic_result import ConicResult
+from .results.records import Status
+from .results.result import Result
+from .solvers.alternating import AlternateMin
+from .solvers.alternating_lp import AlternateLP
 from .solvers.frank_wolfe import FrankWolfe
-from .solvers.programs import AlternateLP
 from .solvers.sinkhorn import Sinkhorn
-from .spaces import Space
 
 __all__ = [
     "KL",

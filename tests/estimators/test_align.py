@@ -14,7 +14,7 @@ from sklearn.neighbors import kneighbors_graph
 import ugw
 from ugw.estimators import KNN, Aligner, foscttm, label_transfer_accuracy
 from ugw.estimators.align import project, transferred
-from ugw.lazy_plan import LazyPlan
+from ugw.results.lazy_plan import LazyPlan
 
 
 def pair(n=24, seed=0):

@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 import ugw
 from ugw.estimators import KNN, Candidate, PUClassifier
 from ugw.estimators import pu as pu_module
-from ugw.estimators._shared import best
+from ugw.estimators._common import best
 from ugw.estimators.pu import decide, partial_start
 
 

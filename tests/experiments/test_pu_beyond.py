@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pu_cases import CROSS, SAME, SMALL
-from ugw import cli
+from oracles.pu import CROSS, SAME, SMALL
+from ugw.cli import commands as cli
 from ugw.experiments import pu, pu_beyond
 
 

@@ -16,8 +16,9 @@ import tqdm.auto
 from click.testing import CliRunner
 
 import ugw
-from pu_cases import CROSS, SAME, SMALL
-from ugw import cli, datasets
+from oracles.pu import CROSS, SAME, SMALL
+from ugw import datasets
+from ugw.cli import commands as cli
 from ugw.experiments import pu, pu_table, pu_tasks
 from ugw.experiments.pu_tasks import Task, chosen, draw
 

@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 from click.testing import CliRunner
 
-from ugw.cli import main
+from ugw.cli.commands import main
 from ugw.experiments import REPRODUCED
 
 # What makes `run()` of an experiment small enough for a test.

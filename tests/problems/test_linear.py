@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-import cases
-from ugw.divergences import KL
+from oracles import cases
+from ugw.measures.divergences import KL
 from ugw.problems.linear import LinearProblem
 from ugw.solvers.sinkhorn import Sinkhorn
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import ugw
-from ugw import cli
+from ugw.cli import commands as cli
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_plan_that_is_not_stored(here, monkeypatch):
     monkeypatch.setattr(
         ugw, "solve", lambda *args, **given: made(*args, **given | {"solver": ugw.AlternateMin(inner=inner)})
     )
-    monkeypatch.setattr("ugw._match.DRAWN", 5)
+    monkeypatch.setattr("ugw.cli.match.DRAWN", 5)
     np.save("more.npy", np.random.default_rng(1).random((14, 3)))
     done = match("b.npy", "more.npy", "--metric", "sqeuclidean", "--report", "page.html")
     assert done.exit_code == 0, done.stderr
@@ -79,7 +79,7 @@ def test_a_plan_that_is_not_stored(here, monkeypatch):
 
 def test_without_plotly_a_report_is_refused_before_the_work(here, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    monkeypatch.setattr("ugw._match._solve", lambda *_: pytest.fail("solved first"))
+    monkeypatch.setattr("ugw.cli.match._solve", lambda *_: pytest.fail("solved first"))
     done = match("a.csv", "b.npy", "--report", "page.html")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == "Error: a report needs plotly: pip install 'ugw[report]'\n"
@@ -93,7 +93,7 @@ def test_a_failure_after_the_report_leaves_nothing(here, monkeypatch):
         ugw.report.write(*args, **kwargs)
         raise OSError(28, "No space left")
 
-    monkeypatch.setattr("ugw._match.write", fail)
+    monkeypatch.setattr("ugw.cli.match.write", fail)
     done = match("a.csv", "b.npy", "--report", "made/page.html")
     assert done.exit_code == 2
     assert "No space left" in done.stderr

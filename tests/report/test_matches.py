@@ -4,9 +4,19 @@ import numpy as np
 import pytest
 
 import ugw
-from ugw.lazy_plan import LazyPlan
 from ugw.report import matches
-from ugw.report.matches import KEPT, LEAST, LEFT, Matches, brought, largest, pairs_of, seen_from, shares_of
+from ugw.report.matches import (
+    KEPT,
+    LEAST,
+    LEFT,
+    Matches,
+    brought,
+    largest,
+    pairs_of,
+    seen_from,
+    shares_of,
+)
+from ugw.results.lazy_plan import LazyPlan
 
 
 def plan_and_weights(seed=0, n=13, m=17):

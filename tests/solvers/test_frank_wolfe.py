@@ -5,10 +5,10 @@ import ot
 import pytest
 import torch
 
-import cases
 import ugw
-from cases import INF, Parameters
-from ugw.parameters import build
+from oracles import cases
+from oracles.cases import INF, Parameters
+from ugw.problems.build import build
 from ugw.solvers.frank_wolfe import FrankWolfe
 
 PLAIN, FUSED = Parameters(INF, INF, 0.0), Parameters(INF, INF, 0.0, 0.6)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ugw.records import Status
+from ugw.results.records import Status
 from ugw.solvers import loop
 
 

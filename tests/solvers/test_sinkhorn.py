@@ -10,9 +10,9 @@ import scipy.optimize
 import torch
 from scipy.special import logsumexp
 
-import cases
-from ugw.divergences import KL
-from ugw.kernels import torch_ops
+from oracles import cases
+from ugw.kernels import sinkhorn as torch_ops
+from ugw.measures.divergences import KL
 from ugw.problems.linear import LinearProblem
 from ugw.solvers import sinkhorn
 from ugw.solvers.sinkhorn import Sinkhorn

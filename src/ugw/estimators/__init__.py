@@ -11,7 +11,7 @@ try:
 except ImportError as error:
     raise ImportError("ugw.estimators needs scikit-learn: pip install 'ugw[estimators]'") from error
 
-from ._shared import KNN, Candidate
+from ._common import KNN, Candidate
 from .align import Aligner
 from .pu import PUClassifier
 from .scores import foscttm, label_transfer_accuracy

@@ -9,14 +9,25 @@ import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from .._check import short
-from ..api import solve
+from .._utils.checks import short
+from ..api.solve import solve
 from ..errors import InputError
-from ..lazy_plan import LazyPlan
-from ..result import Result
-from ..spaces import Space
-from . import cells
-from ._shared import as_array, as_space, best, choose, entropy, forget_features, is_grid, kept, nearest, scaled
+from ..geometry.space import Space
+from ..results.lazy_plan import LazyPlan
+from ..results.result import Result
+from . import anndata_io as cells
+from ._common import (
+    as_array,
+    as_space,
+    best,
+    choose,
+    entropy,
+    forget_features,
+    is_grid,
+    kept,
+    nearest,
+    scaled,
+)
 from .scores import foscttm
 
 

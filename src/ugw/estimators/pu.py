@@ -15,14 +15,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from .._options import choice
-from ..api import STARTS, solve
-from ..divergences import Mass
+from .._utils.options import choice
+from ..api.linear import solve_linear
+from ..api.solve import STARTS, solve
 from ..errors import InputError
-from ..linear import solve_linear
-from ..result import Result
-from ..spaces import Space
-from ._shared import (
+from ..geometry.space import Space
+from ..measures.divergences import Mass
+from ..results.result import Result
+from ._common import (
     Candidate,
     as_array,
     as_space,

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from .._check import as_tensor
-from .._options import whole_number
-from ..distances import between_points
+from .._utils.checks import as_tensor
+from .._utils.options import whole_number
 from ..errors import InputError
+from ..geometry.graph_distances import between_points
 
 
 def foscttm(projected: Any, target: Any) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._drawing import INK
+from ..plots._drawing import INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ import numpy as np
 
 import ugw
 
-from .._drawing import INK, PALETTE
+from ..plots._drawing import INK, PALETTE
 from ._shared import write
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ import numpy as np
 
 import ugw
 
-from .. import datasets, plots
-from .._drawing import INK, PALETTE, quiet
+from ..datasets import synthetic as datasets
+from ..plots import figures as plots
+from ..plots._drawing import INK, PALETTE, quiet
 from ._shared import strength, write
 
 if TYPE_CHECKING:

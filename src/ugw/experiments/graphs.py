@@ -17,8 +17,9 @@ import numpy as np
 
 import ugw
 
-from .. import datasets, plots
-from .._drawing import INK, PALETTE
+from ..datasets import synthetic as datasets
+from ..plots import figures as plots
+from ..plots._drawing import INK, PALETTE
 from ._shared import heading, strength, uniform, write
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ import numpy as np
 
 import ugw
 
-from .. import datasets, plots
-from .._drawing import ACROSS, INK, PALETTE
+from ..datasets import synthetic as datasets
+from ..plots import figures as plots
+from ..plots._drawing import ACROSS, INK, PALETTE
 from ._shared import uniform, write
 
 if TYPE_CHECKING:

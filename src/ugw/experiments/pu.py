@@ -27,14 +27,14 @@ import torch
 
 import ugw
 
-from .. import office
-from .._atomic import all_or_nothing
-from .._options import whole_number
-from ..datasets import Domain, office_caltech10
+from .._utils.atomic_files import all_or_nothing
+from .._utils.options import whole_number
+from ..datasets import office
+from ..datasets.synthetic import Domain, office_caltech10
 from ..errors import InputError
 from ..estimators import PUClassifier
 from ..estimators.pu import decide, partial_start
-from ..spaces import Space
+from ..geometry.space import Space
 from .pu_table import figure, lines, selected
 from .pu_tasks import Fold, Task, chosen, draw, file_of
 

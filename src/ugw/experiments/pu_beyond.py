@@ -17,9 +17,9 @@ import numpy as np
 
 import ugw
 
-from ..datasets import Domain
+from ..datasets.synthetic import Domain
 from ..estimators.pu import decide
-from ..spaces import Space
+from ..geometry.space import Space
 from .pu import QUICK, SOLVER, Protocol, accuracy, run_all, spaces
 from .pu_table import LARGEST
 from .pu_tasks import Task, chosen

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._drawing import INK, PALETTE
+from ..plots._drawing import INK, PALETTE
 from .pu_tasks import METHODS, Task
 
 if TYPE_CHECKING:

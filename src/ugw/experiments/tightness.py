@@ -20,7 +20,7 @@ from scipy.spatial.distance import cdist
 
 import ugw
 
-from .._drawing import ACROSS, INK, PALE, PALETTE
+from ..plots._drawing import ACROSS, INK, PALE, PALETTE
 from ._shared import write
 
 if TYPE_CHECKING:

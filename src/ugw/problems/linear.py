@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import kernels
-from .._batch import take_fields
-from ..bilinear import Bilinear
-from ..divergences import KL
-from ..streamed import StreamedKernel
+from .._utils.pytree import take_fields
+from ..geometry.bilinear_matrix import Bilinear
+from ..geometry.implicit_plan import StreamedKernel
+from ..kernels import dispatch as kernels
+from ..measures.divergences import KL
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .._drawing import as_array, as_colours, flattened, history_curves
 from ..errors import InputError
-from ..result import Result
+from ..plots._drawing import as_array, as_colours, flattened, history_curves
+from ..results.result import Result
 from .matches import Matches, brought, largest, pairs_of, seen_from, shares_of
 from .stage import Frame, frames
 from .views import View, even

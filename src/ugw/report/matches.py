@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .._drawing import as_array, on_cpu
-from ..lazy_plan import LazyPlan
+from ..plots._drawing import as_array, on_cpu
+from ..results.lazy_plan import LazyPlan
 
 KEPT = 10  # matches of a point
 LEAST = 1e-3  # of a point's largest match, below which another is not kept

@@ -12,12 +12,12 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from .._files import output_folder
-from .._options import whole_number
+from .._utils.options import whole_number
+from .._utils.output_folder import output_folder
 from ..errors import InputError
-from ..records import Status
-from ..result import Result
-from ..spaces import Space
+from ..geometry.space import Space
+from ..results.records import Status
+from ..results.result import Result
 from .contents import LINES, SURFACE, contents
 from .matches import KEPT, LEFT
 from .views import View

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from .._drawing import as_array, coordinates, flattened, on_cpu, unfolded
 from ..errors import InputError
-from ..plots import layout, node_count
-from ..spaces import Space
+from ..geometry.space import Space
+from ..plots._drawing import as_array, coordinates, flattened, on_cpu, unfolded
+from ..plots.figures import layout, node_count
 
 if TYPE_CHECKING:
     import networkx

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._batch import take_fields
-from ..problems.problem import Matching
-from ..problems.unbalanced import UGW
-from ..records import Status, Tensors, Terms
-from ..result import Result
+from .._utils.pytree import take_fields
+from ..problems.base import Matching
+from ..problems.ugw import UGW
+from ..results.records import Status, Tensors, Terms
+from ..results.result import Result
 from . import loop
-from .solver import Solver
-from .watch import Watch
+from .base import Solver
+from .monitor import Watch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from .._batch import clone, put_, take, where
-from ..records import Status
+from .._utils.pytree import clone, put_, take, where
+from ..results.records import Status
 
 
 @dataclass(frozen=True)

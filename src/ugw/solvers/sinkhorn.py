@@ -8,13 +8,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from .. import kernels
-from .._batch import take_fields, where
-from .._options import choice, tolerance, whole_number
-from .._recording import looking
-from ..divergences import damping
+from .._utils.cuda_graphs.mode import looking
+from .._utils.options import choice, tolerance, whole_number
+from .._utils.pytree import take_fields, where
+from ..kernels import dispatch as kernels
+from ..measures.divergences import damping
 from ..problems.linear import LinearProblem, LinearSolution
-from ..records import Status
+from ..results.records import Status
 from . import loop
 
 # The largest rate of convergence an extrapolation assumes.

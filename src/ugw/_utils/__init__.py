@@ -1,0 +1,1 @@
+"""Helpers without any knowledge of optimal transport: input checks, records of tensors, files, CUDA graphs."""

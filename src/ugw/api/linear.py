@@ -1,0 +1,183 @@
+"""Linear transport at the front door: unbalanced Wasserstein with KL, TV, a given mass or hard marginals."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._utils.checks import as_tensor, check_finite, nonnegative
+from ..errors import ConvergenceWarning, InputError
+from ..geometry.graph_distances import between_points
+from ..geometry.space import Space
+from ..initializers.partial import check_mass
+from ..measures.divergences import Divergence, Mass, capping_pair, divergence_pair
+from ..problems.build import (
+    Relative,
+    check_hard_masses,
+    check_spaces,
+    common_batch,
+    count_of,
+    eps_or,
+)
+from ..problems.partial.ot import PartialW
+from ..problems.uot import UW
+from ..results.result import Result
+from ..solvers.alternating import AlternateMin
+from ..solvers.base import Solver
+from ..solvers.frank_wolfe import FrankWolfe
+from ..solvers.sinkhorn import Sinkhorn
+
+# Where nothing depends on the plan but a proximal term, a step may be sharp and is worth many inner iterations.
+ENTROPIC = AlternateMin(tol=1e-7, inner=Sinkhorn(tol=1e-9, max_iter=500), proximal=(0.1, 0.003, 0.8))
+
+
+def solve_linear(
+    x: Any,
+    y: Any,
+    *,
+    cost: Any = "sqeuclidean",
+    rho: Any = 1.0,
+    eps: Any = "auto",
+    solver: AlternateMin | FrankWolfe | None = None,
+) -> Result:
+    """Unbalanced Wasserstein between weighted points, or for a given cost; batches too.
+
+        min_p  <cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b)
+
+    cost: the name of a distance between points ("sqeuclidean", "euclidean", or one that SciPy knows), or a matrix
+    (n, m) or (B, n, m).
+    x, y: Spaces, whose weights count and whose points make the cost. Or arrays: points (n, d) or (B, n, d) of weight
+    1/n each for a cost by name; weights (n,) or (B, n), or None for 1/n each, for a matrix.
+    rho: as for `solve`; inf is a hard marginal. `ugw.TV(rho)` has |p1 − a| in place of KL, `ugw.Mass(m)` a plan of
+    mass m, both over plans with p1 ≤ a and p2 ≤ b.
+    eps: a number ≥ 0, an array (B,), or `ugw.relative(share)` of the mean cost of the product plan. 0 is exact by
+    linear programs for TV, Mass and two hard marginals, and solved by proximal steps for KL. "auto": 1e-2, or 0 for TV
+    and Mass, which have no entropy.
+    solver: an `ugw.AlternateMin(...)`, or where linear programs solve the problem an `ugw.FrankWolfe(...)`.
+    The cost is `terms.linear` of the result; potentials are those of p = a⊗b·exp((f ⊕ g − cost)/eps).
+
+    >>> import numpy as np, ugw
+    >>> r = ugw.solve_linear([[0.0], [1.0], [9.0]], [[0.1], [1.1]], rho=ugw.TV(1.0))
+    >>> r.plan.round(3)
+    array([[0.333, 0.   ],
+           [0.   , 0.333],
+           [0.   , 0.   ]])
+    >>> round(ugw.solve_linear([0.5, 0.5], [0.5, 0.5], cost=[[0, 1], [1, 0]], rho=np.inf, eps=0.0).value, 12)
+    0.0
+    """
+    a, b, matrix = _read(x, y, cost)
+    sides = capping_pair(rho)
+    with torch.no_grad():
+        if sides is not None:
+            share = _entropy(eps_or(eps, 0.0))
+            if isinstance(eps, Relative) or bool((share > 0).any()):
+                raise InputError("TV and Mass are exact linear programs, without entropy: eps must be 0, got more")
+            return _warned(_exact(_shared(PartialW, a, b, sides, share, matrix), solver))
+        problem = _shared(UW, a, b, divergence_pair(rho), _entropy(eps_or(eps, 1e-2)), matrix)
+        if isinstance(eps, Relative):
+            mean = problem.mean()
+            if bool((mean <= 0).any()):
+                raise InputError(f"a relative eps needs a positive mean cost, got {float(mean.min()):.3g}")
+            problem = replace(problem, eps=problem.eps * mean)
+        check_hard_masses(problem)
+        if bool((problem.div_a.hard & problem.div_b.hard & (problem.eps == 0)).all()):
+            full = Mass(torch.minimum(problem.log_mass_a, problem.log_mass_b).exp())
+            exact = PartialW(a, b, full, full, problem.eps, matrix, batched=problem.batched)
+            return _warned(_exact(exact, solver))
+        _check_solver(solver, AlternateMin, "KL with entropy or a soft side")
+        return _warned((ENTROPIC if solver is None else solver)(problem, problem.product))
+
+
+def _exact(problem: PartialW, solver: Solver | None) -> Result:
+    _check_solver(solver, FrankWolfe, "TV, Mass, or eps = 0 with hard marginals")
+    if isinstance(problem.div_a, Mass):
+        check_mass(problem, problem.div_a.m)
+    chosen = FrankWolfe() if solver is None else solver
+    return chosen(problem, problem.product * problem.unit.to(problem.x.dtype)[:, None, None])
+
+
+def _check_solver(solver: Any, kind: type[Solver], problem: str) -> None:
+    """A linear problem has one minimum and one solver, so that a Multistart is none."""
+    if solver is not None and not isinstance(solver, kind):
+        raise InputError(f"solver must be an {kind.__name__} for {problem}, got {type(solver).__name__}")
+
+
+def _warned(result: Result) -> Result:
+    if not bool(torch.as_tensor(result.converged).all()):
+        warnings.warn(result.message, ConvergenceWarning, stacklevel=3)
+    return result
+
+
+def _entropy(eps: Any) -> Tensor:
+    return eps.share if isinstance(eps, Relative) else nonnegative("eps", eps)
+
+
+def _read(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
+    """Both sides as spaces, and the cost (n, m) or (B, n, m)."""
+    if isinstance(cost, str):
+        a, b = (s if isinstance(s, Space) else Space.from_points(s, metric="sqeuclidean") for s in (x, y))
+        check_spaces(replace(a, features=None), replace(b, features=None))
+        return a, b, _between(a, b, cost)
+    like = next((side.weights for side in (x, y) if isinstance(side, Space)), None)
+    matrix = as_tensor("cost", cost, like=like).detach()
+    if matrix.ndim not in (2, 3) or matrix.numel() == 0:
+        raise InputError(f"cost must be a matrix (n, m) or (B, n, m), got shape {tuple(matrix.shape)}")
+    check_finite("cost", matrix)
+    numpy = not isinstance(cost, Tensor)
+    a, b = (_weighted(name, s, matrix, axis, numpy=numpy) for name, s, axis in (("x", x, -2), ("y", y, -1)))
+    if (a.n, b.n) != tuple(matrix.shape[-2:]):
+        raise InputError(f"cost must have shape (..., {a.n}, {b.n}) for these sides, got {tuple(matrix.shape)}")
+    check_spaces(replace(a, features=None), replace(b, features=None))
+    return a, b, matrix
+
+
+def _weighted(name: str, given: Any, cost: Tensor, axis: int, *, numpy: bool) -> Space:
+    """A side that only has weights: a space of coincident points, which stores no distances."""
+    if isinstance(given, Space):
+        return given
+    n = cost.shape[axis]
+    weights = (
+        torch.full((n,), 1.0 / n, dtype=cost.dtype, device=cost.device)
+        if given is None
+        else as_tensor(name, given, like=cost)
+    )
+    if weights.ndim not in (1, 2):
+        raise InputError(
+            f"{name} must be weights (n,) or (B, n) beside a cost matrix, got shape {tuple(weights.shape)}"
+        )
+    points = torch.zeros(*weights.shape, 1, dtype=cost.dtype, device=cost.device)
+    return replace(Space.from_points(points, weights=weights, metric="sqeuclidean"), numpy=numpy)
+
+
+def _between(a: Space, b: Space, metric: str) -> Tensor:
+    if a.points is None or b.points is None:
+        raise InputError("a cost by name needs spaces with points (Space.from_points), got one without: give a matrix")
+    if a.points.shape[-1] != b.points.shape[-1]:
+        got = f"R^{a.points.shape[-1]} and R^{b.points.shape[-1]}"
+        raise InputError(f"a cost by name needs points of one dimension, got {got}: give a matrix")
+    if a.points.ndim == b.points.ndim == 2:
+        return between_points(a.points.detach(), b.points.detach(), metric)
+    count = len(a.points) if a.points.ndim == 3 else len(b.points)
+    pair = (s.points.detach().expand(count, -1, -1) for s in (a, b))  # type: ignore[union-attr]
+    return torch.stack([between_points(p, q, metric) for p, q in zip(*pair, strict=True)])
+
+
+def _shared(kind: Any, a: Space, b: Space, sides: tuple[Divergence, Divergence], eps: Tensor, cost: Tensor) -> Any:
+    """The problem of that kind, with one value of every parameter for each item."""
+    div_a, div_b = sides
+    counts = {
+        "the first side": a.weights.shape[0] if a.batched else None,
+        "the second side": b.weights.shape[0] if b.batched else None,
+        "rho of the first side": count_of(div_a.penalty),
+        "rho of the second side": count_of(div_b.penalty),
+        "eps": count_of(eps),
+        "the cost": cost.shape[0] if cost.ndim == 3 else None,
+    }
+    batch = common_batch(counts)
+    size, device = batch or 1, a.device
+    pair = (side.expand(size, device) for side in (div_a, div_b))
+    return kind(a, b, *pair, eps.to(device).expand(size), cost, batched=batch is not None)

@@ -1,0 +1,315 @@
+"""The front door: each function builds parts and calls them."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from .._utils.options import choice
+from .._utils.pytree import take
+from ..errors import ConvergenceWarning, InputError
+from ..geometry.space import Space
+from ..initializers import multilevel
+from ..initializers import plans as starts
+from ..initializers.conic import WAYS, plain, softened, tuned
+from ..initializers.multistart import Multistart, best_of
+from ..initializers.partial import build_capped, capped_plans
+from ..initializers.select import (
+    FEW,
+    STARTS,
+    TINY_PLAN,
+    check_points,
+    chosen_plans,
+    first_plans,
+    given_plan,
+    kind,
+)
+from ..measures.divergences import capping_pair
+from ..problems.build import Fused, build, check_spaces, eps_or, read_cone, streams
+from ..problems.cgw import CGW
+from ..problems.ugw import UGW
+from ..problems.ugw_streamed import StreamedUGW
+from ..results.conic_result import ConicResult
+from ..results.lazy_plan import LazyPlan
+from ..results.records import Tensors, Terms
+from ..results.result import Result
+from ..solvers.alternating import AlternateMin
+from ..solvers.alternating_lp import AlternateLP
+from ..solvers.frank_wolfe import FrankWolfe
+from ..solvers.monitor import Watch
+from . import estimate as memory
+from .estimate import Estimate
+
+AnyResult = TypeVar("AnyResult", bound=Result)
+# Stands for the logarithm of a mass of 0.
+LOG_ZERO = -1e30
+# Entropy above this share of the mean distortion leaves one valley. Not 1: eps may be that very share, and rounded.
+EASY = 1.0 - 1e-6
+
+
+def solve(
+    x: Space,
+    y: Space,
+    *,
+    rho: Any = 1.0,
+    eps: Any = "auto",
+    loss: Any = None,
+    fused: Fused | None = None,
+    init: Any = "auto",
+    solver: AlternateMin | FrankWolfe | Multistart | None = None,
+) -> Result:
+    """Unbalanced Gromov–Wasserstein between two spaces, or two batches of spaces.
+
+        min_p  Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j' + rho1 KL(p1⊗p1 | a⊗a) + rho2 KL(p2⊗p2 | b⊗b)
+               + eps KL(p⊗p | (a⊗b)⊗²)  [ + alpha <M, p> ]
+
+    rho: a number in (0, inf] for both sides, a tuple (rho1, rho2), an array (B,) with one per batch item, or a
+    tuple of arrays; inf keeps that marginal (both: balanced GW, one: semi-relaxed). `ugw.TV(rho)` and `ugw.Mass(m)`
+    are partial GW: p1 ≤ a, p2 ≤ b, and a price for what is left behind or a given mass (docs/partial.md).
+    eps: a number ≥ 0, an array (B,), or `ugw.relative(share)`; 0 is the unregularised problem, and all there is
+    for TV and Mass. "auto": 1e-2, or 0 for these.
+    loss: λ as a function of tensors or a cone, t² if None.
+    fused: `ugw.Fused(alpha, cost)` adds a linear cost.
+    init: "auto", "best", "product", "flb", "linear", "random", "coarse", or a plan (n, m) or (B, n, m). Steps by which
+    a start is chosen are not counted.
+    solver: `ugw.AlternateMin(tol=, max_iter=, ...)`, for TV and Mass `ugw.FrankWolfe(...)`, or `ugw.Multistart(...)`.
+
+    Warns once (ConvergenceWarning) if an item did not converge; `result.check()` raises.
+    Large batches are solved in chunks; True from a callback stops them all. Raises OutOfMemory where nothing fits.
+
+    >>> import numpy as np, ugw
+    >>> points = np.random.default_rng(0).random((20, 2))
+    >>> x, y = ugw.Space.from_points(points), ugw.Space.from_points(points[::-1] @ [[0, 1], [-1, 0]])
+    >>> r = ugw.solve(x, y, rho=1.0, eps=1e-4)
+    >>> r.plan.argmax(axis=1)[:5]
+    array([19, 18, 17, 16, 15])
+    """
+    sides = capping_pair(rho)
+    if sides is not None:
+        partial, twin = build_capped(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
+        solver = checked_solver(solver, FrankWolfe())
+        with torch.no_grad():
+            plans = capped_plans(partial, twin, first_plans(twin, init), init)
+            return _warned(partial.result(best_of(solver, partial, plans).tensors))
+    chosen: Any = checked_solver(solver, AlternateMin())
+    eps = eps_or(eps, 1e-2)
+    method = plain(chosen).inner.method
+    with memory.guard(lambda: estimate(x, y, fused=fused, loss=loss, solver=chosen)):
+        problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss, method=method)
+        with torch.no_grad():
+            start = _read_start(problem, chosen, init)
+            groups = _alike(problem, start)
+            name = _dearest(groups)
+            task = memory.Task.of(problem, _tried(x.n * y.n, name, chosen), name)
+            memory.check(task, plain(chosen).inner.max_iter)
+            return _warned(_in_chunks(problem, chosen, groups, task.together))
+
+
+def estimate(
+    x: Space, y: Space, *, fused: Fused | None = None, loss: Any = None, solver: AlternateMin | Multistart | None = None
+) -> Estimate:
+    """What `solve` with the same arguments and its default start will need: path, memory and work, before it runs.
+
+    It is made for a float rho and eps: arrays of them make a batch, which spaces that are not one do not show.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.random.default_rng(0).random((2000, 3)))
+    >>> e = ugw.estimate(x, x)
+    >>> e.path, 0.5 < e.bytes / 2**30 < 2
+    ('stored', True)
+    """
+    solver = checked_solver(solver, AlternateMin())
+    check_spaces(x, y)
+    inner = plain(solver).inner
+    stream = streams(x, y, fused=fused, loss=loss, method=inner.method)
+    count = _tried(x.n * y.n, "auto", solver)
+    task = memory.Task.between(x, y, fused=fused, loss=loss, streaming=stream, count=count)
+    return task.estimate(inner.max_iter)
+
+
+def _in_chunks(problem: UGW, solver: Any, groups: list[tuple[Tensor, Any]], together: int) -> Result:
+    """Solve so many items at a time: what does not fit into memory, or the caches, does not run at once.
+
+    One watcher looks on, so steps count on from chunk to chunk. True from a callback stops the whole run: the items
+    of chunks that had not begun take one step from the product plan, the cheapest start, and are STOPPED too.
+    """
+    chunks = [(chunk, start) for items, start in groups for chunk in items.split(together)]
+    if len(chunks) == 1:
+        return problem.result(_solved(problem, solver, chunks[0][1], None))
+    parts = []
+    with plain(solver).watched(len(chunks)) as watch:
+        for index, start in chunks:
+            own = "product" if watch is not None and watch.stopped else take(start, index)
+            parts.append(_solved(problem.take(index), solver, own, watch))
+    order = torch.cat([index for index, _ in chunks]).argsort()
+    return problem.result(take(Tensors.joined(parts), order))
+
+
+def _alike(problem: UGW, start: Any) -> list[tuple[Tensor, Any]]:
+    """Items that are solved in one way, as indices, with their start: an item has that which it would have alone."""
+    every = torch.arange(problem.batch, device=problem.eps.device)
+    if isinstance(problem, StreamedUGW):
+        return [(every, start)]
+    # No start is better than another in one valley.
+    easy = problem.eps >= (EASY * problem.scale() if isinstance(start, str) and start == "auto" else torch.inf)
+    groups: dict[Any, list[int]] = {}
+    for i, key in enumerate(zip(easy.tolist(), problem.sizes or ((problem.x.n, problem.y.n),), strict=True)):
+        groups.setdefault((key[0], kind(*key[1])), []).append(i)
+    return [(every[items], "product" if simple else start) for (simple, _), items in groups.items()]
+
+
+def _dearest(groups: list[tuple[Tensor, Any]]) -> str:
+    """The name of the start that takes the most memory."""
+    names = {start if isinstance(start, str) else "given" for _, start in groups}
+    return next(iter(names - {"product"} or names))
+
+
+def _solved(problem: UGW, solver: Any, start: Any, watch: Watch | None) -> Tensors:
+    """Solve from a start that `_read_start` made."""
+    if isinstance(problem, StreamedUGW):
+        make = multilevel.start if isinstance(start, str) else multilevel.given
+        with solver.watched() if watch is None else nullcontext(watch) as watch:
+            return solver.run(problem, make(problem, start), watch).tensors
+    problem = problem.smoothed()
+    plans = first_plans(problem, start)
+    _check_finite_value(problem, plans)
+    return best_of(solver, problem, chosen_plans(problem, plans, start), watch).tensors
+
+
+def _read_start(problem: UGW, solver: Any, init: Any) -> Any:
+    """The name of a start, or plans (B, n, m), checked."""
+    streamed = isinstance(problem, StreamedUGW)
+    if streamed and isinstance(solver, Multistart):
+        raise InputError(
+            "a Multistart stores its plans, got a problem too large for that: the default start tries many"
+        )
+    if streamed and bool(((problem.eps == 0) & problem.div_a.hard & problem.div_b.hard).any()):
+        raise InputError(
+            'eps = 0 with both marginals hard needs a stored plan: take eps > 0, or inner=Sinkhorn(method="stabilised")'
+        )
+    if streamed and isinstance(init, LazyPlan):
+        return init.streamed_for((problem.batch, problem.x.n, problem.y.n))
+    if not isinstance(init, str):
+        return given_plan(problem, init, "init")
+    choice("init", init, STARTS)
+    if init == "linear":
+        check_points(problem)
+    return init
+
+
+def _tried(entries: int, start: str, solver: Any) -> int:
+    """Plans of so many entries that are solved for at a time, for each item, from a start of that name."""
+    few = FEW if entries <= TINY_PLAN else 1
+    count = few + (start == "best" or entries <= TINY_PLAN) if start in ("auto", "best") else 1
+    return count + (solver.n - 1 if isinstance(solver, Multistart) else 0)
+
+
+def solve_conic(
+    x: Space,
+    y: Space,
+    *,
+    rho: Any = 1.0,
+    cone: Any = "gaussian-hellinger",
+    eps: Any = 0.0,
+    init: Any = "auto",
+    solver: AlternateMin | AlternateLP | Multistart | None = None,
+) -> ConicResult:
+    """The conic distance CGW between two spaces, or two batches of spaces: a metric, and at most UGW at eps = 0.
+
+        CGW = rho1 m(a)² + rho2 m(b)² − R max <w, G w>,  G = exp(−λ(|Dx_ii' − Dy_jj'|)/R),  R = rho1 + rho2
+
+    rho: as for `solve`, finite. cone: "gaussian-hellinger" (λ = t²), "hellinger-kantorovich" or
+    `ugw.HellingerKantorovich(cutoff)`, or λ as a function of tensors or `ugw.Loss(function)`, each with `tol` and
+    `max_rank` for the factors of its kernel, used beyond n·m = 400, or 2500 if too coarse; "partial-transport" or
+    `ugw.PartialTransport(q)`, TV in place of KL, for small spaces and one rho: see there.
+    eps: entropy of some steps before the first, in units of rho; 0 for partial transport.
+    init: as for `solve`, or a Result of `solve`, whose lift is never worse than its plan's UGW objective at eps = 0.
+    solver: as for `solve`; `ugw.AlternateLP(tol=, max_iter=, ...)` for partial transport. Options left at their
+    defaults are those that suit conic problems.
+
+    >>> import numpy as np, ugw
+    >>> points = np.random.default_rng(0).random((8, 2))
+    >>> x, y = ugw.Space.from_points(points), ugw.Space.from_points(points[::-1] + 1.0, weights=np.full(8, 0.25))
+    >>> c = ugw.solve_conic(x, y, rho=1.0)
+    >>> round(c.distance, 6), c.is_metric  # the same shape, once of mass 1 and once of mass 2
+    (1.0, True)
+    """
+    read = read_cone(x, y, cone)
+    way = WAYS[read.steps]
+    problem, twin = way.build(x, y, rho=rho, cone=read, eps=eps)
+    solver = tuned(checked_solver(solver, way.solver), way.solver)
+    terms = int(problem.pairs.rank.max()) if isinstance(problem, CGW) else 1
+    task = replace(memory.Task.of(twin, 1, "auto"), terms=max(1, terms))
+    with torch.no_grad(), memory.guard(lambda: task.estimate(inner=1)):
+        plans = way.plans(problem, twin, solver, init.plan if isinstance(init, Result) else init)
+        problem, plans = softened(problem, solver, plans)
+        return _warned(problem.result(best_of(solver, problem, plans).tensors))
+
+
+def checked_solver(solver: Any, default: AlternateMin | AlternateLP | FrankWolfe) -> Any:
+    """The solver that a caller gave, if it is of the kind of the default, or the default for None."""
+    solver = default if solver is None else solver
+    kind = type(default)
+    if not isinstance(plain(solver), kind):
+        got = type(solver).__name__
+        if isinstance(solver, Multistart):
+            got += f" of an {type(solver.solver).__name__}: make it Multistart(solver={kind.__name__}(), n={solver.n})"
+        raise InputError(f"solver must be an {kind.__name__} or a Multistart of one, got {got}")
+    return solver
+
+
+def _warned(result: AnyResult) -> AnyResult:
+    if not bool(torch.as_tensor(result.converged).all()):
+        warnings.warn(result.message, ConvergenceWarning, stacklevel=3)
+    return result
+
+
+def _check_finite_value(problem: UGW, plans: Tensor) -> None:
+    """A loss that is infinite somewhere needs a start that pays it nowhere."""
+    if not problem.infinite:
+        return
+    for k in range(plans.shape[1]):
+        value = problem.objective(problem.couple(plans[:, k])).total
+        if not bool(torch.isfinite(value).all()):
+            raise InputError("a loss that is infinite somewhere needs init=plan of finite value, got an infinite one")
+
+
+def objective(
+    plan: Any,
+    x: Space,
+    y: Space,
+    *,
+    rho: Any = 1.0,
+    eps: Any = 0.0,
+    loss: Any = None,
+    fused: Fused | None = None,
+) -> Terms:
+    """The terms of the objective F(plan, plan) of any plan (n, m) or (B, n, m); `.total` is their sum.
+
+    A hard side contributes 0, whether or not the plan keeps it. With `ugw.TV` these are the terms of the paper's
+    TV⊗ functional, for plans below the weights or not.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.eye(3))
+    >>> round(ugw.objective(np.eye(3) / 3, x, x, rho=1.0).total, 12)
+    0.0
+    """
+    sides = capping_pair(rho)
+    if sides is not None:
+        partial, twin = build_capped(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
+        terms = partial.unrestricted(given_plan(twin, plan, "plan"))
+        return terms.present(batched=twin.batched, numpy=twin.numpy)
+    problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss)
+    plan = given_plan(problem, plan, "plan")
+    mass = plan.sum(dim=(1, 2), dtype=torch.float64)
+    with torch.no_grad():
+        # A plan of zeros has no shape; any will do for a mass of 0.
+        shape = torch.where(mass[:, None, None] > 0, plan / mass.to(plan.dtype)[:, None, None], starts.product(problem))
+        log_mass = torch.where(mass > 0, mass.log(), LOG_ZERO)
+        terms = problem.objective(problem.couple(shape).weighing(log_mass))
+    return terms.present(batched=problem.batched, numpy=problem.numpy)

@@ -1,0 +1,7 @@
+"""The `ugw` command."""
+
+from __future__ import annotations
+
+from .commands import main
+
+__all__ = ["main"]

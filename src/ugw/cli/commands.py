@@ -1,0 +1,304 @@
+"""The `ugw` command: `ugw match` for files, `ugw demo` for a first look."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import torch
+
+import ugw
+
+from .._utils.output_folder import output_folder
+from .._utils.threads import one_thread
+from ..experiments import BEYOND, REPRODUCED
+from ..initializers.select import STARTS
+from .match import Options, run
+
+INTERRUPTED = 130  # what a shell reports after Ctrl-C
+
+
+# -- how the command ends ----------------------------------------------------------------------------------
+
+
+class _OneLineErrors(click.Group):
+    """A group whose errors are one line on stderr with exit code 2, never a traceback."""
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        extra["standalone_mode"] = False
+        try:
+            sys.exit(super().main(*args, **extra) or 0)
+        except click.exceptions.NoArgsIsHelpError as error:
+            _end(error.format_message(), 2)
+        except click.UsageError as error:
+            path = error.ctx.command_path if error.ctx else "ugw"
+            _fail(f"{error.format_message()} (see {path} --help)")
+        except click.ClickException as error:
+            _fail(error.format_message())
+        except click.Abort:
+            _end("Interrupted: nothing was written", INTERRUPTED)
+        except (ugw.InputError, OSError) as error:
+            _fail(str(error))
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and "memory" not in str(error):
+                raise
+            _fail("not enough memory: the distances and the plan take n² + m² + several n·m numbers of 8 bytes")
+
+
+def _fail(message: str) -> NoReturn:
+    _end("Error: " + " ".join(message.split()), 2)
+
+
+def _end(line: str, code: int) -> NoReturn:
+    click.echo(line, err=True)
+    sys.exit(code)
+
+
+class _Folder(click.ParamType):
+    name = "folder"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not str(value):
+            self.fail("expected the name of a folder, got '' (. is the working folder)", param, ctx)
+        return str(value)
+
+
+class _Rho(click.ParamType):
+    name = "rho"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            parts = [float(part) for part in str(value).split(",")]
+        except ValueError:
+            parts = []
+        if len(parts) not in (1, 2):
+            self.fail(f"expected a number, inf, or two of them as 0.5,inf, got {value!r}", param, ctx)
+        return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+class _Eps(click.ParamType):
+    name = "eps"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            float(str(value).removesuffix("%"))
+        except ValueError:
+            self.fail(f"expected a number, or a percentage as 1%, got {value!r}", param, ctx)
+        return str(value)
+
+
+@click.group(cls=_OneLineErrors, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(ugw.__version__, prog_name="ugw")
+def main() -> None:
+    """Unbalanced Gromov-Wasserstein: match point clouds, distance matrices and graphs of any total mass.
+
+    \b
+    ugw demo                     a first picture: GW beside UGW on imbalanced classes
+    ugw reproduce outliers       an experiment of the paper; `ugw reproduce --help` lists them
+    ugw match a.csv b.csv        match your own files
+    ugw match --help             all options, with examples
+    """  # noqa: D301 - click takes the control character as "do not wrap"
+
+
+# -- ugw demo ----------------------------------------------------------------------------------------------
+
+
+@main.command()
+@click.option(
+    "--out", type=_Folder(), default="out", show_default=True, metavar="DIR", help="Folder for imbalanced.png."
+)
+def demo(out: str) -> None:
+    """Show what UGW is for, in some ten seconds.
+
+    An ellipsoid and a ball in R^3, half of the mass each, are matched to an ellipse and a square in R^2 that
+    have 30 % and 70 % of it, then 70 % and 30 %. Balanced GW must carry the surplus of one class over to the
+    other; UGW leaves it behind. Prints a table and writes a picture.
+    """
+    from ..experiments import imbalanced
+
+    with output_folder(Path(out), names=("imbalanced.png",)) as stage, one_thread():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the table says so
+            records = imbalanced.show(click.echo)
+        imbalanced.figure(records).savefig(stage / "imbalanced.png", dpi=160)
+    click.echo(f"wrote {Path(out, 'imbalanced.png')}")
+
+
+# -- ugw reproduce -----------------------------------------------------------------------------------------
+
+
+@main.command(no_args_is_help=True)
+@click.argument("name", type=click.Choice(list(REPRODUCED)))
+@click.option("--out", type=_Folder(), default="out", show_default=True, metavar="DIR", help="Folder for its files.")
+@click.option(
+    "--tasks", metavar="NAMES", help="pu: some tasks, as surf-C:surf-A:0.1,surf-C:decaf-W:0.2; or substitute."
+)
+@click.option("--quick", is_flag=True, help="pu: 4 folds instead of 20 and 9 pairs of rho instead of 36.")
+@click.option("--jobs", type=int, metavar="N", help="pu: so many tasks at a time.  [default: one per core; on cuda 1]")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="pu: where it is solved.")
+@click.option("--beyond", is_flag=True, help="pu: better minima, conic plans and a rho without a grid instead.")
+def reproduce(
+    name: str, out: str, tasks: str | None, *, quick: bool, jobs: int | None, device: str, beyond: bool
+) -> None:
+    """Run an experiment of the paper: print its numbers, write its picture and the numbers as JSON.
+
+    \b
+    imbalanced      classes of different masses: GW and UGW, as in `ugw demo`
+    outliers        two moons with outliers: GW, UGW and unbalanced Wasserstein
+    graphs          two planar graphs with shortest paths: UGW and GW
+    graphs-partial  the same graphs: partial GW at the masses that UGW found
+    eps-rho         what eps and rho do to a plan: communities with outliers
+    cgw-local       CGW and UGW as a shape moves away from itself
+    cgw-ratio       histograms of CGW/UGW for random spaces of 2, 3, 5 and 100 points
+    tightness       does the relaxation to two plans end with one? kernels of negative type and graphs
+    pu              positive-unlabelled learning on Office-Caltech10, for which UGW_DATA names the data's folder;
+                    finished tasks are kept in DIR/pu-tasks, and the same command goes on after an interruption
+    """  # noqa: D301 - click takes the control character as "do not wrap"
+    module, files = BEYOND if beyond else REPRODUCED[name]
+    extra: dict[str, Any] = {}
+    if name == "pu":
+        kept = Path(out, "pu-beyond-tasks" if beyond else "pu-tasks")
+        extra = {"tasks": tasks, "quick": quick, "jobs": jobs, "kept": kept}
+        _check_device(device, beyond=beyond)
+        if device != "cpu":  # rounded otherwise: its tasks are kept apart
+            extra |= {"device": device, "kept": kept.with_name(f"{kept.name}-{device}")}
+    elif tasks is not None or quick or jobs is not None or beyond or device != "cpu":
+        raise click.UsageError("--tasks, --quick, --jobs, --device and --beyond are for pu")
+    try:
+        with output_folder(Path(out), names=files) as stage, one_thread(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the tables say so, or the numbers are certified
+            import_module(f"ugw.experiments.{module}").reproduce(stage, click.echo, **extra)
+    except KeyboardInterrupt:
+        if name != "pu":
+            raise
+        _end(f"Interrupted: finished tasks are in {extra['kept']}, the same command goes on from there", INTERRUPTED)
+    click.echo(f"wrote {' and '.join(str(Path(out, file)) for file in files)}")
+
+
+def _check_device(device: str, *, beyond: bool) -> None:
+    if device == "cuda" and beyond:
+        raise click.UsageError("--beyond runs on the CPU alone, got --device cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise click.UsageError("--device cuda needs a GPU that torch can use, got none")
+
+
+# -- ugw match ---------------------------------------------------------------------------------------------
+
+_KINDS = click.Choice(["points", "distances"])
+
+
+@main.command(no_args_is_help=True)
+@click.argument("source")
+@click.argument("target")
+@click.option(
+    "--rho",
+    type=_Rho(),
+    default="1",
+    show_default=True,
+    metavar="R | R1,R2",
+    help="Price of mass that stays behind, in squared distance; inf keeps a side's weights exactly "
+    "(inf: balanced GW). Two values, as 0.5,inf, are for source and target.",
+)
+@click.option(
+    "--eps",
+    type=_Eps(),
+    default="1%",
+    show_default=True,
+    metavar="E | P%",
+    help="Entropy: smaller is sharper and slower, 0 is none. A percentage is relative to the mean "
+    "distortion, hence free of units.",
+)
+@click.option("--kind", type=_KINDS, help="What arrays hold. Needed for square ones.")
+@click.option("--kind-source", type=_KINDS, help="The same, for the source alone.")
+@click.option("--kind-target", type=_KINDS, help="The same, for the target alone.")
+@click.option(
+    "--metric",
+    metavar="NAME",
+    help="Distance between points: euclidean (default), sqeuclidean, "
+    "cityblock, cosine, ... (those of scipy.spatial.distance.cdist).",
+)
+@click.option(
+    "--scale",
+    type=click.Choice(["none", "max", "mean"]),
+    default="none",
+    show_default=True,
+    help="Divide each side's distances by their largest or their mean.",
+)
+@click.option(
+    "--weights-source",
+    metavar="FILE",
+    help="Weights of the source's points, one number each, of any total mass. Default 1/n each.",
+)
+@click.option("--weights-target", metavar="FILE", help="The same for the target.")
+@click.option(
+    "--features-source",
+    metavar="FILE",
+    help="Features of the source's points, one row each. With those of the target and --alpha this is fused UGW.",
+)
+@click.option("--features-target", metavar="FILE", help="The same for the target.")
+@click.option("--alpha", type=float, metavar="A", help="Weight of the squared distance between features.")
+@click.option("--init", type=click.Choice(STARTS), default="auto", show_default=True, help="Where to start.")
+@click.option(
+    "--tol",
+    metavar="T",
+    type=float,
+    default=1e-6,
+    show_default=True,
+    help="Stop at this relative change of the plan.",
+)
+@click.option("--max-iter", type=int, default=1000, show_default=True, help="Stop after this many outer steps.")
+@click.option(
+    "--out",
+    type=_Folder(),
+    default="out",
+    show_default=True,
+    metavar="DIR",
+    help="Folder for plan.npz, summary.json and matching.png.",
+)
+@click.option(
+    "--report",
+    metavar="FILE",
+    help="Also write this .html file: a page to turn, point at and read in any browser, without a network. "
+    "Needs plotly: pip install 'ugw[report]'.",
+)
+@click.option("--progress/--no-progress", default=False, help="Show a progress bar.")
+@click.option("--quiet", "-q", is_flag=True, help="Print warnings and errors only.")
+def match(**options: Any) -> None:
+    """Match the points of SOURCE to those of TARGET by their distances within each.
+
+    Each is a file: .npy, .npz or .csv, with one point per row or a matrix of distances, or a .graphml, .gml
+    or .edgelist graph (shortest paths; edge lengths in the attribute `weight`, 1 without it). `file.npz:key`
+    names one of several arrays. Computations are in double precision.
+
+    \b
+    Writes to --out, all or nothing:
+      plan.npz      plan (n, m), source_marginal (n), target_marginal (m); instead of a plan too large to
+                    store the ten largest entries of its rows: partners and masses (n, 10)
+      summary.json  value, its terms, mass, status, options, history
+      matching.png  the matching; two graphs: colours carried from one to the other
+    With --report FILE also an interactive page: where the mass of each point goes.
+
+    \b
+    Examples:
+      ugw match cells_a.csv cells_b.csv --scale max --rho 0.1
+      ugw match shape.npy other.npy --kind distances --eps 0.1%
+      ugw match scan.npz:vertices model.npy --rho 0.5,inf      target's weights kept exactly
+      ugw match a.csv b.csv --report report.html               a page for the browser
+      ugw match a.graphml b.gml --rho inf                      balanced Gromov-Wasserstein
+      ugw match a.csv b.csv --features-source fa.csv --features-target fb.csv --alpha 0.5
+
+    A run that does not converge still writes its result, prints a warning and says so in summary.json.
+    Exit code 0: done; 2: bad input, one line says what; 130: interrupted.
+    """  # noqa: D301
+    asked = Options(**options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # said below, in one line
+        result, report = run(asked)
+    if not result.converged:
+        click.echo(f"Warning: not converged: {result.message}", err=True)
+    if not asked.quiet:
+        click.echo(report)

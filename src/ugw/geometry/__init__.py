@@ -1,0 +1,1 @@
+"""Metric measure spaces and how their distances are stored and applied."""

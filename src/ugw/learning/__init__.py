@@ -1,0 +1,1 @@
+"""Values with gradients: losses, debiased divergence, barycenters."""

@@ -1,0 +1,250 @@
+"""Plans with gradients: the fixed point differentiated implicitly.
+
+A plan is stationary where Φ(p, θ) = ½ ∂F(p, p)/∂p vanishes, up to multipliers of hard marginals. So dp solves a
+linear system with the symmetric matrix ∂Φ/∂p. Backward, the gradient v of something with respect to p goes through
+the same system once, H u = v, eq. (9.4), and −u is the gradient with respect to Φ, whose graph leads on to the data.
+The steps of the solver are not recorded, whatever their number.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._utils.checks import nonnegative
+from ..errors import ConvergenceWarning, InputError
+from ..geometry.space import Space
+from ..kernels.dispatch import dot
+from ..measures.divergences import capping_pair
+from ..problems.build import Fused, build
+from ..problems.ugw import UGW
+from ..results.records import Terms
+from ..results.result import Result
+from .envelope import distortion, linear, once
+from .value_and_grad import as_space, settled, solved, tell
+
+# The linear system is solved to this relative residual, in at most so many products; a larger one than TRUSTED is told.
+ENOUGH, MOST, TRUSTED = 1e-12, 5000, 1e-6
+
+
+def solve_differentiable(
+    x: Any,
+    y: Any,
+    *,
+    rho: Any = 1.0,
+    eps: Any = 1e-2,
+    loss: Any = None,
+    fused: Fused | None = None,
+    init: Any = "auto",
+    solver: Any = None,
+) -> Result:
+    """`ugw.solve` whose result carries gradients: `plan`, `mass`, `marginals`, `transport(...)`, `value` and each term.
+
+    The fixed point is differentiated implicitly: a backward pass solves one linear system with as many unknowns as the
+    plan has entries, by conjugate gradients, at the price of some outer steps. It needs eps > 0, a stored plan and a
+    solve that converged well: a plan off by δ has a gradient off by about δ/eps. Entries of points without weight
+    count as constants. For the value alone `ugw.ugw_loss` is cheaper and knows no such limits.
+    Arguments: as for `ugw.ugw_loss`.
+
+    >>> import torch, ugw
+    >>> points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], dtype=torch.float64, requires_grad=True)
+    >>> r = ugw.solve_differentiable(points, points.detach() * 1.5, rho=1.0, eps=0.1)
+    >>> r.plan[0, 0].backward()
+    >>> bool(points.grad.isfinite().all())
+    True
+    """
+    x, y = as_space("x", x), as_space("y", y)
+    given = {"rho": rho, "eps": eps, "loss": loss, "fused": fused, "init": init, "solver": solver}
+    given["eps"] = eps = settled(x.detach(), y.detach(), given)
+    if capping_pair(rho) is not None or not bool((nonnegative("eps", eps) > 0).all()):
+        raise InputError("a plan has gradients where eps > 0, got eps = 0: there it jumps; ugw.ugw_loss has them")
+    with torch.no_grad():
+        _, result = solved(x, y, **given)
+    tell(result, gradient=torch.is_grad_enabled())
+    if not torch.is_grad_enabled():
+        return result
+    if result.path == "streaming":
+        raise InputError(
+            "a plan that is not stored has no implicit gradient: its `apply` is differentiable in the matrix, "
+            'ugw.ugw_loss in the data; or take solver=ugw.AlternateMin(inner=ugw.Sinkhorn(method="stabilised"))'
+        )
+    problem = build(x.detach(), y.detach(), rho=rho, eps=eps, loss=loss, fused=fused)
+    return _attached(problem, _Data(x.to(torch.float64), y.to(torch.float64), fused), result)
+
+
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """What the stationarity depends on, with its graph, in float64."""
+
+    x: Space
+    y: Space
+    fused: Fused | None
+
+    def detach(self) -> _Data:
+        fused = self.fused
+        if fused is not None and isinstance(fused.cost, Tensor):
+            fused = replace(fused, cost=fused.cost.detach())
+        return _Data(self.x.detach(), self.y.detach(), fused)
+
+
+def _attached(problem: UGW, data: _Data, result: Result) -> Result:
+    """The result with the graph of its plan, and of the terms, which depend on the data through it and directly."""
+    plan = result.tensors.plan.double()
+    residual = _stationarity(problem, data, plan)
+    weights = [space.weights.expand(problem.batch, -1) for space in (data.x, data.y)]
+    if not any(t.requires_grad for t in (residual, *weights)):
+        return result
+    back = _Adjoint(problem, data.detach(), plan)
+    made = _Implicit.apply(residual, *weights, plan, back)
+    terms = _terms(problem, data, made)
+    told = {name: once(graph, getattr(result.tensors.terms, name)) for name, graph in terms.items()}
+    tensors = replace(result.tensors, plan=made.to(result.tensors.plan.dtype), terms=Terms(**told))
+    return replace(result, tensors=tensors)
+
+
+def _log_ratio(p: Tensor, weights: Tensor) -> Tensor:
+    """log(p / weights), 0 where either is 0."""
+    usable = (p > 0) & (weights > 0)
+    return torch.where(usable, torch.where(usable, p, 1.0).log() - torch.where(usable, weights, 1.0).log(), 0.0)
+
+
+def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
+    """Φ = ½ ∂F(p, p)/∂p, (B, n, m), where the plan has mass and 0 elsewhere; a hard side adds nothing.
+
+    cost(p) + m eps log(p/a⊗b) + m rho1 log(p1/a) ⊕ m rho2 log(p2/b), the cost with its three scalars.
+    """
+    mass = p.sum(dim=(1, 2), keepdim=True)
+    pairs = problem.pairs
+    if pairs is None:
+        raise RuntimeError("__post_init__ sets the sum over pairs")
+    total = pairs.on(data.x.metric, data.y.metric).apply(p)
+    a, b = data.x.weights[..., :, None], data.y.weights[..., None, :]
+    rho_a, rho_b, eps = (v[:, None, None] for v in (problem.div_a.penalty, problem.div_b.penalty, problem.eps))
+    rows, cols = p.sum(2, keepdim=True), p.sum(1, keepdim=True)
+    for rho, part, reference in ((rho_a, rows, a), (rho_b, cols, b), (eps, p, a * b)):
+        ratio = _log_ratio(part, reference)
+        total = total + rho * (mass * ratio + (part * ratio).sum(dim=(1, 2), keepdim=True))
+    if data.fused is not None:
+        # The gradient of <M, p> is M.
+        (cost,) = torch.autograd.grad(
+            linear(data.x, data.y, data.fused, (held := p.detach().requires_grad_())).sum(), held, create_graph=True
+        )
+        total = total + 0.5 * problem.alpha[:, None, None] * cost
+    return torch.where(p > 0, total, 0.0)
+
+
+def _terms(problem: UGW, data: _Data, p: Tensor) -> dict[str, Tensor]:
+    """The terms of F(p, p), (B,) each, with their graphs."""
+    a, b = data.x.weights.expand(problem.batch, -1), data.y.weights.expand(problem.batch, -1)
+    parts = {
+        "marginal_a": (problem.div_a.penalty, p.sum(2), a),
+        "marginal_b": (problem.div_b.penalty, p.sum(1), b),
+        "entropy": (problem.eps, p.flatten(1), (a[:, :, None] * b[:, None, :]).flatten(1)),
+    }
+    mass = p.sum(dim=(1, 2))
+    made = {"distortion": distortion(problem, data.x.metric, data.y.metric, p)}
+    made["linear"] = torch.zeros_like(mass)
+    if data.fused is not None:
+        made["linear"] = problem.alpha * linear(data.x, data.y, data.fused, p)
+    for name, (rho, part, reference) in parts.items():
+        entropy = (part * _log_ratio(part, reference)).sum(1)
+        made[name] = rho * (2.0 * mass * entropy - mass.square() + reference.sum(1).square())
+    return made
+
+
+class _Implicit(torch.autograd.Function):
+    """The plan, with the gradients of its stationarity and, where a side is hard, of that side's weights."""
+
+    @staticmethod
+    def forward(ctx: Any, residual: Tensor, a: Tensor, b: Tensor, plan: Tensor, back: _Adjoint) -> Tensor:
+        ctx.back = back
+        return plan.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        if torch.is_grad_enabled():
+            raise InputError("a plan can be differentiated once, got create_graph=True")
+        return (*ctx.back(gradient), None, None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Adjoint:
+    """v ↦ (−u, μ, ν): H u + μ ⊕ ν = v with u that changes no hard marginal. Scaled by the plan's root, H is tame."""
+
+    problem: UGW
+    data: _Data
+    plan: Tensor
+
+    def __call__(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        root = self.plan.sqrt()
+        with torch.enable_grad():
+            p = self.plan.detach().clone().requires_grad_()
+            phi = _stationarity(self.problem, self.data, p)
+        multipliers = self._multipliers()
+
+        def apply(u: Tensor) -> Tensor:
+            # H is symmetric: the product with its transpose, which autograd makes, is the one with itself.
+            return torch.autograd.grad(phi, p, u, retain_graph=True)[0]
+
+        def tangent(z: Tensor) -> Tensor:
+            mu, nu = multipliers(root * z)
+            return z - root * (mu[:, :, None] + nu[:, None, :])
+
+        y, left = _conjugate_gradients(lambda y: tangent(root * apply(root * tangent(y))), tangent(root * v))
+        if bool((left > TRUSTED).any()):
+            warnings.warn(
+                "the gradient of the plan is not exact: its linear system was solved to a residual of "
+                f"{float(left.max()):.1e}. The plan is no isolated minimum, or eps is small: raise it",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        u = root * tangent(y)
+        mu, nu = multipliers(self.plan * (v - apply(u)))
+        return -u, mu, nu
+
+    def _multipliers(self) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """r ↦ (μ, ν) with the row sums of p∘(μ ⊕ ν) those of r where the first side is hard, and its columns alike."""
+        n, p = self.plan.shape[1], self.plan
+        hard_a, hard_b = (div.hard.to(p.dtype)[:, None] for div in (self.problem.div_a, self.problem.div_b))
+        if not bool((hard_a + hard_b > 0).any()):
+            zero_a, zero_b = torch.zeros_like(p[:, :, 0]), torch.zeros_like(p[:, 0, :])
+            return lambda r: (zero_a, zero_b)
+        across = (hard_a * hard_b)[:, :, None] * p
+        top = torch.cat([torch.diag_embed(hard_a * p.sum(2)), across], dim=2)
+        bottom = torch.cat([across.mT, torch.diag_embed(hard_b * p.sum(1))], dim=2)
+        inverse = torch.linalg.pinv(torch.cat([top, bottom], dim=1), hermitian=True)
+
+        def solve(r: Tensor) -> tuple[Tensor, Tensor]:
+            sums = torch.cat([hard_a * r.sum(2), hard_b * r.sum(1)], dim=1)
+            found = (inverse @ sums[:, :, None])[:, :, 0]
+            return found[:, :n], found[:, n:]
+
+        return solve
+
+
+def _conjugate_gradients(apply: Callable[[Tensor], Tensor], b: Tensor) -> tuple[Tensor, Tensor]:
+    """The solution of a symmetric system for each item, and its relative residual. b: (B, n, m). Returns also (B,)."""
+    size = dot(b, b).sqrt().clamp(min=torch.finfo(b.dtype).tiny)
+    y, r = torch.zeros_like(b), b
+    direction, square = r, dot(r, r)
+    best, least = y, square
+    for _ in range(MOST):
+        if bool((least.sqrt() <= ENOUGH * size).all()):
+            break
+        image = apply(direction)
+        curvature = dot(direction, image)
+        # An item that is solved, or whose direction has no curvature, stays where it is.
+        moving = (square > 0) & (curvature != 0)
+        step = torch.where(moving, square / torch.where(moving, curvature, 1.0), 0.0)[:, None, None]
+        y, r = y + step * direction, r - step * image
+        new = dot(r, r)
+        better = new < least
+        best, least = torch.where(better[:, None, None], y, best), torch.minimum(new, least)
+        direction = r + (new / torch.where(square > 0, square, 1.0))[:, None, None] * direction
+        square = new
+    return best, least.sqrt() / size

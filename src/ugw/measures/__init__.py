@@ -1,0 +1,1 @@
+"""Divergences for the marginals, and cones."""

@@ -1,0 +1,237 @@
+"""The conic distance CGW without a radial grid, eq. (7.2).
+
+    CGW = rho1 m(a)² + rho2 m(b)² − R max <w, G w>,   G = exp(−λ(|Dx − Dy|)/R),   R = rho1 + rho2,
+    over w = P^(rho1/R) Q^(rho2/R) with P, Q ≥ 0, P 1 = a, Qᵀ 1 = b.
+
+Every plan p, of any mass, has a lift w(p) = p (a/p1)^(rho1/R) (b/p2)^(rho2/R), eq. (7.3), so the code works with
+plans of unit mass and weights of unit mass; the masses only scale the value. Given k = G w, the best w for <k, w> is
+the lift of the unbalanced transport plan for the cost −2 log k and divergences 2·rho/R: the linear problem.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from .._utils.pytree import take_fields
+from ..geometry.space import Space
+from ..kernels.dispatch import dot
+from ..measures.cones import Cone
+from ..measures.divergences import KL
+from ..results.conic_result import ConicResult
+from ..results.records import ConicTerms, Lift, Tensors
+from .base import Problem, known
+from .distortion.pairs import Pairs
+from .linear import LinearProblem, LinearSolution
+
+# A smaller overlap is none: no pair of pairs is close enough to match.
+NOTHING = 1e-50
+# Rounding errors of a product with the kernel add up to this many times those of one entry.
+ROUNDING = 16.0
+
+
+@dataclass(frozen=True, eq=False)
+class Lifted:
+    """A plan, its lift, and what the problem knows of them: the state that solvers hand around.
+
+    shape: (B, n, m), the plan at unit mass; w: its lift for weights of unit mass; local: k = G w; overlap: <w, k>;
+    last: the shape before this one, and crossed = <w, G w_last>; best, most: the shape with the largest overlap
+    seen and that overlap; log_mass: of the plan for pictures.
+    """
+
+    shape: Tensor
+    w: Tensor
+    local: Tensor | None  # None where only the plan is remembered
+    overlap: Tensor
+    last: Tensor
+    crossed: Tensor
+    best: Tensor
+    most: Tensor
+    log_mass: Tensor
+
+    @property
+    def plan(self) -> Tensor:
+        """(B, n, m), with its mass."""
+        return self.shape * self.log_mass.exp().to(self.shape.dtype)[:, None, None]
+
+    def take(self, index: Tensor) -> Lifted:
+        """Some items of the batch."""
+        return take_fields(self, index)
+
+
+@dataclass(frozen=True, eq=False)
+class CGW(Problem):
+    """Two spaces, rho for each (B,), the cone, and the sum over pairs of pairs for its kernel.
+
+    div_a, div_b: divergences of the linear problem, 2·rho/R; eps: (B,), entropy of its steps, in its units.
+    """
+
+    x: Space
+    y: Space
+    rho_a: Tensor
+    rho_b: Tensor
+    cone: Cone
+    pairs: Pairs
+    eps: Tensor
+    batched: bool = True
+
+    div_a: KL = field(init=False)
+    div_b: KL = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.weigh()
+        total = self.rho_a + self.rho_b
+        for side, rho in (("a", self.rho_a), ("b", self.rho_b)):
+            object.__setattr__(self, f"div_{side}", KL(2.0 * rho / total).expand(self.batch, rho.device))
+
+    def take(self, index: Tensor) -> CGW:
+        """Some items of the batch; an item may be taken more than once."""
+        rhos, pairs = (self.rho_a[index], self.rho_b[index]), self.pairs.take(index)
+        return CGW(self.x.take(index), self.y.take(index), *rhos, self.cone, pairs, self.eps[index])
+
+    def result(self, tensors: Tensors) -> ConicResult:
+        """What a solver found, as users see it."""
+        return ConicResult(tensors, self.sizes, self.numpy)
+
+    def cost_size(self) -> Tensor:
+        """The geometric mean of the cost, −2 log of the mean kernel, and of the divergences' 2. Returns (B,).
+
+        Sinkhorn is slow where its entropy is small against the divergences, however small the cost.
+        """
+        mean = self.pairs.mean(self.log_a, self.log_b).clamp(1e-30, 1.0 - 1e-12)
+        return (-4.0 * mean.log()).sqrt()
+
+    # -- the state -----------------------------------------------------------------------------------------
+
+    def couple(self, shape: Tensor) -> Lifted:
+        """The state of a plan of unit mass, as a first one. shape: (B, n, m)."""
+        state = self._lifted(shape, shape, None)
+        return replace(state, crossed=state.overlap)
+
+    def _lifted(self, shape: Tensor, last: Tensor, crossed: Tensor | None) -> Lifted:
+        w = self.lift_of(shape)
+        local = self.pairs.apply(w).clamp(min=0.0)
+        overlap = dot(w, local)
+        log_mass = 0.5 * (self._log_unit + overlap.clamp(min=NOTHING).log())
+        return Lifted(shape, w, local, overlap, last, overlap if crossed is None else crossed, shape, overlap, log_mass)
+
+    def lift_of(self, shape: Tensor) -> Tensor:
+        """w(p), for weights of unit mass. shape: (B, n, m), of any mass."""
+        ratio_a = self.log_a - shape.sum(2).log()
+        ratio_b = self.log_b - shape.sum(1).log()
+        share = self._share.to(shape.dtype)[:, None]
+        factor = _finite(share * ratio_a)[:, :, None] + _finite((1.0 - share) * ratio_b)[:, None, :]
+        return shape * factor.exp()
+
+    def linearise(self, state: Lifted) -> LinearProblem:
+        """max <k, w> as unbalanced transport with the cost −2 log k, less a constant that only scales its plan."""
+        k = known(state.local)
+        floor = torch.finfo(k.dtype).eps ** 2 * k.amax(dim=(1, 2), keepdim=True)
+        cost = -2.0 * torch.maximum(k, floor.clamp(min=torch.finfo(k.dtype).tiny)).log()
+        cost = cost - dot(cost, state.shape).to(cost.dtype)[:, None, None]
+        return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
+
+    def accept(self, state: Lifted, solution: LinearSolution) -> Lifted:
+        """The lift of the solution, or of an unregularised step from the better of the last two plans.
+
+        Both are better than these two for k, so the bilinear value <w, G w_last> never falls.
+        """
+        k = known(state.local)
+        candidate = self.improved(solution.shape, k)
+        old = torch.where((state.crossed > state.overlap)[:, None, None], state.last, state.shape)
+        reached, bar = dot(k, self.lift_of(candidate)), torch.maximum(state.crossed, state.overlap)
+        worse = ~(reached >= bar)
+        if bool(worse.any()):
+            other = self.improved(old, k)
+            candidate = torch.where(worse[:, None, None], other, candidate)
+            reached = torch.where(worse, dot(k, self.lift_of(other)), reached)
+        new = self._lifted(candidate, state.shape, reached)
+        better = new.overlap >= state.most
+        return replace(
+            new,
+            best=torch.where(better[:, None, None], new.shape, state.best),
+            most=torch.maximum(new.overlap, state.most),
+        )
+
+    def improved(self, shape: Tensor, k: Tensor) -> Tensor:
+        """One unregularised step p ← k∘w(p): the row and column updates of P and Q at once. <k, w(p)> never falls.
+
+        A plan that overlaps with nothing stays as it is.
+        """
+        better = k * self.lift_of(shape)
+        mass = better.sum(dim=(1, 2), keepdim=True)
+        return torch.where(mass > 0, better / mass, shape)
+
+    def told(self, state: Lifted) -> Lifted:
+        """The state as it is reported."""
+        return state
+
+    def final(self, state: Lifted) -> Lifted:
+        """The best state seen."""
+        worse = state.overlap < state.most
+        if not bool(worse.any()):
+            return state
+        return self._lifted(torch.where(worse[:, None, None], state.best, state.shape), state.last, state.crossed)
+
+    # -- the objective -------------------------------------------------------------------------------------
+
+    def objective(self, p: Lifted, q: Lifted | None = None) -> ConicTerms:
+        """The value at (w_p, w_q), q = p unless given. Terms of shape (B,)."""
+        whole, other = (p, q or p) if p.local is not None else (q or p, p)
+        overlap = p.overlap if q is None else dot(other.w, known(whole.local))
+        apart = self.rho_a * (2.0 * self.log_mass_a).exp() + self.rho_b * (2.0 * self.log_mass_b).exp()
+        return ConicTerms(apart=apart, overlap=-self._total * self._log_unit.exp() * overlap)
+
+    def lift(self, state: Lifted) -> Lift:
+        """P, Q and w with the masses of the weights, and what the kernel's error may add to the value."""
+        p1, p2 = state.shape.sum(2, keepdim=True), state.shape.sum(1, keepdim=True)
+        mass_a, mass_b = (m.exp().to(p1.dtype)[:, None, None] for m in (self.log_mass_a, self.log_mass_b))
+        # A row without mass has all of P where w = 0.
+        rows = torch.where(p1 > 0, state.shape / p1, self.log_b.exp()[:, None, :])
+        cols = torch.where(p2 > 0, state.shape / p2, self.log_a.exp()[:, :, None])
+        error, rounding = self.pairs.error.expand(self.batch), ROUNDING * torch.finfo(p1.dtype).eps
+        unit = self._log_unit.exp()
+        return Lift(
+            P=mass_a * self.log_a.exp()[:, :, None] * rows,
+            Q=mass_b * self.log_b.exp()[:, None, :] * cols,
+            w=(0.5 * self._log_unit).exp().to(p1.dtype)[:, None, None] * state.w,
+            error=error,
+            wanted=self.pairs.wanted.expand(self.batch),
+            slack=self._total * unit * (error + rounding) * state.w.sum(dim=(1, 2), dtype=torch.float64).square(),
+            rank=self.pairs.rank.expand(self.batch),
+            metric=self.cone.is_metric(self.rho_a) & (self.rho_a == self.rho_b),
+            exponent=torch.full_like(self.rho_a, self.cone.exponent),
+            power=torch.full_like(self.rho_a, self.cone.power),
+        )
+
+    def marginal_error(self, state: Lifted) -> Tensor:
+        """No marginal is hard. Returns (B,)."""
+        return torch.zeros_like(self.eps)
+
+    def nothing_left(self, state: Lifted) -> Tensor:
+        """(B,) bool: does nothing match, so that the value is that of all mass apart?"""
+        return state.overlap <= NOTHING
+
+    def potentials(self, *_: object) -> None:
+        """None."""
+        return None
+
+    @property
+    def _total(self) -> Tensor:
+        return self.rho_a + self.rho_b
+
+    @property
+    def _share(self) -> Tensor:
+        return self.rho_a / self._total
+
+    @property
+    def _log_unit(self) -> Tensor:
+        """Log of the factor by which the masses scale <w, G w>."""
+        return 2.0 * (self._share * self.log_mass_a + (1.0 - self._share) * self.log_mass_b)
+
+
+def _finite(value: Tensor) -> Tensor:
+    """0 where a point has no weight or no mass: its row or column of the plan is 0 anyway."""
+    return torch.where(torch.isfinite(value), value, 0.0)

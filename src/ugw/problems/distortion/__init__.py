@@ -1,0 +1,1 @@
+"""The four-index distortion sum, one file per method."""

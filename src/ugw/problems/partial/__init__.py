@@ -1,0 +1,1 @@
+"""Partial problems, whose plans have marginals below the weights."""

@@ -1,0 +1,44 @@
+"""What every outer solver is: options, checked once, and a run that can be looked on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from .._utils.options import onlookers, tolerance, whole_number
+from ..results.result import Result
+from .monitor import Callback, Watch, watcher
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solver(ABC):
+    """tol: when to stop; max_iter: when to give up; progress: show a bar; callback: called after each step.
+
+    A callback that returns True stops the run.
+    """
+
+    tol: float
+    max_iter: int
+    progress: bool = False
+    callback: Callback | None = None
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        tolerance(f"{name} tol", self.tol)
+        whole_number(f"{name} max_iter", self.max_iter)
+        onlookers(name, progress=self.progress, callback=self.callback)
+
+    def __call__(self, problem: Any, init: Any) -> Result:
+        """Solve from the plan `init` (B, n, m), of any mass."""
+        with self.watched() as watch:
+            return self.run(problem, init, watch)
+
+    def watched(self, runs: int = 1) -> AbstractContextManager[Watch | None]:
+        """Who looks on, for as long as so many runs last."""
+        return watcher(progress=self.progress, callback=self.callback, max_iter=runs * self.max_iter)
+
+    @abstractmethod
+    def run(self, problem: Any, init: Any, watch: Watch | None) -> Result:
+        """Solve from the plan `init` (B, n, m), under the eyes of a watcher that may have seen steps before."""

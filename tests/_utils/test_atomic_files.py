@@ -1,0 +1,110 @@
+"""Files appear complete or not at all, and look like any other new file."""
+
+import os
+import stat
+
+import pytest
+
+from ugw._utils.atomic_files import all_or_nothing
+
+
+def contents(folder):
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_files_appear_at_the_end(tmp_path):
+    with all_or_nothing(tmp_path) as stage:
+        (stage / "a.txt").write_text("one")
+        (stage / "b.txt").write_text("two")
+        assert not (tmp_path / "a.txt").exists()
+    assert contents(tmp_path) == {"a.txt": "one", "b.txt": "two"}
+
+
+def test_a_finished_stage_replaces_the_old_files(tmp_path):
+    (tmp_path / "a.txt").write_text("old and long")
+    (tmp_path / "b.txt").write_text("other")
+    with all_or_nothing(tmp_path) as stage:
+        (stage / "a.txt").write_text("new")
+        assert (tmp_path / "a.txt").read_text() == "old and long"
+    assert contents(tmp_path) == {"a.txt": "new", "b.txt": "other"}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SystemExit])
+def test_a_failure_leaves_everything_as_it_was(tmp_path, error):
+    (tmp_path / "a.txt").write_text("old")
+    with pytest.raises(error), all_or_nothing(tmp_path) as stage, (stage / "a.txt").open("w") as file:
+        (stage / "b.txt").write_text("whole, but not wanted without the other")
+        file.write("half")
+        file.flush()
+        raise error
+    assert contents(tmp_path) == {"a.txt": "old"}
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002, 0o027])
+def test_a_new_file_has_the_mode_that_the_umask_gives(tmp_path, umask):
+    (tmp_path / "old.txt").write_text("")
+    (tmp_path / "old.txt").chmod(0o600)
+    before = os.umask(umask)
+    try:
+        with all_or_nothing(tmp_path) as stage:
+            for name in ("new.txt", "old.txt"):
+                (stage / name).write_text("")
+    finally:
+        os.umask(before)
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == {0o666 & ~umask}
+
+
+def test_two_writers_do_not_meet(tmp_path):
+    with all_or_nothing(tmp_path) as one, all_or_nothing(tmp_path) as two:
+        (one / "a.txt").write_text("one")
+        (two / "a.txt").write_text("two")
+    assert contents(tmp_path) == {"a.txt": "one"}  # left last
+
+
+def test_a_folder_must_be_there(tmp_path):
+    worked = []
+    with pytest.raises(FileNotFoundError) as caught, all_or_nothing(tmp_path / "nowhere"):
+        worked.append(True)
+    assert not worked
+    assert caught.value.filename == str(tmp_path / "nowhere")
+
+
+def test_a_folder_in_the_way_of_a_file_is_named_and_nothing_moves(tmp_path):
+    (tmp_path / "b.txt").mkdir()
+    (tmp_path / "a.txt").write_text("old")
+    with pytest.raises(IsADirectoryError) as caught, all_or_nothing(tmp_path) as stage:
+        for name in ("a.txt", "b.txt", "c.txt"):
+            (stage / name).write_text("new")
+    assert caught.value.filename == str(tmp_path / "b.txt")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
+    assert (tmp_path / "a.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(5, "Input/output error", "hidden")])
+def test_a_failure_between_the_moves_undoes_them(tmp_path, monkeypatch, error, links):
+    (tmp_path / "a.txt").write_text("old")
+    (tmp_path / "c.txt").symlink_to("nowhere")
+    move, moved = os.replace, []
+
+    def replace(source, target):
+        moved.append(os.path.basename(target))
+        if moved == ["a.txt", "b.txt", "c.txt", "d.txt"]:
+            raise error
+        move(source, target)
+
+    def no_link(*args, **kwargs):
+        raise PermissionError("this file system has no second names")
+
+    monkeypatch.setattr(os, "replace", replace)
+    if not links:
+        monkeypatch.setattr(os, "link", no_link)
+    with pytest.raises(type(error)) as caught, all_or_nothing(tmp_path) as stage:
+        for name in ("a.txt", "b.txt", "c.txt", "d.txt"):
+            (stage / name).write_text("new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "c.txt"]
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert (tmp_path / "c.txt").is_symlink()
+    if isinstance(error, OSError):
+        assert caught.value.filename == str(tmp_path / "d.txt")

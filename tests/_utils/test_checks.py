@@ -1,0 +1,184 @@
+"""The border: what becomes a tensor, what is refused, and in which words."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oracles.cases import label
+from ugw._utils import checks as _check
+from ugw._utils.checks import (
+    as_tensor,
+    check_symmetric,
+    check_zero_diagonal,
+    nonnegative,
+    positive,
+)
+from ugw.errors import InputError
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_float_arrays_keep_their_dtype_and_memory(dtype):
+    array = np.arange(6, dtype=dtype).reshape(2, 3)
+    tensor = as_tensor("x", array)
+    assert tensor.numpy().dtype == dtype
+    assert np.shares_memory(tensor.numpy(), array)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6.0)[::-1],  # torch knows no negative strides
+        np.arange(6.0).astype(">f8"),  # nor the other byte order
+        np.broadcast_to(np.float64(3.0), 6),  # nor read-only memory
+        np.arange(6.0).reshape(2, 3).T,
+        np.arange(6, dtype=np.uint64),
+        np.arange(6, dtype=np.int8),
+        [0, 1, 2, 3, 4, 5],
+        (0.5, 1),
+        2,
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_awkward_arrays_become_float64_tensors_of_equal_value(array):
+    tensor = as_tensor("x", array)
+    assert tensor.dtype == torch.float64
+    assert np.array_equal(tensor.numpy(), np.asarray(array, dtype=np.float64))
+
+
+def test_integers_too_large_for_exact_floats_are_converted():
+    assert as_tensor("x", np.array([2**53 + 1])).item() == 2.0**53
+    assert as_tensor("x", torch.tensor([2**62 + 1])).item() == 2.0**62
+    assert as_tensor("x", [2**70, 1]).tolist() == [2.0**70, 1.0]
+
+
+def test_like_gives_its_dtype_to_integers_and_lists_only():
+    single = torch.zeros(3)
+    for value in ([1.0, 2.0], [1, 2], np.array([1, 2]), torch.tensor([1, 2]), np.array([1, 2], np.float32)):
+        assert as_tensor("x", value, like=single).dtype == torch.float32
+    for value in (np.array([1.0]), torch.tensor([1.0], dtype=torch.float64)):
+        with pytest.raises(InputError, match="x must be float32 like the rest, got float64"):
+            as_tensor("x", value, like=single)
+
+
+def test_tensors_of_another_device_are_refused_and_arrays_follow():
+    elsewhere = torch.zeros(3, dtype=torch.float64, device="meta")
+    with pytest.raises(InputError, match="x must be on meta like the rest, got cpu"):
+        as_tensor("x", torch.zeros(3, dtype=torch.float64), like=elsewhere)
+    assert as_tensor("x", np.zeros(3), like=elsewhere).device.type == "meta"
+
+
+def test_the_graph_is_kept():
+    leaf = torch.ones(2, requires_grad=True)
+    assert as_tensor("x", leaf) is leaf
+    rho = torch.tensor(2.0, requires_grad=True)
+    positive("rho", rho).square().backward()
+    assert rho.grad.item() == 4.0
+
+
+NOT_NUMBERS = [
+    "text",
+    ["1", "2"],
+    None,
+    [1.0, None],
+    True,
+    [True, False],
+    np.array([True]),
+    torch.tensor([True]),
+    1j,
+    np.array([1j]),
+    torch.tensor([1j]),
+    np.array([1, 2], dtype=object),
+    np.array([1.0], dtype=np.float16),
+    np.array([1.0], dtype=np.longdouble),
+    torch.tensor([1.0], dtype=torch.float16),
+    torch.tensor([1.0], dtype=torch.bfloat16),
+    torch.eye(2).to_sparse(),
+    [[1.0], [1.0, 2.0]],
+    [torch.ones(2), torch.ones(2)],
+    np.ma.masked_array([1.0, 2.0], mask=[True, False]),
+    np.array(["2020-01-01"], dtype="datetime64[D]"),
+    {"a": 1},
+    object(),
+    [10**400],
+]
+
+
+@pytest.mark.parametrize("value", NOT_NUMBERS, ids=label)
+def test_what_holds_no_real_numbers_is_refused_in_one_line(value):
+    for convert in (as_tensor, positive, nonnegative):
+        with pytest.raises(InputError, match=r"^x must") as caught:
+            convert("x", value)
+        assert "got" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@given(st.floats(min_value=0, exclude_min=True) | st.integers(1, 2**80))
+def test_positive_numbers_pass_unchanged(value):
+    parameter = positive("rho", value)
+    assert parameter.shape == ()
+    assert parameter.dtype == torch.float64
+    assert parameter.item() == float(value)
+
+
+@given(st.lists(st.floats(0, 1e300), min_size=1, max_size=4))
+def test_nonnegative_arrays_pass_unchanged(values):
+    assert nonnegative("eps", np.array(values)).tolist() == values
+
+
+@pytest.mark.parametrize("bad", [0, -0.0, -1.0, float("nan"), float("-inf"), np.array([1.0, -2.0]), np.array([np.nan])])
+def test_positive_refuses(bad):
+    with pytest.raises(InputError, match=r"rho must be positive \(inf is allowed\), got"):
+        positive("rho", bad)
+
+
+def test_positive_refuses_inf_when_told():
+    assert positive("rho", np.inf).item() == np.inf
+    with pytest.raises(InputError, match="rho must be positive and finite, got inf at index 1"):
+        positive("rho", np.array([1.0, np.inf]), allow_inf=False)
+
+
+@pytest.mark.parametrize("bad", [-1e-300, float("nan"), float("inf"), np.array([0.0, -1.0])])
+def test_nonnegative_refuses(bad):
+    with pytest.raises(InputError, match="eps must be nonnegative and finite, got"):
+        nonnegative("eps", bad)
+
+
+@pytest.mark.parametrize("bad", [np.array([]), np.array([[1.0]]), np.ones((2, 2))])
+def test_parameters_are_scalars_or_one_per_item(bad):
+    for convert in (positive, nonnegative):
+        with pytest.raises(InputError, match=r"expected \(\) or \(B,\)|must have shape \(\) or \(B,\)"):
+            convert("eps", bad)
+
+
+@pytest.mark.parametrize("entries", [4, 1 << 22])  # in slices of one row, and in one piece
+@pytest.mark.parametrize("shape", [(7, 7), (3, 7, 7)])
+def test_asymmetry_is_found_wherever_it_is(monkeypatch, entries, shape):
+    monkeypatch.setattr(_check, "BLOCK_ENTRIES", entries)
+    symmetric = torch.randn(shape, dtype=torch.float64)
+    symmetric = symmetric + symmetric.mT
+    check_symmetric("D", symmetric)
+    for place in [(0, 6), (5, 2)]:
+        crooked = symmetric.clone()
+        crooked.view(-1, 7, 7)[-1][place] += 1e-9
+        first = ", ".join(map(str, ([2] if len(shape) == 3 else []) + sorted(place)))
+        with pytest.raises(InputError, match=rf"D must be symmetric, got .* at index \({first}\) but"):
+            check_symmetric("D", crooked)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_relative_to_the_largest_entry_of_each_item_is_accepted(dtype):
+    eps = torch.finfo(dtype).eps
+    small = torch.tensor([[0.0, 1.0], [1.0 + 4 * eps, 0.0]], dtype=dtype)
+    batch = torch.stack([small, small.round() * 1e6])
+    check_symmetric("D", batch)
+    small = torch.tensor([[0.0, 1.0], [1.0 + 400 * eps, 0.0]], dtype=dtype)
+    with pytest.raises(InputError, match=r"at index \(0, 0, 1\)"):
+        check_symmetric("D", torch.stack([small, small.round() * 1e6]))
+
+
+def test_diagonal_is_zero_up_to_rounding():
+    check_zero_diagonal("D", torch.tensor([[1e-16, 1.0], [1.0, 0.0]], dtype=torch.float64))
+    with pytest.raises(InputError, match=r"D must have a zero diagonal, got 1e-06 at index \(1, 1\)"):
+        check_zero_diagonal("D", torch.tensor([[0.0, 1.0], [1.0, 1e-6]], dtype=torch.float64))

@@ -1,0 +1,198 @@
+"""Results never depend on how pairs are put into blocks; and what blocks are."""
+
+import math
+import pickle
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+import ugw
+from oracles.pairwise import QUICK, blocks_of, clouds, graphs
+from ugw.all_pairs import blocks as tiles
+from ugw.all_pairs.inputs import read
+from ugw.all_pairs.job import Job
+from ugw.all_pairs.serialize import digest, packed, unpacked
+from ugw.all_pairs.worker import Errand
+
+# Sizes on both sides of what a start asks of its problem: 400 entries, and 5000 for first steps in float32.
+SIZES = (19, 21, 6, 22, 70, 72)
+
+
+# -- results -------------------------------------------------------------------------------------------------
+
+
+def turned(matrix, order):
+    """The matrix in the places that its spaces had before a permutation."""
+    back = np.argsort(order)
+    return matrix[np.ix_(back, back)]
+
+
+@pytest.mark.parametrize(
+    ("spaces", "method", "given"),
+    [
+        (clouds(SIZES), "ugw", {"eps": 0.01}),
+        (clouds(SIZES[:4]), "ugw", {"eps": ugw.relative(0.01), "rho": 0.3}),
+        (clouds(SIZES[:4]), "ugw", {"eps": 0.0, "rho": 0.5}),
+        (graphs(), "ugw", {"eps": 0.02, "rho": 0.5}),
+        (clouds(SIZES[:4], unit=True), "gw", {"eps": 0.02}),
+        (clouds(SIZES[:4]), "cgw", {"rho": 0.5}),
+        (graphs(), "cgw", {"rho": 0.5}),
+        (clouds(SIZES[:4]), "debiased", {"eps": 0.02}),
+    ],
+    ids=["clouds", "relative", "sharp", "graphs", "gw", "cgw", "cgw-graphs", "debiased"],
+)
+def test_results_do_not_depend_on_blocks_or_order(spaces, method, given):
+    """Starts by default: random ones are drawn for the pair, whatever stands beside it."""
+    one = ugw.pairwise(spaces, method=method, **given).check()
+    order = np.random.default_rng(1).permutation(len(spaces))
+    with blocks_of(1):  # each pair by itself, without padding
+        alone = ugw.pairwise([spaces[i] for i in order], method=method, **given)
+    np.testing.assert_allclose(turned(alone.values, order), one.values, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(turned(alone.masses, order), one.masses, rtol=0, atol=1e-6)
+    order = np.random.default_rng(2).permutation(len(spaces))
+    with blocks_of(3000):
+        some = ugw.pairwise([spaces[i] for i in order], method=method, **given)
+    np.testing.assert_allclose(turned(some.values, order), one.values, rtol=0, atol=1e-9)
+
+
+def test_a_pair_does_not_know_what_else_is_asked():
+    spaces = clouds((19, 21, 6, 22, 12))
+    whole = ugw.pairwise(spaces, eps=0.01).values
+    part = ugw.pairwise([spaces[4], spaces[0], spaces[3]], eps=0.01).values
+    np.testing.assert_allclose(part, whole[np.ix_([4, 0, 3], [4, 0, 3])], rtol=0, atol=1e-9)
+
+
+# -- classes and tiles ---------------------------------------------------------------------------------------
+
+
+def slow_classes(sizes, waste):
+    """The least number of classes of falling sizes whose padding is within the bound, by trying every cut."""
+    falling = sorted((max(s, tiles.TINY) for s in sizes), reverse=True)
+    best = len(falling)
+    for cuts in product((False, True), repeat=len(falling) - 1):
+        padded, top = 0, falling[0]
+        for size, cut in zip(falling, (False, *cuts), strict=True):
+            top = size if cut else top
+            padded += top
+        if padded**2 <= (1 + waste) * sum(falling) ** 2:
+            best = min(best, 1 + sum(cuts))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_classes_are_as_few_as_the_padding_allows(seed):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(5, 200, size=9).tolist()
+    made = tiles.classes(sizes)
+    assert sorted(i for group in made for i in group) == list(range(9))
+    assert len(made) == slow_classes(sizes, tiles.WASTE)
+    padded = sum(len(group) * max(max(sizes[i], tiles.TINY) for i in group) for group in made)
+    assert padded**2 <= (1 + tiles.WASTE) * sum(max(s, tiles.TINY) for s in sizes) ** 2
+    tops = [max(sizes[i] for i in group) for group in made]
+    assert tops == sorted(tops, reverse=True)
+
+
+def test_small_spaces_are_one_class():
+    assert tiles.classes([3, 5, 20, 11, 3]) == [[2, 3, 1, 0, 4]]
+    assert tiles.classes([7]) == [[0]]
+
+
+@pytest.mark.parametrize("entries", [1, 900, 5000, 10**6])
+def test_tiles_cover_what_is_wanted_once(entries):
+    rng = np.random.default_rng(0)
+    sizes = sorted(rng.integers(2, 60, size=17).tolist(), reverse=True)
+    others = sorted(rng.integers(2, 60, size=5).tolist(), reverse=True)
+    for second, wanted in ((sizes, lambda i, j: i < j), (sizes, lambda i, j: i != j), (others, lambda i, j: True)):
+        blocks = tiles.tiles(sizes, second, entries, wanted)
+        pairs = [pair for block in blocks for pair in block.pairs]
+        assert len(pairs) == len(set(pairs))
+        assert set(pairs) == {(i, j) for i in range(len(sizes)) for j in range(len(second)) if wanted(i, j)}
+        for block in blocks:
+            plan = max(sizes[i] for i in block.rows) * max(second[j] for j in block.cols)
+            assert len(block.pairs) == 1 or len(block.pairs) * plan <= entries
+    own = tiles.diagonal(sizes, entries, 1)
+    assert sorted(pair for block in own for pair in block.pairs) == [(i, i) for i in range(17)]
+    assert {block.own for block in own} == {1}
+
+
+def test_a_tile_sends_each_space_once():
+    """200 spaces of 30 points: a block of several hundred pairs needs some dozen spaces."""
+    blocks = tiles.tiles([30] * 200, [30] * 200, 2**19, lambda i, j: i < j)
+    largest = max(blocks, key=lambda block: len(block.pairs))
+    assert len(largest.pairs) >= 500
+    assert len(largest.rows) + len(largest.cols) <= 2.5 * math.sqrt(len(largest.pairs))
+
+
+def test_blocks_follow_from_the_data_alone():
+    spaces = clouds((30, 31, 60, 8) * 4)
+    given = QUICK.given("auto", "auto", None)
+    one, again = (Job.of(QUICK, given, read(spaces, None, None)).blocks for _ in range(2))
+    assert one == again
+    assert tiles.budget(1e12, "cpu", 1) == tiles.MOST["cpu"]
+    assert tiles.budget(10.0, "cpu", 1) == tiles.LEAST["cpu"]
+    assert tiles.budget(1e12, "cuda", 8) == tiles.MOST["cuda"] // 8
+
+
+# -- what goes to a worker -----------------------------------------------------------------------------------
+
+
+def kinds():
+    points = np.random.default_rng(0).random((40, 2))
+    lazy = ugw.Space.from_points(points, metric="sqeuclidean")
+    _ = lazy.metric.norms  # made when asked for, and kept
+    dense = ugw.Space.from_points(points, features=points[:, :1])
+    batch = ugw.Space.stack([dense] * 50)
+    graph = torch.rand(40, 2, requires_grad=True)
+    return {
+        "dense": dense,
+        "lazy": lazy,
+        "low rank": dense.compressed(tol=0.3),
+        "float32": dense.to(torch.float32),
+        "view": batch[7],
+        "gradient": ugw.Space.from_points(graph),
+    }
+
+
+@pytest.mark.parametrize("name", kinds())
+def test_spaces_travel_whole_and_alone(name):
+    space = kinds()[name]
+    written = pickle.dumps(packed(space))
+    assert len(written) < 8 * 40 * (40 + 30) + 4000  # a view takes nothing of its batch along
+    back = unpacked(pickle.loads(written))
+    assert type(back.metric) is type(space.metric)
+    assert back.dtype == space.dtype
+    assert back.numpy == space.numpy
+    assert torch.equal(back.metric.dense(), space.metric.dense().detach())
+    assert torch.equal(back.weights, space.weights)
+    assert digest(back) == digest(space)
+
+
+def test_digests_tell_spaces_apart():
+    points = np.random.default_rng(0).random((6, 2))
+    weights = np.full(6, 1 / 6)
+    other, heavier = points.copy(), weights.copy()
+    other[3, 1] += 1e-15
+    heavier[0] += 1e-15
+    made = [
+        ugw.Space.from_points(points),
+        ugw.Space.from_points(other),
+        ugw.Space.from_points(points, weights=heavier),
+        ugw.Space.from_points(points, features=points),
+        ugw.Space.from_points(points, metric="sqeuclidean"),
+        ugw.Space.from_points(points).to(torch.float32),
+        ugw.Space.from_points(points).scaled("max"),
+    ]
+    assert len({digest(space) for space in made}) == len(made)
+    assert digest(ugw.Space.from_points(points, weights=weights)) == digest(made[0])
+
+
+def test_a_task_is_solved_by_being_read():
+    spaces = clouds((5, 6, 7))
+    job = Job.of(QUICK, QUICK.given("auto", 0.1, None), read(spaces, None, None))
+    for k, block in enumerate(job.blocks):
+        key, (columns, failed) = pickle.loads(pickle.dumps(Errand(k, job.task(k))))
+        assert key == k
+        assert not failed
+        assert len(columns["value"]) == len(block.pairs)

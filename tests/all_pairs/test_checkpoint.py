@@ -1,0 +1,200 @@
+"""Long runs survive: killed at any moment, gone on with, and never mixed with another run."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ugw
+from oracles.pairwise import QUICK, blocks_of, clouds
+from ugw.all_pairs import executor as workers
+from ugw.all_pairs.checkpoint import described
+
+ENTRIES = 250  # of the plans of a block
+TESTS = Path(__file__).parents[1]
+
+SCRIPT = f"""
+import sys
+sys.path[:0] = [{str(TESTS)!r}, {str(TESTS.parent / "src")!r}]
+import torch, ugw
+from oracles.pairwise import QUICK, blocks_of, clouds
+if __name__ == "__main__":
+    with blocks_of({ENTRIES}):
+        ugw.pairwise(clouds((9, 12, 10, 11, 9, 8, 12)), method=QUICK, checkpoint=sys.argv[1], n_jobs=int(sys.argv[2]))
+"""
+
+
+def spaces():
+    return clouds((9, 12, 10, 11, 9, 8, 12))
+
+
+def kept(folder):
+    return sorted(folder.glob("block-*.npz"))
+
+
+def count_solved(monkeypatch):
+    """A list that grows by the tasks that are solved in this process."""
+    solved, inner = [], workers.run
+    monkeypatch.setattr(workers, "run", lambda task: solved.append(task) or inner(task))
+    return solved
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(tmp_path, n_jobs):
+    if n_jobs == 2:
+        pytest.importorskip("joblib")
+    with blocks_of(ENTRIES):
+        whole = ugw.pairwise(spaces(), method=QUICK)
+    folder, chance = tmp_path / "run", random.Random(n_jobs)
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT)
+    seen = []
+    for wanted in (1, 5, 12):
+        run = subprocess.Popen([sys.executable, str(file), str(folder), str(n_jobs)], start_new_session=True)
+        end = time.monotonic() + 60
+        while run.poll() is None and len(kept(folder)) < wanted and time.monotonic() < end:
+            time.sleep(0.005)
+        time.sleep(0.1 * chance.random())
+        os.killpg(run.pid, signal.SIGKILL)  # also the workers, as a machine that goes down
+        run.wait()
+        seen.append(len(kept(folder)))
+    assert 0 < seen[0] <= seen[1] <= seen[2]
+    with blocks_of(ENTRIES):
+        found = ugw.pairwise(spaces(), method=QUICK, checkpoint=folder)
+    for one, other in ((found.values, whole.values), (found.masses, whole.masses), (found.codes, whole.codes)):
+        assert one.tobytes() == other.tobytes()
+
+
+def test_what_is_kept_is_not_solved_again(tmp_path, monkeypatch):
+    with blocks_of(ENTRIES):
+        first = ugw.pairwise(spaces(), method=QUICK, checkpoint=tmp_path)
+        solved = count_solved(monkeypatch)
+        again = ugw.pairwise(spaces(), method=QUICK, checkpoint=tmp_path, names=list("abcdefg"))
+        assert not solved
+        assert first.values.tobytes() == again.values.tobytes()
+        kept(tmp_path)[3].unlink()
+        ugw.pairwise(spaces(), method=QUICK, checkpoint=tmp_path)
+        assert len(solved) == 1
+
+
+@pytest.mark.parametrize("damage", ["empty", "torn", "flipped", "other"])
+def test_a_damaged_block_is_solved_again(tmp_path, monkeypatch, damage):
+    with blocks_of(ENTRIES):
+        whole = ugw.pairwise(spaces(), method=QUICK, checkpoint=tmp_path)
+        file = kept(tmp_path)[2]
+        data = bytearray(file.read_bytes())
+        if damage == "flipped":
+            data[len(data) // 2] ^= 0xFF
+        file.write_bytes({"empty": b"", "torn": data[:-40], "flipped": data, "other": b"not a zip file"}[damage])
+        solved = count_solved(monkeypatch)
+        found = ugw.pairwise(spaces(), method=QUICK, checkpoint=tmp_path)
+    assert len(solved) == 1
+    assert found.values.tobytes() == whole.values.tobytes()
+
+
+def other_runs():
+    xs = spaces()
+    moved = [*xs[:-1], ugw.Space.from_points(xs[-1].points.numpy() + 1e-12, weights=xs[-1].weights.numpy())]
+    return {
+        "data": ((moved,), {}, "the spaces differ"),
+        "fewer": ((xs[:-1],), {}, "the spaces differ"),
+        "order": ((xs[::-1],), {}, "the spaces differ"),
+        "two lists": ((xs, xs), {}, "the spaces differ"),
+        "dtype": (([x.to(torch.float32) for x in xs],), {}, "the spaces differ"),
+        "eps": ((xs,), {"eps": 0.02}, "the options eps differ"),
+        "rho": ((xs,), {"rho": (1.0, 2.0)}, "the options rho differ"),
+        "solver": ((xs,), {"solver": ugw.AlternateMin(tol=1e-5)}, "the options solver differ"),
+        "start": ((xs,), {"method": ugw.Method("ugw", init="flb")}, "the options init differ"),
+        "method": ((xs,), {"method": ugw.Method("debiased", init="product")}, "the options method differ"),
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    ugw.pairwise(spaces(), method=QUICK, checkpoint=folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", other_runs())
+def test_another_run_is_refused(finished, name):
+    args, given, said = other_runs()[name]
+    before = {file.name: file.read_bytes() for file in finished.iterdir()}
+    with pytest.raises(ugw.InputError, match=f"is of another run, {said}"):
+        ugw.pairwise(*args, **({"method": QUICK} | given), checkpoint=finished)
+    assert {file.name: file.read_bytes() for file in finished.iterdir()} == before
+
+
+@pytest.mark.parametrize(("part", "said"), [("format", r"\(0, now 1\)"), ("version", r"the version of ugw \(0, now")])
+def test_another_format_or_version_is_refused(finished, tmp_path, part, said):
+    manifest = json.loads((finished / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | {part: 0}))
+    with pytest.raises(ugw.InputError, match=said):
+        ugw.pairwise(spaces(), method=QUICK, checkpoint=tmp_path)
+
+
+def test_blocks_of_another_run_are_not_mixed_in(finished, tmp_path):
+    """A file that was copied over from another folder."""
+    ugw.pairwise(spaces(), method=QUICK, eps=0.5, checkpoint=tmp_path)
+    file = kept(tmp_path)[0]
+    file.write_bytes((finished / file.name).read_bytes())
+    with pytest.raises(ugw.InputError, match="is a block of another run"):
+        ugw.pairwise(spaces(), method=QUICK, eps=0.5, checkpoint=tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(ugw.InputError, match=r"has blocks but no manifest\.json"):
+        ugw.pairwise(spaces(), method=QUICK, eps=0.5, checkpoint=tmp_path)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(ugw.InputError, match="is damaged: take another folder"):
+        ugw.pairwise(spaces(), method=QUICK, eps=0.5, checkpoint=tmp_path)
+
+
+def test_what_a_killed_run_had_begun_to_write_is_swept(tmp_path):
+    old, new = tmp_path / ".ugw-old", tmp_path / ".ugw-new"
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "block-000000.npz").write_text("half")
+    os.utime(old, (0, 0))
+    ugw.pairwise(clouds((4,)), method=QUICK, checkpoint=tmp_path)
+    assert not old.exists()
+    assert new.exists()  # another run may be writing it
+
+
+def test_files_are_plain_arrays(finished):
+    with np.load(kept(finished)[0], allow_pickle=False) as arrays:
+        assert {"run", "pairs", "column_value", "column_mass", "column_status", "column_n_iter"} == set(arrays)
+    manifest = json.loads((finished / "manifest.json").read_text())
+    assert manifest["options"]["rho"] == 1.0
+    assert manifest["options"]["method"] == "ugw"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rho": 1.0, "eps": ugw.relative(0.1), "solver": ugw.Multistart(solver=ugw.AlternateMin(tol=1e-5), n=3)},
+        {"rho": (ugw.KL(1.0), ugw.Balanced()), "cone": ugw.HellingerKantorovich(0.5)},
+        {"rho": np.float64(0.5), "fused": ugw.Fused(0.5)},
+    ],
+)
+def test_options_are_written_so_that_equal_ones_are_equal(options):
+    assert json.loads(json.dumps(described(options))) == described(dict(options))
+
+
+def test_equal_options_however_written():
+    assert described(np.float64(0.5)) == described(0.5)
+    assert described(ugw.KL(2.0)) != described(ugw.TV(2.0))
+    assert described(1.0) != described(1.0 + 1e-16 * 4)
+
+
+def test_a_function_cannot_be_known_again(tmp_path):
+    typed = ugw.Method("ugw", loss=lambda t: t.square(), init="product")
+    with pytest.raises(ugw.InputError, match="a checkpoint must know its options again"):
+        ugw.pairwise(clouds((4, 5)), method=typed, checkpoint=tmp_path)

@@ -1,0 +1,229 @@
+"""`ugw.pairwise` against its slow twin, method by method, and what its result says."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import ugw
+from oracles.pairwise import QUICK, clouds, larger_first, loop
+from ugw.results.records import Status
+
+INF = math.inf
+
+
+def close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+
+def self_value(x, **given):
+    """From the default start and from the identity, the better."""
+    return min(ugw.solve(x, x, **given).value, ugw.solve(x, x, init=np.diag(x.weights.numpy()), **given).value)
+
+
+def test_ugw_is_the_loop_over_solve():
+    spaces, given = clouds(), {"rho": 0.7, "eps": 0.02}
+    d = ugw.pairwise(spaces, **given).check()
+    expected = loop(larger_first(lambda x, y: ugw.solve(x, y, **given).value), spaces, spaces)
+    np.fill_diagonal(expected, [self_value(x, **given) for x in spaces])
+    close(d.values, expected)
+    masses = loop(larger_first(lambda x, y: ugw.solve(x, y, **given).mass), spaces, spaces)
+    np.testing.assert_allclose(d.masses, masses, atol=1e-6)
+    assert (d.values == d.values.T).all()
+    assert (d.values.diagonal() > 1e-3).all()  # entropy: not 0
+
+
+def test_gw_is_balanced():
+    spaces = clouds(unit=True)
+    d = ugw.pairwise(spaces, method="gw", eps=0.05)
+    close(d.values[0, 1], ugw.solve(spaces[1], spaces[0], rho=INF, eps=0.05).value)
+    np.testing.assert_allclose(d.masses, 1.0, atol=1e-6)
+
+
+def test_without_entropy_the_diagonal_is_known():
+    spaces = clouds((4, 5, 6), unit=True)
+    for method, given in (("ugw", {"rho": 0.5}), ("gw", {})):
+        d = ugw.pairwise(spaces, method=method, eps=0.0, **given)
+        assert d.values.diagonal().tolist() == [0.0] * 3
+        assert d.n_iter.diagonal().tolist() == [0] * 3
+        np.testing.assert_allclose(d.masses.diagonal(), 1.0)
+        rho = given.get("rho", INF)
+        assert ugw.solve(spaces[2], spaces[2], rho=rho, eps=0.0).value == pytest.approx(0.0, abs=1e-9)
+    close(d.distances**2, d.values)
+
+
+def test_cgw_is_the_loop_over_solve_conic():
+    spaces = clouds((5, 8, 6))
+    d = ugw.pairwise(spaces, method="cgw", rho=0.5).check()
+    c = larger_first(lambda x, y: ugw.solve_conic(x, y, rho=0.5).value)
+    expected = loop(c, spaces, spaces)
+    np.testing.assert_allclose(expected.diagonal(), 0.0, atol=1e-9)  # which is what pairwise takes for granted
+    close(d.values, expected)
+    assert d.values.diagonal().tolist() == [0.0] * 3
+    close(d.distances, np.sqrt(d.values))
+    np.testing.assert_allclose(d.masses.diagonal(), [float(x.mass) for x in spaces])
+    assert (d.distances[0, 1] <= d.distances[0, 2] + d.distances[2, 1]).all()
+
+
+def test_debiased_is_the_loop_over_debiased():
+    spaces, given = clouds((5, 8, 6)), {"rho": 0.6, "eps": 0.05}
+    d = ugw.pairwise(spaces, method="debiased", **given).check()
+    expected = loop(larger_first(lambda x, y: ugw.debiased(x, y, **given).value), spaces, spaces)
+    close(d.values, expected)
+    assert d.values.diagonal().tolist() == [0.0] * 3
+    others = clouds((4, 7), seed=1)
+    crossed = ugw.pairwise(spaces, others, method="debiased", **given)
+    close(crossed.values, loop(lambda x, y: ugw.debiased(x, y, **given).value, spaces, others))
+
+
+def test_self_terms_are_solved_once_for_each_space(monkeypatch):
+    from ugw.api import solve as api
+
+    solved, inner = [], api.solve
+
+    def counted(x, y, **given):
+        solved.append((len(x), x is y))
+        return inner(x, y, **given)
+
+    monkeypatch.setattr(api, "solve", counted)
+    ugw.pairwise(clouds((5, 6, 7, 8)), method=ugw.Method("debiased", init="product"), eps=0.1)
+    assert sum(count for count, own in solved if own) == 2 * 4  # from the start and from the identity
+    assert sum(count for count, own in solved if not own) == 6
+
+
+def test_two_lists():
+    xs, ys = clouds((5, 9)), clouds((7, 4, 6), seed=1)
+    d = ugw.pairwise(xs, ys, rho=0.5, eps=0.05, names=(["a", "b"], ["p", "q", "r"]))
+    close(d.values, loop(lambda x, y: ugw.solve(x, y, rho=0.5, eps=0.05).value, xs, ys))
+    assert d.values.shape == (2, 3)
+    assert d.names == (("a", "b"), ("p", "q", "r"))
+
+
+def test_a_rho_for_each_side_has_no_mirror():
+    spaces, given = clouds((5, 7, 6)), {"rho": (0.2, 2.0), "eps": 0.05}
+    d = ugw.pairwise(spaces, **given)
+    expected = loop(lambda x, y: ugw.solve(x, y, **given).value, spaces, spaces)
+    np.fill_diagonal(expected, [self_value(x, **given) for x in spaces])
+    close(d.values, expected)
+    assert np.abs(d.values - d.values.T).max() > 1e-3
+    same = ugw.pairwise(spaces, rho=(0.5, ugw.KL(0.5)), eps=0.05).values
+    close(same, ugw.pairwise(spaces, rho=0.5, eps=0.05).values)
+
+
+def test_partial_matching():
+    spaces = clouds((4, 5, 6), unit=True)
+    for rho in (ugw.TV(0.1), ugw.Mass(0.6)):
+        d = ugw.pairwise(spaces, rho=rho)
+        assert d.values[0, 1] == pytest.approx(ugw.solve(spaces[1], spaces[0], rho=rho).value, abs=1e-9)
+        assert d.masses[2, 2] == pytest.approx(0.6 if isinstance(rho, ugw.Mass) else 1.0)
+
+
+def test_options_of_a_method():
+    spaces = clouds((5, 6), features=2)
+    fused = ugw.Method("ugw", fused=ugw.Fused(0.3), init="product")
+    expected = ugw.solve(spaces[1], spaces[0], eps=0.05, fused=ugw.Fused(0.3), init="product").value
+    assert ugw.pairwise(spaces, method=fused, eps=0.05).values[1, 0] == pytest.approx(expected, abs=1e-9)
+    cone = ugw.Method("cgw", cone="hellinger-kantorovich")
+    d = ugw.pairwise(spaces, method=cone, rho=0.5)
+    expected = ugw.solve_conic(spaces[1], spaces[0], rho=0.5, cone="hellinger-kantorovich").distance
+    assert d.distances[0, 1] == pytest.approx(expected, abs=1e-9)
+    with pytest.raises(ugw.InputError, match="no powers of a distance with this cone"):
+        _ = ugw.pairwise(spaces, method=cone, rho=2.0).distances  # beyond rho = 1 no metric
+
+
+def test_another_loss():
+    spaces = clouds((4, 5))
+    away = ugw.Method("ugw", loss=lambda t: t.abs(), init="product")
+    d = ugw.pairwise(spaces, method=away, eps=0.05)
+    expected = ugw.solve(spaces[1], spaces[0], loss=lambda t: t.abs(), eps=0.05, init="product").value
+    assert d.values[0, 1] == pytest.approx(expected, abs=1e-9)
+    assert ugw.pairwise(spaces, method=away, eps=0.0).values.diagonal().tolist() == [0.0, 0.0]
+
+
+def test_one_space_is_a_matrix_of_one():
+    x = clouds((6,))
+    assert ugw.pairwise(x, method=QUICK).values.shape == (1, 1)
+    assert ugw.pairwise(x, method="cgw").values.tolist() == [[0.0]]
+
+
+def test_a_batch_and_a_dictionary_are_lists():
+    spaces = clouds((5, 7))
+    expected = ugw.pairwise(spaces, method=QUICK).values
+    close(ugw.pairwise(ugw.Space.stack(spaces), method=QUICK).values, expected)
+    named = ugw.pairwise({"a": spaces[0], "b": spaces[1]}, method=QUICK)
+    close(named.values, expected)
+    assert named.names == (("a", "b"), ("a", "b"))
+    close(ugw.pairwise((s for s in spaces), method=QUICK).values, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_tensors_in_tensors_out(dtype):
+    arrays = clouds((5, 7))
+    spaces = [ugw.Space.from_points(s.points.to(dtype), weights=s.weights.to(dtype)) for s in arrays]
+    d = ugw.pairwise(spaces, method=QUICK)
+    assert isinstance(d.values, torch.Tensor)
+    assert isinstance(d.masses, torch.Tensor)
+    atol = 1e-12 if dtype == torch.float64 else 1e-5
+    np.testing.assert_allclose(d.values.numpy(), ugw.pairwise(arrays, method=QUICK).values, atol=atol)
+    points = torch.rand(5, 2, requires_grad=True)
+    assert not ugw.pairwise([ugw.Space.from_points(points)], method=QUICK).values.requires_grad
+
+
+def test_not_converged_pairs_are_told():
+    spaces = clouds((5, 7))
+    few = ugw.AlternateMin(max_iter=2)
+    with pytest.warns(ugw.ConvergenceWarning, match=r"first \('a', 'a'\): the iteration limit"):
+        d = ugw.pairwise(spaces, method=QUICK, eps=1e-3, solver=few, names=["a", "b"])
+    assert d.status[0, 1] is Status.MAX_ITER
+    assert not d.converged.any()
+    assert (d.n_iter == 2).all()
+    assert repr(d) == "PairwiseResult(ugw, 2 × 2, 0.0% converged)"
+    with pytest.raises(ugw.NotConverged, match="4 of 4 values not converged"):
+        d.check()
+    good = ugw.pairwise(spaces, method=QUICK, eps=0.1)
+    assert good.check() is good
+    assert good.message == "converged"
+    assert repr(good) == "PairwiseResult(ugw, 2 × 2, all converged)"
+    assert len(good) == 2
+
+
+def test_a_negative_debiased_value_is_told(monkeypatch):
+    """As `ugw.debiased` says it: here of self terms that are made too large."""
+    from ugw.all_pairs import methods
+
+    inner = methods._own_ugw
+    monkeypatch.setattr(methods, "_own_ugw", lambda x, given: inner(x, given) | {"value": np.full(len(x), 10.0)})
+    with pytest.warns(ugw.ConvergenceWarning, match="below 0"):
+        d = ugw.pairwise(clouds((5, 7)), method=ugw.Method("debiased", init="product"), eps=0.1)
+    assert d.status[0, 1] is Status.NEGATIVE
+    assert d.status[0, 0] is Status.CONVERGED
+
+
+def test_frames():
+    pandas = pytest.importorskip("pandas")
+    d = ugw.pairwise(clouds((5, 7)), method=QUICK, eps=0.1, names=["a", "b"])
+    frame = d.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame.loc["a", "b"] == d.values[0, 1]
+    assert d.to_frame("status").loc["b", "b"] is Status.CONVERGED
+    with pytest.raises(ugw.InputError, match="to_frame must be given"):
+        d.to_frame("plans")
+
+
+def test_which_values_are_distances():
+    spaces = clouds((4, 5), unit=True)
+    with pytest.raises(ugw.InputError, match="'ugw' are no powers"):
+        _ = ugw.pairwise(spaces, method=QUICK).distances
+    with pytest.raises(ugw.InputError, match="'gw' are no powers"):
+        _ = ugw.pairwise(spaces, method=ugw.Method("gw", init="product")).distances
+    with pytest.raises(ugw.InputError, match="'cgw' are no powers of a distance with this cone, rho and eps"):
+        _ = ugw.pairwise(spaces, method="cgw", eps=0.1).distances
+
+
+def test_the_progress_bar_counts_pairs(capfd):
+    ugw.pairwise(clouds((5, 6, 7)), method=QUICK, eps=0.1, progress=True)
+    said = capfd.readouterr().err
+    assert "6/6" in said
+    assert "pair/s" in said or "s/pair" in said
+    assert "left" in said

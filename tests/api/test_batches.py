@@ -1,0 +1,210 @@
+"""A ragged batch is its items, one by one: every start, every parameter per item, any order.
+
+The plans agree to 1e-9 and not to the last bit, because sums over padded rows group their terms differently.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import ugw
+from ugw.geometry.space import Space
+from ugw.results.records import Status
+
+INF = math.inf
+# B = 5 is no n, no m, and not 1.
+SIZES = [(6, 3), (2, 7), (4, 4), (1, 6), (3, 2)]
+RHO = (np.array([1.0, 0.3, INF, 0.5, INF]), np.array([1.0, 2.0, 0.7, INF, INF]))
+EPS = np.array([0.1, 0.2, 0.0, 0.1, 0.0])
+STARTS = ["product", "flb", "linear", "random", "coarse", "auto", "best"]
+
+
+def space(n, seed, mass=1.0, d=2, features=None):
+    rng = np.random.default_rng(seed)
+    points, weights = rng.random((n, d)), rng.random(n) + 0.2
+    if features:
+        features = rng.normal(size=(n, features))
+    return Space.from_points(points, weights=weights * mass / weights.sum(), features=features)
+
+
+def spaces(features=None):
+    """Five pairs; the last two items of RHO are hard on both sides, or on one, so their masses are equal."""
+    masses = [(1.5, 0.5), (1.0, 30.0), (1.0, 2.0), (0.2, 0.7), (1.0, 1.0)]
+    xs = [space(n, i, masses[i][0], features=features) for i, (n, _) in enumerate(SIZES)]
+    ys = [space(m, 10 + i, masses[i][1], features=features) for i, (_, m) in enumerate(SIZES)]
+    return xs, ys
+
+
+def item(values, i):
+    return tuple(v[i] for v in values) if isinstance(values, tuple) else values[i]
+
+
+def same(one, other, atol=1e-9):
+    """Is an item of a batch the result of its own solve?"""
+    assert one.status is other.status
+    assert one.n_iter == other.n_iter
+    assert one.plan.shape == other.plan.shape
+    np.testing.assert_allclose(one.plan, other.plan, rtol=0, atol=atol * max(1.0, other.mass))
+    assert one.value == pytest.approx(other.value, rel=1e-9, abs=1e-12)
+    for name, term in one.terms.as_dict().items():
+        assert term == pytest.approx(getattr(other.terms, name), rel=1e-6, abs=1e-9 * (1 + abs(other.value)))
+    assert len(one.history) == len(other.history)
+    np.testing.assert_allclose(one.history.objective, other.history.objective, rtol=1e-8, atol=1e-12)
+    assert one.marginal_error == pytest.approx(other.marginal_error, abs=1e-9)
+    assert one.gap == pytest.approx(other.gap, abs=1e-8 * (1 + abs(other.value)))
+
+
+@pytest.mark.parametrize("init", STARTS)
+def test_a_ragged_batch_with_everything_mixed_is_its_items(init):
+    xs, ys = spaces()
+    r = ugw.solve(Space.stack(xs), Space.stack(ys), rho=RHO, eps=EPS, init=init)
+    assert len(r) == 5
+    for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        same(r[i], ugw.solve(x, y, rho=item(RHO, i), eps=EPS[i], init=init))
+
+
+@pytest.mark.parametrize(
+    ("rho", "eps"), [(1.0, 0.1), ((0.4, 2.0), "relative"), ((INF, 0.5), 0.1), ((0.5, INF), "relative"), (1.0, 0.0)]
+)
+def test_shared_parameters(rho, eps):
+    eps = ugw.relative(0.1) if eps == "relative" else eps
+    xs, ys = spaces()
+    r = ugw.solve(Space.stack(xs), Space.stack(ys), rho=rho, eps=eps, init="product")
+    for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        same(r[i], ugw.solve(x, y, rho=rho, eps=eps, init="product"))
+
+
+@pytest.mark.parametrize(("alpha", "init"), [(0.3, "product"), (np.array([0.0, 0.5, 1.0, 0.1, 0.2]), "auto")])
+def test_fused_batches(alpha, init):
+    xs, ys, eps = *spaces(features=3), np.array([*EPS[:4], 0.1])
+    r = ugw.solve(Space.stack(xs), Space.stack(ys), rho=RHO, eps=eps, fused=ugw.Fused(alpha), init=init)
+    for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        own = alpha if isinstance(alpha, float) else alpha[i]
+        same(r[i], ugw.solve(x, y, rho=item(RHO, i), eps=eps[i], fused=ugw.Fused(own), init=init))
+
+
+def test_a_linear_cost_per_item():
+    xs, y = [space(6, i) for i in range(3)], space(7, 9)
+    costs = np.random.default_rng(0).random((3, 6, 7))
+    r = ugw.solve(Space.stack(xs), y, eps=0.05, fused=ugw.Fused(0.4, costs), init="product")
+    for i, x in enumerate(xs):
+        same(r[i], ugw.solve(x, y, eps=0.05, fused=ugw.Fused(0.4, costs[i]), init="product"))
+
+
+@pytest.mark.parametrize("init", ["linear", "coarse"])
+def test_one_space_against_a_batch(init):
+    x, (_, ys) = space(5, 40), spaces()
+    forward = ugw.solve(x, Space.stack(ys), rho=0.5, eps=EPS, init=init)
+    backward = ugw.solve(Space.stack(ys), x, rho=0.5, eps=EPS, init=init)
+    for i, y in enumerate(ys):
+        same(forward[i], ugw.solve(x, y, rho=0.5, eps=EPS[i], init=init))
+        same(backward[i], ugw.solve(y, x, rho=0.5, eps=EPS[i], init=init))
+
+
+@pytest.mark.parametrize("init", ["product", "auto"])
+def test_one_pair_for_many_parameters(init):
+    x, y = space(6, 0), space(7, 1)
+    rho = (np.array([0.1, 1.0, INF, 10.0]), np.array([0.2, 1.0, INF, INF]))
+    eps = np.array([0.1, 0.0, 0.15, 0.1])
+    r = ugw.solve(x, y, rho=rho, eps=eps, init=init)
+    assert r.plan.shape == (4, 6, 7)
+    for i in range(4):
+        same(r[i], ugw.solve(x, y, rho=item(rho, i), eps=eps[i], init=init))
+
+
+def test_equal_sizes_given_as_one_array():
+    points = np.random.default_rng(0).random((3, 6, 2))
+    weights = np.random.default_rng(1).random((3, 6)) + 0.1
+    y = space(4, 1)
+    r = ugw.solve(Space.from_points(points, weights=weights), y, eps=0.2, init="flb")
+    for i in range(3):
+        same(r[i], ugw.solve(Space.from_points(points[i], weights=weights[i]), y, eps=0.2, init="flb"))
+    shared = ugw.solve(Space.from_points(points[0], weights=weights), y, eps=0.2, init="flb")  # one metric
+    for i in range(3):
+        same(shared[i], ugw.solve(Space.from_points(points[0], weights=weights[i]), y, eps=0.2, init="flb"))
+
+
+@pytest.mark.parametrize("init", ["auto", "random"])
+def test_the_order_of_a_batch_does_not_matter(init):
+    xs, ys = spaces()
+    order = [3, 0, 4, 2, 1]
+    r = ugw.solve(Space.stack(xs), Space.stack(ys), rho=RHO, eps=EPS, init=init)
+    s = ugw.solve(
+        Space.stack([xs[i] for i in order]),
+        Space.stack([ys[i] for i in order]),
+        rho=tuple(side[order] for side in RHO),
+        eps=EPS[order],
+        init=init,
+    )
+    for place, i in enumerate(order):
+        same(s[place], r[i])
+
+
+def test_an_item_does_not_depend_on_its_neighbours():
+    """Also not on a neighbour that collapses, stops at once or never converges."""
+    x, y = space(6, 0), space(7, 1)
+    alone = ugw.solve(x, y, rho=1.0, eps=0.05, init="product")
+    far = Space.from_points(1e6 * np.random.default_rng(5).random((3, 2)))
+    one = Space.from_points(np.zeros((1, 2)))
+    with pytest.warns(ugw.ConvergenceWarning):
+        r = ugw.solve(
+            Space.stack([far, x, one, x]),
+            Space.stack([far, y, one, y]),
+            rho=np.array([1e-3, 1.0, 1.0, 1.0]),
+            eps=np.array([0.01, 0.05, 0.3, 1e-4]),
+            init="product",
+            solver=ugw.AlternateMin(max_iter=alone.n_iter + 3),
+        )
+    same(r[1], alone)
+    assert r.n_iter[2] < r.n_iter[1]
+    assert r[3].status is Status.MAX_ITER
+    assert r[3].n_iter == alone.n_iter + 3
+
+
+def test_status_and_steps_are_per_item():
+    x, y = space(6, 0), space(7, 1)
+    with pytest.warns(ugw.ConvergenceWarning, match=r"item 1 \(1 of 3"):
+        r = ugw.solve(x, y, eps=np.array([0.5, 0.01, 0.4]), init="product", solver=ugw.AlternateMin(max_iter=15))
+    assert r.status == [Status.CONVERGED, Status.MAX_ITER, Status.CONVERGED]
+    assert r.converged.tolist() == [True, False, True]
+    assert r.n_iter[1] == 15
+    assert max(r.n_iter[0], r.n_iter[2]) < 15
+    assert [len(h) for h in r.history] == r.n_iter.tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_tensors(dtype):
+    xs, ys = spaces()
+    xs, ys = ([s.to(dtype) for s in side] for side in (xs, ys))
+    xs = [Space.from_points(s.points, weights=s.weights) for s in xs]  # of tensors
+    r = ugw.solve(Space.stack(xs), Space.stack(ys), eps=0.1, init="product")
+    assert isinstance(r.plan, torch.Tensor)
+    assert r.plan.dtype == dtype
+    assert isinstance(r.value, torch.Tensor)
+    assert r.value.shape == r.n_iter.shape == r.converged.shape == (5,)
+    for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        alone = ugw.solve(x, y, eps=0.1, init="product")
+        atol = 1e-9 if dtype == torch.float64 else 1e-4 * float(alone.mass)
+        torch.testing.assert_close(r[i].plan, alone.plan, rtol=0, atol=atol)
+        assert r[i].converged is alone.converged is True
+
+
+def test_a_batch_of_one():
+    x, y = space(6, 0), space(7, 1)
+    r = ugw.solve(Space.stack([x]), Space.stack([y]), eps=0.05)
+    assert r.plan.shape == (1, 6, 7)
+    same(r[0], ugw.solve(x, y, eps=0.05))
+
+
+def test_symmetric_spaces_choose_the_same_of_their_equal_plans():
+    """A square on a square has eight best plans of one value: padding must not choose among them."""
+    corners = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    square = Space.from_points(corners)
+    other = space(7, 3)
+    for init in ("coarse", "auto", "random", "flb"):
+        alone = ugw.solve(square, square, rho=1.0, eps=0.01, init=init)
+        r = ugw.solve(Space.stack([other, square]), Space.stack([square, square]), rho=1.0, eps=0.01, init=init)
+        assert r[1].value == pytest.approx(alone.value, rel=1e-9)
+        np.testing.assert_allclose(r[1].plan, alone.plan, atol=1e-6)

@@ -1,0 +1,348 @@
+"""Memory: predicted before it is used, bounded by chunks that change nothing, and an error that says what fits."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import ugw
+from ugw.api import estimate as memory
+from ugw.api import solve as api
+from ugw.geometry.space import Space
+from ugw.results.records import Status
+
+INF = math.inf
+GIB = 2**30
+SIZES = [(6, 3), (2, 7), (4, 4), (5, 6), (3, 2)]  # B = 5
+RHO = (np.array([1.0, 0.3, INF, 0.5, INF]), np.array([1.0, 2.0, 0.7, INF, INF]))
+EPS = np.array([0.1, 0.2, 0.0, 0.05, 0.0])
+
+
+def space(n, seed, d=2, metric="euclidean", dtype=torch.float64):
+    rng = np.random.default_rng(seed)
+    points, weights = (torch.as_tensor(v, dtype=dtype) for v in (rng.random((n, d)), rng.random(n) + 0.2))
+    features = torch.as_tensor(rng.random((n, 2)), dtype=dtype)
+    return Space.from_points(points, weights=weights / weights.sum(), features=features, metric=metric)
+
+
+def batches(metric="euclidean"):
+    x = Space.stack([space(n, seed, metric=metric) for seed, (n, _) in enumerate(SIZES)])
+    y = Space.stack([space(m, 10 + seed, metric=metric) for seed, (_, m) in enumerate(SIZES)])
+    return x, y
+
+
+def in_chunks(monkeypatch, size):
+    monkeypatch.setattr(memory.Task, "together", size)
+
+
+def numbers(result):
+    """Every number of a result; of the trace what there is of each item."""
+    t = result.tensors
+    plans = [p if isinstance(p, torch.Tensor) else p.log.dense().exp() for p in (t.plan, t.other)]
+    scalars = [*t.terms.as_dict().values(), t.relaxed_value, t.marginal_error, t.change, t.residual]
+    return [*plans, *(t.potentials or ()), *scalars, t.status, t.n_iter]
+
+
+def same(one, other):
+    assert len(numbers(one)) == len(numbers(other))
+    for u, v in zip(numbers(one), numbers(other), strict=True):
+        torch.testing.assert_close(u, v, rtol=1e-12, atol=1e-12, equal_nan=True)
+    for h, k in zip(one.history, other.history, strict=True):
+        np.testing.assert_allclose(h.objective, k.objective, rtol=1e-12, atol=1e-12)
+    assert one.sizes == other.sizes
+
+
+# -- chunks ------------------------------------------------------------------------------------------------
+
+
+GIVEN = torch.rand((5, 6, 7), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+GIVEN = GIVEN * torch.stack([torch.ones(n, m).new_zeros(6, 7).index_put_(
+    tuple(torch.cartesian_prod(torch.arange(n), torch.arange(m)).T), torch.tensor(1.0)) for n, m in SIZES])  # fmt: skip
+QUICK = ugw.AlternateMin(max_iter=12)
+KINDS = {
+    "product": {"init": "product"},
+    "auto": {},
+    "given": {"init": GIVEN},
+    "fused": {"fused": ugw.Fused(np.array([0.1, 0.2, 0.3, 0.4, 0.5])), "init": "flb"},
+    "cost": {"fused": ugw.Fused(0.3, cost=torch.arange(5 * 6 * 7, dtype=torch.float64).view(5, 6, 7) / 200)},
+    "multistart": {"solver": ugw.Multistart(n=3, solver=QUICK), "init": "random"},
+}
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_chunks_change_nothing(monkeypatch, kind):
+    """Ragged items, a rho for each side and an eps of its own for each, hard sides and eps = 0 among them."""
+    x, y = batches()
+    given = {"rho": RHO, "eps": EPS, "solver": QUICK, **KINDS[kind]}
+    in_chunks(monkeypatch, 5)
+    whole = ugw.solve(x, y, **given)
+    for size in (1, 3):
+        in_chunks(monkeypatch, size)
+        same(ugw.solve(x, y, **given), whole)
+
+
+def test_items_start_as_they_would_alone(monkeypatch):
+    """Easy items beside hard ones: whether "auto" tries more than the product plan is asked of each of them."""
+    x, y = space(9, 0), space(8, 1)
+    named = []
+    first_plans = api.first_plans
+    monkeypatch.setattr(api, "first_plans", lambda problem, name: named.append(name) or first_plans(problem, name))
+    in_chunks(monkeypatch, 1)
+    r = ugw.solve(x, y, eps=np.array([1e3, 0.01]), solver=ugw.AlternateMin(tol=1e-3))
+    ugw.solve(x, y, eps=np.array([1e3, 2e3]))
+    assert named == ["product", "auto", "product", "product"]
+    in_chunks(monkeypatch, 2)
+    whole = ugw.solve(x, y, eps=np.array([1e3, 0.01]), solver=ugw.AlternateMin(tol=1e-3))
+    # Shared spaces multiply all plans at once: another number of them is rounded otherwise.
+    torch.testing.assert_close(r.value, whole.value, rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+@pytest.mark.parametrize("start", ["product", "auto", "lazy"])
+def test_chunks_of_plans_that_are_not_stored(monkeypatch, start):
+    x, y = batches("sqeuclidean")
+    solver = ugw.AlternateMin(max_iter=12, inner=ugw.Sinkhorn(method="streaming"))
+    given = {"rho": 1.0, "eps": np.array([0.1, 0.2, 0.05, 0.1, 0.3]), "solver": solver, "fused": ugw.Fused(0.2)}
+    given["init"] = ugw.solve(x, y, **{**given, "init": "flb"}).plan if start == "lazy" else start
+    whole = ugw.solve(x, y, **given)
+    in_chunks(monkeypatch, 2)
+    chunked = ugw.solve(x, y, **given)
+    assert chunked.path == "streaming"
+    same(chunked, whole)
+    torch.testing.assert_close(chunked.plan.marginals[0], whole.plan.marginals[0], rtol=1e-12, atol=1e-12)
+
+
+def test_a_callback_sees_every_chunk_and_stops_them_all(monkeypatch):
+    x, y = batches()
+    seen = []
+    in_chunks(monkeypatch, 2)
+    r = ugw.solve(x, y, eps=0.1, init="product", solver=ugw.AlternateMin(callback=seen.append))
+    assert [step.iteration for step in seen] == list(range(1, len(seen) + 1))  # they count on
+    assert max(step.live for step in seen) == 2
+    assert len(seen) == sum(int(r.n_iter[i : i + 2].max()) for i in (0, 2, 4))
+
+    def stop(step):
+        seen.append(step)
+        return step.iteration == 2
+
+    seen.clear()
+    with pytest.warns(ugw.ConvergenceWarning):
+        r = ugw.solve(x, y, eps=0.1, init="product", solver=ugw.AlternateMin(callback=stop))
+    assert len(seen) == 2
+    assert r.status == [Status.STOPPED] * 5
+    assert r.n_iter.tolist() == [2, 2, 1, 1, 1]
+    assert bool(torch.isfinite(r.value).all())
+
+
+def test_the_bar_expects_the_steps_of_all_chunks(monkeypatch):
+    totals = []
+    monkeypatch.setattr("ugw.solvers.monitor._bar", lambda max_iter: totals.append(max_iter))
+    in_chunks(monkeypatch, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ugw.solve(*batches(), eps=0.1, solver=ugw.AlternateMin(max_iter=7, progress=True))
+    assert totals == [21]
+
+
+def test_chunks_keep_to_the_budget_and_are_of_one_size(monkeypatch):
+    x = Space.from_points(torch.rand(40, 100, 2))
+    task = memory.Task.between(x, x, fused=None, loss=None, streaming=False, count=2)
+    monkeypatch.setitem(memory.ENTRIES, "cpu", 10**12)
+    for budget in (GIB, 100 * 2**20, 50 * 2**20, 0):
+        monkeypatch.setattr(memory, "BUDGET", budget)
+        size = task.together
+        assert size == 1 or task.peak(size) <= budget
+        assert size == 40 or task.peak(size * 2 + 1) > budget
+        assert size == math.ceil(40 / math.ceil(40 / size))
+    monkeypatch.setattr(memory, "BUDGET", 10**12)
+    assert task.together == 40
+    monkeypatch.setitem(memory.ENTRIES, "cpu", 10 * 2 * 100 * 100)
+    assert task.together == 10
+
+
+def test_an_item_that_repeats_its_first_plan_keeps_its_others(monkeypatch):
+    """It repeats that where others of the batch have more plans that differ."""
+    x = space(12, 3)
+    given = ugw.problems.build.build(x, space(11, 4), rho=1.0, eps=1e-3, fused=None)
+    different, repeats = ugw.initializers.coarse.different, 0
+
+    def some(plans, values, most):
+        found = list(different(plans, values, 2))
+        return iter(found + repeats * found[:1])
+
+    monkeypatch.setattr(ugw.initializers.coarse, "different", some)
+    alone = ugw.initializers.coarse.several(given, 2)
+    repeats = 4
+    torch.testing.assert_close(ugw.initializers.coarse.several(given, 2), alone, rtol=1e-12, atol=1e-12)
+
+
+# -- predictions -------------------------------------------------------------------------------------------
+
+MEASURE = r"""
+import json, os, sys, warnings
+import torch, ugw
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+
+def peak(n, batch, dtype, streaming):
+    torch.manual_seed(0)
+    points = [torch.rand((batch, n, 3) if batch > 1 else (n, 3), dtype=getattr(torch, dtype)) for _ in "xy"]
+    x, y = (ugw.Space.from_points(p, metric="sqeuclidean" if streaming else "euclidean") for p in points)
+    inner = ugw.Sinkhorn(method="streaming" if streaming else "auto")
+    solver = ugw.AlternateMin(max_iter=12, inner=inner)  # the last steps look back
+    before = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    open("/proc/self/clear_refs", "w").write("5")  # the high-water mark starts here
+    guess = ugw.estimate(x, y, solver=solver).bytes
+    ugw.solve(x, y, solver=solver, eps=0.01)
+    line = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    return guess, int(line.split()[1]) * 1024 - before
+
+peak(20, 1, "float64", False), peak(50, 1, "float64", True)  # libraries are loaded now
+for case in json.loads(sys.argv[1]):
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:  # each case in a process of its own: what another one freed is not there to be used again
+        os.write(write, json.dumps(peak(*case)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(os.read(read, 1000).decode())
+"""
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux to measure a peak")
+def test_the_peak_is_as_predicted():
+    cases = [(500, 1, "float64", False), (700, 1, "float32", False), (150, 6, "float64", False),
+             (1600, 1, "float64", True)]  # fmt: skip
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, json.dumps(cases)], capture_output=True, text=True, env=env, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    ratios = [guess / real for guess, real in map(json.loads, done.stdout.splitlines())]
+    assert len(ratios) == len(cases)
+    assert all(0.8 <= ratio <= 2.0 for ratio in ratios), list(zip(cases, ratios, strict=True))
+
+
+@pytest.mark.parametrize("method", ["auto", "streaming", "stabilised"])
+@pytest.mark.parametrize("limit", [10, 1000])
+def test_the_path_is_the_one_that_runs(monkeypatch, method, limit):
+    monkeypatch.setitem(ugw.problems.build.STREAMED, "cpu", limit)
+    x, y = space(8, 0, metric="sqeuclidean"), space(9, 1, metric="sqeuclidean")
+    solver = ugw.AlternateMin(inner=ugw.Sinkhorn(method=method))
+    assert ugw.estimate(x, y, solver=solver).path == ugw.solve(x, y, eps=0.1, solver=solver).path
+    with pytest.raises(ugw.InputError, match="low-rank"):
+        ugw.estimate(space(8, 0), space(9, 1), solver=ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming")))
+
+
+def test_estimates_say_what_they_are_made_of():
+    x, y = space(30, 0), space(40, 1)
+    e = ugw.estimate(x, y)
+    assert e.fits
+    assert e.path == "stored"
+    assert e.together == 1
+    assert "fits" in repr(e)
+    inner = ugw.Sinkhorn().max_iter
+    assert e.work == 30 * 40 * (30 + 40 + 2 * inner)
+    assert ugw.estimate(x, y, solver=ugw.Multistart(n=5)).work == 5 * e.work
+    tiny = ugw.estimate(space(5, 0), space(4, 1))
+    assert tiny.work == 3 * 5 * 4 * (5 + 4 + 2 * inner)  # from the product plan and from two others
+    assert ugw.estimate(x, y, fused=ugw.Fused(1.0)).bytes > e.bytes
+    double = Space.from_points(torch.rand(900, 2, dtype=torch.float64))
+    assert ugw.estimate(double.to(torch.float32), double.to(torch.float32)).bytes < ugw.estimate(double, double).bytes
+    low = Space.from_points(torch.rand(900, 2, dtype=torch.float64), metric="sqeuclidean")
+    assert ugw.estimate(low, low).work < ugw.estimate(double, double).work
+    streaming = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
+    assert ugw.estimate(low, low, solver=streaming).path == "streaming"
+
+
+@pytest.mark.parametrize("kind", ["stored", "streaming", "batch"])
+def test_starts_that_are_tried_are_counted(kind):
+    problems = {"stored": (30, 1), "streaming": (5, 1), "batch": (400, 1)}
+    n, _ = problems[kind]
+    x = Space.from_points(torch.rand(n, 2, dtype=torch.float64))
+    given = ugw.problems.build.build(x, x, rho=1.0, eps=1e-3, fused=None)
+    for start in ("auto", "best", "product", "coarse"):
+        assert api._tried(n * n, start, None) >= api.chosen_plans(given, api.first_plans(given, start), start).shape[1]
+
+
+def test_what_there_is():
+    assert memory.available(torch.device("cpu")) is None or memory.available(torch.device("cpu")) > 2**20
+    assert memory.available(torch.device("meta")) is None
+
+
+# -- when it does not fit ----------------------------------------------------------------------------------
+
+
+def test_a_hopeless_problem_does_not_begin(monkeypatch):
+    x, y = (Space.from_points(torch.rand(n, 2, dtype=torch.float64)) for n in (900, 1000))
+    need = ugw.estimate(x, y).bytes
+    monkeypatch.setattr(api.multilevel, "start", None)
+    monkeypatch.setattr(memory, "available", lambda device: int(0.9 * need))
+    assert not ugw.estimate(x, y).fits
+    ugw.solve(x, y, eps=1.0, solver=ugw.AlternateMin(tol=0.1))  # it may do: the estimate is no promise
+    monkeypatch.setattr(memory, "available", lambda device: int(0.7 * need))
+    began = []
+    monkeypatch.setattr(api, "_in_chunks", lambda *given: began.append(given))
+    with pytest.raises(ugw.OutOfMemory, match=r"stored plans need about .* GiB, .* GiB available; what would fit: "):
+        ugw.solve(x, y)
+    assert not began
+    assert issubclass(ugw.OutOfMemory, MemoryError)
+    told = repr(ugw.estimate(x, y))
+    assert "does not fit" in told
+    assert "float32" in told
+    assert "\n" not in told
+
+
+def test_starts_that_race_may_be_what_does_not_fit(monkeypatch):
+    x, y = (Space.from_points(torch.rand(300, 2, dtype=torch.float64)) for _ in "xy")
+    need = ugw.estimate(x, y).bytes
+    monkeypatch.setattr(memory, "available", lambda device: int(0.8 * need))
+    assert 'init="product"' in ugw.estimate(x, y).advice
+
+
+def test_the_advice_fits(monkeypatch):
+    x = Space.from_points(torch.rand(60, 50, 2, dtype=torch.float64))
+    need = ugw.estimate(x, x, solver=ugw.Multistart(n=20)).bytes
+    monkeypatch.setattr(memory, "available", lambda device: need // 2)
+    said = ugw.estimate(x, x, solver=ugw.Multistart(n=20)).advice
+    assert "one start" in said
+    monkeypatch.setattr(memory, "available", lambda device: memory.BASE + 10_000)
+    assert "× " in ugw.estimate(x, x).advice  # nothing but fewer points
+
+
+ALLOCATIONS = [
+    RuntimeError("[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you tried"),
+    MemoryError("Unable to allocate 7.45 GiB for an array"),
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+]
+
+
+@pytest.mark.parametrize("error", ALLOCATIONS)
+@pytest.mark.parametrize("solve", [ugw.solve, ugw.solve_conic])
+def test_an_allocation_that_fails_says_what_would_fit(monkeypatch, solve, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(ugw.initializers.plans, "product", fail)
+    monkeypatch.setattr(api, "TINY_PLAN", 0)
+    with pytest.raises(ugw.OutOfMemory, match=r"out of memory: stored plans need about .* GiB") as caught:
+        solve(space(6, 0), space(7, 1), init="product")
+    assert caught.value.__cause__ is error
+    assert "\n" not in str(caught.value)
+
+
+def test_other_errors_stay_what_they_are(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("the expanded size of the tensor must match")
+
+    monkeypatch.setattr(ugw.initializers.plans, "product", fail)
+    with pytest.raises(RuntimeError, match="expanded size") as caught:
+        ugw.solve(space(6, 0), space(7, 1), init="product")
+    assert not isinstance(caught.value, ugw.OutOfMemory)

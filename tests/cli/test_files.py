@@ -1,0 +1,211 @@
+"""Files come in as numbers and graphs or say in one line why not; results go out all or none."""
+
+import networkx
+import numpy as np
+import pytest
+
+from ugw import InputError
+from ugw._utils.output_folder import output_folder
+from ugw.cli.files import is_graph, read_array, read_graph
+
+TABLE = np.array([[0.0, 1.5], [2.0, -3.0], [4.0, 5.0]])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0,1.5\n2,-3\n4,5\n",
+        "x,y\n0,1.5\n2,-3\n4,5\n",
+        "\ufeff# by hand\nx;y\n\n0;1.5\n2;-3e0\n4;5",
+        '"x"\t"y"\n"0"\t"1.5"\r\n2\t-3\r\n4\t5\r\n',
+        "x_1,Länge (%)\n0,1.5\n2,-3\n# a note\n4,5\n",
+        "e,inf or nan\n0,1.5\n2,-3\n4,5\n",  # names may look a little like numbers
+    ],
+)
+def test_a_csv_is_read_however_it_is_written(tmp_path, text):
+    path = tmp_path / "table.csv"
+    path.write_text(text, encoding="utf-8", newline="")
+    assert np.array_equal(read_array(str(path)), TABLE)
+
+
+def test_one_column_keeps_its_shape(tmp_path):
+    (tmp_path / "w.csv").write_text("weight\n1\n2\n")
+    assert read_array(str(tmp_path / "w.csv")).shape == (2, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "uint8"])
+def test_numbers_become_float64(tmp_path, dtype):
+    np.save(tmp_path / "a.npy", np.arange(6).reshape(3, 2).astype(dtype))
+    assert read_array(str(tmp_path / "a.npy")).dtype == np.float64
+
+
+def test_an_array_of_an_npz_is_named_where_there_are_several(tmp_path):
+    np.savez(tmp_path / "one.npz", only=TABLE)
+    np.savez(tmp_path / "two.npz", a=TABLE, b=TABLE + 1)
+    assert np.array_equal(read_array(str(tmp_path / "one.npz")), TABLE)
+    assert np.array_equal(read_array(f"{tmp_path / 'two.npz'}:b"), TABLE + 1)
+    with pytest.raises(InputError, match=r"several arrays \(a, b\), say which: .*two.npz:a"):
+        read_array(str(tmp_path / "two.npz"))
+    with pytest.raises(InputError, match="no array 'c', it holds a, b"):
+        read_array(f"{tmp_path / 'two.npz'}:c")
+
+
+def write_bad(folder):
+    np.save(folder / "object.npy", np.array([{}], dtype=object), allow_pickle=True)
+    np.savez(folder / "object.npz", a=np.array([{}], dtype=object))
+    np.save(folder / "words.npy", np.array(["a"]))
+    np.save(folder / "complex.npy", np.array([1j]))
+    np.save(folder / "yes.npy", np.array([True]))
+    np.save(folder / "none.npy", np.empty((0, 2)))
+    np.savez(folder / "none.npz")
+    for name, text in {
+        "empty.csv": "",
+        "blank.csv": "\n\n# nothing\n",
+        "names.csv": "x,y\n",
+        "word.csv": "x,y\n1,2\n3,oops\n",
+        "hole.csv": "1,2\n3,\n",
+        "ragged.csv": "1,2\n3\n",
+        "missing.csv": "NA,NA\n1,2\n3,4\n",
+        "missing2.csv": "1,2\nNA,NA\n3,4\n",
+        "null.csv": "x,null\n1,2\n",
+        "dashes.csv": "-,-\n1,2\n",
+        "sheet.csv": "#N/A,#N/A\n1,2\n",
+        "sheet2.csv": "1,2\n#DIV/0!,3\n",
+        "comma.csv": "1,5;2,5\n3;4\n",
+        "comma2.csv": "x;y\n3;4\n1,5e3;2\n",
+        "index.csv": ",x,y\n0,1,2\n1,3,4\n",
+        "index2.csv": ",0,1\n0,1,2\n1,3,4\n",
+        "index3.csv": '"","x","y"\n"1",1,2\n',
+        "index4.csv": "x,y\n0,1,2\n1,3,4\n",
+        "unnamed.csv": "x,,z\n0,1,2\n",
+        "garbage.npy": "hello",
+        "garbage.npz": "hello",
+        "table.txt": "1 2",
+    }.items():
+        (folder / name).write_text(text)
+    (folder / "latin.csv").write_bytes("\xe9,1\n".encode("latin-1"))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing.npy", "no such file"),
+        (".", "got a folder"),
+        ("empty.csv", "the file is empty"),
+        ("blank.csv", "holds no numbers"),
+        ("names.csv", "names and no numbers"),
+        ("word.csv", "line 3: expected a number, got 'oops'"),
+        ("hole.csv", "line 2: expected a number, got ''"),
+        ("ragged.csv", "line 2: expected 2 numbers as above, got 1"),
+        ("missing.csv", "line 1: expected numbers or column names, got 'NA'"),
+        ("missing2.csv", "line 2: expected a number, got 'NA'"),
+        ("null.csv", "line 1: expected numbers or column names, got 'null'"),
+        ("dashes.csv", "line 1: expected numbers or column names, got '-'"),
+        ("sheet.csv", "line 1: expected numbers or column names, got '#N/A'"),
+        ("sheet2.csv", "line 2: expected a number, got '#DIV/0!'"),
+        ("comma.csv", r"line 1: expected numbers or column names, got '1,5' \(numbers need a decimal point\)"),
+        ("comma2.csv", r"line 3: expected a number, got '1,5e3' \(numbers need a decimal point\)"),
+        ("index.csv", "line 1: the first field is empty, .* index, leave it out"),
+        ("index2.csv", "line 1: the first field is empty"),
+        ("index3.csv", "line 1: the first field is empty"),
+        ("index4.csv", "line 1: 2 names above rows of 3 numbers"),
+        ("unnamed.csv", "line 1: expected numbers or column names, got ''"),
+        ("latin.csv", "UTF-8"),
+        ("object.npy", "need pickle and are not loaded"),
+        ("object.npz", "need pickle and are not loaded"),
+        ("garbage.npy", "not a .npy file of plain numbers"),
+        ("garbage.npz", "not a .npz file of plain numbers"),
+        ("none.npz", "holds no array"),
+        ("words.npy", "expected real numbers, got dtype <U1"),
+        ("complex.npy", "expected real numbers"),
+        ("yes.npy", "expected real numbers"),
+        ("none.npy", "the array is empty"),
+        ("table.txt", "got '.txt'"),
+    ],
+)
+def test_what_is_not_an_array_says_so_with_its_name(tmp_path, name, said):
+    write_bad(tmp_path)
+    with pytest.raises(InputError, match=said) as caught:
+        read_array(str(tmp_path / name))
+    assert str(caught.value).startswith(str(tmp_path / name))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("g.graphml", networkx.write_graphml),
+        ("g.gml", networkx.write_gml),
+        ("g.edgelist", networkx.write_edgelist),
+        ("g.edgelist", lambda graph, path: networkx.write_edgelist(graph, path, data=["weight"])),
+    ],
+)
+def test_graphs_come_back_with_their_lengths(tmp_path, name, write, weighted):
+    graph = networkx.cycle_graph(5)
+    if weighted:
+        networkx.set_edge_attributes(graph, {edge: 1.0 + edge[0] for edge in graph.edges}, "weight")
+    write(graph, tmp_path / name)
+    assert is_graph(name)
+    back = read_graph(str(tmp_path / name))
+    assert sorted(map(str, back)) == list("01234")
+    lengths = sorted(length for *_, length in back.edges(data="weight", default=1.0))
+    assert lengths == ([1.0, 1.0, 2.0, 3.0, 4.0] if weighted else [1.0] * 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("bad.graphml", "hello <", "not a readable .graphml graph"),
+        ("bad.gml", "hello <", "not a readable .gml graph"),
+        ("bad.edgelist", "0 1 far\n", "not a readable .edgelist graph"),
+        ("empty.edgelist", "# nothing\n", "the graph has no nodes"),
+        ("empty.gml", "", "the file is empty"),
+    ],
+)
+def test_what_is_not_a_graph_says_so(tmp_path, name, text, said):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=said) as caught:
+        read_graph(str(tmp_path / name))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_is_made_and_filled(tmp_path):
+    for name in ("a.txt", "b.txt"):  # a new one, then one that is there
+        with output_folder(tmp_path / "new" / "deep") as stage:
+            (stage / name).write_text("done")
+    assert sorted(path.name for path in (tmp_path / "new" / "deep").iterdir()) == ["a.txt", "b.txt"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_failure_leaves_the_folder_as_it_was_or_unmade(tmp_path, error):
+    (tmp_path / "a.txt").write_text("old")
+
+    def write_half(folder):
+        with output_folder(folder) as stage:
+            (stage / "a.txt").write_text("half")
+            raise error
+
+    for folder in (tmp_path, tmp_path / "new" / "deep"):
+        with pytest.raises(error):
+            write_half(folder)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.txt", "old")]
+
+
+def test_a_place_that_cannot_be_written_to_is_found_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    worked = []
+    with pytest.raises(InputError, match="cannot write to"), output_folder(tmp_path / "file"):
+        worked.append(True)
+    assert not worked
+
+
+def test_a_folder_in_the_place_of_a_file_is_found_before_the_work(tmp_path):
+    (tmp_path / "b.txt").mkdir()
+    worked = []
+    said = r"cannot write to .*b\.txt: Is a directory"
+    with pytest.raises(InputError, match=said) as caught, output_folder(tmp_path, names=["a.txt", "b.txt"]):
+        worked.append(True)
+    assert not worked
+    assert ".ugw-" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["b.txt"]

@@ -1,0 +1,113 @@
+"""The loaders of scGEM and SNARE-seq: where they look, what they refuse, and the data themselves where they are."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ugw
+from ugw import datasets
+from ugw.datasets import coassays
+
+REAL = [
+    (datasets.scgem, coassays.SCGEM, (34, 27)),
+    (datasets.snareseq, coassays.SNARESEQ, (19, 10)),
+]
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    """No data in UGW_DATA and an empty cache folder."""
+    monkeypatch.delenv("UGW_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def small(tmp_path, **changes):
+    """A source of six cells, and its file."""
+    rng = np.random.default_rng(0)
+    arrays = {"one": rng.random((6, 3), dtype=np.float32), "two": rng.random((6, 2), dtype=np.float32)}
+    arrays |= {"y": np.array([1, 1, 2, 2, 2, 1])}
+    source = coassays.Source(
+        "six.npz", (("one", 3), ("two", 2)), {"a": 3, "b": 3}, coassays.digest(arrays, ["one", "two"])
+    )
+    (tmp_path / "scot").mkdir(parents=True, exist_ok=True)
+    np.savez(tmp_path / "scot" / "six.npz", **(arrays | changes))
+    return source, arrays
+
+
+def test_it_looks_into_path_then_ugw_data_then_the_cache(nowhere, monkeypatch):
+    source, arrays = small(nowhere / "given")
+    file = nowhere / "given" / "scot" / "six.npz"
+    for path in (file, file.parent, nowhere / "given"):
+        one, two, labels = coassays.read(source, path)
+        np.testing.assert_array_equal(one, arrays["one"])
+        np.testing.assert_array_equal(two, arrays["two"])
+        np.testing.assert_array_equal(labels, [0, 0, 1, 1, 1, 0])
+    with pytest.raises(ugw.InputError, match="not found"):
+        coassays.read(source, None)
+    small(nowhere / "cache" / "ugw")
+    assert coassays.read(source, None)[0].shape == (6, 3)
+    small(nowhere / "set", y=np.array([1, 1, 1, 1, 1, 1]))
+    monkeypatch.setenv("UGW_DATA", str(nowhere / "set"))
+    with pytest.raises(ugw.InputError, match="got \\[6, 0\\]"):  # the folder that is named comes first
+        coassays.read(source, None)
+
+
+@pytest.mark.parametrize(("load", "source", "_"), REAL)
+def test_the_error_says_where_the_data_come_from_and_where_to_put_them(nowhere, load, source, _):
+    for path in (None, nowhere / "elsewhere"):
+        with pytest.raises(ugw.InputError) as error:
+            load(path)
+        for said in (
+            source.file,
+            "github.com/rsinghlab/SCOT",
+            "UGW_DATA",
+            str(nowhere / "cache" / "ugw" / "scot"),
+            "path=",
+        ):
+            assert said in str(error.value)
+
+
+def test_what_is_not_the_data_is_refused(nowhere):
+    source, arrays = small(nowhere)
+    file = nowhere / "scot" / "six.npz"
+    other = arrays["one"].copy()
+    other[3, 1] += 1e-3
+    for changes, said in (
+        ({"one": arrays["one"][:, :2]}, "one must have shape"),
+        ({"one": other}, "must have the checksum"),
+        ({"y": arrays["y"][::-1].copy()}, "must have the checksum"),
+    ):
+        small(nowhere, **changes)
+        with pytest.raises(ugw.InputError, match=said):
+            coassays.read(source, nowhere)
+    small(nowhere, one=np.array([None, {}], dtype=object))  # would need pickle
+    with pytest.raises(ugw.InputError, match=r"must be an \.npz with arrays one, two and y"):
+        coassays.read(source, nowhere)
+    file.write_bytes(b"nothing")
+    with pytest.raises(ugw.InputError, match=r"must be an \.npz"):
+        coassays.read(source, nowhere)
+
+
+def test_packing_does_not_change_the_checksum(nowhere):
+    source, arrays = small(nowhere)
+    wide = {
+        name: array.astype(np.float64) if array.dtype.kind == "f" else array.astype(np.int32)
+        for name, array in arrays.items()
+    }
+    np.savez_compressed(nowhere / "scot" / "six.npz", **wide)
+    assert coassays.read(source, nowhere)[0].dtype == np.float64
+    with pytest.raises(ugw.InputError, match="checksum"):
+        coassays.read(replace(source, sha256="0" * 64), nowhere)
+
+
+@pytest.mark.skipif(not os.environ.get("UGW_DATA"), reason="UGW_DATA does not name the folder with the data")
+@pytest.mark.parametrize(("load", "source", "widths"), REAL)
+def test_the_data_themselves(load, source, widths):
+    first, second = load()
+    assert (first.points.shape[1], second.points.shape[1]) == widths
+    assert first.counts == second.counts == source.counts
+    assert load(Path(os.environ["UGW_DATA"]) / "scot")[0].points.tolist() == first.points.tolist()

@@ -1,0 +1,252 @@
+"""Distances of low rank against the distances they stand for."""
+
+import networkx
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import cdist
+
+import ugw
+from ugw.geometry import compression as embed
+from ugw.geometry import graph_distances as distances
+from ugw.geometry.low_rank import Embedded
+
+
+def plane(n=30, d=2, seed=0):
+    return np.random.default_rng(seed).random((n, d))
+
+
+def circle(n=24):
+    """Geodesics between even points of a circle of length 1."""
+    gap = np.abs(np.arange(n)[:, None] - np.arange(n)) / n
+    return np.minimum(gap, 1 - gap)
+
+
+def tree(n=26):
+    graph = networkx.random_labeled_tree(n, seed=3)
+    for i, edge in enumerate(graph.edges):
+        graph.edges[edge]["weight"] = 1.0 + 0.1 * i
+    return np.array(networkx.floyd_warshall_numpy(graph))
+
+
+def anything(n=20):
+    """Symmetric with a zero diagonal, and of no negative type."""
+    d = np.random.default_rng(5).random((n, n))
+    d = d + d.T
+    np.fill_diagonal(d, 0.0)
+    return d
+
+
+CONDITIONALLY_NEGATIVE = {"plane": cdist(plane(), plane()), "circle": circle(), "tree": tree()}
+
+
+@pytest.mark.parametrize("name", [*CONDITIONALLY_NEGATIVE, "anything"])
+def test_full_rank_is_exact(name):
+    d = CONDITIONALLY_NEGATIVE.get(name, anything())
+    low = ugw.Space.from_distances(d).compressed(tol=1e-10).metric
+    assert isinstance(low, Embedded)
+    np.testing.assert_allclose(low.dense(), d, atol=1e-10 * d.max())
+    assert low.error == pytest.approx(np.abs(low.dense().numpy() - d).max(), abs=1e-13 * d.max())
+    assert bool((low.signs > 0).all()) == (name != "anything")
+
+
+def test_the_tolerance_is_kept_on_all_pairs():
+    points = plane(1500)
+    d = cdist(points, points)
+    x = ugw.Space.from_points(points, tol=0.05)
+    wrong = np.abs(x.metric.dense().numpy() - d).max()
+    assert wrong <= 0.05 * d.max()
+    assert x.metric.error == pytest.approx(wrong, rel=1e-9)  # all pairs are looked at
+    assert x.metric.points.shape[1] < 60
+    assert (x.metric.signs > 0).all()
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cityblock"])
+def test_what_some_pairs_say_holds_for_all(metric, monkeypatch):
+    for name, value in {"LANDMARKS": 200, "JUDGES": 300, "BLOCK_ENTRIES": 40_000}.items():
+        monkeypatch.setattr(embed, name, value)
+    points = plane(1200)
+    d = cdist(points, points, metric)
+    low = ugw.Space.from_points(points, metric=metric, tol=0.08).metric
+    wrong = np.abs(low.dense().numpy() - d).max()
+    assert low.error <= 0.08 * d.max() * 1.01
+    assert wrong <= 1.5 * low.error
+
+
+def test_fitted_weights_lessen_the_mean_error():
+    points = plane(400)
+    d = cdist(points, points)
+    low = ugw.Space.from_points(points, tol=0.05).metric
+    r = low.points.shape[1]
+    j = np.eye(400) - 1 / 400
+    values, vectors = np.linalg.eigh(-0.5 * j @ d @ j)
+    phi = vectors[:, -r:] * np.sqrt(values[-r:])
+    plain = np.sqrt(np.mean((cdist(phi, phi, "sqeuclidean") - d) ** 2))
+    assert np.sqrt(np.mean((low.dense().numpy() - d) ** 2)) < 0.3 * plain
+
+
+def test_weights_solve_the_least_squares_problem():
+    points = embed.Points(torch.tensor(plane(40)), "euclidean")
+    landmarks, order = embed._landmarks(points, points.outermost)
+    known = embed._scaling(points, landmarks, order, 512)
+    i, j = np.triu_indices(40, 1)
+    u = known.judges[:, :5].numpy()
+    expected = np.linalg.lstsq((u[i] - u[j]) ** 2, known.true.numpy()[i, j], rcond=None)[0]
+    np.testing.assert_allclose(known.weights(5), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [60, 400])
+def test_a_permuted_space_has_the_same_distances(n, monkeypatch):
+    monkeypatch.setattr(embed, "LANDMARKS", 100)
+    monkeypatch.setattr(embed, "JUDGES", 200)
+    points, order = plane(n), np.random.default_rng(1).permutation(n)
+    for make in (
+        lambda p: ugw.Space.from_points(p, tol=0.06),
+        lambda p: ugw.Space.from_points(p).compressed(0.06),
+    ):
+        d = make(points).metric.dense().numpy()
+        np.testing.assert_allclose(make(points[order]).metric.dense(), d[np.ix_(order, order)], atol=1e-9)
+
+
+def test_units_do_not_matter():
+    points = plane(300)
+    one, other = (ugw.Space.from_points(s * points, tol=0.05).metric for s in (1.0, 1e6))
+    np.testing.assert_allclose(other.dense(), 1e6 * one.dense(), rtol=1e-6, atol=1.0)
+    assert other.error == pytest.approx(1e6 * one.error, rel=1e-6)
+
+
+def test_float32_and_coincident_points():
+    points = np.repeat(plane(30), 50, axis=0).astype(np.float32)  # fewer places than landmarks
+    x = ugw.Space.from_points(points, tol=1e-3)
+    assert x.metric.dtype == torch.float32
+    np.testing.assert_allclose(x.metric.dense(), cdist(points, points), atol=2e-3)
+    assert ugw.Space.from_points(np.zeros((3, 2)), tol=0.1).metric.dense().abs().max() == 0
+    assert ugw.Space.from_points(np.zeros((1, 2)), tol=0.1).metric.dense().abs().max() == 0
+
+
+def test_values_are_those_of_the_stored_spaces():
+    rng = np.random.default_rng(2)
+    p, q = rng.random((200, 2)), rng.random((180, 2)) * [1.0, 0.5]
+    x, y = ugw.Space.from_points(p), ugw.Space.from_points(q)
+    off = []
+    for tol in (0.04, 0.015):
+        low = [s.compressed(tol, max_rank=199) for s in (x, y)]
+        r = ugw.solve(*low, rho=0.5, eps=0.02, init="flb")
+        stored = ugw.objective(r.plan, x, y, rho=0.5, eps=0.02)
+        # |(s − t)² − (s' − t')²| ≤ δ (2 |s − t| + δ), δ the two errors together, summed by Cauchy–Schwarz.
+        delta = sum(s.metric.error for s in low)
+        off.append(abs(float(stored.total) - r.value))
+        assert off[-1] <= delta * r.mass * (2 * np.sqrt(r.terms.distortion) + delta * r.mass)
+    assert off[1] < 0.5 * off[0] < 0.01 * r.value
+
+
+def test_plans_between_compressed_spaces_stream():
+    x, y = ugw.Space.from_points(plane(80), tol=0.1), ugw.Space.from_distances(anything(40)).compressed(0.3)
+    assert (y.metric.signs < 0).any()
+    solvers = (ugw.AlternateMin(inner=ugw.Sinkhorn(method=m)) for m in ("stabilised", "streaming"))
+    stored, streamed = (ugw.solve(x, y, rho=0.5, eps=0.05, init="product", solver=s) for s in solvers)
+    assert streamed.path == "streaming"
+    assert streamed.value == pytest.approx(stored.value, rel=1e-6)
+
+
+def test_a_batch_is_its_items():
+    spaces = [ugw.Space.from_distances(d) for d in (circle(), anything(), tree())]
+    batch = ugw.Space.stack(spaces).compressed(1e-9)
+    assert isinstance(batch.metric, Embedded)
+    for one, given in zip(batch, spaces, strict=True):
+        torch.testing.assert_close(one.metric.dense(), given.metric.dense(), atol=1e-8, rtol=0.0)
+    again = ugw.Space.stack([space.compressed(1e-9) for space in spaces])
+    torch.testing.assert_close(again.metric.dense(), batch.metric.dense())
+    points = np.stack([plane(40, seed=s) for s in range(3)])
+    made = ugw.Space.from_points(points, tol=0.1)
+    for i, one in enumerate(made):
+        assert np.abs(one.metric.dense().numpy() - cdist(points[i], points[i])).max() <= made.metric.error * 1.01
+
+
+def test_spaces_of_several_widths_stack_embedded():
+    spaces = [ugw.Space.from_points(plane(5 + d, d), metric="sqeuclidean") for d in (1, 3)]
+    batch = ugw.Space.stack(spaces)
+    assert isinstance(batch.metric, Embedded)
+    for one, given in zip(batch, spaces, strict=True):
+        torch.testing.assert_close(one.metric.dense(), given.metric.dense())
+
+
+def test_what_is_of_low_rank_stays():
+    x = ugw.Space.from_points(plane(), metric="sqeuclidean")
+    assert x.compressed().metric is x.metric
+    wide = ugw.Space.from_points(np.c_[plane(50), 1e-9 * plane(50, 4)], metric="sqeuclidean")
+    narrow = wide.compressed(1e-6, max_rank=3)
+    assert narrow.metric.points.shape[1] == 2
+    torch.testing.assert_close(narrow.metric.dense(), wide.metric.dense(), atol=1e-6, rtol=0.0)
+    with pytest.raises(ugw.InputError, match="do not become better"):
+        ugw.Space.from_points(plane(200), tol=0.1).compressed(0.01)
+
+
+def test_a_space_says_its_rank_and_error():
+    x = ugw.Space.from_points(plane(100), tol=0.1)
+    rank, error = x.metric.points.shape[1], x.metric.error
+    assert f"distances of rank {rank} within {error:.2g}" in repr(x)
+    assert "rank" not in repr(ugw.Space.from_points(plane(100)))
+
+
+def test_no_matrix_is_made_of_many_points(monkeypatch):
+    monkeypatch.setattr(embed, "LANDMARKS", 60)
+    monkeypatch.setattr(embed, "JUDGES", 120)
+    monkeypatch.setattr(embed, "BLOCK_ENTRIES", 50_000)
+    largest = 0
+    between = embed.between_points
+
+    def watched(*args):
+        nonlocal largest
+        made = between(*args)
+        largest = max(largest, made.numel())
+        return made
+
+    monkeypatch.setattr(embed, "between_points", watched)
+    ugw.Space.from_points(plane(20_000), tol=0.2)
+    assert largest <= 50_000
+
+
+def test_an_error_that_cannot_be_kept_names_one_that_can():
+    x = ugw.Space.from_points(plane(300))
+    with pytest.raises(ugw.InputError, match=r"rank 10: take max_rank=(\d+) or tol=([\d.]+)") as caught:
+        x.compressed(0.03, max_rank=10)
+    rank, tol = str(caught.value).partition("max_rank=")[2].split(" or tol=")
+    assert x.compressed(0.03, max_rank=int(rank)).metric.points.shape[1] > 10
+    assert x.compressed(float(tol), max_rank=10).metric.points.shape[1] == 10
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"metric": "sqeuclidean", "tol": 0.1}, "exact"),
+        ({"metric": "seuclidean", "tol": 0.1}, "depends on all points"),
+        ({"metric": "nonsense", "tol": 0.1}, "nonsense"),
+        ({"tol": 0.0}, "tol must be positive"),
+        ({"tol": 1.5}, "tol must be a number below 1"),
+        ({"tol": np.array([0.1, 0.2])}, "tol must be a number"),
+        ({"tol": 0.1, "max_rank": 0}, "max_rank must be"),
+        ({"tol": 0.1, "max_rank": 2.5}, "max_rank must be"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(given, message):
+    with pytest.raises(ugw.InputError, match=message):
+        ugw.Space.from_points(plane(), **given)
+
+
+def test_gradients_and_diagonals_are_refused():
+    points = torch.rand(5, 2, requires_grad=True)
+    with pytest.raises(ugw.InputError, match="gradients"):
+        ugw.Space.from_points(points, tol=0.1)
+    with pytest.raises(ugw.InputError, match="gradients"):
+        ugw.Space.from_points(points).compressed()
+    with pytest.raises(ugw.InputError, match="zero diagonal"):
+        ugw.Space.from_matrix(np.eye(3)).compressed()
+
+
+def test_distances_that_do_not_fit_are_refused(monkeypatch):
+    monkeypatch.setattr(distances, "machine_memory", lambda: 2.0**20)
+    with pytest.raises(ugw.InputError, match=r"0\.00745 GiB .* tol="):
+        ugw.Space.from_points(plane(1000))
+    ugw.Space.from_points(plane(200))
+    assert ugw.Space.from_points(plane(1000), tol=0.1).n == 1000

@@ -1,0 +1,133 @@
+"""Several starts as one batch: the best wins, ties go to the first, and nothing else changes."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import ugw
+from ugw.geometry.space import Space
+from ugw.initializers import multistart
+from ugw.initializers import plans as init
+from ugw.initializers.multistart import best_of
+from ugw.problems.build import build
+from ugw.results.records import Status
+
+INF = math.inf
+
+
+def space(n=6, d=2, seed=0, mass=1.0):
+    rng = np.random.default_rng(seed)
+    points, weights = rng.random((n, d)), rng.random(n) + 0.2
+    return Space.from_points(points, weights=weights * mass / weights.sum())
+
+
+def problem(x=None, y=None, *, rho=1.0, eps=0.02):
+    return build(x or space(), y or space(7, 3, 1), rho=rho, eps=eps, fused=None)
+
+
+def test_the_best_of_its_starts():
+    given = problem()
+    starts = torch.cat([init.product(given)[:, None], init.random(given, 5, seed=multistart.OTHER_SEED)], dim=1)
+    values = [ugw.AlternateMin()(given, starts[:, k]).value for k in range(6)]
+    assert max(values) > min(values) + 1e-4  # the starts do end in different places
+    for n in (1, 6):
+        r = ugw.solve(space(), space(7, 3, 1), eps=0.02, init="product", solver=ugw.Multistart(n=n))
+        assert r.value == pytest.approx(min(values[:n]), rel=1e-9)
+
+
+@pytest.mark.parametrize("start", ["flb", "auto"])
+def test_never_worse_than_the_start_it_is_given(start):
+    alone = ugw.solve(space(), space(7, 3, 1), eps=0.02, init=start)
+    r = ugw.solve(space(), space(7, 3, 1), eps=0.02, init=start, solver=ugw.Multistart(n=4))
+    assert r.value <= alone.value + 1e-9
+    assert not r.batched
+
+
+def test_one_start_is_the_solver_alone():
+    alone = ugw.solve(space(), space(7, 3, 1), eps=0.02, init="flb")
+    r = ugw.solve(space(), space(7, 3, 1), eps=0.02, init="flb", solver=ugw.Multistart(n=1))
+    assert np.array_equal(r.plan, alone.plan)
+    assert r.n_iter == alone.n_iter
+
+
+def test_it_uses_the_solver_it_holds():
+    steps = []
+    solver = ugw.Multistart(n=3, solver=ugw.AlternateMin(max_iter=4, callback=steps.append))
+    with pytest.warns(ugw.ConvergenceWarning):
+        r = ugw.solve(space(), space(7, 3, 1), eps=0.001, init="product", solver=solver)
+    assert r.status is Status.MAX_ITER
+    assert [s.live for s in steps] == [3, 3, 3, 3]  # one batch
+
+
+def test_random_starts_are_solved_once_however_many_are_given():
+    steps = []
+    solver = ugw.Multistart(n=4, solver=ugw.AlternateMin(callback=steps.append))
+    given = problem()
+    both = torch.cat([init.product(given)[:, None], init.flb(given)[:, None]], dim=1)
+    r = best_of(solver, given, both)
+    assert steps[0].live == 2 + 3
+    each = [solver(given, both[:, k]).value for k in range(2)]
+    assert r.value == pytest.approx(min(each), rel=1e-9)
+    steps.clear()
+    ugw.solve(space(), space(7, 3, 1), eps=0.02, solver=solver)
+    assert steps[0].live == 3 + 3  # "auto" gives three where plans are small
+
+
+def test_ties_go_to_the_first():
+    """The same start many times: rounding must not choose among equals."""
+    given = problem()
+    plan = init.product(given)
+    r = best_of(ugw.AlternateMin(), given, plan[:, None].repeat(1, 4, 1, 1))
+    assert r.value == pytest.approx(ugw.AlternateMin()(given, plan).value, rel=1e-12)
+    values = torch.tensor([[1.0 + 5e-10, 1.0, 1.0 - 3e-10], [-2.0, -2.0 - 1e-9, -3.0], [0.5, 0.4, 0.4 - 1e-11]])
+    held = problem(rho=np.ones(9))
+    tensors = ugw.AlternateMin()(held, plan.repeat(9, 1, 1)).tensors
+    zero = torch.zeros(9, dtype=torch.float64)
+    terms = type(tensors.terms)(values.double().flatten(), zero, zero, zero, zero)
+    chosen = multistart._winner(held, replace(tensors, terms=terms), 3)
+    assert chosen.tolist() == [0, 2, 1]
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+def test_a_plan_that_misses_a_hard_marginal_does_not_win_by_its_lower_value():
+    x, y = space(), space(7, 3, 1)
+    given = problem(x, y, rho=INF, eps=0.05)
+    # Starts of which one converges in the steps allowed and the others do not.
+    alone = ugw.solve(x, y, rho=INF, eps=0.05, init="product")
+    near = ugw.solve(x, y, rho=INF, eps=0.05, init="coarse")
+    plans = torch.stack([torch.as_tensor(p)[None] for p in (np.eye(6, 7) + 1e-6, near.plan)], dim=1)
+    r = best_of(ugw.AlternateMin(max_iter=8, tol=1e-5), given, plans)
+    assert r.converged
+    assert r.marginal_error < 1e-4
+    assert alone.converged
+
+
+def test_batches_are_item_by_item():
+    xs, ys = [space(4, 2, 0), space(6, 2, 1), space(5, 2, 2)], [space(7, 3, 3), space(3, 3, 4), space(4, 3, 5)]
+    solver = ugw.Multistart(n=4)
+    r = ugw.solve(
+        Space.stack(xs), Space.stack(ys), rho=np.array([0.3, 1.0, INF]), eps=0.05, init="product", solver=solver
+    )
+    assert len(r) == 3
+    for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        alone = ugw.solve(x, y, rho=(0.3, 1.0, INF)[i], eps=0.05, init="product", solver=solver)
+        assert r[i].value == pytest.approx(alone.value, rel=1e-9)
+        np.testing.assert_allclose(r[i].plan, alone.plan, atol=1e-9)
+        assert r[i].n_iter == alone.n_iter
+
+
+def test_eps_0_with_hard_marginals_compares_what_it_returns():
+    """The plans are polished to vertices before the best is chosen."""
+    x = Space.stack([space(4, 2, seed) for seed in range(5)])
+    y = Space.stack([space(5, 3, 20 + seed) for seed in range(5)])
+    given = problem(x, y, rho=INF, eps=0.0)
+    starts = torch.cat([init.product(given)[:, None], init.random(given, 2, seed=multistart.OTHER_SEED)], dim=1)
+    quick = ugw.AlternateMin(max_iter=40)
+    values = [best_of(quick, given, starts[:, k : k + 1]).value for k in range(3)]
+    assert np.ptp(values, axis=0).max() > 1e-3
+    r = ugw.solve(x, y, rho=INF, eps=0.0, init="product", solver=ugw.Multistart(n=3, solver=quick))
+    np.testing.assert_allclose(r.value, np.min(values, axis=0), rtol=1e-9)
+    assert r.marginal_error.max() < 1e-12

@@ -1,0 +1,140 @@
+"""The debiased divergence: zero where it should be, its gradient, and what it does not shrink."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import ugw
+from oracles.gradients import INF, SHARP, STREAMING, Data, check, rand
+from ugw.learning.debiased import codes, stake
+from ugw.problems.build import build
+
+
+@pytest.mark.parametrize("eps", [0.1, 0.01, 0.0])
+@pytest.mark.parametrize("rho", [0.5, INF])
+def test_isometric_spaces_are_at_0(rho, eps):
+    points, weights = rand(6, 2, seed=0), rand(6, seed=1) + 0.2
+    turn = torch.tensor([[0.6, -0.8], [0.8, 0.6]], dtype=torch.float64)
+    x = ugw.Space.from_points(points, weights=weights)
+    y = ugw.Space.from_points(points.flip(0) @ turn + 2.0, weights=weights.flip(0))
+    d = ugw.debiased(x, y, rho=rho, eps=eps).check()
+    assert abs(d.value) < 1e-9
+    assert d.cross.value > 1e-3 or eps == 0
+
+
+def test_it_is_the_formula_of_three_values():
+    x, y = Data.make().spaces()
+    rho, eps = 0.8, 0.1
+    parts = [ugw.solve(*pair, rho=rho, eps=eps, solver=SHARP).value for pair in ((x, y), (x, x), (y, y))]
+    expected = parts[0] - 0.5 * parts[1] - 0.5 * parts[2] + 0.5 * eps * (x.mass**2 - y.mass**2) ** 2
+    d = ugw.debiased(x, y, rho=rho, eps=eps, solver=SHARP)
+    assert torch.allclose(d.value, expected, rtol=1e-8)
+    swapped = ugw.debiased(y, x, rho=rho, eps=eps, solver=SHARP)
+    assert torch.allclose(d.value, swapped.value, rtol=1e-8)
+    assert (d.cross.plan.shape, d.self_x.plan.shape, d.self_y.plan.shape) == ((4, 5), (4, 4), (5, 5))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_positive_for_unequal_masses(seed):
+    """Without the term of the masses this is not so."""
+    x = ugw.Space.from_points(rand(5, 2, seed=seed), weights=0.2 + rand(5, seed=10 + seed))
+    y = ugw.Space.from_points(rand(5, 2, seed=20 + seed), weights=0.2 * rand(5, seed=30 + seed))
+    d = ugw.debiased(x, y, rho=0.1, eps=0.5)
+    assert d.value > 0
+    assert d.value - 0.25 * (x.mass**2 - y.mass**2) ** 2 < 0
+
+
+@pytest.mark.parametrize("fused", [None, ugw.Fused(0.6)], ids=["plain", "fused"])
+def test_its_gradient_is_that_of_the_solved_value(fused):
+    data = Data.make()
+    given = {"rho": 0.7, "eps": 0.1, "fused": fused, "solver": SHARP}
+    last = ugw.debiased(*data.spaces(), **given)
+    names = "x y a b" + (" fx fy" if fused else "")
+    check(lambda d: ugw.debiased(*d.spaces(), **given, init=last).value, data, names)
+
+
+def test_items_of_a_batch():
+    data = Data.make(batch=(3,))
+    x, y = data.spaces()
+    d = ugw.debiased(x, y, rho=torch.tensor([0.5, 1.0, 2.0]), eps=torch.tensor([0.1, 0.2, 0.05]))
+    assert d.value.shape == (3,)
+    assert d.status == [ugw.Status.CONVERGED] * 3
+    for i, (rho, eps) in enumerate(((0.5, 0.1), (1.0, 0.2), (2.0, 0.05))):
+        assert torch.allclose(d.value[i], ugw.debiased(x[i], y[i], rho=rho, eps=eps).value, rtol=1e-6)
+    shared = ugw.debiased(x[0], y, rho=0.5, eps=0.1)
+    assert torch.allclose(shared.value[0], d.value[0], rtol=1e-6)
+
+
+def test_plans_that_are_not_stored():
+    x, y = rand(40, 2, seed=0), rand(30, 2, seed=1)
+    made = []
+    for solver in (SHARP, STREAMING):
+        leaf = x.clone().requires_grad_()
+        spaces = (ugw.Space.from_points(p, metric="sqeuclidean") for p in (leaf, y))
+        d = ugw.debiased(*spaces, rho=0.3, eps=0.05, solver=replace(solver, tol=1e-7)).check()
+        d.value.backward()
+        made.append((d.value.detach(), leaf.grad))
+    assert d.self_x.path == "streaming"
+    torch.testing.assert_close(made[0], made[1], rtol=1e-4, atol=1e-6)
+
+
+def test_the_identity_is_among_the_starts_of_self_terms():
+    """The product plan is a saddle of a regular polygon against itself: a solve from there alone stays blurred."""
+    angle = torch.arange(8, dtype=torch.float64) * torch.pi / 4
+    ring = torch.stack([angle.cos(), angle.sin()], dim=1)
+    blurred = ugw.solve(*2 * [ugw.Space.from_points(ring)], rho=1.0, eps=1e-3, init="product")
+    good = ugw.debiased(ring, 1.02 * ring, rho=1.0, eps=1e-3, init="product")
+    assert good.self_x.value < 0.01 * blurred.value
+    good = ugw.debiased(ring, 1.02 * ring, rho=1.0, eps=1e-3)
+    assert good.value > 0
+    with pytest.warns(ugw.ConvergenceWarning, match="below 0"):
+        bad = ugw.debiased(ring, 1.02 * ring, rho=1.0, eps=1e-3, init=replace(good, self_x=blurred))
+    assert bad.value < 0  # reported, not clamped
+    assert bad.status == ugw.Status.NEGATIVE
+    assert not bad.converged
+    with pytest.raises(ugw.NotConverged, match="local minimum"):
+        bad.check()
+
+
+def test_what_is_refused():
+    x = rand(4, 2, seed=0)
+    with pytest.raises(ugw.InputError, match="one rho for both sides, got 1 and 2"):
+        ugw.debiased(x, x, rho=(1.0, 2.0))
+    with pytest.raises(ugw.InputError, match="has no self terms"):
+        ugw.debiased(x, x, fused=ugw.Fused(1.0, torch.zeros(4, 4, dtype=torch.float64)))
+
+
+def test_a_part_that_did_not_converge_is_named():
+    x, y = rand(6, 2, seed=0), rand(5, 2, seed=1)
+    with pytest.warns(ugw.ConvergenceWarning, match="residual"):
+        d = ugw.debiased(x, y, eps=1e-3, solver=ugw.AlternateMin(max_iter=2))
+    assert d.status == ugw.Status.MAX_ITER
+
+
+def test_the_status_is_that_of_the_first_part_that_failed():
+    x = ugw.Space.from_points(rand(3, 2, seed=0))
+    problem = build(x, x, rho=1.0, eps=0.1, fused=None)
+    good, early, lost = ugw.Status.CONVERGED, ugw.Status.MAX_ITER, ugw.Status.COLLAPSED
+    for statuses, expected in (((good, early, lost), early), ((lost, early, good), lost), ((good,) * 3, good)):
+        parts = [torch.tensor([int(s)]) for s in statuses]
+        assert codes(torch.zeros(1, dtype=torch.float64), stake(problem), parts).tolist() == [int(expected)]
+
+
+def test_the_biased_loss_shrinks_what_the_debiased_one_recovers():
+    """Gradient descent on the points, from the target itself: a fixed point of the debiased loss only."""
+    target = rand(12, 2, seed=0)
+    sizes = {}
+    for debiased in (False, True):
+        points = target.clone().requires_grad_()
+        loss = ugw.UGWLoss(rho=1.0, eps=0.1, debiased=debiased, init="last")
+        optimiser = torch.optim.SGD([points], lr=2.0)
+        for _ in range(20):
+            optimiser.zero_grad()
+            loss(points, target).backward()
+            optimiser.step()
+        sizes[debiased] = float(torch.pdist(points.detach()).mean() / torch.pdist(target).mean())
+    assert sizes[False] < 0.85
+    assert sizes[True] == pytest.approx(1.0, abs=1e-3)

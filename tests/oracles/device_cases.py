@@ -1,0 +1,284 @@
+"""What must come out the same on every device: the cases, and how close is the same.
+
+No test framework is needed: `tests/test_cuda.py` and `benchmarks/cuda_parity.py` run the same cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+import ugw
+from ugw._utils.cuda_graphs import cache as recordings
+from ugw._utils.cuda_graphs.cache import forget
+from ugw._utils.cuda_graphs.calls import Call
+from ugw.initializers import coarse
+from ugw.problems.build import build
+
+INF = float("inf")
+# The largest relative L1 distance of two plans, and relative difference of two values.
+CLOSE = {torch.float64: (1e-9, 1e-10), torch.float32: (1e-4, 1e-4)}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a case came to: a plan, if it has one, and values (k,), known no better than to the share `known`."""
+
+    plan: torch.Tensor | None
+    values: torch.Tensor
+    known: float = 0.0
+
+
+def clouds(
+    n: int, m: int, device: str, dtype: torch.dtype, seed: int = 0, metric: str = "euclidean"
+) -> tuple[ugw.Space, ugw.Space]:
+    """Random points of R³ and R² with uneven weights, distances up to 1."""
+    rng = np.random.default_rng((n, m, seed))
+    made = []
+    for shape in ((n, 3), (m, 2)):
+        points, weights = rng.random(shape), rng.random(shape[0]) + 0.5
+        to = {"dtype": dtype, "device": device}
+        weights = torch.tensor(weights / weights.sum(), **to)
+        space = ugw.Space.from_points(torch.tensor(points, **to), weights=weights, metric=metric)
+        made.append(space.scaled("max"))
+    return made[0], made[1]
+
+
+def ragged(device: str, dtype: torch.dtype) -> tuple[ugw.Space, ugw.Space]:
+    """A batch of three pairs of different sizes."""
+    pairs = [clouds(n, m, device, dtype) for n, m in ((30, 25), (12, 20), (25, 7))]
+    x, y = zip(*pairs, strict=True)
+    return ugw.Space.stack(x), ugw.Space.stack(y)
+
+
+def found(result: ugw.Result) -> Found:
+    return Found(result.plan, torch.as_tensor(result.value).reshape(-1))
+
+
+def tight(dtype: torch.dtype) -> ugw.AlternateMin:
+    """Solved until the plans of two devices agree as well as they can."""
+    tol = 1e-10 if dtype == torch.float64 else 1e-6
+    return ugw.AlternateMin(tol=tol, max_iter=3000, inner=ugw.Sinkhorn(tol=1e-2 * tol, max_iter=200))
+
+
+def solved(**options: Any) -> Callable[[str, torch.dtype], Found]:
+    def run(device: str, dtype: torch.dtype) -> Found:
+        return found(ugw.solve(*clouds(60, 50, device, dtype), init="product", solver=tight(dtype), **options))
+
+    return run
+
+
+def without_entropy(device: str, dtype: torch.dtype) -> Found:
+    """In float64 always: without entropy many plans are nearly as good, and float32 rounds to another of them."""
+    x, y = clouds(15, 12, device, torch.float64)
+    r = found(ugw.solve(x, y, eps=0.0, init="flb", solver=ugw.AlternateMin(tol=1e-11)))
+    return Found(r.plan.to(dtype), r.values)
+
+
+def fused(device: str, dtype: torch.dtype) -> Found:
+    cost = torch.tensor(np.random.default_rng(0).random((60, 50)), dtype=dtype, device=device)
+    x, y = clouds(60, 50, device, dtype)
+    return found(ugw.solve(x, y, eps=1e-2, fused=ugw.Fused(0.5, cost), init="product", solver=tight(dtype)))
+
+
+def batch(device: str, dtype: torch.dtype) -> Found:
+    options = {"rho": np.array([0.1, 1.0, 10.0]), "eps": np.array([1e-2, 1e-2, 2e-2]), "init": "product"}
+    return found(ugw.solve(*ragged(device, dtype), solver=tight(dtype), **options))
+
+
+def auto(device: str, dtype: torch.dtype) -> Found:
+    """The coarse starts too lead to the same plan."""
+    return found(ugw.solve(*clouds(120, 100, device, dtype), eps=1e-2, solver=tight(dtype)))
+
+
+def conic(n: int, m: int, cone: str, init: str = "auto") -> Callable[[str, torch.dtype], Found]:
+    """Only the values are compared: many plans are nearly as good as the best, as without entropy."""
+
+    def run(device: str, dtype: torch.dtype) -> Found:
+        x, y = clouds(n, m, device, dtype)
+        return Found(None, found(ugw.solve_conic(x, y, rho=0.5, cone=cone, init=init)).values)
+
+    return run
+
+
+def tightness(device: str, dtype: torch.dtype) -> Found:
+    """Plans that are solved to a change of 1e-6 and valued by another objective than theirs, without entropy."""
+    t = ugw.tightness(*clouds(12, 10, device, dtype), rho=0.5)
+    assert t.holds, "CGW ≤ UGW is not certified"
+    return Found(None, torch.stack([torch.as_tensor(v) for v in (t.cgw, t.ugw, t.ratio)]), 1e-8)
+
+
+def objective(device: str, dtype: torch.dtype) -> Found:
+    plan = torch.tensor(np.random.default_rng(0).random((60, 50)), dtype=dtype, device=device)
+    terms = ugw.objective(plan / plan.sum(), *clouds(60, 50, device, dtype), rho=(0.5, 2.0), eps=0.1)
+    sides = (terms.distortion, terms.marginal_a, terms.marginal_b, terms.entropy, terms.total)
+    return Found(None, torch.stack([torch.as_tensor(v) for v in sides]))
+
+
+CASES: dict[str, Callable[[str, torch.dtype], Found]] = {
+    "ugw": solved(rho=1.0, eps=1e-2),
+    "unequal rhos": solved(rho=(0.1, 2.0), eps=1e-2),
+    "semi-relaxed": solved(rho=(INF, 1.0), eps=1e-2),
+    "balanced": solved(rho=INF, eps=1e-2),
+    "per item": solved(rho=np.array([0.1, 1.0, 10.0]), eps=np.array([2e-2, 1e-2, 4e-2])),
+    "eps = 0": without_entropy,
+    "fused": fused,
+    "ragged batch": batch,
+    "coarse start": auto,
+    "conic, term by term": conic(15, 12, "gaussian-hellinger"),
+    "conic, by factors": conic(40, 30, "gaussian-hellinger", init="flb"),
+    "conic, hellinger": conic(15, 12, "hellinger-kantorovich"),
+    "conic, hellinger, by factors": conic(40, 30, "hellinger-kantorovich", init="flb"),
+    "tightness": tightness,
+    "objective": objective,
+}
+
+
+def compare(here: Found, there: Found, dtype: torch.dtype) -> tuple[float, float]:
+    """Relative distances of plans and of values; an AssertionError where they are not close enough.
+
+    here: in float64; there: in `dtype`, perhaps on another device.
+    """
+    plans, values = CLOSE[dtype]
+    values = max(values, here.known)
+    off, apart = 0.0, relative(there.values, here.values).max().item()
+    if here.plan is not None and there.plan is not None:
+        assert there.plan.dtype == dtype, f"the plan is {there.plan.dtype}, not {dtype}"
+        off = float((there.plan.cpu().double() - here.plan).abs().sum() / here.plan.sum())
+    assert off <= plans, f"plans are {off:.1e} apart in L1, more than {plans:.0e}"
+    assert apart <= values, f"values are {apart:.1e} apart, more than {values:.0e}"
+    return off, apart
+
+
+def relative(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    u, v = u.cpu().double(), v.cpu().double()
+    return (u - v).abs() / v.abs().clamp(min=1e-300)
+
+
+# -- what results carry -------------------------------------------------------------------------------------
+
+
+def keeps_device_and_dtype(device: str, dtype: torch.dtype) -> None:
+    """Tensors come back where they came from; arrays come back as arrays, on whatever device they were solved."""
+    x, y = clouds(9, 8, device, dtype)
+    for result in (ugw.solve(x, y), ugw.solve_conic(x, y)):
+        for name in ("plan", "value", "mass"):
+            value = torch.as_tensor(getattr(result, name))
+            assert value.device.type == device, f"{name} is on {value.device}, not on {device}"
+        assert result.plan.dtype == dtype, f"the plan is {result.plan.dtype}, not {dtype}"
+    given = np.random.default_rng(0).random((9, 2)).astype(str(dtype)[6:])
+    back = ugw.solve(ugw.Space.from_points(given), ugw.Space.from_points(given)).plan
+    assert isinstance(back, np.ndarray), f"arrays came back as {type(back).__name__}"
+    assert back.dtype == given.dtype, f"{given.dtype} came back as {back.dtype}"
+
+
+def alike_problems_do_not_mix(device: str, dtype: torch.dtype) -> None:
+    """Problems of one size may be solved by the same recorded steps: each has its own result, and keeps it.
+
+    One metric is stored, the other remembers what it has worked out.
+    """
+    sizes, seeds = ((60, 50), (200, 150)), (0, 1, 0)
+    for (n, m), init, metric in product(sizes, ("product", "auto"), ("euclidean", "sqeuclidean")):
+        first, other, again = (
+            ugw.solve(*clouds(n, m, device, dtype, seed, metric), eps=1e-2, init=init, rho=1.0 + seed) for seed in seeds
+        )
+        kept = first.plan.clone()
+        ugw.solve(*clouds(n, m, device, dtype, 2, metric), eps=1e-2, init=init)
+        assert torch.equal(first.plan, kept), f"n = {n}, {init}: a later solve changed a result"
+        assert not torch.equal(first.plan, other.plan), f"n = {n}, {init}: another problem had the same result"
+        apart = float(relative(first.value.reshape(-1), again.value.reshape(-1)))
+        assert apart <= CLOSE[dtype][1], f"n = {n}, {init}: the same call gave values {apart:.1e} apart"
+        forget()
+        anew = ugw.solve(*clouds(n, m, device, dtype, 1, metric), eps=1e-2, init=init, rho=2.0)
+        for name, one, two in (("the same call", first, again), ("a call by kept steps and one by new", other, anew)):
+            off = float((one.plan - two.plan).abs().sum() / one.plan.sum())  # a GPU adds in any order
+            assert off <= 1e-2, f"n = {n}, {init}: {name} gave plans {off:.1e} apart"
+
+
+def starts_are_recorded(device: str, dtype: torch.dtype) -> None:
+    """The start of a problem that comes again is made by recordings, to the same plan."""
+    forget()
+    expected = {120: {"_many_starts", "_different_lifted"}}
+    expected[650] = expected[120] | {"_gathered", "_beside_product", "_lowest"}
+    for n, names in expected.items():
+        problems = [build(*clouds(n, n - 20, device, dtype, k), rho=1.0, eps=1e-2, fused=None) for k in range(5)]
+        with torch.no_grad():
+            *_, last = (coarse.start(problem) for problem in problems)
+            if device == "cuda":
+                calls = {known.name for (known, _), kept in recordings._kept.items() if isinstance(kept, Call)}
+                assert names <= calls, f"n = {n}: recorded were {calls}"
+            forget()
+            off = float((coarse.start(problems[-1]) - last).abs().sum())
+        assert off <= 1e-2, f"n = {n}: a recorded start is {off:.1e} from a plain one"
+
+
+def saved_and_loaded(device: str, dtype: torch.dtype) -> None:
+    """A file has no device: what it holds is read to the CPU, bit for bit."""
+    x, y = ragged(device, dtype)
+    with TemporaryDirectory() as folder:
+        for number, result in enumerate((ugw.solve(x, y), ugw.solve_conic(x, y, rho=0.5))):
+            path = Path(folder) / f"{number}.npz"
+            result.save(path)
+            loaded = type(result).load(path)
+            for name in ("plan", "value", "status", "n_iter"):
+                one, two = (torch.as_tensor(getattr(r, name)).cpu() for r in (result, loaded))
+                assert one.dtype == two.dtype, f"{name}: {one.dtype} was loaded as {two.dtype}"
+                assert torch.equal(one, two), f"{name} was loaded as something else"
+
+
+def rho_for_mass(device: str, dtype: torch.dtype) -> None:
+    """The search ends within 1e-3 of the share asked for: in float32 perhaps one solve sooner or later."""
+    here = float(ugw.rho_for_mass(*clouds(20, 15, "cpu", torch.float64), kept=0.9))
+    there = float(ugw.rho_for_mass(*clouds(20, 15, device, dtype), kept=0.9))
+    limit = 1e-9 if dtype == torch.float64 else 2e-2
+    assert abs(there - here) <= limit * here, f"rho is {there} there and {here} here"
+
+
+def gradients(device: str, dtype: torch.dtype) -> None:
+    """Of every kind of value, with respect to points and weights; float32 is far from the precision of the plan."""
+    limit = 1e-7 if dtype == torch.float64 else 2e-2
+    for name, value in DIFFERENTIABLE.items():
+        made = []
+        for place, kind in (("cpu", torch.float64), (device, dtype)):
+            rng = np.random.default_rng(0)
+            to = {"dtype": kind, "device": place}
+            points, others = (torch.tensor(rng.random((n, 2)), **to) for n in (14, 12))
+            weights = torch.tensor(rng.random(14) + 0.5, **to)
+            leaves = points.requires_grad_(), weights.requires_grad_()
+            x = ugw.Space.from_points(points, weights=weights, metric="sqeuclidean")
+            y = ugw.Space.from_points(others, metric="sqeuclidean")
+            made.append(torch.autograd.grad(value(x, y, tight(kind)), leaves))
+        for here, there in zip(*made, strict=True):
+            assert there.device.type == device, f"{name}: the gradient is on {there.device}, not on {device}"
+            off = float((there.cpu().double() - here).norm() / here.norm())
+            assert off <= limit, f"{name}: gradients are {off:.1e} apart, more than {limit:.0e}"
+
+
+def streaming(solver: ugw.AlternateMin) -> ugw.AlternateMin:
+    return replace(solver, inner=replace(solver.inner, method="streaming"))
+
+
+DIFFERENTIABLE: dict[str, Callable[[ugw.Space, ugw.Space, ugw.AlternateMin], torch.Tensor]] = {
+    "ugw": lambda x, y, s: ugw.ugw_loss(x, y, rho=(0.5, 2.0), eps=0.05, solver=s),
+    "semi-relaxed": lambda x, y, s: ugw.ugw_loss(x, y, rho=(INF, 1.0), eps=0.05, solver=s),
+    "streaming": lambda x, y, s: ugw.ugw_loss(x, y, rho=(0.5, 2.0), eps=0.05, solver=streaming(s)),
+    "conic": lambda x, y, s: ugw.CGWLoss(rho=0.5)(x, y),
+    "debiased": lambda x, y, s: ugw.debiased(x, y, rho=0.5, eps=0.05, solver=s).value,
+    "plan": lambda x, y, s: ugw.solve_differentiable(x, y, rho=0.5, eps=0.1, solver=s).plan.square().sum(),
+}
+
+CHECKS: dict[str, Callable[[str, torch.dtype], None]] = {
+    "gradients": gradients,
+    "rho for mass": rho_for_mass,
+    "device and dtype": keeps_device_and_dtype,
+    "saved and loaded": saved_and_loaded,
+    "alike problems": alike_problems_do_not_mix,
+    "recorded starts": starts_are_recorded,
+}

@@ -1,0 +1,381 @@
+"""Pictures draw what they say: where dots are, how large, which lines, which colours."""
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import networkx
+import numpy as np
+import pytest
+import torch
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from mpl_toolkits.mplot3d.art3d import Line3DCollection
+
+import ugw
+from ugw import InputError, plots
+from ugw.plots import figures
+from ugw.plots._drawing import PALE, flattened, unfolded
+
+mpl.use("Agg")
+
+
+@pytest.fixture
+def ax():
+    return Figure().add_subplot()
+
+
+@pytest.fixture
+def ax3():
+    return Figure().add_subplot(projection="3d")
+
+
+class Elsewhere:
+    """Numbers on another device: as with a CUDA tensor, NumPy cannot read them until they are brought back."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return self.tensor
+
+
+@pytest.fixture(params=["numpy", "torch", "elsewhere"])
+def of(request):
+    """Plans, points, weights, labels and colours of each kind that a Result or a user may hold."""
+    kinds = {"numpy": np.asarray, "torch": torch.as_tensor, "elsewhere": lambda v: Elsewhere(torch.as_tensor(v))}
+    return lambda values: kinds[request.param](np.asarray(values))
+
+
+@pytest.fixture(scope="module", params=[np.asarray, torch.as_tensor], ids=["numpy", "torch"])
+def solved(request):
+    rng = np.random.default_rng(0)
+    x, y = (ugw.Space.from_points(request.param(rng.random((n, 2)))) for n in (12, 15))
+    return ugw.solve(x, y, rho=0.5, eps=0.05), x, y
+
+
+def cloud(n, d, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def lines_of(ax):
+    return next(c for c in ax.collections if isinstance(c, LineCollection | Line3DCollection))
+
+
+def dots_of(ax):
+    return [c for c in ax.collections if not isinstance(c, LineCollection | Line3DCollection)]
+
+
+# -- matching ----------------------------------------------------------------------------------------------
+
+
+def test_matching_returns_the_axes_it_was_given_and_makes_some_otherwise(ax, solved):
+    result, x, y = solved
+    assert plots.matching(result, x.points, y.points, ax=ax) is ax
+    made = plots.matching(result, x.points, y.points)
+    assert made.name == "rectilinear"
+    plt.close(made.figure)
+
+
+def test_clouds_do_not_overlap_and_keep_their_shape(ax, of):
+    x, y = cloud(9, 2), cloud(9, 2, seed=1)
+    plots.matching(of(np.eye(9) / 9), of(x), of(y), ax=ax)
+    drawn = [np.asarray(dots.get_offsets()) for dots in dots_of(ax)]
+    for points, seen in zip((x, y), drawn, strict=True):
+        assert np.allclose(seen - seen[0], points - points[0])  # moved, not turned or scaled
+    apart = [drawn[0][:, k].min() > drawn[1][:, k].max() or drawn[1][:, k].min() > drawn[0][:, k].max() for k in (0, 1)]
+    assert any(apart)
+
+
+def test_a_plane_cloud_beside_one_in_space_lies_in_a_plane_below(ax3, of):
+    plots.matching(of(np.eye(8) / 8), of(cloud(8, 3)), of(cloud(8, 2)), ax=ax3)
+    _, _, x = dots_of(ax3)[0]._offsets3d
+    _, _, y = dots_of(ax3)[1]._offsets3d
+    assert np.ptp(y) == 0
+    assert np.max(y) < np.min(x)
+
+
+def test_lines_join_each_point_to_its_largest_entry(ax, of):
+    plan = np.full((5, 5), 1e-3)
+    order = [3, 0, 4, 1, 2]
+    plan[np.arange(5), order] = 0.2
+    plots.matching(of(plan), of(cloud(5, 2)), of(cloud(5, 2, seed=1)), lines=100, ax=ax)
+    x, y = (np.asarray(dots.get_offsets()) for dots in dots_of(ax))
+    segments = {tuple(np.round(segment, 9).ravel()) for segment in lines_of(ax).get_segments()}
+    assert segments == {tuple(np.round([x[i], y[j]], 9).ravel()) for i, j in enumerate(order)}
+
+
+def test_the_transposed_plan_draws_the_same_pairs():
+    plan, x, y = np.random.default_rng(0).random((20, 30)), cloud(20, 2), cloud(30, 2, seed=1)
+    pairs = figures._largest_pairs(plan, x, y, 16)
+    back = figures._largest_pairs(plan.T, y, x, 16)
+    assert len(pairs) <= 16
+    assert {tuple(p) for p in pairs} == {tuple(p[::-1]) for p in back}
+
+
+def test_dot_areas_are_mass_over_weight(ax, of):
+    weights = np.array([0.1, 0.2, 0.3, 0.4])
+    plan = np.diag(weights * [1.0, 0.5, 1.0, 0.25])
+    plots.matching(of(plan), of(cloud(4, 2)), of(cloud(4, 2)), weights=(of(weights), of(weights)), ax=ax)
+    for dots in dots_of(ax):
+        areas = dots.get_sizes()
+        assert areas / areas[0] == pytest.approx([1, 0.5, 1, 0.25])
+
+
+def test_lines_between_classes_are_red(ax, of):
+    plan = np.array([[0.4, 0.0], [0.1, 0.5]])
+    plots.matching(of(plan), of(cloud(2, 2)), of(cloud(2, 2)), labels=(of([0, 1]), of([0, 0])), ax=ax)
+    red = mpl.colors.to_rgb("#B2182B")
+    colours = [tuple(colour[:3]) == pytest.approx(red) for colour in lines_of(ax).get_colors()]
+    assert colours == [False, True]
+
+
+def test_without_labels_the_plan_carries_the_colours_over(ax, of):
+    order = np.array([2, 0, 1])
+    plan = np.zeros((3, 3))
+    plan[np.arange(3), order] = 1 / 3
+    plots.matching(of(plan), of(cloud(3, 2)), of(cloud(3, 2, seed=1)), ax=ax)
+    first, second = (dots.get_facecolors()[:, :3] for dots in dots_of(ax))
+    assert np.allclose(second[order], first)
+
+
+def test_a_plan_without_mass_draws_no_lines(ax, of):
+    plots.matching(of(np.zeros((3, 4))), of(cloud(3, 2)), of(cloud(4, 2)), ax=ax)
+    assert not any(isinstance(c, LineCollection) for c in ax.collections)
+
+
+def test_points_on_a_line_are_drawn_beside_a_plane(ax, of):
+    plots.matching(of(np.eye(4) / 4), of(cloud(4, 1)), of(cloud(4, 2)), ax=ax)
+    assert len(dots_of(ax)) == 2
+
+
+def test_tensors_with_gradients_are_drawn(ax):
+    points = torch.as_tensor(cloud(4, 2)).requires_grad_()
+    colours = torch.arange(4.0).requires_grad_()
+    plots.matching(torch.eye(4).requires_grad_(), points, points, ax=ax)
+    plots.colour_transfer(torch.eye(4), colours, networkx.path_graph(4), pos=points, ax=ax)
+    assert len(dots_of(ax)) == 3
+
+
+def test_no_lines_on_demand(ax, of):
+    plots.matching(of(np.eye(4) / 4), of(cloud(4, 2)), of(cloud(4, 2)), lines=0, ax=ax)
+    assert not any(isinstance(c, LineCollection) for c in ax.collections)
+
+
+def test_aligned_is_an_isometry_that_undoes_a_turn(of):
+    x = cloud(10, 2) - cloud(10, 2).mean(axis=0)
+    turned = x @ np.array([[0.6, -0.8], [-0.8, -0.6]]) + [5.0, 2.0]  # a reflection and a shift
+    order = np.random.default_rng(0).permutation(10)
+    plan = np.zeros((10, 10))
+    plan[order, np.arange(10)] = 0.1
+    assert np.allclose(plots.aligned(of(plan), of(x), of(turned[order])), x[order])
+    flat = cloud(10, 2, seed=1)
+    back = plots.aligned(of(plan), of(cloud(10, 3)), of(flat))
+    assert np.allclose(np.linalg.norm(back - back[0], axis=1), np.linalg.norm(flat - flat[0], axis=1))
+
+
+@pytest.mark.parametrize(
+    ("draw", "said"),
+    [
+        (
+            lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(4, 2), ax=ax),
+            "cannot join 3 points to 4",
+        ),
+        (
+            lambda ax, _: plots.matching(np.eye(3), cloud(3, 4), cloud(3, 2), ax=ax),
+            "points_x must have shape",
+        ),
+        (lambda ax, _: plots.matching(np.ones((2, 3, 3)), cloud(3, 2), cloud(3, 2), ax=ax), r"result\[i\]"),
+        (lambda ax, _: plots.matching(np.eye(3), cloud(3, 3), cloud(3, 2), ax=ax), 'projection="3d"'),
+        (lambda _, ax3: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), ax=ax3), "got 3-D axes"),
+        (
+            lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), labels=([0, 1], [0, 1, 1]), ax=ax),
+            r"labels\[0\]",
+        ),
+        (
+            lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), weights=([1], None), ax=ax),
+            r"weights\[0\]",
+        ),
+        (
+            lambda ax, _: plots.colour_transfer(np.eye(3), [1.0, 2.0], networkx.path_graph(3), ax=ax),
+            "colours must",
+        ),
+        (lambda ax, _: plots.coloured_graph(networkx.path_graph(3), np.ones((3, 2)), ax=ax), r"\(n, 3\)"),
+        (lambda ax, _: plots.coloured_graph(networkx.path_graph(3), np.ones(4), ax=ax), "3 rows"),
+        (lambda ax, _: plots.coloured_graph(networkx.path_graph(3), np.ones(3), pos=cloud(3, 3), ax=ax), r"\(3, 2\)"),
+        (lambda ax, _: plots.coloured_graph(networkx.path_graph(3), np.ones(3), shares=[1.0], ax=ax), "shares must"),
+        (lambda ax, _: plots.coloured_graph("abc", np.ones(3), ax=ax), "networkx graph, got str"),
+        (lambda ax, _: plots.layout(None), "networkx graph, got NoneType"),
+        (lambda ax, _: plots.coloured_graph(networkx.path_graph(2), ["a", "b"], ax=ax), "colours must be an array"),
+        (lambda ax, _: plots.colour_transfer(np.eye(2), 1.0, networkx.path_graph(2), ax=ax), "colours must have"),
+        (lambda ax, _: plots.colour_transfer(np.eye(2), [1.0, np.nan], networkx.path_graph(2), ax=ax), "colours.*nan"),
+        (lambda ax, _: plots.matching(np.eye(3), np.full((3, 2), np.nan), cloud(3, 2), ax=ax), "points_x.*finite"),
+        (lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), np.full((3, 2), np.inf), ax=ax), "points_y.*finite"),
+        (lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), lines=-3, ax=ax), "lines must .*got -3"),
+        (lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), lines=2.5, ax=ax), "lines must"),
+        (lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), labels=[0, 1, 2], ax=ax), "labels.*pair"),
+        (lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), weights=3.0, ax=ax), "weights.*pair"),
+        (lambda *_: plots.aligned(np.eye(3), np.full((3, 2), np.nan), cloud(3, 2)), "points_x.*finite"),
+        (lambda *_: plots.aligned(np.eye(3), cloud(3, 2), cloud(4, 2)), "cannot join 3 points to 4"),
+        (lambda *_: plots.aligned(np.eye(3), np.ones(3), cloud(3, 2)), "points_x must have one point per row"),
+        (lambda ax, _: plots.plan("abc", ax=ax), "the plan must be an array of numbers, got str"),
+        (lambda ax, _: plots.plan(None, ax=ax), "the plan must"),
+        (lambda ax, _: plots.plan(np.full((2, 2), np.nan), ax=ax), "the plan must be finite"),
+        (
+            lambda ax, _: plots.plan(np.eye(2), labels=([0, 1], [0, 2]), names=("ab", ["a", "b"]), ax=ax),
+            r"names\[0\] .*classes \[0, 1\], got 'ab'",
+        ),
+        (
+            lambda ax, _: plots.plan(np.eye(2), labels=([0, 1], [0, 2]), names=(["a", "b"], ["a", "b"]), ax=ax),
+            r"names\[1\] .*classes \[0, 2\]",
+        ),
+        (lambda ax, _: plots.plan(np.eye(2), labels=([0, 1], [[0], [0, 1]]), ax=ax), r"labels\[1\] must be integers"),
+        (lambda ax, _: plots.convergence("abc", ax=ax), "convergence draws a Result, got str"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(draw, said, ax, ax3):
+    with pytest.raises(InputError, match=said):
+        draw(ax, ax3)
+
+
+def test_distances_of_plane_points_unfold_to_them():
+    x = cloud(12, 2)
+    far = np.linalg.norm(x[:, None] - x, axis=2)
+    back = unfolded(far)
+    assert np.allclose(np.linalg.norm(back[:, None] - back, axis=2), far)
+    for n in (1, 2, 3):  # where there is nothing to unfold
+        assert unfolded(np.zeros((n, n))).shape == (n, 2)
+        assert unfolded(np.zeros((n, n)), 3).shape == (n, 3)
+    assert flattened(cloud(1, 7)).shape == (1, 2)
+    solid = cloud(9, 3)
+    far = np.linalg.norm(solid[:, None] - solid, axis=2)
+    for back in (unfolded(far, 3), flattened(solid, 3)):
+        assert np.allclose(np.linalg.norm(back[:, None] - back, axis=2), far)
+        assert (np.diff(back.var(axis=0)) < 0).all()  # the widest first
+
+
+# -- plan --------------------------------------------------------------------------------------------------
+
+
+def test_plan_is_sorted_by_class(ax, of):
+    plan = np.arange(6.0).reshape(2, 3)
+    plots.plan(of(plan), labels=(of([1, 0]), of([0, 1, 0])), names=(("a", "b"), ("c", "d")), ax=ax)
+    assert np.array_equal(ax.images[0].get_array(), plan[[1, 0]][:, [0, 2, 1]])
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["c", "d"]
+
+
+def test_plans_share_a_scale_on_demand(ax, of):
+    plots.plan(of(np.eye(3) / 3), vmax=0.7, ax=ax)
+    assert ax.images[0].get_clim() == (0, 0.7)
+
+
+def test_a_plan_without_mass_has_a_picture(ax, of):
+    assert plots.plan(of(np.zeros((3, 3))), ax=ax) is ax
+
+
+# -- graphs ------------------------------------------------------------------------------------------------
+
+
+def test_colours_are_averaged_by_the_plan(ax, of):
+    colours = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    plan = np.array([[0.3, 0.1, 0.0], [0.1, 0.3, 0.0]])
+    plots.colour_transfer(of(plan), of(colours), networkx.path_graph(3), ax=ax)
+    seen = dots_of(ax)[0].get_facecolors()[:, :3]
+    assert np.allclose(seen[:2], [[0.75, 0, 0.25], [0.25, 0, 0.75]])
+    assert seen[2] == pytest.approx(mpl.colors.to_rgb(PALE))  # nothing arrives there
+
+
+def test_node_areas_follow_the_mass_received(ax, of):
+    plan = np.diag([0.2, 0.1, 0.0])
+    plots.colour_transfer(of(plan), of(np.arange(3.0)), networkx.path_graph(3), weights=of([0.2, 0.2, 0.2]), ax=ax)
+    areas = dots_of(ax)[0].get_sizes()
+    assert areas[1] / areas[0] == pytest.approx(0.5)
+    assert areas[2] < 0.1 * areas[0]
+
+
+def test_edges_join_their_nodes_in_the_graphs_own_order(ax, of):
+    graph = networkx.Graph([("b", "a"), ("b", "c")])
+    place = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])  # b, a, c
+    plots.coloured_graph(graph, of(np.arange(3.0)), shares=of(np.ones(3)), pos=of(place), ax=ax)
+    segments = {tuple(map(tuple, segment)) for segment in lines_of(ax).get_segments()}
+    assert segments == {((0, 0), (1, 0)), ((0, 0), (0, 1))}
+
+
+def test_layout_takes_places_from_attributes_and_else_never_changes():
+    with_pos, with_xy = networkx.path_graph(3), networkx.path_graph(3)
+    for k in range(3):
+        with_pos.nodes[k]["pos"] = (k, 2 * k)
+        with_xy.nodes[k].update(x=k, y=2 * k)
+    for graph in (with_pos, with_xy):
+        assert np.array_equal(plots.layout(graph), [[0, 0], [1, 2], [2, 4]])
+    other = networkx.cycle_graph(9)
+    networkx.set_node_attributes(other, {k: {"pos": "noun", "x": "left", "y": np.nan} for k in other})
+    for graph in (networkx.cycle_graph(9), networkx.cycle_graph(160), other):
+        assert np.array_equal(plots.layout(graph), plots.layout(graph))
+
+
+# -- convergence -------------------------------------------------------------------------------------------
+
+
+def test_convergence_shows_the_history(ax, solved):
+    result, *_ = solved
+    plots.convergence(result, ax=ax)
+    curves = {line.get_label(): line.get_ydata() for line in ax.get_lines()}
+    assert ax.get_yscale() == "log"
+    assert np.array_equal(curves["plan change"], result.history.change)
+    away = np.abs(result.history.objective - float(result.value))[:-1] / float(result.value)
+    assert np.allclose(curves["|objective − final|"], away[away > 0])
+    assert len(curves) == 3
+    assert ax.get_title(loc="left").startswith("converged after")
+
+
+def test_convergence_says_when_there_was_none(ax, solved):
+    _, x, y = solved
+    with pytest.warns(ugw.ConvergenceWarning):
+        result = ugw.solve(x, y, rho=0.5, eps=0.05, solver=ugw.AlternateMin(max_iter=1))
+    plots.convergence(result, ax=ax)
+    assert ax.get_title(loc="left").startswith("NOT converged (max iter) after 1 steps")
+
+
+PICTURES = {
+    "matching": lambda r, x, y, ax: plots.matching(r, x.points, y.points, ax=ax),
+    "plan": lambda r, x, y, ax: plots.plan(r, ax=ax),
+    "colour_transfer": lambda r, x, y, ax: plots.colour_transfer(r, x.points[:, 0], networkx.path_graph(y.n), ax=ax),
+    "coloured_graph": lambda r, x, y, ax: plots.coloured_graph(networkx.path_graph(y.n), r.marginals[1], ax=ax),
+    "convergence": lambda r, x, y, ax: plots.convergence(r, ax=ax),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_given_axes_are_all_that_a_picture_touches(solved, name):
+    settings, figures = dict(mpl.rcParams), plt.get_fignums()
+    ax = Figure().add_subplot()
+    assert PICTURES[name](*solved, ax) is ax
+    assert dict(mpl.rcParams) == settings
+    assert plt.get_fignums() == figures
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_without_axes_a_picture_is_a_new_figure_that_pyplot_shows(solved, name):
+    settings, figures = dict(mpl.rcParams), plt.get_fignums()
+    made = PICTURES[name](*solved, None)
+    assert plt.gcf() is made.figure
+    assert dict(mpl.rcParams) == settings
+    plt.close(made.figure)
+    assert plt.get_fignums() == figures
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", PICTURES)
+def test_results_on_a_cuda_device_are_drawn(name):
+    x, y = (ugw.Space.from_points(torch.as_tensor(cloud(n, 2)).cuda()) for n in (8, 9))
+    result = ugw.solve(x, y, rho=0.5, eps=0.1)
+    assert result.plan.is_cuda
+    ax = Figure().add_subplot()
+    assert PICTURES[name](result, x, y, ax) is ax

@@ -1,0 +1,412 @@
+"""CGW over the partial transport cone: closed forms, brute force, the radial grid, and the axioms of a metric."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linprog, minimize_scalar
+
+import ugw
+from ugw.initializers.plans import corners
+from ugw.problems.build import build
+from ugw.problems.partial.cgw import Small
+from ugw.solvers.alternating_lp import _beyond
+
+PT = ugw.PartialTransport()
+
+
+def space(rng, n, d=2, mass=None):
+    weights = rng.random(n) + 0.2
+    return ugw.Space.from_points(rng.random((n, d)), weights=weights * (mass or rng.uniform(0.5, 2.0)) / weights.sum())
+
+
+def arrays(x, y):
+    return (t.numpy() for t in (x.metric.dense(), y.metric.dense(), x.weights, y.weights))
+
+
+def conic(x, y, rho=1.0, cone=PT, **options):
+    return ugw.solve_conic(x, y, rho=rho, cone=cone, **options)
+
+
+def value_at(x, y, P, Q, *, rho, q):
+    """The four-index sum, term by term."""
+    dx, dy, a, b = arrays(x, y)
+    saved = np.maximum(2 * rho - np.abs(dx[:, None, :, None] - dy[None, :, None, :]) ** q, 0.0)
+    least = np.minimum(np.multiply.outer(P, P), np.multiply.outer(Q, Q))
+    return rho * (a.sum() ** 2 + b.sum() ** 2) - (saved * least).sum()
+
+
+def cone_cost(a, b, t, *, rho, q):
+    return rho * (a + b) - min(a, b) * float(ugw.PartialTransport(q).saved(np.array(t), rho))
+
+
+# -- the cone ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("q", [1.0, 2.0, 3.5])
+@pytest.mark.parametrize("rho", [0.1, 1.0, 4.0])
+def test_the_cone_cost_is_the_infimum_over_dilations(rho, q):
+    """inf_θ θ L_c(r/θ, s/θ), L_c(r, s) = c + r φ(1/r) + s φ(1/s), φ(t) = rho |t − 1|."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        r, s, t = rng.uniform(0.0, 2.0, 3)
+
+        def dilated(theta, r=r, s=s, t=t):
+            return theta * t**q + rho * abs(r - theta) + rho * abs(s - theta)
+
+        # Convex and linear between 0, r and s, where the search therefore also looks.
+        found = min(minimize_scalar(dilated, bounds=(0.0, 4.0), method="bounded").fun, *map(dilated, (0.0, r, s)))
+        assert cone_cost(r, s, t, rho=rho, q=q) == pytest.approx(found, abs=1e-12)
+
+
+@pytest.mark.parametrize("q", [1.0, 2.0, 3.5])
+@pytest.mark.parametrize("rho", [0.1, 1.0, 4.0])
+def test_the_cone_cost_is_a_metric(rho, q):
+    rng = np.random.default_rng(1)
+    points = [(u, r) for u, r in rng.uniform(0.0, 2.0, (14, 2))] + [(0.3, 0.0)]
+
+    def distance(one, other):
+        return max(cone_cost(one[1], other[1], abs(one[0] - other[0]), rho=rho, q=q), 0.0) ** (1 / q)
+
+    table = np.array([[distance(one, other) for other in points] for one in points])
+    assert np.allclose(table, table.T)
+    assert (np.diag(table) < 1e-7 ** (1 / q)).all()
+    assert (table + 2 * np.eye(len(points)) > 1e-4).all()  # definite
+    assert (table[:, None, :] <= table[:, :, None] + table[None] + 1e-6).all()
+
+
+@pytest.mark.parametrize("q", [0.5, 0.999, math.nan, math.inf, -1, "2", None, True])
+def test_bad_exponents_are_refused(q):
+    with pytest.raises(ugw.InputError, match="q must be a finite number ≥ 1"):
+        ugw.PartialTransport(q)
+
+
+# -- values ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("q", [1, 2, 3])
+@pytest.mark.parametrize(("mass_a", "mass_b"), [(1.0, 1.0), (1.0, 2.5), (0.3, 0.1)])
+def test_one_point_against_one(mass_a, mass_b, q):
+    x, y = (ugw.Space.from_distances(np.zeros((1, 1)), weights=[mass]) for mass in (mass_a, mass_b))
+    r = conic(x, y, rho=0.7, cone=ugw.PartialTransport(q))
+    expected = 0.7 * abs(mass_a**2 - mass_b**2)
+    assert r.value == pytest.approx(expected, abs=1e-12)
+    assert r.distance == pytest.approx(expected ** (1 / q), abs=1e-4)
+    assert r.is_metric
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_points_against_two_by_brute_force(seed):
+    rng = np.random.default_rng(seed)
+    x, y, rho, q = space(rng, 2), space(rng, 2), (0.05, 0.3)[seed % 2], (1, 2)[seed // 3]
+    dx, dy, a, b = arrays(x, y)
+    saved = np.maximum(2 * rho - np.abs(dx[:, None, :, None] - dy[None, :, None, :]) ** q, 0.0).reshape(4, 4)
+
+    def best(centre, width):
+        """The best shares (of each row of P and column of Q on the first place) on a grid."""
+        grid = np.linspace(-width, width, 21)
+        shares = np.stack(np.meshgrid(*[np.unique(np.clip(c + grid, 0, 1)) for c in centre]), axis=-1).reshape(-1, 4)
+        p0, p1, q0, q1 = shares.T
+        P = np.stack([a[0] * p0, a[0] * (1 - p0), a[1] * p1, a[1] * (1 - p1)], axis=1)
+        Q = np.stack([b[0] * q0, b[1] * q1, b[0] * (1 - q0), b[1] * (1 - q1)], axis=1)
+        overlap = sum(
+            saved[s, t] * np.minimum(P[:, s] * P[:, t], Q[:, s] * Q[:, t])
+            for s, t in itertools.product(range(4), repeat=2)
+        )
+        return shares[overlap.argmax()], float(overlap.max())
+
+    centre, width = np.full(4, 0.5), 0.5
+    for _ in range(6):
+        centre, overlap = best(centre, width)
+        width /= 4
+    found = rho * (a.sum() ** 2 + b.sum() ** 2) - overlap
+    value = conic(x, y, rho=rho, cone=ugw.PartialTransport(q)).value
+    assert value <= found + 1e-9
+    assert value == pytest.approx(found, abs=2e-4 * rho)
+
+
+def grid_program(x, y, *, rho, q, radii, starts):
+    """The paper's way: masses on a grid of radii for every pair, alternating linear programs; the best H(α, α)."""
+    dx, dy, a, b = arrays(x, y)
+    n, m, k = len(a), len(b), len(radii)
+    i, j, r, s = (axis.ravel() for axis in np.indices((n, m, k, k)))
+    r, s = radii[r], radii[s]
+    u, v = np.multiply.outer(r, r), np.multiply.outer(s, s)
+    t = np.abs(dx[np.ix_(i, i)] - dy[np.ix_(j, j)])
+    cost = rho * (u + v) - np.minimum(u, v) * np.maximum(2 * rho - t**q, 0.0)
+    rows = np.concatenate([(i == np.arange(n)[:, None]) * r, (j == np.arange(m)[:, None]) * s])
+    found = np.inf
+    for direction in starts:
+        alpha = linprog(direction(i, j, r, s), A_eq=rows, b_eq=np.append(a, b)).x
+        for _ in range(30):
+            before, alpha = alpha, linprog(cost @ alpha, A_eq=rows, b_eq=np.append(a, b)).x
+            found = min(found, alpha @ cost @ alpha)
+            if np.abs(alpha - before).sum() < 1e-9:
+                break
+    return found
+
+
+@pytest.mark.parametrize(("n", "seed"), [(2, 0), (2, 1), (3, 2), (3, 3)])
+def test_never_above_the_radial_grid(n, seed):
+    rng = np.random.default_rng(seed)
+    x, y, rho = space(rng, n, mass=1.0), space(rng, n, mass=(1.0, 0.6)[seed % 2]), (0.1, 1.0)[seed % 2]
+    radii = np.linspace(0.0, 1.0, 11)[1:]
+
+    def random(i, *_):
+        return rng.random(len(i))
+
+    def permutation(order):
+        return lambda i, j, r, s: np.abs(r - s) + 10.0 * (np.array(order)[i] != j)
+
+    starts = [random] * 4 + [permutation(order) for order in itertools.permutations(range(n))]
+    grid = grid_program(x, y, rho=rho, q=2, radii=radii, starts=starts)
+    assert conic(x, y, rho=rho).value <= grid + 1e-9
+
+
+def test_the_value_is_that_of_the_lift():
+    rng = np.random.default_rng(3)
+    x, y = space(rng, 5), space(rng, 4, 3)
+    r = conic(x, y, rho=0.2, cone=ugw.PartialTransport(1.5), init="coarse")
+    P, Q, w = r.lift
+    assert np.allclose(P.sum(1), x.weights)
+    assert np.allclose(Q.sum(0), y.weights)
+    assert np.allclose(w, np.minimum(P, Q))
+    assert min(P.min(), Q.min()) >= 0
+    assert r.value == pytest.approx(value_at(x, y, P, Q, rho=0.2, q=1.5), abs=1e-12)
+    assert r.value_bound == r.value
+    assert r.distance == pytest.approx(r.value ** (1 / 1.5))
+    assert 0.4 * r.mass**2 == pytest.approx(r.terms.apart - r.value)
+    atoms = r.atoms()  # radii are masses here: p = 1
+    assert np.allclose(np.bincount(atoms["i"], atoms["radius_x"] * atoms["mass"]), x.weights)
+    assert np.allclose(np.bincount(atoms["j"], atoms["radius_y"] * atoms["mass"]), y.weights)
+
+
+@pytest.mark.parametrize("rho", [0.05, 1.0])
+def test_never_above_the_tv_objective_of_any_plan(rho):
+    """The lift of a plan costs at most Σ λ p p' + rho |p1⊗p1 − a⊗a| + rho |p2⊗p2 − b⊗b|, and steps only improve it."""
+    rng = np.random.default_rng(4)
+    x, y = space(rng, 4), space(rng, 5, 3)
+    dx, dy, a, b = arrays(x, y)
+    cost = (dx[:, None, :, None] - dy[None, :, None, :]) ** 2
+    for k in range(8):
+        plan = rng.random((4, 5)) ** rng.integers(1, 9) * rng.uniform(0.05, 0.5)
+        plan[rng.random((4, 5)) < 0.1 * k] = 0.0
+        p1, p2 = plan.sum(1), plan.sum(0)
+        tv = sum(np.abs(np.outer(p, p) - np.outer(w, w)).sum() for p, w in ((p1, a), (p2, b)))
+        objective = float(np.einsum("ijkl,ij,kl", cost, plan, plan) + rho * tv)
+        assert conic(x, y, rho=rho, init=plan).value <= objective + 1e-9
+
+
+def test_two_homogeneous_in_the_masses():
+    rng = np.random.default_rng(5)
+    x, y = space(rng, 4), space(rng, 3)
+    scaled = [ugw.Space.from_points(s.points.numpy(), weights=7.0 * s.weights.numpy()) for s in (x, y)]
+    value = conic(x, y, rho=0.3).value
+    assert conic(*scaled, rho=0.3).value == pytest.approx(49.0 * value, rel=1e-6)
+
+
+# -- a metric ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_triangle_inequality_and_symmetry(seed):
+    rng = np.random.default_rng(seed)
+    x, y, z = (space(rng, int(n)) for n in rng.integers(1, 5, 3))
+    rho, cone = (0.1, 0.5, 3.0)[seed % 3], ugw.PartialTransport((2, 1)[seed % 2])
+    xy, yz, xz, yx = (conic(s, t, rho=rho, cone=cone) for s, t in ((x, y), (y, z), (x, z), (y, x)))
+    assert xz.distance <= xy.distance + yz.distance + 1e-6
+    assert xy.distance <= xz.distance + yz.distance + 1e-6
+    assert yz.distance <= xz.distance + xy.distance + 1e-6
+    assert xy.value == pytest.approx(yx.value, abs=1e-6)
+    assert xy.distance > 1e-2  # they are not isometric
+
+
+@pytest.mark.parametrize("rho", [0.02, 1.0])
+def test_zero_on_isometric_copies(rho):
+    rng = np.random.default_rng(6)
+    points, weights = rng.random((6, 2)), rng.random(6) + 0.1
+    order = rng.permutation(6)
+    turn = np.linalg.qr(rng.normal(size=(2, 2)))[0]
+    x = ugw.Space.from_points(points, weights=weights)
+    y = ugw.Space.from_points(points[order] @ turn, weights=weights[order])
+    r = conic(x, y, rho=rho)
+    assert r.value == pytest.approx(0.0, abs=1e-9)
+    assert np.allclose(r.plan[order, np.arange(6)], weights[order], atol=1e-6)
+
+
+def test_permuting_the_points_changes_nothing():
+    rng = np.random.default_rng(7)
+    points, weights, y = rng.random((4, 2)), rng.random(4) + 0.1, space(rng, 3)
+    order = rng.permutation(4)
+    x, permuted = (ugw.Space.from_points(points[o], weights=weights[o]) for o in (np.arange(4), order))
+    assert conic(permuted, y, rho=0.3).value == pytest.approx(conic(x, y, rho=0.3).value, abs=1e-6)
+
+
+def test_points_without_weight_change_nothing():
+    rng = np.random.default_rng(8)
+    points, y = rng.random((5, 2)), space(rng, 3)
+    x = ugw.Space.from_points(points[:4], weights=np.full(4, 0.3))
+    more = ugw.Space.from_points(points, weights=np.array([0.3] * 4 + [0.0]))
+    assert conic(more, y, rho=0.3).value == pytest.approx(conic(x, y, rho=0.3).value, abs=1e-6)
+
+
+# -- how it goes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("init", ["product", "random", "coarse"])
+def test_values_never_rise(init):
+    rng = np.random.default_rng(9)
+    x, y = space(rng, 8), space(rng, 7, 3)
+    r = conic(x, y, rho=0.1, init=init)
+    h = r.history
+    assert r.converged
+    assert (np.diff(h.relaxed) <= 1e-12).all()
+    assert (np.diff(h.objective) <= 1e-12).all()
+    assert (h.relaxed <= h.objective + 1e-12).all()
+    assert r.value == pytest.approx(h.objective[-1])
+    assert r.relaxed_value == pytest.approx(h.relaxed[-1])
+    assert r.gap >= 0
+    assert r.tensors.residual[0] <= 1e-6
+
+
+def test_the_linear_step_is_the_best_of_all_lifts():
+    """Its overlap with w, against random lifts and against the linear program with a variable for every minimum."""
+    rng = np.random.default_rng(10)
+    x, y = space(rng, 4), space(rng, 3)
+    small = Small(*arrays(x, y), 0.1, PT)
+    w = small.lift(rng.random((4, 3)))
+    best = small.overlaps(w, small.best_against(w))[0]
+    for _ in range(200):
+        v = small.lift(rng.random((4, 3)) ** 6)[0], small.lift(rng.random((4, 3)) ** 6)[1]
+        assert small.overlaps(w, v)[0] <= best + 1e-9
+    c = small.saved(np.arange(12), np.arange(12)).ravel()
+    s, t = np.divmod(np.arange(144), 12)
+    eye, zero = np.eye(12), np.zeros((144, 12))
+    below_p = np.hstack([np.eye(144), -eye[s] * w[0].ravel()[t][:, None], zero])
+    below_q = np.hstack([np.eye(144), zero, -eye[s] * w[1].ravel()[t][:, None]])
+    sums = np.zeros((7, 168))
+    for i, j in np.ndindex(4, 3):
+        sums[i, 144 + 3 * i + j] = sums[4 + j, 156 + 3 * i + j] = 1.0
+    made = linprog(
+        -np.append(c, np.zeros(24)),
+        A_ub=np.vstack([below_p, below_q]),
+        b_ub=np.zeros(288),
+        A_eq=sums,
+        b_eq=np.append(small.a, small.b),
+    )
+    assert best == pytest.approx(-made.fun, abs=1e-7)
+
+
+def test_the_line_through_two_lifts_ends_at_the_boundary():
+    before, new = (np.array([[0.5, 0.5]]),) * 2, (np.array([[0.75, 0.25]]), np.array([[0.5, 0.5]]))
+    P, Q = _beyond(before, new)
+    assert np.allclose(P, [[1.0, 0.0]])
+    assert np.allclose(Q, [[0.5, 0.5]])
+    assert _beyond(new, new) is None
+
+
+def test_corner_starts_know_their_marginals_and_nothing_else():
+    rng = np.random.default_rng(18)
+    x, y = space(rng, 4), space(rng, 3)
+    weights = np.insert(x.weights.numpy(), 2, 0.0)
+    more = ugw.Space.from_points(np.insert(x.points.numpy(), 2, 0.5, axis=0), weights=weights)
+    plans, swapped, padded = (
+        corners(build(s, t, rho=1.0, eps=0.1, fused=None), 5)[0].numpy() for s, t in ((x, y), (y, x), (more, y))
+    )
+    assert np.allclose(plans.sum(2), x.weights / x.weights.sum())
+    assert np.allclose(plans.sum(1), y.weights / y.weights.sum())
+    assert ((plans > 0).sum((1, 2)) <= 6).all()
+    assert np.allclose(swapped, plans.transpose(0, 2, 1))
+    assert np.allclose(np.delete(padded, 2, axis=1), plans)
+
+
+def test_batches_are_their_items():
+    rng = np.random.default_rng(11)
+    xs, ys, rhos = [space(rng, n) for n in (3, 2, 4)], [space(rng, n) for n in (2, 4, 3)], np.array([0.1, 0.5, 2.0])
+    r = conic(ugw.Space.stack(xs), ugw.Space.stack(ys), rho=rhos, init="product")
+    assert r.is_metric.all()
+    for item, x, y, rho in zip(r, xs, ys, rhos, strict=True):
+        alone = conic(x, y, rho=rho, init="product")
+        assert item.value == pytest.approx(alone.value, abs=1e-9)
+        assert item.lift[0].shape == alone.lift[0].shape
+        assert np.allclose(item.lift[0].sum(1), x.weights)
+
+
+def test_float32_and_tensors():
+    rng = np.random.default_rng(12)
+    x, y = space(rng, 4), space(rng, 3)
+    single = [ugw.Space.from_points(s.points.float(), weights=s.weights.float()) for s in (x, y)]
+    r = conic(*single, rho=0.3, init="coarse")
+    assert isinstance(r.plan, torch.Tensor)
+    assert r.plan.dtype == torch.float32
+    assert float(r.value) == pytest.approx(conic(x, y, rho=0.3, init="coarse").value, rel=1e-4)
+
+
+def test_saved_and_loaded(tmp_path):
+    rng = np.random.default_rng(13)
+    r = conic(space(rng, 3), space(rng, 2), cone=ugw.PartialTransport(1.0), init="product")
+    r.save(tmp_path / "r.npz")
+    loaded = ugw.ConicResult.load(tmp_path / "r.npz")
+    assert loaded.distance == r.distance == r.value
+    assert "distance" in r.summary()
+
+
+def test_callback_limit_and_multistart():
+    rng = np.random.default_rng(14)
+    x, y = space(rng, 5), space(rng, 5)
+    seen = []
+    solver = ugw.AlternateLP(callback=lambda step: seen.append(step.iteration) or len(seen) == 2)
+    with pytest.warns(ugw.ConvergenceWarning):
+        stopped = conic(x, y, rho=0.2, solver=solver, init="random")
+    assert stopped.status == ugw.Status.STOPPED
+    assert seen == [1, 2]
+    with pytest.warns(ugw.ConvergenceWarning):
+        assert conic(x, y, rho=0.2, solver=ugw.AlternateLP(max_iter=1), init="random").status == ugw.Status.MAX_ITER
+    many = conic(x, y, rho=0.2, solver=ugw.Multistart(solver=ugw.AlternateLP(), n=6), init="product")
+    assert many.value <= conic(x, y, rho=0.2, init="product").value + 1e-12
+
+
+def test_by_name_with_the_exponent_of_the_default_loss():
+    rng = np.random.default_rng(15)
+    x, y = space(rng, 3), space(rng, 3)
+    assert conic(x, y, cone="partial-transport", init="product").value == conic(x, y, init="product").value
+    assert ugw.PartialTransport().exponent == 2.0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"rho": (1.0, 2.0)}, "one rho for both sides, got 1 and 2"),
+        ({"rho": math.inf}, "rho must be finite"),
+        ({"eps": 0.1}, "eps must be 0"),
+        ({"eps": math.nan}, "eps"),
+        ({"solver": ugw.AlternateMin()}, "solver must be an AlternateLP"),
+        ({"solver": ugw.Multistart()}, "solver must be an AlternateLP"),
+        ({"cone": "gaussian-hellinger", "solver": ugw.AlternateLP()}, "solver must be an AlternateMin"),
+        ({"init": np.zeros((3, 3))}, "positive mass"),
+    ],
+)
+def test_bad_input_is_refused(options, said):
+    rng = np.random.default_rng(16)
+    with pytest.raises(ugw.InputError, match=said):
+        conic(space(rng, 3), space(rng, 3), **options)
+
+
+def test_tightness_has_no_ugw_over_tv():
+    rng = np.random.default_rng(16)
+    with pytest.raises(ugw.InputError, match="cone must be one over KL"):
+        ugw.tightness(space(rng, 2), space(rng, 2), cone=PT)
+
+
+def test_large_spaces_are_refused():
+    rng = np.random.default_rng(17)
+    with pytest.raises(ugw.InputError, match=r"up to n·m = \d+, got 400 × 300"):
+        conic(space(rng, 400), space(rng, 300))
+
+
+@pytest.mark.parametrize("options", [{"tol": 0.0}, {"max_iter": 0}, {"progress": 1}, {"callback": 3}])
+def test_bad_solver_options_are_refused(options):
+    with pytest.raises(ugw.InputError, match="AlternateLP"):
+        ugw.AlternateLP(**options)

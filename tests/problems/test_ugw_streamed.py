@@ -1,0 +1,245 @@
+"""Plans that are not stored, against the same plans stored: sums, products, costs, and the whole solve."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import ugw
+from ugw.geometry.bilinear_matrix import Bilinear
+from ugw.geometry.implicit_plan import StreamedKernel
+from ugw.initializers import multilevel
+from ugw.kernels.dispatch import LogKernel
+from ugw.problems.build import build
+from ugw.problems.ugw_streamed import Moments
+
+STREAMING = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method="streaming"))
+STORED = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method="stabilised"))
+
+
+def bilinear(batch=2, n=6, m=8, r=3, s=2, seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = ((batch, n), (batch, m), (batch, r, s), (batch, n, r), (batch, m, s))
+    return Bilinear(*(torch.tensor(rng.normal(size=shape)) for shape in shapes))
+
+
+def written(z):
+    return z.row[:, :, None] + z.col[:, None, :] + z.left @ z.core @ z.right.mT
+
+
+def spaces(n=60, m=50, seed=0, mass=1.3, features=0, dtype=np.float64):
+    """Clouds in R³ and R² with squared distances, one point without weight on each side."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.random(n), rng.random(m)
+    a[3] = b[-1] = 0.0
+    made = []
+    for points, weights in ((rng.random((n, 3)), a / a.sum()), (rng.random((m, 2)), mass * b / b.sum())):
+        f = rng.random((len(points), features)).astype(dtype) if features else None
+        made.append(
+            ugw.Space.from_points(points.astype(dtype), weights=weights.astype(dtype), metric="sqeuclidean", features=f)
+        )
+    return made
+
+
+def test_bilinear_matrices_add_multiply_and_turn():
+    z, other = bilinear(), bilinear(seed=1)
+    other = replace(other, left=z.left, right=z.right)
+    factor = torch.tensor([2.0, -0.5], dtype=torch.float64)[:, None, None]
+    torch.testing.assert_close(z.dense(), written(z))
+    torch.testing.assert_close((z + other).dense(), written(z) + written(other))
+    torch.testing.assert_close((z - factor * other).dense(), written(z) - factor * written(other))
+    torch.testing.assert_close((z - factor).dense(), written(z) - factor)
+    torch.testing.assert_close(z.mT.dense(), written(z).mT)
+    torch.testing.assert_close(z.rows(torch.tensor([4, 1])), written(z)[:, [4, 1]])
+    for one in (z, z.mT):
+        left, right = one.thin()
+        assert left.shape[2] == right.shape[2] == 2
+        torch.testing.assert_close(left @ right.mT, one.left @ one.core @ one.right.mT)
+
+
+def test_the_streamed_kernel_is_the_stored_one():
+    cost = bilinear()
+    rng = np.random.default_rng(2)
+    log_a, log_b = (torch.tensor(rng.random((2, k))).log() for k in (6, 8))
+    log_a[0, 2] = log_b[1, 3] = -torch.inf
+    eps = torch.tensor([0.3, 0.05], dtype=torch.float64)
+    gamma, damping = torch.tensor(rng.normal(size=(2, 8))), torch.tensor([[0.7], [1.0]], dtype=torch.float64)
+    stored = LogKernel(written(cost) / -eps[:, None, None], log_a, log_b)
+    streamed = StreamedKernel.of(cost, log_a, log_b, eps)
+    for _ in range(2):  # the second time with a guess
+        torch.testing.assert_close(streamed.rows(gamma), stored.rows(gamma))
+        phi, plan, log_mass = streamed.plan(gamma, damping)
+        expected_phi, expected, expected_mass = stored.plan(gamma, damping)
+        torch.testing.assert_close(phi, expected_phi)
+        torch.testing.assert_close(log_mass, expected_mass)
+        torch.testing.assert_close(plan.log.dense().exp(), expected)
+        torch.testing.assert_close(plan.sum(2), expected.sum(2))
+        torch.testing.assert_close(plan.sum(1), expected.sum(1))
+        torch.testing.assert_close(streamed.cols(phi), stored.cols(phi))
+    v = torch.tensor(rng.normal(size=(2, 8, 3)))
+    torch.testing.assert_close(plan @ v, expected @ v)
+    torch.testing.assert_close(plan.mT @ v[:, :6], expected.mT @ v[:, :6])
+    torch.testing.assert_close(plan.cross, cost.left.mT @ expected @ cost.right)
+    matrix = replace(bilinear(seed=3), left=cost.left, right=cost.right)
+    torch.testing.assert_close(plan.dot(matrix), (written(matrix) * expected).sum((1, 2)))
+    doubled = plan * torch.full((2, 1, 1), 2.0, dtype=torch.float64)
+    torch.testing.assert_close(doubled.log.dense().exp(), 2.0 * expected)
+    torch.testing.assert_close(doubled.mT.sum(2), 2.0 * expected.sum(1))
+
+
+@pytest.mark.parametrize("fused", [None, ugw.Fused(0.7)], ids=["plain", "fused"])
+def test_cost_and_terms_are_those_of_the_stored_problem(fused):
+    x, y = spaces(7, 6, features=2)
+    streamed = build(x, y, rho=(0.5, 2.0), eps=0.05, fused=fused, method="streaming")
+    stored = build(x, y, rho=(0.5, 2.0), eps=0.05, fused=fused)
+    plan = multilevel.random(streamed)
+    dense = plan.log.dense().exp()
+    state, twin = streamed.couple(plan), stored.couple(dense)
+    torch.testing.assert_close(state.local.dense(), twin.local)
+    d = [s.metric.dense() for s in (x, y)]
+    four = (d[0][:, None, :, None] - d[1][None, :, None, :]).square()
+    torch.testing.assert_close(state.local.dense()[0], torch.einsum("ijkl,kl->ij", four, dense[0]))
+    torch.testing.assert_close(Moments.of(streamed, dense).cost(streamed).dense(), twin.local)
+    for name in ("distortion", "kls", "linear", "log_mass"):
+        torch.testing.assert_close(getattr(state, name), getattr(twin, name), msg=name)
+    torch.testing.assert_close(streamed.linearise(state).cost.dense(), stored.linearise(twin).cost)
+    torch.testing.assert_close(streamed.objective(state).total, stored.objective(twin).total)
+    other, other_twin = streamed.couple(streamed.product), stored.couple(stored.product)
+    torch.testing.assert_close(streamed.objective(state, other).total, stored.objective(twin, other_twin).total)
+    torch.testing.assert_close(streamed.apart(plan, streamed.product), stored.apart(dense, stored.product))
+    torch.testing.assert_close(streamed.growth(streamed.product, plan), stored.growth(stored.product, dense))
+    torch.testing.assert_close(streamed.spread_of(state.local), stored.spread_of(twin.local))
+
+
+@pytest.mark.parametrize(
+    ("rho", "eps"), [(1.0, 0.01), ((0.1, 0.5), 0.003), ((float("inf"), 0.3), 0.02), (1.0, 5e-4)], ids=str
+)
+def test_the_same_solve_from_the_same_start(rho, eps):
+    x, y = spaces(40, 30)
+    one = ugw.solve(x, y, rho=rho, eps=eps, init="product", solver=STORED)
+    other = ugw.solve(x, y, rho=rho, eps=eps, init="product", solver=STREAMING)
+    assert (one.path, other.path) == ("stored", "streaming")
+    assert other.value == pytest.approx(one.value, rel=1e-7)
+    assert np.abs(other.plan.dense() - one.plan).sum() < 2e-4
+    assert other.value == pytest.approx(float(ugw.objective(other.plan.dense(), x, y, rho=rho, eps=eps).total))
+    if eps > 1e-3:  # proximal steps mix differently
+        assert np.abs(other.plan.dense() - one.plan).sum() < 1e-6  # the inner solver stops elsewhere
+        np.testing.assert_allclose(other.potentials[0][:3], one.potentials[0][:3], atol=1e-6)
+
+
+def test_fused_solves_agree():
+    x, y = spaces(features=3)
+    one, other = (
+        ugw.solve(x, y, rho=0.5, eps=0.02, fused=ugw.Fused(0.4), init="product", solver=s) for s in (STORED, STREAMING)
+    )
+    assert other.value == pytest.approx(one.value, rel=1e-9)
+    assert other.terms.linear == pytest.approx(one.terms.linear, rel=1e-6)
+
+
+def test_float32_is_close_to_float64():
+    double, single = spaces(), spaces(dtype=np.float32)
+    one = ugw.solve(*double, rho=0.5, eps=0.02, solver=STREAMING)
+    other = ugw.solve(*single, rho=0.5, eps=0.02, solver=STREAMING)
+    assert other.value == pytest.approx(one.value, rel=1e-5)
+
+
+@pytest.mark.parametrize("init", ["flb", "random", "linear", "coarse", "auto", "best"])
+def test_starts_lead_to_as_good_a_plan(init):
+    rng = np.random.default_rng(3)
+    points = rng.random((50, 2)) * [1.0, 0.4]
+    turned = points[::-1] @ np.array([[0.0, 1.0], [-1.0, 0.0]])
+    x, y = (ugw.Space.from_points(p, metric="sqeuclidean") for p in (points, turned + 0.01 * rng.normal(size=(50, 2))))
+    r = ugw.solve(x, y, rho=1.0, eps=0.01, init=init, solver=STREAMING)
+    stored = ugw.solve(x, y, rho=1.0, eps=0.01, init=init, solver=STORED)
+    assert r.value <= 1.05 * stored.value
+
+
+def test_levels_carry_what_a_sample_knows(monkeypatch):
+    monkeypatch.setattr(multilevel, "COARSEST", 40)
+    monkeypatch.setattr(multilevel, "FINER", 3)
+    x, y = spaces(300, 280)
+    problem = build(x, y, rho=0.5, eps=0.02, fused=None, method="streaming")
+    with torch.no_grad():
+        started = multilevel.start(problem, "auto")
+        product = problem.objective(problem.couple(problem.product)).total
+        value = problem.objective(problem.couple(problem.unit(started))).total
+    best = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STORED)
+    assert float(value) - best.value < 0.4 * (float(product) - best.value)
+    r = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING)
+    assert r.value <= best.value * (1.0 + 1e-2)  # 40 points choose the valley
+    assert r.n_iter < ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING, init="product").n_iter
+
+
+def test_a_sample_keeps_the_law():
+    x, y = spaces(400, 380)
+    problem = build(x, y, rho=0.5, eps=0.02, fused=None, method="streaming")
+    sample = multilevel._sample(problem, 100, 90)
+    torch.testing.assert_close(sample.log_mass_a, problem.log_mass_a)
+    torch.testing.assert_close(sample.log_mass_b, problem.log_mass_b)
+    torch.testing.assert_close(sample.scale(), problem.scale(), rtol=0.05, atol=0.0)
+
+
+def test_a_batch_is_its_items():
+    items = [spaces(seed=s, n=20 + s, m=18) for s in range(3)]
+    x, y = (ugw.Space.stack([pair[k] for pair in items]) for k in (0, 1))
+    rho, eps = np.array([0.1, 0.5, 2.0]), np.array([0.01, 0.02, 0.05])
+    r = ugw.solve(x, y, rho=rho, eps=eps, solver=STREAMING)
+    assert r.plan.shape == (3, 22, 18)
+    for i, (one, other) in enumerate(items):
+        alone = ugw.solve(one, other, rho=rho[i], eps=eps[i], solver=STREAMING)
+        assert r[i].value == pytest.approx(alone.value, rel=1e-6)
+        assert r[i].plan.dense().shape == (20 + i, 18)
+
+
+def test_large_problems_stream_by_themselves(monkeypatch):
+    x, y = spaces()
+    assert ugw.solve(x, y, eps=0.05).path == "stored"
+    monkeypatch.setitem(ugw.problems.build.STREAMED, "cpu", 2000)
+    assert ugw.solve(x, y, eps=0.05).path == "streaming"
+    assert ugw.solve(x, y, eps=0.05, solver=STORED).path == "stored"
+    given = ugw.Space.from_points(np.random.default_rng(0).random((60, 2)))
+    assert ugw.solve(given, y, eps=0.05).path == "stored"
+
+
+def test_going_on_from_a_result():
+    x, y = spaces()
+    short = ugw.AlternateMin(max_iter=5, inner=STREAMING.inner)
+    with pytest.warns(ugw.ConvergenceWarning):
+        half = ugw.solve(x, y, rho=0.5, eps=0.02, solver=short, init="product")
+    whole = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING, init="product")
+    on = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING, init=half.plan)
+    assert on.value == pytest.approx(whole.value, rel=1e-8)
+    assert ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING, init=whole.plan).n_iter <= 3
+    again = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING, init=on.plan)
+    assert again.n_iter <= 4
+    short_numbers = [space.to("float32") for space in (x, y)]
+    shorter = ugw.solve(*short_numbers, rho=0.5, eps=0.02, solver=STREAMING, init=on.plan)
+    assert shorter.value == pytest.approx(whole.value, rel=1e-5)
+    stored = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING, init=on.plan.dense())
+    assert stored.value == pytest.approx(whole.value, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"loss": lambda t: t.abs()}, "the loss"),
+        ({"fused": ugw.Fused(1.0, np.ones((60, 50)))}, "GiB"),
+        ({"rho": float("inf"), "eps": 0.0}, "eps > 0"),
+        ({"init": np.ones((3, 3))}, r"\(60, 50\)"),
+        ({"init": "nearest"}, "nearest"),
+    ],
+)
+def test_what_cannot_stream_is_refused(given, message):
+    x, y = spaces(mass=1.0)
+    with pytest.raises(ugw.InputError, match=message):
+        ugw.solve(x, y, solver=STREAMING, **given)
+
+
+def test_stored_spaces_cannot_stream():
+    x, _ = spaces()
+    y = ugw.Space.from_points(np.random.default_rng(0).random((5, 2)))
+    with pytest.raises(ugw.InputError, match="low-rank"):
+        ugw.solve(x, y, solver=STREAMING)
+    with pytest.raises(ugw.InputError, match="Multistart"):
+        ugw.solve(x, x, solver=ugw.Multistart(solver=STREAMING))

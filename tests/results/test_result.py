@@ -1,0 +1,504 @@
+"""Results: every number in them, their truthfulness, how they look, and files."""
+
+import math
+import os
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+import ugw
+from oracles import cases
+from ugw.errors import InputError, NotConverged
+from ugw.results.records import Status
+from ugw.results.result import Result
+
+INF = math.inf
+
+
+def space(n=5, d=3, seed=0, mass=1.0):
+    rng = np.random.default_rng(seed)
+    points, weights = rng.random((n, d)), rng.random(n) + 0.2
+    return ugw.Space.from_points(points, weights=weights * mass / weights.sum())
+
+
+def solve(x=None, y=None, *, rho=(0.6, 1.5), eps=0.05, init="product", **kwargs):
+    return ugw.solve(x or space(mass=1.4), y or space(6, 2, 1, mass=0.9), rho=rho, eps=eps, init=init, **kwargs)
+
+
+def batch(**kwargs):
+    x = ugw.Space.stack([space(4, seed=3), space(5), space(2, seed=4)])
+    y = ugw.Space.stack([space(3, 2, 5), space(6, 2, 1), space(4, 2, 6)])
+    return solve(x, y, **kwargs)
+
+
+def stopped(**kwargs):
+    with pytest.warns(ugw.ConvergenceWarning):
+        return solve(solver=ugw.AlternateMin(max_iter=2), **kwargs)
+
+
+KINDS = {
+    "plain": lambda: solve(),
+    "balanced": lambda: solve(space(), space(6, 2, 1), rho=INF, eps=0.1),
+    "semi-relaxed": lambda: solve(rho=(INF, 1.0)),
+    "exact": lambda: solve(eps=0.0),
+    "vertex": lambda: solve(space(), space(6, 2, 1), rho=INF, eps=0.0),
+    "fused": lambda: solve(fused=ugw.Fused(0.3, np.random.default_rng(0).random((5, 6)))),
+    "unconverged": stopped,
+    "batch": batch,
+    "mixed batch": lambda: batch(eps=np.array([0.05, 0.0, 0.1])),
+    "multistart": lambda: solve(solver=ugw.Multistart(n=3)),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=KINDS)
+def any_result(request):
+    return KINDS[request.param]()
+
+
+def items(r):
+    return list(r) if r.batched else [r]
+
+
+# --- numbers ---
+
+
+def test_terms_sum_to_the_value(any_result):
+    for r in items(any_result):
+        t = r.terms
+        total = t.distortion + t.linear + t.marginal_a + t.marginal_b + t.entropy
+        assert r.value == t.total == pytest.approx(total, rel=1e-14)
+        assert min(t.distortion, t.marginal_a, t.marginal_b, t.entropy) >= 0
+
+
+def test_mass_and_marginals_are_sums_of_the_plan(any_result):
+    for r in items(any_result):
+        assert r.mass == pytest.approx(r.plan.sum(), rel=1e-13)
+        p1, p2 = r.marginals
+        np.testing.assert_allclose(p1, r.plan.sum(1), rtol=1e-12)
+        np.testing.assert_allclose(p2, r.plan.sum(0), rtol=1e-12)
+
+
+def test_gap_is_value_less_relaxed_value(any_result):
+    for r in items(any_result):
+        assert r.gap == pytest.approx(r.value - r.relaxed_value, abs=1e-15)
+        if r.converged:
+            assert abs(r.gap) <= 1e-6 * (1 + abs(r.value))
+            p, q = r.plan_pair
+            assert np.abs(p - q).sum() <= 1e-5
+
+
+def test_history_has_one_entry_per_step_and_ends_at_the_value(any_result):
+    for r in items(any_result):
+        h = r.history
+        assert len(h) == r.n_iter >= 1
+        for column in (h.objective, h.change, h.residual, h.mass):
+            assert column.shape == (r.n_iter,)
+            assert np.isfinite(column).all()
+        assert h.objective[-1] == pytest.approx(r.value, rel=1e-12)
+        assert h.mass[-1] == pytest.approx(r.mass, rel=1e-9)
+        assert (h.change >= 0).all()
+        assert (h.residual >= 0).all()
+
+
+def test_relaxed_value_is_the_objective_of_the_pair():
+    data, given = cases.clouds(4, 5, seed=0, mass=(1.3, 0.8)), cases.Parameters(0.5, 2.0, 0.05, 0.4)
+    with pytest.warns(ugw.ConvergenceWarning):
+        r = cases.solve(data, given, max_iter=3)
+    p, q = r.plan_pair
+    assert np.abs(p - q).sum() > 1e-3  # a pair that differs
+    assert r.value == pytest.approx(cases.value(data, given, p), rel=1e-9)
+    assert r.relaxed_value == pytest.approx(cases.value(data, given, p, q), rel=1e-9)
+
+
+def test_value_is_the_four_index_sum_of_the_plan_term_by_term():
+    data, given = cases.clouds(4, 5, seed=1, mass=(1.3, 0.8)), cases.Parameters(0.5, 2.0, 0.05, 0.4)
+    r = cases.solve(data, given)
+    for name, expected in cases.terms(data, given, r.plan).items():
+        assert getattr(r.terms, name) == pytest.approx(float(expected), rel=1e-8, abs=1e-12)
+
+
+@pytest.mark.parametrize("eps", [0.1, 0.01, 0.001])
+@pytest.mark.parametrize("rho", [(0.5, 2.0), (INF, 0.7), (0.7, INF), (INF, INF)])
+def test_potentials_give_the_plan(rho, eps):
+    """plan = a⊗b·exp((f ⊕ g − cost)/(m·eps)) with cost and m of the other plan, eqs. (2.2) and (4.2)."""
+    masses = (1.2, 1.2) if rho == (INF, INF) else (1.2, 0.7)
+    data, given = cases.clouds(4, 5, seed=2, mass=masses), cases.Parameters(*rho, eps)
+    r = cases.solve(data, given)
+    assert r.converged
+    (f, g), (p, q) = r.potentials, r.plan_pair
+    data = cases.Pair(data.dx, data.a, data.dy, data.b)  # not fused
+    cost, mass = cases.full_cost(data, given, q), q.sum()
+    made = np.outer(data.a, data.b) * np.exp((f[:, None] + g - cost) / (mass * eps))
+    np.testing.assert_allclose(made, p, atol=1e-7)
+    for rho_, potential, weights, marginal in ((rho[0], f, data.a, p.sum(1)), (rho[1], g, data.b, p.sum(0))):
+        if rho_ < INF:
+            np.testing.assert_allclose(marginal, weights * np.exp(-potential / (mass * rho_)), rtol=1e-5)
+
+
+def test_no_potentials_at_eps_0():
+    for r in (
+        solve(eps=0.0),
+        solve(space(), space(6, 2, 1), rho=INF, eps=0.0),
+        batch(eps=0.0),
+        batch(eps=np.array([0.1, 0.0, 0.1]))[1],
+    ):
+        with pytest.raises(InputError, match=r"eps = 0.*eps > 0"):
+            _ = r.potentials
+    assert np.isfinite(batch(eps=np.array([0.1, 0.0, 0.1]))[0].potentials[0]).all()
+
+
+def test_marginal_error_is_the_relative_violation_of_the_hard_sides():
+    x, y = space(mass=1.4), space(6, 2, 1, mass=1.4)
+    hasty = ugw.AlternateMin(max_iter=1, inner=ugw.Sinkhorn(max_iter=1))
+    for rho in (INF, (INF, 0.5), (0.5, INF), 1.0):
+        with pytest.warns(ugw.ConvergenceWarning):
+            r = solve(x, y, rho=rho, eps=0.02, init="random", solver=hasty)
+        hard = [side == INF for side in (rho if isinstance(rho, tuple) else (rho, rho))]
+        off = [np.abs(p - s.weights.numpy()).sum() / 1.4 for p, s in zip(r.marginals, (x, y), strict=True)]
+        expected = max([o for o, h in zip(off, hard, strict=True) if h], default=0.0)
+        assert r.marginal_error == pytest.approx(expected, rel=1e-6, abs=1e-14)
+        if rho == INF:
+            assert r.marginal_error > 1e-3
+
+
+@pytest.mark.parametrize("rho", [INF, (INF, 1.0), (1.0, INF)])
+@pytest.mark.parametrize("eps", [0.1, 0.0])
+def test_hard_marginals_are_kept_where_it_converged(rho, eps):
+    x, y = space(), space(6, 2, 1)
+    r = solve(x, y, rho=rho, eps=eps)
+    assert r.converged
+    assert r.marginal_error <= 1e-5
+    hard_a, hard_b = (rho == INF, rho == INF) if rho == INF else (rho[0] == INF, rho[1] == INF)
+    if hard_a:
+        np.testing.assert_allclose(r.marginals[0], x.weights, atol=1e-6)
+        assert r.terms.marginal_a == 0
+    if hard_b:
+        np.testing.assert_allclose(r.marginals[1], y.weights, atol=1e-6)
+        assert r.terms.marginal_b == 0
+    assert r.mass == pytest.approx(1.0, rel=1e-9)
+
+
+def test_the_mass_identity():
+    """F(p, p) = C − R m(p)² at a stationary point, eq. (3.4)."""
+    for rho, eps in (((0.6, 1.5), 0.05), ((0.2, 0.3), 0.3), ((2.0, 0.1), 0.0)):
+        r = solve(rho=rho, eps=eps, solver=ugw.AlternateMin(tol=1e-9))
+        total = sum(rho) + eps
+        constant = rho[0] * 1.4**2 + rho[1] * 0.9**2 + eps * 1.4**2 * 0.9**2
+        assert r.value == pytest.approx(constant - total * r.mass**2, abs=1e-8)
+
+
+# --- transport ---
+
+
+def test_transport_averages_values_by_the_plan():
+    r = solve()
+    values = np.random.default_rng(0).random((5, 3))
+    expected = (r.plan.T @ values) / r.plan.sum(0)[:, None]
+    np.testing.assert_allclose(r.transport(values), expected, rtol=1e-12)
+    np.testing.assert_allclose(r.transport(values[:, 0]), expected[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(r.transport([1] * 5), np.ones(6), rtol=1e-12)
+    assert isinstance(r.transport(values), np.ndarray)
+
+
+def test_transport_of_tensors_gives_tensors():
+    x, y = (ugw.Space.from_points(torch.rand(n, 2, generator=torch.manual_seed(0))) for n in (5, 6))
+    moved = solve(x, y, eps=0.1).transport(torch.arange(5))
+    assert isinstance(moved, torch.Tensor)
+    assert moved.dtype == torch.float32
+
+
+def test_transport_is_nan_where_nothing_arrives():
+    points, weights = np.random.default_rng(0).random((6, 2)), np.array([1.0, 2.0, 0.0, 1.0, 1.0, 1.0])
+    moved = solve(space(), ugw.Space.from_points(points, weights=weights)).transport(np.arange(5.0))
+    assert np.isnan(moved).tolist() == [False, False, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    "values", [np.ones(6), np.ones((6, 5)), np.ones((5, 1, 1)), 1.0, [], "red", ["a"] * 5, None, np.ones(5) * 1j]
+)
+def test_transport_refuses_values_that_do_not_fit(values):
+    with pytest.raises(InputError, match="values must"):
+        solve().transport(values)
+
+
+def test_transport_wants_an_item_of_a_batch():
+    with pytest.raises(InputError, match=r"result\[i\]"):
+        batch().transport(np.ones(5))
+
+
+# --- the truth ---
+
+
+def test_check_returns_a_converged_result():
+    for r in (solve(), batch()):
+        assert r.check() is r
+
+
+def test_check_raises_with_the_cure():
+    r = stopped()
+    assert r.status is Status.MAX_ITER
+    assert not r.converged
+    with pytest.raises(NotConverged) as caught:
+        r.check()
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "max_iter" in message
+    assert message == r.message
+    assert isinstance(caught.value, RuntimeError)
+
+
+def test_check_of_a_batch_names_the_item():
+    with pytest.warns(ugw.ConvergenceWarning):
+        r = batch(eps=np.array([0.4, 0.01, 0.4]), solver=ugw.AlternateMin(max_iter=25))
+    assert r.converged.tolist() == [True, False, True]
+    with pytest.raises(NotConverged, match=r"item 1 \(1 of 3 not converged\).*max_iter"):
+        r.check()
+    assert r[0].check().converged
+    with pytest.raises(NotConverged):
+        r[1].check()
+
+
+@pytest.mark.parametrize("status", set(Status) - {Status.CONVERGED, Status.RUNNING, Status.STOPPED})
+def test_every_bad_end_has_a_cure(status):
+    assert any(word in status.message for word in ("raise", "use", "rescale", "try"))
+    assert "\n" not in status.message
+
+
+def test_every_status_has_a_message():
+    assert len({s.message for s in Status}) == len(Status)
+
+
+def test_the_message_has_the_numbers():
+    r = stopped()
+    assert "2 steps" in r.message
+    assert f"{r.history.change[-1]:.1e}" in r.message
+    assert solve().message.startswith("converged")
+
+
+# --- batches ---
+
+
+def test_items_of_a_batch():
+    r = batch()
+    assert len(r) == 3
+    assert [item.plan.shape for item in r] == [(4, 3), (5, 6), (2, 4)]
+    assert r.plan.shape == (3, 5, 6)
+    for i, item in enumerate(r):
+        n, m = item.plan.shape
+        assert np.array_equal(item.plan, r.plan[i, :n, :m])
+        assert not r.plan[i, n:].any()
+        assert not r.plan[i, :, m:].any()
+        assert not item.batched
+        assert item.value == r.value[i]
+        assert item.terms.distortion == r.terms.distortion[i]
+        assert item.status is r.status[i]
+        assert item.n_iter == r.n_iter[i]
+        assert [p.shape for p in item.potentials] == [(n,), (m,)]
+        assert [p.shape for p in item.marginals] == [(n,), (m,)]
+        assert item.plan_pair[1].shape == (n, m)
+        np.testing.assert_array_equal(item.history.objective, r.history[i].objective)
+    assert np.array_equal(r[-1].plan, r[2].plan)
+
+
+def test_shapes_of_a_batch():
+    r = batch()
+    for numbers in (r.value, r.mass, r.gap, r.relaxed_value, r.marginal_error, r.converged, r.n_iter, r.terms.total):
+        assert isinstance(numbers, np.ndarray)
+        assert numbers.shape == (3,)
+    assert r.converged.dtype == bool
+    assert [p.shape for p in r.marginals] == [(3, 5), (3, 6)]
+    assert isinstance(r.status, list)
+    assert isinstance(r.history, list)
+
+
+@pytest.mark.parametrize("i", [3, -4])
+def test_items_out_of_range(i):
+    with pytest.raises(IndexError):
+        batch()[i]
+
+
+def test_one_result_has_no_len_and_no_items():
+    for act in (len, lambda r: r[0], list):
+        with pytest.raises(TypeError, match="not a batch"):
+            act(solve())
+
+
+# --- looks ---
+
+
+def test_repr_is_one_line_with_the_essentials():
+    r = solve()
+    text = repr(r)
+    assert "\n" not in text
+    assert "5 × 6" in text
+    assert f"{r.value:.6g}" in text
+    assert f"converged after {r.n_iter} steps" in text
+    assert "max iter" in repr(stopped())
+    assert repr(batch()) == "Result(batch of 3, 3 converged)"
+
+
+def test_summary_has_every_term_and_the_status():
+    r = solve(rho=(INF, 1.0))
+    text = r.summary()
+    for name in ("value", "distortion", "linear", "marginal_a", "marginal_b", "entropy", "mass", "gap", "status"):
+        assert name in text
+    assert "converged" in text
+    assert "raise max_iter" in stopped().summary()
+    assert len(batch().summary().splitlines()) == 3
+
+
+def test_html_is_a_table_coloured_by_the_truth():
+    good, bad = solve()._repr_html_(), stopped()._repr_html_()
+    for html in (good, bad, batch()._repr_html_()):
+        assert html.startswith("<table")
+        assert html.endswith("</table>")
+        assert html.count("<tr>") == html.count("</tr>") >= 3
+    assert good[: good.index(">")] != bad[: bad.index(">")]
+    assert "distortion" in good
+    assert "&" not in good.replace("&amp;", "").replace("&lt;", "")
+
+
+# --- files ---
+
+
+def same(one, other):
+    """Are two results equal, bit for bit?"""
+    assert type(one.plan) is type(other.plan)
+    assert one.plan.dtype == other.plan.dtype
+    for name in ("plan", "value", "relaxed_value", "mass", "marginal_error", "n_iter", "converged"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+    assert np.array_equal(one.plan_pair[1], other.plan_pair[1])
+    assert one.status == other.status
+    assert one.message == other.message
+    assert one.sizes == other.sizes
+    assert one.terms.as_dict().keys() == other.terms.as_dict().keys()
+    for name, term in one.terms.as_dict().items():
+        assert np.array_equal(term, getattr(other.terms, name))
+    for a, b in zip(items(one), items(other), strict=True):
+        for name in ("objective", "change", "residual", "mass"):
+            assert np.array_equal(getattr(a.history, name), getattr(b.history, name))
+        try:
+            potentials = a.potentials
+        except InputError:
+            with pytest.raises(InputError):
+                _ = b.potentials
+        else:
+            assert all(np.array_equal(u, v) for u, v in zip(potentials, b.potentials, strict=True))
+
+
+def test_save_and_load_give_back_the_result(any_result, tmp_path):
+    path = tmp_path / "result.npz"
+    any_result.save(path)
+    same(any_result, Result.load(path))
+    assert [p.name for p in tmp_path.iterdir()] == ["result.npz"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_save_and_load_of_tensors(dtype, tmp_path):
+    x, y = (ugw.Space.from_points(torch.rand(n, 2, dtype=dtype, generator=torch.manual_seed(n))) for n in (5, 6))
+    r = solve(x, y, eps=0.1)
+    r.save(str(tmp_path / "r.npz"))
+    s = Result.load(str(tmp_path / "r.npz"))
+    same(r, s)
+    assert s.plan.dtype == dtype
+
+
+def test_files_hold_no_pickle(any_result, tmp_path):
+    any_result.save(tmp_path / "r.npz")
+    with np.load(tmp_path / "r.npz", allow_pickle=False) as file:
+        assert {"plan", "status", "trace"} <= set(file)
+        assert all(file[name].dtype != object for name in file)
+
+
+def test_an_error_of_save_names_what_is_wrong(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(FileNotFoundError) as caught:
+        solve().save(tmp_path / "nodir" / "r.npz")
+    assert caught.value.filename == str(tmp_path / "nodir")
+    with pytest.raises(IsADirectoryError) as caught:
+        solve().save(tmp_path / "folder")
+    assert caught.value.filename == str(tmp_path / "folder")
+
+
+def test_a_saved_file_may_be_read_by_others(tmp_path):
+    """As any other new file: the mode that the umask gives."""
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"")
+    solve().save(tmp_path / "r.npz")
+    assert (tmp_path / "r.npz").stat().st_mode == plain.stat().st_mode
+
+
+def test_saving_over_a_file_replaces_it_or_leaves_it(tmp_path, monkeypatch):
+    path = tmp_path / "r.npz"
+    first, second = solve(), solve(eps=0.2)
+    first.save(path)
+
+    def interrupted(file, **arrays):
+        file.write(b"half of it")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez_compressed", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            second.save(path)
+    assert os.listdir(tmp_path) == ["r.npz"]
+    same(first, Result.load(path))
+    second.save(path)
+    same(second, Result.load(path))
+
+
+def corrupt_files(folder):
+    good = folder / "good.npz"
+    solve().save(good)
+    data = good.read_bytes()
+    with np.load(good) as file:
+        arrays = dict(file)
+    yield "empty", b""
+    yield "text", b"this is no archive"
+    yield "half", data[: len(data) // 2]
+    middle = len(data) // 3
+    yield "flipped", data[:middle] + bytes(255 - byte for byte in data[middle : middle + 40]) + data[middle + 40 :]
+    other = folder / "other.npz"
+    np.savez(other, points=np.zeros(3))
+    yield "other npz", other.read_bytes()
+    np.save(folder / "plan.npy", np.zeros((2, 2)))
+    yield "npy", (folder / "plan.npy").read_bytes()
+    np.savez(other, **{name: array for name, array in arrays.items() if name != "numpy"})
+    yield "a field missing", other.read_bytes()
+    np.savez(other, **(arrays | {"plan": np.array([{}], dtype=object)}))
+    yield "pickle", other.read_bytes()
+    np.savez(other, **(arrays | {"plan": np.array(["a", "b"])}))
+    yield "strings", other.read_bytes()
+    np.savez(other, **(arrays | {"plan": np.zeros((1, 2))}))
+    yield "a wrong shape", other.read_bytes()
+    np.savez(other, **(arrays | {"status": np.array([99])}))
+    yield "an unknown status", other.read_bytes()
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("plan.npy", b"nonsense")
+    yield "a zip of nonsense", other.read_bytes()
+
+
+def test_a_corrupted_file_is_an_input_error(tmp_path):
+    seen = []
+    for name, data in corrupt_files(tmp_path):
+        path = tmp_path / "bad.npz"
+        path.write_bytes(data)
+        try:
+            Result.load(path)
+        except InputError as error:
+            assert "bad.npz" in str(error), name
+            assert "\n" not in str(error), name
+        except Exception as error:
+            seen.append(f"{name}: {type(error).__name__}")
+        else:
+            seen.append(f"{name}: loaded")
+    assert seen == []
+
+
+def test_a_missing_file_is_an_input_error(tmp_path):
+    with pytest.raises(InputError, match=r"nowhere\.npz"):
+        Result.load(tmp_path / "nowhere.npz")
+    with pytest.raises(InputError):
+        Result.load(tmp_path)

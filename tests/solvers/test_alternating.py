@@ -1,0 +1,438 @@
+"""Alternating minimisation: known answers, invariances, limits, brute force, and whether it tells the truth."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import ot
+import pytest
+
+import ugw
+from oracles import cases
+from oracles.cases import INF, Parameters
+from ugw.solvers import alternating as alternate
+
+SOFT = [Parameters(1.0, 1.0, 0.05), Parameters(0.3, 2.0, 0.05), Parameters(0.3, 0.5, 0.02, 0.4)]
+HARD = [Parameters(INF, 0.5, 0.05), Parameters(0.5, INF, 0.05)]
+EXACT = [
+    Parameters(0.3, 2.0, 0.0),
+    Parameters(0.5, 0.2, 0.0, 0.3),
+    Parameters(INF, 0.5, 0.0),
+    Parameters(0.5, INF, 0.0),
+]
+
+
+def total(given):
+    return given.rho1 + given.rho2 + given.eps
+
+
+# --- answers that can be written down ---
+
+
+@pytest.mark.parametrize("known", cases.known(), ids=lambda k: k.name)
+def test_known_answers(known):
+    result = cases.solve(known.pair, known.given)
+    assert result.converged
+    assert result.value == pytest.approx(known.value, rel=1e-8, abs=1e-14)
+    assert cases.value(known.pair, known.given, known.plan) == pytest.approx(known.value, rel=1e-10)
+    np.testing.assert_allclose(result.plan, known.plan, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("rho", [(1.0, 1.0), (0.3, INF), (INF, INF)])
+def test_isometric_copies_give_the_permutation(rho):
+    pair, order = cases.copies(10, 0)
+    permutation = np.zeros((10, 10))
+    permutation[order, np.arange(10)] = pair.b
+    result = ugw.solve(pair.x, pair.y, rho=rho, eps=0.0, solver=ugw.AlternateMin(tol=1e-8))
+    assert result.converged
+    np.testing.assert_allclose(result.plan, permutation, atol=1e-8)
+    assert result.value == pytest.approx(0.0, abs=1e-11)
+
+
+def test_isometric_copies_as_eps_falls():
+    pair, order = cases.copies(8, 1)
+    permutation = np.zeros((8, 8))
+    permutation[order, np.arange(8)] = pair.b
+    start, values = "flb", []
+    for eps in (1e-1, 1e-2, 1e-3):
+        given = Parameters(1.0, 0.5, eps)
+        result = ugw.solve(pair.x, pair.y, rho=given.rho, eps=eps, init=start)
+        # The permutation pays its entropy and nothing else: an upper bound that is linear in eps.
+        ceiling = cases.value(pair, given, permutation)
+        assert ceiling == pytest.approx(float(cases.terms(pair, given, permutation)["entropy"]), abs=1e-14)
+        assert 0 < result.value <= ceiling + 1e-12
+        values.append(result.value)
+        start = result.plan
+    assert (result.plan.argmax(0) == order).all()
+    assert abs(result.plan - permutation).sum() < 5e-3
+    assert values[2] < 0.15 * values[1] < 0.15 * values[0]
+
+
+# --- facts at a stationary point ---
+
+
+@pytest.mark.parametrize("mass", [(1.0, 1.0), (1.3, 0.6), (40.0, 0.03)])
+@pytest.mark.parametrize("given", [*SOFT[:2], EXACT[0]], ids=str)
+def test_mass_identity(given, mass):
+    # F(p, p) = C − R m(p)² wherever the plan is stationary, and only there.
+    pair = cases.clouds(6, 7, 1, mass)
+    result = cases.solve(pair, given)
+    constant = given.rho1 * mass[0] ** 2 + given.rho2 * mass[1] ** 2 + given.eps * (mass[0] * mass[1]) ** 2
+    square = total(given) * result.mass**2
+    assert constant - result.value == pytest.approx(square, rel=1e-8)
+    assert result.value == pytest.approx(cases.value(pair, given, result.plan), rel=1e-10)
+    off = cases.random_plan(pair, 1, result.mass)
+    assert cases.value(pair, given, off) > constant - square + 1e-2 * square
+
+
+@pytest.mark.parametrize("given", [*SOFT, *HARD], ids=str)
+def test_the_plan_is_stationary(given):
+    pair = cases.clouds(6, 7, 2, (1.3, 0.6))
+    result = cases.solve(pair, given)
+    assert result.converged
+    left = cases.gradient(pair, given, result.plan)
+    if given.rho1 == INF:
+        np.testing.assert_allclose(result.plan.sum(1), pair.a, rtol=1e-8)
+        left = left - left.mean(1, keepdims=True)
+    if given.rho2 == INF:
+        np.testing.assert_allclose(result.plan.sum(0), pair.b, rtol=1e-8)
+        left = left - left.mean(0, keepdims=True)
+    assert abs(left).max() < 1e-6
+    assert result.marginal_error < 1e-8
+
+
+@pytest.mark.parametrize("given", [*SOFT, *HARD], ids=str)
+def test_the_result_says_what_it_holds(given):
+    pair = cases.clouds(6, 7, 2, (1.3, 0.6))
+    result = cases.solve(pair, given)
+    p, q = result.plan_pair
+    assert result.value == pytest.approx(cases.value(pair, given, p), rel=1e-10)
+    assert result.relaxed_value == pytest.approx(cases.value(pair, given, p, q), rel=1e-10)
+    assert sum(result.terms.as_dict().values()) == pytest.approx(result.value, rel=1e-14)
+    for name, term in cases.terms(pair, given, p).items():
+        assert getattr(result.terms, name) == pytest.approx(float(term), rel=1e-9, abs=1e-14)
+    assert result.history.objective[-1] == pytest.approx(result.value, rel=1e-12)
+    assert result.history.mass[-1] == pytest.approx(result.mass, rel=1e-12)
+    assert len(result.history) == result.n_iter
+
+
+@pytest.mark.parametrize("given", [*SOFT, *HARD, Parameters(INF, INF, 0.05)], ids=str)
+def test_the_objective_falls_at_every_step(given):
+    pair = cases.clouds(8, 9, 3, (1.3, 1.3) if given.rho == (INF, INF) else (1.3, 0.6))
+    result = cases.solve(pair, given, cases.random_plan(pair, 1), inner_iter=2000)
+    objective = result.history.objective
+    gain = objective[0] - objective[-1]
+    assert gain > 1e-3
+    # A plan that does not meet a hard marginal yet may lie below the value it will have when it does.
+    assert np.diff(objective).max() <= (1e-10 if INF not in given.rho else 1e-4) * gain
+
+
+# --- invariances ---
+
+
+@pytest.mark.parametrize("given", EXACT[:1] + EXACT[2:], ids=str)
+def test_two_homogeneous_without_entropy(given):
+    # UGW(s·a, s·b) = s² UGW(a, b), the plan s times the plan.
+    pair = cases.clouds(6, 7, 1, (1.3, 0.6))
+    one = cases.solve(pair, given)
+    many = cases.solve(pair.weighing(1.3 * 50, 0.6 * 50), given)
+    assert many.value == pytest.approx(2500 * one.value, rel=1e-9)
+    np.testing.assert_allclose(many.plan, 50 * one.plan, rtol=1e-6, atol=1e-12)
+
+
+def test_the_reference_of_the_entropy_scales_with_the_fourth_power():
+    pair, given = cases.clouds(6, 7, 1, (1.3, 0.6)), Parameters(0.3, 2.0, 0.05)
+    one, many = cases.solve(pair, given), cases.solve(pair.weighing(1.3 * 50, 0.6 * 50), given)
+    shapes = [r.plan / r.mass for r in (one, many)]
+    np.testing.assert_allclose(shapes[1], shapes[0], rtol=1e-7)
+    # log m grows by (rho1 + rho2 + 2 eps)/(rho1 + rho2 + eps)·log s.
+    assert math.log(many.mass / one.mass) == pytest.approx(2.4 / 2.35 * math.log(50), rel=1e-9)
+    assert abs(many.value / (2500 * one.value) - 1) > 0.1
+
+
+@pytest.mark.parametrize("given", [*SOFT, *HARD, EXACT[0], EXACT[2]], ids=str)
+def test_swapping_the_spaces_transposes_the_plan(given):
+    pair = cases.clouds(6, 7, 2, (1.3, 0.6))
+    start = cases.random_plan(pair, 2)
+    one = cases.solve(pair, given, start)
+    other = cases.solve(pair.swapped(), given.swapped(), start.T)
+    assert other.value == pytest.approx(one.value, rel=1e-8)
+    np.testing.assert_allclose(other.plan.T, one.plan, atol=1e-7)
+    # The rhos are exchanged with the spaces: not exchanging them is another problem.
+    wrong = cases.value(pair.swapped(), given, other.plan)
+    assert abs(wrong - one.value) > 1e-3 or given.rho1 == given.rho2
+
+
+@pytest.mark.parametrize("given", [SOFT[1], HARD[0], EXACT[0]], ids=str)
+def test_permuting_points_permutes_the_plan(given):
+    pair = cases.clouds(6, 7, 2, (1.3, 0.6))
+    rows, cols = np.random.default_rng(0).permutation(6), np.random.default_rng(1).permutation(7)
+    start = cases.random_plan(pair, 2)
+    one = cases.solve(pair, given, start)
+    mixed = cases.Pair(pair.dx[rows][:, rows], pair.a[rows], pair.dy[cols][:, cols], pair.b[cols])
+    other = cases.solve(mixed, given, start[rows][:, cols])
+    np.testing.assert_allclose(other.plan, one.plan[rows][:, cols], atol=1e-8)
+
+
+@pytest.mark.parametrize("given", [SOFT[1], HARD[0], EXACT[0]], ids=str)
+def test_zero_weight_points_change_nothing(given):
+    pair = cases.clouds(6, 7, 2, (1.3, 0.6))
+    more = cases.clouds(8, 8, 5)
+    dx, dy = more.dx.copy(), more.dy.copy()
+    dx[:6, :6], dy[:7, :7] = pair.dx, pair.dy
+    padded = cases.Pair(dx, np.append(pair.a, [0, 0]), dy, np.append(pair.b, [0]))
+    one, other = cases.solve(pair, given), cases.solve(padded, given)
+    np.testing.assert_allclose(other.plan[:6, :7], one.plan, atol=1e-8)
+    assert other.plan[6:].max() == other.plan[:, 7:].max() == 0.0
+    assert other.value == pytest.approx(one.value, rel=1e-9)
+
+
+# --- brute force ---
+
+
+@pytest.mark.parametrize("given", [*SOFT[1:], *HARD, *EXACT], ids=str)
+def test_brute_force_finds_nothing_better(given):
+    pair = cases.clouds(4, 5, 6, (1.3, 0.6))
+    starts = [pair.product, *(cases.random_plan(pair, seed) for seed in range(3))]
+    found = [cases.solve(pair, given, start) for start in starts]
+    for result in found:  # no descent from where a run ended
+        polished, _ = cases.brute_force(pair, given, [result.plan])
+        assert polished >= result.value - 1e-8
+        assert cases.value(pair, given, result.plan) == pytest.approx(result.value, rel=1e-10)
+    best = min(result.value for result in found)
+    assert best <= cases.brute_force(pair, given, starts)[0] + 1e-7
+
+
+# --- eps = 0 ---
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("given", EXACT, ids=str)
+def test_without_entropy_the_plan_is_stationary(given, seed):
+    pair = cases.clouds(6, 6, seed, (1.3, 0.6))
+    result = cases.solve(pair, given, cases.random_plan(pair, 2))
+    plan = result.plan
+    left = cases.gradient(pair, given, plan)
+    if given.rho1 == INF:
+        np.testing.assert_allclose(plan.sum(1), pair.a, rtol=1e-7)
+        left = left - ((plan * left).sum(1) / plan.sum(1))[:, None]
+    if given.rho2 == INF:
+        np.testing.assert_allclose(plan.sum(0), pair.b, rtol=1e-7)
+        left = left - ((plan * left).sum(0) / plan.sum(0))[None, :]
+    # No multiplicative perturbation descends: where the plan is positive the gradient vanishes.
+    assert abs(plan * left).sum() < 1e-7
+    assert (plan > 1e-6).sum() <= 18 < plan.size  # a sparse plan, as it is without entropy
+    # Nor does one that opens the zeros again: from a blurred plan it comes back to the same value.
+    blurred = 0.99 * plan / plan.sum() + 0.01 * pair.product / pair.product.sum()
+    again = cases.solve(pair, given, blurred)
+    assert cases.value(pair, given, blurred * result.mass) > result.value + 1e-4
+    assert again.value == pytest.approx(result.value, abs=1e-6)
+
+
+@pytest.mark.parametrize("given", EXACT[:3], ids=str)
+def test_without_entropy_the_objective_falls(given):
+    pair = cases.clouds(6, 7, 4, (1.3, 0.6))
+    objective = cases.solve(pair, given, inner_iter=1000).history.objective
+    assert objective[0] > objective[-1] + 1e-3
+    # An early plan meets a hard marginal only as well as it has settled: there a little may be left to pay back.
+    slack = 1e-8 if given.rho1 < INF else 1e-3
+    rises = np.diff(objective) > slack * (objective[0] - objective[-1])
+    # A plan that has settled is disturbed once, to see whether it settles again: one rise, and a small one.
+    assert rises.sum() <= 1
+    assert np.diff(objective).max() <= 1e-4 * (objective[0] - objective[-1])
+    assert objective[-1] == pytest.approx(objective.min(), rel=1e-6)
+
+
+@pytest.mark.parametrize("given", EXACT[:2], ids=str)
+def test_without_entropy_not_worse_than_pot(given):
+    # Different minima can be reached from one start, so the library's own choice of starts is what is compared.
+    pair = cases.clouds(7, 8, 1, (1.3, 0.6))
+    plan, _ = ot.gromov.fused_unbalanced_gromov_wasserstein(
+        pair.dx, pair.dy, pair.a, pair.b, reg_marginals=given.rho, epsilon=0, divergence="kl", unbalanced_solver="mm",
+        alpha=given.alpha, M=pair.cost if given.alpha else None, init_pi=pair.product, max_iter=200, tol=1e-9,
+        max_iter_ot=500, tol_ot=1e-9,
+    )  # fmt: skip
+    fused = ugw.Fused(given.alpha, pair.cost) if given.alpha else None
+    result = ugw.solve(pair.x, pair.y, rho=given.rho, eps=0.0, fused=fused)
+    assert result.value <= cases.value(pair, given, plan) + 1e-6
+
+
+def test_without_entropy_a_point_too_far_to_be_matched_is_left_out():
+    # Its row of the plan underflows to zeros; the rest is the problem without it, its weight a constant.
+    pair = cases.clouds(7, 8, 0)
+    points = np.random.default_rng(0).random((7, 2))
+    points[0] += 60.0
+    pair = replace(pair, dx=np.linalg.norm(points[:, None] - points[None], axis=2))
+    given = Parameters(1.0, 1.0, 0.0)
+    solver = ugw.AlternateMin(max_iter=300)
+    result = ugw.solve(pair.x, pair.y, rho=given.rho, eps=0.0, init="product", solver=solver)
+    assert result.converged
+    assert result.plan[0].sum() == 0.0
+    near = cases.Pair(pair.dx[1:, 1:], pair.a[1:], pair.dy, pair.b)
+    rest = ugw.solve(near.x, near.y, rho=given.rho, eps=0.0, init=result.plan[1:])
+    lost = pair.a.sum() ** 2 - near.a.sum() ** 2  # KL(p1⊗p1 | a⊗a) counts the mass of a⊗a
+    assert result.value == pytest.approx(rest.value + lost, rel=1e-5)
+
+
+def test_without_entropy_zeros_of_the_start_are_opened():
+    # A proximal step keeps zeros, so a start must not pass them on: rows without mass would stay without.
+    pair, given = cases.clouds(7, 8, 0), Parameters(0.5, 1.0, 0.0)
+    start = cases.random_plan(pair, 1)
+    start[2], start[:, 3], start[0, 0] = 0.0, 0.0, 0.0
+    result = ugw.solve(pair.x, pair.y, rho=given.rho, eps=0.0, init=start)
+    assert result.converged
+    assert result.plan[2].sum() > 0.01
+    assert result.plan[:, 3].sum() > 0.01
+    blurred = 0.99 * result.plan / result.mass + 0.01 * pair.product
+    assert cases.solve(pair, given, blurred).value >= result.value - 1e-6
+
+
+# --- rho → ∞ ---
+
+
+@pytest.mark.parametrize("rho", [INF, 1e6])
+def test_large_rho_is_entropic_gromov_wasserstein(rho):
+    # POT's epsilon multiplies the entropy of p once, ours that of p⊗p: theirs is 2·eps.
+    pair, eps = cases.clouds(9, 10, 0), 0.05
+    theirs, log = ot.gromov.entropic_gromov_wasserstein(
+        pair.dx, pair.dy, pair.a, pair.b, "square_loss", epsilon=2 * eps, G0=np.outer(pair.a, pair.b), max_iter=2000,
+        tol=1e-10, log=True, numItermax=5000, stopThr=1e-12,
+    )  # fmt: skip
+    result = cases.solve(pair, Parameters(rho, rho, eps), inner_iter=1000)
+    tolerance = 1e-7 if rho == INF else 1e-6
+    np.testing.assert_allclose(result.plan, theirs, atol=tolerance)
+    assert result.terms.distortion == pytest.approx(log["gw_dist"], abs=tolerance)
+
+
+def test_rho_grows_into_the_constraint():
+    pair, eps = cases.clouds(7, 8, 0), 0.05
+    hard = cases.solve(pair, Parameters(INF, INF, eps))
+    gaps = []
+    for rho in (1e1, 1e3, 1e5):
+        soft = cases.solve(pair, Parameters(rho, rho, eps), hard.plan)
+        gaps.append(hard.value - soft.value)
+        assert abs(soft.plan.sum(1) - pair.a).sum() < 1.0 / rho
+    assert gaps[0] > gaps[1] > gaps[2] > 0
+    assert gaps[2] < 1e-5
+    one_hard = cases.solve(pair, Parameters(INF, 1e6, eps), hard.plan)
+    assert one_hard.value == pytest.approx(hard.value, abs=1e-6)
+
+
+# --- how it is run ---
+
+
+def test_inexact_inner_loops_end_at_the_same_point():
+    pair, given = cases.clouds(8, 9, 5), Parameters(0.3, 2.0, 0.05)
+    tight = cases.solve(pair, given, inner_iter=2000)
+    loose = cases.solve(pair, given, inner_iter=10, max_iter=3000)
+    log = cases.solve(pair, given, method="log")
+    default = ugw.solve(pair.x, pair.y, rho=given.rho, eps=given.eps, init="product")
+    for other in (loose, log):
+        assert other.value == pytest.approx(tight.value, rel=1e-10)
+        np.testing.assert_allclose(other.plan, tight.plan, atol=1e-7)
+    assert default.value == pytest.approx(tight.value, rel=1e-7)
+
+
+def test_a_tolerance_below_that_of_the_inner_solver_is_met():
+    pair = cases.clouds(8, 9, 0, (1.3, 0.6))
+    solver = ugw.AlternateMin(tol=1e-8, max_iter=500)  # the inner solver's own is 1e-7
+    result = ugw.solve(pair.x, pair.y, rho=(0.3, 2.0), eps=0.01, init=cases.random_plan(pair, 0), solver=solver)
+    assert result.converged
+    assert result.tensors.residual.item() <= 1e-8
+
+
+def test_annealing_ends_at_the_stated_eps():
+    pair, given = cases.clouds(8, 9, 5), Parameters(0.5, 1.0, 0.01)
+    result = cases.solve(pair, given, anneal=0.8)
+    assert result.converged
+    assert abs(cases.gradient(pair, given, result.plan)).max() < 1e-6  # at this eps, not at the first
+    assert result.value == pytest.approx(cases.value(pair, given, result.plan), rel=1e-10)
+
+
+def test_the_plan_of_two_that_alternate():
+    # With matrices that are not conditionally negative the pair need not meet: F(p, q) < F(p, p), F(q, q).
+    turns = []
+    for seed in range(6):
+        pair, given = cases.similarities(6, 6, seed), Parameters(1.0, 1.0, 0.02)
+        with pytest.warns(ugw.ConvergenceWarning, match="alternate"):
+            result = ugw.solve(pair.x, pair.y, rho=1.0, eps=given.eps, init=cases.random_plan(pair, seed))
+        assert result.status == ugw.Status.ALTERNATING
+        p, q = result.plan_pair
+        assert cases.value(pair, given, p) == pytest.approx(result.value, rel=1e-9)
+        assert cases.value(pair, given, p) < cases.value(pair, given, q)
+        assert cases.value(pair, given, p, q) == pytest.approx(result.relaxed_value, rel=1e-9)
+        assert result.gap > 0.1
+        # Each is the other's step, and the potentials are those of `plan`.
+        f, g = result.potentials
+        cost = cases.full_cost(pair, given, q)
+        made = np.outer(pair.a, pair.b) * np.exp((f[:, None] + g[None] - cost) / (q.sum() * given.eps))
+        np.testing.assert_allclose(made, p, rtol=1e-6, atol=1e-12)
+        turns.append(result.history.objective[-1] > result.history.objective[-2])
+    assert True in turns  # both orders were met: the better plan was the last one, and the one before
+    assert False in turns
+
+
+def test_items_of_a_batch_end_by_themselves():
+    pairs = [cases.clouds(6, 7, seed, (1.0, 0.5 + seed)) for seed in range(4)]
+    rho1, rho2, eps = np.array([0.3, 1.0, INF, 2.0]), np.array([2.0, 1.0, 0.5, INF]), np.array([0.3, 0.05, 0.1, 0.0])
+    x, y = (ugw.Space.stack([getattr(pair, side) for pair in pairs]) for side in "xy")
+    solver = ugw.AlternateMin(tol=1e-7, inner=ugw.Sinkhorn(tol=1e-9, max_iter=500))
+    whole = ugw.solve(x, y, rho=(rho1, rho2), eps=eps, init="product", solver=solver)
+    for i, pair in enumerate(pairs):
+        alone = ugw.solve(pair.x, pair.y, rho=(rho1[i], rho2[i]), eps=eps[i], init="product", solver=solver)
+        assert whole[i].n_iter == alone.n_iter
+        assert whole[i].value == pytest.approx(alone.value, rel=1e-10)
+        np.testing.assert_allclose(whole[i].plan, alone.plan, atol=1e-9)
+        np.testing.assert_allclose(whole[i].history.objective, alone.history.objective, rtol=1e-9)
+    assert len({item.n_iter for item in whole}) > 1
+
+
+def test_the_callback_stops_the_run():
+    steps = []
+    solver = ugw.AlternateMin(callback=lambda step: steps.append(step) or len(steps) == 3)
+    pair = cases.clouds(6, 7, 0)
+    with pytest.warns(ugw.ConvergenceWarning, match="callback"):
+        result = ugw.solve(pair.x, pair.y, eps=0.05, init="product", solver=solver)
+    assert result.status == ugw.Status.STOPPED
+    assert result.n_iter == len(steps) == 3
+    assert [float(step.objective[0]) for step in steps] == result.history.objective.tolist()
+
+
+def test_the_iteration_limit_is_told():
+    pair = cases.clouds(6, 7, 0)
+    with pytest.warns(ugw.ConvergenceWarning, match="iteration limit"):
+        result = ugw.solve(pair.x, pair.y, eps=0.05, init="product", solver=ugw.AlternateMin(max_iter=2))
+    assert result.status == ugw.Status.MAX_ITER
+    assert result.n_iter == 2
+    with pytest.raises(ugw.NotConverged, match="iteration limit"):
+        result.check()
+
+
+def test_the_change_of_a_step_includes_that_of_the_mass():
+    """Where rho and eps are small beside the costs a small change of the shape moves the mass far."""
+    x, y = (ugw.Space.from_points(np.random.default_rng(k).random((n, d))) for k, n, d in ((1, 6, 2), (51, 7, 3)))
+    history = ugw.solve(x, y, rho=0.01, eps=0.005, init="product").history
+    assert (np.abs(np.diff(np.log(history.mass))) <= history.change[1:] + 1e-12).all()
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+def test_the_history_tells_the_relaxed_value_of_each_step():
+    """F(p, q) of a plan and the one before it: that of the result which ends at that step."""
+    pair, given = cases.clouds(6, 7, 0), SOFT[1]
+    result = cases.solve(pair, given, max_iter=6)
+    for steps in (2, 4, 6):
+        p, q = cases.solve(pair, given, max_iter=steps).plan_pair
+        assert result.history.relaxed[steps - 1] == pytest.approx(cases.value(pair, given, p, q), rel=1e-9)
+    assert abs(result.history.relaxed - result.history.objective).max() > 1e-5
+
+
+def test_a_plan_has_settled_only_if_the_inner_solver_has_and_eps_is_its_own():
+    problem = cases.problem(cases.clouds(5, 6, 0), Parameters(1.0, 1.0, 0.1))
+    now, context = alternate.entered(problem, problem.product, ugw.AlternateMin())
+    old = alternate._State.start(now, context)
+    for change, residual, code in ((0.0, 0.0, "CONVERGED"), (0.0, 1e-3, "RUNNING"), (1e-3, 0.0, "RUNNING")):
+        new = replace(old, change=old.change + change, residual=0.0 * old.residual + residual)
+        assert alternate._verdict(context, old, new).tolist() == [int(ugw.Status[code])]
+    annealing = replace(old, annealed=2.0 * old.annealed)
+    still = replace(old, residual=0.0 * old.residual)
+    assert alternate._verdict(context, annealing, still).tolist() == [int(ugw.Status.RUNNING)]

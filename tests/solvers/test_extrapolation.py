@@ -1,0 +1,215 @@
+"""Extrapolated steps: exact for linear maps, a leap near saddle points, the same plans in fewer steps."""
+
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import ugw
+from ugw.kernels import reductions as entries
+from ugw.kernels.anderson import LEAP, SURE, growth
+from ugw.problems.build import build
+from ugw.solvers import extrapolation as anderson
+from ugw.solvers.extrapolation import Trail
+
+
+def products(given, found):
+    """Sums of the products of what `steps` makes of costs."""
+    made = entries.steps(given, found)
+    return torch.stack([torch.stack([(u * v).sum((1, 2)) for v in made], 1) for u in made], 2)
+
+
+FLAT = SimpleNamespace(steps_gram=products)
+
+
+def walked(matrix, shift, start, steps=3):
+    """A trail of steps of an affine map of the entries, the last step's cost, and what it led to."""
+
+    def step(cost):
+        return (cost.flatten(1) @ matrix.mT + shift).view_as(cost)
+
+    one, given = torch.ones(len(start), dtype=torch.float64), start
+    trail = Trail.start(start, one)
+    for _ in range(steps - 1):
+        found = step(given)
+        trail, given = trail.extended(given, found, one < 0, one < 0), found
+    return trail, given, step(given)
+
+
+def drawn(batch, seed=0):
+    return torch.rand(batch, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def affine(eigenvalues, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=rng))[0]
+    return basis @ torch.diag(torch.tensor(eigenvalues, dtype=torch.float64)) @ basis.mT
+
+
+def test_two_slow_modes_are_summed_exactly():
+    matrix, shift = affine([0.9, 0.5, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
+    end = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - matrix, shift)
+    trail, given, found = walked(matrix, shift, drawn(2), 4)  # the first ends the rest
+    guess, guessed, _ = trail.next(FLAT, given, found, torch.tensor([1.0, 0.0]), look=True)
+    assert guessed.tolist() == [True, False]
+    torch.testing.assert_close(guess[0].flatten(), end, rtol=0.01, atol=0.0)  # coefficients are rounded
+    assert (found[0].flatten() - end).abs().max() > 0.1  # where the steps themselves are by then
+    torch.testing.assert_close(guess[1], found[1], rtol=0.0, atol=0.0)
+
+
+def test_what_grows_is_followed_not_reversed():
+    matrix, shift = affine([1.05, 0.5, 0.0, 0.0]), torch.zeros(4, dtype=torch.float64)
+    trail, given, found = walked(matrix, shift, drawn(2), 5)
+    guess, guessed, leap = trail.next(FLAT, given, found, torch.tensor([SURE, 0.9 * SURE]), look=True)
+    assert guessed.tolist() == leap.tolist() == [True, False]  # small changes may be rounding
+    torch.testing.assert_close(guess[0], found[0] + LEAP * (found[0] - given[0]))
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_too_few_steps_say_nothing(steps):
+    trail, given, found = walked(affine([0.9, 0.5, 0.0, 0.0]), torch.ones(4).double(), drawn(1), steps)
+    for look in (True, False):
+        guess, guessed, _ = trail.next(FLAT, given, found, torch.tensor([1.0]), look=look)
+        assert not guessed.any()
+        torch.testing.assert_close(guess, found, rtol=0.0, atol=0.0)
+
+
+def test_a_failure_starts_the_trail_anew():
+    matrix, shift = affine([0.9, 0.5, 0.0, 0.0]), torch.ones(4, dtype=torch.float64)
+    trail, given, found = walked(matrix, shift, drawn(2), 5)
+    trail = trail.extended(given, found, torch.tensor([True, False]), torch.zeros(2) > 0)
+    assert trail.count.tolist() == [0.0, 5.0]
+    after = (found.flatten(1) @ matrix.mT + shift).view_as(found)
+    _, guessed, _ = trail.next(FLAT, found, after, torch.ones(2), look=True)
+    assert guessed.tolist() == [False, True]
+
+
+def test_after_a_leap_has_failed_only_a_change_that_grows_is_followed():
+    """The symmetric part of a Jacobian may say that it grows where it does not."""
+    sheared = torch.diag(torch.tensor([0.8, 0.8, 0.0, 0.0], dtype=torch.float64))
+    sheared[0, 1] = 1.5
+    start, yes = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]], dtype=torch.float64), torch.ones(1) > 0
+    for matrix, steps, believed in ((sheared, 12, False), (affine([1.05, 0.5, 0.0, 0.0]), 12, True)):
+        trail, given, found = walked(matrix, torch.zeros(4, dtype=torch.float64), start, steps)
+        *_, leap = trail.next(FLAT, given, found, torch.tensor([SURE]), look=True)
+        assert leap.all()
+        failed = replace(trail, leapt=yes).extended(given, found, yes, ~yes)
+        assert failed.barred.all()
+        *_, leap = replace(trail, barred=failed.barred).next(FLAT, given, found, torch.tensor([SURE]), look=True)
+        assert bool(leap) is believed
+
+
+def test_nearly_parallel_steps_are_extrapolated_along_the_last():
+    """A valley: one mode is left, and the other difference is as good as the same one."""
+    matrix, shift = affine([0.99, 1e-3, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
+    end = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - matrix, shift)
+    trail, given, found = walked(matrix, shift, drawn(1), 6)
+    noise = 1e-6 * (drawn(1, seed=7) - 0.5)  # of an inner solver: two coefficients would be large and cancel
+    guess, guessed, leap = trail.next(FLAT, given, found + noise, torch.ones(1), look=True)
+    assert guessed.all()
+    assert not leap.any()
+    left = [(cost.flatten() - end).abs().max() for cost in (guess, found)]
+    assert left[0] < 0.05 * left[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rate", [0.99, 0.9995])
+def test_a_valley_is_followed_forwards(rate, dtype):
+    """One mode that contracts slowly: in float32 too the step is extrapolated ahead, never back."""
+    x, y = spaces(0)
+    given = build(x.to(dtype), y.to(dtype), rho=1.0, eps=0.1, fused=None)
+    for seed in range(6):
+        rng = torch.Generator().manual_seed(seed)
+        first, mode = (torch.rand(1, x.n, y.n, dtype=dtype, generator=rng) for _ in range(2))
+        costs = [first]
+        for k in range(4):
+            costs.append(costs[-1] + 1e-2 * rate**k * mode)
+        trail = Trail.start(first, torch.ones(1, dtype=torch.float64))
+        for one, two in pairwise(costs[:3]):
+            trail = trail.extended(one, two, torch.zeros(1) > 0, torch.zeros(1) > 0)
+        guess, guessed, leap = trail.next(given, costs[2], costs[3], torch.ones(1), look=True)
+        if guessed.any() and not leap.any():
+            ahead = ((guess - costs[3]) * mode).sum() / ((costs[3] - costs[2]) * mode).sum()
+            assert ahead > 5.0
+        assert guessed.all() or dtype == torch.float32
+
+
+def test_growth_is_the_largest_eigenvalue():
+    rng = torch.Generator().manual_seed(0)
+    u, v = (torch.randn(50, 2, 2, dtype=torch.float64, generator=rng) for _ in range(2))
+    between, across = u @ u.mT, v + v.mT
+    expected = torch.linalg.eigvals(torch.linalg.solve(between, across)).real.amax(1)
+    torch.testing.assert_close(growth(between, across), expected)
+    same = torch.ones(1, 2, 2, dtype=torch.float64)  # two parallel differences are one
+    torch.testing.assert_close(growth(4.0 * same, 2.0 * same), torch.tensor([0.5], dtype=torch.float64))
+
+
+def spaces(seed, n=30, metric="euclidean"):
+    rng = np.random.default_rng(seed)
+    return [ugw.Space.from_points(torch.tensor(rng.random((n + d, d))), metric=metric) for d in (3, 2)]
+
+
+def test_covariances_of_costs():
+    """Under a⊗b, for stored costs by the definition, and for streamed ones as for the stored."""
+    x, y = spaces(0, n=20, metric="sqeuclidean")
+    x = replace(x, weights=torch.linspace(0.0, 2.0, x.n, dtype=torch.float64))
+    stored, streamed = (build(x, y, rho=1.0, eps=0.1, fused=None, method=m) for m in ("stabilised", "streaming"))
+    plans = [torch.rand(1, x.n, y.n, dtype=torch.float64, generator=torch.Generator().manual_seed(k)) for k in range(6)]
+    plans = [stored.unit(plan * stored.product) for plan in plans]
+    weight = stored.product[0]
+    costs = [stored.couple(plan).local for plan in plans]
+    g0, g1, g2, f0, f1, f2 = (c[0] for c in costs)
+    differences = [g1 - g0, g2 - g1, f1 - f0 - (g1 - g0), f2 - f1 - (g2 - g1), f2 - g2]
+    centred = [d - (weight * d).sum() for d in differences]
+    expected = torch.stack([torch.stack([(weight * u * v).sum() for v in centred]) for u in centred])
+    torch.testing.assert_close(stored.steps_gram(costs[:3], costs[3:])[0], expected, rtol=1e-9, atol=1e-12)
+    thin = [ugw.problems.ugw_streamed.Moments.of(streamed, plan).cost(streamed) for plan in plans]
+    torch.testing.assert_close(streamed.steps_gram(thin[:3], thin[3:])[0], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_covariances_of_some_rows():
+    """Of many rows a few are read, on a CPU: nearly the covariances of all."""
+    x, y = (ugw.Space.from_points(torch.rand(400, d, generator=torch.Generator().manual_seed(d))) for d in (3, 2))
+    problem = build(x, y, rho=1.0, eps=0.1, fused=None)
+    draw = torch.Generator().manual_seed(0)
+    costs = [problem.couple(problem.unit(torch.rand(1, 400, 400, generator=draw) ** 4)).local for _ in range(6)]
+    some = problem.steps_gram(costs[:3], costs[3:])[0]
+    mean, products = entries.steps_gram(problem.log_a.exp(), problem.log_b.exp(), costs[:3], costs[3:])
+    every = (products - mean @ mean.mT)[0]
+    assert not torch.equal(some, every)
+    lengths = every.diagonal().sqrt()
+    assert float(((some - every) / (lengths[:, None] * lengths)).abs().max()) < 0.3
+
+
+@pytest.mark.parametrize("rho", [0.05, 1.0, (3.0, 0.5)])
+@pytest.mark.parametrize("method", ["auto", "streaming"])
+def test_the_same_plans_in_fewer_steps(monkeypatch, rho, method):
+    """From a coarse start, where a valley is chosen, steps lead to the same solution with and without a look back."""
+    pairs = [spaces(seed, metric="sqeuclidean" if method == "streaming" else "euclidean") for seed in range(3)]
+    given = {"rho": rho, "init": "product", "solver": ugw.AlternateMin(inner=ugw.Sinkhorn(method=method), tol=1e-7)}
+    fast = [ugw.solve(x, y, eps=ugw.relative(0.03), **given).check() for x, y in pairs]
+    monkeypatch.setattr(ugw.solvers.alternating, "BEGIN", 0.0)
+    plain = [ugw.solve(x, y, eps=ugw.relative(0.03), **given).check() for x, y in pairs]
+    for one, other in zip(fast, plain, strict=True):
+        assert float(one.value) <= float(other.value) * (1 + 1e-7)
+    assert sum(r.n_iter for r in fast) < 0.8 * sum(r.n_iter for r in plain)
+
+
+def test_a_settled_plan_is_a_fixed_point_of_plain_steps(monkeypatch):
+    """That a guess led nowhere new is no proof: the last step of a run is plain."""
+    x, y = spaces(1)
+    guesses = []
+    following = anderson.Trail.next
+
+    def watched(self, *args, **kwargs):
+        found = following(self, *args, **kwargs)
+        guesses.append(bool(found[1].any()))
+        return found
+
+    monkeypatch.setattr(anderson.Trail, "next", watched)
+    ugw.solve(x, y, rho=0.1, eps=0.003, init="product").check()
+    assert any(guesses)
+    assert not guesses[-2]

@@ -1,0 +1,171 @@
+"""Looking on: one bar on stderr, the callback's steps and its veto, and a clean end whatever happens."""
+
+import numpy as np
+import pytest
+import torch
+
+import ugw
+from ugw.problems.build import build
+from ugw.solvers.monitor import Step, watcher
+
+
+def pair(n=6, m=7, seed=0):
+    rng = np.random.default_rng(seed)
+    return ugw.Space.from_points(rng.random((n, 2))), ugw.Space.from_points(rng.random((m, 3)))
+
+
+def solve(*spaces, init="product", eps=0.05, **options):
+    return ugw.solve(*spaces, rho=1.0, eps=eps, init=init, solver=ugw.AlternateMin(**options))
+
+
+@pytest.mark.parametrize("init", ["product", "auto"])
+def test_quiet_by_default(capfd, init):
+    solve(*pair(), init=init)
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "")
+
+
+@pytest.mark.parametrize("init", ["product", "auto", "coarse"])
+def test_progress_is_one_bar_on_stderr_with_step_objective_and_change(capfd, init):
+    r = solve(*pair(), init=init, progress=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    last = err.rstrip().split("\r")[-1]
+    assert err.count("\n") == 1  # a bar that ended, and no second one
+    assert last.count("ugw") == 1
+    assert "objective" in last
+    assert "change" in last
+    assert f"{r.n_iter}/" in last if init == "product" else True
+
+
+def test_a_batch_has_one_bar_too(capfd):
+    x, y = pair()
+    solve(ugw.Space.stack([x, y, x]), y, progress=True)
+    assert capfd.readouterr().err.count("\n") == 1
+
+
+def test_the_callback_is_told_every_step():
+    steps = []
+    r = solve(*pair(), callback=steps.append)
+    assert [s.iteration for s in steps] == list(range(1, r.n_iter + 1))
+    assert all(isinstance(s, Step) and s.live == 1 for s in steps)
+    for name in ("objective", "change", "residual", "mass"):
+        told = np.array([float(getattr(s, name)[0]) for s in steps])
+        np.testing.assert_array_equal(told, getattr(r.history, name))
+
+
+def test_a_batch_tells_of_the_items_still_running():
+    (x, y), (u, v) = pair(), pair(seed=1)
+    steps = []
+    r = solve(
+        ugw.Space.stack([x, u, x]), ugw.Space.stack([y, v, v]), eps=np.array([0.05, 0.5, 0.02]), callback=steps.append
+    )
+    for s in steps:
+        assert s.live == (r.n_iter >= s.iteration).sum()
+        assert s.objective.shape == s.change.shape == s.residual.shape == s.mass.shape == (s.live,)
+    assert len(steps) == r.n_iter.max()
+    assert len(set(r.n_iter.tolist())) > 1
+
+
+@pytest.mark.parametrize("eps", [0.05, 0.0])
+def test_true_stops_the_run(eps):
+    with pytest.warns(ugw.ConvergenceWarning, match="stopped"):
+        r = solve(*pair(), eps=eps, callback=lambda step: step.iteration == 3)
+    assert r.status is ugw.Status.STOPPED
+    assert not r.converged
+    assert r.n_iter == 3
+    assert len(r.history) == 3
+    assert np.isfinite(r.plan).all()
+    free = ugw.solve(*pair(), rho=1.0, eps=eps, init="product")
+    np.testing.assert_array_equal(r.history.objective, free.history.objective[:3])
+
+
+def test_true_stops_the_run_with_hard_marginals_and_eps_0():
+    x, y = pair()
+    steps = []
+    with pytest.warns(ugw.ConvergenceWarning, match="stopped"):
+        r = ugw.solve(
+            x, y, rho=np.inf, eps=0, init="product",
+            solver=ugw.AlternateMin(callback=lambda s: steps.append(s) or s.iteration == 2),
+        )  # fmt: skip
+    assert r.status is ugw.Status.STOPPED
+    assert len(steps) == r.n_iter == 2
+
+
+def polished(*spaces, **options):
+    """A run that ends with linear programs: eps = 0, both marginals hard."""
+    return ugw.solve(*spaces, rho=np.inf, eps=0, init="product", solver=ugw.AlternateMin(**options))
+
+
+def alternating_steps(x, y):
+    """How many steps such a run makes before."""
+    given = build(x, y, rho=np.inf, eps=0, fused=None)
+    return int(ugw.AlternateMin()(given, given.product).n_iter)
+
+
+def test_a_run_with_two_kinds_of_steps_is_one_run(capfd):
+    steps = []
+    r = polished(*pair(), callback=steps.append, progress=True)
+    assert alternating_steps(*pair()) < r.n_iter
+    assert [s.iteration for s in steps] == list(range(1, r.n_iter + 1))
+    for name in ("objective", "change", "residual", "mass"):
+        np.testing.assert_array_equal([float(getattr(s, name)[0]) for s in steps], getattr(r.history, name))
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1
+    assert f"{r.n_iter}/" in err.rstrip().split("\r")[-1]
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_true_stops_the_run_at_the_last_step_of_one_kind_and_at_the_first_of_the_other(extra):
+    x, y = (ugw.Space.from_points(np.random.default_rng(seed).random((9, 2))) for seed in (3, 4))
+    last = alternating_steps(x, y) + extra
+    assert polished(x, y).n_iter > last
+    steps = []
+    with pytest.warns(ugw.ConvergenceWarning, match="stopped"):
+        r = polished(x, y, callback=lambda s: steps.append(s) or s.iteration == last)
+    assert r.status is ugw.Status.STOPPED
+    assert len(steps) == r.n_iter == len(r.history) == last
+
+
+def test_items_that_ended_before_the_stop_keep_their_status():
+    x, y = pair()
+    alone = solve(x, y, eps=0.5)
+    with pytest.warns(ugw.ConvergenceWarning):
+        r = solve(x, y, eps=np.array([0.5, 0.02]), callback=lambda s: s.iteration == alone.n_iter + 1)
+    assert r.status == [ugw.Status.CONVERGED, ugw.Status.STOPPED]
+    assert r.n_iter.tolist() == [alone.n_iter, alone.n_iter + 1]
+
+
+@pytest.mark.parametrize("answer", [None, False, 0, ""])
+def test_anything_false_lets_it_run(answer):
+    assert solve(*pair(), callback=lambda step: answer).converged
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_an_exception_in_the_callback_passes_through_and_leaves_no_file(tmp_path, monkeypatch, capfd, error):
+    monkeypatch.chdir(tmp_path)
+
+    def interrupt(step):
+        if step.iteration == 2:
+            raise error
+
+    with pytest.raises(error):
+        solve(*pair(), callback=interrupt, progress=True)
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr().err.endswith("\n")  # the bar was closed
+    assert solve(*pair()).converged  # and nothing was left behind
+
+
+def test_no_watcher_where_nobody_looks():
+    with watcher(progress=False, callback=None, max_iter=5) as watch:
+        assert watch is None
+
+
+def test_the_bar_is_closed_after_ctrl_c(capfd):
+    numbers = {k: torch.ones(2) for k in ("objective", "relaxed", "change", "residual", "mass")}
+    with pytest.raises(KeyboardInterrupt), watcher(progress=True, callback=None, max_iter=5) as watch:
+        assert watch(numbers, 2) is False
+        raise KeyboardInterrupt
+    err = capfd.readouterr().err
+    assert err.endswith("\n")
+    assert "2 running" in err
