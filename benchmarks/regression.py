@@ -1,0 +1,1192 @@
+"""Values, plans, statuses and seconds of seeded problems over all public entry points, compared between two revisions.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.regression --store FILE.npz [--only REGEX] [--repeat 3]
+    OMP_NUM_THREADS=1 python -m benchmarks.regression --against FILE.npz
+    OMP_NUM_THREADS=1 python -m benchmarks.regression --baseline-src OTHER/src
+
+The first form runs every case and stores what it found. The second runs them again, with other code, and prints one row
+per case. The third compares two source trees directly: each case runs alternately in two processes, so that noise hits
+both. Only public names are used, and eps is always given, so that one script serves both revisions.
+
+A case returns named arrays, and the first word of a name says how an array is compared:
+
+value     an objective that a solve reached from some start: lower is better. Relative to max(|value|, mass² · mean
+          distortion).
+number    a number that depends on no start, compared in the same way: terms of a given plan, linear transport.
+derived   a number that follows from solves, where lower is not better: a distance, a ratio, a debiased value, a rho.
+plan      a plan, a gradient or an embedding: relative L1, item by item.
+status    compared for equality.
+
+Tolerances are those of the comparison rule: "tight" cases are solved at tol = 1e-10, values agree to 1e-9 and plans to
+1e-6; "default" cases to 1e-7 and 1e-4; "float32" cases to 1e-5 and 1e-3. Where a value is further away the solve went
+on from another start, or to another minimum, and the row says START CHANGED. The exit status is 1 if a status, a number
+or an error differs, or if the values of the cases whose start changed rise on average. A plan or a derived number that
+differs at equal values is printed as "differs", and does not change the exit status.
+
+Seconds are those of the one thread that works (time.process_time), the least of the runs after a warm-up; short cases
+are run up to five times as often.
+"""
+
+import argparse
+import gc
+import os
+import pickle
+import re
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+
+import ugw
+
+ROOT = Path(__file__).resolve().parents[1]
+TOLERANCES = {"tight": (1e-9, 1e-6), "default": (1e-7, 1e-4), "float32": (1e-5, 1e-3)}  # of values, of plans
+SHORT = 0.2  # seconds: runs that take less together are repeated, up to MORE times as often
+MORE = 5
+INF = float("inf")
+
+
+@dataclass
+class Prepared:
+    """A case with its input: what is timed, what is told of its result, and the unit of its values."""
+
+    run: Callable[[], Any]
+    tell: Callable[[Any], dict[str, Any]]
+    scale: Any = 0.0
+
+
+@dataclass
+class Outcome:
+    """What a case found. seconds: of each timed run."""
+
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    scale: np.ndarray = field(default_factory=lambda: np.zeros(()))
+    error: str = ""
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def best(self):
+        """The least seconds of a run."""
+        return min(self.seconds, default=float("nan"))
+
+    @property
+    def status(self):
+        """All statuses in a few letters."""
+        if self.error:
+            return f"error: {self.error}"
+        names = [str(s) for key, s in self.arrays.items() if kind(key) == "status" for s in np.ravel(s)]
+        return ", ".join(f"{name} × {names.count(name)}" if names.count(name) > 1 else name for name in _unique(names))
+
+
+CASES: dict[str, tuple[str, Callable[[], Prepared]]] = {}
+
+
+def add(name, tolerance, prepare):
+    """Register a case: its tolerance class, and a function that makes its input."""
+    if name in CASES or tolerance not in TOLERANCES:
+        raise ValueError(f"{name}: a name twice, or an unknown tolerance class {tolerance}")
+    CASES[name] = tolerance, prepare
+
+
+def kind(key):
+    """The first word of the name of an array."""
+    return key.split()[0]
+
+
+def _unique(names):
+    """Without repetitions, in order."""
+    return list(dict.fromkeys(names))
+
+
+# -- input -------------------------------------------------------------------------------------------------------------
+
+
+def clouds(seed, n, m, *, metric="euclidean", dtype="float64", features=False, even=False):
+    """Uniform points in R³ and in R², with uneven weights of mass 1 and 1.25 (or 1/n each)."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for size, dim, mass in ((n, 3, 1.0), (m, 2, 1.25)):
+        points, weights = rng.random((size, dim)), rng.uniform(0.5, 1.5, size)
+        weights = np.full(size, 1.0 / size) if even else mass * weights / weights.sum()
+        extra = rng.random((size, 2)).astype(dtype) if features else None
+        made.append(
+            ugw.Space.from_points(points.astype(dtype), weights=weights.astype(dtype), metric=metric, features=extra)
+        )
+    return tuple(made)
+
+
+def twins(seed, n, strays, *, metric="euclidean", dtype="float64"):
+    """A cloud in R³, and the same cloud turned, in reverse order, a little off, with strays added."""
+    rng = np.random.default_rng(seed)
+    cloud = rng.normal(size=(n, 3)) * [1.0, 0.6, 0.3]
+    other = np.vstack([cloud[::-1, [1, 2, 0]] + 0.02 * rng.normal(size=(n, 3)), 3.0 + rng.normal(size=(strays, 3))])
+    weights = np.full(n + strays, 1.0 / n)
+    return (
+        ugw.Space.from_points(cloud.astype(dtype), metric=metric),
+        ugw.Space.from_points(other.astype(dtype), weights=weights.astype(dtype), metric=metric),
+    )
+
+
+def many(seed, sizes, dim, *, even=True):
+    """Spaces of uniform points of these sizes."""
+    rng = np.random.default_rng(seed)
+    masses = np.ones(len(sizes)) if even else rng.uniform(0.7, 1.3, len(sizes))
+    return [
+        ugw.Space.from_points(rng.random((n, dim)), weights=np.full(n, mass / n))
+        for n, mass in zip(sizes, masses, strict=True)
+    ]
+
+
+def points(seed, n, dim):
+    """Uniform points, (n, dim)."""
+    return np.random.default_rng(seed).random((n, dim))
+
+
+def leaf(seed, n, dim):
+    """Points that require gradients."""
+    return torch.as_tensor(points(seed, n, dim)).requires_grad_()
+
+
+def strip(seed, length):
+    """A strip of triangles, its vertices a little off a plane."""
+    base = np.array([[i, side, 0.0] for i in range(length) for side in (0, 1)])
+    faces = [[k, k + 1, k + 2] for k in range(2 * length - 2)]
+    return base + 0.2 * np.random.default_rng(seed).normal(size=base.shape), faces
+
+
+def ring(seed, n, chords):
+    """The adjacency of a cycle with random lengths and chords, as a sparse matrix."""
+    rng = np.random.default_rng(seed)
+    i, j = np.r_[np.arange(n), rng.integers(0, n, chords)], np.r_[np.roll(np.arange(n), -1), rng.integers(0, n, chords)]
+    length = rng.uniform(0.5, 1.5, n + chords)
+    dense = np.zeros((n, n))
+    dense[i, j] = length
+    dense = np.maximum(dense, dense.T)
+    np.fill_diagonal(dense, 0.0)
+    return scipy.sparse.csr_array(dense)
+
+
+def heat(space):
+    """A similarity matrix of a space."""
+    return np.exp(-as_array(space.metric.dense()))
+
+
+def opposites(seed, n, m):
+    """Similarities, and others of the opposite sign: steps alternate between two plans."""
+    x, y = clouds(seed, n, m)
+    return ugw.Space.from_matrix(-heat(x)), ugw.Space.from_matrix(heat(y))
+
+
+def item(space, i):
+    """Item i of a batch, or the one space itself."""
+    return space[i] if space.batched else space
+
+
+def unit(x, y):
+    """mass² · mean distortion: what a blind matching of the mass sqrt(m(a) m(b)) pays. A number, or (B,)."""
+    if x.batched or y.batched:
+        count = len(x) if x.batched else len(y)
+        return np.array([unit(item(x, i), item(y, i)) for i in range(count)])
+    a, b = (as_array(space.weights).astype(float) for space in (x, y))
+    blind = np.outer(a, b) / np.sqrt(a.sum() * b.sum())
+    blind = blind.astype(as_array(x.weights).dtype)
+    return as_array(ugw.objective(blind, x, y, rho=1.0, eps=0.0).distortion)
+
+
+# -- what is told ------------------------------------------------------------------------------------------------------
+
+
+def as_array(value):
+    """A tensor, an array or a number as an array."""
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+def dense(plan):
+    """A plan or a metric, stored or not, as an array."""
+    return as_array(plan.dense() if hasattr(plan, "dense") else plan)
+
+
+def names(status):
+    """One status or several, as strings."""
+    return np.array([str(s.name) for s in np.ravel(np.array(status, dtype=object))])
+
+
+def names_of(codes):
+    """Codes of `ugw.Status` as strings."""
+    return names([ugw.Status(int(code)) for code in np.ravel(codes)])
+
+
+def told(result, label=""):
+    """Value, plan and status of a Result."""
+    end = f" {label}" if label else ""
+    return {
+        f"value{end}": result.value,
+        f"plan{end}": dense(result.plan),
+        f"status{end}": names(result.status),
+    }
+
+
+def tight(**inner):
+    """A solver for the class "tight"."""
+    return ugw.AlternateMin(tol=1e-10, max_iter=3000, inner=ugw.Sinkhorn(tol=1e-12, **inner))
+
+
+def streaming(**options):
+    """A solver that stores no plan."""
+    return ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"), **options)
+
+
+def solved(spaces, **options):
+    """`ugw.solve` with these options."""
+    x, y = spaces
+    return Prepared(lambda: ugw.solve(x, y, **options), told, unit(x, y))
+
+
+def conic(spaces, **options):
+    """`ugw.solve_conic` with these options."""
+    x, y = spaces
+
+    def tell(result):
+        return {**told(result), "derived distance": result.distance, "derived bound": result.value_bound}
+
+    return Prepared(lambda: ugw.solve_conic(x, y, **options), tell, unit(x, y))
+
+
+def linear(x, y, **options):
+    """`ugw.solve_linear`, which has one minimum: its value is a number."""
+
+    def tell(result):
+        return {"number value": result.value, "plan": dense(result.plan), "status": names(result.status)}
+
+    return Prepared(lambda: ugw.solve_linear(x, y, **options), tell)
+
+
+# -- cases: solve ------------------------------------------------------------------------------------------------------
+
+for n, m, rho in ((8, 7, 1.0), (20, 25, 0.3), (60, 50, 0.3), (150, 160, 0.1)):
+    add(
+        f"solve-kl-{n}",
+        "tight",
+        lambda n=n, m=m, rho=rho: solved(clouds(n, n, m), rho=rho, eps=1e-2, solver=tight()),
+    )
+for n, m in ((20, 20), (60, 70), (150, 140), (400, 400)):
+    add(f"solve-default-{n}", "default", lambda n=n, m=m: solved(clouds(n + 1, n, m), rho=0.1, eps=1e-2))
+add("solve-default-1000", "default", lambda: solved(clouds(3, 1000, 1000), rho=0.1, eps=1e-2))
+add("solve-twins-60", "tight", lambda: solved(twins(4, 50, 10), rho=1.0, eps=1e-2, solver=tight()))
+add("solve-twins-400", "default", lambda: solved(twins(5, 360, 40), rho=1.0, eps=1e-2))
+add("solve-small-eps-20", "tight", lambda: solved(clouds(6, 20, 18), rho=0.5, eps=1e-3, solver=tight()))
+add("solve-small-eps-60", "default", lambda: solved(clouds(7, 60, 60), rho=0.1, eps=1e-3))
+add("solve-small-eps-150", "default", lambda: solved(twins(8, 140, 10), rho=0.5, eps=1e-3))
+add("solve-large-eps-60", "tight", lambda: solved(clouds(9, 60, 55), rho=1.0, eps=0.5, solver=tight()))
+add("solve-relative-60", "tight", lambda: solved(clouds(10, 60, 40), rho=0.5, eps=ugw.relative(0.1), solver=tight()))
+add("solve-relative-150", "default", lambda: solved(twins(11, 130, 20), rho=1.0, eps=ugw.relative(1e-2)))
+add("solve-unequal-rho-60", "tight", lambda: solved(clouds(12, 60, 50), rho=(0.1, 2.0), eps=1e-2, solver=tight()))
+add("solve-semi-relaxed-60", "tight", lambda: solved(clouds(13, 60, 50), rho=(INF, 0.2), eps=1e-2, solver=tight()))
+add("solve-balanced-20", "tight", lambda: solved(clouds(14, 20, 24, even=True), rho=INF, eps=1e-2, solver=tight()))
+add("solve-balanced-150", "default", lambda: solved(clouds(15, 150, 150, even=True), rho=ugw.Balanced(), eps=1e-2))
+add("solve-balanced-eps-0-20", "default", lambda: solved(clouds(16, 20, 20, even=True), rho=INF, eps=0.0))
+add("solve-balanced-eps-0-60", "default", lambda: solved(clouds(17, 60, 60, even=True), rho=INF, eps=0.0))
+add("solve-eps-0-20", "default", lambda: solved(clouds(18, 20, 25), rho=0.2, eps=0.0))
+add("solve-eps-0-60", "default", lambda: solved(twins(19, 55, 5), rho=0.5, eps=0.0))
+add("solve-tv-20", "default", lambda: solved(clouds(20, 20, 22), rho=ugw.TV(0.1), eps=0.0))
+add("solve-tv-unequal-60", "default", lambda: solved(twins(21, 50, 10), rho=(ugw.TV(0.2), ugw.TV(0.4)), eps=0.0))
+add("solve-mass-20", "default", lambda: solved(clouds(22, 20, 22), rho=ugw.Mass(0.5), eps=0.0))
+add("solve-mass-60", "default", lambda: solved(twins(23, 50, 10), rho=ugw.Mass(0.8), eps=0.0))
+add(
+    "solve-fused-features-60",
+    "tight",
+    lambda: solved(clouds(24, 60, 50, features=True), rho=0.5, eps=1e-2, fused=ugw.Fused(0.5), solver=tight()),
+)
+add(
+    "solve-fused-cost-20",
+    "tight",
+    lambda: solved(
+        clouds(25, 20, 25), rho=0.5, eps=1e-2, fused=ugw.Fused(1.0, cost=points(25, 20, 25)), solver=tight()
+    ),
+)
+add(
+    "solve-loss-20",
+    "tight",
+    lambda: solved(clouds(26, 20, 18), rho=0.5, eps=1e-2, loss=lambda t: t**1.5, solver=tight()),
+)
+add(
+    "solve-loss-60",
+    "default",
+    lambda: solved(twins(27, 50, 10), rho=0.5, eps=2e-2, loss=ugw.Loss(lambda t: t**2 / (1.0 + t**2))),
+)
+add("solve-float32-60", "float32", lambda: solved(clouds(28, 60, 50, dtype="float32"), rho=0.3, eps=1e-2))
+add("solve-float32-400", "float32", lambda: solved(twins(29, 360, 40, dtype="float32"), rho=1.0, eps=1e-2))
+add("solve-log-60", "tight", lambda: solved(clouds(30, 60, 50), rho=0.3, eps=1e-2, solver=tight(method="log")))
+add("solve-anneal-60", "default", lambda: solved(clouds(31, 60, 50), rho=0.3, eps=1e-2, solver=annealed()))
+add("solve-max-iter-60", "default", lambda: solved(clouds(32, 60, 50), rho=0.3, eps=1e-2, solver=few_steps()))
+add("solve-stopped-20", "default", lambda: solved(clouds(33, 20, 20), rho=0.3, eps=1e-2, solver=stopping()))
+add("solve-small-rho-20", "default", lambda: solved(clouds(34, 20, 20), rho=1e-4, eps=1e-2))
+add("solve-precision-20", "float32", lambda: solved(clouds(34, 20, 20, dtype="float32"), rho=0.3, eps=1e-6))
+add("solve-alternating-12", "default", lambda: solved(opposites(36, 12, 10), rho=0.3, eps=1e-2, init="product"))
+add("solve-multistart-20", "tight", lambda: solved(clouds(35, 20, 20), rho=0.3, eps=1e-2, solver=several(tight())))
+add("solve-multistart-60", "default", lambda: solved(clouds(36, 60, 50), rho=0.1, eps=1e-2, solver=several()))
+for number, start in enumerate(("best", "product", "flb", "random", "coarse")):
+    add(
+        f"solve-init-{start}-60",
+        "default",
+        lambda number=number, start=start: solved(clouds(40 + number, 60, 55), rho=0.2, eps=1e-2, init=start),
+    )
+add("solve-init-linear-60", "default", lambda: solved(twins(45, 50, 10), rho=0.5, eps=1e-2, init="linear"))
+add(
+    "solve-init-plan-60",
+    "tight",
+    lambda: solved(clouds(46, 60, 55), rho=0.2, eps=1e-2, init=points(46, 60, 55) / 3300.0, solver=tight()),
+)
+add("solve-best-400", "default", lambda: solved(clouds(47, 400, 380), rho=0.1, eps=2e-2, init="best"))
+
+
+def annealed():
+    """A solver whose eps falls."""
+    return ugw.AlternateMin(anneal=0.8)
+
+
+def few_steps():
+    """A solver that ends before it has converged."""
+    return ugw.AlternateMin(max_iter=3)
+
+
+def stopping():
+    """A solver whose callback stops it after a step."""
+    return ugw.AlternateMin(callback=lambda *_: True)
+
+
+def several(solver=None):
+    """A solver with six starts."""
+    return ugw.Multistart(n=6) if solver is None else ugw.Multistart(n=6, solver=solver)
+
+
+def batches(seed, sizes_x, sizes_y):
+    """Two batches of spaces of these sizes."""
+    return (
+        ugw.Space.stack(many(seed, sizes_x, 3, even=False)),
+        ugw.Space.stack(many(seed + 1, sizes_y, 2, even=False)),
+    )
+
+
+RAGGED = ((8, 30, 17, 60, 45), (12, 25, 40, 50, 9))
+add("solve-ragged", "tight", lambda: solved(batches(50, *RAGGED), rho=0.3, eps=1e-2, solver=tight()))
+add(
+    "solve-ragged-parameters",
+    "default",
+    lambda: solved(
+        batches(52, *RAGGED),
+        rho=np.array([0.1, 0.3, 1.0, 0.5, 2.0]),
+        eps=np.array([1e-2, 3e-3, 0.1, 1e-2, 1.0]),
+    ),
+)
+add("solve-ragged-eps-0", "default", lambda: solved(batches(54, (8, 15, 12), (9, 11, 14)), rho=0.3, eps=0.0))
+add("solve-batch-16x20", "default", lambda: solved(batches(56, (20,) * 16, (20,) * 16), rho=0.2, eps=1e-2))
+add("solve-batch-4x150", "default", lambda: solved(batches(58, (150,) * 4, (140,) * 4), rho=0.2, eps=1e-2))
+add(
+    "solve-grid-of-rho-40",
+    "default",
+    lambda: solved(clouds(60, 40, 40), rho=np.array([0.05, 0.1, 0.3, 1.0, 3.0]), eps=1e-2),
+)
+
+# -- cases: plans that are not stored ----------------------------------------------------------------------------------
+
+add(
+    "solve-streaming-60",
+    "tight",
+    lambda: solved(clouds(61, 60, 50, metric="sqeuclidean"), rho=0.3, eps=1e-2, solver=tight(method="streaming")),
+)
+add(
+    "solve-streaming-400",
+    "default",
+    lambda: solved(clouds(62, 400, 380, metric="sqeuclidean"), rho=0.1, eps=2e-2, solver=streaming()),
+)
+add(
+    "solve-streaming-1000",
+    "default",
+    lambda: solved(twins(63, 950, 50, metric="sqeuclidean"), rho=1.0, eps=0.1, solver=streaming(tol=1e-5)),
+)
+add(
+    "solve-streaming-product-150",
+    "default",
+    lambda: solved(clouds(64, 150, 140, metric="sqeuclidean"), rho=0.3, eps=2e-2, init="product", solver=streaming()),
+)
+add(
+    "solve-streaming-fused-150",
+    "default",
+    lambda: solved(
+        clouds(65, 150, 140, metric="sqeuclidean", features=True),
+        rho=0.3,
+        eps=2e-2,
+        fused=ugw.Fused(0.5),
+        solver=streaming(),
+    ),
+)
+add(
+    "solve-streaming-float32-150",
+    "float32",
+    lambda: solved(clouds(66, 150, 140, metric="sqeuclidean", dtype="float32"), rho=0.3, eps=5e-2, solver=streaming()),
+)
+add(
+    "solve-sqeuclidean-150",
+    "tight",
+    lambda: solved(clouds(67, 150, 140, metric="sqeuclidean"), rho=0.3, eps=2e-2, solver=tight()),
+)
+add(
+    "solve-compressed-150",
+    "default",
+    lambda: solved([s.compressed(0.1) for s in clouds(68, 150, 140)], rho=0.3, eps=2e-2, solver=streaming()),
+)
+
+# -- cases: spaces -----------------------------------------------------------------------------------------------------
+
+
+def matched(make, **options):
+    """Two spaces made and matched, both timed."""
+
+    def run():
+        x, y = make()
+        return x, y, ugw.solve(x, y, **options)
+
+    def tell(found):
+        x, y, result = found
+        return {**told(result), "plan of distances x": dense(x.metric), "plan of distances y": dense(y.metric)}
+
+    return Prepared(run, tell, unit(*make()))
+
+
+add(
+    "space-from-graph-40",
+    "tight",
+    lambda: matched(
+        lambda: (ugw.Space.from_graph(ring(70, 40, 6)), ugw.Space.from_graph(ring(71, 35, 5))),
+        rho=1.0,
+        eps=5e-2,
+        solver=tight(),
+    ),
+)
+add(
+    "space-from-knn-150",
+    "default",
+    lambda: matched(
+        lambda: (ugw.Space.from_knn(points(72, 150, 3), k=10), ugw.Space.from_knn(points(73, 140, 2), k=10)),
+        rho=0.2,
+        eps=1e-2,
+    ),
+)
+add(
+    "space-from-mesh-40",
+    "tight",
+    lambda: matched(
+        lambda: (ugw.Space.from_mesh(*strip(74, 20)), ugw.Space.from_mesh(*strip(75, 18))),
+        rho=1.0,
+        eps=0.2,
+        solver=tight(),
+    ),
+)
+add(
+    "space-from-matrix-40",
+    "tight",
+    lambda: matched(
+        lambda: [ugw.Space.from_matrix(heat(s), weights=as_array(s.weights)) for s in clouds(76, 40, 35)],
+        rho=0.3,
+        eps=1e-2,
+        solver=tight(),
+    ),
+)
+add(
+    "space-scaled-cityblock-60",
+    "default",
+    lambda: matched(lambda: [s.scaled("max") for s in clouds(77, 60, 50, metric="cityblock")], rho=0.2, eps=1e-2),
+)
+
+# -- cases: conic ------------------------------------------------------------------------------------------------------
+
+add("conic-gaussian-8", "default", lambda: conic(clouds(80, 8, 9), rho=1.0, eps=0.0))
+add("conic-gaussian-60", "default", lambda: conic(twins(81, 50, 10), rho=1.0, eps=0.0))
+add("conic-gaussian-150", "default", lambda: conic(twins(82, 140, 10), rho=0.5, eps=0.0))
+add(
+    "conic-unequal-rho-20",
+    "default",
+    lambda: conic(clouds(83, 20, 18), rho=(0.3, 1.0), eps=0.0, cone=ugw.GaussianHellinger(tol=1e-8)),
+)
+add(
+    "conic-hellinger-kantorovich-15",
+    "default",
+    lambda: conic(clouds(84, 15, 16), rho=0.5, eps=0.0, cone="hellinger-kantorovich"),
+)
+add(
+    "conic-hellinger-kantorovich-40",
+    "default",
+    lambda: conic(clouds(85, 40, 35), rho=0.5, eps=0.0, cone=ugw.HellingerKantorovich(cutoff=2.0)),
+)
+add("conic-loss-15", "default", lambda: conic(clouds(86, 15, 14), rho=0.5, eps=0.0, cone=ugw.Loss(lambda t: t**1.5)))
+add(
+    "conic-partial-transport-8",
+    "default",
+    lambda: conic(clouds(87, 8, 7), rho=0.3, eps=0.0, cone=ugw.PartialTransport(q=2)),
+)
+add("conic-entropy-20", "default", lambda: conic(clouds(88, 20, 20), rho=0.5, eps=1e-2, init="product"))
+add("conic-ragged", "default", lambda: conic(batches(89, (8, 20, 14), (10, 15, 12)), rho=0.5, eps=0.0))
+
+# -- cases: linear -----------------------------------------------------------------------------------------------------
+
+add("linear-kl-150", "default", lambda: linear(points(100, 150, 2), points(101, 140, 2), rho=0.3, eps=1e-2))
+add("linear-unequal-60", "default", lambda: linear(*flat(102, 60, 50), rho=(0.1, 1.0), eps=ugw.relative(5e-2)))
+add("linear-kl-eps-0-40", "default", lambda: linear(points(104, 40, 2), points(105, 35, 2), rho=0.3, eps=0.0))
+add("linear-tv-60", "default", lambda: linear(points(106, 60, 2), points(107, 50, 2), rho=ugw.TV(0.05), eps=0.0))
+add("linear-mass-60", "default", lambda: linear(points(108, 60, 2), points(109, 50, 2), rho=ugw.Mass(0.6), eps=0.0))
+add("linear-exact-60", "default", lambda: linear(points(110, 60, 2), points(111, 60, 2), rho=INF, eps=0.0))
+add(
+    "linear-matrix-batch-20",
+    "default",
+    lambda: linear(None, None, cost=np.random.default_rng(112).random((3, 20, 18)), rho=0.5, eps=2e-2),
+)
+
+
+def flat(seed, n, m):
+    """Points of one plane with weights."""
+    return [ugw.Space.from_points(points(seed + k, size, 2), weights=np.full(size, mass / size))
+            for k, (size, mass) in enumerate(((n, 1.0), (m, 1.25)))]  # fmt: skip
+
+
+# -- cases: objective, estimate, rho_for_mass, tightness ---------------------------------------------------------------
+
+
+def valued(spaces, plan, **options):
+    """The terms of the objective of a plan."""
+    x, y = spaces
+
+    def tell(terms):
+        return {f"number {name}": value for name, value in {**terms.as_dict(), "total": terms.total}.items()}
+
+    return Prepared(lambda: ugw.objective(plan, x, y, **options), tell)
+
+
+add("objective-kl-150", "tight", lambda: valued(clouds(120, 150, 140), points(120, 150, 140) / 2e4, rho=0.5, eps=1e-2))
+add(
+    "objective-fused-loss-40",
+    "tight",
+    lambda: valued(
+        clouds(121, 40, 35, features=True),
+        points(121, 40, 35) / 1e3,
+        rho=(0.5, INF),
+        eps=0.0,
+        loss=lambda t: t**1.5,
+        fused=ugw.Fused(0.5),
+    ),
+)
+add(
+    "objective-tv-60", "tight", lambda: valued(clouds(122, 60, 50), points(122, 60, 50) / 3e3, rho=ugw.TV(0.3), eps=0.0)
+)
+
+
+def estimated(spaces, **options):
+    """`ugw.estimate` with these options."""
+    x, y = spaces
+
+    def tell(found):
+        return {"number bytes": float(found.bytes), "number work": float(found.work), "status path": found.path}
+
+    return Prepared(lambda: ugw.estimate(x, y, **options), tell)
+
+
+add("estimate-stored-1000", "default", lambda: estimated(clouds(123, 1000, 900)))
+add(
+    "estimate-streaming-1000",
+    "default",
+    lambda: estimated(clouds(124, 1000, 900, metric="sqeuclidean"), solver=streaming()),
+)
+
+
+def calibrated(spaces, **options):
+    """`ugw.rho_for_mass` with these options."""
+    x, y = spaces
+    return Prepared(lambda: ugw.rho_for_mass(x, y, **options), lambda rho: {"derived rho": rho})
+
+
+add("rho-for-mass-60", "default", lambda: calibrated(twins(125, 50, 10), kept=0.8, eps=1e-2))
+add("rho-for-mass-ragged", "default", lambda: calibrated(batches(126, (12, 20), (15, 18)), kept=0.85, eps=1e-2))
+
+
+def compared(spaces, **options):
+    """`ugw.tightness` with these options."""
+    x, y = spaces
+
+    def tell(found):
+        return {
+            **told(found.conic, "conic"),
+            **told(found.unbalanced, "unbalanced"),
+            "value ugw": found.ugw,
+            "derived ratio": found.ratio,
+            "status holds": str(found.holds),
+        }
+
+    return Prepared(lambda: ugw.tightness(x, y, **options), tell, unit(x, y))
+
+
+add("tightness-12", "default", lambda: compared(clouds(128, 12, 11), rho=0.5, eps=1e-3))
+add("tightness-40", "default", lambda: compared(twins(129, 35, 5), rho=1.0, eps=ugw.relative(1e-2)))
+
+# -- cases: many spaces ------------------------------------------------------------------------------------------------
+
+
+def paired(spaces, others=None, **options):
+    """`ugw.pairwise` in this process; debiased values may rise when a start gets better, so these are derived."""
+    cols = spaces if others is None else others
+    scale = np.array([[unit(x, y) for y in cols] for x in spaces])
+    word = "derived values" if options["method"] == "debiased" else "value"
+
+    def tell(found):
+        return {
+            word: found.values,
+            "derived masses": found.masses,
+            "status": names_of(found.codes),
+        }
+
+    return Prepared(lambda: ugw.pairwise(spaces, others, n_jobs=1, **options), tell, scale)
+
+
+SIZES = (8, 15, 20, 12, 25)
+add("pairwise-ugw", "default", lambda: paired(many(130, SIZES, 2), method="ugw", rho=0.3, eps=1e-2))
+add("pairwise-gw", "default", lambda: paired(many(131, SIZES, 2), method="gw", eps=1e-2))
+add("pairwise-cgw", "default", lambda: paired(many(132, SIZES, 2, even=False), method="cgw", rho=0.5, eps=0.0))
+add("pairwise-debiased", "default", lambda: paired(many(133, SIZES[:4], 2), method="debiased", rho=0.3, eps=2e-2))
+add(
+    "pairwise-two-lists",
+    "default",
+    lambda: paired(
+        many(134, SIZES[:3], 3, even=False),
+        many(135, SIZES, 2, even=False),
+        method=ugw.Method("ugw", init="product"),
+        rho=(0.2, 0.6),
+        eps=1e-2,
+    ),
+)
+
+
+def debiased(spaces, **options):
+    """`ugw.debiased` with these options."""
+    x, y = spaces
+
+    def tell(found):
+        return {
+            "derived value": found.value,
+            **told(found.cross, "cross"),
+            **told(found.self_x, "self x"),
+            **told(found.self_y, "self y"),
+            "status": names(found.status),
+        }
+
+    return Prepared(lambda: ugw.debiased(x, y, **options), tell, unit(x, y))
+
+
+add("debiased-20", "tight", lambda: debiased(clouds(140, 20, 18), rho=0.5, eps=5e-2, solver=tight()))
+add("debiased-60", "default", lambda: debiased(clouds(141, 60, 50), rho=0.3, eps=2e-2))
+
+
+def averaged(spaces, **options):
+    """`ugw.barycenter` with these options."""
+
+    def tell(found):
+        return {
+            "value": found.value,
+            "plan of distances": found.distances,
+            "plan of parts": dense(found.parts.plan),
+            "status": names(found.status),
+        }
+
+    return Prepared(lambda: ugw.barycenter(spaces, **options), tell, unit(spaces[0], spaces[1]))
+
+
+add("barycenter-free", "default", lambda: averaged(many(142, (12, 15, 10), 2), n=10, rho=1.0, eps=2e-2))
+add("barycenter-points", "default", lambda: averaged(many(143, (12, 15), 2), n=12, dim=2, rho=(1.0, INF), eps=2e-2))
+
+# -- cases: gradients --------------------------------------------------------------------------------------------------
+
+
+def differentiated(loss, *sources, word="value"):
+    """A loss of tensors that require gradients, and these gradients."""
+
+    def run():
+        own = [source.detach().clone().requires_grad_() for source in sources]
+        value, statuses = loss(*own)
+        value.backward()
+        return value, statuses, [tensor.grad for tensor in own]
+
+    def tell(found):
+        value, statuses, gradients = found
+        grads = {f"plan of gradient {k}": gradient for k, gradient in enumerate(gradients)}
+        return {word: value, **grads, **({} if statuses is None else {"status": names(statuses)})}
+
+    clouds_of = [ugw.Space.from_points(source.detach()) for source in sources[:2] if source.ndim == 2]
+    return Prepared(run, tell, unit(*clouds_of) if len(clouds_of) == 2 else 0.0)
+
+
+def module(make, calls=1):
+    """A loss module that is called so many times with two clouds; returns the last value."""
+
+    def loss(x, y):
+        criterion = make()
+        for _ in range(calls):
+            value = criterion(x, y)
+        return value, criterion.result.status
+
+    return loss
+
+
+def with_weights(x, weights, distances):
+    """`ugw.ugw_loss` of points with weights, and of a distance matrix."""
+    first = ugw.Space.from_points(x, weights=weights)
+    second = ugw.Space.from_distances(0.5 * (distances + distances.mT))
+    return ugw.ugw_loss(first, second, rho=0.5, eps=2e-2, solver=tight()), None
+
+
+def of_plan(x, y):
+    """`ugw.solve_differentiable`: a moment of the plan, which is no objective but has one near it."""
+    result = ugw.solve_differentiable(x, y, rho=0.5, eps=5e-2, solver=tight())
+    return result.value + (result.plan * torch.linspace(0.0, 1.0, result.plan.shape[1])).sum(), result.status
+
+
+def spread(seed, n):
+    """Distances of points in the plane."""
+    flat_points = torch.as_tensor(points(seed, n, 2))
+    return torch.cdist(flat_points, flat_points)
+
+
+add(
+    "loss-ugw-60",
+    "tight",
+    lambda: differentiated(
+        module(lambda: ugw.UGWLoss(rho=0.5, eps=2e-2, solver=tight())), leaf(150, 60, 3), leaf(151, 50, 2)
+    ),
+)
+add(
+    "loss-ugw-last-60",
+    "default",
+    lambda: differentiated(
+        module(lambda: ugw.UGWLoss(rho=0.5, eps=2e-2, init="last"), calls=2), leaf(152, 60, 3), leaf(153, 50, 2)
+    ),
+)
+add(
+    "loss-ugw-debiased-20",
+    "default",
+    lambda: differentiated(
+        module(lambda: ugw.UGWLoss(rho=0.5, eps=5e-2, debiased=True)),
+        leaf(154, 20, 3),
+        leaf(155, 18, 2),
+        word="derived",
+    ),
+)
+add(
+    "loss-cgw-15",
+    "default",
+    lambda: differentiated(module(lambda: ugw.CGWLoss(rho=0.5)), leaf(156, 15, 3), leaf(157, 14, 2)),
+)
+add(
+    "loss-weights-distances-20",
+    "tight",
+    lambda: differentiated(
+        with_weights, leaf(158, 20, 3), torch.as_tensor(points(159, 20, 1)[:, 0] + 0.5) / 20, spread(160, 18)
+    ),
+)
+add("loss-of-plan-15", "default", lambda: differentiated(of_plan, leaf(161, 15, 3), leaf(162, 14, 2), word="derived"))
+
+# -- cases: estimators -------------------------------------------------------------------------------------------------
+
+
+def aligned(spaces, fitting=None, **options):
+    """An `Aligner` fitted to the points of two spaces."""
+    x, y = (as_array(space.points) for space in spaces)
+
+    def run():
+        return ugw.estimators.Aligner(**options).fit(x, y, **(fitting or {}))
+
+    def tell(found):
+        return {
+            **told(found.result_),
+            "plan of embedding": found.embedding_,
+            "plan of masses": np.concatenate(found.mass_),
+            "status chosen": f"rho {found.rho_}, eps {found.eps_}",
+        }
+
+    return Prepared(run, tell, unit(*(space.scaled("max") for space in spaces)))
+
+
+def found_positives(fit, **options):
+    """A `PUClassifier`, fitted by the given function."""
+
+    def run():
+        return fit(ugw.estimators.PUClassifier(prior=0.25, **options))
+
+    def tell(found):
+        return {
+            **told(found.result_),
+            "plan of scores": found.scores_,
+            "plan of labels": found.labels_,
+        }
+
+    return Prepared(run, tell)
+
+
+def half_labeled(seed):
+    """Points of two kinds, and which of them are known to be positive."""
+    rng = np.random.default_rng(seed)
+    x = np.vstack([0.3 * rng.normal(size=(60, 2)), 2.0 * rng.normal(size=(60, 2))])
+    return x, np.r_[np.ones(40, int), np.zeros(80, int)]
+
+
+add("aligner-60", "default", lambda: aligned(twins(170, 50, 10), rho=1.0, eps=5e-3))
+add(
+    "aligner-choice-40",
+    "default",
+    lambda: aligned(
+        twins(171, 40, 0),
+        fitting={"pairs": np.c_[np.arange(40), np.arange(40)[::-1]]},
+        rho=[0.1, 1.0],
+        eps=[5e-3, 5e-2],
+    ),
+)
+add("pu-one-space-120", "default", lambda: found_positives(lambda pu: pu.fit(*half_labeled(172)), rho=0.05, eps=5e-3))
+add(
+    "pu-two-spaces-60",
+    "default",
+    lambda: found_positives(lambda pu: pu.fit_spaces(points(173, 40, 3), points(174, 60, 2)), rho=0.05, eps=5e-3),
+)
+
+# -- running -----------------------------------------------------------------------------------------------------------
+
+
+class Runner:
+    """One case: prepared once, run as often as asked for. What it raises is part of the outcome."""
+
+    def __init__(self, name):
+        self.outcome, self.prepared = Outcome(), None
+        try:
+            with quiet():
+                self.prepared = CASES[name][1]()
+                found = self.prepared.run()
+                told_of = self.prepared.tell(found)
+            self.outcome.arrays = {key: as_array(value) for key, value in told_of.items()}
+            self.outcome.scale = as_array(self.prepared.scale)
+        except Exception as error:
+            self.outcome = Outcome(error=f"{type(error).__name__}: {' '.join(str(error).split())}")
+        gc.collect()
+
+    def again(self):
+        """One timed run; returns its seconds."""
+        if self.outcome.error:
+            return 0.0
+        with quiet():
+            begin = time.process_time()
+            self.prepared.run()
+            self.outcome.seconds.append(time.process_time() - begin)
+        return self.outcome.seconds[-1]
+
+
+def quiet():
+    """Statuses are compared, so warnings need not be seen."""
+    return warnings.catch_warnings(action="ignore")
+
+
+def enough(seconds, repeat):
+    """Have these runs been enough? Short ones are repeated more often."""
+    return len(seconds) >= repeat and (sum(seconds) >= SHORT or len(seconds) >= MORE * repeat)
+
+
+def measured(name, repeat):
+    """The outcome of a case in this process."""
+    runner = Runner(name)
+    while not runner.outcome.error and not enough(runner.outcome.seconds, repeat):
+        runner.again()
+    return runner.outcome
+
+
+class Worker:
+    """A process with the package of one source tree that runs cases when told to."""
+
+    def __init__(self, source):
+        environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "benchmarks.regression", "--worker"]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def ask(self, *question):
+        """("prepare", name), ("again",) or ("outcome",)."""
+        pickle.dump(question, self.process.stdin)
+        self.process.stdin.flush()
+        return pickle.load(self.process.stdout)
+
+    def close(self):
+        """End the process."""
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def serve():
+    """What a worker does: answer questions until there are no more."""
+    answers, sys.stdout = sys.stdout.buffer, sys.stderr  # what a case prints does not mix with the answers
+    runner = None
+    while True:
+        try:
+            question = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        if question[0] == "prepare":
+            runner = Runner(question[1])
+            answer = runner.outcome.error
+        else:
+            answer = runner.again() if question[0] == "again" else runner.outcome
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+def alternated(name, workers, repeat):
+    """The outcomes of a case in both workers, which take turns."""
+    failed = [worker.ask("prepare", name) for worker in workers]
+    seconds = []
+    while not all(failed) and not enough(seconds, repeat):
+        seconds.append(max(worker.ask("again") for worker in workers))
+    return [worker.ask("outcome") for worker in workers]
+
+
+# -- keeping -----------------------------------------------------------------------------------------------------------
+
+
+def store(path, outcomes):
+    """Write outcomes to a file."""
+    arrays = {}
+    for name, outcome in outcomes.items():
+        arrays |= {f"{name}|{key}": value for key, value in outcome.arrays.items()}
+        arrays |= {f"{name}|{key}": np.asarray(getattr(outcome, key)) for key in ("scale", "error", "seconds")}
+    with Path(path).open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def load(path):
+    """Read what `store` wrote."""
+    outcomes = {}
+    with np.load(path, allow_pickle=False) as file:
+        for key in file.files:
+            name, part = key.split("|")
+            outcome = outcomes.setdefault(name, Outcome())
+            if part == "error":
+                outcome.error = str(file[key])
+            elif part == "seconds":
+                outcome.seconds = file[key].tolist()
+            elif part == "scale":
+                outcome.scale = file[key]
+            else:
+                outcome.arrays[part] = file[key]
+    return outcomes
+
+
+# -- comparing ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Comparison:
+    """A row: the worst differences of each kind, and the mean relative change of the values that are too far."""
+
+    name: str
+    before: Outcome
+    now: Outcome
+    value: float = 0.0
+    number: float = 0.0
+    derived: float = 0.0
+    plan: float = 0.0
+    status: bool = True  # equal?
+    changes: list[float] = field(default_factory=list)  # of the values
+
+    @property
+    def verdict(self):
+        """ "ok", "differs" or "START CHANGED"."""
+        values, plans = TOLERANCES[CASES[self.name][0]]
+        if self.before.error or self.now.error:
+            return "ok" if self.before.error == self.now.error else "differs"
+        if self.value > values:
+            return "START CHANGED"
+        near = max(self.number, self.derived) <= values and self.plan <= plans
+        return "ok" if near and self.status else "differs"
+
+    @property
+    def change(self):
+        """The mean relative change of the values."""
+        return float(np.mean(self.changes))
+
+    @property
+    def fails(self):
+        """Is it wrong by itself? A start that changed may have changed for the better."""
+        if self.verdict == "START CHANGED":
+            return not self.status
+        values = TOLERANCES[CASES[self.name][0]][0]
+        other_error = self.before.error != self.now.error
+        return other_error or not self.status or self.number > values
+
+    @property
+    def ratio(self):
+        """Seconds now against before."""
+        return self.now.best / self.before.best if self.before.best else float("nan")
+
+    def row(self):
+        """A line of the table."""
+        status = self.now.status if self.status else f"{self.before.status} → {self.now.status}"
+        if self.before.error and not self.now.error:
+            status = f"{self.before.status} → {self.now.status}"
+        return (
+            f"{self.name:<34} {self.verdict:<13} {max(self.value, self.number, self.derived):>8.1e} {self.plan:>8.1e} "
+            f"{self.before.best:>9.4f} {self.now.best:>9.4f} {self.ratio:>6.2f}  {status}"
+        )
+
+
+HEAD = f"{'case':<34} {'verdict':<13} {'value':>8} {'plan':>8} {'before s':>9} {'now s':>9} {'ratio':>6}  status"
+
+
+def compare(name, before, now):
+    """Compare two outcomes of a case, array by array."""
+    row = Comparison(name, before, now)
+    if before.error or now.error:
+        return row
+    for key in _unique([*before.arrays, *now.arrays]):
+        old, new, what = before.arrays.get(key), now.arrays.get(key), kind(key)
+        if what == "status":
+            row.status &= old is not None and new is not None and np.array_equal(old, new)
+        elif old is None or new is None or old.shape != new.shape:
+            setattr(row, what, INF)
+        elif what == "plan":
+            row.plan = max(row.plan, apart(old, new))
+        else:
+            change = relative_change(old, new, before.scale)
+            setattr(row, what, max(getattr(row, what), float(np.abs(change).max(initial=0.0))))
+            if what == "value":
+                row.changes.append(float(change.mean()))
+    return row
+
+
+def relative_change(old, new, scale):
+    """(new − old) / max(|old|, scale), elementwise; infinite where only one of them is a number."""
+    old, new = old.astype(float), new.astype(float)
+    size = np.maximum(np.abs(old), scale if np.ndim(scale) <= old.ndim else np.max(scale))
+    same = (old == new) | (np.isnan(old) & np.isnan(new))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        change = np.where(same, 0.0, (new - old) / size)
+    return np.where(np.isnan(change), INF, change)
+
+
+def apart(old, new):
+    """Relative L1 distance, the largest of the items of a batch; entries that are NaN in both do not count."""
+    if old.ndim < 3:
+        old, new = old[None], new[None]
+    worst = 0.0
+    for p, q in zip(old.astype(float), new.astype(float), strict=True):
+        if not np.array_equal(np.isnan(p), np.isnan(q)):
+            return INF
+        size = np.nansum(np.abs(p))
+        worst = max(worst, float(np.nansum(np.abs(p - q)) / (size or 1.0)))
+    return worst
+
+
+def conclude(rows):
+    """Print what the rows come to; returns the exit status."""
+    changed = [row for row in rows if row.verdict == "START CHANGED"]
+    failed = [row.name for row in rows if row.fails]
+    differing = [row.name for row in rows if row.verdict == "differs"]
+    faster = [row.ratio for row in rows if np.isfinite(row.ratio) and row.ratio > 0]
+    print(f"\n{len(rows)} cases, {sum(row.verdict == 'ok' for row in rows)} ok")
+    if faster:
+        total = sum(row.now.best for row in rows if np.isfinite(row.ratio)) / sum(
+            row.before.best for row in rows if np.isfinite(row.ratio)
+        )
+        print(f"seconds, now / before: geometric mean {np.exp(np.mean(np.log(faster))):.3f}, of the sums {total:.3f}")
+    if differing:
+        print("differ: " + ", ".join(differing))
+    rises = False
+    if changed:
+        print("start changed, mean relative change of the values:")
+        for row in changed:
+            print(f"  {row.name:<34} {row.change:+.3e}")
+        mean = float(np.mean([row.change for row in changed]))
+        rises = not mean <= 0.0
+        print(f"  {'mean of these cases':<34} {mean:+.3e}{', which is worse' if rises else ''}")
+    if failed:
+        print("statuses, numbers or errors differ: " + ", ".join(failed))
+    return int(rises or bool(failed))
+
+
+# -- command line ------------------------------------------------------------------------------------------------------
+
+
+def arguments():
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    mode = parser.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--store", metavar="FILE.npz", help="run and store")
+    mode.add_argument("--against", metavar="FILE.npz", help="run and compare with what was stored")
+    mode.add_argument("--baseline-src", metavar="PATH", help="run in turns with the package of another source tree")
+    mode.add_argument("--list", action="store_true", help="name the cases")
+    mode.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--only", metavar="REGEX", default="", help="cases whose name matches")
+    parser.add_argument("--repeat", type=int, default=3, help="timed runs of each case, after a warm-up (3)")
+    return parser.parse_args()
+
+
+def stored(path, chosen, repeat):
+    """Run the cases, print and store them."""
+    outcomes = {}
+    for name in chosen:
+        outcomes[name] = measured(name, repeat)
+        print(f"{name:<34} {CASES[name][0]:<8} {outcomes[name].best:>9.4f} s  {outcomes[name].status}", flush=True)
+    store(path, outcomes)
+    errors = [name for name, outcome in outcomes.items() if outcome.error]
+    print(f"\n{len(chosen)} cases, {len(errors)} errors{': ' * bool(errors)}{', '.join(errors)}")
+    return 0
+
+
+def judged(pairs):
+    """Compare pairs of outcomes as they come."""
+    print(HEAD, flush=True)
+    rows = []
+    for name, before, now in pairs:
+        rows.append(compare(name, before, now))
+        print(rows[-1].row(), flush=True)
+    return conclude(rows)
+
+
+def main():
+    """Run what the command line asks for; returns the exit status."""
+    torch.set_num_threads(1)
+    given = arguments()
+    if given.worker:
+        serve()
+        return 0
+    chosen = [name for name in CASES if re.search(given.only, name)]
+    if given.list:
+        print("\n".join(chosen))
+        return 0
+    if given.store:
+        return stored(given.store, chosen, given.repeat)
+    if given.against:
+        before = load(given.against)
+        absent = [name for name in chosen if name not in before]
+        if absent:
+            print(f"not in {given.against}: {', '.join(absent)}")
+        return judged((name, before[name], measured(name, given.repeat)) for name in chosen if name not in absent)
+    sources = Path(given.baseline_src).resolve(), Path(ugw.__file__).resolve().parents[1]
+    workers = [Worker(source) for source in sources]
+    try:
+        return judged((name, *alternated(name, workers, given.repeat)) for name in chosen)
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""How much of the package one solve visits, and how large the package is.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.visited_functions
+
+Counts the distinct functions and files of the package that one dense `ugw.solve` enters, 100 against 100 points in
+float64 on the CPU, after a warm-up: with the default start and with init="product". Then what a reader has to find
+their way in: modules, methods, constants, docstrings and lines. Classes are found by name, wherever they are.
+"""
+
+import ast
+import importlib
+import re
+import sys
+import warnings
+from functools import cached_property
+from pathlib import Path
+from types import FunctionType
+
+import numpy as np
+import torch
+
+import ugw
+
+PACKAGE = Path(ugw.__file__).resolve().parent
+POINTS = 100
+# Code objects that are parts of a function, not functions of their own.
+INNER = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>", "<module>")
+METHODS = (FunctionType, property, classmethod, staticmethod, cached_property)
+CONSTANT = re.compile(r"_*[A-Z][A-Z0-9_]*")
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+# -- one solve ---------------------------------------------------------------------------------------------------------
+
+
+def visited(call):
+    """Functions of the package that a call enters, as (file, line, name), and the number of times it enters any."""
+    root, found, calls = str(PACKAGE), set(), 0
+
+    def look(frame, event, _):
+        nonlocal calls
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(root) and code.co_name not in INNER:
+            found.add((code.co_filename, code.co_firstlineno, code.co_qualname))
+            calls += 1
+
+    sys.setprofile(look)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found, calls
+
+
+def rows_of_solve():
+    """Two rows for each start."""
+    rng = np.random.default_rng(0)
+    x, y = (ugw.Space.from_points(rng.random((POINTS, dim))) for dim in (3, 2))
+    rows = []
+    for start in ("auto", "product"):
+
+        def call(start=start):
+            ugw.solve(x, y, rho=0.1, eps=1e-2, init=start)
+
+        call()
+        found, calls = visited(call)
+        rows.append((f'functions visited, init="{start}"', len(found)))
+        rows.append((f'files visited, init="{start}"', len({file for file, *_ in found})))
+        rows.append((f'calls, init="{start}"', calls))
+    return rows
+
+
+# -- the package -------------------------------------------------------------------------------------------------------
+
+
+def sources():
+    """Every module of the package: its file, and its syntax tree."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def module_of(path):
+    """The name under which a file is imported."""
+    parts = [PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def classes(trees, name):
+    """The classes of that name, wherever they are defined at the top of a module."""
+    found = []
+    for path, tree in trees.items():
+        if any(isinstance(node, ast.ClassDef) and node.name == name for node in tree.body):
+            found.append(getattr(importlib.import_module(module_of(path)), name))
+    return found
+
+
+def methods(kind, *, inherited):
+    """Names of functions and properties of a class that the package defines, without double underscores."""
+    home = [base for base in kind.__mro__ if base.__module__.split(".")[0] == PACKAGE.name]
+    return {
+        name
+        for base in (home if inherited else [kind])
+        for name, value in vars(base).items()
+        if isinstance(value, METHODS) and not (name.startswith("__") and name.endswith("__"))
+    }
+
+
+def is_number(node):
+    """Is it a number, or arithmetic of numbers, or a tuple of such?"""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, int | float | complex) and not isinstance(value, bool)
+        case ast.UnaryOp(operand=operand):
+            return is_number(operand)
+        case ast.BinOp(left=left, right=right):
+            return is_number(left) and is_number(right)
+        case ast.Tuple(elts=parts):
+            return bool(parts) and all(is_number(part) for part in parts)
+    return False
+
+
+def constants(tree):
+    """Names in capitals at the top of a module that stand for numbers; several in one assignment count each."""
+    named = []
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        for target in targets:
+            apart = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            pairs = zip(target.elts, node.value.elts, strict=False) if apart else [(target, node.value)]
+            named += [
+                name.id
+                for name, value in pairs
+                if isinstance(name, ast.Name) and CONSTANT.fullmatch(name.id) and is_number(value)
+            ]
+    return named
+
+
+def rows_of_package():
+    """What there is to read."""
+    trees = sources()
+    rows = [
+        (f"modules directly in {PACKAGE.name}", sum(path.parent == PACKAGE for path in trees)),
+        ("modules in total", len(trees)),
+    ]
+    for name in ("Problem", "UGW"):
+        for kind in classes(trees, name):
+            label = f"{kind.__module__}.{name}"
+            rows.append((f"methods of {label}", len(methods(kind, inherited=True))))
+            rows.append((f"methods of {label}, own", len(methods(kind, inherited=False))))
+    functions = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
+    bare = [node for node in functions if ast.get_docstring(node) is None]
+    return [
+        *rows,
+        ("numeric constants of modules", sum(len(constants(tree)) for tree in trees.values())),
+        ("functions", len(functions)),
+        ("functions without docstring", len(bare)),
+        ("source lines", sum(len(path.read_text(encoding="utf-8").splitlines()) for path in trees)),
+    ]
+
+
+def main():
+    """Print the table."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    for name, count in [*rows_of_solve(), *rows_of_package()]:
+        print(f"{name:<52} {count:>7}")
+
+
+if __name__ == "__main__":
+    main()
