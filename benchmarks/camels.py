@@ -4,7 +4,7 @@
     python3 -m benchmarks.camels --data camel_gallop.npz --points 30 --pairs 3   # a smoke test, on a CPU too
 
 Paths along the edges over the longest of all poses, shares of the area, rho = .01, as in `examples/camels.py`. One line
-for each pair as soon as it is solved, then the numbers of the example: for how many poses the nearest is a neighbour in
+for each pair as soon as it is solved, then the numbers of the example: for how many poses the nearest is a neighbor in
 time, and the order around the two first axes. Needs torch, NumPy, SciPy and the file, which UGW_DATA may point to.
 """
 
@@ -53,8 +53,8 @@ def around(distances):
     apart = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
     apart = np.minimum(apart, n - apart)
     nearest = np.where(apart > 0, distances, np.inf).argmin(axis=1)
-    centre = np.eye(n) - 1 / n
-    sizes, axes = np.linalg.eigh(-centre @ distances**2 @ centre / 2)
+    center = np.eye(n) - 1 / n
+    sizes, axes = np.linalg.eigh(-center @ distances**2 @ center / 2)
     plane = axes[:, :-3:-1] * np.sqrt(np.maximum(sizes[:-3:-1], 0))
     turn = np.argsort(np.arctan2(plane[:, 1], plane[:, 0]))
     return int((apart[np.arange(n), nearest] == 1).sum()), (np.roll(turn, -int(turn.argmin())) + 1).tolist()
@@ -64,7 +64,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="camel_gallop.npz, or a folder that has it")
     parser.add_argument("--points", type=int, help="farthest points of each pose (default: all vertices)")
-    parser.add_argument("--pairs", type=int, help="so many pairs only, neighbours in time first")
+    parser.add_argument("--pairs", type=int, help="so many pairs only, neighbors in time first")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=["float32", "float64"], default="float64")
     parser.add_argument("--tol", type=float, default=1e-3)

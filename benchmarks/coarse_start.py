@@ -26,12 +26,12 @@ def cubes(rng, n):
 
 def mixtures(rng, n):
     """The same four blobs, seen from elsewhere, in other proportions."""
-    centres = rng.normal(size=(4, 3)) * 2
+    centers = rng.normal(size=(4, 3)) * 2
     turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
     clouds = []
     for frame in (np.eye(3), turn):
         labels = rng.choice(4, size=n, p=rng.dirichlet(np.full(4, 3.0)))
-        clouds.append((centres[labels] + 0.5 * rng.normal(size=(n, 3))) @ frame)
+        clouds.append((centers[labels] + 0.5 * rng.normal(size=(n, 3))) @ frame)
     return [ugw.Space.from_points(cloud) for cloud in clouds]
 
 
@@ -47,7 +47,7 @@ def ellipse_and_square(rng, n):
 
 
 def rolled_sheets(rng, n):
-    """Shortest paths in nearest-neighbour graphs of a sheet in R³, rolled up twice with different speeds."""
+    """Shortest paths in nearest-neighbor graphs of a sheet in R³, rolled up twice with different speeds."""
     spaces = []
     for speed in rng.uniform(1.0, 2.5, 2):
         length, width = rng.uniform(0, 3, n), rng.uniform(0, 1, n)

@@ -1,4 +1,4 @@
-"""The grid of positive-unlabelled learning in one call for each task: 40 folds × 36 pairs of rho.
+"""The grid of positive-unlabeled learning in one call for each task: 40 folds × 36 pairs of rho.
 
     UGW_DATA=... PYTHONPATH=src python3 -m benchmarks.pu --device cuda
 

@@ -31,12 +31,12 @@ def fit(target: ugw.Space, rho: float) -> tuple[torch.Tensor, ugw.Result]:
     points = squeezed.clone().requires_grad_()
     solver = ugw.AlternateMin(tol=1e-4)
     loss = ugw.UGWLoss(rho=rho, eps=0.02, debiased=True, init="last", solver=solver)
-    optimiser = torch.optim.Adam([points], lr=0.05)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS)
+    optimizer = torch.optim.Adam([points], lr=0.05)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     for _ in range(STEPS):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss(points, target).backward()
-        optimiser.step()
+        optimizer.step()
         schedule.step()
     return points.detach(), loss.result.cross
 
@@ -57,12 +57,12 @@ plt.rcParams["figure.constrained_layout.h_pad"] = 0.1
 start = ugw.solve(ugw.Space.from_points(squeezed), heavy, rho=0.3, eps=0.02)
 shown = {"before": (squeezed, start), **fits}
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.7), layout="constrained", sharex=True, sharey=True)
-colours = ("0.35", "#D55E00", "#0072B2")
-for axis, colour, (name, (points, result)) in zip(axes, colours, shown.items(), strict=True):
+colors = ("0.35", "#D55E00", "#0072B2")
+for axis, color, (name, (points, result)) in zip(axes, colors, shown.items(), strict=True):
     print(f"{name}: distances off by {error(points):.0%}")
     middle = (result.plan.sum(0) @ cloud / result.plan.sum()).numpy()
     axis.scatter(*cloud.T, s=44, facecolors="none", edgecolors="0.55", lw=1.1)
-    axis.scatter(*(middle + ugw.plots.aligned(result.plan.T, cloud, points)).T, s=26, color=colour)
+    axis.scatter(*(middle + ugw.plots.aligned(result.plan.T, cloud, points)).T, s=26, color=color)
     axis.set_title(f"{name}: distances off by {error(points):.0%}", fontsize=12)
     axis.set_aspect("equal")
     axis.axis("off")

@@ -43,8 +43,8 @@ plane, turn, frames = np.ones((0, 2)), (), np.arange(len(poses))
 apart = np.abs(frames[:, None] - frames)
 apart = np.minimum(apart, len(poses) - apart)  # in steps of a gallop that begins anew
 if poses:
-    centre, pairs = np.eye(len(poses)) - 1 / len(poses), np.triu_indices(len(poses), 1)
-    sizes, axes = np.linalg.eigh(-centre @ distances**2 @ centre / 2)
+    center, pairs = np.eye(len(poses)) - 1 / len(poses), np.triu_indices(len(poses), 1)
+    sizes, axes = np.linalg.eigh(-center @ distances**2 @ center / 2)
     plane = axes[:, :-3:-1] * np.sqrt(sizes[:-3:-1])
     plane *= np.sign(plane[[0, 2], [0, 1]]) * [-1, 1] / np.abs(plane).max()  # the first on the left, the third above
     turn = np.argsort(-np.arctan2(plane[:, 1], plane[:, 0]))
@@ -64,11 +64,11 @@ for place, k in enumerate(turn):
     corners = (poses[k].vertices - poses[k].vertices.mean(axis=0))[poses[k].faces]
     normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     light = np.abs(normals @ [[0.8], [0.55], [0.25]]) / np.linalg.norm(normals, axis=1, keepdims=True)
-    order, colour = np.argsort(corners[:, :, 0].mean(axis=1)), np.array(plt.colormaps["hsv"](k / len(poses))[:3])
-    shades, seen = np.clip(0.1 + 0.5 * light + 0.3 * colour, 0, 1)[order], (ring + corners[:, :, [2, 1]])[order]
+    order, color = np.argsort(corners[:, :, 0].mean(axis=1)), np.array(plt.colormaps["hsv"](k / len(poses))[:3])
+    shades, seen = np.clip(0.1 + 0.5 * light + 0.3 * color, 0, 1)[order], (ring + corners[:, :, [2, 1]])[order]
     left.add_collection(PolyCollection(seen, facecolors=shades, edgecolors=shades, linewidths=0.2))
     left.plot(*np.stack([plane[k], 0.75 * ring]).T, color="0.8", zorder=0)
-    left.scatter(*plane[k], s=260, color=0.3 + 0.6 * colour, zorder=2)
+    left.scatter(*plane[k], s=260, color=0.3 + 0.6 * color, zorder=2)
     left.text(*plane[k], str(k + 1), ha="center", va="center", fontsize=11)
 left.axis("off")
 left.set_aspect("equal")

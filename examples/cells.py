@@ -27,11 +27,11 @@ except ugw.InputError as missing:
     bent = np.stack([path, np.sin(3 * path), path**2], axis=1)
     noisy = [bent @ rng.normal(size=(3, d)) + 0.05 * rng.normal(size=(177, d)) for d in (34, 27)]
     names = ("BJ", "d8", "d16T+", "d24T+", "iPSc")
-    first, second = (ugw.datasets.Labelled(points, np.arange(177) // 36, names) for points in noisy)
+    first, second = (ugw.datasets.Labeled(points, np.arange(177) // 36, names) for points in noisy)
 print(first.counts)
 
 # %%
-# Distances count edges in a graph of nearest neighbours by correlation. The first assay may leave
+# Distances count edges in a graph of nearest neighbors by correlation. The first assay may leave
 # cells behind, at a low price; the second may not.
 
 there = second.labels != second.names.index("iPSc")
@@ -50,17 +50,17 @@ for name, rho in (("balanced", float("inf")), ("unbalanced", (0.01, 1.0))):
 # second assay does not have.
 
 figure, axes = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained", sharex=True, sharey=True)
-centre = Y[there].mean(axis=0)
-main = np.linalg.svd(Y[there] - centre, full_matrices=False)[2][:2].T
-colours = np.array(["#0072B2", "#56B4E9", "#009E73", "#E69F00", "black"])
+center = Y[there].mean(axis=0)
+main = np.linalg.svd(Y[there] - center, full_matrices=False)[2][:2].T
+colors = np.array(["#0072B2", "#56B4E9", "#009E73", "#E69F00", "black"])
 for axis, (name, fit) in zip(axes, fits.items(), strict=True):
-    axis.scatter(*((Y[there] - centre) @ main).T, c=colours[second.labels[there]], s=35, alpha=0.35, lw=0)
+    axis.scatter(*((Y[there] - center) @ main).T, c=colors[second.labels[there]], s=35, alpha=0.35, lw=0)
     order, size = np.argsort(there, kind="stable"), 45 * np.clip(fit.mass_[0], 0.02, 2)
-    moved = ((fit.embedding_ - centre) @ main)[order]
-    axis.scatter(*moved.T, c=colours[first.labels][order], s=size[order], marker="x", lw=1.3)
+    moved = ((fit.embedding_ - center) @ main)[order]
+    axis.scatter(*moved.T, c=colors[first.labels][order], s=size[order], marker="x", lw=1.3)
     axis.set_title(name, fontsize=12)
     axis.axis("off")
-for label, colour in zip(first.names, colours, strict=True):
-    axes[1].scatter([], [], c=colour, label=label)
+for label, color in zip(first.names, colors, strict=True):
+    axes[1].scatter([], [], c=color, label=label)
 axes[1].legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()

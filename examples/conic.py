@@ -45,8 +45,8 @@ print(bound)
 # %%
 # Classical scaling of a matrix of distances: the shapes lie on a curve, in order.
 
-centre = np.eye(steps) - 1 / steps
-values, vectors = np.linalg.eigh(-0.5 * centre @ distance**2 @ centre)
+center = np.eye(steps) - 1 / steps
+values, vectors = np.linalg.eigh(-0.5 * center @ distance**2 @ center)
 plane = vectors[:, [-1, -2]] * np.sqrt(values[[-1, -2]])
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.3), layout="constrained", width_ratios=[1, 1.25])
 image = axes[0].imshow(distance, cmap="viridis")
@@ -56,8 +56,8 @@ figure.colorbar(image, ax=axes[0], fraction=0.046)
 axes[1].plot(*plane.T, color="0.8", zorder=0)
 size = np.ptp(plane[:, 0]) / 9
 for k, arm in enumerate(arms):
-    colour = plt.get_cmap("viridis")(k / steps)
-    axes[1].plot(*(plane[k] + size * (arm - arm.mean(axis=0))).T, ".", color=colour, ms=10 * masses[k])
+    color = plt.get_cmap("viridis")(k / steps)
+    axes[1].plot(*(plane[k] + size * (arm - arm.mean(axis=0))).T, ".", color=color, ms=10 * masses[k])
 axes[1].set_title("the shapes, placed by their distances", fontsize=12)
 axes[1].set_aspect("equal")
 axes[1].axis("off")

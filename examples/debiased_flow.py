@@ -30,13 +30,13 @@ def flow(*, debiased: bool) -> tuple[torch.Tensor, float, ugw.Result]:
     points = blob.clone().requires_grad_()
     solver = ugw.AlternateMin(tol=1e-4)
     loss = ugw.UGWLoss(rho=1.0, eps=0.05, debiased=debiased, init="last", solver=solver)
-    optimiser = torch.optim.Adam([points], lr=0.05)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS)
+    optimizer = torch.optim.Adam([points], lr=0.05)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     for _ in range(STEPS):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         value = loss(points, target)
         value.backward()
-        optimiser.step()
+        optimizer.step()
         schedule.step()
     return points.detach(), value.item(), loss.result.cross if debiased else loss.result
 
@@ -52,8 +52,8 @@ for axis, debiased in zip(axes, (False, True), strict=True):
     name = "debiased" if debiased else "with entropy"
     print(f"{name}: loss {value:.4f}, mean distance {length:.0%} of the target's")
     turned = ugw.plots.aligned(result.plan.T, target, points)
-    centred = target - result.plan.sum(0) @ target / result.plan.sum()
-    axis.scatter(*centred.T, s=44, facecolors="none", edgecolors="0.55", lw=1.1, label="target")
+    centered = target - result.plan.sum(0) @ target / result.plan.sum()
+    axis.scatter(*centered.T, s=44, facecolors="none", edgecolors="0.55", lw=1.1, label="target")
     axis.scatter(*turned.T, s=26, color="#0072B2" if debiased else "#D55E00", label="points")
     axis.set_title(f"{name}: mean distance {length:.0%} of the target's", fontsize=12)
     axis.set_aspect("equal")

@@ -2,13 +2,13 @@
 =========================
 
 A symmetric shape can be matched in many ways that distances cannot tell apart. Features that both
-spaces share, colours here, decide: `ugw.Fused(alpha)` adds alpha times the mean squared difference
+spaces share, colors here, decide: `ugw.Fused(alpha)` adds alpha times the mean squared difference
 of the features to the objective.
 """
 
 # %%
 # Two flowers with four petals each, the second turned by an eighth. Half of the points have lost
-# their colour: their feature is the mean colour, which says nothing.
+# their color: their feature is the mean color, which says nothing.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -20,7 +20,7 @@ angle = np.linspace(0, 2 * np.pi, 96, endpoint=False)
 radius = 1 + 0.5 * np.cos(4 * angle)
 flower = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
 turn = np.array([[np.cos(np.pi / 4), np.sin(np.pi / 4)], [-np.sin(np.pi / 4), np.cos(np.pi / 4)]])
-hue = np.stack([np.cos(angle), np.sin(angle)], axis=1)  # the colour wheel
+hue = np.stack([np.cos(angle), np.sin(angle)], axis=1)  # the color wheel
 faded = hue * (rng.random((96, 1)) < 0.5)
 x = ugw.Space.from_points(flower, features=faded)
 y = ugw.Space.from_points(flower @ turn + 0.01 * rng.normal(size=flower.shape), features=faded)
@@ -40,14 +40,14 @@ for alpha in alphas:
     results.append(result)
 
 # %%
-# Colours of the first flower, carried over by the plans.
+# Colors of the first flower, carried over by the plans.
 
-colours = plt.get_cmap("hsv")(angle / (2 * np.pi))[:, :3]
+colors = plt.get_cmap("hsv")(angle / (2 * np.pi))[:, :3]
 figure, axes = plt.subplots(1, 3, figsize=(10.5, 3.9), layout="constrained")
-axes[0].scatter(*flower.T, c=colours, s=45)
+axes[0].scatter(*flower.T, c=colors, s=45)
 axes[0].set_title("the first flower", fontsize=12)
 for axis, alpha, result in zip(axes[1:], alphas, results, strict=True):
-    axis.scatter(*(flower @ turn).T, c=np.clip(result.transport(colours), 0, 1), s=45)
+    axis.scatter(*(flower @ turn).T, c=np.clip(result.transport(colors), 0, 1), s=45)
     axis.set_title(f"the second, alpha = {alpha:g}", fontsize=12)
 for axis in axes:
     axis.set_aspect("equal")

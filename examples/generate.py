@@ -33,15 +33,15 @@ layers = [torch.nn.Linear(2, 64), torch.nn.SiLU(), torch.nn.Linear(64, 64), torc
 network = torch.nn.Sequential(*layers)
 solver = ugw.AlternateMin(tol=1e-3)
 loss = ugw.UGWLoss(rho=2.0, debiased=True, init="last", solver=solver)
-optimiser = torch.optim.Adam(network.parameters(), lr=2e-2)
-schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS)
+optimizer = torch.optim.Adam(network.parameters(), lr=2e-2)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
 latent, data = torch.rand(100, 2, generator=generator), sample(100)
 for step in range(STEPS):
     loss.eps = 0.2 * 0.05 ** (step / STEPS)
-    optimiser.zero_grad()
+    optimizer.zero_grad()
     value = loss(network(latent), data)
     value.backward()
-    optimiser.step()
+    optimizer.step()
     schedule.step()
 with torch.no_grad():
     data, made = sample(300), network(torch.rand(300, 2, generator=generator))
@@ -49,7 +49,7 @@ with torch.no_grad():
 print(f"debiased loss {value.item():.3f} at the end of training, {fresh.value.item():.3f} on fresh samples")
 
 # %%
-# Colours are carried over by the plan. Where points lie in R³ means nothing: they are turned to lie as the data do.
+# Colors are carried over by the plan. Where points lie in R³ means nothing: they are turned to lie as the data do.
 
 plan, flat = fresh.cross.plan, torch.nn.functional.pad(data, (0, 1))
 turned = ugw.plots.aligned(plan.T, flat, made)

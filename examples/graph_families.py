@@ -1,7 +1,7 @@
 """Which family is a graph of, with stray nodes?
 =============================================
 
-Random graphs of three families are told apart by their nearest neighbours, once by UGW and once by balanced GW. The
+Random graphs of three families are told apart by their nearest neighbors, once by UGW and once by balanced GW. The
 graphs to be classified have strays: nodes at the end of an edge as long as three others. None of the graphs that are
 known has any. Balanced GW must match the strays, and they decide; UGW leaves them.
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 import ugw
 
-TRAIN, TEST, K = 7, 9, 3  # known graphs and others of each family, neighbours that vote
+TRAIN, TEST, K = 7, 9, 3  # known graphs and others of each family, neighbors that vote
 SEED, STRAYS = 0, (0, 1, 2, 4)
 OPTIONS = {"eps": 0.2, "solver": ugw.AlternateMin(tol=1e-2)}
 known = ugw.datasets.graph_families(TRAIN, seed=SEED)
@@ -70,9 +70,9 @@ for k, (name, graphs) in enumerate(tests[STRAYS[-1]].items()):
     how = {"node_color": np.where(stray, "#D55E00", "#0072B2"), "node_size": 45, "edge_color": "0.7"}
     networkx.draw(graph, places, ax=panels[str(k)], **how)
     panels[str(k)].set_title(name, fontsize=13)
-for (name, shares), colour in zip(accuracy.items(), ("#0072B2", "#D55E00"), strict=True):
+for (name, shares), color in zip(accuracy.items(), ("#0072B2", "#D55E00"), strict=True):
     error = np.sqrt(shares * (1 - shares) / len(truth))
-    panels["c"].errorbar(STRAYS, shares, error, color=colour, marker="o", lw=2.5, capsize=4, label=name)
+    panels["c"].errorbar(STRAYS, shares, error, color=color, marker="o", lw=2.5, capsize=4, label=name)
 panels["c"].axhline(1 / 3, color="0.6", ls=":", label="chance")
 panels["c"].set(xlabel="stray nodes in each test graph", ylabel="classified rightly", ylim=(0.2, 1.03), xticks=STRAYS)
 panels["c"].legend(frameon=False, loc="center right", bbox_to_anchor=(1, 0.45))

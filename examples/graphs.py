@@ -3,11 +3,11 @@
 
 Two planar graphs are alike, but for two things: the second has lost half of its cluster, and its
 long branch ends in a small circle that the first does not have. Distances are shortest paths. The
-colours of the first graph are carried over to the second by the plan.
+colors of the first graph are carried over to the second by the plan.
 """
 
 # %%
-# `Space.from_graph` takes a networkx graph or a sparse adjacency; `LabelledGraph.space` calls it.
+# `Space.from_graph` takes a networkx graph or a sparse adjacency; `LabeledGraph.space` calls it.
 
 import matplotlib.pyplot as plt
 
@@ -26,12 +26,12 @@ results = {
 # circle. Partial matching, right, decides node by node: what is left behind is pale.
 
 circle = target.labels == target.names.index("small circle")
-colours = source.labels / source.labels.max() + 0.3 * ugw.plots.layout(source.graph)[:, 0]
+colors = source.labels / source.labels.max() + 0.3 * ugw.plots.layout(source.graph)[:, 0]
 figure, axes = plt.subplots(2, 2, figsize=(9, 8), layout="constrained")
-ugw.plots.coloured_graph(source.graph, colours, ax=axes[0, 0])
+ugw.plots.colored_graph(source.graph, colors, ax=axes[0, 0])
 axes[0, 0].set_title("the first graph", fontsize=12)
 for axis, (name, result) in zip(axes.flat[1:], results.items(), strict=True):
-    ugw.plots.colour_transfer(result, colours, target.graph, ax=axis)
+    ugw.plots.color_transfer(result, colors, target.graph, ax=axis)
     received = result.marginals[1][circle].sum() / circle.mean()
     axis.set_title(f"{name}\nsmall circle: {received:.0%} matched", fontsize=12)
 plt.show()

@@ -48,19 +48,19 @@ for share, rho, result in zip(asked, found, chosen, strict=True):
 # Above: what each part keeps of its weight against rho; the dotted line is the whole. Below: the
 # second space for the three shares that were asked for, dots as large as what they keep.
 
-colours = [*plt.get_cmap("plasma")(np.linspace(0.0, 0.85, 5)), "0.4"]
+colors = [*plt.get_cmap("plasma")(np.linspace(0.0, 0.85, 5)), "0.4"]
 names = [f"bud moved by {d:g}" for d in moved] + ["body"]
 figure = plt.figure(figsize=(9, 7), layout="constrained")
 upper, lower = figure.subfigures(2, 1, height_ratios=[1.1, 1])
 curve = upper.subplots()
 for k in (5, 0, 1, 2, 3, 4):
-    curve.semilogx(rhos, kept[k], color=colours[k], lw=2.5, label=names[k])
+    curve.semilogx(rhos, kept[k], color=colors[k], lw=2.5, label=names[k])
 curve.semilogx(rhos, path.mass, color="k", lw=1.5, ls=":", label="all")
 curve.set(xlabel="rho", ylabel="kept", xlim=(rhos[0], rhos[-1]), ylim=(0, 1.1))
 curve.legend(frameon=False)
 curve.spines[["top", "right"]].set_visible(False)
 for axis, share, rho, result in zip(lower.subplots(1, 3), asked, found, chosen, strict=True):
-    axis.scatter(second.real, second.imag, s=50 * 45 * result.marginals[1], c=[colours[k] for k in part])
+    axis.scatter(second.real, second.imag, s=50 * 45 * result.marginals[1], c=[colors[k] for k in part])
     axis.set_title(f"keep {share:.0%}: rho = {rho:.2g}", fontsize=12)
     axis.set_aspect("equal")
     axis.axis("off")

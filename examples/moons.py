@@ -21,9 +21,9 @@ for rho, result in results.items():
     print(f"rho = {rho}: {result}")
 
 # %%
-# The area of a dot is the share of its weight that is matched. Colours run along the first moons
+# The area of a dot is the share of its weight that is matched. Colors run along the first moons
 # and are carried over by the plan. Unbalanced, the outliers nearly vanish, and the moons get the
-# colours of the moons, turned.
+# colors of the moons, turned.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 5.4), layout="constrained")
 far = target.labels == 2

@@ -44,16 +44,16 @@ for letter in placed:
     print(f"{letter} receives {result.marginals[1][name == letter].sum():.0%} of the template")
 
 # %%
-# The template's colours, carried over by the plan. Dots are as large as what they receive; circles
+# The template's colors, carried over by the plan. Dots are as large as what they receive; circles
 # are the whole scene.
 
-colours = plt.get_cmap("turbo")(0.9 * (letters["F"] @ [1.0, 1.0]) / 8)[:, :3]
+colors = plt.get_cmap("turbo")(0.9 * (letters["F"] @ [1.0, 1.0]) / 8)[:, :3]
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", width_ratios=[1, 3.2])
-axes[0].scatter(*letters["F"].T, c=colours, s=45)
+axes[0].scatter(*letters["F"].T, c=colors, s=45)
 axes[0].set_title("the template", fontsize=12)
 axes[1].scatter(*scene.T, facecolors="none", edgecolors="0.75", s=45)
 received = result.marginals[1] * template.n
-axes[1].scatter(*scene.T, c=np.clip(result.transport(colours), 0, 1), s=45 * np.clip(received, 0, 2))
+axes[1].scatter(*scene.T, c=np.clip(result.transport(colors), 0, 1), s=45 * np.clip(received, 0, 2))
 axes[1].set_title("the scene", fontsize=12)
 for axis in axes:
     axis.set_aspect("equal")

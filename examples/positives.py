@@ -1,8 +1,8 @@
-"""Some positives, and a heap of unlabelled points
+"""Some positives, and a heap of unlabeled points
 ===============================================
 
-Positive-unlabelled learning: a few points are known to be of the wanted kind, the rest may be
-anything. The positives are matched into the unlabelled set, and what receives most mass is called
+Positive-unlabeled learning: a few points are known to be of the wanted kind, the rest may be
+anything. The positives are matched into the unlabeled set, and what receives most mass is called
 positive. Between two different feature spaces this still works: only distances within each are
 compared.
 """
@@ -39,7 +39,7 @@ truth = np.repeat([1, 0], 80)
 
 for init in ("auto", "best"):
     pu = PUClassifier(prior=0.5, rho=0.05, eps=5e-3, scale=None, init=init).fit_spaces(positives, heap)
-    print(f"{init}: value {pu.result_.value:.4f}, {np.mean(pu.labels_ == truth):.0%} of the heap labelled rightly")
+    print(f"{init}: value {pu.result_.value:.4f}, {np.mean(pu.labels_ == truth):.0%} of the heap labeled rightly")
 
 # %%
 # Left: what is known. Middle: the heap as it is given. Right: the scores, and rings around what is
@@ -54,7 +54,7 @@ axes[1].set_title("the heap, R³, seen from above", fontsize=12)
 axes[2].scatter(flat[:, 0], flat[:, 1], c=pu.scores_, cmap="viridis", s=22)
 called = flat[pu.labels_ == 1]
 axes[2].scatter(called[:, 0], called[:, 1], facecolors="none", edgecolors="#D55E00", s=60, lw=0.8)
-axes[2].set_title(f"{np.mean(pu.labels_ == truth):.0%} labelled rightly", fontsize=12)
+axes[2].set_title(f"{np.mean(pu.labels_ == truth):.0%} labeled rightly", fontsize=12)
 for axis in axes:
     axis.set_aspect("equal")
     axis.axis("off")

@@ -44,14 +44,14 @@ kept = result.marginals[0] * len(sheet)
 print(f"the corner keeps {kept[~there].mean():.0%} of its weight, the rest {kept[there].mean():.0%}")
 
 # %%
-# Colours run along the flat sheet, fade where its vertices are left behind, and are carried over to
+# Colors run along the flat sheet, fade where its vertices are left behind, and are carried over to
 # the rolled one.
 
 hue = plt.get_cmap("turbo")(0.1 + 0.8 * sheet[:, 0] / 4)[:, :3] * (0.6 + 0.4 * sheet[:, 1:] / 2)
 shown = (hue * np.clip(kept, 0, 1)[:, None] + 1 - np.clip(kept, 0, 1)[:, None], result.transport(hue))
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained", subplot_kw={"projection": "3d"})
-for axis, (vertices, faces), colours in zip(axes, surfaces, shown, strict=True):
-    shade = np.clip(colours[faces].mean(axis=1), 0, 1)
+for axis, (vertices, faces), colors in zip(axes, surfaces, shown, strict=True):
+    shade = np.clip(colors[faces].mean(axis=1), 0, 1)
     axis.add_collection3d(Poly3DCollection(vertices[faces], facecolors=shade, edgecolors="0.85", linewidths=0.4))
     axis.auto_scale_xyz(*vertices.T)
     axis.set_box_aspect(np.ptp(vertices, axis=0) + 0.01, zoom=1.4)

@@ -15,15 +15,15 @@ import numpy as np
 import ugw
 from ugw.estimators import KNN, Aligner, foscttm, label_transfer_accuracy
 
-NEIGHBOURS = {"scgem": 35, "snareseq": 50}
+NEIGHBORS = {"scgem": 35, "snareseq": 50}
 try:
-    assays = {name: getattr(ugw.datasets, name)() for name in NEIGHBOURS}
+    assays = {name: getattr(ugw.datasets, name)() for name in NEIGHBORS}
 except ugw.InputError as missing:
     print(missing)
     assays = {}
 
 # %%
-# SCOT's recipe: cells are points of unit norm, their distance counts edges of a graph of nearest neighbours by
+# SCOT's recipe: cells are points of unit norm, their distance counts edges of a graph of nearest neighbors by
 # correlation. Unbalanced, one setting serves for all, chosen with both data sets in view: the assay that has more
 # than the other may leave cells behind, at a low price. FOSCTTM: fraction of samples closer than the true match, 0 is
 # perfect. 5-NN: cells of the first assay whose five nearest of the second have their type. Votes: cells of the second
@@ -37,7 +37,7 @@ def rows(name: str, removed: str | None) -> dict[str, tuple[float, float, float,
     first, second = assays[name]
     X, Y = (cells.points / np.linalg.norm(cells.points, axis=1, keepdims=True) for cells in (first, second))
     there = np.array([first.names[k] != removed for k in first.labels])
-    truth, metric = first.labels[there], KNN(k=NEIGHBOURS[name], metric="correlation", hops=True, bridge=True)
+    truth, metric = first.labels[there], KNN(k=NEIGHBORS[name], metric="correlation", hops=True, bridge=True)
     x, y, made = metric(X), metric(Y[there]), {}
     for method, rho in (("balanced", BALANCED), ("unbalanced", SOFT if removed else FIRM)):
         fit = Aligner(rho=rho, eps=5e-3, solver=ugw.AlternateMin(tol=1e-4)).fit(x, y)
@@ -50,7 +50,7 @@ def rows(name: str, removed: str | None) -> dict[str, tuple[float, float, float,
 
 found = {name: {} for name in assays}
 for name in assays:
-    print(f"\n{name}, k = {NEIGHBOURS[name]}, eps = 0.005\nremoved  method       FOSCTTM    5-NN   votes    kept")
+    print(f"\n{name}, k = {NEIGHBORS[name]}, eps = 0.005\nremoved  method       FOSCTTM    5-NN   votes    kept")
     kinds = assays[name][0].names
     found[name] = {removed or "nothing": rows(name, removed) for removed in (None, *kinds)}
     means = {method: np.mean([found[name][k][method] for k in kinds], axis=0) for method in ("balanced", "unbalanced")}

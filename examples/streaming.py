@@ -47,15 +47,15 @@ print(result.plan)
 
 # %%
 # A lazy plan answers what one asks a plan: its marginals, its largest entries, products. The
-# colours of the first galaxy are carried over by one such product; what receives little is pale.
+# colors of the first galaxy are carried over by one such product; what receives little is pale.
 
-colours = np.array([[0.0, 0.45, 0.7], [0.9, 0.62, 0.0], [0.0, 0.62, 0.45]])[arm]
+colors = np.array([[0.0, 0.45, 0.7], [0.9, 0.62, 0.0], [0.0, 0.62, 0.45]])[arm]
 received = result.marginals[1] * 1_200
 pale = np.clip(received, 0, 1)[:, None]
-moved = np.nan_to_num(np.clip(result.transport(colours.astype("float32")), 0, 1), nan=0.8) * pale + 0.8 * (1 - pale)
+moved = np.nan_to_num(np.clip(result.transport(colors.astype("float32")), 0, 1), nan=0.8) * pale + 0.8 * (1 - pale)
 print(f"the companion receives {received[1_200:].mean():.0%} of its weight, the galaxy {received[:1_200].mean():.0%}")
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.8), layout="constrained", sharex=True, sharey=True)
-for axis, points, shade, name in zip(axes, (first, second), (colours, moved), ("first", "second"), strict=True):
+for axis, points, shade, name in zip(axes, (first, second), (colors, moved), ("first", "second"), strict=True):
     axis.scatter(points[:, 0], points[:, 1], c=shade, s=30_000 / len(points), lw=0)
     axis.set_title(f"the {name}, {len(points)} points", fontsize=12)
     axis.set_aspect("equal")

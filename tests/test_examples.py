@@ -47,7 +47,7 @@ def test_examples_are_short_and_have_titles(name):
         ("debiased_flow", {"STEPS": "2"}),
         ("align", {"STEPS": "2"}),
         ("generate", {"STEPS": "2"}),
-        ("barycentres", {"ROUNDS": "2"}),
+        ("barycenters", {"ROUNDS": "2"}),
     ],
 )
 def test_an_example_runs(name, changed, capsys):
@@ -78,7 +78,7 @@ def test_strays_mislead_balanced_gw_alone():
 
 @real
 def test_unbalanced_wins_where_a_cell_type_is_missing(capsys):
-    found = run("single_cell", NEIGHBOURS='{"scgem": 35}')["found"]["scgem"]
+    found = run("single_cell", NEIGHBORS='{"scgem": 35}')["found"]["scgem"]
     for removed in ("BJ", "d24T+", "iPSc"):
         (off, near, votes, kept), (soft_off, soft_near, soft_votes, soft_kept) = found[removed].values()
         assert soft_off < off - 0.02

@@ -1,4 +1,4 @@
-"""Many small problems in the setting of positive-unlabelled learning: one call of ours, peers one by one or batched.
+"""Many small problems in the setting of positive-unlabeled learning: one call of ours, peers one by one or batched.
 
 A peer's seconds are to its own final objectives, summed over the problems; a batched peer's, and ours, to the moment
 when every problem of the batch is there.

@@ -129,11 +129,11 @@ def clock(device):
     if device == "cpu":
         return busy
 
-    def synchronised():
+    def synchronized():
         torch.cuda.synchronize()
         return wall()
 
-    return synchronised
+    return synchronized
 
 
 def minimum(traces):

@@ -74,7 +74,7 @@ def clouds(n, *, rho, eps, seed=0, masses=(1.0, 1.0)):
 
 
 def pu_batch(count=PU_FOLDS, n=PU_SIZE):
-    """Many small problems with the sizes and the parameters of positive-unlabelled learning."""
+    """Many small problems with the sizes and the parameters of positive-unlabeled learning."""
     return [clouds(n, rho=PU_RHO, eps=PU_EPS, seed=seed) for seed in range(count)]
 
 

@@ -187,12 +187,12 @@ def plots(rows, folder):
         for axis in list(axes.flat)[len(settings) :]:
             axis.set_visible(False)
         figure.suptitle(kind)
-        labelled = {}
+        labeled = {}
         for axis in axes.flat[: len(settings)]:
             handles, labels = axis.get_legend_handles_labels()
-            labelled |= dict(zip(labels, handles, strict=True))
-        look = {"ncols": min(len(labelled), 2 + 2 * columns), "frameon": False}
-        figure.legend(labelled.values(), labelled, loc="outside lower center", **look)
+            labeled |= dict(zip(labels, handles, strict=True))
+        look = {"ncols": min(len(labeled), 2 + 2 * columns), "frameon": False}
+        figure.legend(labeled.values(), labeled, loc="outside lower center", **look)
         files.append(Path(folder) / f"{kind.replace(' ', '-')}.png")
         figure.savefig(files[-1], dpi=90)
         plt.close(figure)
@@ -202,10 +202,10 @@ def plots(rows, folder):
 def draw(axis, setting, solvers, slope):
     spare = iter(OTHERS)
     for solver, points in solvers.items():
-        colour, marker = LOOKS.get(solver) or next(spare)
+        color, marker = LOOKS.get(solver) or next(spare)
         n, seconds = zip(*points, strict=True)
         style = {"linewidth": 2.5 if solver == "ours" else 1.2, "linestyle": "--" if solver == WHOLE else "-"}
-        axis.loglog(n, seconds, color=colour, marker=marker, label=solver, **style)
+        axis.loglog(n, seconds, color=color, marker=marker, label=solver, **style)
     n, seconds = (np.array(v, dtype=float) for v in zip(*next(iter(solvers.values())), strict=True))
     axis.loglog(n, seconds[0] * (n / n[0]) ** slope, color="0.6", linestyle=":", label=f"n^{slope:g}")
     axis.set_xticks(n, [f"{v:g}" for v in n])

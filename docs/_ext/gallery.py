@@ -13,7 +13,7 @@ from sphinx.application import Sphinx
 SECTIONS = {
     "First steps": ("moons", "graphs", "part_of_whole", "rolled_sheet", "fused"),
     "Choosing, and trusting": ("mass_rule", "blur", "starts", "honest"),
-    "Other problems": ("partial", "conic", "barycentres"),
+    "Other problems": ("partial", "conic", "barycenters"),
     "Cells and labels": ("cells", "align_anndata", "single_cell", "positives"),
     "Learning": ("debiased_flow", "align", "generate"),
     "Many points, many spaces": ("streaming", "camels", "graph_families"),

@@ -31,7 +31,7 @@ class OutOfMemory(MemoryError):
 
     >>> import numpy as np, ugw
     >>> x = ugw.Space.from_points(np.zeros((200_000, 1)), metric="sqeuclidean")
-    >>> stored = ugw.AlternateMin(inner=ugw.Sinkhorn(method="stabilised"))
+    >>> stored = ugw.AlternateMin(inner=ugw.Sinkhorn(method="stabilized"))
     >>> try:
     ...     ugw.solve(x, x, solver=stored)  # a plan of 320 GB
     ... except ugw.OutOfMemory:

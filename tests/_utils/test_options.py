@@ -55,10 +55,10 @@ def test_other_things_are_no_tolerances(value):
 
 
 def test_choices():
-    choice("method", "log", ("log", "stabilised"))
+    choice("method", "log", ("log", "stabilized"))
     for value in ("Log", "", None, 0, ["log"], b"log"):
-        message = refused(choice, "method", value, ("log", "stabilised"))
-        assert "'log', 'stabilised'" in message
+        message = refused(choice, "method", value, ("log", "stabilized"))
+        assert "'log', 'stabilized'" in message
         assert message.endswith(repr(value))
 
 

@@ -142,8 +142,8 @@ def test_the_order_of_a_batch_does_not_matter(init):
         same(s[place], r[i])
 
 
-def test_an_item_does_not_depend_on_its_neighbours():
-    """Also not on a neighbour that collapses, stops at once or never converges."""
+def test_an_item_does_not_depend_on_its_neighbors():
+    """Also not on a neighbor that collapses, stops at once or never converges."""
     x, y = space(6, 0), space(7, 1)
     alone = ugw.solve(x, y, rho=1.0, eps=0.05, init="product")
     far = Space.from_points(1e6 * np.random.default_rng(5).random((3, 2)))

@@ -361,7 +361,7 @@ def test_a_batch_is_its_items(init):
 
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")  # a few steps are enough to compare
-def test_factorised_kernels_of_a_ragged_batch_are_those_of_its_items():
+def test_factorized_kernels_of_a_ragged_batch_are_those_of_its_items():
     pairs = [cases.clouds(n, m, n, (1.0, 1.5)) for n, m in ((21, 20), (8, 22), (16, 3))]
     rho, solver = np.array([0.1, 1.0, 0.3]), ugw.AlternateMin(max_iter=4)
     c = ugw.solve_conic(*stacked(pairs), rho=rho, init="flb", solver=solver)

@@ -230,7 +230,7 @@ def test_the_peak_is_as_predicted():
     assert all(0.8 <= ratio <= 2.0 for ratio in ratios), list(zip(cases, ratios, strict=True))
 
 
-@pytest.mark.parametrize("method", ["auto", "streaming", "stabilised"])
+@pytest.mark.parametrize("method", ["auto", "streaming", "stabilized"])
 @pytest.mark.parametrize("limit", [10, 1000])
 def test_the_path_is_the_one_that_runs(monkeypatch, method, limit):
     monkeypatch.setitem(ugw.problems.build.STREAMED, "cpu", limit)

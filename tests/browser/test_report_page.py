@@ -121,7 +121,7 @@ def test_it_loads_without_errors_or_network_and_draws(written, opened, name):
 
 
 def drawn_share(page):
-    """Which part of the scene's pixels differ from their most frequent colour."""
+    """Which part of the scene's pixels differ from their most frequent color."""
     from PIL import Image
 
     page.settle()
@@ -318,18 +318,18 @@ def look(page):
     )
 
 
-def luminance(colour):
-    return sum(int(v) for v in colour[colour.index("(") + 1 : -1].split(",")[:3]) / 765
+def luminance(color):
+    return sum(int(v) for v in color[color.index("(") + 1 : -1].split(",")[:3]) / 765
 
 
-def test_colours_can_be_the_share_that_is_matched(written, opened):
+def test_colors_can_be_the_share_that_is_matched(written, opened):
     path, result, *_ = written("solid")
     page = opened(path)
-    colours = "return Array.from(document.getElementById('scene').data[2].marker.color)"
-    assert all(str(colour).startswith("rgb(") for colour in page.js(colours))
-    page.js("const s = document.getElementById('colour'); s.value = 'share'; s.dispatchEvent(new Event('change'))")
+    colors = "return Array.from(document.getElementById('scene').data[2].marker.color)"
+    assert all(str(color).startswith("rgb(") for color in page.js(colors))
+    page.js("const s = document.getElementById('color'); s.value = 'share'; s.dispatchEvent(new Event('change'))")
     page.until("return typeof document.getElementById('scene').data[2].marker.color[0] === 'number'")
-    assert page.js(colours) == pytest.approx(20 * result.marginals[0], rel=1e-5)
+    assert page.js(colors) == pytest.approx(20 * result.marginals[0], rel=1e-5)
     assert "left behind" in page.text("legend")
 
 

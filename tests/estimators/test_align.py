@@ -85,7 +85,7 @@ def test_spaces_without_points_have_plans_and_labels_only():
 def test_plans_that_are_not_stored():
     X, Y = pair()
     made = []
-    for method in ("stabilised", "streaming"):
+    for method in ("stabilized", "streaming"):
         solver = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method=method))
         aligner = Aligner(metric="sqeuclidean", eps=1e-2, solver=solver).fit(X, Y)
         labels = aligner.transfer_labels(np.arange(24) % 3), aligner.transfer_labels(np.arange(24) % 3, back=True)
@@ -234,7 +234,7 @@ def test_what_cannot_be_is_refused():
         fitted.transform(ugw.Space.from_points(X[:3]))
 
 
-# --- nearest neighbours ---
+# --- nearest neighbors ---
 
 
 def test_knn_is_from_knn_and_hops_count_edges():
@@ -247,7 +247,7 @@ def test_knn_is_from_knn_and_hops_count_edges():
     np.testing.assert_array_equal((hops == 1), (graph + graph.T).toarray() > 0)
     other = KNN(k=6, metric="correlation")(X).metric.dense().numpy()
     assert not np.allclose(other, lengths)
-    assert KNN(k=100)(X[:4]).n == 4  # no more neighbours than there are
+    assert KNN(k=100)(X[:4]).n == 4  # no more neighbors than there are
 
 
 def test_parts_of_a_graph_are_refused_or_bridged():

@@ -1,4 +1,4 @@
-"""Positive-unlabelled learning: how many, which ones, ties, starts, two feature spaces, the choice of rho and eps."""
+"""Positive-unlabeled learning: how many, which ones, ties, starts, two feature spaces, the choice of rho and eps."""
 
 import warnings
 
@@ -97,7 +97,7 @@ def test_rounding_makes_no_difference():
 
 def test_points_that_coincide_are_predicted_alike():
     X, y = data()
-    twice, of_both = np.vstack([X, X[:20]]), np.r_[y, np.zeros(20, int)]  # each positive also comes unlabelled
+    twice, of_both = np.vstack([X, X[:20]]), np.r_[y, np.zeros(20, int)]  # each positive also comes unlabeled
     pu = PUClassifier(prior=0.2).fit(twice, of_both)
     assert pu.labels_.sum() == 12
     assert pu.predict(twice[of_both == 1]).all()

@@ -1,4 +1,4 @@
-"""Small data in the shape of the positive-unlabelled experiment's."""
+"""Small data in the shape of the positive-unlabeled experiment's."""
 
 import numpy as np
 import pytest

@@ -43,7 +43,7 @@ def test_information_of_plans_made_by_hand(table):
     assert cell([[1.0, 3.0], [3.0, 1.0]]).across == pytest.approx(0.25)
 
 
-def test_all_plans_share_one_colour_scale(table):
+def test_all_plans_share_one_color_scale(table):
     made = eps_rho.figure(table)
     scales = {(image.norm.vmin, image.norm.vmax) for ax in made.axes for image in ax.get_images()}
     assert len(scales) == 1

@@ -48,13 +48,13 @@ def test_the_numbers_are_those_of_a_plan_made_by_hand():
     assert made.discarded == (source.labels != ring).sum() + (~np.isin(target.labels, (ring, circle))).sum()
 
 
-def test_the_source_keeps_its_colours_when_matched_to_itself():
+def test_the_source_keeps_its_colors_when_matched_to_itself():
     source, _ = datasets.planar_graphs(40)
     n = len(source.labels)
-    colours = graphs.colours(source)
+    colors = graphs.colors(source)
     same = graphs.Matched("self", source, source, ugw.solve(source.space(), source.space(), rho=1.0, eps=1e-4))
-    assert np.abs(same.result.plan.T @ colours / same.result.plan.sum(axis=0)[:, None] - colours).max() < 0.1
-    assert colours.shape == (n, 3)
+    assert np.abs(same.result.plan.T @ colors / same.result.plan.sum(axis=0)[:, None] - colors).max() < 0.1
+    assert colors.shape == (n, 3)
 
 
 def test_the_figure_has_source_and_target_of_each_plan(pairs):

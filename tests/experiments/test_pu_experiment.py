@@ -1,4 +1,4 @@
-"""The positive-unlabelled experiment: its folds, its choice of parameters, and runs that are interrupted."""
+"""The positive-unlabeled experiment: its folds, its choice of parameters, and runs that are interrupted."""
 
 import json
 import os
@@ -38,15 +38,15 @@ def test_a_fold_has_prior_times_size_positives_and_no_image_twice(domains, task)
     assert fold.positives.min() >= 0
     assert fold.positives.max() <= 1
     assert fold.truth.sum() == round(task.prior * 20)
-    used, found = rows_of(source, fold.positives), rows_of(target, fold.unlabelled)
+    used, found = rows_of(source, fold.positives), rows_of(target, fold.unlabeled)
     assert (source.labels[used] == 0).all()
     np.testing.assert_array_equal(target.labels[found] == 0, fold.truth)
     assert len(set(used)) == len(set(found)) == 20
     if source is target:
         assert not set(used) & set(found)
     again = draw(task, domains, size=20, seed=3)
-    np.testing.assert_array_equal(again.unlabelled, fold.unlabelled)
-    assert not np.array_equal(draw(task, domains, size=20, seed=4).unlabelled, fold.unlabelled)
+    np.testing.assert_array_equal(again.unlabeled, fold.unlabeled)
+    assert not np.array_equal(draw(task, domains, size=20, seed=4).unlabeled, fold.unlabeled)
 
 
 def test_positives_do_not_come_first(domains):

@@ -143,7 +143,7 @@ def test_values_are_those_of_the_stored_spaces():
 def test_plans_between_compressed_spaces_stream():
     x, y = ugw.Space.from_points(plane(80), tol=0.1), ugw.Space.from_distances(anything(40)).compressed(0.3)
     assert (y.metric.signs < 0).any()
-    solvers = (ugw.AlternateMin(inner=ugw.Sinkhorn(method=m)) for m in ("stabilised", "streaming"))
+    solvers = (ugw.AlternateMin(inner=ugw.Sinkhorn(method=m)) for m in ("stabilized", "streaming"))
     stored, streamed = (ugw.solve(x, y, rho=0.5, eps=0.05, init="product", solver=s) for s in solvers)
     assert streamed.path == "streaming"
     assert streamed.value == pytest.approx(stored.value, rel=1e-6)

@@ -228,7 +228,7 @@ def test_knn_distances_equal_brute_force():
 
 
 def test_coincident_points_are_at_distance_zero_in_a_knn_graph():
-    points = torch.zeros(9, 2, dtype=torch.float64)  # more twins than neighbours asked for
+    points = torch.zeros(9, 2, dtype=torch.float64)  # more twins than neighbors asked for
     assert torch.equal(knn_distances(points, 4), torch.zeros(9, 9, dtype=torch.float64))
     mixed = torch.tensor([[0.0], [0.0], [1.0], [1.0], [2.5]], dtype=torch.float64)
     assert knn_distances(mixed, 2)[0].tolist() == [0.0, 0.0, 1.0, 1.0, 2.5]

@@ -34,9 +34,9 @@ def test_every_product_is_that_of_the_matrix(batch):
     torch.testing.assert_close(torch.stack([low, high]), torch.stack([d.amin((-2, -1)), d.amax((-2, -1))]))
     torch.testing.assert_close(m.scale(3.0).dense(), 3.0 * d)
     weights = torch.rand(*batch, 9, dtype=torch.float64)
-    centred = m.centred(weights)
-    torch.testing.assert_close(centred.dense(), d)
-    middle = (weights[..., None] * centred.points).sum(-2)
+    centered = m.centered(weights)
+    torch.testing.assert_close(centered.dense(), d)
+    middle = (weights[..., None] * centered.points).sum(-2)
     torch.testing.assert_close(middle, torch.zeros_like(middle), atol=1e-14, rtol=0.0)
 
 

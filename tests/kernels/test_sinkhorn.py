@@ -36,7 +36,7 @@ def written_out(arrays, phi, gamma):
 
 
 def both(arrays, gamma):
-    """The log-sum-exp kernel and the one stabilised around gamma."""
+    """The log-sum-exp kernel and the one stabilized around gamma."""
     return kernels.make(*arrays, None), kernels.make(*arrays, gamma)
 
 
@@ -63,7 +63,7 @@ def assert_right_or_lost(value, exact, digits):
 
 
 @pytest.mark.parametrize("drift", [0.0, 3.0, 200.0])
-@pytest.mark.parametrize("method", [0, 1], ids=["log", "stabilised"])
+@pytest.mark.parametrize("method", [0, 1], ids=["log", "stabilized"])
 def test_reductions_are_the_sums_they_say(method, drift):
     arrays, phi, gamma = tensors()
     rows, cols, log_plan = written_out(arrays, phi + drift, gamma - drift)
@@ -82,7 +82,7 @@ def test_reductions_are_the_sums_they_say(method, drift):
     )
 
 
-@pytest.mark.parametrize("method", [0, 1], ids=["log", "stabilised"])
+@pytest.mark.parametrize("method", [0, 1], ids=["log", "stabilized"])
 def test_the_plan_has_unit_mass_and_respects_zeros(method):
     arrays, _, gamma = tensors()
     _, shape, _ = both(arrays, gamma)[method].plan(gamma, torch.ones(B, 1, dtype=torch.float64))
@@ -101,15 +101,15 @@ def test_zero_weight_points_have_a_finite_value():
 
 
 @pytest.mark.parametrize("spread", [1.0, 100.0, 1e4])
-def test_stabilised_is_log_over_the_whole_range(spread):
+def test_stabilized_is_log_over_the_whole_range(spread):
     arrays, phi, gamma = tensors(spread=spread)
-    log, stabilised = both(arrays, gamma)
+    log, stabilized = both(arrays, gamma)
     present = arrays[1] > -np.inf, arrays[2] > -np.inf
     for scale in (0.0, 1.0, 30.0, 1000.0):
         rows, cols = log.rows(scale * gamma)[present[0]], log.cols(scale * phi)[present[1]]
-        assert_right_or_lost(stabilised.rows(scale * gamma)[present[0]], rows, 1e-11)
-        assert_right_or_lost(stabilised.cols(scale * phi)[present[1]], cols, 1e-11)
-    assert torch.isfinite(stabilised.rows(gamma)).all()
+        assert_right_or_lost(stabilized.rows(scale * gamma)[present[0]], rows, 1e-11)
+        assert_right_or_lost(stabilized.cols(scale * phi)[present[1]], cols, 1e-11)
+    assert torch.isfinite(stabilized.rows(gamma)).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -122,11 +122,11 @@ def test_a_sum_that_underflows_is_right_or_lost(share, dtype):
     cost[0, 1:, 0] = 1e5
     log_w = torch.full((1, 3), 1 / 3, dtype=dtype).log()
     arrays = cost, log_w, log_w, torch.ones(1, dtype=dtype)
-    log, stabilised = both(arrays, torch.zeros(1, 3, dtype=dtype))
+    log, stabilized = both(arrays, torch.zeros(1, 3, dtype=dtype))
     phi = torch.tensor([[-depth, 0.0, 0.0]], dtype=dtype)
     digits = 8 * torch.finfo(dtype).eps
     assert log.cols(phi)[0, 0].item() == pytest.approx(-depth - math.log(3), rel=digits)
-    assert_right_or_lost(stabilised.cols(phi), log.cols(phi), digits)
+    assert_right_or_lost(stabilized.cols(phi), log.cols(phi), digits)
 
 
 def test_an_entry_that_underflows_beside_a_small_sum():
@@ -135,10 +135,10 @@ def test_an_entry_that_underflows_beside_a_small_sum():
     cost[0, 1, 0], cost[0, 2, 0] = 743.0, 1e5
     log_w = torch.zeros(1, 3, dtype=torch.float64)
     arrays = cost, log_w, log_w, torch.ones(1, dtype=torch.float64)
-    log, stabilised = both(arrays, torch.zeros(1, 3, dtype=torch.float64))
+    log, stabilized = both(arrays, torch.zeros(1, 3, dtype=torch.float64))
     for lift in (0.0, 5.0, 40.0):
         phi = torch.tensor([[lift - 743.0, lift, 0.0]], dtype=torch.float64)
-        assert_right_or_lost(stabilised.cols(phi), log.cols(phi), 1e-12)
+        assert_right_or_lost(stabilized.cols(phi), log.cols(phi), 1e-12)
 
 
 def test_a_row_that_is_all_forbidden_has_no_sum():

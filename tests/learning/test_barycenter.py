@@ -1,4 +1,4 @@
-"""Barycentres are stationary, monotone, and between what they are of."""
+"""Barycenters are stationary, monotone, and between what they are of."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_of_one_space_it_is_that_space():
 
 
 def test_in_r3_points_find_a_rotated_copy():
-    """Balanced and nearly sharp: the barycentre of isometric clouds is isometric to them."""
+    """Balanced and nearly sharp: the barycenter of isometric clouds is isometric to them."""
     points = rand(8, 3, seed=0)
     turn = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))[0]
     spaces = [ugw.Space.from_points(points), ugw.Space.from_points((points @ turn).flip(0))]

@@ -130,11 +130,11 @@ def test_the_biased_loss_shrinks_what_the_debiased_one_recovers():
     for debiased in (False, True):
         points = target.clone().requires_grad_()
         loss = ugw.UGWLoss(rho=1.0, eps=0.1, debiased=debiased, init="last")
-        optimiser = torch.optim.SGD([points], lr=2.0)
+        optimizer = torch.optim.SGD([points], lr=2.0)
         for _ in range(20):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss(points, target).backward()
-            optimiser.step()
+            optimizer.step()
         sizes[debiased] = float(torch.pdist(points.detach()).mean() / torch.pdist(target).mean())
     assert sizes[False] < 0.85
     assert sizes[True] == pytest.approx(1.0, abs=1e-3)

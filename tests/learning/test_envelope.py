@@ -65,7 +65,7 @@ def test_other_losses_have_gradients(loss):
     check(lambda d: ugw.ugw_loss(*d.spaces(), **given, init=plan), data, "x y a b")
 
 
-def test_factorised_losses_have_gradients():
+def test_factorized_losses_have_gradients():
     x, y = rand(21, 2, seed=0), rand(20, 2, seed=1)
     leaf, direction = x.clone().requires_grad_(), rand(21, 2, seed=2) - 0.5
     smooth = ugw.Loss(lambda t: t.square() / (1 + t.square()), tol=1e-10)

@@ -52,7 +52,7 @@ def test_kl_keeps_the_digits_of_a_small_divergence():
 
 
 @pytest.mark.parametrize(("p_mass", "q_mass"), [(1.0, 1.0), (0.4, 2.5)])
-def test_tensorised_identity_with_unequal_arguments(p_mass, q_mass):
+def test_tensorized_identity_with_unequal_arguments(p_mass, q_mass):
     # KL(p⊗q | a⊗b) = m(q) KL(p|a) + m(p) KL(q|b) + (m(p) − m(a))(m(q) − m(b)), all four of them different.
     rng = np.random.default_rng(4)
     p, a, q, b = (torch.tensor(rng.random(n) + 0.1) for n in (5, 5, 4, 4))

@@ -315,7 +315,7 @@ def solve(pair: Pair, given: Parameters, init=None, **options) -> ugw.Result:
     fused = None if pair.cost is None or not given.alpha else ugw.Fused(given.alpha, pair.cost)
     tol = 1e-9 if given.eps else 1e-7
     inner = ugw.Sinkhorn(
-        tol=1e-2 * tol, max_iter=options.pop("inner_iter", 200), method=options.pop("method", "stabilised")
+        tol=1e-2 * tol, max_iter=options.pop("inner_iter", 200), method=options.pop("method", "stabilized")
     )
     options = {"tol": tol, "max_iter": 3000} | options
     return ugw.solve(

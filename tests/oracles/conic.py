@@ -183,7 +183,7 @@ def _kl(p, a):
 
 
 def _least(function, cost, a, b, start=None) -> tuple[float, np.ndarray]:
-    """Over p ≥ 0 itself, with bounds: a minimiser has zeros, where log p would run off."""
+    """Over p ≥ 0 itself, with bounds: a minimizer has zeros, where log p would run off."""
     c, r, s = (torch.as_tensor(v, dtype=torch.float64) for v in (cost, a, b))
 
     def with_gradient(theta: np.ndarray) -> tuple[float, np.ndarray]:

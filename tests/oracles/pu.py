@@ -1,4 +1,4 @@
-"""Small tasks of the positive-unlabelled experiment, for the data of experiments/conftest.py."""
+"""Small tasks of the positive-unlabeled experiment, for the data of experiments/conftest.py."""
 
 from ugw.experiments import pu
 from ugw.experiments.pu_tasks import Task

@@ -1,4 +1,4 @@
-"""Pictures draw what they say: where dots are, how large, which lines, which colours."""
+"""Pictures draw what they say: where dots are, how large, which lines, which colors."""
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -46,7 +46,7 @@ class Elsewhere:
 
 @pytest.fixture(params=["numpy", "torch", "elsewhere"])
 def of(request):
-    """Plans, points, weights, labels and colours of each kind that a Result or a user may hold."""
+    """Plans, points, weights, labels and colors of each kind that a Result or a user may hold."""
     kinds = {"numpy": np.asarray, "torch": torch.as_tensor, "elsewhere": lambda v: Elsewhere(torch.as_tensor(v))}
     return lambda values: kinds[request.param](np.asarray(values))
 
@@ -130,11 +130,11 @@ def test_lines_between_classes_are_red(ax, of):
     plan = np.array([[0.4, 0.0], [0.1, 0.5]])
     plots.matching(of(plan), of(cloud(2, 2)), of(cloud(2, 2)), labels=(of([0, 1]), of([0, 0])), ax=ax)
     red = mpl.colors.to_rgb("#B2182B")
-    colours = [tuple(colour[:3]) == pytest.approx(red) for colour in lines_of(ax).get_colors()]
-    assert colours == [False, True]
+    colors = [tuple(color[:3]) == pytest.approx(red) for color in lines_of(ax).get_colors()]
+    assert colors == [False, True]
 
 
-def test_without_labels_the_plan_carries_the_colours_over(ax, of):
+def test_without_labels_the_plan_carries_the_colors_over(ax, of):
     order = np.array([2, 0, 1])
     plan = np.zeros((3, 3))
     plan[np.arange(3), order] = 1 / 3
@@ -155,9 +155,9 @@ def test_points_on_a_line_are_drawn_beside_a_plane(ax, of):
 
 def test_tensors_with_gradients_are_drawn(ax):
     points = torch.as_tensor(cloud(4, 2)).requires_grad_()
-    colours = torch.arange(4.0).requires_grad_()
+    colors = torch.arange(4.0).requires_grad_()
     plots.matching(torch.eye(4).requires_grad_(), points, points, ax=ax)
-    plots.colour_transfer(torch.eye(4), colours, networkx.path_graph(4), pos=points, ax=ax)
+    plots.color_transfer(torch.eye(4), colors, networkx.path_graph(4), pos=points, ax=ax)
     assert len(dots_of(ax)) == 3
 
 
@@ -201,18 +201,18 @@ def test_aligned_is_an_isometry_that_undoes_a_turn(of):
             r"weights\[0\]",
         ),
         (
-            lambda ax, _: plots.colour_transfer(np.eye(3), [1.0, 2.0], networkx.path_graph(3), ax=ax),
-            "colours must",
+            lambda ax, _: plots.color_transfer(np.eye(3), [1.0, 2.0], networkx.path_graph(3), ax=ax),
+            "colors must",
         ),
-        (lambda ax, _: plots.coloured_graph(networkx.path_graph(3), np.ones((3, 2)), ax=ax), r"\(n, 3\)"),
-        (lambda ax, _: plots.coloured_graph(networkx.path_graph(3), np.ones(4), ax=ax), "3 rows"),
-        (lambda ax, _: plots.coloured_graph(networkx.path_graph(3), np.ones(3), pos=cloud(3, 3), ax=ax), r"\(3, 2\)"),
-        (lambda ax, _: plots.coloured_graph(networkx.path_graph(3), np.ones(3), shares=[1.0], ax=ax), "shares must"),
-        (lambda ax, _: plots.coloured_graph("abc", np.ones(3), ax=ax), "networkx graph, got str"),
+        (lambda ax, _: plots.colored_graph(networkx.path_graph(3), np.ones((3, 2)), ax=ax), r"\(n, 3\)"),
+        (lambda ax, _: plots.colored_graph(networkx.path_graph(3), np.ones(4), ax=ax), "3 rows"),
+        (lambda ax, _: plots.colored_graph(networkx.path_graph(3), np.ones(3), pos=cloud(3, 3), ax=ax), r"\(3, 2\)"),
+        (lambda ax, _: plots.colored_graph(networkx.path_graph(3), np.ones(3), shares=[1.0], ax=ax), "shares must"),
+        (lambda ax, _: plots.colored_graph("abc", np.ones(3), ax=ax), "networkx graph, got str"),
         (lambda ax, _: plots.layout(None), "networkx graph, got NoneType"),
-        (lambda ax, _: plots.coloured_graph(networkx.path_graph(2), ["a", "b"], ax=ax), "colours must be an array"),
-        (lambda ax, _: plots.colour_transfer(np.eye(2), 1.0, networkx.path_graph(2), ax=ax), "colours must have"),
-        (lambda ax, _: plots.colour_transfer(np.eye(2), [1.0, np.nan], networkx.path_graph(2), ax=ax), "colours.*nan"),
+        (lambda ax, _: plots.colored_graph(networkx.path_graph(2), ["a", "b"], ax=ax), "colors must be an array"),
+        (lambda ax, _: plots.color_transfer(np.eye(2), 1.0, networkx.path_graph(2), ax=ax), "colors must have"),
+        (lambda ax, _: plots.color_transfer(np.eye(2), [1.0, np.nan], networkx.path_graph(2), ax=ax), "colors.*nan"),
         (lambda ax, _: plots.matching(np.eye(3), np.full((3, 2), np.nan), cloud(3, 2), ax=ax), "points_x.*finite"),
         (lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), np.full((3, 2), np.inf), ax=ax), "points_y.*finite"),
         (lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), lines=-3, ax=ax), "lines must .*got -3"),
@@ -281,10 +281,10 @@ def test_a_plan_without_mass_has_a_picture(ax, of):
 # -- graphs ------------------------------------------------------------------------------------------------
 
 
-def test_colours_are_averaged_by_the_plan(ax, of):
-    colours = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+def test_colors_are_averaged_by_the_plan(ax, of):
+    colors = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     plan = np.array([[0.3, 0.1, 0.0], [0.1, 0.3, 0.0]])
-    plots.colour_transfer(of(plan), of(colours), networkx.path_graph(3), ax=ax)
+    plots.color_transfer(of(plan), of(colors), networkx.path_graph(3), ax=ax)
     seen = dots_of(ax)[0].get_facecolors()[:, :3]
     assert np.allclose(seen[:2], [[0.75, 0, 0.25], [0.25, 0, 0.75]])
     assert seen[2] == pytest.approx(mpl.colors.to_rgb(PALE))  # nothing arrives there
@@ -292,7 +292,7 @@ def test_colours_are_averaged_by_the_plan(ax, of):
 
 def test_node_areas_follow_the_mass_received(ax, of):
     plan = np.diag([0.2, 0.1, 0.0])
-    plots.colour_transfer(of(plan), of(np.arange(3.0)), networkx.path_graph(3), weights=of([0.2, 0.2, 0.2]), ax=ax)
+    plots.color_transfer(of(plan), of(np.arange(3.0)), networkx.path_graph(3), weights=of([0.2, 0.2, 0.2]), ax=ax)
     areas = dots_of(ax)[0].get_sizes()
     assert areas[1] / areas[0] == pytest.approx(0.5)
     assert areas[2] < 0.1 * areas[0]
@@ -301,7 +301,7 @@ def test_node_areas_follow_the_mass_received(ax, of):
 def test_edges_join_their_nodes_in_the_graphs_own_order(ax, of):
     graph = networkx.Graph([("b", "a"), ("b", "c")])
     place = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])  # b, a, c
-    plots.coloured_graph(graph, of(np.arange(3.0)), shares=of(np.ones(3)), pos=of(place), ax=ax)
+    plots.colored_graph(graph, of(np.arange(3.0)), shares=of(np.ones(3)), pos=of(place), ax=ax)
     segments = {tuple(map(tuple, segment)) for segment in lines_of(ax).get_segments()}
     assert segments == {((0, 0), (1, 0)), ((0, 0), (0, 1))}
 
@@ -345,8 +345,8 @@ def test_convergence_says_when_there_was_none(ax, solved):
 PICTURES = {
     "matching": lambda r, x, y, ax: plots.matching(r, x.points, y.points, ax=ax),
     "plan": lambda r, x, y, ax: plots.plan(r, ax=ax),
-    "colour_transfer": lambda r, x, y, ax: plots.colour_transfer(r, x.points[:, 0], networkx.path_graph(y.n), ax=ax),
-    "coloured_graph": lambda r, x, y, ax: plots.coloured_graph(networkx.path_graph(y.n), r.marginals[1], ax=ax),
+    "color_transfer": lambda r, x, y, ax: plots.color_transfer(r, x.points[:, 0], networkx.path_graph(y.n), ax=ax),
+    "colored_graph": lambda r, x, y, ax: plots.colored_graph(networkx.path_graph(y.n), r.marginals[1], ax=ax),
     "convergence": lambda r, x, y, ax: plots.convergence(r, ax=ax),
 }
 

@@ -199,7 +199,7 @@ def test_ugw_is_a_sum_of_entropic_costs_of_densities(made, rho, cone):
 
 
 @pytest.mark.parametrize("rho", RHOS, ids=str)
-def test_an_unregularised_step_never_lowers_the_linear_value(rho):
+def test_an_unregularized_step_never_lowers_the_linear_value(rho):
     pair = cases.clouds(5, 6, 7, (1.3, 0.6))
     problem = conic(pair, rho)
     k = torch.as_tensor(np.random.default_rng(0).random((1, 5, 6)))
@@ -235,7 +235,7 @@ def test_a_step_never_lowers_the_bilinear_value(rho):
     state = couple(problem, cases.random_plan(pair, 3))
     bar = state.overlap.item()
     for eps in (1.0, 0.3, 0.1, 0.03, 0.01, 0.01):
-        linear = problem.linearise(state)
+        linear = problem.linearize(state)
         solution = Sinkhorn(max_iter=20)(
             LinearProblem(linear.cost, linear.log_a, linear.log_b, linear.div_a, linear.div_b, torch.tensor([eps]))
         )
@@ -281,7 +281,7 @@ def test_the_best_plan_is_remembered_from_step_to_step():
     pair = cases.clouds(5, 6, 11)
     problem = conic(pair, 0.2)
     state = couple(problem, cases.random_plan(pair, 3))
-    solution = Sinkhorn()(replace(problem.linearise(state), eps=torch.tensor([0.1])))
+    solution = Sinkhorn()(replace(problem.linearize(state), eps=torch.tensor([0.1])))
     new = problem.accept(state, solution)
     assert new.overlap.item() > state.overlap.item()
     torch.testing.assert_close(new.best, new.shape)
@@ -297,7 +297,7 @@ def test_the_linear_problem_has_the_cost_of_k(rho):
     pair = cases.clouds(5, 6, 3, (1.3, 0.6))
     problem = conic(pair, rho)
     state = couple(problem, cases.random_plan(pair, 1))
-    linear = problem.linearise(state)
+    linear = problem.linearize(state)
     k = np.einsum("ijkl,kl->ij", oracles.kernel(pair, rho), state.w[0].numpy())
     np.testing.assert_allclose(state.local[0].numpy(), k, rtol=1e-12)
     apart = linear.cost[0].numpy() + 2 * np.log(k)

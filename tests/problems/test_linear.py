@@ -63,7 +63,7 @@ def test_the_solution_is_stationary(rho, eps):
 
 
 @pytest.mark.parametrize("rho", SIDES)
-def test_the_solution_beats_its_neighbours(rho):
+def test_the_solution_beats_its_neighbors(rho):
     mass = (1.3, 1.3) if rho == (INF, INF) else (1.3, 0.6)
     _, problem = linear(rho, 0.5, mass=mass)
     p = plan_of(TIGHT(problem))

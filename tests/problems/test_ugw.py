@@ -1,4 +1,4 @@
-"""UGW: every term against the four-index sum, masses against scalar minimisation, steps against F(·, q)."""
+"""UGW: every term against the four-index sum, masses against scalar minimization, steps against F(·, q)."""
 
 import math
 from dataclasses import replace
@@ -117,7 +117,7 @@ def test_scale_is_the_mean_distortion():
 @pytest.mark.parametrize("mass", MASSES)
 @pytest.mark.parametrize("given", SOFT, ids=str)
 def test_a_coupling_has_the_best_mass(given, mass):
-    # couple() gives a shape the mass m that minimises F(m·shape, m·shape); with a linear cost, Lambert's W.
+    # couple() gives a shape the mass m that minimizes F(m·shape, m·shape); with a linear cost, Lambert's W.
     pair, given = spaces(given, mass), replace(given, alpha=given.alpha * mass[1])
     shape = cases.random_plan(pair, 1)
     problem = cases.problem(pair, given)
@@ -211,10 +211,10 @@ def test_a_fused_plan_has_a_stationary_mass_or_none(alpha):
 
 
 def step(pair, given, q):
-    """The minimiser of F(·, q): the shape that the library finds, with the mass that a scalar search finds."""
+    """The minimizer of F(·, q): the shape that the library finds, with the mass that a scalar search finds."""
     problem = cases.problem(pair, given)
     state = cases.couple(problem, q)
-    solution = TIGHT(problem.linearise(state))
+    solution = TIGHT(problem.linearize(state))
     assert solution.residual.item() <= 1e-12
     shape = solution.shape[0].numpy()
     if INF in given.rho:
@@ -227,10 +227,10 @@ def step(pair, given, q):
 
 @pytest.mark.parametrize("mass", MASSES[:2])
 @pytest.mark.parametrize("given", SOFT[:2] + SOFT[3:] + HARD, ids=str)
-def test_a_linear_step_minimises_f_against_a_fixed_plan(given, mass):
+def test_a_linear_step_minimizes_f_against_a_fixed_plan(given, mass):
     pair = spaces(given, mass)
     q = cases.random_plan(pair, 7, 0.6 * math.sqrt(mass[0] * mass[1]))
-    if given.alpha:  # there the mass of q counts; linearise() takes it from the state
+    if given.alpha:  # there the mass of q counts; linearize() takes it from the state
         q *= 1.7
     p = step(pair, given, q)
     best = cases.value(pair, given, p, q)
@@ -279,7 +279,7 @@ def test_a_fixed_point_is_a_fixed_point(given):
     pair = spaces(given, (1.3, 0.6))
     problem = cases.problem(pair, given)
     end = cases.couple(problem, cases.solve(pair, given).plan)
-    solution = TIGHT(problem.linearise(end))
+    solution = TIGHT(problem.linearize(end))
     np.testing.assert_allclose(solution.shape[0], end.shape[0], atol=1e-7)
     # The constant in the cost keeps the inner solver's numbers near 1, whatever the masses.
     assert abs(solution.log_mass.item()) < math.log(30)

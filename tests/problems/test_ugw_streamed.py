@@ -15,7 +15,7 @@ from ugw.problems.build import build
 from ugw.problems.ugw_streamed import Moments
 
 STREAMING = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method="streaming"))
-STORED = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method="stabilised"))
+STORED = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method="stabilized"))
 
 
 def bilinear(batch=2, n=6, m=8, r=3, s=2, seed=0):
@@ -103,7 +103,7 @@ def test_cost_and_terms_are_those_of_the_stored_problem(fused):
     torch.testing.assert_close(Moments.of(streamed, dense).cost(streamed).dense(), twin.local)
     for name in ("distortion", "kls", "linear", "log_mass"):
         torch.testing.assert_close(getattr(state, name), getattr(twin, name), msg=name)
-    torch.testing.assert_close(streamed.linearise(state).cost.dense(), stored.linearise(twin).cost)
+    torch.testing.assert_close(streamed.linearize(state).cost.dense(), stored.linearize(twin).cost)
     torch.testing.assert_close(streamed.objective(state).total, stored.objective(twin).total)
     other, other_twin = streamed.couple(streamed.product), stored.couple(stored.product)
     torch.testing.assert_close(streamed.objective(state, other).total, stored.objective(twin, other_twin).total)

@@ -111,16 +111,16 @@ def test_the_numbers_are_those_of_the_plan(solved, page):
     assert "banner" not in {given.get("class", "").split(" ")[0] for _, given in parts.tags}
 
 
-def test_colours_are_carried_by_the_plan(solved, page):
+def test_colors_are_carried_by_the_plan(solved, page):
     result, x, y = solved
     rgb = np.random.default_rng(1).random((12, 3))
-    write(result, x, y, page, colours=rgb)
+    write(result, x, y, page, colors=rgb)
     _, data = read(page)
     for side, expected in zip(data["sides"], (rgb, result.transport(rgb)), strict=True):
-        found = [[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in side["colour"]]
+        found = [[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in side["color"]]
         assert np.allclose(found, 255 * expected[side["index"]], atol=0.51)
-    write(result, x, y, page, colours=np.arange(12))
-    first, last = (read(page)[1]["sides"][0]["colour"][k] for k in (0, 11))
+    write(result, x, y, page, colors=np.arange(12))
+    first, last = (read(page)[1]["sides"][0]["color"][k] for k in (0, 11))
     assert (first, last) == ("#4477dd", "#d9486e")
 
 
@@ -206,7 +206,7 @@ def test_graphs_have_edges_and_meshes_have_faces(page):
     _, data = read_after(write, result, View(z, faces=faces), View(x, graph=ring), page, limit=2)
     surface = data["sides"][0]["surface"]
     assert np.array_equal(np.array(surface["faces"]).T, faces)
-    assert len(surface["at"][0]) == len(surface["share"]) == len(surface["colour"]) == 4
+    assert len(surface["at"][0]) == len(surface["share"]) == len(surface["color"]) == 4
     assert surface["nearest"][0] == 0  # vertices 0 and 3 are drawn
     assert surface["nearest"][3] == 1
     assert not data["flat"]
@@ -280,8 +280,8 @@ def test_batches_and_other_spaces_are_refused(solved, page):
             write(*args, page)
     for extra, said in (
         ({"limit": 0}, "limit must be a whole number"),
-        ({"colours": np.ones(7)}, r"colours must have shape \(12,\) or \(12, 3\), got \(7,\)"),
-        ({"colours": ["red"] * 12}, "colours must be an array of numbers"),
+        ({"colors": np.ones(7)}, r"colors must have shape \(12,\) or \(12, 3\), got \(7,\)"),
+        ({"colors": ["red"] * 12}, "colors must be an array of numbers"),
     ):
         with pytest.raises(ugw.InputError, match=said):
             write(result, x, y, page, **extra)

@@ -349,7 +349,7 @@ def test_summary_has_every_term_and_the_status():
     assert len(batch().summary().splitlines()) == 3
 
 
-def test_html_is_a_table_coloured_by_the_truth():
+def test_html_is_a_table_colored_by_the_truth():
     good, bad = solve()._repr_html_(), stopped()._repr_html_()
     for html in (good, bad, batch()._repr_html_()):
         assert html.startswith("<table")

@@ -1,4 +1,4 @@
-"""Alternating minimisation: known answers, invariances, limits, brute force, and whether it tells the truth."""
+"""Alternating minimization: known answers, invariances, limits, brute force, and whether it tells the truth."""
 
 import math
 from dataclasses import replace

@@ -156,15 +156,15 @@ def test_covariances_of_costs():
     """Under a⊗b, for stored costs by the definition, and for streamed ones as for the stored."""
     x, y = spaces(0, n=20, metric="sqeuclidean")
     x = replace(x, weights=torch.linspace(0.0, 2.0, x.n, dtype=torch.float64))
-    stored, streamed = (build(x, y, rho=1.0, eps=0.1, fused=None, method=m) for m in ("stabilised", "streaming"))
+    stored, streamed = (build(x, y, rho=1.0, eps=0.1, fused=None, method=m) for m in ("stabilized", "streaming"))
     plans = [torch.rand(1, x.n, y.n, dtype=torch.float64, generator=torch.Generator().manual_seed(k)) for k in range(6)]
     plans = [stored.unit(plan * stored.product) for plan in plans]
     weight = stored.product[0]
     costs = [stored.couple(plan).local for plan in plans]
     g0, g1, g2, f0, f1, f2 = (c[0] for c in costs)
     differences = [g1 - g0, g2 - g1, f1 - f0 - (g1 - g0), f2 - f1 - (g2 - g1), f2 - g2]
-    centred = [d - (weight * d).sum() for d in differences]
-    expected = torch.stack([torch.stack([(weight * u * v).sum() for v in centred]) for u in centred])
+    centered = [d - (weight * d).sum() for d in differences]
+    expected = torch.stack([torch.stack([(weight * u * v).sum() for v in centered]) for u in centered])
     torch.testing.assert_close(stored.steps_gram(costs[:3], costs[3:])[0], expected, rtol=1e-9, atol=1e-12)
     thin = [ugw.problems.ugw_streamed.Moments.of(streamed, plan).cost(streamed) for plan in plans]
     torch.testing.assert_close(streamed.steps_gram(thin[:3], thin[3:])[0], expected, rtol=1e-9, atol=1e-12)

@@ -137,7 +137,7 @@ def test_an_item_that_ends_in_the_last_step_has_converged():
 
 @pytest.mark.parametrize("compact_at", [1.0, 0.0])
 def test_a_step_that_is_not_finite_is_undone(compact_at):
-    # Item 2 turns NaN as it reaches 16: it keeps the 32 before. Its neighbours do not notice.
+    # Item 2 turns NaN as it reaches 16: it keeps the 32 before. Its neighbors do not notice.
     end, _ = run(loop.Rules(max_iter=50, compact_at=compact_at), bad=[math.nan, math.nan, 16.0, math.nan, math.nan])
     assert end.status.tolist() == [
         Status.CONVERGED, Status.CONVERGED, Status.NON_FINITE, Status.CONVERGED, Status.CONVERGED

@@ -54,7 +54,7 @@ def plan_of(solution):
     return (solution.shape * solution.log_mass.exp()[:, None, None])[0].numpy()
 
 
-def solve(*args, method="stabilised", tol=1e-12, max_iter=5000):
+def solve(*args, method="stabilized", tol=1e-12, max_iter=5000):
     return Sinkhorn(tol=tol, max_iter=max_iter, method=method)(linear(*args))
 
 
@@ -65,7 +65,7 @@ def masses(rho):
 # --- the fixed point ---
 
 
-@pytest.mark.parametrize("method", ["stabilised", "log"])
+@pytest.mark.parametrize("method", ["stabilized", "log"])
 @pytest.mark.parametrize("rho", SIDES)
 @pytest.mark.parametrize("eps", [0.5, 0.01])
 def test_fixed_point_equations(rho, eps, method):
@@ -85,9 +85,9 @@ def test_fixed_point_equations(rho, eps, method):
 
 @pytest.mark.parametrize("rho", SIDES)
 @pytest.mark.parametrize("eps", [0.5, 0.01, 3e-3])
-def test_log_is_stabilised(rho, eps):
+def test_log_is_stabilized(rho, eps):
     cost, a, b = arrays(mass=masses(rho))
-    one, other = (solve(cost, a, b, rho, eps, method=m, max_iter=20_000) for m in ("stabilised", "log"))
+    one, other = (solve(cost, a, b, rho, eps, method=m, max_iter=20_000) for m in ("stabilized", "log"))
     for field in ("shape", "log_mass", "f", "g"):
         torch.testing.assert_close(getattr(one, field), getattr(other, field), rtol=1e-10, atol=1e-12)
 
@@ -135,7 +135,7 @@ def test_the_limit_of_hard_sides_is_a_linear_program():
 
 
 def test_the_limit_of_soft_sides():
-    # eps → 0 with soft sides: POT's majorise–minimise solves that problem.
+    # eps → 0 with soft sides: POT's majorize–minimize solves that problem.
     cost, a, b = arrays(n=5, m=6, mass=(1.3, 0.6))
     rho = (0.5, 2.0)
 
@@ -150,7 +150,7 @@ def test_the_limit_of_soft_sides():
 # --- forbidden pairs, zero weights, numbers at the edge ---
 
 
-@pytest.mark.parametrize("method", ["stabilised", "log"])
+@pytest.mark.parametrize("method", ["stabilized", "log"])
 @pytest.mark.parametrize("rho", SIDES[:3])
 def test_forbidden_pairs(rho, method):
     cost, a, b = arrays(mass=masses(rho))
@@ -162,7 +162,7 @@ def test_forbidden_pairs(rho, method):
     np.testing.assert_allclose(plan_of(end), plan_of(solve(finite, a, b, rho, 0.1)), rtol=1e-9, atol=1e-100)
 
 
-@pytest.mark.parametrize("method", ["stabilised", "log"])
+@pytest.mark.parametrize("method", ["stabilized", "log"])
 def test_a_point_whose_pairs_are_all_forbidden_is_left_out(method):
     cost, a, b = arrays()
     cost[2] = cost[:, 3] = INF
@@ -179,7 +179,7 @@ def test_a_point_whose_pairs_are_all_forbidden_is_left_out(method):
         assert torch.isfinite(getattr(end, field)).all()
 
 
-@pytest.mark.parametrize("method", ["stabilised", "log"])
+@pytest.mark.parametrize("method", ["stabilized", "log"])
 @pytest.mark.parametrize("rho", SIDES)
 def test_zero_weights_change_nothing(rho, method):
     cost, a, b = arrays(mass=masses(rho))
@@ -227,7 +227,7 @@ def test_far_points_fall_back_to_log_sum_exp(dtype, monkeypatch):
     torch.testing.assert_close(one.g[:, 1:], other.g[:, 1:], rtol=rtol, atol=rtol)
 
 
-@pytest.mark.parametrize("method", ["stabilised", "log"])
+@pytest.mark.parametrize("method", ["stabilized", "log"])
 def test_extreme_scales_stay_finite(method):
     cost, a, b = arrays()
     for size in (1e-8, 1.0, 1e8):
@@ -301,7 +301,7 @@ def items():
     return made
 
 
-@pytest.mark.parametrize("method", ["stabilised", "log"])
+@pytest.mark.parametrize("method", ["stabilized", "log"])
 def test_a_batch_is_its_items(method):
     solver = Sinkhorn(tol=1e-9, max_iter=2000, method=method)
     whole = solver(stack(items()))

@@ -71,7 +71,7 @@ def solve(
     rho: a number in (0, inf] for both sides, a tuple (rho1, rho2), an array (B,) with one per batch item, or a
     tuple of arrays; inf keeps that marginal (both: balanced GW, one: semi-relaxed). `ugw.TV(rho)` and `ugw.Mass(m)`
     are partial GW: p1 ≤ a, p2 ≤ b, and a price for what is left behind or a given mass (docs/partial.md).
-    eps: a number ≥ 0, an array (B,), or `ugw.relative(share)`; 0 is the unregularised problem, and all there is
+    eps: a number ≥ 0, an array (B,), or `ugw.relative(share)`; 0 is the unregularized problem, and all there is
     for TV and Mass. "auto": 1e-2, or 0 for these.
     loss: λ as a function of tensors or a cone, t² if None.
     fused: `ugw.Fused(alpha, cost)` adds a linear cost.
@@ -190,7 +190,7 @@ def _read_start(problem: UGW, solver: Any, init: Any) -> Any:
         )
     if streamed and bool(((problem.eps == 0) & problem.div_a.hard & problem.div_b.hard).any()):
         raise InputError(
-            'eps = 0 with both marginals hard needs a stored plan: take eps > 0, or inner=Sinkhorn(method="stabilised")'
+            'eps = 0 with both marginals hard needs a stored plan: take eps > 0, or inner=Sinkhorn(method="stabilized")'
         )
     if streamed and isinstance(init, LazyPlan):
         return init.streamed_for((problem.batch, problem.x.n, problem.y.n))

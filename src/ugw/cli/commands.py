@@ -155,7 +155,7 @@ def reproduce(
     cgw-local       CGW and UGW as a shape moves away from itself
     cgw-ratio       histograms of CGW/UGW for random spaces of 2, 3, 5 and 100 points
     tightness       does the relaxation to two plans end with one? kernels of negative type and graphs
-    pu              positive-unlabelled learning on Office-Caltech10, for which UGW_DATA names the data's folder;
+    pu              positive-unlabeled learning on Office-Caltech10, for which UGW_DATA names the data's folder;
                     finished tasks are kept in DIR/pu-tasks, and the same command goes on after an interruption
     """  # noqa: D301 - click takes the control character as "do not wrap"
     module, files = BEYOND if beyond else REPRODUCED[name]
@@ -279,7 +279,7 @@ def match(**options: Any) -> None:
       plan.npz      plan (n, m), source_marginal (n), target_marginal (m); instead of a plan too large to
                     store the ten largest entries of its rows: partners and masses (n, 10)
       summary.json  value, its terms, mass, status, options, history
-      matching.png  the matching; two graphs: colours carried from one to the other
+      matching.png  the matching; two graphs: colors carried from one to the other
     With --report FILE also an interactive page: where the mass of each point goes.
 
     \b

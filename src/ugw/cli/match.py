@@ -278,7 +278,7 @@ def _plain(value: Any) -> Any:
 
 
 def picture(result: ugw.Result, source: Side, target: Side, *, unit: bool) -> Figure:
-    """Two graphs: colours carried over. Otherwise matching lines, each side at unit size where `unit`."""
+    """Two graphs: colors carried over. Otherwise matching lines, each side at unit size where `unit`."""
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(7.0, 4.2), layout="constrained")
@@ -288,10 +288,10 @@ def picture(result: ugw.Result, source: Side, target: Side, *, unit: bool) -> Fi
     weights = [side.space.weights.numpy() for side in (source, target)]
     if source.graph is not None and target.graph is not None:
         left, right = made.subplots(1, 2)
-        colours = flattened(source.places)[:, 0]
+        colors = flattened(source.places)[:, 0]
         shares = np.divide(result.marginals[0], weights[0], out=np.zeros(source.space.n), where=weights[0] > 0)
-        plots.coloured_graph(source.graph, colours, shares=shares, pos=source.places, ax=left)
-        plots.colour_transfer(result, colours, target.graph, pos=target.places, weights=weights[1], ax=right)
+        plots.colored_graph(source.graph, colors, shares=shares, pos=source.places, ax=left)
+        plots.color_transfer(result, colors, target.graph, pos=target.places, weights=weights[1], ax=right)
         return made
     x, y = (side.places / _size(side.places) if unit else side.places for side in (source, target))
     plan = result.plan

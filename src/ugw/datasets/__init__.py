@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from .synthetic import (
     Domain,
-    Labelled,
-    LabelledGraph,
+    Labeled,
+    LabeledGraph,
     Mesh,
     camels,
     communities_with_outliers,
@@ -27,8 +27,8 @@ from .synthetic import (
 
 __all__ = [
     "Domain",
-    "Labelled",
-    "LabelledGraph",
+    "Labeled",
+    "LabeledGraph",
     "Mesh",
     "camels",
     "communities_with_outliers",

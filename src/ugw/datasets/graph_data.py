@@ -24,7 +24,7 @@ FEWEST, MOST, AWAY = 15, 25, 3.0
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledGraph:
+class LabeledGraph:
     """A networkx graph on the nodes 0, 1, … with a class each. labels: (n,) integers into `names`.
 
     Edges have their length in `weight`; nodes of planar graphs have their place in `pos`.
@@ -46,11 +46,11 @@ class LabelledGraph:
 # -- communities -------------------------------------------------------------------------------------------
 
 
-def communities_with_outliers(n: int = 60, *, seed: int = 0) -> tuple[LabelledGraph, LabelledGraph]:
+def communities_with_outliers(n: int = 60, *, seed: int = 0) -> tuple[LabeledGraph, LabeledGraph]:
     """Two equal communities of n nodes in all, and an imbalanced pair with outliers of either (the paper's appendix).
 
     An edge inside a community has the length 1, between communities 4, to an outlier 2. Two nodes of a community
-    are neighbours with probability 0.8; some random edges join the communities. The target's communities have
+    are neighbors with probability 0.8; some random edges join the communities. The target's communities have
     two thirds and one third of n nodes, and each has outliers, a twelfth of n more, hanging on one of its nodes each.
 
     >>> source, target = communities_with_outliers(n=60)
@@ -65,7 +65,7 @@ def communities_with_outliers(n: int = 60, *, seed: int = 0) -> tuple[LabelledGr
     return source, _communities(rng, {"large": large, "small": n - large}, few)
 
 
-def _communities(rng: np.random.Generator, sizes: Mapping[str, int], outliers: int = 0) -> LabelledGraph:
+def _communities(rng: np.random.Generator, sizes: Mapping[str, int], outliers: int = 0) -> LabeledGraph:
     import networkx
 
     counts = [*sizes.values(), *([outliers] * (len(sizes) if outliers else 0))]
@@ -84,17 +84,17 @@ def _communities(rng: np.random.Generator, sizes: Mapping[str, int], outliers: i
     for k, members in enumerate((first, second)):
         for node in np.flatnonzero(labels == 2 + k):
             graph.add_edge(int(node), int(rng.choice(members)), weight=OUTWARD)
-    return LabelledGraph(networkx.convert_node_labels_to_integers(graph), labels, names)
+    return LabeledGraph(networkx.convert_node_labels_to_integers(graph), labels, names)
 
 
 # -- families ------------------------------------------------------------------------------------------------
 
 
-def graph_families(count: int = 10, *, strays: int = 0, seed: int = 0) -> dict[str, list[LabelledGraph]]:
+def graph_families(count: int = 10, *, strays: int = 0, seed: int = 0) -> dict[str, list[LabeledGraph]]:
     """Random graphs of three families, `count` of each: communities, small worlds and trees, of 15 to 25 nodes.
 
     Communities: three, with edges between two nodes of one with probability 0.7, of two with 0.03. Small world: a ring
-    of nodes with four neighbours each, with one edge in twenty led elsewhere. Tree: each node hangs on an earlier one,
+    of nodes with four neighbors each, with one edge in twenty led elsewhere. Tree: each node hangs on an earlier one,
     with probability by how many hang there already. Edges have the length 1. A stray, class 1 of the nodes, hangs on
     a random node by an edge of length 3. The same seed has the same graphs and, with more strays, the same and more.
 
@@ -112,7 +112,7 @@ def graph_families(count: int = 10, *, strays: int = 0, seed: int = 0) -> dict[s
     }
 
 
-def _with_strays(make: Callable[[int, int], networkx.Graph], strays: int, rng: np.random.Generator) -> LabelledGraph:
+def _with_strays(make: Callable[[int, int], networkx.Graph], strays: int, rng: np.random.Generator) -> LabeledGraph:
     import networkx
 
     n = int(rng.integers(FEWEST, MOST + 1))
@@ -120,7 +120,7 @@ def _with_strays(make: Callable[[int, int], networkx.Graph], strays: int, rng: n
     networkx.set_edge_attributes(graph, 1.0, "weight")
     for stray in range(n, n + strays):
         graph.add_edge(int(rng.integers(n)), stray, weight=AWAY)
-    return LabelledGraph(graph, np.repeat([0, 1], [n, strays]), ("own", "stray"))
+    return LabeledGraph(graph, np.repeat([0, 1], [n, strays]), ("own", "stray"))
 
 
 def _three_communities(n: int, seed: int) -> networkx.Graph:
@@ -151,7 +151,7 @@ _FAMILIES = {"communities": _three_communities, "small world": _small_world, "tr
 # -- planar graphs -----------------------------------------------------------------------------------------
 
 
-def planar_graphs(n: int = 160, *, seed: int = 0) -> tuple[LabelledGraph, LabelledGraph]:
+def planar_graphs(n: int = 160, *, seed: int = 0) -> tuple[LabeledGraph, LabeledGraph]:
     """Two planar graphs of about n nodes in the unit square, alike but for sub-structures (the paper's appendix).
 
     Both have a ring, a long branch, a short branch and a cluster. In the target the cluster has lost half of its nodes,
@@ -166,15 +166,15 @@ def planar_graphs(n: int = 160, *, seed: int = 0) -> tuple[LabelledGraph, Labell
     whole_number("seed", seed, least=0)
     rng = np.random.default_rng(seed)
     ring, long, short, many, few = (round(share * n) for share in (0.375, 0.22, 0.125, 0.28, 0.125))
-    spacing = 8 / n  # an edge is at most this long: neighbours along a curve are closer, curves are further apart
+    spacing = 8 / n  # an edge is at most this long: neighbors along a curve are closer, curves are further apart
     body = {"ring": _ring(ring), "long branch": _long(long), "short branch": _short(short)}
-    more = {"cluster": _disc(rng, few), "small circle": _ring(n // 6, centre=(0.88, 0.865), radius=0.11)}
+    more = {"cluster": _disc(rng, few), "small circle": _ring(n // 6, center=(0.88, 0.865), radius=0.11)}
     return _planar(rng, body | {"cluster": _disc(rng, many)}, spacing), _planar(rng, body | more, spacing)
 
 
-def _ring(count: int, *, centre: Sequence[float] = (0.4, 0.44), radius: float = 0.23) -> np.ndarray:
+def _ring(count: int, *, center: Sequence[float] = (0.4, 0.44), radius: float = 0.23) -> np.ndarray:
     turn = 2 * np.pi * np.arange(count) / count
-    return np.asarray(centre) + radius * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    return np.asarray(center) + radius * np.stack([np.cos(turn), np.sin(turn)], axis=1)
 
 
 def _long(count: int) -> np.ndarray:
@@ -196,7 +196,7 @@ def _disc(rng: np.random.Generator, count: int) -> np.ndarray:
     return np.array([0.4, 0.1]) + radius[:, None] * np.stack([np.cos(turn), np.sin(turn)], axis=1)
 
 
-def _planar(rng: np.random.Generator, parts: Mapping[str, np.ndarray], longest: float) -> LabelledGraph:
+def _planar(rng: np.random.Generator, parts: Mapping[str, np.ndarray], longest: float) -> LabeledGraph:
     """The graph of jittered points: short Delaunay edges, and the shortest tree, which keeps it in one piece."""
     import networkx
 
@@ -212,4 +212,4 @@ def _planar(rng: np.random.Generator, parts: Mapping[str, np.ndarray], longest: 
     for (i, j), size in zip(ends[kept].tolist(), length[kept].tolist(), strict=True):
         graph.add_edge(i, j, weight=size)
     networkx.set_node_attributes(graph, {k: tuple(place) for k, place in enumerate(points.tolist())}, "pos")
-    return LabelledGraph(graph, labels, tuple(parts))
+    return LabeledGraph(graph, labels, tuple(parts))

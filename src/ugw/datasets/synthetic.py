@@ -17,7 +17,7 @@ from ..geometry.space import Space
 from . import camel_meshes as _camels
 from . import coassays, office
 from .graph_data import (
-    LabelledGraph,
+    LabeledGraph,
     communities_with_outliers,
     graph_families,
     planar_graphs,
@@ -25,8 +25,8 @@ from .graph_data import (
 
 __all__ = [
     "Domain",
-    "Labelled",
-    "LabelledGraph",
+    "Labeled",
+    "LabeledGraph",
     "Mesh",
     "camels",
     "communities_with_outliers",
@@ -45,12 +45,12 @@ __all__ = [
 _LONG, _THICK = 0.55, 0.13  # semi-axes of the ellipsoid and the ellipse
 _RADIUS = 0.22  # of the ball
 _SIDE = 0.43  # of the square: its mean distance is that of the ball
-_GAP = 0.95  # between the centres of the two classes
+_GAP = 0.95  # between the centers of the two classes
 _SMALL = 0.25  # radius of the moons that share the unit square with outliers
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class Labeled:
     """Points with a class each. points: (n, d); labels: (n,) integers into `names`.
 
     >>> source, target = imbalanced_mixtures(n=100, share=0.3)
@@ -74,7 +74,7 @@ class Labelled:
 
 
 @dataclass(frozen=True, eq=False)
-class Domain(Labelled):
+class Domain(Labeled):
     """Images of a domain: features `points` (n, d), classes, and `reduced` (n, k), the paper's few coordinates.
 
     >>> cloud = two_moons(n=4)
@@ -85,7 +85,7 @@ class Domain(Labelled):
     reduced: np.ndarray
 
 
-def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> tuple[Labelled, Labelled]:
+def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> tuple[Labeled, Labeled]:
     """Two mixtures of the same two classes in different dimensions and different proportions.
 
     The source, in R³, is half ellipsoid and half ball. The target, in R², is an ellipse that has the fraction
@@ -111,10 +111,10 @@ def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> t
         _in_ellipsoid(rng, first, (_THICK, _LONG)),
         rng.uniform(-_SIDE / 2, _SIDE / 2, size=(n - first, 2)) + beside[:2],
     ]
-    return _labelled(source, ("ellipsoid", "ball")), _labelled(target, ("ellipse", "square"))
+    return _labeled(source, ("ellipsoid", "ball")), _labeled(target, ("ellipse", "square"))
 
 
-def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int = 0) -> Labelled:
+def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int = 0) -> Labeled:
     """Two interleaved half circles of radius 1 with Gaussian noise: n points, and `outliers` more.
 
     The outliers are a tight cluster beside the moons, class 2.
@@ -133,10 +133,10 @@ def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int
     moons = [moon + noise * rng.normal(size=moon.shape) for moon in (upper, lower)]
     if outliers:
         moons.append(np.array([2.6, 1.2]) + 0.1 * rng.normal(size=(outliers, 2)))
-    return _labelled(moons, ("upper", "lower", "outliers")[: len(moons)])
+    return _labeled(moons, ("upper", "lower", "outliers")[: len(moons)])
 
 
-def moons_with_outliers(n: int = 150, *, outliers: int = 20, seed: int = 0) -> tuple[Labelled, Labelled]:
+def moons_with_outliers(n: int = 150, *, outliers: int = 20, seed: int = 0) -> tuple[Labeled, Labeled]:
     """Two moons, and other two moons turned by a right angle with a cluster of outliers, all in the unit square.
 
     Distances alone tell nothing of the turn. The moons of a pair can be exchanged by half a turn, so that a plan
@@ -152,11 +152,11 @@ def moons_with_outliers(n: int = 150, *, outliers: int = 20, seed: int = 0) -> t
     cluster = np.clip(np.array([0.95, 0.05]) + 0.025 * rng.normal(size=(outliers, 2)), 0, 1)
     clouds = [_SMALL * (cloud - cloud.min(axis=0)) for cloud in (source.points, turned.points[:, ::-1] * [-1, 1])]
     target = [clouds[1][turned.labels == 0], clouds[1][turned.labels == 1], cluster]
-    moved = Labelled(clouds[0], source.labels, source.names)
-    return moved, _labelled(target, ("upper", "lower", "outliers"))
+    moved = Labeled(clouds[0], source.labels, source.names)
+    return moved, _labeled(target, ("upper", "lower", "outliers"))
 
 
-def scgem(path: str | os.PathLike[str] | None = None) -> tuple[Labelled, Labelled]:
+def scgem(path: str | os.PathLike[str] | None = None) -> tuple[Labeled, Labeled]:
     """scGEM (Cheow et al. 2016): gene expression, R³⁴, and methylation, R²⁷, of the same 177 cells, row by row.
 
     Five stages of reprogramming. path: the file scgem.npz or a folder that has it; None looks into the folder that
@@ -169,7 +169,7 @@ def scgem(path: str | os.PathLike[str] | None = None) -> tuple[Labelled, Labelle
     return _coassay(coassays.SCGEM, path)
 
 
-def snareseq(path: str | os.PathLike[str] | None = None) -> tuple[Labelled, Labelled]:
+def snareseq(path: str | os.PathLike[str] | None = None) -> tuple[Labeled, Labeled]:
     """SNARE-seq (Chen et al. 2019): chromatin accessibility, R¹⁹, and expression, R¹⁰, of the same 1047 cells.
 
     Four cell lines; reduced features. path: as for `scgem`.
@@ -216,10 +216,10 @@ def camels(path: str | os.PathLike[str] | None = None) -> list[Mesh]:
     return _camels.read(path)
 
 
-def _coassay(source: coassays.Source, path: str | os.PathLike[str] | None) -> tuple[Labelled, Labelled]:
+def _coassay(source: coassays.Source, path: str | os.PathLike[str] | None) -> tuple[Labeled, Labeled]:
     first, second, labels = coassays.read(source, path)
     names = tuple(source.counts)
-    return Labelled(first, labels, names), Labelled(second, labels, names)
+    return Labeled(first, labels, names), Labeled(second, labels, names)
 
 
 def _in_ellipsoid(rng: np.random.Generator, n: int, axes: tuple[float, ...]) -> np.ndarray:
@@ -230,6 +230,6 @@ def _in_ellipsoid(rng: np.random.Generator, n: int, axes: tuple[float, ...]) -> 
     return radius * direction * np.asarray(axes)
 
 
-def _labelled(clouds: list[np.ndarray], names: tuple[str, ...]) -> Labelled:
+def _labeled(clouds: list[np.ndarray], names: tuple[str, ...]) -> Labeled:
     labels = np.repeat(np.arange(len(clouds)), [len(cloud) for cloud in clouds])
-    return Labelled(points=np.concatenate(clouds), labels=labels, names=names)
+    return Labeled(points=np.concatenate(clouds), labels=labels, names=names)

@@ -1,4 +1,4 @@
-"""Estimators with scikit-learn's contract: positive-unlabelled learning and alignment. They need scikit-learn.
+"""Estimators with scikit-learn's contract: positive-unlabeled learning and alignment. They need scikit-learn.
 
 >>> import numpy as np, ugw
 >>> points = np.random.default_rng(0).random((20, 3))

@@ -1,4 +1,4 @@
-"""What the estimators share: points as spaces, nearest neighbours, and the choice of rho and eps."""
+"""What the estimators share: points as spaces, nearest neighbors, and the choice of rho and eps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..results.result import Result
 class KNN:
     """Shortest paths in the graph of each point's k nearest: the metric of points on a curved set, cells for example.
 
-    k: neighbours, at most n − 1; metric: the distance that chooses them, a name that scikit-learn knows; hops: count
+    k: neighbors, at most n − 1; metric: the distance that chooses them, a name that scikit-learn knows; hops: count
     edges instead of adding their lengths; bridge: give points of different parts of a graph that is not connected the
     largest distance there is, instead of refusing it.
 
@@ -63,7 +63,7 @@ class KNN:
         if apart.any() and not self.bridge:
             count = csgraph.connected_components(graph, directed=False)[0]
             raise InputError(
-                f"the graph of nearest neighbours must be connected, got {count} parts: take k larger than {self.k}, "
+                f"the graph of nearest neighbors must be connected, got {count} parts: take k larger than {self.k}, "
                 "or KNN(bridge=True), which puts its parts as far from each other as anything is"
             )
         distances[apart] = distances[~apart].max()

@@ -34,7 +34,7 @@ def representation(cells: Any, use_rep: str | None) -> np.ndarray:
 
 
 def space_of(cells: Any, points: np.ndarray, metric: Any) -> Space:
-    """The space of the cells; a nearest-neighbour metric reuses obsp["distances"] where that was computed before."""
+    """The space of the cells; a nearest-neighbor metric reuses obsp["distances"] where that was computed before."""
     metric = KNN() if metric is None or metric == "knn" else metric
     if isinstance(metric, KNN) and "distances" in cells.obsp:
         return metric.paths(cells.obsp["distances"], points)

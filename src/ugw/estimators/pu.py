@@ -1,4 +1,4 @@
-"""Positive-unlabelled learning: positives are matched into the unlabelled set; what receives most is positive."""
+"""Positive-unlabeled learning: positives are matched into the unlabeled set; what receives most is positive."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ._common import (
     scaled,
 )
 
-# The share of the positives that is hidden among the unlabelled to choose rho and eps.
+# The share of the positives that is hidden among the unlabeled to choose rho and eps.
 SPIES = 0.2
 # Points called positive that are enough to ask whether they lie where the positives do.
 ENOUGH = 5
@@ -46,17 +46,17 @@ TIES, ROUNDING = 1e-9, 8.0
 
 
 class PUClassifier(ClassifierMixin, BaseEstimator):
-    """Which of the unlabelled points are positive, given some that are, and how many to expect.
+    """Which of the unlabeled points are positive, given some that are, and how many to expect.
 
-    Positives are matched to the unlabelled set by unbalanced Gromov–Wasserstein; an unlabelled point is scored by the
-    share of its weight that the plan gives it. Exactly round(prior · n) of n unlabelled points are called positive:
+    Positives are matched to the unlabeled set by unbalanced Gromov–Wasserstein; an unlabeled point is scored by the
+    share of its weight that the plan gives it. Exactly round(prior · n) of n unlabeled points are called positive:
     those of the highest scores; among equal scores (up to rounding) the lot decides, not the order of the rows, which
-    may know the answer. Labelled positives stay positive.
+    may know the answer. Labeled positives stay positive.
 
-    prior: the share of positives among the unlabelled points, in (0, 1); must be given.
+    prior: the share of positives among the unlabeled points, in (0, 1); must be given.
     metric: a distance by name, "knn", or a function that makes a Space of points, such as `ugw.estimators.KNN(k=10)`.
     rho, eps: as for `ugw.solve`, in units of the scaled distances; eps="auto" is 0.005, or 0 for `ugw.TV`, `ugw.Mass`.
-    A *list* or an array of either is a choice: a fifth of the positives is hidden among the unlabelled points, and the
+    A *list* or an array of either is a choice: a fifth of the positives is hidden among the unlabeled points, and the
     pair that finds most of them is kept (`validation_`).
     init: "partial-w", exact partial transport of the points, in one feature space only; "flb"; another start of
     `ugw.solve`; or "auto": partial-w in one feature space, flb across two.
@@ -64,15 +64,15 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
     both sets; None leaves them. solver: as for `ugw.solve`. random_state: seeds the lot, and the draw of the positives
     that are hidden; a number gives the same labels each time.
 
-    `fit(X, y)` takes one feature space, y = 1 positive, 0 unlabelled (of any two labels the larger is positive);
-    `fit_spaces(positives, unlabelled)` takes two, as points or Spaces. `labels_`, `scores_` and `result_` are those of
-    the unlabelled points. `predict` and `decision_function` know fitted points; a new one is its nearest fitted one.
+    `fit(X, y)` takes one feature space, y = 1 positive, 0 unlabeled (of any two labels the larger is positive);
+    `fit_spaces(positives, unlabeled)` takes two, as points or Spaces. `labels_`, `scores_` and `result_` are those of
+    the unlabeled points. `predict` and `decision_function` know fitted points; a new one is its nearest fitted one.
     Points that coincide are predicted alike: positive if one of them is.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X = np.vstack([0.3 * rng.normal(size=(30, 2)), 2.0 * rng.normal(size=(30, 2))])
-    >>> y = np.r_[np.ones(20, int), np.zeros(40, int)]  # 10 of the 40 unlabelled are like the positives
+    >>> y = np.r_[np.ones(20, int), np.zeros(40, int)]  # 10 of the 40 unlabeled are like the positives
     >>> pu = PUClassifier(prior=0.25).fit(X, y)
     >>> int(pu.labels_.sum()), int(pu.labels_[:10].sum()) >= 8  # called positive, and rightly so
     (10, True)
@@ -106,7 +106,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
-        """One feature space: X (n, d); y (n,), 1 for a positive, 0 for unlabelled."""
+        """One feature space: X (n, d); y (n,), 1 for a positive, 0 for unlabeled."""
         X, y = validate_data(self, as_array(X), as_array(y), dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
         self.classes_ = np.unique(y)
@@ -115,7 +115,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
                 f"Only binary classification is supported. y must have two labels, got {len(self.classes_)} classes"
             )
         if len(self.classes_) < 2:
-            raise InputError("y must have positives and unlabelled points, got one class")
+            raise InputError("y must have positives and unlabeled points, got one class")
         positive = y == self.classes_[1]
         self._chosen = self._validated(X[positive], X[~positive]) if is_grid(self.rho, self.eps) else None
         found = self._match(*self._spaces(X[positive], X[~positive], together=True), together=True)
@@ -125,10 +125,10 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         self._points, self._decision = _distinct(X, decision)
         return self
 
-    def fit_spaces(self, positives: Any, unlabelled: Any, *, known: Any = None) -> Self:
-        """Two feature spaces: positives (n, d) and unlabelled (m, e) points, or Spaces.
+    def fit_spaces(self, positives: Any, unlabeled: Any, *, known: Any = None) -> Self:
+        """Two feature spaces: positives (n, d) and unlabeled (m, e) points, or Spaces.
 
-        known: (m,), 1 or 0 where the label of an unlabelled point is known and −1 elsewhere. Only the choice among
+        known: (m,), 1 or 0 where the label of an unlabeled point is known and −1 elsewhere. Only the choice among
         lists of `rho` and `eps` looks at it, by the share of these labels that come out right.
 
         Two batches of B Spaces of equal sizes are B problems, solved together: `labels_` and `scores_` are (B, m), the
@@ -143,9 +143,9 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         forget_features(self)
         if not isinstance(positives, Space):
             positives = check_array(as_array(positives), dtype=np.float64, input_name="positives")
-        if not isinstance(unlabelled, Space):
-            unlabelled = validate_data(self, as_array(unlabelled), dtype=np.float64)
-        x, y = self._spaces(positives, unlabelled, together=False)
+        if not isinstance(unlabeled, Space):
+            unlabeled = validate_data(self, as_array(unlabeled), dtype=np.float64)
+        x, y = self._spaces(positives, unlabeled, together=False)
         self.classes_ = np.array([0, 1])
         self._chosen = self._judged(x, y, known) if is_grid(self.rho, self.eps) else None
         self._points, self._decision = None, self._match(x, y, together=False)
@@ -156,7 +156,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Score less threshold (k,), positive where the prediction is; X (k, d), in the unlabelled points' space."""
+        """Score less threshold (k,), positive where the prediction is; X (k, d), in the unlabeled points' space."""
         check_is_fitted(self)
         if self._points is None:
             raise InputError(
@@ -172,8 +172,8 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
     # -- fitting -------------------------------------------------------------------------------------------
 
-    def _spaces(self, positives: Any, unlabelled: Any, *, together: bool) -> tuple[Space, Space]:
-        made = [as_space(points, self.metric, batches=not together) for points in (positives, unlabelled)]
+    def _spaces(self, positives: Any, unlabeled: Any, *, together: bool) -> tuple[Space, Space]:
+        made = [as_space(points, self.metric, batches=not together) for points in (positives, unlabeled)]
         _check_batches(*made, plain=self.scale is None and not is_grid(self.rho, self.eps))
         x, y = scaled(made, self.scale, together=together)
         return x, y
@@ -199,7 +199,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
     def _check_places(self, labels: np.ndarray, near: np.ndarray, prior: float) -> None:
         """UGW knows shapes only: warn where it leaves the points that transport of the positives leads to.
 
-        labels: (m,) bools; near: (m,), what each unlabelled point receives at the start.
+        labels: (m,) bools; near: (m,), what each unlabeled point receives at the start.
         """
         shared = (labels & decide(near, prior, random_state=self.random_state)[0]).sum()
         if labels.sum() >= ENOUGH and shared < prior * labels.sum():
@@ -224,19 +224,19 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
     def _checked_prior(self) -> float:
         if not isinstance(self.prior, Real) or not 0 < float(self.prior) < 1:
             raise InputError(
-                f"prior, the share of positives among the unlabelled, must be in (0, 1), got {self.prior!r}"
+                f"prior, the share of positives among the unlabeled, must be in (0, 1), got {self.prior!r}"
             )
         return float(self.prior)
 
-    def _validated(self, positives: np.ndarray, unlabelled: np.ndarray) -> list[Candidate]:
+    def _validated(self, positives: np.ndarray, unlabeled: np.ndarray) -> list[Candidate]:
         """The candidates, scored by the share of hidden positives that they find."""
         count = max(1, round(SPIES * len(positives)))
         if len(positives) - count < 2:
             raise InputError(f"to choose rho and eps takes at least 3 positives, got {len(positives)}")
         order = check_random_state(self.random_state).permutation(len(positives))
         hidden, shown = positives[order[:count]], positives[np.sort(order[count:])]
-        x, y = self._spaces(shown, np.vstack([unlabelled, hidden]), together=True)
-        prior = (self._checked_prior() * len(unlabelled) + count) / (len(unlabelled) + count)
+        x, y = self._spaces(shown, np.vstack([unlabeled, hidden]), together=True)
+        prior = (self._checked_prior() * len(unlabeled) + count) / (len(unlabeled) + count)
 
         def found(result: Result) -> float:
             # Half of a point for the rank, so that pairs which find equally many are told apart.
@@ -266,12 +266,12 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         """The candidates, scored by the known labels that come out right."""
         if known is None:
             raise InputError(
-                "a list of rho or eps across two feature spaces must be judged by known=, labels of some unlabelled "
+                "a list of rho or eps across two feature spaces must be judged by known=, labels of some unlabeled "
                 "points, got none"
             )
         known = np.asarray(known)
         if known.shape != (y.n,) or not np.isin(known, (-1, 0, 1)).all() or not (known >= 0).any():
-            raise InputError(f"known must be 1, 0 or −1 for each of {y.n} unlabelled points, and not −1 for all")
+            raise InputError(f"known must be 1, 0 or −1 for each of {y.n} unlabeled points, and not −1 for all")
         prior = self._checked_prior()
 
         def right(result: Result) -> float:
@@ -283,7 +283,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
 
 def partial_start(x: Space, y: Space, prior: float) -> np.ndarray:
-    """Exact partial transport of positives, with mass `prior`, into unlabelled points of mass 1; Euclidean cost.
+    """Exact partial transport of positives, with mass `prior`, into unlabeled points of mass 1; Euclidean cost.
 
     Returns the plan (n, m).
 
@@ -306,7 +306,7 @@ def _check_batches(x: Space, y: Space, *, plain: bool) -> None:
     if not plain:
         raise InputError("a batch of problems needs scale=None and one rho and eps, got a scale or lists")
     if not bool((y.weights > 0).all()):
-        raise InputError("a batch of problems needs unlabelled spaces of one size, with positive weights, got others")
+        raise InputError("a batch of problems needs unlabeled spaces of one size, with positive weights, got others")
 
 
 def _received(result: Result, y: Space) -> np.ndarray:

@@ -21,7 +21,7 @@ LARGE = 150_000  # bytes of a picture in a page
 
 
 def write(folder: Path, name: str, figure: Figure, numbers: Mapping[str, Any], *, dpi: int = 160) -> None:
-    """Write NAME.png, in 256 colours if it would be large otherwise, and NAME.json into the folder."""
+    """Write NAME.png, in 256 colors if it would be large otherwise, and NAME.json into the folder."""
     from PIL import Image
 
     drawn = io.BytesIO()

@@ -74,8 +74,8 @@ def figure(ratios: Sequence[Ratios]) -> Figure:
     lowest = min(0.5, *(float(r.values.min()) for r in ratios))
     bins = np.linspace(np.floor(20 * lowest) / 20, 1.0, 26)
     panels = made.subplots(1, len(ratios), sharex=True, squeeze=False)[0]
-    for ax, some, colour in zip(panels, ratios, PALETTE, strict=False):
-        ax.hist(np.minimum(some.values, 1.0), bins=bins, color=colour, edgecolor="white", linewidth=0.5)
+    for ax, some, color in zip(panels, ratios, PALETTE, strict=False):
+        ax.hist(np.minimum(some.values, 1.0), bins=bins, color=color, edgecolor="white", linewidth=0.5)
         ax.axvline(np.median(some.values), color=INK, linewidth=1, linestyle="--")
         ax.set_title(f"n = {some.n}", color=INK)
         ax.set_xlabel("CGW / UGW", color=INK)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 RHOS = (1.0, 5.0, math.inf)
 EPS = (8.0, 3.0, 1.5, 0.5)
-COLOURS = (PALETTE[0], PALETTE[5], PALETTE[3], PALETTE[2])  # blue, red, pink and green, as in the paper
+COLORS = (PALETTE[0], PALETTE[5], PALETTE[3], PALETTE[2])  # blue, red, pink and green, as in the paper
 PAPER = (
     "the paper shows pictures: a smaller rho removes outliers and matches across communities; "
     "at eps = 3 communities and their outliers mix; a large eps says nothing"
@@ -84,8 +84,8 @@ LEGEND = (
 class Table:
     """Both graphs and the plans, rho by rho."""
 
-    source: datasets.LabelledGraph
-    target: datasets.LabelledGraph
+    source: datasets.LabeledGraph
+    target: datasets.LabeledGraph
     rows: list[list[Cell]]
 
 
@@ -104,7 +104,7 @@ def run(*, n: int = 60, rhos: Sequence[float] = RHOS, eps: Sequence[float] = EPS
 
 
 def figure(table: Table) -> Figure:
-    """The graphs, and the matrix of plans on one colour scale."""
+    """The graphs, and the matrix of plans on one color scale."""
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(11.5, 6.2), layout="constrained")
@@ -116,11 +116,11 @@ def figure(table: Table) -> Figure:
     return made
 
 
-def _graph(ax: Axes, side: datasets.LabelledGraph) -> None:
+def _graph(ax: Axes, side: datasets.LabeledGraph) -> None:
     from matplotlib.colors import to_rgb
 
-    rgb = np.array([to_rgb(COLOURS[k]) for k in side.labels])
-    plots.coloured_graph(side.graph, rgb, shares=np.full(len(rgb), 0.5), ax=ax)
+    rgb = np.array([to_rgb(COLORS[k]) for k in side.labels])
+    plots.colored_graph(side.graph, rgb, shares=np.full(len(rgb), 0.5), ax=ax)
 
 
 def _plans(part: SubFigure, rows: list[list[Cell]]) -> None:
@@ -146,13 +146,13 @@ def _plans(part: SubFigure, rows: list[list[Cell]]) -> None:
 
 
 def _mark(ax: Axes, labels: tuple[np.ndarray, np.ndarray]) -> None:
-    """Lines between classes, and a stripe in the colour of each along the edge of the picture."""
+    """Lines between classes, and a stripe in the color of each along the edge of the picture."""
     ax.set_xticks([])
     ax.set_yticks([])
     for axis, side in enumerate(reversed(labels)):
         ends = np.concatenate([[0], np.cumsum(np.bincount(side))])
         for k, (start, end) in enumerate(zip(ends[:-1] / len(side), ends[1:] / len(side), strict=True)):
-            across = {"color": COLOURS[k], "linewidth": 3, "clip_on": False, "solid_capstyle": "butt"}
+            across = {"color": COLORS[k], "linewidth": 3, "clip_on": False, "solid_capstyle": "butt"}
             span = [start, end] if axis == 0 else [1 - start, 1 - end]
             ends_at = (span, [-0.03, -0.03]) if axis == 0 else ([-0.03, -0.03], span)
             ax.plot(*ends_at, transform=ax.transAxes, **across)

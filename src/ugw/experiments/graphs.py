@@ -1,7 +1,7 @@
 """Graph matching: two planar graphs with shortest paths, GW beside UGW (the paper's appendix).
 
 The graphs are alike but for small sub-structures: half of the cluster is gone in the target, and its long branch
-ends in a small circle. Colours of the source are carried over by the plan and averaged by its second marginal.
+ends in a small circle. Colors of the source are carried over by the plan and averaged by its second marginal.
 GW must place all mass, and exchanges the branches for it; a small rho leaves the small circle behind.
 """
 
@@ -29,7 +29,7 @@ RHOS = (0.1, 1.0, 10.0, math.inf)
 EPS = 1e-2
 PUBLISHED_MASSES = (0.645, 0.925, 0.98)  # of UGW at rho = .1, 1, 10, on the authors' graphs, ring of radius 1
 DISCARDED = 0.05  # a node that moves less than this share of its weight is left behind
-# Where the source has a pure colour; between them colours blend.
+# Where the source has a pure color; between them colors blend.
 _ANCHORS = ((0.4, 0.1), (0.05, 0.9), (0.88, 0.7), (0.4, 0.5))
 _PURE = (PALETTE[0], PALETTE[1], PALETTE[3], PALETTE[2])
 
@@ -39,8 +39,8 @@ class Matched:
     """Two graphs and a plan between them: what each part of them moves."""
 
     title: str
-    source: datasets.LabelledGraph
-    target: datasets.LabelledGraph
+    source: datasets.LabeledGraph
+    target: datasets.LabeledGraph
     result: ugw.Result
 
     @property
@@ -119,27 +119,27 @@ def run(*, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: i
     return [Matched(name, source, target, result) for name, result in zip(names, solved, strict=True)]
 
 
-def colours(graph: datasets.LabelledGraph) -> np.ndarray:
-    """A colour for each node by its place, (n, 3): the parts differ, and neighbours are alike."""
+def colors(graph: datasets.LabeledGraph) -> np.ndarray:
+    """A color for each node by its place, (n, 3): the parts differ, and neighbors are alike."""
     from matplotlib.colors import to_rgb
 
     apart = np.linalg.norm(plots.layout(graph.graph)[:, None] - np.array(_ANCHORS), axis=2)
     share = np.exp(-((apart / 0.18) ** 2) / 2) + 1e-9
-    return (share / share.sum(axis=1, keepdims=True)) @ np.array([to_rgb(colour) for colour in _PURE])
+    return (share / share.sum(axis=1, keepdims=True)) @ np.array([to_rgb(color) for color in _PURE])
 
 
 def figure(records: Sequence[Matched]) -> Figure:
-    """A column for each plan: the source above, the target in the colours that the plan carries over below."""
+    """A column for each plan: the source above, the target in the colors that the plan carries over below."""
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(2.9 * len(records), 5.8), layout="constrained")
     panels = made.subplots(2, len(records), squeeze=False)
-    shown = colours(records[0].source)
+    shown = colors(records[0].source)
     for (above, below), record in zip(panels.T, records, strict=True):
         sent, _ = record.moved
-        plots.coloured_graph(record.source.graph, shown, shares=sent, ax=above)
+        plots.colored_graph(record.source.graph, shown, shares=sent, ax=above)
         weights = uniform(record.result.plan)[1]
-        plots.colour_transfer(record.result, shown, record.target.graph, weights=weights, ax=below)
+        plots.color_transfer(record.result, shown, record.target.graph, weights=weights, ax=below)
         circle = f"{record.received['small circle']:.0%} of the small circle matched"
         heading(above, record.title, f"mass {record.mass:.3f}, {record.part_to_part:.0%} part to part\n{circle}")
     for ax, side in zip(panels[:, 0], ("source", "target"), strict=True):

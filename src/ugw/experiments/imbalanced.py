@@ -43,8 +43,8 @@ class Record:
     ('UGW', True)
     """
 
-    source: datasets.Labelled
-    target: datasets.Labelled
+    source: datasets.Labeled
+    target: datasets.Labeled
     share: float
     rho: float
     result: ugw.Result
@@ -192,8 +192,8 @@ def _legend(made: Figure, record: Record) -> None:
 
     dot = {"marker": "o", "linestyle": "", "markersize": 6}
     handles = [
-        Line2D([], [], color=colour, label=f"{a} and {b}", **dot)
-        for colour, a, b in zip(PALETTE, record.source.names, record.target.names, strict=False)
+        Line2D([], [], color=color, label=f"{a} and {b}", **dot)
+        for color, a, b in zip(PALETTE, record.source.names, record.target.names, strict=False)
     ]
     handles.append(Line2D([], [], color=INK, linewidth=1, label="a point's largest plan entry"))
     handles.append(Line2D([], [], color=ACROSS, linewidth=1, label="across classes"))

@@ -39,8 +39,8 @@ class Record:
 
     method: str
     rho: float
-    source: datasets.Labelled
-    target: datasets.Labelled
+    source: datasets.Labeled
+    target: datasets.Labeled
     result: ugw.Result
 
     @property
@@ -113,8 +113,8 @@ def figure(records: Sequence[Record]) -> Figure:
         heading(ax, f"{record.method}, {strength(record.rho)}", numbers)
     dot = {"marker": "o", "linestyle": "", "markersize": 6}
     handles = [
-        Line2D([], [], color=colour, label=name, **dot)
-        for colour, name in zip(PALETTE, ("a moon", "the other moon", "outliers"), strict=False)
+        Line2D([], [], color=color, label=name, **dot)
+        for color, name in zip(PALETTE, ("a moon", "the other moon", "outliers"), strict=False)
     ]
     handles.append(Line2D([], [], color=INK, linewidth=1, label="a point's largest plan entry"))
     handles.append(Line2D([], [], color=ACROSS, linewidth=1, label="to the wrong moon or an outlier"))

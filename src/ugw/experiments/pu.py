@@ -1,4 +1,4 @@
-"""Positive-unlabelled learning on Office-Caltech10 (the paper's table): transport of the start, PGW and UGW.
+"""Positive-unlabeled learning on Office-Caltech10 (the paper's table): transport of the start, PGW and UGW.
 
 Each task is learned on 20 folds; rho1 and rho2 are chosen on 20 others. Finished tasks are kept, one file each, so
 that an interrupted run goes on where it was.
@@ -121,10 +121,10 @@ def run(
 def spaces(
     task: Task, domains: Mapping[str, Domain], protocol: Protocol, seeds: Sequence[int]
 ) -> tuple[Space, Space, np.ndarray, _Given | _Eccentric]:
-    """The folds of some seeds as two batches of spaces, which of the unlabelled are positive, and the paper's start."""
+    """The folds of some seeds as two batches of spaces, which of the unlabeled are positive, and the paper's start."""
     folds = [draw(task, domains, size=protocol.size, seed=seed) for seed in seeds]
     x = Space.from_points(np.stack([fold.positives for fold in folds]))
-    y = Space.from_points(np.stack([fold.unlabelled for fold in folds]))
+    y = Space.from_points(np.stack([fold.unlabeled for fold in folds]))
     start = _Given(folds, task.prior) if task.one_space else _Eccentric(x, y, 2.0**protocol.log_eps)
     return x, y, np.stack([fold.truth for fold in folds]), start
 
@@ -147,7 +147,7 @@ class _Given:
     """The start in one feature space: exact partial transport of the points, whatever rho is."""
 
     def __init__(self, folds: Sequence[Fold], prior: float) -> None:
-        pairs = ((Space.from_points(fold.positives), Space.from_points(fold.unlabelled)) for fold in folds)
+        pairs = ((Space.from_points(fold.positives), Space.from_points(fold.unlabeled)) for fold in folds)
         self.for_partial = np.stack([partial_start(x, y, prior) for x, y in pairs])
 
     def plans(self, *_: float) -> np.ndarray:

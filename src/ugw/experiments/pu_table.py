@@ -1,4 +1,4 @@
-"""The table of the positive-unlabelled experiment: parameters chosen on validation folds, ours beside the paper's."""
+"""The table of the positive-unlabeled experiment: parameters chosen on validation folds, ours beside the paper's."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Bars for each task, ours, with the paper's numbers as marks, and the accuracy of labels at random."""
     from matplotlib.figure import Figure
 
-    shown, colours = ("init", "pgw", "ugw"), PALETTE
+    shown, colors = ("init", "pgw", "ugw"), PALETTE
     names = list(dict.fromkeys(row["task"] for row in rows))
     made = Figure(figsize=(max(5.0, 2.0 + 1.15 * len(names)), 4.4), layout="constrained")
     ax = made.subplots()
@@ -116,7 +116,7 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
         some = [at[name, method] for name in names]
         heights, spreads = ([r[what] for r in some] for what in ("accuracy", "std"))
         bars = {"yerr": spreads, "error_kw": {"ecolor": "0.45", "elinewidth": 1.0}}
-        ax.bar(place, heights, width=0.25, color=colours[k], label=TITLES[method], **bars)
+        ax.bar(place, heights, width=0.25, color=colors[k], label=TITLES[method], **bars)
         marks = [(p, r["paper"]) for p, r in zip(place, some, strict=True) if "paper" in r]
         if marks:
             last = method == shown[-1]

@@ -1,4 +1,4 @@
-"""Tasks and folds of the positive-unlabelled experiment, and what the paper reports for them.
+"""Tasks and folds of the positive-unlabeled experiment, and what the paper reports for them.
 
 A task matches backpacks of Caltech, in one kind of features, to the images of a domain, in the same kind or another.
 """
@@ -19,7 +19,7 @@ METHODS = ("init", "pgw", "ugw", "ugw-2", "ugw-8")
 
 @dataclass(frozen=True)
 class Task:
-    """Positives in `source` features of Caltech, unlabelled images of the domain `letter` in `target` features.
+    """Positives in `source` features of Caltech, unlabeled images of the domain `letter` in `target` features.
 
     >>> Task("surf", "decaf", "W", 0.1).name
     'surf-C:decaf-W:0.1'
@@ -118,10 +118,10 @@ def chosen(names: str | None) -> list[Task]:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Positives (n, d), unlabelled points (m, e) in random order, and which of these are positive (m,)."""
+    """Positives (n, d), unlabeled points (m, e) in random order, and which of these are positive (m,)."""
 
     positives: np.ndarray
-    unlabelled: np.ndarray
+    unlabeled: np.ndarray
     truth: np.ndarray
 
 

@@ -72,7 +72,7 @@ def tree(rng: Rng, n: int) -> np.ndarray:
 
 
 def graph(rng: Rng, n: int) -> np.ndarray:
-    """Erdős–Rényi graphs that are connected, three neighbours each in the mean."""
+    """Erdős–Rényi graphs that are connected, three neighbors each in the mean."""
     while True:
         joined = np.triu(rng.random((n, n)) < 3 / n, k=1)
         paths = floyd_warshall(np.where(joined | joined.T, 1.0, np.inf))
@@ -107,8 +107,8 @@ def of_negative_type(distances: np.ndarray) -> bool:
     True
     """
     n = len(distances)
-    centred = distances - distances.mean(axis=0) - distances.mean(axis=1, keepdims=True) + distances.mean()
-    return bool(np.linalg.eigvalsh(centred).max() <= ROUNDING * n * distances.max())
+    centered = distances - distances.mean(axis=0) - distances.mean(axis=1, keepdims=True) + distances.mean()
+    return bool(np.linalg.eigvalsh(centered).max() <= ROUNDING * n * distances.max())
 
 
 # -- bare alternation --------------------------------------------------------------------------------------
@@ -231,8 +231,8 @@ def figure(rows: Sequence[Row]) -> Figure:
         ("π ≠ γ, the pair is lower than both", lower, ACROSS),
     )
     left = np.zeros(len(rows))
-    for name, width, colour in parts:
-        ax.barh(place, 100 * width, left=100 * left, color=colour, height=0.62, label=name)
+    for name, width, color in parts:
+        ax.barh(place, 100 * width, left=100 * left, color=color, height=0.62, label=name)
         left = left + width
     for row, height in zip(rows, place, strict=True):
         ax.text(101, height, f"{row.lower:.1%} lower", va="center", fontsize=9, color=INK)

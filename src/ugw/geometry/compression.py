@@ -199,8 +199,8 @@ def _scaling(distances: Distances, landmarks: Tensor, order: Tensor, highest: in
     m = len(landmarks)
     own = true[:m, :m]
     middle = own.mean(0)
-    centred = -0.5 * (own - middle - middle[:, None] + middle.mean())
-    values, vectors = torch.linalg.eigh(centred)
+    centered = -0.5 * (own - middle - middle[:, None] + middle.mean())
+    values, vectors = torch.linalg.eigh(centered)
     largest_first = values.abs().argsort(descending=True, stable=True)[: max(1, min(m - 1, highest))]
     values, vectors = values[largest_first], vectors[:, largest_first]
     sure = values.abs() > ROUNDING * torch.finfo(distances.dtype).eps * values.abs().max()

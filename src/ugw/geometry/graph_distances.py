@@ -1,4 +1,4 @@
-"""Distance matrices made of points, graphs, nearest neighbours and meshes."""
+"""Distance matrices made of points, graphs, nearest neighbors and meshes."""
 
 from __future__ import annotations
 
@@ -133,12 +133,12 @@ def knn_distances(points: Tensor, k: int) -> Tensor:
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k < n:
         raise InputError(f"k must be an integer from 1 to n - 1 = {n - 1}, got {k!r}")
     coordinates = points.cpu().double().numpy()
-    lengths, neighbours = scipy.spatial.cKDTree(coordinates).query(coordinates, k=int(k) + 1)
+    lengths, neighbors = scipy.spatial.cKDTree(coordinates).query(coordinates, k=int(k) + 1)
     check_finite("distances between the points", torch.from_numpy(lengths))  # the tree squares them
-    # A point is usually its own first neighbour, but among coincident points it may come later or not at all.
-    drop = neighbours == np.arange(n)[:, None]
+    # A point is usually its own first neighbor, but among coincident points it may come later or not at all.
+    drop = neighbors == np.arange(n)[:, None]
     drop[~drop.any(axis=1), -1] = True
-    edges = np.stack([np.repeat(np.arange(n), k), neighbours[~drop]], axis=1)
+    edges = np.stack([np.repeat(np.arange(n), k), neighbors[~drop]], axis=1)
     paths = geodesics(n, edges, lengths[~drop], expected=f"one: take k larger than {k}")
     return torch.from_numpy(paths).to(points)
 

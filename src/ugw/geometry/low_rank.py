@@ -141,11 +141,11 @@ class Embedded:
             highs.append(block.amax((-2, -1)))
         return torch.stack(lows).amin(0), torch.stack(highs).amax(0)
 
-    def centred(self, weights: Tensor) -> Embedded:
+    def centered(self, weights: Tensor) -> Embedded:
         """The same distances, the weighted mean of the points at 0, where products round least. weights: (..., n)."""
         law = (weights / weights.sum(-1, keepdim=True)).double()
-        centre = (law[..., None] * self.points.double()).sum(-2, keepdim=True)
-        return replace(self, points=(self.points.double() - centre).to(self.dtype))
+        center = (law[..., None] * self.points.double()).sum(-2, keepdim=True)
+        return replace(self, points=(self.points.double() - center).to(self.dtype))
 
     def at(self, index: Tensor) -> Embedded:
         """The metric on some of the points. index: (k,), or (B, k) with points of their own for each item."""

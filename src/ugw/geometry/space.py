@@ -270,7 +270,7 @@ class Space:
             low, high = self.metric.extremes()
             size = torch.maximum(high, -low)
         elif how == "mean":
-            law = self.weights / self.mass[..., None]  # normalised first: the square of a mass may overflow
+            law = self.weights / self.mass[..., None]  # normalized first: the square of a mass may overflow
             size = (law * self.metric.apply(law[..., None])[..., 0]).sum(-1)
         else:
             raise InputError(f'scaled must be given "max" or "mean", got {how!r}')

@@ -48,7 +48,7 @@ def flb(problem: StreamedUGW) -> Streamed:
     """First lower bound: transport between eccentricities."""
     sides = (problem.dx, problem.log_a), (problem.dy, problem.log_b)
     gaps = _gaps(*(eccentricity(metric, log_weights.exp())[:, :, None] for metric, log_weights in sides))
-    return _rebased(problem, _transported(problem, _centred(problem, gaps)))
+    return _rebased(problem, _transported(problem, _centered(problem, gaps)))
 
 
 def linear(problem: StreamedUGW) -> Streamed:
@@ -57,7 +57,7 @@ def linear(problem: StreamedUGW) -> Streamed:
     if x is None or y is None:
         raise RuntimeError("linear starts need points: checked at the border")
     gaps = _gaps(*(p.detach().expand(problem.batch, *p.shape[-2:]) for p in (x, y)))
-    return _rebased(problem, _transported(problem, _centred(problem, gaps)))
+    return _rebased(problem, _transported(problem, _centered(problem, gaps)))
 
 
 def random(problem: StreamedUGW) -> Streamed:
@@ -130,7 +130,7 @@ def _carried(plan: Streamed, sample: StreamedUGW, problem: StreamedUGW) -> Strea
     """
     plan = sample.unit(plan)
     moments, entropy = Moments.of(sample, plan), _entropy(problem)
-    # Potentials depend on a constant in the cost: that of a step, see `UGW.linearise`.
+    # Potentials depend on a constant in the cost: that of a step, see `UGW.linearize`.
     constant = _under(moments.cost(sample), plan.sum(2).double(), plan.sum(1).double(), plan.cross)
     damping_a, damping_b = (d.damping(entropy).to(plan.dtype)[:, None] for d in (problem.div_a, problem.div_b))
     eps = entropy.to(plan.dtype)[:, None]
@@ -163,7 +163,7 @@ def _transported(problem: StreamedUGW, cost: Bilinear) -> Streamed:
     return Sinkhorn(tol=1e-3, max_iter=40)(LinearProblem(cost, *sides, _entropy(problem))).shape
 
 
-def _centred(problem: StreamedUGW, cost: Bilinear) -> Bilinear:
+def _centered(problem: StreamedUGW, cost: Bilinear) -> Bilinear:
     """A cost without its mean under the product plan."""
     a, b = problem.log_a.exp().double(), problem.log_b.exp().double()
     inner = (a[:, None, :] @ cost.left.double()).mT @ (b[:, None, :] @ cost.right.double())

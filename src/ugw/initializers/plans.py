@@ -156,11 +156,11 @@ def transport(cost: Tensor, problem: UGW) -> Tensor:
     log_ab = problem.log_a[:, :, None] + problem.log_b[:, None, :]
     mean = (cost * log_ab.exp()).sum(dim=(1, 2), dtype=torch.float64)
     scale = torch.where(mean > 0, mean, 1.0)
-    centred = cost - mean.to(cost.dtype)[:, None, None]
+    centered = cost - mean.to(cost.dtype)[:, None, None]
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
     solve, found = Sinkhorn(tol=1e-2, max_iter=20), None
     for share in BLUR:
-        sharp = LinearProblem(centred, *sides, torch.maximum(problem.eps, share * scale))
+        sharp = LinearProblem(centered, *sides, torch.maximum(problem.eps, share * scale))
         found = solve.at_once(sharp, None if found is None else (found.f, found.g), BLIND)
     if found is None:
         raise RuntimeError("BLUR is empty")

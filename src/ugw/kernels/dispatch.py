@@ -36,7 +36,7 @@ __all__ = [
 
 
 def make(cost: Tensor, log_a: Tensor, log_b: Tensor, eps: Tensor, gamma: Tensor | None) -> Kernel:
-    """The kernel of a stored cost: stabilised around the potential `gamma` (B, m), or log-sum-exp if that is None."""
+    """The kernel of a stored cost: stabilized around the potential `gamma` (B, m), or log-sum-exp if that is None."""
     log_kernel = LogKernel(cost / -eps[:, None, None], log_a, log_b)
     return log_kernel if gamma is None else StabilisedKernel(log_kernel, gamma)
 

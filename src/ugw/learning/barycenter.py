@@ -1,8 +1,8 @@
-"""Barycentres: the space that minimises a weighted sum of UGW to several others.
+"""Barycenters: the space that minimizes a weighted sum of UGW to several others.
 
 With the plans P_s fixed the sum is a weighted square of distances: Σ W_jj' (D_jj' − T_jj')², up to a constant, with W
 = Σ_s t_s p2_s ⊗ p2_s and T = Σ_s t_s P_sᵀ D_s P_s / W. So a distance matrix has the closed form D = T, eq. (9.6). For
-points in R^d it is a stress, and each step of majorisation (SMACOF) lowers it: a gradient step whose length needs no
+points in R^d it is a stress, and each step of majorization (SMACOF) lowers it: a gradient step whose length needs no
 choosing. Plans and distances in turn lower the objective all the way, to a local minimum.
 """
 
@@ -33,8 +33,8 @@ from ..solvers.base import Solver
 from ..solvers.monitor import Watch
 from .value_and_grad import quiet
 
-# Steps of majorisation between two solves for the plans.
-MAJORISED = 5
+# Steps of majorization between two solves for the plans.
+MAJORIZED = 5
 # A sampled start is disturbed by this share of its mean distance: what coincides would stay together for ever.
 JITTER = 1e-2
 
@@ -73,7 +73,7 @@ class BarycenterMin(Solver):
 class Barycenter:
     """What `barycenter` found.
 
-    space: the barycentre, with its distances or its points and its weights; shares: (S,), the t_s, of sum 1;
+    space: the barycenter, with its distances or its points and its weights; shares: (S,), the t_s, of sum 1;
     parts: the batch of results between each space and it; code: how the rounds ended; history: one entry per round.
 
     >>> import numpy as np, ugw
@@ -91,7 +91,7 @@ class Barycenter:
 
     @property
     def value(self) -> Any:
-        """Σ_s t_s UGW(X_s, barycentre), a number or a tensor ()."""
+        """Σ_s t_s UGW(X_s, barycenter), a number or a tensor ()."""
         return present(
             (self.shares * self.parts.tensors.terms.total).sum()[None], batched=False, numpy=self.space.numpy
         )
@@ -103,7 +103,7 @@ class Barycenter:
 
     @property
     def points(self) -> Any:
-        """(n, d), an array or a tensor; None for a barycentre of distances alone."""
+        """(n, d), an array or a tensor; None for a barycenter of distances alone."""
         points = self.space.points
         return None if points is None else present(points[None], batched=False, numpy=self.space.numpy)
 
@@ -159,13 +159,13 @@ def barycenter(
     eps: Any = 1e-2,
     solver: BarycenterMin | None = None,
 ) -> Barycenter:
-    """The space with n points that minimises Σ_s t_s UGW(X_s, ·) over its distances, its weights fixed.
+    """The space with n points that minimizes Σ_s t_s UGW(X_s, ·) over its distances, its weights fixed.
 
     spaces: several spaces of any sizes and masses, or a batch; weights: the t_s, equal ones if None, divided by their
     sum; dim: None for a free distance matrix (symmetric, ≥ 0, zero diagonal if all X_s have one; the triangle
     inequality may fail), d for Euclidean distances of points in R^d. start: a space to begin with, its weights are
     kept; or else n of the points of a space, with weights of Σ_s t_s m(X_s) / n each.
-    rho, eps: as for `ugw.solve`, the barycentre being the second side of every pair: rho=(rho, inf) makes each of its
+    rho, eps: as for `ugw.solve`, the barycenter being the second side of every pair: rho=(rho, inf) makes each of its
     points count in full; `ugw.relative(share)` is that of the space to begin with. The result is a local minimum.
 
     >>> import numpy as np, ugw
@@ -201,7 +201,7 @@ def barycenter(
 
 @dataclass(frozen=True, eq=False)
 class _Context:
-    """The spaces, (S, ...), the weights of the barycentre (n,), the t_s (S,), (rho, eps), and the options."""
+    """The spaces, (S, ...), the weights of the barycenter (n,), the t_s (S,), (rho, eps), and the options."""
 
     spaces: Space
     weights: Tensor
@@ -237,7 +237,7 @@ class _State:
 
 
 def _solved(context: _Context, space: Space, init: Any) -> Result:
-    """The plans between each space and the barycentre, from those before."""
+    """The plans between each space and the barycenter, from those before."""
     rho, eps = context.penalties
     with quiet():
         return api.solve(context.spaces, space, rho=rho, eps=eps, init=init, solver=context.options.inner)
@@ -255,7 +255,7 @@ def _round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     target = _diagonal(0.5 * (target + target.mT), context.spaces)
     points = state.points
     if points is not None:
-        points = _majorised(points[0], target, pull)[None]
+        points = _majorized(points[0], target, pull)[None]
         target = torch.cdist(points[0], points[0], compute_mode="donot_use_mm_for_euclid_dist")
     size = (pull * target.abs()).sum()
     moved = (pull * (target - state.distances[0]).abs()).sum() / torch.where(size > 0, size, 1.0)
@@ -279,11 +279,11 @@ def _diagonal(target: Tensor, spaces: Space) -> Tensor:
     return target if bool(own.any()) else target - torch.diag(target.diagonal())
 
 
-def _majorised(points: Tensor, target: Tensor, pull: Tensor) -> Tensor:
+def _majorized(points: Tensor, target: Tensor, pull: Tensor) -> Tensor:
     """Some steps of SMACOF for Σ pull_jj' (|z_j − z_j'| − target_jj')². points: (n, d)."""
     off = pull - torch.diag(pull.diagonal())
     inverse = torch.linalg.pinv(torch.diag(off.sum(1)) - off, hermitian=True)
-    for _ in range(MAJORISED):
+    for _ in range(MAJORIZED):
         distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
         ratio = torch.where(distances > 0, off * target / torch.where(distances > 0, distances, 1.0), 0.0)
         points = inverse @ ((torch.diag(ratio.sum(1)) - ratio) @ points)
@@ -297,7 +297,7 @@ def _checked(spaces: Any) -> Space:
     """The spaces as one batch."""
     batch = spaces if isinstance(spaces, Space) and spaces.batched else Space.stack(spaces)
     if batch.features is not None:
-        raise InputError("a barycentre is of distances and weights, got spaces with features: make them without")
+        raise InputError("a barycenter is of distances and weights, got spaces with features: make them without")
     return batch.detach()
 
 
@@ -321,7 +321,7 @@ def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> 
     if dim is not None:
         whole_number("dim", dim)
     if (n is None) == (start is None):
-        raise InputError("a barycentre needs n, its number of points, or a start, got " + ("both" if n else "neither"))
+        raise InputError("a barycenter needs n, its number of points, or a start, got " + ("both" if n else "neither"))
     if start is None:
         whole_number("n", n)
         start = _sampled(batch, shares, n)
@@ -360,8 +360,8 @@ def _sampled(batch: Space, shares: Tensor, n: int) -> Space:
 def _scaled_points(distances: Tensor, dim: int) -> Tensor:
     """Classical scaling: points in R^dim with about these distances; a dimension they do not need is nearly flat."""
     n, squares = len(distances), distances.double().square()
-    centring = torch.eye(n).to(squares) - 1.0 / n
-    values, vectors = torch.linalg.eigh(-0.5 * centring @ squares @ centring)
+    centering = torch.eye(n).to(squares) - 1.0 / n
+    values, vectors = torch.linalg.eigh(-0.5 * centering @ squares @ centering)
     values, vectors = values.flip(0)[:dim], vectors.flip(1)[:, :dim]
     points = vectors * values.clamp(min=0.0).sqrt()
     points = torch.nn.functional.pad(points, (0, dim - points.shape[1]))

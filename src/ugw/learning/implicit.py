@@ -71,7 +71,7 @@ def solve_differentiable(
     if result.path == "streaming":
         raise InputError(
             "a plan that is not stored has no implicit gradient: its `apply` is differentiable in the matrix, "
-            'ugw.ugw_loss in the data; or take solver=ugw.AlternateMin(inner=ugw.Sinkhorn(method="stabilised"))'
+            'ugw.ugw_loss in the data; or take solver=ugw.AlternateMin(inner=ugw.Sinkhorn(method="stabilized"))'
         )
     problem = build(x.detach(), y.detach(), rho=rho, eps=eps, loss=loss, fused=fused)
     return _attached(problem, _Data(x.to(torch.float64), y.to(torch.float64), fused), result)

@@ -1,4 +1,4 @@
-"""Solved values with their gradients, and what goes with them: for losses, divergences and barycentres."""
+"""Solved values with their gradients, and what goes with them: for losses, divergences and barycenters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def solved(x: Space, y: Space, **given: Any) -> tuple[Tensor, Result]:
     if sides is not None:
         partial, _ = build_capped(*plain, sides=sides, eps=0.0, fused=rest["fused"], loss=rest["loss"])
         return attached_capped(partial, x, y, rest["fused"], found), result
-    method = "streaming" if result.path == "streaming" else "stabilised"
+    method = "streaming" if result.path == "streaming" else "stabilized"
     return attached(build(*plain, **rest, method=method), x, y, rest["fused"], found), result
 
 

@@ -31,7 +31,7 @@ def weight_gradients(problem: UGW, state: Coupling, potentials: tuple[Tensor, Te
 
     With both sides hard only their sum over changes of weight that keep m(a) = m(b) means something.
     """
-    linear, shape = problem.linearise(state), state.shape
+    linear, shape = problem.linearize(state), state.shape
     constant = state.distortion + 0.5 * problem.alpha * (-state.log_mass).exp() * state.linear
     f, g = potentials or (None, None)
     first = Side(

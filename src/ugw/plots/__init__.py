@@ -1,4 +1,4 @@
-"""Pictures: matching lines, plan heat map, colour transfer onto a graph, convergence curve.
+"""Pictures: matching lines, plan heat map, color transfer onto a graph, convergence curve.
 
 Each takes a Result (or a bare plan where that is enough) and `ax=None`, draws, and returns the axes. Given axes
 are all that a picture touches; with `ax=None` it makes a figure with pyplot, which keeps it until it is closed.
@@ -12,6 +12,6 @@ matplotlib and networkx are imported on the first drawing.
 
 from __future__ import annotations
 
-from .figures import aligned, colour_transfer, coloured_graph, convergence, layout, matching, plan
+from .figures import aligned, color_transfer, colored_graph, convergence, layout, matching, plan
 
-__all__ = ["aligned", "colour_transfer", "coloured_graph", "convergence", "layout", "matching", "plan"]
+__all__ = ["aligned", "color_transfer", "colored_graph", "convergence", "layout", "matching", "plan"]

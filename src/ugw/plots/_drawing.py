@@ -1,4 +1,4 @@
-"""What the pictures share: colours, dot sizes, axes, and plans of any origin as arrays."""
+"""What the pictures share: colors, dot sizes, axes, and plans of any origin as arrays."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..errors import InputError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours, told apart with any of the common colour-vision deficiencies.
+# Okabe and Ito's colors, told apart with any of the common color-vision deficiencies.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 INK = "#333333"
 ACROSS = "#B2182B"  # lines between different classes
 PALE = "#D9D9D9"  # graph edges and points that receive nothing
-GRADIENT = "viridis"  # ordered, also in grey print
+GRADIENT = "viridis"  # ordered, also in gray print
 
 LARGEST_DOT = 2.0  # times the area of a point that moves its own weight; more is not drawn larger
 
@@ -141,12 +141,12 @@ def class_names(classes: tuple[np.ndarray, np.ndarray], names: Any) -> list[list
     return written
 
 
-def as_colours(values: np.ndarray) -> np.ndarray:
-    """(n, 3) colours: numbers (n,) are spread over the gradient, RGB (n, 3) in [0, 1] stays as it is."""
+def as_colors(values: np.ndarray) -> np.ndarray:
+    """(n, 3) colors: numbers (n,) are spread over the gradient, RGB (n, 3) in [0, 1] stays as it is."""
     if values.ndim == 2 and values.shape[1] == 3:
         return np.clip(values, 0, 1)
     if values.ndim != 1:
-        raise InputError(f"colours must have shape (n,) or (n, 3), got {values.shape}")
+        raise InputError(f"colors must have shape (n,) or (n, 3), got {values.shape}")
     from matplotlib import colormaps
 
     low, high = values.min(), values.max()
@@ -154,13 +154,13 @@ def as_colours(values: np.ndarray) -> np.ndarray:
     return colormaps[GRADIENT](0.95 * unit)[:, :3]  # the last yellow is too light on white
 
 
-def carried(plan_: np.ndarray, colours: np.ndarray) -> np.ndarray:
-    """Colours (n, 3) averaged by the plan, (m, 3); pale where nothing arrives."""
+def carried(plan_: np.ndarray, colors: np.ndarray) -> np.ndarray:
+    """Colors (n, 3) averaged by the plan, (m, 3); pale where nothing arrives."""
     from matplotlib.colors import to_rgb
 
     arriving = plan_.sum(axis=0)[:, None]
     pale = np.tile(to_rgb(PALE), (plan_.shape[1], 1))
-    return np.divide(plan_.T @ colours, arriving, out=pale, where=arriving > 0)
+    return np.divide(plan_.T @ colors, arriving, out=pale, where=arriving > 0)
 
 
 def dot_area(n: int) -> float:
@@ -199,7 +199,7 @@ def equal_frame(ax: Axes, points: np.ndarray) -> None:
 
 
 def quiet(ax: Axes) -> None:
-    """Thin grey spines and small ticks."""
+    """Thin gray spines and small ticks."""
     ax.tick_params(labelsize=8, length=2.5, color=INK, labelcolor=INK)
     for spine in ax.spines.values():
         spine.set_color(INK)

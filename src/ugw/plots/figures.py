@@ -1,4 +1,4 @@
-"""Pictures: matching lines, plan heat map, colour transfer onto a graph, convergence curve."""
+"""Pictures: matching lines, plan heat map, color transfer onto a graph, convergence curve."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._drawing import (
     PALE,
     PALETTE,
     as_array,
-    as_colours,
+    as_colors,
     axes_for,
     carried,
     class_names,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import networkx
     from matplotlib.axes import Axes
 
-__all__ = ["aligned", "colour_transfer", "coloured_graph", "convergence", "layout", "matching", "plan"]
+__all__ = ["aligned", "color_transfer", "colored_graph", "convergence", "layout", "matching", "plan"]
 
 # -- matching lines ----------------------------------------------------------------------------------------
 
@@ -59,8 +59,8 @@ def matching(
     The area of a dot is the mass that its point sends or receives, divided by its weight: `weights` is the
     pair ((n,), (m,)), equal weights where it is None. `lines` points, spread evenly over both clouds, each
     show their largest plan entry, the darker the larger. With `labels`, a pair of integers ((n,), (m,)),
-    classes have colours and lines between different classes are red; without them the first cloud is
-    coloured along its longest direction and the plan carries the colours over to the second.
+    classes have colors and lines between different classes are red; without them the first cloud is
+    colored along its longest direction and the plan carries the colors over to the second.
 
     >>> import numpy as np
     >>> points = np.random.default_rng(0).normal(size=(30, 2))
@@ -76,10 +76,10 @@ def matching(
     pairs = _largest_pairs(plan_, x, y, lines)
     _draw_lines(ax, plan_, (x, y), pairs, classes)
     shares = mass_shares(plan_, weights)
-    for cloud, colours, share in zip((x, y), _cloud_colours(plan_, x, classes), shares, strict=True):
+    for cloud, colors, share in zip((x, y), _cloud_colors(plan_, x, classes), shares, strict=True):
         area = dot_area(len(x) + len(y)) * np.clip(share, 0.02, LARGEST_DOT)
         extra = {"depthshade": False} if cloud.shape[1] == 3 else {"zorder": 2}
-        ax.scatter(*cloud.T, s=area, c=colours, linewidths=0.3, edgecolors="white", **extra)
+        ax.scatter(*cloud.T, s=area, c=colors, linewidths=0.3, edgecolors="white", **extra)
     equal_frame(ax, np.concatenate([x, y]))
     return ax
 
@@ -113,7 +113,7 @@ def _check_joins(plan_: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
 
 
 def _beside(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both clouds in one R² or R³, centred on each other but for the axis along which y is moved below x."""
+    """Both clouds in one R² or R³, centered on each other but for the axis along which y is moved below x."""
     d = max(2, x.shape[1], y.shape[1])
     x, y = (np.pad(cloud, ((0, 0), (0, d - cloud.shape[1]))) for cloud in (x, y))
     x, y = (cloud - (cloud.max(axis=0) + cloud.min(axis=0)) / 2 for cloud in (x, y))
@@ -165,29 +165,29 @@ def _draw_lines(
         return
     i, j = pairs.T
     entry = plan_[i, j] / plan_[i, j].max()
-    colours = np.empty((len(pairs), 4))
-    colours[:, :3] = to_rgb(INK)
-    colours[:, 3] = 0.1 + 0.65 * np.sqrt(entry)
+    colors = np.empty((len(pairs), 4))
+    colors[:, :3] = to_rgb(INK)
+    colors[:, 3] = 0.1 + 0.65 * np.sqrt(entry)
     if labels is not None:
-        colours[labels[0][i] != labels[1][j], :3] = to_rgb(ACROSS)
+        colors[labels[0][i] != labels[1][j], :3] = to_rgb(ACROSS)
     segments = np.stack([clouds[0][i], clouds[1][j]], axis=1)
     if segments.shape[2] == 3:
-        ax.add_collection(Line3DCollection(segments, colors=colours, linewidths=0.7))
+        ax.add_collection(Line3DCollection(segments, colors=colors, linewidths=0.7))
     else:
-        ax.add_collection(LineCollection(segments, colors=colours, linewidths=0.7, zorder=1))
+        ax.add_collection(LineCollection(segments, colors=colors, linewidths=0.7, zorder=1))
 
 
-def _cloud_colours(
+def _cloud_colors(
     plan_: np.ndarray, x: np.ndarray, labels: tuple[np.ndarray, np.ndarray] | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Colours (n, 3) and (m, 3): by class, or along the first cloud and carried over by the plan."""
+    """Colors (n, 3) and (m, 3): by class, or along the first cloud and carried over by the plan."""
     from matplotlib.colors import to_rgb
 
     if labels is None:
         values = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)[0][:, 0]
-        colours_x = as_colours(values)
-        return colours_x, carried(plan_, colours_x)
-    table = np.array([to_rgb(colour) for colour in PALETTE])
+        colors_x = as_colors(values)
+        return colors_x, carried(plan_, colors_x)
+    table = np.array([to_rgb(color) for color in PALETTE])
     return table[labels[0] % len(PALETTE)], table[labels[1] % len(PALETTE)]
 
 
@@ -205,7 +205,7 @@ def plan(
     """Heat map of a plan (n, m), rows the first space.
 
     With `labels`, a pair of integers ((n,), (m,)), rows and columns are sorted by class and classes are set
-    apart by lines; `names` are what to write beside them. The colour is the square root of an entry, so that
+    apart by lines; `names` are what to write beside them. The color is the square root of an entry, so that
     small ones show; `vmax` ends the scale, for several plans on one.
 
     >>> import numpy as np
@@ -247,51 +247,51 @@ def _class_ticks(ax: Axes, classes: tuple[np.ndarray, np.ndarray], names: list[l
         label.set_verticalalignment("center")
 
 
-# -- colours on graphs -------------------------------------------------------------------------------------
+# -- colors on graphs -------------------------------------------------------------------------------------
 
 
-def colour_transfer(
+def color_transfer(
     result: Any,
-    colours: Any,
+    colors: Any,
     graph: networkx.Graph,
     *,
     pos: Any = None,
     weights: Any = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """The second graph in the colours of the first: node j gets the mean of c_i with weights plan_ij.
+    """The second graph in the colors of the first: node j gets the mean of c_i with weights plan_ij.
 
-    colours: (n,) numbers or (n, 3) RGB in [0, 1], one for each node of the *first* graph; `graph`: the
+    colors: (n,) numbers or (n, 3) RGB in [0, 1], one for each node of the *first* graph; `graph`: the
     second, its m nodes in its own order; `pos`: (m, 2), see `layout`. The area of a node is the mass that it
     receives divided by its weight, (m,), equal weights where None. Nodes that receive nothing are pale.
 
     >>> import networkx, numpy as np
-    >>> axes = colour_transfer(np.eye(5) / 5, np.arange(5.0), networkx.path_graph(5))
+    >>> axes = color_transfer(np.eye(5) / 5, np.arange(5.0), networkx.path_graph(5))
     """
     plan_ = plan_of(result)
     share = mass_shares(plan_, None if weights is None else (None, weights))[1]
-    given = as_array("colours", colours)
+    given = as_array("colors", colors)
     if given.shape[:1] != plan_.shape[:1]:
-        raise InputError(f"colours must have one row for each of the {len(plan_)} source nodes, got {given.shape}")
-    return coloured_graph(graph, carried(plan_, as_colours(given)), shares=share, pos=pos, ax=ax)
+        raise InputError(f"colors must have one row for each of the {len(plan_)} source nodes, got {given.shape}")
+    return colored_graph(graph, carried(plan_, as_colors(given)), shares=share, pos=pos, ax=ax)
 
 
-def coloured_graph(
-    graph: networkx.Graph, colours: Any, *, shares: Any = None, pos: Any = None, ax: Axes | None = None
+def colored_graph(
+    graph: networkx.Graph, colors: Any, *, shares: Any = None, pos: Any = None, ax: Axes | None = None
 ) -> Axes:
-    """A graph with coloured nodes. colours: (n,) or (n, 3); shares: (n,) relative areas; pos: (n, 2).
+    """A graph with colored nodes. colors: (n,) or (n, 3); shares: (n,) relative areas; pos: (n, 2).
 
     >>> import networkx, numpy as np
-    >>> axes = coloured_graph(networkx.path_graph(5), np.arange(5.0))
+    >>> axes = colored_graph(networkx.path_graph(5), np.arange(5.0))
     """
     from matplotlib.collections import LineCollection
 
     n = node_count(graph)
     place = layout(graph) if pos is None else as_array("pos", pos)
-    rgb = as_colours(as_array("colours", colours))
+    rgb = as_colors(as_array("colors", colors))
     if place.shape != (n, 2) or len(rgb) != n:
         raise InputError(
-            f"pos must have shape ({n}, 2) and colours {n} rows, one per node, got {place.shape} and {len(rgb)}"
+            f"pos must have shape ({n}, 2) and colors {n} rows, one per node, got {place.shape} and {len(rgb)}"
         )
     share = np.ones(n) if shares is None else as_array("shares", shares)
     if share.shape != (n,):
@@ -354,9 +354,9 @@ def convergence(result: Any, *, ax: Axes | None = None) -> Axes:
     curves = history_curves(result)
     ax = axes_for(ax, three_d=False)
     styles = (("-", "o"), ("-", "s"), ("--", None))
-    for (name, step, values), (style, marker), colour in zip(curves, styles, PALETTE, strict=False):
+    for (name, step, values), (style, marker), color in zip(curves, styles, PALETTE, strict=False):
         dots = {"marker": marker, "markersize": 3.5, "markevery": max(1, len(values) // 12)}
-        ax.plot(step, values, style, linewidth=1.4, color=colour, label=name, **dots)
+        ax.plot(step, values, style, linewidth=1.4, color=color, label=name, **dots)
     ax.set_yscale("log")
     ax.set_xlabel("outer step", fontsize=9, color=INK)
     ax.set_ylabel("relative size", fontsize=9, color=INK)

@@ -1,1 +1,1 @@
-"""What is minimised: each problem linearises itself for a solver, and takes the solution of the linear problem back."""
+"""What is minimized: each problem linearizes itself for a solver, and takes the solution of the linear problem back."""

@@ -194,7 +194,7 @@ class Problem(Matching):
         return self.couple(shape)
 
     @abstractmethod
-    def linearise(self, state: Any) -> LinearProblem:
+    def linearize(self, state: Any) -> LinearProblem:
         """The linear problem whose solution is the next plan."""
 
     @abstractmethod

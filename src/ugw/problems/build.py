@@ -67,7 +67,7 @@ class Fused:
     alpha: a number ≥ 0, or an array (B,); cost: (n, m) or (B, n, m), or None to take the spaces' features.
 
     >>> import numpy as np, ugw
-    >>> square = [[0, 0], [0, 1], [1, 1], [1, 0]]  # can be turned four times; the colour says which way
+    >>> square = [[0, 0], [0, 1], [1, 1], [1, 0]]  # can be turned four times; the color says which way
     >>> x = ugw.Space.from_points(square, features=[[1.0], [0.0], [0.0], [0.0]])
     >>> y = ugw.Space.from_points(square, features=[[0.0], [0.0], [1.0], [0.0]])
     >>> int(ugw.solve(x, y, fused=ugw.Fused(0.5)).plan[0].argmax())
@@ -79,7 +79,7 @@ class Fused:
 
 
 def build(
-    x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None, loss: Any = None, method: str = "stabilised"
+    x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None, loss: Any = None, method: str = "stabilized"
 ) -> UGW:
     """The problem for two spaces, with every parameter checked and given one value per item.
 
@@ -91,7 +91,7 @@ def build(
     stream = streams(x, y, fused=fused, loss=loss, method=method)
     alpha, cost = _fused(x, y, fused, stored=not stream)
     if stream:
-        x, y = (replace(space, metric=space.metric.centred(space.weights)) for space in (x, y))  # type: ignore
+        x, y = (replace(space, metric=space.metric.centered(space.weights)) for space in (x, y))  # type: ignore
     counts = {
         "the first space": x.weights.shape[0] if x.batched else None,
         "the second space": y.weights.shape[0] if y.batched else None,

@@ -125,7 +125,7 @@ class CGW(Problem):
         factor = _finite(share * ratio_a)[:, :, None] + _finite((1.0 - share) * ratio_b)[:, None, :]
         return shape * factor.exp()
 
-    def linearise(self, state: Lifted) -> LinearProblem:
+    def linearize(self, state: Lifted) -> LinearProblem:
         """max <k, w> as unbalanced transport with the cost −2 log k, less a constant that only scales its plan."""
         k = known(state.local)
         floor = torch.finfo(k.dtype).eps ** 2 * k.amax(dim=(1, 2), keepdim=True)
@@ -134,7 +134,7 @@ class CGW(Problem):
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: Lifted, solution: LinearSolution) -> Lifted:
-        """The lift of the solution, or of an unregularised step from the better of the last two plans.
+        """The lift of the solution, or of an unregularized step from the better of the last two plans.
 
         Both are better than these two for k, so the bilinear value <w, G w_last> never falls.
         """
@@ -156,7 +156,7 @@ class CGW(Problem):
         )
 
     def improved(self, shape: Tensor, k: Tensor) -> Tensor:
-        """One unregularised step p ← k∘w(p): the row and column updates of P and Q at once. <k, w(p)> never falls.
+        """One unregularized step p ← k∘w(p): the row and column updates of P and Q at once. <k, w(p)> never falls.
 
         A plan that overlaps with nothing stays as it is.
         """

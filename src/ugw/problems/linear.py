@@ -40,7 +40,7 @@ class LinearProblem:
         return take_fields(self, index)
 
     def kernel(self, gamma: Tensor | None) -> kernels.Kernel:
-        """What Sinkhorn iterates with, stabilised around the potential gamma = g / eps (B, m) unless that is None."""
+        """What Sinkhorn iterates with, stabilized around the potential gamma = g / eps (B, m) unless that is None."""
         eps = self.eps.to(self.cost.dtype)
         if isinstance(self.cost, Bilinear):
             return StreamedKernel.of(self.cost, self.log_a, self.log_b, eps)

@@ -214,7 +214,7 @@ class UGW(Problem):
             raise RuntimeError("__post_init__ sets the sum over pairs")
         return self.pairs
 
-    def linearise(self, state: Coupling) -> LinearProblem:
+    def linearize(self, state: Coupling) -> LinearProblem:
         """∂F(·, q)/∂p, eq. (2.2), divided by m(q): the next shape is the shape of this problem's solution.
 
         A constant in the cost scales the solution and no more. The one subtracted here stands for the three
@@ -252,7 +252,7 @@ class UGW(Problem):
 
     def vertex(self, state: Coupling) -> Tensor:
         """The plan of unit mass with both marginals that the gradient at a state likes best. Returns (B, n, m)."""
-        return exact.transport(self.linearise(state).cost, self.log_a.exp(), self.log_b.exp())
+        return exact.transport(self.linearize(state).cost, self.log_a.exp(), self.log_b.exp())
 
     def feasible(self, plan: Tensor) -> Tensor:
         """The plan (B, n, m) at unit mass, moved to both marginals."""
@@ -354,7 +354,7 @@ class UGW(Problem):
         return 0.5 * (self.log_mass_a + self.log_mass_b)
 
     def _log_mass(self, distortion: Tensor, kls: Tensor, linear: Tensor) -> Tensor:
-        """Log of the mass m that minimises F(m·shape, m·shape), eq. (3.3): with R = rho1 + rho2 + eps,
+        """Log of the mass m that minimizes F(m·shape, m·shape), eq. (3.3): with R = rho1 + rho2 + eps,
 
             F = m² (B − R + 2 R log m) + m·L + C   ⟹   log m = −B/2R + W(−L/4R e^{B/2R}),  L = alpha <M, shape>.
 

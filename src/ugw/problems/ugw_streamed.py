@@ -62,7 +62,7 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class StreamedUGW(UGW):
-    """UGW whose plans are `Streamed` and whose costs are `Bilinear`; both metrics are `Embedded`, both centred.
+    """UGW whose plans are `Streamed` and whose costs are `Bilinear`; both metrics are `Embedded`, both centered.
 
     cost: anything but None for a fused problem; it is made of the features, which are then part of the bases.
     """

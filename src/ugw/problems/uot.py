@@ -58,10 +58,10 @@ class UW(Problem):
 
     def cost_size(self) -> Tensor:
         """The root mean square of the cost around its mean, which matters to no shape; 1 where it is 0. (B,)."""
-        size = self.spread_of(self._centred())
+        size = self.spread_of(self._centered())
         return torch.where(size > 0, size, 1.0)
 
-    def _centred(self) -> Tensor:
+    def _centered(self) -> Tensor:
         """The cost less its mean, (B, n, m): it keeps the mass of a solution mid-range for the inner solver."""
         return self.cost - self.mean().to(self.cost.dtype)[:, None, None]
 
@@ -78,14 +78,14 @@ class UW(Problem):
         return state.weighing(self._log_mass(state))
 
     def _log_mass(self, state: Coupling) -> Tensor:
-        """Log of the mass m that minimises F(m·shape): −(L + Σ r_k (KL_k − log m_k)) / Σ r_k; a hard side fixes it."""
+        """Log of the mass m that minimizes F(m·shape): −(L + Σ r_k (KL_k − log m_k)) / Σ r_k; a hard side fixes it."""
         log_mass = -(state.linear + self.prices.pull(state.kls)) / self.prices.total
         log_mass = torch.where(self.div_b.hard, self.log_mass_b, log_mass)
         return torch.where(self.div_a.hard, self.log_mass_a, log_mass)
 
-    def linearise(self, state: Coupling) -> LinearProblem:
+    def linearize(self, state: Coupling) -> LinearProblem:
         """The problem itself, at unit masses: the next shape is the shape of its solution."""
-        return LinearProblem(self._centred(), self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
+        return LinearProblem(self._centered(), self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: Coupling, solution: LinearSolution) -> Coupling:
         """The state after a linear step: its shape, rescaled to the best mass."""

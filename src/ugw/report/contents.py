@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..plots._drawing import as_array, as_colours, flattened, history_curves
+from ..plots._drawing import as_array, as_colors, flattened, history_curves
 from ..results.result import Result
 from .matches import Matches, brought, largest, pairs_of, seen_from, shares_of
 from .stage import Frame, frames
@@ -19,7 +19,7 @@ SURFACE = 20_000  # vertices of a mesh, and edges of a graph, that are drawn
 ANCHORS = ("#4477DD", "#2AA7C9", "#3FB56B", "#C7B52A", "#EE8336", "#D9486E")
 
 
-def contents(result: Result, views: tuple[View, View], colours: Any, limit: int) -> dict[str, Any]:
+def contents(result: Result, views: tuple[View, View], colors: Any, limit: int) -> dict[str, Any]:
     """Numbers for page.js. Points are numbered by their place in the lists of their side, drawn ones first."""
     plan = result.plan
     sums = [as_array("the plan's marginals", side).astype(float) for side in result.marginals]
@@ -34,7 +34,7 @@ def contents(result: Result, views: tuple[View, View], colours: Any, limit: int)
         known.append(np.concatenate([shown[k], np.setdiff1d(ends, shown[k])]))
     places = [view.located[0] for view in views]
     stage = frames(places[0], places[1], pairs)
-    own = _own_colours(places[0], colours)
+    own = _own_colors(places[0], colors)
     arriving = sums[1][:, None]
     carried = np.divide(brought(plan, own), arriving, out=np.zeros((len(arriving), 3)), where=arriving > 0)
     local = [dict(zip(side.tolist(), range(len(side)), strict=True)) for side in known]
@@ -43,9 +43,9 @@ def contents(result: Result, views: tuple[View, View], colours: Any, limit: int)
         | _amounts(known[k], weights[k], sums[k], shares[k], (own, carried)[k])
         for k, view in enumerate(views)
     ]
-    for side, share, colour in zip(sides, shares, (own, carried), strict=True):
+    for side, share, color in zip(sides, shares, (own, carried), strict=True):
         if "surface" in side:
-            side["surface"] |= {"share": _digits(share), "colour": _hex(colour)}
+            side["surface"] |= {"share": _digits(share), "color": _hex(color)}
     return {
         "sides": sides,
         "pairs": {
@@ -86,13 +86,13 @@ def _side(view: View, frame: Frame, known: np.ndarray, found: Matches, local: di
     return side
 
 
-def _amounts(known: np.ndarray, weights: np.ndarray, sums: np.ndarray, shares: np.ndarray, colours: np.ndarray) -> dict:
-    """What the points in the lists of a side weigh, send or receive, and their colours."""
+def _amounts(known: np.ndarray, weights: np.ndarray, sums: np.ndarray, shares: np.ndarray, colors: np.ndarray) -> dict:
+    """What the points in the lists of a side weigh, send or receive, and their colors."""
     return {
         "weight": _digits(weights[known]),
         "mass": _digits(sums[known]),
         "share": _digits(shares[known]),
-        "colour": _hex(colours[known]),
+        "color": _hex(colors[known]),
     }
 
 
@@ -103,26 +103,26 @@ def _nearest(places: np.ndarray, drawn: np.ndarray) -> list[int]:
     return cKDTree(places[drawn]).query(places)[1].tolist()
 
 
-def _own_colours(places: np.ndarray, colours: Any) -> np.ndarray:
+def _own_colors(places: np.ndarray, colors: Any) -> np.ndarray:
     """(n, 3) in [0, 1] for the first space."""
-    if colours is None:
+    if colors is None:
         along = flattened(places, 1)[:, 0]
         low, high = np.quantile(along, [0.01, 0.99])
     else:
-        along = as_array("colours", colours)
+        along = as_array("colors", colors)
         if along.shape not in ((len(places),), (len(places), 3)):
-            raise InputError(f"colours must have shape ({len(places)},) or ({len(places)}, 3), got {along.shape}")
+            raise InputError(f"colors must have shape ({len(places)},) or ({len(places)}, 3), got {along.shape}")
         if along.ndim == 2:
-            return as_colours(along)
+            return as_colors(along)
         low, high = along.min(), along.max()
     unit = np.clip((along - low) / (high - low), 0, 1) if high > low else np.full(len(along), 0.5)
-    steps = np.array([[int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)] for colour in ANCHORS])
+    steps = np.array([[int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)] for color in ANCHORS])
     at = np.linspace(0, 1, len(steps))
     return np.stack([np.interp(unit, at, steps[:, k]) for k in range(3)], axis=1)
 
 
-def _hex(colours: np.ndarray) -> list[str]:
-    return [f"#{r:02x}{g:02x}{b:02x}" for r, g, b in (np.clip(colours, 0, 1) * 255).round().astype(int).tolist()]
+def _hex(colors: np.ndarray) -> list[str]:
+    return [f"#{r:02x}{g:02x}{b:02x}" for r, g, b in (np.clip(colors, 0, 1) * 255).round().astype(int).tolist()]
 
 
 def _columns(rows: np.ndarray) -> list[list[float]]:

@@ -31,13 +31,13 @@ def write(
     y: Space | View,
     path: str | os.PathLike[str],
     *,
-    colours: Any = None,
+    colors: Any = None,
     facts: Mapping[str, Any] | None = None,
     limit: int = 2000,
 ) -> None:
     """Write an interactive page: both spaces in one scene, where their mass goes, and how the solve went.
 
-    x, y: the spaces of the solve, or a `View` of each that says how to draw it. colours: (n,) numbers or (n, 3) RGB in
+    x, y: the spaces of the solve, or a `View` of each that says how to draw it. colors: (n,) numbers or (n, 3) RGB in
     [0, 1] for the first space, which the plan carries over to the second; by default along its longest direction.
     facts: more lines for the table, such as `{"rho": 1.0}`. At most `limit` points of a side are drawn, at even steps
     of their numbers, and the page says so. Plans that are not stored stay so.
@@ -54,7 +54,7 @@ def write(
     views = _checked(result, x, y)
     whole_number("limit", limit)
     with output_folder(target.parent, names=(target.name,)) as stage:
-        text = _filled(result, views, contents(result, views, colours, limit), facts or {}, script)
+        text = _filled(result, views, contents(result, views, colors, limit), facts or {}, script)
         # A file name that is not text has surrogates, which no encoding takes.
         (stage / target.name).write_bytes(text.encode("utf-8", errors="replace"))
 

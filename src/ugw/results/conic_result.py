@@ -65,7 +65,7 @@ class ConicResult(Result):
 
     @property
     def kernel_rank(self) -> Any:
-        """Terms of the factorised kernel; 0 where it was summed exactly."""
+        """Terms of the factorized kernel; 0 where it was summed exactly."""
         return self._out(self._lift.rank) if self.batched else int(self._lift.rank[0])
 
     def atoms(self) -> dict[str, Any]:

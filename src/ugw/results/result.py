@@ -245,12 +245,12 @@ class Result:
     def _repr_html_(self) -> str:
         rows = [(f"[{i}]", repr(item)) for i, item in enumerate(self)] if self.batched else self.rows()
         good = bool((self.tensors.status == int(Status.CONVERGED)).all())
-        colour = "#2a7d4f" if good else "#b3541e"
+        color = "#2a7d4f" if good else "#b3541e"
         body = "".join(
             f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(text)}</td></tr>"
             for name, text in rows
         )
-        return f"<table style='border-left:4px solid {colour}'>{body}</table>"
+        return f"<table style='border-left:4px solid {color}'>{body}</table>"
 
     # -- files ---------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Alternating minimisation: linearise, solve the linear problem, take its plan, repeat."""
+"""Alternating minimization: linearize, solve the linear problem, take its plan, repeat."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def _step(context: Context, state: _State, rounds: int | None = None, *, judged:
     problem, options = context.problem, context.options
     proximal = state.eps - state.annealed
     at = state.now if state.trail is None else replace(state.now, local=state.given)
-    linear = replace(problem.linearise(at), eps=state.annealed)
+    linear = replace(problem.linearize(at), eps=state.annealed)
     if context.proximal:
         linear = linear.near(_reference(problem, state, look=rounds is None), proximal)
     effort = _effort(context, state) if rounds is None else (None, None)

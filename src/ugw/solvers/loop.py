@@ -1,4 +1,4 @@
-"""The only loop: stopping, retired items, history, progress and the device synchronisations live here."""
+"""The only loop: stopping, retired items, history, progress and the device synchronizations live here."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def iterate(
 ) -> Outcome:
     """Repeat `state, report = step(context, state)` until every item's status says stop.
 
-    An item's state is frozen at the step that ended it, so its result does not depend on its neighbours in
+    An item's state is frozen at the step that ended it, so its result does not depend on its neighbors in
     the batch; it stops costing time when the batch is compacted. A step that turns non-finite is undone.
     `context` (the problem) and `state` answer to `take`.
     """

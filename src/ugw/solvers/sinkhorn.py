@@ -26,8 +26,8 @@ class Sinkhorn:
     """Alternate f = −l1·eps·LSE_j(log b + (g − cost)/eps) and its mirror image, translate, extrapolate.
 
     tol: share of the plan's mass that the next iteration may still move; max_iter: per linear problem;
-    method: "stabilised" (matrix-vector products with a stored kernel), "log" (log-sum-exp throughout), "streaming"
-    (low-rank spaces only: neither plan nor kernel is stored), or "auto": streaming for large plans, else stabilised.
+    method: "stabilized" (matrix-vector products with a stored kernel), "log" (log-sum-exp throughout), "streaming"
+    (low-rank spaces only: neither plan nor kernel is stored), or "auto": streaming for large plans, else stabilized.
 
     >>> import numpy as np, ugw
     >>> x = ugw.Space.from_points(np.random.default_rng(0).random((30, 2)))
@@ -38,12 +38,12 @@ class Sinkhorn:
 
     tol: float = 1e-7
     max_iter: int = 50
-    method: Literal["auto", "stabilised", "log", "streaming"] = "auto"
+    method: Literal["auto", "stabilized", "log", "streaming"] = "auto"
 
     def __post_init__(self) -> None:
         tolerance("Sinkhorn tol", self.tol)
         whole_number("Sinkhorn max_iter", self.max_iter)
-        choice("Sinkhorn method", self.method, ("auto", "stabilised", "log", "streaming"))
+        choice("Sinkhorn method", self.method, ("auto", "stabilized", "log", "streaming"))
 
     def __call__(
         self,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ugw.problems.distortion.factorize import MAX_RANK, SMOOTH_TOL, factorise
+from ugw.problems.distortion.factorize import MAX_RANK, SMOOTH_TOL, factorize
 
 GAUSS = {rho: lambda t, rho=rho: torch.exp(-(t**2) / (2 * rho)) for rho in (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)}
 OTHERS = {
@@ -34,7 +34,7 @@ def largest_error(factors, g, count=700):
 @pytest.mark.parametrize("rho", GAUSS)
 @pytest.mark.parametrize("length", [0.3, 1.7])
 def test_gaussians_meet_the_tolerance(rho, length):
-    factors = factorise(GAUSS[rho], length)
+    factors = factorize(GAUSS[rho], length)
     # A share of what the kernel differs from 1 by.
     assert factors.error <= max(SMOOTH_TOL * -math.expm1(-(length**2) / (2 * rho)), 1e-12)
     assert factors.good
@@ -44,7 +44,7 @@ def test_gaussians_meet_the_tolerance(rho, length):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_error_is_never_above_what_is_said(name):
-    factors = factorise(OTHERS[name], 1.7)
+    factors = factorize(OTHERS[name], 1.7)
     assert largest_error(factors, OTHERS[name]) <= factors.error + 1e-13
     if name in KINKS:
         assert factors.rank <= MAX_RANK
@@ -57,34 +57,34 @@ def test_the_error_is_never_above_what_is_said(name):
 @pytest.mark.parametrize("rho", [1.0, 1e2, 1e4])
 def test_a_kernel_near_1_is_as_good_as_the_loss_it_is_made_of(rho):
     # exp(−t/R) ≈ 1 − t/R: the error of the factors matters times R.
-    kernel, loss = factorise(lambda t: torch.exp(-t / (2 * rho)), 1.4), factorise(OTHERS["abs"], 1.4)
+    kernel, loss = factorize(lambda t: torch.exp(-t / (2 * rho)), 1.4), factorize(OTHERS["abs"], 1.4)
     assert not kernel.good
     assert not loss.good
     assert 2 * rho * kernel.error == pytest.approx(loss.error, rel=0.5)
     assert 2 * rho * kernel.wanted == pytest.approx(loss.wanted, rel=0.5)
-    loose = factorise(lambda t: torch.exp(-t / (2 * rho)), 1.4, tol=0.02)
+    loose = factorize(lambda t: torch.exp(-t / (2 * rho)), 1.4, tol=0.02)
     assert loose.good
     assert loose.error <= 0.02 * 1.4 / (2 * rho)
 
 
 @pytest.mark.parametrize(("rho", "rank"), [(1.0, 7), (0.1, 15), (0.01, 40)])
 def test_ranks_of_gaussians(rho, rank):
-    assert factorise(GAUSS[rho], 1.7).rank <= rank
+    assert factorize(GAUSS[rho], 1.7).rank <= rank
 
 
 @pytest.mark.parametrize("power", [1, 2, 4, 10])
 def test_an_integer_power_of_the_cosine_has_one_term_more_than_its_power(power):
     # cosᵖ(u − v) is a sum of p + 1 products; Hellinger–Kantorovich below its cutoff, 1/rho = p.
-    factors = factorise(lambda t: torch.cos(t) ** power, 1.5)
+    factors = factorize(lambda t: torch.cos(t) ** power, 1.5)
     assert factors.rank == power + 1
     assert factors.error < 1e-9
 
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-6, 1e-10])
 def test_the_tolerance_is_met_with_no_more_terms_than_it_takes(tol):
-    factors = factorise(GAUSS[0.1], 1.7, tol=tol)
+    factors = factorize(GAUSS[0.1], 1.7, tol=tol)
     assert factors.error <= tol
-    fewer = factorise(GAUSS[0.1], 1.7, tol=tol, max_rank=factors.rank - 1)
+    fewer = factorize(GAUSS[0.1], 1.7, tol=tol, max_rank=factors.rank - 1)
     assert fewer.rank == factors.rank - 1
     assert fewer.error > tol
     assert largest_error(fewer, GAUSS[0.1]) <= fewer.error
@@ -94,36 +94,36 @@ def test_the_tolerance_is_met_with_no_more_terms_than_it_takes(tol):
 def test_more_terms_bring_a_kink_closer(name):
     # Eigenvalues of a kink fall like 1/r², so the error falls like 1/r.
     ranks = (8, 32, 128)
-    errors = [factorise(OTHERS[name], 1.0, max_rank=rank).error for rank in ranks]
+    errors = [factorize(OTHERS[name], 1.0, max_rank=rank).error for rank in ranks]
     assert errors[1] < 0.35 * errors[0]
     assert errors[2] < 0.35 * errors[1]
-    assert factorise(OTHERS[name], 1.0, tol=0.02).error <= 0.02
+    assert factorize(OTHERS[name], 1.0, tol=0.02).error <= 0.02
 
 
 def test_a_jump_is_told():
     # Nothing of rank 64 is close to a step: the error says so.
-    factors = factorise(lambda t: (t < 0.5).double(), 1.0)
+    factors = factorize(lambda t: (t < 0.5).double(), 1.0)
     assert factors.error > 0.3
     assert largest_error(factors, lambda t: (t < 0.5).double()) <= factors.error
 
 
-def test_large_functions_are_factorised_too():
-    factors = factorise(lambda t: torch.log1p((1000.0 * t) ** 2), 1e-3)
+def test_large_functions_are_factorized_too():
+    factors = factorize(lambda t: torch.log1p((1000.0 * t) ** 2), 1e-3)
     assert factors.error <= SMOOTH_TOL
-    factors = factorise(torch.square, 1000.0)
+    factors = factorize(torch.square, 1000.0)
     assert largest_error(factors, torch.square) <= 1e-9 * 1e6
     assert factors.rank == 3
 
 
 def test_one_point_has_length_zero():
-    factors = factorise(GAUSS[0.1], 0.0)
+    factors = factorize(GAUSS[0.1], 0.0)
     phi = factors.evaluate(torch.zeros(1, 1, dtype=torch.float64))
     assert float((factors.signs * phi[:, 0, 0] ** 2).sum()) == pytest.approx(1.0, abs=1e-8)
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (3, 4, 4), (2, 3, 5, 5)])
 def test_evaluate_has_the_terms_before_the_last_two_dimensions(shape):
-    factors = factorise(GAUSS[0.1], 1.0)
+    factors = factorize(GAUSS[0.1], 1.0)
     d = torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     phi = factors.evaluate(d)
     assert phi.shape == (*shape[:-2], factors.rank, *shape[-2:])
@@ -132,7 +132,7 @@ def test_evaluate_has_the_terms_before_the_last_two_dimensions(shape):
 
 
 def test_terms_are_chebyshev_series():
-    factors = factorise(GAUSS[0.1], 1.4)
+    factors = factorize(GAUSS[0.1], 1.4)
     d = torch.linspace(0.0, 1.4, 30, dtype=torch.float64)
     series = np.polynomial.chebyshev.chebval(2.0 * d.numpy() / 1.4 - 1.0, factors.coefficients.numpy())
     np.testing.assert_allclose(factors.evaluate(d[None])[:, 0].numpy(), series, atol=1e-13)
@@ -140,7 +140,7 @@ def test_terms_are_chebyshev_series():
 
 @pytest.mark.parametrize("rho", [1e-3, 0.1, 10.0])
 def test_single_precision_adds_only_its_rounding(rho):
-    factors = factorise(GAUSS[rho], 1.7)
+    factors = factorize(GAUSS[rho], 1.7)
     d = torch.rand(60, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 1.7
     single = factors.evaluate(d.float())
     assert single.dtype == torch.float32

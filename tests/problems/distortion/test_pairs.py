@@ -11,8 +11,8 @@ from oracles import cases
 from ugw.geometry.metric import Dense
 from ugw.measures.cones import GaussianHellinger, HellingerKantorovich
 from ugw.problems.distortion import pairs
-from ugw.problems.distortion.factorize import factorise
-from ugw.problems.distortion.pairs import Factorised, Profile, Squares, TermByTerm
+from ugw.problems.distortion.factorize import factorize
+from ugw.problems.distortion.pairs import Factorized, Profile, Squares, TermByTerm
 from ugw.problems.distortion.select import EXACT_PLAN, LONG_PLAN, Itemwise, pair
 
 N, M, B = 5, 6, 4
@@ -65,10 +65,10 @@ def sums(kind, dx, dy, rho=0.3):
     profile = Profile(GaussianHellinger(), total(rho))
     if kind == "terms":
         return TermByTerm(dx, dy, profile), gauss(rho)
-    return Factorised(dx, dy, (factorise(gauss(rho), 2.0),)), gauss(rho)
+    return Factorized(dx, dy, (factorize(gauss(rho), 2.0),)), gauss(rho)
 
 
-KINDS = ["squares", "terms", "factorised"]
+KINDS = ["squares", "terms", "factorized"]
 BATCHED = [(False, False), (True, False), (False, True), (True, True)]
 
 
@@ -100,7 +100,7 @@ def test_take_picks_items(kind, batched, index):
     assert_close(made.take(index).apply(plan[index]), full[index], N * M)
 
 
-@pytest.mark.parametrize("kind", ["terms", "factorised"])
+@pytest.mark.parametrize("kind", ["terms", "factorized"])
 @pytest.mark.parametrize("batched", BATCHED, ids=str)
 def test_every_item_may_have_its_own_function(kind, batched):
     dx, dy = metrics(*batched)
@@ -108,7 +108,7 @@ def test_every_item_may_have_its_own_function(kind, batched):
     if kind == "terms":
         made = TermByTerm(dx, dy, Profile(GaussianHellinger(), total(*rhos)))
     else:
-        made = Factorised(dx, dy, tuple(factorise(gauss(rho), 2.0) for rho in rhos))
+        made = Factorized(dx, dy, tuple(factorize(gauss(rho), 2.0) for rho in rhos))
     plan = plans()
     full = twin(dx, dy, [gauss(rho) for rho in rhos], plan)
     assert_close(made.apply(plan), full, N * M)
@@ -141,7 +141,7 @@ def test_a_mean_that_is_only_rounding_is_zero():
     assert Squares(flat, flat).mean(zero, zero).item() == 0.0
 
 
-@pytest.mark.parametrize("kind", ["terms", "factorised"])
+@pytest.mark.parametrize("kind", ["terms", "factorized"])
 def test_small_blocks_change_nothing(kind, monkeypatch):
     dx, dy = metrics(False, False)
     plan = plans()
@@ -201,12 +201,12 @@ def test_ragged_spaces_sum_over_their_own_points():
 # --- which way ---
 
 
-def test_small_plans_are_summed_term_by_term_and_others_factorised():
+def test_small_plans_are_summed_term_by_term_and_others_factorized():
     profile = Profile(GaussianHellinger(), total(0.3))
     assert isinstance(pair(*metrics(False, False, n=20, m=20), profile), TermByTerm)
     assert EXACT_PLAN == 400
     made = pair(*metrics(False, False, n=20, m=21), profile)
-    assert isinstance(made, Factorised)
+    assert isinstance(made, Factorized)
     assert made.rank.tolist() == [made.factors[0].rank]
     assert made.error.tolist() == [made.factors[0].error]
     exact = pair(*metrics(False, False), profile)
@@ -257,11 +257,11 @@ def test_plans_of_moderate_size_are_exact_where_factors_are_too_coarse():
     made = pair(*metrics(False, False, n=50, m=50), kink)
     assert isinstance(made, TermByTerm)
     large = pair(*metrics(False, False, n=50, m=51), kink)
-    assert isinstance(large, Factorised)
+    assert isinstance(large, Factorized)
     assert bool((large.error > large.wanted).all())
     # Who asks for a rank, or for no more than there is, gets factors.
     assert pair(*metrics(False, False, n=50, m=50), kink, max_rank=20).rank.item() == 20
-    assert isinstance(pair(*metrics(False, False, n=20, m=21), kink, tol=0.02), Factorised)
+    assert isinstance(pair(*metrics(False, False, n=20, m=21), kink, tol=0.02), Factorized)
 
 
 def test_blocks_of_a_long_sum_are_no_larger_than_they_should_be(monkeypatch):

@@ -104,10 +104,10 @@ def test_two_points_against_two_by_brute_force(seed):
     dx, dy, a, b = arrays(x, y)
     saved = np.maximum(2 * rho - np.abs(dx[:, None, :, None] - dy[None, :, None, :]) ** q, 0.0).reshape(4, 4)
 
-    def best(centre, width):
+    def best(center, width):
         """The best shares (of each row of P and column of Q on the first place) on a grid."""
         grid = np.linspace(-width, width, 21)
-        shares = np.stack(np.meshgrid(*[np.unique(np.clip(c + grid, 0, 1)) for c in centre]), axis=-1).reshape(-1, 4)
+        shares = np.stack(np.meshgrid(*[np.unique(np.clip(c + grid, 0, 1)) for c in center]), axis=-1).reshape(-1, 4)
         p0, p1, q0, q1 = shares.T
         P = np.stack([a[0] * p0, a[0] * (1 - p0), a[1] * p1, a[1] * (1 - p1)], axis=1)
         Q = np.stack([b[0] * q0, b[1] * q1, b[0] * (1 - q0), b[1] * (1 - q1)], axis=1)
@@ -117,9 +117,9 @@ def test_two_points_against_two_by_brute_force(seed):
         )
         return shares[overlap.argmax()], float(overlap.max())
 
-    centre, width = np.full(4, 0.5), 0.5
+    center, width = np.full(4, 0.5), 0.5
     for _ in range(6):
-        centre, overlap = best(centre, width)
+        center, overlap = best(center, width)
         width /= 4
     found = rho * (a.sum() ** 2 + b.sum() ** 2) - overlap
     value = conic(x, y, rho=rho, cone=ugw.PartialTransport(q)).value

@@ -57,7 +57,7 @@ class Factors:
         return values
 
 
-def factorise(
+def factorize(
     g: Callable[[Tensor], Tensor], length: float, *, tol: float | None = None, max_rank: int | None = None
 ) -> Factors:
     """Chebyshev interpolation of g(|u − v|) and a truncated eigendecomposition of its coefficients.

@@ -233,7 +233,7 @@ class TermByTerm:
 
 
 @dataclass(frozen=True, eq=False)
-class Factorised:
+class Factorized:
     """Σ_r signs_r φ_r(Dx) plan φ_r(Dy): as many products of matrices as g has terms.
 
     factors: one for each item, or one for all.
@@ -243,21 +243,21 @@ class Factorised:
     dy: Metric
     factors: tuple[Factors, ...]
     _evaluated: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # once the first product was made
-    _items: dict[int, Factorised] = field(default_factory=dict)
+    _items: dict[int, Factorized] = field(default_factory=dict)
 
     @property
     def rank(self) -> Tensor:
-        """Terms of the factorisation."""
+        """Terms of the factorization."""
         return torch.tensor([f.rank for f in self.factors], device=self.dx.device)
 
     @property
     def error(self) -> Tensor:
-        """As the factorisation says."""
+        """As the factorization says."""
         return torch.tensor([f.error for f in self.factors], dtype=torch.float64, device=self.dx.device)
 
     @property
     def wanted(self) -> Tensor:
-        """As the factorisation says."""
+        """As the factorization says."""
         return torch.tensor([f.wanted for f in self.factors], dtype=torch.float64, device=self.dx.device)
 
     @property
@@ -295,28 +295,28 @@ class Factorised:
         self._evaluated.extend(_blocks(factors, dx, dy, factors.rank))
         return self._evaluated
 
-    def _item(self, b: int) -> Factorised:
+    def _item(self, b: int) -> Factorized:
         if b not in self._items:
             factors = self.factors[b if len(self.factors) > 1 else 0]
-            self._items[b] = Factorised(self.dx.item(b, self.dx.n), self.dy.item(b, self.dy.n), (factors,))
+            self._items[b] = Factorized(self.dx.item(b, self.dx.n), self.dy.item(b, self.dy.n), (factors,))
         return self._items[b]
 
     def mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
         """See `Pairs.mean`."""
         return mean(self, log_a, log_b)
 
-    def on(self, dx: Metric, dy: Metric) -> Factorised:
+    def on(self, dx: Metric, dy: Metric) -> Factorized:
         """See `Pairs.on`."""
-        return Factorised(dx, dy, self.factors)
+        return Factorized(dx, dy, self.factors)
 
-    def take(self, index: Tensor) -> Factorised:
+    def take(self, index: Tensor) -> Factorized:
         """See `Pairs.take`."""
         if len(self.factors) == 1 and not self.dx.batched and not self.dy.batched:
             return self
         if index.dtype == torch.bool:
             index = torch.nonzero(index).flatten()
         factors = self.factors if len(self.factors) == 1 else tuple(self.factors[i] for i in index.tolist())
-        return Factorised(self.dx.take(index), self.dy.take(index), factors)
+        return Factorized(self.dx.take(index), self.dy.take(index), factors)
 
 
 def _blocks(factors: Factors, dx: Tensor, dy: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor]]:

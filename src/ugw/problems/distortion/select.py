@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ...geometry.metric import Metric
-from .factorize import Factors, factorise
-from .pairs import Factorised, Pairs, Profile, TermByTerm, mean, reach
+from .factorize import Factors, factorize
+from .pairs import Factorized, Pairs, Profile, TermByTerm, mean, reach
 
 # Up to this many entries of a plan the sum is made term by term; up to this many if the factors of g are too coarse.
 EXACT_PLAN, LONG_PLAN = 400, 2500
@@ -26,7 +26,7 @@ class Itemwise:
     parts: one for each item that differs, sizes: its (n, m); owner: (B,), the part that each plan belongs to.
     """
 
-    parts: tuple[TermByTerm | Factorised, ...]
+    parts: tuple[TermByTerm | Factorized, ...]
     sizes: Sizes
     owner: Tensor
 
@@ -87,7 +87,7 @@ def pair(
     tol: float | None = None,
     max_rank: int | None = None,
 ) -> Pairs:
-    """The sum for g: term by term for small plans, else factorised.
+    """The sum for g: term by term for small plans, else factorized.
 
     sizes: (n, m) of each item without its padding. Where the factors do not get within the tolerance, plans of
     moderate size are summed term by term too, unless a rank was asked for.
@@ -109,7 +109,7 @@ def pair(
             continue
         key = (least, most, 0.0 if one.total is None else float(one.total[0]))
         if key not in made:
-            made[key] = replace(factorise(_plain(one), most - least, tol=tol, max_rank=max_rank), lowest=least)
+            made[key] = replace(factorize(_plain(one), most - least, tol=tol, max_rank=max_rank), lowest=least)
         coarse = not made[key].good and max_rank is None
         found.append(None if coarse and n * m <= LONG_PLAN else made[key])
     factors = [f for f in found if f is not None]
@@ -117,11 +117,11 @@ def pair(
     if not factors and (padded <= EXACT_PLAN or min(n * m for n, m in own) == padded):
         return TermByTerm(dx, dy, g)
     if len(factors) == count:
-        return Factorised(dx, dy, tuple(factors) if len(made) > 1 else (factors[0],))
-    parts: list[TermByTerm | Factorised] = []
+        return Factorized(dx, dy, tuple(factors) if len(made) > 1 else (factors[0],))
+    parts: list[TermByTerm | Factorized] = []
     for i, ((n, m), one, f) in enumerate(zip(own, profiles, found, strict=True)):
         metrics = dx.item(i, n), dy.item(i, m)
-        parts.append(TermByTerm(*metrics, one) if f is None else Factorised(*metrics, (f,)))
+        parts.append(TermByTerm(*metrics, one) if f is None else Factorized(*metrics, (f,)))
     return Itemwise(tuple(parts), own, torch.arange(count, device=dx.device))
 
 

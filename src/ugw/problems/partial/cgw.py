@@ -110,7 +110,7 @@ class Small:
         return self.filled(self._program(value, np.cos(angles), np.sin(angles)), w)
 
     def _program(self, value: np.ndarray, along_p: np.ndarray, along_q: np.ndarray) -> Pair:
-        """Maximise Σ value_ck x_ck over x ≥ 0 with Σ x along_p ≤ a, Σ x along_q ≤ b, by columns that are worth it.
+        """Maximize Σ value_ck x_ck over x ≥ 0 with Σ x along_p ≤ a, Σ x along_q ≤ b, by columns that are worth it.
 
         value: (pairs, rays); along_p, along_q: (rays,). Where there are many columns, a pair starts with one.
         """

@@ -81,14 +81,14 @@ function projection() {
   const cross = (a, b) => [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
   const unit = (a) => a.map((v) => v / Math.hypot(...a));
   const dot = (a, b) => a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
-  const centre = vector(camera.center);
-  const towards = unit(minus(vector(camera.eye), centre));
+  const center = vector(camera.center);
+  const towards = unit(minus(vector(camera.eye), center));
   const right = unit(cross(vector(camera.up), towards));
   const up = cross(towards, right);
   const half = scene.clientHeight / 2;
   const ratio = vector(aspectratio);
   return (x, y, z) => {
-    const at = minus([x, y, z].map((v, c) => ((v - axes[c][0]) * ratio[c]) / axes[c][1]), centre);
+    const at = minus([x, y, z].map((v, c) => ((v - axes[c][0]) * ratio[c]) / axes[c][1]), center);
     return [scene.clientWidth / 2 + half * dot(at, right), half - half * dot(at, up), dot(at, towards)];
   };
 }
@@ -219,8 +219,8 @@ Plotly.newPlot(scene, traces(), sceneLayout(), CONFIG)
     get("find").addEventListener("change", find);
     get("side").addEventListener("change", find);
     get("controls").addEventListener("submit", (event) => event.preventDefault());
-    get("colour").addEventListener("change", (event) => {
-      colouring = event.target.value;
+    get("color").addEventListener("change", (event) => {
+      coloring = event.target.value;
       explain();
       redraw();
     });

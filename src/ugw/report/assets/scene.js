@@ -19,23 +19,23 @@ const SHARE_SCALE = [[0, "#d1495b"], [0.5, "#edae49"], [1, "#2a9d8f"]]; // from 
 
 let focus = null; // {side, k}: the point whose matches are shown
 let pinned = false; // by a click: it stays when the pointer leaves
-let colouring = "carried";
+let coloring = "carried";
 
-// -- colours ----------------------------------------------------------------------------------------------
+// -- colors ----------------------------------------------------------------------------------------------
 
 const theme = () => document.documentElement.dataset.theme;
 const tone = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 const channels = (hex) => [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16));
 
-function mixed(colour, other, share) {
-  const [a, b] = [channels(colour), channels(other)];
+function mixed(color, other, share) {
+  const [a, b] = [channels(color), channels(other)];
   return "rgb(" + a.map((v, k) => Math.round(share * v + (1 - share) * b[k])).join(",") + ")";
 }
 
 // The less of its weight a point sends or receives, the paler it is.
-function carried(colours, shares) {
+function carried(colors, shares) {
   const pale = tone("pale");
-  return colours.map((colour, k) => mixed(colour, pale, Math.min(1, shares[k])));
+  return colors.map((color, k) => mixed(color, pale, Math.min(1, shares[k])));
 }
 
 // -- numbers as text --------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ function spaceTrace(side) {
     size: first(side.share).map((share) => size * Math.sqrt(Math.max(0.3, Math.min(2, share)))),
     line: { width: side.drawn > 150 ? 0 : 0.5, color: tone("card") },
     opacity: 1,
-    ...pointColours(first(side.colour), first(side.share)),
+    ...pointColors(first(side.color), first(side.share)),
   };
   return { type: "scatter3d", mode: "markers", x, y, z, marker, showlegend: false };
 }
@@ -103,37 +103,37 @@ function spaceTrace(side) {
 function explain() {
   const source = data.names[0];
   get("legend").textContent =
-    colouring === "carried"
-      ? `Colours of ${source}, carried over by the plan. The smaller and paler a point, the less of its weight is matched.`
+    coloring === "carried"
+      ? `Colors of ${source}, carried over by the plan. The smaller and paler a point, the less of its weight is matched.`
       : "From red, left behind, through yellow, half matched, to green, matched in full.";
 }
 
-function pointColours(colours, shares) {
-  if (colouring === "carried") return { color: carried(colours, shares), showscale: false };
+function pointColors(colors, shares) {
+  if (coloring === "carried") return { color: carried(colors, shares), showscale: false };
   return { color: shares, cmin: 0, cmax: 1, colorscale: SHARE_SCALE, showscale: false };
 }
 
 function surfaceTrace(surface) {
   const [x, y, z] = surface.at;
   const [i, j, k] = surface.faces;
-  const colours =
-    colouring === "carried"
-      ? { vertexcolor: carried(surface.colour, surface.share) }
+  const colors =
+    coloring === "carried"
+      ? { vertexcolor: carried(surface.color, surface.share) }
       : { intensity: surface.share, cmin: 0, cmax: 1, colorscale: SHARE_SCALE };
   const lighting = { ambient: 0.72, diffuse: 0.45, specular: 0.12, roughness: 0.6, fresnel: 0.1 };
-  return { type: "mesh3d", x, y, z, i, j, k, ...colours, lighting, flatshading: false, showscale: false, showlegend: false };
+  return { type: "mesh3d", x, y, z, i, j, k, ...colors, lighting, flatshading: false, showscale: false, showlegend: false };
 }
 
-// The first matches in the colour of where they come from, the lighter the fainter.
+// The first matches in the color of where they come from, the lighter the fainter.
 function matchesTrace(count) {
   const [x, y] = data.sides;
   const { i, j, mass, first } = data.pairs;
   const usual = mass[Math.floor(first / 2)]; // the first round is sorted: its median
   const back = tone("card");
   const chosen = [...Array(count).keys()];
-  const colours = chosen.map((k) => mixed(x.colour[i[k]], back, 0.1 + 0.9 * Math.min(1, Math.sqrt(mass[k] / usual))));
+  const colors = chosen.map((k) => mixed(x.color[i[k]], back, 0.1 + 0.9 * Math.min(1, Math.sqrt(mass[k] / usual))));
   const opacity = focus ? 0.08 : Math.max(0.15, Math.min(0.6, 8 / Math.sqrt(count)));
-  return lineTrace({ ...segments(x.at, y.at, chosen.map((k) => [i[k], j[k]])), line: { width: 2, color: thrice(colours) }, opacity });
+  return lineTrace({ ...segments(x.at, y.at, chosen.map((k) => [i[k], j[k]])), line: { width: 2, color: thrice(colors) }, opacity });
 }
 
 // The matches of the point in focus, the heavier the stronger.
@@ -145,12 +145,12 @@ function focusTraces() {
   const masses = from.masses[focus.k];
   const strength = masses.map((mass) => Math.sqrt(mass / masses[0]));
   const [accent, back] = [tone("accent"), tone("card")];
-  const colours = strength.map((s) => mixed(accent, back, 0.25 + 0.75 * s));
-  const lines = lineTrace({ ...segments(from.at, to.at, partners.map((j) => [focus.k, j])), line: { width: 5, color: thrice(colours) } });
+  const colors = strength.map((s) => mixed(accent, back, 0.25 + 0.75 * s));
+  const lines = lineTrace({ ...segments(from.at, to.at, partners.map((j) => [focus.k, j])), line: { width: 5, color: thrice(colors) } });
   const [x, y, z] = [0, 1, 2].map((c) => [from.at[c][focus.k], ...partners.map((j) => to.at[c][j])]);
   const marker = {
     size: [14, ...strength.map((s) => 5 + 9 * s)],
-    color: [accent, ...colours],
+    color: [accent, ...colors],
     line: { width: 2, color: tone("ink") },
     opacity: 1,
   };

@@ -1,8 +1,8 @@
 """Between two shapes, one with strays
 ===================================
 
-Barycentres of a star and an egg, for five shares, as points in the plane. The star has strays beside it, which no
-barycentre follows: they have no counterpart, and rho says what it costs to leave them behind.
+Barycenters of a star and an egg, for five shares, as points in the plane. The star has strays beside it, which no
+barycenter follows: they have no counterpart, and rho says what it costs to leave them behind.
 """
 
 # %%
@@ -40,16 +40,16 @@ for share in (0.0, 0.25, 0.5, 0.75, 1.0):
     print(f"share {share:<4}: {found[share]}")
 
 # %%
-# The two shapes at the ends, what lies between them in colours.
+# The two shapes at the ends, what lies between them in colors.
 
 plt.rcParams["figure.constrained_layout.h_pad"] = 0.1
 figure, axes = plt.subplots(1, 7, figsize=(14, 2.3), layout="constrained", sharex=True, sharey=True)
 shown = {"star with strays": np.concatenate([star, strays])}
 shown |= {f"share {share:g}": made.points - made.points.mean(axis=0) for share, made in found.items()}
 shown["egg"] = egg
-colours = ["0.45", *plt.get_cmap("viridis")(np.linspace(0.05, 0.85, 5)), "0.45"]
-for axis, colour, (name, points) in zip(axes, colours, shown.items(), strict=True):
-    axis.scatter(*points.T, s=14, color=colour)
+colors = ["0.45", *plt.get_cmap("viridis")(np.linspace(0.05, 0.85, 5)), "0.45"]
+for axis, color, (name, points) in zip(axes, colors, shown.items(), strict=True):
+    axis.scatter(*points.T, s=14, color=color)
     axis.set_title(name, fontsize=11)
     axis.set_aspect("equal")
     axis.axis("off")
