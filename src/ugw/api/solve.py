@@ -175,7 +175,6 @@ def _solved(problem: UGW, solver: Any, start: Any, watch: Watch | None) -> Tenso
         make = multilevel.start if isinstance(start, str) else multilevel.given
         with solver.watched() if watch is None else nullcontext(watch) as watch:
             return solver.run(problem, make(problem, start), watch).tensors
-    problem = problem.smoothed()
     plans = first_plans(problem, start)
     _check_finite_value(problem, plans)
     return best_of(solver, problem, chosen_plans(problem, plans, start), watch).tensors

@@ -30,7 +30,6 @@ from ..results.records import Tensors, Terms
 from ..results.result import Result
 from .base import Cheaper, Problem, known, taken_cost
 from .distortion.pairs import Pairs, Squares
-from .distortion.smooth import FEW, Spans
 from .linear import LinearProblem, LinearSolution
 from .ugw_state import Coupling, Prices, lambert, mean_log, product_kl
 
@@ -39,8 +38,6 @@ SHORTENED, ROUGHENED = 5_000, 4_000_000
 # Plans of so many entries, on CUDA, know their cost by how they changed, as long as they did by this share in all:
 # TF32, 1e-3 off at most, then adds an error of 1e-6 to the cost and of 1e-8 to the value, less than float32 does.
 CHANGING, DRIFT = 2**25, 2.5e-3
-# Entropy of this share of the mean distortion makes plans smooth.
-SMOOTH = 0.4
 # A plan is a product of its marginals up to so many times the rounding of an entry.
 SAME = 32.0
 # Below this share of sqrt(m(a) m(b)), as a logarithm, a plan transports nothing worth the name.
@@ -83,24 +80,11 @@ class UGW(Problem):
         if not isinstance(sums, Squares) or sums.dx is not self.x.metric or sums.dy is not self.y.metric:
             return self.taken(index, pairs=sums.take(index), **others)
         # The metrics of the spaces are taken anyway: not once more.
-        found = self.taken(index, pairs=None, **others)
-        if sums.spans is None:
-            return found
-        return replace(found, pairs=Squares(found.x.metric, found.y.metric, sums.spans))
+        return self.taken(index, pairs=None, **others)
 
     def on(self, x: Space, y: Space, cost: Tensor | None, measured: Tensor | None = None) -> UGW:
         """The same problem on other spaces, whose distances are no longer. measured: the size of its cost, if known."""
         return replace(self, x=x, y=y, cost=cost, pairs=self._sum.on(x.metric, y.metric), measured=measured)
-
-    def smoothed(self) -> UGW:
-        """The same problem, which multiplies plans as smooth ones where entropy makes them so, on a CPU.
-
-        In float64, and in float32 before it: alone, that would lose a bit of the last digit of its values.
-        """
-        small = min(self.x.n, self.y.n) < FEW or self.x.dtype != torch.float64 or self.x.device.type == "cuda"
-        if small or not isinstance(self.pairs, Squares) or not bool((self.eps >= SMOOTH * self.scale()).all()):
-            return self
-        return replace(self, measured=self.scale(), pairs=replace(self.pairs, spans=Spans()))
 
     def result(self, tensors: Tensors) -> Result:
         """What a solver found, as users see it."""

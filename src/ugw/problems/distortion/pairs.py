@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from ...geometry.metric import Metric
-from . import smooth
 from .factorize import Factors
-from .smooth import Spans
 
 # Term-by-term sums are made in blocks of about so many terms.
 BLOCK_TERMS = 2**23
@@ -56,11 +54,10 @@ class Pairs(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Squares:
-    """g(t) = t²: (Dx∘Dx) p1 ⊕ (Dy∘Dy) p2 − 2 Dx p Dy; exactly, or as `smooth` says where there are spans."""
+    """g(t) = t²: (Dx∘Dx) p1 ⊕ (Dy∘Dy) p2 − 2 Dx p Dy."""
 
     dx: Metric
     dy: Metric
-    spans: Spans | None = None  # what is known of plans that are smooth, None where they are not
 
     @property
     def rank(self) -> Tensor:
@@ -84,7 +81,7 @@ class Squares:
 
     def apply(self, plan: Tensor) -> Tensor:
         """See `Pairs.apply`."""
-        cross = sandwich(self.dx, plan, self.dy, self.spans)
+        cross = sandwich(self.dx, plan, self.dy)
         row = self.dx.apply_squared(plan.sum(2)[:, :, None])
         col = self.dy.apply_squared(plan.sum(1)[:, :, None])
         return torch.add(row + col.mT, cross, alpha=-2.0)
@@ -107,11 +104,11 @@ class Squares:
 
     def on(self, dx: Metric, dy: Metric) -> Squares:
         """See `Pairs.on`."""
-        return Squares(dx, dy, None if self.spans is None else Spans())
+        return Squares(dx, dy)
 
     def take(self, index: Tensor) -> Squares:
         """See `Pairs.take`."""
-        return Squares(self.dx.take(index), self.dy.take(index), self.spans)
+        return Squares(self.dx.take(index), self.dy.take(index))
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,7 +350,6 @@ def moments(metric: Metric, log_weights: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def sandwich(dx: Metric, plan: Tensor, dy: Metric, spans: Spans | None = None) -> Tensor:
-    """Dx · plan · Dy for symmetric distances. plan: (B, n, m); spans: what is known of it if it may be smooth."""
-    found = None if spans is None else smooth.sandwich(dx, plan, dy, spans)
-    return dy.apply(dx.apply(plan).mT).mT if found is None else found
+def sandwich(dx: Metric, plan: Tensor, dy: Metric) -> Tensor:
+    """Dx · plan · Dy for symmetric distances. plan: (B, n, m). Returns (B, n, m)."""
+    return dy.apply(dx.apply(plan).mT).mT
