@@ -36,7 +36,7 @@ from ..problems.ugw import UGW
 from ..problems.ugw_streamed import StreamedUGW
 from ..results.conic_result import ConicResult
 from ..results.lazy_plan import LazyPlan
-from ..results.records import Tensors, Terms
+from ..results.records import SolverOutput, Terms
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.alternating_lp import AlternateLP
@@ -147,7 +147,7 @@ def _in_chunks(problem: UGW, solver: Any, groups: list[tuple[Tensor, Any]], toge
             own = "product" if watch is not None and watch.stopped else take(start, index)
             parts.append(_solved(problem.take(index), solver, own, watch))
     order = torch.cat([index for index, _ in chunks]).argsort()
-    return problem.result(take(Tensors.joined(parts), order))
+    return problem.result(take(SolverOutput.joined(parts), order))
 
 
 def _alike(problem: UGW, start: Any) -> list[tuple[Tensor, Any]]:
@@ -169,7 +169,7 @@ def _dearest(groups: list[tuple[Tensor, Any]]) -> str:
     return next(iter(names - {"product"} or names))
 
 
-def _solved(problem: UGW, solver: Any, start: Any, watch: Watch | None) -> Tensors:
+def _solved(problem: UGW, solver: Any, start: Any, watch: Watch | None) -> SolverOutput:
     """Solve from a start that `_read_start` made."""
     if isinstance(problem, StreamedUGW):
         make = multilevel.start if isinstance(start, str) else multilevel.given

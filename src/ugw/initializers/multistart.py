@@ -13,7 +13,7 @@ from .._utils.options import whole_number
 from .._utils.pytree import take
 from ..errors import InputError
 from ..problems.base import Matching
-from ..results.records import Status, Tensors
+from ..results.records import SolverOutput, Status
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.base import Solver
@@ -81,7 +81,7 @@ def best_of(solver: Any, problem: Any, plans: Tensor, watch: Watch | None = None
     return problem.result(tensors)
 
 
-def _winner(problem: Matching, tensors: Tensors, count: int) -> Tensor:
+def _winner(problem: Matching, tensors: SolverOutput, count: int) -> Tensor:
     """Index (B,) of the best of each item's `count` results."""
     # A plan that misses a hard marginal may well have a lower objective: it counts only if no other is there.
     wrong = (problem.div_a.hard | problem.div_b.hard) & (tensors.status != int(Status.CONVERGED))

@@ -26,14 +26,14 @@ from ..problems.partial.gw import PartialGW
 from ..problems.ugw import UGW
 from ..problems.ugw_state import Coupling
 from ..results.lazy_plan import product
-from ..results.records import Tensors
+from ..results.records import SolverOutput
 from .weight_gradients import cap_gradients, weight_gradients
 
 # Stands for the logarithm of a mass of 0.
 LOG_ZERO = -700.0
 
 
-def attached(problem: UGW, x: Space, y: Space, fused: Fused | None, found: Tensors) -> Tensor:
+def attached(problem: UGW, x: Space, y: Space, fused: Fused | None, found: SolverOutput) -> Tensor:
     """The value of what was found, (B,), with the gradient that it has at a stationary plan.
 
     problem: built without graphs, but for rho, eps and alpha; x, y, fused: as the caller gave them.
@@ -60,7 +60,7 @@ def _state(problem: UGW, plan: Any) -> Coupling:
     return problem.couple(shape).weighing(torch.where(mass > 0, mass.log(), LOG_ZERO))
 
 
-def attached_capped(problem: PartialGW, x: Space, y: Space, fused: Fused | None, found: Tensors) -> Tensor:
+def attached_capped(problem: PartialGW, x: Space, y: Space, fused: Fused | None, found: SolverOutput) -> Tensor:
     """The value of a partial problem, (B,), with its gradient; arguments as for `attached`."""
     total = distortion(problem, x.metric, y.metric, found.plan)
     with torch.no_grad():
@@ -80,7 +80,7 @@ def attached_capped(problem: PartialGW, x: Space, y: Space, fused: Fused | None,
     return once(total, found.terms.total)
 
 
-def attached_conic(problem: CGW, x: Space, y: Space, found: Tensors) -> Tensor:
+def attached_conic(problem: CGW, x: Space, y: Space, found: SolverOutput) -> Tensor:
     """The conic value of what was found, (B,), with the gradient that it has at a stationary lift.
 
     The multipliers of P 1 = a are 2·rho1/R · (k∘w)1 / a: eq. (9.3).

@@ -18,7 +18,7 @@ from ..geometry.space import Space
 from ..kernels import dispatch as kernels
 from ..kernels import reductions as entries
 from ..measures.divergences import KL, Divergence
-from ..results.records import Lift, Sum, Tensors
+from ..results.records import Lift, ObjectiveTerms, SolverOutput
 from ..results.result import Result
 from .linear import LinearProblem, LinearSolution
 
@@ -92,7 +92,7 @@ class Matching(ABC):
         return replace(self, **spaces, **divergences, eps=self.eps[index], batched=True, **others)  # type: ignore
 
     @abstractmethod
-    def result(self, tensors: Tensors) -> Result:
+    def result(self, tensors: SolverOutput) -> Result:
         """What a solver found, as users see it."""
 
 
@@ -202,7 +202,7 @@ class Problem(Matching):
         """The state after a linear step."""
 
     @abstractmethod
-    def objective(self, p: Any, q: Any = None) -> Sum:
+    def objective(self, p: Any, q: Any = None) -> ObjectiveTerms:
         """F(p, q), term by term; q = p unless given; one of both may be without its `local`."""
 
     @abstractmethod

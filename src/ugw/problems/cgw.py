@@ -21,7 +21,7 @@ from ..kernels.dispatch import dot
 from ..measures.cones import Cone
 from ..measures.divergences import KL
 from ..results.conic_result import ConicResult
-from ..results.records import ConicTerms, Lift, Tensors
+from ..results.records import ConicTerms, Lift, SolverOutput
 from .base import Problem, known
 from .distortion.pairs import Pairs
 from .linear import LinearProblem, LinearSolution
@@ -91,7 +91,7 @@ class CGW(Problem):
         rhos, pairs = (self.rho_a[index], self.rho_b[index]), self.pairs.take(index)
         return CGW(self.x.take(index), self.y.take(index), *rhos, self.cone, pairs, self.eps[index])
 
-    def result(self, tensors: Tensors) -> ConicResult:
+    def result(self, tensors: SolverOutput) -> ConicResult:
         """What a solver found, as users see it."""
         return ConicResult(tensors, self.sizes, self.numpy)
 

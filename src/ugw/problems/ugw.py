@@ -26,7 +26,7 @@ from ..geometry.space import Space
 from ..kernels import exact_ot as exact
 from ..kernels.dispatch import dot, entropy
 from ..measures.divergences import KL, kl_terms
-from ..results.records import Tensors, Terms
+from ..results.records import SolverOutput, Terms
 from ..results.result import Result
 from .base import Cheaper, Problem, known, taken_cost
 from .distortion.pairs import Pairs, Squares
@@ -86,7 +86,7 @@ class UGW(Problem):
         """The same problem on other spaces, whose distances are no longer. measured: the size of its cost, if known."""
         return replace(self, x=x, y=y, cost=cost, pairs=self._sum.on(x.metric, y.metric), measured=measured)
 
-    def result(self, tensors: Tensors) -> Result:
+    def result(self, tensors: SolverOutput) -> Result:
         """What a solver found, as users see it."""
         return Result(tensors, self.sizes, self.numpy)
 

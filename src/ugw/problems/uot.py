@@ -18,7 +18,7 @@ from torch import Tensor
 from ..geometry.space import Space
 from ..kernels.dispatch import dot
 from ..measures.divergences import KL, kl
-from ..results.records import Tensors, Terms
+from ..results.records import SolverOutput, Terms
 from ..results.result import Result
 from .base import Problem, taken_cost
 from .linear import LinearProblem, LinearSolution
@@ -48,7 +48,7 @@ class UW(Problem):
         """Some items of the batch; an item may be taken more than once."""
         return self.taken(index, cost=taken_cost(self.cost, index))
 
-    def result(self, tensors: Tensors) -> Result:
+    def result(self, tensors: SolverOutput) -> Result:
         """What a solver found, as users see it."""
         return Result(tensors, self.sizes, self.numpy)
 

@@ -78,7 +78,7 @@ def present(value: Tensor | Streamed, *, batched: bool, numpy: bool) -> Any:
     return array if array.ndim else array.item()
 
 
-class Sum:
+class ObjectiveTerms:
     """Named weighted terms that add up to an objective, (B,) tensors or numbers: the fields of a dataclass."""
 
     @property
@@ -100,7 +100,7 @@ class Sum:
 
 
 @dataclass(frozen=True, eq=False)
-class Terms(Sum):
+class Terms(ObjectiveTerms):
     """The weighted terms of the UGW objective; a hard marginal contributes 0."""
 
     distortion: Any
@@ -111,7 +111,7 @@ class Terms(Sum):
 
 
 @dataclass(frozen=True, eq=False)
-class ConicTerms(Sum):
+class ConicTerms(ObjectiveTerms):
     """The terms of CGW: `apart`, its value if nothing is matched, and what matching saves, `overlap` ≤ 0."""
 
     apart: Any
@@ -158,7 +158,7 @@ class Lift:
 
 
 @dataclass(frozen=True, eq=False)
-class Tensors:
+class SolverOutput:
     """The numbers behind a Result, each with a leading batch dimension B, on the device of the solve.
 
     plan, other: (B, n, m), the last two plans, stored or streamed; potentials f (B, n), g (B, m) or None; scalars (B,);
@@ -168,7 +168,7 @@ class Tensors:
     plan: Any
     other: Any
     potentials: tuple[Tensor, Tensor] | None
-    terms: Sum
+    terms: ObjectiveTerms
     relaxed_value: Tensor
     marginal_error: Tensor
     change: Tensor
@@ -178,23 +178,23 @@ class Tensors:
     trace: Tensor
     lift: Lift | None = None
 
-    def take(self, index: Tensor) -> Tensors:
+    def take(self, index: Tensor) -> SolverOutput:
         """Some items of the batch."""
         return take_fields(self, index)
 
     @classmethod
-    def joined(cls, parts: Sequence[Tensors]) -> Tensors:
+    def joined(cls, parts: Sequence[SolverOutput]) -> SolverOutput:
         """The items of several runs, one after the other."""
         return join(cls.alike(*parts))
 
     @staticmethod
-    def alike(*parts: Tensors) -> list[Tensors]:
+    def alike(*parts: SolverOutput) -> list[SolverOutput]:
         """With traces of one length, and potentials in all of them if in one: what may differ among runs."""
         steps = max(part.trace.shape[1] for part in parts)
         some = any(part.potentials is not None for part in parts)
         return [part._alike(steps, potentials=some) for part in parts]
 
-    def _alike(self, steps: int, *, potentials: bool) -> Tensors:
+    def _alike(self, steps: int, *, potentials: bool) -> SolverOutput:
         """With a trace of so many steps, and potentials of NaN where others have some: what may differ among runs."""
         missing = self.trace.new_full((len(self.trace), steps - self.trace.shape[1], self.trace.shape[2]), torch.nan)
         f_g = self.potentials

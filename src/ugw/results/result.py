@@ -19,7 +19,7 @@ from .._utils.pytree import clone, put_, take
 from ..errors import InputError, NotConverged
 from ..geometry.bilinear_matrix import Bilinear
 from ..geometry.implicit_plan import Streamed
-from .records import ConicTerms, History, Lift, Status, Tensors, Terms, present
+from .records import ConicTerms, History, Lift, SolverOutput, Status, Terms, present
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,7 +36,7 @@ class Result:
     ((10, 10), 'CONVERGED', 0.0)
     """
 
-    tensors: Tensors
+    tensors: SolverOutput
     sizes: tuple[tuple[int, int], ...] | None
     numpy: bool
 
@@ -193,7 +193,7 @@ class Result:
     def better(self, other: Self) -> Self:
         """Item by item the one of two results, for the same problem, with the lower value; itself where they tie."""
         lower = other.tensors.terms.total < self.tensors.terms.total
-        mine, theirs = Tensors.alike(self.tensors, other.tensors)
+        mine, theirs = SolverOutput.alike(self.tensors, other.tensors)
         merged = clone(mine)
         put_(merged, lower, take(theirs, lower))
         return replace(self, tensors=merged)
@@ -201,7 +201,7 @@ class Result:
     def __iter__(self) -> Iterator[Self]:
         return (self[i] for i in range(len(self)))
 
-    def _single(self) -> Tensors:
+    def _single(self) -> SolverOutput:
         if self.batched:
             raise InputError("this result is a batch: take an item first, result[i]")
         return self.tensors
@@ -309,7 +309,7 @@ NESTED = ("terms", "potentials", "lift")
 PLANS = ("plan", "other")
 
 
-def _flat(tensors: Tensors) -> dict[str, Tensor]:
+def _flat(tensors: SolverOutput) -> dict[str, Tensor]:
     """Names → tensors; the nested ones are named part by part."""
     flat = {f"terms_{k}": v for k, v in tensors.terms.as_dict().items()}
     if tensors.potentials is not None:
@@ -329,14 +329,14 @@ def _flat_plan(name: str, plan: Tensor | Streamed) -> dict[str, Tensor]:
     return parts | {f"{name}_log_{f.name}": getattr(plan.log, f.name) for f in fields(plan.log)}
 
 
-def _unflat(flat: dict[str, Tensor]) -> Tensors:
+def _unflat(flat: dict[str, Tensor]) -> SolverOutput:
     conic = "lift_P" in flat
     terms = _nested(ConicTerms if conic else Terms, "terms", flat)
     potentials = (flat["f"], flat["g"]) if "f" in flat else None
-    plain = {f.name: flat[f.name] for f in fields(Tensors) if f.name not in (*NESTED, *PLANS)}
+    plain = {f.name: flat[f.name] for f in fields(SolverOutput) if f.name not in (*NESTED, *PLANS)}
     plans = {name: _unflat_plan(name, flat) for name in PLANS}
     lift = _nested(Lift, "lift", flat) if conic else None
-    return Tensors(terms=terms, potentials=potentials, lift=lift, **plans, **plain)
+    return SolverOutput(terms=terms, potentials=potentials, lift=lift, **plans, **plain)
 
 
 def _unflat_plan(name: str, flat: dict[str, Tensor]) -> Any:

@@ -14,7 +14,7 @@ from .._utils.pytree import take_fields, where
 from ..errors import InputError
 from ..kernels.sinkhorn import SWEEPS
 from ..problems.base import Problem
-from ..results.records import Status, Tensors
+from ..results.records import SolverOutput, Status
 from ..results.result import Result
 from . import loop
 from .base import Solver
@@ -374,14 +374,14 @@ def _distance(problem: Problem, p: Any, q: Any) -> Tensor:
     return shapes + masses.masked_fill_(p.log_mass <= -700.0, 0.0)
 
 
-def _finish(context: Context, outcome: loop.Outcome) -> Tensors:
+def _finish(context: Context, outcome: loop.Outcome) -> SolverOutput:
     problem, state, status = context.problem, outcome.state, outcome.status
     worn = (status == Status.MAX_ITER) & (context.noise > TRUSTED)
     status = torch.where(worn, int(Status.PRECISION), status)
     if bool((status == Status.ALTERNATING).any()):
         state = _better(context, state, status == Status.ALTERNATING)
     now, before = problem.final(state.now), state.before
-    return Tensors(
+    return SolverOutput(
         plan=now.plan,
         other=before.plan,
         potentials=problem.potentials(before, now, (state.f, state.g), state.log_mass, state.entropy),

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .._utils.pytree import take_fields
 from ..problems.partial.cgw import Pair, PartialCGW, Small
-from ..results.records import Status, Tensors
+from ..results.records import SolverOutput, Status
 from ..results.result import Result
 from . import loop
 from .base import Solver
@@ -180,7 +180,7 @@ def _beyond(before: Pair, new: Pair) -> Pair | None:
     return P, Q
 
 
-def _finish(problem: PartialCGW, outcome: loop.Outcome) -> Tensors:
+def _finish(problem: PartialCGW, outcome: loop.Outcome) -> SolverOutput:
     """The end of a run as a result."""
     state = outcome.state
     made = state.lifts[:, :3].cpu().numpy().copy()
@@ -192,7 +192,7 @@ def _finish(problem: PartialCGW, outcome: loop.Outcome) -> Tensors:
     scale = problem.unit / torch.where(overlap > 0, overlap, 1.0).sqrt()
     plan = (local * scale[:, None, None]).to(problem.x.dtype)
     terms = problem.objective(overlap)
-    return Tensors(
+    return SolverOutput(
         plan=plan,
         other=plan,
         potentials=None,

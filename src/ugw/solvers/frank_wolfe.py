@@ -14,7 +14,7 @@ from torch import Tensor
 from .._utils.pytree import take_fields
 from ..problems.base import Matching
 from ..problems.ugw import UGW
-from ..results.records import Status, Tensors, Terms
+from ..results.records import SolverOutput, Status, Terms
 from ..results.result import Result
 from . import loop
 from .base import Solver
@@ -45,7 +45,7 @@ class FrankWolfe(Solver):
         outcome = loop.iterate(_step, context, _State(now, one, one), rules, watch)
         now = outcome.state.now
         terms = problem.objective(now)
-        tensors = Tensors(
+        tensors = SolverOutput(
             plan=now.plan,
             other=now.plan,
             potentials=None,

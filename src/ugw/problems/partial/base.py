@@ -15,7 +15,7 @@ from torch import Tensor
 from ..._utils.pytree import take_fields
 from ...kernels import exact_ot as exact
 from ...measures.divergences import TV, Mass
-from ...results.records import Tensors, Terms
+from ...results.records import SolverOutput, Terms
 from ...results.result import Result
 from ..base import Matching
 
@@ -62,7 +62,7 @@ class Capped(Matching):
     div_a: TV | Mass
     div_b: TV | Mass
 
-    def result(self, tensors: Tensors) -> Result:
+    def result(self, tensors: SolverOutput) -> Result:
         """What a solver found, as users see it."""
         return Result(tensors, self.sizes, self.numpy)
 

@@ -25,7 +25,7 @@ from ...geometry.space import Space
 from ...measures.cones import PartialTransport
 from ...measures.divergences import KL
 from ...results.conic_result import ConicResult
-from ...results.records import ConicTerms, Lift, Tensors
+from ...results.records import ConicTerms, Lift, SolverOutput
 from ..base import Matching
 
 # Rays at angles as close as this count as one: nearly parallel columns make bases that are nearly singular.
@@ -186,7 +186,7 @@ class PartialCGW(Matching):
         """Some items of the batch; an item may be taken more than once."""
         return PartialCGW(self.x.take(index), self.y.take(index), self.rho[index], self.cone)
 
-    def result(self, tensors: Tensors) -> ConicResult:
+    def result(self, tensors: SolverOutput) -> ConicResult:
         """What a solver found, as users see it."""
         return ConicResult(tensors, self.sizes, self.numpy)
 

@@ -1,0 +1,70 @@
+"""Old public spellings that still work: each use issues one DeprecationWarning that names the new spelling."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from .caller import warn_at_caller
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def warn_renamed(old: str, new: str) -> None:
+    """Issue the DeprecationWarning "`old` is deprecated: use `new`", located at the caller of the library."""
+    warn_at_caller(f"{old} is deprecated: use {new}", DeprecationWarning)
+
+
+def current_value(argument: str, value: Any, renamed: Mapping[str, str]) -> Any:
+    """Return the new spelling of an option's value, with a warning if `value` is an old one.
+
+    argument: the name of the option, for the message; renamed: old spelling → new spelling.
+
+    >>> current_value("method", "stabilized", {"stabilised": "stabilized"})
+    'stabilized'
+    """
+    if not isinstance(value, str) or value not in renamed:
+        return value
+    warn_renamed(f"{argument}={value!r}", f"{argument}={renamed[value]!r}")
+    return renamed[value]
+
+
+def renamed_arguments(**renamed: str) -> Callable[[F], F]:
+    """Return a decorator that lets a function accept old keyword names: `@renamed_arguments(colour="color")`.
+
+    An old keyword is passed on under its new name, with a DeprecationWarning; giving both raises TypeError.
+    """
+
+    def decorate(function: F) -> F:
+        """Wrap one function."""
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            """Call the function with every old keyword replaced by its new name."""
+            for old, new in renamed.items():
+                if old in kwargs:
+                    if new in kwargs:
+                        raise TypeError(f"{function.__name__}() got both {new!r} and its old name {old!r}")
+                    warn_renamed(f"{function.__name__}({old}=...)", f"{new}=...")
+                    kwargs[new] = kwargs.pop(old)
+            return function(*args, **kwargs)
+
+        return wrapper  # type: ignore[return-value]
+
+    return decorate
+
+
+def renamed_attribute(owner: str, old: str, new: str) -> property:
+    """Return a property that reads attribute `new` and warns that `old` is deprecated.
+
+    Use in a class body: `unlabelled = renamed_attribute("PUTask", "unlabelled", "unlabeled")`.
+    """
+
+    def read(self: Any) -> Any:
+        """Return the value of the attribute under its new name."""
+        warn_renamed(f"{owner}.{old}", f"{owner}.{new}")
+        return getattr(self, new)
+
+    read.__doc__ = f"Deprecated name of `{new}`."
+    return property(read)
