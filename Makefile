@@ -28,11 +28,14 @@ paper: install  ## every experiment of the paper, `ugw reproduce NAME` one by on
 	@set -e; for name in $$(.venv/bin/python -c 'from ugw.experiments import REPRODUCED; print(*REPRODUCED)'); do \
 		echo "== $$name"; .venv/bin/ugw reproduce $$name --out out; done
 
-test: install  ## the whole test suite, on two cores; e.g. `make test ARGS="-k layers -x"`
-	OMP_NUM_THREADS=1 MPLBACKEND=Agg .venv/bin/python -m pytest -n $(WORKERS) $(ARGS)
+PYTEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg .venv/bin/python -m pytest
+REPORT_DURATIONS = -p tests.durations --durations-report=out/$@-durations.txt
+
+test: install  ## the test suite on two cores, seconds per file in out/test-durations.txt; e.g. `make test ARGS="-k layers -x"`
+	$(PYTEST) -n $(WORKERS) $(REPORT_DURATIONS) $(ARGS)
 
 test-browser: install  ## the reports in a real browser, the distribution's Chromium; skipped where there is none
-	OMP_NUM_THREADS=1 MPLBACKEND=Agg .venv/bin/python -m pytest -m browser tests/browser $(ARGS)
+	$(PYTEST) -m browser tests/browser $(ARGS)
 
 lint: install  ## ruff (rules and format) and mypy
 	.venv/bin/ruff check .
