@@ -12,7 +12,7 @@ from oracles import conic as oracles
 from oracles.cases import label
 from ugw.errors import InputError
 from ugw.measures.cones import GaussianHellinger, HellingerKantorovich, Loss, read_loss
-from ugw.problems.distortion.pairs import Profile
+from ugw.problems.distortion.base import PairLoss
 
 CONES = {
     "gaussian-hellinger": (GaussianHellinger(), oracles.gh),
@@ -78,7 +78,7 @@ def infimum(c, r, s, rho):
 @pytest.mark.parametrize("name", CONES)
 def test_the_cone_cost_is_the_perspective_of_the_entropic_cost(name, rho):
     cone, total = CONES[name][0], sum(rho)
-    kernel = Profile(cone, torch.tensor([total], dtype=torch.float64))
+    kernel = PairLoss(cone, torch.tensor([total], dtype=torch.float64))
     rng = np.random.default_rng(0)
     for t in [0.0, *rng.uniform(0.0, 2.0, 12)]:
         for r, s in [(1.0, 1.0), (0.0, 0.7), (0.7, 0.0), *rng.uniform(0.01, 3.0, (3, 2))]:

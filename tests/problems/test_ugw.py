@@ -12,7 +12,7 @@ from scipy.special import lambertw
 import ugw
 from oracles import cases
 from oracles.cases import INF, Parameters
-from ugw.problems.distortion import pairs
+from ugw.problems.distortion import squares
 from ugw.problems.linear import LinearSolution
 from ugw.problems.ugw_state import lambert
 from ugw.solvers.sinkhorn import Sinkhorn
@@ -359,8 +359,8 @@ def test_the_state_of_a_product_takes_no_product_of_matrices(monkeypatch, produc
     given = cases.problem(pair, Parameters(1.0, 0.4, 0.1))
     problem = given.on(given.x.to(dtype), given.y.to(dtype), None)
     plan = torch.tensor(np.outer(pair.a, pair.b) if product else cases.random_plan(pair, 1)).to(dtype)[None]
-    shape, sandwich = problem.unit(plan), pairs.sandwich
-    monkeypatch.setattr(pairs, "sandwich", lambda *given: made.append(0) or sandwich(*given))
+    shape, triple_product = problem.unit(plan), squares.triple_product
+    monkeypatch.setattr(squares, "triple_product", lambda *given: made.append(0) or triple_product(*given))
     state = problem.begin(shape)
     assert len(made) == (0 if product else 1)
     expected = torch.einsum("ijkl,kl->ij", cases.distortion_tensor(pair), shape[0].double())
@@ -395,12 +395,12 @@ def test_a_value_in_float32_is_that_of_its_plan(metric):
 
 def rough_products(monkeypatch):
     """Products off by a thousandth, always upwards, where TF32 is allowed."""
-    sandwich = pairs.sandwich
+    triple_product = squares.triple_product
 
     def rounded(*given):
-        return sandwich(*given) * (1.001 if torch.backends.cuda.matmul.allow_tf32 else 1.0)
+        return triple_product(*given) * (1.001 if torch.backends.cuda.matmul.allow_tf32 else 1.0)
 
-    monkeypatch.setattr(pairs, "sandwich", rounded)
+    monkeypatch.setattr(squares, "triple_product", rounded)
 
 
 @pytest.mark.parametrize("start", ["product", "near"])

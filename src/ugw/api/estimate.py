@@ -23,8 +23,10 @@ from ..geometry.low_rank import Embedded
 from ..geometry.space import Space
 from ..initializers import coarse
 from ..initializers.multilevel import COARSEST
-from ..problems.build import Fused, loss_pairs
-from ..problems.distortion.pairs import KEPT_BYTES, Pairs, Squares
+from ..problems.build import Fused, loss_distortion
+from ..problems.distortion.base import Distortion
+from ..problems.distortion.config import DISTORTION_CONFIG
+from ..problems.distortion.squares import SquaredDistortion
 from ..problems.ugw import SHORTENED, UGW
 from ..problems.ugw_streamed import BLOCK, SAMPLED_ENTRIES, StreamedUGW
 
@@ -117,19 +119,21 @@ class Task:
     def of(cls, problem: UGW, count: int, start: str) -> Task:
         """Of a problem that is solved from so many starts an item."""
         streaming = isinstance(problem, StreamedUGW)
-        made = cls._made(problem.x, problem.y, problem.pairs, streaming=streaming, fused=problem.cost is not None)
+        made = cls._made(
+            problem.x, problem.y, problem.distortion_sum, streaming=streaming, fused=problem.cost is not None
+        )
         return replace(made, batch=problem.batch, starts=count, start=start)
 
     @classmethod
     def between(cls, x: Space, y: Space, *, fused: Fused | None, loss: Any, streaming: bool, count: int) -> Task:
         """Of the problem between two spaces, from its default start."""
-        pairs = None if loss is None else loss_pairs(x, y, loss)
-        made = cls._made(x, y, pairs, streaming=streaming, fused=fused is not None)
+        distortion_sum = None if loss is None else loss_distortion(x, y, loss)
+        made = cls._made(x, y, distortion_sum, streaming=streaming, fused=fused is not None)
         batches = [len(space.weights) for space in (x, y) if space.batched]
         return replace(made, batch=max(batches, default=1), starts=count)
 
     @classmethod
-    def _made(cls, x: Space, y: Space, pairs: Pairs | None, *, streaming: bool, fused: bool) -> Task:
+    def _made(cls, x: Space, y: Space, distortion_sum: Distortion | None, *, streaming: bool, fused: bool) -> Task:
         width = x.features.shape[-1] if fused and x.features is not None else 0
         ranks = [s.metric.points.shape[-1] + 1 + width for s in (x, y) if isinstance(s.metric, Embedded)]
         return cls(
@@ -141,7 +145,9 @@ class Task:
             streaming=streaming,
             ranks=(ranks[0], ranks[1]) if len(ranks) == 2 else None,
             own=x.batched or y.batched,
-            terms=1 if pairs is None or isinstance(pairs, Squares) else max(1, int(pairs.rank.max())),
+            terms=1
+            if distortion_sum is None or isinstance(distortion_sum, SquaredDistortion)
+            else max(1, int(distortion_sum.rank.max())),
             fused=fused,
         )
 
@@ -183,7 +189,11 @@ class Task:
             return int(BASE + self._streamed(items))
         spaces = items * own * self.starts if self.own and (self.starts > 1 or items < self.batch) else 0
         squares = min(BLOCK_ENTRIES * self.number, max(1, items if self.own else 1) * own // 2)
-        terms = min(KEPT_BYTES, self.terms * own) * (items if self.own else 1) if self.terms > 1 else 0
+        terms = (
+            min(DISTORTION_CONFIG.max_cached_bytes, self.terms * own) * (items if self.own else 1)
+            if self.terms > 1
+            else 0
+        )
         solve = self._stored(items * self.starts, self.n, self.m) + 2 * self.starts * items * self._plan + spaces
         fixed = BASE + squares + terms + (items * self._plan if self.fused else 0)
         race = 0.0

@@ -242,7 +242,7 @@ def solve_conic(
     way = WAYS[read.steps]
     problem, twin = way.build(x, y, rho=rho, cone=read, eps=eps)
     solver = tuned(checked_solver(solver, way.solver), way.solver)
-    terms = int(problem.pairs.rank.max()) if isinstance(problem, CGW) else 1
+    terms = int(problem.distortion_sum.rank.max()) if isinstance(problem, CGW) else 1
     task = replace(memory.Task.of(twin, 1, "auto"), terms=max(1, terms))
     with torch.no_grad(), memory.guard(lambda: task.estimate(inner=1)):
         plans = way.plans(problem, twin, solver, init.plan if isinstance(init, Result) else init)

@@ -196,7 +196,7 @@ def _sample(problem: StreamedUGW, n: int, m: int) -> StreamedUGW:
     """The problem on n and m points, each drawn in proportion to its weight and given an equal one."""
     x = _drawn(problem.x, problem.log_a, problem.log_mass_a, n)
     y = _drawn(problem.y, problem.log_b, problem.log_mass_b, m)
-    return replace(problem, x=x, y=y, pairs=None)
+    return replace(problem, x=x, y=y, distortion_sum=None)
 
 
 def _drawn(space: Space, log_weights: Tensor, log_mass: Tensor, k: int) -> Space:

@@ -43,13 +43,13 @@ def build_capped(
     twin = build(x, y, rho=tuple(rhos), eps=relative(TWIN_EPS), fused=fused, loss=loss)
     if twin.infinite:
         raise InputError("TV and Mass need a loss that is finite everywhere, got one that is infinite somewhere")
-    if twin.pairs is None:
-        raise RuntimeError("a problem has its sum over pairs")
+    if twin.distortion_sum is None:
+        raise RuntimeError("a problem has its distortion sum")
     div_a, div_b = (side.expand(twin.batch, x.device) for side in sides)
     if isinstance(div_a, Mass):
         check_mass(twin, div_a.m)
     zero = torch.zeros_like(twin.eps)
-    problem = PartialGW(x, y, div_a, div_b, zero, twin.alpha, twin.cost, twin.pairs, batched=twin.batched)
+    problem = PartialGW(x, y, div_a, div_b, zero, twin.alpha, twin.cost, twin.distortion_sum, batched=twin.batched)
     return problem, _priced(twin, given=isinstance(div_a, Mass))
 
 

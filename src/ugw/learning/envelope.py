@@ -21,7 +21,7 @@ from ..kernels.dispatch import dot
 from ..measures.divergences import KL, Mass
 from ..problems.build import Fused
 from ..problems.cgw import CGW
-from ..problems.distortion.pairs import Squares
+from ..problems.distortion.squares import SquaredDistortion
 from ..problems.partial.gw import PartialGW
 from ..problems.ugw import UGW
 from ..problems.ugw_state import Coupling
@@ -88,8 +88,8 @@ def attached_conic(problem: CGW, x: Space, y: Space, found: SolverOutput) -> Ten
     lift = found.lift
     if lift is None:
         raise RuntimeError("a conic problem has a lift")
-    pairs = problem.pairs.on(x.metric, y.metric)
-    local = pairs.apply(lift.w)
+    distortion_sum = problem.distortion_sum.with_metrics(x.metric, y.metric)
+    local = distortion_sum.apply(lift.w)
     total = -(problem.rho_a + problem.rho_b) * dot(local, lift.w)
     with torch.no_grad():
         k = local.detach().double()
@@ -101,11 +101,11 @@ def attached_conic(problem: CGW, x: Space, y: Space, found: SolverOutput) -> Ten
 
 def distortion(problem: UGW | PartialGW, dx: Metric, dy: Metric, plan: Any) -> Tensor:
     """Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), differentiable in the distances. plan: stored, or not."""
-    pairs = problem.pairs
-    if not isinstance(pairs, Squares):
-        if pairs is None:
-            raise RuntimeError("__post_init__ sets the sum over pairs")
-        return dot(pairs.on(dx, dy).apply(plan), plan)
+    distortion_sum = problem.distortion_sum
+    if not isinstance(distortion_sum, SquaredDistortion):
+        if distortion_sum is None:
+            raise RuntimeError("__post_init__ sets the distortion sum")
+        return dot(distortion_sum.with_metrics(dx, dy).apply(plan), plan)
     squares = torch.zeros_like(problem.eps)
     for metric, marginal in ((dx, plan.sum(2)), (dy, plan.sum(1))):
         squares = squares + dot(marginal[:, :, None], metric.apply_squared(marginal[:, :, None]))

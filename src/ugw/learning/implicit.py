@@ -119,10 +119,10 @@ def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
     cost(p) + m eps log(p/a⊗b) + m rho1 log(p1/a) ⊕ m rho2 log(p2/b), the cost with its three scalars.
     """
     mass = p.sum(dim=(1, 2), keepdim=True)
-    pairs = problem.pairs
-    if pairs is None:
-        raise RuntimeError("__post_init__ sets the sum over pairs")
-    total = pairs.on(data.x.metric, data.y.metric).apply(p)
+    distortion_sum = problem.distortion_sum
+    if distortion_sum is None:
+        raise RuntimeError("__post_init__ sets the distortion sum")
+    total = distortion_sum.with_metrics(data.x.metric, data.y.metric).apply(p)
     a, b = data.x.weights[..., :, None], data.y.weights[..., None, :]
     rho_a, rho_b, eps = (v[:, None, None] for v in (problem.div_a.penalty, problem.div_b.penalty, problem.eps))
     rows, cols = p.sum(2, keepdim=True), p.sum(1, keepdim=True)

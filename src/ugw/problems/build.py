@@ -16,8 +16,10 @@ from ..measures.cones import Cone, PartialTransport, read_loss
 from ..measures.divergences import divergence_pair
 from .base import Problem
 from .cgw import CGW
-from .distortion.pairs import Pairs, Profile, TermByTerm
-from .distortion.select import Sizes, pair
+from .distortion.base import Distortion, PairLoss
+from .distortion.itemwise import Sizes
+from .distortion.select import select_distortion
+from .distortion.term_by_term import TermByTermDistortion
 from .partial.cgw import PartialCGW
 from .ugw import UGW
 from .ugw_streamed import StreamedUGW
@@ -112,7 +114,7 @@ def build(
         alpha.to(device).expand(size),
         cost,
         batched=batch is not None,
-        pairs=None if loss is None else loss_pairs(x, y, loss),
+        distortion_sum=None if loss is None else loss_distortion(x, y, loss),
     )
     check_hard_masses(problem)
     return replace(problem, eps=problem.eps * problem.scale()) if isinstance(eps, Relative) else problem
@@ -139,8 +141,8 @@ def streams(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) 
     return obstacle is None and (method == "streaming" or large)
 
 
-def loss_pairs(x: Space, y: Space, loss: Any) -> Pairs:
-    """The sum over pairs of pairs for a loss other than t²."""
+def loss_distortion(x: Space, y: Space, loss: Any) -> Distortion:
+    """The distortion sum for a loss other than t²."""
     longest = longest_distance(x, y)
     read = read_loss(loss, longest, dtype=x.dtype)
     finite = is_finite(read, longest)
@@ -150,8 +152,10 @@ def loss_pairs(x: Space, y: Space, loss: Any) -> Pairs:
             f"got {x.n} × {y.n}: take a smaller problem, a larger cutoff, or solve_conic, which needs no such sum"
         )
     if not finite:
-        return TermByTerm(x.metric, y.metric, Profile(read))
-    return pair(x.metric, y.metric, Profile(read), sizes=own_sizes(x, y), tol=read.tol, max_rank=read.max_rank)
+        return TermByTermDistortion(x.metric, y.metric, PairLoss(read))
+    return select_distortion(
+        x.metric, y.metric, PairLoss(read), sizes=own_sizes(x, y), tol=read.tol, max_rank=read.max_rank
+    )
 
 
 def is_finite(loss: Cone, longest: float) -> bool:
@@ -169,8 +173,10 @@ def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[C
     rho_a, rho_b = twin.div_a.rho, twin.div_b.rho
     total = rho_a + rho_b
     same = bool((total == total[0]).all())
-    profile = Profile(read, total[:1] if same else total)
-    kernel = pair(x.metric, y.metric, profile, sizes=own_sizes(x, y), tol=read.tol, max_rank=read.max_rank)
+    pair_loss = PairLoss(read, total[:1] if same else total)
+    kernel = select_distortion(
+        x.metric, y.metric, pair_loss, sizes=own_sizes(x, y), tol=read.tol, max_rank=read.max_rank
+    )
     entropies = entropy.to(x.device).expand(twin.batch)
     return CGW(x, y, rho_a, rho_b, read, kernel, entropies, batched=twin.batched), twin
 

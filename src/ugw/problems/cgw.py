@@ -23,7 +23,7 @@ from ..measures.divergences import KL
 from ..results.conic_result import ConicResult
 from ..results.records import ConicTerms, Lift, SolverOutput
 from .base import Problem, known
-from .distortion.pairs import Pairs
+from .distortion.base import Distortion
 from .linear import LinearProblem, LinearSolution
 
 # A smaller overlap is none: no pair of pairs is close enough to match.
@@ -73,7 +73,7 @@ class CGW(Problem):
     rho_a: Tensor
     rho_b: Tensor
     cone: Cone
-    pairs: Pairs
+    distortion_sum: Distortion
     eps: Tensor
     batched: bool = True
 
@@ -88,8 +88,8 @@ class CGW(Problem):
 
     def take(self, index: Tensor) -> CGW:
         """Some items of the batch; an item may be taken more than once."""
-        rhos, pairs = (self.rho_a[index], self.rho_b[index]), self.pairs.take(index)
-        return CGW(self.x.take(index), self.y.take(index), *rhos, self.cone, pairs, self.eps[index])
+        rhos, distortion_sum = (self.rho_a[index], self.rho_b[index]), self.distortion_sum.take(index)
+        return CGW(self.x.take(index), self.y.take(index), *rhos, self.cone, distortion_sum, self.eps[index])
 
     def result(self, tensors: SolverOutput) -> ConicResult:
         """What a solver found, as users see it."""
@@ -100,7 +100,7 @@ class CGW(Problem):
 
         Sinkhorn is slow where its entropy is small against the divergences, however small the cost.
         """
-        mean = self.pairs.mean(self.log_a, self.log_b).clamp(1e-30, 1.0 - 1e-12)
+        mean = self.distortion_sum.product_mean(self.log_a, self.log_b).clamp(1e-30, 1.0 - 1e-12)
         return (-4.0 * mean.log()).sqrt()
 
     # -- the state -----------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class CGW(Problem):
 
     def _lifted(self, shape: Tensor, last: Tensor, crossed: Tensor | None) -> Lifted:
         w = self.lift_of(shape)
-        local = self.pairs.apply(w).clamp(min=0.0)
+        local = self.distortion_sum.apply(w).clamp(min=0.0)
         overlap = dot(w, local)
         log_mass = 0.5 * (self._log_unit + overlap.clamp(min=NOTHING).log())
         return Lifted(shape, w, local, overlap, last, overlap if crossed is None else crossed, shape, overlap, log_mass)
@@ -191,16 +191,16 @@ class CGW(Problem):
         # A row without mass has all of P where w = 0.
         rows = torch.where(p1 > 0, state.shape / p1, self.log_b.exp()[:, None, :])
         cols = torch.where(p2 > 0, state.shape / p2, self.log_a.exp()[:, :, None])
-        error, rounding = self.pairs.error.expand(self.batch), ROUNDING * torch.finfo(p1.dtype).eps
+        error, rounding = self.distortion_sum.error.expand(self.batch), ROUNDING * torch.finfo(p1.dtype).eps
         unit = self._log_unit.exp()
         return Lift(
             P=mass_a * self.log_a.exp()[:, :, None] * rows,
             Q=mass_b * self.log_b.exp()[:, None, :] * cols,
             w=(0.5 * self._log_unit).exp().to(p1.dtype)[:, None, None] * state.w,
             error=error,
-            wanted=self.pairs.wanted.expand(self.batch),
+            wanted=self.distortion_sum.tolerance.expand(self.batch),
             slack=self._total * unit * (error + rounding) * state.w.sum(dim=(1, 2), dtype=torch.float64).square(),
-            rank=self.pairs.rank.expand(self.batch),
+            rank=self.distortion_sum.rank.expand(self.batch),
             metric=self.cone.is_metric(self.rho_a) & (self.rho_a == self.rho_b),
             exponent=torch.full_like(self.rho_a, self.cone.exponent),
             power=torch.full_like(self.rho_a, self.cone.power),

@@ -29,7 +29,8 @@ from ..measures.divergences import KL, kl_terms
 from ..results.records import SolverOutput, Terms
 from ..results.result import Result
 from .base import Cheaper, Problem, known, taken_cost
-from .distortion.pairs import Pairs, Squares
+from .distortion.base import Distortion
+from .distortion.squares import SquaredDistortion
 from .linear import LinearProblem, LinearSolution
 from .ugw_state import Coupling, Prices, lambert, mean_log, product_kl
 
@@ -48,7 +49,7 @@ LOG_NOTHING = -30.0
 class UGW(Problem):
     """Two spaces, a divergence for each marginal, eps (B,) ≥ 0, and for the fused problem alpha (B,) and M.
 
-    Spaces without a batch dimension are shared by all B items. cost: (n, m) or (B, n, m), or None; pairs: the
+    Spaces without a batch dimension are shared by all B items. cost: (n, m) or (B, n, m), or None; distortion_sum: the
     sum over pairs of pairs for the loss, that of t² if None.
     """
 
@@ -60,7 +61,7 @@ class UGW(Problem):
     alpha: Tensor
     cost: Any = None
     batched: bool = True  # False: the one item of a problem without a batch
-    pairs: Pairs | None = None
+    distortion_sum: Distortion | None = None
     measured: Tensor | None = None  # the size of the cost, if it is known from more exact numbers
     by_changes: bool = False  # is the local cost of a plan made from that of the plan before, and from the change?
 
@@ -69,22 +70,24 @@ class UGW(Problem):
     def __post_init__(self) -> None:
         self.weigh()
         object.__setattr__(self, "prices", Prices.of(self))
-        if self.pairs is None:
-            object.__setattr__(self, "pairs", Squares(self.x.metric, self.y.metric))
+        if self.distortion_sum is None:
+            object.__setattr__(self, "distortion_sum", SquaredDistortion(self.x.metric, self.y.metric))
 
     def take(self, index: Tensor) -> UGW:
         """Some items of the batch; an item may be taken more than once."""
         sums = self._sum
         measured = None if self.measured is None else self.measured[index]
         others = {"alpha": self.alpha[index], "cost": taken_cost(self.cost, index), "measured": measured}
-        if not isinstance(sums, Squares) or sums.dx is not self.x.metric or sums.dy is not self.y.metric:
-            return self.taken(index, pairs=sums.take(index), **others)
+        if not isinstance(sums, SquaredDistortion) or sums.dx is not self.x.metric or sums.dy is not self.y.metric:
+            return self.taken(index, distortion_sum=sums.take(index), **others)
         # The metrics of the spaces are taken anyway: not once more.
-        return self.taken(index, pairs=None, **others)
+        return self.taken(index, distortion_sum=None, **others)
 
     def on(self, x: Space, y: Space, cost: Tensor | None, measured: Tensor | None = None) -> UGW:
         """The same problem on other spaces, whose distances are no longer. measured: the size of its cost, if known."""
-        return replace(self, x=x, y=y, cost=cost, pairs=self._sum.on(x.metric, y.metric), measured=measured)
+        return replace(
+            self, x=x, y=y, cost=cost, distortion_sum=self._sum.with_metrics(x.metric, y.metric), measured=measured
+        )
 
     def result(self, tensors: SolverOutput) -> Result:
         """What a solver found, as users see it."""
@@ -93,7 +96,7 @@ class UGW(Problem):
     def cheaper(self) -> Cheaper | None:
         """In float32 instead of float64, or on CUDA with products in TF32 instead of float32."""
         entries = math.prod(self.largest)
-        if not isinstance(self.pairs, Squares) or entries < SHORTENED:
+        if not isinstance(self.distortion_sum, SquaredDistortion) or entries < SHORTENED:
             return None
         if self.x.dtype == torch.float64:
             cost = self.cost if self.cost is None else self.cost.to(torch.float32)
@@ -112,7 +115,7 @@ class UGW(Problem):
     @property
     def unseeing(self) -> bool:  # type: ignore[override]
         """The same, but for how far products of changes have come."""
-        return isinstance(self.pairs, Squares)
+        return isinstance(self.distortion_sum, SquaredDistortion)
 
     @property
     def linear_local(self) -> bool:  # type: ignore[override]
@@ -122,7 +125,7 @@ class UGW(Problem):
     @property
     def infinite(self) -> bool:
         """May the loss be infinite? Then a plan keeps its zeros: mass anywhere else may cost that."""
-        return self._sum.infinite
+        return self._sum.may_be_infinite
 
     def mixed(self, shape: Any, share: Tensor) -> Any:
         """A plan of unit mass with a share (B,) of the product plan, where the loss is finite. shape: (B, n, m)."""
@@ -143,10 +146,10 @@ class UGW(Problem):
             return self._measured()
 
     def _measured(self) -> Tensor:
-        sums = Squares(self.x.metric, self.y.metric)
-        mean, squares = sums.means(self.log_a, self.log_b)
-        if not isinstance(self.pairs, Squares):
-            mean = self._sum.mean(self.log_a, self.log_b)
+        sums = SquaredDistortion(self.x.metric, self.y.metric)
+        mean, squares = sums.product_mean_and_scale(self.log_a, self.log_b)
+        if not isinstance(self.distortion_sum, SquaredDistortion):
+            mean = self._sum.product_mean(self.log_a, self.log_b)
         scale = torch.where(torch.isfinite(mean) & (mean > 0), mean, squares)
         return torch.where(scale > 0, scale, 1.0)
 
@@ -164,14 +167,14 @@ class UGW(Problem):
 
     def begin(self, shape: Any) -> Coupling:
         """The state of a first plan of unit mass: that of a product takes no product of matrices. shape: (B, n, m)."""
-        if not isinstance(self.pairs, Squares) or not isinstance(shape, Tensor):
+        if not isinstance(self.distortion_sum, SquaredDistortion) or not isinstance(shape, Tensor):
             return self.couple(shape)
         p1, p2 = shape.sum(2), shape.sum(1)
         off = torch.baddbmm(shape, p1[:, :, None], p2[:, None, :], alpha=-1.0).abs_()
         far = off.sub_(shape, alpha=SAME * torch.finfo(shape.dtype).eps).amax(dim=(1, 2)) > 0
         if looking() and bool(far.all()):
             return self.couple(shape)
-        local = self.pairs.apply_product(p1, p2)
+        local = self.distortion_sum.apply_to_product_plan(p1, p2)
         if not looking() or bool(far.any()):
             local = torch.where(far[:, None, None], self._sum.apply(shape), local)
         return self.coupled(shape, local)
@@ -193,10 +196,10 @@ class UGW(Problem):
         return Coupling(shape, local, self._log_mass(**scalars), **scalars, drift=drift)
 
     @property
-    def _sum(self) -> Pairs:
-        if self.pairs is None:
-            raise RuntimeError("__post_init__ sets the sum over pairs")
-        return self.pairs
+    def _sum(self) -> Distortion:
+        if self.distortion_sum is None:
+            raise RuntimeError("__post_init__ sets the distortion sum")
+        return self.distortion_sum
 
     def linearize(self, state: Coupling) -> LinearProblem:
         """∂F(·, q)/∂p, eq. (2.2), divided by m(q): the next shape is the shape of this problem's solution.

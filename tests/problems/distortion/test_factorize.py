@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ugw.problems.distortion.factorize import MAX_RANK, SMOOTH_TOL, factorize
+from ugw.problems.distortion.config import DISTORTION_CONFIG
+from ugw.problems.distortion.factorize import factorize
 
 GAUSS = {rho: lambda t, rho=rho: torch.exp(-(t**2) / (2 * rho)) for rho in (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)}
 OTHERS = {
@@ -36,8 +37,8 @@ def largest_error(factors, g, count=700):
 def test_gaussians_meet_the_tolerance(rho, length):
     factors = factorize(GAUSS[rho], length)
     # A share of what the kernel differs from 1 by.
-    assert factors.error <= max(SMOOTH_TOL * -math.expm1(-(length**2) / (2 * rho)), 1e-12)
-    assert factors.good
+    assert factors.error <= max(DISTORTION_CONFIG.smooth_tol * -math.expm1(-(length**2) / (2 * rho)), 1e-12)
+    assert factors.meets_tolerance
     assert largest_error(factors, GAUSS[rho]) <= factors.error
     assert bool((factors.signs == 1).all())  # a positive definite kernel
 
@@ -47,10 +48,10 @@ def test_the_error_is_never_above_what_is_said(name):
     factors = factorize(OTHERS[name], 1.7)
     assert largest_error(factors, OTHERS[name]) <= factors.error + 1e-13
     if name in KINKS:
-        assert factors.rank <= MAX_RANK
+        assert factors.rank <= DISTORTION_CONFIG.max_kink_rank
         assert factors.error < 0.05
     else:
-        assert factors.error <= SMOOTH_TOL
+        assert factors.error <= DISTORTION_CONFIG.smooth_tol
     assert set(factors.signs.tolist()) <= {-1.0, 0.0, 1.0}
 
 
@@ -58,12 +59,12 @@ def test_the_error_is_never_above_what_is_said(name):
 def test_a_kernel_near_1_is_as_good_as_the_loss_it_is_made_of(rho):
     # exp(−t/R) ≈ 1 − t/R: the error of the factors matters times R.
     kernel, loss = factorize(lambda t: torch.exp(-t / (2 * rho)), 1.4), factorize(OTHERS["abs"], 1.4)
-    assert not kernel.good
-    assert not loss.good
+    assert not kernel.meets_tolerance
+    assert not loss.meets_tolerance
     assert 2 * rho * kernel.error == pytest.approx(loss.error, rel=0.5)
-    assert 2 * rho * kernel.wanted == pytest.approx(loss.wanted, rel=0.5)
+    assert 2 * rho * kernel.tolerance == pytest.approx(loss.tolerance, rel=0.5)
     loose = factorize(lambda t: torch.exp(-t / (2 * rho)), 1.4, tol=0.02)
-    assert loose.good
+    assert loose.meets_tolerance
     assert loose.error <= 0.02 * 1.4 / (2 * rho)
 
 
@@ -109,7 +110,7 @@ def test_a_jump_is_told():
 
 def test_large_functions_are_factorized_too():
     factors = factorize(lambda t: torch.log1p((1000.0 * t) ** 2), 1e-3)
-    assert factors.error <= SMOOTH_TOL
+    assert factors.error <= DISTORTION_CONFIG.smooth_tol
     factors = factorize(torch.square, 1000.0)
     assert largest_error(factors, torch.square) <= 1e-9 * 1e6
     assert factors.rank == 3

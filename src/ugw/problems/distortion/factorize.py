@@ -1,4 +1,4 @@
-"""Low-rank forms of a function of the difference of two distances: eq. (7.4)."""
+"""Low-rank factorization of a function of the difference of two distances: eq. (7.4)."""
 
 from __future__ import annotations
 
@@ -9,107 +9,105 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# Chebyshev degrees tried, each twice the last; a function that needs more has a kink.
-DEGREES = (16, 32, 64, 128, 256, 512)
-# Accuracy for smooth functions; accuracy and rank for those with a kink, which converge only algebraically. Both are
-# shares of the function's range: a kernel near 1 throughout matters by what it differs from 1.
-SMOOTH_TOL, KINK_TOL, MAX_RANK = 1e-8, 1e-3, 64
-# No tolerance is below this share of the function's largest value: rounding would be above it.
-LEAST = 1e-12
-# Points on each axis at which the error of a function with a kink is measured.
-GRID = 1500
+from .config import DISTORTION_CONFIG
+
+ElementwiseFunction = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Factors:
-    """g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v) for u and v between `lowest` and `lowest + length`.
+class LossFactors:
+    """The approximation g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v) for u and v in [lowest, lowest + length].
 
-    φ_r(u) = Σ_k coefficients_kr T_k(2 (u − lowest)/length − 1); coefficients: (K, R) float64; signs: (R,), ±1;
-    error: a bound on the largest error anywhere; wanted: what it should be at most.
+    φ_r(u) = Σ_k coefficients_kr T_k(2 (u − lowest)/length − 1) with Chebyshev polynomials T_k; coefficients: (K, R)
+    float64; signs: (R,), ±1; error: bound on the largest absolute error; tolerance: the largest acceptable error.
     """
 
     coefficients: Tensor
     signs: Tensor
     length: float
     error: float
-    wanted: float
+    tolerance: float
     lowest: float = 0.0
 
     @property
     def rank(self) -> int:
-        """Number of terms."""
+        """Number of terms R."""
         return len(self.signs)
 
     @property
-    def good(self) -> bool:
-        """Is the error within the tolerance?"""
-        return self.error <= self.wanted
+    def meets_tolerance(self) -> bool:
+        """Is the error bound within the tolerance?"""
+        return self.error <= self.tolerance
 
     def evaluate(self, distances: Tensor) -> Tensor:
-        """All φ_r at once. distances: (..., n, n). Returns (..., R, n, n)."""
+        """Evaluate all φ_r by Chebyshev's recurrence. distances: (..., n, n). Returns (..., R, n, n)."""
         x = ((distances - self.lowest) * (2.0 / self.length) - 1.0).clamp(-1.0, 1.0)
         weights = self.coefficients.to(distances)
-        last, now = torch.ones_like(x), x
-        values = weights[0, :, None, None] * last.unsqueeze(-3) + weights[1, :, None, None] * now.unsqueeze(-3)
+        previous, current = torch.ones_like(x), x
+        values = weights[0, :, None, None] * previous.unsqueeze(-3) + weights[1, :, None, None] * current.unsqueeze(-3)
         for row in weights[2:]:
-            last, now = now, torch.addcmul(-last, x, now, value=2.0)
-            values.addcmul_(row[:, None, None].expand_as(values), now.unsqueeze(-3).expand_as(values))
+            previous, current = current, torch.addcmul(-previous, x, current, value=2.0)
+            values.addcmul_(row[:, None, None].expand_as(values), current.unsqueeze(-3).expand_as(values))
         return values
 
 
 def factorize(
-    g: Callable[[Tensor], Tensor], length: float, *, tol: float | None = None, max_rank: int | None = None
-) -> Factors:
-    """Chebyshev interpolation of g(|u − v|) and a truncated eigendecomposition of its coefficients.
+    g: ElementwiseFunction, length: float, *, tol: float | None = None, max_rank: int | None = None
+) -> LossFactors:
+    """Factorize g(|u − v|) by Chebyshev interpolation and a truncated eigendecomposition of its coefficients.
 
-    g: a function of t ≥ 0, elementwise; length: the largest distance; tol: the error, as a share of the range of g.
-    Default tolerance and rank: 1e-8 and as many as it takes if g is smooth as an even function, else 1e-3 and at
-    most 64; `error` says what was reached.
+    g: an elementwise function of t ≥ 0; length: the largest distance; tol: acceptable error as a fraction of the range
+    of g. Default: 1e-8 with any rank if g is smooth as an even function, otherwise 1e-3 with a rank of at most 64. The
+    field `error` of the result tells the error that was reached.
     """
     length = length if length > 0 else 1.0
-    span, least = _span(g, length)
-    for degree in DEGREES:
-        matrix = _coefficients(g, length, degree)
-        tail = _tail(matrix)
-        wanted = max((SMOOTH_TOL if tol is None else tol) * span, least)
-        smooth = tail <= 0.1 * wanted and _off_the_nodes(g, length, matrix) <= wanted
-        if smooth:
+    spread, smallest_tol = _spread_and_smallest_tol(g, length)
+    for degree in DISTORTION_CONFIG.chebyshev_degrees:
+        matrix = _interpolation_matrix(g, length, degree)
+        tail = _tail_sum(matrix)
+        tolerance = max((DISTORTION_CONFIG.smooth_tol if tol is None else tol) * spread, smallest_tol)
+        is_smooth = tail <= 0.1 * tolerance and _error_on_edge(g, length, matrix) <= tolerance
+        if is_smooth:
             break
-    if tol is None and not smooth:
-        wanted = max(KINK_TOL * span, least)
-    most = (degree if smooth else MAX_RANK) if max_rank is None else min(max_rank, degree)
+    if tol is None and not is_smooth:
+        tolerance = max(DISTORTION_CONFIG.kink_tol * spread, smallest_tol)
+    default_rank = degree if is_smooth else DISTORTION_CONFIG.max_kink_rank
+    rank_limit = default_rank if max_rank is None else min(max_rank, degree)
     values, vectors = torch.linalg.eigh(matrix)
     order = values.abs().argsort(descending=True)
     values, vectors = values[order], vectors[:, order]
-    measure = _bound if smooth else _measured
-    rank, error = _fewest(
-        lambda r: measure(g, length, matrix, values[:r], vectors[:, :r]) + tail * smooth, wanted, most
-    )
+
+    def error_at_rank(r: int) -> float:
+        """Bound on the error of the r leading terms."""
+        if is_smooth:
+            return _truncation_bound(matrix, values[:r], vectors[:, :r]) + tail
+        return _measured_error(g, length, values[:r], vectors[:, :r])
+
+    rank, error = _smallest_rank(error_at_rank, tolerance, rank_limit)
     kept = values[:rank]
-    return Factors(vectors[:, :rank] * kept.abs().sqrt(), kept.sign(), length, error, wanted)
+    return LossFactors(vectors[:, :rank] * kept.abs().sqrt(), kept.sign(), length, error, tolerance)
 
 
-def _fewest(error: Callable[[int], float], tol: float, most: int) -> tuple[int, float]:
-    """The smallest rank whose error is at most tol, by bisection, or `most`; and its error."""
-    low, high, reached = 1, most, error(most)
-    while low < high and reached <= tol:
+def _smallest_rank(error_at_rank: Callable[[int], float], tol: float, rank_limit: int) -> tuple[int, float]:
+    """Find the smallest rank whose error is at most tol by bisection; `rank_limit` if there is none.
+
+    Returns the rank and its error.
+    """
+    low, high, error = 1, rank_limit, error_at_rank(rank_limit)
+    while low < high and error <= tol:
         middle = (low + high) // 2
-        there = error(middle)
-        if there <= tol:
-            high, reached = middle, there
+        middle_error = error_at_rank(middle)
+        if middle_error <= tol:
+            high, error = middle, middle_error
         else:
             low = middle + 1
-    return high, reached
+    return high, error
 
 
-def _nodes(length: float, degree: int) -> tuple[Tensor, Tensor]:
+def _interpolation_matrix(g: ElementwiseFunction, length: float, degree: int) -> Tensor:
+    """Coefficients C with g(|u − v|) = Σ C_kl T_k(u) T_l(v) at the Chebyshev nodes. (degree, degree), symmetric."""
     angles = (torch.arange(degree, dtype=torch.float64) + 0.5) * math.pi / degree
-    return angles, (angles.cos() + 1.0) * (0.5 * length)
-
-
-def _coefficients(g: Callable[[Tensor], Tensor], length: float, degree: int) -> Tensor:
-    """C with g(|u − v|) = Σ C_kl T_k(u) T_l(v) at the Chebyshev nodes. Returns (degree, degree), symmetric."""
-    angles, nodes = _nodes(length, degree)
+    nodes = (angles.cos() + 1.0) * (0.5 * length)
     samples = g((nodes[:, None] - nodes).abs()).double()
     transform = torch.cos(torch.arange(degree, dtype=torch.float64)[:, None] * angles) * (2.0 / degree)
     transform[0] *= 0.5
@@ -117,37 +115,46 @@ def _coefficients(g: Callable[[Tensor], Tensor], length: float, degree: int) -> 
     return 0.5 * (matrix + matrix.T)
 
 
-def _tail(matrix: Tensor) -> float:
-    """Sum of the coefficients of high degree: what the next ones must be smaller than."""
+def _tail_sum(matrix: Tensor) -> float:
+    """Sum of |C_kl| over the highest quarter of the degrees: an estimate of the coefficients that were cut off."""
     cut = len(matrix) * 3 // 4
     return float(matrix.abs().sum() - matrix[:cut, :cut].abs().sum())
 
 
-def _off_the_nodes(g: Callable[[Tensor], Tensor], length: float, matrix: Tensor) -> float:
-    """The largest error on a line of the square: nodes alone would miss a narrow spike of g."""
-    t = torch.linspace(0.0, length, GRID, dtype=torch.float64)
-    degrees = torch.arange(len(matrix), dtype=torch.float64)
-    basis = torch.cos(degrees * torch.acos((2.0 * t / length - 1.0).clamp(-1.0, 1.0))[:, None])
+def _grid(length: float) -> Tensor:
+    """Evenly spaced distances from 0 to `length` at which errors are measured, (grid,), float64."""
+    return torch.linspace(0.0, length, DISTORTION_CONFIG.error_grid_points, dtype=torch.float64)
+
+
+def _chebyshev_basis(t: Tensor, length: float, degree: int) -> Tensor:
+    """Values T_k(2 t/length − 1) of the first `degree` Chebyshev polynomials. t: (grid,). Returns (grid, degree)."""
+    degrees = torch.arange(degree, dtype=torch.float64)
+    return torch.cos(degrees * torch.acos((2.0 * t / length - 1.0).clamp(-1.0, 1.0))[:, None])
+
+
+def _error_on_edge(g: ElementwiseFunction, length: float, matrix: Tensor) -> float:
+    """Largest interpolation error on the edge v = 0: the nodes alone could miss a narrow spike of g."""
+    t = _grid(length)
+    basis = _chebyshev_basis(t, length, len(matrix))
     return float((basis @ matrix @ basis[0] - g(t)).abs().max())
 
 
-def _span(g: Callable[[Tensor], Tensor], length: float) -> tuple[float, float]:
-    """The range of g, its largest value less its smallest, and the least tolerance that makes sense."""
-    values = g(torch.linspace(0.0, length, GRID, dtype=torch.float64))
-    return float(values.max() - values.min()), LEAST * float(values.abs().max())
+def _spread_and_smallest_tol(g: ElementwiseFunction, length: float) -> tuple[float, float]:
+    """Largest minus smallest value of g on [0, length], and the smallest tolerance that rounding allows."""
+    values = g(_grid(length))
+    return float(values.max() - values.min()), DISTORTION_CONFIG.min_relative_tol * float(values.abs().max())
 
 
-def _bound(g: Callable[[Tensor], Tensor], length: float, matrix: Tensor, values: Tensor, vectors: Tensor) -> float:
-    """Sum of |C − C_r|: no error is larger, since |T_k| ≤ 1."""
+def _truncation_bound(matrix: Tensor, values: Tensor, vectors: Tensor) -> float:
+    """Bound Σ |C − C_r| on the error of a truncated eigendecomposition C_r, as |T_k| ≤ 1."""
     return float((matrix - (vectors * values) @ vectors.T).abs().sum())
 
 
-def _measured(g: Callable[[Tensor], Tensor], length: float, matrix: Tensor, values: Tensor, vectors: Tensor) -> float:
-    """The largest error on a grid, and what it can rise by between two of its points."""
-    t = torch.linspace(0.0, length, GRID, dtype=torch.float64)
-    degrees = torch.arange(len(matrix), dtype=torch.float64)
-    basis = torch.cos(degrees * torch.acos((2.0 * t / length - 1.0).clamp(-1.0, 1.0))[:, None]) @ vectors
+def _measured_error(g: ElementwiseFunction, length: float, values: Tensor, vectors: Tensor) -> float:
+    """Largest error of the factors on a grid, plus the amount it can increase between grid points."""
+    t = _grid(length)
+    basis = _chebyshev_basis(t, length, len(vectors)) @ vectors
     error = (basis * values) @ basis.T - g((t[:, None] - t).abs())
-    # Along each axis the error changes by at most its largest step, half of it on the way to the next point.
+    # Between two neighbors the error exceeds the nearer one by at most half of the largest step along each axis.
     steps = [float(error.diff(dim=axis).abs().max()) for axis in (0, 1)]
     return float(error.abs().max()) + 0.5 * sum(steps)

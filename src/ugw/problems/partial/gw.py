@@ -20,7 +20,7 @@ from ...kernels.dispatch import dot
 from ...measures.divergences import TV, Mass
 from ...results.records import Terms
 from ..base import known, taken_cost
-from ..distortion.pairs import Pairs
+from ..distortion.base import Distortion
 from .base import Capped, Match
 
 
@@ -28,7 +28,7 @@ from .base import Capped, Match
 class PartialGW(Capped):
     """Two spaces, TV on both sides or one Mass for both, and for the fused problem alpha (B,) and M.
 
-    eps: (B,), zeros; cost: (n, m) or (B, n, m), or None; pairs: the sum over pairs of pairs for the loss.
+    eps: (B,), zeros; cost: (n, m) or (B, n, m), or None; distortion_sum: the sum over pairs of pairs for the loss.
     """
 
     x: Space
@@ -38,7 +38,7 @@ class PartialGW(Capped):
     eps: Tensor
     alpha: Tensor
     cost: Tensor | None
-    pairs: Pairs
+    distortion_sum: Distortion
     batched: bool = True
 
     def __post_init__(self) -> None:
@@ -46,12 +46,12 @@ class PartialGW(Capped):
 
     def take(self, index: Tensor) -> PartialGW:
         """Some items of the batch; an item may be taken more than once."""
-        others = {"alpha": self.alpha[index], "pairs": self.pairs.take(index)}
+        others = {"alpha": self.alpha[index], "distortion_sum": self.distortion_sum.take(index)}
         return self.taken(index, cost=taken_cost(self.cost, index), **others)
 
     def couple(self, shape: Tensor) -> Match:
         """The state of a plan in units. shape: (B, n, m)."""
-        local = self.pairs.apply(shape)
+        local = self.distortion_sum.apply(shape)
         linear = torch.zeros_like(self.eps) if self.cost is None else dot(self.cost, shape)
         mass = shape.sum(dim=(1, 2), dtype=torch.float64)
         return Match(shape, local, self.unit, mass, dot(local, shape), linear)
@@ -68,7 +68,7 @@ class PartialGW(Capped):
         """(s, c) with F(p + t·d) = F(p) + s·t + c·t², for p and d (B, n, m) in units."""
         gained = direction.sum(dim=(1, 2), dtype=torch.float64)
         slope = 2.0 * dot(known(state.local), direction) - 2.0 * self.reward * state.mass * gained
-        curvature = dot(self.pairs.apply(direction), direction) - self.reward * gained.square()
+        curvature = dot(self.distortion_sum.apply(direction), direction) - self.reward * gained.square()
         slope, curvature = self.unit**2 * slope, self.unit**2 * curvature
         return slope if self.cost is None else slope + self.alpha * self.unit * dot(self.cost, direction), curvature
 
@@ -78,7 +78,7 @@ class PartialGW(Capped):
 
     def mean(self) -> Tensor:
         """The mean cost of the product plan, (B,) > 0."""
-        mean = self.pairs.mean(self.log_a, self.log_b)
+        mean = self.distortion_sum.product_mean(self.log_a, self.log_b)
         if self.cost is not None:
             mean = mean + self.alpha * dot(self.cost.abs(), self.product) / (self.unit * self.amount)
         return torch.where(mean > 0, mean, 1.0)

@@ -1,6 +1,7 @@
 """Sums over pairs of pairs: three ways to make them, one slow twin."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,12 +11,23 @@ import ugw
 from oracles import cases
 from ugw.geometry.metric import Dense
 from ugw.measures.cones import GaussianHellinger, HellingerKantorovich
-from ugw.problems.distortion import pairs
+from ugw.problems.distortion import factorized, term_by_term
+from ugw.problems.distortion.base import PairLoss
+from ugw.problems.distortion.config import DISTORTION_CONFIG
 from ugw.problems.distortion.factorize import factorize
-from ugw.problems.distortion.pairs import Factorized, Profile, Squares, TermByTerm
-from ugw.problems.distortion.select import EXACT_PLAN, LONG_PLAN, Itemwise, pair
+from ugw.problems.distortion.factorized import FactorizedDistortion
+from ugw.problems.distortion.itemwise import ItemwiseDistortion
+from ugw.problems.distortion.select import select_distortion
+from ugw.problems.distortion.squares import SquaredDistortion
+from ugw.problems.distortion.term_by_term import TermByTermDistortion
 
 N, M, B = 5, 6, 4
+
+
+def change_config(monkeypatch, **changes):
+    """Replace thresholds of the modules that compute sums in blocks."""
+    for module in (term_by_term, factorized):
+        monkeypatch.setattr(module, "DISTORTION_CONFIG", replace(DISTORTION_CONFIG, **changes))
 
 
 def metrics(batched_x, batched_y, n=N, m=M, batch=B, seed=0):
@@ -61,11 +73,11 @@ def gauss(rho):
 def sums(kind, dx, dy, rho=0.3):
     """The sum made in one way, and its function."""
     if kind == "squares":
-        return Squares(dx, dy), torch.square
-    profile = Profile(GaussianHellinger(), total(rho))
+        return SquaredDistortion(dx, dy), torch.square
+    pair_loss = PairLoss(GaussianHellinger(), total(rho))
     if kind == "terms":
-        return TermByTerm(dx, dy, profile), gauss(rho)
-    return Factorized(dx, dy, (factorize(gauss(rho), 2.0),)), gauss(rho)
+        return TermByTermDistortion(dx, dy, pair_loss), gauss(rho)
+    return FactorizedDistortion(dx, dy, (factorize(gauss(rho), 2.0),)), gauss(rho)
 
 
 KINDS = ["squares", "terms", "factorized"]
@@ -86,7 +98,7 @@ def test_the_sum_is_its_twin(kind, batched):
     assert_close(made.apply(plan), twin(dx, dy, g, plan), N * M)
     # Again, now that factors are kept.
     assert_close(made.apply(2.0 * plan), 2.0 * twin(dx, dy, g, plan), N * M)
-    assert made.infinite is False
+    assert made.may_be_infinite is False
 
 
 @pytest.mark.parametrize("batched", BATCHED, ids=str)
@@ -106,9 +118,9 @@ def test_every_item_may_have_its_own_function(kind, batched):
     dx, dy = metrics(*batched)
     rhos = (0.05, 0.3, 0.3, 4.0)
     if kind == "terms":
-        made = TermByTerm(dx, dy, Profile(GaussianHellinger(), total(*rhos)))
+        made = TermByTermDistortion(dx, dy, PairLoss(GaussianHellinger(), total(*rhos)))
     else:
-        made = Factorized(dx, dy, tuple(factorize(gauss(rho), 2.0) for rho in rhos))
+        made = FactorizedDistortion(dx, dy, tuple(factorize(gauss(rho), 2.0) for rho in rhos))
     plan = plans()
     full = twin(dx, dy, [gauss(rho) for rho in rhos], plan)
     assert_close(made.apply(plan), full, N * M)
@@ -121,7 +133,7 @@ def test_on_is_the_same_function_on_other_metrics(kind):
     made, g = sums(kind, *metrics(False, False))
     dx, dy = metrics(True, True, n=3, m=4, seed=5)
     plan = plans(n=3, m=4)
-    assert_close(made.on(dx, dy).apply(plan), twin(dx, dy, g, plan), 12)
+    assert_close(made.with_metrics(dx, dy).apply(plan), twin(dx, dy, g, plan), 12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -132,13 +144,13 @@ def test_the_mean_under_the_product_of_weights(kind):
     a, b = a / a.sum(1, keepdim=True), b / b.sum(1, keepdim=True)
     product = a[:, :, None] * b[:, None, :]
     expected = (twin(dx, dy, g, product) * product).sum((1, 2))
-    torch.testing.assert_close(made.mean(a.log(), b.log()), expected, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(made.product_mean(a.log(), b.log()), expected, rtol=1e-7, atol=1e-9)
 
 
 def test_a_mean_that_is_only_rounding_is_zero():
     flat = Dense(0.7 * (1.0 - torch.eye(1, dtype=torch.float64)))
     zero = torch.zeros(1, 1, dtype=torch.float64)
-    assert Squares(flat, flat).mean(zero, zero).item() == 0.0
+    assert SquaredDistortion(flat, flat).product_mean(zero, zero).item() == 0.0
 
 
 @pytest.mark.parametrize("kind", ["terms", "factorized"])
@@ -146,8 +158,7 @@ def test_small_blocks_change_nothing(kind, monkeypatch):
     dx, dy = metrics(False, False)
     plan = plans()
     expected = sums(kind, dx, dy)[0].apply(plan)
-    monkeypatch.setattr(pairs, "BLOCK_TERMS", 1)
-    monkeypatch.setattr(pairs, "KEPT_BYTES", 1)
+    change_config(monkeypatch, block_terms=1, max_cached_bytes=1)
     made = sums(kind, dx, dy)[0]
     torch.testing.assert_close(made.apply(plan), expected, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(made.apply(plan), expected, rtol=1e-12, atol=1e-12)
@@ -166,8 +177,8 @@ def test_single_precision_is_close(kind):
 def test_an_infinite_term_counts_where_the_plan_has_mass_and_only_there():
     dx, dy = metrics(False, False)
     cone = HellingerKantorovich(0.4)
-    made = TermByTerm(dx, dy, Profile(cone))
-    assert made.infinite
+    made = TermByTermDistortion(dx, dy, PairLoss(cone))
+    assert made.may_be_infinite
     plan = plans() * (plans(seed=5) < 0.15)
     t = (dx.dense()[:, None, :, None] - dy.dense()[None, :, None, :]).abs()
     values = cone(t)
@@ -178,8 +189,8 @@ def test_an_infinite_term_counts_where_the_plan_has_mass_and_only_there():
     assert 0.1 < torch.isinf(expected).double().mean() < 0.99
     torch.testing.assert_close(made.apply(plan), expected, rtol=1e-12, atol=1e-14)
     # With a total the infinite terms are zeros of the kernel.
-    assert not TermByTerm(dx, dy, Profile(cone, total(1.0))).infinite
-    assert not TermByTerm(dx, dy, Profile(HellingerKantorovich(5.0))).infinite
+    assert not TermByTermDistortion(dx, dy, PairLoss(cone, total(1.0))).may_be_infinite
+    assert not TermByTermDistortion(dx, dy, PairLoss(HellingerKantorovich(5.0))).may_be_infinite
 
 
 def test_ragged_spaces_sum_over_their_own_points():
@@ -202,14 +213,14 @@ def test_ragged_spaces_sum_over_their_own_points():
 
 
 def test_small_plans_are_summed_term_by_term_and_others_factorized():
-    profile = Profile(GaussianHellinger(), total(0.3))
-    assert isinstance(pair(*metrics(False, False, n=20, m=20), profile), TermByTerm)
-    assert EXACT_PLAN == 400
-    made = pair(*metrics(False, False, n=20, m=21), profile)
-    assert isinstance(made, Factorized)
+    pair_loss = PairLoss(GaussianHellinger(), total(0.3))
+    assert isinstance(select_distortion(*metrics(False, False, n=20, m=20), pair_loss), TermByTermDistortion)
+    assert DISTORTION_CONFIG.max_exact_plan == 400
+    made = select_distortion(*metrics(False, False, n=20, m=21), pair_loss)
+    assert isinstance(made, FactorizedDistortion)
     assert made.rank.tolist() == [made.factors[0].rank]
     assert made.error.tolist() == [made.factors[0].error]
-    exact = pair(*metrics(False, False), profile)
+    exact = select_distortion(*metrics(False, False), pair_loss)
     assert exact.rank.tolist() == [0]
     assert exact.error.tolist() == [0.0]
 
@@ -219,7 +230,7 @@ def test_small_plans_are_summed_term_by_term_and_others_factorized():
 @pytest.mark.parametrize("cone", [GaussianHellinger(), HellingerKantorovich(), HellingerKantorovich(0.9)], ids=str)
 def test_factors_are_as_good_as_they_say(rho, dtype, cone):
     dx, dy = (metric.to(dtype) for metric in metrics(False, False, n=20, m=21))
-    made = pair(dx, dy, Profile(cone, total(rho)))
+    made = select_distortion(dx, dy, PairLoss(cone, total(rho)))
     plan = plans(2, 20, 21)
     plan = (plan / plan.sum((1, 2), keepdim=True)).to(dtype)
     g = [lambda t: torch.exp(-cone(t) / (2 * rho))] * 2
@@ -238,10 +249,10 @@ def test_factors_are_as_good_as_they_say(rho, dtype, cone):
 
 def test_items_with_one_length_and_one_rho_share_their_factors():
     dx, dy = metrics(False, False, n=20, m=21)
-    shared = pair(dx, dy, Profile(GaussianHellinger(), total(0.3)))
+    shared = select_distortion(dx, dy, PairLoss(GaussianHellinger(), total(0.3)))
     assert len(shared.factors) == 1
     assert shared.take(torch.tensor([0, 0, 0])) is shared
-    several = pair(dx, dy, Profile(GaussianHellinger(), total(0.3, 1.0, 0.3)))
+    several = select_distortion(dx, dy, PairLoss(GaussianHellinger(), total(0.3, 1.0, 0.3)))
     assert len(several.factors) == 3
     assert several.factors[0] is several.factors[2]
     assert several.rank.tolist() == [f.rank for f in several.factors]
@@ -252,26 +263,26 @@ def test_items_with_one_length_and_one_rho_share_their_factors():
 
 
 def test_plans_of_moderate_size_are_exact_where_factors_are_too_coarse():
-    kink = Profile(torch.abs, total(1.0))
-    assert LONG_PLAN == 2500
-    made = pair(*metrics(False, False, n=50, m=50), kink)
-    assert isinstance(made, TermByTerm)
-    large = pair(*metrics(False, False, n=50, m=51), kink)
-    assert isinstance(large, Factorized)
-    assert bool((large.error > large.wanted).all())
+    kink = PairLoss(torch.abs, total(1.0))
+    assert DISTORTION_CONFIG.max_exact_plan_if_coarse == 2500
+    made = select_distortion(*metrics(False, False, n=50, m=50), kink)
+    assert isinstance(made, TermByTermDistortion)
+    large = select_distortion(*metrics(False, False, n=50, m=51), kink)
+    assert isinstance(large, FactorizedDistortion)
+    assert bool((large.error > large.tolerance).all())
     # Who asks for a rank, or for no more than there is, gets factors.
-    assert pair(*metrics(False, False, n=50, m=50), kink, max_rank=20).rank.item() == 20
-    assert isinstance(pair(*metrics(False, False, n=20, m=21), kink, tol=0.02), Factorized)
+    assert select_distortion(*metrics(False, False, n=50, m=50), kink, max_rank=20).rank.item() == 20
+    assert isinstance(select_distortion(*metrics(False, False, n=20, m=21), kink, tol=0.02), FactorizedDistortion)
 
 
 def test_blocks_of_a_long_sum_are_no_larger_than_they_should_be(monkeypatch):
     dx, dy = metrics(False, False, n=30, m=25)
-    made = TermByTerm(dx, dy, Profile(torch.abs, total(1.0)))
-    monkeypatch.setattr(pairs, "BLOCK_TERMS", 100_000)
-    sizes = [values.numel() for values, _ in made._terms()]
+    made = TermByTermDistortion(dx, dy, PairLoss(torch.abs, total(1.0)))
+    change_config(monkeypatch, block_terms=100_000)
+    sizes = [values.numel() for values, _ in made._blocks()]
     assert max(sizes) <= 100_000
     assert sum(sizes) == (30 * 25) ** 2
-    assert not made._evaluated
+    assert not made._cached_blocks
 
 
 def ragged(kink):
@@ -281,8 +292,10 @@ def ragged(kink):
     x, y = (ugw.Space.stack(side) for side in sides)
     loss = torch.abs if kink else GaussianHellinger()
     sizes = list(zip(x.sizes, y.sizes, strict=True))
-    made = pair(x.metric, y.metric, Profile(loss, total(*rhos)), sizes=sizes)
-    alone = [pair(s.metric, t.metric, Profile(loss, total(r))) for s, t, r in zip(*sides, rhos, strict=True)]
+    made = select_distortion(x.metric, y.metric, PairLoss(loss, total(*rhos)), sizes=sizes)
+    alone = [
+        select_distortion(s.metric, t.metric, PairLoss(loss, total(r))) for s, t, r in zip(*sides, rhos, strict=True)
+    ]
     return made, alone, sizes
 
 
@@ -290,7 +303,7 @@ def ragged(kink):
 @pytest.mark.parametrize("index", [[0, 1, 2], [2, 2, 0, 1, 0], [False, True, True]], ids=str)
 def test_each_item_of_a_ragged_batch_is_summed_as_it_is_alone(index, kink):
     made, alone, sizes = ragged(kink)
-    assert isinstance(made, Itemwise)
+    assert isinstance(made, ItemwiseDistortion)
     index = torch.tensor(index)
     taken, owners = made.take(index), torch.arange(3)[index].tolist()
     plan = torch.zeros(len(owners), 30, 22, dtype=torch.float64)
@@ -303,22 +316,22 @@ def test_each_item_of_a_ragged_batch_is_summed_as_it_is_alone(index, kink):
             got[b : b + 1, :n, :m], alone[k].apply(plan[b : b + 1, :n, :m]), rtol=1e-13, atol=0.0
         )
         assert got[b].count_nonzero() == n * m
-        for name in ("rank", "error", "wanted"):
+        for name in ("rank", "error", "tolerance"):
             assert getattr(taken, name)[b] == getattr(alone[k], name)[0]
-    assert taken.infinite is False
+    assert taken.may_be_infinite is False
     weights = torch.full((len(owners), 30), 1 / 30).double(), torch.full((len(owners), 22), 1 / 22).double()
     product = weights[0][:, :, None] * weights[1][:, None, :]
     expected = (taken.apply(product) * product).sum((1, 2))
-    torch.testing.assert_close(taken.mean(*(w.log() for w in weights)), expected)
+    torch.testing.assert_close(taken.product_mean(*(w.log() for w in weights)), expected)
 
 
 def test_a_ragged_batch_on_other_metrics():
     made, alone, _ = ragged(kink=False)
     dx, dy = metrics(True, True, n=3, m=4, batch=3, seed=5)
     plan = plans(3, 3, 4)
-    got = made.on(dx, dy).apply(plan)
+    got = made.with_metrics(dx, dy).apply(plan)
     for b in range(3):
-        expected = alone[b].on(dx.item(b, 3), dy.item(b, 4)).apply(plan[b : b + 1])
+        expected = alone[b].with_metrics(dx.item(b, 3), dy.item(b, 4)).apply(plan[b : b + 1])
         torch.testing.assert_close(got[b : b + 1], expected, rtol=1e-13, atol=0.0)
 
 
@@ -326,29 +339,29 @@ def test_long_and_short_items_are_not_summed_over_their_padding():
     rng = np.random.default_rng(0)
     x, y = ([ugw.Space.from_points(rng.random((n, 2))) for n in sizes] for sizes in ((4, 90), (90, 4)))
     metric_x, metric_y = ugw.Space.stack(x).metric, ugw.Space.stack(y).metric
-    made = pair(metric_x, metric_y, Profile(GaussianHellinger(), total(0.3)), sizes=[(4, 90), (90, 4)])
-    assert [type(part) for part in made.parts] == [TermByTerm] * 2
+    made = select_distortion(metric_x, metric_y, PairLoss(GaussianHellinger(), total(0.3)), sizes=[(4, 90), (90, 4)])
+    assert [type(part) for part in made.parts] == [TermByTermDistortion] * 2
     assert made.rank.tolist() == [0, 0]
 
 
 def test_tolerance_and_rank_are_passed_on():
     dx, dy = metrics(False, False, n=20, m=21)
-    profile = Profile(GaussianHellinger(), total(0.1))
-    loose = pair(dx, dy, profile, tol=1e-2)
-    assert loose.rank.item() < pair(dx, dy, profile).rank.item()
+    pair_loss = PairLoss(GaussianHellinger(), total(0.1))
+    loose = select_distortion(dx, dy, pair_loss, tol=1e-2)
+    assert loose.rank.item() < select_distortion(dx, dy, pair_loss).rank.item()
     assert loose.error.item() <= 1e-2
-    assert pair(dx, dy, profile, max_rank=3).rank.item() == 3
+    assert select_distortion(dx, dy, pair_loss, max_rank=3).rank.item() == 3
 
 
 def test_a_profile_with_a_total_is_a_kernel():
     t = torch.rand(3, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    profile = Profile(GaussianHellinger(), torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64))
-    torch.testing.assert_close(profile(t)[1], torch.exp(-(t[1] ** 2)))
-    torch.testing.assert_close(profile(t[:1])[2], torch.exp(-(t[0] ** 2) / 2.0))
-    torch.testing.assert_close(profile.take(torch.tensor([2, 0]))(t[:2])[1], torch.exp(-(t[1] ** 2) / 0.5))
-    assert Profile(GaussianHellinger()).take(torch.tensor([0]))(t).sum() == (t**2).sum()
+    pair_loss = PairLoss(GaussianHellinger(), torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64))
+    torch.testing.assert_close(pair_loss(t)[1], torch.exp(-(t[1] ** 2)))
+    torch.testing.assert_close(pair_loss(t[:1])[2], torch.exp(-(t[0] ** 2) / 2.0))
+    torch.testing.assert_close(pair_loss.take(torch.tensor([2, 0]))(t[:2])[1], torch.exp(-(t[1] ** 2) / 0.5))
+    assert PairLoss(GaussianHellinger()).take(torch.tensor([0]))(t).sum() == (t**2).sum()
     far = torch.tensor([[math.pi]], dtype=torch.float64)
-    assert Profile(HellingerKantorovich(), total(1.0))(far).item() == 0.0
+    assert PairLoss(HellingerKantorovich(), total(1.0))(far).item() == 0.0
 
 
 @pytest.mark.parametrize("n", [4, 22])
@@ -357,17 +370,17 @@ def test_similarities_of_both_signs(n):
     dx, dy = case.x.metric, case.y.metric
     plan = plans(1, n, n + 1)
     plan = plan / plan.sum()
-    made = pair(dx, dy, Profile(GaussianHellinger(), total(1.0)))
+    made = select_distortion(dx, dy, PairLoss(GaussianHellinger(), total(1.0)))
     assert_close(made.apply(plan), twin(dx, dy, gauss(1.0), plan), 1.0, tol=1e-8)
 
 
 @pytest.mark.parametrize("batched", BATCHED, ids=str)
-@pytest.mark.parametrize("block", [pairs.BLOCK_TERMS, 1])
+@pytest.mark.parametrize("block", [DISTORTION_CONFIG.block_terms, 1])
 def test_many_plans_of_one_item_share_its_terms(batched, block, monkeypatch):
-    monkeypatch.setattr(pairs, "BLOCK_TERMS", block)
+    change_config(monkeypatch, block_terms=block)
     dx, dy = metrics(*batched)
     rhos = [0.2, 0.3, 0.5, 1.0]
-    made = TermByTerm(dx, dy, Profile(GaussianHellinger(), total(*rhos)))
+    made = TermByTermDistortion(dx, dy, PairLoss(GaussianHellinger(), total(*rhos)))
     index = torch.tensor([2, 2, 0, 3, 0])
     plan = plans(batch=5)
     taken = made.take(index)
@@ -378,5 +391,5 @@ def test_many_plans_of_one_item_share_its_terms(batched, block, monkeypatch):
         assert_close(taken.apply(plan), expected, float(plan.sum()), tol=1e-14)
     again = torch.tensor([True, False, False, True, True])
     assert_close(taken.take(again).apply(plan[again]), expected[again], float(plan.sum()), tol=1e-14)
-    fewer = taken.on(*repeated)
+    fewer = taken.with_metrics(*repeated)
     assert_close(fewer.apply(plan), expected, float(plan.sum()), tol=1e-14)

@@ -1,0 +1,100 @@
+"""The contract of a distortion sum, and the loss between two distances that it sums."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ...geometry.metric import Metric
+
+
+class Distortion(ABC):
+    """The linear map plan → Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for two metrics and a function g.
+
+    B is the batch size of the plans. Subclasses differ in how they compute the sum, and implement `apply`,
+    `with_metrics` and `take`; exact ones inherit `error`, `tolerance` and `may_be_infinite`.
+    """
+
+    @property
+    @abstractmethod
+    def rank(self) -> Tensor:
+        """Number of matrix products Dx·plan·Dy in one sum, (B,) or (1,); 0 for term-by-term sums."""
+
+    @property
+    def error(self) -> Tensor:
+        """Bound on the absolute error of g, (B,) or (1,); 0 for sums that are exact up to rounding."""
+        return torch.zeros(1, dtype=torch.float64, device=self.rank.device)
+
+    @property
+    def tolerance(self) -> Tensor:
+        """The largest acceptable `error`, (B,) or (1,)."""
+        return self.error
+
+    @property
+    def may_be_infinite(self) -> bool:
+        """Can g be infinite at distances of these metrics?"""
+        return False
+
+    @abstractmethod
+    def apply(self, plan: Tensor) -> Tensor:
+        """Compute Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j'. plan: (B, n, m). Returns (B, n, m)."""
+
+    def update(
+        self, unit_plan: Tensor, previous_plan: Tensor, previous_cost: Tensor | None, drift: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute the local cost of a plan, possibly from the cost of the previous plan.
+
+        unit_plan, previous_plan: (B, n, m) of unit mass; previous_cost: (B, n, m), the result of the previous call;
+        drift: (B,), the L1 distance covered since the last full product, None if the previous cost is not to be used.
+        Returns the cost (B, n, m) and the new drift: `apply(unit_plan)` and None unless a subclass updates costs.
+        """
+        return self.apply(unit_plan), None
+
+    def product_mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
+        """Mean of g under the product plan a⊗b of unit mass. log_a: (B, n); log_b: (B, m). Returns (B,), float64."""
+        product = (log_a[:, :, None] + log_b[:, None, :]).exp()
+        return (self.apply(product) * product).sum(dim=(1, 2), dtype=torch.float64)
+
+    @abstractmethod
+    def with_metrics(self, dx: Metric, dy: Metric) -> Distortion:
+        """The sum for the same g on other metrics, whose distances are within the range of the present ones."""
+
+    @abstractmethod
+    def take(self, index: Tensor) -> Distortion:
+        """The sum for the batch items `index`, (k,) integers or (B,) bool."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairLoss:
+    """The function g of the difference t of two distances: λ(t), or the conic kernel exp(−λ(t)/rho_total).
+
+    loss: λ, elementwise; rho_total: (B,) or (1,), rho1 + rho2 of the conic distance, None for λ itself.
+    """
+
+    loss: Callable[[Tensor], Tensor]
+    rho_total: Tensor | None = None
+
+    def __call__(self, t: Tensor) -> Tensor:
+        """Evaluate g at t ≥ 0, (B, ...), or (1, ...) for all items."""
+        if self.rho_total is None:
+            return self.loss(t)
+        return (-self.loss(t) / self.rho_total.to(t.dtype).view(-1, *[1] * (t.ndim - 1))).exp()
+
+    def take(self, index: Tensor) -> PairLoss:
+        """The functions of the batch items `index`."""
+        if self.rho_total is None or len(self.rho_total) == 1:
+            return self
+        return replace(self, rho_total=self.rho_total[index])
+
+
+def distance_range(metric: Metric) -> tuple[Tensor, Tensor]:
+    """Smallest and largest entry of each distance matrix, on the CPU in float64, (B,) or (1,) each.
+
+    The range includes 0, because padded points have distance 0.
+    """
+    low, high = (end.detach().double().reshape(-1).cpu() for end in metric.extremes())
+    return low.clamp(max=0.0), high.clamp(min=0.0)
