@@ -1,4 +1,4 @@
-"""Clusters of worker processes on this machine: Dask and Ray, a worker killed on the way, the same bytes in the end."""
+"""`pairwise` on clusters of this machine, Dask and Ray: a killed worker changes no byte, and failures are explained."""
 
 import os
 import signal
@@ -9,6 +9,7 @@ import pytest
 
 import ugw
 from oracles.pairwise import QUICK, blocks_of, clouds
+from ugw.all_pairs import executor as workers
 from ugw.all_pairs.job import Matrix
 
 joblib = pytest.importorskip("joblib")
@@ -44,21 +45,55 @@ def same(found, expected):
 # -- Dask ----------------------------------------------------------------------------------------------------
 
 
-@contextmanager
+@pytest.fixture(scope="module")
 def dask_cluster():
+    """The client of two Dask workers; a task is given up after two of its workers have died. Dead workers are replaced."""
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+    import dask
+
     place = {"host": "127.0.0.1", "dashboard_address": None}
     with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **place) as cluster,
         distributed.Client(cluster) as client,
     ):
-        client.wait_for_workers(2)
         yield client
 
 
-def test_dask_with_a_worker_killed_on_the_way(expected, monkeypatch):
-    with dask_cluster() as client, joblib.parallel_config(backend="dask"), blocks_of(ENTRIES):
-        ids = list(client.run(os.getpid).values())
+@pytest.fixture
+def dask_client(dask_cluster):
+    """The client of the cluster, with both workers alive; joblib uses them."""
+    dask_cluster.wait_for_workers(2)
+    with joblib.parallel_config(backend="dask"):
+        yield dask_cluster
+
+
+def test_dask_workers_without_the_package(dask_client):
+    """The first of the Dask tests: a worker that was restarted after its death would have the package."""
+
+    def hide():
+        import sys
+
+        hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "ugw"}
+        sys.modules["ugw"] = None
+        sys.hidden_modules = hidden
+
+    def show():
+        import sys
+
+        del sys.modules["ugw"]
+        sys.modules.update(sys.hidden_modules)
+
+    assert len(dask_client.run(hide)) == 2
+    with pytest.raises(ugw.Incomplete, match=r"a worker cannot import ugw[._a-z]*: install ugw") as caught:
+        ugw.pairwise(clouds((4, 5)), method=QUICK)
+    assert np.isnan(caught.value.result.values).all()
+    dask_client.run(show)
+
+
+def test_dask_with_a_worker_killed_during_the_run(dask_client, expected, monkeypatch):
+    with blocks_of(ENTRIES):
+        ids = list(dask_client.run(os.getpid).values())
         assert os.getpid() not in ids
         killed = killing(monkeypatch, lambda: ids[0])
         found = ugw.pairwise(clouds(SIZES), method=QUICK)
@@ -66,7 +101,8 @@ def test_dask_with_a_worker_killed_on_the_way(expected, monkeypatch):
         assert same(found, expected)
 
 
-def test_dask_workers_that_always_die():
+def test_dask_workers_that_always_die(dask_client, monkeypatch):
+    monkeypatch.setattr(workers, "LOOK", 0.2)  # seconds between two looks at failed tasks
     here = os.getpid()
 
     def deadly(t):
@@ -74,24 +110,9 @@ def test_dask_workers_that_always_die():
             os.kill(os.getpid(), signal.SIGKILL)
         return t.square()
 
-    with dask_cluster(), joblib.parallel_config(backend="dask"):
-        method = ugw.Method("ugw", loss=deadly, init="product")
-        with pytest.raises(ugw.Incomplete, match="Dask gave up on a block of pairs: KilledWorker"):
-            ugw.pairwise(clouds((4,)), method=method)
-
-
-def test_dask_workers_without_the_package():
-    def hide():
-        import sys
-
-        sys.modules["ugw"] = None
-
-    # Both workers of a cluster where none has died: one started again by its nanny would have the package.
-    with dask_cluster() as client, joblib.parallel_config(backend="dask"):
-        assert len(client.run(hide)) == 2
-        with pytest.raises(ugw.Incomplete, match=r"a worker cannot import ugw[._a-z]*: install ugw") as caught:
-            ugw.pairwise(clouds((4, 5)), method=QUICK)
-        assert np.isnan(caught.value.result.values).all()
+    method = ugw.Method("ugw", loss=deadly, init="product")
+    with pytest.raises(ugw.Incomplete, match="Dask gave up on a block of pairs: KilledWorker"):
+        ugw.pairwise(clouds((4,)), method=method)
 
 
 # -- Ray -----------------------------------------------------------------------------------------------------
@@ -118,7 +139,7 @@ def ray_worker():
     return next(p.pid for p in processes if any("PoolActor" in word for word in p.cmdline()))
 
 
-def test_ray_with_a_worker_killed_on_the_way(expected, monkeypatch):
+def test_ray_with_a_worker_killed_during_the_run(expected, monkeypatch):
     with ray_cluster(), joblib.parallel_config(backend="ray"), blocks_of(ENTRIES):
         killed = killing(monkeypatch, ray_worker)
         found = ugw.pairwise(clouds(SIZES), method=QUICK)
