@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist
 import ugw
 from ugw.geometry import compression as embed
 from ugw.geometry import graph_distances as distances
-from ugw.geometry.low_rank import Embedded
+from ugw.geometry.low_rank import LowRankMetric
 
 
 def plane(n=30, d=2, seed=0):
@@ -44,7 +44,7 @@ CONDITIONALLY_NEGATIVE = {"plane": cdist(plane(), plane()), "circle": circle(), 
 def test_full_rank_is_exact(name):
     d = CONDITIONALLY_NEGATIVE.get(name, anything())
     low = ugw.Space.from_distances(d).compressed(tol=1e-10).metric
-    assert isinstance(low, Embedded)
+    assert isinstance(low, LowRankMetric)
     np.testing.assert_allclose(low.dense(), d, atol=1e-10 * d.max())
     assert low.error == pytest.approx(np.abs(low.dense().numpy() - d).max(), abs=1e-13 * d.max())
     assert bool((low.signs > 0).all()) == (name != "anything")
@@ -152,7 +152,7 @@ def test_plans_between_compressed_spaces_stream():
 def test_a_batch_is_its_items():
     spaces = [ugw.Space.from_distances(d) for d in (circle(), anything(), tree())]
     batch = ugw.Space.stack(spaces).compressed(1e-9)
-    assert isinstance(batch.metric, Embedded)
+    assert isinstance(batch.metric, LowRankMetric)
     for one, given in zip(batch, spaces, strict=True):
         torch.testing.assert_close(one.metric.dense(), given.metric.dense(), atol=1e-8, rtol=0.0)
     again = ugw.Space.stack([space.compressed(1e-9) for space in spaces])
@@ -166,7 +166,7 @@ def test_a_batch_is_its_items():
 def test_spaces_of_several_widths_stack_embedded():
     spaces = [ugw.Space.from_points(plane(5 + d, d), metric="sqeuclidean") for d in (1, 3)]
     batch = ugw.Space.stack(spaces)
-    assert isinstance(batch.metric, Embedded)
+    assert isinstance(batch.metric, LowRankMetric)
     for one, given in zip(batch, spaces, strict=True):
         torch.testing.assert_close(one.metric.dense(), given.metric.dense())
 

@@ -6,12 +6,12 @@ import torch
 from scipy.spatial.distance import cdist
 
 import ugw
-from ugw.geometry.low_rank import Embedded
+from ugw.geometry.low_rank import LowRankMetric
 
 
 def metric(batch=(), signs=(1.0, 1.0, -1.0), n=9, seed=0, dtype=torch.float64):
     points = torch.tensor(np.random.default_rng(seed).normal(size=(*batch, n, len(signs))), dtype=dtype)
-    return Embedded(points, torch.tensor(signs, dtype=dtype))
+    return LowRankMetric(points, torch.tensor(signs, dtype=dtype))
 
 
 def matrix(m):
@@ -58,7 +58,7 @@ def test_columns_of_each_item():
 def test_squared_points_are_embedded_and_keep_small_distances():
     points = np.random.default_rng(0).random((30, 3)) * 1e-4 + 1e3
     x = ugw.Space.from_points(points, metric="sqeuclidean")
-    assert isinstance(x.metric, Embedded)
+    assert isinstance(x.metric, LowRankMetric)
     np.testing.assert_allclose(x.metric.dense(), cdist(points, points, "sqeuclidean"), rtol=1e-6)
 
 
@@ -75,7 +75,7 @@ def test_stacked_embedded_spaces_stay_embedded():
     rng = np.random.default_rng(0)
     spaces = [ugw.Space.from_points(rng.random((n, 2)), metric="sqeuclidean") for n in (4, 7)]
     batch = ugw.Space.stack(spaces)
-    assert isinstance(batch.metric, Embedded)
+    assert isinstance(batch.metric, LowRankMetric)
     for one, other in zip(batch, spaces, strict=True):
         torch.testing.assert_close(one.metric.dense(), other.metric.dense())
     assert batch.scaled().metric.extremes()[1].tolist() == pytest.approx([1.0, 1.0])

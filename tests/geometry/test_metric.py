@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ugw.geometry import metric as metrics
-from ugw.geometry.metric import Dense
+from ugw.geometry.metric import DenseMetric
 
 
 def symmetric(*shape, dtype=torch.float64):
@@ -30,14 +30,14 @@ SHAPES = [
 def test_apply_equals_the_broadcast_product(monkeypatch, matrix_shape, shape, entries):
     monkeypatch.setattr(metrics, "BLOCK_ENTRIES", entries)
     matrix, v = symmetric(*matrix_shape), torch.randn(shape, dtype=torch.float64)
-    torch.testing.assert_close(Dense(matrix).apply(v), matrix @ v)
-    torch.testing.assert_close(Dense(matrix).apply_squared(v), matrix**2 @ v)
+    torch.testing.assert_close(DenseMetric(matrix).apply(v), matrix @ v)
+    torch.testing.assert_close(DenseMetric(matrix).apply_squared(v), matrix**2 @ v)
 
 
 @pytest.mark.parametrize(("matrix_shape", "shape"), SHAPES)
 def test_apply_keeps_the_graph(matrix_shape, shape):
     matrix, v = symmetric(*matrix_shape), torch.randn(shape, dtype=torch.float64)
-    for power, product in ((1, Dense(matrix).apply(v)), (2, Dense(matrix).apply_squared(v))):
+    for power, product in ((1, DenseMetric(matrix).apply(v)), (2, DenseMetric(matrix).apply_squared(v))):
         weight = torch.randn_like(product)
         (ours,) = torch.autograd.grad((product * weight).sum(), matrix)
         (plain,) = torch.autograd.grad((matrix**power @ v * weight).sum(), matrix)
@@ -49,13 +49,13 @@ def test_many_starts_share_one_matrix(monkeypatch):
     seen = []
     original = torch.Tensor.__matmul__
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: seen.append((a.shape, b.shape)) or original(a, b))
-    Dense(symmetric(5, 5)).apply(torch.randn(7, 5, 4, dtype=torch.float64))
+    DenseMetric(symmetric(5, 5)).apply(torch.randn(7, 5, 4, dtype=torch.float64))
     assert seen == [((28, 5), (5, 5))]
 
 
 def test_product_from_both_sides_is_contiguous():
     plan = torch.randn(2, 5, 6, dtype=torch.float64)
-    dx, dy = Dense(symmetric(5, 5)), Dense(symmetric(6, 6))
+    dx, dy = DenseMetric(symmetric(5, 5)), DenseMetric(symmetric(6, 6))
     both = dy.apply(dx.apply(plan).mT).mT
     assert both.is_contiguous()
     torch.testing.assert_close(both, dx.matrix @ plan @ dy.matrix)
@@ -65,7 +65,7 @@ def test_product_from_both_sides_is_contiguous():
 @pytest.mark.parametrize("shape", [(5, 5), (3, 5, 5)])
 def test_columns(shape, index):
     matrix, index = symmetric(*shape).detach(), torch.tensor(index)
-    columns = Dense(matrix).columns(index)
+    columns = DenseMetric(matrix).columns(index)
     if index.ndim == 1:
         assert torch.equal(columns, matrix[..., index])
     else:
@@ -74,7 +74,7 @@ def test_columns(shape, index):
 
 
 def test_take_item_scale_to():
-    shared, batch = Dense(symmetric(5, 5)), Dense(symmetric(3, 5, 5))
+    shared, batch = DenseMetric(symmetric(5, 5)), DenseMetric(symmetric(3, 5, 5))
     index = torch.tensor([2, 0])
     assert (shared.batched, batch.batched) == (False, True)
     assert shared.take(index) is shared

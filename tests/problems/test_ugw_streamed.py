@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import ugw
-from ugw.geometry.bilinear_matrix import Bilinear
-from ugw.geometry.implicit_plan import StreamedKernel
+from ugw.geometry.bilinear_matrix import BilinearMatrix
+from ugw.geometry.implicit_plan import StreamingKernel
 from ugw.initializers import multilevel
 from ugw.kernels.dispatch import LogKernel
 from ugw.problems.build import build
@@ -21,7 +21,7 @@ STORED = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method="stabilized"))
 def bilinear(batch=2, n=6, m=8, r=3, s=2, seed=0):
     rng = np.random.default_rng(seed)
     shapes = ((batch, n), (batch, m), (batch, r, s), (batch, n, r), (batch, m, s))
-    return Bilinear(*(torch.tensor(rng.normal(size=shape)) for shape in shapes))
+    return BilinearMatrix(*(torch.tensor(rng.normal(size=shape)) for shape in shapes))
 
 
 def written(z):
@@ -66,7 +66,7 @@ def test_the_streamed_kernel_is_the_stored_one():
     eps = torch.tensor([0.3, 0.05], dtype=torch.float64)
     gamma, damping = torch.tensor(rng.normal(size=(2, 8))), torch.tensor([[0.7], [1.0]], dtype=torch.float64)
     stored = LogKernel(written(cost) / -eps[:, None, None], log_a, log_b)
-    streamed = StreamedKernel.of(cost, log_a, log_b, eps)
+    streamed = StreamingKernel.of(cost, log_a, log_b, eps)
     for _ in range(2):  # the second time with a guess
         torch.testing.assert_close(streamed.rows(gamma), stored.rows(gamma))
         phi, plan, log_mass = streamed.plan(gamma, damping)

@@ -19,7 +19,7 @@ import torch
 from .._utils.checks import BLOCK_ENTRIES
 from .._utils.cuda_graphs.cache import forget
 from ..errors import OutOfMemory
-from ..geometry.low_rank import Embedded
+from ..geometry.low_rank import LowRankMetric
 from ..geometry.space import Space
 from ..initializers import coarse
 from ..initializers.multilevel import COARSEST
@@ -135,7 +135,7 @@ class Task:
     @classmethod
     def _made(cls, x: Space, y: Space, distortion_sum: Distortion | None, *, streaming: bool, fused: bool) -> Task:
         width = x.features.shape[-1] if fused and x.features is not None else 0
-        ranks = [s.metric.points.shape[-1] + 1 + width for s in (x, y) if isinstance(s.metric, Embedded)]
+        ranks = [s.metric.points.shape[-1] + 1 + width for s in (x, y) if isinstance(s.metric, LowRankMetric)]
         return cls(
             n=x.n,
             m=y.n,

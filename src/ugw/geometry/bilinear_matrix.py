@@ -11,7 +11,7 @@ from .._utils.pytree import take_fields
 
 
 @dataclass(frozen=True, eq=False)
-class Bilinear:
+class BilinearMatrix:
     """row ⊕ col + left core rightᵀ, (B, n, m), never stored: O((n + m)·r) memory.
 
     row: (B, n), col: (B, m) and core: (B, r, s) in float64; left: (B, n, r) and right: (B, m, s), the bases, in the
@@ -40,19 +40,19 @@ class Bilinear:
         return self.left.device
 
     @property
-    def mT(self) -> Bilinear:
+    def mT(self) -> BilinearMatrix:
         """The transposed matrices."""
-        return Bilinear(self.col, self.row, self.core.mT, self.right, self.left)
+        return BilinearMatrix(self.col, self.row, self.core.mT, self.right, self.left)
 
-    def __add__(self, other: Bilinear | Tensor) -> Bilinear:
-        if isinstance(other, Bilinear):
+    def __add__(self, other: BilinearMatrix | Tensor) -> BilinearMatrix:
+        if isinstance(other, BilinearMatrix):
             return replace(self, row=self.row + other.row, col=self.col + other.col, core=self.core + other.core)
         return replace(self, row=self.row + other[:, :, 0].double())  # (B, 1, 1), one number for an item
 
-    def __sub__(self, other: Bilinear | Tensor) -> Bilinear:
+    def __sub__(self, other: BilinearMatrix | Tensor) -> BilinearMatrix:
         return self + -1.0 * other
 
-    def __mul__(self, factor: Tensor | float) -> Bilinear:
+    def __mul__(self, factor: Tensor | float) -> BilinearMatrix:
         """A multiple. factor: a number, or (B, 1, 1)."""
         factor = torch.as_tensor(factor, dtype=torch.float64, device=self.device)
         flat = factor if factor.ndim == 0 else factor[:, :, 0]
@@ -77,6 +77,6 @@ class Bilinear:
         """The matrices, (B, n, m)."""
         return self.rows(torch.arange(self.shape[1], device=self.device))
 
-    def take(self, index: Tensor) -> Bilinear:
+    def take(self, index: Tensor) -> BilinearMatrix:
         """Some items of the batch."""
         return take_fields(self, index)

@@ -18,7 +18,7 @@ from torch import Tensor
 from .._utils.checks import BLOCK_ENTRIES
 from ..errors import InputError
 from .graph_distances import between_points
-from .low_rank import Embedded
+from .low_rank import LowRankMetric
 
 # Eigenvectors come from at most so many points, which the others are laid beside.
 LANDMARKS = 1000
@@ -86,7 +86,7 @@ class Points:
         return between_points(self.points[rows], self.points[cols], self.metric)
 
 
-def embed(distances: Distances, *, first: int, tol: float, max_rank: int) -> Embedded:
+def embed(distances: Distances, *, first: int, tol: float, max_rank: int) -> LowRankMetric:
     """Columns of few points' distances, extended to all points: O(n·landmarks·r) work, O(n·r) memory.
 
     tol: the largest error allowed, a share of the largest distance; first: the landmark to begin with, each next one
@@ -106,7 +106,7 @@ def embed(distances: Distances, *, first: int, tol: float, max_rank: int) -> Emb
         made = _extended(distances, known, rank)
         reached = _error(distances, made, order) / known.size
         if reached <= tol:
-            return Embedded(made.points, made.signs, reached * known.size)
+            return LowRankMetric(made.points, made.signs, reached * known.size)
     raise InputError(
         f"distances must be within tol = {tol:.3g} of the largest one, got {reached:.3g} at rank {ranks[-1]}: "
         f"take {_advice(known, ranks[-1], tol)}tol={_rounded_up(reached)}"
@@ -246,7 +246,7 @@ def _least(known: Scaling, ranks: list[int], tol: float) -> int:
     return low
 
 
-def _extended(distances: Distances, known: Scaling, rank: int) -> Embedded:
+def _extended(distances: Distances, known: Scaling, rank: int) -> LowRankMetric:
     """All points, block by block; columns with sign 1 first."""
     weights = known.weights(rank)
     order = weights.sign().argsort(descending=True, stable=True)
@@ -256,10 +256,10 @@ def _extended(distances: Distances, known: Scaling, rank: int) -> Embedded:
     for rows in torch.arange(distances.n, device=distances.device).split(max(1, BLOCK_ENTRIES // len(known.landmarks))):
         columns = distances.between(rows, known.landmarks).double() / known.size
         blocks.append((known.extend(columns)[:, :rank] * factor)[:, order].to(distances.dtype))
-    return Embedded(torch.cat(blocks), torch.where(weights[order] < 0, -1.0, 1.0).to(distances.dtype))
+    return LowRankMetric(torch.cat(blocks), torch.where(weights[order] < 0, -1.0, 1.0).to(distances.dtype))
 
 
-def _error(distances: Distances, made: Embedded, order: Tensor) -> float:
+def _error(distances: Distances, made: LowRankMetric, order: Tensor) -> float:
     """The largest error on rows at even steps of the order, against all points."""
     n = distances.n
     rows = order[_even(n, max(ROWS, BLOCK_ENTRIES // n), order.device)]

@@ -24,8 +24,8 @@ from .._utils.checks import (
 from ..errors import InputError
 from .compression import Points, embed
 from .graph_distances import RELATIVE, check_fits, point_distances, refuse_gradient
-from .low_rank import Embedded
-from .metric import Dense, Metric
+from .low_rank import LowRankMetric
+from .metric import DenseMetric, Metric
 
 
 def metric_of_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> Metric:
@@ -36,7 +36,7 @@ def metric_of_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> Me
         return squared(points)
     if tol is None:
         check_fits(points)
-        return Dense(point_distances(points, metric))
+        return DenseMetric(point_distances(points, metric))
     tol, max_rank = _options(tol, max_rank)
     if metric in RELATIVE:
         raise InputError(
@@ -55,7 +55,7 @@ def metric_of_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> Me
 def compressed(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, max_rank: Any) -> Metric:
     """The same distances up to a share `tol` of the largest, of low rank; a batch has one rank."""
     tol, max_rank = _options(tol, max_rank)
-    if isinstance(metric, Embedded):
+    if isinstance(metric, LowRankMetric):
         longest = float(metric.extremes()[1].min()) if metric.error else 1.0
         if metric.error > tol * longest:
             raise InputError(
@@ -65,7 +65,7 @@ def compressed(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, max_r
         if metric.points.shape[-1] <= max_rank:
             return metric  # nothing to gain, and it may carry gradients
         refuse_gradient("distances to compress", metric.points)
-    if isinstance(metric, Dense):
+    if isinstance(metric, DenseMetric):
         refuse_gradient("distances to compress", metric.matrix)
         check_zero_diagonal("distances to compress", metric.matrix)
     if not metric.batched:
@@ -74,11 +74,11 @@ def compressed(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, max_r
     return stack_metrics([_compressed(item, tol, max_rank) for item in items], metric.n)
 
 
-def _compressed(metric: Metric, tol: float, max_rank: int) -> Embedded:
+def _compressed(metric: Metric, tol: float, max_rank: int) -> LowRankMetric:
     """One metric (n, n)."""
     mean = metric.apply(torch.ones(metric.n, 1, dtype=metric.dtype, device=metric.device) / metric.n)
     made = embed(metric, first=int(mean.argmax()), tol=tol, max_rank=max_rank)
-    known = metric.error if isinstance(metric, Embedded) else 0.0
+    known = metric.error if isinstance(metric, LowRankMetric) else 0.0
     return replace(made, error=made.error + known)
 
 
@@ -109,9 +109,9 @@ def symmetric(name: str, matrix: Any) -> Tensor:
     return tensor
 
 
-def squared(points: Tensor) -> Embedded:
+def squared(points: Tensor) -> LowRankMetric:
     """Squared Euclidean distances of points (n, d) or (B, n, d), whose mean does not matter and is best at 0."""
-    made = Embedded(points - points.detach().mean(-2, keepdim=True), points.new_ones(points.shape[-1]))
+    made = LowRankMetric(points - points.detach().mean(-2, keepdim=True), points.new_ones(points.shape[-1]))
     check_finite("sqeuclidean distances between the points", 4.0 * made.norms)
     return made
 
@@ -164,23 +164,23 @@ def pad(tensor: Tensor, *sizes: int) -> Tensor:
 
 def stack_metrics(metrics: Sequence[Metric], n: int) -> Metric:
     """One metric for a batch, embedded if all are."""
-    embedded = [m for m in metrics if isinstance(m, Embedded)]
+    embedded = [m for m in metrics if isinstance(m, LowRankMetric)]
     if len(embedded) < len(metrics):
-        return Dense(torch.stack([pad(m.dense(), n, n) for m in metrics]))
+        return DenseMetric(torch.stack([pad(m.dense(), n, n) for m in metrics]))
     if len({tuple(m.signs.tolist()) for m in embedded}) > 1:
         embedded = _common_signs(embedded)
     # Padding stands where the first point does: it makes no distance longer.
     points = [torch.cat([m.points, m.points[:1].expand(n - m.n, -1)]) for m in embedded]
-    return Embedded(torch.stack(points), embedded[0].signs, max(m.error for m in embedded))
+    return LowRankMetric(torch.stack(points), embedded[0].signs, max(m.error for m in embedded))
 
 
-def _common_signs(metrics: Sequence[Embedded]) -> list[Embedded]:
+def _common_signs(metrics: Sequence[LowRankMetric]) -> list[LowRankMetric]:
     """The same metrics with as many columns of each sign, those of sign 1 first, filled up with zeros."""
     halves = [[m.points[:, m.signs == sign] for sign in (1.0, -1.0)] for m in metrics]
     ranks = [max(pair[k].shape[1] for pair in halves) for k in (0, 1)]
     signs = torch.tensor([1.0] * ranks[0] + [-1.0] * ranks[1], dtype=metrics[0].dtype, device=metrics[0].device)
     points = [torch.cat([pad(h, len(h), r) for h, r in zip(pair, ranks, strict=True)], dim=1) for pair in halves]
-    return [Embedded(p, signs, m.error) for p, m in zip(points, metrics, strict=True)]
+    return [LowRankMetric(p, signs, m.error) for p, m in zip(points, metrics, strict=True)]
 
 
 def stack_rows(tensors: Sequence[Tensor], n: int) -> Tensor:

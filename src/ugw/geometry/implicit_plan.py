@@ -11,11 +11,11 @@ from torch import Tensor
 
 from .._utils.pytree import take_fields
 from ..kernels import dispatch as kernels
-from .bilinear_matrix import Bilinear
+from .bilinear_matrix import BilinearMatrix
 
 
 @dataclass(frozen=True, eq=False)
-class Streamed:
+class ImplicitPlan:
     """The plan exp(log), (B, n, m); it answers to what solvers ask of a tensor: sums, products, scalar multiples.
 
     rows_sum: (B, n); cols_sum: (B, m); moved: (B, n, s), the plan times the right basis; f, g: the potentials it was
@@ -23,7 +23,7 @@ class Streamed:
     products are those over the sample.
     """
 
-    log: Bilinear
+    log: BilinearMatrix
     rows_sum: Tensor
     cols_sum: Tensor
     moved: Tensor
@@ -58,7 +58,7 @@ class Streamed:
         """leftᵀ · plan · right, (B, r, s) in float64."""
         return self.log.left.double().mT @ self.moved.double()
 
-    def __mul__(self, factor: Tensor) -> Streamed:
+    def __mul__(self, factor: Tensor) -> ImplicitPlan:
         """The plan times positive numbers (B, 1, 1)."""
         flat = factor[:, :, 0].to(self.dtype)
         return replace(
@@ -69,13 +69,13 @@ class Streamed:
             moved=flat[:, :, None] * self.moved,
         )
 
-    def __truediv__(self, divisor: Tensor) -> Streamed:
+    def __truediv__(self, divisor: Tensor) -> ImplicitPlan:
         return self * (1.0 / divisor)
 
     @property
-    def mT(self) -> Streamed:
+    def mT(self) -> ImplicitPlan:
         """The transposed plan."""
-        turned = Streamed(self.log.mT, self.cols_sum, self.rows_sum, self.moved, self.g, self.f)
+        turned = ImplicitPlan(self.log.mT, self.cols_sum, self.rows_sum, self.moved, self.g, self.f)
         return replace(turned, moved=turned @ self.log.left)  # made here, in one pass
 
     def __matmul__(self, matrix: Tensor) -> Tensor:
@@ -91,39 +91,39 @@ class Streamed:
         """Some rows as they are. index: (k,). Returns (B, k, m)."""
         return self.log.rows(index).exp()
 
-    def log_ratio(self, log_a: Tensor, log_b: Tensor) -> Bilinear:
+    def log_ratio(self, log_a: Tensor, log_b: Tensor) -> BilinearMatrix:
         """log(plan / a⊗b), 0 in the rows and columns of points without weight."""
         row = torch.where(log_a > -torch.inf, self.log.row - log_a, 0.0)
         col = torch.where(log_b > -torch.inf, self.log.col - log_b, 0.0)
         return replace(self.log, row=row, col=col)
 
-    def dot(self, matrix: Bilinear) -> Tensor:
+    def dot(self, matrix: BilinearMatrix) -> Tensor:
         """<matrix, plan> in float64, for a matrix over the same bases. Returns (B,)."""
         p1, p2 = self.rows_sum.double(), self.cols_sum.double()
         both = (matrix.core * self.cross).sum(dim=(1, 2))
         return (matrix.row * p1).sum(1) + (matrix.col * p2).sum(1) + both
 
-    def cut(self, n: int, m: int) -> Streamed:
+    def cut(self, n: int, m: int) -> ImplicitPlan:
         """The plan between the first n and m points."""
-        log = Bilinear(
+        log = BilinearMatrix(
             self.log.row[:, :n], self.log.col[:, :m], self.log.core, self.log.left[:, :n], self.log.right[:, :m]
         )
-        return Streamed(
+        return ImplicitPlan(
             log, self.rows_sum[:, :n], self.cols_sum[:, :m], self.moved[:, :n], self.f[:, :n], self.g[:, :m]
         )
 
-    def take(self, index: Tensor) -> Streamed:
+    def take(self, index: Tensor) -> ImplicitPlan:
         """Some items of the batch."""
         return take_fields(self, index)
 
 
 @dataclass(eq=False)
-class StreamedKernel(kernels.Sweeping):
+class StreamingKernel(kernels.Sweeping):
     """The `Kernel` of a bilinear cost: every sum is made anew, from O((n + m)·r) numbers, right for any potentials."""
 
     sweeps: ClassVar[int] = 2  # a look is free beside a sum over all pairs
 
-    scaled: Bilinear  # −cost / eps
+    scaled: BilinearMatrix  # −cost / eps
     log_a: Tensor
     log_b: Tensor
     eps: Tensor
@@ -132,7 +132,7 @@ class StreamedKernel(kernels.Sweeping):
     _cols: Tensor | None = field(default=None)
 
     @classmethod
-    def of(cls, cost: Bilinear, log_a: Tensor, log_b: Tensor, eps: Tensor) -> StreamedKernel:
+    def of(cls, cost: BilinearMatrix, log_a: Tensor, log_b: Tensor, eps: Tensor) -> StreamingKernel:
         """The kernel of a cost. eps: (B,)."""
         return cls(cost * (-1.0 / eps.double())[:, None, None], log_a, log_b, eps)
 
@@ -156,7 +156,7 @@ class StreamedKernel(kernels.Sweeping):
     def _bias_of_cols(self, gamma: Tensor) -> Tensor:
         return (self.log_b + gamma + self.scaled.col).to(gamma.dtype)
 
-    def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, Streamed, Tensor]:
+    def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, ImplicitPlan, Tensor]:
         """See `Kernel.plan`. The sums of the rows and the product with the right basis are made in one pass."""
         left, right = self._thin
         basis = self.scaled.right
@@ -179,7 +179,7 @@ class StreamedKernel(kernels.Sweeping):
             row=self.log_a + phi + self.scaled.row - log_mass[:, None],
             col=self.log_b + gamma + self.scaled.col,
         )
-        made = Streamed(
+        made = ImplicitPlan(
             log=log,
             rows_sum=p1,
             cols_sum=log_p2.exp().to(gamma.dtype),
@@ -189,14 +189,14 @@ class StreamedKernel(kernels.Sweeping):
         )
         return phi, made, log_mass
 
-    def near(self, gamma: Tensor) -> StreamedKernel:
+    def near(self, gamma: Tensor) -> StreamingKernel:
         """See `Kernel.near`."""
         return self
 
-    def exact(self) -> StreamedKernel:
+    def exact(self) -> StreamingKernel:
         """See `Kernel.exact`."""
         return self
 
-    def take(self, index: Tensor) -> StreamedKernel:
+    def take(self, index: Tensor) -> StreamingKernel:
         """See `Kernel.take`."""
         return take_fields(self, index)

@@ -27,14 +27,14 @@ class Squares:
 
 
 @dataclass(frozen=True, eq=False)
-class Embedded:
+class LowRankMetric:
     """D_ij = Σ_k signs_k (φ_ik − φ_jk)², φ = `points` (n, r) or (B, n, r): no matrix is stored.
 
     Products cost O(n·r) a column. With signs 1 these are squared Euclidean distances; every conditionally negative
     distance has such points, and with signs of both kinds every symmetric matrix with a zero diagonal. `error`: the
     largest error seen where D stands for other distances, 0 where it is exact.
 
-    >>> Embedded(torch.tensor([[0.0], [2.0]]), torch.ones(1)).apply(torch.tensor([[1.0], [3.0]])).flatten()
+    >>> LowRankMetric(torch.tensor([[0.0], [2.0]]), torch.ones(1)).apply(torch.tensor([[1.0], [3.0]])).flatten()
     tensor([12.,  4.])
     """
 
@@ -141,38 +141,38 @@ class Embedded:
             highs.append(block.amax((-2, -1)))
         return torch.stack(lows).amin(0), torch.stack(highs).amax(0)
 
-    def centered(self, weights: Tensor) -> Embedded:
+    def centered(self, weights: Tensor) -> LowRankMetric:
         """The same distances, the weighted mean of the points at 0, where products round least. weights: (..., n)."""
         law = (weights / weights.sum(-1, keepdim=True)).double()
         center = (law[..., None] * self.points.double()).sum(-2, keepdim=True)
         return replace(self, points=(self.points.double() - center).to(self.dtype))
 
-    def at(self, index: Tensor) -> Embedded:
+    def at(self, index: Tensor) -> LowRankMetric:
         """The metric on some of the points. index: (k,), or (B, k) with points of their own for each item."""
         if index.ndim == 2 and self.batched:
             return replace(self, points=torch.take_along_dim(self.points, index[:, :, None], dim=1))
         return replace(self, points=self.points[..., index, :])
 
-    def take(self, index: Tensor) -> Embedded:
+    def take(self, index: Tensor) -> LowRankMetric:
         """The metrics of some batch items; a shared metric is itself for any items."""
         return replace(self, points=self.points[index]) if self.batched else self
 
-    def item(self, i: int, n: int) -> Embedded:
+    def item(self, i: int, n: int) -> LowRankMetric:
         """The metric of batch item i on its first n points."""
         return replace(self, points=(self.points[i] if self.batched else self.points)[:n])
 
-    def scale(self, factor: Tensor | float) -> Embedded:
+    def scale(self, factor: Tensor | float) -> LowRankMetric:
         """D times a factor ≥ 0. factor: () or (B,)."""
         factor = torch.as_tensor(factor, dtype=self.dtype, device=self.device)
         return replace(
             self, points=self.points * factor.sqrt()[..., None, None], error=self.error * float(factor.max())
         )
 
-    def to(self, target: torch.device | torch.dtype) -> Embedded:
+    def to(self, target: torch.device | torch.dtype) -> LowRankMetric:
         """The same points on another device or in another dtype."""
         return replace(self, points=self.points.to(target), signs=self.signs.to(target))
 
-    def detach(self) -> Embedded:
+    def detach(self) -> LowRankMetric:
         """The same metric without its autograd graph."""
         return replace(self, points=self.points.detach())
 

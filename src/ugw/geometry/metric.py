@@ -72,10 +72,10 @@ class Metric(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Dense:
+class DenseMetric:
     """A metric that stores its matrix, (n, n) or (B, n, n), and keeps the autograd graph of it.
 
-    >>> Dense(torch.tensor([[0.0, 2.0], [2.0, 0.0]])).apply(torch.tensor([[1.0], [3.0]])).flatten()
+    >>> DenseMetric(torch.tensor([[0.0, 2.0], [2.0, 0.0]])).apply(torch.tensor([[1.0], [3.0]])).flatten()
     tensor([6., 2.])
     """
 
@@ -144,27 +144,27 @@ class Dense:
         """The smallest and the largest entry, () or (B,) each."""
         return self.matrix.amin((-2, -1)), self.matrix.amax((-2, -1))
 
-    def take(self, index: Tensor) -> Dense:
+    def take(self, index: Tensor) -> DenseMetric:
         """The matrices of some batch items; a shared metric is itself for any items."""
-        return Dense(self.matrix[index]) if self.batched else self
+        return DenseMetric(self.matrix[index]) if self.batched else self
 
-    def item(self, i: int, n: int) -> Dense:
+    def item(self, i: int, n: int) -> DenseMetric:
         """The matrix of batch item i on its first n points, (n, n)."""
         matrix = self.matrix[i] if self.batched else self.matrix
-        return Dense(matrix[:n, :n])
+        return DenseMetric(matrix[:n, :n])
 
-    def scale(self, factor: Tensor | float) -> Dense:
+    def scale(self, factor: Tensor | float) -> DenseMetric:
         """D times a factor. factor: () or (B,); a (B,) factor gives a shared matrix one copy per item."""
         factor = torch.as_tensor(factor, dtype=self.dtype, device=self.device)
-        return Dense(self.matrix * factor[..., None, None])
+        return DenseMetric(self.matrix * factor[..., None, None])
 
-    def to(self, target: torch.device | torch.dtype) -> Dense:
+    def to(self, target: torch.device | torch.dtype) -> DenseMetric:
         """The same matrix on another device or in another dtype."""
-        return Dense(self.matrix.to(target))
+        return DenseMetric(self.matrix.to(target))
 
-    def detach(self) -> Dense:
+    def detach(self) -> DenseMetric:
         """The same matrix without its autograd graph."""
-        return Dense(self.matrix.detach())
+        return DenseMetric(self.matrix.detach())
 
 
 def _multiply_rows(rows: Tensor, matrix: Tensor) -> Tensor:

@@ -31,8 +31,8 @@ from .construct import (
     weights_of,
 )
 from .graph_distances import graph_distances, knn_distances, mesh_distances
-from .low_rank import Embedded
-from .metric import Dense, Metric
+from .low_rank import LowRankMetric
+from .metric import DenseMetric, Metric
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class Space:
         matrix = symmetric("distances", distances)
         check_nonnegative("distances", matrix)
         check_zero_diagonal("distances", matrix)
-        return _assemble(Dense(matrix), weights, features, numpy=not isinstance(distances, Tensor))
+        return _assemble(DenseMetric(matrix), weights, features, numpy=not isinstance(distances, Tensor))
 
     @classmethod
     def from_matrix(cls, matrix: Any, *, weights: Any = None, features: Any = None) -> Space:
@@ -105,7 +105,7 @@ class Space:
         Space(n=2, mass=1, float64)
         """
         checked = symmetric("matrix", matrix)
-        return _assemble(Dense(checked), weights, features, numpy=not isinstance(matrix, Tensor))
+        return _assemble(DenseMetric(checked), weights, features, numpy=not isinstance(matrix, Tensor))
 
     @classmethod
     def from_graph(
@@ -127,7 +127,7 @@ class Space:
         for name, given in (("features", features), ("weights", weights)):
             if hasattr(given, "dtype"):  # plain lists have none
                 matrix = matrix.to(as_tensor(name, given))
-        return _assemble(Dense(matrix), weights, features, numpy=True)
+        return _assemble(DenseMetric(matrix), weights, features, numpy=True)
 
     @classmethod
     def from_knn(cls, points: Any, *, k: int = 15, weights: Any = None, features: Any = None) -> Space:
@@ -141,7 +141,9 @@ class Space:
         """
         coordinates = coordinates_of("points", points, batch=False)
         matrix = knn_distances(coordinates, k)
-        return _assemble(Dense(matrix), weights, features, points=coordinates, numpy=not isinstance(points, Tensor))
+        return _assemble(
+            DenseMetric(matrix), weights, features, points=coordinates, numpy=not isinstance(points, Tensor)
+        )
 
     @classmethod
     def from_mesh(cls, vertices: Any, faces: Any, *, weights: Any = None, features: Any = None) -> Space:
@@ -155,7 +157,7 @@ class Space:
         coordinates = coordinates_of("vertices", vertices, batch=False)
         matrix = mesh_distances(coordinates, faces)
         numpy = not isinstance(vertices, Tensor)
-        return _assemble(Dense(matrix), weights, features, points=coordinates, numpy=numpy)
+        return _assemble(DenseMetric(matrix), weights, features, points=coordinates, numpy=numpy)
 
     @staticmethod
     def stack(spaces: Sequence[Space]) -> Space:
@@ -341,7 +343,7 @@ class Space:
         parts.append(short(self.dtype))
         if self.device.type != "cpu":
             parts.append(str(self.device))
-        if isinstance(self.metric, Embedded) and self.metric.error:
+        if isinstance(self.metric, LowRankMetric) and self.metric.error:
             parts.append(f"distances of rank {self.metric.points.shape[-1]} within {self.metric.error:.2g}")
         for name, rows in (("points", self.points), ("features", self.features)):
             if rows is not None:
@@ -352,7 +354,7 @@ class Space:
 def _assemble(metric: Metric, weights: Any, features: Any, *, points: Tensor | None = None, numpy: bool) -> Space:
     """Check weights and features against a checked metric, and give every part but it the batch dimension."""
     n, like = metric.n, torch.empty(0, dtype=metric.dtype, device=metric.device)
-    if isinstance(metric, Dense):
+    if isinstance(metric, DenseMetric):
         check_finite("distances", metric.matrix)  # finite coordinates and edges may still add up to an overflow
     numpy = numpy and not isinstance(weights, Tensor) and not isinstance(features, Tensor)
     weights = like.new_full((n,), 1 / n) if weights is None else weights_of(weights, like, n)

@@ -14,7 +14,7 @@ from .._utils.cuda_graphs.calls import prepared
 from .._utils.cuda_graphs.mode import looking
 from .._utils.precision import rough
 from .._utils.pytree import take_fields
-from ..geometry.metric import Dense
+from ..geometry.metric import DenseMetric
 from ..geometry.space import Space
 from ..problems.base import Problem
 from ..problems.ugw import UGW
@@ -290,7 +290,7 @@ def different(plans: Tensor, values: Tensor, most: int) -> Iterator[Tensor]:
 
 
 def _coarse_space(few: Representatives, weights: Tensor, problem: UGW) -> Space:
-    return Space(Dense(few.between), weights, None, None, (weights.shape[1],) * problem.batch, problem.numpy)
+    return Space(DenseMetric(few.between), weights, None, None, (weights.shape[1],) * problem.batch, problem.numpy)
 
 
 def _coarse_cost(problem: UGW, x: Representatives, y: Representatives, *, cells: bool) -> Tensor | None:

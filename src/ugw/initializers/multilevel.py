@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..geometry.bilinear_matrix import Bilinear
-from ..geometry.implicit_plan import Streamed, StreamedKernel
+from ..geometry.bilinear_matrix import BilinearMatrix
+from ..geometry.implicit_plan import ImplicitPlan, StreamingKernel
 from ..geometry.space import Space
 from ..problems.linear import LinearProblem
 from ..problems.ugw import UGW
@@ -34,24 +34,24 @@ LEVEL = AlternateMin(tol=1e-4, max_iter=30)
 BLUR = 1e-2
 
 
-def start(problem: StreamedUGW, name: str) -> Streamed:
+def start(problem: StreamedUGW, name: str) -> ImplicitPlan:
     """The plan to start from, by its name."""
     return STARTS[name](problem)
 
 
-def product(problem: StreamedUGW) -> Streamed:
+def product(problem: StreamedUGW) -> ImplicitPlan:
     """a⊗b."""
     return problem.product
 
 
-def flb(problem: StreamedUGW) -> Streamed:
+def flb(problem: StreamedUGW) -> ImplicitPlan:
     """First lower bound: transport between eccentricities."""
     sides = (problem.dx, problem.log_a), (problem.dy, problem.log_b)
     gaps = _gaps(*(eccentricity(metric, log_weights.exp())[:, :, None] for metric, log_weights in sides))
     return _rebased(problem, _transported(problem, _centered(problem, gaps)))
 
 
-def linear(problem: StreamedUGW) -> Streamed:
+def linear(problem: StreamedUGW) -> ImplicitPlan:
     """Transport of the points themselves, cost |x_i − y_j|²."""
     x, y = problem.x.points, problem.y.points
     if x is None or y is None:
@@ -60,16 +60,16 @@ def linear(problem: StreamedUGW) -> Streamed:
     return _rebased(problem, _transported(problem, _centered(problem, gaps)))
 
 
-def random(problem: StreamedUGW) -> Streamed:
+def random(problem: StreamedUGW) -> ImplicitPlan:
     """exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs, then transport for its cost."""
     near_x, near_y, width = starts.anchors(problem, 1)
-    kernel = StreamedKernel.of(_gaps(near_x, near_y), problem.log_a, problem.log_b, width)
+    kernel = StreamingKernel.of(_gaps(near_x, near_y), problem.log_a, problem.log_b, width)
     # Potentials of 0 on one side; on the other those that give each row its weight.
     _, plan, _ = kernel.plan(torch.zeros_like(problem.log_b), torch.ones_like(problem.log_b[:, :1]))
     return _rebased(problem, plan)
 
 
-def coarse(problem: StreamedUGW) -> Streamed:
+def coarse(problem: StreamedUGW) -> ImplicitPlan:
     """The plan found on a sample of the points, carried to all of them."""
     n, m = problem.x.n, problem.y.n
     if max(n, m) <= COARSEST:
@@ -88,16 +88,16 @@ STARTS = {"product": product, "flb": flb, "linear": linear, "random": random} | 
 )
 
 
-def given(problem: StreamedUGW, plan: Any) -> Streamed:
+def given(problem: StreamedUGW, plan: Any) -> ImplicitPlan:
     """A plan (B, n, m) of any mass: itself if it is streamed over the same bases, else one linear step from it."""
-    if isinstance(plan, Streamed):
+    if isinstance(plan, ImplicitPlan):
         bases = (plan.log.left, problem.left), (plan.log.right, problem.right)
         same = all(one.shape == own.shape and torch.equal(one, own) for one, own in bases)
         return plan if same else _rebased(problem, problem.unit(plan))
     return lifted(problem, plan / plan.sum(dim=(1, 2), dtype=torch.float64)[:, None, None])
 
 
-def lifted(problem: StreamedUGW, plan: Any, inner: Tensor | None = None) -> Streamed:
+def lifted(problem: StreamedUGW, plan: Any, inner: Tensor | None = None) -> ImplicitPlan:
     """The plan of the linear problem that a plan of unit mass leads to.
 
     inner: left basisᵀ · plan · right basis, for a plan that is not stored.
@@ -123,7 +123,7 @@ def stored(problem: StreamedUGW) -> UGW:
     )
 
 
-def _carried(plan: Streamed, sample: StreamedUGW, problem: StreamedUGW) -> Streamed:
+def _carried(plan: ImplicitPlan, sample: StreamedUGW, problem: StreamedUGW) -> ImplicitPlan:
     """A plan between samples, on all points: its cost there, and sums over the sample of the other side.
 
     Its marginals and products are those sums: no pass over all pairs is made.
@@ -135,15 +135,15 @@ def _carried(plan: Streamed, sample: StreamedUGW, problem: StreamedUGW) -> Strea
     damping_a, damping_b = (d.damping(entropy).to(plan.dtype)[:, None] for d in (problem.div_a, problem.div_b))
     eps = entropy.to(plan.dtype)[:, None]
 
-    def kernel(between: StreamedUGW) -> StreamedKernel:
-        return StreamedKernel.of(moments.cost(between) - constant, between.log_a, between.log_b, eps[:, 0])
+    def kernel(between: StreamedUGW) -> StreamingKernel:
+        return StreamingKernel.of(moments.cost(between) - constant, between.log_a, between.log_b, eps[:, 0])
 
     cols = kernel(replace(problem, x=sample.x)).cols(plan.f / eps)
     gamma = -damping_b * cols
     log_p2 = problem.log_b + gamma + cols
     phi, half, _ = kernel(replace(problem, y=sample.y)).plan(plan.g / eps, damping_a)
     scaled = kernel(problem).scaled
-    return Streamed(
+    return ImplicitPlan(
         log=replace(
             scaled,
             row=problem.log_a + phi + scaled.row - torch.logsumexp(log_p2, 1, keepdim=True),
@@ -157,20 +157,20 @@ def _carried(plan: Streamed, sample: StreamedUGW, problem: StreamedUGW) -> Strea
     )
 
 
-def _transported(problem: StreamedUGW, cost: Bilinear) -> Streamed:
+def _transported(problem: StreamedUGW, cost: BilinearMatrix) -> ImplicitPlan:
     """The plan of entropic transport for a cost, over the bases of the cost."""
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
     return Sinkhorn(tol=1e-3, max_iter=40)(LinearProblem(cost, *sides, _entropy(problem))).shape
 
 
-def _centered(problem: StreamedUGW, cost: Bilinear) -> Bilinear:
+def _centered(problem: StreamedUGW, cost: BilinearMatrix) -> BilinearMatrix:
     """A cost without its mean under the product plan."""
     a, b = problem.log_a.exp().double(), problem.log_b.exp().double()
     inner = (a[:, None, :] @ cost.left.double()).mT @ (b[:, None, :] @ cost.right.double())
     return cost - _under(cost, a, b, inner)
 
 
-def _rebased(problem: StreamedUGW, plan: Streamed) -> Streamed:
+def _rebased(problem: StreamedUGW, plan: ImplicitPlan) -> ImplicitPlan:
     """One linear step from a plan over other bases."""
     moved = (plan @ problem.right.to(plan.dtype)).double()
     return lifted(problem, plan, problem.left.double().mT @ moved)
@@ -180,16 +180,16 @@ def _entropy(problem: StreamedUGW) -> Tensor:
     return torch.maximum(problem.eps, BLUR * problem.scale())
 
 
-def _under(cost: Bilinear, p1: Tensor, p2: Tensor, inner: Tensor) -> Tensor:
+def _under(cost: BilinearMatrix, p1: Tensor, p2: Tensor, inner: Tensor) -> Tensor:
     """The mean (B, 1, 1) of a cost under a plan of unit mass with these marginals and leftᵀ · plan · right."""
     both = (cost.row * p1).sum(1) + (cost.col * p2).sum(1) + (cost.core * inner).sum(dim=(1, 2))
     return both[:, None, None]
 
 
-def _gaps(x: Tensor, y: Tensor) -> Bilinear:
+def _gaps(x: Tensor, y: Tensor) -> BilinearMatrix:
     """Σ_k (x_ik − y_jk)² as a bilinear matrix. x: (B, n, k), y: (B, m, k)."""
     core = -2.0 * torch.eye(x.shape[2], dtype=torch.float64, device=x.device).expand(len(x), -1, -1)
-    return Bilinear(x.double().square().sum(2), y.double().square().sum(2), core, x, y)
+    return BilinearMatrix(x.double().square().sum(2), y.double().square().sum(2), core, x, y)
 
 
 def _sample(problem: StreamedUGW, n: int, m: int) -> StreamedUGW:

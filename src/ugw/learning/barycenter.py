@@ -21,7 +21,7 @@ from .._utils.options import whole_number
 from .._utils.pytree import take_fields
 from ..api import solve as api
 from ..errors import ConvergenceWarning, InputError, NotConverged
-from ..geometry.metric import Dense
+from ..geometry.metric import DenseMetric
 from ..geometry.space import Space
 from ..measures.divergences import divergence_pair
 from ..problems.build import Relative, build
@@ -210,7 +210,7 @@ class _Context:
     options: BarycenterMin
 
     def space(self, state: _State) -> Space:
-        return Space(metric=Dense(state.distances[0]), weights=self.weights)
+        return Space(metric=DenseMetric(state.distances[0]), weights=self.weights)
 
     def take(self, index: Tensor) -> _Context:
         return self
@@ -338,7 +338,7 @@ def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> 
     if points is None or points.shape[-1] != dim:
         points = _scaled_points(start.metric.dense(), dim)
     distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
-    return replace(start, metric=Dense(distances), points=points)
+    return replace(start, metric=DenseMetric(distances), points=points)
 
 
 def _sampled(batch: Space, shares: Tensor, n: int) -> Space:
@@ -354,7 +354,7 @@ def _sampled(batch: Space, shares: Tensor, n: int) -> Space:
     draw = torch.rand(n, n, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(matrix)
     noise = JITTER * chosen.metric.dense().abs().mean() * (draw + draw.mT)
     mass = (shares * batch.mass.double()).sum().to(matrix)
-    return Space(metric=Dense(_diagonal(matrix + noise, batch)), weights=(mass / n).expand(n).clone())
+    return Space(metric=DenseMetric(_diagonal(matrix + noise, batch)), weights=(mass / n).expand(n).clone())
 
 
 def _scaled_points(distances: Tensor, dim: int) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..geometry.implicit_plan import Streamed
+from ..geometry.implicit_plan import ImplicitPlan
 from ..geometry.metric import Metric
 from ..geometry.space import Space
 from ..kernels.dispatch import dot
@@ -55,7 +55,7 @@ def _state(problem: UGW, plan: Any) -> Coupling:
     """What the problem knows of a plan, at the mass that it has."""
     mass = plan.sum((1, 2), dtype=torch.float64)
     shape = problem.unit(plan)
-    if not isinstance(plan, Streamed):  # a plan of zeros has no shape; any will do for a mass of 0
+    if not isinstance(plan, ImplicitPlan):  # a plan of zeros has no shape; any will do for a mass of 0
         shape = torch.where(mass[:, None, None] > 0, shape, problem.product)
     return problem.couple(shape).weighing(torch.where(mass > 0, mass.log(), LOG_ZERO))
 

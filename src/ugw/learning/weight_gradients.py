@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..geometry.bilinear_matrix import Bilinear
-from ..geometry.implicit_plan import Streamed
+from ..geometry.bilinear_matrix import BilinearMatrix
+from ..geometry.implicit_plan import ImplicitPlan
 from ..kernels import exact_ot as exact
 from ..problems.linear import LinearProblem
 from ..problems.partial.base import Match
@@ -178,7 +178,7 @@ def _row_means(plan: Any, cost: Any, g: Tensor) -> Tensor:
     """Σ_j plan_ij (cost_ij − g_j) / p1_i, 0 in rows without mass. Returns (B, n), float64."""
     p1 = plan.sum(2).double()
     share = torch.where(p1 > 0, 1.0 / torch.where(p1 > 0, p1, 1.0), 0.0)
-    if isinstance(cost, Bilinear) and isinstance(plan, Streamed):
+    if isinstance(cost, BilinearMatrix) and isinstance(plan, ImplicitPlan):
         col = (plan @ (cost.col - g)[:, :, None].to(plan.dtype))[:, :, 0].double()
         across = (cost.left.double() @ cost.core * plan.moved.double()).sum(2)
         return share * (cost.row * p1 + col + across)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._utils.checks import as_tensor, check_finite, nonnegative, positive
 from ..errors import InputError
-from ..geometry.low_rank import Embedded
+from ..geometry.low_rank import LowRankMetric
 from ..geometry.space import Space
 from ..measures.cones import Cone, PartialTransport, read_loss
 from ..measures.divergences import divergence_pair
@@ -126,7 +126,7 @@ def streams(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) 
         return False
     stored = x.n * y.n * x.weights.element_size()
     obstacle = None
-    if not all(isinstance(space.metric, Embedded) for space in (x, y)):
+    if not all(isinstance(space.metric, LowRankMetric) for space in (x, y)):
         obstacle = (
             'low-rank spaces, Space.from_points(..., metric="sqeuclidean" or tol=0.05) or Space.compressed(tol), '
             "got stored ones"

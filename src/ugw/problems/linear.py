@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from .._utils.pytree import take_fields
-from ..geometry.bilinear_matrix import Bilinear
-from ..geometry.implicit_plan import StreamedKernel
+from ..geometry.bilinear_matrix import BilinearMatrix
+from ..geometry.implicit_plan import StreamingKernel
 from ..kernels import dispatch as kernels
 from ..measures.divergences import KL
 
@@ -23,7 +23,7 @@ class LinearProblem:
     float64 as are the rhos.
     """
 
-    cost: Any  # Tensor or Bilinear
+    cost: Any  # Tensor or BilinearMatrix
     log_a: Tensor
     log_b: Tensor
     div_a: KL
@@ -42,8 +42,8 @@ class LinearProblem:
     def kernel(self, gamma: Tensor | None) -> kernels.Kernel:
         """What Sinkhorn iterates with, stabilized around the potential gamma = g / eps (B, m) unless that is None."""
         eps = self.eps.to(self.cost.dtype)
-        if isinstance(self.cost, Bilinear):
-            return StreamedKernel.of(self.cost, self.log_a, self.log_b, eps)
+        if isinstance(self.cost, BilinearMatrix):
+            return StreamingKernel.of(self.cost, self.log_a, self.log_b, eps)
         return kernels.make(self.cost, self.log_a, self.log_b, eps, gamma)
 
     def near(self, plan: Any, strength: Tensor) -> LinearProblem:
@@ -52,7 +52,7 @@ class LinearProblem:
         Rewritten against a⊗b, eq. (5.1), that is more entropy and another cost, so the same Sinkhorn serves. Where the
         strength is positive, a zero of the plan stays a zero.
         """
-        if isinstance(self.cost, Bilinear):
+        if isinstance(self.cost, BilinearMatrix):
             cost = self.cost - strength[:, None, None] * plan.log_ratio(self.log_a, self.log_b)
             return replace(self, cost=cost, eps=self.eps + strength)
         log_ratio = plan.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
@@ -71,7 +71,7 @@ class LinearSolution:
     residual: (B,), the share of the plan's mass that the next iteration would still move.
     """
 
-    shape: Any  # Tensor or Streamed
+    shape: Any  # Tensor or ImplicitPlan
     log_mass: Tensor
     f: Tensor
     g: Tensor

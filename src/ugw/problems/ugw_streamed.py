@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..geometry.bilinear_matrix import Bilinear
-from ..geometry.implicit_plan import Streamed
-from ..geometry.low_rank import Embedded, Squares
+from ..geometry.bilinear_matrix import BilinearMatrix
+from ..geometry.implicit_plan import ImplicitPlan
+from ..geometry.low_rank import LowRankMetric, Squares
 from ..kernels import reductions as entries
 from .ugw import UGW
 from .ugw_state import mean_log
@@ -45,24 +45,24 @@ class Moments:
         p1, p2 = plan.sum(2).double(), plan.sum(1).double()
         left, right = problem.left.double(), problem.right.double()
         if inner is None:
-            inner = plan.cross if isinstance(plan, Streamed) else left.mT @ plan.double() @ right
+            inner = plan.cross if isinstance(plan, ImplicitPlan) else left.mT @ plan.double() @ right
         mean_x, mean_y = (p1[:, None, :] @ left), (p2[:, None, :] @ right)
         top = torch.cat([p1.sum(1)[:, None, None], mean_y], dim=2)
         cross = torch.cat([top, torch.cat([mean_x.mT, inner], dim=2)], dim=1)
         return cls(problem.dx.gather(p1), problem.dy.gather(p2), cross)
 
-    def cost(self, problem: StreamedUGW) -> Bilinear:
+    def cost(self, problem: StreamedUGW) -> BilinearMatrix:
         """Σ (Dx_ii' − Dy_jj')² P_i'j' at the points of a problem, of the same spaces or finer samples of them."""
         c = problem.hook(problem.dx) @ self.cross @ problem.hook(problem.dy)
         left, right = problem.left, problem.right
         row = problem.dx.squares(self.x) - 2.0 * (c[:, :1, 0] + (left.double() @ c[:, 1:, :1])[:, :, 0])
         col = problem.dy.squares(self.y) - 2.0 * (right.double() @ c[:, :1, 1:].mT)[:, :, 0]
-        return Bilinear(row, col, -2.0 * c[:, 1:, 1:], left, right)
+        return BilinearMatrix(row, col, -2.0 * c[:, 1:, 1:], left, right)
 
 
 @dataclass(frozen=True, eq=False)
 class StreamedUGW(UGW):
-    """UGW whose plans are `Streamed` and whose costs are `Bilinear`; both metrics are `Embedded`, both centered.
+    """UGW whose plans are `ImplicitPlan` and costs `BilinearMatrix`; both metrics are `LowRankMetric`, both centered.
 
     cost: anything but None for a fused problem; it is made of the features, which are then part of the bases.
     """
@@ -72,13 +72,13 @@ class StreamedUGW(UGW):
         if self.cost is not None:
             object.__setattr__(self, "cost", self._feature_cost())
 
-    def _feature_cost(self) -> Bilinear:
+    def _feature_cost(self) -> BilinearMatrix:
         """|feature_i − feature_j|² over the bases, whose last columns the features are."""
         width = 0 if self.x.features is None else self.x.features.shape[-1]
         core = self.eps.new_zeros(self.batch, self.left.shape[2], self.right.shape[2])
         core[:, -width:, -width:] = -2.0 * torch.eye(width, dtype=core.dtype, device=core.device)
         row, col = (basis[:, :, -width:].double().square().sum(2) for basis in (self.left, self.right))
-        return Bilinear(row, col, core, self.left, self.right)
+        return BilinearMatrix(row, col, core, self.left, self.right)
 
     # A start has potentials, and a pass over all pairs is dear.
     first_change = 1e-2
@@ -88,12 +88,12 @@ class StreamedUGW(UGW):
         return None
 
     @property
-    def dx(self) -> Embedded:
+    def dx(self) -> LowRankMetric:
         """The first metric."""
         return _embedded(self.x.metric)
 
     @property
-    def dy(self) -> Embedded:
+    def dy(self) -> LowRankMetric:
         """The second metric."""
         return _embedded(self.y.metric)
 
@@ -107,13 +107,13 @@ class StreamedUGW(UGW):
         """The second basis, (B, m, s)."""
         return self._basis(self.dy, self.y.features)
 
-    def _basis(self, metric: Embedded, features: Tensor | None) -> Tensor:
+    def _basis(self, metric: LowRankMetric, features: Tensor | None) -> Tensor:
         parts = [metric.norms[..., None], metric.points]
         if self.cost is not None and features is not None:
             parts.append(features)
         return torch.cat([p.detach().expand(self.batch, *p.shape[-2:]) for p in parts], dim=2)
 
-    def hook(self, metric: Embedded) -> Tensor:
+    def hook(self, metric: LowRankMetric) -> Tensor:
         """J with D = Ψ J Ψᵀ, Ψ = (1, h, φ, features), float64: (r + 1, r + 1)."""
         width, rank = 1 + (self.left if metric is self.dx else self.right).shape[2], metric.points.shape[-1]
         diagonal = torch.zeros(width, dtype=torch.float64, device=metric.device)
@@ -122,18 +122,18 @@ class StreamedUGW(UGW):
         hook[0, 1] = hook[1, 0] = 1.0
         return hook
 
-    def couple(self, shape: Streamed) -> Any:
+    def couple(self, shape: ImplicitPlan) -> Any:
         """The state of a plan of unit mass."""
         return self.coupled(shape, Moments.of(self, shape).cost(self))
 
     @property
-    def product(self) -> Streamed:
+    def product(self) -> ImplicitPlan:
         """a⊗b at unit mass."""
         a, b = self.log_a.exp(), self.log_b.exp()
         zero = torch.zeros(self.batch, self.left.shape[2], self.right.shape[2], dtype=torch.float64, device=a.device)
-        log = Bilinear(self.log_a.double(), self.log_b.double(), zero, self.left, self.right)
+        log = BilinearMatrix(self.log_a.double(), self.log_b.double(), zero, self.left, self.right)
         moved = a[:, :, None] * (b[:, None, :] @ self.right)
-        return Streamed(log, a, b, moved, torch.zeros_like(a), torch.zeros_like(b))
+        return ImplicitPlan(log, a, b, moved, torch.zeros_like(a), torch.zeros_like(b))
 
     def cost_size(self) -> Tensor:
         """The mean distortion, and the mean of the linear cost beside it. Returns (B,)."""
@@ -141,21 +141,21 @@ class StreamedUGW(UGW):
             return self.scale()
         return self.scale() + 0.5 * self.alpha * (-self._log_unit).exp() * self._paid(self.cost, self.product)
 
-    def unit(self, plan: Streamed) -> Streamed:
+    def unit(self, plan: ImplicitPlan) -> ImplicitPlan:
         """A plan divided by its mass."""
         return plan / plan.sum((1, 2), dtype=torch.float64)[:, None, None]
 
-    def first_potentials(self, plan: Streamed) -> tuple[Tensor, Tensor]:
+    def first_potentials(self, plan: ImplicitPlan) -> tuple[Tensor, Tensor]:
         """Those that the plan was made of."""
         return plan.f, plan.g
 
-    def mixed(self, shape: Streamed, share: Tensor) -> Streamed:
+    def mixed(self, shape: ImplicitPlan, share: Tensor) -> ImplicitPlan:
         """Its logarithm mixed with that of the product plan: a proximal step reads no more of it."""
         pull = shape.log_ratio(self.log_a, self.log_b) * (1.0 - share)[:, None, None]
         log = replace(pull, row=pull.row + self.log_a, col=pull.col + self.log_b)
         return replace(shape, log=log)
 
-    def apart(self, one: Streamed, other: Streamed) -> Tensor:
+    def apart(self, one: ImplicitPlan, other: ImplicitPlan) -> Tensor:
         """Their L1 distance (B,), measured on sampled rows."""
         total, mass = torch.zeros_like(self.eps), torch.zeros_like(self.eps)
         for index in self._sample():
@@ -163,7 +163,7 @@ class StreamedUGW(UGW):
             mass += one.sum(2)[:, index].sum(1, dtype=torch.float64)
         return total / mass.clamp(min=torch.finfo(torch.float64).tiny)
 
-    def growth(self, before: Streamed, after: Streamed) -> Tensor:
+    def growth(self, before: ImplicitPlan, after: ImplicitPlan) -> Tensor:
         """The largest logarithm (B,) by which an entry of the sampled rows has grown."""
         ratio = after.log_ratio(self.log_a, self.log_b) - before.log_ratio(self.log_a, self.log_b)
         # A point without weight has no entries that could grow.
@@ -175,7 +175,7 @@ class StreamedUGW(UGW):
         """See `Problem.steps_gram`, of costs over the bases."""
         return self._gram(entries.steps(given, found))
 
-    def _gram(self, costs: tuple[Bilinear, ...]) -> Tensor:
+    def _gram(self, costs: tuple[BilinearMatrix, ...]) -> Tensor:
         """Covariances (B, k, k) of k costs over the bases under the product plan, in float64."""
         a, b = self.log_a.exp().double()[:, :, None], self.log_b.exp().double()[:, :, None]
         left, right = self.left.double(), self.right.double()
@@ -193,7 +193,7 @@ class StreamedUGW(UGW):
         moved = spread_x[:, None] @ cores @ spread_y[:, None]
         return total + moved.flatten(2) @ cores.flatten(2).mT
 
-    def spread_of(self, cost: Bilinear) -> Tensor:
+    def spread_of(self, cost: BilinearMatrix) -> Tensor:
         """The root mean square (B,) of a cost under the product plan, on sampled rows."""
         a, b = self.log_a.exp().double(), self.log_b.exp().double()
         total, mass = torch.zeros_like(self.eps), torch.zeros_like(self.eps)
@@ -209,18 +209,18 @@ class StreamedUGW(UGW):
         index = torch.arange(count, device=self.eps.device) * n // count
         return list(index.split(max(1, BLOCK // (m * self.batch))))
 
-    def _kl_plan(self, shape: Streamed, mass: Tensor, marginals: Tensor) -> Tensor:
+    def _kl_plan(self, shape: ImplicitPlan, mass: Tensor, marginals: Tensor) -> Tensor:
         """Σ p log(p / a⊗b) for p = shape / mass, eq. (6.4). Returns (B,)."""
         own = shape.dot(shape.log_ratio(self.log_a, self.log_b)) / mass - mass.log()
         # What the weights of the plan's own logarithm are rounded by.
         return own + mean_log(marginals, torch.cat([self.log_a, self.log_b], dim=1).double() - self.logs)
 
-    def _paid(self, local: Bilinear, shape: Streamed) -> Tensor:
+    def _paid(self, local: BilinearMatrix, shape: ImplicitPlan) -> Tensor:
         """<local, shape>. Returns (B,)."""
         return shape.dot(local)
 
 
-def _embedded(metric: Any) -> Embedded:
-    if not isinstance(metric, Embedded):
+def _embedded(metric: Any) -> LowRankMetric:
+    if not isinstance(metric, LowRankMetric):
         raise RuntimeError("streamed problems need embedded metrics: checked at the border")
     return metric

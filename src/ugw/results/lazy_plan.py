@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._utils.checks import as_tensor, check_finite
 from ..errors import InputError
-from ..geometry.implicit_plan import Streamed
+from ..geometry.implicit_plan import ImplicitPlan
 
 # `dense` makes no more entries than this unless it is forced to.
 DENSE_ENTRIES = 10**8
@@ -24,7 +24,7 @@ class LazyPlan:
     Arrays go in and come out as NumPy arrays if the spaces were made of them, else as tensors.
     """
 
-    def __init__(self, streamed: Streamed, *, batched: bool, numpy: bool) -> None:
+    def __init__(self, streamed: ImplicitPlan, *, batched: bool, numpy: bool) -> None:
         self._streamed, self._batched, self._numpy = streamed, batched, numpy
 
     @property
@@ -99,7 +99,7 @@ class LazyPlan:
         index = torch.arange(n, device=self._streamed.device)
         return (self._streamed.log.rows(part) for part in index.split(max(1, BLOCK // (batch * m))))
 
-    def streamed_for(self, shape: tuple[int, int, int]) -> Streamed:
+    def streamed_for(self, shape: tuple[int, int, int]) -> ImplicitPlan:
         """What is behind it, for a problem of the given shape (B, n, m)."""
         if tuple(self._streamed.shape) != shape:
             raise InputError(f"init must be a plan of shape {shape[1:]}, got {tuple(self._streamed.shape[1:])}")
@@ -117,9 +117,9 @@ class LazyPlan:
         return f"LazyPlan({size}, not stored: apply, marginals, rows, argmax, top, dense)"
 
 
-def product(plan: Tensor | Streamed, matrix: Tensor) -> Tensor:
+def product(plan: Tensor | ImplicitPlan, matrix: Tensor) -> Tensor:
     """A plan (B, n, m), stored or not, times a matrix (B, m, k) or (m, k), differentiable in the matrix. (B, n, k)."""
-    if isinstance(plan, Streamed):
+    if isinstance(plan, ImplicitPlan):
         return _Product.apply(matrix.expand(plan.shape[0], *matrix.shape[-2:]), plan)
     return plan @ matrix
 
@@ -128,7 +128,7 @@ class _Product(torch.autograd.Function):
     """The plan, held fixed, times a matrix; backward is the transposed plan times the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, plan: Streamed) -> Tensor:
+    def forward(ctx: Any, matrix: Tensor, plan: ImplicitPlan) -> Tensor:
         ctx.plan = plan
         return plan @ matrix
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .._utils.pytree import join, take_fields
-from ..geometry.implicit_plan import Streamed
+from ..geometry.implicit_plan import ImplicitPlan
 from .lazy_plan import LazyPlan
 
 
@@ -66,9 +66,9 @@ _MESSAGES = {
 }
 
 
-def present(value: Tensor | Streamed, *, batched: bool, numpy: bool) -> Any:
+def present(value: Tensor | ImplicitPlan, *, batched: bool, numpy: bool) -> Any:
     """A tensor (B, ...) as users see it: without the batch dimension they did not ask for, NumPy if they use that."""
-    if isinstance(value, Streamed):
+    if isinstance(value, ImplicitPlan):
         return LazyPlan(value, batched=batched, numpy=numpy)
     if not batched:
         value = value[0]

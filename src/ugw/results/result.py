@@ -17,8 +17,8 @@ from .._utils.atomic_files import all_or_nothing
 from .._utils.checks import as_tensor, check_finite
 from .._utils.pytree import clone, put_, take
 from ..errors import InputError, NotConverged
-from ..geometry.bilinear_matrix import Bilinear
-from ..geometry.implicit_plan import Streamed
+from ..geometry.bilinear_matrix import BilinearMatrix
+from ..geometry.implicit_plan import ImplicitPlan
 from .records import ConicTerms, History, Lift, SolverOutput, Status, Terms, present
 
 
@@ -52,7 +52,7 @@ class Result:
     @property
     def path(self) -> str:
         """How the plan was kept while it was solved for: "stored", or "streaming" if it never was."""
-        return "streaming" if isinstance(self.tensors.plan, Streamed) else "stored"
+        return "streaming" if isinstance(self.tensors.plan, ImplicitPlan) else "stored"
 
     @property
     def plan_pair(self) -> tuple[Any, Any]:
@@ -278,7 +278,7 @@ class Result:
 
 
 def _cut(plan: Any, n: int, m: int) -> Any:
-    return plan.cut(n, m) if isinstance(plan, Streamed) else plan[:, :n, :m]
+    return plan.cut(n, m) if isinstance(plan, ImplicitPlan) else plan[:, :n, :m]
 
 
 def _sizes(arrays: dict[str, np.ndarray]) -> tuple[tuple[int, int], ...] | None:
@@ -322,8 +322,8 @@ def _flat(tensors: SolverOutput) -> dict[str, Tensor]:
     return flat | {name: getattr(tensors, name) for name in plain}
 
 
-def _flat_plan(name: str, plan: Tensor | Streamed) -> dict[str, Tensor]:
-    if not isinstance(plan, Streamed):
+def _flat_plan(name: str, plan: Tensor | ImplicitPlan) -> dict[str, Tensor]:
+    if not isinstance(plan, ImplicitPlan):
         return {name: plan}
     parts = {f"{name}_{f.name}": getattr(plan, f.name) for f in fields(plan) if f.name != "log"}
     return parts | {f"{name}_log_{f.name}": getattr(plan.log, f.name) for f in fields(plan.log)}
@@ -342,8 +342,8 @@ def _unflat(flat: dict[str, Tensor]) -> SolverOutput:
 def _unflat_plan(name: str, flat: dict[str, Tensor]) -> Any:
     if name in flat:
         return flat[name]
-    log = _nested(Bilinear, f"{name}_log", flat)
-    return Streamed(log, **{f.name: flat[f"{name}_{f.name}"] for f in fields(Streamed) if f.name != "log"})
+    log = _nested(BilinearMatrix, f"{name}_log", flat)
+    return ImplicitPlan(log, **{f.name: flat[f"{name}_{f.name}"] for f in fields(ImplicitPlan) if f.name != "log"})
 
 
 def _nested(kind: Any, prefix: str, flat: dict[str, Tensor]) -> Any:

@@ -9,7 +9,7 @@ import torch
 
 import ugw
 from oracles import cases
-from ugw.geometry.metric import Dense
+from ugw.geometry.metric import DenseMetric
 from ugw.measures.cones import GaussianHellinger, HellingerKantorovich
 from ugw.problems.distortion import factorized, term_by_term
 from ugw.problems.distortion.base import PairLoss
@@ -39,7 +39,7 @@ def metrics(batched_x, batched_y, n=N, m=M, batch=B, seed=0):
         return torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
 
     def made(n, d, batched):
-        return Dense(torch.stack([one(n, d) for _ in range(batch)]) if batched else one(n, d))
+        return DenseMetric(torch.stack([one(n, d) for _ in range(batch)]) if batched else one(n, d))
 
     return made(n, 3, batched_x), made(m, 2, batched_y)
 
@@ -148,7 +148,7 @@ def test_the_mean_under_the_product_of_weights(kind):
 
 
 def test_a_mean_that_is_only_rounding_is_zero():
-    flat = Dense(0.7 * (1.0 - torch.eye(1, dtype=torch.float64)))
+    flat = DenseMetric(0.7 * (1.0 - torch.eye(1, dtype=torch.float64)))
     zero = torch.zeros(1, 1, dtype=torch.float64)
     assert SquaredDistortion(flat, flat).product_mean(zero, zero).item() == 0.0
 
@@ -385,7 +385,7 @@ def test_many_plans_of_one_item_share_its_terms(batched, block, monkeypatch):
     plan = plans(batch=5)
     taken = made.take(index)
     g = [gauss(rhos[i]) for i in index]
-    repeated = [Dense(metric.dense()[index]) if metric.batched else metric for metric in (dx, dy)]
+    repeated = [DenseMetric(metric.dense()[index]) if metric.batched else metric for metric in (dx, dy)]
     expected = twin(*repeated, g, plan)
     for _ in range(2):  # the second time from what was kept
         assert_close(taken.apply(plan), expected, float(plan.sum()), tol=1e-14)
