@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache, cached_property
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,6 +33,25 @@ def take_fields(record: Record, index: Tensor) -> Record:
     """`take` for each field of a dataclass: what a record's own `take` method calls."""
     changes = {f.name: take(getattr(record, f.name), index) for f in fields(record)}  # type: ignore[arg-type]
     return replace(record, **changes)  # type: ignore[type-var]
+
+
+class BatchRecord:
+    """Mixin for dataclasses whose tensor fields share one leading batch dimension: selects batch items field by field.
+
+    Fields may be tensors, tuples, other records or None; `take` leaves everything else as it is.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Pair(BatchRecord):
+    ...     first: Tensor
+    ...     second: Tensor | None = None
+    >>> Pair(torch.tensor([1.0, 2.0, 3.0])).take(torch.tensor([2, 0])).first
+    tensor([3., 1.])
+    """
+
+    def take(self, index: Tensor) -> Self:
+        """Return the record of the batch items `index`, (k,) integers or (B,) bools."""
+        return take_fields(self, index)
 
 
 def put_(target: Any, index: Tensor | slice, source: Any) -> None:

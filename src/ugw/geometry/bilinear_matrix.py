@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .._utils.pytree import take_fields
+from .._utils.pytree import BatchRecord
 
 
 @dataclass(frozen=True, eq=False)
-class BilinearMatrix:
+class BilinearMatrix(BatchRecord):
     """row ⊕ col + left core rightᵀ, (B, n, m), never stored: O((n + m)·r) memory.
 
     row: (B, n), col: (B, m) and core: (B, r, s) in float64; left: (B, n, r) and right: (B, m, s), the bases, in the
@@ -76,7 +76,3 @@ class BilinearMatrix:
     def dense(self) -> Tensor:
         """The matrices, (B, n, m)."""
         return self.rows(torch.arange(self.shape[1], device=self.device))
-
-    def take(self, index: Tensor) -> BilinearMatrix:
-        """Some items of the batch."""
-        return take_fields(self, index)

@@ -9,13 +9,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .._utils.pytree import take_fields
+from .._utils.pytree import BatchRecord
 from ..kernels import dispatch as kernels
 from .bilinear_matrix import BilinearMatrix
 
 
 @dataclass(frozen=True, eq=False)
-class ImplicitPlan:
+class ImplicitPlan(BatchRecord):
     """The plan exp(log), (B, n, m); it answers to what solvers ask of a tensor: sums, products, scalar multiples.
 
     rows_sum: (B, n); cols_sum: (B, m); moved: (B, n, s), the plan times the right basis; f, g: the potentials it was
@@ -112,13 +112,9 @@ class ImplicitPlan:
             log, self.rows_sum[:, :n], self.cols_sum[:, :m], self.moved[:, :n], self.f[:, :n], self.g[:, :m]
         )
 
-    def take(self, index: Tensor) -> ImplicitPlan:
-        """Some items of the batch."""
-        return take_fields(self, index)
-
 
 @dataclass(eq=False)
-class StreamingKernel(kernels.Sweeping):
+class StreamingKernel(BatchRecord, kernels.Sweeping):
     """The `Kernel` of a bilinear cost: every sum is made anew, from O((n + m)·r) numbers, right for any potentials."""
 
     sweeps: ClassVar[int] = 2  # a look is free beside a sum over all pairs
@@ -196,7 +192,3 @@ class StreamingKernel(kernels.Sweeping):
     def exact(self) -> StreamingKernel:
         """See `Kernel.exact`."""
         return self
-
-    def take(self, index: Tensor) -> StreamingKernel:
-        """See `Kernel.take`."""
-        return take_fields(self, index)

@@ -13,7 +13,7 @@ from torch import Tensor
 from .._utils.cuda_graphs.calls import prepared
 from .._utils.cuda_graphs.mode import looking
 from .._utils.precision import rough
-from .._utils.pytree import take_fields
+from .._utils.pytree import BatchRecord
 from ..geometry.metric import DenseMetric
 from ..geometry.space import Space
 from ..problems.base import Problem
@@ -43,7 +43,7 @@ LARGE, POINTS, MIDDLE, MIDDLE_STEPS = 100_000, 167, 400, 30
 
 
 @dataclass(frozen=True, eq=False)
-class Coarse:
+class Coarse(BatchRecord):
     """A problem on a few representatives of each space."""
 
     problem: UGW
@@ -54,10 +54,6 @@ class Coarse:
     def whole(self) -> Tensor:
         """(B,) bool: is it the fine problem itself, in another order?"""
         return self.x.whole & self.y.whole
-
-    def take(self, index: Tensor) -> Coarse:
-        """The same of some items."""
-        return take_fields(self, index)
 
     def lift(self, plan: Tensor, fine: UGW) -> Tensor:
         """The fine plan for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s). plan: (B, k, l), any mass > 0.

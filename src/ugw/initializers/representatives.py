@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .._utils.pytree import take_fields
+from .._utils.pytree import BatchRecord
 from ..geometry.metric import Metric
 from ..geometry.space import Space
 from ..kernels.reductions import even_steps
@@ -20,7 +20,7 @@ GRAIN = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
 @dataclass(frozen=True, eq=False)
-class Representatives:
+class Representatives(BatchRecord):
     """Points of a space that stand for those nearest to them, or the cells of these.
 
     index: (B, k), the points; owner: (B, n), which of them each point counts for; weights: (B, k), of the points that
@@ -35,10 +35,6 @@ class Representatives:
     columns: Tensor
     between: Tensor
     whole: Tensor
-
-    def take(self, index: Tensor) -> Representatives:
-        """Those of some items of the batch."""
-        return take_fields(self, index)
 
     def spread(self, log_weights: Tensor) -> Tensor:
         """(B, n, k): how the mass of each representative falls on its points, by weight."""

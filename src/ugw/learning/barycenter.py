@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .._utils.checks import as_tensor, check_finite, check_nonnegative
 from .._utils.options import whole_number
-from .._utils.pytree import take_fields
+from .._utils.pytree import BatchRecord
 from ..api import solve as api
 from ..errors import ConvergenceWarning, InputError, NotConverged
 from ..geometry.metric import DenseMetric
@@ -217,7 +217,7 @@ class _Context:
 
 
 @dataclass(frozen=True, eq=False)
-class _State:
+class _State(BatchRecord):
     """One item. distances: (1, n, n); points: (1, n, d) or None; plans: (1, S, N, n)."""
 
     distances: Tensor
@@ -231,9 +231,6 @@ class _State:
     @property
     def device(self) -> torch.device:
         return self.distances.device
-
-    def take(self, index: Tensor) -> _State:
-        return take_fields(self, index)
 
 
 def _solved(context: _Context, space: Space, init: Any) -> Result:

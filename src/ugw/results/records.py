@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.pytree import join, take_fields
+from .._utils.pytree import BatchRecord, join
 from ..geometry.implicit_plan import ImplicitPlan
 from .lazy_plan import LazyPlan
 
@@ -78,17 +78,13 @@ def present(value: Tensor | ImplicitPlan, *, batched: bool, numpy: bool) -> Any:
     return array if array.ndim else array.item()
 
 
-class ObjectiveTerms:
+class ObjectiveTerms(BatchRecord):
     """Named weighted terms that add up to an objective, (B,) tensors or numbers: the fields of a dataclass."""
 
     @property
     def total(self) -> Any:
         """Their sum, the objective."""
         return reduce(add, self.as_dict().values())  # not `sum`, which from Python 3.12 on rounds floats otherwise
-
-    def take(self, index: Tensor) -> Self:
-        """Some items of the batch."""
-        return take_fields(self, index)
 
     def present(self, *, batched: bool, numpy: bool) -> Self:
         """As users see them: plain numbers or arrays."""
@@ -133,7 +129,7 @@ class History:
 
 
 @dataclass(frozen=True, eq=False)
-class Lift:
+class Lift(BatchRecord):
     """A plan between cones: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ sqrt(P∘Q), (B, n, m) each, and (B,) what is known of it.
 
     error: bound on the error of the kernel; wanted: the tolerance of that; slack: what it may add to the value;
@@ -152,13 +148,9 @@ class Lift:
     exponent: Tensor
     power: Tensor
 
-    def take(self, index: Tensor) -> Lift:
-        """Some items of the batch."""
-        return take_fields(self, index)
-
 
 @dataclass(frozen=True, eq=False)
-class SolverOutput:
+class SolverOutput(BatchRecord):
     """The numbers behind a Result, each with a leading batch dimension B, on the device of the solve.
 
     plan, other: (B, n, m), the last two plans, stored or streamed; potentials f (B, n), g (B, m) or None; scalars (B,);
@@ -177,10 +169,6 @@ class SolverOutput:
     n_iter: Tensor
     trace: Tensor
     lift: Lift | None = None
-
-    def take(self, index: Tensor) -> SolverOutput:
-        """Some items of the batch."""
-        return take_fields(self, index)
 
     @classmethod
     def joined(cls, parts: Sequence[SolverOutput]) -> SolverOutput:
