@@ -1,0 +1,47 @@
+"""Incremental update of the local cost for the loss t²: the previous cost plus the sum of the change of the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..._utils.precision import rough
+from ...kernels.dispatch import apart
+from .config import DISTORTION_CONFIG
+from .squares import SquaredDistortion
+
+
+@dataclass(frozen=True, eq=False)
+class IncrementalDistortion(SquaredDistortion):
+    """A `SquaredDistortion` whose `update` multiplies only the change of the plan, in TF32 on CUDA.
+
+    The sum is linear in the plan, so cost(p) = cost(q) + apply(p − q). TF32 makes this product about eight times faster
+    than in float32, and its error is proportional to |p − q|. The errors of successive updates add up; `drift` bounds
+    them by the L1 distance that the plan has covered since the last full product. A problem keeps cost and drift in its
+    state and asks for both at every step:
+
+        local_cost, drift = distortion.update(unit_plan, state.unit_plan, state.local_cost, state.drift)
+
+    A first state has drift None, or zeros if its cost comes from a full product.
+    """
+
+    @classmethod
+    def of(cls, distortion: SquaredDistortion) -> IncrementalDistortion:
+        """The incremental sum for the metrics of a given sum."""
+        return cls(distortion.dx, distortion.dy)
+
+    def update(
+        self, unit_plan: Tensor, previous_plan: Tensor, previous_cost: Tensor | None, drift: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the local cost of a plan from the previous cost, or anew if any item's drift exceeds `max_drift`.
+
+        See `Distortion.update`. Returns the cost (B, n, m) and the drift (B,): 0 after a full product.
+        """
+        step = apart(unit_plan, previous_plan)
+        drift = None if drift is None else drift + step
+        if drift is None or previous_cost is None or bool((drift > DISTORTION_CONFIG.max_drift).any()):
+            return self.apply(unit_plan), torch.zeros_like(step)
+        with rough():
+            return previous_cost + self.apply(unit_plan - previous_plan), drift
