@@ -29,7 +29,7 @@ def spaces_of(poses, points, device, dtype):
     made = [pose.space(points=points) for pose in poses]
     longest = max(float(space.metric.dense().max()) for space in made)
     as_tensors = [
-        ((space.metric.dense() / longest).to(device, dtype), space.weights.to(device, dtype)) for space in made
+        ((space.metric.dense() / longest).to(device, dtype), space.weight_tensor.to(device, dtype)) for space in made
     ]
     return [ugw.Space.from_distances(d, weights=w) for d, w in as_tensors], time.perf_counter() - start
 

@@ -98,7 +98,7 @@ def beside_the_program(n, repeats=3):
     from oracles import conic as conic_oracles
 
     x, y = clouds(n, n, torch.float64, "cpu", seed=1)
-    pair = cases.Pair(*(t.numpy() for t in (x.metric.dense(), x.weights, y.metric.dense(), y.weights)))
+    pair = cases.Pair(*(t.numpy() for t in (x.metric.dense(), x.weight_tensor, y.metric.dense(), y.weight_tensor)))
     start = time.perf_counter()
     theirs = conic_oracles.linear_program(pair, RHO)
     program = time.perf_counter() - start

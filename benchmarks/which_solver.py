@@ -32,14 +32,14 @@ def calls(n):
     rho = 0.1
 
     def loss(x, y):
-        points = x.points.clone().requires_grad_()
-        ugw.UGWLoss(rho=rho, eps=1e-2)(points, ugw.Space.from_points(y.points)).backward()
+        points = x.point_tensor.clone().requires_grad_()
+        ugw.UGWLoss(rho=rho, eps=1e-2)(points, ugw.Space.from_points(y.point_tensor)).backward()
 
     def streamed(x, y):
         return ugw.solve(x, y, rho=rho, eps=1e-2, solver=ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming")))
 
     def linear(x, y):
-        return ugw.solve_linear(np.pad(y.points.numpy(), ((0, 0), (0, 1))), x.points.numpy(), rho=rho, eps=1e-2)
+        return ugw.solve_linear(np.pad(y.points, ((0, 0), (0, 1))), x.points, rho=rho, eps=1e-2)
 
     plain, low_rank = lambda: spaces(n), lambda: spaces(n, "sqeuclidean")
     return {

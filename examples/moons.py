@@ -29,7 +29,7 @@ figure, axes = plt.subplots(1, 2, figsize=(9, 5.4), layout="constrained")
 far = target.labels == 2
 for axis, (rho, result) in zip(axes, results.items(), strict=True):
     ugw.plots.matching(result, source.points, target.points, lines=70, ax=axis)
-    received = result.marginals[1][far].sum() / y.weights[far].sum().item()
+    received = result.marginals[1][far].sum() / y.weights[far].sum()
     name = "balanced" if rho == float("inf") else f"unbalanced, rho = {rho}"
     axis.set_title(f"{name}: {received:.0%} of the outliers matched", fontsize=12)
 plt.show()

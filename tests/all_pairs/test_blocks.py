@@ -166,7 +166,7 @@ def test_a_serialized_space_is_complete_and_holds_nothing_else(name):
     assert back.dtype == space.dtype
     assert back.numpy == space.numpy
     assert torch.equal(back.metric.dense(), space.metric.dense().detach())
-    assert torch.equal(back.weights, space.weights)
+    assert torch.equal(back.weight_tensor, space.weight_tensor)
     assert digest(back) == digest(space)
 
 

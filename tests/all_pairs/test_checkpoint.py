@@ -103,7 +103,7 @@ def test_a_damaged_block_is_solved_again(tmp_path, monkeypatch, damage):
 
 def other_runs():
     xs = spaces()
-    moved = [*xs[:-1], ugw.Space.from_points(xs[-1].points.numpy() + 1e-12, weights=xs[-1].weights.numpy())]
+    moved = [*xs[:-1], ugw.Space.from_points(xs[-1].points + 1e-12, weights=xs[-1].weights)]
     return {
         "data": ((moved,), {}, "the spaces differ"),
         "fewer": ((xs[:-1],), {}, "the spaces differ"),

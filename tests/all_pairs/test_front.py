@@ -19,7 +19,7 @@ def close(found, expected):
 
 def self_value(x, **given):
     """From the default start and from the identity, the better."""
-    return min(ugw.solve(x, x, **given).value, ugw.solve(x, x, init=np.diag(x.weights.numpy()), **given).value)
+    return min(ugw.solve(x, x, **given).value, ugw.solve(x, x, init=np.diag(x.weights), **given).value)
 
 
 def test_ugw_is_the_loop_over_solve():
@@ -160,7 +160,7 @@ def test_a_batch_and_a_dictionary_are_lists():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_tensors_in_tensors_out(dtype):
     arrays = clouds((5, 7))
-    spaces = [ugw.Space.from_points(s.points.to(dtype), weights=s.weights.to(dtype)) for s in arrays]
+    spaces = [ugw.Space.from_points(s.point_tensor.to(dtype), weights=s.weight_tensor.to(dtype)) for s in arrays]
     d = ugw.pairwise(spaces, method=QUICK)
     assert isinstance(d.values, torch.Tensor)
     assert isinstance(d.masses, torch.Tensor)

@@ -178,7 +178,7 @@ def test_status_and_steps_are_per_item():
 def test_tensors(dtype):
     xs, ys = spaces()
     xs, ys = ([s.to(dtype) for s in side] for side in (xs, ys))
-    xs = [Space.from_points(s.points, weights=s.weights) for s in xs]  # of tensors
+    xs = [Space.from_points(s.point_tensor, weights=s.weight_tensor) for s in xs]  # of tensors
     r = ugw.solve(Space.stack(xs), Space.stack(ys), eps=0.1, init="product")
     assert isinstance(r.plan, torch.Tensor)
     assert r.plan.dtype == dtype

@@ -118,7 +118,7 @@ def test_eps_below_any_rounding_is_finite_and_not_called_converged(rho, dtype):
 
 def pair_of_arrays(x, y):
     dx, dy = x.metric.dense().double().numpy(), y.metric.dense().double().numpy()
-    return cases.Pair(dx, x.weights.double().numpy(), dy, y.weights.double().numpy())
+    return cases.Pair(dx, x.weights.astype(float), dy, y.weights.astype(float))
 
 
 @pytest.mark.parametrize("init", ["product", "flb", "linear", "random", "coarse"])
@@ -422,7 +422,7 @@ def test_fused_with_a_huge_linear_cost_and_hard_sides(rho, eps, dtype):
     r = truthful(ugw.solve(x, y, rho=rho, eps=eps, fused=fused, init="product", solver=ugw.AlternateMin(max_iter=200)))
     # With entropy, rounding a cost of 1e8 in float32 decides the plan.
     assert r.status is (Status.PRECISION if eps and dtype == np.float32 else Status.CONVERGED)
-    a, b = (s.weights.double().numpy() for s in (x, y))
+    a, b = (s.weights.astype(float) for s in (x, y))
     optimum = ot.emd2(a / a.sum(), b / b.sum(), HUGE_COST) if rho == INF else a @ HUGE_COST.min(axis=1)
     assert r.value == pytest.approx(0.5 * optimum, rel=1e-3)
     assert r.marginal_error < 1e-4

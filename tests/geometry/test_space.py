@@ -32,7 +32,7 @@ def test_from_points_holds_what_it_was_given():
     assert np.array_equal(space.weights, weights)
     assert np.array_equal(space.features, features)
     assert np.array_equal(space.points, points)
-    assert (space.n, space.mass.item(), space.batched, space.sizes, space.numpy) == (
+    assert (space.n, space.mass, space.batched, space.sizes, space.numpy) == (
         6,
         15.0,
         False,
@@ -182,7 +182,7 @@ def test_scaled_refusals():
 
 def test_to_moves_every_part():
     space = Space.from_points(cloud(), features=cloud(d=2)).to(torch.float32)
-    parts = (space.metric.dense(), space.weights, space.features, space.points)
+    parts = (space.metric.dense(), space.weight_tensor, space.feature_tensor, space.point_tensor)
     assert {part.dtype for part in parts} == {torch.float32}
     assert space.to("cpu").device.type == "cpu"
     assert space.to(torch.device("meta")).metric.device.type == "meta"
@@ -238,7 +238,7 @@ def test_a_leading_dimension_is_a_batch():
     for i in range(2):
         alone = Space.from_points(points[i])
         torch.testing.assert_close(space[i].metric.dense(), alone.metric.dense())
-        assert torch.equal(space[i].points, alone.points)
+        assert np.array_equal(space[i].points, alone.points)
 
 
 def test_parts_without_a_batch_dimension_are_shared():
@@ -264,7 +264,9 @@ def ragged():
 
 
 def same(left, right):
-    pairs = [(getattr(left, name), getattr(right, name)) for name in ("weights", "features", "points")]
+    pairs = [
+        (getattr(left, name), getattr(right, name)) for name in ("weight_tensor", "feature_tensor", "point_tensor")
+    ]
     pairs.append((left.metric.dense(), right.metric.dense()))
     return all((a is None and b is None) or torch.equal(a, b) for a, b in pairs)
 
@@ -484,3 +486,15 @@ def test_cuda_gives_the_same_space():
     moved = Space.stack([here[0], here[1]]).to("cuda")
     assert moved.numpy is False
     torch.testing.assert_close(moved.scaled("mean").metric.dense().cpu(), here.scaled("mean").metric.dense())
+
+
+def test_numpy_in_numpy_out():
+    points, weights = cloud(), np.arange(6.0)
+    space = Space.from_points(points, weights=weights, features=points[:, :1])
+    assert all(type(part) is np.ndarray for part in (space.weights, space.points, space.features))
+    assert type(space.mass) is float
+    space.weights[:] = 7.0  # a copy: the space does not change
+    assert space.mass == weights.sum()
+    batch = Space.stack([space, space])
+    assert type(batch.mass) is np.ndarray
+    assert type(Space.from_points(torch.from_numpy(points)).weights) is torch.Tensor

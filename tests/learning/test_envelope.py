@@ -32,7 +32,7 @@ def test_every_input_has_the_gradient_of_the_solved_value(rho, eps, fused):
 
 def test_distance_matrices_and_costs_have_gradients():
     data = Data.make()
-    x, y = (replace(space, features=None) for space in data.spaces())
+    x, y = (replace(space, feature_tensor=None) for space in data.spaces())
     upper = torch.triu_indices(4, 4, 1)
     cost = rand(4, 5, seed=6)
     plan = ugw.solve(x, y, rho=(0.7, 2.0), eps=0.05, fused=ugw.Fused(0.6, cost), solver=SHARP).plan

@@ -111,7 +111,7 @@ def test_parameters_are_float64_whatever_the_spaces():
 
 def mean_distortion(x, y):
     dx, dy = x.metric.dense().numpy(), y.metric.dense().numpy()
-    a, b = x.weights.numpy() / x.weights.sum().item(), y.weights.numpy() / y.weights.sum().item()
+    a, b = x.weights / x.weights.sum().item(), y.weights / y.weights.sum().item()
     square = (dx[:, None, :, None] - dy[None, :, None, :]) ** 2
     return np.einsum("ijkl,i,j,k,l->", square, a, b, a, b)
 

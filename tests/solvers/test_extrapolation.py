@@ -155,7 +155,7 @@ def spaces(seed, n=30, metric="euclidean"):
 def test_covariances_of_costs():
     """Under a⊗b, for stored costs by the definition, and for streamed ones as for the stored."""
     x, y = spaces(0, n=20, metric="sqeuclidean")
-    x = replace(x, weights=torch.linspace(0.0, 2.0, x.n, dtype=torch.float64))
+    x = replace(x, weight_tensor=torch.linspace(0.0, 2.0, x.n, dtype=torch.float64))
     stored, streamed = (build(x, y, rho=1.0, eps=0.1, fused=None, method=m) for m in ("stabilized", "streaming"))
     plans = [torch.rand(1, x.n, y.n, dtype=torch.float64, generator=torch.Generator().manual_seed(k)) for k in range(6)]
     plans = [stored.unit(plan * stored.product) for plan in plans]

@@ -88,7 +88,7 @@ def _check(method: Method, given: Given, sides: tuple[Side, Side]) -> None:
     if given["init"] == "linear":
         for side in sides:
             for i, space in enumerate(side.spaces):
-                if space.points is None:
+                if space.point_tensor is None:
                     raise InputError(
                         f'init="linear" needs spaces made by Space.from_points, got {side.label(i)} without'
                     )

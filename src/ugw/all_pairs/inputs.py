@@ -128,4 +128,4 @@ def _check_alike(lists: list[Side]) -> None:
 
 
 def _width(space: Space) -> str:
-    return "none" if space.features is None else str(space.features.shape[-1])
+    return "none" if space.feature_tensor is None else str(space.feature_tensor.shape[-1])

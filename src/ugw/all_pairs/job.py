@@ -153,7 +153,9 @@ class Matrix:
     def _debiased(self) -> Columns:
         """Cross terms less half of the self terms, and the term of the masses: see `ugw.debiased`."""
         selves = [own["value"] for own in self._selves()]
-        squares = [np.array([float(s.weights.double().sum()) ** 2 for s in side.spaces]) for side in self.job.sides]
+        squares = [
+            np.array([float(s.weight_tensor.double().sum()) ** 2 for s in side.spaces]) for side in self.job.sides
+        ]
         value = self.pairs["value"] - 0.5 * selves[0][:, None] - 0.5 * selves[1][None, :]
         value += 0.5 * float(self.job.given["eps"]) * (squares[0][:, None] - squares[1][None, :]) ** 2
         parts = [self.pairs["status"], self._selves()[0]["status"][:, None], self._selves()[1]["status"][None, :]]

@@ -46,6 +46,6 @@ def digest(space: Space) -> str:
         else:
             found.update(f"{name} {value!r}".encode())
 
-    for name in ("metric", "weights", "features", "points"):
+    for name in ("metric", "weight_tensor", "feature_tensor", "point_tensor"):
         add(name, packed(getattr(space, name)))
     return found.hexdigest()

@@ -129,18 +129,18 @@ class Task:
         """Of the problem between two spaces, from its default start."""
         distortion_sum = None if loss is None else loss_distortion(x, y, loss)
         made = cls._made(x, y, distortion_sum, streaming=streaming, fused=fused is not None)
-        batches = [len(space.weights) for space in (x, y) if space.batched]
+        batches = [len(space.weight_tensor) for space in (x, y) if space.batched]
         return replace(made, batch=max(batches, default=1), starts=count)
 
     @classmethod
     def _made(cls, x: Space, y: Space, distortion_sum: Distortion | None, *, streaming: bool, fused: bool) -> Task:
-        width = x.features.shape[-1] if fused and x.features is not None else 0
+        width = x.feature_tensor.shape[-1] if fused and x.feature_tensor is not None else 0
         ranks = [s.metric.points.shape[-1] + 1 + width for s in (x, y) if isinstance(s.metric, LowRankMetric)]
         return cls(
             n=x.n,
             m=y.n,
             batch=1,
-            number=x.weights.element_size(),
+            number=x.weight_tensor.element_size(),
             device=x.device,
             streaming=streaming,
             ranks=(ranks[0], ranks[1]) if len(ranks) == 2 else None,

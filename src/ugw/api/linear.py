@@ -120,9 +120,9 @@ def _read(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
     """Both sides as spaces, and the cost (n, m) or (B, n, m)."""
     if isinstance(cost, str):
         a, b = (s if isinstance(s, Space) else Space.from_points(s, metric="sqeuclidean") for s in (x, y))
-        check_spaces(replace(a, features=None), replace(b, features=None))
+        check_spaces(replace(a, feature_tensor=None), replace(b, feature_tensor=None))
         return a, b, _between(a, b, cost)
-    like = next((side.weights for side in (x, y) if isinstance(side, Space)), None)
+    like = next((side.weight_tensor for side in (x, y) if isinstance(side, Space)), None)
     matrix = as_tensor("cost", cost, like=like).detach()
     if matrix.ndim not in (2, 3) or matrix.numel() == 0:
         raise InputError(f"cost must be a matrix (n, m) or (B, n, m), got shape {tuple(matrix.shape)}")
@@ -131,7 +131,7 @@ def _read(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
     a, b = (_weighted(name, s, matrix, axis, numpy=numpy) for name, s, axis in (("x", x, -2), ("y", y, -1)))
     if (a.n, b.n) != tuple(matrix.shape[-2:]):
         raise InputError(f"cost must have shape (..., {a.n}, {b.n}) for these sides, got {tuple(matrix.shape)}")
-    check_spaces(replace(a, features=None), replace(b, features=None))
+    check_spaces(replace(a, feature_tensor=None), replace(b, feature_tensor=None))
     return a, b, matrix
 
 
@@ -154,15 +154,15 @@ def _weighted(name: str, given: Any, cost: Tensor, axis: int, *, numpy: bool) ->
 
 
 def _between(a: Space, b: Space, metric: str) -> Tensor:
-    if a.points is None or b.points is None:
+    if a.point_tensor is None or b.point_tensor is None:
         raise InputError("a cost by name needs spaces with points (Space.from_points), got one without: give a matrix")
-    if a.points.shape[-1] != b.points.shape[-1]:
-        got = f"R^{a.points.shape[-1]} and R^{b.points.shape[-1]}"
+    if a.point_tensor.shape[-1] != b.point_tensor.shape[-1]:
+        got = f"R^{a.point_tensor.shape[-1]} and R^{b.point_tensor.shape[-1]}"
         raise InputError(f"a cost by name needs points of one dimension, got {got}: give a matrix")
-    if a.points.ndim == b.points.ndim == 2:
-        return between_points(a.points.detach(), b.points.detach(), metric)
-    count = len(a.points) if a.points.ndim == 3 else len(b.points)
-    pair = (s.points.detach().expand(count, -1, -1) for s in (a, b))  # type: ignore[union-attr]
+    if a.point_tensor.ndim == b.point_tensor.ndim == 2:
+        return between_points(a.point_tensor.detach(), b.point_tensor.detach(), metric)
+    count = len(a.point_tensor) if a.point_tensor.ndim == 3 else len(b.point_tensor)
+    pair = (s.point_tensor.detach().expand(count, -1, -1) for s in (a, b))  # type: ignore[union-attr]
     return torch.stack([between_points(p, q, metric) for p, q in zip(*pair, strict=True)])
 
 
@@ -170,8 +170,8 @@ def _shared(kind: Any, a: Space, b: Space, sides: tuple[Divergence, Divergence],
     """The problem of that kind, with one value of every parameter for each item."""
     div_a, div_b = sides
     counts = {
-        "the first side": a.weights.shape[0] if a.batched else None,
-        "the second side": b.weights.shape[0] if b.batched else None,
+        "the first side": a.weight_tensor.shape[0] if a.batched else None,
+        "the second side": b.weight_tensor.shape[0] if b.batched else None,
         "rho of the first side": count_of(div_a.penalty),
         "rho of the second side": count_of(div_b.penalty),
         "eps": count_of(eps),

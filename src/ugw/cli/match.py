@@ -73,7 +73,7 @@ class Side:
     graph: networkx.Graph | None = None
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.kind}, n = {self.space.n}, mass {self.space.mass.item():.4g}"
+        return f"{self.file}: {self.kind}, n = {self.space.n}, mass {float(self.space.mass):.4g}"
 
     def view(self) -> View:
         """How the report draws it; the layout of a graph is computed already."""
@@ -81,7 +81,7 @@ class Side:
 
     def record(self) -> dict[str, Any]:
         """What summary.json says about it; nodes in the order of the plan."""
-        said = {"file": self.file, "kind": self.kind, "n": self.space.n, "mass": self.space.mass.item()}
+        said = {"file": self.file, "kind": self.kind, "n": self.space.n, "mass": float(self.space.mass)}
         return said if self.graph is None else said | {"nodes": [str(node) for node in self.graph.nodes]}
 
 
@@ -285,7 +285,7 @@ def picture(result: ugw.Result, source: Side, target: Side, *, unit: bool) -> Fi
     ended = "" if result.converged else ", NOT CONVERGED"
     title = f"{Path(source.file).name} → {Path(target.file).name}"
     made.suptitle(f"{title}\nvalue {result.value:.4g}, mass {result.mass:.3g}{ended}", fontsize=10, color=INK)
-    weights = [side.space.weights.numpy() for side in (source, target)]
+    weights = [side.space.weights for side in (source, target)]
     if source.graph is not None and target.graph is not None:
         left, right = made.subplots(1, 2)
         colors = flattened(source.places)[:, 0]

@@ -69,7 +69,9 @@ class KNN:
         distances[apart] = distances[~apart].max()
         space = Space.from_distances(distances)
         return (
-            space if points is None else replace(space, points=Space.from_points(points, metric="sqeuclidean").points)
+            space
+            if points is None
+            else replace(space, point_tensor=Space.from_points(points, metric="sqeuclidean").point_tensor)
         )
 
 
@@ -104,7 +106,7 @@ def scaled(spaces: Sequence[Space], scale: str | None, *, together: bool) -> lis
     factor = max(sizes)
     if factor == 0:
         return list(spaces)
-    like = [space.weights.new_tensor(1.0 / factor) for space in spaces]
+    like = [space.weight_tensor.new_tensor(1.0 / factor) for space in spaces]
     return [replace(space, metric=space.metric.scale(one)) for space, one in zip(spaces, like, strict=True)]
 
 

@@ -109,8 +109,10 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.result_ = solve(x, y, rho=self.rho_, eps=self.eps_, init=self.init, solver=self.solver)
         self.plan_ = _plan(self.result_)
         sums = (self.result_.tensors.plan.sum(2 - k, dtype=torch.float64)[0].cpu().numpy() for k in (0, 1))
-        self.mass_ = tuple(kept(p, s.weights) for p, s in zip(sums, (x, y), strict=True))
-        self._points = tuple(None if s.points is None else s.points.detach().cpu().double().numpy() for s in (x, y))
+        self.mass_ = tuple(kept(p, s.weight_tensor) for p, s in zip(sums, (x, y), strict=True))
+        self._points = tuple(
+            None if s.point_tensor is None else s.point_tensor.detach().cpu().double().numpy() for s in (x, y)
+        )
         self.embedding_ = None if self._points[1] is None else project(self.plan_, self._points[1])
         if self._points[0] is not None:
             self.n_features_in_ = self._points[0].shape[1]
@@ -173,9 +175,9 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 raise InputError(f"pairs must be indices of shape (k, 2), got {rows.dtype} of shape {rows.shape}")
             if (rows < 0).any() or (rows >= (x.n, y.n)).any():
                 raise InputError(f"pairs must be rows of X, up to {x.n - 1}, and of Y, up to {y.n - 1}, got others")
-            if y.points is None:
+            if y.point_tensor is None:
                 raise InputError("pairs= needs points in Y, got a Space without: give labels=")
-            target = y.points.detach().cpu().double().numpy()
+            target = y.point_tensor.detach().cpu().double().numpy()
             return lambda r: 1.0 - foscttm(project(_plan(r), target)[rows[:, 0]], target[rows[:, 1]])
         if labels[0] is None or labels[1] is None:
             raise InputError("labels= must be there on both sides to choose by them, got one side only")

@@ -149,8 +149,8 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = np.array([0, 1])
         self._chosen = self._judged(x, y, known) if is_grid(self.rho, self.eps) else None
         self._points, self._decision = None, self._match(x, y, together=False)
-        if y.points is not None and not y.batched:
-            points = y.points.detach().cpu().double().numpy()
+        if y.point_tensor is not None and not y.batched:
+            points = y.point_tensor.detach().cpu().double().numpy()
             self.n_features_in_ = points.shape[1]
             self._points, self._decision = _distinct(points, self._decision)
         return self
@@ -291,9 +291,12 @@ def partial_start(x: Space, y: Space, prior: float) -> np.ndarray:
     >>> partial_start(x, y, 0.5)
     array([[0. , 0.5]])
     """
-    if x.points is None or y.points is None or x.points.shape[1] != y.points.shape[1]:
+    if x.point_tensor is None or y.point_tensor is None or x.point_tensor.shape[1] != y.point_tensor.shape[1]:
         raise InputError('init="partial-w" needs points of one dimension on both sides: take init="flb"')
-    light, law = replace(x, weights=prior * x.weights / x.mass), replace(y, weights=y.weights / y.mass)
+    light, law = (
+        replace(space, weight_tensor=share * space.weight_tensor / space.weight_tensor.sum(-1))
+        for space, share in ((x, prior), (y, 1.0))
+    )
     return solve_linear(light, law, cost="euclidean", rho=Mass(min(prior, float(light.mass)))).plan
 
 
@@ -301,18 +304,18 @@ def _check_batches(x: Space, y: Space, *, plain: bool) -> None:
     """Batches are for both sides, of full spaces, with one rho and eps and no scale."""
     if not x.batched and not y.batched:
         return
-    if not (x.batched and y.batched and x.weights.shape[0] == y.weights.shape[0]):
+    if not (x.batched and y.batched and x.weight_tensor.shape[0] == y.weight_tensor.shape[0]):
         raise InputError("a batch of problems needs as many spaces on both sides, got a batch beside another or none")
     if not plain:
         raise InputError("a batch of problems needs scale=None and one rho and eps, got a scale or lists")
-    if not bool((y.weights > 0).all()):
+    if not bool((y.weight_tensor > 0).all()):
         raise InputError("a batch of problems needs unlabeled spaces of one size, with positive weights, got others")
 
 
 def _received(result: Result, y: Space) -> np.ndarray:
     """The share of its weight that each point of the second space receives, 0 without weight, (m,) or (B, m)."""
     received = result.tensors.plan.sum(1, dtype=torch.float64).cpu().numpy()
-    return kept(received if result.batched else received[0], y.weights)
+    return kept(received if result.batched else received[0], y.weight_tensor)
 
 
 def _distinct(points: np.ndarray, decision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -173,7 +173,7 @@ def _partial(x: Space, y: Space, init: Any, prior: float, folds: int) -> np.ndar
     """Labels by partial GW of all positives, of mass `prior` together, on the first folds. Returns bools (folds, m)."""
     some = torch.arange(folds)
     light = x.take(some)
-    light = replace(light, weights=prior * light.weights)
+    light = replace(light, weight_tensor=prior * light.weight_tensor)
     first = init if isinstance(init, str) else init[:folds]
     pu = PUClassifier(prior, rho=ugw.Mass(prior), eps=0.0, init=first, scale=None)
     return pu.fit_spaces(light, y.take(some)).labels_ == 1

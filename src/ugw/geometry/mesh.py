@@ -54,7 +54,7 @@ class Mesh:
         gathered = np.bincount(paths.argmin(axis=0), weights, minlength=points)
         between = paths[:, chosen]
         made = Space.from_distances(np.minimum(between, between.T), weights=gathered)
-        return replace(made, points=torch.from_numpy(vertices[chosen]))
+        return replace(made, point_tensor=torch.from_numpy(vertices[chosen]))
 
 
 def _farthest(graph: scipy.sparse.csr_array, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:

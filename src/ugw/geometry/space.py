@@ -51,9 +51,9 @@ class Space:
     """
 
     metric: Metric  # (n, n) or (B, n, n)
-    weights: Tensor  # (n,) or (B, n)
-    features: Tensor | None = None  # (..., n, d)
-    points: Tensor | None = None  # (..., n, d) coordinates, for pictures and linear starts; never scaled
+    weight_tensor: Tensor  # (n,) or (B, n)
+    feature_tensor: Tensor | None = None  # (..., n, d)
+    point_tensor: Tensor | None = None  # (..., n, d) coordinates, for pictures and linear starts; never scaled
     sizes: tuple[int, ...] | None = None  # size of each batch item without its padding; None for one space
     numpy: bool = False  # made of NumPy arrays, so results are given back as NumPy arrays
 
@@ -171,14 +171,14 @@ class Space:
         """
         spaces = _check_stackable(spaces)
         n = max(space.n for space in spaces)
-        features = [space.features for space in spaces if space.features is not None]
-        points = [space.points for space in spaces if space.points is not None]
+        features = [space.feature_tensor for space in spaces if space.feature_tensor is not None]
+        points = [space.point_tensor for space in spaces if space.point_tensor is not None]
         keep_points = len(points) == len(spaces) and len({p.shape[-1] for p in points}) == 1
         return Space(
             metric=stack_metrics([space.metric for space in spaces], n),
-            weights=torch.stack([pad(space.weights, n) for space in spaces]),
-            features=stack_rows(features, n) if features else None,
-            points=stack_rows(points, n) if keep_points else None,
+            weight_tensor=torch.stack([pad(space.weight_tensor, n) for space in spaces]),
+            feature_tensor=stack_rows(features, n) if features else None,
+            point_tensor=stack_rows(points, n) if keep_points else None,
             sizes=tuple(space.n for space in spaces),
             numpy=all(space.numpy for space in spaces),
         )
@@ -186,27 +186,47 @@ class Space:
     @property
     def n(self) -> int:
         """The number of points, padding included."""
-        return self.weights.shape[-1]
+        return self.weight_tensor.shape[-1]
 
     @property
-    def mass(self) -> Tensor:
-        """Total mass, () or (B,)."""
-        return self.weights.sum(-1)
+    def weights(self) -> Any:
+        """Weights of the points, (n,) or (B, n): a NumPy array if the space was made of arrays, else a tensor."""
+        return self._to_user(self.weight_tensor)
+
+    @property
+    def features(self) -> Any:
+        """Features of the points, (..., n, d), as an array or a tensor like `weights`; None without features."""
+        return self._to_user(self.feature_tensor)
+
+    @property
+    def points(self) -> Any:
+        """Coordinates of the points, (..., n, d), as an array or a tensor like `weights`; None if unknown."""
+        return self._to_user(self.point_tensor)
+
+    @property
+    def mass(self) -> Any:
+        """Total mass: a float or an array (B,), or for a space of tensors a tensor, () or (B,)."""
+        mass = self._to_user(self.weight_tensor.sum(-1))
+        return mass.item() if self.numpy and mass.ndim == 0 else mass
+
+    def _to_user(self, tensor: Tensor | None) -> Any:
+        """Return a copy as a NumPy array if the space was made of arrays, else the tensor itself."""
+        return tensor.detach().cpu().numpy().copy() if self.numpy and tensor is not None else tensor
 
     @property
     def batched(self) -> bool:
         """Whether this is a batch of spaces."""
-        return self.weights.ndim == 2
+        return self.weight_tensor.ndim == 2
 
     @property
     def dtype(self) -> torch.dtype:
         """float32 or float64, the same for all parts."""
-        return self.weights.dtype
+        return self.weight_tensor.dtype
 
     @property
     def device(self) -> torch.device:
         """The device of all parts."""
-        return self.weights.device
+        return self.weight_tensor.device
 
     def __len__(self) -> int:
         if self.sizes is None:
@@ -226,9 +246,9 @@ class Space:
         return replace(
             self,
             metric=self.metric.item(i, n),
-            weights=self.weights[i, :n],
-            features=None if self.features is None else self.features[i, :n],
-            points=None if self.points is None else self.points[i, :n],
+            weight_tensor=self.weight_tensor[i, :n],
+            feature_tensor=None if self.feature_tensor is None else self.feature_tensor[i, :n],
+            point_tensor=None if self.point_tensor is None else self.point_tensor[i, :n],
             sizes=None,
         )
 
@@ -252,9 +272,9 @@ class Space:
         return replace(
             self,
             metric=self.metric.take(index),
-            weights=self.weights[index],
-            features=None if self.features is None else self.features[index],
-            points=None if self.points is None else self.points[index],
+            weight_tensor=self.weight_tensor[index],
+            feature_tensor=None if self.feature_tensor is None else self.feature_tensor[index],
+            point_tensor=None if self.point_tensor is None else self.point_tensor[index],
             # A GPU would wait for a look at the index.
             sizes=self.sizes[:1] * len(index) if self.even else tuple(self.sizes[i] for i in index.tolist()),
         )
@@ -272,7 +292,8 @@ class Space:
             low, high = self.metric.extremes()
             size = torch.maximum(high, -low)
         elif how == "mean":
-            law = self.weights / self.mass[..., None]  # normalized first: the square of a mass may overflow
+            # Normalized first: the square of a mass may overflow.
+            law = self.weight_tensor / self.weight_tensor.sum(-1, keepdim=True)
             size = (law * self.metric.apply(law[..., None])[..., 0]).sum(-1)
         else:
             raise InputError(f'scaled must be given "max" or "mean", got {how!r}')
@@ -315,9 +336,9 @@ class Space:
         return replace(
             self,
             metric=self.metric.to(place),
-            weights=self.weights.to(place),
-            features=None if self.features is None else self.features.to(place),
-            points=None if self.points is None else self.points.to(place),
+            weight_tensor=self.weight_tensor.to(place),
+            feature_tensor=None if self.feature_tensor is None else self.feature_tensor.to(place),
+            point_tensor=None if self.point_tensor is None else self.point_tensor.to(place),
         )
 
     def detach(self) -> Space:
@@ -329,23 +350,23 @@ class Space:
         return replace(
             self,
             metric=self.metric.detach(),
-            weights=self.weights.detach(),
-            features=None if self.features is None else self.features.detach(),
-            points=None if self.points is None else self.points.detach(),
+            weight_tensor=self.weight_tensor.detach(),
+            feature_tensor=None if self.feature_tensor is None else self.feature_tensor.detach(),
+            point_tensor=None if self.point_tensor is None else self.point_tensor.detach(),
         )
 
     def __repr__(self) -> str:
         if self.sizes is None:
-            parts = [f"n={self.n}", f"mass={self.mass.item():.4g}"]
+            parts = [f"n={self.n}", f"mass={float(self.mass):.4g}"]
         else:
-            low, high = self.mass.aminmax()
+            low, high = self.weight_tensor.sum(-1).aminmax()
             parts = [f"batch of {len(self)}", f"n ≤ {self.n}", f"mass {low.item():.4g} to {high.item():.4g}"]
         parts.append(short(self.dtype))
         if self.device.type != "cpu":
             parts.append(str(self.device))
         if isinstance(self.metric, LowRankMetric) and self.metric.error:
             parts.append(f"distances of rank {self.metric.points.shape[-1]} within {self.metric.error:.2g}")
-        for name, rows in (("points", self.points), ("features", self.features)):
+        for name, rows in (("points", self.point_tensor), ("features", self.feature_tensor)):
             if rows is not None:
                 parts.append(f"{name} in R^{rows.shape[-1]}")
         return f"Space({', '.join(parts)})"
@@ -367,9 +388,9 @@ def _assemble(metric: Metric, weights: Any, features: Any, *, points: Tensor | N
     batch = tuple(set(sizes.values()))  # () or (B,)
     return Space(
         metric=metric,
-        weights=weights.expand(*batch, n),
-        features=None if features is None else features.expand(*batch, *features.shape[-2:]),
-        points=None if points is None else points.expand(*batch, *points.shape[-2:]),
+        weight_tensor=weights.expand(*batch, n),
+        feature_tensor=None if features is None else features.expand(*batch, *features.shape[-2:]),
+        point_tensor=None if points is None else points.expand(*batch, *points.shape[-2:]),
         sizes=(n,) * batch[0] if batch else None,
         numpy=numpy,
     )
@@ -391,7 +412,10 @@ def _check_stackable(spaces: Any) -> list[Space]:
     for what, values in (
         ("dtypes", {short(space.dtype) for space in spaces}),
         ("devices", {str(space.device) for space in spaces}),
-        ("widths of features", {"none" if s.features is None else str(s.features.shape[-1]) for s in spaces}),
+        (
+            "widths of features",
+            {"none" if s.feature_tensor is None else str(s.feature_tensor.shape[-1]) for s in spaces},
+        ),
     ):
         if len(values) > 1:
             raise InputError(f"stacked spaces must agree, got {what} {', '.join(sorted(values))}")

@@ -53,7 +53,7 @@ def flb(problem: StreamedUGW) -> ImplicitPlan:
 
 def linear(problem: StreamedUGW) -> ImplicitPlan:
     """Transport of the points themselves, cost |x_i − y_j|²."""
-    x, y = problem.x.points, problem.y.points
+    x, y = problem.x.point_tensor, problem.y.point_tensor
     if x is None or y is None:
         raise RuntimeError("linear starts need points: checked at the border")
     gaps = _gaps(*(p.detach().expand(problem.batch, *p.shape[-2:]) for p in (x, y)))
@@ -205,7 +205,7 @@ def _drawn(space: Space, log_weights: Tensor, log_mass: Tensor, k: int) -> Space
     metric: Any = space.metric
     index = quantiles(metric, log_weights.exp(), k)
     own = replace(metric, points=metric.points.expand(batch, *metric.points.shape[-2:]))
-    features, points = (None if r is None else _gathered(r, index) for r in (space.features, space.points))
+    features, points = (None if r is None else _gathered(r, index) for r in (space.feature_tensor, space.point_tensor))
     weights = (log_mass.exp() / k).to(space.dtype)[:, None].expand(batch, k)
     return Space(own.at(index), weights, features, points, (k,) * batch, space.numpy)
 

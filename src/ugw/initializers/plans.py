@@ -42,7 +42,7 @@ def flb(problem: UGW) -> Tensor:
 
 def linear(problem: UGW) -> Tensor:
     """Transport of the points themselves, cost |x_i − y_j|²; both spaces must have points in the same R^d."""
-    x, y = problem.x.points, problem.y.points
+    x, y = problem.x.point_tensor, problem.y.point_tensor
     if x is None or y is None:
         raise RuntimeError("linear starts need points: checked at the border")
     cost = torch.cdist(x.detach(), y.detach(), compute_mode="donot_use_mm_for_euclid_dist").square()

@@ -61,7 +61,7 @@ def chosen_plans(problem: UGW, plans: Tensor, init: Any) -> Tensor:
 
 def given_plan(problem: Matching, plan: Any, name: str) -> Tensor:
     """A plan given as an array, of any precision, or as a LazyPlan, checked. Returns (B, n, m)."""
-    weights, plan = problem.x.weights, plan.dense() if isinstance(plan, LazyPlan) else plan
+    weights, plan = problem.x.weight_tensor, plan.dense() if isinstance(plan, LazyPlan) else plan
     tensor = as_tensor(name, plan).detach().to(weights.dtype)
     tensor = as_tensor(name, tensor if isinstance(plan, Tensor) else tensor.to(weights.device), like=weights)
     n, m = problem.x.n, problem.y.n
@@ -79,7 +79,7 @@ def given_plan(problem: Matching, plan: Any, name: str) -> Tensor:
 
 def check_points(problem: Matching) -> None:
     """Raise unless both spaces have points of one dimension."""
-    x, y = problem.x.points, problem.y.points
+    x, y = problem.x.point_tensor, problem.y.point_tensor
     if x is None or y is None:
         raise InputError('init="linear" needs spaces made by Space.from_points, got one without points')
     if x.shape[-1] != y.shape[-1]:

@@ -104,7 +104,7 @@ class Barycenter:
     @property
     def points(self) -> Any:
         """(n, d), an array or a tensor; None for a barycenter of distances alone."""
-        points = self.space.points
+        points = self.space.point_tensor
         return None if points is None else present(points[None], batched=False, numpy=self.space.numpy)
 
     @property
@@ -182,16 +182,16 @@ def barycenter(
     shares = _shares(weights, batch)
     with torch.no_grad():
         first = _first_space(batch, shares, n, dim, start)
-        points = first.points[None] if dim is not None and first.points is not None else None
+        points = first.point_tensor[None] if dim is not None and first.point_tensor is not None else None
         if isinstance(eps, Relative):
             eps = build(batch, first, rho=rho, eps=eps, fused=None).eps
-        context = _Context(batch, first.weights, shares, (divergence_pair(rho), eps), solver)
+        context = _Context(batch, first.weight_tensor, shares, (divergence_pair(rho), eps), solver)
         state = _State(first.metric.dense()[None], points, _solved(context, first, "auto").tensors.plan[None])
         with solver.watched() as watch:
             outcome = solver.run(context, state, watch)
         end = outcome.state
         parts = _solved(context, context.space(end), end.plans[0])
-    space = replace(context.space(end), points=None if end.points is None else end.points[0], numpy=batch.numpy)
+    space = replace(context.space(end), point_tensor=None if end.points is None else end.points[0], numpy=batch.numpy)
     history = History(*outcome.table()[0].T.cpu().numpy())
     found = Barycenter(space, shares, parts, Status(int(outcome.status[0])), history)
     if not found.converged:
@@ -210,7 +210,7 @@ class _Context:
     options: BarycenterMin
 
     def space(self, state: _State) -> Space:
-        return Space(metric=DenseMetric(state.distances[0]), weights=self.weights)
+        return Space(metric=DenseMetric(state.distances[0]), weight_tensor=self.weights)
 
     def take(self, index: Tensor) -> _Context:
         return self
@@ -293,7 +293,7 @@ def _majorized(points: Tensor, target: Tensor, pull: Tensor) -> Tensor:
 def _checked(spaces: Any) -> Space:
     """The spaces as one batch."""
     batch = spaces if isinstance(spaces, Space) and spaces.batched else Space.stack(spaces)
-    if batch.features is not None:
+    if batch.feature_tensor is not None:
         raise InputError("a barycenter is of distances and weights, got spaces with features: make them without")
     return batch.detach()
 
@@ -331,11 +331,11 @@ def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> 
     start = start.detach()
     if dim is None:
         return start
-    points = start.points
+    points = start.point_tensor
     if points is None or points.shape[-1] != dim:
         points = _scaled_points(start.metric.dense(), dim)
     distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
-    return replace(start, metric=DenseMetric(distances), points=points)
+    return replace(start, metric=DenseMetric(distances), point_tensor=points)
 
 
 def _sampled(batch: Space, shares: Tensor, n: int) -> Space:
@@ -350,8 +350,8 @@ def _sampled(batch: Space, shares: Tensor, n: int) -> Space:
     matrix = matrix[index][:, index]
     draw = torch.rand(n, n, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(matrix)
     noise = JITTER * chosen.metric.dense().abs().mean() * (draw + draw.mT)
-    mass = (shares * batch.mass.double()).sum().to(matrix)
-    return Space(metric=DenseMetric(_diagonal(matrix + noise, batch)), weights=(mass / n).expand(n).clone())
+    mass = (shares * batch.weight_tensor.sum(-1).double()).sum().to(matrix)
+    return Space(metric=DenseMetric(_diagonal(matrix + noise, batch)), weight_tensor=(mass / n).expand(n).clone())
 
 
 def _scaled_points(distances: Tensor, dim: int) -> Tensor:

@@ -139,7 +139,7 @@ def debiased(
     name = init if isinstance(init, str) else "auto"
     value_x, self_x = _self_term(x, given, last.self_x if last else name)
     value_y, self_y = _self_term(y, given, last.self_y if last else name)
-    squares = [space.weights.double().sum(-1).square() for space in (x, y)]
+    squares = [space.weight_tensor.double().sum(-1).square() for space in (x, y)]
     masses = 0.5 * problem.eps * (squares[0] - squares[1]).square()
     value = cross_value - 0.5 * value_x - 0.5 * value_y + masses
     statuses = [part.tensors.status.expand(problem.batch) for part in (cross, self_x, self_y)]
@@ -168,7 +168,7 @@ def _identity(x: Space, given: dict[str, Any]) -> Any:
     """The plan that leaves every point where it is; where plans are not stored, one step away from it."""
     problem = _problem(x, x, given)
     if not isinstance(problem, StreamedUGW):
-        return torch.diag_embed(x.weights)
+        return torch.diag_embed(x.weight_tensor)
     a = problem.log_a.exp().double()[:, :, None]
     inner = problem.left.double().mT @ (a * problem.right.double())  # its marginals are those of the product plan
     return LazyPlan(multilevel.lifted(problem, problem.product, inner), batched=problem.batched, numpy=False)

@@ -43,11 +43,11 @@ def attached(problem: UGW, x: Space, y: Space, fused: Fused | None, found: Solve
     total = distortion(problem, x.metric, y.metric, found.plan)
     if fused is not None:
         total = total + problem.alpha.detach() * linear(x, y, fused, found.plan)
-    if x.weights.requires_grad or y.weights.requires_grad:
+    if x.weight_tensor.requires_grad or y.weight_tensor.requires_grad:
         with torch.no_grad():
             worth = weight_gradients(problem, state, found.potentials)
         for gradient, space in zip(worth, (x, y), strict=True):
-            total = total + (gradient * space.weights).sum(-1)
+            total = total + (gradient * space.weight_tensor).sum(-1)
     return once(total + _parameters(problem, state), found.terms.total)
 
 
@@ -72,7 +72,7 @@ def attached_capped(problem: PartialGW, x: Space, y: Space, fused: Fused | None,
         total = total + problem.alpha.detach() * linear(x, y, fused, found.plan)
         total = total + problem.alpha * (problem.unit * state.linear)
     for gradient, space in ((of_a, x), (of_b, y)):
-        total = total + (gradient * space.weights).sum(-1)
+        total = total + (gradient * space.weight_tensor).sum(-1)
     if isinstance(problem.div_a, Mass):
         total = total + problem.div_a.m * of_mass
     else:
@@ -95,7 +95,7 @@ def attached_conic(problem: CGW, x: Space, y: Space, found: SolverOutput) -> Ten
         k = local.detach().double()
         worth = _conic_worth(problem, k, lift.w.double())
     for gradient, space in zip(worth, (x, y), strict=True):
-        total = total + (gradient * space.weights).sum(-1)
+        total = total + (gradient * space.weight_tensor).sum(-1)
     return once(total, found.terms.total)
 
 
@@ -119,10 +119,10 @@ def linear(x: Space, y: Space, fused: Fused, plan: Any) -> Tensor:
     """<M, p> of a fused problem, (B,), differentiable in the features or in the cost."""
     if fused.cost is not None:
         return dot(torch.as_tensor(fused.cost).to(plan.sum(2)), plan)
-    if x.features is None or y.features is None:
+    if x.feature_tensor is None or y.feature_tensor is None:
         raise RuntimeError("a fused problem has features or a cost")
-    total = -2.0 * dot(x.features, product(plan, y.features))
-    for features, marginal in ((x.features, plan.sum(2)), (y.features, plan.sum(1))):
+    total = -2.0 * dot(x.feature_tensor, product(plan, y.feature_tensor))
+    for features, marginal in ((x.feature_tensor, plan.sum(2)), (y.feature_tensor, plan.sum(1))):
         total = total + (marginal * features.square().sum(-1)).sum(1, dtype=torch.float64)
     return total
 

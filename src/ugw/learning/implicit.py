@@ -96,7 +96,7 @@ def _attached(problem: UGW, data: _Data, result: Result) -> Result:
     """The result with the graph of its plan, and of the terms, which depend on the data through it and directly."""
     plan = result.tensors.plan.double()
     residual = _stationarity(problem, data, plan)
-    weights = [space.weights.expand(problem.batch, -1) for space in (data.x, data.y)]
+    weights = [space.weight_tensor.expand(problem.batch, -1) for space in (data.x, data.y)]
     if not any(t.requires_grad for t in (residual, *weights)):
         return result
     back = _Adjoint(problem, data.detach(), plan)
@@ -123,7 +123,7 @@ def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
     if distortion_sum is None:
         raise RuntimeError("__post_init__ sets the distortion sum")
     total = distortion_sum.with_metrics(data.x.metric, data.y.metric).apply(p)
-    a, b = data.x.weights[..., :, None], data.y.weights[..., None, :]
+    a, b = data.x.weight_tensor[..., :, None], data.y.weight_tensor[..., None, :]
     rho_a, rho_b, eps = (v[:, None, None] for v in (problem.div_a.penalty, problem.div_b.penalty, problem.eps))
     rows, cols = p.sum(2, keepdim=True), p.sum(1, keepdim=True)
     for rho, part, reference in ((rho_a, rows, a), (rho_b, cols, b), (eps, p, a * b)):
@@ -140,7 +140,7 @@ def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
 
 def _terms(problem: UGW, data: _Data, p: Tensor) -> dict[str, Tensor]:
     """The terms of F(p, p), (B,) each, with their graphs."""
-    a, b = data.x.weights.expand(problem.batch, -1), data.y.weights.expand(problem.batch, -1)
+    a, b = data.x.weight_tensor.expand(problem.batch, -1), data.y.weight_tensor.expand(problem.batch, -1)
     parts = {
         "marginal_a": (problem.div_a.penalty, p.sum(2), a),
         "marginal_b": (problem.div_b.penalty, p.sum(1), b),

@@ -45,7 +45,7 @@ class Matching(ABC):
         """Set the weights of unit mass and the masses."""
         exact = []
         for side, space in (("a", self.x), ("b", self.y)):
-            weights = space.weights.detach().double()
+            weights = space.weight_tensor.detach().double()
             mass = weights.sum(-1)
             exact.append((weights / mass[..., None]).log().expand(self.batch, -1))
             object.__setattr__(self, f"log_{side}", exact[-1].to(space.dtype))

@@ -93,10 +93,10 @@ def build(
     stream = streams(x, y, fused=fused, loss=loss, method=method)
     alpha, cost = _fused(x, y, fused, stored=not stream)
     if stream:
-        x, y = (replace(space, metric=space.metric.centered(space.weights)) for space in (x, y))  # type: ignore
+        x, y = (replace(space, metric=space.metric.centered(space.weight_tensor)) for space in (x, y))  # type: ignore
     counts = {
-        "the first space": x.weights.shape[0] if x.batched else None,
-        "the second space": y.weights.shape[0] if y.batched else None,
+        "the first space": x.weight_tensor.shape[0] if x.batched else None,
+        "the second space": y.weight_tensor.shape[0] if y.batched else None,
         "rho of the first side": count_of(div_a.rho),
         "rho of the second side": count_of(div_b.rho),
         "eps": count_of(share),
@@ -124,7 +124,7 @@ def streams(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) 
     """Does a problem have plans that are not stored? Asked for by name, or chosen for a large one where it can be."""
     if method not in ("auto", "streaming"):
         return False
-    stored = x.n * y.n * x.weights.element_size()
+    stored = x.n * y.n * x.weight_tensor.element_size()
     obstacle = None
     if not all(isinstance(space.metric, LowRankMetric) for space in (x, y)):
         obstacle = (
@@ -243,10 +243,12 @@ def check_spaces(x: Any, y: Any) -> None:
         raise InputError(f"both spaces must have one dtype, got {x.dtype} and {y.dtype}: use Space.to(dtype)")
     if x.device != y.device:
         raise InputError(f"both spaces must be on one device, got {x.device} and {y.device}: use Space.to(device)")
-    if (x.features is None) != (y.features is None):
+    if (x.feature_tensor is None) != (y.feature_tensor is None):
         raise InputError("features must be on both spaces or on none, got them on one side only")
-    if x.features is not None and x.features.shape[-1] != y.features.shape[-1]:
-        raise InputError(f"features must have one width, got {x.features.shape[-1]} and {y.features.shape[-1]}")
+    if x.feature_tensor is not None and x.feature_tensor.shape[-1] != y.feature_tensor.shape[-1]:
+        raise InputError(
+            f"features must have one width, got {x.feature_tensor.shape[-1]} and {y.feature_tensor.shape[-1]}"
+        )
 
 
 def _fused(x: Space, y: Space, fused: Fused | None, *, stored: bool) -> tuple[Tensor, Any]:
@@ -259,7 +261,7 @@ def _fused(x: Space, y: Space, fused: Fused | None, *, stored: bool) -> tuple[Te
     if fused.cost is None:
         _check_features(x, y)
         return alpha, _feature_cost(x, y) if stored else True
-    cost = as_tensor("the linear cost", fused.cost, like=x.weights)
+    cost = as_tensor("the linear cost", fused.cost, like=x.weight_tensor)
     if cost.ndim not in (2, 3) or cost.shape[-2:] != (x.n, y.n):
         raise InputError(f"the linear cost must have shape (..., {x.n}, {y.n}), got {tuple(cost.shape)}")
     check_finite("the linear cost", cost)
@@ -267,12 +269,12 @@ def _fused(x: Space, y: Space, fused: Fused | None, *, stored: bool) -> tuple[Te
 
 
 def _check_features(x: Space, y: Space) -> None:
-    if x.features is None or y.features is None:
+    if x.feature_tensor is None or y.feature_tensor is None:
         raise InputError("a fused problem needs features on both spaces, or Fused(alpha, cost=M), got neither")
 
 
 def _feature_cost(x: Any, y: Any) -> Tensor:
-    pair = x.features.detach(), y.features.detach()
+    pair = x.feature_tensor.detach(), y.feature_tensor.detach()
     return torch.cdist(*pair, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 

@@ -74,7 +74,7 @@ class StreamedUGW(UGW):
 
     def _feature_cost(self) -> BilinearMatrix:
         """|feature_i − feature_j|² over the bases, whose last columns the features are."""
-        width = 0 if self.x.features is None else self.x.features.shape[-1]
+        width = 0 if self.x.feature_tensor is None else self.x.feature_tensor.shape[-1]
         core = self.eps.new_zeros(self.batch, self.left.shape[2], self.right.shape[2])
         core[:, -width:, -width:] = -2.0 * torch.eye(width, dtype=core.dtype, device=core.device)
         row, col = (basis[:, :, -width:].double().square().sum(2) for basis in (self.left, self.right))
@@ -100,12 +100,12 @@ class StreamedUGW(UGW):
     @cached_property
     def left(self) -> Tensor:
         """The first basis (h, φ) and, in a fused problem, features: (B, n, r)."""
-        return self._basis(self.dx, self.x.features)
+        return self._basis(self.dx, self.x.feature_tensor)
 
     @cached_property
     def right(self) -> Tensor:
         """The second basis, (B, m, s)."""
-        return self._basis(self.dy, self.y.features)
+        return self._basis(self.dy, self.y.feature_tensor)
 
     def _basis(self, metric: LowRankMetric, features: Tensor | None) -> Tensor:
         parts = [metric.norms[..., None], metric.points]

@@ -72,7 +72,7 @@ class View:
             raise InputError(f"faces must be whole numbers of shape (F, 3), got {faces.dtype} of shape {faces.shape}")
         if faces.size and not (faces.min() >= 0 and faces.max() < n):
             raise InputError(f"faces must name vertices from 0 to {n - 1}, got {faces.min()} to {faces.max()}")
-        if self.places is None and self.space.points is None:
+        if self.places is None and self.space.point_tensor is None:
             raise InputError("faces need coordinates: give places, or a space that has points")
         return faces
 
@@ -92,7 +92,7 @@ class View:
             return coordinates("places", self.places), ""
         if self.graph is not None:
             return layout(self.graph), "laid out as a graph"
-        if self.space.points is not None:
+        if self.space.point_tensor is not None:
             points = as_array("points", self.space.points)
             width = points.shape[1]
             if width <= 3:

@@ -23,7 +23,7 @@ def space(rng, n, d=2, mass=None):
 
 
 def arrays(x, y):
-    return (t.numpy() for t in (x.metric.dense(), y.metric.dense(), x.weights, y.weights))
+    return (x.metric.dense().numpy(), y.metric.dense().numpy(), x.weights, y.weights)
 
 
 def conic(x, y, rho=1.0, cone=PT, **options):
@@ -202,7 +202,7 @@ def test_never_above_the_tv_objective_of_any_plan(rho):
 def test_two_homogeneous_in_the_masses():
     rng = np.random.default_rng(5)
     x, y = space(rng, 4), space(rng, 3)
-    scaled = [ugw.Space.from_points(s.points.numpy(), weights=7.0 * s.weights.numpy()) for s in (x, y)]
+    scaled = [ugw.Space.from_points(s.points, weights=7.0 * s.weights) for s in (x, y)]
     value = conic(x, y, rho=0.3).value
     assert conic(*scaled, rho=0.3).value == pytest.approx(49.0 * value, rel=1e-6)
 
@@ -310,8 +310,8 @@ def test_the_line_through_two_lifts_ends_at_the_boundary():
 def test_corner_starts_know_their_marginals_and_nothing_else():
     rng = np.random.default_rng(18)
     x, y = space(rng, 4), space(rng, 3)
-    weights = np.insert(x.weights.numpy(), 2, 0.0)
-    more = ugw.Space.from_points(np.insert(x.points.numpy(), 2, 0.5, axis=0), weights=weights)
+    weights = np.insert(x.weights, 2, 0.0)
+    more = ugw.Space.from_points(np.insert(x.points, 2, 0.5, axis=0), weights=weights)
     plans, swapped, padded = (
         corners(build(s, t, rho=1.0, eps=0.1, fused=None), 5)[0].numpy() for s, t in ((x, y), (y, x), (more, y))
     )
@@ -337,7 +337,7 @@ def test_batches_are_their_items():
 def test_float32_and_tensors():
     rng = np.random.default_rng(12)
     x, y = space(rng, 4), space(rng, 3)
-    single = [ugw.Space.from_points(s.points.float(), weights=s.weights.float()) for s in (x, y)]
+    single = [ugw.Space.from_points(s.point_tensor.float(), weights=s.weight_tensor.float()) for s in (x, y)]
     r = conic(*single, rho=0.3, init="coarse")
     assert isinstance(r.plan, torch.Tensor)
     assert r.plan.dtype == torch.float32

@@ -203,7 +203,7 @@ class PartialCGW(Matching):
     def _weights(self, side: str) -> Tensor:
         """Weights in units of the larger mass, (B, n) or (B, m), float64."""
         space = self.x if side == "a" else self.y
-        weights = space.weights.detach().double()
+        weights = space.weight_tensor.detach().double()
         return weights.expand(self.batch, -1) / self.unit[:, None]
 
     @property
