@@ -1,19 +1,20 @@
-"""Files appear complete or not at all, and look like any other new file."""
+"""Atomic writing of files: all or none appear, with the usual file mode."""
 
 import os
 import stat
 
 import pytest
 
-from ugw._utils.atomic_files import all_or_nothing
+from ugw._utils.atomic_files import atomic_folder
 
 
 def contents(folder):
+    """Return the text of each file in the folder."""
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
 def test_files_appear_at_the_end(tmp_path):
-    with all_or_nothing(tmp_path) as stage:
+    with atomic_folder(tmp_path) as stage:
         (stage / "a.txt").write_text("one")
         (stage / "b.txt").write_text("two")
         assert not (tmp_path / "a.txt").exists()
@@ -23,7 +24,7 @@ def test_files_appear_at_the_end(tmp_path):
 def test_a_finished_stage_replaces_the_old_files(tmp_path):
     (tmp_path / "a.txt").write_text("old and long")
     (tmp_path / "b.txt").write_text("other")
-    with all_or_nothing(tmp_path) as stage:
+    with atomic_folder(tmp_path) as stage:
         (stage / "a.txt").write_text("new")
         assert (tmp_path / "a.txt").read_text() == "old and long"
     assert contents(tmp_path) == {"a.txt": "new", "b.txt": "other"}
@@ -32,8 +33,8 @@ def test_a_finished_stage_replaces_the_old_files(tmp_path):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SystemExit])
 def test_a_failure_leaves_everything_as_it_was(tmp_path, error):
     (tmp_path / "a.txt").write_text("old")
-    with pytest.raises(error), all_or_nothing(tmp_path) as stage, (stage / "a.txt").open("w") as file:
-        (stage / "b.txt").write_text("whole, but not wanted without the other")
+    with pytest.raises(error), atomic_folder(tmp_path) as stage, (stage / "a.txt").open("w") as file:
+        (stage / "b.txt").write_text("complete, but discarded with the other file")
         file.write("half")
         file.flush()
         raise error
@@ -46,7 +47,7 @@ def test_a_new_file_has_the_mode_that_the_umask_gives(tmp_path, umask):
     (tmp_path / "old.txt").chmod(0o600)
     before = os.umask(umask)
     try:
-        with all_or_nothing(tmp_path) as stage:
+        with atomic_folder(tmp_path) as stage:
             for name in ("new.txt", "old.txt"):
                 (stage / name).write_text("")
     finally:
@@ -55,25 +56,25 @@ def test_a_new_file_has_the_mode_that_the_umask_gives(tmp_path, umask):
     assert modes == {0o666 & ~umask}
 
 
-def test_two_writers_do_not_meet(tmp_path):
-    with all_or_nothing(tmp_path) as one, all_or_nothing(tmp_path) as two:
-        (one / "a.txt").write_text("one")
-        (two / "a.txt").write_text("two")
-    assert contents(tmp_path) == {"a.txt": "one"}  # left last
+def test_the_last_of_two_writers_wins(tmp_path):
+    with atomic_folder(tmp_path) as outer, atomic_folder(tmp_path) as inner:
+        (outer / "a.txt").write_text("one")
+        (inner / "a.txt").write_text("two")
+    assert contents(tmp_path) == {"a.txt": "one"}
 
 
-def test_a_folder_must_be_there(tmp_path):
-    worked = []
-    with pytest.raises(FileNotFoundError) as caught, all_or_nothing(tmp_path / "nowhere"):
-        worked.append(True)
-    assert not worked
+def test_a_missing_folder_is_refused_before_the_work(tmp_path):
+    entered = []
+    with pytest.raises(FileNotFoundError) as caught, atomic_folder(tmp_path / "nowhere"):
+        entered.append(True)
+    assert not entered
     assert caught.value.filename == str(tmp_path / "nowhere")
 
 
-def test_a_folder_in_the_way_of_a_file_is_named_and_nothing_moves(tmp_path):
+def test_a_subfolder_with_the_name_of_a_file_is_an_error_and_nothing_moves(tmp_path):
     (tmp_path / "b.txt").mkdir()
     (tmp_path / "a.txt").write_text("old")
-    with pytest.raises(IsADirectoryError) as caught, all_or_nothing(tmp_path) as stage:
+    with pytest.raises(IsADirectoryError) as caught, atomic_folder(tmp_path) as stage:
         for name in ("a.txt", "b.txt", "c.txt"):
             (stage / name).write_text("new")
     assert caught.value.filename == str(tmp_path / "b.txt")
@@ -83,7 +84,7 @@ def test_a_folder_in_the_way_of_a_file_is_named_and_nothing_moves(tmp_path):
 
 @pytest.mark.parametrize("links", [True, False])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(5, "Input/output error", "hidden")])
-def test_a_failure_between_the_moves_undoes_them(tmp_path, monkeypatch, error, links):
+def test_a_failure_between_the_moves_restores_the_old_files(tmp_path, monkeypatch, error, links):
     (tmp_path / "a.txt").write_text("old")
     (tmp_path / "c.txt").symlink_to("nowhere")
     move, moved = os.replace, []
@@ -95,12 +96,12 @@ def test_a_failure_between_the_moves_undoes_them(tmp_path, monkeypatch, error, l
         move(source, target)
 
     def no_link(*args, **kwargs):
-        raise PermissionError("this file system has no second names")
+        raise PermissionError("this file system has no hard links")
 
     monkeypatch.setattr(os, "replace", replace)
     if not links:
         monkeypatch.setattr(os, "link", no_link)
-    with pytest.raises(type(error)) as caught, all_or_nothing(tmp_path) as stage:
+    with pytest.raises(type(error)) as caught, atomic_folder(tmp_path) as stage:
         for name in ("a.txt", "b.txt", "c.txt", "d.txt"):
             (stage / name).write_text("new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "c.txt"]

@@ -1,4 +1,7 @@
-"""The border: what becomes a tensor, what is refused, and in which words."""
+"""Input checks: conversion to tensors, refused values and the messages of the errors."""
+
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -6,15 +9,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ugw
 from oracles.cases import label
-from ugw._utils import checks as _check
+from ugw._utils import checks
 from ugw._utils.checks import (
+    as_nonnegative,
+    as_positive,
     as_tensor,
+    check_choice,
     check_symmetric,
+    check_tolerance,
+    check_whole_number,
     check_zero_diagonal,
-    nonnegative,
-    positive,
 )
+from ugw._utils.config import UtilsConfig
 from ugw.errors import InputError
 
 
@@ -29,9 +37,9 @@ def test_float_arrays_keep_their_dtype_and_memory(dtype):
 @pytest.mark.parametrize(
     "array",
     [
-        np.arange(6.0)[::-1],  # torch knows no negative strides
-        np.arange(6.0).astype(">f8"),  # nor the other byte order
-        np.broadcast_to(np.float64(3.0), 6),  # nor read-only memory
+        np.arange(6.0)[::-1],  # torch does not support negative strides
+        np.arange(6.0).astype(">f8"),  # non-native byte order
+        np.broadcast_to(np.float64(3.0), 6),  # read-only memory
         np.arange(6.0).reshape(2, 3).T,
         np.arange(6, dtype=np.uint64),
         np.arange(6, dtype=np.int8),
@@ -69,11 +77,11 @@ def test_tensors_of_another_device_are_refused_and_arrays_follow():
     assert as_tensor("x", np.zeros(3), like=elsewhere).device.type == "meta"
 
 
-def test_the_graph_is_kept():
+def test_tensors_keep_their_autograd_graph():
     leaf = torch.ones(2, requires_grad=True)
     assert as_tensor("x", leaf) is leaf
     rho = torch.tensor(2.0, requires_grad=True)
-    positive("rho", rho).square().backward()
+    as_positive("rho", rho).square().backward()
     assert rho.grad.item() == 4.0
 
 
@@ -106,8 +114,8 @@ NOT_NUMBERS = [
 
 
 @pytest.mark.parametrize("value", NOT_NUMBERS, ids=label)
-def test_what_holds_no_real_numbers_is_refused_in_one_line(value):
-    for convert in (as_tensor, positive, nonnegative):
+def test_values_other_than_real_numbers_are_refused_in_one_line(value):
+    for convert in (as_tensor, as_positive, as_nonnegative):
         with pytest.raises(InputError, match=r"^x must") as caught:
             convert("x", value)
         assert "got" in str(caught.value)
@@ -116,7 +124,7 @@ def test_what_holds_no_real_numbers_is_refused_in_one_line(value):
 
 @given(st.floats(min_value=0, exclude_min=True) | st.integers(1, 2**80))
 def test_positive_numbers_pass_unchanged(value):
-    parameter = positive("rho", value)
+    parameter = as_positive("rho", value)
     assert parameter.shape == ()
     assert parameter.dtype == torch.float64
     assert parameter.item() == float(value)
@@ -124,47 +132,47 @@ def test_positive_numbers_pass_unchanged(value):
 
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=4))
 def test_nonnegative_arrays_pass_unchanged(values):
-    assert nonnegative("eps", np.array(values)).tolist() == values
+    assert as_nonnegative("eps", np.array(values)).tolist() == values
 
 
 @pytest.mark.parametrize("bad", [0, -0.0, -1.0, float("nan"), float("-inf"), np.array([1.0, -2.0]), np.array([np.nan])])
-def test_positive_refuses(bad):
+def test_as_positive_refuses(bad):
     with pytest.raises(InputError, match=r"rho must be positive \(inf is allowed\), got"):
-        positive("rho", bad)
+        as_positive("rho", bad)
 
 
-def test_positive_refuses_inf_when_told():
-    assert positive("rho", np.inf).item() == np.inf
+def test_as_positive_refuses_inf_without_allow_inf():
+    assert as_positive("rho", np.inf).item() == np.inf
     with pytest.raises(InputError, match="rho must be positive and finite, got inf at index 1"):
-        positive("rho", np.array([1.0, np.inf]), allow_inf=False)
+        as_positive("rho", np.array([1.0, np.inf]), allow_inf=False)
 
 
 @pytest.mark.parametrize("bad", [-1e-300, float("nan"), float("inf"), np.array([0.0, -1.0])])
-def test_nonnegative_refuses(bad):
+def test_as_nonnegative_refuses(bad):
     with pytest.raises(InputError, match="eps must be nonnegative and finite, got"):
-        nonnegative("eps", bad)
+        as_nonnegative("eps", bad)
 
 
 @pytest.mark.parametrize("bad", [np.array([]), np.array([[1.0]]), np.ones((2, 2))])
 def test_parameters_are_scalars_or_one_per_item(bad):
-    for convert in (positive, nonnegative):
+    for convert in (as_positive, as_nonnegative):
         with pytest.raises(InputError, match=r"expected \(\) or \(B,\)|must have shape \(\) or \(B,\)"):
             convert("eps", bad)
 
 
-@pytest.mark.parametrize("entries", [4, 1 << 22])  # in slices of one row, and in one piece
+@pytest.mark.parametrize("entries", [4, 1 << 22])  # in blocks of one row, and in one block
 @pytest.mark.parametrize("shape", [(7, 7), (3, 7, 7)])
-def test_asymmetry_is_found_wherever_it_is(monkeypatch, entries, shape):
-    monkeypatch.setattr(_check, "BLOCK_ENTRIES", entries)
+def test_check_symmetric_finds_an_asymmetric_entry_in_any_block(monkeypatch, entries, shape):
+    monkeypatch.setattr(checks, "UTILS_CONFIG", UtilsConfig(max_block_entries=entries))
     symmetric = torch.randn(shape, dtype=torch.float64)
     symmetric = symmetric + symmetric.mT
     check_symmetric("D", symmetric)
     for place in [(0, 6), (5, 2)]:
-        crooked = symmetric.clone()
-        crooked.view(-1, 7, 7)[-1][place] += 1e-9
+        asymmetric = symmetric.clone()
+        asymmetric.view(-1, 7, 7)[-1][place] += 1e-9
         first = ", ".join(map(str, ([2] if len(shape) == 3 else []) + sorted(place)))
         with pytest.raises(InputError, match=rf"D must be symmetric, got .* at index \({first}\) but"):
-            check_symmetric("D", crooked)
+            check_symmetric("D", asymmetric)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -182,3 +190,90 @@ def test_diagonal_is_zero_up_to_rounding():
     check_zero_diagonal("D", torch.tensor([[1e-16, 1.0], [1.0, 0.0]], dtype=torch.float64))
     with pytest.raises(InputError, match=r"D must have a zero diagonal, got 1e-06 at index \(1, 1\)"):
         check_zero_diagonal("D", torch.tensor([[0.0, 1.0], [1.0, 1e-6]], dtype=torch.float64))
+
+
+def error_message(check, *args, **kwargs):
+    """Return the one-line message of the InputError that the call raises."""
+    with pytest.raises(InputError) as caught:
+        check(*args, **kwargs)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "got" in message
+    return message
+
+
+@pytest.mark.parametrize("value", [1, 7, np.int64(3), np.uint8(1)])
+def test_whole_numbers_pass(value):
+    check_whole_number("n", value)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.0, 2.5, True, False, "3", None, math.nan, [3], np.float64(3.0)])
+def test_check_whole_number_refuses_other_values(value):
+    assert error_message(check_whole_number, "n", value).startswith("n must be a whole number ≥ 1, got ")
+
+
+def test_check_whole_number_uses_the_given_minimum():
+    check_whole_number("n", 0, minimum=0)
+    assert "≥ 5" in error_message(check_whole_number, "n", 4, minimum=5)
+
+
+@given(st.floats(min_value=0, max_value=1, exclude_min=True, exclude_max=True))
+def test_tolerances_between_0_and_1_pass(value):
+    check_tolerance("tol", value)
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), Fraction(1, 3)])
+def test_check_tolerance_accepts_any_real_type(value):
+    check_tolerance("tol", value)
+
+
+@given(st.one_of(st.floats(max_value=0), st.floats(min_value=1), st.just(math.nan), st.booleans(), st.text()))
+def test_check_tolerance_refuses_other_values(value):
+    message = error_message(check_tolerance, "tol", value) if "\n" not in repr(value) else "tol must"
+    assert message.startswith("tol must")
+
+
+def test_check_choice_accepts_only_the_allowed_strings():
+    check_choice("method", "log", ("log", "stabilized"))
+    for value in ("Log", "", None, 0, ["log"], b"log"):
+        message = error_message(check_choice, "method", value, ("log", "stabilized"))
+        assert "'log', 'stabilized'" in message
+        assert message.endswith(repr(value))
+
+
+BAD_FIELDS = [
+    (ugw.AlternateMin, "tol", [0, 0.0, 1, 1.5, -1e-6, math.nan, "1e-6", None, True]),
+    (ugw.AlternateMin, "max_iter", [0, -5, 10.0, "10", None, True, math.inf]),
+    (ugw.AlternateMin, "anneal", [0, 1, -0.5, 2.0, math.nan, "0.9", True]),
+    (ugw.AlternateMin, "inner", [None, "log", ugw.AlternateMin(), ugw.Sinkhorn]),
+    (ugw.AlternateMin, "progress", ["yes", 2, None]),
+    (ugw.AlternateMin, "callback", ["stop", 3]),
+    (ugw.Sinkhorn, "tol", [0, 1, -1.0, math.nan, "x", None, False]),
+    (ugw.Sinkhorn, "max_iter", [0, 2.5, "x", None, True]),
+    (ugw.Sinkhorn, "method", ["exp", "LOG", None, 0]),
+    (ugw.Multistart, "n", [0, -1, 2.0, "8", None, True]),
+    (ugw.Multistart, "solver", [None, "alternate", ugw.Sinkhorn(), ugw.AlternateMin, ugw.Multistart()]),
+]
+
+
+@pytest.mark.parametrize(
+    ("solver_class", "name", "value"),
+    [(solver_class, name, value) for solver_class, name, values in BAD_FIELDS for value in values],
+    ids=lambda v: v.__name__ if isinstance(v, type) else repr(v)[:20],
+)
+def test_solvers_refuse_invalid_fields_at_construction(solver_class, name, value):
+    message = error_message(solver_class, **{name: value})
+    assert message.startswith(f"{solver_class.__name__} {name} must be ")
+
+
+@pytest.mark.parametrize("solver_class", [ugw.AlternateMin, ugw.Sinkhorn, ugw.Multistart])
+def test_solvers_are_frozen_keyword_only_records(solver_class):
+    solver = solver_class()
+    assert solver == solver_class()
+    name = next(iter(vars(solver)))
+    with pytest.raises(AttributeError):
+        setattr(solver, name, getattr(solver, name))
+    with pytest.raises(TypeError):
+        solver_class(1)
+    with pytest.raises(TypeError):
+        solver_class(verbose=True)

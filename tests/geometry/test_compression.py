@@ -7,6 +7,7 @@ import torch
 from scipy.spatial.distance import cdist
 
 import ugw
+from ugw._utils.config import UtilsConfig
 from ugw.geometry import compression as embed
 from ugw.geometry import graph_distances as distances
 from ugw.geometry.low_rank import LowRankMetric
@@ -63,7 +64,7 @@ def test_the_tolerance_is_kept_on_all_pairs():
 
 @pytest.mark.parametrize("metric", ["euclidean", "cityblock"])
 def test_what_some_pairs_say_holds_for_all(metric, monkeypatch):
-    for name, value in {"LANDMARKS": 200, "JUDGES": 300, "BLOCK_ENTRIES": 40_000}.items():
+    for name, value in {"LANDMARKS": 200, "JUDGES": 300, "UTILS_CONFIG": UtilsConfig(max_block_entries=40_000)}.items():
         monkeypatch.setattr(embed, name, value)
     points = plane(1200)
     d = cdist(points, points, metric)
@@ -192,7 +193,7 @@ def test_a_space_says_its_rank_and_error():
 def test_no_matrix_is_made_of_many_points(monkeypatch):
     monkeypatch.setattr(embed, "LANDMARKS", 60)
     monkeypatch.setattr(embed, "JUDGES", 120)
-    monkeypatch.setattr(embed, "BLOCK_ENTRIES", 50_000)
+    monkeypatch.setattr(embed, "UTILS_CONFIG", UtilsConfig(max_block_entries=50_000))
     largest = 0
     between = embed.between_points
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ugw._utils.config import UtilsConfig
 from ugw.geometry import metric as metrics
 from ugw.geometry.metric import DenseMetric
 
@@ -28,7 +29,7 @@ SHAPES = [
 @pytest.mark.parametrize("entries", [3, 1 << 22])
 @pytest.mark.parametrize(("matrix_shape", "shape"), SHAPES)
 def test_apply_equals_the_broadcast_product(monkeypatch, matrix_shape, shape, entries):
-    monkeypatch.setattr(metrics, "BLOCK_ENTRIES", entries)
+    monkeypatch.setattr(metrics, "UTILS_CONFIG", UtilsConfig(max_block_entries=entries))
     matrix, v = symmetric(*matrix_shape), torch.randn(shape, dtype=torch.float64)
     torch.testing.assert_close(DenseMetric(matrix).apply(v), matrix @ v)
     torch.testing.assert_close(DenseMetric(matrix).apply_squared(v), matrix**2 @ v)

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all."""
+"""Atomic writing of several files: all of them appear complete, or none does."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from pathlib import Path
 
 
 @contextmanager
-def all_or_nothing(folder: Path) -> Iterator[Path]:
-    """A hidden folder to write into; its files move into `folder` at the end, and only if all went well.
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """Yield a hidden temporary folder whose files are moved into `folder` on success.
 
-    An error or Ctrl-C leaves the files of `folder` as they were, also when it comes during the moves. A process
-    that is killed there, which takes no time but is not one act, may leave new files beside old ones. Errors
-    name `folder` or the file in it, never the hidden one.
+    After an exception or Ctrl-C, also one during the moves, the files of `folder` are as before. Only a process killed
+    during the moves can leave new files beside old ones. Errors name `folder` or the file in it, not the hidden folder.
 
-    >>> with tempfile.TemporaryDirectory() as home, all_or_nothing(Path(home)) as stage:
+    >>> with tempfile.TemporaryDirectory() as home, atomic_folder(Path(home)) as stage:
     ...     _ = (stage / "a.txt").write_text("done")
     """
-    # Inside `folder`, so that a move never crosses file systems: there it would be a copy, which can stop halfway.
-    # A folder rather than a temporary file, because files opened in it have the mode that the umask gives.
+    # The temporary folder is inside `folder` because a move between file systems is a copy, which can stop halfway.
+    # Files created in a folder get the mode of the umask; those of `tempfile` would not.
     try:
         stage = Path(tempfile.mkdtemp(prefix=".ugw-", dir=folder))
     except OSError as error:
@@ -35,8 +34,8 @@ def all_or_nothing(folder: Path) -> Iterator[Path]:
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def refuse_folders(folder: Path, names: Sequence[str]) -> None:
-    """Raise if one of these names is taken by a folder, which a file cannot replace."""
+def refuse_directories(folder: Path, names: Sequence[str]) -> None:
+    """Raise IsADirectoryError if `folder` has a subfolder with one of the names, which a file cannot replace."""
     for name in names:
         target = folder / name
         if target.is_dir() and not target.is_symlink():
@@ -44,34 +43,36 @@ def refuse_folders(folder: Path, names: Sequence[str]) -> None:
 
 
 def _move_all(stage: Path, folder: Path) -> None:
+    """Move the files of `stage` into `folder`; restore the old files if one of the moves fails."""
     names = sorted(file.name for file in stage.iterdir())
-    refuse_folders(folder, names)
-    old = Path(tempfile.mkdtemp(dir=stage))
+    refuse_directories(folder, names)
+    backup = Path(tempfile.mkdtemp(dir=stage))
     for name in names:
         if os.path.lexists(folder / name):
-            _keep(folder / name, old / name)
+            _back_up(folder / name, backup / name)
     name = ""
     try:
         for name in names:
             os.replace(stage / name, folder / name)
     except BaseException as error:
-        for each in names:  # also those not yet moved, for which this changes nothing
-            _put_back(old / each, folder / each)
+        for moved in names:  # also the names not yet moved: restoring these changes nothing
+            _restore(backup / moved, folder / moved)
         if isinstance(error, OSError):
             raise OSError(error.errno, error.strerror, str(folder / name)) from None
         raise
 
 
-def _keep(file: Path, copy: Path) -> None:
-    """A second name for the file, or a copy where the file system has no second names."""
+def _back_up(file: Path, copy: Path) -> None:
+    """Create a hard link to the file, or a copy if the file system has no hard links."""
     try:
         os.link(file, copy, follow_symlinks=False)
     except (OSError, NotImplementedError):
         shutil.copy2(file, copy, follow_symlinks=False)
 
 
-def _put_back(copy: Path, file: Path) -> None:
-    with suppress(OSError):  # the error that brought us here is the one to report
+def _restore(copy: Path, file: Path) -> None:
+    """Move the backup copy back to `file`; delete `file` if there was none before."""
+    with suppress(OSError):  # the original error is the one to report
         if os.path.lexists(copy):
             os.replace(copy, file)
         else:

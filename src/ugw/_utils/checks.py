@@ -1,10 +1,13 @@
-"""Border checks: array-likes become tensors, and bad input becomes a one-line `InputError`.
+"""Checks of user input: array-likes become tensors, and invalid input raises a one-line `InputError`.
 
-Every message says what, what it got and what it expected. Inner code trusts its inputs and checks nothing.
+Every message names the argument, what was expected and what was given. Only the public API calls these functions;
+inner code trusts its inputs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -12,45 +15,38 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-
-# Work on n×n matrices goes through slices of at most this many entries (32 MiB in float64), so that a check
-# or a product never doubles the memory of a large space.
-BLOCK_ENTRIES = 1 << 22
-
-# Entries may differ by this many units of rounding of the largest one and still count as equal: enough for a
-# distance computed in a different order of summation, far below any difference that means something.
-ROUNDING_UNITS = 64
+from .config import UTILS_CONFIG
 
 _FLOATS = (torch.float32, torch.float64)
 _EXPECTED_DTYPE = "real numbers (float32, float64 or integers)"
 
 
 def as_tensor(name: str, value: Any, *, like: Tensor | None = None) -> Tensor:
-    """A float32 or float64 tensor of the shape of `value`, which may be a tensor, an array or nested lists.
+    """Return `value`, a tensor, an array or nested lists, as a float32 or float64 tensor of the same shape.
 
-    Floats keep their dtype, integers become float64, tensors keep their device and autograd graph, arrays are
-    not copied unless they must be. With `like`, floats must have its dtype and tensors its device; integers
-    and plain lists, which have no float dtype of their own, take its dtype, and arrays move to its device.
+    Floats keep their dtype and integers become float64. Tensors keep their device and autograd graph. Arrays are
+    copied only if torch cannot share their memory. With `like`, floats must have its dtype and tensors its device;
+    integers and plain lists, which have no float dtype of their own, take its dtype, and arrays move to its device.
 
     >>> as_tensor("points", [[0, 1], [2, 3]]).dtype
     torch.float64
     """
     if isinstance(value, Tensor):
-        tensor, fixed = value, value.dtype.is_floating_point
+        tensor, keeps_dtype = value, value.dtype.is_floating_point
     else:
         array = _as_array(name, value)
-        tensor = torch.from_numpy(_shareable(array))
-        fixed = hasattr(value, "dtype") and array.dtype.kind == "f"  # a list has no dtype to keep
+        tensor = torch.from_numpy(_torch_compatible(array))
+        keeps_dtype = hasattr(value, "dtype") and array.dtype.kind == "f"  # a list has no dtype
     if tensor.dtype == torch.bool or tensor.dtype.is_complex or tensor.layout != torch.strided:
         raise InputError(f"{name} must hold {_EXPECTED_DTYPE}, got {_describe(tensor)}")
-    if not fixed:
+    if not keeps_dtype:
         tensor = tensor.to(torch.float64 if like is None else like.dtype)
     if tensor.dtype not in _FLOATS:
         raise InputError(f"{name} must be float32 or float64, got {_describe(tensor)}")
     if like is None:
         return tensor
     if tensor.dtype != like.dtype:
-        raise InputError(f"{name} must be {short(like.dtype)} like the rest, got {short(tensor.dtype)}")
+        raise InputError(f"{name} must be {dtype_name(like.dtype)} like the rest, got {dtype_name(tensor.dtype)}")
     if not isinstance(value, Tensor):
         return tensor.to(like.device)
     if tensor.device != like.device:
@@ -59,7 +55,7 @@ def as_tensor(name: str, value: Any, *, like: Tensor | None = None) -> Tensor:
 
 
 def check_ndim(name: str, tensor: Tensor, ndims: tuple[int, ...], expected: str) -> None:
-    """Refuse a tensor without entries, or with a number of dimensions not in `ndims`."""
+    """Raise unless the tensor has entries and its number of dimensions is in `ndims`."""
     if tensor.ndim not in ndims:
         raise InputError(f"{name} must have shape {expected}, got {tuple(tensor.shape)}")
     if tensor.numel() == 0:
@@ -67,111 +63,146 @@ def check_ndim(name: str, tensor: Tensor, ndims: tuple[int, ...], expected: str)
 
 
 def check_square(name: str, matrix: Tensor) -> None:
-    """Refuse what is not (n, n) or (B, n, n) with n ≥ 1."""
+    """Raise unless the matrix has shape (n, n) or (B, n, n) with n ≥ 1."""
     check_ndim(name, matrix, (2, 3), "(n, n) or (B, n, n)")
     if matrix.shape[-1] != matrix.shape[-2]:
         raise InputError(f"{name} must be square, (n, n) or (B, n, n), got {tuple(matrix.shape)}")
 
 
 def check_finite(name: str, tensor: Tensor) -> None:
-    """Refuse NaN and infinite entries."""
-    # The extremes carry NaN along: one pass and no temporary, where isfinite would make several n×n ones.
+    """Raise if an entry is NaN or infinite."""
+    # Minimum and maximum propagate NaN: one pass without the n×n temporaries of `isfinite`.
     low, high = torch.aminmax(tensor.detach())
     if not (torch.isfinite(low) and torch.isfinite(high)):
-        _refuse(name, tensor, ~torch.isfinite(tensor), "finite")
+        _raise_for_first(name, tensor, ~torch.isfinite(tensor), "finite")
 
 
 def check_nonnegative(name: str, tensor: Tensor) -> None:
-    """Refuse negative entries."""
+    """Raise if an entry is negative."""
     if tensor.detach().amin() < 0:
-        _refuse(name, tensor, tensor < 0, "nonnegative")
+        _raise_for_first(name, tensor, tensor < 0, "nonnegative")
 
 
 def check_symmetric(name: str, matrix: Tensor) -> None:
-    """Refuse |D_ij - D_ji| beyond rounding, relative to the largest entry. matrix: (n, n) or (B, n, n)."""
+    """Raise if |D_ij - D_ji| exceeds `rounding_tolerance`. matrix: (n, n) or (B, n, n)."""
     matrix = matrix.detach()
-    allowed = rounding(matrix)
-    rows = max(1, BLOCK_ENTRIES * matrix.shape[-1] // matrix.numel())
+    tolerance = rounding_tolerance(matrix)
+    rows = max(1, UTILS_CONFIG.max_block_entries * matrix.shape[-1] // matrix.numel())
     blocks = zip(matrix.split(rows, dim=-2), matrix.mT.split(rows, dim=-2), strict=True)
-    for start, (block, mirrored) in enumerate(blocks):
-        bad = (block - mirrored).abs() > allowed
+    for start, (block, transposed) in enumerate(blocks):
+        bad = (block - transposed).abs() > tolerance
         if bad.any():
             *batch, i, j = bad.nonzero()[0].tolist()
-            here, there = (*batch, start * rows + i, j), (*batch, j, start * rows + i)
+            upper, lower = (*batch, start * rows + i, j), (*batch, j, start * rows + i)
             raise InputError(
-                f"{name} must be symmetric, got {matrix[here].item():.6g} at {_index(here)}"
-                f" but {matrix[there].item():.6g} at {_index(there)}"
+                f"{name} must be symmetric, got {matrix[upper].item():.6g} at {_format_index(upper)}"
+                f" but {matrix[lower].item():.6g} at {_format_index(lower)}"
             )
 
 
 def check_zero_diagonal(name: str, matrix: Tensor) -> None:
-    """Refuse a diagonal that is not zero up to rounding. matrix: (n, n) or (B, n, n)."""
+    """Raise unless the diagonal is zero up to `rounding_tolerance`. matrix: (n, n) or (B, n, n)."""
     diagonal = torch.diagonal(matrix.detach(), dim1=-2, dim2=-1)
-    bad = diagonal.abs() > rounding(matrix.detach())[..., 0]
+    bad = diagonal.abs() > rounding_tolerance(matrix.detach())[..., 0]
     if bad.any():
-        where = bad.nonzero()[0].tolist()
-        got = diagonal[tuple(where)].item()
-        raise InputError(f"{name} must have a zero diagonal, got {got:.6g} at {_index((*where, where[-1]))}")
+        index = bad.nonzero()[0].tolist()
+        entry = diagonal[tuple(index)].item()
+        raise InputError(f"{name} must have a zero diagonal, got {entry:.6g} at {_format_index((*index, index[-1]))}")
 
 
-def rounding(matrix: Tensor) -> Tensor:
-    """The difference that counts as rounding, per item. matrix: (..., n, n). Returns (..., 1, 1)."""
+def rounding_tolerance(matrix: Tensor) -> Tensor:
+    """Return the largest difference that counts as rounding, per item. matrix: (..., n, n). Returns (..., 1, 1)."""
     largest = torch.maximum(matrix.amax((-2, -1), keepdim=True), -matrix.amin((-2, -1), keepdim=True))
-    return ROUNDING_UNITS * torch.finfo(matrix.dtype).eps * largest
+    return UTILS_CONFIG.rounding_units * torch.finfo(matrix.dtype).eps * largest
 
 
-def positive(name: str, value: Any, *, allow_inf: bool = True) -> Tensor:
-    """A parameter in (0, inf], or (0, inf) without `allow_inf`, as a float64 tensor of shape () or (B,).
+def as_positive(name: str, value: Any, *, allow_inf: bool = True) -> Tensor:
+    """Return a parameter in (0, inf], or (0, inf) without `allow_inf`, as a float64 tensor of shape () or (B,).
 
     The result is on the CPU and keeps the graph of a tensor that requires gradients.
 
-    >>> positive("rho", np.array([0.5, np.inf]))
+    >>> as_positive("rho", np.array([0.5, np.inf]))
     tensor([0.5000,    inf], dtype=torch.float64)
     """
-    parameter = _parameter(name, value)
-    bad = ~(parameter > 0)  # true for NaN as well, as `parameter <= 0` would not be
+    parameter = _as_parameter(name, value)
+    bad = ~(parameter > 0)  # unlike `parameter <= 0`, this is true for NaN
     if not allow_inf:
         bad |= torch.isinf(parameter)
-    _refuse(name, parameter, bad, "positive (inf is allowed)" if allow_inf else "positive and finite")
+    _raise_for_first(name, parameter, bad, "positive (inf is allowed)" if allow_inf else "positive and finite")
     return parameter
 
 
-def nonnegative(name: str, value: Any) -> Tensor:
-    """A parameter in [0, inf) as a float64 tensor of shape () or (B,), as `positive` gives it.
+def as_nonnegative(name: str, value: Any) -> Tensor:
+    """Return a parameter in [0, inf) as a float64 tensor of shape () or (B,) on the CPU.
 
-    >>> nonnegative("eps", 0).item()
+    >>> as_nonnegative("eps", 0).item()
     0.0
     """
-    parameter = _parameter(name, value)
-    _refuse(name, parameter, ~((parameter >= 0) & torch.isfinite(parameter)), "nonnegative and finite")
+    parameter = _as_parameter(name, value)
+    _raise_for_first(name, parameter, ~((parameter >= 0) & torch.isfinite(parameter)), "nonnegative and finite")
     return parameter
 
 
-def short(dtype: torch.dtype) -> str:
-    """The name of a dtype without its package: `float32`."""
+def check_whole_number(name: str, value: Any, *, minimum: int = 1) -> None:
+    """Raise unless `value` is an integer ≥ `minimum`."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < minimum:
+        raise InputError(f"{name} must be a whole number ≥ {minimum}, got {value!r}")
+
+
+def check_tolerance(name: str, value: Any) -> None:
+    """Raise unless `value` is a number in (0, 1)."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < 1:
+        raise InputError(f"{name} must be a number between 0 and 1, got {value!r}")
+
+
+def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
+    """Raise unless `value` is one of the strings in `allowed`."""
+    if not isinstance(value, str) or value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def check_progress_and_callback(name: str, *, progress: Any, callback: Any) -> None:
+    """Raise unless `progress` is a bool and `callback` is None or callable. name: the solver's class name."""
+    if not isinstance(progress, bool):
+        raise InputError(f"{name} progress must be True or False, got {progress!r}")
+    if callback is not None and not callable(callback):
+        raise InputError(f"{name} callback must be a function of one step, got {callback!r}")
+
+
+def check_fractions(name: str, value: Any, names: tuple[str, ...]) -> None:
+    """Raise unless `value` is a tuple of numbers in (0, 1), one for each entry of `names`."""
+    if not isinstance(value, tuple) or len(value) != len(names):
+        raise InputError(f"{name} must be a tuple ({', '.join(names)}), got {value!r}")
+    for part, number in zip(names, value, strict=True):
+        check_tolerance(f"{name}, {part},", number)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a dtype without `torch.`, for example `float32`."""
     return str(dtype).removeprefix("torch.")
 
 
-def _parameter(name: str, value: Any) -> Tensor:
+def _as_parameter(name: str, value: Any) -> Tensor:
+    """Return a number or an array (B,) as a float64 tensor on the CPU."""
     if isinstance(value, (list, tuple)):
-        # Two numbers may be meant for two sides as well as for two items.
+        # Two numbers are ambiguous: one per side or one per batch item.
         raise InputError(f"{name} must be a number or an array (B,), one for each item, got a {type(value).__name__}")
     tensor = as_tensor(name, value)
     check_ndim(name, tensor, (0, 1), "() or (B,)")
     return tensor.to("cpu", torch.float64)
 
 
-def _refuse(name: str, tensor: Tensor, bad: Tensor, expected: str) -> None:
-    """Raise for the first entry of `tensor` where `bad` is true, if there is one."""
+def _raise_for_first(name: str, tensor: Tensor, bad: Tensor, expected: str) -> None:
+    """Raise an error naming the first entry of `tensor` where `bad` is true; return if there is none."""
     if not bad.any():
         return
-    where = tuple(bad.nonzero()[0].tolist())
-    place = f" at {_index(where)}" if where else ""
-    raise InputError(f"{name} must be {expected}, got {tensor.detach()[where].item():.6g}{place}")
+    index = tuple(bad.nonzero()[0].tolist())
+    place = f" at {_format_index(index)}" if index else ""
+    raise InputError(f"{name} must be {expected}, got {tensor.detach()[index].item():.6g}{place}")
 
 
 def _as_array(name: str, value: Any) -> np.ndarray:
-    """A NumPy array of real numbers: floats of 4 or 8 bytes, or integers."""
+    """Return `value` as a NumPy array of float32, float64 or integers; raise if it is anything else."""
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{name} must have no mask, got a masked array, expected filled or dropped entries")
     if isinstance(value, (list, tuple)) and any(isinstance(item, Tensor) for item in value):
@@ -189,16 +220,18 @@ def _as_array(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def _shareable(array: np.ndarray) -> np.ndarray:
-    """The array itself, or a copy where torch needs one: floats, native byte order, writable, contiguous."""
-    single = array.dtype.kind == "f" and array.dtype.itemsize == 4
-    return np.require(array, np.float32 if single else np.float64, ["C", "A", "W", "E"])
+def _torch_compatible(array: np.ndarray) -> np.ndarray:
+    """Return the array, or a copy if torch requires one: float, native byte order, writable, contiguous."""
+    is_float32 = array.dtype.kind == "f" and array.dtype.itemsize == 4
+    return np.require(array, np.float32 if is_float32 else np.float64, ["C", "A", "W", "E"])
 
 
 def _describe(tensor: Tensor) -> str:
+    """Return the layout and dtype of a tensor for an error message, for example `a sparse tensor of dtype float32`."""
     sparse = "" if tensor.layout == torch.strided else "sparse "
-    return f"a {sparse}tensor of dtype {short(tensor.dtype)}"
+    return f"a {sparse}tensor of dtype {dtype_name(tensor.dtype)}"
 
 
-def _index(where: tuple[int, ...]) -> str:
-    return f"index {where[0]}" if len(where) == 1 else f"index {where}"
+def _format_index(index: tuple[int, ...]) -> str:
+    """Return `index 3` for one dimension and `index (3, 4)` for several."""
+    return f"index {index[0]}" if len(index) == 1 else f"index {index}"

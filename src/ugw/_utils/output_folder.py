@@ -1,4 +1,4 @@
-"""A folder for results that receives all files of a run or none."""
+"""Result folders that receive all files of a run or none."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ..errors import InputError
-from .atomic_files import all_or_nothing, refuse_folders
+from .atomic_files import atomic_folder, refuse_directories
 
 
 @contextmanager
 def output_folder(folder: Path, *, names: Sequence[str] = ()) -> Iterator[Path]:
-    """A hidden folder whose files move into `folder`, made if need be, at the end; all of them or none.
+    """Yield a hidden temporary folder whose files are moved into `folder`, created if missing, on success.
 
-    An error or Ctrl-C leaves everything as it was. A place that cannot be written to, or where folders have
-    the `names` of the files to come, is found out before the work and not after.
+    After an exception or Ctrl-C everything is as before. A folder that is not writable, or that has subfolders with
+    the `names` of the files to be written, raises InputError on entry, before any work is done.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as home, output_folder(Path(home, "out")) as stage:
@@ -27,14 +27,14 @@ def output_folder(folder: Path, *, names: Sequence[str] = ()) -> Iterator[Path]:
                 if not part.exists():
                     stack.callback(_remove_if_empty, part)
             folder.mkdir(parents=True, exist_ok=True)
-            refuse_folders(folder, names)
-            stage = stack.enter_context(all_or_nothing(folder))
+            refuse_directories(folder, names)
+            stage = stack.enter_context(atomic_folder(folder))
         except OSError as error:
             raise InputError(f"cannot write to {error.filename or folder}: {error.strerror or error}") from None
         yield stage
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """Undo the making of a folder, unless something is in it: the results, or what someone else put there."""
+    """Remove a folder that this run created, unless it contains files."""
     with suppress(OSError):
         folder.rmdir()

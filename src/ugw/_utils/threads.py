@@ -1,4 +1,4 @@
-"""How many threads torch uses."""
+"""The number of threads that torch uses."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import torch
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Matrices of a few hundred rows gain nothing from threads, and waiting for a busy core costs a lot."""
+def single_thread() -> Iterator[None]:
+    """Run torch on one thread inside the context, and restore the number of threads at the end.
+
+    Matrices of a few hundred rows gain nothing from several threads, and waiting for a busy core is slow.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

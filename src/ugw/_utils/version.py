@@ -1,11 +1,11 @@
-"""The version of the package, as it is installed."""
+"""The version of the installed package."""
 
 from __future__ import annotations
 
 
 def version() -> str:
-    """Looked up when somebody asks: importlib.metadata is not needed for anything else."""
-    from importlib import metadata
+    """Return the version of the installed package, or "unknown (not installed)" in a source tree."""
+    from importlib import metadata  # imported here to keep `import ugw` fast
 
     try:
         return metadata.version("ugw")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._utils.atomic_files import all_or_nothing
+from .._utils.atomic_files import atomic_folder
 from .._utils.version import version
 from ..errors import InputError
 from ..measures.divergences import Divergence
@@ -60,7 +60,7 @@ class Checkpoint:
                 raise InputError(f"checkpoint {place} has blocks but no {MANIFEST}: take another folder")
             if other := next((file.name for file in place.iterdir() if not file.name.startswith(".")), None):
                 raise InputError(f"checkpoint must be a folder of its own, got {place}, which has {other}")
-            with all_or_nothing(place) as stage:
+            with atomic_folder(place) as stage:
                 (stage / MANIFEST).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
         else:
             _compare(place, found, said)
@@ -74,7 +74,7 @@ class Checkpoint:
     def keep(self, k: int, block: Block, columns: Columns) -> None:
         """Write a finished block."""
         arrays = {f"column_{name}": column for name, column in columns.items()}
-        with all_or_nothing(self.folder) as stage, (stage / _name(k)).open("wb") as file:
+        with atomic_folder(self.folder) as stage, (stage / _name(k)).open("wb") as file:
             np.savez(file, run=np.array(self.run), pairs=np.array(block.pairs), **arrays)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())  # the name must not be there before the bytes are

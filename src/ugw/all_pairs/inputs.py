@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._utils.checks import short
+from .._utils.checks import dtype_name
 from ..errors import InputError
 from ..geometry.space import Space
 from ..measures.divergences import Mass
@@ -116,7 +116,7 @@ def _check_alike(lists: list[Side]) -> None:
     for side in lists:
         for i, space in enumerate(side.spaces):
             for what, mine, theirs, cure in (
-                ("dtype", short(space.dtype), short(start.dtype), "use Space.to(dtype)"),
+                ("dtype", dtype_name(space.dtype), dtype_name(start.dtype), "use Space.to(dtype)"),
                 ("device", str(space.device), str(start.device), "use Space.to(device)"),
                 ("width of features", _width(space), _width(start), "features must be on all or none, of one width"),
             ):

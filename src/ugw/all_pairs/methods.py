@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.checks import nonnegative
-from .._utils.options import choice
+from .._utils.checks import as_nonnegative, check_choice
 from ..api import solve as api
 from ..errors import InputError
 from ..geometry.space import Space
@@ -50,8 +49,8 @@ class Method:
     cone: Any = None
 
     def __post_init__(self) -> None:
-        choice("method", self.name, tuple(RECIPES))
-        choice(f"init of method {self.name!r}", self.init, STARTS)
+        check_choice("method", self.name, tuple(RECIPES))
+        check_choice(f"init of method {self.name!r}", self.init, STARTS)
         for name in (f.name for f in fields(self)[2:]):
             if getattr(self, name) is not None and name not in self.recipe.knows:
                 raise InputError(f"method {self.name!r} has no {name}, got {getattr(self, name)!r}")
@@ -132,7 +131,7 @@ def _pair(rho: Any) -> tuple[Divergence, Divergence]:
 def _check_eps(eps: Any) -> None:
     if isinstance(eps, list | tuple):
         raise InputError(f"eps of pairwise must be one number for all pairs, got a {type(eps).__name__}")
-    share = eps.share if isinstance(eps, Relative) else nonnegative("eps", eps)
+    share = eps.share if isinstance(eps, Relative) else as_nonnegative("eps", eps)
     if count_of(share) is not None:
         raise InputError("eps of pairwise must be one number for all pairs, got an array")
 
@@ -160,7 +159,7 @@ def _check_debiased(x: Space, y: Space, given: Given) -> None:
 
 
 def _check_conic(x: Space, y: Space, given: Given) -> None:
-    nonnegative("eps", given["eps"])
+    as_nonnegative("eps", given["eps"])
     cone = read_cone(x, y, given["cone"])
     way = WAYS[cone.steps]
     api.checked_solver(given["solver"], way.solver)

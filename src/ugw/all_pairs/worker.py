@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._utils.threads import one_thread
+from .._utils.threads import single_thread
 from .._utils.version import version
 from ..errors import InputError
 from ..geometry.space import Space
@@ -72,7 +72,7 @@ def run(task: Task) -> Outcome:
     """Solve a block, on one thread."""
     if task.version != version():
         raise InputError(f"a worker has ugw {version()}, the call is from ugw {task.version}: install the same on all")
-    with one_thread(), torch.no_grad(), quiet():
+    with single_thread(), torch.no_grad(), quiet():
         rows, cols = ([space.to(task.device) for space in side] for side in (task.rows, task.cols))
         try:
             return _solved(task, rows, cols, range(len(task.pairs))), []

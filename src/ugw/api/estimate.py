@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .._utils.checks import BLOCK_ENTRIES
+from .._utils.config import UTILS_CONFIG
 from .._utils.cuda_graphs.cache import forget
 from ..errors import OutOfMemory
 from ..geometry.low_rank import LowRankMetric
@@ -188,7 +188,7 @@ class Task:
         if self.streaming:
             return int(BASE + self._streamed(items))
         spaces = items * own * self.starts if self.own and (self.starts > 1 or items < self.batch) else 0
-        squares = min(BLOCK_ENTRIES * self.number, max(1, items if self.own else 1) * own // 2)
+        squares = min(UTILS_CONFIG.max_block_entries * self.number, max(1, items if self.own else 1) * own // 2)
         terms = (
             min(DISTORTION_CONFIG.max_cached_bytes, self.terms * own) * (items if self.own else 1)
             if self.terms > 1

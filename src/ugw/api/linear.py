@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_tensor, check_finite, nonnegative
+from .._utils.checks import as_nonnegative, as_tensor, check_finite
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.graph_distances import between_points
 from ..geometry.space import Space
@@ -113,7 +113,7 @@ def _warned(result: Result) -> Result:
 
 
 def _entropy(eps: Any) -> Tensor:
-    return eps.share if isinstance(eps, Relative) else nonnegative("eps", eps)
+    return eps.share if isinstance(eps, Relative) else as_nonnegative("eps", eps)
 
 
 def _read(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:

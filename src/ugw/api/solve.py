@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from .._utils.options import choice
+from .._utils.checks import check_choice
 from .._utils.pytree import take
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
@@ -195,7 +195,7 @@ def _read_start(problem: UGW, solver: Any, init: Any) -> Any:
         return init.streamed_for((problem.batch, problem.x.n, problem.y.n))
     if not isinstance(init, str):
         return given_plan(problem, init, "init")
-    choice("init", init, STARTS)
+    check_choice("init", init, STARTS)
     if init == "linear":
         check_points(problem)
     return init

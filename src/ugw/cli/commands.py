@@ -14,7 +14,7 @@ import torch
 import ugw
 
 from .._utils.output_folder import output_folder
-from .._utils.threads import one_thread
+from .._utils.threads import single_thread
 from ..experiments import BEYOND, REPRODUCED
 from ..initializers.select import STARTS
 from .match import Options, run
@@ -120,7 +120,7 @@ def demo(out: str) -> None:
     """
     from ..experiments import imbalanced
 
-    with output_folder(Path(out), names=("imbalanced.png",)) as stage, one_thread():
+    with output_folder(Path(out), names=("imbalanced.png",)) as stage, single_thread():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the table says so
             records = imbalanced.show(click.echo)
@@ -169,7 +169,7 @@ def reproduce(
     elif tasks is not None or quick or jobs is not None or beyond or device != "cpu":
         raise click.UsageError("--tasks, --quick, --jobs, --device and --beyond are for pu")
     try:
-        with output_folder(Path(out), names=files) as stage, one_thread(), warnings.catch_warnings():
+        with output_folder(Path(out), names=files) as stage, single_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the tables say so, or the numbers are certified
             import_module(f"ugw.experiments.{module}").reproduce(stage, click.echo, **extra)
     except KeyboardInterrupt:

@@ -15,9 +15,9 @@ import torch
 
 import ugw
 
-from .._utils.checks import check_finite, check_nonnegative, positive
+from .._utils.checks import as_positive, check_finite, check_nonnegative
 from .._utils.output_folder import output_folder
-from .._utils.threads import one_thread
+from .._utils.threads import single_thread
 from ..plots import figures as plots
 from ..plots._drawing import INK, flattened, unfolded
 from ..report.matches import shares_of
@@ -94,7 +94,7 @@ def run(options: Options) -> tuple[ugw.Result, str]:
         stage = stack.enter_context(output_folder(Path(options.out), names=WRITTEN))
         shelf = page and stack.enter_context(output_folder(page.parent, names=(page.name,)))
         start = time.perf_counter()
-        with one_thread() if source.space.n * target.space.n <= SMALL else nullcontext():
+        with single_thread() if source.space.n * target.space.n <= SMALL else nullcontext():
             result = _solve(options, source, target)
         seconds = time.perf_counter() - start
         np.savez_compressed(stage / "plan.npz", **plan_arrays(result))  # type: ignore[arg-type]
@@ -187,7 +187,7 @@ def _read_weights(file: str, n: int) -> np.ndarray:
     weights = torch.from_numpy(array.reshape(n))
     check_finite(f"{file}: weights", weights)
     check_nonnegative(f"{file}: weights", weights)
-    positive(f"{file}: total mass of the weights", weights.sum(), allow_inf=False)
+    as_positive(f"{file}: total mass of the weights", weights.sum(), allow_inf=False)
     return weights.numpy()
 
 

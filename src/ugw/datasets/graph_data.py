@@ -11,7 +11,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial import Delaunay
 
-from .._utils.options import whole_number
+from .._utils.checks import check_whole_number
 from ..geometry.space import Space
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def communities_with_outliers(n: int = 60, *, seed: int = 0) -> tuple[LabeledGra
     >>> [int(size) for size in np.bincount(target.labels)]
     [40, 20, 5, 5]
     """
-    whole_number("n", n, least=6)
-    whole_number("seed", seed, least=0)
+    check_whole_number("n", n, minimum=6)
+    check_whole_number("seed", seed, minimum=0)
     rng = np.random.default_rng(seed)
     large, few = 2 * n // 3, max(1, n // 12)
     source = _communities(rng, {"first": n // 2, "second": n - n // 2})
@@ -105,7 +105,7 @@ def graph_families(count: int = 10, *, strays: int = 0, seed: int = 0) -> dict[s
     3
     """
     for name, value, least in (("count", count, 1), ("strays", strays, 0), ("seed", seed, 0)):
-        whole_number(name, value, least=least)
+        check_whole_number(name, value, minimum=least)
     return {
         name: [_with_strays(make, strays, np.random.default_rng([seed, family, k])) for k in range(count)]
         for family, (name, make) in enumerate(_FAMILIES.items())
@@ -162,8 +162,8 @@ def planar_graphs(n: int = 160, *, seed: int = 0) -> tuple[LabeledGraph, Labeled
     >>> sorted(set(target.names) - set(source.names))
     ['small circle']
     """
-    whole_number("n", n, least=32)  # four nodes on the short branch
-    whole_number("seed", seed, least=0)
+    check_whole_number("n", n, minimum=32)  # four nodes on the short branch
+    check_whole_number("seed", seed, minimum=0)
     rng = np.random.default_rng(seed)
     ring, long, short, many, few = (round(share * n) for share in (0.375, 0.22, 0.125, 0.28, 0.125))
     spacing = 8 / n  # an edge is at most this long: neighbors along a curve are closer, curves are further apart

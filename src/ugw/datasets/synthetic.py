@@ -10,7 +10,7 @@ from numbers import Real
 
 import numpy as np
 
-from .._utils.options import whole_number
+from .._utils.checks import check_whole_number
 from ..errors import InputError
 from ..geometry.mesh import Mesh
 from ..geometry.space import Space
@@ -96,10 +96,10 @@ def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> t
     >>> source.points.shape, target.points.shape
     ((200, 3), (200, 2))
     """
-    whole_number("n", n, least=4)  # two points per class
+    check_whole_number("n", n, minimum=4)  # two points per class
     if not isinstance(share, Real) or not 0 < float(share) < 1:
         raise InputError(f"share must be a number between 0 and 1, got {share!r}")
-    whole_number("seed", seed, least=0)
+    check_whole_number("seed", seed, minimum=0)
     rng = np.random.default_rng(seed)
     half, first = n // 2, min(max(round(share * n), 1), n - 1)
     beside = np.array([_GAP, 0.0, 0.0])
@@ -123,7 +123,7 @@ def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int
     {'upper': 50, 'lower': 50, 'outliers': 10}
     """
     for name, value, least in (("n", n, 2), ("outliers", outliers, 0), ("seed", seed, 0)):
-        whole_number(name, value, least=least)
+        check_whole_number(name, value, minimum=least)
     if not isinstance(noise, Real) or not 0 <= float(noise) < math.inf:
         raise InputError(f"noise must be a finite number ≥ 0, got {noise!r}")
     rng = np.random.default_rng(seed)
@@ -146,7 +146,7 @@ def moons_with_outliers(n: int = 150, *, outliers: int = 20, seed: int = 0) -> t
     >>> source.counts, target.counts
     ({'upper': 50, 'lower': 50}, {'upper': 50, 'lower': 50, 'outliers': 10})
     """
-    whole_number("outliers", outliers, least=1)
+    check_whole_number("outliers", outliers, minimum=1)
     source, turned = two_moons(n, seed=seed), two_moons(n, seed=seed + 1)
     rng = np.random.default_rng([seed, outliers])
     cluster = np.clip(np.array([0.95, 0.05]) + 0.025 * rng.normal(size=(outliers, 2)), 0, 1)

@@ -13,7 +13,7 @@ from scipy.sparse import csgraph, csr_array
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from .._utils.options import choice, whole_number
+from .._utils.checks import check_choice, check_whole_number
 from ..api.solve import solve
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
@@ -41,7 +41,7 @@ class KNN:
     bridge: bool = False
 
     def __post_init__(self) -> None:
-        whole_number("KNN k", self.k)
+        check_whole_number("KNN k", self.k)
 
     def __call__(self, points: np.ndarray) -> Space:
         """The space of the points (n, d), of weight 1/n each."""
@@ -95,7 +95,7 @@ def scaled(spaces: Sequence[Space], scale: str | None, *, together: bool) -> lis
     """Spaces divided by their largest or mean distance: each by its own, or together by the largest of these."""
     if scale is None:
         return list(spaces)
-    choice("scale", scale, ("max", "mean"))
+    check_choice("scale", scale, ("max", "mean"))
     if not together:
         return [space.scaled(scale) for space in spaces]
     sizes = []

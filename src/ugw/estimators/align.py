@@ -9,7 +9,7 @@ import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from .._utils.checks import short
+from .._utils.checks import dtype_name
 from ..api.solve import solve
 from ..errors import InputError
 from ..geometry.space import Space
@@ -279,7 +279,7 @@ def _times(plan: Any, matrix: np.ndarray) -> np.ndarray:
     """A plan (n, m), stored or not, times a matrix (m, k). Returns (n, k)."""
     if not isinstance(plan, LazyPlan):
         return plan @ matrix
-    return as_array(plan.apply(matrix.astype(short(plan.dtype)))).astype(np.float64)
+    return as_array(plan.apply(matrix.astype(dtype_name(plan.dtype)))).astype(np.float64)
 
 
 def _columns(points: np.ndarray) -> np.ndarray:

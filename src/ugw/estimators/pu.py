@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from .._utils.options import choice
+from .._utils.checks import check_choice
 from ..api.linear import solve_linear
 from ..api.solve import STARTS, solve
 from ..errors import InputError
@@ -218,7 +218,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         init = ("partial-w" if together else "flb") if isinstance(self.init, str) and self.init == "auto" else self.init
         if not isinstance(init, str):
             return init
-        choice("init", init, (*STARTS, "partial-w"))
+        check_choice("init", init, (*STARTS, "partial-w"))
         return partial_start(x, y, prior) if init == "partial-w" else init
 
     def _checked_prior(self) -> float:

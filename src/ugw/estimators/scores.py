@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.checks import as_tensor
-from .._utils.options import whole_number
+from .._utils.checks import as_tensor, check_whole_number
 from ..errors import InputError
 from ..geometry.graph_distances import between_points
 
@@ -51,7 +50,7 @@ def label_transfer_accuracy(projected: Any, labels: Any, target: Any, target_lab
     from sklearn.neighbors import KNeighborsClassifier
 
     projected, labels = np.asarray(projected), np.asarray(labels)
-    whole_number("k", k)
+    check_whole_number("k", k)
     if k > len(target):
         raise InputError(f"k must be at most the number of target rows, got {k}, expected at most {len(target)}")
     there = ~np.isnan(projected).any(1)

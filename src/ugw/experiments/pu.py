@@ -27,8 +27,8 @@ import torch
 
 import ugw
 
-from .._utils.atomic_files import all_or_nothing
-from .._utils.options import whole_number
+from .._utils.atomic_files import atomic_folder
+from .._utils.checks import check_whole_number
 from ..datasets import office
 from ..datasets.synthetic import Domain, office_caltech10
 from ..errors import InputError
@@ -201,7 +201,7 @@ def run_all(
     from tqdm.auto import tqdm
 
     jobs = cpu_count() if jobs is None else jobs
-    whole_number("jobs", jobs)
+    check_whole_number("jobs", jobs)
     done = {task.name: found for task in tasks if (found := _kept(kept / task.file, protocol)) is not None}
     todo = [task for task in tasks if task.name not in done]
     if todo:
@@ -284,7 +284,7 @@ def _tick() -> None:
 
 def _keep(kept: Path, result: dict[str, Any], protocol: Protocol) -> None:
     """Write the results of a task, all or nothing."""
-    with all_or_nothing(kept) as stage:
+    with atomic_folder(kept) as stage:
         text = json.dumps(result | {"fingerprint": protocol.fingerprint}, indent=1)
         (stage / file_of(result["task"])).write_text(text + "\n", encoding="utf-8")
 

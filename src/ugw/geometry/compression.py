@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .._utils.checks import BLOCK_ENTRIES
+from .._utils.config import UTILS_CONFIG
 from ..errors import InputError
 from .graph_distances import between_points
 from .low_rank import LowRankMetric
@@ -24,7 +24,7 @@ from .low_rank import LowRankMetric
 LANDMARKS = 1000
 # The rank is chosen, and weights are fitted, on all pairs of at most so many points.
 JUDGES = 2048
-# The error is measured on all pairs, or where there are more than BLOCK_ENTRIES on rows of at least so many points.
+# The error is measured on all pairs, or above `max_block_entries` on rows of at least so many points.
 ROWS = 64
 # Ranks tried: all up to 8, then steps of a fifth.
 STEP = 1.2
@@ -253,7 +253,9 @@ def _extended(distances: Distances, known: Scaling, rank: int) -> LowRankMetric:
     order = order[weights[order] != 0] if bool((weights != 0).any()) else order[:1]
     factor = weights.abs().sqrt() * known.size**0.5
     blocks = []
-    for rows in torch.arange(distances.n, device=distances.device).split(max(1, BLOCK_ENTRIES // len(known.landmarks))):
+    for rows in torch.arange(distances.n, device=distances.device).split(
+        max(1, UTILS_CONFIG.max_block_entries // len(known.landmarks))
+    ):
         columns = distances.between(rows, known.landmarks).double() / known.size
         blocks.append((known.extend(columns)[:, :rank] * factor)[:, order].to(distances.dtype))
     return LowRankMetric(torch.cat(blocks), torch.where(weights[order] < 0, -1.0, 1.0).to(distances.dtype))
@@ -262,9 +264,9 @@ def _extended(distances: Distances, known: Scaling, rank: int) -> LowRankMetric:
 def _error(distances: Distances, made: LowRankMetric, order: Tensor) -> float:
     """The largest error on rows at even steps of the order, against all points."""
     n = distances.n
-    rows = order[_even(n, max(ROWS, BLOCK_ENTRIES // n), order.device)]
+    rows = order[_even(n, max(ROWS, UTILS_CONFIG.max_block_entries // n), order.device)]
     largest = 0.0
-    for cols in torch.arange(n, device=distances.device).split(max(1, BLOCK_ENTRIES // len(rows))):
+    for cols in torch.arange(n, device=distances.device).split(max(1, UTILS_CONFIG.max_block_entries // len(rows))):
         near = _between(made.points[rows], made.points[cols], made.signs)
         largest = max(largest, float((near - distances.between(rows, cols)).abs().max()))
     return largest

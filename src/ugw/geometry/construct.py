@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import (
+    as_positive,
     as_tensor,
     check_finite,
     check_ndim,
@@ -18,8 +19,6 @@ from .._utils.checks import (
     check_square,
     check_symmetric,
     check_zero_diagonal,
-    positive,
-    short,
 )
 from ..errors import InputError
 from .compression import Points, embed
@@ -83,7 +82,7 @@ def _compressed(metric: Metric, tol: float, max_rank: int) -> LowRankMetric:
 
 
 def _options(tol: Any, max_rank: Any) -> tuple[float, int]:
-    checked = positive("tol", tol, allow_inf=False)
+    checked = as_positive("tol", tol, allow_inf=False)
     if checked.ndim or float(checked) >= 1.0:
         raise InputError(f"tol must be a number below 1, a share of the largest distance, got {tol!r}")
     if isinstance(max_rank, bool) or not isinstance(max_rank, (int, np.integer)) or max_rank < 1:
@@ -147,7 +146,7 @@ def dtype_or_device(target: Any) -> torch.dtype | torch.device:
     target = {"float32": torch.float32, "float64": torch.float64}.get(str(target), target)
     if isinstance(target, torch.dtype):
         if target not in (torch.float32, torch.float64):
-            raise InputError(f"a space is float32 or float64, got {short(target)}")
+            raise InputError(f"a space is float32 or float64, got {dtype_name(target)}")
         return target
     try:
         return torch.empty(0, device=torch.device(target)).device

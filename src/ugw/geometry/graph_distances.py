@@ -10,7 +10,8 @@ import scipy  # its parts load when they are first used: half a second that `imp
 import torch
 from torch import Tensor
 
-from .._utils.checks import ROUNDING_UNITS, as_tensor, check_finite, check_nonnegative
+from .._utils.checks import as_tensor, check_finite, check_nonnegative
+from .._utils.config import UTILS_CONFIG
 from ..errors import InputError
 
 DIFFERENTIABLE = ("euclidean", "sqeuclidean")
@@ -240,7 +241,7 @@ def _sparse_edges(graph: Any) -> tuple[int, np.ndarray, np.ndarray]:
     symmetric = np.array_equal(forward.indptr, backward.indptr)
     symmetric = symmetric and np.array_equal(forward.indices, backward.indices)
     if symmetric and np.isfinite(forward.data).all():
-        allowed = ROUNDING_UNITS * torch.finfo(precision).eps * np.abs(forward.data).max(initial=0.0)
+        allowed = UTILS_CONFIG.rounding_units * torch.finfo(precision).eps * np.abs(forward.data).max(initial=0.0)
         symmetric = bool((np.abs(forward.data - backward.data) <= allowed).all())
     if not symmetric:
         raise InputError("adjacency must be symmetric, got a directed graph, expected A[i, j] = A[j, i]")

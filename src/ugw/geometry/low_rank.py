@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .._utils.checks import BLOCK_ENTRIES
+from .._utils.config import UTILS_CONFIG
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ class LowRankMetric:
 
     def extremes(self) -> tuple[Tensor, Tensor]:
         """The smallest and the largest entry, () or (B,) each, block by block."""
-        per_block = max(1, BLOCK_ENTRIES // max(1, self.points[..., 0].numel()))
+        per_block = max(1, UTILS_CONFIG.max_block_entries // max(1, self.points[..., 0].numel()))
         lows, highs = [], []
         for some in self.points.split(per_block, dim=-2):
             block = _between(some, self.points, self.signs)

@@ -8,7 +8,7 @@ import numpy as np
 import scipy
 import torch
 
-from .._utils.options import whole_number
+from .._utils.checks import check_whole_number
 from ..errors import InputError
 from .graph_distances import connected, mesh_edges
 from .space import Space
@@ -46,7 +46,7 @@ class Mesh:
         vertices = np.asarray(self.vertices, dtype=np.float64)
         if points is None:
             return Space.from_mesh(vertices, self.faces, weights=weights)
-        whole_number("points", points, least=1)
+        check_whole_number("points", points, minimum=1)
         if points > n:
             raise InputError(f"points must be at most {n}, as many as vertices, got {points}")
         graph = connected(n, *mesh_edges(vertices, self.faces), expected="one of all vertices")

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .._utils.checks import BLOCK_ENTRIES
+from .._utils.config import UTILS_CONFIG
 
 
 class Metric(Protocol):
@@ -116,7 +116,7 @@ class DenseMetric:
         """(D∘D) v, with entries squared. v: (..., n, k). Returns (..., n, k)."""
         # D∘D is not kept: it would double the memory, and to square again costs O(n²) beside the O(n²m)
         # product D q that every outer step makes anyway. Slices keep the temporary small.
-        rows = max(1, BLOCK_ENTRIES * self.n // self.matrix.numel())
+        rows = max(1, UTILS_CONFIG.max_block_entries * self.n // self.matrix.numel())
         products = [_multiply_rows(v.mT, block.square().mT) for block in self.matrix.split(rows, dim=-2)]
         return torch.cat(products, dim=-1).mT if len(products) > 1 else products[0].mT
 

@@ -15,7 +15,7 @@ from .._utils.checks import (
     check_finite,
     check_nonnegative,
     check_zero_diagonal,
-    short,
+    dtype_name,
 )
 from ..errors import InputError
 from .construct import (
@@ -361,7 +361,7 @@ class Space:
         else:
             low, high = self.weight_tensor.sum(-1).aminmax()
             parts = [f"batch of {len(self)}", f"n ≤ {self.n}", f"mass {low.item():.4g} to {high.item():.4g}"]
-        parts.append(short(self.dtype))
+        parts.append(dtype_name(self.dtype))
         if self.device.type != "cpu":
             parts.append(str(self.device))
         if isinstance(self.metric, LowRankMetric) and self.metric.error:
@@ -410,7 +410,7 @@ def _check_stackable(spaces: Any) -> list[Space]:
         if space.batched:
             raise InputError(f"item {i} must be one space, got a batch of {len(space)}")
     for what, values in (
-        ("dtypes", {short(space.dtype) for space in spaces}),
+        ("dtypes", {dtype_name(space.dtype) for space in spaces}),
         ("devices", {str(space.device) for space in spaces}),
         (
             "widths of features",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.options import whole_number
+from .._utils.checks import check_whole_number
 from .._utils.pytree import take
 from ..errors import InputError
 from ..problems.base import Matching
@@ -44,7 +44,7 @@ class Multistart:
     n: int = 8
 
     def __post_init__(self) -> None:
-        whole_number("Multistart n", self.n)
+        check_whole_number("Multistart n", self.n)
         if not isinstance(self.solver, Solver):
             raise InputError(
                 f"Multistart solver must be an AlternateMin, an AlternateLP or a FrankWolfe, "

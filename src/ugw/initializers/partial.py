@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import nonnegative
+from .._utils.checks import as_nonnegative
 from ..errors import InputError
 from ..measures.divergences import KL, TV, Mass
 from ..problems.base import Matching
@@ -62,7 +62,7 @@ def _priced(twin: UGW, *, given: bool) -> UGW:
 
 def _check_no_entropy(eps: Any) -> None:
     eps = eps_or(eps, 0.0)
-    if isinstance(eps, Relative) or bool((nonnegative("eps", eps) > 0).any()):
+    if isinstance(eps, Relative) or bool((as_nonnegative("eps", eps) > 0).any()):
         raise InputError("TV and Mass are solved by exact linear programs, without entropy: eps must be 0, got more")
 
 

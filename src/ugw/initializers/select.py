@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_tensor, check_finite, check_nonnegative
-from .._utils.options import choice
+from .._utils.checks import as_tensor, check_choice, check_finite, check_nonnegative
 from ..errors import InputError
 from ..problems.base import DRAWN, Matching
 from ..problems.ugw import SHORTENED, UGW
@@ -37,7 +36,7 @@ def first_plans(problem: UGW, init: Any) -> Tensor:
         if not bool((plan.amax(dim=(1, 2)) > 0).all()):
             raise InputError("init must have positive mass, got a plan of zeros")
         return plan[:, None]
-    choice("init", init, STARTS)
+    check_choice("init", init, STARTS)
     if init == "linear":
         check_points(problem)
     if init == "random":

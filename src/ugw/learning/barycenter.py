@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_tensor, check_finite, check_nonnegative
-from .._utils.options import whole_number
+from .._utils.checks import as_tensor, check_finite, check_nonnegative, check_whole_number
 from .._utils.pytree import BatchRecord
 from ..api import solve as api
 from ..errors import ConvergenceWarning, InputError, NotConverged
@@ -316,11 +315,11 @@ def _shares(weights: Any, batch: Space) -> Tensor:
 def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> Space:
     """The space to begin with, on n points, with points in R^dim if that is asked for."""
     if dim is not None:
-        whole_number("dim", dim)
+        check_whole_number("dim", dim)
     if (n is None) == (start is None):
         raise InputError("a barycenter needs n, its number of points, or a start, got " + ("both" if n else "neither"))
     if start is None:
-        whole_number("n", n)
+        check_whole_number("n", n)
         start = _sampled(batch, shares, n)
     elif not isinstance(start, Space) or start.batched:
         raise InputError(f"start must be one Space, got {type(start).__name__}")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import nonnegative
+from .._utils.checks import as_nonnegative
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
 from ..kernels.dispatch import dot
@@ -61,7 +61,7 @@ def solve_differentiable(
     x, y = as_space("x", x), as_space("y", y)
     given = {"rho": rho, "eps": eps, "loss": loss, "fused": fused, "init": init, "solver": solver}
     given["eps"] = eps = settled(x.detach(), y.detach(), given)
-    if capping_pair(rho) is not None or not bool((nonnegative("eps", eps) > 0).all()):
+    if capping_pair(rho) is not None or not bool((as_nonnegative("eps", eps) > 0).all()):
         raise InputError("a plan has gradients where eps > 0, got eps = 0: there it jumps; ugw.ugw_loss has them")
     with torch.no_grad():
         _, result = solved(x, y, **given)

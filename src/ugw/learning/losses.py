@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import nonnegative
+from .._utils.checks import as_nonnegative
 from ..geometry.space import Space
 from ..measures.cones import read_loss
 from ..measures.divergences import capping_pair, divergence_pair
@@ -84,7 +84,7 @@ class UGWLoss(torch.nn.Module):
         if capping_pair(rho) is None:
             divergence_pair(rho)
         if not isinstance(eps, Relative):
-            nonnegative("eps", eps_or(eps, 0.0))
+            as_nonnegative("eps", eps_or(eps, 0.0))
         self.rho, self.eps, self.loss, self.fused, self.init, self.solver = rho, eps, loss, fused, init, solver
         self.debiased = debiased
         self.result = None

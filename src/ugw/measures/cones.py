@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.checks import short
-from .._utils.options import tolerance, whole_number
+from .._utils.checks import check_tolerance, check_whole_number
 from ..errors import InputError
 
 
@@ -35,9 +34,9 @@ class KLCone:
 
     def __post_init__(self) -> None:
         if self.tol is not None:
-            tolerance("tol of a cone", self.tol)
+            check_tolerance("tol of a cone", self.tol)
         if self.max_rank is not None:
-            whole_number("max_rank of a cone", self.max_rank)
+            check_whole_number("max_rank of a cone", self.max_rank)
 
 
 @dataclass(frozen=True)
@@ -196,14 +195,14 @@ def _tried(name: str, given: Any, t: Tensor) -> Tensor:
     except Exception as error:  # whatever a user's function raises
         said = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"{name} must be a function of tensors of any shape, failed on one of {short(t.dtype)} distances: {said}"
+            f"{name} must be a function of tensors of any shape, failed on one of {dtype_name(t.dtype)} distances: {said}"
         ) from error
     if not isinstance(values, Tensor) or values.shape != t.shape:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise InputError(f"{name} must map a tensor of shape {tuple(t.shape)} to one of the same shape, got {got}")
     if not values.is_floating_point():
         raise InputError(
-            f"{name} must map {short(t.dtype)} to real numbers, float32 or float64, got {short(values.dtype)}"
+            f"{name} must map {dtype_name(t.dtype)} to real numbers, float32 or float64, got {dtype_name(values.dtype)}"
         )
     return values
 

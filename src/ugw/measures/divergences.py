@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from .._utils.checks import positive
+from .._utils.checks import as_positive
 from ..errors import InputError
 
 
@@ -83,7 +83,7 @@ class KL(Divergence):
     rho: Tensor
 
     def __init__(self, rho: Any) -> None:
-        super().__init__(positive("rho", rho))
+        super().__init__(as_positive("rho", rho))
 
     def _set(self, parameter: Tensor) -> None:
         super()._set(parameter)
@@ -108,7 +108,7 @@ class TV(Divergence):
     rho: Tensor
 
     def __init__(self, rho: Any) -> None:
-        super().__init__(positive("rho of TV", rho, allow_inf=False))
+        super().__init__(as_positive("rho of TV", rho, allow_inf=False))
 
 
 class Mass(Divergence):
@@ -124,7 +124,7 @@ class Mass(Divergence):
     _name = "m"
 
     def __init__(self, m: Any) -> None:
-        super().__init__(positive("m of Mass", m, allow_inf=False))
+        super().__init__(as_positive("m of Mass", m, allow_inf=False))
 
     def _set(self, parameter: Tensor) -> None:
         super()._set(parameter)
@@ -188,4 +188,4 @@ def sides(rho: Any) -> tuple[Any, Any]:
 def _divergence(rho: Any) -> KL:
     if isinstance(rho, TV | Mass):
         raise InputError(f"rho must be a number or a KL here, got {rho!r}: TV and Mass are for solve and objective")
-    return rho if isinstance(rho, KL) else KL(positive("rho", rho))
+    return rho if isinstance(rho, KL) else KL(as_positive("rho", rho))

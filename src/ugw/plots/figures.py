@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._utils.options import whole_number
+from .._utils.checks import check_whole_number
 from ..errors import InputError
 from ._drawing import (
     ACROSS,
@@ -70,7 +70,7 @@ def matching(
     x, y = coordinates("points_x", points_x), coordinates("points_y", points_y)
     _check_joins(plan_, x, y)
     x, y = _beside(x, y)
-    whole_number("lines", lines, least=0)
+    check_whole_number("lines", lines, minimum=0)
     ax = axes_for(ax, three_d=x.shape[1] == 3)
     classes = None if labels is None else class_pair(plan_, labels)
     pairs = _largest_pairs(plan_, x, y, lines)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_tensor, check_finite, nonnegative, positive
+from .._utils.checks import as_nonnegative, as_positive, as_tensor, check_finite
 from ..errors import InputError
 from ..geometry.low_rank import LowRankMetric
 from ..geometry.space import Space
@@ -50,7 +50,7 @@ def relative(share: Any) -> Relative:
     >>> relative(1e-2)
     Relative(share=tensor(0.0100, dtype=torch.float64))
     """
-    return Relative(positive("relative eps", share, allow_inf=False))
+    return Relative(as_positive("relative eps", share, allow_inf=False))
 
 
 def eps_or(eps: Any, default: float) -> Any:
@@ -89,7 +89,7 @@ def build(
     """
     check_spaces(x, y)
     div_a, div_b = divergence_pair(rho)
-    share = eps.share if isinstance(eps, Relative) else nonnegative("eps", eps)
+    share = eps.share if isinstance(eps, Relative) else as_nonnegative("eps", eps)
     stream = streams(x, y, fused=fused, loss=loss, method=method)
     alpha, cost = _fused(x, y, fused, stored=not stream)
     if stream:
@@ -166,7 +166,7 @@ def is_finite(loss: Cone, longest: float) -> bool:
 def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[CGW, UGW]:
     """The conic problem for two spaces, and the UGW problem with the same spaces and rhos, which has its starts."""
     twin = _twin(x, y, rho)
-    entropy = nonnegative("eps", eps)
+    entropy = as_nonnegative("eps", eps)
     if entropy.ndim and len(entropy) != twin.batch:
         raise InputError(f"batch sizes must agree, got eps {len(entropy)} and {twin.batch}")
     read = read_cone(x, y, cone)
@@ -208,7 +208,7 @@ def build_partial(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: 
         raise InputError(
             f"partial transport needs one rho for both sides, got {float(rho_a[i]):g} and {float(rho_b[i]):g}"
         )
-    if bool((nonnegative("eps", eps) > 0).any()):
+    if bool((as_nonnegative("eps", eps) > 0).any()):
         raise InputError("partial transport is solved by linear programs, without entropy: eps must be 0, got more")
     if x.n * y.n > PROGRAM_PLAN:
         raise InputError(
@@ -257,7 +257,7 @@ def _fused(x: Space, y: Space, fused: Fused | None, *, stored: bool) -> tuple[Te
         return torch.zeros((), dtype=torch.float64), None
     if not isinstance(fused, Fused):
         raise InputError(f"fused must be a ugw.Fused(alpha, cost), got {type(fused).__name__}")
-    alpha = nonnegative("alpha", fused.alpha)
+    alpha = as_nonnegative("alpha", fused.alpha)
     if fused.cost is None:
         _check_features(x, y)
         return alpha, _feature_cost(x, y) if stored else True

@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from .._utils.options import whole_number
+from .._utils.checks import check_whole_number
 from .._utils.output_folder import output_folder
 from ..errors import InputError
 from ..geometry.space import Space
@@ -52,7 +52,7 @@ def write(
     script = plotly_script()
     target = Path(path)
     views = _checked(result, x, y)
-    whole_number("limit", limit)
+    check_whole_number("limit", limit)
     with output_folder(target.parent, names=(target.name,)) as stage:
         text = _filled(result, views, contents(result, views, colors, limit), facts or {}, script)
         # A file name that is not text has surrogates, which no encoding takes.

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.atomic_files import all_or_nothing
+from .._utils.atomic_files import atomic_folder
 from .._utils.checks import as_tensor, check_finite
 from .._utils.pytree import clone, put_, take
 from ..errors import InputError, NotConverged
@@ -260,7 +260,7 @@ class Result:
         arrays["sizes"] = np.array(self.sizes if self.batched else [], dtype=np.int64).reshape(-1, 2)
         arrays["batched"], arrays["numpy"] = np.array(self.batched), np.array(self.numpy)
         target = Path(path)
-        with all_or_nothing(target.parent) as stage, (stage / target.name).open("wb") as file:
+        with atomic_folder(target.parent) as stage, (stage / target.name).open("wb") as file:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
     @classmethod

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._utils.checks import check_fractions, check_tolerance
 from .._utils.cuda_graphs.steps import BUSY, Replay, Step
-from .._utils.options import shares, tolerance
 from .._utils.pytree import take_fields, where
 from ..errors import InputError
 from ..kernels.sinkhorn import SWEEPS
@@ -64,9 +64,9 @@ class AlternateMin(Solver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shares("AlternateMin proximal", self.proximal, ("first", "last", "factor"))
+        check_fractions("AlternateMin proximal", self.proximal, ("first", "last", "factor"))
         if self.anneal is not None:
-            tolerance("AlternateMin anneal", self.anneal)
+            check_tolerance("AlternateMin anneal", self.anneal)
         if not isinstance(self.inner, Sinkhorn):
             raise InputError(f"AlternateMin inner must be a Sinkhorn, got {type(self.inner).__name__}")
 

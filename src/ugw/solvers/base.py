@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from .._utils.options import onlookers, tolerance, whole_number
+from .._utils.checks import check_progress_and_callback, check_tolerance, check_whole_number
 from ..results.result import Result
 from .monitor import Callback, Watch, watcher
 
@@ -26,9 +26,9 @@ class Solver(ABC):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        tolerance(f"{name} tol", self.tol)
-        whole_number(f"{name} max_iter", self.max_iter)
-        onlookers(name, progress=self.progress, callback=self.callback)
+        check_tolerance(f"{name} tol", self.tol)
+        check_whole_number(f"{name} max_iter", self.max_iter)
+        check_progress_and_callback(name, progress=self.progress, callback=self.callback)
 
     def __call__(self, problem: Any, init: Any) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from .._utils.checks import check_choice, check_tolerance, check_whole_number
 from .._utils.cuda_graphs.mode import looking
-from .._utils.options import choice, tolerance, whole_number
 from .._utils.pytree import take_fields, where
 from ..kernels import dispatch as kernels
 from ..measures.divergences import damping
@@ -41,9 +41,9 @@ class Sinkhorn:
     method: Literal["auto", "stabilized", "log", "streaming"] = "auto"
 
     def __post_init__(self) -> None:
-        tolerance("Sinkhorn tol", self.tol)
-        whole_number("Sinkhorn max_iter", self.max_iter)
-        choice("Sinkhorn method", self.method, ("auto", "stabilized", "log", "streaming"))
+        check_tolerance("Sinkhorn tol", self.tol)
+        check_whole_number("Sinkhorn max_iter", self.max_iter)
+        check_choice("Sinkhorn method", self.method, ("auto", "stabilized", "log", "streaming"))
 
     def __call__(
         self,

@@ -11,6 +11,7 @@ import torch
 import ugw
 from oracles import cases
 from oracles.cases import INF, Parameters
+from ugw._utils.config import UtilsConfig
 from ugw.initializers.partial import build_capped
 from ugw.measures.divergences import capping_pair
 from ugw.problems.partial.gw import product_tv
@@ -69,7 +70,7 @@ def test_below_the_weights_total_variation_is_a_difference_of_squares():
 def test_large_sums_are_made_in_blocks(monkeypatch):
     p, a = (torch.tensor(np.random.default_rng(seed).random((3, 11))) for seed in (0, 1))
     whole = product_tv(p, a)
-    monkeypatch.setattr("ugw.problems.partial.gw.BLOCK_ENTRIES", 70)
+    monkeypatch.setattr("ugw.problems.partial.gw.UTILS_CONFIG", UtilsConfig(max_block_entries=70))
     torch.testing.assert_close(product_tv(p, a), whole, rtol=1e-14, atol=0)
     loops = [sum(abs(p[k, i] * p[k, j] - a[k, i] * a[k, j]) for i in range(11) for j in range(11)) for k in range(3)]
     torch.testing.assert_close(whole, torch.stack(loops), rtol=1e-13, atol=0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..._utils.checks import BLOCK_ENTRIES
+from ..._utils.config import UTILS_CONFIG
 from ...geometry.space import Space
 from ...kernels.dispatch import dot
 from ...measures.divergences import TV, Mass
@@ -110,7 +110,7 @@ def product_tv(p: Tensor, a: Tensor) -> Tensor:
     >>> product_tv(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5, 0.5]]))
     tensor([1.5000])
     """
-    rows = max(1, BLOCK_ENTRIES // p.numel())
+    rows = max(1, UTILS_CONFIG.max_block_entries // p.numel())
     total = torch.zeros_like(p[:, 0])
     for some_p, some_a in zip(p.split(rows, dim=1), a.split(rows, dim=1), strict=True):
         total = total + (some_p[:, :, None] * p[:, None, :] - some_a[:, :, None] * a[:, None, :]).abs().sum(dim=(1, 2))
