@@ -19,6 +19,7 @@ from .._utils.checks import (
     check_square,
     check_symmetric,
     check_zero_diagonal,
+    dtype_name,
 )
 from ..errors import InputError
 from .compression import Points, embed

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.checks import check_tolerance, check_whole_number
+from .._utils.checks import check_tolerance, check_whole_number, dtype_name
 from ..errors import InputError
 
 
@@ -195,7 +195,8 @@ def _tried(name: str, given: Any, t: Tensor) -> Tensor:
     except Exception as error:  # whatever a user's function raises
         said = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"{name} must be a function of tensors of any shape, failed on one of {dtype_name(t.dtype)} distances: {said}"
+            f"{name} must be a function of tensors of any shape, failed on one of {dtype_name(t.dtype)} distances: "
+            f"{said}"
         ) from error
     if not isinstance(values, Tensor) or values.shape != t.shape:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
