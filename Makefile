@@ -1,6 +1,6 @@
 # `make demo` and `make test` set up .venv by themselves. Another interpreter: `make PYTHON=python3.12 install`.
 .DEFAULT_GOAL := help
-.PHONY: help install demo paper test test-browser lint format docs bench bench-full clean
+.PHONY: help install demo paper test test-fuzz test-browser lint format docs bench bench-full clean
 
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -33,6 +33,9 @@ REPORT_DURATIONS = -p tests.durations --durations-report=out/$@-durations.txt
 
 test: install  ## the test suite on two cores, seconds per file in out/test-durations.txt; e.g. `make test ARGS="-k layers -x"`
 	$(PYTEST) -n $(WORKERS) $(REPORT_DURATIONS) $(ARGS)
+
+test-fuzz: install  ## the tests on random examples, with 2000 new ones each: some minutes; a failure prints how to repeat it
+	UGW_HYPOTHESIS_PROFILE=fuzz $(PYTEST) -n $(WORKERS) -m hypothesis $(ARGS)
 
 test-browser: install  ## the reports in a real browser, the distribution's Chromium; skipped where there is none
 	$(PYTEST) -m browser tests/browser $(ARGS)

@@ -11,7 +11,7 @@ import numpy as np
 import ot
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ugw
@@ -477,7 +477,6 @@ def test_float32_says_so_where_it_cannot(rho):
 # --- whatever comes ---
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     st.integers(1, 5),
     st.integers(1, 5),

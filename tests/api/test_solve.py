@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ugw
@@ -331,7 +331,6 @@ def test_objective_of_the_plan_is_the_value_term_by_term():
         np.testing.assert_allclose(term, getattr(r.terms, name), rtol=1e-9, atol=1e-12)
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.integers(1, 4),
     st.integers(1, 4),
@@ -448,7 +447,6 @@ def test_a_list_says_neither_sides_nor_items():
     refused(ugw.KL, [0.1, 0.2])
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.one_of(st.floats(max_value=0.0), st.just(math.nan)),
     st.one_of(st.floats(max_value=0.0, exclude_max=True), st.just(math.nan), st.just(INF)),

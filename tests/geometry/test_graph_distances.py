@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
@@ -86,7 +86,6 @@ def edge_lists(draw):
     return n, np.array(edges, dtype=np.int64).reshape(-1, 2), np.array(lengths)
 
 
-@settings(deadline=None)
 @given(edge_lists())
 def test_geodesics_equal_brute_force(case):
     n, edges, lengths = case

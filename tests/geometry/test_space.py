@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.spatial.distance import cdist
@@ -145,7 +145,6 @@ def test_gradients_are_not_lost_on_the_way_through_scipy():
 
 
 @pytest.mark.parametrize("how", ["max", "mean"])
-@settings(deadline=None, max_examples=50)
 @given(n=st.integers(2, 6), mass=st.floats(1e-6, 1e6), unit=st.sampled_from([1e-8, 1.0, 1e8]))
 def test_scaled(how, n, mass, unit):
     law = np.random.default_rng(n).dirichlet(np.ones(n))
@@ -395,7 +394,6 @@ def test_bad_arrays_are_refused_everywhere(data, make, spoil):
     refused("must .*got", make, spoil(data))
 
 
-@settings(deadline=None)
 @given(
     data=st.data(),
     bad=st.sampled_from([np.nan, np.inf, -np.inf]),
@@ -408,7 +406,6 @@ def test_one_bad_entry_anywhere_is_found(data, bad, name):
     refused("must be finite, got (nan|-?inf)", make, spoilt)
 
 
-@settings(deadline=None)
 @given(weights=arrays(np.float64, 6, elements=st.floats(-1, 1)))
 def test_weights_are_nonnegative_with_mass(weights):
     if (weights < 0).any():
@@ -419,7 +416,6 @@ def test_weights_are_nonnegative_with_mass(weights):
         assert np.array_equal(Space.from_points(cloud(), weights=weights).weights, weights)
 
 
-@settings(deadline=None)
 @given(i=st.integers(0, 5), j=st.integers(0, 5), change=st.sampled_from([1e-3, 1.0, -100.0]))
 def test_one_changed_distance_is_found(i, j, change):
     spoilt = distances()

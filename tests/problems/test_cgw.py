@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ugw
@@ -140,7 +140,6 @@ def plans(draw):
     return pair, plan
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
 @given(case=plans(), rho=st.sampled_from([(0.05, 0.05), (1.0, 1.0), (7.0, 7.0), (0.3, 2.0)]))
 @pytest.mark.parametrize(
     "cone",
