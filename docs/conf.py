@@ -1,4 +1,4 @@
-"""The documentation site: `make docs` builds it, without a network, into out/docs."""
+"""Sphinx configuration of the documentation site. `make docs` builds it into out/docs without network access."""
 
 import re
 import sys
@@ -31,11 +31,13 @@ exclude_patterns = ["gallery/*.ipynb", "gallery/searchindex*"]
 templates_path = ["_templates"]
 root_doc = "index"
 nitpicky = True
-default_role = "code"  # `names` in the examples' comments
+default_role = "code"  # `name` in the comments of the examples is code
 pygments_dark_style = "github-dark"
-# Links for readers on a Git host, and what they are on the site.
-ELSEWHERE = (
+# Pages link to repository files, for readers on a Git host. The site replaces each pattern by its own link.
+SITE_LINKS = (
     (r"\]\(\.\./benchmarks/results/compare\.md\)", "](compare.md)"),
+    (r"\[([^]]*)\]\(\.\./benchmarks/NOTES\.md\)", r"\1 (`benchmarks/NOTES.md`)"),
+    (r"\[([^]]*)\]\(\.\./CONTRIBUTING\.md[^)]*\)", r"\1 (`CONTRIBUTING.md`)"),
     (r"\]\(\.\./examples/README\.rst\)", "](gallery/index.rst)"),
     (r"\]\(\.\./examples/(\w+)\.py\)", r"](gallery/\1.rst)"),
     (r"\[([^]]*)\]\(\.\./README\.md[^)]*\)", r"\1"),
@@ -73,10 +75,10 @@ sphinx_gallery_conf = {
     "minigallery_sort_order": "gallery.place",
     "image_srcset": ["2x"],
     "inspect_global_variables": False,
-    "parallel": True,  # as many as sphinx-build -j says
+    "parallel": True,  # uses the number of processes given by sphinx-build -j
 }
 
-# -- looks ---------------------------------------------------------------------------------------------------------
+# -- theme ---------------------------------------------------------------------------------------------------------
 html_theme = "furo"
 html_title = "ugw"
 html_theme_options = {
@@ -89,21 +91,12 @@ html_copy_source = False
 html_show_sphinx = False
 
 
-def elsewhere(app: Sphinx, name: str, text: list[str]) -> None:
-    """Turn links to files that are no pages into links to what they are here."""
-    for pattern, place in ELSEWHERE:
+def replace_links(app: Sphinx, name: str, text: list[str]) -> None:
+    """Replace links to repository files by links to the pages that the site builds from them."""
+    for pattern, place in SITE_LINKS:
         text[0] = re.sub(pattern, place, text[0])
-    if name == "index":  # a section may wait for its pages
-        text[0] = re.sub(
-            r"^(many_spaces|clusters|report)\n", lambda found: found[0] * here(found[1]), text[0], flags=re.M
-        )
-
-
-def here(page: str) -> bool:
-    """Is there such a page?"""
-    return (Path(__file__).parent / f"{page}.md").exists()
 
 
 def setup(app: Sphinx) -> None:
-    """Read the pages through `elsewhere`."""
-    app.connect("source-read", elsewhere)
+    """Register `replace_links` for every page that Sphinx reads."""
+    app.connect("source-read", replace_links)

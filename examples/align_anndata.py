@@ -1,13 +1,13 @@
-"""AnnData in, AnnData out
-=======================
+"""Aligning two AnnData objects
+============================
 
-Two assays as AnnData: gene expression with a stage for each cell, and methylation of the same cells, of which nothing
-is known. `Aligner.fit` writes shared coordinates, the mass that each cell keeps, and transferred labels into them.
+Two assays as AnnData: gene expression with a stage for each cell, and methylation of the same cells without labels.
+`Aligner.fit` writes shared coordinates, the matched mass of each cell and transferred labels into both objects.
 """
 
 # %%
-# `ugw.datasets.scgem` looks for the data in the folder `UGW_DATA`. Where they are not, it says where to get them, and
-# this page goes on with made-up cells along a bent path.
+# `ugw.datasets.scgem` reads the data from the folder `UGW_DATA`. If they are missing, it says where to get them, and
+# this example uses synthetic cells along a curve.
 
 import anndata
 import matplotlib.pyplot as plt
@@ -28,7 +28,7 @@ except ugw.InputError as missing:
     stages, names = np.arange(150) // 30, ("one", "two", "three", "four", "five")
 
 # %%
-# `labels` names a column of `obs`: the assay that has it gives, the other receives.
+# `labels` names a column of `obs`. Labels are transferred from the assay that has the column to the other one.
 
 expression, methylation = (anndata.AnnData(X=cells) for cells in points)
 expression.obs["stage"] = np.array(names)[stages]
@@ -37,22 +37,22 @@ aligner.fit(expression, methylation, labels="stage")
 print(methylation)
 right = methylation.obs["ugw_stage"].to_numpy() == np.array(names)[stages]
 print(
-    f"{right.mean():.0%} of the cells are given their stage; FOSCTTM {1 - aligner.score(expression, methylation):.3f}"
+    f"{right.mean():.0%} of the cells get the correct stage; FOSCTTM {1 - aligner.score(expression, methylation):.3f}"
 )
 
 # %%
-# Both assays in `obsm["X_ugw"]`, two main directions, by their stages: given on the left, transferred on the right.
+# Both assays in `obsm["X_ugw"]`, first two principal components. Left: given stages. Right: transferred stages.
 
 plt.rcParams["figure.constrained_layout.h_pad"] = 0.1
 figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained", sharex=True, sharey=True)
 shared = np.concatenate([expression.obsm["X_ugw"], methylation.obsm["X_ugw"]])
 main = np.linalg.svd(shared - shared.mean(axis=0), full_matrices=False)[2][:2].T
-shown = ((expression, "stage", "expression, moved"), (methylation, "ugw_stage", "methylation, labels received"))
+shown = ((expression, "stage", "expression, projected"), (methylation, "ugw_stage", "methylation, transferred labels"))
 for axis, (cells, column, title) in zip(axes, shown, strict=True):
     flat = (cells.obsm["X_ugw"] - shared.mean(axis=0)) @ main
     for k, name in enumerate(names):
-        some = flat[(cells.obs[column] == name).to_numpy()]
-        axis.scatter(*some.T, s=26, color=plt.get_cmap("viridis")(k / 4.2), label=name)
+        members = flat[(cells.obs[column] == name).to_numpy()]
+        axis.scatter(*members.T, s=26, color=plt.get_cmap("viridis")(k / 4.2), label=name)
     axis.set_title(title, fontsize=12)
     axis.axis("off")
 axes[1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=11)

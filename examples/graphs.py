@@ -1,13 +1,13 @@
 """Graphs with a missing part
 ==========================
 
-Two planar graphs are alike, but for two things: the second has lost half of its cluster, and its
-long branch ends in a small circle that the first does not have. Distances are shortest paths. The
-colors of the first graph are carried over to the second by the plan.
+Two planar graphs differ in two places: the second has only half of the cluster, and its long
+branch ends in a small circle that the first does not have. Distances are shortest paths. The plan
+transfers the colors of the first graph to the second.
 """
 
 # %%
-# `Space.from_graph` takes a networkx graph or a sparse adjacency; `LabeledGraph.space` calls it.
+# `Space.from_graph` accepts a networkx graph or a sparse adjacency matrix; `LabeledGraph.space` calls it.
 
 import matplotlib.pyplot as plt
 
@@ -18,12 +18,13 @@ x, y = source.space(), target.space()
 results = {
     "balanced GW": ugw.solve(x, y, rho=float("inf"), eps=5e-3).check(),
     "unbalanced, rho = 0.05": ugw.solve(x, y, rho=0.05, eps=5e-3).check(),
-    "partial: what fits, in full": ugw.solve(x, y, rho=ugw.Mass(0.8)).check(),
+    "partial, mass 0.8": ugw.solve(x, y, rho=ugw.Mass(0.8)).check(),
 }
 
 # %%
-# A node is as large as the mass that it receives over its weight. KL, in the middle, thins out the
-# circle. Partial matching, right, decides node by node: what is left behind is pale.
+# The size of a node is the mass that it receives, relative to its weight. With KL (bottom left) the
+# circle keeps a part of its mass. Partial matching (bottom right) matches most nodes fully or not at
+# all; unmatched nodes are pale.
 
 circle = target.labels == target.names.index("small circle")
 colors = source.labels / source.labels.max() + 0.3 * ugw.plots.layout(source.graph)[:, 0]

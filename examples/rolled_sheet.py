@@ -1,13 +1,13 @@
-"""A sheet, flat and rolled up
-===========================
+"""A flat sheet and a rolled sheet
+===============================
 
-Shortest paths on a surface do not change when it is bent. A flat sheet and a rolled one are nearly
-the same space, though no rotation brings one onto the other. The rolled one has lost a corner:
-unbalanced matching leaves the corner of the flat one without a partner.
+Bending a surface does not change shortest paths on it. A flat sheet and a rolled sheet are nearly
+isometric, although no rotation maps one to the other. The rolled sheet lacks a corner: unbalanced
+matching leaves that corner of the flat sheet unmatched.
 """
 
 # %%
-# Triangle meshes: `Space.from_mesh` measures along their edges.
+# `Space.from_mesh` computes shortest paths along the edges of a triangle mesh.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -19,14 +19,14 @@ import ugw
 rng = np.random.default_rng(0)
 u, v = (axis.ravel() for axis in np.meshgrid(np.linspace(0, 4, 21), np.linspace(0, 2, 11)))
 sheet = np.stack([u, v], axis=1) + rng.uniform(-0.03, 0.03, size=(u.size, 2))
-there = ~((sheet[:, 0] > 2.7) & (sheet[:, 1] > 1.1))  # the rolled sheet has no such corner
+there = ~((sheet[:, 0] > 2.7) & (sheet[:, 1] > 1.1))  # the rolled sheet lacks this corner
 angle = (np.sqrt(0.3**2 + 0.16 * sheet[there, 0]) - 0.3) / 0.08  # equal lengths along a spiral
 radius = 0.3 + 0.08 * angle
 rolled = np.stack([radius * np.cos(angle), sheet[there, 1], radius * np.sin(angle)], axis=1)
 
 
 def triangles(flat):
-    """Faces of a surface that can be laid flat; long triangles would bridge the missing corner."""
+    """Delaunay faces of flat points, without long triangles that would cover the missing corner."""
     faces = Delaunay(flat).simplices
     sides = flat[faces] - np.roll(flat[faces], 1, axis=1)
     return faces[(sides**2).sum(axis=2).max(axis=1) < 0.25]
@@ -36,16 +36,16 @@ surfaces = [(np.pad(sheet, ((0, 0), (0, 1))), triangles(sheet)), (rolled, triang
 x, y = (ugw.Space.from_mesh(*surface, weights=np.full(len(surface[0]), 1 / len(sheet))) for surface in surfaces)
 
 # %%
-# Every vertex weighs the same, so the flat sheet has more mass. Straight distances through space
-# would not do: they see two shapes that have little in common.
+# All vertices have the same weight, so the flat sheet has more mass. Euclidean distances would not
+# work here: under them the two shapes are far from isometric.
 
 result = ugw.solve(x, y, rho=0.02, eps=5e-4).check()
 kept = result.marginals[0] * len(sheet)
 print(f"the corner keeps {kept[~there].mean():.0%} of its weight, the rest {kept[there].mean():.0%}")
 
 # %%
-# Colors run along the flat sheet, fade where its vertices are left behind, and are carried over to
-# the rolled one.
+# Colors vary along the flat sheet and fade to white where vertices are unmatched. The plan transfers
+# them to the rolled sheet.
 
 hue = plt.get_cmap("turbo")(0.1 + 0.8 * sheet[:, 0] / 4)[:, :3] * (0.6 + 0.4 * sheet[:, 1:] / 2)
 shown = (hue * np.clip(kept, 0, 1)[:, None] + 1 - np.clip(kept, 0, 1)[:, None], result.transport(hue))
@@ -58,6 +58,6 @@ for axis, (vertices, faces), colors in zip(axes, surfaces, shown, strict=True):
     axis.axis("off")
 axes[0].view_init(elev=60, azim=-90)
 axes[1].view_init(elev=20, azim=-70)
-axes[0].set_title("flat: white is left behind", fontsize=12)
-axes[1].set_title("rolled up, without a corner", fontsize=12)
+axes[0].set_title("flat sheet; white is unmatched", fontsize=12)
+axes[1].set_title("rolled sheet, without a corner", fontsize=12)
 plt.show()

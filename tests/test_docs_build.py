@@ -97,15 +97,15 @@ def test_the_gallery_has_headings_between_its_cards(extension):
         '.. raw:: html\n\n    <div class="sphx-glr-thumbcontainer" tooltip="x">\n\n.. only:: html\n\n'
         "  .. image:: /gallery/images/thumb/sphx_glr_{}_thumb.png\n    :alt:\n\n"
     )
-    text = ["start\n\n" + "".join(card.format(name) for name in ("moons", "graphs", "blur", "unheard_of"))]
+    text = ["start\n\n" + "".join(card.format(name) for name in ("moons", "graphs", "effect_of_eps", "unheard_of"))]
     gallery.sections(None, "gallery/index", text)
     places = [
-        text[0].index(part) for part in ("First steps\n-", "moons", "graphs", "Choosing", "blur", "More\n-", "unheard")
+        text[0].index(part) for part in ("First steps\n-", "moons", "graphs", "Choosing parameters", "effect_of_eps", "More\n-", "unheard")
     ]
     assert places == sorted(places)
-    assert sorted(["unheard_of.py", "blur.py", "moons.py"], key=gallery.place) == [
+    assert sorted(["unheard_of.py", "effect_of_eps.py", "moons.py"], key=gallery.place) == [
         "moons.py",
-        "blur.py",
+        "effect_of_eps.py",
         "unheard_of.py",
     ]
 

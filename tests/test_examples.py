@@ -45,8 +45,8 @@ def test_examples_are_short_and_have_titles(name):
     ("name", "changed"),
     [
         ("debiased_flow", {"STEPS": "2"}),
-        ("align", {"STEPS": "2"}),
-        ("generate", {"STEPS": "2"}),
+        ("fit_with_outliers", {"STEPS": "2"}),
+        ("train_generator", {"STEPS": "2"}),
         ("barycenters", {"ROUNDS": "2"}),
     ],
 )
@@ -56,7 +56,8 @@ def test_an_example_runs(name, changed, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "origin"), [("single_cell", "rsinghlab/SCOT"), ("align_anndata", "rsinghlab/SCOT"), ("camels", "pyFM")]
+    ("name", "origin"),
+    [("single_cell_benchmark", "rsinghlab/SCOT"), ("align_anndata", "rsinghlab/SCOT"), ("camels", "pyFM")],
 )
 def test_without_data_they_say_what_to_do(name, origin, monkeypatch, tmp_path, capsys):
     if name == "align_anndata":
@@ -67,8 +68,8 @@ def test_without_data_they_say_what_to_do(name, origin, monkeypatch, tmp_path, c
     assert origin in capsys.readouterr().out
 
 
-def test_strays_mislead_balanced_gw_alone():
-    found = run("graph_families", **{"SEED, STRAYS": "0, (0, 4)"})
+def test_outliers_mislead_balanced_gw_only():
+    found = run("graph_families", **{"SEED, OUTLIERS": "0, (0, 4)"})
     unbalanced, balanced = found["accuracy"].values()
     assert unbalanced[0] > 0.7 < unbalanced[1]
     assert balanced[0] > 0.7
@@ -78,7 +79,7 @@ def test_strays_mislead_balanced_gw_alone():
 
 @real
 def test_unbalanced_wins_where_a_cell_type_is_missing(capsys):
-    found = run("single_cell", NEIGHBORS='{"scgem": 35}')["found"]["scgem"]
+    found = run("single_cell_benchmark", NEIGHBORS='{"scgem": 35}')["found"]["scgem"]
     for removed in ("BJ", "d24T+", "iPSc"):
         (off, near, votes, kept), (soft_off, soft_near, soft_votes, soft_kept) = found[removed].values()
         assert soft_off < off - 0.02

@@ -1,4 +1,4 @@
-"""How the gallery runs and orders the examples."""
+"""Order and sections of the example gallery, and the state that is reset before each example."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-# From the first steps to whole pipelines. What is not named here comes in a section of its own at the end.
+# Sections of the gallery and their examples, in order. Examples that are not listed appear under "More".
 SECTIONS = {
-    "First steps": ("moons", "graphs", "part_of_whole", "rolled_sheet", "fused"),
-    "Choosing, and trusting": ("mass_rule", "blur", "starts", "honest"),
-    "Other problems": ("partial", "conic", "barycenters"),
-    "Cells and labels": ("cells", "align_anndata", "single_cell", "positives"),
-    "Learning": ("debiased_flow", "align", "generate"),
+    "First steps": ("moons", "graphs", "semi_relaxed", "rolled_sheet", "fused"),
+    "Choosing parameters, checking results": ("effect_of_rho", "effect_of_eps", "multiple_starts", "check_convergence"),
+    "Other problems": ("partial_matching", "conic_distance", "barycenters"),
+    "Single cells and labels": ("single_cell", "align_anndata", "single_cell_benchmark", "pu_learning"),
+    "Learning": ("debiased_flow", "fit_with_outliers", "train_generator"),
     "Many points, many spaces": ("streaming", "camels", "graph_families"),
     "More": (),
 }
@@ -41,19 +41,19 @@ HEADING = """
 
 
 def place(path: str) -> tuple[int, str]:
-    """Sort key of an example, by its file name."""
+    """Return the sort key of an example file: its position in SECTIONS, then its name."""
     stem = Path(path).stem
     return (ORDER.index(stem) if stem in ORDER else len(ORDER), stem)
 
 
 class Order:
-    """The same as sphinx-gallery wants it: a key for each folder."""
+    """Sort key for sphinx-gallery, which creates one instance per folder."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
     def __call__(self, name: str) -> tuple[int, str]:
-        """Where an example comes."""
+        """Return the sort key of an example, by its file name."""
         return place(name)
 
     def __repr__(self) -> str:
@@ -61,14 +61,14 @@ class Order:
 
 
 def reset(gallery_conf: dict[str, Any], name: str) -> None:
-    """Before each example: a solve that did not converge must not pass unseen."""
+    """Turn convergence warnings into errors before each example runs, so that the build fails on them."""
     import ugw
 
     warnings.simplefilter("error", ugw.ConvergenceWarning)
 
 
 def sections(app: Sphinx, docname: str, text: list[str]) -> None:
-    """Put headings between the cards of the gallery."""
+    """Insert the section headings between the cards of the gallery page."""
     if docname != "gallery/index":
         return
     made, last, end = [], None, 0
@@ -81,6 +81,6 @@ def sections(app: Sphinx, docname: str, text: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Read the gallery's page through `sections`."""
+    """Register `sections` for the gallery page."""
     app.connect("source-read", sections)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,14 +1,13 @@
-"""What rho does, and how to choose it
-===================================
+"""The effect of rho, and how to choose it
+=======================================
 
-rho is the price of leaving mass behind, in units of squared distance: what disagrees by more is
-left out rather than matched. Few people have a feeling for such a price, but many know how much of
-their data should find a partner. `ugw.rho_for_mass` turns the one into the other.
+rho is the penalty for unmatched mass, in units of squared distance: parts whose distortion is well
+above rho stay unmatched. If you know which share of your data should be matched,
+`ugw.rho_for_mass` returns the corresponding rho.
 """
 
 # %%
-# A body with five buds. In the second space the buds have moved outwards, each farther than the one
-# before.
+# A body with five buds. In the second space each bud lies farther out than the previous one.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,8 +26,8 @@ x, y = (ugw.Space.from_points(np.stack([z.real, z.imag], axis=1)) for z in (firs
 eps = 4e-3
 
 # %%
-# One batch solves for many rhos: an array of them is one problem each. All start from the plan of a
-# rho in between, which saves the search for a start.
+# An array of rhos is solved as one batch. All items start from the plan of an intermediate rho, which
+# is cheaper than the default search for a start.
 
 rhos = np.geomspace(3e-3, 30, 20)
 middle = ugw.solve(x, y, rho=0.3, eps=eps).plan
@@ -36,17 +35,17 @@ path = ugw.solve(x, y, rho=rhos, eps=eps, init=np.repeat(middle[None], len(rhos)
 kept = np.stack([45 * path.marginals[1][:, part == k].mean(axis=1) for k in range(6)])
 
 # %%
-# Or ask for a share of the mass, and get the rho that keeps it.
+# `rho_for_mass` returns the rho whose plan has the given share of the mass.
 
 asked = (0.95, 0.85, 0.7)
 found = [ugw.rho_for_mass(x, y, kept=share, eps=eps) for share in asked]
 chosen = [ugw.solve(x, y, rho=rho, eps=eps).check() for rho in found]
 for share, rho, result in zip(asked, found, chosen, strict=True):
-    print(f"keep {share:.0%}: rho = {rho:.3f}, the plan has mass {result.mass:.3f}")
+    print(f"share {share:.0%}: rho = {rho:.3f}, the plan has mass {result.mass:.3f}")
 
 # %%
-# Above: what each part keeps of its weight against rho; the dotted line is the whole. Below: the
-# second space for the three shares that were asked for, dots as large as what they keep.
+# Top: the matched share of each part against rho; the dotted line is the total. Bottom: the second
+# space for the three given shares; the size of a dot is its matched mass.
 
 colors = [*plt.get_cmap("plasma")(np.linspace(0.0, 0.85, 5)), "0.4"]
 names = [f"bud moved by {d:g}" for d in moved] + ["body"]
@@ -55,13 +54,13 @@ upper, lower = figure.subfigures(2, 1, height_ratios=[1.1, 1])
 curve = upper.subplots()
 for k in (5, 0, 1, 2, 3, 4):
     curve.semilogx(rhos, kept[k], color=colors[k], lw=2.5, label=names[k])
-curve.semilogx(rhos, path.mass, color="k", lw=1.5, ls=":", label="all")
-curve.set(xlabel="rho", ylabel="kept", xlim=(rhos[0], rhos[-1]), ylim=(0, 1.1))
+curve.semilogx(rhos, path.mass, color="k", lw=1.5, ls=":", label="total")
+curve.set(xlabel="rho", ylabel="matched share", xlim=(rhos[0], rhos[-1]), ylim=(0, 1.1))
 curve.legend(frameon=False)
 curve.spines[["top", "right"]].set_visible(False)
 for axis, share, rho, result in zip(lower.subplots(1, 3), asked, found, chosen, strict=True):
     axis.scatter(second.real, second.imag, s=50 * 45 * result.marginals[1], c=[colors[k] for k in part])
-    axis.set_title(f"keep {share:.0%}: rho = {rho:.2g}", fontsize=12)
+    axis.set_title(f"share {share:.0%}: rho = {rho:.2g}", fontsize=12)
     axis.set_aspect("equal")
     axis.axis("off")
 plt.show()

@@ -1,15 +1,14 @@
 """One start or many
 =================
 
-The problem is not convex: a solver ends in a local minimum, and which one depends on where it
-starts. Forty random starts show what there is to be found, and what the default, which searches for
-a start, finds.
+The problem is not convex: a solver finds a local minimum that depends on the initial plan. This
+example compares forty random starts with the default initialization.
 """
 
 # %%
-# A dog of seven limbs stands and lies down. Paths along its limbs are as long as before, so the
-# right matching costs little; but the limbs are alike, and there are thousands of ways to exchange
-# them.
+# A dog made of seven limbs, standing and lying down. Path lengths along the limbs are the same in both
+# poses, so the correct matching has a low value. The limbs are similar, so every exchange of limbs is
+# close to a local minimum.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -18,7 +17,7 @@ import ugw
 
 
 def dog(tail, *legs, head):
-    """Ten points along each limb: the body from 0 to 2, and what hangs on its ends; places are complex numbers."""
+    """Ten points along each limb: the body from 0 to 2 and six limbs at its ends, given as complex numbers."""
     limbs = [(0, 2), (0, tail), (0, legs[0]), (0, legs[1]), (2, legs[2]), (2, legs[3]), (2, head)]
     points = np.concatenate([np.linspace(*limb, 10) for limb in limbs])
     return np.stack([points.real, points.imag], axis=1)
@@ -29,10 +28,9 @@ lying = dog(-1 - 0.3j, 1 - 0.5j, 0.9 - 0.9j, 3.2 - 0.4j, 3.2 - 0.8j, head=3.0 + 
 x, y = (ugw.Space.from_knn(points, k=4) for points in (standing, lying))
 
 # %%
-# An array of rhos makes a batch, and each of its items has its own start. Beside them: one random
-# start, the first lower bound, the default, and `Multistart`, which keeps the best of several. Of
-# two results for one problem the one with the lower value is the better: that is all there is to go
-# by.
+# An array of equal rhos makes a batch in which each item has its own start. They are compared with one
+# random start, the first lower bound, the default, and `Multistart`, which keeps the best of several
+# starts. Of two results for the same problem, the one with the lower value is better.
 
 rng = np.random.default_rng(0)
 noise = np.exp(
@@ -46,8 +44,8 @@ for name, result in named.items():
     print(f"{name:14s} {result.value:.4f}, better than {(many.value > result.value + 1e-6).mean():.0%} of them")
 
 # %%
-# Every bar is a way to exchange limbs. The picture on the right is a minimum too: no small change
-# improves it.
+# Each bar is a local minimum that corresponds to an exchange of limbs. The plan on the right is also a
+# local minimum: no small change improves it.
 
 figure = plt.figure(figsize=(10, 6.4), layout="constrained")
 upper, lower = figure.subfigures(2, 1, height_ratios=[1, 1.6])
@@ -56,9 +54,9 @@ axis.hist(many.value, bins=40, color="0.8")
 for (name, result), height in zip(named.items(), (0.35, 0.5, 0.65, 0.8), strict=True):
     axis.annotate(name, (result.value, 0), (10, height), textcoords=("offset points", "axes fraction"), color="#0072B2")
     axis.plot(result.value, height, "<", color="#0072B2", ms=9, transform=axis.get_xaxis_transform())
-axis.set(xlabel="value at the end", ylabel="random starts")
+axis.set(xlabel="final value", ylabel="random starts")
 axis.spines[["top", "right"]].set_visible(False)
-shown = {"auto": named["auto"], "the worst random start": many[int(many.value.argmax())]}
+shown = {"auto": named["auto"], "worst random start": many[int(many.value.argmax())]}
 for axis, (name, result) in zip(lower.subplots(1, 2), shown.items(), strict=True):
     ugw.plots.matching(result, standing, lying, lines=70, ax=axis)
     axis.set_title(f"{name}: {result.value:.4f}", fontsize=12)

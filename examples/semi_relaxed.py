@@ -1,12 +1,12 @@
 """Finding a part in a whole
 =========================
 
-A template is searched for in a larger scene. The template must be used in full, the scene may be
-used where it fits: one price per side, `rho=(inf, small)`. That is the semi-relaxed problem.
+A template is located in a larger scene. All mass of the template must be matched; the scene may be
+matched in part. This is the semi-relaxed problem: one penalty per side, `rho=(inf, small)`.
 """
 
 # %%
-# The template is one letter; the scene has it too, turned and noisy, among others.
+# The template is the letter F. The scene contains it, rotated and with noise, between other letters.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -17,7 +17,7 @@ rng = np.random.default_rng(0)
 
 
 def strokes(*ends):
-    """Points along straight strokes, given by their two ends each, four per unit of length."""
+    """Points along straight strokes, four per unit of length; each stroke is given by its two ends."""
     pairs = zip(ends[::2], ends[1::2], strict=True)
     return np.concatenate([np.linspace(a, b, int(4 * np.linalg.norm(np.subtract(b, a))) + 1) for a, b in pairs])
 
@@ -33,19 +33,19 @@ scene = np.concatenate([part + 0.05 * rng.normal(size=part.shape) for part in pl
 name = np.repeat(list(placed), [len(part) for part in placed.values()])
 
 # %%
-# Every point of the scene weighs as much as one of the template: the scene has more mass. The
-# second rho is the price of leaving points of the scene out.
+# Every point has the same weight, so the scene has more mass than the template. The second rho is
+# the penalty for unmatched mass of the scene.
 
 template = ugw.Space.from_points(letters["F"])
 whole = ugw.Space.from_points(scene, weights=np.full(len(scene), 1 / template.n))
 result = ugw.solve(template, whole, rho=(float("inf"), 0.2), eps=0.05).check()
-print(result)
+print(f"{result.status}: value {result.value:.4f}, mass {result.mass:.3f}")
 for letter in placed:
     print(f"{letter} receives {result.marginals[1][name == letter].sum():.0%} of the template")
 
 # %%
-# The template's colors, carried over by the plan. Dots are as large as what they receive; circles
-# are the whole scene.
+# The plan transfers the colors of the template. The size of a dot is the mass that it receives;
+# circles show the whole scene.
 
 colors = plt.get_cmap("turbo")(0.9 * (letters["F"] @ [1.0, 1.0]) / 8)[:, :3]
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", width_ratios=[1, 3.2])

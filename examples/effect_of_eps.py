@@ -1,14 +1,14 @@
-"""What eps does
-=============
+"""The effect of eps
+=================
 
-eps is the price of a sharp plan. A large one blurs: every point goes a little to many. A small one
-gives a plan that is nearly a matching, but the problem has more local minima and takes more steps.
-`ugw.relative` measures eps against the mean distortion of a blind matching, so that the same number
-means the same for any data.
+eps is the weight of the entropy. With a large eps every point sends mass to many points. With a
+small eps the plan is close to a one-to-one matching, but the problem has more local minima and
+takes more steps. `ugw.relative` sets eps as a fraction of the mean distortion under the product
+plan, so that the same number has the same effect for data in any units.
 """
 
 # %%
-# The same spiral twice, its points in order, the second turned. All of eps are solved as one batch.
+# The same spiral twice, points in order; the second is rotated and has some noise.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -25,19 +25,18 @@ shares = [1.0, 0.3, 0.1, 0.03, 0.01, 0.001]
 results = [ugw.solve(x, y, rho=1.0, eps=ugw.relative(share)).check() for share in shares]
 
 # %%
-# How blurred is a plan? The exponential of a row's entropy counts the points that it is spread
-# over. The value without its entropy term, `ugw.objective(plan, x, y, rho=1.0, eps=0)`, says what
-# the blur costs.
+# The exponential of the entropy of a row is the effective number of points that the row is spread
+# over. `ugw.objective(plan, x, y, rho=1.0, eps=0)` evaluates the plans without the entropy term.
 
 for share, result in zip(shares, results, strict=True):
     rows = result.plan / result.plan.sum(axis=1, keepdims=True)
     spread = np.exp(-(rows * np.log(np.maximum(rows, 1e-300))).sum(axis=1)).mean()
     plain = ugw.objective(result.plan, x, y, rho=1.0, eps=0).total
-    print(f"{share:6.1%}  spread over {spread:5.1f} points  value without entropy {plain:.5f}  {result.n_iter} steps")
+    print(f"{share:6.1%}  spread over {spread:5.1f} points  value without entropy {plain:.5f}")
 
 # %%
-# The plans, rows and columns in the order of the spirals. At 100 % nothing is left but the product
-# of the weights.
+# The plans, with rows and columns in the order of the spirals. At 100 % the plan is the product of its
+# marginals.
 
 figure, axes = plt.subplots(2, 3, figsize=(9, 6.3), layout="constrained")
 for axis, share, result in zip(axes.flat, shares, results, strict=True):

@@ -1,12 +1,13 @@
 """A distance between spaces: CGW
 ==============================
 
-UGW is a good way to match, but not a distance: it can break the triangle inequality. The conic
-distance CGW keeps it, at about the price of UGW, and is never above it.
+UGW violates the triangle inequality, so it is not a distance. The conic distance CGW satisfies it
+and is never above UGW.
 """
 
 # %%
-# A shape is bent in eight steps, from a straight arm to a circle, and it loses mass on the way.
+# An arc is bent in eight steps from a straight line to nearly a circle. Its mass decreases from step to
+# step.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,8 +24,8 @@ masses = np.linspace(1.0, 0.6, steps)
 spaces = [ugw.Space.from_points(arm, weights=np.full(n, mass / n)) for arm, mass in zip(arms, masses, strict=True)]
 
 # %%
-# All pairs as one batch. The default start races many plans against each other; for shapes that are
-# so alike a cheap one, the first lower bound, will do.
+# All pairs are solved as one batch. These shapes are similar, so the first lower bound is a sufficient
+# start and cheaper than the default search.
 
 first, second = np.triu_indices(steps, k=1)
 x, y = (ugw.Space.stack([spaces[i] for i in side]) for side in (first, second))
@@ -33,17 +34,17 @@ conic = ugw.solve_conic(x, y, rho=0.1, init="flb")
 distance[first, second] = distance[second, first] = conic.distance
 detour = (distance[:, :, None] + distance[None]).min(axis=1)
 print(f"{len(conic)} pairs, {conic.converged.mean():.0%} converged; a distance at this rho: {conic.is_metric.all()}")
-print("no detour is shorter than the way itself:", bool((detour >= distance - 1e-6).all()))
+print("triangle inequality holds for all triples:", bool((detour >= distance - 1e-6).all()))
 
 # %%
-# CGW is at most UGW without entropy, pair by pair, and the certificate says so. How close the two
-# are depends on rho.
+# CGW is at most UGW without entropy. `ugw.tightness` certifies this for one pair; the ratio depends on
+# rho.
 
 bound = ugw.tightness(spaces[0], spaces[-1], rho=0.1)
 print(bound)
 
 # %%
-# Classical scaling of a matrix of distances: the shapes lie on a curve, in order.
+# Classical multidimensional scaling of the distances: the shapes lie on a curve, in order.
 
 center = np.eye(steps) - 1 / steps
 values, vectors = np.linalg.eigh(-0.5 * center @ distance**2 @ center)
@@ -58,7 +59,7 @@ size = np.ptp(plane[:, 0]) / 9
 for k, arm in enumerate(arms):
     color = plt.get_cmap("viridis")(k / steps)
     axes[1].plot(*(plane[k] + size * (arm - arm.mean(axis=0))).T, ".", color=color, ms=10 * masses[k])
-axes[1].set_title("the shapes, placed by their distances", fontsize=12)
+axes[1].set_title("multidimensional scaling of CGW", fontsize=12)
 axes[1].set_aspect("equal")
 axes[1].axis("off")
 plt.show()

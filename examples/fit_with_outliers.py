@@ -1,12 +1,13 @@
-"""Fitting a cloud to a target with strays
-=======================================
+"""Fitting a cloud to a target with outliers
+=========================================
 
-A squeezed spiral is fitted to a turned copy of the true one by gradient descent on its points. The target has a fifth
-more mass, in strays. Balanced Gromov–Wasserstein has to send points there; unbalanced, the strays are left alone.
+Gradient descent fits the points of a squeezed spiral to a rotated copy of the true one. The target has additional
+outliers, a fifth of its mass. Balanced Gromov–Wasserstein must match them; unbalanced Gromov–Wasserstein leaves them
+unmatched.
 """
 
 # %%
-# The spiral has mass 1 and the strays come on top. Balanced transport has to be told that the masses agree.
+# The spiral has mass 1 and the outliers add to it. Balanced GW requires equal masses, so its target is normalized.
 
 import matplotlib.pyplot as plt
 import torch
@@ -18,16 +19,16 @@ generator = torch.Generator().manual_seed(0)
 angle = torch.linspace(0.6, 4.6, 30, dtype=torch.float64)
 spiral = torch.stack([angle * angle.cos(), angle * angle.sin()], dim=1) / 4.5
 turn = torch.tensor([[0.31, -0.95], [0.95, 0.31]], dtype=torch.float64)
-noise, strays = (torch.randn(n, 2, dtype=torch.float64, generator=generator) for n in (30, 6))
-cloud = torch.cat([spiral @ turn + 0.01 * noise, 1.7 + 0.15 * strays])
+noise, outliers = (torch.randn(n, 2, dtype=torch.float64, generator=generator) for n in (30, 6))
+cloud = torch.cat([spiral @ turn + 0.01 * noise, 1.7 + 0.15 * outliers])
 squeezed = spiral * torch.tensor([0.6, 1.2], dtype=torch.float64)
 
 # %%
-# Only distances are fitted, so the result may lie anywhere, turned or mirrored.
+# Only distances are fitted, so the result is determined up to rotation, reflection and translation.
 
 
 def fit(target: ugw.Space, rho: float) -> tuple[torch.Tensor, ugw.Result]:
-    """Move the squeezed spiral. Returns its points and the last plan."""
+    """Fit the squeezed spiral to a target. Returns its points and the last result."""
     points = squeezed.clone().requires_grad_()
     solver = ugw.AlternateMin(tol=1e-4)
     loss = ugw.UGWLoss(rho=rho, eps=0.02, debiased=True, init="last", solver=solver)
@@ -42,7 +43,7 @@ def fit(target: ugw.Space, rho: float) -> tuple[torch.Tensor, ugw.Result]:
 
 
 def error(points: torch.Tensor) -> torch.Tensor:
-    """How far the distances are off, relative to those of the spiral."""
+    """Relative error of the distances, in the Frobenius norm."""
     true = torch.cdist(spiral, spiral)
     return (torch.cdist(points, points) - true).norm() / true.norm()
 

@@ -1,12 +1,12 @@
 """A generator in R³ for data in R²
 ================================
 
-A network learns to make points in R³ whose distances are those of samples in R². No point of one space is ever compared
-with a point of the other.
+A network learns to generate points in R³ whose distances match those of samples in R². Points of one space are never
+compared with points of the other.
 """
 
 # %%
-# The data: three arms of different lengths, with as many samples as they are long.
+# The data are three arms of different lengths; the number of samples is proportional to the length.
 
 import matplotlib.pyplot as plt
 import torch
@@ -27,7 +27,8 @@ def sample(n: int) -> torch.Tensor:
 
 
 # %%
-# The debiased loss trains the network on one sample. With a large eps it has few valleys: eps begins large and falls.
+# The debiased loss trains the network on one sample. With a large eps it has few local minima, so eps decreases during
+# training.
 
 layers = [torch.nn.Linear(2, 64), torch.nn.SiLU(), torch.nn.Linear(64, 64), torch.nn.SiLU(), torch.nn.Linear(64, 3)]
 network = torch.nn.Sequential(*layers)
@@ -49,10 +50,10 @@ with torch.no_grad():
 print(f"debiased loss {value.item():.3f} at the end of training, {fresh.value.item():.3f} on fresh samples")
 
 # %%
-# Colors are carried over by the plan. Where points lie in R³ means nothing: they are turned to lie as the data do.
+# The plan transfers the colors. The orientation in R³ is arbitrary: the points are rotated to align with the data.
 
 plan, flat = fresh.cross.plan, torch.nn.functional.pad(data, (0, 1))
-turned = ugw.plots.aligned(plan.T, flat, made)
+aligned = ugw.plots.aligned(plan.T, flat, made)
 hue = torch.atan2(data[:, 1], data[:, 0] + 0.3)
 plt.rcParams["figure.constrained_layout.h_pad"] = 0.1
 figure = plt.figure(figsize=(11, 4.6), layout="constrained")
@@ -60,8 +61,8 @@ left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2, projectio
 left.scatter(*data.T, c=hue, s=16, cmap="turbo")
 left.set_aspect("equal")
 left.set_title("data in R²", fontsize=12)
-right.scatter(*turned.T, c=hue[plan.argmax(1)], s=16, cmap="turbo")
-right.set_title("what the generator makes in R³", fontsize=12)
+right.scatter(*aligned.T, c=hue[plan.argmax(1)], s=16, cmap="turbo")
+right.set_title("generated points in R³", fontsize=12)
 right.set_box_aspect((3.0, 2.2, 0.9), zoom=1.2)
 right.set_zlim(-0.5, 0.5)
 right.set_zticks([-0.5, 0.5])

@@ -1,13 +1,13 @@
-"""Partial matching: in full or not at all
-=======================================
+"""Partial matching with TV and Mass
+=================================
 
-KL thins a plan out: where a point has no good partner its mass falls, but rarely to 0. Total
-variation decides: a point is matched in full or left behind. `ugw.TV(rho)` sets a price for what is
-left behind, `ugw.Mass(m)` says how much is matched.
+With KL a point without a good counterpart keeps a small part of its mass. With total variation a
+point is usually matched fully or not at all. `ugw.TV(rho)` sets a penalty for unmatched mass,
+`ugw.Mass(m)` sets the matched mass.
 """
 
 # %%
-# Two keys with the same bow. They share their shank and two teeth; each has others of its own.
+# Two keys have the same bow, shank and two teeth. Each has further teeth of its own.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,7 +16,7 @@ import ugw
 
 
 def key(teeth):
-    """A ring, a shank, and teeth at some places, as points 0.08 apart."""
+    """Points of a key, 0.08 apart: a ring, a shank, and teeth at the given places."""
     turn = np.linspace(0, 2 * np.pi, 30, endpoint=False)
     bow = 0.4 * np.stack([np.cos(turn), np.sin(turn)], axis=1)
     shank = np.stack([np.linspace(0.48, 2.4, 25), np.zeros(25)], axis=1)
@@ -26,12 +26,12 @@ def key(teeth):
 
 first, second = key((1.2, 1.5, 2.4)), key((1.2, 1.8, 2.1, 2.4))
 turned = second @ [[0.8, 0.6], [-0.6, 0.8]]
-weight = 1 / len(first)  # every point weighs the same on both sides
+weight = 1 / len(first)  # all points of both keys have the same weight
 x, y = (ugw.Space.from_points(points, weights=np.full(len(points), weight)) for points in (first, turned))
 
 # %%
-# Three ways to let go. Partial problems have no entropy; their solutions are vertices of a
-# polytope, most points whole.
+# Three penalties. Partial problems have no entropy. Their solutions are vertices of a polytope, at
+# which most points are matched fully or not at all.
 
 results = {
     "KL, rho = 0.05": ugw.solve(x, y, rho=0.05, eps=1e-3).check(),
@@ -40,21 +40,20 @@ results = {
 }
 for name, result in results.items():
     share = result.marginals[1] / weight
-    print(
-        f"{name:16s} mass {result.mass:.3f}, {np.mean((share > 0.01) & (share < 0.99)):4.0%} of the points in between"
-    )
+    in_part = np.mean((share > 0.01) & (share < 0.99))
+    print(f"{name:16s} mass {result.mass:.3f}, {in_part:4.0%} of the points matched in part")
 
 # %%
-# The second key: blue is matched in full, white not at all. The first key is drawn above.
+# The second key: blue points are matched fully, white points not at all.
 
 figure, axes = plt.subplots(2, 2, figsize=(10, 4.6), layout="constrained", sharex=True, sharey=True)
 axes[0, 0].scatter(*first.T, s=42, color="0.5")
-axes[0, 0].set_title("the first key", fontsize=12)
+axes[0, 0].set_title("first key", fontsize=12)
 for axis, (name, result) in zip(axes.flat[1:], results.items(), strict=True):
     axis.scatter(
         *second.T, s=42, c=result.marginals[1] / weight, cmap="Blues", vmin=0, vmax=1, edgecolors="0.6", lw=0.6
     )
-    axis.set_title(f"the second: {name}", fontsize=12)
+    axis.set_title(f"second key: {name}", fontsize=12)
 for axis in axes.flat:
     axis.set_aspect("equal")
     axis.axis("off")
