@@ -100,7 +100,8 @@ def test_the_gallery_has_headings_between_its_cards(extension):
     text = ["start\n\n" + "".join(card.format(name) for name in ("moons", "graphs", "effect_of_eps", "unheard_of"))]
     gallery.sections(None, "gallery/index", text)
     places = [
-        text[0].index(part) for part in ("First steps\n-", "moons", "graphs", "Choosing parameters", "effect_of_eps", "More\n-", "unheard")
+        text[0].index(part)
+        for part in ("First steps\n-", "moons", "graphs", "Choosing parameters", "effect_of_eps", "More\n-", "unheard")
     ]
     assert places == sorted(places)
     assert sorted(["unheard_of.py", "effect_of_eps.py", "moons.py"], key=gallery.place) == [
