@@ -26,7 +26,7 @@ def test_triton_is_torch(rank):
     draw = torch.Generator().manual_seed(1)
     size = (30.0 * torch.rand(60, generator=draw, dtype=torch.float64) - 10.0).clamp(min=0.0).to(DEVICE)
     barred = (torch.rand(60, generator=draw) < 0.5).to(DEVICE)
-    expected, found = (module.coefficients(gram, size, barred) for module in (trail, triton_trail))
+    expected, found = (module.anderson_coefficients(gram, size, barred) for module in (trail, triton_trail))
     assert expected[2].any()
     assert (expected[1] & ~expected[2]).any()
     assert not expected[1].all()

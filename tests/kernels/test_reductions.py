@@ -32,19 +32,19 @@ def test_sums(shape, backend):
     logs = torch.where(expected[0] > 0, expected[0], 1.0).log()
     torch.testing.assert_close(backend.dot(*short), (expected[0] * expected[1]).sum((1, 2)), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(
-        backend.apart(*short), (expected[0] - expected[1]).abs().sum((1, 2)), rtol=1e-6, atol=1e-6
+        backend.l1_distance(*short), (expected[0] - expected[1]).abs().sum((1, 2)), rtol=1e-6, atol=1e-6
     )
-    torch.testing.assert_close(backend.entropy(short[0]), (expected[0] * logs).sum((1, 2)), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(backend.neg_entropy(short[0]), (expected[0] * logs).sum((1, 2)), rtol=1e-5, atol=1e-5)
 
 
 @EACH
 def test_covariances_of_steps(shape):
     costs = drawn(shape, 6)
     a, b = weights(shape)
-    made = triton_entries.steps_gram(
+    made = triton_entries.anderson_moments(
         a.float(), b.float(), [c.float() for c in costs[:3]], [c.float() for c in costs[3:]]
     )
-    for found, expected in zip(made, entries.steps_gram(a, b, costs[:3], costs[3:]), strict=True):
+    for found, expected in zip(made, entries.anderson_moments(a, b, costs[:3], costs[3:]), strict=True):
         assert found.shape == expected.shape
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -57,7 +57,7 @@ def test_extrapolated(shape, backend):
     ways = found[1] - found[0], found[2] - found[1], found[2] - given
     expected = found[2] + sum(k[:, None, None] * way for k, way in zip(c, ways, strict=True))
     short = [t.float() for t in (given, *found)]
-    made = backend.extrapolated(short[0], short[1:], c)
+    made = backend.extrapolate(short[0], short[1:], c)
     assert made.dtype == torch.float32
     torch.testing.assert_close(made.double(), expected, rtol=1e-5, atol=1e-5)
 
@@ -65,7 +65,7 @@ def test_extrapolated(shape, backend):
 def test_what_is_not_finite_is_told():
     u, v = drawn((2, 3, 4), 2, dtype=torch.float32)
     u[1, 2, 3] = torch.nan
-    for sums in (triton_entries.dot(u, v), triton_entries.apart(u, v)):
+    for sums in (triton_entries.dot(u, v), triton_entries.l1_distance(u, v)):
         assert sums.isfinite().tolist() == [True, False]
 
 
@@ -90,11 +90,11 @@ def test_drawn_rows():
     """At even steps of the weight, wherever points without weight stand; their mean is that of all rows, nearly."""
     a = torch.rand(2, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     cost = torch.linspace(0.0, 1.0, 300, dtype=torch.float64)[None, :, None].expand(2, -1, 3).contiguous()
-    weights, (rows,) = entries.drawn(a, [cost], 40)
+    weights, (rows,) = entries.sample_rows(a, [cost], 40)
     assert rows.shape == (2, 40, 3)
     torch.testing.assert_close(weights.sum(1), torch.ones(2, dtype=torch.float64))
     all_rows = (a[:, :, None] * cost).sum(1) / a.sum(1)[:, None]
     torch.testing.assert_close((weights[:, :, None] * rows).sum(1), all_rows, rtol=0.0, atol=0.01)
     apart_a, apart_cost = torch.zeros(2, 700, dtype=torch.float64), torch.full((2, 700, 3), 9.0, dtype=torch.float64)
     apart_a[:, 1:601:2], apart_cost[:, 1:601:2] = a, cost
-    torch.testing.assert_close(entries.drawn(apart_a, [apart_cost], 40)[1][0], rows)
+    torch.testing.assert_close(entries.sample_rows(apart_a, [apart_cost], 40)[1][0], rows)

@@ -37,7 +37,7 @@ def written_out(arrays, phi, gamma):
 
 def both(arrays, gamma):
     """The log-sum-exp kernel and the one stabilized around gamma."""
-    return kernels.make(*arrays, None), kernels.make(*arrays, gamma)
+    return kernels.make_gibbs_kernel(*arrays, None), kernels.make_gibbs_kernel(*arrays, gamma)
 
 
 @pytest.mark.parametrize("damping", [0.7, 1.0])
@@ -46,7 +46,7 @@ def test_iterations_of_both_kernels_are_the_same(seed, damping):
     arrays, _, gamma = tensors(seed)
     dampings = tuple(torch.full((B, 1), d, dtype=torch.float64) for d in (damping, 0.9))
     share = torch.tensor([[0.0], [0.3], [2.0]], dtype=torch.float64)
-    exact, stored = (kernel.swept(gamma, dampings, share) for kernel in both(arrays, gamma))
+    exact, stored = (kernel.iterate(gamma, dampings, share) for kernel in both(arrays, gamma))
     weighed = [w > -math.inf for w in arrays[1:3]]  # elsewhere a value is arbitrary
     for name in ("potentials", "updates", "marginals"):
         for one, two, where in zip(getattr(exact, name), getattr(stored, name), weighed, strict=True):
@@ -69,11 +69,11 @@ def test_reductions_are_the_sums_they_say(method, drift):
     rows, cols, log_plan = written_out(arrays, phi + drift, gamma - drift)
     kernel = both(arrays, gamma)[method]
     present = arrays[1] > -np.inf, arrays[2] > -np.inf
-    got_rows, got_cols = kernel.rows(gamma - drift), kernel.cols(phi + drift)
+    got_rows, got_cols = kernel.row_logsumexp(gamma - drift), kernel.col_logsumexp(phi + drift)
     np.testing.assert_allclose(got_rows[present[0]], rows[present[0]], rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(got_cols[present[1]], cols[present[1]], rtol=1e-12, atol=1e-12)
     damping = torch.tensor([[1.0], [0.5], [0.9]], dtype=torch.float64)
-    phi, shape, log_mass = kernel.exact().plan(gamma - drift, damping)
+    phi, shape, log_mass = kernel.log_domain().plan(gamma - drift, damping)
     np.testing.assert_allclose(phi[present[0]], -(damping.numpy() * rows)[present[0]], rtol=1e-12, atol=1e-12)
     log_plan = written_out(arrays, phi, gamma - drift)[2]
     np.testing.assert_allclose(log_mass, logsumexp(log_plan, axis=(1, 2)), rtol=1e-12)
@@ -95,9 +95,9 @@ def test_the_plan_has_unit_mass_and_respects_zeros(method):
 
 def test_zero_weight_points_have_a_finite_value():
     arrays, phi, gamma = tensors()
-    kernel = kernels.make(*arrays, gamma)
-    assert torch.isfinite(kernel.rows(gamma)).all()
-    assert torch.isfinite(kernel.cols(phi)).all()
+    kernel = kernels.make_gibbs_kernel(*arrays, gamma)
+    assert torch.isfinite(kernel.row_logsumexp(gamma)).all()
+    assert torch.isfinite(kernel.col_logsumexp(phi)).all()
 
 
 @pytest.mark.parametrize("spread", [1.0, 100.0, 1e4])
@@ -106,10 +106,10 @@ def test_stabilized_is_log_over_the_whole_range(spread):
     log, stabilized = both(arrays, gamma)
     present = arrays[1] > -np.inf, arrays[2] > -np.inf
     for scale in (0.0, 1.0, 30.0, 1000.0):
-        rows, cols = log.rows(scale * gamma)[present[0]], log.cols(scale * phi)[present[1]]
-        assert_right_or_lost(stabilized.rows(scale * gamma)[present[0]], rows, 1e-11)
-        assert_right_or_lost(stabilized.cols(scale * phi)[present[1]], cols, 1e-11)
-    assert torch.isfinite(stabilized.rows(gamma)).all()
+        rows, cols = log.row_logsumexp(scale * gamma)[present[0]], log.col_logsumexp(scale * phi)[present[1]]
+        assert_right_or_lost(stabilized.row_logsumexp(scale * gamma)[present[0]], rows, 1e-11)
+        assert_right_or_lost(stabilized.col_logsumexp(scale * phi)[present[1]], cols, 1e-11)
+    assert torch.isfinite(stabilized.row_logsumexp(gamma)).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -125,8 +125,8 @@ def test_a_sum_that_underflows_is_right_or_lost(share, dtype):
     log, stabilized = both(arrays, torch.zeros(1, 3, dtype=dtype))
     phi = torch.tensor([[-depth, 0.0, 0.0]], dtype=dtype)
     digits = 8 * torch.finfo(dtype).eps
-    assert log.cols(phi)[0, 0].item() == pytest.approx(-depth - math.log(3), rel=digits)
-    assert_right_or_lost(stabilized.cols(phi), log.cols(phi), digits)
+    assert log.col_logsumexp(phi)[0, 0].item() == pytest.approx(-depth - math.log(3), rel=digits)
+    assert_right_or_lost(stabilized.col_logsumexp(phi), log.col_logsumexp(phi), digits)
 
 
 def test_an_entry_that_underflows_beside_a_small_sum():
@@ -138,14 +138,14 @@ def test_an_entry_that_underflows_beside_a_small_sum():
     log, stabilized = both(arrays, torch.zeros(1, 3, dtype=torch.float64))
     for lift in (0.0, 5.0, 40.0):
         phi = torch.tensor([[lift - 743.0, lift, 0.0]], dtype=torch.float64)
-        assert_right_or_lost(stabilized.cols(phi), log.cols(phi), 1e-12)
+        assert_right_or_lost(stabilized.col_logsumexp(phi), log.col_logsumexp(phi), 1e-12)
 
 
 def test_a_row_that_is_all_forbidden_has_no_sum():
     arrays, _, gamma = tensors()
     arrays[0][0, 1] = torch.inf
     for kernel in both(arrays, gamma):
-        assert not torch.isfinite(kernel.rows(gamma)[0, 1])
+        assert not torch.isfinite(kernel.row_logsumexp(gamma)[0, 1])
         phi, shape, log_mass = kernel.plan(gamma, torch.ones(B, 1, dtype=torch.float64))
         assert phi[0, 1] == 0
         assert (shape[0, 1] == 0).all()
@@ -157,16 +157,20 @@ def test_take_is_the_kernel_of_those_items():
     index = torch.tensor([2, 0])
     for kernel in both(arrays, gamma):
         part = kernel.take(index)
-        torch.testing.assert_close(part.rows(gamma[index]), kernel.rows(gamma)[index], rtol=1e-14, atol=1e-14)
-        torch.testing.assert_close(part.cols(phi[index]), kernel.cols(phi)[index], rtol=1e-14, atol=1e-14)
+        torch.testing.assert_close(
+            part.row_logsumexp(gamma[index]), kernel.row_logsumexp(gamma)[index], rtol=1e-14, atol=1e-14
+        )
+        torch.testing.assert_close(
+            part.col_logsumexp(phi[index]), kernel.col_logsumexp(phi)[index], rtol=1e-14, atol=1e-14
+        )
         ones = torch.ones(B, 1, dtype=torch.float64)
         torch.testing.assert_close(part.plan(gamma[index], ones[index])[1], kernel.plan(gamma, ones)[1][index])
     far = gamma + 300.0
-    part = kernels.make(*arrays, far).take(index)
-    assert part.near(far[index]) is part  # it knows what potentials it was made for
+    part = kernels.make_gibbs_kernel(*arrays, far).take(index)
+    assert part.recenter(far[index]) is part  # it knows what potentials it was made for
 
 
 def test_make_picks_by_the_potential():
     arrays, _, gamma = tensors()
-    assert isinstance(kernels.make(*arrays, None), kernels.LogKernel)
-    assert isinstance(kernels.make(*arrays, gamma), kernels.StabilisedKernel)
+    assert isinstance(kernels.make_gibbs_kernel(*arrays, None), kernels.LogKernel)
+    assert isinstance(kernels.make_gibbs_kernel(*arrays, gamma), kernels.StabilizedKernel)

@@ -44,7 +44,7 @@ def test_log_sums(backend, dtype, error, shape, off):
     left, right, bias, _ = arrays(shape)
     exact = logsumexp(stored(left, right, bias), axis=2)
     guess = None if off is None else torch.tensor(exact + off, dtype=dtype, device=DEVICE)
-    got = backend.log_sums(*tensors((left, right, bias), dtype), guess)
+    got = backend.streaming_logsumexp(*tensors((left, right, bias), dtype), guess)
     # A guess that far off costs digits of the sum itself.
     np.testing.assert_allclose(got.cpu(), exact, atol=error * (1.0 + 0.02 * abs(off or 0.0)), rtol=0.0)
 
@@ -56,7 +56,7 @@ def test_weighted_sums(backend, dtype, error, shape):
     z = stored(left, right, bias)
     shift = logsumexp(z, axis=2)
     exact = np.exp(z - shift[:, :, None]) @ values
-    got = backend.weighted_sums(*tensors((left, right, bias, shift, values), dtype))
+    got = backend.streaming_weighted_sum(*tensors((left, right, bias, shift, values), dtype))
     np.testing.assert_allclose(got.cpu(), exact, atol=error * np.abs(values).max(), rtol=0.0)
 
 
@@ -66,16 +66,16 @@ def test_wide_values(backend, dtype, error):
     values = np.random.default_rng(1).normal(size=(1, 70, 40)).astype(np.float32)
     z = stored(left, right, bias)
     shift = logsumexp(z, axis=2)
-    got = backend.weighted_sums(*tensors((left, right, bias, shift, values), dtype))
+    got = backend.streaming_weighted_sum(*tensors((left, right, bias, shift, values), dtype))
     np.testing.assert_allclose(got.cpu(), np.exp(z - shift[:, :, None]) @ values, atol=5 * error, rtol=0.0)
 
 
 def test_blocks_change_nothing(monkeypatch):
     made = tensors(arrays((2, 50, 31, 3)), torch.float64)
-    guess = streaming.log_sums(*made[:3])
-    whole = streaming.log_sums(*made[:3], guess), streaming.weighted_sums(*made[:3], guess, made[3])
+    guess = streaming.streaming_logsumexp(*made[:3])
+    whole = streaming.streaming_logsumexp(*made[:3], guess), streaming.streaming_weighted_sum(*made[:3], guess, made[3])
     monkeypatch.setitem(streaming.BLOCK, DEVICE, 200)
-    parts = streaming.log_sums(*made[:3], guess), streaming.weighted_sums(*made[:3], guess, made[3])
+    parts = streaming.streaming_logsumexp(*made[:3], guess), streaming.streaming_weighted_sum(*made[:3], guess, made[3])
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-13)
 

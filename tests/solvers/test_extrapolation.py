@@ -10,7 +10,7 @@ import torch
 
 import ugw
 from ugw.kernels import reductions as entries
-from ugw.kernels.anderson import LEAP, SURE, growth
+from ugw.kernels.anderson import LEAP, SURE, largest_growth
 from ugw.problems.build import build
 from ugw.solvers import extrapolation as anderson
 from ugw.solvers.extrapolation import Trail
@@ -18,7 +18,7 @@ from ugw.solvers.extrapolation import Trail
 
 def products(given, found):
     """Sums of the products of what `steps` makes of costs."""
-    made = entries.steps(given, found)
+    made = entries.anderson_differences(given, found)
     return torch.stack([torch.stack([(u * v).sum((1, 2)) for v in made], 1) for u in made], 2)
 
 
@@ -142,9 +142,9 @@ def test_growth_is_the_largest_eigenvalue():
     u, v = (torch.randn(50, 2, 2, dtype=torch.float64, generator=rng) for _ in range(2))
     between, across = u @ u.mT, v + v.mT
     expected = torch.linalg.eigvals(torch.linalg.solve(between, across)).real.amax(1)
-    torch.testing.assert_close(growth(between, across), expected)
+    torch.testing.assert_close(largest_growth(between, across), expected)
     same = torch.ones(1, 2, 2, dtype=torch.float64)  # two parallel differences are one
-    torch.testing.assert_close(growth(4.0 * same, 2.0 * same), torch.tensor([0.5], dtype=torch.float64))
+    torch.testing.assert_close(largest_growth(4.0 * same, 2.0 * same), torch.tensor([0.5], dtype=torch.float64))
 
 
 def spaces(seed, n=30, metric="euclidean"):
@@ -177,7 +177,7 @@ def test_covariances_of_some_rows():
     draw = torch.Generator().manual_seed(0)
     costs = [problem.couple(problem.unit(torch.rand(1, 400, 400, generator=draw) ** 4)).local for _ in range(6)]
     some = problem.steps_gram(costs[:3], costs[3:])[0]
-    mean, products = entries.steps_gram(problem.log_a.exp(), problem.log_b.exp(), costs[:3], costs[3:])
+    mean, products = entries.anderson_moments(problem.log_a.exp(), problem.log_b.exp(), costs[:3], costs[3:])
     every = (products - mean @ mean.mT)[0]
     assert not torch.equal(some, every)
     lengths = every.diagonal().sqrt()

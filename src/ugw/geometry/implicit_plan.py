@@ -84,7 +84,7 @@ class ImplicitPlan(BatchRecord):
         lowest = torch.finfo(self.dtype).min / 4
         # Rows and columns without mass are forbidden, not infinitely cheap.
         shift = -self.log.row.clamp(min=lowest)
-        sums = kernels.weighted_sums(left, right, self.log.col.to(self.dtype), shift.to(self.dtype), matrix)
+        sums = kernels.streaming_weighted_sum(left, right, self.log.col.to(self.dtype), shift.to(self.dtype), matrix)
         return torch.where(self.log.row[:, :, None] > lowest, sums, 0.0)
 
     def rows(self, index: Tensor) -> Tensor:
@@ -114,10 +114,10 @@ class ImplicitPlan(BatchRecord):
 
 
 @dataclass(eq=False)
-class StreamingKernel(BatchRecord, kernels.Sweeping):
-    """The `Kernel` of a bilinear cost: every sum is made anew, from O((n + m)·r) numbers, right for any potentials."""
+class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
+    """The `GibbsKernel` of a bilinear cost: every sum is made anew from O((n + m)·r) numbers, for any potentials."""
 
-    sweeps: ClassVar[int] = 2  # a look is free beside a sum over all pairs
+    iterations_per_check: ClassVar[int] = 2  # a look is free beside a sum over all pairs
 
     scaled: BilinearMatrix  # −cost / eps
     log_a: Tensor
@@ -136,40 +136,40 @@ class StreamingKernel(BatchRecord, kernels.Sweeping):
     def _thin(self) -> tuple[Tensor, Tensor]:
         return self.scaled.thin()
 
-    def rows(self, gamma: Tensor) -> Tensor:
-        """See `Kernel.rows`."""
+    def row_logsumexp(self, gamma: Tensor) -> Tensor:
+        """See `GibbsKernel.row_logsumexp`."""
         left, right = self._thin
-        self._rows = kernels.log_sums(left, right, self._bias_of_cols(gamma), self._rows)
+        self._rows = kernels.streaming_logsumexp(left, right, self._bias_of_cols(gamma), self._rows)
         return (self._rows + self.scaled.row).to(gamma.dtype)
 
-    def cols(self, phi: Tensor) -> Tensor:
-        """See `Kernel.cols`."""
+    def col_logsumexp(self, phi: Tensor) -> Tensor:
+        """See `GibbsKernel.col_logsumexp`."""
         left, right = self._thin
         bias = (self.log_a + phi + self.scaled.row).to(phi.dtype)
-        self._cols = kernels.log_sums(right, left, bias, self._cols)
+        self._cols = kernels.streaming_logsumexp(right, left, bias, self._cols)
         return (self._cols + self.scaled.col).to(phi.dtype)
 
     def _bias_of_cols(self, gamma: Tensor) -> Tensor:
         return (self.log_b + gamma + self.scaled.col).to(gamma.dtype)
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, ImplicitPlan, Tensor]:
-        """See `Kernel.plan`. The sums of the rows and the product with the right basis are made in one pass."""
+        """See `GibbsKernel.plan`. The sums of the rows and the product with the right basis are made in one pass."""
         left, right = self._thin
         basis = self.scaled.right
         values = torch.cat([torch.ones_like(basis[:, :, :1]), basis], dim=2)
         bias = self._bias_of_cols(gamma)
-        guess = self._rows if self._rows is not None else kernels.log_sums(left, right, bias)
-        sums = kernels.weighted_sums(left, right, bias, guess, values)
+        guess = self._rows if self._rows is not None else kernels.streaming_logsumexp(left, right, bias)
+        sums = kernels.streaming_weighted_sum(left, right, bias, guess, values)
         if not bool((torch.isfinite(sums[:, :, 0]) & (sums[:, :, 0] > 0)).all()):
-            guess = kernels.log_sums(left, right, bias)
-            sums = kernels.weighted_sums(left, right, bias, guess, values)
+            guess = kernels.streaming_logsumexp(left, right, bias)
+            sums = kernels.streaming_weighted_sum(left, right, bias, guess, values)
         row_lse = guess + sums[:, :, 0].log() + self.scaled.row
         phi = (-damping * row_lse).to(gamma.dtype)
         log_p1 = self.log_a + phi + row_lse
         log_mass = torch.logsumexp(log_p1, dim=1)
         p1 = (log_p1 - log_mass[:, None]).exp().to(gamma.dtype)
         # The columns see the plan before it is divided by its mass: their last sums are still a good guess.
-        log_p2 = self.log_b + gamma + self.cols(phi) - log_mass[:, None]
+        log_p2 = self.log_b + gamma + self.col_logsumexp(phi) - log_mass[:, None]
         log = replace(
             self.scaled,
             row=self.log_a + phi + self.scaled.row - log_mass[:, None],
@@ -185,10 +185,10 @@ class StreamingKernel(BatchRecord, kernels.Sweeping):
         )
         return phi, made, log_mass
 
-    def near(self, gamma: Tensor) -> StreamingKernel:
-        """See `Kernel.near`."""
+    def recenter(self, gamma: Tensor) -> StreamingKernel:
+        """See `GibbsKernel.recenter`."""
         return self
 
-    def exact(self) -> StreamingKernel:
-        """See `Kernel.exact`."""
+    def log_domain(self) -> StreamingKernel:
+        """See `GibbsKernel.log_domain`."""
         return self

@@ -138,7 +138,7 @@ def _carried(plan: ImplicitPlan, sample: StreamedUGW, problem: StreamedUGW) -> I
     def kernel(between: StreamedUGW) -> StreamingKernel:
         return StreamingKernel.of(moments.cost(between) - constant, between.log_a, between.log_b, eps[:, 0])
 
-    cols = kernel(replace(problem, x=sample.x)).cols(plan.f / eps)
+    cols = kernel(replace(problem, x=sample.x)).col_logsumexp(plan.f / eps)
     gamma = -damping_b * cols
     log_p2 = problem.log_b + gamma + cols
     phi, half, _ = kernel(replace(problem, y=sample.y)).plan(plan.g / eps, damping_a)

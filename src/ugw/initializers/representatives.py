@@ -11,7 +11,7 @@ from torch import Tensor
 from .._utils.pytree import BatchRecord
 from ..geometry.metric import Metric
 from ..geometry.space import Space
-from ..kernels.reductions import even_steps
+from ..kernels.reductions import quantile_indices
 
 # Picks (B, k) of the points of a metric with weights (B, n).
 Choice = Callable[[Metric, Tensor, int], Tensor]
@@ -81,7 +81,7 @@ def farthest(metric: Metric, weights: Tensor, count: int) -> Tensor:
 def quantiles(metric: Metric, weights: Tensor, count: int) -> Tensor:
     """Points at even steps of the weight, in the order of their eccentricity. Returns (B, count)."""
     order = rank(metric, weights).argsort(dim=1, stable=True)
-    return order.gather(1, even_steps(weights.gather(1, order), count))
+    return order.gather(1, quantile_indices(weights.gather(1, order), count))
 
 
 def eccentricity(metric: Metric, weights: Tensor) -> Tensor:

@@ -22,11 +22,11 @@ GRAIN = 2.0**-10
 PARALLEL, DAMPING = 1e-6, 1e-8
 
 
-def coefficients(gram: Tensor, size: Tensor, barred: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The multiples (B, 3) for `entries.extrapolated`, and (B,) bool each: is that a guess, is it a leap?
+def anderson_coefficients(gram: Tensor, size: Tensor, barred: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The multiples (B, 3) for `entries.extrapolate`, and (B,) bool each: is that a guess, is it a leap?
 
-    gram: (B, 5, 5), covariances of `entries.steps`; size: (B,), the change of the plan in the last step in units of its
-    limit, 0 where nothing may be extrapolated; barred: (B,) bool, is growth believed only where the change itself grew?
+    gram: (B, 5, 5), covariances of `entries.anderson_differences`; size: (B,), the change of the plan in the last step in
+    units of its limit, 0 where nothing may be extrapolated; barred: (B,) bool, is growth believed only where the change grew?
     """
     ready = size > 0.0
     # With E = out − in, the change of a step from one to the next: least squares for e + E c. Where steps contract
@@ -37,7 +37,7 @@ def coefficients(gram: Tensor, size: Tensor, barred: Tensor) -> tuple[Tensor, Te
     trusted = one.abs() + two.abs() <= LARGEST
     one, two = torch.where(trusted, one, 0.0), torch.where(trusted, two, _along(errors, side))
     both = GRAIN * (torch.stack([one, two], dim=1) / GRAIN + 0.5).floor()
-    grows = growth(between, 0.5 * (across + across.mT)) >= 1.0
+    grows = largest_growth(between, 0.5 * (across + across.mT)) >= 1.0
     # The change of the step before is e − E of the last difference.
     before = gram[:, 4, 4] + errors[:, 1, 1] + 2.0 * side[:, 1]
     leap = ready & grows & (size >= SURE) & (~barred | (gram[:, 4, 4] >= before))
@@ -63,7 +63,7 @@ def _along(matrix: Tensor, side: Tensor) -> Tensor:
     return torch.where(forward, (side[:, 1] / matrix[:, 1, 1]).clamp(max=FARTHEST), torch.nan)
 
 
-def growth(between: Tensor, across: Tensor) -> Tensor:
+def largest_growth(between: Tensor, across: Tensor) -> Tensor:
     """The largest eigenvalue (B,) of `across` against `between`, symmetric (B, 2, 2) both."""
     lengths = between.diagonal(dim1=1, dim2=2).sqrt()
     scale = 1.0 / (lengths[:, :, None] * lengths[:, None, :])

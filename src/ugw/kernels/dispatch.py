@@ -15,52 +15,52 @@ from torch import Tensor
 from . import anderson as trail
 from . import reductions as entries
 from . import streaming_logsumexp as streaming
-from .sinkhorn import Kernel, LogKernel, StabilisedKernel, Sweeping
+from .sinkhorn import GibbsKernel, LogDomainIterations, LogKernel, StabilizedKernel
 
 __all__ = [
-    "Kernel",
+    "GibbsKernel",
+    "LogDomainIterations",
     "LogKernel",
-    "StabilisedKernel",
-    "Sweeping",
-    "apart",
-    "coefficients",
+    "StabilizedKernel",
+    "anderson_coefficients",
+    "anderson_moments",
     "dot",
-    "entropy",
-    "extrapolated",
+    "extrapolate",
     "fused_sweeps",
-    "log_sums",
-    "make",
-    "steps_gram",
-    "weighted_sums",
+    "l1_distance",
+    "make_gibbs_kernel",
+    "neg_entropy",
+    "streaming_logsumexp",
+    "streaming_weighted_sum",
 ]
 
 
-def make(cost: Tensor, log_a: Tensor, log_b: Tensor, eps: Tensor, gamma: Tensor | None) -> Kernel:
+def make_gibbs_kernel(cost: Tensor, log_a: Tensor, log_b: Tensor, eps: Tensor, gamma: Tensor | None) -> GibbsKernel:
     """The kernel of a stored cost: stabilized around the potential `gamma` (B, m), or log-sum-exp if that is None."""
     log_kernel = LogKernel(cost / -eps[:, None, None], log_a, log_b)
-    return log_kernel if gamma is None else StabilisedKernel(log_kernel, gamma)
+    return log_kernel if gamma is None else StabilizedKernel(log_kernel, gamma)
 
 
-def log_sums(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
-    """See `streaming.log_sums`."""
+def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
+    """See `streaming.streaming_logsumexp`."""
     with _on(left):
-        return _backend(left).log_sums(left, right, bias, guess)
+        return _backend(left).streaming_logsumexp(left, right, bias, guess)
 
 
-def weighted_sums(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
-    """See `streaming.weighted_sums`."""
+def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
+    """See `streaming.streaming_weighted_sum`."""
     with _on(left):
-        return _backend(left).weighted_sums(left, right, bias, shift, values)
+        return _backend(left).streaming_weighted_sum(left, right, bias, shift, values)
 
 
 def fused_sweeps(
-    kernel: Kernel, potentials: tuple[Tensor, Tensor], of_item: tuple[Tensor, ...], count: int, slowest: float
+    kernel: GibbsKernel, potentials: tuple[Tensor, Tensor], of_item: tuple[Tensor, ...], count: int, slowest: float
 ) -> tuple[Tensor, ...] | None:
     """See `triton_small.sweeps`; None where none serves: elsewhere than on CUDA, in float64, for large plans.
 
     of_item: dampings of both sides and the share of the translation, (B, 1) each.
     """
-    if not isinstance(kernel, StabilisedKernel) or not kernel.log_a.is_cuda or not _triton():
+    if not isinstance(kernel, StabilizedKernel) or not kernel.log_a.is_cuda or not _triton():
         return None
     from .triton import sinkhorn_cache as triton_medium
     from .triton import sinkhorn_registers as triton_small
@@ -79,38 +79,38 @@ def dot(u: Tensor, v: Tensor) -> Tensor:
         return _of_entries(u, v).dot(u, v)
 
 
-def apart(u: Tensor, v: Tensor) -> Tensor:
-    """See `entries.apart`."""
+def l1_distance(u: Tensor, v: Tensor) -> Tensor:
+    """See `entries.l1_distance`."""
     with _on(v):
-        return _of_entries(u, v).apart(u, v)
+        return _of_entries(u, v).l1_distance(u, v)
 
 
-def entropy(p: Tensor) -> Tensor:
-    """See `entries.entropy`."""
+def neg_entropy(p: Tensor) -> Tensor:
+    """See `entries.neg_entropy`."""
     with _on(p):
-        return _of_entries(p).entropy(p)
+        return _of_entries(p).neg_entropy(p)
 
 
-def steps_gram(a: Tensor, b: Tensor, given: Sequence[Tensor], found: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """See `entries.steps_gram`."""
+def anderson_moments(a: Tensor, b: Tensor, given: Sequence[Tensor], found: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """See `entries.anderson_moments`."""
     with _on(a):
-        return _of_entries(*given, *found).steps_gram(a, b, given, found)
+        return _of_entries(*given, *found).anderson_moments(a, b, given, found)
 
 
-def extrapolated(given: Any, found: Sequence[Any], factors: Sequence[Tensor]) -> Any:
-    """See `entries.extrapolated`; for matrices that are not stored as well."""
+def extrapolate(given: Any, found: Sequence[Any], factors: Sequence[Tensor]) -> Any:
+    """See `entries.extrapolate`; for matrices that are not stored as well."""
     with _on(factors[0]):
-        return _of_entries(given, *found).extrapolated(given, found, factors)
+        return _of_entries(given, *found).extrapolate(given, found, factors)
 
 
-def coefficients(gram: Tensor, size: Tensor, barred: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """See `trail.coefficients`."""
+def anderson_coefficients(gram: Tensor, size: Tensor, barred: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """See `trail.anderson_coefficients`."""
     if not gram.is_cuda or gram.dtype != torch.float64 or not _triton():
-        return trail.coefficients(gram, size, barred)
+        return trail.anderson_coefficients(gram, size, barred)
     from .triton import anderson as triton_trail
 
     with _on(gram):
-        return triton_trail.coefficients(gram, size, barred)
+        return triton_trail.anderson_coefficients(gram, size, barred)
 
 
 def _of_entries(*parts: Any) -> ModuleType:

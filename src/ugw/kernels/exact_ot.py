@@ -18,11 +18,11 @@ PIVOTS = 10_000_000
 DIGITS = 12
 
 
-def transport(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
+def optimal_plan(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """An optimal vertex of each item's transport polytope, p1 = a and p2 = b, which must have one mass.
 
     >>> cost = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
-    >>> transport(cost, torch.tensor([[0.5, 0.5]]), torch.tensor([[0.25, 0.75]]))[0]
+    >>> optimal_plan(cost, torch.tensor([[0.5, 0.5]]), torch.tensor([[0.25, 0.75]]))[0]
     tensor([[0.2500, 0.2500],
             [0.0000, 0.5000]])
     """
@@ -32,13 +32,13 @@ def transport(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return torch.from_numpy(np.stack(vertices)).to(cost)
 
 
-def prices(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
+def row_multipliers(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """The multipliers of p1 = a in each item's transport problem, up to a constant. Returns (B, n), float64."""
     found = [_emd(row, col, c)[1] for c, row, col, _ in _items(cost, a, b, None)]
     return torch.from_numpy(np.stack(found)).to(cost.device)
 
 
-def partial(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> Tensor:
+def optimal_partial_plan(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> Tensor:
     """A vertex of p1 ≤ a, p2 ≤ b with the least <cost, p>: of the given masses (B,), or of any mass if None.
 
     One more point on each side takes what is left behind. Without a mass it is free there, so that a pair is used
@@ -47,10 +47,10 @@ def partial(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> Tensor:
 
     >>> cost = torch.tensor([[[-1.0, 1.0], [1.0, 2.0]]])
     >>> half = torch.tensor([[0.5, 0.5]])
-    >>> partial(cost, half, half, None)[0]
+    >>> optimal_partial_plan(cost, half, half, None)[0]
     tensor([[0.5000, 0.0000],
             [0.0000, 0.0000]])
-    >>> partial(cost, half, half, torch.tensor([0.75])).sum().item()
+    >>> optimal_partial_plan(cost, half, half, torch.tensor([0.75])).sum().item()
     0.75
     """
     vertices = []
@@ -60,7 +60,7 @@ def partial(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> Tensor:
     return torch.from_numpy(np.stack(vertices)).to(cost)
 
 
-def cap_prices(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def partial_multipliers(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """What a little more of a (B, n), of b (B, m) and of a given mass (B,) adds to the least <cost, p> of `partial`.
 
     The multipliers of p1 ≤ a and p2 ≤ b are not positive; that of a mass is 0 where none is given.
@@ -96,18 +96,18 @@ def _widened(c: np.ndarray, row: np.ndarray, col: np.ndarray, m: float | None) -
 
 def round_to_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Move as little mass as it takes to give a plan of one mass with a and b these marginals. plan: (B, n, m)."""
-    plan = clip(plan, a, b)
-    return filled(plan, a, b, a.sum(1) - plan.sum(dim=(1, 2)))
+    plan = clip_to_marginals(plan, a, b)
+    return add_missing_mass(plan, a, b, a.sum(1) - plan.sum(dim=(1, 2)))
 
 
-def clip(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
+def clip_to_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Scale down the rows, then the columns, that have more than their weight. plan: (B, n, m)."""
     tiny = torch.finfo(plan.dtype).tiny
     plan = plan * (a / plan.sum(2).clamp(min=tiny)).clamp(max=1.0)[:, :, None]
     return plan * (b / plan.sum(1).clamp(min=tiny)).clamp(max=1.0)[:, None, :]
 
 
-def filled(plan: Tensor, a: Tensor, b: Tensor, missing: Tensor) -> Tensor:
+def add_missing_mass(plan: Tensor, a: Tensor, b: Tensor, missing: Tensor) -> Tensor:
     """Add the mass `missing` (B,) ≥ 0 in proportion to what the marginals have left. plan: (B, n, m), clipped."""
     tiny = torch.finfo(plan.dtype).tiny
     left_a, left_b = (a - plan.sum(2)).clamp(min=0.0), (b - plan.sum(1)).clamp(min=0.0)

@@ -20,12 +20,12 @@ def dot(u: Tensor, v: Tensor) -> Tensor:
     return _total(u * v)
 
 
-def apart(u: Tensor, v: Tensor) -> Tensor:
+def l1_distance(u: Tensor, v: Tensor) -> Tensor:
     """Σ |u − v| per item. Returns (B,)."""
     return _total((u - v).abs_())
 
 
-def entropy(p: Tensor) -> Tensor:
+def neg_entropy(p: Tensor) -> Tensor:
     """Σ p log p per item, 0 where p is. Returns (B,)."""
     # Where the plan is 0, or as good as that, its logarithm may be anything finite.
     return dot(p.clamp(min=torch.finfo(p.dtype).tiny).log_(), p)
@@ -51,7 +51,7 @@ def gram(a: Tensor, b: Tensor, costs: Sequence[Tensor]) -> tuple[Tensor, Tensor]
     return torch.stack(means, dim=1).double(), products.double()
 
 
-def steps(given: Sequence[Any], found: Sequence[Any]) -> tuple[Any, ...]:
+def anderson_differences(given: Sequence[Any], found: Sequence[Any]) -> tuple[Any, ...]:
     """Differences of three costs and the three that steps made of them, stored or not.
 
     The two changes of the given ones, by how much the found ones changed otherwise, and what the last step did.
@@ -61,30 +61,30 @@ def steps(given: Sequence[Any], found: Sequence[Any]) -> tuple[Any, ...]:
     return *into, *(o - i for o, i in zip(out, into, strict=True)), found[2] - given[2]
 
 
-def steps_gram(a: Tensor, b: Tensor, given: Sequence[Tensor], found: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """`gram` of `steps`."""
-    return gram(a, b, steps(given, found))
+def anderson_moments(a: Tensor, b: Tensor, given: Sequence[Tensor], found: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """`gram` of `anderson_differences`."""
+    return gram(a, b, anderson_differences(given, found))
 
 
-def even_steps(weights: Tensor, count: int) -> Tensor:
+def quantile_indices(weights: Tensor, count: int) -> Tensor:
     """Places (B, count) at even steps of weights (B, n), in the order in which they stand."""
     reached = weights.cumsum(1, dtype=torch.float64)
     steps = (torch.arange(count, dtype=torch.float64, device=weights.device) + 0.5) / count
     return torch.searchsorted(reached, (steps * reached[:, -1:]).contiguous()).clamp(max=weights.shape[1] - 1)
 
 
-def drawn(a: Tensor, costs: Sequence[Tensor], count: int) -> tuple[Tensor, list[Tensor]]:
+def sample_rows(a: Tensor, costs: Sequence[Tensor], count: int) -> tuple[Tensor, list[Tensor]]:
     """So many rows of costs (B, n, m), at even steps of the weights a (B, n), and the weights that they then have.
 
     Neither padding nor points without weight change which rows these are.
     """
     batch, n = a.shape
-    flat = (even_steps(a, count) + n * torch.arange(batch, device=a.device)[:, None]).flatten()
+    flat = (quantile_indices(a, count) + n * torch.arange(batch, device=a.device)[:, None]).flatten()
     rows = [cost.flatten(0, 1).index_select(0, flat).view(batch, count, -1) for cost in costs]
     return torch.full_like(a[:, :1], 1.0 / count).expand(-1, count), rows
 
 
-def extrapolated(given: Any, found: Sequence[Any], factors: Sequence[Tensor]) -> Any:
+def extrapolate(given: Any, found: Sequence[Any], factors: Sequence[Tensor]) -> Any:
     """The last of three costs, farther by multiples (B,) of its changes before the last, the last, and from `given`."""
     guess = found[2]
     ways = (found[1] - found[0], found[2] - found[1], found[2] - given)

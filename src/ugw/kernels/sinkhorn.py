@@ -12,11 +12,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-# Iterations over a stored cost between two looks: a look takes as long as one of them.
-SWEEPS = 5
+from .config import KERNEL_CONFIG
 
 
-class Swept(NamedTuple):
+class IterationResult(NamedTuple):
     """Where some iterations led to, and what the last of them did, (B, n) and (B, m) for pairs.
 
     potentials: phi and gamma; updates: how far each went in the last iteration, before the translation, which leaves
@@ -31,7 +30,7 @@ class Swept(NamedTuple):
     older: Tensor
 
 
-class Kernel(Protocol):
+class GibbsKernel(Protocol):
     """What Sinkhorn asks of a cost: two reductions and the plan they lead to.
 
     The value at a point of weight 0 is arbitrary but finite: nobody reads it.
@@ -39,18 +38,18 @@ class Kernel(Protocol):
 
     log_a: Tensor
     log_b: Tensor
-    sweeps: ClassVar[int]  # iterations between two looks at how far they went, 2 at least
+    iterations_per_check: ClassVar[int]  # iterations between two looks at how far they went, 2 at least
 
-    def rows(self, gamma: Tensor) -> Tensor:
+    def row_logsumexp(self, gamma: Tensor) -> Tensor:
         """log Σ_j b_j exp(gamma_j − cost_ij / eps). gamma: (B, m). Returns (B, n)."""
         ...
 
-    def cols(self, phi: Tensor) -> Tensor:
+    def col_logsumexp(self, phi: Tensor) -> Tensor:
         """log Σ_i a_i exp(phi_i − cost_ij / eps). phi: (B, n). Returns (B, m)."""
         ...
 
-    def swept(self, gamma: Tensor, damping: tuple[Tensor, ...], share: Tensor) -> Swept:
-        """Some iterations of Sinkhorn from gamma, as many as `sweeps` says: eqs. (4.1) and (4.3),
+    def iterate(self, gamma: Tensor, damping: tuple[Tensor, ...], share: Tensor) -> IterationResult:
+        """Some iterations of Sinkhorn from gamma, as many as `iterations_per_check` says: eqs. (4.1) and (4.3),
 
         phi = −damping1 · rows(gamma), gamma = −damping2 · cols(phi), and the translation. damping, share: (B, 1) each.
         What is lost by underflow is NaN.
@@ -64,58 +63,58 @@ class Kernel(Protocol):
         """
         ...
 
-    def near(self, gamma: Tensor) -> Kernel:
+    def recenter(self, gamma: Tensor) -> GibbsKernel:
         """A kernel fit for potentials around `gamma`; itself if it is."""
         ...
 
-    def exact(self) -> Kernel:
+    def log_domain(self) -> GibbsKernel:
         """A kernel that is right for any potentials, however slow."""
         ...
 
-    def take(self, index: Tensor) -> Kernel:
+    def take(self, index: Tensor) -> GibbsKernel:
         """The same for some items of the batch."""
         ...
 
 
-class Sweeping:
+class LogDomainIterations:
     """Iterations from the two reductions of a kernel."""
 
-    def swept(self: Kernel, gamma: Tensor, damping: tuple[Tensor, ...], share: Tensor) -> Swept:
-        """See `Kernel.swept`. Nothing is lost."""
+    def iterate(self: GibbsKernel, gamma: Tensor, damping: tuple[Tensor, ...], share: Tensor) -> IterationResult:
+        """See `GibbsKernel.iterate`. Nothing is lost."""
         phi = last = gamma
-        for _ in range(self.sweeps):
+        for _ in range(self.iterations_per_check):
             before, last, last_phi = last, gamma, phi
-            row_lse = self.rows(gamma)
+            row_lse = self.row_logsumexp(gamma)
             new_phi = _free_as_zero(-damping[0] * row_lse)
-            col_lse = self.cols(new_phi)
+            col_lse = self.col_logsumexp(new_phi)
             new = _free_as_zero(-damping[1] * col_lse)
             log_p1, log_p2 = self.log_a + new_phi + row_lse, self.log_b + new + col_lse
             shift = share * (torch.logsumexp(log_p1, 1, keepdim=True) - torch.logsumexp(log_p2, 1, keepdim=True))
             phi, gamma = new_phi + shift, new - shift
         updates = new_phi - last_phi, new - last
         marginals = torch.softmax(log_p1 - updates[0], 1), torch.softmax(log_p2, 1)
-        return Swept((phi, gamma), updates, marginals, gamma - last, last - before)
+        return IterationResult((phi, gamma), updates, marginals, gamma - last, last - before)
 
 
-class LogKernel(Sweeping):
+class LogKernel(LogDomainIterations):
     """Log-sum-exp in every call: slow, and right whatever the range of the cost."""
 
-    sweeps: ClassVar[int] = SWEEPS
+    iterations_per_check: ClassVar[int] = KERNEL_CONFIG.iterations_per_check
 
     def __init__(self, scaled: Tensor, log_a: Tensor, log_b: Tensor) -> None:
         self.log_a, self.log_b = log_a, log_b
         self.scaled = scaled  # −cost / eps
 
-    def rows(self, gamma: Tensor) -> Tensor:
-        """See `Kernel.rows`."""
+    def row_logsumexp(self, gamma: Tensor) -> Tensor:
+        """See `GibbsKernel.row_logsumexp`."""
         return torch.logsumexp(self.scaled + (self.log_b + gamma)[:, None, :], dim=2)
 
-    def cols(self, phi: Tensor) -> Tensor:
-        """See `Kernel.cols`."""
+    def col_logsumexp(self, phi: Tensor) -> Tensor:
+        """See `GibbsKernel.col_logsumexp`."""
         return torch.logsumexp(self.scaled + (self.log_a + phi)[:, :, None], dim=1)
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """See `Kernel.plan`."""
+        """See `GibbsKernel.plan`."""
         plan = self.scaled + (self.log_b + gamma)[:, None, :]
         largest = _finite_or_zero(plan.amax(dim=2))
         plan.sub_(largest[:, :, None]).exp_()
@@ -127,28 +126,28 @@ class LogKernel(Sweeping):
         factor = (self.log_a + phi + largest - log_mass[:, None]).masked_fill_(rows == -math.inf, -math.inf)
         return phi, plan.mul_(factor.masked_fill_(nowhere, torch.nan).exp_()[:, :, None]), log_mass
 
-    def near(self, gamma: Tensor) -> LogKernel:
-        """See `Kernel.near`."""
+    def recenter(self, gamma: Tensor) -> LogKernel:
+        """See `GibbsKernel.recenter`."""
         return self
 
-    def exact(self) -> LogKernel:
-        """See `Kernel.exact`."""
+    def log_domain(self) -> LogKernel:
+        """See `GibbsKernel.log_domain`."""
         return self
 
     def take(self, index: Tensor) -> LogKernel:
-        """See `Kernel.take`."""
+        """See `GibbsKernel.take`."""
         return LogKernel(self.scaled[index], self.log_a[index], self.log_b[index])
 
 
-class StabilisedKernel:
+class StabilizedKernel:
     """K = exp(log a ⊕ log b − cost/eps + alpha ⊕ beta), stored: two matrix-vector products an iteration.
 
     `alpha` and `beta` make the largest entry of every row and column 1, so a sum under- or overflows only if
     the potentials leave them by more than the exponent range. The result is then not finite: the caller
-    takes `exact()` instead.
+    takes `log_domain()` instead.
     """
 
-    sweeps: ClassVar[int] = SWEEPS
+    iterations_per_check: ClassVar[int] = KERNEL_CONFIG.iterations_per_check
 
     def __init__(self, log_kernel: LogKernel, gamma: Tensor) -> None:
         self._log, self._anchor = log_kernel, gamma
@@ -171,20 +170,20 @@ class StabilisedKernel:
         self._offset_b = _finite_or_zero(self._beta + self.log_b)
         self._sides: tuple[Tensor, Tensor] | None = None
 
-    def rows(self, gamma: Tensor) -> Tensor:
-        """See `Kernel.rows`."""
+    def row_logsumexp(self, gamma: Tensor) -> Tensor:
+        """See `GibbsKernel.row_logsumexp`."""
         scaling = (gamma - self._beta).exp_()
         sums = _padded(_times(self._k, scaling), self._pad_a)
         return _lost(sums, scaling).log().sub_(self._offset_a)
 
-    def cols(self, phi: Tensor) -> Tensor:
-        """See `Kernel.cols`."""
+    def col_logsumexp(self, phi: Tensor) -> Tensor:
+        """See `GibbsKernel.col_logsumexp`."""
         scaling = (phi - self._alpha).exp_()
         sums = _padded(_times(self._k.mT, scaling), self._pad_b)
         return _lost(sums, scaling).log().sub_(self._offset_b)
 
-    def swept(self, gamma: Tensor, damping: tuple[Tensor, ...], share: Tensor) -> Swept:
-        """See `Kernel.swept`. In as few operations as it takes: on small plans these are most of the time.
+    def iterate(self, gamma: Tensor, damping: tuple[Tensor, ...], share: Tensor) -> IterationResult:
+        """See `GibbsKernel.iterate`. In as few operations as it takes: on small plans these are most of the time.
 
         x = phi − alpha and y = gamma − beta are iterated: their exponentials u, v scale K to the plan, whose marginals
         are then u·(K v) and v·(Kᵀ u).
@@ -194,7 +193,7 @@ class StabilisedKernel:
         base_b = torch.addcmul(self._beta, minus[1], self._offset_b).neg_()
         x = y = last = gamma - self._beta
         v = y.exp()
-        for left in reversed(range(self.sweeps)):
+        for left in reversed(range(self.iterations_per_check)):
             before, last, last_x = last, y, x
             sums_a = _times(self._k, v)
             floored = _padded(sums_a, self._pad_a)
@@ -212,7 +211,7 @@ class StabilisedKernel:
             v.mul_((-shift).exp_())
         updates = new_x - last_x, new_y - last
         marginals = torch.softmax(p1.log_() - updates[0], 1), p2 / masses[1]
-        return Swept((x + self._alpha, y + self._beta), updates, marginals, y - last, last - before)
+        return IterationResult((x + self._alpha, y + self._beta), updates, marginals, y - last, last - before)
 
     def stored(self) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """K (B, n, m), and the shift, offset, log weight and padding of each side, (B, 4, n) and (B, 4, m)."""
@@ -224,21 +223,21 @@ class StabilisedKernel:
         return self._k, self._sides
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """See `Kernel.plan`."""
+        """See `GibbsKernel.plan`."""
         return self._log.plan(gamma, damping)
 
-    def near(self, gamma: Tensor) -> StabilisedKernel:
-        """See `Kernel.near`. A tenth of the exponent range is for the drift, nine for the spread of K."""
+    def recenter(self, gamma: Tensor) -> StabilizedKernel:
+        """See `GibbsKernel.recenter`. A tenth of the exponent range is for the drift, nine for the spread of K."""
         limit = 0.1 * math.log(torch.finfo(gamma.dtype).max)
-        return self if (gamma - self._anchor).abs().amax() <= limit else StabilisedKernel(self._log, gamma)
+        return self if (gamma - self._anchor).abs().amax() <= limit else StabilizedKernel(self._log, gamma)
 
-    def exact(self) -> LogKernel:
-        """See `Kernel.exact`."""
+    def log_domain(self) -> LogKernel:
+        """See `GibbsKernel.log_domain`."""
         return self._log
 
-    def take(self, index: Tensor) -> StabilisedKernel:
-        """See `Kernel.take`."""
-        part = object.__new__(StabilisedKernel)
+    def take(self, index: Tensor) -> StabilizedKernel:
+        """See `GibbsKernel.take`."""
+        part = object.__new__(StabilizedKernel)
         part._log, part._anchor = self._log.take(index), self._anchor[index]
         part.log_a, part.log_b = part._log.log_a, part._log.log_b
         part._alpha, part._beta, part._k = self._alpha[index], self._beta[index], self._k[index]

@@ -15,7 +15,7 @@ from torch import Tensor
 BLOCK = {"cpu": 2**19, "cuda": 2**26}
 
 
-def log_sums(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
+def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
     """log Σ_j exp(left_i · right_j + bias_j). guess: (B, n), near the result, saves the search for a maximum.
 
     Returns (B, n).
@@ -26,7 +26,7 @@ def log_sums(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = N
         largest = None if guess is not None else z.amax(dim=2, keepdim=True)
         sums = _log_sum(z, largest)
         if largest is None and not bool(torch.isfinite(sums).all()):  # the guess was too far off
-            return log_sums(left, right, bias)
+            return streaming_logsumexp(left, right, bias)
         made.append(sums)
     return torch.cat(made, dim=1) + shift
 
@@ -39,7 +39,7 @@ def _log_sum(z: Tensor, largest: Tensor | None) -> Tensor:
     return z.sub_(top).exp_().sum(2).log_().add_(top[:, :, 0])
 
 
-def weighted_sums(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
+def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
     """Σ_j exp(left_i · right_j + bias_j − shift_i) values_jk. shift: (B, n); values: (B, m, k). Returns (B, n, k)."""
     made = [torch.bmm(z.exp_(), values) for z in _blocks(left, right, bias, shift)]
     return torch.cat(made, dim=1)

@@ -47,7 +47,7 @@ def cap_gradients(problem: PartialGW, state: Match) -> tuple[Tensor, Tensor, Ten
     of a given mass, else 0.
     """
     slope = problem.gradient(state) * problem.unit.to(state.shape.dtype)[:, None, None]
-    u, v, w = exact.cap_prices(slope, *problem.caps, problem.given_mass)
+    u, v, w = exact.partial_multipliers(slope, *problem.caps, problem.given_mass)
     first = 2.0 * problem.div_a.penalty * problem.log_mass_a.exp()
     second = 2.0 * problem.div_b.penalty * problem.log_mass_b.exp()
     return u + first[:, None], v + second[:, None], w
@@ -133,7 +133,7 @@ class Side:
         """The multipliers of the linear program that a plan between hard sides solves at eps = 0."""
         made = torch.zeros_like(self.log_ratio)
         linear = self.linear
-        made[items] = exact.prices(linear.cost[items], linear.log_a[items].exp(), linear.log_b[items].exp())
+        made[items] = exact.row_multipliers(linear.cost[items], linear.log_a[items].exp(), linear.log_b[items].exp())
         return made
 
     def _extended(self, price: Tensor) -> Tensor:
@@ -164,7 +164,7 @@ class Side:
         eps = torch.maximum(self.linear.eps, SHARP * self.constant.abs().clamp(min=torch.finfo(torch.float64).tiny))
         dtype = self.linear.cost.dtype
         gamma = (g / eps[:, None]).to(dtype)
-        rows = replace(self.linear, eps=eps).kernel(None).rows(gamma).double()
+        rows = replace(self.linear, eps=eps).kernel(None).row_logsumexp(gamma).double()
         return -(self.linear.div_a.damping(eps) * eps)[:, None] * rows
 
 

@@ -151,7 +151,7 @@ class Problem(Matching):
 
     def apart(self, one: Any, other: Any) -> Tensor:
         """The L1 distance (B,) of two plans of unit mass."""
-        return kernels.apart(one, other)
+        return kernels.l1_distance(one, other)
 
     def growth(self, before: Any, after: Any) -> Tensor:
         """The largest logarithm (B,) by which an entry of a plan has grown."""
@@ -159,15 +159,15 @@ class Problem(Matching):
         return torch.where(torch.isfinite(growth), growth, 0.0).amax(dim=(1, 2)).double()
 
     def steps_gram(self, given: Sequence[Any], found: Sequence[Any]) -> Tensor:
-        """Covariances (B, 5, 5) under the product plan, in float64, of what `kernels.entries.steps` makes of costs.
+        """Covariances (B, 5, 5) under the product plan, in float64, of the `anderson_differences` of costs.
 
         On a CPU those of some rows: they say as well how steps go on, and all would take a quarter of a step's time.
         """
         a, b = self.log_a.exp(), self.log_b.exp()
         if self.x.n > DRAWN and not a.is_cuda:
-            a, rows = entries.drawn(a, (*given, *found), DRAWN)
+            a, rows = entries.sample_rows(a, (*given, *found), DRAWN)
             given, found = rows[:3], rows[3:]
-        mean, products = kernels.steps_gram(a, b, given, found)
+        mean, products = kernels.anderson_moments(a, b, given, found)
         return products - mean @ mean.mT
 
     def spread_of(self, cost: Any) -> Tensor:

@@ -39,12 +39,12 @@ class LinearProblem:
         """Some items of the batch."""
         return take_fields(self, index)
 
-    def kernel(self, gamma: Tensor | None) -> kernels.Kernel:
+    def kernel(self, gamma: Tensor | None) -> kernels.GibbsKernel:
         """What Sinkhorn iterates with, stabilized around the potential gamma = g / eps (B, m) unless that is None."""
         eps = self.eps.to(self.cost.dtype)
         if isinstance(self.cost, BilinearMatrix):
             return StreamingKernel.of(self.cost, self.log_a, self.log_b, eps)
-        return kernels.make(self.cost, self.log_a, self.log_b, eps, gamma)
+        return kernels.make_gibbs_kernel(self.cost, self.log_a, self.log_b, eps, gamma)
 
     def near(self, plan: Any, strength: Tensor) -> LinearProblem:
         """Add strength · KL(p | plan), a proximal term. plan: (B, n, m) of unit mass; strength: (B,) ≥ 0.

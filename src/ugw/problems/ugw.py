@@ -24,7 +24,7 @@ from .._utils.cuda_graphs.mode import looking
 from .._utils.precision import careful, rough
 from ..geometry.space import Space
 from ..kernels import exact_ot as exact
-from ..kernels.dispatch import dot, entropy
+from ..kernels.dispatch import dot, neg_entropy
 from ..measures.divergences import KL, kl_terms
 from ..results.records import SolverOutput, Terms
 from ..results.result import Result
@@ -239,7 +239,7 @@ class UGW(Problem):
 
     def vertex(self, state: Coupling) -> Tensor:
         """The plan of unit mass with both marginals that the gradient at a state likes best. Returns (B, n, m)."""
-        return exact.transport(self.linearize(state).cost, self.log_a.exp(), self.log_b.exp())
+        return exact.optimal_plan(self.linearize(state).cost, self.log_a.exp(), self.log_b.exp())
 
     def feasible(self, plan: Tensor) -> Tensor:
         """The plan (B, n, m) at unit mass, moved to both marginals."""
@@ -255,7 +255,7 @@ class UGW(Problem):
 
     def _kl_plan(self, shape: Any, mass: Tensor, marginals: Tensor) -> Tensor:
         """Σ p log(p / a⊗b) for p = shape / mass, (B,), with marginals (B, n + m). Returns (B,)."""
-        return entropy(shape) / mass - mass.log() - mean_log(marginals, self.logs)
+        return neg_entropy(shape) / mass - mass.log() - mean_log(marginals, self.logs)
 
     def _paid(self, local: Any, shape: Any) -> Tensor:
         """<local, shape>, where an infinite cost counts only if the plan has mass there. Returns (B,)."""

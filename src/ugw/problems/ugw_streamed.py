@@ -173,7 +173,7 @@ class StreamedUGW(UGW):
 
     def steps_gram(self, given: Sequence[Any], found: Sequence[Any]) -> Tensor:
         """See `Problem.steps_gram`, of costs over the bases."""
-        return self._gram(entries.steps(given, found))
+        return self._gram(entries.anderson_differences(given, found))
 
     def _gram(self, costs: tuple[BilinearMatrix, ...]) -> Tensor:
         """Covariances (B, k, k) of k costs over the bases under the product plan, in float64."""

@@ -12,7 +12,7 @@ from .._utils.checks import check_fractions, check_tolerance
 from .._utils.cuda_graphs.steps import BUSY, Replay, Step
 from .._utils.pytree import take_fields, where
 from ..errors import InputError
-from ..kernels.sinkhorn import SWEEPS
+from ..kernels.config import KERNEL_CONFIG
 from ..problems.base import Problem
 from ..results.records import SolverOutput, Status
 from ..results.result import Result
@@ -329,7 +329,7 @@ def _asks(context: Context, state: _State) -> Tensor:
     settled = (state.change <= context.limit) & (state.residual <= context.residual_limit)
     waiting = torch.where((state.patience > 1.0) & ~settled, state.patience, 0.0)
     wanted = torch.where(_fresh(state), FIRST_PATIENCE * state.patience, waiting)
-    return (context.options.inner.max_iter / SWEEPS * wanted).ceil()
+    return (context.options.inner.max_iter / KERNEL_CONFIG.iterations_per_check * wanted).ceil()
 
 
 def _patience(context: Context, state: _State, moved: Tensor, residual: Tensor) -> Tensor:

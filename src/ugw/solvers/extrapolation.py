@@ -1,6 +1,6 @@
 """Extrapolated steps: Anderson's method over the last steps where these contract, a leap where they do not.
 
-`kernels.trail` says how. Either may fail: then the solver goes back to the plan before, on with plain steps, and the
+`kernels.anderson` says how. Either may fail: then the solver goes back to the plan before, on with plain steps, and the
 trail starts anew.
 """
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .._utils.pytree import take_fields
-from ..kernels.dispatch import coefficients, extrapolated
+from ..kernels.dispatch import anderson_coefficients, extrapolate
 from ..problems.base import Problem
 
 # Steps are extrapolated once they change less than this share of the plan: before, they choose a valley.
@@ -60,5 +60,5 @@ class Trail:
             none = torch.zeros_like(self.leapt)
             return found, none, none
         gram = problem.steps_gram((*self.given, given), (*self.found, found))
-        factors, guessed, leap = coefficients(gram, size, self.barred)
-        return extrapolated(given, (*self.found, found), factors.unbind(1)), guessed, leap
+        factors, guessed, leap = anderson_coefficients(gram, size, self.barred)
+        return extrapolate(given, (*self.found, found), factors.unbind(1)), guessed, leap

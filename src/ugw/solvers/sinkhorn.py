@@ -56,7 +56,7 @@ class Sinkhorn:
         """Solve from the potentials `start` = (f, g), or zero.
 
         Per item, (B,) each: `tol` loosens the tolerance, `patience` ≥ 1 multiplies the iterations allowed.
-        rounds: make so many rounds of `Kernel.sweeps` iterations instead, without a look at any number.
+        rounds: make so many rounds of `iterations_per_check` iterations instead, without a look at any number.
         """
         dtype = problem.cost.dtype
         eps = problem.eps.to(dtype)
@@ -74,14 +74,16 @@ class Sinkhorn:
         if rounds is None:
             one = torch.ones_like(eps)
             step.tol = torch.full_like(eps, self.tol) if tol is None else tol.to(dtype)
-            step.rounds = (self.max_iter / step.kernel.sweeps * (one if patience is None else patience)).ceil()
+            step.rounds = (
+                self.max_iter / step.kernel.iterations_per_check * (one if patience is None else patience)
+            ).ceil()
             rules = loop.Rules(max_iter=int(step.rounds.max()), compact_at=0.5, history=False)
             first = replace(end, residual=one, bar=torch.inf * one, rounds=0.0 * one)
             end = loop.iterate(_iterate, step, first, rules).state
         else:
             for _ in range(rounds):
                 end = _advanced(end, _sweeps(step, step.kernel, end))
-        phi, shape, log_mass = step.kernel.exact().plan(end.gamma, step.damping[0])
+        phi, shape, log_mass = step.kernel.log_domain().plan(end.gamma, step.damping[0])
         return LinearSolution(shape, log_mass, phi * eps[:, None], end.gamma * eps[:, None], end.residual)
 
     def at_once(
@@ -136,7 +138,7 @@ class _Step:
     rounding: the marginals are then as good as hard.
     """
 
-    kernel: kernels.Kernel
+    kernel: kernels.GibbsKernel
     damping: tuple[Tensor, ...]
     share: Tensor
     tol: Any = None  # (B,), if anybody looks
@@ -148,11 +150,11 @@ class _Step:
 
 def _iterate(step: _Step, state: _Potentials) -> tuple[_Potentials, loop.Report]:
     """Some iterations, in the log domain where they leave the exponent range, and an extrapolation."""
-    step.kernel = step.kernel.near(state.ahead)
+    step.kernel = step.kernel.recenter(state.ahead)
     found = _sweeps(step, step.kernel, state)
     lost = ~torch.isfinite(found[-1])
     if bool(lost.any()):
-        again = _sweeps(step, step.kernel.exact(), state)
+        again = _sweeps(step, step.kernel.log_domain(), state)
         found = tuple(torch.where(_as(lost, a), a, b) for a, b in zip(again, found, strict=True))
     new = _advanced(state, found)
     status = torch.where(new.rounds >= step.rounds, int(Status.MAX_ITER), int(Status.RUNNING))
@@ -179,13 +181,13 @@ def _advanced(state: _Potentials, found: tuple[Tensor, ...]) -> _Potentials:
     )
 
 
-def _sweeps(step: _Step, kernel: kernels.Kernel, state: _Potentials) -> tuple[Tensor, ...]:
+def _sweeps(step: _Step, kernel: kernels.GibbsKernel, state: _Potentials) -> tuple[Tensor, ...]:
     """Iterate from `state.ahead`: phi, gamma, gamma extrapolated, and the residual of the last iteration."""
     of_item = (*step.damping, step.share)
-    fused = kernels.fused_sweeps(kernel, (state.phi, state.ahead), of_item, kernel.sweeps, SLOWEST)
+    fused = kernels.fused_sweeps(kernel, (state.phi, state.ahead), of_item, kernel.iterations_per_check, SLOWEST)
     if fused is not None:
         return fused
-    potentials, updates, marginals, newer, older = kernel.swept(state.ahead, step.damping, step.share)
+    potentials, updates, marginals, newer, older = kernel.iterate(state.ahead, step.damping, step.share)
     # The share of the plan's mass that the updates moved: each weighted by the marginal it corrected.
     parts = [(p * u.abs().clamp_(max=1.0)).sum(1) for p, u in zip(marginals, updates, strict=True)]
     # The slow modes share one rate, close to damping1·damping2: pairs of points that see only each other, each

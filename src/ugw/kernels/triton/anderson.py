@@ -1,4 +1,4 @@
-"""`trail.coefficients` as one Triton kernel: as operations on a few numbers each they are a hundred launches."""
+"""`trail.anderson_coefficients` as one Triton kernel instead of a hundred launches."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _coefficients(
     tl.store(leap_ptr + item, leap.to(tl.int8))
 
 
-def coefficients(gram: Tensor, size: Tensor, barred: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """See `trail.coefficients`. gram and size: float64."""
+def anderson_coefficients(gram: Tensor, size: Tensor, barred: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """See `trail.anderson_coefficients`. gram and size: float64."""
     batch = len(gram)
     factors = gram.new_empty(batch, 3)
     guessed, leap = (torch.empty(batch, dtype=torch.bool, device=gram.device) for _ in range(2))

@@ -29,7 +29,7 @@ def _pairs(u_ptr, v_ptr, out_ptr, size, tiny, KIND: tl.constexpr, BLOCK: tl.cons
     for k in range(SPAN):
         at = (part * SPAN + k).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         u = tl.load(u_ptr + item * size + at, mask=at < size, other=0.0)
-        if KIND == "entropy":
+        if KIND == "neg_entropy":
             sums += u * tl.log(tl.maximum(u, tiny))
         else:
             v = tl.load(v_ptr + item * size + at, mask=at < size, other=0.0)
@@ -50,7 +50,7 @@ def _gram(
     g0_ptr, g1_ptr, g2_ptr, f0_ptr, f1_ptr, f2_ptr, a_ptr, b_ptr, out_ptr, n, m,
     STRIP: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
-    """Sums of the five differences of `entries.steps` and of their products, over a strip of rows."""
+    """Sums of the five differences of `entries.anderson_differences` and of their products, over a strip of rows."""
     strips = tl.cdiv(n, STRIP)
     item = (tl.program_id(0) // strips).to(tl.int64)
     first = (tl.program_id(0) % strips) * STRIP
@@ -120,18 +120,18 @@ def dot(u: Tensor, v: Tensor) -> Tensor:
     return _summed(u, v, "dot")
 
 
-def apart(u: Tensor, v: Tensor) -> Tensor:
-    """See `entries.apart`."""
-    return _summed(u, v, "apart")
+def l1_distance(u: Tensor, v: Tensor) -> Tensor:
+    """See `entries.l1_distance`."""
+    return _summed(u, v, "l1_distance")
 
 
-def entropy(p: Tensor) -> Tensor:
-    """See `entries.entropy`."""
-    return _summed(p, p, "entropy")
+def neg_entropy(p: Tensor) -> Tensor:
+    """See `entries.neg_entropy`."""
+    return _summed(p, p, "neg_entropy")
 
 
-def steps_gram(a: Tensor, b: Tensor, given: Sequence[Tensor], found: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """See `entries.steps_gram`."""
+def anderson_moments(a: Tensor, b: Tensor, given: Sequence[Tensor], found: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """See `entries.anderson_moments`."""
     batch, n, m = found[2].shape
     cols = min(TILE, triton.next_power_of_2(m))
     strips = triton.cdiv(n, STRIP)
@@ -145,8 +145,8 @@ def steps_gram(a: Tensor, b: Tensor, given: Sequence[Tensor], found: Sequence[Te
     return sums[:, :DIFFERENCES, None], sums[:, DIFFERENCES:].unflatten(1, (DIFFERENCES, DIFFERENCES))
 
 
-def extrapolated(given: Tensor, found: Sequence[Tensor], factors: Sequence[Tensor]) -> Tensor:
-    """See `entries.extrapolated`."""
+def extrapolate(given: Tensor, found: Sequence[Tensor], factors: Sequence[Tensor]) -> Tensor:
+    """See `entries.extrapolate`."""
     given, found = given.contiguous(), [f.contiguous() for f in found]
     out, size = torch.empty_like(given), given[0].numel()
     of_item = torch.stack([f.to(given.dtype) for f in factors], dim=1)

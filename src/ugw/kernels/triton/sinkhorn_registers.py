@@ -1,8 +1,8 @@
 """Iterations of Sinkhorn on plans that fit into the registers of a GPU's multiprocessor, as one Triton kernel.
 
 Each item of a batch is one program: it reads its kernel matrix once and keeps it. The specification is
-`StabilisedKernel.swept` and what `solvers.sinkhorn` makes of it; float32 alone, as the registers hold no larger a plan
-in float64. Logarithms are binary inside: a GPU's own exponential is one of 2, and an exponent that is scaled to it is
+`StabilizedKernel.iterate` and what `solvers.sinkhorn` makes of it; float32 alone, as the registers hold no larger
+a plan in float64. Logarithms are binary inside: a GPU's own exponential is one of 2, and an exponent that is scaled to it is
 rounded, in every iteration anew.
 """
 
@@ -97,7 +97,7 @@ def sweeps(
 ) -> tuple[Tensor, ...]:
     """`count` iterations with the kernel matrix k (B, n, m), and what comes of them.
 
-    sides: (B, 4, n) and (B, 4, m), of `StabilisedKernel`; potentials: phi (B, n) and gamma (B, m); of_item: (B, 3), the
+    sides: (B, 4, n) and (B, 4, m), of `StabilizedKernel`; potentials: phi (B, n) and gamma (B, m); of_item: (B, 3), the
     dampings of both sides and the share of the translation. Returns phi, gamma, gamma extrapolated at a rate of at most
     `slowest`, and the share of the mass (B,) that the last iteration moved, NaN where the exponent range was left.
     """

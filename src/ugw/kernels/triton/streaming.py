@@ -68,7 +68,7 @@ def _packed(
 
 
 @triton.jit
-def _log_sums(
+def _logsumexp_kernel(
     rows_ptr, cols_ptr, out_ptr, n, blocks, blocks_per_split, splits,
     K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, GUESSED: tl.constexpr,
     LOWEST: tl.constexpr, HIGHEST: tl.constexpr,
@@ -106,7 +106,7 @@ def _log_sums(
 
 
 @triton.jit
-def _few_weighted_sums(
+def _few_weighted_sums_kernel(
     rows_ptr, cols_ptr, values_ptr, out_ptr, n, blocks, blocks_per_split, splits,
     K: tl.constexpr, V: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
@@ -151,7 +151,7 @@ def _few_weighted_sums(
 
 
 @triton.jit
-def _weighted_sums(
+def _weighted_sums_kernel(
     rows_ptr, cols_ptr, high_ptr, low_ptr, out_ptr, n, blocks, blocks_per_split, splits,
     K: tl.constexpr, V: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
@@ -181,14 +181,14 @@ def _weighted_sums(
     tl.store(out_ptr + place, total, mask=i[:, None] < n)
 
 
-def log_sums(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
-    """See `streaming.log_sums`."""
+def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
+    """See `streaming.streaming_logsumexp`."""
     batch, n = left.shape[:2]
     shift = torch.zeros_like(left[:, :, 0]) if guess is None else guess
     rows, cols = packed(left, right, bias, shift)
     blocks, per_split, splits = _splits(batch, (n, BLOCK), (cols.shape[1], BLOCK), left.device)
     out = torch.empty(batch, splits, n, dtype=torch.float32, device=left.device)
-    _log_sums[(triton.cdiv(n, BLOCK), splits, batch)](
+    _logsumexp_kernel[(triton.cdiv(n, BLOCK), splits, batch)](
         rows, cols, out, n, blocks, per_split, splits,
         K=rows.shape[2], BM=BLOCK, BN=BLOCK, GUESSED=guess is not None, LOWEST=LOWEST, HIGHEST=HIGHEST,
         num_warps=WARPS, num_stages=STAGES,
@@ -197,8 +197,8 @@ def log_sums(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = N
     return total + shift
 
 
-def weighted_sums(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
-    """See `streaming.weighted_sums`."""
+def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
+    """See `streaming.streaming_weighted_sum`."""
     rows, cols = packed(left, right, bias, shift)
     return (_few if values.shape[2] <= FEW else _many)(rows, cols, values)
 
@@ -209,7 +209,7 @@ def _few(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
     turned = torch.nn.functional.pad(values.mT, (0, cols.shape[1] - values.shape[1])).contiguous()
     blocks, per_split, splits = _splits(batch, (n, FEW_ROWS), (cols.shape[1], FEW_COLS), rows.device)
     out = torch.empty(batch, splits, values.shape[2], n, dtype=torch.float32, device=rows.device)
-    _few_weighted_sums[(triton.cdiv(n, FEW_ROWS), splits, batch)](
+    _few_weighted_sums_kernel[(triton.cdiv(n, FEW_ROWS), splits, batch)](
         rows, cols, turned, out, n, blocks, per_split, splits,
         K=width, V=values.shape[2], BM=FEW_ROWS, BN=FEW_COLS, num_warps=FEW_WARPS, num_stages=STAGES,
     )  # fmt: skip
@@ -223,7 +223,7 @@ def _many(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
     high, low = _value_halves(values, cols.shape[1])
     blocks, per_split, splits = _splits(batch, (n, BLOCK), (cols.shape[1], BLOCK), rows.device)
     out = torch.empty(batch, splits, n, high.shape[2], dtype=torch.float32, device=rows.device)
-    _weighted_sums[(triton.cdiv(n, BLOCK), splits, batch)](
+    _weighted_sums_kernel[(triton.cdiv(n, BLOCK), splits, batch)](
         rows, cols, high, low, out, n, blocks, per_split, splits,
         K=rows.shape[2], V=high.shape[2], BM=BLOCK, BN=BLOCK, GROUP=GROUP, num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip

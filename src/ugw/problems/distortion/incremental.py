@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..._utils.precision import rough
-from ...kernels.dispatch import apart
+from ...kernels.dispatch import l1_distance
 from .config import DISTORTION_CONFIG
 from .squares import SquaredDistortion
 
@@ -39,7 +39,7 @@ class IncrementalDistortion(SquaredDistortion):
 
         See `Distortion.update`. Returns the cost (B, n, m) and the drift (B,): 0 after a full product.
         """
-        step = apart(unit_plan, previous_plan)
+        step = l1_distance(unit_plan, previous_plan)
         drift = None if drift is None else drift + step
         if drift is None or previous_cost is None or bool((drift > DISTORTION_CONFIG.max_drift).any()):
             return self.apply(unit_plan), torch.zeros_like(step)

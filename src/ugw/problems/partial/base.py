@@ -101,14 +101,14 @@ class Capped(Matching):
         """The plan (B, n, m) in units, scaled down where it has more than the weights, and brought to a given mass."""
         shape = plan / self.unit.to(plan.dtype)[:, None, None]
         if self.given_mass is None:
-            return exact.clip(shape, *self.caps)
+            return exact.clip_to_marginals(shape, *self.caps)
         wanted = self.given_mass.to(plan.dtype)
-        shape = exact.clip(shape * (wanted / shape.sum(dim=(1, 2)))[:, None, None], *self.caps)
-        return exact.filled(shape, *self.caps, wanted - shape.sum(dim=(1, 2)))
+        shape = exact.clip_to_marginals(shape * (wanted / shape.sum(dim=(1, 2)))[:, None, None], *self.caps)
+        return exact.add_missing_mass(shape, *self.caps, wanted - shape.sum(dim=(1, 2)))
 
     def vertex(self, state: Match) -> Tensor:
         """The plan in units that the gradient at a state likes best. Returns (B, n, m)."""
-        return exact.partial(self.gradient(state), *self.caps, self.given_mass)
+        return exact.optimal_partial_plan(self.gradient(state), *self.caps, self.given_mass)
 
     @abstractmethod
     def gradient(self, state: Match) -> Tensor:
