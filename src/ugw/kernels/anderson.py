@@ -25,8 +25,9 @@ PARALLEL, DAMPING = 1e-6, 1e-8
 def anderson_coefficients(gram: Tensor, size: Tensor, barred: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The multiples (B, 3) for `entries.extrapolate`, and (B,) bool each: is that a guess, is it a leap?
 
-    gram: (B, 5, 5), covariances of `entries.anderson_differences`; size: (B,), the change of the plan in the last step in
-    units of its limit, 0 where nothing may be extrapolated; barred: (B,) bool, is growth believed only where the change grew?
+    gram: (B, 5, 5), covariances of `entries.anderson_differences`; size: (B,), the last change of the plan in
+    units of its limit, 0 where nothing may be extrapolated; barred: (B,) bool, is growth believed only where the
+    change grew?
     """
     ready = size > 0.0
     # With E = out − in, the change of a step from one to the next: least squares for e + E c. Where steps contract

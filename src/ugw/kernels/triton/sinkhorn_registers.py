@@ -2,8 +2,7 @@
 
 Each item of a batch is one program: it reads its kernel matrix once and keeps it. The specification is
 `StabilizedKernel.iterate` and what `solvers.sinkhorn` makes of it; float32 alone, as the registers hold no larger
-a plan in float64. Logarithms are binary inside: a GPU's own exponential is one of 2, and an exponent that is scaled to it is
-rounded, in every iteration anew.
+a plan in float64. Logarithms are binary inside: a GPU's own exponential is one of 2.
 """
 
 from __future__ import annotations
