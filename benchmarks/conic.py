@@ -81,12 +81,12 @@ def plain_alternation(n, inner, steps, most=400):
     solver = ugw.AlternateMin(max_iter=steps, callback=lambda step: ours.append(float(step.objective)))
     end = float(ugw.solve_conic(x, y, rho=RHO, init=first, solver=solver).value)
     at = next(i for i, value in enumerate(ours, 1) if value <= end * (1 + 1e-3))
-    state, count = problem.couple(first), 0
+    state, count = problem.state_of_plan(first), 0
     while float(problem.objective(state).total) > end * (1 + 1e-3) and count < most:
-        shape = state.shape
+        shape = state.unit_plan
         for _ in range(inner):
-            shape = problem.improved(shape, state.local)
-        state, count = problem.couple(shape), count + 1
+            shape = problem.improved(shape, state.local_cost)
+        state, count = problem.state_of_plan(shape), count + 1
     said = f"{count}" if count < most else f"more than {most}"
     print(f"n = {n}, products to 1e-3: ours {at}, P and Q updates alone, {inner} for each product, {said}")
 

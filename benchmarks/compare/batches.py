@@ -68,7 +68,7 @@ def batched(peer, instances):
     if reason:
         return reason, None
     table = []
-    watch = measure.Watch(lambda plans: table.append([i.judge(p) for i, p in zip(instances, plans, strict=True)]))
+    watch = measure.Monitor(lambda plans: table.append([i.judge(p) for i, p in zip(instances, plans, strict=True)]))
     watch(peer.run_batch(instances, watch))
     table = np.array(table)
     reached = (table <= measure.level(table[-1])).argmax(0)  # first step of each problem

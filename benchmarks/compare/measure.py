@@ -48,7 +48,7 @@ def level(final):
     return final + WITHIN * abs(final)
 
 
-class Watch:
+class Monitor:
     """Called with every plan of a run: seconds since its start, and objectives, whose time is not counted."""
 
     def __init__(self, judge=None, limit=float("inf"), device="cpu"):
@@ -73,7 +73,7 @@ def peer_trace(peer, instance, *, limit=float("inf"), judged=True, **where):
     """Run a peer once. A peer that cannot be watched runs at each of its iteration limits in turn."""
     if peer.limits:
         return _by_limits(peer, instance, limit, **where)
-    watch = Watch(instance.judge if judged else None, limit, where.get("device", "cpu"))
+    watch = Monitor(instance.judge if judged else None, limit, where.get("device", "cpu"))
     trace = Trace(watch.seconds, watch.objectives)
     try:
         plan = peer.run(instance, watch, **where)

@@ -58,13 +58,13 @@ class Context:
 
 
 def state_of(shape):
-    return SimpleNamespace(now=SimpleNamespace(shape=shape))
+    return SimpleNamespace(now=SimpleNamespace(unit_plan=shape))
 
 
 class State(Context):
     @property
     def now(self):
-        return SimpleNamespace(shape=self.one)
+        return SimpleNamespace(unit_plan=self.one)
 
 
 def test_steps_are_alike_that_differ_by_numbers_alone():

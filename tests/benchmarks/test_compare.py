@@ -64,7 +64,7 @@ def test_own_time_is_that_of_the_first_objective_within_the_level():
 
 
 def test_judging_is_not_timed():
-    watch = measure.Watch(lambda plan: sum(math.sqrt(k) for k in range(300_000)))
+    watch = measure.Monitor(lambda plan: sum(math.sqrt(k) for k in range(300_000)))
     watch(None)
     watch(None)
     spent = measure.busy()

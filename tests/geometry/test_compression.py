@@ -197,13 +197,13 @@ def test_no_matrix_is_made_of_many_points(monkeypatch):
     largest = 0
     between = embed.between_points
 
-    def watched(*args):
+    def monitoring(*args):
         nonlocal largest
         made = between(*args)
         largest = max(largest, made.numel())
         return made
 
-    monkeypatch.setattr(embed, "between_points", watched)
+    monkeypatch.setattr(embed, "between_points", monitoring)
     ugw.Space.from_points(plane(20_000), tol=0.2)
     assert largest <= 50_000
 

@@ -181,14 +181,14 @@ def test_no_plan_is_stored_on_the_way_back(monkeypatch):
     value = ugw.ugw_loss(*pair, rho=0.5, eps=0.05, solver=replace(STREAMING, tol=1e-6))
     made: list[int] = []
 
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    class Monitor(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             out = func(*args, **(kwargs or {}))
             made.extend(t.numel() for t in (out if isinstance(out, tuple) else (out,)) if isinstance(t, torch.Tensor))
             return out
 
     monkeypatch.setitem(ugw.kernels.streaming_logsumexp.BLOCK, "cpu", 2**10)
-    with Watch():
+    with Monitor():
         value.backward()
     assert made
     assert max(made) < n * m / 4

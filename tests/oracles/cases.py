@@ -18,7 +18,7 @@ from scipy.spatial.distance import cdist
 import ugw
 from ugw.problems.build import build
 from ugw.problems.ugw import UGW
-from ugw.problems.ugw_state import Coupling
+from ugw.problems.ugw_state import PlanState
 
 INF = math.inf
 
@@ -303,11 +303,11 @@ def problem(pair: Pair, given: Parameters) -> UGW:
     return build(pair.x, pair.y, rho=given.rho, eps=given.eps, fused=fused)
 
 
-def couple(problem: UGW, plan: np.ndarray) -> Coupling:
+def state_of_plan(problem: UGW, plan: np.ndarray) -> PlanState:
     """The state of a plan, with the plan's own mass."""
     plan = torch.as_tensor(plan)[None]
     mass = plan.sum(dim=(1, 2))
-    return problem.couple(plan / mass[:, None, None]).weighing(mass.log())
+    return problem.state_of_plan(plan / mass[:, None, None]).weighing(mass.log())
 
 
 def solve(pair: Pair, given: Parameters, init=None, **options) -> ugw.Result:

@@ -25,9 +25,9 @@ def conic(pair, rho, cone="gaussian-hellinger"):
     return build_conic(pair.x, pair.y, rho=rho, cone=cone, eps=0.0)[0]
 
 
-def couple(problem, plan):
+def state_of_plan(problem, plan):
     shape = torch.as_tensor(plan)[None]
-    return problem.couple(shape / shape.sum())
+    return problem.state_of_plan(shape / shape.sum())
 
 
 def numpy(lift):
@@ -51,7 +51,9 @@ def test_the_lift_is_its_formula(made, rho, mass):
     pair = cases.clouds(5, 6, 3, mass)
     plan = made(pair, 1)
     problem = conic(pair, rho)
-    for got, expected in zip(numpy(problem.lift(couple(problem, plan))), oracles.lift(pair, plan, rho), strict=True):
+    for got, expected in zip(
+        numpy(problem.lift(state_of_plan(problem, plan))), oracles.lift(pair, plan, rho), strict=True
+    ):
         np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-15)
 
 
@@ -60,7 +62,7 @@ def test_the_lift_is_its_formula(made, rho, mass):
 def test_the_lift_is_feasible(rho, made):
     pair = cases.clouds(5, 6, 3, (1.3, 0.6))
     problem = conic(pair, rho)
-    P, Q, w = numpy(problem.lift(couple(problem, made(pair, 2))))
+    P, Q, w = numpy(problem.lift(state_of_plan(problem, made(pair, 2))))
     np.testing.assert_allclose(P.sum(1), pair.a, rtol=1e-12)
     np.testing.assert_allclose(Q.sum(0), pair.b, rtol=1e-12)
     share = rho[0] / sum(rho)
@@ -87,7 +89,7 @@ def test_the_value_is_its_four_index_sum(cone, rho, mass):
     pair = cases.clouds(5, 6, 3, mass)
     problem, loss = conic(pair, rho, cone), oracles.LOSSES[cone]
     p, q = holed(pair, 1), cases.random_plan(pair, 2)
-    state, other = couple(problem, p), couple(problem, q)
+    state, other = state_of_plan(problem, p), state_of_plan(problem, q)
     w, v = oracles.lift(pair, p, rho)[2], oracles.lift(pair, q, rho)[2]
     terms = problem.objective(state)
     assert terms.total.item() == pytest.approx(oracles.value(pair, w, rho, loss), rel=1e-11)
@@ -104,7 +106,7 @@ def test_the_value_is_the_functional_of_the_atoms(cone):
     problem = conic(pair, rho, cone)
     plan = holed(pair, 1)
     P, Q, w = oracles.lift(pair, plan, (rho, rho))
-    value = problem.objective(couple(problem, plan)).total.item()
+    value = problem.objective(state_of_plan(problem, plan)).total.item()
     i, j = np.indices(w.shape)
     held, left_p, left_q = w > 0, (w == 0) & (P > 0), (w == 0) & (Q > 0)
     atoms = {
@@ -149,7 +151,7 @@ def plans(draw):
 def test_the_lift_costs_no_more_than_the_plan(case, rho, cone):
     pair, plan = case
     problem = conic(pair, rho, cone)
-    ours = problem.objective(couple(problem, plan)).total.item()
+    ours = problem.objective(state_of_plan(problem, plan)).total.item()
     theirs = ugw.objective(plan, pair.x, pair.y, rho=rho, loss=cone).total
     unit = rho[0] * pair.a.sum() ** 2 + rho[1] * pair.b.sum() ** 2
     assert ours <= theirs + 1e-12 * unit  # infinite where the plan pays an infinite loss
@@ -165,7 +167,7 @@ def test_plans_that_pay_no_infinite_loss_are_compared():
     for plan in (np.diag([0.3, 0.6]), np.array([[0.0, 0.2], [0.4, 0.0]]), np.diag([0.3, 0.0])):
         theirs = ugw.objective(plan, pair.x, pair.y, rho=0.4, loss=cone).total
         assert math.isfinite(theirs)
-        assert problem.objective(couple(problem, plan)).total.item() < theirs
+        assert problem.objective(state_of_plan(problem, plan)).total.item() < theirs
     assert math.isinf(ugw.objective(np.ones((2, 2)), pair.x, pair.y, rho=0.4, loss=cone).total)
 
 
@@ -231,7 +233,7 @@ def test_two_alternations_are_one_step():
 def test_a_step_never_lowers_the_bilinear_value(rho):
     pair = cases.clouds(5, 6, 11, (1.3, 0.6))
     problem = conic(pair, rho)
-    state = couple(problem, cases.random_plan(pair, 3))
+    state = state_of_plan(problem, cases.random_plan(pair, 3))
     bar = state.overlap.item()
     for eps in (1.0, 0.3, 0.1, 0.03, 0.01, 0.01):
         linear = problem.linearize(state)
@@ -239,7 +241,7 @@ def test_a_step_never_lowers_the_bilinear_value(rho):
             LinearProblem(linear.cost, linear.log_a, linear.log_b, linear.div_a, linear.div_b, torch.tensor([eps]))
         )
         new = problem.accept(state, solution)
-        crossed = float((new.w * state.local).sum())
+        crossed = float((new.w * state.local_cost).sum())
         assert new.crossed.item() == pytest.approx(crossed, rel=1e-12)
         assert crossed >= bar - 1e-14
         assert new.most.item() >= max(state.most.item(), new.overlap.item())
@@ -250,10 +252,10 @@ def test_a_step_never_lowers_the_bilinear_value(rho):
 def test_the_best_plan_seen_is_given_back():
     pair = cases.clouds(5, 6, 11)
     problem = conic(pair, 0.2)
-    good, bad = couple(problem, holed(pair, 1)), couple(problem, np.outer(pair.a, pair.b))
+    good, bad = state_of_plan(problem, holed(pair, 1)), state_of_plan(problem, np.outer(pair.a, pair.b))
     good, bad = (good, bad) if good.overlap > bad.overlap else (bad, good)
-    end = problem.final(replace(bad, best=good.shape, most=good.overlap))
-    torch.testing.assert_close(end.shape, good.shape)
+    end = problem.final(replace(bad, best=good.unit_plan, most=good.overlap))
+    torch.testing.assert_close(end.unit_plan, good.unit_plan)
     assert end.overlap.item() == pytest.approx(good.overlap.item(), rel=1e-12)
     assert problem.final(good) is good
 
@@ -262,30 +264,31 @@ def test_a_bad_solution_is_not_taken():
     # A plan that is worse for k than the last one is replaced by a step from that.
     pair = cases.clouds(5, 6, 11, (1.3, 0.6))
     problem = conic(pair, 0.2)
-    state = couple(problem, cases.random_plan(pair, 3))
+    state = state_of_plan(problem, cases.random_plan(pair, 3))
     for _ in range(30):
-        state = problem.couple(problem.improved(state.shape, state.local))
+        state = problem.state_of_plan(problem.improved(state.unit_plan, state.local_cost))
     flat = torch.ones(1, 5, 6, dtype=torch.float64) / 30
     zero = torch.zeros(1, dtype=torch.float64)
     solution = LinearSolution(flat, zero, torch.zeros(1, 5), torch.zeros(1, 6), zero)
     assert (
-        float((state.local * problem.lift_of(problem.improved(flat, state.local))).sum()) < state.overlap.item() - 1e-3
+        float((state.local_cost * problem.lift_of(problem.improved(flat, state.local_cost))).sum())
+        < state.overlap.item() - 1e-3
     )
     new = problem.accept(state, solution)
-    torch.testing.assert_close(new.shape, problem.improved(state.shape, state.local))
+    torch.testing.assert_close(new.unit_plan, problem.improved(state.unit_plan, state.local_cost))
     assert new.crossed.item() >= state.overlap.item()
 
 
 def test_the_best_plan_is_remembered_from_step_to_step():
     pair = cases.clouds(5, 6, 11)
     problem = conic(pair, 0.2)
-    state = couple(problem, cases.random_plan(pair, 3))
+    state = state_of_plan(problem, cases.random_plan(pair, 3))
     solution = Sinkhorn()(replace(problem.linearize(state), eps=torch.tensor([0.1])))
     new = problem.accept(state, solution)
     assert new.overlap.item() > state.overlap.item()
-    torch.testing.assert_close(new.best, new.shape)
+    torch.testing.assert_close(new.best, new.unit_plan)
     # Had there been a better one before, it would still be known.
-    other = couple(problem, cases.random_plan(pair, 4)).shape
+    other = state_of_plan(problem, cases.random_plan(pair, 4)).unit_plan
     new = problem.accept(replace(state, best=other, most=new.overlap + 1.0), solution)
     torch.testing.assert_close(new.best, other)
     assert new.most.item() > new.overlap.item()
@@ -295,10 +298,10 @@ def test_the_best_plan_is_remembered_from_step_to_step():
 def test_the_linear_problem_has_the_cost_of_k(rho):
     pair = cases.clouds(5, 6, 3, (1.3, 0.6))
     problem = conic(pair, rho)
-    state = couple(problem, cases.random_plan(pair, 1))
+    state = state_of_plan(problem, cases.random_plan(pair, 1))
     linear = problem.linearize(state)
     k = np.einsum("ijkl,kl->ij", oracles.kernel(pair, rho), state.w[0].numpy())
-    np.testing.assert_allclose(state.local[0].numpy(), k, rtol=1e-12)
+    np.testing.assert_allclose(state.local_cost[0].numpy(), k, rtol=1e-12)
     apart = linear.cost[0].numpy() + 2 * np.log(k)
     np.testing.assert_allclose(apart, apart[0, 0], rtol=1e-10)
     total = sum(rho)
@@ -310,12 +313,14 @@ def test_some_items_of_a_batch():
     x, y = (ugw.Space.stack([getattr(p, side) for p in pairs]) for side in "xy")
     problem = build_conic(x, y, rho=np.array([0.1, 0.5, 1.0, 2.0]), cone="gaussian-hellinger", eps=0.0)[0]
     shapes = torch.stack([torch.as_tensor(cases.random_plan(p, 9)) for p in pairs])
-    full = problem.objective(problem.couple(shapes)).total
+    full = problem.objective(problem.state_of_plan(shapes)).total
     index = torch.tensor([3, 1, 1])
     some = problem.take(index)
-    torch.testing.assert_close(some.objective(some.couple(shapes[index])).total, full[index], rtol=1e-13, atol=0.0)
-    state = problem.couple(shapes).take(index)
-    torch.testing.assert_close(state.plan, problem.couple(shapes).plan[index])
+    torch.testing.assert_close(
+        some.objective(some.state_of_plan(shapes[index])).total, full[index], rtol=1e-13, atol=0.0
+    )
+    state = problem.state_of_plan(shapes).take(index)
+    torch.testing.assert_close(state.plan, problem.state_of_plan(shapes).plan[index])
 
 
 # --- the linear problem is unbalanced transport ---
@@ -344,7 +349,7 @@ def test_the_linear_step_is_unbalanced_transport(rho, loss):
 
     eps = torch.tensor([1e-3], dtype=torch.float64)
     linear = LinearProblem(-2 * k.log(), problem.log_a, problem.log_b, problem.div_a, problem.div_b, eps)
-    shape = Sinkhorn(tol=1e-10, max_iter=2000)(linear).shape
+    shape = Sinkhorn(tol=1e-10, max_iter=2000)(linear).unit_plan
     assert value(shape) == pytest.approx(direct, rel=1e-3)
     assert value(shape) >= direct - 1e-8
     for _ in range(500):

@@ -26,7 +26,7 @@ def linear(rho=(0.5, 2.0), eps=0.1, seed=0, mass=(1.0, 1.0)):
 
 
 def plan_of(solution):
-    return (solution.shape * solution.log_mass.exp()[:, None, None])[0]
+    return (solution.unit_plan * solution.log_mass.exp()[:, None, None])[0]
 
 
 def written_out(problem, p):
@@ -137,12 +137,12 @@ def test_near_keeps_zeros_and_forbidden_pairs():
     last[0] = 0.0
     moved = LinearProblem(problem.cost, log_a, problem.log_b, problem.div_a, problem.div_b, problem.eps)
     end = TIGHT(moved.near(last[None], torch.ones(1, dtype=torch.float64)))
-    zero = end.shape[0] == 0
+    zero = end.unit_plan[0] == 0
     assert zero[1, 2]
     assert zero[3, 4]
     assert zero[0].all()
     assert int(zero.sum()) == 2 + 6
-    assert torch.isfinite(end.shape).all()
+    assert torch.isfinite(end.unit_plan).all()
     assert torch.isfinite(end.log_mass).all()
 
 
@@ -166,6 +166,6 @@ def test_take():
     assert three.div_a.rho.shape == three.eps.shape == (3,)
     solution = TIGHT(three)
     part = solution.take(torch.tensor([2]))
-    assert part.shape.shape == (1, 5, 6)
+    assert part.unit_plan.shape == (1, 5, 6)
     assert part.f.shape == (1, 5)
     assert torch.equal(part.g, solution.g[2:])

@@ -72,10 +72,10 @@ def test_every_term_of_a_pair_of_plans(given, mass):
     unit = math.sqrt(mass[0] * mass[1])
     p, q = cases.random_plan(pair, 1, 0.4 * unit), cases.random_plan(pair, 2, 2.5 * unit)
     problem = cases.problem(pair, given)
-    got = problem.objective(cases.couple(problem, p), cases.couple(problem, q))
+    got = problem.objective(cases.state_of_plan(problem, p), cases.state_of_plan(problem, q))
     for name, term in cases.terms(pair, given, p, q).items():
         assert getattr(got, name).item() == pytest.approx(float(term), rel=1e-11, abs=1e-13), name
-    back = problem.objective(cases.couple(problem, q), cases.couple(problem, p))
+    back = problem.objective(cases.state_of_plan(problem, q), cases.state_of_plan(problem, p))
     assert back.total.item() == pytest.approx(got.total.item(), rel=1e-12)
 
 
@@ -100,8 +100,8 @@ def test_local_cost_is_the_contraction():
     pair = cases.similarities(5, 6, 0)
     plan = cases.random_plan(pair, 1)
     expected = (cases.distortion_tensor(pair).numpy() * plan).sum((2, 3))
-    state = cases.couple(cases.problem(pair, Parameters()), plan)
-    np.testing.assert_allclose(state.local[0], expected, rtol=1e-12, atol=1e-14)
+    state = cases.state_of_plan(cases.problem(pair, Parameters()), plan)
+    np.testing.assert_allclose(state.local_cost[0], expected, rtol=1e-12, atol=1e-14)
 
 
 def test_scale_is_the_mean_distortion():
@@ -121,7 +121,7 @@ def test_a_coupling_has_the_best_mass(given, mass):
     pair, given = spaces(given, mass), replace(given, alpha=given.alpha * mass[1])
     shape = cases.random_plan(pair, 1)
     problem = cases.problem(pair, given)
-    state = problem.couple(torch.tensor(shape)[None])
+    state = problem.state_of_plan(torch.tensor(shape)[None])
     unit = math.sqrt(mass[0] * mass[1])
     found = minimize_scalar(
         lambda log_m: cases.value(pair, given, math.exp(log_m) * shape),
@@ -146,7 +146,7 @@ def test_best_rescale_of_any_plan(given, mass):
     a = cases.value(pair, given, plan) - constant + total * plan.sum() ** 2
     s = math.exp(-a / (2 * total * plan.sum() ** 2))
     problem = cases.problem(pair, given)
-    state = problem.couple(torch.tensor(plan / plan.sum())[None])
+    state = problem.state_of_plan(torch.tensor(plan / plan.sum())[None])
     assert state.log_mass.exp().item() == pytest.approx(s * plan.sum(), rel=1e-11)
     expected = constant - total * (s * plan.sum()) ** 2
     assert problem.objective(state).total.item() == pytest.approx(expected, rel=1e-11)
@@ -155,7 +155,7 @@ def test_best_rescale_of_any_plan(given, mass):
 @pytest.mark.parametrize("given", HARD, ids=str)
 def test_a_hard_side_fixes_the_mass(given):
     pair = spaces(given, (1.3, 0.6))
-    state = cases.problem(pair, given).couple(torch.tensor(cases.random_plan(pair, 1))[None])
+    state = cases.problem(pair, given).state_of_plan(torch.tensor(cases.random_plan(pair, 1))[None])
     assert state.log_mass.exp().item() == pytest.approx(mass_bound(pair, given), rel=1e-14)
 
 
@@ -213,10 +213,10 @@ def test_a_fused_plan_has_a_stationary_mass_or_none(alpha):
 def step(pair, given, q):
     """The minimizer of F(·, q): the shape that the library finds, with the mass that a scalar search finds."""
     problem = cases.problem(pair, given)
-    state = cases.couple(problem, q)
+    state = cases.state_of_plan(problem, q)
     solution = TIGHT(problem.linearize(state))
     assert solution.residual.item() <= 1e-12
-    shape = solution.shape[0].numpy()
+    shape = solution.unit_plan[0].numpy()
     if INF in given.rho:
         return shape * mass_bound(pair, given)
     # ∂F(m·shape, q)/∂m = 0 is linear in log m.
@@ -278,9 +278,9 @@ def test_the_shape_of_a_step_knows_no_masses(given):
 def test_a_fixed_point_is_a_fixed_point(given):
     pair = spaces(given, (1.3, 0.6))
     problem = cases.problem(pair, given)
-    end = cases.couple(problem, cases.solve(pair, given).plan)
+    end = cases.state_of_plan(problem, cases.solve(pair, given).plan)
     solution = TIGHT(problem.linearize(end))
-    np.testing.assert_allclose(solution.shape[0], end.shape[0], atol=1e-7)
+    np.testing.assert_allclose(solution.unit_plan[0], end.unit_plan[0], atol=1e-7)
     # The constant in the cost keeps the inner solver's numbers near 1, whatever the masses.
     assert abs(solution.log_mass.item()) < math.log(30)
     after = problem.accept(end, solution)
@@ -292,7 +292,7 @@ def test_f_along_a_segment_is_the_parabola_it_says():
         pair = spaces(given, (1.3, 1.3))
         p, r = cases.hard_plan(pair, 1), cases.hard_plan(pair, 2)
         problem = cases.problem(pair, given)
-        slope, curvature = problem.along(cases.couple(problem, p), torch.tensor((r - p) / 1.3)[None])
+        slope, curvature = problem.along(cases.state_of_plan(problem, p), torch.tensor((r - p) / 1.3)[None])
         for t in (-0.3, 0.2, 0.5, 1.0):
             expected = cases.value(pair, given, p + t * (r - p)) - cases.value(pair, given, p)
             assert slope.item() * t + curvature.item() * t**2 == pytest.approx(expected, rel=1e-10, abs=1e-14)
@@ -346,7 +346,7 @@ def test_marginal_error_counts_hard_sides_only():
     expected = {(1.0, 1.0): 0.0, (INF, 1.0): off_a, (1.0, INF): off_b, (INF, INF): max(off_a, off_b)}
     for (rho1, rho2), error in expected.items():
         problem = cases.problem(pair, Parameters(rho1, rho2, 0.1))
-        assert problem.marginal_error(cases.couple(problem, plan)).item() == pytest.approx(error, rel=1e-12)
+        assert problem.marginal_error(cases.state_of_plan(problem, plan)).item() == pytest.approx(error, rel=1e-12)
 
 
 # --- first plans, and plans of float32 numbers ---
@@ -365,7 +365,7 @@ def test_the_state_of_a_product_takes_no_product_of_matrices(monkeypatch, produc
     assert len(made) == (0 if product else 1)
     expected = torch.einsum("ijkl,kl->ij", cases.distortion_tensor(pair), shape[0].double())
     np.testing.assert_allclose(
-        state.local[0].numpy(), expected, rtol=1e-12 if dtype == torch.float64 else 1e-5, atol=1e-7
+        state.local_cost[0].numpy(), expected, rtol=1e-12 if dtype == torch.float64 else 1e-5, atol=1e-7
     )
 
 
@@ -374,7 +374,9 @@ def test_a_batch_begins_with_products_only_if_all_are():
     plans = np.stack([np.outer(pair.a, pair.b), cases.random_plan(pair, 1)])
     problem = cases.problem(pair, Parameters(1.0, 0.4, 0.1)).take(torch.tensor([0, 0]))
     shape = problem.unit(torch.tensor(plans))
-    np.testing.assert_allclose(problem.begin(shape).local.numpy(), problem.couple(shape).local.numpy(), rtol=1e-12)
+    np.testing.assert_allclose(
+        problem.begin(shape).local_cost.numpy(), problem.state_of_plan(shape).local_cost.numpy(), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
@@ -419,12 +421,12 @@ def test_products_of_changes_may_be_rough(monkeypatch, start):
 def test_after_a_long_way_a_cost_is_made_anew(monkeypatch):
     problem = replace(cases.problem(cases.clouds(20, 18, 0), Parameters(1.0, 0.4, 0.05)), by_changes=True)
     rough_products(monkeypatch)
-    state = problem.couple(problem.product)
+    state = problem.state_of_plan(problem.product)
     other = problem.unit(problem.product * torch.rand(1, 20, 18, generator=torch.Generator().manual_seed(0)).double())
     for share, anew in ((0.0005, False), (0.001, False), (0.5, True)):
-        shape = torch.lerp(state.shape, other, share)
+        shape = torch.lerp(state.unit_plan, other, share)
         new = problem.accept(state, LinearSolution(shape, *[None] * 4))
-        off = (new.local - problem.couple(shape).local).abs().max()
+        off = (new.local_cost - problem.state_of_plan(shape).local_cost).abs().max()
         assert (off == 0) == anew
         assert off < 1e-5
         assert (new.drift == 0) == anew

@@ -95,21 +95,21 @@ def test_cost_and_terms_are_those_of_the_stored_problem(fused):
     stored = build(x, y, rho=(0.5, 2.0), eps=0.05, fused=fused)
     plan = multilevel.random(streamed)
     dense = plan.log.dense().exp()
-    state, twin = streamed.couple(plan), stored.couple(dense)
-    torch.testing.assert_close(state.local.dense(), twin.local)
+    state, twin = streamed.state_of_plan(plan), stored.state_of_plan(dense)
+    torch.testing.assert_close(state.local_cost.dense(), twin.local_cost)
     d = [s.metric.dense() for s in (x, y)]
     four = (d[0][:, None, :, None] - d[1][None, :, None, :]).square()
-    torch.testing.assert_close(state.local.dense()[0], torch.einsum("ijkl,kl->ij", four, dense[0]))
-    torch.testing.assert_close(Moments.of(streamed, dense).cost(streamed).dense(), twin.local)
+    torch.testing.assert_close(state.local_cost.dense()[0], torch.einsum("ijkl,kl->ij", four, dense[0]))
+    torch.testing.assert_close(Moments.of(streamed, dense).cost(streamed).dense(), twin.local_cost)
     for name in ("distortion", "kls", "linear", "log_mass"):
         torch.testing.assert_close(getattr(state, name), getattr(twin, name), msg=name)
     torch.testing.assert_close(streamed.linearize(state).cost.dense(), stored.linearize(twin).cost)
     torch.testing.assert_close(streamed.objective(state).total, stored.objective(twin).total)
-    other, other_twin = streamed.couple(streamed.product), stored.couple(stored.product)
+    other, other_twin = streamed.state_of_plan(streamed.product), stored.state_of_plan(stored.product)
     torch.testing.assert_close(streamed.objective(state, other).total, stored.objective(twin, other_twin).total)
     torch.testing.assert_close(streamed.apart(plan, streamed.product), stored.apart(dense, stored.product))
     torch.testing.assert_close(streamed.growth(streamed.product, plan), stored.growth(stored.product, dense))
-    torch.testing.assert_close(streamed.spread_of(state.local), stored.spread_of(twin.local))
+    torch.testing.assert_close(streamed.spread_of(state.local_cost), stored.spread_of(twin.local_cost))
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_levels_carry_what_a_sample_knows(monkeypatch):
     problem = build(x, y, rho=0.5, eps=0.02, fused=None, method="streaming")
     with torch.no_grad():
         started = multilevel.start(problem, "auto")
-        product = problem.objective(problem.couple(problem.product)).total
-        value = problem.objective(problem.couple(problem.unit(started))).total
+        product = problem.objective(problem.state_of_plan(problem.product)).total
+        value = problem.objective(problem.state_of_plan(problem.unit(started))).total
     best = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STORED)
     assert float(value) - best.value < 0.4 * (float(product) - best.value)
     r = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING)

@@ -160,7 +160,7 @@ def test_covariances_of_costs():
     plans = [torch.rand(1, x.n, y.n, dtype=torch.float64, generator=torch.Generator().manual_seed(k)) for k in range(6)]
     plans = [stored.unit(plan * stored.product) for plan in plans]
     weight = stored.product[0]
-    costs = [stored.couple(plan).local for plan in plans]
+    costs = [stored.state_of_plan(plan).local_cost for plan in plans]
     g0, g1, g2, f0, f1, f2 = (c[0] for c in costs)
     differences = [g1 - g0, g2 - g1, f1 - f0 - (g1 - g0), f2 - f1 - (g2 - g1), f2 - g2]
     centered = [d - (weight * d).sum() for d in differences]
@@ -175,7 +175,9 @@ def test_covariances_of_some_rows():
     x, y = (ugw.Space.from_points(torch.rand(400, d, generator=torch.Generator().manual_seed(d))) for d in (3, 2))
     problem = build(x, y, rho=1.0, eps=0.1, fused=None)
     draw = torch.Generator().manual_seed(0)
-    costs = [problem.couple(problem.unit(torch.rand(1, 400, 400, generator=draw) ** 4)).local for _ in range(6)]
+    costs = [
+        problem.state_of_plan(problem.unit(torch.rand(1, 400, 400, generator=draw) ** 4)).local_cost for _ in range(6)
+    ]
     some = problem.steps_gram(costs[:3], costs[3:])[0]
     mean, products = entries.anderson_moments(problem.log_a.exp(), problem.log_b.exp(), costs[:3], costs[3:])
     every = (products - mean @ mean.mT)[0]
@@ -204,12 +206,12 @@ def test_a_settled_plan_is_a_fixed_point_of_plain_steps(monkeypatch):
     guesses = []
     following = anderson.Trail.next
 
-    def watched(self, *args, **kwargs):
+    def monitoring(self, *args, **kwargs):
         found = following(self, *args, **kwargs)
         guesses.append(bool(found[1].any()))
         return found
 
-    monkeypatch.setattr(anderson.Trail, "next", watched)
+    monkeypatch.setattr(anderson.Trail, "next", monitoring)
     ugw.solve(x, y, rho=0.1, eps=0.003, init="product").check()
     assert any(guesses)
     assert not guesses[-2]

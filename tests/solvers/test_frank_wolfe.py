@@ -118,8 +118,10 @@ def test_the_residual_has_no_units():
         x, y = (ugw.Space.from_points(length * p, weights=np.full(7, mass / 7)) for p in points)
         problem = build(x, y, rho=INF, eps=0.0, fused=None)
         ends.append(FrankWolfe(max_iter=1)(problem, problem.product))
-        slope = 2 * problem.linearize(problem.couple(problem.product)).cost
-        gap = (slope * (problem.product - problem.vertex(problem.couple(problem.product)))).sum() / problem.scale()
+        slope = 2 * problem.linearize(problem.state_of_plan(problem.product)).cost
+        gap = (
+            slope * (problem.product - problem.vertex(problem.state_of_plan(problem.product)))
+        ).sum() / problem.scale()
         assert ends[-1].tensors.residual.item() == pytest.approx(gap.item(), rel=1e-9)
     assert ends[0].tensors.residual.item() == pytest.approx(ends[1].tensors.residual.item(), rel=1e-9)
     assert ends[0].tensors.residual.item() > 1e-3

@@ -6,7 +6,7 @@ import torch
 
 import ugw
 from ugw.problems.build import build
-from ugw.solvers.monitor import Step, watcher
+from ugw.solvers.monitor import Step, open_monitor
 
 
 def pair(n=6, m=7, seed=0):
@@ -157,13 +157,13 @@ def test_an_exception_in_the_callback_passes_through_and_leaves_no_file(tmp_path
 
 
 def test_no_watcher_where_nobody_looks():
-    with watcher(progress=False, callback=None, max_iter=5) as watch:
+    with open_monitor(progress=False, callback=None, max_iter=5) as watch:
         assert watch is None
 
 
 def test_the_bar_is_closed_after_ctrl_c(capfd):
     numbers = {k: torch.ones(2) for k in ("objective", "relaxed", "change", "residual", "mass")}
-    with pytest.raises(KeyboardInterrupt), watcher(progress=True, callback=None, max_iter=5) as watch:
+    with pytest.raises(KeyboardInterrupt), open_monitor(progress=True, callback=None, max_iter=5) as watch:
         assert watch(numbers, 2) is False
         raise KeyboardInterrupt
     err = capfd.readouterr().err

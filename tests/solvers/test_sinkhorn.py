@@ -51,7 +51,7 @@ def stack(problems):
 
 
 def plan_of(solution):
-    return (solution.shape * solution.log_mass.exp()[:, None, None])[0].numpy()
+    return (solution.unit_plan * solution.log_mass.exp()[:, None, None])[0].numpy()
 
 
 def solve(*args, method="stabilized", tol=1e-12, max_iter=5000):
@@ -79,7 +79,7 @@ def test_fixed_point_equations(rho, eps, method):
     np.testing.assert_allclose(g, again_g, atol=1e-11)
     plan = np.outer(a, b) * np.exp((f[:, None] + g - cost) / eps)
     np.testing.assert_allclose(plan_of(end), plan, rtol=1e-11)
-    assert end.shape.sum().item() == pytest.approx(1.0, rel=1e-14)
+    assert end.unit_plan.sum().item() == pytest.approx(1.0, rel=1e-14)
     assert end.residual.item() <= 1e-12
 
 
@@ -88,7 +88,7 @@ def test_fixed_point_equations(rho, eps, method):
 def test_log_is_stabilized(rho, eps):
     cost, a, b = arrays(mass=masses(rho))
     one, other = (solve(cost, a, b, rho, eps, method=m, max_iter=20_000) for m in ("stabilized", "log"))
-    for field in ("shape", "log_mass", "f", "g"):
+    for field in ("unit_plan", "log_mass", "f", "g"):
         torch.testing.assert_close(getattr(one, field), getattr(other, field), rtol=1e-10, atol=1e-12)
 
 
@@ -156,8 +156,8 @@ def test_forbidden_pairs(rho, method):
     cost, a, b = arrays(mass=masses(rho))
     cost[1, 2] = cost[4, 5] = INF
     end = solve(cost, a, b, rho, 0.1, method=method)
-    assert end.shape[0, 1, 2] == end.shape[0, 4, 5] == 0
-    assert int((end.shape == 0).sum()) == 2
+    assert end.unit_plan[0, 1, 2] == end.unit_plan[0, 4, 5] == 0
+    assert int((end.unit_plan == 0).sum()) == 2
     finite = np.where(np.isinf(cost), 60.0, cost)  # e^−600: as good as forbidden
     np.testing.assert_allclose(plan_of(end), plan_of(solve(finite, a, b, rho, 0.1)), rtol=1e-9, atol=1e-100)
 
@@ -175,7 +175,7 @@ def test_a_point_whose_pairs_are_all_forbidden_is_left_out(method):
     rest = plan_of(solve(cost[rows][:, cols], a[rows], b[cols], (0.5, 2.0), 0.1))
     assert end.residual.item() <= 1e-12
     np.testing.assert_allclose(plan[rows][:, cols], rest, rtol=1e-9)
-    for field in ("shape", "log_mass", "f", "g", "residual"):
+    for field in ("unit_plan", "log_mass", "f", "g", "residual"):
         assert torch.isfinite(getattr(end, field)).all()
 
 
@@ -217,10 +217,10 @@ def test_far_points_fall_back_to_log_sum_exp(dtype, monkeypatch):
     assert calls, "the stored kernel was expected to give up"
     other = Sinkhorn(tol=tol, max_iter=3000, method="log")(batch)
     assert (other.residual <= tol).all()
-    for field in ("shape", "log_mass", "f", "g"):
+    for field in ("unit_plan", "log_mass", "f", "g"):
         assert torch.isfinite(getattr(one, field)).all()
     assert (one.residual <= tol).all()
-    torch.testing.assert_close(one.shape, other.shape, rtol=rtol, atol=rtol * 1e-3)
+    torch.testing.assert_close(one.unit_plan, other.unit_plan, rtol=rtol, atol=rtol * 1e-3)
     torch.testing.assert_close(one.log_mass, other.log_mass, rtol=rtol, atol=rtol)
     # The residual weighs by mass: where there is none it says nothing of a potential.
     torch.testing.assert_close(one.f[:, 1:], other.f[:, 1:], rtol=rtol, atol=rtol)
@@ -234,9 +234,9 @@ def test_extreme_scales_stay_finite(method):
         for rho in SIDES:
             share = 1e-6 * size
             end = solve(cost * size, a, b, tuple(r * size for r in rho), share, method=method, max_iter=20)
-            for field in ("shape", "log_mass", "f", "g", "residual"):
+            for field in ("unit_plan", "log_mass", "f", "g", "residual"):
                 assert torch.isfinite(getattr(end, field)).all(), (size, rho, field)
-            assert end.shape.sum().item() == pytest.approx(1.0, rel=1e-9)
+            assert end.unit_plan.sum().item() == pytest.approx(1.0, rel=1e-9)
 
 
 # --- the translation ---
@@ -277,7 +277,7 @@ def test_a_warm_start_has_nothing_left_to_do():
     end = solve(*args)
     again = Sinkhorn(tol=1e-10, max_iter=1)(linear(*args), (end.f, end.g))
     assert again.residual.item() <= 1e-12
-    torch.testing.assert_close(again.shape, end.shape, rtol=1e-10, atol=0.0)
+    torch.testing.assert_close(again.unit_plan, end.unit_plan, rtol=1e-10, atol=0.0)
     cold = Sinkhorn(tol=1e-10, max_iter=1)(linear(*args))
     assert cold.residual.item() > 1e-4
 
@@ -307,7 +307,7 @@ def test_a_batch_is_its_items(method):
     whole = solver(stack(items()))
     for i, item in enumerate(items()):
         alone = solver(item)
-        for field in ("shape", "log_mass", "f", "g", "residual"):
+        for field in ("unit_plan", "log_mass", "f", "g", "residual"):
             torch.testing.assert_close(
                 getattr(whole, field)[i], getattr(alone, field)[0], rtol=1e-9, atol=1e-12, msg=f"{i} {field}"
             )

@@ -28,7 +28,7 @@ from ..problems.distortion.base import Distortion
 from ..problems.distortion.config import DISTORTION_CONFIG
 from ..problems.distortion.squares import SquaredDistortion
 from ..problems.ugw import SHORTENED, UGW
-from ..problems.ugw_streamed import BLOCK, SAMPLED_ENTRIES, StreamedUGW
+from ..problems.ugw_streamed import BLOCK, SAMPLED_ENTRIES, StreamingUGW
 
 GIB = 2**30
 # Plans in hand while a stored problem is solved: in the dtype of the spaces, and in float64 whatever that is.
@@ -118,7 +118,7 @@ class Task:
     @classmethod
     def of(cls, problem: UGW, count: int, start: str) -> Task:
         """Of a problem that is solved from so many starts an item."""
-        streaming = isinstance(problem, StreamedUGW)
+        streaming = isinstance(problem, StreamingUGW)
         made = cls._made(
             problem.x, problem.y, problem.distortion_sum, streaming=streaming, fused=problem.cost is not None
         )

@@ -33,7 +33,7 @@ from ..measures.divergences import capping_pair
 from ..problems.build import Fused, build, check_spaces, eps_or, read_cone, streams
 from ..problems.cgw import CGW
 from ..problems.ugw import UGW
-from ..problems.ugw_streamed import StreamedUGW
+from ..problems.ugw_streamed import StreamingUGW
 from ..results.conic_result import ConicResult
 from ..results.lazy_plan import LazyPlan
 from ..results.records import SolverOutput, Terms
@@ -41,7 +41,7 @@ from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.alternating_lp import AlternateLP
 from ..solvers.frank_wolfe import FrankWolfe
-from ..solvers.monitor import Watch
+from ..solvers.monitor import Monitor
 from . import estimate as memory
 from .estimate import Estimate
 
@@ -135,14 +135,14 @@ def estimate(
 def _in_chunks(problem: UGW, solver: Any, groups: list[tuple[Tensor, Any]], together: int) -> Result:
     """Solve so many items at a time: what does not fit into memory, or the caches, does not run at once.
 
-    One watcher looks on, so steps count on from chunk to chunk. True from a callback stops the whole run: the items
+    One monitor serves all chunks, so its count of steps goes on. True from a callback stops the whole run: the items
     of chunks that had not begun take one step from the product plan, the cheapest start, and are STOPPED too.
     """
     chunks = [(chunk, start) for items, start in groups for chunk in items.split(together)]
     if len(chunks) == 1:
         return problem.result(_solved(problem, solver, chunks[0][1], None))
     parts = []
-    with plain(solver).watched(len(chunks)) as watch:
+    with plain(solver).monitoring(len(chunks)) as watch:
         for index, start in chunks:
             own = "product" if watch is not None and watch.stopped else take(start, index)
             parts.append(_solved(problem.take(index), solver, own, watch))
@@ -153,7 +153,7 @@ def _in_chunks(problem: UGW, solver: Any, groups: list[tuple[Tensor, Any]], toge
 def _alike(problem: UGW, start: Any) -> list[tuple[Tensor, Any]]:
     """Items that are solved in one way, as indices, with their start: an item has that which it would have alone."""
     every = torch.arange(problem.batch, device=problem.eps.device)
-    if isinstance(problem, StreamedUGW):
+    if isinstance(problem, StreamingUGW):
         return [(every, start)]
     # No start is better than another in one valley.
     easy = problem.eps >= (EASY * problem.scale() if isinstance(start, str) and start == "auto" else torch.inf)
@@ -169,11 +169,11 @@ def _dearest(groups: list[tuple[Tensor, Any]]) -> str:
     return next(iter(names - {"product"} or names))
 
 
-def _solved(problem: UGW, solver: Any, start: Any, watch: Watch | None) -> SolverOutput:
+def _solved(problem: UGW, solver: Any, start: Any, watch: Monitor | None) -> SolverOutput:
     """Solve from a start that `_read_start` made."""
-    if isinstance(problem, StreamedUGW):
+    if isinstance(problem, StreamingUGW):
         make = multilevel.start if isinstance(start, str) else multilevel.given
-        with solver.watched() if watch is None else nullcontext(watch) as watch:
+        with solver.monitoring() if watch is None else nullcontext(watch) as watch:
             return solver.run(problem, make(problem, start), watch).tensors
     plans = first_plans(problem, start)
     _check_finite_value(problem, plans)
@@ -182,7 +182,7 @@ def _solved(problem: UGW, solver: Any, start: Any, watch: Watch | None) -> Solve
 
 def _read_start(problem: UGW, solver: Any, init: Any) -> Any:
     """The name of a start, or plans (B, n, m), checked."""
-    streamed = isinstance(problem, StreamedUGW)
+    streamed = isinstance(problem, StreamingUGW)
     if streamed and isinstance(solver, Multistart):
         raise InputError(
             "a Multistart stores its plans, got a problem too large for that: the default start tries many"
@@ -273,7 +273,7 @@ def _check_finite_value(problem: UGW, plans: Tensor) -> None:
     if not problem.infinite:
         return
     for k in range(plans.shape[1]):
-        value = problem.objective(problem.couple(plans[:, k])).total
+        value = problem.objective(problem.state_of_plan(plans[:, k])).total
         if not bool(torch.isfinite(value).all()):
             raise InputError("a loss that is infinite somewhere needs init=plan of finite value, got an infinite one")
 
@@ -310,5 +310,5 @@ def objective(
         # A plan of zeros has no shape; any will do for a mass of 0.
         shape = torch.where(mass[:, None, None] > 0, plan / mass.to(plan.dtype)[:, None, None], starts.product(problem))
         log_mass = torch.where(mass > 0, mass.log(), LOG_ZERO)
-        terms = problem.objective(problem.couple(shape).weighing(log_mass))
+        terms = problem.objective(problem.state_of_plan(shape).weighing(log_mass))
     return terms.present(batched=problem.batched, numpy=problem.numpy)

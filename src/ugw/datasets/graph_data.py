@@ -17,7 +17,7 @@ from ..geometry.space import Space
 if TYPE_CHECKING:
     import networkx
 
-# Prices of an edge of the communities, as in the paper.
+# PenaltyWeights of an edge of the communities, as in the paper.
 INSIDE, BETWEEN, OUTWARD = 1.0, 4.0, 2.0
 # Nodes of a graph of a family, least and most, and the length of an edge to a stray node, in edges of the graph.
 FEWEST, MOST, AWAY = 15, 25, 3.0

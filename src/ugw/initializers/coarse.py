@@ -224,7 +224,7 @@ def _lifted(level: Coarse, plans: Tensor, fine: UGW) -> tuple[Tensor, Tensor]:
         several, own = (fine, level) if index is None else (fine.take(index), level.take(index))
         plan = own.lift(group.flatten(0, 1), several)
         made.append(plan.view(*group.shape[:2], *plan.shape[1:]))
-        values.append(_worth(several, several.couple(plan)).view(group.shape[:2]))
+        values.append(_worth(several, several.state_of_plan(plan)).view(group.shape[:2]))
     return torch.cat(made, dim=1), torch.cat(values, dim=1)
 
 
@@ -258,7 +258,7 @@ def _taken(problem: Problem, index: Tensor) -> tuple[Problem, Tensor]:
 
 def _finished(problem: Problem, state: Any) -> tuple[Tensor, Tensor]:
     """The plan of a state at unit mass, and what it is worth."""
-    return unit(state.shape), _worth(problem, state)
+    return unit(state.unit_plan), _worth(problem, state)
 
 
 def _worth(problem: Problem, state: Any) -> Tensor:

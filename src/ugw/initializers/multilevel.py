@@ -17,7 +17,7 @@ from ..geometry.implicit_plan import ImplicitPlan, StreamingKernel
 from ..geometry.space import Space
 from ..problems.linear import LinearProblem
 from ..problems.ugw import UGW
-from ..problems.ugw_streamed import Moments, StreamedUGW
+from ..problems.ugw_streamed import Moments, StreamingUGW
 from ..solvers.alternating import AlternateMin
 from ..solvers.sinkhorn import Sinkhorn
 from . import plans as starts
@@ -34,24 +34,24 @@ LEVEL = AlternateMin(tol=1e-4, max_iter=30)
 BLUR = 1e-2
 
 
-def start(problem: StreamedUGW, name: str) -> ImplicitPlan:
+def start(problem: StreamingUGW, name: str) -> ImplicitPlan:
     """The plan to start from, by its name."""
     return STARTS[name](problem)
 
 
-def product(problem: StreamedUGW) -> ImplicitPlan:
+def product(problem: StreamingUGW) -> ImplicitPlan:
     """a⊗b."""
     return problem.product
 
 
-def flb(problem: StreamedUGW) -> ImplicitPlan:
+def flb(problem: StreamingUGW) -> ImplicitPlan:
     """First lower bound: transport between eccentricities."""
     sides = (problem.dx, problem.log_a), (problem.dy, problem.log_b)
     gaps = _gaps(*(eccentricity(metric, log_weights.exp())[:, :, None] for metric, log_weights in sides))
     return _rebased(problem, _transported(problem, _centered(problem, gaps)))
 
 
-def linear(problem: StreamedUGW) -> ImplicitPlan:
+def linear(problem: StreamingUGW) -> ImplicitPlan:
     """Transport of the points themselves, cost |x_i − y_j|²."""
     x, y = problem.x.point_tensor, problem.y.point_tensor
     if x is None or y is None:
@@ -60,7 +60,7 @@ def linear(problem: StreamedUGW) -> ImplicitPlan:
     return _rebased(problem, _transported(problem, _centered(problem, gaps)))
 
 
-def random(problem: StreamedUGW) -> ImplicitPlan:
+def random(problem: StreamingUGW) -> ImplicitPlan:
     """exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs, then transport for its cost."""
     near_x, near_y, width = starts.anchors(problem, 1)
     kernel = StreamingKernel.of(_gaps(near_x, near_y), problem.log_a, problem.log_b, width)
@@ -69,7 +69,7 @@ def random(problem: StreamedUGW) -> ImplicitPlan:
     return _rebased(problem, plan)
 
 
-def coarse(problem: StreamedUGW) -> ImplicitPlan:
+def coarse(problem: StreamingUGW) -> ImplicitPlan:
     """The plan found on a sample of the points, carried to all of them."""
     n, m = problem.x.n, problem.y.n
     if max(n, m) <= COARSEST:
@@ -88,7 +88,7 @@ STARTS = {"product": product, "flb": flb, "linear": linear, "random": random} | 
 )
 
 
-def given(problem: StreamedUGW, plan: Any) -> ImplicitPlan:
+def given(problem: StreamingUGW, plan: Any) -> ImplicitPlan:
     """A plan (B, n, m) of any mass: itself if it is streamed over the same bases, else one linear step from it."""
     if isinstance(plan, ImplicitPlan):
         bases = (plan.log.left, problem.left), (plan.log.right, problem.right)
@@ -97,7 +97,7 @@ def given(problem: StreamedUGW, plan: Any) -> ImplicitPlan:
     return lifted(problem, plan / plan.sum(dim=(1, 2), dtype=torch.float64)[:, None, None])
 
 
-def lifted(problem: StreamedUGW, plan: Any, inner: Tensor | None = None) -> ImplicitPlan:
+def lifted(problem: StreamingUGW, plan: Any, inner: Tensor | None = None) -> ImplicitPlan:
     """The plan of the linear problem that a plan of unit mass leads to.
 
     inner: left basisᵀ · plan · right basis, for a plan that is not stored.
@@ -108,7 +108,7 @@ def lifted(problem: StreamedUGW, plan: Any, inner: Tensor | None = None) -> Impl
     return _transported(problem, cost - _under(cost, plan.sum(2).double(), plan.sum(1).double(), inner))
 
 
-def stored(problem: StreamedUGW) -> UGW:
+def stored(problem: StreamingUGW) -> UGW:
     """The same problem with stored plans."""
     cost = None if problem.cost is None else problem.cost.dense()
     return UGW(
@@ -123,7 +123,7 @@ def stored(problem: StreamedUGW) -> UGW:
     )
 
 
-def _carried(plan: ImplicitPlan, sample: StreamedUGW, problem: StreamedUGW) -> ImplicitPlan:
+def _carried(plan: ImplicitPlan, sample: StreamingUGW, problem: StreamingUGW) -> ImplicitPlan:
     """A plan between samples, on all points: its cost there, and sums over the sample of the other side.
 
     Its marginals and products are those sums: no pass over all pairs is made.
@@ -135,7 +135,7 @@ def _carried(plan: ImplicitPlan, sample: StreamedUGW, problem: StreamedUGW) -> I
     damping_a, damping_b = (d.damping(entropy).to(plan.dtype)[:, None] for d in (problem.div_a, problem.div_b))
     eps = entropy.to(plan.dtype)[:, None]
 
-    def kernel(between: StreamedUGW) -> StreamingKernel:
+    def kernel(between: StreamingUGW) -> StreamingKernel:
         return StreamingKernel.of(moments.cost(between) - constant, between.log_a, between.log_b, eps[:, 0])
 
     cols = kernel(replace(problem, x=sample.x)).col_logsumexp(plan.f / eps)
@@ -157,26 +157,26 @@ def _carried(plan: ImplicitPlan, sample: StreamedUGW, problem: StreamedUGW) -> I
     )
 
 
-def _transported(problem: StreamedUGW, cost: BilinearMatrix) -> ImplicitPlan:
+def _transported(problem: StreamingUGW, cost: BilinearMatrix) -> ImplicitPlan:
     """The plan of entropic transport for a cost, over the bases of the cost."""
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
-    return Sinkhorn(tol=1e-3, max_iter=40)(LinearProblem(cost, *sides, _entropy(problem))).shape
+    return Sinkhorn(tol=1e-3, max_iter=40)(LinearProblem(cost, *sides, _entropy(problem))).unit_plan
 
 
-def _centered(problem: StreamedUGW, cost: BilinearMatrix) -> BilinearMatrix:
+def _centered(problem: StreamingUGW, cost: BilinearMatrix) -> BilinearMatrix:
     """A cost without its mean under the product plan."""
     a, b = problem.log_a.exp().double(), problem.log_b.exp().double()
     inner = (a[:, None, :] @ cost.left.double()).mT @ (b[:, None, :] @ cost.right.double())
     return cost - _under(cost, a, b, inner)
 
 
-def _rebased(problem: StreamedUGW, plan: ImplicitPlan) -> ImplicitPlan:
+def _rebased(problem: StreamingUGW, plan: ImplicitPlan) -> ImplicitPlan:
     """One linear step from a plan over other bases."""
     moved = (plan @ problem.right.to(plan.dtype)).double()
     return lifted(problem, plan, problem.left.double().mT @ moved)
 
 
-def _entropy(problem: StreamedUGW) -> Tensor:
+def _entropy(problem: StreamingUGW) -> Tensor:
     return torch.maximum(problem.eps, BLUR * problem.scale())
 
 
@@ -192,7 +192,7 @@ def _gaps(x: Tensor, y: Tensor) -> BilinearMatrix:
     return BilinearMatrix(x.double().square().sum(2), y.double().square().sum(2), core, x, y)
 
 
-def _sample(problem: StreamedUGW, n: int, m: int) -> StreamedUGW:
+def _sample(problem: StreamingUGW, n: int, m: int) -> StreamingUGW:
     """The problem on n and m points, each drawn in proportion to its weight and given an equal one."""
     x = _drawn(problem.x, problem.log_a, problem.log_mass_a, n)
     y = _drawn(problem.y, problem.log_b, problem.log_mass_b, m)

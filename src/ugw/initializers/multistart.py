@@ -12,13 +12,13 @@ from torch import Tensor
 from .._utils.checks import check_whole_number
 from .._utils.pytree import take
 from ..errors import InputError
-from ..problems.base import Matching
+from ..problems.base import SpacePair
 from ..results.records import SolverOutput, Status
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.base import Solver
 from ..solvers.frank_wolfe import polish
-from ..solvers.monitor import Watch
+from ..solvers.monitor import Monitor
 from . import plans as starts
 from .coarse import first_lowest
 
@@ -55,14 +55,14 @@ class Multistart:
         """Solve from `init` (B, n, m) and n − 1 random starts."""
         return best_of(self, problem, init[:, None])
 
-    def with_random(self, problem: Matching, plans: Tensor) -> Tensor:
+    def with_random(self, problem: SpacePair, plans: Tensor) -> Tensor:
         """The given plans (B, S, n, m) and n − 1 random ones, whatever their number: (B, S + n − 1, n, m)."""
         if self.n == 1:
             return plans
         return torch.cat([plans, starts.random(problem, self.n - 1, seed=OTHER_SEED)], dim=1)
 
 
-def best_of(solver: Any, problem: Any, plans: Tensor, watch: Watch | None = None) -> Result:
+def best_of(solver: Any, problem: Any, plans: Tensor, watch: Monitor | None = None) -> Result:
     """Solve every start of every item as one batch; the best result of each item. plans: (B, S, n, m).
 
     solver: an AlternateMin, an AlternateLP, a FrankWolfe, or a Multistart of one; watch: who looks on
@@ -73,7 +73,7 @@ def best_of(solver: Any, problem: Any, plans: Tensor, watch: Watch | None = None
     batch, count = plans.shape[:2]
     first = torch.arange(batch, device=plans.device)
     repeated = problem if count == 1 else problem.take(first.repeat_interleave(count))
-    with solver.watched() if watch is None else nullcontext(watch) as watch:
+    with solver.monitoring() if watch is None else nullcontext(watch) as watch:
         result = solver.run(repeated, plans.flatten(0, 1), watch)
         tensors = polish(repeated, result, solver.max_iter, watch).tensors
     if count > 1:
@@ -81,7 +81,7 @@ def best_of(solver: Any, problem: Any, plans: Tensor, watch: Watch | None = None
     return problem.result(tensors)
 
 
-def _winner(problem: Matching, tensors: SolverOutput, count: int) -> Tensor:
+def _winner(problem: SpacePair, tensors: SolverOutput, count: int) -> Tensor:
     """Index (B,) of the best of each item's `count` results."""
     # A plan that misses a hard marginal may well have a lower objective: it counts only if no other is there.
     wrong = (problem.div_a.hard | problem.div_b.hard) & (tensors.status != int(Status.CONVERGED))

@@ -12,7 +12,7 @@ from torch import Tensor
 from .._utils.checks import as_nonnegative
 from ..errors import InputError
 from ..measures.divergences import KL, TV, Mass
-from ..problems.base import Matching
+from ..problems.base import SpacePair
 from ..problems.build import Fused, Relative, build, eps_or, relative
 from ..problems.partial.gw import PartialGW
 from ..problems.ugw import UGW
@@ -66,7 +66,7 @@ def _check_no_entropy(eps: Any) -> None:
         raise InputError("TV and Mass are solved by exact linear programs, without entropy: eps must be 0, got more")
 
 
-def check_mass(problem: Matching, mass: Tensor) -> None:
+def check_mass(problem: SpacePair, mass: Tensor) -> None:
     """Refuse a mass (B,) above the mass of either side."""
     most = torch.minimum(problem.log_mass_a, problem.log_mass_b).exp()
     bad = mass > most * (1.0 + ROUNDING * torch.finfo(problem.x.dtype).eps)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .._utils.cuda_graphs.mode import constant
 from ..geometry.space import Space
-from ..problems.base import Matching
+from ..problems.base import SpacePair
 from ..problems.linear import LinearProblem
 from ..problems.ugw import UGW
 from ..solvers.sinkhorn import Sinkhorn
@@ -49,7 +49,7 @@ def linear(problem: UGW) -> Tensor:
     return transport(cost.expand(problem.batch, -1, -1), problem)
 
 
-def random(problem: Matching, count: int, seed: int = 0) -> Tensor:
+def random(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
     """`count` plans exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / (WIDTH·scale²)), each for a few anchor pairs (i_k, j_k).
 
     The same draw serves every item, scaled to its number of points. Returns (B, count, n, m).
@@ -62,7 +62,7 @@ def random(problem: Matching, count: int, seed: int = 0) -> Tensor:
     return torch.softmax(log_plan.flatten(2), dim=2).view_as(cost)
 
 
-def anchors(problem: Matching, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+def anchors(problem: SpacePair, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """For `count` random starts: distances to their anchors, (B, n, count·ANCHORS) and (B, m, ...), and widths (B,)."""
     u = constant(_uniform, seed, (count * ANCHORS, 2), problem.log_a.dtype, problem.eps.device)
     # The space with the larger mean square distance draws first, whichever side it is on.
@@ -75,14 +75,14 @@ def anchors(problem: Matching, count: int, seed: int = 0) -> tuple[Tensor, Tenso
     return near_x, near_y, width
 
 
-def noisy(problem: Matching, count: int, seed: int = 0) -> Tensor:
+def noisy(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
     """`count` plans a⊗b·exp(noise), with noise of about unit size. Returns (B, count, n, m)."""
     made = noise(problem, count, seed)
     log_plan = (problem.log_a[:, :, None] + problem.log_b[:, None, :])[:, None] + made
     return torch.softmax(log_plan.flatten(2), dim=2).view_as(made)
 
 
-def noise(problem: Matching, count: int, seed: int = 0) -> Tensor:
+def noise(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
     """Numbers of about unit size, (B, count, n, m): sums over traits drawn for each point.
 
     Points draw in the order of their eccentricities.
@@ -108,7 +108,7 @@ def _normal(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.
     return torch.as_tensor(np.stack(draws), dtype=dtype, device=device)
 
 
-def stirred(problem: Matching, plans: Tensor) -> Tensor:
+def stirred(problem: SpacePair, plans: Tensor) -> Tensor:
     """Plans (B, S, n, m) with a little noise, the same for all of an item, at unit mass.
 
     Spaces with symmetries have plans with symmetries, which steps leave by rounding alone: another sum, another end.
@@ -116,7 +116,7 @@ def stirred(problem: Matching, plans: Tensor) -> Tensor:
     return unit(plans * (STIR * noise(problem, 1)).exp())
 
 
-def corners(problem: Matching, count: int, seed: int = 0) -> Tensor:
+def corners(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
     """`count` plans with marginals a and b and few entries: north-west corners of the points in some order.
 
     First in the order of their eccentricities, then in random orders. Returns (B, count, n, m).
@@ -134,7 +134,7 @@ def corners(problem: Matching, count: int, seed: int = 0) -> Tensor:
     return torch.stack(made, dim=1)
 
 
-def _corner(problem: Matching, rows: Tensor, cols: Tensor) -> Tensor:
+def _corner(problem: SpacePair, rows: Tensor, cols: Tensor) -> Tensor:
     """The plan that fills the points in the given orders (B, n), (B, m), of unit mass. Returns (B, n, m)."""
     a, b = problem.log_a.exp().gather(1, rows), problem.log_b.exp().gather(1, cols)
     end_a, end_b = a.cumsum(1), b.cumsum(1)
@@ -164,7 +164,7 @@ def transport(cost: Tensor, problem: UGW) -> Tensor:
         found = solve.at_once(sharp, None if found is None else (found.f, found.g), BLIND)
     if found is None:
         raise RuntimeError("BLUR is empty")
-    return found.shape
+    return found.unit_plan
 
 
 def _distances_to_anchors(space: Space, log_weights: Tensor, u: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._utils.checks import as_tensor, check_choice, check_finite, check_nonnegative
 from ..errors import InputError
-from ..problems.base import DRAWN, Matching
+from ..problems.base import DRAWN, SpacePair
 from ..problems.ugw import SHORTENED, UGW
 from ..results.lazy_plan import LazyPlan
 from . import coarse
@@ -58,7 +58,7 @@ def chosen_plans(problem: UGW, plans: Tensor, init: Any) -> Tensor:
     return coarse.ahead(problem, plans)[:, None]
 
 
-def given_plan(problem: Matching, plan: Any, name: str) -> Tensor:
+def given_plan(problem: SpacePair, plan: Any, name: str) -> Tensor:
     """A plan given as an array, of any precision, or as a LazyPlan, checked. Returns (B, n, m)."""
     weights, plan = problem.x.weight_tensor, plan.dense() if isinstance(plan, LazyPlan) else plan
     tensor = as_tensor(name, plan).detach().to(weights.dtype)
@@ -76,7 +76,7 @@ def given_plan(problem: Matching, plan: Any, name: str) -> Tensor:
     return tensor
 
 
-def check_points(problem: Matching) -> None:
+def check_points(problem: SpacePair) -> None:
     """Raise unless both spaces have points of one dimension."""
     x, y = problem.x.point_tensor, problem.y.point_tensor
     if x is None or y is None:

@@ -29,7 +29,7 @@ from ..results.result import Result
 from ..solvers import loop
 from ..solvers.alternating import AlternateMin
 from ..solvers.base import Solver
-from ..solvers.monitor import Watch
+from ..solvers.monitor import Monitor
 from .value_and_grad import quiet
 
 # Steps of majorization between two solves for the plans.
@@ -62,7 +62,7 @@ class BarycenterMin(Solver):
             raise InputError(f"BarycenterMin inner must be an AlternateMin, got {type(self.inner).__name__}")
 
     @torch.no_grad()
-    def run(self, problem: Any, init: Any, watch: Watch | None) -> Any:
+    def run(self, problem: Any, init: Any, watch: Monitor | None) -> Any:
         """The outcome of the loop from the first state `init`."""
         context = replace(problem, options=self)
         return loop.iterate(_round, context, init, loop.Rules(max_iter=self.max_iter), watch)
@@ -186,7 +186,7 @@ def barycenter(
             eps = build(batch, first, rho=rho, eps=eps, fused=None).eps
         context = _Context(batch, first.weight_tensor, shares, (divergence_pair(rho), eps), solver)
         state = _State(first.metric.dense()[None], points, _solved(context, first, "auto").tensors.plan[None])
-        with solver.watched() as watch:
+        with solver.monitoring() as watch:
             outcome = solver.run(context, state, watch)
         end = outcome.state
         parts = _solved(context, context.space(end), end.plans[0])

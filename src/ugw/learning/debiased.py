@@ -24,7 +24,7 @@ from ..initializers.conic import plain
 from ..measures.divergences import capping_pair
 from ..problems.build import Fused, build
 from ..problems.ugw import UGW
-from ..problems.ugw_streamed import StreamedUGW
+from ..problems.ugw_streamed import StreamingUGW
 from ..results.lazy_plan import LazyPlan
 from ..results.records import Status
 from ..results.result import Result
@@ -167,7 +167,7 @@ def self_result(x: Space, given: dict[str, Any], start: str) -> Result:
 def _identity(x: Space, given: dict[str, Any]) -> Any:
     """The plan that leaves every point where it is; where plans are not stored, one step away from it."""
     problem = _problem(x, x, given)
-    if not isinstance(problem, StreamedUGW):
+    if not isinstance(problem, StreamingUGW):
         return torch.diag_embed(x.weight_tensor)
     a = problem.log_a.exp().double()[:, :, None]
     inner = problem.left.double().mT @ (a * problem.right.double())  # its marginals are those of the product plan

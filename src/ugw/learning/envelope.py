@@ -24,7 +24,7 @@ from ..problems.cgw import CGW
 from ..problems.distortion.squares import SquaredDistortion
 from ..problems.partial.gw import PartialGW
 from ..problems.ugw import UGW
-from ..problems.ugw_state import Coupling
+from ..problems.ugw_state import PlanState
 from ..results.lazy_plan import product
 from ..results.records import SolverOutput
 from .weight_gradients import cap_gradients, weight_gradients
@@ -51,20 +51,20 @@ def attached(problem: UGW, x: Space, y: Space, fused: Fused | None, found: Solve
     return once(total + _parameters(problem, state), found.terms.total)
 
 
-def _state(problem: UGW, plan: Any) -> Coupling:
+def _state(problem: UGW, plan: Any) -> PlanState:
     """What the problem knows of a plan, at the mass that it has."""
     mass = plan.sum((1, 2), dtype=torch.float64)
     shape = problem.unit(plan)
     if not isinstance(plan, ImplicitPlan):  # a plan of zeros has no shape; any will do for a mass of 0
         shape = torch.where(mass[:, None, None] > 0, shape, problem.product)
-    return problem.couple(shape).weighing(torch.where(mass > 0, mass.log(), LOG_ZERO))
+    return problem.state_of_plan(shape).weighing(torch.where(mass > 0, mass.log(), LOG_ZERO))
 
 
 def attached_capped(problem: PartialGW, x: Space, y: Space, fused: Fused | None, found: SolverOutput) -> Tensor:
     """The value of a partial problem, (B,), with its gradient; arguments as for `attached`."""
     total = distortion(problem, x.metric, y.metric, found.plan)
     with torch.no_grad():
-        state = problem.couple(found.plan / problem.unit.to(found.plan.dtype)[:, None, None])
+        state = problem.state_of_plan(found.plan / problem.unit.to(found.plan.dtype)[:, None, None])
         of_a, of_b, of_mass = cap_gradients(problem, state)
         masses = [(2.0 * log).exp() for log in (problem.log_mass_a, problem.log_mass_b)]
         left = [mass - (problem.unit * state.mass).square() for mass in masses]
@@ -127,7 +127,7 @@ def linear(x: Space, y: Space, fused: Fused, plan: Any) -> Tensor:
     return total
 
 
-def _parameters(problem: UGW, state: Coupling) -> Tensor:
+def _parameters(problem: UGW, state: PlanState) -> Tensor:
     """What the value owes to rho, eps and alpha, where they carry gradients: linear in each, the plan fixed."""
     given = (problem.div_a.rho, problem.div_b.rho, problem.eps, problem.alpha)
     if not any(parameter.requires_grad for parameter in given):

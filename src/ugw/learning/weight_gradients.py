@@ -20,18 +20,18 @@ from ..kernels import exact_ot as exact
 from ..problems.linear import LinearProblem
 from ..problems.partial.base import Match
 from ..problems.partial.gw import PartialGW
-from ..problems.ugw import UGW, Coupling
+from ..problems.ugw import UGW, PlanState
 
 # Without entropy a minimum is taken: a log-sum-exp with this share of the cost's size is one, up to rounding.
 SHARP = 1e-12
 
 
-def weight_gradients(problem: UGW, state: Coupling, potentials: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+def weight_gradients(problem: UGW, state: PlanState, potentials: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
     """dV/da (B, n) and dV/db (B, m), float64, at a stationary plan. potentials: of the solve, None at eps = 0.
 
     With both sides hard only their sum over changes of weight that keep m(a) = m(b) means something.
     """
-    linear, shape = problem.linearize(state), state.shape
+    linear, shape = problem.linearize(state), state.unit_plan
     constant = state.distortion + 0.5 * problem.alpha * (-state.log_mass).exp() * state.linear
     f, g = potentials or (None, None)
     first = Side(

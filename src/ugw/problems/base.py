@@ -26,7 +26,7 @@ from .linear import LinearProblem, LinearSolution
 DRAWN = 64
 
 
-class Matching(ABC):
+class SpacePair(ABC):
     """Spaces `x` and `y` for B items, their weights and divergences; a dataclass that derives from it calls `weigh`."""
 
     x: Space
@@ -96,7 +96,7 @@ class Matching(ABC):
         """What a solver found, as users see it."""
 
 
-def taken_cost(cost: Any, index: Tensor) -> Any:
+def take_cost(cost: Any, index: Tensor) -> Any:
     """Some items of a cost (B, n, m); one (n, m) is shared by all."""
     return cost if isinstance(cost, Tensor) and cost.ndim == 2 else take(cost, index)
 
@@ -112,7 +112,7 @@ class Cheaper:
     then: Any
 
 
-class Problem(Matching):
+class Problem(SpacePair):
     """A matching that is solved by linear steps.
 
     A state is what a problem knows of a plan: a record with a batch dimension, of which solvers read `shape`
@@ -186,12 +186,12 @@ class Problem(Matching):
         """The size of the linear problem's cost, (B,) > 0."""
 
     @abstractmethod
-    def couple(self, shape: Any) -> Any:
+    def state_of_plan(self, shape: Any) -> Any:
         """The state of a plan of unit mass (B, n, m)."""
 
     def begin(self, shape: Any) -> Any:
         """The state of a first plan, of unit mass."""
-        return self.couple(shape)
+        return self.state_of_plan(shape)
 
     @abstractmethod
     def linearize(self, state: Any) -> LinearProblem:
@@ -206,12 +206,12 @@ class Problem(Matching):
         """F(p, q), term by term; q = p unless given; one of both may be without its `local`."""
 
     @abstractmethod
-    def told(self, state: Any) -> Any:
+    def reported_state(self, state: Any) -> Any:
         """The state as the history reports it."""
 
     def final(self, state: Any) -> Any:
         """The state that a run gives back."""
-        return self.told(state)
+        return self.reported_state(state)
 
     @abstractmethod
     def lift(self, state: Any) -> Lift | None:
@@ -225,12 +225,12 @@ class Problem(Matching):
 
     def marginal_error(self, state: Any) -> Tensor:
         """Relative L1 violation of the hard marginals, 0 where there are none. Returns (B,)."""
-        off_a = (state.shape.sum(2) - self.log_a.exp()).abs().sum(1).double()
-        off_b = (state.shape.sum(1) - self.log_b.exp()).abs().sum(1).double()
+        off_a = (state.unit_plan.sum(2) - self.log_a.exp()).abs().sum(1).double()
+        off_b = (state.unit_plan.sum(1) - self.log_b.exp()).abs().sum(1).double()
         return torch.maximum(torch.where(self.div_a.hard, off_a, 0.0), torch.where(self.div_b.hard, off_b, 0.0))
 
     @abstractmethod
-    def nothing_left(self, state: Any) -> Tensor:
+    def is_collapsed(self, state: Any) -> Tensor:
         """(B,) bool: has the plan next to no mass?"""
 
 

@@ -22,7 +22,7 @@ from .distortion.select import select_distortion
 from .distortion.term_by_term import TermByTermDistortion
 from .partial.cgw import PartialCGW
 from .ugw import UGW
-from .ugw_streamed import StreamedUGW
+from .ugw_streamed import StreamingUGW
 
 # A loss that is infinite somewhere has no factors: its plans have at most so many entries.
 INFINITE_PLAN = 2500
@@ -105,7 +105,7 @@ def build(
     }
     batch = common_batch(counts)
     size, device = batch or 1, x.device
-    problem = (StreamedUGW if stream else UGW)(
+    problem = (StreamingUGW if stream else UGW)(
         x,
         y,
         div_a.expand(size, device),

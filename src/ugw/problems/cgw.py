@@ -34,16 +34,16 @@ ROUNDING = 16.0
 
 @dataclass(frozen=True, eq=False)
 class Lifted:
-    """A plan, its lift, and what the problem knows of them: the state that solvers hand around.
+    """A plan of a CGW problem with its lift and their overlap: the state that solvers iterate on.
 
-    shape: (B, n, m), the plan at unit mass; w: its lift for weights of unit mass; local: k = G w; overlap: <w, k>;
-    last: the shape before this one, and crossed = <w, G w_last>; best, most: the shape with the largest overlap
-    seen and that overlap; log_mass: of the plan for pictures.
+    unit_plan: (B, n, m), the plan at unit mass; w: (B, n, m), its lift for weights of unit mass; local_cost: k = G w;
+    overlap: (B,), <w, k>; last: unit plan before this one; crossed: (B,), <w, G w_last>; best, most: the unit plan with
+    the largest overlap so far and that overlap; log_mass: (B,), log of the mass of the plan shown to users.
     """
 
-    shape: Tensor
+    unit_plan: Tensor
     w: Tensor
-    local: Tensor | None  # None where only the plan is remembered
+    local_cost: Tensor | None  # None where only the plan is remembered
     overlap: Tensor
     last: Tensor
     crossed: Tensor
@@ -54,7 +54,7 @@ class Lifted:
     @property
     def plan(self) -> Tensor:
         """(B, n, m), with its mass."""
-        return self.shape * self.log_mass.exp().to(self.shape.dtype)[:, None, None]
+        return self.unit_plan * self.log_mass.exp().to(self.unit_plan.dtype)[:, None, None]
 
     def take(self, index: Tensor) -> Lifted:
         """Some items of the batch."""
@@ -105,7 +105,7 @@ class CGW(Problem):
 
     # -- the state -----------------------------------------------------------------------------------------
 
-    def couple(self, shape: Tensor) -> Lifted:
+    def state_of_plan(self, shape: Tensor) -> Lifted:
         """The state of a plan of unit mass, as a first one. shape: (B, n, m)."""
         state = self._lifted(shape, shape, None)
         return replace(state, crossed=state.overlap)
@@ -127,10 +127,10 @@ class CGW(Problem):
 
     def linearize(self, state: Lifted) -> LinearProblem:
         """max <k, w> as unbalanced transport with the cost −2 log k, less a constant that only scales its plan."""
-        k = known(state.local)
+        k = known(state.local_cost)
         floor = torch.finfo(k.dtype).eps ** 2 * k.amax(dim=(1, 2), keepdim=True)
         cost = -2.0 * torch.maximum(k, floor.clamp(min=torch.finfo(k.dtype).tiny)).log()
-        cost = cost - dot(cost, state.shape).to(cost.dtype)[:, None, None]
+        cost = cost - dot(cost, state.unit_plan).to(cost.dtype)[:, None, None]
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: Lifted, solution: LinearSolution) -> Lifted:
@@ -138,20 +138,20 @@ class CGW(Problem):
 
         Both are better than these two for k, so the bilinear value <w, G w_last> never falls.
         """
-        k = known(state.local)
-        candidate = self.improved(solution.shape, k)
-        old = torch.where((state.crossed > state.overlap)[:, None, None], state.last, state.shape)
+        k = known(state.local_cost)
+        candidate = self.improved(solution.unit_plan, k)
+        old = torch.where((state.crossed > state.overlap)[:, None, None], state.last, state.unit_plan)
         reached, bar = dot(k, self.lift_of(candidate)), torch.maximum(state.crossed, state.overlap)
         worse = ~(reached >= bar)
         if bool(worse.any()):
             other = self.improved(old, k)
             candidate = torch.where(worse[:, None, None], other, candidate)
             reached = torch.where(worse, dot(k, self.lift_of(other)), reached)
-        new = self._lifted(candidate, state.shape, reached)
+        new = self._lifted(candidate, state.unit_plan, reached)
         better = new.overlap >= state.most
         return replace(
             new,
-            best=torch.where(better[:, None, None], new.shape, state.best),
+            best=torch.where(better[:, None, None], new.unit_plan, state.best),
             most=torch.maximum(new.overlap, state.most),
         )
 
@@ -164,7 +164,7 @@ class CGW(Problem):
         mass = better.sum(dim=(1, 2), keepdim=True)
         return torch.where(mass > 0, better / mass, shape)
 
-    def told(self, state: Lifted) -> Lifted:
+    def reported_state(self, state: Lifted) -> Lifted:
         """The state as it is reported."""
         return state
 
@@ -173,24 +173,24 @@ class CGW(Problem):
         worse = state.overlap < state.most
         if not bool(worse.any()):
             return state
-        return self._lifted(torch.where(worse[:, None, None], state.best, state.shape), state.last, state.crossed)
+        return self._lifted(torch.where(worse[:, None, None], state.best, state.unit_plan), state.last, state.crossed)
 
     # -- the objective -------------------------------------------------------------------------------------
 
     def objective(self, p: Lifted, q: Lifted | None = None) -> ConicTerms:
         """The value at (w_p, w_q), q = p unless given. Terms of shape (B,)."""
-        whole, other = (p, q or p) if p.local is not None else (q or p, p)
-        overlap = p.overlap if q is None else dot(other.w, known(whole.local))
+        whole, other = (p, q or p) if p.local_cost is not None else (q or p, p)
+        overlap = p.overlap if q is None else dot(other.w, known(whole.local_cost))
         apart = self.rho_a * (2.0 * self.log_mass_a).exp() + self.rho_b * (2.0 * self.log_mass_b).exp()
         return ConicTerms(apart=apart, overlap=-self._total * self._log_unit.exp() * overlap)
 
     def lift(self, state: Lifted) -> Lift:
         """P, Q and w with the masses of the weights, and what the kernel's error may add to the value."""
-        p1, p2 = state.shape.sum(2, keepdim=True), state.shape.sum(1, keepdim=True)
+        p1, p2 = state.unit_plan.sum(2, keepdim=True), state.unit_plan.sum(1, keepdim=True)
         mass_a, mass_b = (m.exp().to(p1.dtype)[:, None, None] for m in (self.log_mass_a, self.log_mass_b))
         # A row without mass has all of P where w = 0.
-        rows = torch.where(p1 > 0, state.shape / p1, self.log_b.exp()[:, None, :])
-        cols = torch.where(p2 > 0, state.shape / p2, self.log_a.exp()[:, :, None])
+        rows = torch.where(p1 > 0, state.unit_plan / p1, self.log_b.exp()[:, None, :])
+        cols = torch.where(p2 > 0, state.unit_plan / p2, self.log_a.exp()[:, :, None])
         error, rounding = self.distortion_sum.error.expand(self.batch), ROUNDING * torch.finfo(p1.dtype).eps
         unit = self._log_unit.exp()
         return Lift(
@@ -210,7 +210,7 @@ class CGW(Problem):
         """No marginal is hard. Returns (B,)."""
         return torch.zeros_like(self.eps)
 
-    def nothing_left(self, state: Lifted) -> Tensor:
+    def is_collapsed(self, state: Lifted) -> Tensor:
         """(B,) bool: does nothing match, so that the value is that of all mass apart?"""
         return state.overlap <= NOTHING
 

@@ -67,11 +67,11 @@ class LinearProblem:
 class LinearSolution:
     """What a linear solver found: `shape` is the plan divided by its mass.
 
-    shape: (B, n, m); log_mass: (B,); f: (B, n); g: (B, m), potentials in the units of the cost;
+    unit_plan: (B, n, m); log_mass: (B,); f: (B, n); g: (B, m), potentials in the units of the cost;
     residual: (B,), the share of the plan's mass that the next iteration would still move.
     """
 
-    shape: Any  # Tensor or ImplicitPlan
+    unit_plan: Any  # Tensor or ImplicitPlan
     log_mass: Tensor
     f: Tensor
     g: Tensor

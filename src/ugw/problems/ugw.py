@@ -28,11 +28,11 @@ from ..kernels.dispatch import dot, neg_entropy
 from ..measures.divergences import KL, kl_terms
 from ..results.records import SolverOutput, Terms
 from ..results.result import Result
-from .base import Cheaper, Problem, known, taken_cost
+from .base import Cheaper, Problem, known, take_cost
 from .distortion.base import Distortion
 from .distortion.squares import SquaredDistortion
 from .linear import LinearProblem, LinearSolution
-from .ugw_state import Coupling, Prices, lambert, mean_log, product_kl
+from .ugw_state import PenaltyWeights, PlanState, lambert, mean_log, product_kl
 
 # Plans of at least so many entries are worth first steps in float32, and so many, on CUDA, in TF32.
 SHORTENED, ROUGHENED = 5_000, 4_000_000
@@ -65,11 +65,11 @@ class UGW(Problem):
     measured: Tensor | None = None  # the size of the cost, if it is known from more exact numbers
     by_changes: bool = False  # is the local cost of a plan made from that of the plan before, and from the change?
 
-    prices: Prices = field(init=False)
+    prices: PenaltyWeights = field(init=False)
 
     def __post_init__(self) -> None:
         self.weigh()
-        object.__setattr__(self, "prices", Prices.of(self))
+        object.__setattr__(self, "prices", PenaltyWeights.of(self))
         if self.distortion_sum is None:
             object.__setattr__(self, "distortion_sum", SquaredDistortion(self.x.metric, self.y.metric))
 
@@ -77,7 +77,7 @@ class UGW(Problem):
         """Some items of the batch; an item may be taken more than once."""
         sums = self._sum
         measured = None if self.measured is None else self.measured[index]
-        others = {"alpha": self.alpha[index], "cost": taken_cost(self.cost, index), "measured": measured}
+        others = {"alpha": self.alpha[index], "cost": take_cost(self.cost, index), "measured": measured}
         if not isinstance(sums, SquaredDistortion) or sums.dx is not self.x.metric or sums.dy is not self.y.metric:
             return self.taken(index, distortion_sum=sums.take(index), **others)
         # The metrics of the spaces are taken anyway: not once more.
@@ -161,25 +161,25 @@ class UGW(Problem):
 
     # -- the state -----------------------------------------------------------------------------------------
 
-    def couple(self, shape: Any) -> Coupling:
+    def state_of_plan(self, shape: Any) -> PlanState:
         """The state of a plan of unit mass, given the best total mass that it can have. shape: (B, n, m)."""
         return self.coupled(shape, self._sum.apply(shape))
 
-    def begin(self, shape: Any) -> Coupling:
+    def begin(self, shape: Any) -> PlanState:
         """The state of a first plan of unit mass: that of a product takes no product of matrices. shape: (B, n, m)."""
         if not isinstance(self.distortion_sum, SquaredDistortion) or not isinstance(shape, Tensor):
-            return self.couple(shape)
+            return self.state_of_plan(shape)
         p1, p2 = shape.sum(2), shape.sum(1)
         off = torch.baddbmm(shape, p1[:, :, None], p2[:, None, :], alpha=-1.0).abs_()
         far = off.sub_(shape, alpha=SAME * torch.finfo(shape.dtype).eps).amax(dim=(1, 2)) > 0
         if looking() and bool(far.all()):
-            return self.couple(shape)
+            return self.state_of_plan(shape)
         local = self.distortion_sum.apply_to_product_plan(p1, p2)
         if not looking() or bool(far.any()):
             local = torch.where(far[:, None, None], self._sum.apply(shape), local)
         return self.coupled(shape, local)
 
-    def coupled(self, shape: Any, local: Any) -> Coupling:
+    def coupled(self, shape: Any, local: Any) -> PlanState:
         """The state of a plan of unit mass whose local cost is known."""
         n, marginals = self.x.n, torch.cat([shape.sum(2), shape.sum(1)], dim=1).double()
         # A plan of float32 numbers has unit mass but for rounding, which the entropy of a plan would multiply.
@@ -193,7 +193,7 @@ class UGW(Problem):
             "linear": torch.zeros_like(self.eps) if self.cost is None else self._paid(self.cost, shape) / mass,
         }
         drift = torch.zeros_like(mass) if self.by_changes else None
-        return Coupling(shape, local, self._log_mass(**scalars), **scalars, drift=drift)
+        return PlanState(shape, local, self._log_mass(**scalars), **scalars, drift=drift)
 
     @property
     def _sum(self) -> Distortion:
@@ -201,43 +201,43 @@ class UGW(Problem):
             raise RuntimeError("__post_init__ sets the distortion sum")
         return self.distortion_sum
 
-    def linearize(self, state: Coupling) -> LinearProblem:
+    def linearize(self, state: PlanState) -> LinearProblem:
         """∂F(·, q)/∂p, eq. (2.2), divided by m(q): the next shape is the shape of this problem's solution.
 
         A constant in the cost scales the solution and no more. The one subtracted here stands for the three
         scalars of the paper's cost: it keeps the solution's mass within n·m of 1, mid-range for the inner solver.
         """
-        cost = known(state.local)
+        cost = known(state.local_cost)
         if self.cost is not None:
             cost = cost + self._linear_share(state).to(cost.dtype)[:, None, None] * self.cost
         cost = cost - self._constant(state).to(cost.dtype)[:, None, None]
         if self.infinite:  # mass anywhere else may cost that, at the next step if not at this one
-            cost = torch.where(state.shape > 0, cost, torch.inf)
+            cost = torch.where(state.unit_plan > 0, cost, torch.inf)
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
-    def accept(self, state: Coupling, solution: LinearSolution) -> Coupling:
+    def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
         """The state after a linear step: its shape, rescaled to the best mass.
 
         Of a plan that changed little the change alone may be multiplied in TF32, whose error is then as little.
         """
-        shape = solution.shape
-        drift = None if state.drift is None else state.drift + self.apart(shape, state.shape)
+        shape = solution.unit_plan
+        drift = None if state.drift is None else state.drift + self.apart(shape, state.unit_plan)
         if drift is None or bool((drift > DRIFT).any()):
-            return self.couple(shape)
+            return self.state_of_plan(shape)
         with rough():
-            local = known(state.local) + self._sum.apply(shape - state.shape)
+            local = known(state.local_cost) + self._sum.apply(shape - state.unit_plan)
         return replace(self.coupled(shape, local), drift=drift)
 
-    def along(self, state: Coupling, direction: Tensor) -> tuple[Tensor, Tensor]:
+    def along(self, state: PlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
         """(s, c) with F(p + t·m·d) = F(p) + s·t + c·t², for d (B, n, m) that keeps hard marginals, eps = 0."""
         mass = state.log_mass.exp()
         local = self._sum.apply(direction)
-        slope = 2.0 * mass**2 * dot(known(state.local), direction)
+        slope = 2.0 * mass**2 * dot(known(state.local_cost), direction)
         if self.cost is not None:
             slope = slope + self.alpha * mass * dot(self.cost, direction)
         return slope, mass**2 * dot(local, direction)
 
-    def vertex(self, state: Coupling) -> Tensor:
+    def vertex(self, state: PlanState) -> Tensor:
         """The plan of unit mass with both marginals that the gradient at a state likes best. Returns (B, n, m)."""
         return exact.optimal_plan(self.linearize(state).cost, self.log_a.exp(), self.log_b.exp())
 
@@ -261,16 +261,16 @@ class UGW(Problem):
         """<local, shape>, where an infinite cost counts only if the plan has mass there. Returns (B,)."""
         return dot(torch.where(shape > 0, local, 0.0) if self.infinite else local, shape)
 
-    def _linear_share(self, state: Coupling) -> Tensor:
+    def _linear_share(self, state: PlanState) -> Tensor:
         """alpha / 2m: the weight of the linear cost once the problem is divided by the mass."""
         return 0.5 * self.alpha * (-torch.maximum(state.log_mass, self._log_unit + LOG_NOTHING)).exp()
 
-    def _constant(self, state: Coupling) -> Tensor:
+    def _constant(self, state: PlanState) -> Tensor:
         """<cost, shape> of a state, at unit mass."""
         return state.distortion if self.cost is None else state.distortion + self._linear_share(state) * state.linear
 
     def potentials(
-        self, q: Coupling, p: Coupling, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
+        self, q: PlanState, p: PlanState, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[Tensor, Tensor] | None:
         """(f, g) of the problem as the paper writes it, whose cost has the scalars and the mass of q:
 
@@ -283,7 +283,7 @@ class UGW(Problem):
             return None
         mass, log_ma, log_mb = q.log_mass.exp(), self.log_mass_a, self.log_mass_b
         # A rho so large that eps/rho is lost in rounding is as good as hard.
-        most = entropy / (10.0 * torch.finfo(p.shape.dtype).eps)
+        most = entropy / (10.0 * torch.finfo(p.unit_plan.dtype).eps)
         hard_a, hard_b = self.div_a.rho > most, self.div_b.rho > most
         rho_a, rho_b = torch.where(hard_a, 0.0, self.div_a.rho), torch.where(hard_b, 0.0, self.div_b.rho)
         # The constant of f where rho1 is finite, that of g likewise, and the sum of both, each over m(q).
@@ -303,33 +303,33 @@ class UGW(Problem):
             made.append(torch.where(self.eps[:, None] > 0, full, torch.nan).to(potential.dtype))
         return made[0], made[1]
 
-    def lift(self, state: Coupling) -> None:
+    def lift(self, state: PlanState) -> None:
         """No lift to a cone."""
         return None
 
     # -- the objective -------------------------------------------------------------------------------------
 
-    def objective(self, p: Coupling, q: Coupling | None = None) -> Terms:
+    def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
         """F(p, q), term by term; q = p unless given. A hard side contributes 0. Terms of shape (B,)."""
         same = q is None
         q = p if q is None else q
         log_mass = p.log_mass + q.log_mass
-        distortion = p.distortion if same else self._paid(known(q.local), p.shape)
+        distortion = p.distortion if same else self._paid(known(q.local_cost), p.unit_plan)
         linear = torch.zeros_like(log_mass) if self.cost is None else self._linear_part(p, q)
         # All three at once: on a GPU so small an operation takes as long as a larger one.
         paid = self.prices.each * product_kl(p.kls + q.kls, log_mass[:, None], self.prices.masses)
         return Terms(log_mass.exp() * distortion, linear, *paid.unbind(1))
 
-    def _linear_part(self, p: Coupling, q: Coupling) -> Tensor:
+    def _linear_part(self, p: PlanState, q: PlanState) -> Tensor:
         """(alpha/2)(<M, p> + <M, q>)."""
         return 0.5 * self.alpha * (p.log_mass.exp() * p.linear + q.log_mass.exp() * q.linear)
 
-    def nothing_left(self, state: Coupling) -> Tensor:
+    def is_collapsed(self, state: PlanState) -> Tensor:
         """(B,) bool: is the best mass of this shape 0, or too small to call it a plan?"""
         light = state.log_mass < self._log_unit + LOG_NOTHING
         return light if self.cost is None else light | self._outweighed(state)
 
-    def told(self, state: Coupling) -> Coupling:
+    def reported_state(self, state: PlanState) -> PlanState:
         """The state as it is reported: no mass to speak of where the linear cost outweighs any plan of its shape."""
         if self.cost is None:
             return state
@@ -362,7 +362,7 @@ class UGW(Problem):
         """L / 4R m for a mass m: above 1/e the linear cost wins."""
         return self.alpha * linear / (4.0 * self.prices.total) * (-log_mass).clamp(max=700.0).exp()
 
-    def _outweighed(self, state: Coupling) -> Tensor:
+    def _outweighed(self, state: PlanState) -> Tensor:
         """(B,) bool: does the linear cost leave no positive mass where F is stationary?"""
         alone = self._log_mass_alone(state.distortion, state.kls)
         free = ~(self.div_a.hard | self.div_b.hard)

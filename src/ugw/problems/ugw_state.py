@@ -13,17 +13,17 @@ from .._utils.pytree import take_fields
 
 
 @dataclass(frozen=True, eq=False)
-class Coupling:
-    """A plan and what the problem needs to know of it: the state that solvers hand around.
+class PlanState:
+    """A plan of a UGW problem with the quantities computed from it: the state that solvers iterate on.
 
-    shape: (B, n, m) of unit mass; local: (B, n, m), Σ (Dx_ii' − Dy_jj')² shape_i'j'; scalars (B,) in float64:
-    log_mass; distortion = <local, shape>; kls (B, 3) of both marginals and of the plan against the weights at unit
-    mass; linear = <M, shape>; drift: L1 length of the way since the last plan whose local cost was made from that plan
-    alone, None where all are.
+    unit_plan: (B, n, m), the plan divided by its mass; local_cost: (B, n, m), Σ (Dx_ii' − Dy_jj')² unit_plan_i'j';
+    log_mass: (B,), log of the mass of the plan; distortion: (B,), <local_cost, unit_plan>; kls: (B, 3), divergences of
+    both marginals and of the plan from the weights, all at unit mass; linear: (B,), <M, unit_plan>; drift: (B,), L1
+    length of the path since the local cost was last computed from a whole plan, None where it always is.
     """
 
-    shape: Any  # a tensor, or a plan that answers to the same questions
-    local: Any  # None where only the plan is remembered
+    unit_plan: Any  # a tensor, or a plan that answers to the same questions
+    local_cost: Any  # None where only the plan is remembered
     log_mass: Tensor
     distortion: Tensor
     kls: Tensor
@@ -33,19 +33,19 @@ class Coupling:
     @property
     def plan(self) -> Tensor:
         """(B, n, m), with its mass."""
-        return self.shape * self.log_mass.exp().to(self.shape.dtype)[:, None, None]
+        return self.unit_plan * self.log_mass.exp().to(self.unit_plan.dtype)[:, None, None]
 
-    def weighing(self, log_mass: Tensor) -> Coupling:
+    def weighing(self, log_mass: Tensor) -> PlanState:
         """The same shape with a given mass. log_mass: (B,)."""
         return replace(self, log_mass=log_mass)
 
-    def take(self, index: Tensor) -> Coupling:
+    def take(self, index: Tensor) -> PlanState:
         """Some items of the batch."""
         return take_fields(self, index)
 
 
 @dataclass(frozen=True, eq=False)
-class Prices:
+class PenaltyWeights:
     """What multiplies the three divergences of a plan, of both marginals and of itself, (B, 3), and their sum (B,).
 
     masses: (B, 3), logarithms of the masses of what they are taken against. The sum is 1 where it would be 0: hard
@@ -57,14 +57,14 @@ class Prices:
     masses: Tensor
 
     @classmethod
-    def of(cls, problem: Any) -> Prices:
+    def of(cls, problem: Any) -> PenaltyWeights:
         """Those of the divergences, the entropy and the masses of a problem."""
         each = torch.stack([problem.div_a.penalty, problem.div_b.penalty, problem.eps], dim=1)
         total, (log_ma, log_mb) = each.sum(1), (problem.log_mass_a, problem.log_mass_b)
         masses = torch.stack([log_ma, log_mb, log_ma + log_mb], dim=1)
         return cls(each, total.masked_fill(total <= 0, 1.0), masses)
 
-    def take(self, index: Tensor) -> Prices:
+    def take(self, index: Tensor) -> PenaltyWeights:
         """Some items of the batch."""
         return take_fields(self, index)
 

@@ -40,7 +40,7 @@ class Moments:
     cross: Tensor
 
     @classmethod
-    def of(cls, problem: StreamedUGW, plan: Any, inner: Tensor | None = None) -> Moments:
+    def of(cls, problem: StreamingUGW, plan: Any, inner: Tensor | None = None) -> Moments:
         """The moments of a plan (B, n, m), stored, or streamed over the same bases, or with leftᵀ·plan·right given."""
         p1, p2 = plan.sum(2).double(), plan.sum(1).double()
         left, right = problem.left.double(), problem.right.double()
@@ -51,7 +51,7 @@ class Moments:
         cross = torch.cat([top, torch.cat([mean_x.mT, inner], dim=2)], dim=1)
         return cls(problem.dx.gather(p1), problem.dy.gather(p2), cross)
 
-    def cost(self, problem: StreamedUGW) -> BilinearMatrix:
+    def cost(self, problem: StreamingUGW) -> BilinearMatrix:
         """Σ (Dx_ii' − Dy_jj')² P_i'j' at the points of a problem, of the same spaces or finer samples of them."""
         c = problem.hook(problem.dx) @ self.cross @ problem.hook(problem.dy)
         left, right = problem.left, problem.right
@@ -61,7 +61,7 @@ class Moments:
 
 
 @dataclass(frozen=True, eq=False)
-class StreamedUGW(UGW):
+class StreamingUGW(UGW):
     """UGW whose plans are `ImplicitPlan` and costs `BilinearMatrix`; both metrics are `LowRankMetric`, both centered.
 
     cost: anything but None for a fused problem; it is made of the features, which are then part of the bases.
@@ -122,7 +122,7 @@ class StreamedUGW(UGW):
         hook[0, 1] = hook[1, 0] = 1.0
         return hook
 
-    def couple(self, shape: ImplicitPlan) -> Any:
+    def state_of_plan(self, shape: ImplicitPlan) -> Any:
         """The state of a plan of unit mass."""
         return self.coupled(shape, Moments.of(self, shape).cost(self))
 

@@ -20,10 +20,10 @@ from ..kernels.dispatch import dot
 from ..measures.divergences import KL, kl
 from ..results.records import SolverOutput, Terms
 from ..results.result import Result
-from .base import Problem, taken_cost
+from .base import Problem, take_cost
 from .linear import LinearProblem, LinearSolution
 from .ugw import LOG_NOTHING
-from .ugw_state import Coupling, Prices
+from .ugw_state import PenaltyWeights, PlanState
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,15 +38,15 @@ class UW(Problem):
     cost: Tensor
     batched: bool = True
 
-    prices: Prices = field(init=False)
+    prices: PenaltyWeights = field(init=False)
 
     def __post_init__(self) -> None:
         self.weigh()
-        object.__setattr__(self, "prices", Prices.of(self))
+        object.__setattr__(self, "prices", PenaltyWeights.of(self))
 
     def take(self, index: Tensor) -> UW:
         """Some items of the batch; an item may be taken more than once."""
-        return self.taken(index, cost=taken_cost(self.cost, index))
+        return self.taken(index, cost=take_cost(self.cost, index))
 
     def result(self, tensors: SolverOutput) -> Result:
         """What a solver found, as users see it."""
@@ -65,7 +65,7 @@ class UW(Problem):
         """The cost less its mean, (B, n, m): it keeps the mass of a solution mid-range for the inner solver."""
         return self.cost - self.mean().to(self.cost.dtype)[:, None, None]
 
-    def couple(self, shape: Any) -> Coupling:
+    def state_of_plan(self, shape: Any) -> PlanState:
         """The state of a plan of unit mass, given the best total mass that it can have. shape: (B, n, m)."""
         log_ratio = shape.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
         zero = torch.zeros_like(self.eps)
@@ -74,24 +74,24 @@ class UW(Problem):
             kl(shape.sum(1).double(), self.log_b.double()),
             dot(shape, torch.where(shape > 0, log_ratio, 0.0)),
         )
-        state = Coupling(shape, zero, zero, distortion=zero, kls=torch.stack(kls, dim=1), linear=dot(self.cost, shape))
+        state = PlanState(shape, zero, zero, distortion=zero, kls=torch.stack(kls, dim=1), linear=dot(self.cost, shape))
         return state.weighing(self._log_mass(state))
 
-    def _log_mass(self, state: Coupling) -> Tensor:
+    def _log_mass(self, state: PlanState) -> Tensor:
         """Log of the mass m that minimizes F(m·shape): −(L + Σ r_k (KL_k − log m_k)) / Σ r_k; a hard side fixes it."""
         log_mass = -(state.linear + self.prices.pull(state.kls)) / self.prices.total
         log_mass = torch.where(self.div_b.hard, self.log_mass_b, log_mass)
         return torch.where(self.div_a.hard, self.log_mass_a, log_mass)
 
-    def linearize(self, state: Coupling) -> LinearProblem:
+    def linearize(self, state: PlanState) -> LinearProblem:
         """The problem itself, at unit masses: the next shape is the shape of its solution."""
         return LinearProblem(self._centered(), self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
-    def accept(self, state: Coupling, solution: LinearSolution) -> Coupling:
+    def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
         """The state after a linear step: its shape, rescaled to the best mass."""
-        return self.couple(solution.shape)
+        return self.state_of_plan(solution.unit_plan)
 
-    def objective(self, p: Coupling, q: Coupling | None = None) -> Terms:
+    def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
         """F(p), term by term, or the mean of F(p) and F(q). A hard side contributes 0. Terms of shape (B,)."""
         if q is not None:
             pairs = zip(self.objective(p).as_dict().items(), self.objective(q).as_dict().values(), strict=True)
@@ -99,16 +99,16 @@ class UW(Problem):
         paid = self.prices.each * _weighed_kl(p.kls, p.log_mass[:, None], self.prices.masses)
         return Terms(torch.zeros_like(self.eps), p.log_mass.exp() * p.linear, *paid.unbind(1))
 
-    def told(self, state: Coupling) -> Coupling:
+    def reported_state(self, state: PlanState) -> PlanState:
         """The state as it is."""
         return state
 
-    def lift(self, state: Coupling) -> None:
+    def lift(self, state: PlanState) -> None:
         """No lift to a cone."""
         return None
 
     def potentials(
-        self, q: Coupling, p: Coupling, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
+        self, q: PlanState, p: PlanState, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[Tensor, Tensor] | None:
         """(f, g) with p = a⊗b·exp((f ⊕ g − cost)/eps), and p1 = a·exp(−f/rho1) where rho1 is finite; None at eps = 0.
 
@@ -125,7 +125,7 @@ class UW(Problem):
         f, g = (torch.where(self.eps[:, None] > 0, v.double() + c[:, None], torch.nan).to(v.dtype) for v, c in sides)
         return f, g
 
-    def nothing_left(self, state: Coupling) -> Tensor:
+    def is_collapsed(self, state: PlanState) -> Tensor:
         """(B,) bool: is the best mass of this shape too small to call it a plan?"""
         return state.log_mass < 0.5 * (self.log_mass_a + self.log_mass_b) + LOG_NOTHING
 

@@ -19,7 +19,7 @@ from ..results.result import Result
 from . import loop
 from .base import Solver
 from .extrapolation import BEGIN, Trail
-from .monitor import Watch
+from .monitor import Monitor
 from .sinkhorn import Sinkhorn
 from .stopping import FORCING, TRUSTED, Context, entered
 
@@ -71,7 +71,7 @@ class AlternateMin(Solver):
             raise InputError(f"AlternateMin inner must be a Sinkhorn, got {type(self.inner).__name__}")
 
     @torch.no_grad()
-    def run(self, problem: Problem, init: Any, watch: Watch | None) -> Result:
+    def run(self, problem: Problem, init: Any, watch: Monitor | None) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""
         context, outcome = self._ran(problem, init, watch)
         return context.problem.result(_finish(context, outcome))
@@ -83,7 +83,7 @@ class AlternateMin(Solver):
         return context.problem.final(outcome.state.now)
 
     def _ran(
-        self, problem: Problem, init: Any, watch: Watch | None, *, lean: bool = False
+        self, problem: Problem, init: Any, watch: Monitor | None, *, lean: bool = False
     ) -> tuple[Context, loop.Outcome]:
         shape, warm, first = problem.unit(init), None, None
         cheaper = problem.cheaper() if self.max_iter > SHORT else None
@@ -95,14 +95,14 @@ class AlternateMin(Solver):
                     first = _iterated(context, _State.start(now, context), options.max_iter, watch)
             if first is not None:
                 problem = cheaper.then
-                shape, warm = problem.unit(first.state.now.shape.to(shape.dtype)), first.state
+                shape, warm = problem.unit(first.state.now.unit_plan.to(shape.dtype)), first.state
         now, context = entered(problem, shape, self, entropy=None if warm is None else warm.eps, lean=lean)
         stopped = first is not None and bool((first.status == Status.STOPPED).any())
         outcome = _iterated(context, _State.start(now, context, warm), _left(self, first), None if stopped else watch)
         return context, outcome if first is None else first.then(outcome)
 
 
-def _iterated(context: Context, state: _State, most: int, watch: Watch | None) -> loop.Outcome:
+def _iterated(context: Context, state: _State, most: int, watch: Monitor | None) -> loop.Outcome:
     """At most so many steps."""
     together = _together(context, state, most)
     step = Replay(STEPS[together], _asks)
@@ -119,7 +119,7 @@ def _together(context: Context, state: _State, most: int) -> int:
 
     A batch that keeps it busy looks after each step, so what has settled early may end elsewhere than alone, a little.
     """
-    shape = state.now.shape
+    shape = state.now.unit_plan
     if not context.lean or not (isinstance(shape, Tensor) and shape.is_cuda) or shape.numel() > BUSY:
         return 1
     return max(count for count in STEPS if most % count == 0)
@@ -159,19 +159,19 @@ class _State:
     def start(cls, now: Any, context: Context, warm: _State | None = None) -> _State:
         problem, eps = context.problem, context.start
         one, zero = torch.ones_like(eps), torch.zeros_like(eps)
-        f, g = problem.first_potentials(now.shape) if warm is None else (warm.f, warm.g)
+        f, g = problem.first_potentials(now.unit_plan) if warm is None else (warm.f, warm.g)
         annealed = problem.eps if context.options.anneal is None else torch.maximum(problem.eps, context.most)
         annealed = annealed if warm is None else warm.annealed
         first = torch.maximum(eps, annealed)
         return cls(
             now=now,
-            given=now.local if context.free is not None else None,
+            given=now.local_cost if context.free is not None else None,
             guessed=zero > 0,
-            trail=Trail.start(now.local, eps) if context.free is not None else None,
+            trail=Trail.start(now.local_cost, eps) if context.free is not None else None,
             objective=torch.inf * one,
-            before=None if context.lean else replace(now, local=None),
-            f=f.to(now.shape.dtype),
-            g=g.to(now.shape.dtype),
+            before=None if context.lean else replace(now, local_cost=None),
+            f=f.to(now.unit_plan.dtype),
+            g=g.to(now.unit_plan.dtype),
             log_mass=one,
             annealed=annealed,
             eps=first,
@@ -201,7 +201,7 @@ def _step(context: Context, state: _State, rounds: int | None = None, *, judged:
     """A step and what it reports, None where nobody judges it and no proximal term depends on the verdict."""
     problem, options = context.problem, context.options
     proximal = state.eps - state.annealed
-    at = state.now if state.trail is None else replace(state.now, local=state.given)
+    at = state.now if state.trail is None else replace(state.now, local_cost=state.given)
     linear = replace(problem.linearize(at), eps=state.annealed)
     if context.proximal:
         linear = linear.near(_reference(problem, state, look=rounds is None), proximal)
@@ -210,7 +210,7 @@ def _step(context: Context, state: _State, rounds: int | None = None, *, judged:
     now = problem.accept(state.now, solution)
     moved = _distance(problem, now, state.now)
     annealed = problem.eps if options.anneal is None else torch.maximum(problem.eps, options.anneal * state.annealed)
-    objective = problem.objective(problem.told(now)).total
+    objective = problem.objective(problem.reported_state(now)).total
     worse = objective - state.objective > context.least
     back = worse & state.guessed
     if state.trail is not None and (rounds is not None or bool(back.any())):  # a guess that failed is undone
@@ -223,7 +223,7 @@ def _step(context: Context, state: _State, rounds: int | None = None, *, judged:
         guessed=guessed,
         trail=trail,
         objective=objective,
-        before=None if context.lean else replace(state.now, local=None),
+        before=None if context.lean else replace(state.now, local_cost=None),
         f=solution.f,
         g=solution.g,
         log_mass=solution.log_mass.double(),
@@ -242,7 +242,7 @@ def _step(context: Context, state: _State, rounds: int | None = None, *, judged:
     status = _verdict(context, state, new)
     if context.proximal:
         if rounds is not None or bool((status != Status.RUNNING).any()):
-            status = torch.where(_growing(context, state, now.shape), int(Status.RUNNING), status)
+            status = torch.where(_growing(context, state, now.unit_plan), int(Status.RUNNING), status)
         ends = (status != Status.RUNNING) & (proximal > 0)
         doubtful = ends & (objective < state.settled - BETTER * objective.abs() - context.least)
         settled = torch.where(ends, objective, state.settled)
@@ -250,7 +250,7 @@ def _step(context: Context, state: _State, rounds: int | None = None, *, judged:
         status = torch.where(doubtful, int(Status.RUNNING), status)
     if context.lean:
         return new, loop.Report(status, {"objective": objective, "change": moved, "residual": new.residual})
-    mass = problem.told(now).log_mass.exp()
+    mass = problem.reported_state(now).log_mass.exp()
     relaxed = problem.objective(now, state.now).total
     numbers = {"objective": objective, "relaxed": relaxed, "change": moved, "residual": new.residual, "mass": mass}
     return new, loop.Report(status, numbers)
@@ -287,8 +287,8 @@ def _looked_back(context: Context, state: _State, new: tuple[Any, Tensor, Tensor
     # What has settled is to show it by a plain step.
     ready = context.free & (moved < BEGIN) & (moved > context.limit) & (state.annealed <= context.problem.eps) & ~worse
     size = torch.where(ready, moved / context.limit, 0.0)
-    given, guessed, leap = state.trail.next(context.problem, state.given, now.local, size, look=look)
-    return given, guessed, state.trail.extended(state.given, now.local, worse, leap)
+    given, guessed, leap = state.trail.next(context.problem, state.given, now.local_cost, size, look=look)
+    return given, guessed, state.trail.extended(state.given, now.local_cost, worse, leap)
 
 
 def _growing(context: Context, state: _State, shape: Any) -> Tensor:
@@ -297,7 +297,7 @@ def _growing(context: Context, state: _State, shape: Any) -> Tensor:
     The logarithm of that growth, times the entropy of the step, is how far the gradient of the problem is below 0.
     """
     proximal = state.eps > state.annealed
-    steepest = context.problem.growth(state.now.shape, shape)
+    steepest = context.problem.growth(state.now.unit_plan, shape)
     allowed = torch.maximum(GROWTH * context.scale / state.eps, context.noise)
     return proximal & (steepest > allowed)
 
@@ -305,8 +305,8 @@ def _growing(context: Context, state: _State, shape: Any) -> Tensor:
 def _reference(problem: Problem, state: _State, *, look: bool) -> Any:
     """The plan (B, n, m) that a proximal step stays near: the last one, with some of the product if in doubt."""
     if look and not bool((state.doubtful > 0).any()):
-        return state.now.shape
-    return problem.mixed(state.now.shape, MIXED * state.doubtful)
+        return state.now.unit_plan
+    return problem.mixed(state.now.unit_plan, MIXED * state.doubtful)
 
 
 def _fresh(state: _State) -> Tensor:
@@ -359,7 +359,7 @@ def _verdict(context: Context, old: _State, new: _State) -> Tensor:
     # The stronger the proximal term, the shorter the steps.
     settled = (new.change * old.eps / context.end <= limit) & (new.residual <= context.residual_limit)
     settled &= (old.annealed <= problem.eps) & ~old.guessed
-    end = context.ending.masked_fill(problem.nothing_left(new.now), int(Status.COLLAPSED))
+    end = context.ending.masked_fill(problem.is_collapsed(new.now), int(Status.COLLAPSED))
     code = torch.full_like(end, int(Status.RUNNING))
     if new.before is not None:
         code = code.masked_fill((new.repeats >= 3) & (new.change > limit), int(Status.ALTERNATING))
@@ -368,7 +368,7 @@ def _verdict(context: Context, old: _State, new: _State) -> Tensor:
 
 def _distance(problem: Problem, p: Any, q: Any) -> Tensor:
     """Relative L1 distance of two plans (B,): of their shapes, plus what their masses differ by."""
-    shapes = problem.apart(p.shape, q.shape)
+    shapes = problem.apart(p.unit_plan, q.unit_plan)
     # A mass far below any weight is a mass of 0; its logarithm is then too large to compare.
     masses = (p.log_mass - q.log_mass).abs().clamp(max=1.0)
     return shapes + masses.masked_fill_(p.log_mass <= -700.0, 0.0)

@@ -20,7 +20,7 @@ from ..results.records import SolverOutput, Status
 from ..results.result import Result
 from . import loop
 from .base import Solver
-from .monitor import Watch
+from .monitor import Monitor
 
 # Shares of v that are tried: all of it, and down to a thousandth.
 SHARES = tuple(np.geomspace(1.0, 1e-3, 16).tolist())
@@ -48,7 +48,7 @@ class AlternateLP(Solver):
     max_iter: int = 500
 
     @torch.no_grad()
-    def run(self, problem: PartialCGW, init: Tensor, watch: Watch | None) -> Result:
+    def run(self, problem: PartialCGW, init: Tensor, watch: Monitor | None) -> Result:
         """Solve from the lift of the plan `init` (B, n, m), of any mass."""
         context = _Context(problem, self.tol)
         first = _State.start(problem, init)

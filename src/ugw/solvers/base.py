@@ -9,7 +9,7 @@ from typing import Any
 
 from .._utils.checks import check_progress_and_callback, check_tolerance, check_whole_number
 from ..results.result import Result
-from .monitor import Callback, Watch, watcher
+from .monitor import Callback, Monitor, open_monitor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +32,13 @@ class Solver(ABC):
 
     def __call__(self, problem: Any, init: Any) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""
-        with self.watched() as watch:
+        with self.monitoring() as watch:
             return self.run(problem, init, watch)
 
-    def watched(self, runs: int = 1) -> AbstractContextManager[Watch | None]:
+    def monitoring(self, runs: int = 1) -> AbstractContextManager[Monitor | None]:
         """Who looks on, for as long as so many runs last."""
-        return watcher(progress=self.progress, callback=self.callback, max_iter=runs * self.max_iter)
+        return open_monitor(progress=self.progress, callback=self.callback, max_iter=runs * self.max_iter)
 
     @abstractmethod
-    def run(self, problem: Any, init: Any, watch: Watch | None) -> Result:
-        """Solve from the plan `init` (B, n, m), under the eyes of a watcher that may have seen steps before."""
+    def run(self, problem: Any, init: Any, watch: Monitor | None) -> Result:
+        """Solve from the plan `init` (B, n, m), under the eyes of a open_monitor that may have seen steps before."""

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from .._utils.pytree import take_fields
-from ..problems.base import Matching
+from ..problems.base import SpacePair
 from ..problems.ugw import UGW
 from ..results.records import SolverOutput, Status, Terms
 from ..results.result import Result
 from . import loop
 from .base import Solver
-from .monitor import Watch
+from .monitor import Monitor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +36,9 @@ class FrankWolfe(Solver):
     max_iter: int = 500
 
     @torch.no_grad()
-    def run(self, problem: Any, init: Tensor, watch: Watch | None) -> Result:
+    def run(self, problem: Any, init: Tensor, watch: Monitor | None) -> Result:
         """Solve from the plan `init` (B, n, m), first moved to where the problem's constraints hold."""
-        now = problem.couple(problem.feasible(init))
+        now = problem.state_of_plan(problem.feasible(init))
         one = torch.ones_like(problem.eps)
         context = _Context(problem, problem.stake(), problem.resolution().clamp(min=self.tol))
         rules = loop.Rules(max_iter=self.max_iter)
@@ -91,16 +91,16 @@ class _State:
 
 def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     problem, now = context.problem, state.now
-    direction = problem.vertex(now) - now.shape
+    direction = problem.vertex(now) - now.unit_plan
     slope, curvature = problem.along(now, direction)
     gap = (-slope).clamp(min=0.0) / context.scale
     # The minimum of slope·t + curvature·t² on [0, 1]; it falls all the way where it is concave.
     inside = (-slope / (2.0 * torch.where(curvature > 0, curvature, 1.0))).clamp(0.0, 1.0)
     t = torch.where(curvature > 0, inside, 1.0)
     t = torch.where(gap > context.tol, t, 0.0)
-    new = problem.couple(now.shape + t.to(direction.dtype)[:, None, None] * direction)
+    new = problem.state_of_plan(now.unit_plan + t.to(direction.dtype)[:, None, None] * direction)
     change = t * direction.abs().sum(dim=(1, 2), dtype=torch.float64)
-    end = torch.where(problem.nothing_left(new), int(Status.COLLAPSED), int(Status.CONVERGED))
+    end = torch.where(problem.is_collapsed(new), int(Status.COLLAPSED), int(Status.CONVERGED))
     status = torch.where(t == 0, end, int(Status.RUNNING))
     objective = problem.objective(new).total
     numbers = {
@@ -113,10 +113,10 @@ def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     return _State(new, change, gap), loop.Report(status, numbers)
 
 
-def polish(problem: Matching, result: Result, max_iter: int, watch: Watch | None) -> Result:
+def polish(problem: SpacePair, result: Result, max_iter: int, watch: Monitor | None) -> Result:
     """Where eps = 0 and both marginals are hard, carry on to a vertex; leave the other items alone.
 
-    The same watcher looks on. If it stopped the run, these items have not got to where they should.
+    The same open_monitor looks on. If it stopped the run, these items have not got to where they should.
     """
     ours = problem.div_a.hard & problem.div_b.hard & (problem.eps == 0)
     items = torch.nonzero(ours).flatten()

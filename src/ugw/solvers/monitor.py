@@ -27,8 +27,8 @@ Callback = Callable[[Step], bool | None]
 
 
 @dataclass
-class Watch:
-    """A watcher for the loops of one run: it counts their steps together and remembers if it stopped them.
+class Monitor:
+    """A open_monitor for the loops of one run: it counts their steps together and remembers if it stopped them.
 
     Once it has, it stops every loop after it too, at the first step and without asking again.
     """
@@ -54,14 +54,14 @@ class Watch:
 
 
 @contextmanager
-def watcher(*, progress: bool, callback: Callback | None, max_iter: int) -> Iterator[Watch | None]:
-    """A watcher for one run, with its progress bar closed at the end, also after Ctrl-C. None if nobody looks."""
+def open_monitor(*, progress: bool, callback: Callback | None, max_iter: int) -> Iterator[Monitor | None]:
+    """A open_monitor for one run, with its progress bar closed at the end, also after Ctrl-C. None if nobody looks."""
     if not progress and callback is None:
         yield None
         return
     bar = _bar(max_iter) if progress else None
     try:
-        yield Watch(bar, callback)
+        yield Monitor(bar, callback)
     finally:
         if bar is not None:
             bar.close()

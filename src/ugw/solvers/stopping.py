@@ -87,7 +87,7 @@ def _measured(
     full = problem.cost_size()
     scale = torch.minimum(full, bar)
     # Rounding the cost moves log(plan) by this over the entropy: no tolerance below it can be met.
-    size, unit = problem.spread_of(problem.linearize(now).cost), ROUNDING * torch.finfo(now.shape.dtype).eps
+    size, unit = problem.spread_of(problem.linearize(now).cost), ROUNDING * torch.finfo(now.unit_plan.dtype).eps
     first, last, _ = options.proximal
     # An eps that was given as this very share is not below it, however both are rounded.
     last *= 1.0 - 1e-6

@@ -108,7 +108,7 @@ def test_the_line_search_is_exact_and_the_objective_falls(rho, fused):
         step = solved(pair, rho, fused, start, max_iter=1)
         p = problem(pair, rho, fused)
         first = p.feasible(torch.tensor(start)[None])
-        vertex = (p.vertex(p.couple(first)) * p.unit)[0].numpy()
+        vertex = (p.vertex(p.state_of_plan(first)) * p.unit)[0].numpy()
         begin = (first * p.unit)[0].numpy()
         direction = vertex - begin
         values = [value(pair, rho, begin + t * direction, fused) for t in np.linspace(0, 1, 201)]
@@ -136,8 +136,8 @@ def test_plans_stay_below_the_weights_and_no_vertex_improves_the_end(rho):
     if isinstance(rho, ugw.Mass):
         assert result.mass == pytest.approx(0.6, rel=1e-13)
     p = problem(pair, rho)
-    state = p.couple(torch.tensor(result.plan)[None] / p.unit)
-    slope, _ = p.along(state, p.vertex(state) - state.shape)
+    state = p.state_of_plan(torch.tensor(result.plan)[None] / p.unit)
+    slope, _ = p.along(state, p.vertex(state) - state.unit_plan)
     assert float(-slope) <= 1e-8 * float(p.stake())
 
 
@@ -148,7 +148,7 @@ def test_the_gradient_and_the_parabola_are_those_of_the_objective(rho, fused):
     pair = cases.clouds(5, 6, 2, (1.3, 0.8))
     p = problem(pair, rho, fused)
     plan, end = below(pair, 1, 0.3), below(pair, 2, 0.7)
-    state = p.couple(torch.tensor(plan)[None] / p.unit)
+    state = p.state_of_plan(torch.tensor(plan)[None] / p.unit)
     direction = torch.tensor(end - plan)[None] / p.unit
     slope, curvature = (float(v) for v in p.along(state, direction))
     for t in (0.1, 0.5, 1.0):

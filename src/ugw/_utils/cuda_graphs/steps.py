@@ -80,7 +80,7 @@ class Replay:
         """How many items to hold where so many are left: for recordings few sizes, each half of the one before."""
         if not _may_fit(context, state):
             return int
-        least = max(1, BUSY // max(1, state.now.shape[0].numel()))
+        least = max(1, BUSY // max(1, state.now.unit_plan[0].numel()))
         return lambda live: max(least, 1 << (live - 1).bit_length())
 
     def released(self, state: Any) -> Any:
@@ -144,7 +144,7 @@ class Recording:
         self._context = recordings.copied(bare(context)) if kept else context
         self._given, self._first = list(tensors(self._context)), clone(state)
         self._from = list(tensors(self._first))
-        self._device = state.now.shape.device
+        self._device = state.now.unit_plan.device
         read = recordings.bytes_of(self._given) + recordings.bytes_of(self._from)
         self.bytes = read + self._record(lambda: step(bare(self._context), self._first, rounds), asks)
 
@@ -193,18 +193,18 @@ def _summary(wanted: Tensor) -> Tensor:
 
 
 def _may_fit(context: Any, state: Any) -> bool:
-    shape = state.now.shape
+    shape = state.now.unit_plan
     return isinstance(shape, Tensor) and shape.is_cuda and context.problem.recordable
 
 
 def _needs_no_look(context: Any, state: Any) -> bool:
     """May it be taken without looks of the inner solver?"""
-    shape = state.now.shape
+    shape = state.now.unit_plan
     return _may_fit(context, state) or (isinstance(shape, Tensor) and shape.is_cuda and context.problem.unseeing)
 
 
 def _fits(context: Any, state: Any) -> bool:
-    return _may_fit(context, state) and state.now.shape.numel() <= MOST_ENTRIES
+    return _may_fit(context, state) and state.now.unit_plan.numel() <= MOST_ENTRIES
 
 
 def _place(tensor: Tensor) -> int:

@@ -1,7 +1,7 @@
 """Plans below the weights, p1 ≤ a and p2 ≤ b, of any mass (TV) or of a given one (Mass): what such problems share.
 
 They work in units of sqrt(m(a) m(b)), so that nothing overflows with the masses, and are solved by Frank–Wolfe, whose
-questions (`feasible`, `couple`, `vertex`, `along`, `stake`, `resolution`, `nothing_left`) they answer.
+questions (`feasible`, `state_of_plan`, `vertex`, `along`, `stake`, `resolution`, `is_collapsed`) they answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...kernels import exact_ot as exact
 from ...measures.divergences import TV, Mass
 from ...results.records import SolverOutput, Terms
 from ...results.result import Result
-from ..base import Matching
+from ..base import SpacePair
 
 # Below this share of what could be matched, a plan matches nothing worth the name.
 NOTHING = 1e-12
@@ -29,13 +29,13 @@ ROUNDING = 64.0
 class Match:
     """A plan and what a problem needs to know of it, in units of the problem: the state that solvers hand around.
 
-    shape: (B, n, m), the plan over `unit`; local: (B, n, m), Σ λ(|Dx_ii' − Dy_jj'|) shape_i'j', or None where the
-    problem is linear; scalars (B,) in float64: unit; mass of the shape; distortion = <local, shape>;
+    unit_plan: (B, n, m), the plan over `unit`; local_cost: (B, n, m), Σ λ(|Dx_ii' − Dy_jj'|) unit_plan_i'j', or None
+    where the problem is linear; scalars (B,) in float64: unit; mass of the shape; distortion = <local, shape>;
     linear = <M, shape>.
     """
 
-    shape: Tensor
-    local: Tensor | None
+    unit_plan: Tensor
+    local_cost: Tensor | None
     unit: Tensor
     mass: Tensor
     distortion: Tensor
@@ -44,7 +44,7 @@ class Match:
     @property
     def plan(self) -> Tensor:
         """(B, n, m), with its mass."""
-        return self.shape * self.unit.to(self.shape.dtype)[:, None, None]
+        return self.unit_plan * self.unit.to(self.unit_plan.dtype)[:, None, None]
 
     @property
     def log_mass(self) -> Tensor:
@@ -56,7 +56,7 @@ class Match:
         return take_fields(self, index)
 
 
-class Capped(Matching):
+class PartialProblem(SpacePair):
     """Two spaces, and TV on both sides or one Mass for both; a dataclass that derives from it calls `weigh`."""
 
     div_a: TV | Mass
@@ -115,7 +115,7 @@ class Capped(Matching):
         """∂F/∂p at a state, (B, n, m), up to a positive factor for each item."""
 
     @abstractmethod
-    def couple(self, shape: Tensor) -> Match:
+    def state_of_plan(self, shape: Tensor) -> Match:
         """The state of a plan in units. shape: (B, n, m)."""
 
     @abstractmethod
@@ -147,10 +147,10 @@ class Capped(Matching):
     def marginal_error(self, state: Match) -> Tensor:
         """By how much a plan is above the weights or off its mass, relative to what can be matched. Returns (B,)."""
         off = torch.zeros_like(state.mass) if self.given_mass is None else (state.mass - self.given_mass).abs()
-        for p, cap in zip((state.shape.sum(2), state.shape.sum(1)), self.caps, strict=True):
+        for p, cap in zip((state.unit_plan.sum(2), state.unit_plan.sum(1)), self.caps, strict=True):
             off = off + (p - cap).clamp(min=0.0).sum(1).double()
         return off / self.amount
 
-    def nothing_left(self, state: Match) -> Tensor:
+    def is_collapsed(self, state: Match) -> Tensor:
         """(B,) bool: has the plan next to no mass? Never where the mass is given."""
         return state.mass < NOTHING * self.most if self.given_mass is None else torch.zeros_like(state.mass).bool()

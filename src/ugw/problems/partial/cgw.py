@@ -26,7 +26,7 @@ from ...measures.cones import PartialTransport
 from ...measures.divergences import KL
 from ...results.conic_result import ConicResult
 from ...results.records import ConicTerms, Lift, SolverOutput
-from ..base import Matching
+from ..base import SpacePair
 
 # Rays at angles as close as this count as one: nearly parallel columns make bases that are nearly singular.
 SAME_RAY = 1e-9
@@ -163,7 +163,7 @@ def distinct(angles: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class PartialCGW(Matching):
+class PartialCGW(SpacePair):
     """Two spaces, one rho for both (B,), and the cone."""
 
     x: Space

@@ -19,13 +19,13 @@ from ...geometry.space import Space
 from ...kernels.dispatch import dot
 from ...measures.divergences import TV, Mass
 from ...results.records import Terms
-from ..base import known, taken_cost
+from ..base import known, take_cost
 from ..distortion.base import Distortion
-from .base import Capped, Match
+from .base import Match, PartialProblem
 
 
 @dataclass(frozen=True, eq=False)
-class PartialGW(Capped):
+class PartialGW(PartialProblem):
     """Two spaces, TV on both sides or one Mass for both, and for the fused problem alpha (B,) and M.
 
     eps: (B,), zeros; cost: (n, m) or (B, n, m), or None; distortion_sum: the sum over pairs of pairs for the loss.
@@ -47,9 +47,9 @@ class PartialGW(Capped):
     def take(self, index: Tensor) -> PartialGW:
         """Some items of the batch; an item may be taken more than once."""
         others = {"alpha": self.alpha[index], "distortion_sum": self.distortion_sum.take(index)}
-        return self.taken(index, cost=taken_cost(self.cost, index), **others)
+        return self.taken(index, cost=take_cost(self.cost, index), **others)
 
-    def couple(self, shape: Tensor) -> Match:
+    def state_of_plan(self, shape: Tensor) -> Match:
         """The state of a plan in units. shape: (B, n, m)."""
         local = self.distortion_sum.apply(shape)
         linear = torch.zeros_like(self.eps) if self.cost is None else dot(self.cost, shape)
@@ -58,7 +58,7 @@ class PartialGW(Capped):
 
     def gradient(self, state: Match) -> Tensor:
         """∂F/∂p at a state over the unit, (B, n, m)."""
-        local = known(state.local)
+        local = known(state.local_cost)
         gradient = 2.0 * local - (2.0 * self.reward * state.mass).to(local.dtype)[:, None, None]
         if self.cost is None:
             return gradient
@@ -67,7 +67,7 @@ class PartialGW(Capped):
     def along(self, state: Match, direction: Tensor) -> tuple[Tensor, Tensor]:
         """(s, c) with F(p + t·d) = F(p) + s·t + c·t², for p and d (B, n, m) in units."""
         gained = direction.sum(dim=(1, 2), dtype=torch.float64)
-        slope = 2.0 * dot(known(state.local), direction) - 2.0 * self.reward * state.mass * gained
+        slope = 2.0 * dot(known(state.local_cost), direction) - 2.0 * self.reward * state.mass * gained
         curvature = dot(self.distortion_sum.apply(direction), direction) - self.reward * gained.square()
         slope, curvature = self.unit**2 * slope, self.unit**2 * curvature
         return slope if self.cost is None else slope + self.alpha * self.unit * dot(self.cost, direction), curvature
@@ -90,8 +90,8 @@ class PartialGW(Capped):
 
     def unrestricted(self, plan: Tensor) -> Terms:
         """The paper's TV⊗ functional of any plan (B, n, m), term by term: the same as F below the weights."""
-        state = self.couple(plan / self.unit.to(plan.dtype)[:, None, None])
-        sides = zip((state.shape.sum(2), state.shape.sum(1)), self.caps, strict=True)
+        state = self.state_of_plan(plan / self.unit.to(plan.dtype)[:, None, None])
+        sides = zip((state.unit_plan.sum(2), state.unit_plan.sum(1)), self.caps, strict=True)
         return self._terms(state, *(self.unit.square() * product_tv(p.double(), cap.double()) for p, cap in sides))
 
     def _terms(self, state: Match, tv_a: Tensor, tv_b: Tensor) -> Terms:

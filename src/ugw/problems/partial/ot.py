@@ -17,12 +17,12 @@ from ...geometry.space import Space
 from ...kernels.dispatch import dot
 from ...measures.divergences import TV, Mass
 from ...results.records import Terms
-from ..base import taken_cost
-from .base import Capped, Match
+from ..base import take_cost
+from .base import Match, PartialProblem
 
 
 @dataclass(frozen=True, eq=False)
-class PartialW(Capped):
+class PartialW(PartialProblem):
     """Weights of two spaces, TV on both sides or one Mass for both, a cost (n, m) or (B, n, m); eps (B,) of zeros."""
 
     x: Space
@@ -38,9 +38,9 @@ class PartialW(Capped):
 
     def take(self, index: Tensor) -> PartialW:
         """Some items of the batch; an item may be taken more than once."""
-        return self.taken(index, cost=taken_cost(self.cost, index))
+        return self.taken(index, cost=take_cost(self.cost, index))
 
-    def couple(self, shape: Tensor) -> Match:
+    def state_of_plan(self, shape: Tensor) -> Match:
         """The state of a plan in units. shape: (B, n, m)."""
         mass = shape.sum(dim=(1, 2), dtype=torch.float64)
         return Match(shape, None, self.unit, mass, torch.zeros_like(mass), dot(self.cost, shape))
@@ -75,6 +75,6 @@ class PartialW(Capped):
             entropy=torch.zeros_like(mass),
         )
 
-    def nothing_left(self, state: Match) -> Tensor:
+    def is_collapsed(self, state: Match) -> Tensor:
         """(B,) bool: False. Where every pair costs more than it saves, no plan at all is the answer."""
         return torch.zeros_like(state.mass, dtype=torch.bool)
