@@ -46,7 +46,7 @@ def cap_gradients(problem: PartialGW, state: Match) -> tuple[Tensor, Tensor, Ten
     The multipliers of p1 ≤ a and p2 ≤ b are those of the linear program at the plan; TV adds 2 rho1 m(a). dV/dm is that
     of a given mass, else 0.
     """
-    slope = problem.gradient(state) * problem.unit.to(state.shape.dtype)[:, None, None]
+    slope = problem.gradient(state) * problem.unit.to(state.unit_plan.dtype)[:, None, None]
     u, v, w = exact.partial_multipliers(slope, *problem.caps, problem.given_mass)
     first = 2.0 * problem.div_a.penalty * problem.log_mass_a.exp()
     second = 2.0 * problem.div_b.penalty * problem.log_mass_b.exp()
