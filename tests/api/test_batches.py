@@ -4,13 +4,16 @@ The plans agree to 1e-9 and not to the last bit, because sums over padded rows g
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 import ugw
+from ugw._utils import size_class
 from ugw.geometry.space import Space
+from ugw.results.lazy_plan import LazyPlan
 from ugw.results.records import Status
 
 INF = math.inf
@@ -208,3 +211,133 @@ def test_symmetric_spaces_choose_the_same_of_their_equal_plans():
         r = ugw.solve(Space.stack([other, square]), Space.stack([square, square]), rho=1.0, eps=0.01, init=init)
         assert r[1].value == pytest.approx(alone.value, rel=1e-9)
         np.testing.assert_allclose(r[1].plan, alone.plan, atol=1e-6)
+
+
+# --- items on both sides of every size threshold ---
+
+QUICK = ugw.AlternateMin(max_iter=300)
+STREAMING = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
+
+
+def general_loss(t):
+    return t**2 / (1.0 + t)
+
+
+PROBLEMS = {
+    "KL": (ugw.solve, {"rho": 0.5, "eps": 2e-3}),
+    "fused": (ugw.solve, {"rho": 0.5, "eps": 5e-3, "fused": ugw.Fused(0.1)}),
+    "TV": (ugw.solve, {"rho": ugw.TV(0.05)}),
+    "Mass": (ugw.solve, {"rho": ugw.Mass(0.6)}),
+    "general loss": (ugw.solve, {"rho": 0.5, "eps": 5e-3, "loss": general_loss}),
+    "balanced": (ugw.solve, {"rho": INF, "eps": 1e-2}),
+    "semi-relaxed": (ugw.solve, {"rho": (INF, 0.5), "eps": 1e-2}),
+    "eps = 0": (ugw.solve, {"rho": 0.3, "eps": 0.0, "solver": QUICK}),
+    "balanced, eps = 0": (ugw.solve, {"rho": INF, "eps": 0.0, "solver": QUICK}),
+    "streaming": (ugw.solve, {"rho": 0.5, "eps": 1e-2, "solver": STREAMING}),
+    "gaussian-hellinger": (ugw.solve_conic, {"rho": 0.1}),
+    "hellinger-kantorovich": (ugw.solve_conic, {"rho": 0.1, "cone": "hellinger-kantorovich"}),
+    "partial-transport": (ugw.solve_conic, {"rho": 0.1, "cone": "partial-transport"}),
+    "general cone": (ugw.solve_conic, {"rho": 0.1, "cone": ugw.Loss(general_loss)}),
+}
+# Every threshold is passed by items of a few points: those of tests, in the order of `SizeThresholds`.
+LOW_THRESHOLDS = replace(
+    size_class.THRESHOLDS,
+    max_tiny_entries=30,
+    max_entries_without_middle_level=100,
+    n_coarse_clusters=8,
+    max_entries_of_small_coarse_level=48,
+    middle_clusters_step=5,
+    points_per_middle_step=10,
+    max_middle_clusters=10,
+    min_low_precision_entries=80,
+    max_rows_without_sampling=9,
+    max_noise_candidates=16,
+    max_noise_entries=600,
+    max_entries_with_many_vertices=64,
+    max_stored_sample=10,
+    max_level_ratio=3,
+)
+SMALL_SIZES = [(5, 6), (4, 8), (6, 9), (8, 9), (10, 9), (9, 11), (11, 12)]
+
+
+def threshold_pairs(sizes, metric="euclidean"):
+    """Pairs of spaces of these sizes, all of mass 1, with features."""
+    pairs = []
+    for i, (n, m) in enumerate(sizes):
+        rng = np.random.default_rng(100 + i)
+        made = []
+        for size, dim in ((n, 3), (m, 2)):
+            weights = rng.random(size) + 0.2
+            given = {"weights": weights / weights.sum(), "features": rng.normal(size=(size, 2)), "metric": metric}
+            made.append(Space.from_points(rng.random((size, dim)), **given))
+        pairs.append(made)
+    return pairs
+
+
+def check_batch_against_items(name, sizes):
+    """`solve(stack)[i]` is `solve(item)` by the comparison rule of the design, at the default tolerance."""
+    solve, options = PROBLEMS[name]
+    pairs = threshold_pairs(sizes, "sqeuclidean" if name == "streaming" else "euclidean")
+    batch = solve(*(Space.stack(list(side)) for side in zip(*pairs, strict=True)), **options)
+    for i, (x, y) in enumerate(pairs):
+        alone = solve(x, y, **options)
+        item = batch[i]
+        product = np.outer(np.asarray(x.weights), np.asarray(y.weights))
+        scale = float(alone.mass) ** 2 * ugw.objective(product, x, y, rho=1.0).distortion
+        assert item.status is alone.status, (i, sizes[i])
+        assert abs(item.value - alone.value) <= 1e-7 * max(abs(alone.value), scale), (i, sizes[i])
+        plans = [np.asarray(r.plan.dense() if isinstance(r.plan, LazyPlan) else r.plan) for r in (item, alone)]
+        assert np.abs(plans[0] - plans[1]).sum() <= 1e-4 * max(np.abs(plans[1]).sum(), 1e-300), (i, sizes[i])
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_items_on_both_sides_of_every_size_threshold(monkeypatch, name):
+    monkeypatch.setattr(size_class, "THRESHOLDS", LOW_THRESHOLDS)
+    # Linear programs with many more variables than a plan has entries are slow.
+    check_batch_against_items(name, SMALL_SIZES[:2] if name == "partial-transport" else SMALL_SIZES)
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("KL", [(20, 20), (65, 7), (71, 71)]),
+        ("TV", [(16, 16), (52, 49)]),
+        ("gaussian-hellinger", [(20, 20), (21, 20), (28, 28)]),
+        ("streaming", [(12, 300), (300, 14)]),
+    ],
+)
+def test_items_on_both_sides_of_the_smaller_thresholds_as_they_are(name, sizes):
+    check_batch_against_items(name, sizes)
+
+
+def test_small_sizes_are_in_many_classes():
+    """The sizes of the test above pass every threshold that it lowers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(size_class, "THRESHOLDS", LOW_THRESHOLDS)
+        classes = [size_class.size_class(n, m) for n, m in SMALL_SIZES]
+    constant = {"has_tf32_phase"}  # on CUDA alone
+    for name in set(size_class.SizeClass.__dataclass_fields__) - constant:
+        assert len({getattr(c, name) for c in classes}) > 1, name
+
+
+@pytest.mark.parametrize("solve", [ugw.solve, ugw.solve_conic])
+def test_padding_is_not_counted_where_sizes_are_limited(solve):
+    """Items of at most 50 × 50 and 60 × 60 entries, whose stack is larger."""
+    sizes = [(3, 80), (80, 3)]
+    pairs = threshold_pairs(sizes)
+    x, y = (Space.stack(list(side)) for side in zip(*pairs, strict=True))
+    if solve is ugw.solve:
+        plan = np.zeros((80, 80))
+        plan[0, 0] = 1.0
+        infinite = ugw.solve(x, y, rho=1.0, eps=0.1, loss=ugw.HellingerKantorovich(), init=plan)
+        assert len(infinite) == 2
+    else:
+        assert len(solve(x, y, rho=0.1, cone="partial-transport", init="product")) == 2
+
+
+def test_rho_for_mass_of_items_of_different_sizes():
+    pairs = threshold_pairs([(8, 7), (24, 21)])
+    x, y = (Space.stack(list(side)) for side in zip(*pairs, strict=True))
+    np.testing.assert_allclose(ugw.rho_for_mass(x, y), [ugw.rho_for_mass(*pair) for pair in pairs], rtol=1e-5)

@@ -269,7 +269,10 @@ def test_starts_that_are_tried_are_counted(kind):
     x = Space.from_points(torch.rand(n, 2, dtype=torch.float64))
     given = ugw.problems.build.build(x, x, rho=1.0, eps=1e-3, fused=None)
     for start in ("auto", "best", "product", "coarse"):
-        assert api._tried(n * n, start, None) >= api.chosen_plans(given, api.first_plans(given, start), start).shape[1]
+        assert (
+            api.n_candidates(n, n, start, None)
+            >= api.chosen_plans(given, api.first_plans(given, start), start).shape[1]
+        )
 
 
 def test_what_there_is():
@@ -289,7 +292,7 @@ def test_a_hopeless_problem_does_not_begin(monkeypatch):
     ugw.solve(x, y, eps=1.0, solver=ugw.AlternateMin(tol=0.1))  # it may do: the estimate is no promise
     monkeypatch.setattr(memory, "available", lambda device: int(0.7 * need))
     began = []
-    monkeypatch.setattr(api, "_in_chunks", lambda *given: began.append(given))
+    monkeypatch.setattr(api, "solve_in_chunks", lambda *given: began.append(given))
     with pytest.raises(ugw.OutOfMemory, match=r"stored plans need about .* GiB, .* GiB available; what would fit: "):
         ugw.solve(x, y)
     assert not began
@@ -331,7 +334,6 @@ def test_an_allocation_that_fails_says_what_would_fit(monkeypatch, solve, error)
         raise error
 
     monkeypatch.setattr(ugw.initializers.plans, "product", fail)
-    monkeypatch.setattr(api, "TINY_PLAN", 0)
     with pytest.raises(ugw.OutOfMemory, match=r"out of memory: stored plans need about .* GiB") as caught:
         solve(space(6, 0), space(7, 1), init="product")
     assert caught.value.__cause__ is error

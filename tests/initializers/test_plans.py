@@ -1,6 +1,7 @@
 """Starts: what each of them is, and that none depends on a batch, on padding, on order or on side."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import ot
@@ -9,6 +10,8 @@ import torch
 from scipy.spatial.distance import cdist
 
 import ugw
+from ugw._utils import size_class
+from ugw._utils.size_class import THRESHOLDS
 from ugw.geometry.space import Space
 from ugw.initializers import coarse, representatives
 from ugw.initializers import plans as init
@@ -221,9 +224,9 @@ def test_starts_of_degenerate_spaces(name, x, y):
 def test_representatives_are_far_apart_and_carry_all_weight():
     x = space(200, 2, 0)
     given = problem(x, space(5))
-    found = representatives.representatives(x, given.log_a, coarse.REPRESENTATIVES, representatives.farthest)
+    found = representatives.representatives(x, given.log_a, THRESHOLDS.n_coarse_clusters, representatives.farthest)
     index, columns, weights = found.index, found.columns, found.weights
-    k = coarse.REPRESENTATIVES
+    k = THRESHOLDS.n_coarse_clusters
     assert index.shape == weights.shape == (1, k)
     assert columns.shape == (1, 200, k)
     assert index.unique().numel() == k
@@ -238,7 +241,7 @@ def test_representatives_are_far_apart_and_carry_all_weight():
 def test_few_points_are_all_representatives():
     x = space(9, 2, 0)
     given = problem(x, space(5))
-    found = representatives.representatives(x, given.log_a, coarse.REPRESENTATIVES, representatives.farthest)
+    found = representatives.representatives(x, given.log_a, THRESHOLDS.n_coarse_clusters, representatives.farthest)
     index, weights = found.index, found.weights
     assert found.whole.all()
     assert sorted(index[0].tolist()) == list(range(9))
@@ -250,7 +253,7 @@ def test_points_without_weight_represent_nothing():
     weights[[1, 4]] = 0.0
     x = Space.from_points(points, weights=weights)
     found = representatives.representatives(
-        x, problem(x, space(5)).log_a, coarse.REPRESENTATIVES, representatives.farthest
+        x, problem(x, space(5)).log_a, THRESHOLDS.n_coarse_clusters, representatives.farthest
     )
     index, gathered = found.index, found.weights
     used = index[0][gathered[0] > 0]
@@ -343,9 +346,8 @@ def test_auto_is_never_worse_than_the_flat_start():
 
 def test_auto_leaves_the_flat_start_out_above_the_limit(monkeypatch):
     """Above n·m = 10⁵ "auto" is the coarse start alone, below it the better of both; "best" solves from both."""
-    assert first_plans.SMALL_PLAN == 100_000
-    monkeypatch.setattr(first_plans, "SMALL_PLAN", 41)
-    monkeypatch.setattr(first_plans, "TINY_PLAN", 41)
+    patched = replace(THRESHOLDS, max_tiny_entries=41, max_entries_without_middle_level=41)
+    monkeypatch.setattr(size_class, "THRESHOLDS", patched)
     given, compared, ahead = problem(space(), space(7, 2, 1)), [], coarse.ahead
 
     def counted(problem, plans):
@@ -359,7 +361,7 @@ def test_auto_leaves_the_flat_start_out_above_the_limit(monkeypatch):
     assert chosen("auto").shape[1] == 1
     assert chosen("best").shape[1] == 2
     assert not compared
-    monkeypatch.setattr(first_plans, "SMALL_PLAN", 42)
+    monkeypatch.setattr(size_class, "THRESHOLDS", replace(patched, max_entries_without_middle_level=42))
     assert chosen("auto").shape[1] == 1
     assert compared == [2]
 

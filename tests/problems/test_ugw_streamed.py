@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import ugw
+from ugw._utils import size_class
 from ugw.geometry.bilinear_matrix import BilinearMatrix
 from ugw.geometry.implicit_plan import StreamingKernel
 from ugw.initializers import multilevel
@@ -156,8 +157,8 @@ def test_starts_lead_to_as_good_a_plan(init):
 
 
 def test_levels_carry_what_a_sample_knows(monkeypatch):
-    monkeypatch.setattr(multilevel, "COARSEST", 40)
-    monkeypatch.setattr(multilevel, "FINER", 3)
+    thresholds = replace(size_class.THRESHOLDS, max_stored_sample=40, max_level_ratio=3)
+    monkeypatch.setattr(size_class, "THRESHOLDS", thresholds)
     x, y = spaces(300, 280)
     problem = build(x, y, rho=0.5, eps=0.02, fused=None, method="streaming")
     with torch.no_grad():

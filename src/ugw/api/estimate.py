@@ -18,16 +18,16 @@ import torch
 
 from .._utils.config import UTILS_CONFIG
 from .._utils.cuda_graphs.cache import forget
+from .._utils.size_class import THRESHOLDS, size_class
 from ..errors import OutOfMemory
 from ..geometry.low_rank import LowRankMetric
 from ..geometry.space import Space
 from ..initializers import coarse
-from ..initializers.multilevel import COARSEST
 from ..problems.build import Fused, loss_distortion
 from ..problems.distortion.base import Distortion
 from ..problems.distortion.config import DISTORTION_CONFIG
 from ..problems.distortion.squares import SquaredDistortion
-from ..problems.ugw import SHORTENED, UGW
+from ..problems.ugw import UGW
 from ..problems.ugw_streamed import BLOCK, SAMPLED_ENTRIES, StreamingUGW
 
 GIB = 2**30
@@ -198,7 +198,7 @@ class Task:
         fixed = BASE + squares + terms + (items * self._plan if self.fused else 0)
         race = 0.0
         if self.start in COARSE:  # in float32 where that is worth it, of copies of the spaces
-            shorter = self.number == 8 and self.terms == 1 and self.n * self.m >= SHORTENED
+            shorter = self.number == 8 and self.terms == 1 and size_class(self.n, self.m).has_low_precision_phase
             copies = (items if self.own else 1) * own / 2 if shorter else 0
             race = (replace(self, number=4) if shorter else self)._raced(items, self.n, self.m) + copies
         return int(fixed + max(solve, race))
@@ -209,14 +209,14 @@ class Task:
 
     def _raced(self, items: int, n: int, m: int) -> float:
         """While coarse starts are made for so many items."""
-        cells = coarse.middle_cells(n, m)
+        cells = size_class(n, m).n_middle_clusters
         if cells:
             return self._searched(items, min(n, cells), min(m, cells)) + 4 * items * n * m * self.number
         return self._searched(items, n, m)
 
     def _searched(self, items: int, n: int, m: int) -> float:
         """The same where they are made without cells between."""
-        reps = min(n, coarse.REPRESENTATIVES), min(m, coarse.REPRESENTATIVES)
+        reps = min(n, THRESHOLDS.n_coarse_clusters), min(m, THRESHOLDS.n_coarse_clusters)
         limit = coarse.TOGETHER["cuda" if self.device.type == "cuda" else "cpu"]
         peaks = []
         for (rows, cols), count in ((reps, coarse.STARTS + 2), ((n, m), coarse.LIFTED)):
@@ -234,7 +234,7 @@ class Task:
         sampled = BLOCKS * self.number * min(BLOCK, SAMPLED_ENTRIES, items * self.n * self.m)
         if self.start not in COARSE:
             return points + sampled
-        few = min(self.n, COARSEST), min(self.m, COARSEST)
+        few = min(self.n, THRESHOLDS.max_stored_sample), min(self.m, THRESHOLDS.max_stored_sample)
         sample = max(self._stored(items, *few), self._raced(items, *few)) + items * sum(k**2 for k in few) * self.number
         return max(points + sampled, points / 2 + sample)
 

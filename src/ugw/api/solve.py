@@ -11,27 +11,26 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import check_choice
-from .._utils.pytree import take
+from .._utils.size_class import CONIC_CHOICES, PARTIAL_CHOICES, STREAMING_CHOICES, UGW_CHOICES, size_class
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
 from ..initializers import multilevel
 from ..initializers import plans as starts
-from ..initializers.conic import WAYS, plain, softened, tuned
+from ..initializers.conic import WAYS, Way, plain, softened, tuned
 from ..initializers.multistart import Multistart, best_of
 from ..initializers.partial import build_capped, capped_plans
 from ..initializers.select import (
     FEW,
     STARTS,
-    TINY_PLAN,
     check_points,
     chosen_plans,
     first_plans,
     given_plan,
-    kind,
 )
 from ..measures.divergences import capping_pair
 from ..problems.build import Fused, build, check_spaces, eps_or, read_cone, streams
 from ..problems.cgw import CGW
+from ..problems.partial.gw import PartialGW
 from ..problems.ugw import UGW
 from ..problems.ugw_streamed import StreamingUGW
 from ..results.conic_result import ConicResult
@@ -43,13 +42,12 @@ from ..solvers.alternating_lp import AlternateLP
 from ..solvers.frank_wolfe import FrankWolfe
 from ..solvers.monitor import Monitor
 from . import estimate as memory
+from .batching import Group, SolveItems, group_items, solve_in_chunks, with_product_start_for_easy_items
 from .estimate import Estimate
 
 AnyResult = TypeVar("AnyResult", bound=Result)
 # Stands for the logarithm of a mass of 0.
 LOG_ZERO = -1e30
-# Entropy above this share of the mean distortion leaves one valley. Not 1: eps may be that very share, and rounded.
-EASY = 1.0 - 1e-6
 
 
 def solve(
@@ -94,8 +92,9 @@ def solve(
         partial, twin = build_capped(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
         solver = checked_solver(solver, FrankWolfe())
         with torch.no_grad():
-            plans = capped_plans(partial, twin, first_plans(twin, init), init)
-            return _warned(partial.result(best_of(solver, partial, plans).tensors))
+            groups = group_items(partial, _read_start(twin, solver, init), PARTIAL_CHOICES)
+            solve_items = partial_solve(partial, twin, solver)
+            return _warned(partial.result(solve_in_chunks(partial, solver, groups, partial.batch, solve_items)))
     chosen: Any = checked_solver(solver, AlternateMin())
     eps = eps_or(eps, 1e-2)
     method = plain(chosen).inner.method
@@ -103,11 +102,15 @@ def solve(
         problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss, method=method)
         with torch.no_grad():
             start = _read_start(problem, chosen, init)
-            groups = _alike(problem, start)
-            name = _dearest(groups)
-            task = memory.Task.of(problem, _tried(x.n * y.n, name, chosen), name)
+            is_streaming = isinstance(problem, StreamingUGW)
+            groups = group_items(problem, start, STREAMING_CHOICES if is_streaming else UGW_CHOICES)
+            if not is_streaming:
+                groups = with_product_start_for_easy_items(problem, groups)
+            name = _most_expensive_start(groups)
+            task = memory.Task.of(problem, n_candidates(x.n, y.n, name, chosen), name)
             memory.check(task, plain(chosen).inner.max_iter)
-            return _warned(_in_chunks(problem, chosen, groups, task.together))
+            solve_items = ugw_solve(problem, chosen)
+            return _warned(problem.result(solve_in_chunks(problem, chosen, groups, task.together, solve_items)))
 
 
 def estimate(
@@ -127,57 +130,56 @@ def estimate(
     check_spaces(x, y)
     inner = plain(solver).inner
     stream = streams(x, y, fused=fused, loss=loss, method=inner.method)
-    count = _tried(x.n * y.n, "auto", solver)
+    count = n_candidates(x.n, y.n, "auto", solver)
     task = memory.Task.between(x, y, fused=fused, loss=loss, streaming=stream, count=count)
     return task.estimate(inner.max_iter)
 
 
-def _in_chunks(problem: UGW, solver: Any, groups: list[tuple[Tensor, Any]], together: int) -> Result:
-    """Solve so many items at a time: what does not fit into memory, or the caches, does not run at once.
-
-    One monitor serves all chunks, so its count of steps goes on. True from a callback stops the whole run: the items
-    of chunks that had not begun take one step from the product plan, the cheapest start, and are STOPPED too.
-    """
-    chunks = [(chunk, start) for items, start in groups for chunk in items.split(together)]
-    if len(chunks) == 1:
-        return problem.result(_solved(problem, solver, chunks[0][1], None))
-    parts = []
-    with plain(solver).monitoring(len(chunks)) as watch:
-        for index, start in chunks:
-            own = "product" if watch is not None and watch.stopped else take(start, index)
-            parts.append(_solved(problem.take(index), solver, own, watch))
-    order = torch.cat([index for index, _ in chunks]).argsort()
-    return problem.result(take(SolverOutput.joined(parts), order))
-
-
-def _alike(problem: UGW, start: Any) -> list[tuple[Tensor, Any]]:
-    """Items that are solved in one way, as indices, with their start: an item has that which it would have alone."""
-    every = torch.arange(problem.batch, device=problem.eps.device)
-    if isinstance(problem, StreamingUGW):
-        return [(every, start)]
-    # No start is better than another in one valley.
-    easy = problem.eps >= (EASY * problem.scale() if isinstance(start, str) and start == "auto" else torch.inf)
-    groups: dict[Any, list[int]] = {}
-    for i, key in enumerate(zip(easy.tolist(), problem.sizes or ((problem.x.n, problem.y.n),), strict=True)):
-        groups.setdefault((key[0], kind(*key[1])), []).append(i)
-    return [(every[items], "product" if simple else start) for (simple, _), items in groups.items()]
-
-
-def _dearest(groups: list[tuple[Tensor, Any]]) -> str:
-    """The name of the start that takes the most memory."""
+def _most_expensive_start(groups: list[Group]) -> str:
+    """Return the name of the start that takes the most memory, "given" for a plan."""
     names = {start if isinstance(start, str) else "given" for _, start in groups}
     return next(iter(names - {"product"} or names))
 
 
-def _solved(problem: UGW, solver: Any, start: Any, watch: Monitor | None) -> SolverOutput:
-    """Solve from a start that `_read_start` made."""
-    if isinstance(problem, StreamingUGW):
-        make = multilevel.start if isinstance(start, str) else multilevel.given
-        with solver.monitoring() if watch is None else nullcontext(watch) as watch:
-            return solver.run(problem, make(problem, start), watch).tensors
-    plans = first_plans(problem, start)
-    _check_finite_value(problem, plans)
-    return best_of(solver, problem, chosen_plans(problem, plans, start), watch).tensors
+def ugw_solve(problem: UGW, solver: Any) -> SolveItems:
+    """Return the function that solves some items of a UGW problem, stored or streaming, from a start."""
+
+    def solve_items(index: Tensor | None, start: Any, watch: Monitor | None) -> SolverOutput:
+        """Solve the items `index` from a name or from plans that `_read_start` returned."""
+        items = problem if index is None else problem.take(index)
+        if isinstance(items, StreamingUGW):
+            make = multilevel.start if isinstance(start, str) else multilevel.given
+            with solver.monitoring() if watch is None else nullcontext(watch) as watch:
+                return solver.run(items, make(items, start), watch).tensors
+        plans = first_plans(items, start)
+        _check_finite_value(items, plans)
+        return best_of(solver, items, chosen_plans(items, plans, start), watch).tensors
+
+    return solve_items
+
+
+def partial_solve(problem: PartialGW, surrogate: UGW, solver: Any) -> SolveItems:
+    """Return the function that solves some items of a partial problem from the plans of its surrogate."""
+
+    def solve_items(index: Tensor | None, start: Any, watch: Monitor | None) -> SolverOutput:
+        """Solve the items `index` from a name or from plans that `_read_start` returned."""
+        items, ugw = (problem, surrogate) if index is None else (problem.take(index), surrogate.take(index))
+        plans = capped_plans(items, ugw, first_plans(ugw, start), start)
+        return best_of(solver, items, plans, watch).tensors
+
+    return solve_items
+
+
+def conic_solve(problem: Any, surrogate: UGW, solver: Any, way: Way) -> SolveItems:
+    """Return the function that solves some items of a conic problem."""
+
+    def solve_items(index: Tensor | None, start: Any, watch: Monitor | None) -> SolverOutput:
+        """Solve the items `index` from a name or from plans that `_read_start` returned."""
+        items, ugw = (problem, surrogate) if index is None else (problem.take(index), surrogate.take(index))
+        items, plans = softened(items, solver, way.plans(items, ugw, solver, start))
+        return best_of(solver, items, plans, watch).tensors
+
+    return solve_items
 
 
 def _read_start(problem: UGW, solver: Any, init: Any) -> Any:
@@ -201,10 +203,12 @@ def _read_start(problem: UGW, solver: Any, init: Any) -> Any:
     return init
 
 
-def _tried(entries: int, start: str, solver: Any) -> int:
-    """Plans of so many entries that are solved for at a time, for each item, from a start of that name."""
-    few = FEW if entries <= TINY_PLAN else 1
-    count = few + (start == "best" or entries <= TINY_PLAN) if start in ("auto", "best") else 1
+def n_candidates(n: int, m: int, start: str, solver: Any) -> int:
+    """Return how many plans of n × m entries are solved for at a time, for each item, from a start of that name."""
+    is_tiny = size_class(n, m).is_tiny
+    count = 1
+    if start in ("auto", "best"):
+        count = (FEW if is_tiny else 1) + (start == "best" or is_tiny)
     return count + (solver.n - 1 if isinstance(solver, Multistart) else 0)
 
 
@@ -245,9 +249,10 @@ def solve_conic(
     terms = int(problem.distortion_sum.rank.max()) if isinstance(problem, CGW) else 1
     task = replace(memory.Task.of(twin, 1, "auto"), terms=max(1, terms))
     with torch.no_grad(), memory.guard(lambda: task.estimate(inner=1)):
-        plans = way.plans(problem, twin, solver, init.plan if isinstance(init, Result) else init)
-        problem, plans = softened(problem, solver, plans)
-        return _warned(problem.result(best_of(solver, problem, plans).tensors))
+        start = _read_start(twin, solver, init.plan if isinstance(init, Result) else init)
+        groups = group_items(problem, start, CONIC_CHOICES)
+        solve_items = conic_solve(problem, twin, solver, way)
+        return _warned(problem.result(solve_in_chunks(problem, solver, groups, problem.batch, solve_items)))
 
 
 def checked_solver(solver: Any, default: AlternateMin | AlternateLP | FrankWolfe) -> Any:

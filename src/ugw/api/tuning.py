@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._utils.size_class import THRESHOLDS, UGW_CHOICES
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
 from ..initializers import coarse
@@ -20,6 +21,7 @@ from ..problems.build import build, relative
 from ..problems.ugw import UGW
 from ..results.records import present
 from ..solvers.alternating import AlternateMin
+from .batching import group_items
 
 # The share found is as close as this to the one asked for, after at most so many solves.
 CLOSE = 1e-3
@@ -49,13 +51,21 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = None) -> A
         raise InputError(f"kept must be a number between 0 and 1, got {kept!r}")
     problem = build(x, y, rho=1.0, eps=relative(1e-2) if eps is None else eps, fused=None)
     with torch.no_grad():
-        few = coarse.coarsen(problem, coarse.REPRESENTATIVES, farthest).problem
-        guess, *_ = _meet(few, kept, problem.scale().log())
-        log_rho, share, jumps = _meet(problem, kept, guess)
+        groups = [index for index, _ in group_items(problem, "coarse", UGW_CHOICES)]
+        parts = [_on_few_points_first(problem.take(index), kept) for index in groups]
+        order = torch.cat(groups).argsort()
+        log_rho, share, jumps = (torch.cat(column)[order] for column in zip(*parts, strict=True))
     missed = (share - kept).abs() > CLOSE
     _refuse(kept, *(value[missed & ~jumps] for value in (log_rho, share)))
     _warn(kept, share[missed])
     return present(log_rho.exp(), batched=problem.batched, numpy=problem.numpy)
+
+
+def _on_few_points_first(problem: UGW, kept: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `_meet` returns, from the rho that it finds on a few points. The items are of one size class."""
+    few = coarse.coarsen(problem, THRESHOLDS.n_coarse_clusters, farthest).problem
+    guess, *_ = _meet(few, kept, problem.scale().log())
+    return _meet(problem, kept, guess)
 
 
 def _meet(problem: UGW, kept: float, log_rho: Tensor) -> tuple[Tensor, Tensor, Tensor]:

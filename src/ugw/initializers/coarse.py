@@ -14,6 +14,7 @@ from .._utils.cuda_graphs.calls import prepared
 from .._utils.cuda_graphs.mode import looking
 from .._utils.precision import rough
 from .._utils.pytree import BatchRecord
+from .._utils.size_class import THRESHOLDS, size_class
 from ..geometry.metric import DenseMetric
 from ..geometry.space import Space
 from ..problems.base import Problem
@@ -23,11 +24,11 @@ from ..solvers.sinkhorn import Sinkhorn
 from .plans import flb, product, random, stirred, transport, unit
 from .representatives import Choice, Representatives, farthest, quantiles, representatives
 
-# Cells of each space, and starts tried on them.
-REPRESENTATIVES, STARTS = 50, 40
+# Random starts tried on the coarsest level.
+STARTS = 40
 # They run in heats, of so many steps after which so many stay; none is sharper than this share of the cost's size.
 # Plans of few entries can afford that none is dropped on the way.
-HEATS, ONE_HEAT, SMALL = ((6, 12), (8, 6)), ((60, STARTS + 2),), 400
+HEATS, ONE_HEAT = ((6, 12), (8, 6)), ((60, STARTS + 2),)
 SHARPEST = 5e-3
 # Of their results so many that differ by this much in L1 are lifted, and run for some steps.
 LIFTED, DIFFERENT, RACE_STEPS = 4, 0.1, 2
@@ -37,9 +38,8 @@ SAME, ALIKE = 1e-12, 1e-5
 NEARLY = AlternateMin(tol=1e-4, max_iter=60, proximal=(0.3, 0.01, 0.8))
 # Plans of at most so many entries in all run as one batch.
 TOGETHER = {"cpu": 1 << 20, "cuda": 1 << 26}
-# Plans of more entries than this are chosen on cells: for so many points each a hundred, up to that, and after so many
-# steps there.
-LARGE, POINTS, MIDDLE, MIDDLE_STEPS = 100_000, 167, 400, 30
+# Steps on the middle level before its plans are compared.
+MIDDLE_STEPS = 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ def _cheaper(problem: UGW) -> UGW:
 
 
 def _several(problem: UGW, count: int) -> Tensor:
-    if middle_cells(*problem.largest):
+    if size_class(*problem.largest).n_middle_clusters:
         # Which of two valleys is lower shows when plans have nearly settled there, on cells as well as on all points.
         level = prepared(_gathered, problem)
         plans = prepared(_beside_product, level.problem, _searched(level.problem, 1)[1])
@@ -135,7 +135,7 @@ def _searched(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
     """
     level, plans = prepared(_many_starts, problem)
     solver = AlternateMin(tol=1e-3, inner=Sinkhorn(tol=1e-3, max_iter=10))
-    for steps, kept in ONE_HEAT if _is_small(*problem.largest) else HEATS:
+    for steps, kept in ONE_HEAT if size_class(*problem.largest).has_small_coarse_level else HEATS:
         ends, values = race(replace(solver, max_iter=steps), level.problem, plans)
         best = values.argsort(dim=1, stable=True)[:, :kept]
         plans, values = picked(ends, best), values.gather(1, best)
@@ -143,7 +143,7 @@ def _searched(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _gathered(problem: UGW) -> Coarse:
-    return coarsen(problem, middle_cells(*problem.largest), quantiles, cells=True)
+    return coarsen(problem, size_class(*problem.largest).n_middle_clusters, quantiles, cells=True)
 
 
 def _beside_product(problem: UGW, plans: Tensor) -> Tensor:
@@ -157,7 +157,7 @@ def _lowest(problem: UGW, level: Coarse, plans: Tensor, values: Tensor) -> Tenso
 
 def _many_starts(problem: UGW) -> tuple[Coarse, Tensor]:
     """The problem on a few cells, not too sharp, and plans to start from, (B, S, k, l)."""
-    level = coarsen(problem, REPRESENTATIVES, farthest, cells=True)
+    level = coarsen(problem, THRESHOLDS.n_coarse_clusters, farthest, cells=True)
     small = replace(level.problem, eps=torch.maximum(problem.eps, SHARPEST * level.problem.scale()))
     plans = torch.cat([product(small)[:, None], flb(small)[:, None], random(small, STARTS)], dim=1)
     return replace(level, problem=small), stirred(small, plans)
@@ -189,20 +189,6 @@ def first_lowest(values: Tensor, share: float) -> Tensor:
     lowest = values.amin(1, keepdim=True)
     # argmax of a bool is the first True.
     return (values <= lowest + share * lowest.abs()).to(torch.int8).argmax(1)
-
-
-def kind(n: int, m: int) -> tuple[int, ...]:
-    """What decides how `several` makes its plans: a batch whose items agree on it has those of its items alone."""
-    return middle_cells(n, m), _is_small(n, m)
-
-
-def middle_cells(n: int, m: int) -> int:
-    """In how many cells of each space a plan (n, m) is chosen, 0 if on all points."""
-    return min(MIDDLE, 100 * math.ceil(max(n, m) / POINTS)) if n * m > LARGE else 0
-
-
-def _is_small(n: int, m: int) -> bool:
-    return min(n, REPRESENTATIVES) * min(m, REPRESENTATIVES) <= SMALL
 
 
 def race(solver: AlternateMin, problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:

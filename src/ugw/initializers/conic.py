@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .._utils.precision import rough
+from .._utils.size_class import size_class
 from ..measures.cones import GaussianHellinger
 from ..problems.build import build_conic, build_partial
 from ..problems.cgw import CGW
@@ -21,14 +22,14 @@ from ..solvers.sinkhorn import Sinkhorn
 from . import coarse
 from . import plans as starts
 from .multistart import Multistart, best_of
-from .select import SMALL_PLAN, TINY_PLAN, first_plans, kind
+from .select import first_plans
 
 # The starts that a conic problem improves before it takes them: by so many steps of UGW, and on CUDA by so many of
 # its own with rough products.
 INFORMED, CHEAP_STEPS, ROUGH_STEPS = ("auto", "best", "coarse"), 15, 10
-# The best plan for UGW need not be the best for CGW: so many coarse ones race against plans of noise, a power of 2
-# that have at most so many entries in all and are no more than this, and so many that differ are kept.
-CARRIED, NOISY_ENTRIES, NOISY, KEPT = 3, 200_000, 256, 3
+# The best plan for UGW need not be the best for CGW: so many coarse ones race against plans of noise, and so many that
+# differ are kept.
+CARRIED, KEPT = 3, 3
 # The steps of that race. A tiny problem has nothing but noise in it: there these cost less than a start from UGW.
 RACE = AlternateMin(tol=1e-4, max_iter=8, inner=Sinkhorn(tol=1e-3, max_iter=10), proximal=(0.03, 0.001, 0.6))
 # Steps with the entropy that a caller asked for, and when they have done what they can.
@@ -57,14 +58,8 @@ def _kernel_plans(problem: CGW, twin: UGW, solver: Any, init: Any) -> Tensor:
     """The plans (B, S, n, m) from which a conic problem over KL starts."""
     if not isinstance(init, str) or init not in INFORMED:
         return first_plans(twin, init)
-    return _by_size(problem, twin, lambda some, ugw, entries: _informed(some, ugw, (solver, init, entries)))
-
-
-def _informed(problem: CGW, twin: UGW, how: tuple[Any, str, int]) -> Tensor:
-    """The starts that steps of UGW or of the problem itself have improved, for items of at most so many entries."""
-    solver, init, entries = how
-    if init == "best" or (init == "auto" and entries <= SMALL_PLAN):
-        return _raced(problem, twin, entries)
+    if init == "best" or (init == "auto" and size_class(*twin.largest).has_product_candidate):
+        return _raced(problem, twin)
     with rough():  # of many points the best plan for UGW is the best for CGW, or nearly
         plans, _ = coarse.race(AlternateMin(max_iter=CHEAP_STEPS), twin, coarse.start(twin)[:, None])
         if plans.is_cuda and plans.dtype == torch.float32:
@@ -73,10 +68,11 @@ def _informed(problem: CGW, twin: UGW, how: tuple[Any, str, int]) -> Tensor:
     return plans
 
 
-def _raced(problem: CGW, twin: UGW, entries: int) -> Tensor:
+def _raced(problem: CGW, twin: UGW) -> Tensor:
     """Of many plans the best after a few steps, as far as they differ."""
-    plans = torch.cat([problem.product[:, None], starts.noisy(problem, _noisy(entries))], dim=1)
-    if entries > TINY_PLAN:
+    sizes = size_class(*twin.largest)
+    plans = torch.cat([problem.product[:, None], starts.noisy(problem, sizes.n_noise_candidates)], dim=1)
+    if not sizes.is_tiny:
         informed = coarse.several(twin, CARRIED), starts.product(twin)[:, None], starts.flb(twin)[:, None]
         better, _ = coarse.race(AlternateMin(max_iter=CHEAP_STEPS), twin, torch.cat(informed, dim=1))
         plans = torch.cat([better, plans], dim=1)
@@ -84,41 +80,10 @@ def _raced(problem: CGW, twin: UGW, entries: int) -> Tensor:
     return coarse.picked(plans, torch.stack(list(coarse.different(plans, values, KEPT)), dim=1))
 
 
-def _noisy(entries: int) -> int:
-    """How many plans of noise, of so many entries each."""
-    most = min(NOISY, NOISY_ENTRIES // entries)
-    return 1 << (most.bit_length() - 1) if most else 0
-
-
-def _by_size(problem: Any, twin: UGW, make: Callable[[Any, UGW, int], Tensor]) -> Tensor:
-    """Plans (B, S, n, m) made for items of alike sizes at a time, so that each has those it would have alone.
-
-    make: from some items, their UGW twin, and the most entries that a plan of them has without its padding.
-    """
-    sizes = problem.sizes or ((problem.x.n, problem.y.n),)
-    entries = [n * m for n, m in sizes]
-    groups: dict[Any, list[int]] = {}
-    for i, (n, m) in enumerate(sizes):
-        groups.setdefault((kind(n, m), _noisy(n * m)), []).append(i)
-    if len(groups) == 1:
-        return make(problem, twin, max(entries))
-    index = [torch.tensor(items, device=problem.eps.device) for items in groups.values()]
-    made = [make(problem.take(i), twin.take(i), max(entries[k] for k in i.tolist())) for i in index]
-    most = max(part.shape[1] for part in made)
-    # An item that has fewer plans repeats its first.
-    return torch.cat([part[:, [*range(part.shape[1]), *[0] * (most - part.shape[1])]] for part in made])[
-        torch.cat(index).argsort()
-    ]
-
-
 def _program_plans(problem: PartialCGW, twin: UGW, solver: Any, init: Any) -> Tensor:
     """The plans (B, S, n, m) from which linear programs start: many for "auto" and "best", as each ends nearby."""
     if not isinstance(init, str) or init not in ("auto", "best"):
         return first_plans(twin, init)
-    return _by_size(problem, twin, lambda some, ugw, _: _many(some, ugw, init))
-
-
-def _many(problem: PartialCGW, twin: UGW, init: str) -> Tensor:
     way, rhos = WAYS[GaussianHellinger.steps], (twin.div_a, twin.div_b)
     smooth, _ = way.build(twin.x, twin.y, rho=rhos, cone=GaussianHellinger(), eps=0.0)
     found = best_of(way.solver, smooth, way.plans(smooth, twin, way.solver, init)).tensors.plan

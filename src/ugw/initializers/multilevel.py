@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._utils.size_class import size_class
 from ..geometry.bilinear_matrix import BilinearMatrix
 from ..geometry.implicit_plan import ImplicitPlan, StreamingKernel
 from ..geometry.space import Space
@@ -24,10 +25,6 @@ from . import plans as starts
 from .coarse import start as coarse_start
 from .representatives import eccentricity, quantiles
 
-# The coarsest level has at most so many points a side, each finer one up to so many times more.
-COARSEST, FINER = 1000, 100
-# A level of more points comes after one of a tenth of them: its own steps are dear, those cost a hundredth.
-DEAR, NEARER = 300_000, 10
 # What is solved on a level before the next.
 LEVEL = AlternateMin(tol=1e-4, max_iter=30)
 # A start need not be sharper than this share of the cost's size.
@@ -71,15 +68,13 @@ def random(problem: StreamingUGW) -> ImplicitPlan:
 
 def coarse(problem: StreamingUGW) -> ImplicitPlan:
     """The plan found on a sample of the points, carried to all of them."""
-    n, m = problem.x.n, problem.y.n
-    if max(n, m) <= COARSEST:
+    sizes = size_class(*problem.largest).streaming_sample
+    if sizes is None:
         twin = stored(problem)
         return given(problem, LEVEL(twin, coarse_start(twin)).tensors.plan)
-    share = max(1.0 / (NEARER if max(n, m) > DEAR else FINER), COARSEST / max(n, m))
-    # A side of few points is not thinned any further.
-    sample = _sample(problem, *(max(min(size, COARSEST), round(size * share)) for size in (n, m)))
+    sample = _sample(problem, *sizes)
     first = coarse(sample)
-    found = first if max(sample.x.n, sample.y.n) <= COARSEST else LEVEL(sample, first).tensors.plan
+    found = first if size_class(*sizes).streaming_sample is None else LEVEL(sample, first).tensors.plan
     return _carried(found, sample, problem)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import as_nonnegative
+from .._utils.size_class import size_class
 from ..errors import InputError
 from ..measures.divergences import KL, TV, Mass
 from ..problems.base import SpacePair
@@ -26,8 +27,8 @@ from .select import first_plans
 # the mean distortion; its eps a share of the mean distortion, and at most a share of rho: where entropy outweighs the
 # price of leaving mass behind, nothing is told apart. It makes so many steps, and without entropy so many.
 GIVEN_RHO, TWIN_EPS, OF_RHO, TWIN_STEPS, SHARP_STEPS = 0.03, 1e-2, 0.2, 30, 100
-# Plans of at most so many entries also start from so many random plans, and from so many corners of the polytope.
-SMALL_PLAN, RANDOM_STARTS, CORNER_STARTS = 2500, 24, 16
+# Small plans also start from so many random plans, and from so many corners of the polytope.
+RANDOM_STARTS, CORNER_STARTS = 24, 16
 # A price far below the cost is reached from above, by factors of ten, so many at most.
 MOST_PRICES = 12
 # A given mass may be above the smaller of both by so many units of rounding.
@@ -91,7 +92,7 @@ def capped_plans(problem: PartialGW, twin: UGW, plans: Tensor, init: Any) -> Ten
     if init in ("auto", "best"):
         above = _from_above(problem, twin, heavy)
         plans = _with_twins(twin, plans)
-        if problem.x.n * problem.y.n <= SMALL_PLAN:
+        if size_class(*problem.largest).tries_many_vertices:
             more = starts.random(problem, RANDOM_STARTS), starts.corners(problem, CORNER_STARTS)
             plans = torch.cat([plans, *more], dim=1)
         return torch.cat([starts.unit(plans) * heavy, above], dim=1)

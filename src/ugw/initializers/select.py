@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._utils.checks import as_tensor, check_choice, check_finite, check_nonnegative
+from .._utils.size_class import size_class
 from ..errors import InputError
-from ..problems.base import DRAWN, SpacePair
-from ..problems.ugw import SHORTENED, UGW
+from ..problems.base import SpacePair
+from ..problems.ugw import UGW
 from ..results.lazy_plan import LazyPlan
 from . import coarse
 from . import plans as starts
 
 STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
-# Up to this many entries of the plan, "auto" also tries the product plan and goes on from the better one.
-SMALL_PLAN = coarse.LARGE
-# Plans of at most so many entries are solved for from so many coarse plans and the product plan, all to the end.
-TINY_PLAN, FEW = 400, 2
-
-
-def kind(n: int, m: int) -> tuple[int, ...]:
-    """What of its sizes decides how a problem is solved: items that agree on it may be one batch."""
-    entries = n * m
-    return entries <= TINY_PLAN, entries <= SMALL_PLAN, entries >= SHORTENED, n > DRAWN, *coarse.kind(n, m)
+# Tiny plans are solved for from so many coarse plans and the product plan, all to the end.
+FEW = 2
 
 
 def first_plans(problem: UGW, init: Any) -> Tensor:
@@ -44,16 +36,16 @@ def first_plans(problem: UGW, init: Any) -> Tensor:
     if init not in ("auto", "best"):
         make = coarse.start if init == "coarse" else getattr(starts, init)
         return make(problem)[:, None]
-    entries = math.prod(problem.largest)
-    plans = coarse.several(problem, FEW if entries <= TINY_PLAN else 1)
-    if init == "best" or entries <= SMALL_PLAN:
+    sizes = size_class(*problem.largest)
+    plans = coarse.several(problem, FEW if sizes.is_tiny else 1)
+    if init == "best" or sizes.has_product_candidate:
         plans = torch.cat([starts.product(problem)[:, None], plans], dim=1)
     return starts.stirred(problem, plans)
 
 
 def chosen_plans(problem: UGW, plans: Tensor, init: Any) -> Tensor:
     """Those of the first plans (B, S, n, m) to solve from to the end: of those of "auto" one, unless it is tiny."""
-    if not isinstance(init, str) or init != "auto" or plans.shape[1] == 1 or math.prod(problem.largest) <= TINY_PLAN:
+    if not isinstance(init, str) or init != "auto" or plans.shape[1] == 1 or size_class(*problem.largest).is_tiny:
         return plans
     return coarse.ahead(problem, plans)[:, None]
 

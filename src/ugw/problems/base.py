@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .._utils.cuda_graphs.mode import looking
 from .._utils.pytree import take
+from .._utils.size_class import THRESHOLDS, size_class
 from ..geometry.space import Space
 from ..kernels import dispatch as kernels
 from ..kernels import reductions as entries
@@ -21,9 +22,6 @@ from ..measures.divergences import KL, Divergence
 from ..results.records import Lift, ObjectiveTerms, SolverOutput
 from ..results.result import Result
 from .linear import LinearProblem, LinearSolution
-
-# Rows of costs from which a CPU learns how steps go on.
-DRAWN = 64
 
 
 class SpacePair(ABC):
@@ -164,8 +162,9 @@ class Problem(SpacePair):
         On a CPU those of some rows: they say as well how steps go on, and all would take a quarter of a step's time.
         """
         a, b = self.log_a.exp(), self.log_b.exp()
-        if self.x.n > DRAWN and not a.is_cuda:
-            a, rows = entries.sample_rows(a, (*given, *found), DRAWN)
+        n_rows = THRESHOLDS.max_rows_without_sampling
+        if self.x.n > n_rows and not a.is_cuda and size_class(*self.largest).samples_rows:
+            a, rows = entries.sample_rows(a, (*given, *found), n_rows)
             given, found = rows[:3], rows[3:]
         mean, products = kernels.anderson_moments(a, b, given, found)
         return products - mean @ mean.mT

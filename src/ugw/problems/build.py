@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -137,7 +138,7 @@ def streams(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) 
         obstacle = f"features on the spaces, got a linear cost of {stored / 2**30:.3g} GiB"
     if method == "streaming" and obstacle is not None:
         raise InputError(f"plans that are not stored need {obstacle}")
-    large = x.n * y.n > STREAMED[x.device.type if x.device.type in STREAMED else "cpu"]
+    large = math.prod(largest_size(x, y)) > STREAMED[x.device.type if x.device.type in STREAMED else "cpu"]
     return obstacle is None and (method == "streaming" or large)
 
 
@@ -146,10 +147,11 @@ def loss_distortion(x: Space, y: Space, loss: Any) -> Distortion:
     longest = longest_distance(x, y)
     read = read_loss(loss, longest, dtype=x.dtype)
     finite = is_finite(read, longest)
-    if not finite and x.n * y.n > INFINITE_PLAN:
+    n, m = largest_size(x, y)
+    if not finite and n * m > INFINITE_PLAN:
         raise InputError(
             f"a loss that is infinite for some distances is summed term by term, up to n·m = {INFINITE_PLAN}, "
-            f"got {x.n} × {y.n}: take a smaller problem, a larger cutoff, or solve_conic, which needs no such sum"
+            f"got {n} × {m}: take a smaller problem, a larger cutoff, or solve_conic, which needs no such sum"
         )
     if not finite:
         return TermByTermDistortion(x.metric, y.metric, PairLoss(read))
@@ -210,9 +212,10 @@ def build_partial(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: 
         )
     if bool((as_nonnegative("eps", eps) > 0).any()):
         raise InputError("partial transport is solved by linear programs, without entropy: eps must be 0, got more")
-    if x.n * y.n > PROGRAM_PLAN:
+    n, m = largest_size(x, y)
+    if n * m > PROGRAM_PLAN:
         raise InputError(
-            f"partial transport is solved by linear programs, up to n·m = {PROGRAM_PLAN}, got {x.n} × {y.n}: "
+            f"partial transport is solved by linear programs, up to n·m = {PROGRAM_PLAN}, got {n} × {m}: "
             "take fewer points, or a cone over KL, which has no such limit"
         )
     return PartialCGW(x, y, rho_a, cone, batched=twin.batched), twin
@@ -223,6 +226,11 @@ def own_sizes(x: Space, y: Space) -> Sizes:
     count = max(len(space.sizes or (0,)) for space in (x, y))
     rows, cols = (space.sizes or (space.n,) * count for space in (x, y))
     return list(zip(rows, cols, strict=True))
+
+
+def largest_size(x: Space, y: Space) -> tuple[int, int]:
+    """Return (n, m), without padding, of the item whose plan has the most entries."""
+    return max(own_sizes(x, y), key=math.prod)
 
 
 def longest_distance(x: Space, y: Space) -> float:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from .._utils.cuda_graphs.mode import looking
 from .._utils.precision import careful, rough
+from .._utils.size_class import size_class
 from ..geometry.space import Space
 from ..kernels import exact_ot as exact
 from ..kernels.dispatch import dot, neg_entropy
@@ -34,8 +35,6 @@ from .distortion.squares import SquaredDistortion
 from .linear import LinearProblem, LinearSolution
 from .ugw_state import PenaltyWeights, PlanState, lambert, mean_log, product_kl
 
-# Plans of at least so many entries are worth first steps in float32, and so many, on CUDA, in TF32.
-SHORTENED, ROUGHENED = 5_000, 4_000_000
 # Plans of so many entries, on CUDA, know their cost by how they changed, as long as they did by this share in all:
 # TF32, 1e-3 off at most, then adds an error of 1e-6 to the cost and of 1e-8 to the value, less than float32 does.
 CHANGING, DRIFT = 2**25, 2.5e-3
@@ -95,15 +94,15 @@ class UGW(Problem):
 
     def cheaper(self) -> Cheaper | None:
         """In float32 instead of float64, or on CUDA with products in TF32 instead of float32."""
-        entries = math.prod(self.largest)
-        if not isinstance(self.distortion_sum, SquaredDistortion) or entries < SHORTENED:
+        sizes = size_class(*self.largest)
+        if not isinstance(self.distortion_sum, SquaredDistortion) or not sizes.has_low_precision_phase:
             return None
         if self.x.dtype == torch.float64:
             cost = self.cost if self.cost is None else self.cost.to(torch.float32)
             short = self.on(self.x.to(torch.float32), self.y.to(torch.float32), cost, self.scale())
             return Cheaper(short, tol=1e-5, max_iter=200, meanwhile=nullcontext, then=self)
-        if self.x.device.type == "cuda" and entries >= ROUGHENED:
-            then = replace(self, by_changes=True) if entries * self.batch >= CHANGING else self
+        if self.x.device.type == "cuda" and sizes.has_tf32_phase:
+            then = replace(self, by_changes=True) if math.prod(self.largest) * self.batch >= CHANGING else self
             return Cheaper(self, tol=5e-4, max_iter=40, meanwhile=rough, then=then)
         return None
 

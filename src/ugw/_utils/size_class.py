@@ -1,0 +1,167 @@
+"""Every choice that depends on the size of a problem, made from the sizes n and m of an item without its padding.
+
+Items of a batch are solved together only if their size classes agree, so that each gets the result it would get alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SizeThresholds:
+    """The sizes at which a choice changes. Entries are those of a plan, n·m."""
+
+    # Max entries of a tiny plan, for which every candidate is solved to convergence: that costs less than choosing.
+    max_tiny_entries: int = 400
+    # Max entries for which "auto" also tries the product plan and candidates run on all points; beyond, they run on
+    # the clusters of the middle level (measured: cheaper, and as good, above this).
+    max_entries_without_middle_level: int = 100_000
+    # Clusters of a side on the coarsest level: 42 candidates on 50 × 50 entries take about as long as a solve.
+    n_coarse_clusters: int = 50
+    # Max entries of the coarsest level for which no candidate is dropped on the way: all of them are affordable.
+    max_entries_of_small_coarse_level: int = 400
+    # The middle level has this many clusters per side ...
+    middle_clusters_step: int = 100
+    # ... for this many points each, rounded up ...
+    points_per_middle_step: int = 167
+    # ... and at most so many (more take longer than they improve the choice).
+    max_middle_clusters: int = 400
+    # Min entries that pay for a low-precision phase, in float32 instead of float64.
+    min_low_precision_entries: int = 5_000
+    # Min entries that pay for a phase in TF32 instead of float32, on CUDA.
+    min_tf32_entries: int = 4_000_000
+    # Rows of a cost that suffice to extrapolate it, on a CPU; a problem of more rows is sampled.
+    max_rows_without_sampling: int = 64
+    # Max noise candidates of a conic problem.
+    max_noise_candidates: int = 256
+    # Max entries of all noise candidates of an item together: they run for a few steps each.
+    max_noise_entries: int = 200_000
+    # Max entries for which a partial problem also starts from random plans and from vertices of its polytope: a linear
+    # program for each of 40 candidates takes seconds beyond.
+    max_entries_with_many_vertices: int = 2_500
+    # Points per side of the coarsest sample of a streaming problem: its plan is stored.
+    max_stored_sample: int = 1_000
+    # A streaming level has up to this many times the points of its sample ...
+    max_level_ratio: int = 100
+    # ... or, beyond max_points_of_cheap_level points, this many: its own steps are then far more expensive.
+    max_level_ratio_of_large: int = 10
+    max_points_of_cheap_level: int = 300_000
+
+
+THRESHOLDS = SizeThresholds()
+
+
+@dataclass(frozen=True)
+class SizeClass:
+    """The choices for a problem of n × m points.
+
+    is_tiny: are all candidates solved to convergence? has_product_candidate: does "auto" try the product plan?
+    has_low_precision_phase, has_tf32_phase: do first steps in float32, or on CUDA in TF32, pay? samples_rows: are costs
+    extrapolated from sampled rows? n_middle_clusters: clusters per side of the level between the coarsest one and all
+    points, 0 if there is none; has_small_coarse_level: do all candidates run to the end on the coarsest level?
+    n_noise_candidates: of a conic problem; tries_many_vertices: does a partial problem start from random plans and
+    vertices? streaming_sample: points (n, m) of the sample on which the start of a streaming problem is found, None for
+    all of them.
+    """
+
+    is_tiny: bool
+    has_product_candidate: bool
+    has_low_precision_phase: bool
+    has_tf32_phase: bool
+    samples_rows: bool
+    n_middle_clusters: int
+    has_small_coarse_level: bool
+    n_noise_candidates: int
+    tries_many_vertices: bool
+    streaming_sample: tuple[int, int] | None
+
+
+# The choices that matter for UGW with stored plans, and so for every problem that takes its candidates from UGW.
+UGW_CHOICES = (
+    "is_tiny",
+    "has_product_candidate",
+    "has_low_precision_phase",
+    "has_tf32_phase",
+    "samples_rows",
+    "n_middle_clusters",
+    "has_small_coarse_level",
+)
+CONIC_CHOICES = (*UGW_CHOICES, "n_noise_candidates")
+PARTIAL_CHOICES = (*UGW_CHOICES, "tries_many_vertices")
+STREAMING_CHOICES = (*UGW_CHOICES, "streaming_sample")
+
+
+def size_class(n: int, m: int) -> SizeClass:
+    """Return the choices for a problem of n × m points, not counting padding.
+
+    >>> size_class(20, 20).is_tiny, size_class(20, 21).is_tiny
+    (True, False)
+    >>> size_class(1000, 1000).n_middle_clusters
+    400
+    """
+    limits, entries = THRESHOLDS, n * m
+    coarse_entries = min(n, limits.n_coarse_clusters) * min(m, limits.n_coarse_clusters)
+    return SizeClass(
+        is_tiny=entries <= limits.max_tiny_entries,
+        has_product_candidate=entries <= limits.max_entries_without_middle_level,
+        has_low_precision_phase=entries >= limits.min_low_precision_entries,
+        has_tf32_phase=entries >= limits.min_tf32_entries,
+        samples_rows=n > limits.max_rows_without_sampling,
+        n_middle_clusters=_n_middle_clusters(n, m),
+        has_small_coarse_level=coarse_entries <= limits.max_entries_of_small_coarse_level,
+        n_noise_candidates=_n_noise_candidates(entries),
+        tries_many_vertices=entries <= limits.max_entries_with_many_vertices,
+        streaming_sample=_streaming_sample(n, m),
+    )
+
+
+def group_by_size(sizes: Sequence[tuple[int, int]], choices: Sequence[str]) -> list[list[int]]:
+    """Return lists of the indices of the items whose size classes agree on the named choices, in order of appearance.
+
+    sizes: (n, m) of each item without its padding; choices: names of fields of `SizeClass`.
+
+    >>> group_by_size([(5, 5), (30, 30), (6, 4)], UGW_CHOICES)
+    [[0, 2], [1]]
+    """
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for i, (n, m) in enumerate(sizes):
+        own = size_class(n, m)
+        groups.setdefault(tuple(getattr(own, name) for name in choices), []).append(i)
+    return list(groups.values())
+
+
+def _n_middle_clusters(n: int, m: int) -> int:
+    """Return the clusters per side of the middle level, 0 where candidates run on all points."""
+    limits = THRESHOLDS
+    if n * m <= limits.max_entries_without_middle_level:
+        return 0
+    steps = math.ceil(max(n, m) / limits.points_per_middle_step)
+    return min(limits.max_middle_clusters, limits.middle_clusters_step * steps)
+
+
+def _n_noise_candidates(entries: int) -> int:
+    """Return the number of noise candidates for plans of that many entries: a power of 2, or 0.
+
+    Powers of 2, so that few classes differ by it alone.
+    """
+    limits = THRESHOLDS
+    count = min(limits.max_noise_candidates, limits.max_noise_entries // entries)
+    return 1 << (count.bit_length() - 1) if count else 0
+
+
+def _streaming_sample(n: int, m: int) -> tuple[int, int] | None:
+    """Return the points (n, m) of the sample that a streaming problem starts from, None for all points.
+
+    A side of few points is not thinned any further.
+    """
+    limits, largest = THRESHOLDS, max(n, m)
+    if largest <= limits.max_stored_sample:
+        return None
+    is_large = largest > limits.max_points_of_cheap_level
+    ratio = limits.max_level_ratio_of_large if is_large else limits.max_level_ratio
+    share = max(1.0 / ratio, limits.max_stored_sample / largest)
+    rows, cols = (max(min(size, limits.max_stored_sample), round(size * share)) for size in (n, m))
+    return rows, cols

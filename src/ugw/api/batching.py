@@ -1,0 +1,71 @@
+"""Batches: items grouped by the way they are solved, groups divided into chunks that fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._utils.pytree import take
+from .._utils.size_class import group_by_size
+from ..initializers.conic import plain
+from ..problems.base import SpacePair
+from ..problems.ugw import UGW
+from ..results.records import SolverOutput
+from ..solvers.monitor import Monitor
+
+# The indices (k,) of items that are solved in one way, and their start: a name, or plans (B, n, m) of the whole batch.
+Group = tuple[Tensor, Any]
+# Solves the items `index` (None: all of them) from a start, reporting to a monitor that may have seen steps before.
+SolveItems = Callable[[Tensor | None, Any, Monitor | None], SolverOutput]
+# eps above this share of the mean distortion leaves one local minimum. Not 1: eps may be that very share, and rounded.
+EASY_EPS_SHARE = 1.0 - 1e-6
+
+
+def group_items(problem: SpacePair, start: Any, choices: Sequence[str]) -> list[Group]:
+    """Return the items of a batch in groups of one size class, each with its start.
+
+    An item is grouped by its own size without padding, so that it gets the result it would get alone.
+    choices: the fields of `SizeClass` that matter for the problem.
+    """
+    sizes = problem.sizes or ((problem.x.n, problem.y.n),)
+    groups = group_by_size(sizes, choices)
+    return [(torch.tensor(items, device=problem.eps.device), start) for items in groups]
+
+
+def with_product_start_for_easy_items(problem: UGW, groups: list[Group]) -> list[Group]:
+    """Return the groups with the items that have one local minimum in groups of their own, which start from "product".
+
+    Only where the start is "auto": no start is better than another there.
+    """
+    divided: list[Group] = []
+    for items, start in groups:
+        if not (isinstance(start, str) and start == "auto"):
+            divided.append((items, start))
+            continue
+        is_easy = (problem.eps >= EASY_EPS_SHARE * problem.scale())[items]
+        parts = (items[~is_easy], start), (items[is_easy], "product")
+        divided.extend(part for part in parts if len(part[0]))
+    return divided
+
+
+def solve_in_chunks(
+    problem: SpacePair, solver: Any, groups: list[Group], chunk_size: int, solve_items: SolveItems
+) -> SolverOutput:
+    """Return the solutions of all items in their order, solving at most `chunk_size` items of one group at a time.
+
+    One monitor sees all chunks, so that steps are counted across them. True from a callback stops the whole run: the
+    items of chunks that had not begun take one step from the product plan, the cheapest start, and are STOPPED too.
+    """
+    chunks = [(chunk, start) for items, start in groups for chunk in items.split(chunk_size)]
+    if len(chunks) == 1:
+        return solve_items(None, chunks[0][1], None)
+    parts = []
+    with plain(solver).monitoring(len(chunks)) as watch:
+        for index, start in chunks:
+            own = "product" if watch is not None and watch.stopped else take(start, index)
+            parts.append(solve_items(index, own, watch))
+    order = torch.cat([index for index, _ in chunks]).argsort()
+    return take(SolverOutput.joined(parts), order)
