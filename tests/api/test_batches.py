@@ -293,7 +293,11 @@ def check_batch_against_items(name, sizes):
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_items_on_both_sides_of_every_size_threshold(monkeypatch, name):
-    monkeypatch.setattr(size_class, "THRESHOLDS", LOW_THRESHOLDS)
+    thresholds = LOW_THRESHOLDS
+    if PROBLEMS[name][0] is ugw.solve_conic:
+        # Of plans near a saddle point the rounding of float32 decides where they go, and padding changes rounding.
+        thresholds = replace(thresholds, min_low_precision_entries=5000)
+    monkeypatch.setattr(size_class, "THRESHOLDS", thresholds)
     # Linear programs with many more variables than a plan has entries are slow.
     check_batch_against_items(name, SMALL_SIZES[:2] if name == "partial-transport" else SMALL_SIZES)
 
