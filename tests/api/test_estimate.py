@@ -97,7 +97,7 @@ def test_items_start_as_they_would_alone(monkeypatch):
     in_chunks(monkeypatch, 1)
     r = ugw.solve(x, y, eps=np.array([1e3, 0.01]), solver=ugw.AlternateMin(tol=1e-3))
     ugw.solve(x, y, eps=np.array([1e3, 2e3]))
-    assert named == ["product", "auto", "product", "product"]
+    assert named == ["auto", "product", "product", "product"]
     in_chunks(monkeypatch, 2)
     whole = ugw.solve(x, y, eps=np.array([1e3, 0.01]), solver=ugw.AlternateMin(tol=1e-3))
     # Shared spaces multiply all plans at once: another number of them is rounded otherwise.
