@@ -142,7 +142,7 @@ def test_blocks_are_a_function_of_the_data():
 def kinds():
     points = np.random.default_rng(0).random((40, 2))
     lazy = ugw.Space.from_points(points, metric="sqeuclidean")
-    _ = lazy.metric.norms  # made when asked for, and kept
+    _ = lazy.metric.squared_norms  # made when asked for, and kept
     dense = ugw.Space.from_points(points, features=points[:, :1])
     batch = ugw.Space.stack([dense] * 50)
     graph = torch.rand(40, 2, requires_grad=True)

@@ -195,7 +195,7 @@ def test_no_matrix_is_made_of_many_points(monkeypatch):
     monkeypatch.setattr(embed, "JUDGES", 120)
     monkeypatch.setattr(embed, "UTILS_CONFIG", UtilsConfig(max_block_entries=50_000))
     largest = 0
-    between = embed.between_points
+    between = embed.cross_distances
 
     def monitoring(*args):
         nonlocal largest
@@ -203,7 +203,7 @@ def test_no_matrix_is_made_of_many_points(monkeypatch):
         largest = max(largest, made.numel())
         return made
 
-    monkeypatch.setattr(embed, "between_points", monitoring)
+    monkeypatch.setattr(embed, "cross_distances", monitoring)
     ugw.Space.from_points(plane(20_000), tol=0.2)
     assert largest <= 50_000
 

@@ -34,7 +34,7 @@ def test_every_product_is_that_of_the_matrix(batch):
     torch.testing.assert_close(torch.stack([low, high]), torch.stack([d.amin((-2, -1)), d.amax((-2, -1))]))
     torch.testing.assert_close(m.scale(3.0).dense(), 3.0 * d)
     weights = torch.rand(*batch, 9, dtype=torch.float64)
-    centered = m.centered(weights)
+    centered = m.center(weights)
     torch.testing.assert_close(centered.dense(), d)
     middle = (weights[..., None] * centered.points).sum(-2)
     torch.testing.assert_close(middle, torch.zeros_like(middle), atol=1e-14, rtol=0.0)
@@ -52,7 +52,9 @@ def test_columns_of_each_item():
     index = torch.tensor([[0, 3], [7, 1]])
     expected = torch.stack([matrix(m)[b][:, index[b]] for b in range(2)])
     torch.testing.assert_close(m.columns(index), expected)
-    torch.testing.assert_close(m.at(index).dense(), torch.stack([matrix(m)[b][index[b]][:, index[b]] for b in (0, 1)]))
+    torch.testing.assert_close(
+        m.subset(index).dense(), torch.stack([matrix(m)[b][index[b]][:, index[b]] for b in (0, 1)])
+    )
 
 
 def test_squared_points_are_embedded_and_keep_small_distances():

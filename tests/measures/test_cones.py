@@ -11,7 +11,7 @@ import ugw
 from oracles import conic as oracles
 from oracles.cases import label
 from ugw.errors import InputError
-from ugw.measures.cones import GaussianHellinger, HellingerKantorovich, Loss, read_loss
+from ugw.measures.cones import GaussianHellinger, HellingerKantorovich, Loss, parse_loss
 from ugw.problems.distortion.base import PairLoss
 
 CONES = {
@@ -124,16 +124,16 @@ def test_what_is_a_metric():
 
 
 def test_names_objects_and_functions_are_read():
-    assert read_loss("gaussian-hellinger", 1.0) == GaussianHellinger()
-    assert read_loss("hellinger-kantorovich", 1.0) == HellingerKantorovich()
+    assert parse_loss("gaussian-hellinger", 1.0) == GaussianHellinger()
+    assert parse_loss("hellinger-kantorovich", 1.0) == HellingerKantorovich()
     mine = HellingerKantorovich(2.0)
-    assert read_loss(mine, 1.0) is mine
-    read = read_loss(torch.square, 1.0)
+    assert parse_loss(mine, 1.0) is mine
+    read = parse_loss(torch.square, 1.0)
     assert isinstance(read, Loss)
     assert read(tensor([3.0])).item() == 9.0
-    assert read_loss(Loss(torch.square), 1.0).function is torch.square
+    assert parse_loss(Loss(torch.square), 1.0).function is torch.square
     # Infinite values are allowed.
-    assert isinstance(read_loss(lambda t: torch.where(t > 0.5, torch.inf, 0.0), 1.0), Loss)
+    assert isinstance(parse_loss(lambda t: torch.where(t > 0.5, torch.inf, 0.0), 1.0), Loss)
 
 
 def raises(t):
@@ -169,7 +169,7 @@ def raises(t):
 )
 def test_bad_losses_are_refused(loss, said):
     with pytest.raises(InputError, match=f"cone .*{said}"):
-        read_loss(loss, 1.0, name="cone")
+        parse_loss(loss, 1.0, name="cone")
 
 
 def test_a_function_is_tried_in_the_precision_of_the_spaces():
@@ -178,11 +178,11 @@ def test_a_function_is_tried_in_the_precision_of_the_spaces():
             raise TypeError("expected double\nand more lines")
         return t.square()
 
-    assert isinstance(read_loss(only_double, 1.0), Loss)
+    assert isinstance(parse_loss(only_double, 1.0), Loss)
     with pytest.raises(InputError, match=r"failed on one of float32 distances: expected double$"):
-        read_loss(only_double, 1.0, dtype=torch.float32)
+        parse_loss(only_double, 1.0, dtype=torch.float32)
     # What it gives back may be more exact than what it got.
-    wide = read_loss(lambda t: t.double().square(), 1.0, dtype=torch.float32)
+    wide = parse_loss(lambda t: t.double().square(), 1.0, dtype=torch.float32)
     assert wide(torch.ones(2)).dtype == torch.float32
     x = ugw.Space.from_points(np.random.default_rng(0).random((5, 2)).astype(np.float32))
     for solve, name in ((ugw.solve_conic, "cone"), (ugw.solve, "loss")):

@@ -68,10 +68,10 @@ def test_tensorized_identity_with_unequal_arguments(p_mass, q_mass):
 
 def test_a_hard_side_has_no_penalty():
     sides = KL(torch.tensor([0.5, math.inf, 2.0]))
-    assert sides.hard.tolist() == [False, True, False]
+    assert sides.is_hard.tolist() == [False, True, False]
     assert sides.penalty.tolist() == [0.5, 0.0, 2.0]
     assert sides.rho.dtype == torch.float64
-    assert Balanced().hard.item()
+    assert Balanced().is_hard.item()
 
 
 def test_damping():
@@ -95,7 +95,7 @@ def test_damping_is_the_proximal_step(rho, eps):
 def test_take_and_expand():
     sides = KL(torch.tensor([0.5, math.inf, 2.0])).take(torch.tensor([2, 1]))
     assert sides.rho.tolist() == [2.0, math.inf]
-    assert sides.hard.tolist() == [False, True]
+    assert sides.is_hard.tolist() == [False, True]
     assert sides.penalty.tolist() == [2.0, 0.0]
     assert KL(3.0).expand(4, torch.device("cpu")).penalty.tolist() == [3.0] * 4
 

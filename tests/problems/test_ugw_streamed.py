@@ -54,7 +54,7 @@ def test_bilinear_matrices_add_multiply_and_turn():
     torch.testing.assert_close(z.mT.dense(), written(z).mT)
     torch.testing.assert_close(z.rows(torch.tensor([4, 1])), written(z)[:, [4, 1]])
     for one in (z, z.mT):
-        left, right = one.thin()
+        left, right = one.core_factors()
         assert left.shape[2] == right.shape[2] == 2
         torch.testing.assert_close(left @ right.mT, one.left @ one.core @ one.right.mT)
 
@@ -67,25 +67,25 @@ def test_the_streamed_kernel_is_the_stored_one():
     eps = torch.tensor([0.3, 0.05], dtype=torch.float64)
     gamma, damping = torch.tensor(rng.normal(size=(2, 8))), torch.tensor([[0.7], [1.0]], dtype=torch.float64)
     stored = LogKernel(written(cost) / -eps[:, None, None], log_a, log_b)
-    streamed = StreamingKernel.of(cost, log_a, log_b, eps)
+    streamed = StreamingKernel.from_cost(cost, log_a, log_b, eps)
     for _ in range(2):  # the second time with a guess
         torch.testing.assert_close(streamed.row_logsumexp(gamma), stored.row_logsumexp(gamma))
         phi, plan, log_mass = streamed.plan(gamma, damping)
         expected_phi, expected, expected_mass = stored.plan(gamma, damping)
         torch.testing.assert_close(phi, expected_phi)
         torch.testing.assert_close(log_mass, expected_mass)
-        torch.testing.assert_close(plan.log.dense().exp(), expected)
+        torch.testing.assert_close(plan.log_plan.dense().exp(), expected)
         torch.testing.assert_close(plan.sum(2), expected.sum(2))
         torch.testing.assert_close(plan.sum(1), expected.sum(1))
         torch.testing.assert_close(streamed.col_logsumexp(phi), stored.col_logsumexp(phi))
     v = torch.tensor(rng.normal(size=(2, 8, 3)))
     torch.testing.assert_close(plan @ v, expected @ v)
     torch.testing.assert_close(plan.mT @ v[:, :6], expected.mT @ v[:, :6])
-    torch.testing.assert_close(plan.cross, cost.left.mT @ expected @ cost.right)
+    torch.testing.assert_close(plan.basis_product, cost.left.mT @ expected @ cost.right)
     matrix = replace(bilinear(seed=3), left=cost.left, right=cost.right)
     torch.testing.assert_close(plan.dot(matrix), (written(matrix) * expected).sum((1, 2)))
     doubled = plan * torch.full((2, 1, 1), 2.0, dtype=torch.float64)
-    torch.testing.assert_close(doubled.log.dense().exp(), 2.0 * expected)
+    torch.testing.assert_close(doubled.log_plan.dense().exp(), 2.0 * expected)
     torch.testing.assert_close(doubled.mT.sum(2), 2.0 * expected.sum(1))
 
 
@@ -95,7 +95,7 @@ def test_cost_and_terms_are_those_of_the_stored_problem(fused):
     streamed = build(x, y, rho=(0.5, 2.0), eps=0.05, fused=fused, method="streaming")
     stored = build(x, y, rho=(0.5, 2.0), eps=0.05, fused=fused)
     plan = multilevel.random(streamed)
-    dense = plan.log.dense().exp()
+    dense = plan.log_plan.dense().exp()
     state, twin = streamed.state_of_plan(plan), stored.state_of_plan(dense)
     torch.testing.assert_close(state.local_cost.dense(), twin.local_cost)
     d = [s.metric.dense() for s in (x, y)]

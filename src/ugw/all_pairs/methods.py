@@ -19,7 +19,7 @@ from ..initializers.conic import WAYS
 from ..initializers.partial import build_capped
 from ..initializers.select import STARTS
 from ..learning.debiased import check_one_rho, self_result, stake
-from ..measures.divergences import Divergence, Mass, capping_pair, divergence_pair
+from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
 from ..problems.build import Fused, Relative, build, check_soft, count_of, read_cone
 from ..results.records import Status
 from ..results.result import Result
@@ -68,7 +68,7 @@ class Method:
         """The arguments of a solve, with this method's rho and eps for "auto"."""
         recipe = self.recipe
         rho = recipe.rho if isinstance(rho, str) and rho == "auto" else rho
-        capped = capping_pair(rho) is not None
+        capped = partial_divergences(rho) is not None
         eps = (0.0 if capped else recipe.eps) if isinstance(eps, str) and eps == "auto" else eps
         own = {name: getattr(self, name) for name in recipe.knows}
         if "cone" in own:
@@ -117,12 +117,12 @@ def both_hard(given: Given) -> bool:
 
 
 def _hard(rho: Any) -> bool:
-    return all(bool(side.hard) for side in _pair(rho))
+    return all(bool(side.is_hard) for side in _pair(rho))
 
 
 def _pair(rho: Any) -> tuple[Divergence, Divergence]:
     """The divergences of both sides, with one parameter each: an array would be one for each item of a batch."""
-    pair = capping_pair(rho) or divergence_pair(rho)
+    pair = partial_divergences(rho) or divergence_pair(rho)
     if any(count_of(side._parameter) is not None for side in pair):
         raise InputError("rho of pairwise must be one number for all pairs, or a tuple of two, got an array")
     return pair
@@ -137,7 +137,7 @@ def _check_eps(eps: Any) -> None:
 
 
 def _check_ugw(x: Space, y: Space, given: Given) -> None:
-    capped = capping_pair(given["rho"])
+    capped = partial_divergences(given["rho"])
     if capped is not None:
         build_capped(x, y, sides=capped, eps=given["eps"], fused=given["fused"], loss=given["loss"])
         api.checked_solver(given["solver"], FrankWolfe())
@@ -147,7 +147,7 @@ def _check_ugw(x: Space, y: Space, given: Given) -> None:
 
 
 def _check_debiased(x: Space, y: Space, given: Given) -> None:
-    if capping_pair(given["rho"]) is not None:
+    if partial_divergences(given["rho"]) is not None:
         raise InputError(f"method 'debiased' needs a rho of KL, got {given['rho']!r}")
     if isinstance(given["eps"], Relative):
         raise InputError(
@@ -161,9 +161,9 @@ def _check_debiased(x: Space, y: Space, given: Given) -> None:
 def _check_conic(x: Space, y: Space, given: Given) -> None:
     as_nonnegative("eps", given["eps"])
     cone = read_cone(x, y, given["cone"])
-    way = WAYS[cone.steps]
+    way = WAYS[cone.solver_kind]
     api.checked_solver(given["solver"], way.solver)
-    if cone.steps == "programs":  # for small spaces alone
+    if cone.solver_kind == "programs":  # for small spaces alone
         way.build(x, y, rho=given["rho"], cone=cone, eps=given["eps"])
 
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from .._utils.checks import as_nonnegative, as_tensor, check_finite
 from ..errors import ConvergenceWarning, InputError
-from ..geometry.graph_distances import between_points
+from ..geometry.graph_distances import cross_distances
 from ..geometry.space import Space
 from ..initializers.partial import check_mass
-from ..measures.divergences import Divergence, Mass, capping_pair, divergence_pair
+from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
 from ..problems.build import (
     Relative,
     check_hard_masses,
@@ -70,7 +70,7 @@ def solve_linear(
     0.0
     """
     a, b, matrix = _read(x, y, cost)
-    sides = capping_pair(rho)
+    sides = partial_divergences(rho)
     with torch.no_grad():
         if sides is not None:
             share = _entropy(eps_or(eps, 0.0))
@@ -84,7 +84,7 @@ def solve_linear(
                 raise InputError(f"a relative eps needs a positive mean cost, got {float(mean.min()):.3g}")
             problem = replace(problem, eps=problem.eps * mean)
         check_hard_masses(problem)
-        if bool((problem.div_a.hard & problem.div_b.hard & (problem.eps == 0)).all()):
+        if bool((problem.div_a.is_hard & problem.div_b.is_hard & (problem.eps == 0)).all()):
             full = Mass(torch.minimum(problem.log_mass_a, problem.log_mass_b).exp())
             exact = PartialW(a, b, full, full, problem.eps, matrix, batched=problem.batched)
             return _warned(_exact(exact, solver))
@@ -160,10 +160,10 @@ def _between(a: Space, b: Space, metric: str) -> Tensor:
         got = f"R^{a.point_tensor.shape[-1]} and R^{b.point_tensor.shape[-1]}"
         raise InputError(f"a cost by name needs points of one dimension, got {got}: give a matrix")
     if a.point_tensor.ndim == b.point_tensor.ndim == 2:
-        return between_points(a.point_tensor.detach(), b.point_tensor.detach(), metric)
+        return cross_distances(a.point_tensor.detach(), b.point_tensor.detach(), metric)
     count = len(a.point_tensor) if a.point_tensor.ndim == 3 else len(b.point_tensor)
     pair = (s.point_tensor.detach().expand(count, -1, -1) for s in (a, b))  # type: ignore[union-attr]
-    return torch.stack([between_points(p, q, metric) for p, q in zip(*pair, strict=True)])
+    return torch.stack([cross_distances(p, q, metric) for p, q in zip(*pair, strict=True)])
 
 
 def _shared(kind: Any, a: Space, b: Space, sides: tuple[Divergence, Divergence], eps: Tensor, cost: Tensor) -> Any:

@@ -27,7 +27,7 @@ from ..initializers.select import (
     first_plans,
     given_plan,
 )
-from ..measures.divergences import capping_pair
+from ..measures.divergences import partial_divergences
 from ..problems.build import Fused, build, check_spaces, eps_or, read_cone, streams
 from ..problems.cgw import CGW
 from ..problems.partial.gw import PartialGW
@@ -87,7 +87,7 @@ def solve(
     >>> r.plan.argmax(axis=1)[:5]
     array([19, 18, 17, 16, 15])
     """
-    sides = capping_pair(rho)
+    sides = partial_divergences(rho)
     if sides is not None:
         partial, twin = build_capped(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
         solver = checked_solver(solver, FrankWolfe())
@@ -189,7 +189,7 @@ def _read_start(problem: UGW, solver: Any, init: Any) -> Any:
         raise InputError(
             "a Multistart stores its plans, got a problem too large for that: the default start tries many"
         )
-    if streamed and bool(((problem.eps == 0) & problem.div_a.hard & problem.div_b.hard).any()):
+    if streamed and bool(((problem.eps == 0) & problem.div_a.is_hard & problem.div_b.is_hard).any()):
         raise InputError(
             'eps = 0 with both marginals hard needs a stored plan: take eps > 0, or inner=Sinkhorn(method="stabilized")'
         )
@@ -243,7 +243,7 @@ def solve_conic(
     (1.0, True)
     """
     read = read_cone(x, y, cone)
-    way = WAYS[read.steps]
+    way = WAYS[read.solver_kind]
     problem, twin = way.build(x, y, rho=rho, cone=read, eps=eps)
     solver = tuned(checked_solver(solver, way.solver), way.solver)
     terms = int(problem.distortion_sum.rank.max()) if isinstance(problem, CGW) else 1
@@ -303,7 +303,7 @@ def objective(
     >>> round(ugw.objective(np.eye(3) / 3, x, x, rho=1.0).total, 12)
     0.0
     """
-    sides = capping_pair(rho)
+    sides = partial_divergences(rho)
     if sides is not None:
         partial, twin = build_capped(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
         terms = partial.unrestricted(given_plan(twin, plan, "plan"))

@@ -17,7 +17,7 @@ from .._utils.checks import check_choice, check_whole_number
 from ..api.solve import solve
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
-from ..measures.divergences import capping_pair
+from ..measures.divergences import partial_divergences
 from ..problems.build import eps_or
 from ..results.result import Result
 
@@ -162,7 +162,7 @@ def entropy(rho: Any, eps: Any) -> Any:
     >>> entropy(1.0, "auto"), entropy(0.1, 0.5)
     (0.005, 0.5)
     """
-    return eps_or(eps, 0.0 if capping_pair(rho) is not None else 5e-3)
+    return eps_or(eps, 0.0 if partial_divergences(rho) is not None else 5e-3)
 
 
 def choose(

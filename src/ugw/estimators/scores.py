@@ -8,7 +8,7 @@ import numpy as np
 
 from .._utils.checks import as_tensor, check_whole_number
 from ..errors import InputError
-from ..geometry.graph_distances import between_points
+from ..geometry.graph_distances import cross_distances
 
 
 def foscttm(projected: Any, target: Any) -> float:
@@ -28,7 +28,7 @@ def foscttm(projected: Any, target: Any) -> float:
     if len(one) < 2:
         raise InputError(f"FOSCTTM compares a row with others, got {len(one)}, expected at least 2")
     lost = one.isnan().any(1)
-    distances = between_points(one.double().masked_fill(lost[:, None], 0.0), other.double(), "euclidean")
+    distances = cross_distances(one.double().masked_fill(lost[:, None], 0.0), other.double(), "euclidean")
     distances[lost] = float("inf")
     match = distances.diagonal()
     shares = []

@@ -60,16 +60,16 @@ class BilinearMatrix(BatchRecord):
 
     __rmul__ = __mul__
 
-    def thin(self) -> tuple[Tensor, Tensor]:
+    def core_factors(self) -> tuple[Tensor, Tensor]:
         """(L, R), (B, n, k) and (B, m, k), with left core rightᵀ = L Rᵀ and the smaller of both ranks."""
         if self.core.shape[1] < self.core.shape[2]:
-            right, left = self.mT.thin()
+            right, left = self.mT.core_factors()
             return left, right
         return (self.left.double() @ self.core).to(self.dtype), self.right
 
     def rows(self, index: Tensor) -> Tensor:
         """Some rows as they are. index: (k,). Returns (B, k, m)."""
-        left, right = self.thin()
+        left, right = self.core_factors()
         entries = left[:, index] @ right.mT
         return entries + self.row[:, index, None].to(self.dtype) + self.col[:, None, :].to(self.dtype)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .._utils.config import UTILS_CONFIG
 from ..errors import InputError
-from .graph_distances import between_points
+from .graph_distances import cross_distances
 from .low_rank import LowRankMetric
 
 # Eigenvectors come from at most so many points, which the others are laid beside.
@@ -49,7 +49,7 @@ class Distances(Protocol):
     def device(self) -> torch.device:
         """Where the entries are."""
 
-    def between(self, rows: Tensor, cols: Tensor) -> Tensor:
+    def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
         """D[rows][:, cols]. rows: (k,), cols: (l,). Returns (k, l)."""
 
 
@@ -81,9 +81,9 @@ class Points:
         points = self.points.double()
         return int((points - points.mean(0)).norm(dim=1).argmax())
 
-    def between(self, rows: Tensor, cols: Tensor) -> Tensor:
+    def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
         """D[rows][:, cols]. Returns (k, l)."""
-        return between_points(self.points[rows], self.points[cols], self.metric)
+        return cross_distances(self.points[rows], self.points[cols], self.metric)
 
 
 def embed(distances: Distances, *, first: int, tol: float, max_rank: int) -> LowRankMetric:
@@ -175,7 +175,7 @@ def _landmarks(distances: Distances, first: int) -> tuple[Tensor, Tensor]:
     """Indices (m,) of points far from each other, and all points in the order of their distance to the first."""
     n, device = distances.n, distances.device
     everyone, chosen = torch.arange(n, device=device), [first]
-    start = distances.between(everyone, everyone[first : first + 1])[:, 0]
+    start = distances.submatrix(everyone, everyone[first : first + 1])[:, 0]
     order = start.argsort(stable=True)
     if n <= LANDMARKS:
         return order, order
@@ -185,7 +185,7 @@ def _landmarks(distances: Distances, first: int) -> tuple[Tensor, Tensor]:
         if near[i] <= 0.0:
             break  # all others stand on landmarks
         chosen.append(i)
-        near = torch.minimum(near, distances.between(everyone, everyone[i : i + 1])[:, 0].abs())
+        near = torch.minimum(near, distances.submatrix(everyone, everyone[i : i + 1])[:, 0].abs())
     return torch.tensor(chosen, device=device), order
 
 
@@ -213,7 +213,7 @@ def _scaling(distances: Distances, landmarks: Tensor, order: Tensor, highest: in
 
 def _square(distances: Distances, index: Tensor) -> Tensor:
     """D[index][:, index] in float64, exactly symmetric."""
-    block = distances.between(index, index).double()
+    block = distances.submatrix(index, index).double()
     return 0.5 * (block + block.mT)
 
 
@@ -256,7 +256,7 @@ def _extended(distances: Distances, known: Scaling, rank: int) -> LowRankMetric:
     for rows in torch.arange(distances.n, device=distances.device).split(
         max(1, UTILS_CONFIG.max_block_entries // len(known.landmarks))
     ):
-        columns = distances.between(rows, known.landmarks).double() / known.size
+        columns = distances.submatrix(rows, known.landmarks).double() / known.size
         blocks.append((known.extend(columns)[:, :rank] * factor)[:, order].to(distances.dtype))
     return LowRankMetric(torch.cat(blocks), torch.where(weights[order] < 0, -1.0, 1.0).to(distances.dtype))
 
@@ -268,7 +268,7 @@ def _error(distances: Distances, made: LowRankMetric, order: Tensor) -> float:
     largest = 0.0
     for cols in torch.arange(n, device=distances.device).split(max(1, UTILS_CONFIG.max_block_entries // len(rows))):
         near = _between(made.points[rows], made.points[cols], made.signs)
-        largest = max(largest, float((near - distances.between(rows, cols)).abs().max()))
+        largest = max(largest, float((near - distances.submatrix(rows, cols)).abs().max()))
     return largest
 
 

@@ -112,7 +112,7 @@ def symmetric(name: str, matrix: Any) -> Tensor:
 def squared(points: Tensor) -> LowRankMetric:
     """Squared Euclidean distances of points (n, d) or (B, n, d), whose mean does not matter and is best at 0."""
     made = LowRankMetric(points - points.detach().mean(-2, keepdim=True), points.new_ones(points.shape[-1]))
-    check_finite("sqeuclidean distances between the points", 4.0 * made.norms)
+    check_finite("sqeuclidean distances between the points", 4.0 * made.squared_norms)
     return made
 
 

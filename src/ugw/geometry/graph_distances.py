@@ -42,10 +42,10 @@ def point_distances(points: Tensor, metric: str) -> Tensor:
     return distances
 
 
-def between_points(points: Tensor, others: Tensor, metric: str) -> Tensor:
+def cross_distances(points: Tensor, others: Tensor, metric: str) -> Tensor:
     """Distances by name from points (n, d) to others (m, d), without gradients. Returns (n, m).
 
-    >>> between_points(torch.tensor([[0.0], [3.0]]), torch.tensor([[1.0]]), "cityblock").flatten()
+    >>> cross_distances(torch.tensor([[0.0], [3.0]]), torch.tensor([[1.0]]), "cityblock").flatten()
     tensor([1., 2.])
     """
     if metric in DIFFERENTIABLE:

@@ -12,7 +12,7 @@ from .._utils.config import UTILS_CONFIG
 
 
 @dataclass(frozen=True, eq=False)
-class Squares:
+class WeightMoments:
     """What Σ_j D_ij² v_j needs to know of v at any point i: moments of v, float64, (..., ·) each.
 
     With h = Σ_k s_k φ_k²: total = Σ v, first = Σ v h, second = Σ v h², mean = Σ v φ, tilt = Σ v h φ, spread = Σ v φφᵀ.
@@ -68,14 +68,14 @@ class LowRankMetric:
         return self.points.device
 
     @property
-    def norms(self) -> Tensor:
+    def squared_norms(self) -> Tensor:
         """h_i = Σ_k signs_k φ_ik², (..., n)."""
         # What is kept has no graph: made under no_grad it would stop gradients, and made outside be spent by the first.
         graph = self.points.requires_grad and torch.is_grad_enabled()
-        return (self.points.square() * self.signs).sum(-1) if graph else self._norms
+        return (self.points.square() * self.signs).sum(-1) if graph else self._squared_norms
 
     @cached_property
-    def _norms(self) -> Tensor:
+    def _squared_norms(self) -> Tensor:
         return (self.points.detach().square() * self.signs).sum(-1)
 
     def apply(self, v: Tensor) -> Tensor:
@@ -85,13 +85,15 @@ class LowRankMetric:
 
     def apply_squared(self, v: Tensor) -> Tensor:
         """(D∘D) v, with entries squared. v: (..., n, k). Returns (..., n, k)."""
-        return torch.stack([self.squares(self.gather(column)) for column in v.unbind(-1)], dim=-1).to(v.dtype)
+        return torch.stack([self.apply_squared_to_moments(self.moments(column)) for column in v.unbind(-1)], dim=-1).to(
+            v.dtype
+        )
 
-    def gather(self, v: Tensor) -> Squares:
+    def moments(self, v: Tensor) -> WeightMoments:
         """What `squares` needs to know of v, (..., n), at these points or at others in the same R^r."""
-        v, h, points = v.double(), self.norms.double(), self.points.double()
+        v, h, points = v.double(), self.squared_norms.double(), self.points.double()
         weighted = v[..., None] * points
-        return Squares(
+        return WeightMoments(
             total=v.sum(-1),
             first=(v * h).sum(-1),
             second=(v * h.square()).sum(-1),
@@ -100,9 +102,9 @@ class LowRankMetric:
             spread=weighted.mT @ points,
         )
 
-    def squares(self, known: Squares) -> Tensor:
+    def apply_squared_to_moments(self, known: WeightMoments) -> Tensor:
         """Σ_j D_ij² v_j, eq. (6.3), for the v that was gathered, in float64. Returns (..., n)."""
-        h, points, signs = self.norms.double(), self.points.double(), self.signs.double()
+        h, points, signs = self.squared_norms.double(), self.points.double(), self.signs.double()
         signed = signs * points
         tilted = h[..., None] * known.mean[..., None, :] + known.tilt[..., None, :]
         across = (signed * (signed @ known.spread - tilted)).sum(-1)
@@ -118,13 +120,13 @@ class LowRankMetric:
             chosen = points[..., index, :]
         return _between(points, chosen, self.signs)
 
-    def between(self, rows: Tensor, cols: Tensor) -> Tensor:
+    def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
         """D[rows][:, cols]. rows: (k,), cols: (l,). Returns (..., k, l)."""
         return _between(self.points[..., rows, :], self.points[..., cols, :], self.signs)
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """(left, right) with D = left rightᵀ, both (..., n, r + 2)."""
-        h, one = self.norms[..., None], torch.ones_like(self.norms)[..., None]
+        h, one = self.squared_norms[..., None], torch.ones_like(self.squared_norms)[..., None]
         return torch.cat([h, one, self.points], dim=-1), torch.cat([one, h, -2.0 * self.signs * self.points], dim=-1)
 
     def dense(self) -> Tensor:
@@ -141,13 +143,13 @@ class LowRankMetric:
             highs.append(block.amax((-2, -1)))
         return torch.stack(lows).amin(0), torch.stack(highs).amax(0)
 
-    def centered(self, weights: Tensor) -> LowRankMetric:
+    def center(self, weights: Tensor) -> LowRankMetric:
         """The same distances, the weighted mean of the points at 0, where products round least. weights: (..., n)."""
         law = (weights / weights.sum(-1, keepdim=True)).double()
         center = (law[..., None] * self.points.double()).sum(-2, keepdim=True)
         return replace(self, points=(self.points.double() - center).to(self.dtype))
 
-    def at(self, index: Tensor) -> LowRankMetric:
+    def subset(self, index: Tensor) -> LowRankMetric:
         """The metric on some of the points. index: (k,), or (B, k) with points of their own for each item."""
         if index.ndim == 2 and self.batched:
             return replace(self, points=torch.take_along_dim(self.points, index[:, :, None], dim=1))

@@ -43,7 +43,7 @@ class Metric(Protocol):
     def columns(self, index: Tensor) -> Tensor:
         """D[:, index]. index: (k,) the same for all items, or (B, k). Returns (..., n, k)."""
 
-    def between(self, rows: Tensor, cols: Tensor) -> Tensor:
+    def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
         """D[rows][:, cols]. rows: (k,), cols: (l,). Returns (..., k, l)."""
 
     def factors(self) -> tuple[Tensor, Tensor] | None:
@@ -128,7 +128,7 @@ class DenseMetric:
             return self.matrix[..., index]
         return self.matrix[index].mT  # rows are columns, and (B, k) gathers (B, k, n)
 
-    def between(self, rows: Tensor, cols: Tensor) -> Tensor:
+    def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
         """D[rows][:, cols]. rows: (k,), cols: (l,). Returns (..., k, l)."""
         return self.matrix[..., rows[:, None], cols]
 

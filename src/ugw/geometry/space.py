@@ -253,7 +253,7 @@ class Space:
         )
 
     @property
-    def even(self) -> bool:
+    def has_equal_sizes(self) -> bool:
         """Do all items of the batch have equally many points? True for one space."""
         return self.sizes is None or len(set(self.sizes)) <= 1
 
@@ -276,7 +276,7 @@ class Space:
             feature_tensor=None if self.feature_tensor is None else self.feature_tensor[index],
             point_tensor=None if self.point_tensor is None else self.point_tensor[index],
             # A GPU would wait for a look at the index.
-            sizes=self.sizes[:1] * len(index) if self.even else tuple(self.sizes[i] for i in index.tolist()),
+            sizes=self.sizes[:1] * len(index) if self.has_equal_sizes else tuple(self.sizes[i] for i in index.tolist()),
         )
 
     def scaled(self, how: str = "max") -> Space:

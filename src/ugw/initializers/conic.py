@@ -84,7 +84,7 @@ def _program_plans(problem: PartialCGW, twin: UGW, solver: Any, init: Any) -> Te
     """The plans (B, S, n, m) from which linear programs start: many for "auto" and "best", as each ends nearby."""
     if not isinstance(init, str) or init not in ("auto", "best"):
         return first_plans(twin, init)
-    way, rhos = WAYS[GaussianHellinger.steps], (twin.div_a, twin.div_b)
+    way, rhos = WAYS[GaussianHellinger.solver_kind], (twin.div_a, twin.div_b)
     smooth, _ = way.build(twin.x, twin.y, rho=rhos, cone=GaussianHellinger(), eps=0.0)
     found = best_of(way.solver, smooth, way.plans(smooth, twin, way.solver, init)).tensors.plan
     more = starts.random(problem, RANDOM_STARTS), starts.corners(problem, CORNER_STARTS)

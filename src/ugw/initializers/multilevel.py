@@ -60,7 +60,7 @@ def linear(problem: StreamingUGW) -> ImplicitPlan:
 def random(problem: StreamingUGW) -> ImplicitPlan:
     """exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs, then transport for its cost."""
     near_x, near_y, width = starts.anchors(problem, 1)
-    kernel = StreamingKernel.of(_gaps(near_x, near_y), problem.log_a, problem.log_b, width)
+    kernel = StreamingKernel.from_cost(_gaps(near_x, near_y), problem.log_a, problem.log_b, width)
     # Potentials of 0 on one side; on the other those that give each row its weight.
     _, plan, _ = kernel.plan(torch.zeros_like(problem.log_b), torch.ones_like(problem.log_b[:, :1]))
     return _rebased(problem, plan)
@@ -86,7 +86,7 @@ STARTS = {"product": product, "flb": flb, "linear": linear, "random": random} | 
 def given(problem: StreamingUGW, plan: Any) -> ImplicitPlan:
     """A plan (B, n, m) of any mass: itself if it is streamed over the same bases, else one linear step from it."""
     if isinstance(plan, ImplicitPlan):
-        bases = (plan.log.left, problem.left), (plan.log.right, problem.right)
+        bases = (plan.log_plan.left, problem.left), (plan.log_plan.right, problem.right)
         same = all(one.shape == own.shape and torch.equal(one, own) for one, own in bases)
         return plan if same else _rebased(problem, problem.unit(plan))
     return lifted(problem, plan / plan.sum(dim=(1, 2), dtype=torch.float64)[:, None, None])
@@ -126,27 +126,27 @@ def _carried(plan: ImplicitPlan, sample: StreamingUGW, problem: StreamingUGW) ->
     plan = sample.unit(plan)
     moments, entropy = Moments.of(sample, plan), _entropy(problem)
     # Potentials depend on a constant in the cost: that of a step, see `UGW.linearize`.
-    constant = _under(moments.cost(sample), plan.sum(2).double(), plan.sum(1).double(), plan.cross)
+    constant = _under(moments.cost(sample), plan.sum(2).double(), plan.sum(1).double(), plan.basis_product)
     damping_a, damping_b = (d.damping(entropy).to(plan.dtype)[:, None] for d in (problem.div_a, problem.div_b))
     eps = entropy.to(plan.dtype)[:, None]
 
     def kernel(between: StreamingUGW) -> StreamingKernel:
-        return StreamingKernel.of(moments.cost(between) - constant, between.log_a, between.log_b, eps[:, 0])
+        return StreamingKernel.from_cost(moments.cost(between) - constant, between.log_a, between.log_b, eps[:, 0])
 
     cols = kernel(replace(problem, x=sample.x)).col_logsumexp(plan.f / eps)
     gamma = -damping_b * cols
     log_p2 = problem.log_b + gamma + cols
     phi, half, _ = kernel(replace(problem, y=sample.y)).plan(plan.g / eps, damping_a)
-    scaled = kernel(problem).scaled
+    scaled = kernel(problem).log_kernel
     return ImplicitPlan(
-        log=replace(
+        log_plan=replace(
             scaled,
             row=problem.log_a + phi + scaled.row - torch.logsumexp(log_p2, 1, keepdim=True),
             col=problem.log_b + gamma + scaled.col,
         ),
-        rows_sum=half.rows_sum,
-        cols_sum=torch.softmax(log_p2, 1),
-        moved=half.moved,
+        row_sums=half.row_sums,
+        col_sums=torch.softmax(log_p2, 1),
+        right_product=half.right_product,
         f=phi * eps,
         g=gamma * eps,
     )
@@ -202,7 +202,7 @@ def _drawn(space: Space, log_weights: Tensor, log_mass: Tensor, k: int) -> Space
     own = replace(metric, points=metric.points.expand(batch, *metric.points.shape[-2:]))
     features, points = (None if r is None else _gathered(r, index) for r in (space.feature_tensor, space.point_tensor))
     weights = (log_mass.exp() / k).to(space.dtype)[:, None].expand(batch, k)
-    return Space(own.at(index), weights, features, points, (k,) * batch, space.numpy)
+    return Space(own.subset(index), weights, features, points, (k,) * batch, space.numpy)
 
 
 def _gathered(rows: Tensor, index: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ def best_of(solver: Any, problem: Any, plans: Tensor, watch: Monitor | None = No
 def _winner(problem: SpacePair, tensors: SolverOutput, count: int) -> Tensor:
     """Index (B,) of the best of each item's `count` results."""
     # A plan that misses a hard marginal may well have a lower objective: it counts only if no other is there.
-    wrong = (problem.div_a.hard | problem.div_b.hard) & (tensors.status != int(Status.CONVERGED))
+    wrong = (problem.div_a.is_hard | problem.div_b.is_hard) & (tensors.status != int(Status.CONVERGED))
     wrong = wrong.view(-1, count)
     wrong &= ~wrong.all(1, keepdim=True)
     values = torch.where(wrong, torch.inf, tensors.terms.total.view(-1, count))

@@ -21,7 +21,7 @@ from ..errors import InputError, NotConverged
 from ..geometry.space import Space
 from ..initializers import multilevel
 from ..initializers.conic import plain
-from ..measures.divergences import capping_pair
+from ..measures.divergences import partial_divergences
 from ..problems.build import Fused, build
 from ..problems.ugw import UGW
 from ..problems.ugw_streamed import StreamingUGW
@@ -127,7 +127,7 @@ def debiased(
     (True, True, tensor(True))
     """
     x, y = as_space("x", x), as_space("y", y)
-    if capping_pair(rho) is not None:
+    if partial_divergences(rho) is not None:
         raise InputError(f"a debiased value takes off what entropy adds, got rho={rho!r}, which has none: see ugw_loss")
     given = {"rho": rho, "eps": eps, "loss": loss, "fused": fused, "solver": solver}
     given["eps"] = settled(x.detach(), y.detach(), given)

@@ -136,7 +136,7 @@ def _parameters(problem: UGW, state: PlanState) -> Tensor:
         one = torch.ones_like(problem.eps)
         unit = replace(problem, div_a=KL(one), div_b=KL(one), eps=one, alpha=one)
         terms = unit.objective(state)
-    hard = (problem.div_a.hard, problem.div_b.hard, torch.zeros_like(one, dtype=torch.bool))
+    hard = (problem.div_a.is_hard, problem.div_b.is_hard, torch.zeros_like(one, dtype=torch.bool))
     slopes = (terms.marginal_a, terms.marginal_b, terms.entropy, terms.linear)
     parts = zip(given, slopes, (*hard, hard[2]), strict=True)
     return sum((torch.where(off, 0.0, p) * slope for p, slope, off in parts), torch.zeros_like(one))

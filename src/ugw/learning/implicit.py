@@ -20,7 +20,7 @@ from .._utils.checks import as_nonnegative
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
 from ..kernels.dispatch import dot
-from ..measures.divergences import capping_pair
+from ..measures.divergences import partial_divergences
 from ..problems.build import Fused, build
 from ..problems.ugw import UGW
 from ..results.records import Terms
@@ -61,7 +61,7 @@ def solve_differentiable(
     x, y = as_space("x", x), as_space("y", y)
     given = {"rho": rho, "eps": eps, "loss": loss, "fused": fused, "init": init, "solver": solver}
     given["eps"] = eps = settled(x.detach(), y.detach(), given)
-    if capping_pair(rho) is not None or not bool((as_nonnegative("eps", eps) > 0).all()):
+    if partial_divergences(rho) is not None or not bool((as_nonnegative("eps", eps) > 0).all()):
         raise InputError("a plan has gradients where eps > 0, got eps = 0: there it jumps; ugw.ugw_loss has them")
     with torch.no_grad():
         _, result = solved(x, y, **given)
@@ -210,7 +210,7 @@ class _Adjoint:
     def _multipliers(self) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
         """r ↦ (μ, ν) with the row sums of p∘(μ ⊕ ν) those of r where the first side is hard, and its columns alike."""
         n, p = self.plan.shape[1], self.plan
-        hard_a, hard_b = (div.hard.to(p.dtype)[:, None] for div in (self.problem.div_a, self.problem.div_b))
+        hard_a, hard_b = (div.is_hard.to(p.dtype)[:, None] for div in (self.problem.div_a, self.problem.div_b))
         if not bool((hard_a + hard_b > 0).any()):
             zero_a, zero_b = torch.zeros_like(p[:, :, 0]), torch.zeros_like(p[:, 0, :])
             return lambda r: (zero_a, zero_b)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from .._utils.checks import as_nonnegative
 from ..geometry.space import Space
-from ..measures.cones import read_loss
-from ..measures.divergences import capping_pair, divergence_pair
+from ..measures.cones import parse_loss
+from ..measures.divergences import divergence_pair, partial_divergences
 from ..problems.build import Fused, Relative, check_soft, check_spaces, eps_or
 from ..results.conic_result import ConicResult
 from ..results.result import Result
@@ -81,7 +81,7 @@ class UGWLoss(torch.nn.Module):
         debiased: bool = False,
     ) -> None:
         super().__init__()
-        if capping_pair(rho) is None:
+        if partial_divergences(rho) is None:
             divergence_pair(rho)
         if not isinstance(eps, Relative):
             as_nonnegative("eps", eps_or(eps, 0.0))
@@ -126,7 +126,7 @@ class CGWLoss(torch.nn.Module):
         super().__init__()
         check_soft(rho)
         if isinstance(cone, str):
-            read_loss(cone, 1.0, name="cone")
+            parse_loss(cone, 1.0, name="cone")
         self.rho, self.cone, self.init, self.solver = rho, cone, init, solver
         self.result = None
 

@@ -17,7 +17,7 @@ from ..geometry.space import Space
 from ..initializers.conic import plain as plain_solver
 from ..initializers.partial import build_capped
 from ..measures.cones import PartialTransport
-from ..measures.divergences import capping_pair
+from ..measures.divergences import partial_divergences
 from ..problems.build import Relative, build, build_conic, eps_or, read_cone
 from ..results.conic_result import ConicResult
 from ..results.result import Result
@@ -38,7 +38,7 @@ def solved(x: Space, y: Space, **given: Any) -> tuple[Tensor, Result]:
     found = result.tensors
     if not torch.is_grad_enabled():
         return found.terms.total, result
-    sides = capping_pair(rest["rho"])
+    sides = partial_divergences(rest["rho"])
     if sides is not None:
         partial, _ = build_capped(*plain, sides=sides, eps=0.0, fused=rest["fused"], loss=rest["loss"])
         return attached_capped(partial, x, y, rest["fused"], found), result
@@ -83,7 +83,7 @@ def settled(x: Space, y: Space, given: dict[str, Any]) -> Any:
     """eps as numbers: an eps relative to the spaces is that of the spaces as they are, and stays while a value is
     differentiated, and in all terms of a divergence.
     """
-    eps = eps_or(given["eps"], 1e-2 if capping_pair(given["rho"]) is None else 0.0)
+    eps = eps_or(given["eps"], 1e-2 if partial_divergences(given["rho"]) is None else 0.0)
     if not isinstance(eps, Relative):
         return eps
     method = plain_solver(api.checked_solver(given["solver"], AlternateMin())).inner.method

@@ -84,7 +84,7 @@ class Side:
 
     def gradient(self) -> Tensor:
         """dV/da, (B, n)."""
-        rho, eps, hard = self.linear.div_a.penalty, self.linear.eps, self.linear.div_a.hard
+        rho, eps, hard = self.linear.div_a.penalty, self.linear.eps, self.linear.div_a.is_hard
         mass, (mass_a, mass_b) = self.log_mass.exp(), (log.exp() for log in self.log_masses)
         logs = torch.where(self.weighs, self.log_ratio, self._of_weightless())
         # r = p1/a with the masses back in; 1 on a hard side.
@@ -117,7 +117,7 @@ class Side:
         excess = self.log_mass - self.log_masses[1]
         scalars = self.constant + other.penalty * (self.kl_b + 2.0 * excess)
         price = _row_means(self.shape, self.linear.cost, -other.penalty[:, None] * self._log_ratio_b) + scalars[:, None]
-        both = self.linear.div_a.hard & other.hard & (self.linear.eps == 0)
+        both = self.linear.div_a.is_hard & other.is_hard & (self.linear.eps == 0)
         if bool(both.any()):
             price = torch.where(both[:, None], self._duals(both) + 0.5 * self.constant[:, None], price)
         return price if f is None else torch.where(self.linear.eps[:, None] > 0, self._per_mass(f), price)
@@ -149,7 +149,7 @@ class Side:
         """log(p1/a) of points without weight on a soft side: what it would be if they had a little."""
         if bool(self.weighs.all()):
             return self.log_ratio
-        rho = torch.where(self.linear.div_a.hard, 1.0, self.linear.div_a.penalty)[:, None]
+        rho = torch.where(self.linear.div_a.is_hard, 1.0, self.linear.div_a.penalty)[:, None]
         fall = -self._softmin / rho
         shift = (self.shape.sum(2).double() * (self.log_ratio - fall)).sum(1, keepdim=True)
         return fall + shift
@@ -158,7 +158,7 @@ class Side:
     def _softmin(self) -> Tensor:
         """f up to a constant, (B, n), for all points: one update of Sinkhorn from the g of the plan."""
         soft = -self.linear.div_b.penalty[:, None] * self._log_ratio_b
-        hard = self.linear.div_b.hard
+        hard = self.linear.div_b.is_hard
         g = torch.where(hard[:, None], self.mirrored().price, soft) if bool(hard.any()) else soft
         g = torch.where(self.linear.log_b > -torch.inf, g, 0.0)
         eps = torch.maximum(self.linear.eps, SHARP * self.constant.abs().clamp(min=torch.finfo(torch.float64).tiny))
@@ -180,7 +180,7 @@ def _row_means(plan: Any, cost: Any, g: Tensor) -> Tensor:
     share = torch.where(p1 > 0, 1.0 / torch.where(p1 > 0, p1, 1.0), 0.0)
     if isinstance(cost, BilinearMatrix) and isinstance(plan, ImplicitPlan):
         col = (plan @ (cost.col - g)[:, :, None].to(plan.dtype))[:, :, 0].double()
-        across = (cost.left.double() @ cost.core * plan.moved.double()).sum(2)
+        across = (cost.left.double() @ cost.core * plan.right_product.double()).sum(2)
         return share * (cost.row * p1 + col + across)
     paid = torch.where(plan > 0, (cost.double() - g[:, None, :]) * plan, 0.0)
     return share * paid.sum(2)

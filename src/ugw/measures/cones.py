@@ -25,9 +25,9 @@ class KLCone:
     the most of them. Without a `max_rank`, factors that are too coarse are not used up to n·m = 2500.
     """
 
-    steps: ClassVar[str] = "transport"  # how a step of a solver is made: by unbalanced transport
-    power: ClassVar[float] = 2.0
-    exponent: ClassVar[float] = 2.0
+    solver_kind: ClassVar[str] = "transport"  # how a step of a solver is made: by unbalanced transport
+    mass_exponent: ClassVar[float] = 2.0
+    distance_exponent: ClassVar[float] = 2.0
 
     tol: float | None = None
     max_rank: int | None = None
@@ -127,10 +127,10 @@ class PartialTransport:
 
     q: float = 2.0
 
-    steps: ClassVar[str] = "programs"  # a step of a solver is a linear program
+    solver_kind: ClassVar[str] = "programs"  # a step of a solver is a linear program
     tol: ClassVar[float | None] = None
     max_rank: ClassVar[int | None] = None
-    power: ClassVar[float] = 1.0
+    mass_exponent: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.q, Real) or isinstance(self.q, bool) or not 1.0 <= self.q < math.inf:
@@ -138,7 +138,7 @@ class PartialTransport:
         object.__setattr__(self, "q", float(self.q))
 
     @property
-    def exponent(self) -> float:
+    def distance_exponent(self) -> float:
         """The distance is the value to the power of 1 over this."""
         return self.q
 
@@ -146,7 +146,7 @@ class PartialTransport:
         """λ at t ≥ 0, elementwise."""
         return t**self.q
 
-    def saved(self, t: np.ndarray, rho: float) -> np.ndarray:
+    def matching_gain(self, t: np.ndarray, rho: float) -> np.ndarray:
         """What matching a unit of mass saves, (2 rho − t^q)_+, elementwise."""
         return np.maximum(2.0 * rho - t**self.q, 0.0)
 
@@ -165,7 +165,7 @@ NAMED: dict[str, type[GaussianHellinger | HellingerKantorovich | PartialTranspor
 TRIED = 2000
 
 
-def read_loss(loss: Any, longest: float, *, name: str = "loss", dtype: torch.dtype = torch.float64) -> Cone:
+def parse_loss(loss: Any, longest: float, *, name: str = "loss", dtype: torch.dtype = torch.float64) -> Cone:
     """A cone given by name, as an object, or as a function of tensors, which is tried on [0, longest].
 
     dtype: that of the distances, in which a function is tried too.

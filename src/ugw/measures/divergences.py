@@ -35,10 +35,10 @@ def damping(slope: Tensor) -> Tensor:
 class Divergence:
     """A parameter, a number or an array (B,) with one for each item of a batch, and what it says of a marginal.
 
-    hard: is the marginal a constraint? penalty: what multiplies the divergence in the value, 0 for a constraint.
+    is_hard: is the marginal a constraint? penalty: what multiplies the divergence in the value, 0 for a constraint.
     """
 
-    hard: Tensor
+    is_hard: Tensor
     penalty: Tensor
     _name = "rho"
 
@@ -48,7 +48,7 @@ class Divergence:
     def _set(self, parameter: Tensor) -> None:
         self._parameter = parameter
         setattr(self, self._name, parameter)
-        self.hard, self.penalty = torch.zeros_like(parameter, dtype=torch.bool), parameter
+        self.is_hard, self.penalty = torch.zeros_like(parameter, dtype=torch.bool), parameter
 
     def expand(self, batch: int, device: torch.device) -> Self:
         """One parameter for each of `batch` items, on the device."""
@@ -76,7 +76,7 @@ class KL(Divergence):
 
     >>> KL(2.0)
     KL(rho=2)
-    >>> KL(torch.tensor([1.0, float("inf")])).hard.tolist()
+    >>> KL(torch.tensor([1.0, float("inf")])).is_hard.tolist()
     [False, True]
     """
 
@@ -87,9 +87,9 @@ class KL(Divergence):
 
     def _set(self, parameter: Tensor) -> None:
         super()._set(parameter)
-        self.hard = torch.isinf(parameter)
+        self.is_hard = torch.isinf(parameter)
         # A constraint adds no penalty to the value and no scalar to the cost.
-        self.penalty = torch.where(self.hard, 0.0, parameter)
+        self.penalty = torch.where(self.is_hard, 0.0, parameter)
 
     def damping(self, eps: Tensor) -> Tensor:
         """The proximal step of Sinkhorn: f = −damping · eps · LSE(...). 1 where hard. eps: (B,)."""
@@ -153,12 +153,12 @@ def divergence_pair(rho: Any) -> tuple[KL, KL]:
     return _divergence(first), _divergence(second)
 
 
-def capping_pair(rho: Any) -> tuple[TV | Mass, TV | Mass] | None:
+def partial_divergences(rho: Any) -> tuple[TV | Mass, TV | Mass] | None:
     """The divergences of a partial problem: TV, a tuple of two, or one Mass. None for what is not of their kind.
 
-    >>> capping_pair((TV(1.0), TV(2.0)))
+    >>> partial_divergences((TV(1.0), TV(2.0)))
     (TV(rho=1), TV(rho=2))
-    >>> capping_pair(1.0) is None
+    >>> partial_divergences(1.0) is None
     True
     """
     if isinstance(rho, Mass):

@@ -226,7 +226,7 @@ class Problem(SpacePair):
         """Relative L1 violation of the hard marginals, 0 where there are none. Returns (B,)."""
         off_a = (state.unit_plan.sum(2) - self.log_a.exp()).abs().sum(1).double()
         off_b = (state.unit_plan.sum(1) - self.log_b.exp()).abs().sum(1).double()
-        return torch.maximum(torch.where(self.div_a.hard, off_a, 0.0), torch.where(self.div_b.hard, off_b, 0.0))
+        return torch.maximum(torch.where(self.div_a.is_hard, off_a, 0.0), torch.where(self.div_b.is_hard, off_b, 0.0))
 
     @abstractmethod
     def is_collapsed(self, state: Any) -> Tensor:

@@ -13,7 +13,7 @@ from .._utils.checks import as_nonnegative, as_positive, as_tensor, check_finite
 from ..errors import InputError
 from ..geometry.low_rank import LowRankMetric
 from ..geometry.space import Space
-from ..measures.cones import Cone, PartialTransport, read_loss
+from ..measures.cones import Cone, PartialTransport, parse_loss
 from ..measures.divergences import divergence_pair
 from .base import Problem
 from .cgw import CGW
@@ -94,7 +94,7 @@ def build(
     stream = streams(x, y, fused=fused, loss=loss, method=method)
     alpha, cost = _fused(x, y, fused, stored=not stream)
     if stream:
-        x, y = (replace(space, metric=space.metric.centered(space.weight_tensor)) for space in (x, y))  # type: ignore
+        x, y = (replace(space, metric=space.metric.center(space.weight_tensor)) for space in (x, y))  # type: ignore
     counts = {
         "the first space": x.weight_tensor.shape[0] if x.batched else None,
         "the second space": y.weight_tensor.shape[0] if y.batched else None,
@@ -145,7 +145,7 @@ def streams(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) 
 def loss_distortion(x: Space, y: Space, loss: Any) -> Distortion:
     """The distortion sum for a loss other than t²."""
     longest = longest_distance(x, y)
-    read = read_loss(loss, longest, dtype=x.dtype)
+    read = parse_loss(loss, longest, dtype=x.dtype)
     finite = is_finite(read, longest)
     n, m = largest_size(x, y)
     if not finite and n * m > INFINITE_PLAN:
@@ -191,14 +191,14 @@ def _twin(x: Space, y: Space, rho: Any) -> UGW:
 
 def check_soft(rho: Any) -> None:
     """Raise unless rho is finite on both sides."""
-    if any(bool(div.hard.any()) for div in divergence_pair(rho)):
+    if any(bool(div.is_hard.any()) for div in divergence_pair(rho)):
         raise InputError("rho must be finite for the conic distance, got inf")
 
 
 def read_cone(x: Space, y: Space, cone: Any) -> Cone:
     """The cone for two spaces, checked."""
     check_spaces(x, y)
-    return read_loss(cone, longest_distance(x, y), name="cone", dtype=x.dtype)
+    return parse_loss(cone, longest_distance(x, y), name="cone", dtype=x.dtype)
 
 
 def build_partial(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: Any) -> tuple[PartialCGW, UGW]:
@@ -302,7 +302,7 @@ def common_batch(counts: dict[str, int | None]) -> int | None:
 
 def check_hard_masses(problem: Problem) -> None:
     """Refuse two hard sides of different masses."""
-    both = problem.div_a.hard & problem.div_b.hard
+    both = problem.div_a.is_hard & problem.div_b.is_hard
     off = (problem.log_mass_a - problem.log_mass_b).abs() > 1e3 * torch.finfo(problem.x.dtype).eps
     if bool((both & off).any()):
         i = int(torch.nonzero(both & off)[0])

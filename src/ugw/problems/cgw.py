@@ -202,8 +202,8 @@ class CGW(Problem):
             slack=self._total * unit * (error + rounding) * state.w.sum(dim=(1, 2), dtype=torch.float64).square(),
             rank=self.distortion_sum.rank.expand(self.batch),
             metric=self.cone.is_metric(self.rho_a) & (self.rho_a == self.rho_b),
-            exponent=torch.full_like(self.rho_a, self.cone.exponent),
-            power=torch.full_like(self.rho_a, self.cone.power),
+            exponent=torch.full_like(self.rho_a, self.cone.distance_exponent),
+            power=torch.full_like(self.rho_a, self.cone.mass_exponent),
         )
 
     def marginal_error(self, state: Lifted) -> Tensor:

@@ -43,7 +43,7 @@ class LinearProblem:
         """What Sinkhorn iterates with, stabilized around the potential gamma = g / eps (B, m) unless that is None."""
         eps = self.eps.to(self.cost.dtype)
         if isinstance(self.cost, BilinearMatrix):
-            return StreamingKernel.of(self.cost, self.log_a, self.log_b, eps)
+            return StreamingKernel.from_cost(self.cost, self.log_a, self.log_b, eps)
         return kernels.make_gibbs_kernel(self.cost, self.log_a, self.log_b, eps, gamma)
 
     def near(self, plan: Any, strength: Tensor) -> LinearProblem:

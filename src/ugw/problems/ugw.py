@@ -350,8 +350,8 @@ class UGW(Problem):
         log_mass = self._log_mass_alone(distortion, kls)
         if self.cost is not None:
             log_mass = log_mass + lambert(-self._pull(linear, log_mass))
-        log_mass = torch.where(self.div_b.hard, self.log_mass_b, log_mass)
-        return torch.where(self.div_a.hard, self.log_mass_a, log_mass)
+        log_mass = torch.where(self.div_b.is_hard, self.log_mass_b, log_mass)
+        return torch.where(self.div_a.is_hard, self.log_mass_a, log_mass)
 
     def _log_mass_alone(self, distortion: Tensor, kls: Tensor) -> Tensor:
         """−B/2R, eq. (3.1): the best log mass without the linear cost and without hard sides."""
@@ -364,5 +364,5 @@ class UGW(Problem):
     def _outweighed(self, state: PlanState) -> Tensor:
         """(B,) bool: does the linear cost leave no positive mass where F is stationary?"""
         alone = self._log_mass_alone(state.distortion, state.kls)
-        free = ~(self.div_a.hard | self.div_b.hard)
+        free = ~(self.div_a.is_hard | self.div_b.is_hard)
         return free & (self._pull(state.linear, alone) > 1.0 / math.e)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..geometry.bilinear_matrix import BilinearMatrix
 from ..geometry.implicit_plan import ImplicitPlan
-from ..geometry.low_rank import LowRankMetric, Squares
+from ..geometry.low_rank import LowRankMetric, WeightMoments
 from ..kernels import reductions as entries
 from .ugw import UGW
 from .ugw_state import mean_log
@@ -35,8 +35,8 @@ class Moments:
     x, y: of its marginals; cross: (B, 1 + r, 1 + s), ΨxᵀPΨy.
     """
 
-    x: Squares
-    y: Squares
+    x: WeightMoments
+    y: WeightMoments
     cross: Tensor
 
     @classmethod
@@ -45,18 +45,19 @@ class Moments:
         p1, p2 = plan.sum(2).double(), plan.sum(1).double()
         left, right = problem.left.double(), problem.right.double()
         if inner is None:
-            inner = plan.cross if isinstance(plan, ImplicitPlan) else left.mT @ plan.double() @ right
+            inner = plan.basis_product if isinstance(plan, ImplicitPlan) else left.mT @ plan.double() @ right
         mean_x, mean_y = (p1[:, None, :] @ left), (p2[:, None, :] @ right)
         top = torch.cat([p1.sum(1)[:, None, None], mean_y], dim=2)
         cross = torch.cat([top, torch.cat([mean_x.mT, inner], dim=2)], dim=1)
-        return cls(problem.dx.gather(p1), problem.dy.gather(p2), cross)
+        return cls(problem.dx.moments(p1), problem.dy.moments(p2), cross)
 
     def cost(self, problem: StreamingUGW) -> BilinearMatrix:
         """Σ (Dx_ii' − Dy_jj')² P_i'j' at the points of a problem, of the same spaces or finer samples of them."""
         c = problem.hook(problem.dx) @ self.cross @ problem.hook(problem.dy)
         left, right = problem.left, problem.right
-        row = problem.dx.squares(self.x) - 2.0 * (c[:, :1, 0] + (left.double() @ c[:, 1:, :1])[:, :, 0])
-        col = problem.dy.squares(self.y) - 2.0 * (right.double() @ c[:, :1, 1:].mT)[:, :, 0]
+        across = c[:, :1, 0] + (left.double() @ c[:, 1:, :1])[:, :, 0]
+        row = problem.dx.apply_squared_to_moments(self.x) - 2.0 * across
+        col = problem.dy.apply_squared_to_moments(self.y) - 2.0 * (right.double() @ c[:, :1, 1:].mT)[:, :, 0]
         return BilinearMatrix(row, col, -2.0 * c[:, 1:, 1:], left, right)
 
 
@@ -108,7 +109,7 @@ class StreamingUGW(UGW):
         return self._basis(self.dy, self.y.feature_tensor)
 
     def _basis(self, metric: LowRankMetric, features: Tensor | None) -> Tensor:
-        parts = [metric.norms[..., None], metric.points]
+        parts = [metric.squared_norms[..., None], metric.points]
         if self.cost is not None and features is not None:
             parts.append(features)
         return torch.cat([p.detach().expand(self.batch, *p.shape[-2:]) for p in parts], dim=2)
@@ -153,7 +154,7 @@ class StreamingUGW(UGW):
         """Its logarithm mixed with that of the product plan: a proximal step reads no more of it."""
         pull = shape.log_ratio(self.log_a, self.log_b) * (1.0 - share)[:, None, None]
         log = replace(pull, row=pull.row + self.log_a, col=pull.col + self.log_b)
-        return replace(shape, log=log)
+        return replace(shape, log_plan=log)
 
     def apart(self, one: ImplicitPlan, other: ImplicitPlan) -> Tensor:
         """Their L1 distance (B,), measured on sampled rows."""

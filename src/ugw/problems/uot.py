@@ -80,8 +80,8 @@ class UW(Problem):
     def _log_mass(self, state: PlanState) -> Tensor:
         """Log of the mass m that minimizes F(m·shape): −(L + Σ r_k (KL_k − log m_k)) / Σ r_k; a hard side fixes it."""
         log_mass = -(state.linear + self.prices.pull(state.kls)) / self.prices.total
-        log_mass = torch.where(self.div_b.hard, self.log_mass_b, log_mass)
-        return torch.where(self.div_a.hard, self.log_mass_a, log_mass)
+        log_mass = torch.where(self.div_b.is_hard, self.log_mass_b, log_mass)
+        return torch.where(self.div_a.is_hard, self.log_mass_a, log_mass)
 
     def linearize(self, state: PlanState) -> LinearProblem:
         """The problem itself, at unit masses: the next shape is the shape of its solution."""
@@ -119,8 +119,8 @@ class UW(Problem):
         of_both = self.mean() + self.eps * (p.log_mass - self.log_mass_a - self.log_mass_b) - entropy * log_mass
         of_f = -self.div_a.penalty * (p.log_mass - log_mass - self.log_mass_a)
         of_g = -self.div_b.penalty * (p.log_mass - log_mass - self.log_mass_b)
-        both = torch.where(self.div_b.hard, 0.5 * of_both, of_both - of_g)
-        of_f = torch.where(self.div_a.hard, both, of_f)
+        both = torch.where(self.div_b.is_hard, 0.5 * of_both, of_both - of_g)
+        of_f = torch.where(self.div_a.is_hard, both, of_f)
         sides = zip(linear, (of_f, of_both - of_f), strict=True)
         f, g = (torch.where(self.eps[:, None] > 0, v.double() + c[:, None], torch.nan).to(v.dtype) for v, c in sides)
         return f, g

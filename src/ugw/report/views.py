@@ -112,7 +112,7 @@ def scaled_down(space: Space, landmarks: int = 1000) -> np.ndarray:
     n = space.n
     chosen = even(n, landmarks)
     index = torch.from_numpy(chosen).to(space.device)
-    own = as_array("distances", space.metric.between(index, index))
+    own = as_array("distances", space.metric.submatrix(index, index))
     known = unfolded(own, 3)
     if len(chosen) == n:
         return known
@@ -122,7 +122,7 @@ def scaled_down(space: Space, landmarks: int = 1000) -> np.ndarray:
     inverse = np.divide(known, sizes, out=np.zeros_like(known), where=sizes > 0)
     parts = []
     for part in torch.arange(n, device=space.device).split(max(1, BLOCK // len(chosen))):
-        squared = as_array("distances", space.metric.between(part, index)) ** 2
+        squared = as_array("distances", space.metric.submatrix(part, index)) ** 2
         parts.append(-0.5 * squared @ inverse)
     return np.concatenate(parts)
 

@@ -54,7 +54,7 @@ class LazyPlan:
 
     def apply(self, matrix: Any) -> Any:
         """The plan times `matrix` (m,) or (m, k); with a batch (B, m, k). Differentiable in the matrix."""
-        values = as_tensor("matrix", matrix, like=self._streamed.rows_sum)
+        values = as_tensor("matrix", matrix, like=self._streamed.row_sums)
         m, flat = self.shape[-1], not self._batched and values.ndim == 1
         values = values[:, None] if flat else values
         if values.ndim != len(self.shape) or values.shape[-2] != m:
@@ -97,7 +97,7 @@ class LazyPlan:
         """The logarithms of the entries, some rows at a time."""
         batch, n, m = self._streamed.shape
         index = torch.arange(n, device=self._streamed.device)
-        return (self._streamed.log.rows(part) for part in index.split(max(1, BLOCK // (batch * m))))
+        return (self._streamed.log_plan.rows(part) for part in index.split(max(1, BLOCK // (batch * m))))
 
     def streamed_for(self, shape: tuple[int, int, int]) -> ImplicitPlan:
         """What is behind it, for a problem of the given shape (B, n, m)."""

@@ -278,7 +278,7 @@ class Result:
 
 
 def _cut(plan: Any, n: int, m: int) -> Any:
-    return plan.cut(n, m) if isinstance(plan, ImplicitPlan) else plan[:, :n, :m]
+    return plan.crop(n, m) if isinstance(plan, ImplicitPlan) else plan[:, :n, :m]
 
 
 def _sizes(arrays: dict[str, np.ndarray]) -> tuple[tuple[int, int], ...] | None:
@@ -322,11 +322,15 @@ def _flat(tensors: SolverOutput) -> dict[str, Tensor]:
     return flat | {name: getattr(tensors, name) for name in plain}
 
 
+# Fields of an implicit plan and their names in saved files, which stay as they are so that older files can be read.
+IMPLICIT_PLAN_KEYS = {"row_sums": "rows_sum", "col_sums": "cols_sum", "right_product": "moved", "f": "f", "g": "g"}
+
+
 def _flat_plan(name: str, plan: Tensor | ImplicitPlan) -> dict[str, Tensor]:
     if not isinstance(plan, ImplicitPlan):
         return {name: plan}
-    parts = {f"{name}_{f.name}": getattr(plan, f.name) for f in fields(plan) if f.name != "log"}
-    return parts | {f"{name}_log_{f.name}": getattr(plan.log, f.name) for f in fields(plan.log)}
+    parts = {f"{name}_{key}": getattr(plan, field) for field, key in IMPLICIT_PLAN_KEYS.items()}
+    return parts | {f"{name}_log_{f.name}": getattr(plan.log_plan, f.name) for f in fields(plan.log_plan)}
 
 
 def _unflat(flat: dict[str, Tensor]) -> SolverOutput:
@@ -343,7 +347,7 @@ def _unflat_plan(name: str, flat: dict[str, Tensor]) -> Any:
     if name in flat:
         return flat[name]
     log = _nested(BilinearMatrix, f"{name}_log", flat)
-    return ImplicitPlan(log, **{f.name: flat[f"{name}_{f.name}"] for f in fields(ImplicitPlan) if f.name != "log"})
+    return ImplicitPlan(log, **{field: flat[f"{name}_{key}"] for field, key in IMPLICIT_PLAN_KEYS.items()})
 
 
 def _nested(kind: Any, prefix: str, flat: dict[str, Tensor]) -> Any:

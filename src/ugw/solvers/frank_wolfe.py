@@ -118,7 +118,7 @@ def polish(problem: SpacePair, result: Result, max_iter: int, watch: Monitor | N
 
     The same open_monitor looks on. If it stopped the run, these items have not got to where they should.
     """
-    ours = problem.div_a.hard & problem.div_b.hard & (problem.eps == 0)
+    ours = problem.div_a.is_hard & problem.div_b.is_hard & (problem.eps == 0)
     items = torch.nonzero(ours).flatten()
     if not len(items) or not isinstance(problem, UGW):
         return result

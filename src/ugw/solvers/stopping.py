@@ -103,7 +103,7 @@ def _measured(
     enough = (STIFF / stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()).clamp(min=1e-13)
     stake = full + problem.div_a.penalty + problem.div_b.penalty
     # A plan that misses a hard marginal may be below what it will be: there an objective says too little.
-    soft = (end <= eps) & ~(problem.div_a.hard | problem.div_b.hard)
+    soft = (end <= eps) & ~(problem.div_a.is_hard | problem.div_b.is_hard)
     residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
     least = (unit + NOTHING * options.tol) * stake * (problem.log_mass_a + problem.log_mass_b).exp()
     aim = torch.minimum(residual_limit, (FORCING * limit).clamp(min=options.inner.tol))

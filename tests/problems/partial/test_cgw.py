@@ -39,7 +39,7 @@ def value_at(x, y, P, Q, *, rho, q):
 
 
 def cone_cost(a, b, t, *, rho, q):
-    return rho * (a + b) - min(a, b) * float(ugw.PartialTransport(q).saved(np.array(t), rho))
+    return rho * (a + b) - min(a, b) * float(ugw.PartialTransport(q).matching_gain(np.array(t), rho))
 
 
 # -- the cone ----------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def recorded(function: Callable[..., Made], *given: Any) -> Made:
 
 def prepared(function: Callable[..., Made], problem: Any, *others: Any) -> Made:
     """What a function that only prepares makes of a problem, recorded if its operations never depend on numbers."""
-    blind = problem.unseeing and problem.x.even and problem.y.even
+    blind = problem.unseeing and problem.x.has_equal_sizes and problem.y.has_equal_sizes
     return recorded(function, problem, *others) if blind else function(problem, *others)
 
 

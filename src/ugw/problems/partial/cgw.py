@@ -73,7 +73,9 @@ class Small:
     def saved(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
         """(1 − λ/2rho)_+ between two lists of pairs, given as flat indices of the plan. Returns (rows, cols)."""
         (i, j), (k, o) = (np.divmod(pairs, len(self.b)) for pairs in (rows, cols))
-        return self.cone.saved(np.abs(self.dx[np.ix_(i, k)] - self.dy[np.ix_(j, o)]), self.rho) / (2.0 * self.rho)
+        return self.cone.matching_gain(np.abs(self.dx[np.ix_(i, k)] - self.dy[np.ix_(j, o)]), self.rho) / (
+            2.0 * self.rho
+        )
 
     def local(self, w: Pair) -> np.ndarray:
         """What each pair saves against w, both at w. Returns (n, m)."""
@@ -229,6 +231,6 @@ class PartialCGW(SpacePair):
             slack=zero,
             rank=torch.zeros_like(self.rho, dtype=torch.long),
             metric=self.cone.is_metric(self.rho),
-            exponent=torch.full_like(self.rho, self.cone.exponent),
-            power=torch.full_like(self.rho, self.cone.power),
+            exponent=torch.full_like(self.rho, self.cone.distance_exponent),
+            power=torch.full_like(self.rho, self.cone.mass_exponent),
         )
