@@ -44,7 +44,7 @@ def in_chunks(monkeypatch, size):
 def numbers(result):
     """Every number of a result; of the trace what there is of each item."""
     t = result.tensors
-    plans = [p if isinstance(p, torch.Tensor) else p.log_plan.dense().exp() for p in (t.plan, t.other)]
+    plans = [p if isinstance(p, torch.Tensor) else p.log_plan.dense().exp() for p in (t.plan, t.previous_plan)]
     scalars = [*t.terms.as_dict().values(), t.relaxed_value, t.marginal_error, t.change, t.residual]
     return [*plans, *(t.potentials or ()), *scalars, t.status, t.n_iter]
 

@@ -1,5 +1,7 @@
 """What users can do with a plan that is not stored, against the plan itself."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -42,7 +44,7 @@ def test_it_is_the_plan(result):
 
 def test_blocks_change_nothing(result, monkeypatch):
     whole = result.plan.argmax(), result.plan.dense()
-    monkeypatch.setattr(lazy_plan, "BLOCK", 50)
+    monkeypatch.setattr(lazy_plan, "RESULTS_CONFIG", replace(lazy_plan.RESULTS_CONFIG, block_entries=50))
     np.testing.assert_array_equal(result.plan.argmax(), whole[0])
     np.testing.assert_allclose(result.plan.dense(), whole[1], rtol=1e-12)
 
@@ -58,7 +60,7 @@ def test_gradients_pass_through_apply_with_the_plan_fixed():
 
 
 def test_too_many_entries_are_refused(result, monkeypatch):
-    monkeypatch.setattr(lazy_plan, "DENSE_ENTRIES", 100)
+    monkeypatch.setattr(lazy_plan, "RESULTS_CONFIG", replace(lazy_plan.RESULTS_CONFIG, max_dense_entries=100))
     with pytest.raises(ugw.InputError, match="force=True"):
         result.plan.dense()
     assert result.plan.dense(force=True).shape == (30, 20)

@@ -68,4 +68,4 @@ def solve_in_chunks(
             own = "product" if watch is not None and watch.stopped else take(start, index)
             parts.append(solve_items(index, own, watch))
     order = torch.cat([index for index, _ in chunks]).argsort()
-    return take(SolverOutput.joined(parts), order)
+    return take(SolverOutput.concatenate(parts), order)

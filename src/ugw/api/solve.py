@@ -194,7 +194,7 @@ def _read_start(problem: UGW, solver: Any, init: Any) -> Any:
             'eps = 0 with both marginals hard needs a stored plan: take eps > 0, or inner=Sinkhorn(method="stabilized")'
         )
     if streamed and isinstance(init, LazyPlan):
-        return init.streamed_for((problem.batch, problem.x.n, problem.y.n))
+        return init.implicit_plan((problem.batch, problem.x.n, problem.y.n))
     if not isinstance(init, str):
         return given_plan(problem, init, "init")
     check_choice("init", init, STARTS)

@@ -197,13 +197,13 @@ class CGW(Problem):
             P=mass_a * self.log_a.exp()[:, :, None] * rows,
             Q=mass_b * self.log_b.exp()[:, None, :] * cols,
             w=(0.5 * self._log_unit).exp().to(p1.dtype)[:, None, None] * state.w,
-            error=error,
-            wanted=self.distortion_sum.tolerance.expand(self.batch),
-            slack=self._total * unit * (error + rounding) * state.w.sum(dim=(1, 2), dtype=torch.float64).square(),
-            rank=self.distortion_sum.rank.expand(self.batch),
-            metric=self.cone.is_metric(self.rho_a) & (self.rho_a == self.rho_b),
-            exponent=torch.full_like(self.rho_a, self.cone.distance_exponent),
-            power=torch.full_like(self.rho_a, self.cone.mass_exponent),
+            kernel_error=error,
+            kernel_tolerance=self.distortion_sum.tolerance.expand(self.batch),
+            value_slack=self._total * unit * (error + rounding) * state.w.sum(dim=(1, 2), dtype=torch.float64).square(),
+            kernel_rank=self.distortion_sum.rank.expand(self.batch),
+            is_metric=self.cone.is_metric(self.rho_a) & (self.rho_a == self.rho_b),
+            distance_exponent=torch.full_like(self.rho_a, self.cone.distance_exponent),
+            radius_power=torch.full_like(self.rho_a, self.cone.mass_exponent),
         )
 
     def marginal_error(self, state: Lifted) -> Tensor:

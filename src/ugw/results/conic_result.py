@@ -1,4 +1,4 @@
-"""What a conic problem's solve found."""
+"""The result of a conic problem: value, distance and the plan between the cones."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from .result import Result
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConicResult(Result):
-    """What `solve_conic` found: `value` is CGW at a feasible lift, so an upper bound up to the kernel's error.
+    """The result of `solve_conic`: `value` is CGW at a feasible lift, an upper bound up to the error of the kernel.
 
-    `plan` is for pictures: its mass m obeys R m² = `terms.apart` − `value`, R = rho1 + rho2. For partial transport it
-    says what each pair of points saves, and `relaxed_value` is the lowest bilinear value that any step saw.
+    `plan` is a plan for display; its mass m satisfies R m² = `terms.apart` − `value` with R = rho1 + rho2. For partial
+    transport its entries are the amounts by which each pair of points lowers the value, and `relaxed_value` is the
+    lowest bilinear value of any step.
 
     >>> import numpy as np, ugw
     >>> points = np.random.default_rng(0).random((6, 2))
@@ -32,18 +33,18 @@ class ConicResult(Result):
 
     @property
     def value_bound(self) -> Any:
-        """`value` and what the error of the kernel may add to it: certainly not below the infimum."""
-        return self._out(self.tensors.terms.total + self._lift.slack)
+        """`value` plus a bound on the error of the kernel: never below the infimum."""
+        return self._to_user(self.tensors.terms.total + self._lift.value_slack)
 
     @property
     def distance(self) -> Any:
-        """The root of the value, of the order that the cone says, 0 where rounding made that negative."""
-        return self._out(self._distance)
+        """The root of the value, of the order given by the cone; 0 where rounding made the value negative."""
+        return self._to_user(self._distance)
 
     @property
     def is_metric(self) -> Any:
-        """Is `distance` known to obey the triangle inequality for this cone and rho? A bool, or an array of them."""
-        return self._out(self._lift.metric) if self.batched else bool(self._lift.metric[0])
+        """Whether `distance` is known to satisfy the triangle inequality for this cone and rho: a bool, or an array."""
+        return self._to_user(self._lift.is_metric) if self.batched else bool(self._lift.is_metric[0])
 
     @property
     def lift(self) -> tuple[Any, Any, Any]:
@@ -51,78 +52,85 @@ class ConicResult(Result):
 
         For partial transport w = min(P, Q), the mass that each pair of points matches.
         """
-        return self._out(self._lift.P), self._out(self._lift.Q), self._out(self._lift.w)
+        return self._to_user(self._lift.P), self._to_user(self._lift.Q), self._to_user(self._lift.w)
 
     @property
     def potentials(self) -> tuple[Any, Any]:
-        """A conic result has none."""
+        """Raise InputError: conic results have no potentials."""
         raise InputError("a conic result has no potentials, at any eps: it has a `lift`, and `atoms`")
 
     @property
     def kernel_error(self) -> Any:
         """Bound on the error of the kernel exp(−λ/R); 0 where it was summed exactly."""
-        return self._out(self._lift.error)
+        return self._to_user(self._lift.kernel_error)
 
     @property
     def kernel_rank(self) -> Any:
-        """Terms of the factorized kernel; 0 where it was summed exactly."""
-        return self._out(self._lift.rank) if self.batched else int(self._lift.rank[0])
+        """Number of terms of the factorized kernel; 0 where it was summed exactly."""
+        return self._to_user(self._lift.kernel_rank) if self.batched else int(self._lift.kernel_rank[0])
 
     def atoms(self) -> dict[str, Any]:
-        """The plan between the cones as atoms: point and radius on each side, and mass. Unbatched results only.
+        """Return the plan between the cones as atoms: point and radius on each side, and mass. Unbatched results only.
 
-        Mass w sits at ([x_i, sqrt(P/w)], [y_j, sqrt(Q/w)]); what is left of P or Q where w = 0 meets the apex,
-        whose radius is 0. For partial transport radii are masses: P/w and Q/w.
+        An atom of mass w is at ([x_i, sqrt(P/w)], [y_j, sqrt(Q/w)]); where w = 0, the rest of P or Q is matched with
+        the apex, of radius 0. For partial transport the radii are masses: P/w and Q/w.
         """
-        self._single()
+        self._unbatched_output()
         P, Q, w = (t[0] for t in (self._lift.P, self._lift.Q, self._lift.w))
         both = w > 0
         mass = torch.where(both, w, torch.maximum(P, Q))
         i, j = torch.nonzero(mass > 0, as_tuple=True)
-        radii = ((side[i, j] / mass[i, j]) ** (1.0 / float(self._lift.power[0])) for side in (P, Q))
+        radii = ((side[i, j] / mass[i, j]) ** (1.0 / float(self._lift.radius_power[0])) for side in (P, Q))
         columns = (i, j, *radii, mass[i, j])
         names = ("i", "j", "radius_x", "radius_y", "mass")
         return {k: v.cpu().numpy() if self.numpy else v for k, v in zip(names, columns, strict=True)}
 
     @property
     def message(self) -> str:
-        """What happened, with numbers and the cure, also where the factors of the kernel are too coarse."""
-        said = super().message
-        i = self._coarsest
+        """How the solve ended, what to change, and a warning if the factorized kernel is too coarse."""
+        text = super().message
+        i = self._item_with_coarsest_kernel
         if i is None:
-            return said
+            return text
+        where = f"item {i}: " if self.batched else ""
+        error, tolerance = float(self._lift.kernel_error[i]), float(self._lift.kernel_tolerance[i])
         return (
-            f"{said}; {f'item {i}: ' if self.batched else ''}the error of the kernel's factors may be "
-            f"{float(self._lift.error[i]):.1e}, above the {float(self._lift.wanted[i]):.1e} that were wanted: compare "
-            "value_bound with value, and give the cone a larger max_rank"
+            f"{text}; {where}the error of the kernel's factors may be {error:.1e}, above the {tolerance:.1e} that were "
+            "asked for: compare value_bound with value, and give the cone a larger max_rank"
         )
 
     def __repr__(self) -> str:
-        said, i = super().__repr__(), self._coarsest
-        return said if i is None else f"{said[:-1]}, kernel only to {float(self._lift.error[i]):.0e})"
+        """Return the line of a Result, with the error of the kernel if it is above its tolerance."""
+        text, i = super().__repr__(), self._item_with_coarsest_kernel
+        return text if i is None else f"{text[:-1]}, kernel only to {float(self._lift.kernel_error[i]):.0e})"
 
     @property
-    def _coarsest(self) -> int | None:
-        """The item whose kernel is furthest above its tolerance, if any is."""
-        over = self._lift.error / self._lift.wanted.clamp(min=torch.finfo(torch.float64).tiny)
+    def _item_with_coarsest_kernel(self) -> int | None:
+        """The item whose kernel error exceeds its tolerance by the largest factor; None if none exceeds it."""
+        over = self._lift.kernel_error / self._lift.kernel_tolerance.clamp(min=torch.finfo(torch.float64).tiny)
         return int(over.argmax()) if bool((over > 1.0).any()) else None
 
     def rows(self) -> list[tuple[str, str]]:
-        """Those of a Result, the distance and the kernel."""
+        """Return the rows of a Result, with the distance and the kernel added."""
         rows = super().rows()
+        if self.batched:
+            return rows
         lift = self._lift
-        said = f"{float(self._distance[0]):.8g}"
-        rank = int(lift.rank[0])
-        kernel = f"rank {rank}, error ≤ {float(lift.error[0]):.1e}" if rank else "exact"
-        return [rows[0], ("distance", said if bool(lift.metric[0]) else f"{said} (not a metric)"), *rows[1:-2],
-                ("kernel", kernel), *rows[-2:]]  # fmt: skip
+        distance = f"{float(self._distance[0]):.8g}"
+        rank = int(lift.kernel_rank[0])
+        kernel = f"rank {rank}, error ≤ {float(lift.kernel_error[0]):.1e}" if rank else "exact"
+        if not bool(lift.is_metric[0]):
+            distance += " (not a metric)"
+        return [rows[0], ("distance", distance), *rows[1:-2], ("kernel", kernel), *rows[-2:]]
 
     @property
     def _distance(self) -> Tensor:
-        return self.tensors.terms.total.clamp(min=0.0) ** (1.0 / self._lift.exponent)
+        """The distances (B,)."""
+        return self.tensors.terms.total.clamp(min=0.0) ** (1.0 / self._lift.distance_exponent)
 
     @property
     def _lift(self) -> Lift:
+        """The lift; raises InputError for an output without one."""
         if self.tensors.lift is None:
             raise InputError("this is not the result of a conic problem")
         return self.tensors.lift

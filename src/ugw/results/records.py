@@ -1,4 +1,4 @@
-"""The numbers of a solve: how it ended, its terms, its history, and the tensors behind a result."""
+"""Records that make up a result: status, terms of the objective, history, lift, and the output of a solver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .lazy_plan import LazyPlan
 
 
 class Status(IntEnum):
-    """How a solve ended. Each member's `message` says what happened and what to do.
+    """How a solve ended. Each member has a `message` that says what happened and what to change.
 
     >>> import ugw
     >>> x = ugw.Space.from_points([[0.0], [1.0], [3.0]])
@@ -41,10 +41,11 @@ class Status(IntEnum):
 
     @property
     def message(self) -> str:
-        """One sentence with the cure."""
+        """One sentence: what happened and what to change."""
         return _MESSAGES[self]
 
     def __str__(self) -> str:
+        """Return the name of the member."""
         return self.name
 
 
@@ -67,7 +68,7 @@ _MESSAGES = {
 
 
 def present(value: Tensor | ImplicitPlan, *, batched: bool, numpy: bool) -> Any:
-    """A tensor (B, ...) as users see it: without the batch dimension they did not ask for, NumPy if they use that."""
+    """Return a tensor (B, ...) as users see it: without the batch dimension unless `batched`, NumPy if `numpy`."""
     if isinstance(value, ImplicitPlan):
         return LazyPlan(value, batched=batched, numpy=numpy)
     if not batched:
@@ -79,19 +80,19 @@ def present(value: Tensor | ImplicitPlan, *, batched: bool, numpy: bool) -> Any:
 
 
 class ObjectiveTerms(BatchRecord):
-    """Named weighted terms that add up to an objective, (B,) tensors or numbers: the fields of a dataclass."""
+    """Named weighted terms of an objective, as tensors (B,) or numbers; each field of the dataclass is one term."""
 
     @property
     def total(self) -> Any:
-        """Their sum, the objective."""
+        """The sum of the terms: the value of the objective."""
         return reduce(add, self.as_dict().values())  # not `sum`, which from Python 3.12 on rounds floats otherwise
 
     def present(self, *, batched: bool, numpy: bool) -> Self:
-        """As users see them: plain numbers or arrays."""
+        """Return the terms as users see them: plain numbers or arrays."""
         return type(self)(**{k: present(v, batched=batched, numpy=numpy) for k, v in self.as_dict().items()})
 
     def as_dict(self) -> dict[str, Any]:
-        """Name → value, in the order in which they are printed."""
+        """Return the terms by name, in the order in which they are printed."""
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
 
@@ -108,7 +109,7 @@ class Terms(ObjectiveTerms):
 
 @dataclass(frozen=True, eq=False)
 class ConicTerms(ObjectiveTerms):
-    """The terms of CGW: `apart`, its value if nothing is matched, and what matching saves, `overlap` ≤ 0."""
+    """The terms of CGW: `apart`, the value if nothing is matched, and `overlap` ≤ 0, the reduction by the plan."""
 
     apart: Any
     overlap: Any
@@ -125,40 +126,43 @@ class History:
     mass: np.ndarray
 
     def __len__(self) -> int:
+        """Return the number of outer steps."""
         return len(self.objective)
 
 
 @dataclass(frozen=True, eq=False)
 class Lift(BatchRecord):
-    """A plan between cones: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ sqrt(P∘Q), (B, n, m) each, and (B,) what is known of it.
+    """A plan between cones, (B, n, m) each: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ sqrt(P∘Q); and facts (B,) about it.
 
-    error: bound on the error of the kernel; wanted: the tolerance of that; slack: what it may add to the value;
-    rank: of the kernel, 0 if exact; metric: is `distance` one? exponent: it is the value to the power of
-    1 over this; power: masses are radii to this.
+    kernel_error: bound on the error of the kernel; kernel_tolerance: the error that was asked for; value_slack: what
+    the kernel error may add to the value; kernel_rank: terms of the factorized kernel, 0 if exact; is_metric: whether
+    the distance is a metric; distance_exponent: distance = value^(1/distance_exponent); radius_power: mass =
+    radius^radius_power.
     """
 
     P: Tensor
     Q: Tensor
     w: Tensor
-    error: Tensor
-    wanted: Tensor
-    slack: Tensor
-    rank: Tensor
-    metric: Tensor
-    exponent: Tensor
-    power: Tensor
+    kernel_error: Tensor
+    kernel_tolerance: Tensor
+    value_slack: Tensor
+    kernel_rank: Tensor
+    is_metric: Tensor
+    distance_exponent: Tensor
+    radius_power: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class SolverOutput(BatchRecord):
-    """The numbers behind a Result, each with a leading batch dimension B, on the device of the solve.
+    """The output of a solver: tensors with a leading batch dimension B, on the device of the solve.
 
-    plan, other: (B, n, m), the last two plans, stored or streamed; potentials f (B, n), g (B, m) or None; scalars (B,);
-    trace: (B, steps, 5), the columns of History, NaN after an item ended; lift: for conic problems.
+    plan, previous_plan: (B, n, m), the last two plans, stored or implicit; potentials: f (B, n) and g (B, m), or
+    None; trace: (B, steps, 5), the columns of History, NaN after an item ended; lift: of conic
+    problems; all others (B,).
     """
 
     plan: Any
-    other: Any
+    previous_plan: Any
     potentials: tuple[Tensor, Tensor] | None
     terms: ObjectiveTerms
     relaxed_value: Tensor
@@ -171,22 +175,22 @@ class SolverOutput(BatchRecord):
     lift: Lift | None = None
 
     @classmethod
-    def joined(cls, parts: Sequence[SolverOutput]) -> SolverOutput:
-        """The items of several runs, one after the other."""
-        return join(cls.alike(*parts))
+    def concatenate(cls, parts: Sequence[SolverOutput]) -> SolverOutput:
+        """Return one output with the items of several runs, one after the other."""
+        return join(cls.with_common_shapes(*parts))
 
     @staticmethod
-    def alike(*parts: SolverOutput) -> list[SolverOutput]:
-        """With traces of one length, and potentials in all of them if in one: what may differ among runs."""
-        steps = max(part.trace.shape[1] for part in parts)
-        some = any(part.potentials is not None for part in parts)
-        return [part._alike(steps, potentials=some) for part in parts]
+    def with_common_shapes(*parts: SolverOutput) -> list[SolverOutput]:
+        """Return the outputs with traces of equal length, and with potentials in all of them if one has potentials."""
+        n_steps = max(part.trace.shape[1] for part in parts)
+        has_potentials = any(part.potentials is not None for part in parts)
+        return [part._padded(n_steps, with_potentials=has_potentials) for part in parts]
 
-    def _alike(self, steps: int, *, potentials: bool) -> SolverOutput:
-        """With a trace of so many steps, and potentials of NaN where others have some: what may differ among runs."""
-        missing = self.trace.new_full((len(self.trace), steps - self.trace.shape[1], self.trace.shape[2]), torch.nan)
-        f_g = self.potentials
-        if potentials and f_g is None:
+    def _padded(self, n_steps: int, *, with_potentials: bool) -> SolverOutput:
+        """Return the output with its trace padded by NaN to `n_steps`, and NaN potentials if some are needed."""
+        missing = self.trace.new_full((len(self.trace), n_steps - self.trace.shape[1], self.trace.shape[2]), torch.nan)
+        potentials = self.potentials
+        if with_potentials and potentials is None:
             p1, p2 = self.plan.sum(2), self.plan.sum(1)
-            f_g = torch.full_like(p1, torch.nan), torch.full_like(p2, torch.nan)
-        return replace(self, trace=torch.cat([self.trace, missing], dim=1), potentials=f_g)
+            potentials = torch.full_like(p1, torch.nan), torch.full_like(p2, torch.nan)
+        return replace(self, trace=torch.cat([self.trace, missing], dim=1), potentials=potentials)

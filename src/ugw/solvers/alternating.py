@@ -383,7 +383,7 @@ def _finish(context: Context, outcome: loop.Outcome) -> SolverOutput:
     now, before = problem.final(state.now), state.before
     return SolverOutput(
         plan=now.plan,
-        other=before.plan,
+        previous_plan=before.plan,
         potentials=problem.potentials(before, now, (state.f, state.g), state.log_mass, state.entropy),
         terms=problem.objective(now),
         relaxed_value=problem.objective(before, now).total,

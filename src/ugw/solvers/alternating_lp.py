@@ -194,7 +194,7 @@ def _finish(problem: PartialCGW, outcome: loop.Outcome) -> SolverOutput:
     terms = problem.objective(overlap)
     return SolverOutput(
         plan=plan,
-        other=plan,
+        previous_plan=plan,
         potentials=None,
         terms=terms,
         relaxed_value=problem.objective(torch.maximum(state.crossed, overlap)).total,

@@ -47,7 +47,7 @@ class FrankWolfe(Solver):
         terms = problem.objective(now)
         tensors = SolverOutput(
             plan=now.plan,
-            other=now.plan,
+            previous_plan=now.plan,
             potentials=None,
             terms=terms,
             relaxed_value=terms.total,
@@ -128,7 +128,7 @@ def polish(problem: SpacePair, result: Result, max_iter: int, watch: Monitor | N
     end = FrankWolfe(max_iter=max_iter).run(problem.take(items), old.plan[items], watch).tensors
     steps = torch.full((len(old.trace), *end.trace.shape[1:]), torch.nan).to(end.trace)
     steps[items] = end.trace
-    same = ("plan", "other", "relaxed_value", "marginal_error", "change", "residual", "status")
+    same = ("plan", "previous_plan", "relaxed_value", "marginal_error", "change", "residual", "status")
     merged = {name: getattr(old, name).index_copy(0, items, getattr(end, name)) for name in same}
     terms = {k: v.index_copy(0, items, getattr(end.terms, k)) for k, v in old.terms.as_dict().items()}
     tensors = replace(

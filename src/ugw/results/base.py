@@ -1,0 +1,80 @@
+"""What all public results have in common: convergence, `check`, an HTML table, `save` and `load`."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from html import escape
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from ..errors import InputError, NotConverged
+from .io import Arrays, read_npz, write_npz
+
+# Colors of the left border of HTML tables: green if everything converged, orange if not.
+_CONVERGED_COLOR, _FAILED_COLOR = "#2a7d4f", "#b3541e"
+
+
+class ResultBase(ABC):
+    """Interface of Result, ConicResult, Debiased, Barycenter, PairwiseResult and Tightness.
+
+    A subclass defines `converged`, `message`, `rows`, `to_arrays` and `from_arrays`.
+    """
+
+    @property
+    @abstractmethod
+    def converged(self) -> Any:
+        """Whether the solve converged: a bool, or an array with one entry per item or pair."""
+
+    @property
+    @abstractmethod
+    def message(self) -> str:
+        """One line that says how the solve ended and, if it failed, what to change."""
+
+    @abstractmethod
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the name and the text of each line of a summary."""
+
+    @abstractmethod
+    def to_arrays(self) -> Arrays:
+        """Return the arrays, by name, from which `from_arrays` restores the result."""
+
+    @classmethod
+    @abstractmethod
+    def from_arrays(cls, arrays: Arrays) -> Self:
+        """Return the result that `to_arrays` described; raise if arrays are missing or do not fit together."""
+
+    @property
+    def all_converged(self) -> bool:
+        """Whether every item converged."""
+        converged = self.converged
+        return bool(converged.all()) if isinstance(converged, torch.Tensor | np.ndarray) else bool(converged)
+
+    def check(self) -> Self:
+        """Return the result itself if every item converged; raise NotConverged with its message otherwise."""
+        if not self.all_converged:
+            raise NotConverged(self.message)
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result to a `.npz` file without pickled objects; an interrupted write leaves no partial file."""
+        write_npz(path, self.to_arrays())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the result that `save` wrote to `path`; raise InputError for any other file."""
+        try:
+            return cls.from_arrays(read_npz(path))
+        except Exception as error:  # a broken file makes the readers raise errors of many kinds
+            raise InputError(f"{os.fspath(path)} is not a saved {cls.__name__}: {error}") from error
+
+    def _repr_html_(self) -> str:
+        """Return the rows of the summary as an HTML table, for notebooks."""
+        color = _CONVERGED_COLOR if self.all_converged else _FAILED_COLOR
+        body = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(text)}</td></tr>"
+            for name, text in self.rows()
+        )
+        return f"<table style='border-left:4px solid {color}'>{body}</table>"

@@ -1,0 +1,138 @@
+"""Files of results: `.npz` archives of plain arrays and JSON text, never pickled objects."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._utils.atomic_files import atomic_folder
+from ..geometry.bilinear_matrix import BilinearMatrix
+from ..geometry.implicit_plan import ImplicitPlan
+from .records import ConicTerms, History, Lift, SolverOutput, Status, Terms
+
+Arrays = dict[str, np.ndarray]
+
+# Fields of SolverOutput that are records themselves, and those that are plans (stored or implicit).
+_RECORD_FIELDS = ("terms", "potentials", "lift")
+_PLAN_FIELDS = ("plan", "previous_plan")
+
+
+def write_npz(path: str | os.PathLike[str], arrays: Arrays) -> None:
+    """Write arrays to a compressed `.npz` file, which appears complete or not at all."""
+    target = Path(path)
+    with atomic_folder(target.parent) as stage, (stage / target.name).open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+def read_npz(path: str | os.PathLike[str]) -> Arrays:
+    """Return the arrays of an `.npz` file by name; pickled objects are refused."""
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)
+
+
+def to_array(tensor: Tensor) -> np.ndarray:
+    """Return a tensor as a NumPy array on the CPU, without its autograd graph."""
+    return tensor.detach().cpu().numpy()
+
+
+def json_array(value: Any) -> np.ndarray:
+    """Return a JSON-able value as an array () of text."""
+    return np.array(json.dumps(value))
+
+
+def from_json_array(array: np.ndarray) -> Any:
+    """Return the value that `json_array` encoded."""
+    return json.loads(str(array))
+
+
+def with_prefix(prefix: str, arrays: Arrays) -> Arrays:
+    """Return the arrays of a part of a result under names that begin with `prefix.`."""
+    return {f"{prefix}.{name}": array for name, array in arrays.items()}
+
+
+def without_prefix(prefix: str, arrays: Arrays) -> Arrays:
+    """Return the arrays whose names begin with `prefix.`, under the rest of their names."""
+    return {name[len(prefix) + 1 :]: array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
+
+
+def output_to_arrays(output: SolverOutput) -> Arrays:
+    """Return all tensors of a solver output by name; those of records in it as `<field>_<name>`."""
+    tensors = {f"terms_{name}": term for name, term in output.terms.as_dict().items()}
+    if output.potentials is not None:
+        tensors |= dict(zip(("f", "g"), output.potentials, strict=True))
+    if output.lift is not None:
+        tensors |= {f"lift_{f.name}": getattr(output.lift, f.name) for f in fields(Lift)}
+    for name in _PLAN_FIELDS:
+        tensors |= _plan_tensors(name, getattr(output, name))
+    plain = (f.name for f in fields(output) if f.name not in (*_RECORD_FIELDS, *_PLAN_FIELDS))
+    tensors |= {name: getattr(output, name) for name in plain}
+    return {name: to_array(tensor) for name, tensor in tensors.items()}
+
+
+def output_from_arrays(arrays: Arrays) -> SolverOutput:
+    """Return the solver output that `output_to_arrays` described."""
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array.ndim}
+    is_conic = "lift_P" in tensors
+    plain = {f.name: tensors[f.name] for f in fields(SolverOutput) if f.name not in (*_RECORD_FIELDS, *_PLAN_FIELDS)}
+    return SolverOutput(
+        terms=_record(ConicTerms if is_conic else Terms, "terms", tensors),
+        potentials=(tensors["f"], tensors["g"]) if "f" in tensors else None,
+        lift=_record(Lift, "lift", tensors) if is_conic else None,
+        **{name: _plan(name, tensors) for name in _PLAN_FIELDS},
+        **plain,
+    )
+
+
+def check_output(output: SolverOutput, items: int) -> None:
+    """Raise ValueError unless all tensors of a loaded output have `items` items and the shapes fit together."""
+    if (
+        len(output.plan.shape) != 3
+        or output.plan.shape != output.previous_plan.shape
+        or output.trace.ndim != 3
+        or output.trace.shape[2] != len(fields(History))
+    ):
+        raise ValueError("arrays of the wrong shape")
+    lengths = {len(array) for array in output_to_arrays(output).values()}
+    if lengths != {items}:
+        raise ValueError(f"arrays of {sorted(lengths)} items, expected {items}")
+    for code in output.status.tolist():
+        Status(code)
+
+
+def history_to_arrays(history: History) -> Arrays:
+    """Return the columns of a history by name."""
+    return {f.name: getattr(history, f.name) for f in fields(History)}
+
+
+def history_from_arrays(arrays: Arrays) -> History:
+    """Return the history that `history_to_arrays` described."""
+    return History(**{f.name: arrays[f.name] for f in fields(History)})
+
+
+def _plan_tensors(name: str, plan: Tensor | ImplicitPlan) -> dict[str, Tensor]:
+    """Return a stored plan under its name, or the parts of an implicit plan as `<name>_<part>`."""
+    if not isinstance(plan, ImplicitPlan):
+        return {name: plan}
+    parts = {f"{name}_{f.name}": getattr(plan, f.name) for f in fields(plan) if f.name != "log_plan"}
+    return parts | {f"{name}_log_plan_{f.name}": getattr(plan.log_plan, f.name) for f in fields(plan.log_plan)}
+
+
+def _plan(name: str, tensors: dict[str, Tensor]) -> Any:
+    """Return the plan, stored or implicit, that `_plan_tensors` described."""
+    if name in tensors:
+        return tensors[name]
+    log = _record(BilinearMatrix, f"{name}_log_plan", tensors)
+    parts = {f.name: tensors[f"{name}_{f.name}"] for f in fields(ImplicitPlan) if f.name != "log_plan"}
+    return ImplicitPlan(log, **parts)
+
+
+def _record(kind: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:
+    """Return a record of class `kind` from the tensors `<prefix>_<field>`."""
+    return kind(**{f.name: tensors[f"{prefix}_{f.name}"] for f in fields(kind)})

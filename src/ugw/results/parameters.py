@@ -1,0 +1,59 @@
+"""The parameters that a result was solved with, as plain dictionaries: numbers, strings, lists and None."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import torch
+
+# Solver options that do not change the result, and may not be plain values.
+_OMITTED_FIELDS = ("callback", "progress")
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value as numbers, strings, lists and dictionaries, which JSON can hold.
+
+    Tensors and arrays become lists or numbers; a record becomes a dictionary with its class under "name"; a function
+    becomes its name; anything else becomes its repr.
+
+    >>> import ugw
+    >>> to_plain(ugw.Multistart(n=3))["solver"]["name"]
+    'AlternateMin'
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().tolist()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, tuple | list):
+        return [to_plain(part) for part in value]
+    if isinstance(value, dict):
+        return {str(name): to_plain(part) for name, part in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        own = {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name not in _OMITTED_FIELDS}
+        return {"name": type(value).__name__, **own}
+    if callable(value) and hasattr(value, "__qualname__"):
+        return value.__qualname__
+    return repr(value)
+
+
+def item_parameters(parameters: dict[str, Any], index: int) -> dict[str, Any]:
+    """Return the parameters of one item of a batch: of every per-item list in "per_item" the entry `index`.
+
+    A batch keeps the values that differ between items as lists (B,) under their names and lists these names under
+    "per_item"; the parameters of an item have numbers there and no "per_item".
+    """
+    names = parameters.get("per_item", ())
+    own = {name: value for name, value in parameters.items() if name != "per_item"}
+    return own | {name: _entry(own[name], index) for name in names}
+
+
+def _entry(value: Any, index: int) -> Any:
+    """Return the entry `index` of a list, or of each of the two lists of a pair of sides."""
+    return [side[index] for side in value] if isinstance(value[0], list) else value[index]
