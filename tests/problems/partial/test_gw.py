@@ -167,7 +167,7 @@ def pots(pair, mass, start, fused=0.0):
 
 @pytest.mark.parametrize("fused", [0.0, FUSED], ids=["plain", "fused"])
 @pytest.mark.parametrize("mass", [0.3, 0.6, 0.79])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_mass_is_equal_to_pot_or_better_from_the_same_start(seed, mass, fused):
     pair = cases.clouds(8, 9, seed, (1.3, 0.8))
     start = np.outer(pair.a, pair.b) * mass / (1.3 * 0.8)
@@ -179,20 +179,19 @@ def test_mass_is_equal_to_pot_or_better_from_the_same_start(seed, mass, fused):
     assert ugw.solve(pair.x, pair.y, rho=rho, fused=given).value <= ours.value + 1e-12
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_price_and_its_mass_are_the_same_problem(seed):
-    """The plan that TV(rho) chooses is the best of its mass, and its mass the best of all masses."""
+@pytest.mark.parametrize("seed", range(2))
+def test_the_tv_plan_is_optimal_for_its_mass_and_among_masses(seed):
     pair = cases.clouds(6, 7, seed, (1.0, 0.8))
     chosen = ugw.solve(pair.x, pair.y, rho=ugw.TV(0.01))
     assert chosen.mass > 0.2
     same = ugw.solve(pair.x, pair.y, rho=ugw.Mass(chosen.mass), init=chosen.plan)
     assert same.value == pytest.approx(chosen.terms.distortion, rel=1e-7)
-    for mass in (0.2, 0.5, 0.8):
+    for mass in (0.2, 0.8):
         other = ugw.solve(pair.x, pair.y, rho=ugw.Mass(mass))
         assert chosen.value <= ugw.objective(other.plan, pair.x, pair.y, rho=ugw.TV(0.01)).total + 1e-9
 
 
-def test_strays_are_left_behind():
+def test_outliers_stay_unmatched():
     """A cloud inside a larger one: matched in full at no distortion, whatever is asked for."""
     rng = np.random.default_rng(0)
     cloud = rng.normal(size=(9, 3))
@@ -207,19 +206,19 @@ def test_strays_are_left_behind():
         assert abs(result.plan[:, 9:]).max() < 1e-12
 
 
-@pytest.mark.parametrize(("n", "copied", "strays"), [(15, 10, 5), (30, 20, 15)])
-def test_a_part_is_found_whatever_it_costs_to_leave_the_rest(n, copied, strays):
-    """A mirrored copy of some of the points, and strays: it fits without distortion, and no plan is below that."""
+@pytest.mark.parametrize(("n", "copied", "outliers", "rhos"), [(12, 8, 4, (0.001, 0.01, 0.03)), (30, 20, 15, (0.01,))])
+def test_a_mirrored_part_is_found_at_low_and_high_rho(n, copied, outliers, rhos):
+    """A mirrored copy of some of the points, and outliers: it fits without distortion, and no plan is below that."""
     rng = np.random.default_rng(2)
     points = rng.normal(size=(n, 2))
     x = ugw.Space.from_points(points)
-    y = np.concatenate([points[:copied, ::-1], 4 + rng.normal(size=(strays, 2))])
-    y = ugw.Space.from_points(y, weights=np.full(copied + strays, 1 / n))
-    best = np.eye(n, copied + strays) / n
+    y = np.concatenate([points[:copied, ::-1], 4 + rng.normal(size=(outliers, 2))])
+    y = ugw.Space.from_points(y, weights=np.full(copied + outliers, 1 / n))
+    best = np.eye(n, copied + outliers) / n
     best[copied:] = 0.0
-    for price in (0.001, 0.01, 0.03):
-        least = ugw.objective(best, x, y, rho=ugw.TV(price)).total
-        assert ugw.solve(x, y, rho=ugw.TV(price)).check().value <= least * (1 + 1e-9)
+    for rho in rhos:
+        least = ugw.objective(best, x, y, rho=ugw.TV(rho)).total
+        assert ugw.solve(x, y, rho=ugw.TV(rho)).check().value <= least * (1 + 1e-9)
     assert ugw.solve(x, y, rho=ugw.Mass(copied / n)).check().value < 1e-9
 
 
@@ -231,13 +230,13 @@ def tiny(seed):
 
 @pytest.mark.parametrize("rho", [0.05, 0.5])
 def test_the_root_of_the_tv_value_is_a_metric(rho):
-    spaces = [tiny(seed) for seed in range(10)]
-    pairs = list(itertools.permutations(range(10), 2))
+    spaces = [tiny(seed) for seed in range(7)]
+    pairs = list(itertools.permutations(range(7), 2))
     x, y = (ugw.Space.stack([spaces[pair[side]] for pair in pairs]) for side in (0, 1))
     found = ugw.solve(x, y, rho=ugw.TV(rho), solver=ugw.Multistart(solver=ugw.FrankWolfe(), n=40)).value
     least = dict(zip(pairs, found, strict=True))
     distance = {(i, j): min(least[i, j], least[j, i]) ** 0.5 for i, j in pairs}
-    for i, j, k in itertools.permutations(range(10), 3):
+    for i, j, k in itertools.permutations(range(7), 3):
         assert distance[i, k] <= distance[i, j] + distance[j, k] + 1e-6
     assert ugw.solve(spaces[0], spaces[0], rho=ugw.TV(rho)).value == pytest.approx(0.0, abs=1e-9)
     assert min(distance.values()) > 1e-2
@@ -257,7 +256,7 @@ def test_swapping_the_spaces_transposes_and_masses_scale():
 
 
 @pytest.mark.parametrize("rho", [ugw.TV(0.3), ugw.Mass(0.6)], ids=repr)
-def test_lengths_have_no_units(rho):
+def test_scaling_distances_and_rho_together_scales_the_value(rho):
     pair = cases.clouds(6, 7, 2, (1.3, 0.8))
     result = ugw.solve(pair.x, pair.y, rho=rho, init="product")
     assert result.n_iter > 2
@@ -269,7 +268,7 @@ def test_lengths_have_no_units(rho):
         assert scaled.value / length**2 == pytest.approx(result.value, rel=1e-9)
 
 
-def test_a_small_given_mass_is_solved_for():
+def test_a_tiny_given_mass_is_kept_exactly():
     """One pair of points takes it all and pays nothing; a given mass is never next to none."""
     pair = cases.clouds(6, 7, 2, (1.3, 0.8))
     for mass in (1e-3, 1e-8, 1e-13):
@@ -291,7 +290,7 @@ def test_a_batch_is_its_items(rho):
         np.testing.assert_allclose(whole[i].plan, alone.plan, atol=1e-10)
 
 
-def test_zero_weights_are_left_out_and_float32_is_told_apart():
+def test_zero_weights_get_no_mass_and_float32_agrees():
     pair = cases.clouds(8, 9, 1)
     a, b = pair.a.copy(), pair.b.copy()
     a[2] = b[4] = 0.0
@@ -305,7 +304,7 @@ def test_zero_weights_are_left_out_and_float32_is_told_apart():
     assert short.value == pytest.approx(ugw.solve(rest.x, rest.y, rho=ugw.TV(0.1)).value, rel=1e-4)
 
 
-def test_any_loss_will_do():
+def test_another_loss_and_an_infinite_one():
     pair = cases.clouds(5, 6, 0, (1.3, 0.8))
     result = ugw.solve(pair.x, pair.y, rho=ugw.TV(0.3), loss=torch.abs)
     gaps = abs(pair.dx[:, None, :, None] - pair.dy[None, :, None, :])
@@ -317,7 +316,7 @@ def test_any_loss_will_do():
 # --- what is refused, and what is said ---
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_arguments_are_refused():
     pair = cases.clouds(5, 6, 0, (1.3, 0.8))
     x, y = pair.x, pair.y
     for rho, said in (
@@ -345,7 +344,7 @@ def test_what_cannot_be_is_refused():
         _ = ugw.solve(x, y, rho=ugw.TV(1.0)).potentials
 
 
-def test_a_start_that_shrinks_to_nothing_says_so():
+def test_a_vanishing_plan_has_the_status_collapsed():
     pair = cases.clouds(6, 7, 0)
     with pytest.warns(ugw.ConvergenceWarning, match="next to no mass"):
         result = ugw.solve(pair.x, pair.y, rho=ugw.TV(1e-3), init="product")
@@ -353,10 +352,11 @@ def test_a_start_that_shrinks_to_nothing_says_so():
     assert ugw.solve(pair.x, pair.y, rho=ugw.TV(1e-3)).mass > 0.01  # other starts find what fits
 
 
-@pytest.mark.parametrize("outliers", ["one side", "both sides"])
-@pytest.mark.parametrize("rho", [1e-3, 1e-2, 0.1])
-def test_a_copy_is_found_however_low_the_price(rho, outliers):
-    """From afar a low price says "match nothing": the plan comes from higher prices, where mass stays."""
+@pytest.mark.parametrize(
+    ("rho", "outliers"), [(1e-3, "one side"), (1e-3, "both sides"), (1e-2, "both sides"), (0.1, "one side")]
+)
+def test_a_copy_is_found_at_any_low_rho(rho, outliers):
+    """Far from the solution a low rho favors matching nothing: initial plans come from a higher rho, which keeps mass."""
     rng = np.random.default_rng(0)
     points, n = rng.random((12, 2)), 12
     copy = np.vstack([points @ [[0.0, 1.0], [-1.0, 0.0]] + 3.0, 5.0 + 3.0 * rng.random((4, 2))])
