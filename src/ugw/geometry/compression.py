@@ -18,6 +18,7 @@ from torch import Tensor
 from .._utils.config import UTILS_CONFIG
 from ..errors import InputError
 from .graph_distances import cross_distances
+from .landmarks import farthest_points
 from .low_rank import LowRankMetric
 
 # Eigenvectors come from at most so many points, which the others are laid beside.
@@ -173,20 +174,17 @@ class Scaling:
 
 def _landmarks(distances: Distances, first: int) -> tuple[Tensor, Tensor]:
     """Indices (m,) of points far from each other, and all points in the order of their distance to the first."""
-    n, device = distances.n, distances.device
-    everyone, chosen = torch.arange(n, device=device), [first]
-    start = distances.submatrix(everyone, everyone[first : first + 1])[:, 0]
-    order = start.argsort(stable=True)
-    if n <= LANDMARKS:
+    everyone = torch.arange(distances.n, device=distances.device)
+    begin = everyone[first : first + 1]
+    order = distances.submatrix(everyone, begin)[:, 0].argsort(stable=True)
+    if distances.n <= LANDMARKS:
         return order, order
-    near = start.abs()
-    while len(chosen) < LANDMARKS:
-        i = int(near.argmax())
-        if near[i] <= 0.0:
-            break  # all others stand on landmarks
-        chosen.append(i)
-        near = torch.minimum(near, distances.submatrix(everyone, everyone[i : i + 1])[:, 0].abs())
-    return torch.tensor(chosen, device=device), order
+
+    def column(index: Tensor) -> Tensor:
+        """Return the sizes (1, n) of the distances to one point."""
+        return distances.submatrix(everyone, index).mT.abs()
+
+    return farthest_points(column, begin, LANDMARKS, stop_when_covered=True)[0], order
 
 
 def _scaling(distances: Distances, landmarks: Tensor, order: Tensor, highest: int) -> Scaling:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy
 import torch
+from torch import Tensor
 
 from .._utils.checks import check_whole_number
 from ..errors import InputError
 from .graph_distances import connected, mesh_edges
+from .landmarks import farthest_points
 from .space import Space
 
 
@@ -50,19 +52,23 @@ class Mesh:
         if points > n:
             raise InputError(f"points must be at most {n}, as many as vertices, got {points}")
         graph = connected(n, *mesh_edges(vertices, self.faces), expected="one of all vertices")
-        chosen, paths = _farthest(graph, int(np.linalg.norm(vertices - vertices.mean(axis=0), axis=1).argmax()), points)
+        chosen, paths = _sample_vertices(
+            graph, int(np.linalg.norm(vertices - vertices.mean(axis=0), axis=1).argmax()), points
+        )
         gathered = np.bincount(paths.argmin(axis=0), weights, minlength=points)
         between = paths[:, chosen]
         made = Space.from_distances(np.minimum(between, between.T), weights=gathered)
         return replace(made, point_tensor=torch.from_numpy(vertices[chosen]))
 
 
-def _farthest(graph: scipy.sparse.csr_array, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices (count,), each the farthest from those before it, and the lengths (count, n) of paths from them."""
-    chosen, paths = np.empty(count, dtype=np.int64), np.empty((count, graph.shape[0]))
-    nearest = np.full(graph.shape[0], np.inf)
-    for k in range(count):
-        chosen[k] = first if k == 0 else nearest.argmax()
-        paths[k] = scipy.sparse.csgraph.dijkstra(graph, indices=chosen[k])
-        nearest = np.minimum(nearest, paths[k])
-    return chosen, paths
+def _sample_vertices(graph: scipy.sparse.csr_array, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return farthest points (count,) of a graph by shortest paths, and the path lengths (count, n) from them."""
+    paths: list[np.ndarray] = []
+
+    def column(index: Tensor) -> Tensor:
+        """Return the path lengths (1, n) from a vertex, and keep them."""
+        paths.append(scipy.sparse.csgraph.dijkstra(graph, indices=int(index)))
+        return torch.from_numpy(paths[-1])[None]
+
+    chosen = farthest_points(column, torch.tensor([first]), count)
+    return chosen[0].numpy(), np.stack(paths)

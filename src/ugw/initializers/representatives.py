@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .._utils.pytree import BatchRecord
+from ..geometry.landmarks import farthest_points
 from ..geometry.metric import Metric
 from ..geometry.space import Space
 from ..kernels.reductions import quantile_indices
@@ -69,13 +70,9 @@ def _spread(owner: Tensor, weights: Tensor, gathered: Tensor) -> Tensor:
 
 def farthest(metric: Metric, weights: Tensor, count: int) -> Tensor:
     """The most eccentric point, then again and again the one farthest from all chosen before. Returns (B, count)."""
-    batch, present = len(weights), weights > 0
-    chosen = [torch.where(present, rank(metric, weights), -torch.inf).argmax(1)]
-    nearest = torch.where(present, _column(metric, chosen[0], batch), -torch.inf)
-    for _ in range(count - 1):
-        chosen.append(nearest.argmax(1))
-        nearest = torch.minimum(nearest, _column(metric, chosen[-1], batch))
-    return torch.stack(chosen, dim=1)
+    present = weights > 0
+    first = torch.where(present, rank(metric, weights), -torch.inf).argmax(1)
+    return farthest_points(lambda index: _column(metric, index, len(weights)), first, count, candidates=present)
 
 
 def quantiles(metric: Metric, weights: Tensor, count: int) -> Tensor:

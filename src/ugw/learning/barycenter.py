@@ -20,6 +20,7 @@ from .._utils.checks import as_tensor, check_finite, check_nonnegative, check_wh
 from .._utils.pytree import BatchRecord
 from ..api import solve as api
 from ..errors import ConvergenceWarning, InputError, NotConverged
+from ..geometry.landmarks import farthest_points
 from ..geometry.metric import DenseMetric
 from ..geometry.space import Space
 from ..measures.divergences import divergence_pair
@@ -341,11 +342,7 @@ def _sampled(batch: Space, shares: Tensor, n: int) -> Space:
     """n points of the space with the largest share, far from each other, and a little moved."""
     chosen = batch[int(shares.argmax())]
     matrix = chosen.metric.dense()
-    index = [int(matrix.sum(0).argmax())]
-    near = matrix[index[0]].clone()
-    for _ in range(n - 1):
-        index.append(int(near.argmax()))
-        near = torch.minimum(near, matrix[index[-1]])
+    index = farthest_points(lambda index: matrix[index], matrix.sum(0).argmax()[None], n)[0]
     matrix = matrix[index][:, index]
     draw = torch.rand(n, n, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(matrix)
     noise = JITTER * chosen.metric.dense().abs().mean() * (draw + draw.mT)

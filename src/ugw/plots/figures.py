@@ -7,9 +7,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from .._utils.checks import check_whole_number
 from ..errors import InputError
+from ..geometry.landmarks import farthest_points
 from ._drawing import (
     ACROSS,
     INK,
@@ -141,13 +143,13 @@ def _largest_pairs(plan_: np.ndarray, x: np.ndarray, y: np.ndarray, lines: int) 
 
 def _spread(points: np.ndarray, count: int) -> np.ndarray:
     """`count` indices of points far from each other: each next one is the farthest from those before."""
-    count = min(count, len(points))
-    chosen = np.zeros(count, dtype=int)
-    nearest = np.full(len(points), np.inf)
-    for k in range(1, count):
-        nearest = np.minimum(nearest, ((points - points[chosen[k - 1]]) ** 2).sum(axis=1))
-        chosen[k] = nearest.argmax()
-    return chosen
+    places = torch.from_numpy(np.asarray(points, dtype=np.float64))
+
+    def column(index: torch.Tensor) -> torch.Tensor:
+        """Return the squared distances (1, n) of all points to one."""
+        return (places - places[index]).square().sum(dim=1)[None]
+
+    return farthest_points(column, torch.tensor([0]), min(count, len(points)))[0].numpy()
 
 
 def _draw_lines(

@@ -1,0 +1,41 @@
+"""Farthest-point sampling: a few points of a space that are far from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+# Maps indices (B,) to the distances (B, n) of all points to the point with that index in each batch item.
+DistanceColumn = Callable[[Tensor], Tensor]
+
+
+def farthest_points(
+    column: DistanceColumn,
+    first: Tensor,
+    count: int,
+    *,
+    candidates: Tensor | None = None,
+    stop_when_covered: bool = False,
+) -> Tensor:
+    """Return indices (B, count) of points, each one the farthest from all points chosen before it.
+
+    column: called once for each chosen point, in order; first: (B,), the indices to begin with; candidates: (B, n)
+    bool, the points that may be chosen, None for all. Ties go to the lowest index. Where fewer than `count` points
+    differ, indices repeat; with `stop_when_covered` fewer indices are returned instead, as soon as every candidate of
+    every item coincides with a chosen point (this looks at the distances, so a GPU is synchronized at each point).
+
+    >>> places = torch.tensor([0.0, 1.0, 4.0, 10.0])
+    >>> farthest_points(lambda index: (places - places[index][:, None]).abs(), torch.tensor([0]), 3)
+    tensor([[0, 3, 2]])
+    """
+    chosen, nearest = [first], column(first)
+    if candidates is not None:
+        nearest = torch.where(candidates, nearest, -torch.inf)
+    while len(chosen) < count:
+        if stop_when_covered and not bool((nearest > 0).any()):
+            break
+        chosen.append(nearest.argmax(1))
+        nearest = torch.minimum(nearest, column(chosen[-1]))
+    return torch.stack(chosen, dim=1)[:, :count]
