@@ -19,9 +19,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from ugw.compare import batches, measure, peers, problems
 
 import ugw
+
+from .compare import batches, measure, peers, problems
 
 RHO, EPS = 1.0, 1e-2
 # Spaces, and pairs that a peer solves, for each n: a peer's pairs are as many as it does in half a minute or so.

@@ -11,12 +11,13 @@ import warnings
 
 import numpy as np
 import torch
-from ugw.compare import measure
 
 import ugw
-from ugw.datasets.synthetic import office_caltech10
+from ugw.datasets import office_caltech10
 from ugw.estimators.pu import decide
 from ugw.experiments import pu, pu_tasks
+
+from .compare import measure
 
 
 def prepared(task, domains, protocol, device):

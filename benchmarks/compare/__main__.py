@@ -14,6 +14,6 @@ def one_thread():
 
 if __name__ == "__main__":
     one_thread()
-    from ugw.command import main
+    from .command import main
 
     sys.exit(main())

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 import ugw
-from ugw import dense, measure, problems
+
+from . import dense, measure, problems
 
 
 def stacked(instances, device="cpu", dtype=torch.float64):

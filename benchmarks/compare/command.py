@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import torch
-from ugw.store import Store
 
-from ugw import batches, cuda, dense, peers, report, streaming
+from . import batches, cuda, dense, peers, report, streaming
+from .store import Store
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 RHOS, EPSILONS = (0.1, 1.0), (0.1, 0.01, 0.001)

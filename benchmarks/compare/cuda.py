@@ -6,8 +6,9 @@ Every function takes a `device`, so that its code can be tried on a CPU at a sma
 import torch
 
 import ugw
-from ugw import dense, measure, peers, problems
 from ugw.kernels import dispatch as kernels
+
+from . import dense, measure, peers, problems
 
 RHO, EPS, MASSES = 1.0, 0.01, (1.0, 1.5)
 PEERS_UP_TO = 4000  # points; beyond, they take minutes

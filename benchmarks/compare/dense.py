@@ -8,7 +8,8 @@ from contextlib import nullcontext
 import numpy as np
 
 import ugw
-from ugw import measure, problems
+
+from . import measure, problems
 
 TINY = 1e-9  # objectives closer than this share are equal
 

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 import ugw
-from ugw import measure, targets
+
+from . import measure, targets
 
 LOOKS = {
     "ours": ("C3", "o"),

@@ -17,7 +17,8 @@ from pathlib import Path
 import torch
 
 import ugw
-from ugw import measure, problems
+
+from . import measure, problems
 
 RHO, EPS = 0.1, 0.01
 ALLOWED = 8 * 2**30  # bytes of address space that a child may take beyond what it has once imported
