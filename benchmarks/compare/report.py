@@ -152,7 +152,7 @@ def page(rows, machines):
         {f"{n} {t['version']}" for r in rows.values() for n, t in r.get("peers", {}).items() if t.get("version")}
     )
     return "\n".join([
-        "# ugw beside its peers", "",
+        "# Comparison with other libraries", "",
         *(f"- {line}" for line in machine), f"- {'; '.join(peers)}", "",
         "One process, one thread, float64 on the CPU, seconds of that thread. A peer's seconds: until its objective is "
         f"within {measure.WITHIN:g} (relative) of its own last one. Ours: until that same objective. All are judged by "
