@@ -2,8 +2,8 @@
 
     python -m benchmarks.time_chart
 
-The seconds of a peer are those until its objective is within 1e-6 (relative) of its final one. The solid line of ugw is a
-complete default call; the thin line is the time until it reaches the objective of the fastest peer.
+The seconds of a peer are those until its objective is within 1e-6 (relative) of its final one. The solid line of ugw is
+a complete default call; the thin line is the time until it reaches the objective of the fastest peer.
 """
 
 import json
