@@ -1,4 +1,4 @@
-"""Spaces for the tests of `pairwise`, and its slow twin: a double loop over single pairs."""
+"""Spaces for the tests of `pairwise`, and its reference: a double loop over single pairs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def clouds(sizes=(5, 9, 7, 12, 9), *, seed=0, unit=False, features=0):
 
 
 def graphs():
-    """Graphs with symmetries: most of their plans tie with others, and rounding must not choose among them."""
+    """Four graphs, three of them with symmetries: many plans have the same value, and rounding must not choose one."""
     made = [
         networkx.path_graph(9),
         networkx.cycle_graph(12),
@@ -38,18 +38,13 @@ def graphs():
 
 
 def loop(value, xs, ys):
-    """The matrix of value(x, y), one pair at a time."""
+    """The matrix of value(x, y) over all x and y, one pair at a time."""
     return np.array([[float(value(x, y)) for y in ys] for x in xs])
-
-
-def larger_first(value):
-    """The function with its arguments exchanged where the second space is larger, as `pairwise` solves a pair."""
-    return lambda x, y: value(x, y) if x.n >= y.n else value(y, x)
 
 
 @contextmanager
 def blocks_of(entries: int) -> Iterator[None]:
-    """Blocks whose plans have at most so many entries."""
+    """Inside this context a block of pairs has plans of at most `entries` entries in all."""
     small = {"cpu": entries, "cuda": entries}
     with mock.patch.object(tiles, "LEAST", small), mock.patch.object(tiles, "MOST", small):
         yield
