@@ -45,13 +45,6 @@ def test_distances_are_unfolded_also_beyond_the_landmarks(landmarks):
     assert "scaling" in said
 
 
-def test_landmarks_in_blocks_change_nothing(monkeypatch):
-    space = ugw.Space.from_distances(cdist(points(25, 4), points(25, 4)))
-    whole = scaled_down(space, 8)
-    monkeypatch.setattr("ugw.report.views.BLOCK", 20)
-    assert np.allclose(scaled_down(space, 8), whole)
-
-
 def test_distances_of_equal_points_and_similarities_have_places():
     for space in (
         ugw.Space.from_distances(np.zeros((4, 4))),

@@ -18,8 +18,9 @@ from torch import Tensor
 from .._utils.config import UTILS_CONFIG
 from ..errors import InputError
 from .graph_distances import cross_distances
-from .landmarks import farthest_points
+from .landmarks import evenly_spaced_indices, farthest_points
 from .low_rank import LowRankMetric
+from .mds import double_center
 
 # Eigenvectors come from at most so many points, which the others are laid beside.
 LANDMARKS = 1000
@@ -190,15 +191,14 @@ def _landmarks(distances: Distances, first: int) -> tuple[Tensor, Tensor]:
 def _scaling(distances: Distances, landmarks: Tensor, order: Tensor, highest: int) -> Scaling:
     """Eigenvectors at the landmarks, and at the judges: the landmarks and others at even steps of the order."""
     others = order[~torch.isin(order, landmarks)]
-    judges = torch.cat([landmarks, others[_even(len(others), JUDGES - len(landmarks), others.device)]])
+    judges = torch.cat([landmarks, others[evenly_spaced_indices(len(others), JUDGES - len(landmarks), others.device)]])
     true = _square(distances, judges)
     size = float(true.abs().max()) or 1.0
     true = true / size
     m = len(landmarks)
     own = true[:m, :m]
     middle = own.mean(0)
-    centered = -0.5 * (own - middle - middle[:, None] + middle.mean())
-    values, vectors = torch.linalg.eigh(centered)
+    values, vectors = torch.linalg.eigh(double_center(own))
     largest_first = values.abs().argsort(descending=True, stable=True)[: max(1, min(m - 1, highest))]
     values, vectors = values[largest_first], vectors[:, largest_first]
     sure = values.abs() > ROUNDING * torch.finfo(distances.dtype).eps * values.abs().max()
@@ -213,14 +213,6 @@ def _square(distances: Distances, index: Tensor) -> Tensor:
     """D[index][:, index] in float64, exactly symmetric."""
     block = distances.submatrix(index, index).double()
     return 0.5 * (block + block.mT)
-
-
-def _even(n: int, count: int, device: torch.device) -> Tensor:
-    """At most `count` of n places, at even steps."""
-    if n <= count:
-        return torch.arange(n, device=device)
-    steps = (torch.arange(count, dtype=torch.float64, device=device) + 0.5) / count
-    return (steps * n).long()
 
 
 def _ranks(highest: int) -> list[int]:
@@ -262,7 +254,7 @@ def _extended(distances: Distances, known: Scaling, rank: int) -> LowRankMetric:
 def _error(distances: Distances, made: LowRankMetric, order: Tensor) -> float:
     """The largest error on rows at even steps of the order, against all points."""
     n = distances.n
-    rows = order[_even(n, max(ROWS, UTILS_CONFIG.max_block_entries // n), order.device)]
+    rows = order[evenly_spaced_indices(n, max(ROWS, UTILS_CONFIG.max_block_entries // n), order.device)]
     largest = 0.0
     for cols in torch.arange(n, device=distances.device).split(max(1, UTILS_CONFIG.max_block_entries // len(rows))):
         near = _between(made.points[rows], made.points[cols], made.signs)

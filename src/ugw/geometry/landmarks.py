@@ -1,4 +1,4 @@
-"""Farthest-point sampling: a few points of a space that are far from each other."""
+"""A few points of a space that stand for all: farthest-point sampling, and indices at even steps."""
 
 from __future__ import annotations
 
@@ -39,3 +39,15 @@ def farthest_points(
         chosen.append(nearest.argmax(1))
         nearest = torch.minimum(nearest, column(chosen[-1]))
     return torch.stack(chosen, dim=1)[:, :count]
+
+
+def evenly_spaced_indices(n: int, count: int, device: torch.device | None = None) -> Tensor:
+    """Return `count` of the indices 0 to n − 1 at even steps, all of them if there are no more.
+
+    >>> evenly_spaced_indices(10, 4), evenly_spaced_indices(3, 4)
+    (tensor([1, 3, 6, 8]), tensor([0, 1, 2]))
+    """
+    if n <= count:
+        return torch.arange(n, device=device)
+    steps = (torch.arange(count, dtype=torch.float64, device=device) + 0.5) / count
+    return (steps * n).long()

@@ -21,6 +21,7 @@ from .._utils.pytree import BatchRecord
 from ..api import solve as api
 from ..errors import ConvergenceWarning, InputError, NotConverged
 from ..geometry.landmarks import farthest_points
+from ..geometry.mds import classical_mds
 from ..geometry.metric import DenseMetric
 from ..geometry.space import Space
 from ..measures.divergences import divergence_pair
@@ -351,12 +352,7 @@ def _sampled(batch: Space, shares: Tensor, n: int) -> Space:
 
 
 def _scaled_points(distances: Tensor, dim: int) -> Tensor:
-    """Classical scaling: points in R^dim with about these distances; a dimension they do not need is nearly flat."""
-    n, squares = len(distances), distances.double().square()
-    centering = torch.eye(n).to(squares) - 1.0 / n
-    values, vectors = torch.linalg.eigh(-0.5 * centering @ squares @ centering)
-    values, vectors = values.flip(0)[:dim], vectors.flip(1)[:, :dim]
-    points = vectors * values.clamp(min=0.0).sqrt()
-    points = torch.nn.functional.pad(points, (0, dim - points.shape[1]))
+    """Return points in R^dim with distances near those given (n, n), with noise in every coordinate."""
+    n, points = len(distances), classical_mds(distances, dim)
     draw = torch.randn(n, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(points)
     return (points + JITTER * distances.double().abs().mean() * draw).to(distances)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.linalg
+import torch
 
 from ..errors import InputError
+from ..geometry.landmarks import evenly_spaced_indices
+from ..geometry.mds import landmark_mds
+from ..geometry.metric import DenseMetric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +23,9 @@ PALE = "#D9D9D9"  # graph edges and points that receive nothing
 GRADIENT = "viridis"  # ordered, also in gray print
 
 LARGEST_DOT = 2.0  # times the area of a point that moves its own weight; more is not drawn larger
+
+# Points whose distances are decomposed to place all points of a space (0.3 s at this size; the time is cubic).
+MAX_MDS_LANDMARKS = 1000
 
 
 def plan_of(result: Any) -> np.ndarray:
@@ -74,13 +80,8 @@ def flattened(points: np.ndarray, k: int = 2) -> np.ndarray:
 
 def unfolded(distances: np.ndarray, k: int = 2) -> np.ndarray:
     """Points (n, k) with distances near the given ones (n, n): classical multidimensional scaling, the widest first."""
-    n = len(distances)
-    squared = distances**2
-    mean = squared.mean(axis=0)
-    gram = (mean[:, None] + mean - squared - mean.mean()) / 2
-    sizes, vectors = scipy.linalg.eigh(gram, subset_by_index=[max(0, n - k), n - 1])
-    places = (vectors * np.sqrt(np.clip(sizes, 0, None)))[:, ::-1]
-    return np.pad(places, ((0, 0), (0, k)))[:, :k]
+    metric = DenseMetric(torch.from_numpy(np.asarray(distances)))
+    return landmark_mds(metric, evenly_spaced_indices(metric.n, MAX_MDS_LANDMARKS), k).numpy()
 
 
 def history_curves(result: Any) -> list[tuple[str, np.ndarray, np.ndarray]]:

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 
 from ..errors import InputError
+from ..geometry.mds import landmark_mds
 from ..geometry.space import Space
-from ..plots._drawing import as_array, coordinates, flattened, on_cpu, unfolded
+from ..plots._drawing import as_array, coordinates, flattened, on_cpu
 from ..plots.figures import layout, node_count
 
 if TYPE_CHECKING:
     import networkx
 
 UPRIGHT = [0, 2, 1]  # the widest coordinate from left to right, the second up, the third away
-BLOCK = 2**22  # distances in hand at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,22 +109,8 @@ def scaled_down(space: Space, landmarks: int = 1000) -> np.ndarray:
     >>> bool(np.isclose(np.linalg.norm(places[3] - places[0]), 2**0.5))
     True
     """
-    n = space.n
-    chosen = even(n, landmarks)
-    index = torch.from_numpy(chosen).to(space.device)
-    own = as_array("distances", space.metric.submatrix(index, index))
-    known = unfolded(own, 3)
-    if len(chosen) == n:
-        return known
-    # A point with squared distances s to the landmarks P is at −P⁺s/2, plus what is common to all. P's columns are
-    # orthogonal.
-    sizes = (known**2).sum(axis=0)
-    inverse = np.divide(known, sizes, out=np.zeros_like(known), where=sizes > 0)
-    parts = []
-    for part in torch.arange(n, device=space.device).split(max(1, BLOCK // len(chosen))):
-        squared = as_array("distances", space.metric.submatrix(part, index)) ** 2
-        parts.append(-0.5 * squared @ inverse)
-    return np.concatenate(parts)
+    index = torch.from_numpy(even(space.n, landmarks)).to(space.device)
+    return as_array("places", landmark_mds(space.metric, index, 3))
 
 
 def even(n: int, count: int) -> np.ndarray:
