@@ -1,4 +1,4 @@
-"""Results never depend on how pairs are put into blocks; and what blocks are."""
+"""Blocks of pairs: results do not depend on them, and all pairs are in one of them."""
 
 import math
 import pickle
@@ -10,11 +10,12 @@ import torch
 
 import ugw
 from oracles.pairwise import QUICK, blocks_of, clouds, graphs
-from ugw.all_pairs import blocks as tiles
-from ugw.all_pairs.inputs import read
-from ugw.all_pairs.job import Job
-from ugw.all_pairs.serialize import digest, packed, unpacked
-from ugw.all_pairs.worker import Errand
+from ugw.all_pairs.blocks import group_by_size, max_block_entries, self_pair_blocks, tile_pairs
+from ugw.all_pairs.config import PAIRWISE_CONFIG
+from ugw.all_pairs.inputs import read_spaces
+from ugw.all_pairs.job import PairwiseJob
+from ugw.all_pairs.serialize import digest, from_arrays, to_arrays
+from ugw.all_pairs.worker import SelfSolvingTask
 
 # Plans on both sides of 400 entries, where the choice of initial plans changes. 70 and 72 points: more than 5000
 # entries, where the first steps are in float32.
@@ -24,10 +25,10 @@ SMALL_SIZES = (19, 6, 22)
 # -- results -------------------------------------------------------------------------------------------------
 
 
-def turned(matrix, order):
-    """The matrix in the places that its spaces had before a permutation."""
-    back = np.argsort(order)
-    return matrix[np.ix_(back, back)]
+def undo_permutation(matrix, order):
+    """Return the matrix of the spaces in their order before the permutation."""
+    inverse = np.argsort(order)
+    return matrix[np.ix_(inverse, inverse)]
 
 
 @pytest.mark.parametrize(
@@ -45,17 +46,17 @@ def turned(matrix, order):
     ids=["clouds", "relative", "sharp", "graphs", "gw", "cgw", "cgw-graphs", "debiased"],
 )
 def test_results_do_not_depend_on_blocks_or_order(spaces, method, given):
-    """Starts by default: random ones are drawn for the pair, whatever stands beside it."""
-    one = ugw.pairwise(spaces, method=method, **given).check()
+    """With the default initial plans: random ones are seeded by the pair and not by its batch."""
+    expected = ugw.pairwise(spaces, method=method, **given).check()
     order = np.random.default_rng(1).permutation(len(spaces))
     with blocks_of(1):  # each pair by itself, without padding
         alone = ugw.pairwise([spaces[i] for i in order], method=method, **given)
-    np.testing.assert_allclose(turned(alone.values, order), one.values, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(turned(alone.masses, order), one.masses, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(undo_permutation(alone.values, order), expected.values, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(undo_permutation(alone.masses, order), expected.masses, rtol=0, atol=1e-6)
     order = np.random.default_rng(2).permutation(len(spaces))
     with blocks_of(3000):
-        some = ugw.pairwise([spaces[i] for i in order], method=method, **given)
-    np.testing.assert_allclose(turned(some.values, order), one.values, rtol=0, atol=1e-9)
+        tiled = ugw.pairwise([spaces[i] for i in order], method=method, **given)
+    np.testing.assert_allclose(undo_permutation(tiled.values, order), expected.values, rtol=0, atol=1e-9)
 
 
 def test_a_value_does_not_depend_on_the_other_spaces_of_the_call():
@@ -65,84 +66,87 @@ def test_a_value_does_not_depend_on_the_other_spaces_of_the_call():
     np.testing.assert_allclose(part, whole[np.ix_([3, 0, 2], [3, 0, 2])], rtol=0, atol=1e-9)
 
 
-# -- classes and tiles ---------------------------------------------------------------------------------------
+# -- groups and tiles ----------------------------------------------------------------------------------------
 
 
-def slow_classes(sizes, waste):
-    """The least number of classes of falling sizes whose padding is within the bound, by trying every cut."""
-    falling = sorted((max(s, tiles.TINY) for s in sizes), reverse=True)
+def min_group_count(sizes, max_overhead):
+    """Return the smallest number of groups whose padding is within the bound, by trying every division."""
+    falling = sorted((max(s, PAIRWISE_CONFIG.min_effective_size) for s in sizes), reverse=True)
     best = len(falling)
     for cuts in product((False, True), repeat=len(falling) - 1):
         padded, top = 0, falling[0]
         for size, cut in zip(falling, (False, *cuts), strict=True):
             top = size if cut else top
             padded += top
-        if padded**2 <= (1 + waste) * sum(falling) ** 2:
+        if padded**2 <= (1 + max_overhead) * sum(falling) ** 2:
             best = min(best, 1 + sum(cuts))
     return best
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_classes_are_as_few_as_the_padding_allows(seed):
+def test_groups_are_as_few_as_the_padding_allows(seed):
     rng = np.random.default_rng(seed)
     sizes = rng.integers(5, 200, size=9).tolist()
-    made = tiles.classes(sizes)
-    assert sorted(i for group in made for i in group) == list(range(9))
-    assert len(made) == slow_classes(sizes, tiles.WASTE)
-    padded = sum(len(group) * max(max(sizes[i], tiles.TINY) for i in group) for group in made)
-    assert padded**2 <= (1 + tiles.WASTE) * sum(max(s, tiles.TINY) for s in sizes) ** 2
-    tops = [max(sizes[i] for i in group) for group in made]
+    groups = group_by_size(sizes)
+    assert sorted(i for group in groups for i in group) == list(range(9))
+    assert len(groups) == min_group_count(sizes, PAIRWISE_CONFIG.max_padding_overhead)
+    smallest = PAIRWISE_CONFIG.min_effective_size
+    padded = sum(len(group) * max(max(sizes[i], smallest) for i in group) for group in groups)
+    assert padded**2 <= (1 + PAIRWISE_CONFIG.max_padding_overhead) * sum(max(s, smallest) for s in sizes) ** 2
+    tops = [max(sizes[i] for i in group) for group in groups]
     assert tops == sorted(tops, reverse=True)
 
 
-def test_small_spaces_are_one_class():
-    assert tiles.classes([3, 5, 20, 11, 3]) == [[2, 3, 1, 0, 4]]
-    assert tiles.classes([7]) == [[0]]
+def test_small_spaces_are_one_group():
+    assert group_by_size([3, 5, 20, 11, 3]) == [[2, 3, 1, 0, 4]]
+    assert group_by_size([7]) == [[0]]
 
 
 @pytest.mark.parametrize("entries", [1, 900, 5000, 10**6])
-def test_tiles_cover_what_is_wanted_once(entries):
+def test_each_is_wanted_pair_is_in_one_block(entries):
     rng = np.random.default_rng(0)
     sizes = sorted(rng.integers(2, 60, size=17).tolist(), reverse=True)
     others = sorted(rng.integers(2, 60, size=5).tolist(), reverse=True)
-    for second, wanted in ((sizes, lambda i, j: i < j), (sizes, lambda i, j: i != j), (others, lambda i, j: True)):
-        blocks = tiles.tiles(sizes, second, entries, wanted)
+    for second, is_wanted in ((sizes, lambda i, j: i < j), (sizes, lambda i, j: i != j), (others, lambda i, j: True)):
+        blocks = tile_pairs(sizes, second, entries, is_wanted)
         pairs = [pair for block in blocks for pair in block.pairs]
         assert len(pairs) == len(set(pairs))
-        assert set(pairs) == {(i, j) for i in range(len(sizes)) for j in range(len(second)) if wanted(i, j)}
+        assert set(pairs) == {(i, j) for i in range(len(sizes)) for j in range(len(second)) if is_wanted(i, j)}
         for block in blocks:
-            plan = max(sizes[i] for i in block.rows) * max(second[j] for j in block.cols)
+            plan = max(sizes[i] for i, _ in block.pairs) * max(second[j] for _, j in block.pairs)
             assert len(block.pairs) == 1 or len(block.pairs) * plan <= entries
-    own = tiles.diagonal(sizes, entries, 1)
+    own = self_pair_blocks(sizes, entries, 1)
     assert sorted(pair for block in own for pair in block.pairs) == [(i, i) for i in range(17)]
-    assert {block.own for block in own} == {1}
+    assert {block.self_side for block in own} == {1}
 
 
 def test_a_block_of_many_pairs_needs_few_spaces():
     """200 spaces of 30 points: a block of several hundred pairs needs some dozen spaces."""
-    blocks = tiles.tiles([30] * 200, [30] * 200, 2**19, lambda i, j: i < j)
+    blocks = tile_pairs([30] * 200, [30] * 200, 2**19, lambda i, j: i < j)
     largest = max(blocks, key=lambda block: len(block.pairs))
     assert len(largest.pairs) >= 500
-    assert len(largest.rows) + len(largest.cols) <= 2.5 * math.sqrt(len(largest.pairs))
+    rows, cols = (set(indices) for indices in zip(*largest.pairs, strict=True))
+    assert len(rows) + len(cols) <= 2.5 * math.sqrt(len(largest.pairs))
 
 
 def test_blocks_are_a_function_of_the_data():
     spaces = clouds((30, 31, 60, 8) * 4)
-    given = QUICK.given("auto", "auto", None)
-    one, again = (Job.of(QUICK, given, read(spaces, None, None)).blocks for _ in range(2))
-    assert one == again
-    assert tiles.budget(1e12, "cpu", 1) == tiles.MOST["cpu"]
-    assert tiles.budget(10.0, "cpu", 1) == tiles.LEAST["cpu"]
-    assert tiles.budget(1e12, "cuda", 8) == tiles.MOST["cuda"] // 8
+    options = QUICK.solve_options("auto", "auto", None)
+    first, second = (PairwiseJob.create(QUICK, options, read_spaces(spaces, None, None)).blocks for _ in range(2))
+    assert first == second
+    assert max_block_entries(1e12, "cpu", 1) == PAIRWISE_CONFIG.max_block_entries_cpu
+    assert max_block_entries(10.0, "cpu", 1) == PAIRWISE_CONFIG.min_block_entries_cpu
+    assert max_block_entries(1e12, "cuda", 8) == PAIRWISE_CONFIG.max_block_entries_cuda // 8
 
 
-# -- what goes to a worker -----------------------------------------------------------------------------------
+# -- serialization -------------------------------------------------------------------------------------------
 
 
-def kinds():
+def spaces_by_kind():
+    """Return spaces with all kinds of metrics and arrays, by name."""
     points = np.random.default_rng(0).random((40, 2))
     lazy = ugw.Space.from_points(points, metric="sqeuclidean")
-    _ = lazy.metric.squared_norms  # made when asked for, and kept
+    _ = lazy.metric.squared_norms  # a cached property
     dense = ugw.Space.from_points(points, features=points[:, :1])
     batch = ugw.Space.stack([dense] * 50)
     graph = torch.rand(40, 2, requires_grad=True)
@@ -156,12 +160,12 @@ def kinds():
     }
 
 
-@pytest.mark.parametrize("name", kinds())
+@pytest.mark.parametrize("name", spaces_by_kind())
 def test_a_serialized_space_is_complete_and_holds_nothing_else(name):
-    space = kinds()[name]
-    written = pickle.dumps(packed(space))
-    assert len(written) < 8 * 40 * (40 + 30) + 4000  # a view takes nothing of its batch along
-    back = unpacked(pickle.loads(written))
+    space = spaces_by_kind()[name]
+    written = pickle.dumps(to_arrays(space))
+    assert len(written) < 8 * 40 * (40 + 30) + 4000  # a view does not contain its batch
+    back = from_arrays(pickle.loads(written))
     assert type(back.metric) is type(space.metric)
     assert back.dtype == space.dtype
     assert back.numpy == space.numpy
@@ -170,7 +174,7 @@ def test_a_serialized_space_is_complete_and_holds_nothing_else(name):
     assert digest(back) == digest(space)
 
 
-def test_digests_tell_spaces_apart():
+def test_different_spaces_have_different_digests():
     points = np.random.default_rng(0).random((6, 2))
     weights = np.full(6, 1 / 6)
     other, heavier = points.copy(), weights.copy()
@@ -191,9 +195,9 @@ def test_digests_tell_spaces_apart():
 
 def test_unpickling_a_task_solves_it():
     spaces = clouds((5, 6, 7))
-    job = Job.of(QUICK, QUICK.given("auto", 0.1, None), read(spaces, None, None))
+    job = PairwiseJob.create(QUICK, QUICK.solve_options("auto", 0.1, None), read_spaces(spaces, None, None))
     for k, block in enumerate(job.blocks):
-        key, (columns, failed) = pickle.loads(pickle.dumps(Errand(k, job.task(k))))
+        key, (columns, failed) = pickle.loads(pickle.dumps(SelfSolvingTask(k, job.make_task(k))))
         assert key == k
         assert not failed
         assert len(columns["value"]) == len(block.pairs)

@@ -1,4 +1,4 @@
-"""Long runs survive: killed at any moment, gone on with, and never mixed with another run."""
+"""Checkpoints: a killed run continues with the same result, and runs are never mixed."""
 
 import json
 import os
@@ -16,8 +16,8 @@ import torch
 
 import ugw
 from oracles.pairwise import QUICK, blocks_of, clouds
-from ugw.all_pairs import executor as workers
-from ugw.all_pairs.checkpoint import described
+from ugw.all_pairs import executor
+from ugw.all_pairs.checkpoint import to_json
 
 ENTRIES = 250  # of the plans of a block
 TESTS = Path(__file__).parents[1]
@@ -34,17 +34,19 @@ if __name__ == "__main__":
 
 
 def spaces():
+    """Return the spaces of all runs of this file."""
     return clouds((9, 12, 10, 11, 9, 8, 12))
 
 
-def kept(folder):
+def block_files(folder):
+    """Return the files of the finished blocks."""
     return sorted(folder.glob("block-*.npz"))
 
 
 def count_solved(monkeypatch):
-    """A list that grows by the tasks that are solved in this process."""
-    solved, inner = [], workers.run
-    monkeypatch.setattr(workers, "run", lambda task: solved.append(task) or inner(task))
+    """Return a list to which every task that is solved in this process is appended."""
+    solved, inner = [], executor.run_task
+    monkeypatch.setattr(executor, "run_task", lambda task: solved.append(task) or inner(task))
     return solved
 
 
@@ -69,17 +71,17 @@ def test_a_run_that_is_killed_twice_ends_with_the_same_bytes(run_in_blocks, tmp_
     for wanted in (1, 8):
         run = subprocess.Popen([sys.executable, str(file), str(folder), str(n_jobs)], start_new_session=True)
         end = time.monotonic() + 60
-        while run.poll() is None and len(kept(folder)) < wanted and time.monotonic() < end:
+        while run.poll() is None and len(block_files(folder)) < wanted and time.monotonic() < end:
             time.sleep(0.005)
         time.sleep(0.1 * chance.random())
         os.killpg(run.pid, signal.SIGKILL)  # also the workers, as a machine that goes down
         run.wait()
-        seen.append(len(kept(folder)))
+        seen.append(len(block_files(folder)))
     assert 0 < seen[0] <= seen[1]
     with blocks_of(ENTRIES):
         found = ugw.pairwise(spaces(), method=QUICK, checkpoint=folder)
-    for one, other in ((found.values, whole.values), (found.masses, whole.masses), (found.codes, whole.codes)):
-        assert one.tobytes() == other.tobytes()
+    for name in ("values", "masses", "codes"):
+        assert getattr(found, name).tobytes() == getattr(whole, name).tobytes()
 
 
 @pytest.fixture
@@ -94,14 +96,14 @@ def test_stored_blocks_are_not_solved_again(run_in_blocks, checkpoint, monkeypat
         again = ugw.pairwise(spaces(), method=QUICK, checkpoint=checkpoint, names=list("abcdefg"))
         assert not solved
         assert again.values.tobytes() == run_in_blocks[0].values.tobytes()
-        kept(checkpoint)[3].unlink()
+        block_files(checkpoint)[3].unlink()
         ugw.pairwise(spaces(), method=QUICK, checkpoint=checkpoint)
         assert len(solved) == 1
 
 
 @pytest.mark.parametrize("damage", ["empty", "torn", "flipped", "other"])
 def test_a_damaged_block_is_solved_again(run_in_blocks, checkpoint, monkeypatch, damage):
-    file = kept(checkpoint)[2]
+    file = block_files(checkpoint)[2]
     data = bytearray(file.read_bytes())
     if damage == "flipped":
         data[len(data) // 2] ^= 0xFF
@@ -114,6 +116,7 @@ def test_a_damaged_block_is_solved_again(run_in_blocks, checkpoint, monkeypatch,
 
 
 def other_runs():
+    """Return arguments of runs that differ from the finished one, with the expected message."""
     xs = spaces()
     moved = [*xs[:-1], ugw.Space.from_points(xs[-1].points + 1e-12, weights=xs[-1].weights)]
     return {
@@ -132,6 +135,7 @@ def other_runs():
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
+    """The folder of a finished run."""
     folder = tmp_path_factory.mktemp("finished")
     ugw.pairwise(spaces(), method=QUICK, checkpoint=folder)
     return folder
@@ -146,7 +150,7 @@ def test_another_run_is_refused(finished, name):
     assert {file.name: file.read_bytes() for file in finished.iterdir()} == before
 
 
-@pytest.mark.parametrize(("part", "said"), [("format", r"\(0, now 1\)"), ("version", r"the version of ugw \(0, now")])
+@pytest.mark.parametrize(("part", "said"), [("format", r"\(0, now 2\)"), ("version", r"the version of ugw \(0, now")])
 def test_another_format_or_version_is_refused(finished, tmp_path, part, said):
     manifest = json.loads((finished / "manifest.json").read_text())
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | {part: 0}))
@@ -157,7 +161,7 @@ def test_another_format_or_version_is_refused(finished, tmp_path, part, said):
 def test_blocks_of_another_run_are_not_mixed_in(finished, tmp_path):
     """A file that was copied over from another folder."""
     ugw.pairwise(spaces(), method=QUICK, eps=0.5, checkpoint=tmp_path)
-    file = kept(tmp_path)[0]
+    file = block_files(tmp_path)[0]
     file.write_bytes((finished / file.name).read_bytes())
     with pytest.raises(ugw.InputError, match="is a block of another run"):
         ugw.pairwise(spaces(), method=QUICK, eps=0.5, checkpoint=tmp_path)
@@ -181,7 +185,7 @@ def test_half_written_files_of_a_killed_run_are_removed(tmp_path):
 
 
 def test_files_are_plain_arrays(finished):
-    with np.load(kept(finished)[0], allow_pickle=False) as arrays:
+    with np.load(block_files(finished)[0], allow_pickle=False) as arrays:
         assert {"run", "pairs", "column_value", "column_mass", "column_status", "column_n_iter"} == set(arrays)
     manifest = json.loads((finished / "manifest.json").read_text())
     assert manifest["options"]["rho"] == 1.0
@@ -197,13 +201,13 @@ def test_files_are_plain_arrays(finished):
     ],
 )
 def test_descriptions_of_options_survive_json(options):
-    assert json.loads(json.dumps(described(options))) == described(dict(options))
+    assert json.loads(json.dumps(to_json(options))) == to_json(dict(options))
 
 
 def test_equal_options_have_equal_descriptions():
-    assert described(np.float64(0.5)) == described(0.5)
-    assert described(ugw.KL(2.0)) != described(ugw.TV(2.0))
-    assert described(1.0) != described(1.0 + 1e-16 * 4)
+    assert to_json(np.float64(0.5)) == to_json(0.5)
+    assert to_json(ugw.KL(2.0)) != to_json(ugw.TV(2.0))
+    assert to_json(1.0) != to_json(1.0 + 1e-16 * 4)
 
 
 def test_a_loss_function_cannot_be_checkpointed(tmp_path):

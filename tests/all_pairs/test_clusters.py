@@ -9,8 +9,9 @@ import pytest
 
 import ugw
 from oracles.pairwise import QUICK, blocks_of, clouds
-from ugw.all_pairs import executor as workers
-from ugw.all_pairs.job import Matrix
+from ugw.all_pairs import executor
+from ugw.all_pairs.config import PairwiseConfig
+from ugw.all_pairs.job import ResultMatrix
 
 joblib = pytest.importorskip("joblib")
 
@@ -18,27 +19,29 @@ SIZES = (9, 12, 10, 11, 9, 8)
 ENTRIES = 150
 
 
-def killing(monkeypatch, victim):
-    """After the first block is back, SIGKILL for the process of this id. Returns the list of the killed."""
-    killed, add = [], Matrix.add
+def kill_after_first_block(monkeypatch, victim):
+    """Kill the process with the id victim() after the first block has returned; returns the list of killed ids."""
+    killed, add_block = [], ResultMatrix.add_block
 
-    def once(self, *args):
-        add(self, *args)
+    def add_and_kill(self, *args):
+        add_block(self, *args)
         if not killed:
             killed.append(victim())
             os.kill(killed[0], signal.SIGKILL)
 
-    monkeypatch.setattr(Matrix, "add", once)
+    monkeypatch.setattr(ResultMatrix, "add_block", add_and_kill)
     return killed
 
 
 @pytest.fixture(scope="module")
 def expected():
+    """The result of one process."""
     with blocks_of(ENTRIES):
         return ugw.pairwise(clouds(SIZES), method=QUICK)
 
 
 def same(found, expected):
+    """Return whether two results have the same bytes."""
     return found.values.tobytes() == expected.values.tobytes()
 
 
@@ -95,14 +98,14 @@ def test_dask_with_a_worker_killed_during_the_run(dask_client, expected, monkeyp
     with blocks_of(ENTRIES):
         ids = list(dask_client.run(os.getpid).values())
         assert os.getpid() not in ids
-        killed = killing(monkeypatch, lambda: ids[0])
+        killed = kill_after_first_block(monkeypatch, lambda: ids[0])
         found = ugw.pairwise(clouds(SIZES), method=QUICK)
         assert killed
         assert same(found, expected)
 
 
 def test_dask_workers_that_always_die(dask_client, monkeypatch):
-    monkeypatch.setattr(workers, "LOOK", 0.2)  # seconds between two looks at failed tasks
+    monkeypatch.setattr(executor, "PAIRWISE_CONFIG", PairwiseConfig(dask_poll_seconds=0.2))
     here = os.getpid()
 
     def deadly(t):
@@ -141,7 +144,7 @@ def ray_worker():
 
 def test_ray_with_a_worker_killed_during_the_run(expected, monkeypatch):
     with ray_cluster(), joblib.parallel_config(backend="ray"), blocks_of(ENTRIES):
-        killed = killing(monkeypatch, ray_worker)
+        killed = kill_after_first_block(monkeypatch, ray_worker)
         found = ugw.pairwise(clouds(SIZES), method=QUICK)
         assert killed
         assert same(found, expected)

@@ -1,4 +1,4 @@
-"""Other processes on this machine: the same bytes, dead workers, failures that are named, and nothing lost."""
+"""Other processes on this machine: equal results, dead workers, and pairs that fail."""
 
 import os
 import signal
@@ -8,21 +8,21 @@ import pytest
 
 import ugw
 from oracles.pairwise import QUICK, blocks_of, clouds
-from ugw.all_pairs import executor as workers
-from ugw.all_pairs import worker as blocks
-from ugw.all_pairs.job import Matrix
-from ugw.all_pairs.worker import Task
+from ugw.all_pairs import executor
+from ugw.all_pairs.job import ResultMatrix
+from ugw.all_pairs.worker import Task, run_task
 
 joblib = pytest.importorskip("joblib")
 
 HERE = os.getpid()
 
 
-def same(one, other):
-    return one.values.tobytes() == other.values.tobytes() and one.masses.tobytes() == other.masses.tobytes()
+def same(first, second):
+    """Return whether two results have the same bytes."""
+    return first.values.tobytes() == second.values.tobytes() and first.masses.tobytes() == second.masses.tobytes()
 
 
-def test_processes_give_the_same_bytes_and_threads_are_put_back():
+def test_processes_return_the_same_bytes_and_restore_the_number_of_threads():
     import torch
 
     spaces, before = clouds(), torch.get_num_threads()
@@ -33,7 +33,7 @@ def test_processes_give_the_same_bytes_and_threads_are_put_back():
             assert same(alone, ugw.pairwise(spaces, method=QUICK))
         with joblib.parallel_config(backend="threading", n_jobs=2):
             assert same(alone, ugw.pairwise(spaces, method=QUICK))
-        with joblib.parallel_config(backend="multiprocessing", n_jobs=2):  # gives back nothing before the end: in waves
+        with joblib.parallel_config(backend="multiprocessing", n_jobs=2):  # returns nothing before the end of a round
             assert same(alone, ugw.pairwise(spaces, method=QUICK))
     assert torch.get_num_threads() == before
 
@@ -48,12 +48,12 @@ def test_processes_give_the_same_bytes_and_threads_are_put_back():
         (-1, {}, -1),
     ],
 )
-def test_how_many_workers_are_asked_for(n_jobs, config, expected):
+def test_the_number_of_workers_comes_from_n_jobs_or_from_joblib(n_jobs, config, expected):
     with joblib.parallel_config(**config):
-        assert workers._workers(n_jobs) == expected
+        assert executor.resolve_n_workers(n_jobs) == expected
 
 
-def test_a_function_that_was_typed_in_travels():
+def test_a_lambda_can_be_sent_to_workers():
     spaces = clouds((4, 5))
     rate = 0.5
     typed = ugw.Method("ugw", loss=lambda t: t.abs() * rate, init="product")
@@ -69,7 +69,7 @@ def test_blocks_of_a_worker_that_died_are_run_again(tmp_path):
     here = HERE
 
     def deadly(t):
-        """Kills the first worker that calls it."""
+        """Kill the first worker that calls it."""
         if os.getpid() != here and not flag.exists():
             flag.touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -100,7 +100,7 @@ def test_workers_that_always_die_are_an_error():
 
 @pytest.fixture
 def poisoned(monkeypatch):
-    """Spaces of which the pair of the second and the fourth, of 9 and 12 points, cannot be solved."""
+    """Spaces of which the second and the fourth, of 9 and 12 points, cannot be solved as a pair."""
     from ugw.api import solve as api
 
     inner = api.solve
@@ -126,15 +126,15 @@ def test_a_pair_that_fails_is_named_and_the_others_are_kept(poisoned, tmp_path):
     assert result.converged.sum() == 14
 
 
-def test_a_second_run_solves_what_failed(poisoned, tmp_path, monkeypatch):
+def test_a_second_run_solves_the_failed_pairs(poisoned, tmp_path, monkeypatch):
     with blocks_of(150):
         with pytest.raises(ugw.Incomplete):
             ugw.pairwise(poisoned, method=QUICK, checkpoint=tmp_path)
         done = len(list(tmp_path.glob("block-*.npz")))
         assert done > 3
         monkeypatch.undo()
-        tasks, inner = [], blocks.run
-        monkeypatch.setattr(workers, "run", lambda task: tasks.append(task) or inner(task))
+        tasks, inner = [], run_task
+        monkeypatch.setattr(executor, "run_task", lambda task: tasks.append(task) or inner(task))
         found = ugw.pairwise(poisoned, method=QUICK, checkpoint=tmp_path)
         assert len(tasks) == len(list(tmp_path.glob("block-*.npz"))) - done == 1
         assert same(found, ugw.pairwise(poisoned, method=QUICK))
@@ -156,13 +156,13 @@ def test_a_batch_that_fails_alone_is_solved_one_by_one(monkeypatch):
     np.testing.assert_allclose(ugw.pairwise(spaces, method=QUICK).values, expected.values, rtol=0, atol=1e-9)
 
 
-def test_a_disk_that_fills_up_ends_the_run_with_what_is_known(monkeypatch, tmp_path):
+def test_a_full_disk_ends_the_run_with_a_partial_result(monkeypatch, tmp_path):
     from ugw.all_pairs import checkpoint
 
     def full(self, k, block, columns):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.Checkpoint, "keep", full)
+    monkeypatch.setattr(checkpoint.Checkpoint, "write_block", full)
     with pytest.raises(ugw.Incomplete, match="cannot be written to: No space left") as caught:
         ugw.pairwise(clouds((5, 6)), method=QUICK, checkpoint=tmp_path)
     assert not np.isnan(caught.value.result.values).all()
@@ -171,38 +171,40 @@ def test_a_disk_that_fills_up_ends_the_run_with_what_is_known(monkeypatch, tmp_p
 # -- workers that are not like this process ------------------------------------------------------------------
 
 
-def lost(name):
-    """A task that cannot be read where the package is missing."""
+def raise_missing_module(name):
+    """Raise the error of a worker without the module."""
     raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 @pytest.mark.parametrize("name", ["ugw", "ugw.all_pairs"])
 def test_a_worker_without_the_package(monkeypatch, name, tmp_path):
     spaces = clouds((5, 6, 7))
-    inner, seen = workers.run, []
+    inner, seen = executor.run_task, []
 
     def run(task):
         seen.append(task)
-        return inner(task) if len(seen) < 2 else lost(name)
+        return inner(task) if len(seen) < 2 else raise_missing_module(name)
 
-    monkeypatch.setattr(workers, "run", run)
+    monkeypatch.setattr(executor, "run_task", run)
     with blocks_of(60), pytest.raises(ugw.Incomplete, match=f"a worker cannot import {name}: install ugw") as caught:
         ugw.pairwise(spaces, method=QUICK, checkpoint=tmp_path)
     assert len(list(tmp_path.glob("block-*.npz"))) == 1  # kept
     assert (~np.isnan(caught.value.result.values)).any()
 
 
-def test_other_missing_modules_are_not_ours(monkeypatch):
-    monkeypatch.setattr(workers, "run", lambda task: lost("nothing_of_ours"))
+def test_other_missing_modules_raise_unchanged(monkeypatch):
+    monkeypatch.setattr(executor, "run_task", lambda task: raise_missing_module("nothing_of_ours"))
     with pytest.raises(ModuleNotFoundError, match="nothing_of_ours"):
         ugw.pairwise(clouds((5,)), method=QUICK)
 
 
 def test_a_worker_of_another_version():
     x = clouds((5,))
-    task = Task(tuple(x), tuple(x), ((0, 0),), own=False, method="ugw", given={}, device=x[0].device, version="0.0.1")
+    task = Task(
+        tuple(x), tuple(x), ((0, 0),), is_self=False, method="ugw", options={}, device=x[0].device, version="0.0.1"
+    )
     with pytest.raises(ugw.InputError, match=r"the call is from ugw 0\.0\.1: install the same"):
-        blocks.run(task)
+        run_task(task)
 
 
 def test_a_worker_without_the_device():
@@ -211,14 +213,15 @@ def test_a_worker_without_the_device():
     if torch.cuda.is_available():
         pytest.skip("there is one here")
     x = clouds((5,))
-    given = QUICK.given("auto", 0.1, None)
-    task = Task(tuple(x), tuple(x), ((0, 0),), own=False, method="ugw", given=given, device=torch.device("cuda"))
+    options = QUICK.solve_options("auto", 0.1, None)
+    task = Task(
+        tuple(x), tuple(x), ((0, 0),), is_self=False, method="ugw", options=options, device=torch.device("cuda")
+    )
     with pytest.raises(ugw.InputError, match="got device"):
-        blocks.run(task)
+        run_task(task)
 
 
-def test_a_matrix_that_is_not_finished_is_presented(monkeypatch):
-    """Ctrl-C is not an error of ours: it passes."""
-    monkeypatch.setattr(Matrix, "add", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+def test_keyboard_interrupts_are_not_caught(monkeypatch):
+    monkeypatch.setattr(ResultMatrix, "add_block", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         ugw.pairwise(clouds((5, 6)), method=QUICK)

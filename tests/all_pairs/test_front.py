@@ -1,7 +1,8 @@
-"""`ugw.pairwise` against its slow twin, method by method, and what its result says."""
+"""`ugw.pairwise` against a loop over single pairs, method by method, and the properties of its result."""
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,11 +16,12 @@ INF = math.inf
 
 
 def close(found, expected):
+    """Check that two arrays agree to 1e-9."""
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
 
 
 def self_value(x, **given):
-    """From the default start and from the identity, the better."""
+    """Return the smaller of the values from the default and from the identity initial plan."""
     return min(ugw.solve(x, x, **given).value, ugw.solve(x, x, init=np.diag(x.weights), **given).value)
 
 
@@ -192,11 +194,16 @@ def test_pairs_that_did_not_converge_are_reported():
 
 
 def test_a_negative_debiased_value_is_reported(monkeypatch):
-    """As `ugw.debiased` says it: here of self terms that are made too large."""
+    """The status is that of `ugw.debiased`; here the self terms are made too large."""
     from ugw.all_pairs import methods
 
-    inner = methods._own_ugw
-    monkeypatch.setattr(methods, "_own_ugw", lambda x, given: inner(x, given) | {"value": np.full(len(x), 10.0)})
+    inner = methods.METHOD_SPECS["debiased"]
+
+    def too_large(x, options):
+        """Return the columns of the self terms with values of 10."""
+        return inner.solve_self(x, options) | {"value": np.full(len(x), 10.0)}
+
+    monkeypatch.setitem(methods.METHOD_SPECS, "debiased", replace(inner, solve_self=too_large))
     with pytest.warns(ugw.ConvergenceWarning, match="below 0"):
         d = ugw.pairwise(clouds((5, 7)), method=ugw.Method("debiased", init="product"), eps=0.1)
     assert d.status[0, 1] is Status.NEGATIVE

@@ -1,4 +1,4 @@
-"""Bad input to `pairwise`: one line that says what, before any work."""
+"""Invalid input to `pairwise` raises a one-line error before any work."""
 
 import math
 import os
@@ -11,12 +11,13 @@ import torch
 
 import ugw
 from oracles.pairwise import QUICK, clouds
-from ugw.all_pairs import executor as workers
+from ugw.all_pairs import executor
 
 XS = clouds((4, 5, 6))
 
 
 def single(space):
+    """Return the space in float32."""
     return space.to(torch.float32)
 
 
@@ -73,7 +74,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_refused_before_any_work(name):
     args, given, said = BAD[name]
-    with mock.patch.object(workers, "run") as run, pytest.raises(ugw.InputError, match=said) as caught:
+    with mock.patch.object(executor, "run_task") as run, pytest.raises(ugw.InputError, match=said) as caught:
         ugw.pairwise(*args, **given)
     assert "\n" not in str(caught.value)
     run.assert_not_called()
@@ -98,8 +99,9 @@ def test_methods_are_checked(given, said):
 # -- folders -------------------------------------------------------------------------------------------------
 
 
-def refused(folder, said):
-    with mock.patch.object(workers, "run") as run, pytest.raises(ugw.InputError, match=said):
+def assert_refused(folder, said):
+    """Check that the checkpoint folder raises this message before any task runs."""
+    with mock.patch.object(executor, "run_task") as run, pytest.raises(ugw.InputError, match=said):
         ugw.pairwise(XS, method=QUICK, checkpoint=folder)
     run.assert_not_called()
 
@@ -107,13 +109,13 @@ def refused(folder, said):
 def test_a_checkpoint_that_is_a_file(tmp_path):
     file = tmp_path / "run"
     file.write_text("mine")
-    refused(file, "checkpoint must be a folder, got the file")
+    assert_refused(file, "checkpoint must be a folder, got the file")
     assert file.read_text() == "mine"
 
 
 def test_a_checkpoint_among_other_files(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    refused(tmp_path, "checkpoint must be a folder of its own, got .* which has notes.txt")
+    assert_refused(tmp_path, "checkpoint must be a folder of its own, got .* which has notes.txt")
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
 
 
@@ -122,16 +124,16 @@ def test_a_checkpoint_that_cannot_be_written(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     if os.geteuid() == 0:  # may write anywhere but there
-        refused("/proc/ugw", "cannot be written to")
+        assert_refused("/proc/ugw", "cannot be written to")
         return
     folder.chmod(0o500)
-    refused(folder, "cannot be written to")
+    assert_refused(folder, "cannot be written to")
 
 
 def test_a_full_disk_is_found_before_any_work(tmp_path):
     error = OSError(28, "No space left on device")
     with mock.patch("ugw.all_pairs.checkpoint.tempfile.TemporaryFile", side_effect=error):
-        refused(tmp_path / "run", "the disk is full")
+        assert_refused(tmp_path / "run", "the disk is full")
 
 
 def test_jobs_need_joblib():

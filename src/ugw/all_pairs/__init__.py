@@ -1,4 +1,4 @@
-"""Many spaces: every pair of them solved, on one machine or on many."""
+"""Values of all pairs of many spaces, on one machine or on several."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which pairs are solved together: classes of alike sizes, and blocks of pairs, each a tile of the matrix.
+"""Division of all pairs into blocks that are solved together: spaces of similar sizes, tiles of the matrix.
 
-Blocks depend on the sizes of the spaces, the device and the method alone, never on how many workers there are: a run
-that goes on with other workers has the same blocks.
+Blocks depend only on the sizes of the spaces, the device and the method, not on the number of workers: a run that is
+continued with other workers has the same blocks.
 """
 
 from __future__ import annotations
@@ -13,102 +13,103 @@ from itertools import pairwise, product
 
 import numpy as np
 
-# The work of all pairs grows by at most this share through padding. Of fewer points than this a space takes no less
-# time: calls, not arithmetic, are most of it.
-WASTE, TINY = 0.3, 24
-# Entries of the plans of a block: at least and at most so many, and between them such a share of all that a few
-# workers have something to do. A GPU wants many pairs at a time.
-LEAST = {"cpu": 2**18, "cuda": 2**26}
-MOST = {"cpu": 2**19, "cuda": 2**27}
-SHARE = 1 / 32
+from .config import PAIRWISE_CONFIG
 
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Pairs (i, j) that are solved together, i of the first list and j of the second.
+    """Pairs (i, j) that are solved together, i from the first list and j from the second.
 
-    own: None, or the list, 0 or 1, of which each space is paired with itself.
+    work: estimated arithmetic operations; self_side: None, or the list, 0 or 1, whose spaces are paired with
+    themselves.
     """
 
     pairs: tuple[Pair, ...]
     work: float
-    own: int | None = None
-
-    @property
-    def rows(self) -> list[int]:
-        """The spaces of the first list that it needs."""
-        return sorted({i for i, _ in self.pairs})
-
-    @property
-    def cols(self) -> list[int]:
-        """Those of the second."""
-        return sorted({j for _, j in self.pairs})
+    self_side: int | None = None
 
 
-def budget(entries: float, device: str, weight: int) -> int:
-    """Entries of the plans of a block, if all pairs have so many; weight: how much more a pair takes than another."""
-    place = device if device in MOST else "cpu"
-    return max(1, int(min(MOST[place], max(LEAST[place], SHARE * entries)) // weight))
+def max_block_entries(total_entries: float, device: str, relative_cost: int) -> int:
+    """Return the maximum number of plan entries of a block.
+
+    total_entries: plan entries of all pairs; device: "cpu" or "cuda"; relative_cost: time of a pair compared with one
+    of method "ugw".
+    """
+    smallest, largest = PAIRWISE_CONFIG.block_entries(device)
+    entries = min(largest, max(smallest, PAIRWISE_CONFIG.block_fraction * total_entries))
+    return max(1, int(entries // relative_cost))
 
 
-def tiles(sizes: Sequence[int], others: Sequence[int], entries: int, wanted: Callable[[int, int], bool]) -> list[Block]:
-    """Blocks of the pairs (i, j) that are wanted, of at most so many entries; one pair may have more."""
-    made = []
-    for one, other in product(classes(sizes), classes(others)):
-        most = max(1, entries // (sizes[one[0]] * others[other[0]]))
-        cols = min(len(other), max(math.isqrt(most), most // len(one)))
-        for top, left in product(_runs(one, most // cols), _runs(other, cols)):
-            pairs = tuple((i, j) for i, j in product(top, left) if wanted(i, j))
+def tile_pairs(
+    row_sizes: Sequence[int], col_sizes: Sequence[int], max_entries: int, is_wanted: Callable[[int, int], bool]
+) -> list[Block]:
+    """Return blocks that contain each wanted pair (i, j) once.
+
+    max_entries: plan entries of a block; a block of a single pair may have more.
+    """
+    blocks = []
+    for row_group, col_group in product(group_by_size(row_sizes), group_by_size(col_sizes)):
+        max_pairs = max(1, max_entries // (row_sizes[row_group[0]] * col_sizes[col_group[0]]))
+        n_cols = min(len(col_group), max(math.isqrt(max_pairs), max_pairs // len(row_group)))
+        for rows, cols in product(_split_evenly(row_group, max_pairs // n_cols), _split_evenly(col_group, n_cols)):
+            pairs = tuple((i, j) for i, j in product(rows, cols) if is_wanted(i, j))
             if pairs:
-                made.append(Block(pairs, sum(_work(sizes[i], others[j]) for i, j in pairs)))
-    return made
+                blocks.append(Block(pairs, sum(_estimated_work(row_sizes[i], col_sizes[j]) for i, j in pairs)))
+    return blocks
 
 
-def diagonal(sizes: Sequence[int], entries: int, own: int = 0) -> list[Block]:
-    """Blocks of each space of a list with itself."""
-    runs = [run for group in classes(sizes) for run in _runs(group, max(1, entries // sizes[group[0]] ** 2))]
-    return [Block(tuple((i, i) for i in run), sum(2 * _work(sizes[i], sizes[i]) for i in run), own) for run in runs]
+def self_pair_blocks(sizes: Sequence[int], max_entries: int, side: int = 0) -> list[Block]:
+    """Return blocks of the pairs (i, i) of the list `side`, 0 or 1."""
+    blocks = []
+    for group in group_by_size(sizes):
+        for indices in _split_evenly(group, max(1, max_entries // sizes[group[0]] ** 2)):
+            work = sum(2 * _estimated_work(sizes[i], sizes[i]) for i in indices)
+            blocks.append(Block(tuple((i, i) for i in indices), work, side))
+    return blocks
 
 
-def classes(sizes: Sequence[int], waste: float = WASTE) -> list[list[int]]:
-    """Indices of spaces in classes, the largest first, each to be padded to its largest.
+def group_by_size(sizes: Sequence[int], max_overhead: float = PAIRWISE_CONFIG.max_padding_overhead) -> list[list[int]]:
+    """Return indices of spaces in groups, the group of the largest first, each to be padded to its largest member.
 
-    As few classes as keep the padding small: the work of all pairs goes with the square of the sum of the sizes.
+    The number of groups is the smallest for which padding adds at most the fraction `max_overhead` to the work of all
+    pairs, which is proportional to the square of the sum of the sizes.
 
-    >>> classes([5, 100, 6, 98, 5])
+    >>> group_by_size([5, 100, 6, 98, 5])
     [[1, 3], [2, 0, 4]]
     """
     order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
-    sizes = [max(size, TINY) for size in sizes]
-    known, counts = (found[::-1] for found in np.unique(np.asarray(sizes), return_counts=True))
-    below = np.concatenate([[0], counts.cumsum()])
-    # cost[s, e]: the sum of the padded sizes of a class of the s-th to the e-th size, the e-th not included.
-    cost = np.full((len(below), len(below)), np.inf)
-    cost[:-1] = known[:, None] * (below[None, :] - below[:-1, None]).astype(float)
-    cost[np.tril_indices(len(below))] = np.inf
-    best, starts = cost[0], [np.zeros(len(below), dtype=int)]
-    while best[-1] > math.sqrt(1.0 + waste) * sum(sizes):
-        longer = best[:, None] + cost
-        starts.append(longer.argmin(0))
-        best = longer.min(0)
-    cuts = [len(known)]
+    sizes = [max(size, PAIRWISE_CONFIG.min_effective_size) for size in sizes]
+    distinct, counts = (array[::-1] for array in np.unique(np.asarray(sizes), return_counts=True))
+    n_before = np.concatenate([[0], counts.cumsum()])
+    # Dynamic programming over the falling distinct sizes. cost[s, e]: sum of the padded sizes of a group that has the
+    # distinct sizes s, ..., e - 1.
+    cost = np.full((len(n_before), len(n_before)), np.inf)
+    cost[:-1] = distinct[:, None] * (n_before[None, :] - n_before[:-1, None]).astype(float)
+    cost[np.tril_indices(len(n_before))] = np.inf
+    best, starts = cost[0], [np.zeros(len(n_before), dtype=int)]
+    while best[-1] > math.sqrt(1.0 + max_overhead) * sum(sizes):
+        with_one_more = best[:, None] + cost
+        starts.append(with_one_more.argmin(0))
+        best = with_one_more.min(0)
+    cuts = [len(distinct)]
     for start in reversed(starts):
         cuts.append(int(start[cuts[-1]]))
-    smallest = [known[end - 1] for end in cuts[-2::-1]]  # of each class, the largest first
-    made: list[list[int]] = [[] for _ in smallest]
+    smallest = [distinct[end - 1] for end in cuts[-2::-1]]  # smallest size of each group, the largest group first
+    groups: list[list[int]] = [[] for _ in smallest]
     for i in order:
-        made[next(k for k, least in enumerate(smallest) if sizes[i] >= least)].append(i)
-    return made
+        groups[next(k for k, bound in enumerate(smallest) if sizes[i] >= bound)].append(i)
+    return groups
 
 
-def _runs(items: Sequence[int], most: int) -> list[Sequence[int]]:
-    """Items in runs of at most so many, none much shorter than another."""
-    count = -(-len(items) // max(1, most))
+def _split_evenly(items: Sequence[int], max_length: int) -> list[Sequence[int]]:
+    """Split items into consecutive parts of at most `max_length` whose lengths differ by at most one."""
+    count = -(-len(items) // max(1, max_length))
     bounds = [round(k * len(items) / count) for k in range(count + 1)]
-    return [items[a:b] for a, b in pairwise(bounds)]
+    return [items[start:end] for start, end in pairwise(bounds)]
 
 
-def _work(n: int, m: int) -> float:
-    return n * m * (n + m + 100.0)  # products, and what goes with the entries of a plan
+def _estimated_work(n: int, m: int) -> float:
+    """Return the estimated arithmetic operations of a pair of n and m points."""
+    return n * m * (n + m + 100.0)  # matrix products, and about 100 operations per entry of a plan

@@ -1,4 +1,4 @@
-"""Tasks handed out and their outcomes collected: in this process, or through joblib on other processes and machines."""
+"""Distribution of tasks and collection of their results, in this process or through joblib on other machines."""
 
 from __future__ import annotations
 
@@ -11,112 +11,46 @@ from threading import Thread
 from typing import Any
 
 from ..errors import InputError
-from .worker import Errand, Outcome, Task, run
-
-# Blocks of a worker that died are run again, unless workers die so many times without one block done between.
-LIVES = 3
-# A backend that gives nothing back before all is done gets so many blocks for each worker at a time.
-WAVE = 2
-# Seconds between two looks at tasks that Dask may have given up on.
-LOOK = 5.0
+from .config import PAIRWISE_CONFIG
+from .worker import SelfSolvingTask, Task, TaskResult, run_task
 
 Key = int
-Make = Callable[[Key], Task]
-
-
-def outcomes(keys: list[Key], make: Make, n_jobs: int | None) -> Iterator[tuple[Key, Outcome]]:
-    """What became of each task, in the order in which they end. make: the task of a key, asked when its turn comes.
-
-    n_jobs: processes on this machine, or None for what `joblib.parallel_config` says, one process if it says nothing.
-    """
-    workers = _workers(n_jobs)
-    if workers == 1:
-        yield from ((key, run(make(key))) for key in keys)
-        return
-    left, lives = dict.fromkeys(keys), LIVES
-    while left:
-        try:
-            for key, outcome in _through_joblib(list(left), make, workers):
-                del left[key]
-                lives = LIVES
-                yield key, outcome
-        except Exception as error:
-            lives -= 1
-            if not _died(error):
-                raise
-            if not lives:
-                raise WorkersDied(f"workers died {LIVES} times in a row: {_line(error)}; too little memory?") from error
-
-
-def _given_up(backend: Any) -> Callable[[], BaseException | None] | None:
-    """For Dask, a function that says why it gave up on a task, if it did; None for others, which tell by themselves."""
-    client = getattr(backend, "client", None)
-    if client is None:
-        return None
-
-    def look() -> BaseException | None:
-        states = [state for key, state in list(client.futures.items()) if "loads" in str(key)]
-        return next((state.exception for state in states if state.status == "error"), None)
-
-    return look
-
-
-def _watched(found: Iterator[Any], given_up: Callable[[], BaseException | None] | None) -> Iterator[Any]:
-    """What an iterator yields, unless its workers are given up on: joblib waits for a task of Dask's that has failed.
-
-    A thread of its own waits then, so that this one can look.
-    """
-    if given_up is None:
-        yield from found
-        return
-    box: Queue[tuple[str, Any]] = Queue()
-
-    def collect() -> None:
-        try:
-            for each in found:
-                box.put(("found", each))
-            box.put(("end", None))
-        except BaseException as error:  # told to the thread that asked
-            box.put(("error", error))
-
-    Thread(target=collect, daemon=True).start()
-    while True:
-        try:
-            what, value = box.get(timeout=LOOK)
-        except Empty:
-            error = given_up()
-            if error is not None:
-                raise WorkersDied(f"Dask gave up on a block of pairs: {_line(error)}; too little memory?") from error
-            continue
-        if what == "end":
-            return
-        if what == "error":
-            raise value
-        yield value
+MakeTask = Callable[[Key], Task]
 
 
 class WorkersDied(RuntimeError):
-    """Whatever is tried, the processes that do the work end."""
+    """Workers ended before their tasks did, repeatedly."""
 
 
-def _died(error: BaseException) -> bool:
-    """Did a worker end before its task did?"""
-    kind = type(error)
-    ray = kind.__module__.partition(".")[0] == "ray" and any(w in kind.__name__ for w in ("Actor", "Worker", "Node"))
-    return isinstance(error, BrokenExecutor) or ray
+def run_tasks(keys: list[Key], make_task: MakeTask, n_jobs: int | None) -> Iterator[tuple[Key, TaskResult]]:
+    """Yield (key, result) of each task in the order in which they end.
+
+    make_task: returns the task of a key; it is called when the task is sent, to save memory.
+    n_jobs: processes on this machine; None for the setting of `joblib.parallel_config`, or one process without it.
+    """
+    n_workers = resolve_n_workers(n_jobs)
+    if n_workers == 1:
+        yield from ((key, run_task(make_task(key))) for key in keys)
+        return
+    remaining, deaths = dict.fromkeys(keys), 0
+    while remaining:
+        try:
+            for key, result in _run_with_joblib(list(remaining), make_task, n_workers):
+                del remaining[key]
+                deaths = 0
+                yield key, result
+        except Exception as error:
+            if not _is_worker_death(error):
+                raise
+            deaths += 1
+            if deaths == PAIRWISE_CONFIG.max_worker_deaths:
+                raise WorkersDied(
+                    f"workers died {deaths} times in a row: {_one_line(error)}; too little memory?"
+                ) from error
 
 
-def missing_package(error: BaseException) -> bool:
-    """Does a worker lack this package, or a part of it?"""
-    return isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in ("ugw", "torch")
-
-
-def _line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-
-
-def _workers(n_jobs: int | None) -> int:
-    """How many jobs joblib is asked for; 1 if there is no need to ask."""
+def resolve_n_workers(n_jobs: int | None) -> int:
+    """Return the number of jobs to request from joblib, -1 for all; 1 means that joblib is not needed."""
     if n_jobs is not None and (not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0):
         raise InputError(f"n_jobs must be a whole number, -1 for all cores, or None, got {n_jobs!r}")
     try:
@@ -126,39 +60,111 @@ def _workers(n_jobs: int | None) -> int:
             return 1
         raise InputError(f"n_jobs={n_jobs} needs joblib: pip install joblib") from None
     backend, configured = get_active_backend()
-    local = type(backend).__module__.startswith("joblib._parallel")
-    asked = n_jobs if n_jobs is not None else configured
-    if asked is None:
-        return 1 if local else -1  # a cluster is there to be used
-    return asked if local or asked != 1 else -1
+    is_local = type(backend).__module__.startswith("joblib._parallel")
+    requested = n_jobs if n_jobs is not None else configured
+    if requested is None:
+        return 1 if is_local else -1  # a configured cluster is meant to be used
+    return requested if is_local or requested != 1 else -1
 
 
-def _written(errand: Errand) -> bytes:
-    """Its bytes. A loss that was typed in is known to cloudpickle, which joblib brings, and to pickle not at all."""
-    try:
-        import cloudpickle
-    except ImportError:  # an older joblib has it inside
-        from joblib.externals import cloudpickle
-    return cloudpickle.dumps(errand)
+def is_missing_package(error: BaseException) -> bool:
+    """Return whether the error says that a worker cannot import ugw or torch, or a module of them."""
+    return isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in ("ugw", "torch")
 
 
-def _through_joblib(keys: list[Key], make: Make, workers: int) -> Iterator[tuple[Key, Outcome]]:
+def _run_with_joblib(keys: list[Key], make_task: MakeTask, n_workers: int) -> Iterator[tuple[Key, TaskResult]]:
+    """Yield (key, result) of each task, run by the active joblib backend."""
     import joblib
 
-    def jobs(some: list[Key]) -> Iterator[Any]:
-        return (joblib.delayed(pickle.loads)(_written(Errand(key, make(key)))) for key in some)
+    def jobs(job_keys: list[Key]) -> Iterator[Any]:
+        """Return the joblib calls that solve the tasks of these keys."""
+        return (joblib.delayed(pickle.loads)(_pickle(SelfSolvingTask(key, make_task(key)))) for key in job_keys)
 
-    # Blocks are long: each is a batch of joblib's, and few wait, since each holds its spaces.
-    options: dict[str, Any] = {"n_jobs": workers, "batch_size": 1, "pre_dispatch": "2*n_jobs", "max_nbytes": None}
+    # Blocks are long: one per joblib batch is enough. Few wait in the queue, because each holds its spaces.
+    options: dict[str, Any] = {"n_jobs": n_workers, "batch_size": 1, "pre_dispatch": "2*n_jobs", "max_nbytes": None}
     try:
         parallel = joblib.Parallel(return_as="generator_unordered", **options)
-    except ValueError:
+    except ValueError:  # a backend that returns nothing before all tasks have ended
         parallel = None
     if parallel is not None:
-        yield from _watched(parallel(jobs(keys)), _given_up(joblib.parallel.get_active_backend()[0]))
+        find_failure = _dask_failure_finder(joblib.parallel.get_active_backend()[0])
+        results = parallel(jobs(keys))
+        yield from (results if find_failure is None else _iterate_until_failure(results, find_failure))
         return
     remaining = iter(keys)
-    size = WAVE * max(1, joblib.effective_n_jobs(workers))
-    with joblib.Parallel(**options) as parallel:  # the same workers for all waves
-        while wave := list(islice(remaining, size)):
-            yield from parallel(jobs(wave))
+    size = PAIRWISE_CONFIG.blocks_per_worker * max(1, joblib.effective_n_jobs(n_workers))
+    with joblib.Parallel(**options) as parallel:  # one pool of workers for all rounds
+        while round_keys := list(islice(remaining, size)):
+            yield from parallel(jobs(round_keys))
+
+
+def _dask_failure_finder(backend: Any) -> Callable[[], BaseException | None] | None:
+    """Return a function that returns the error of a task on which Dask gave up, or None for other backends.
+
+    joblib waits without end for such a task; other backends raise.
+    """
+    client = getattr(backend, "client", None)
+    if client is None:
+        return None
+
+    def find_failure() -> BaseException | None:
+        """Return the error of the first failed task, or None."""
+        states = [state for key, state in list(client.futures.items()) if "loads" in str(key)]
+        return next((state.exception for state in states if state.status == "error"), None)
+
+    return find_failure
+
+
+def _iterate_until_failure(results: Iterator[Any], find_failure: Callable[[], BaseException | None]) -> Iterator[Any]:
+    """Yield the results; raise WorkersDied when `find_failure` returns an error.
+
+    Another thread waits for the results, so that this one can check for failures meanwhile.
+    """
+    queue: Queue[tuple[str, Any]] = Queue()
+
+    def collect() -> None:
+        """Put all results, or the error, into the queue."""
+        try:
+            for result in results:
+                queue.put(("result", result))
+            queue.put(("end", None))
+        except BaseException as error:  # raised again in the thread that consumes the queue
+            queue.put(("error", error))
+
+    Thread(target=collect, daemon=True).start()
+    while True:
+        try:
+            kind, value = queue.get(timeout=PAIRWISE_CONFIG.dask_poll_seconds)
+        except Empty:
+            error = find_failure()
+            if error is not None:
+                message = f"Dask gave up on a block of pairs: {_one_line(error)}; too little memory?"
+                raise WorkersDied(message) from error
+            continue
+        if kind == "end":
+            return
+        if kind == "error":
+            raise value
+        yield value
+
+
+def _is_worker_death(error: BaseException) -> bool:
+    """Return whether the error says that a worker ended before its task did."""
+    error_class = type(error)
+    is_ray = error_class.__module__.partition(".")[0] == "ray"
+    names_worker = any(word in error_class.__name__ for word in ("Actor", "Worker", "Node"))
+    return isinstance(error, BrokenExecutor) or (is_ray and names_worker)
+
+
+def _one_line(error: BaseException) -> str:
+    """Return the class and the first 200 characters of the message of an error, in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _pickle(task: SelfSolvingTask) -> bytes:
+    """Return the bytes of a task, written by cloudpickle, which also supports functions defined interactively."""
+    try:
+        import cloudpickle
+    except ImportError:  # older versions of joblib contain it
+        from joblib.externals import cloudpickle
+    return cloudpickle.dumps(task)

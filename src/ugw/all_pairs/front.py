@@ -1,4 +1,4 @@
-"""Every pair of many spaces: blocks of them are solved, kept, and put together."""
+"""The public function `pairwise`: values of all pairs of many spaces."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..errors import ConvergenceWarning, Incomplete, InputError
 from ..initializers.conic import plain
 from .blocks import Block
 from .checkpoint import Checkpoint
-from .executor import WorkersDied, missing_package, outcomes
-from .inputs import Side, check_masses, read
-from .job import Job, Matrix
-from .methods import Given, Method
+from .executor import WorkersDied, is_missing_package, run_tasks
+from .inputs import SpaceList, check_masses, read_spaces
+from .job import PairwiseJob, ResultMatrix
+from .methods import Method, Options
 from .result import PairwiseResult
 
 
-def pairwise(  # noqa: PLR0913 - what is computed, how it is called, and how it is run: each said by its own word
+def pairwise(  # noqa: PLR0913 - objective, labels and execution are separate arguments
     spaces: Any,
     spaces_y: Any = None,
     *,
@@ -34,21 +34,21 @@ def pairwise(  # noqa: PLR0913 - what is computed, how it is called, and how it 
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> PairwiseResult:
-    """The values of all pairs of spaces, or of each space with each of `spaces_y`: docs/many_spaces.md.
+    """Solve all pairs of spaces, or each space with each of `spaces_y`: docs/many_spaces.md.
 
-    spaces: a list of single spaces of any sizes, a batch, or a dictionary of them by name. Of one list each pair is
-    solved once, and where a space is exactly 0 from itself (eps = 0, "cgw") that is not solved.
+    spaces: a list of single spaces of any sizes, a batch, or a dictionary of spaces by name. In one list each pair is
+    solved once; a space whose distance to itself is exactly 0 (eps = 0, "cgw") is not solved with itself.
     method: "ugw"; "gw", balanced; "cgw", the conic distance; "debiased", as `ugw.debiased`, with one self term for each
     space; or `ugw.Method(name, init=, loss=, fused=, cone=)`.
     rho, eps, solver: as for `ugw.solve` and `ugw.solve_conic`, one for all pairs. "auto": rho = 1, inf for "gw";
     eps = 1e-2, 0 for "cgw".
     names: one for each space; for two lists a pair of lists.
-    n_jobs: processes, each with one thread; None: what `joblib.parallel_config` says, which may be a cluster.
-    checkpoint: a folder for finished blocks; the same call goes on from there, and ends with the same numbers.
-    progress: show a bar.
+    n_jobs: processes, each with one thread; None for the setting of `joblib.parallel_config`, which may be a cluster.
+    checkpoint: a folder for finished blocks; the same call continues from there and returns the same numbers.
+    progress: show a progress bar.
 
-    Warns once (ConvergenceWarning) if a pair did not converge; `result.check()` raises. Pairs that fail are named by
-    `ugw.Incomplete`, whose `result` has all others.
+    Warns once (ConvergenceWarning) if a pair did not converge; `result.check()` raises. If pairs fail, `ugw.Incomplete`
+    is raised; its message names the first, and its `result` has all other pairs.
 
     >>> import numpy as np, ugw
     >>> rng = np.random.default_rng(0)
@@ -58,34 +58,38 @@ def pairwise(  # noqa: PLR0913 - what is computed, how it is called, and how it 
     (PairwiseResult(cgw, 3 × 3, all converged), (3, 3), True)
     """
     chosen = method if isinstance(method, Method) else Method(method)
-    sides = read(spaces, spaces_y, names)
-    given = chosen.given(rho, eps, solver)
-    _check(chosen, given, sides)
-    job = Job.of(chosen, given, sides)
-    kept = None if checkpoint is None else Checkpoint.open(checkpoint, job.digests, {"method": chosen.name, **given})
-    matrix = Matrix(job)
-    said = _run(matrix, kept, n_jobs, progress=progress)
+    sides = read_spaces(spaces, spaces_y, names)
+    options = chosen.solve_options(rho, eps, solver)
+    _check_options(chosen, options, sides)
+    job = PairwiseJob.create(chosen, options, sides)
+    folder = (
+        None if checkpoint is None else Checkpoint.open(checkpoint, job.digests, {"method": chosen.name, **options})
+    )
+    matrix = ResultMatrix(job)
+    failure = _solve_blocks(matrix, folder, n_jobs, progress=progress)
     result = matrix.result()
-    if said is not None:
-        more = f"; finished blocks are in {kept.folder}, the same call goes on from there" if kept is not None else ""
-        raise Incomplete(f"{said}{more}; `result` of this error has all that was solved", result)
+    if failure is not None:
+        hint = (
+            f"; finished blocks are in {folder.folder}, the same call goes on from there" if folder is not None else ""
+        )
+        raise Incomplete(f"{failure}{hint}; `result` of this error has all that was solved", result)
     if not bool(result.converged.all()):
         warnings.warn(result.message, ConvergenceWarning, stacklevel=2)
     return result
 
 
-def _check(method: Method, given: Given, sides: tuple[Side, Side]) -> None:
-    """Refuse what can be known to be wrong before any work."""
-    if given["solver"] is not None:
-        looks_on = plain(given["solver"])
-        if getattr(looks_on, "progress", False) or getattr(looks_on, "callback", None) is not None:
+def _check_options(method: Method, options: Options, sides: tuple[SpaceList, SpaceList]) -> None:
+    """Raise for options with which some pair cannot be solved, before any work is done."""
+    if options["solver"] is not None:
+        inner = plain(options["solver"])
+        if getattr(inner, "progress", False) or getattr(inner, "callback", None) is not None:
             raise InputError(
                 "a solver of pairwise must have no progress and no callback: write pairwise(progress=True)"
             )
-    check_masses(*sides, given)
+    check_masses(*sides, options)
     x, y = (max(side.spaces, key=lambda space: space.n) for side in sides)
-    method.recipe.check(x, y, given)
-    if given["init"] == "linear":
+    method.spec.check(x, y, options)
+    if options["init"] == "linear":
         for side in sides:
             for i, space in enumerate(side.spaces):
                 if space.point_tensor is None:
@@ -94,31 +98,33 @@ def _check(method: Method, given: Given, sides: tuple[Side, Side]) -> None:
                     )
 
 
-def _run(matrix: Matrix, kept: Checkpoint | None, n_jobs: int | None, *, progress: bool) -> str | None:
-    """Solve the blocks that are not done; returns what went wrong, if something did."""
+def _solve_blocks(
+    matrix: ResultMatrix, checkpoint: Checkpoint | None, n_jobs: int | None, *, progress: bool
+) -> str | None:
+    """Solve all blocks that the checkpoint does not have; return a description of the failure, or None."""
     blocks = matrix.job.blocks
-    done = {} if kept is None else kept.done(blocks)
+    done = {} if checkpoint is None else checkpoint.read_blocks(blocks)
     for k, columns in done.items():
-        matrix.add(blocks[k], columns, [])
-    # The largest first: at the end no worker waits long for another.
-    left = sorted((k for k in range(len(blocks)) if k not in done), key=lambda k: -blocks[k].work)
+        matrix.add_block(blocks[k], columns, [])
+    # The block with the most work first, so that no worker waits long for another at the end.
+    remaining = sorted((k for k in range(len(blocks)) if k not in done), key=lambda k: -blocks[k].work)
     try:
-        with _bar(blocks, done, shown=progress) as tick:
-            for k, (columns, failed) in outcomes(left, matrix.job.task, n_jobs):
-                matrix.add(blocks[k], columns, failed)
-                if kept is not None and not failed:
-                    kept.keep(k, blocks[k], columns)
-                tick(blocks[k])
+        with _progress_bar(blocks, done, shown=progress) as advance:
+            for k, (columns, failures) in run_tasks(remaining, matrix.job.make_task, n_jobs):
+                matrix.add_block(blocks[k], columns, failures)
+                if checkpoint is not None and not failures:
+                    checkpoint.write_block(k, blocks[k], columns)
+                advance(blocks[k])
     except WorkersDied as error:
         return str(error)
     except ModuleNotFoundError as error:
-        if not missing_package(error):
+        if not is_missing_package(error):
             raise
         return f"a worker cannot import {error.name}: install ugw {version()} where the workers run"
     except OSError as error:
-        if kept is None:
+        if checkpoint is None:
             raise
-        return f"checkpoint {kept.folder} cannot be written to: {error.strerror}"
+        return f"checkpoint {checkpoint.folder} cannot be written to: {error.strerror}"
     if matrix.failures:
         pair, text = matrix.failures[0]
         count = f", and {len(matrix.failures) - 1} more pairs" if len(matrix.failures) > 1 else ""
@@ -127,26 +133,29 @@ def _run(matrix: Matrix, kept: Checkpoint | None, n_jobs: int | None, *, progres
 
 
 @contextmanager
-def _bar(blocks: Sequence[Block], done: Mapping[int, Any], *, shown: bool) -> Iterator[Callable[[Block], None]]:
-    """A function to tell about each block that is done; it moves a progress bar."""
+def _progress_bar(
+    blocks: Sequence[Block], done: Mapping[int, Any], *, shown: bool
+) -> Iterator[Callable[[Block], None]]:
+    """Yield a function that advances the progress bar by a finished block; it does nothing unless `shown`."""
     if not shown:
         yield lambda block: None
         return
     from tqdm.auto import tqdm
 
-    before = sum(len(blocks[k].pairs) for k in done)
-    left = sum(block.work for k, block in enumerate(blocks) if k not in done)
-    start, worked = time.perf_counter(), 0.0
-    look = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}{postfix}]"
+    n_done = sum(len(blocks[k].pairs) for k in done)
+    total_work = sum(block.work for k, block in enumerate(blocks) if k not in done)
+    start, finished_work = time.perf_counter(), 0.0
+    bar_format = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}{postfix}]"
     total = sum(len(block.pairs) for block in blocks)
-    with tqdm(total=total, initial=before, desc="ugw pairs", unit="pair", smoothing=0.0, bar_format=look) as bar:
+    with tqdm(total=total, initial=n_done, desc="ugw pairs", unit="pair", smoothing=0.0, bar_format=bar_format) as bar:
 
-        def tick(block: Block) -> None:
-            nonlocal worked
-            worked += block.work
-            # Pairs differ: what is left goes by their work, not by their number.
-            seconds = (time.perf_counter() - start) * (left - worked) / worked
+        def advance(block: Block) -> None:
+            """Add the pairs of a finished block and estimate the remaining time."""
+            nonlocal finished_work
+            finished_work += block.work
+            # By work and not by the number of pairs, which take different times.
+            seconds = (time.perf_counter() - start) * (total_work - finished_work) / finished_work
             bar.set_postfix_str(f"{tqdm.format_interval(seconds)} left", refresh=False)
             bar.update(len(block.pairs))
 
-        yield tick
+        yield advance

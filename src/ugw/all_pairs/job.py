@@ -1,4 +1,4 @@
-"""The blocks of a call, and the matrix that their columns fill."""
+"""The blocks of one call of `pairwise`, and the matrix that collects their results."""
 
 from __future__ import annotations
 
@@ -9,176 +9,179 @@ import numpy as np
 import torch
 
 from ..learning.debiased import codes
-from . import blocks as tiles
-from .blocks import Block
-from .inputs import Side
-from .methods import Columns, Given, Method, at_itself, symmetric
+from .blocks import Block, max_block_entries, self_pair_blocks, tile_pairs
+from .inputs import SpaceList
+from .methods import Columns, Method, Options, exact_self_columns, is_symmetric
 from .result import PairwiseResult
 from .serialize import digest
 from .worker import Task
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """Which pairs are solved, block by block, between two sides, which are one object if there is one list.
+class PairwiseJob:
+    """The pairs to solve, block by block, between two lists of spaces, which are one object if only one was given.
 
-    orders: the places of the spaces in their list, by size and then by the data themselves. Pairs of blocks are places
-    in these orders: which of two spaces comes first does not depend on where they stand in the list.
+    orders: for each list, the indices of its spaces sorted by size and then by digest. Pairs of blocks are positions in
+    these orders, so that which of two spaces comes first does not depend on their positions in the lists.
     """
 
     method: Method
-    given: Given
-    sides: tuple[Side, Side]
+    options: Options
+    sides: tuple[SpaceList, SpaceList]
     orders: tuple[Sequence[int], Sequence[int]]
     digests: list[list[str]]
     blocks: list[Block]
 
     @classmethod
-    def of(cls, method: Method, given: Given, sides: tuple[Side, Side]) -> Job:
-        """The job of a call."""
+    def create(cls, method: Method, options: Options, sides: tuple[SpaceList, SpaceList]) -> PairwiseJob:
+        """Divide all pairs of the two lists into blocks."""
         first, second = sides
         digests = [[digest(space) for space in side.spaces] for side in dict.fromkeys(sides)]
-        orders = [_order(side.sizes, own) for side, own in zip((first, second), digests, strict=False)]
+        orders = [_sorted_indices(side.sizes, hashes) for side, hashes in zip((first, second), digests, strict=False)]
         rows, cols = ([side.sizes[i] for i in order] for side, order in ((first, orders[0]), (second, orders[-1])))
-        recipe = method.recipe
-        entries = tiles.budget(float(sum(rows)) * sum(cols), first.spaces[0].device.type, recipe.weight)
-        blocks = tiles.tiles(rows, cols, entries, _wanted(one=first is second, mirrored=symmetric(given)))
-        if not recipe.at_zero(given):
-            blocks += tiles.diagonal(rows, entries, 0) if first is second or recipe.selves else []
-            blocks += tiles.diagonal(cols, entries, 1) if first is not second and recipe.selves else []
-        return cls(method, given, sides, (orders[0], orders[-1]), digests, blocks)
+        spec, one_list = method.spec, first is second
+        entries = max_block_entries(float(sum(rows)) * sum(cols), first.spaces[0].device.type, spec.relative_cost)
+        is_wanted = _pair_filter(one_list=one_list, symmetric=is_symmetric(options))
+        blocks = tile_pairs(rows, cols, entries, is_wanted)
+        if not spec.has_zero_self_value(options):
+            blocks += self_pair_blocks(rows, entries, 0) if one_list or spec.needs_self_values else []
+            blocks += self_pair_blocks(cols, entries, 1) if not one_list and spec.needs_self_values else []
+        return cls(method, options, sides, (orders[0], orders[-1]), digests, blocks)
 
     @property
-    def one_list(self) -> bool:
-        """Are the spaces compared with each other?"""
+    def has_one_list(self) -> bool:
+        """Whether the spaces of one list are compared with each other."""
         return self.sides[0] is self.sides[1]
 
     @property
-    def mirrored(self) -> bool:
-        """Is (j, i) solved by (i, j)?"""
-        return self.one_list and symmetric(self.given)
+    def is_symmetric(self) -> bool:
+        """Whether the result of (i, j) is also that of (j, i)."""
+        return self.has_one_list and is_symmetric(self.options)
 
-    def places(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        """The places in their lists of the spaces of each pair."""
-        lists = (0, 1) if block.own is None else (block.own, block.own)
+    def list_indices(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indices (P,) in their lists of the first and of the second space of each pair."""
+        lists = (0, 1) if block.self_side is None else (block.self_side, block.self_side)
         pairs = np.array(block.pairs)
         return np.array(self.orders[lists[0]])[pairs[:, 0]], np.array(self.orders[lists[1]])[pairs[:, 1]]
 
-    def task(self, k: int) -> Task:
-        """What a worker needs for a block: each space of it once."""
+    def make_task(self, k: int) -> Task:
+        """Return the task that solves block k, with each of its spaces once."""
         block = self.blocks[k]
-        rows, cols = self.places(block)
-        (needed, first), (others, second) = (np.unique(side, return_inverse=True) for side in (rows, cols))
-        own = block.own
+        rows, cols = self.list_indices(block)
+        (needed_rows, first), (needed_cols, second) = (np.unique(side, return_inverse=True) for side in (rows, cols))
+        is_self = block.self_side is not None
         return Task(
-            rows=tuple(self.sides[own or 0].spaces[i] for i in needed),
-            cols=() if own is not None else tuple(self.sides[1].spaces[j] for j in others),
+            rows=tuple(self.sides[block.self_side or 0].spaces[i] for i in needed_rows),
+            cols=() if is_self else tuple(self.sides[1].spaces[j] for j in needed_cols),
             pairs=tuple(zip(first.tolist(), second.tolist(), strict=True)),
-            own=own is not None,
+            is_self=is_self,
             method=self.method.name,
-            given=self.given,
+            options=self.options,
             device=self.sides[0].spaces[0].device,
         )
 
 
-def _order(sizes: Sequence[int], digests: Sequence[str]) -> list[int]:
+def _sorted_indices(sizes: Sequence[int], digests: Sequence[str]) -> list[int]:
+    """Return the indices of the spaces, the largest first, those of equal size by digest."""
     return sorted(range(len(sizes)), key=lambda i: (-sizes[i], digests[i]))
 
 
-def _wanted(*, one: bool, mirrored: bool) -> Callable[[int, int], bool]:
-    """Which pairs of two lists, or of one, are solved besides those of a space with itself."""
-    if not one:
+def _pair_filter(*, one_list: bool, symmetric: bool) -> Callable[[int, int], bool]:
+    """Return a function that says whether pair (i, j) is solved; pairs (i, i) of one list are in separate blocks."""
+    if not one_list:
         return lambda i, j: True
-    return (lambda i, j: i < j) if mirrored else (lambda i, j: i != j)
+    return (lambda i, j: i < j) if symmetric else (lambda i, j: i != j)
 
 
 @dataclass(eq=False)
-class Matrix:
-    """The columns of all pairs so far, (n, m) by name, those of each space with itself, (n,) and (m,), and failures."""
+class ResultMatrix:
+    """The results of all blocks so far.
 
-    job: Job
-    pairs: Columns = field(default_factory=dict)
-    own: tuple[Columns, Columns] = field(default_factory=lambda: ({}, {}))
-    failures: list[tuple[str, str]] = field(default_factory=list)  # the pair, what happened
+    pair_columns: arrays (n, m) by name; self_columns: arrays (n,) and (m,) of each space with itself; failures: the
+    label of a pair and its error, each.
+    """
+
+    job: PairwiseJob
+    pair_columns: Columns = field(default_factory=dict)
+    self_columns: tuple[Columns, Columns] = field(default_factory=lambda: ({}, {}))
+    failures: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        """Fill all columns with NaN or 0, and those of spaces with themselves where these are known exactly."""
         first, second = self.job.sides
         shape = len(first.spaces), len(second.spaces)
-        for target, size in ((self.pairs, shape), (self.own[0], shape[:1]), (self.own[1], shape[1:])):
-            target |= {name: np.full(size, np.nan) for name in ("value", "mass", "distance", "metric", "stake")}
+        first_self, second_self = self.self_columns
+        for target, size in ((self.pair_columns, shape), (first_self, shape[:1]), (second_self, shape[1:])):
+            target |= {name: np.full(size, np.nan) for name in ("value", "mass", "distance", "is_metric", "sign_scale")}
             target |= {name: np.zeros(size, dtype=np.int64) for name in ("status", "n_iter")}
-        if self.job.method.recipe.at_zero(self.job.given):
-            for side, target in zip(self.job.sides, self.own, strict=True):
+        if self.job.method.spec.has_zero_self_value(self.job.options):
+            for side, target in zip(self.job.sides, self.self_columns, strict=True):
                 for i, space in enumerate(side.spaces):
-                    for name, value in at_itself(space, self.job.given).items():
+                    for name, value in exact_self_columns(space, self.job.options).items():
                         target[name][i] = value
 
-    def add(self, block: Block, columns: Columns, failed: list[tuple[int, str]]) -> None:
-        """Fill in a block."""
-        rows, cols = self.job.places(block)
+    def add_block(self, block: Block, columns: Columns, failures: list[tuple[int, str]]) -> None:
+        """Store the columns (P,) of a block, and its failures: positions in the block, with their errors."""
+        rows, cols = self.job.list_indices(block)
         for name, column in columns.items():
-            if block.own is not None:
-                self.own[block.own][name][rows] = column
+            if block.self_side is not None:
+                self.self_columns[block.self_side][name][rows] = column
                 continue
-            self.pairs[name][rows, cols] = column
-            if self.job.mirrored:
-                self.pairs[name][cols, rows] = column
-        side = self.job.sides if block.own is None else (self.job.sides[block.own],) * 2
-        for k, text in failed:
-            self.failures.append((f"({side[0].label(int(rows[k]))}, {side[1].label(int(cols[k]))})", text))
+            self.pair_columns[name][rows, cols] = column
+            if self.job.is_symmetric:
+                self.pair_columns[name][cols, rows] = column
+        first, second = self.job.sides if block.self_side is None else (self.job.sides[block.self_side],) * 2
+        for k, text in failures:
+            self.failures.append((f"({first.label(int(rows[k]))}, {second.label(int(cols[k]))})", text))
 
     def result(self) -> PairwiseResult:
-        """What is known so far: NaN, and a solve that has not ended, elsewhere."""
-        job, found = self.job, dict(self.pairs)
-        if job.method.recipe.selves:
-            found |= self._debiased()
-        if job.one_list:
-            here = np.arange(len(found["value"]))
-            for name in ("value", "mass", "status", "n_iter", "distance", "metric"):
-                found[name] = found[name].copy()
-                found[name][here, here] = self.own[0][name]
-            if job.method.recipe.selves:
-                found["value"][here, here] = np.where(np.isnan(self.own[0]["value"]), np.nan, 0.0)
+        """Return the result of all pairs so far; pairs not solved have the value NaN and the status RUNNING."""
+        job, columns = self.job, dict(self.pair_columns)
+        if job.method.spec.needs_self_values:
+            columns |= self._debiased_columns()
+        if job.has_one_list:
+            diagonal = np.arange(len(columns["value"]))
+            for name in ("value", "mass", "status", "n_iter", "distance", "is_metric"):
+                columns[name] = columns[name].copy()
+                columns[name][diagonal, diagonal] = self.self_columns[0][name]
+            if job.method.spec.needs_self_values:
+                columns["value"][diagonal, diagonal] = np.where(np.isnan(self.self_columns[0]["value"]), np.nan, 0.0)
         first, second = job.sides
         return PairwiseResult(
-            values=self._presented(found["value"]),
-            masses=self._presented(found["mass"]),
-            codes=found["status"],
-            n_iter=found["n_iter"],
+            values=self._to_user(columns["value"]),
+            masses=self._to_user(columns["mass"]),
+            codes=columns["status"],
+            n_iter=columns["n_iter"],
             names=(first.names, second.names),
             method=job.method.name,
-            roots=self._roots(found),
+            roots=self._distances(columns),
         )
 
-    def _debiased(self) -> Columns:
-        """Cross terms less half of the self terms, and the term of the masses: see `ugw.debiased`."""
-        selves = [own["value"] for own in self._selves()]
-        squares = [
+    def _debiased_columns(self) -> Columns:
+        """Return the debiased values, cross terms minus half of the self terms plus the mass term, and statuses."""
+        first, second = (self.self_columns[0],) * 2 if self.job.has_one_list else self.self_columns
+        squared_masses = [
             np.array([float(s.weight_tensor.double().sum()) ** 2 for s in side.spaces]) for side in self.job.sides
         ]
-        value = self.pairs["value"] - 0.5 * selves[0][:, None] - 0.5 * selves[1][None, :]
-        value += 0.5 * float(self.job.given["eps"]) * (squares[0][:, None] - squares[1][None, :]) ** 2
-        parts = [self.pairs["status"], self._selves()[0]["status"][:, None], self._selves()[1]["status"][None, :]]
-        known = [
-            torch.from_numpy(np.broadcast_to(part, value.shape).copy()) for part in (value, self.pairs["stake"], *parts)
-        ]
-        return {"value": value, "status": codes(known[0], known[1], known[2:]).numpy()}
+        value = self.pair_columns["value"] - 0.5 * first["value"][:, None] - 0.5 * second["value"][None, :]
+        value += 0.5 * float(self.job.options["eps"]) * (squared_masses[0][:, None] - squared_masses[1][None, :]) ** 2
+        statuses = [self.pair_columns["status"], first["status"][:, None], second["status"][None, :]]
+        arrays = (value, self.pair_columns["sign_scale"], *statuses)
+        tensors = [torch.from_numpy(np.broadcast_to(array, value.shape).copy()) for array in arrays]
+        return {"value": value, "status": codes(tensors[0], tensors[1], tensors[2:]).numpy()}
 
-    def _selves(self) -> tuple[Columns, Columns]:
-        return (self.own[0], self.own[0]) if self.job.one_list else self.own
-
-    def _roots(self, found: Columns) -> object:
-        """Distances, where the values are powers of some."""
+    def _distances(self, columns: Columns) -> object:
+        """Return the distances (n, m), or None if the values are not powers of a distance."""
         name = self.job.method.name
         if name == "cgw":
-            known = found["metric"][~np.isnan(found["metric"])]
-            exact = float(self.job.given["eps"]) == 0.0 and bool((known == 1).all())
-            return self._presented(found["distance"]) if exact else None
-        exact = name == "gw" and self.job.method.recipe.at_zero(self.job.given)
-        return self._presented(np.sqrt(np.maximum(found["value"], 0.0))) if exact else None
+            flags = columns["is_metric"][~np.isnan(columns["is_metric"])]
+            exact = float(self.job.options["eps"]) == 0.0 and bool((flags == 1).all())
+            return self._to_user(columns["distance"]) if exact else None
+        exact = name == "gw" and self.job.method.spec.has_zero_self_value(self.job.options)
+        return self._to_user(np.sqrt(np.maximum(columns["value"], 0.0))) if exact else None
 
-    def _presented(self, array: np.ndarray) -> object:
-        """As the spaces are: an array, or a tensor on their device."""
+    def _to_user(self, array: np.ndarray) -> object:
+        """Return the array if all spaces were made from NumPy arrays, else a tensor on their device."""
         spaces = [space for side in self.job.sides for space in side.spaces]
         if all(space.numpy for space in spaces):
             return array

@@ -1,4 +1,4 @@
-"""What `pairwise` computes for a pair of spaces: one record for each method."""
+"""The methods of `pairwise`: their defaults, their checks, and the solvers of a batch of pairs."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 
-# Of a batch of pairs, by name, (P,) each: value, mass, status, n_iter, and what a method has besides.
+# Arrays (P,) of a batch of pairs: value, mass, status, n_iter, and for "debiased" sign_scale, for "cgw" distance and
+# is_metric.
 Columns = dict[str, np.ndarray]
-Given = dict[str, Any]
+# Keyword arguments of `ugw.solve` or `ugw.solve_conic`.
+Options = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method of `pairwise` by name, and what is seldom said about it.
+    """A method of `pairwise` by name, with its less common options.
 
-    init: the name of a start, as for `ugw.solve`; loss, fused: as there, for "ugw", "gw" and "debiased" ("fused" by the
-    features of the spaces); cone: as for `ugw.solve_conic`, for "cgw".
+    init: the name of an initial plan, as for `ugw.solve`; loss, fused: as there, for "ugw", "gw" and "debiased"
+    ("fused" by the features of the spaces); cone: as for `ugw.solve_conic`, for "cgw".
 
     >>> Method("ugw", init="product")
     Method(name='ugw', init='product', loss=None, fused=None, cone=None)
@@ -49,10 +51,11 @@ class Method:
     cone: Any = None
 
     def __post_init__(self) -> None:
-        check_choice("method", self.name, tuple(RECIPES))
+        """Check the fields."""
+        check_choice("method", self.name, tuple(METHOD_SPECS))
         check_choice(f"init of method {self.name!r}", self.init, STARTS)
         for name in (f.name for f in fields(self)[2:]):
-            if getattr(self, name) is not None and name not in self.recipe.knows:
+            if getattr(self, name) is not None and name not in self.spec.option_names:
                 raise InputError(f"method {self.name!r} has no {name}, got {getattr(self, name)!r}")
         if self.fused is not None and (not isinstance(self.fused, Fused) or self.fused.cost is not None):
             raise InputError(
@@ -60,68 +63,69 @@ class Method:
             )
 
     @property
-    def recipe(self) -> Recipe:
-        """How it is computed."""
-        return RECIPES[self.name]
+    def spec(self) -> MethodSpec:
+        """The defaults and functions of the method."""
+        return METHOD_SPECS[self.name]
 
-    def given(self, rho: Any, eps: Any, solver: Any) -> Given:
-        """The arguments of a solve, with this method's rho and eps for "auto"."""
-        recipe = self.recipe
-        rho = recipe.rho if isinstance(rho, str) and rho == "auto" else rho
-        capped = partial_divergences(rho) is not None
-        eps = (0.0 if capped else recipe.eps) if isinstance(eps, str) and eps == "auto" else eps
-        own = {name: getattr(self, name) for name in recipe.knows}
-        if "cone" in own:
-            own["cone"] = "gaussian-hellinger" if self.cone is None else self.cone
-        made = {"rho": rho, "eps": eps, "solver": solver, "init": self.init, **own}
+    def solve_options(self, rho: Any, eps: Any, solver: Any) -> Options:
+        """Return the keyword arguments of a solve, with the method's defaults for "auto", checked."""
+        spec = self.spec
+        rho = spec.default_rho if isinstance(rho, str) and rho == "auto" else rho
+        is_partial = partial_divergences(rho) is not None
+        eps = (0.0 if is_partial else spec.default_eps) if isinstance(eps, str) and eps == "auto" else eps
+        extra = {name: getattr(self, name) for name in spec.option_names}
+        if "cone" in extra:
+            extra["cone"] = "gaussian-hellinger" if self.cone is None else self.cone
         _check_eps(eps)
         if self.name == "cgw":
             check_soft(rho)
-        if self.name == "gw" and not _hard(rho):
+        if self.name == "gw" and not _is_hard(rho):
             raise InputError(f"method 'gw' keeps both marginals, rho = inf, got rho={rho!r}: method 'ugw' has a rho")
-        return made
+        return {"rho": rho, "eps": eps, "solver": solver, "init": self.init, **extra}
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """A method: its defaults, the options it knows, and its functions of batches of pairs.
+class MethodSpec:
+    """The defaults of a method, the names of its options, and its functions of batches of pairs.
 
-    check: refuse what no pair can be solved with, asked of the largest spaces; cross: of pairs of spaces;
-    own: of spaces, each with itself; at_zero: is a space exactly 0 from itself? selves: is a value made of that of a
-    pair and those of both spaces with themselves? weight: what a pair takes, against one of "ugw".
+    check: raises for options with which the two largest spaces cannot be solved; solve_pairs: columns of pairs (x, y);
+    solve_self: columns of pairs (x, x); has_zero_self_value: whether the value of (x, x) is exactly 0;
+    needs_self_values: whether a value is computed from those of (x, y), (x, x) and (y, y); relative_cost: time of a
+    pair compared with one of "ugw".
     """
 
-    rho: float
-    eps: float
-    knows: tuple[str, ...]
-    check: Callable[[Space, Space, Given], None]
-    cross: Callable[[Space, Space, Given], Columns]
-    own: Callable[[Space, Given], Columns]
-    at_zero: Callable[[Given], bool]
-    selves: bool = False
-    weight: int = 1
+    default_rho: float
+    default_eps: float
+    option_names: tuple[str, ...]
+    check: Callable[[Space, Space, Options], None]
+    solve_pairs: Callable[[Space, Space, Options], Columns]
+    solve_self: Callable[[Space, Options], Columns]
+    has_zero_self_value: Callable[[Options], bool]
+    needs_self_values: bool = False
+    relative_cost: int = 1
 
 
-# -- what is asked of the arguments --------------------------------------------------------------------------
+# -- checks of the options -----------------------------------------------------------------------------------
 
 
-def symmetric(given: Given) -> bool:
-    """Is the value of (x, y) that of (y, x)? It is with one rho for both sides."""
-    first, second = _pair(given["rho"])
+def is_symmetric(options: Options) -> bool:
+    """Return whether (x, y) and (y, x) have the same value, which is so with one rho for both sides."""
+    first, second = _divergences(options["rho"])
     return bool(first._parameter == second._parameter)
 
 
-def both_hard(given: Given) -> bool:
-    """Are both marginals kept, so that all masses must be equal?"""
-    return _hard(given["rho"])
+def are_both_marginals_hard(options: Options) -> bool:
+    """Return whether both marginals are constraints, so that all masses must be equal."""
+    return _is_hard(options["rho"])
 
 
-def _hard(rho: Any) -> bool:
-    return all(bool(side.is_hard) for side in _pair(rho))
+def _is_hard(rho: Any) -> bool:
+    """Return whether the divergences of both sides are constraints."""
+    return all(bool(side.is_hard) for side in _divergences(rho))
 
 
-def _pair(rho: Any) -> tuple[Divergence, Divergence]:
-    """The divergences of both sides, with one parameter each: an array would be one for each item of a batch."""
+def _divergences(rho: Any) -> tuple[Divergence, Divergence]:
+    """Return the divergences of both sides; raise for an array of parameters, which would be one per batch item."""
     pair = partial_divergences(rho) or divergence_pair(rho)
     if any(count_of(side._parameter) is not None for side in pair):
         raise InputError("rho of pairwise must be one number for all pairs, or a tuple of two, got an array")
@@ -129,103 +133,148 @@ def _pair(rho: Any) -> tuple[Divergence, Divergence]:
 
 
 def _check_eps(eps: Any) -> None:
+    """Raise unless eps is one number or `ugw.relative` of one number."""
     if isinstance(eps, list | tuple):
         raise InputError(f"eps of pairwise must be one number for all pairs, got a {type(eps).__name__}")
-    share = eps.share if isinstance(eps, Relative) else as_nonnegative("eps", eps)
-    if count_of(share) is not None:
+    number = eps.share if isinstance(eps, Relative) else as_nonnegative("eps", eps)
+    if count_of(number) is not None:
         raise InputError("eps of pairwise must be one number for all pairs, got an array")
 
 
-def _check_ugw(x: Space, y: Space, given: Given) -> None:
-    capped = partial_divergences(given["rho"])
-    if capped is not None:
-        build_capped(x, y, sides=capped, eps=given["eps"], fused=given["fused"], loss=given["loss"])
-        api.checked_solver(given["solver"], FrankWolfe())
+def _check_ugw(x: Space, y: Space, options: Options) -> None:
+    """Raise for options that `ugw.solve` refuses."""
+    partial = partial_divergences(options["rho"])
+    if partial is not None:
+        build_capped(x, y, sides=partial, eps=options["eps"], fused=options["fused"], loss=options["loss"])
+        api.checked_solver(options["solver"], FrankWolfe())
         return
-    api.checked_solver(given["solver"], AlternateMin())
-    build(x, y, **_objective(given))
+    api.checked_solver(options["solver"], AlternateMin())
+    build(x, y, **_objective_options(options))
 
 
-def _check_debiased(x: Space, y: Space, given: Given) -> None:
-    if partial_divergences(given["rho"]) is not None:
-        raise InputError(f"method 'debiased' needs a rho of KL, got {given['rho']!r}")
-    if isinstance(given["eps"], Relative):
+def _check_debiased(x: Space, y: Space, options: Options) -> None:
+    """Raise for options that `ugw.debiased` refuses, and for a relative eps, which differs between pairs."""
+    if partial_divergences(options["rho"]) is not None:
+        raise InputError(f"method 'debiased' needs a rho of KL, got {options['rho']!r}")
+    if isinstance(options["eps"], Relative):
         raise InputError(
             f"eps of method 'debiased' must be one number, so that a space is solved with itself once, "
-            f"got ugw.relative({given['eps'].share!r})"
+            f"got ugw.relative({options['eps'].share!r})"
         )
-    _check_ugw(x, y, given)
-    check_one_rho(build(x, y, **_objective(given)))
+    _check_ugw(x, y, options)
+    check_one_rho(build(x, y, **_objective_options(options)))
 
 
-def _check_conic(x: Space, y: Space, given: Given) -> None:
-    as_nonnegative("eps", given["eps"])
-    cone = read_cone(x, y, given["cone"])
+def _check_conic(x: Space, y: Space, options: Options) -> None:
+    """Raise for options that `ugw.solve_conic` refuses."""
+    as_nonnegative("eps", options["eps"])
+    cone = read_cone(x, y, options["cone"])
     way = WAYS[cone.solver_kind]
-    api.checked_solver(given["solver"], way.solver)
-    if cone.solver_kind == "programs":  # for small spaces alone
-        way.build(x, y, rho=given["rho"], cone=cone, eps=given["eps"])
+    api.checked_solver(options["solver"], way.solver)
+    if cone.solver_kind == "programs":  # its constructor raises if the spaces are too large
+        way.build(x, y, rho=options["rho"], cone=cone, eps=options["eps"])
 
 
-def _objective(given: Given) -> Given:
-    return {name: given[name] for name in ("rho", "eps", "fused", "loss")}
+def _objective_options(options: Options) -> Options:
+    """Return the options that define the objective."""
+    return {name: options[name] for name in ("rho", "eps", "fused", "loss")}
 
 
-# -- what is computed ----------------------------------------------------------------------------------------
+# -- solvers of batches of pairs -----------------------------------------------------------------------------
 
 
-def _columns(result: Result, **more: Tensor) -> Columns:
-    found = result.tensors
-    made = {"value": found.terms.total, "mass": found.plan.sum(dim=(1, 2), dtype=torch.float64)}
-    made |= {"status": found.status, "n_iter": found.n_iter, **more}
-    return {name: column.cpu().numpy() for name, column in made.items()}
+def _columns(result: Result, **extra: Tensor) -> Columns:
+    """Return value, mass, status and iterations of a batch of results, and the extra tensors, as arrays (P,)."""
+    output = result.tensors
+    columns = {"value": output.terms.total, "mass": output.plan.sum(dim=(1, 2), dtype=torch.float64)}
+    columns |= {"status": output.status, "n_iter": output.n_iter, **extra}
+    return {name: column.cpu().numpy() for name, column in columns.items()}
 
 
-def _ugw(x: Space, y: Space, given: Given) -> Columns:
-    return _columns(api.solve(x, y, **given))
+def _solve_ugw(x: Space, y: Space, options: Options) -> Columns:
+    """Return the columns of `ugw.solve` for a batch of pairs."""
+    return _columns(api.solve(x, y, **options))
 
 
-def _own_ugw(x: Space, given: Given) -> Columns:
-    rest = {name: value for name, value in given.items() if name != "init"}
-    return _columns(self_result(x, rest, given["init"]))
+def _solve_self_ugw(x: Space, options: Options) -> Columns:
+    """Return the columns of `ugw.solve` for spaces with themselves, the better of two initial plans."""
+    without_init = {name: value for name, value in options.items() if name != "init"}
+    return _columns(self_result(x, without_init, options["init"]))
 
 
-def _debiased(x: Space, y: Space, given: Given) -> Columns:
-    return _columns(api.solve(x, y, **given), stake=stake(build(x, y, **_objective(given))))
+def _solve_debiased(x: Space, y: Space, options: Options) -> Columns:
+    """Return the columns of the cross terms, with the scale against which negative values are judged."""
+    return _columns(api.solve(x, y, **options), sign_scale=stake(build(x, y, **_objective_options(options))))
 
 
-def _own_debiased(x: Space, given: Given) -> Columns:
-    made = _own_ugw(x, given)
-    return made | {"stake": np.zeros_like(made["value"])}
+def _solve_self_debiased(x: Space, options: Options) -> Columns:
+    """Return the columns of the self terms."""
+    columns = _solve_self_ugw(x, options)
+    return columns | {"sign_scale": np.zeros_like(columns["value"])}
 
 
-def _conic(x: Space, y: Space, given: Given) -> Columns:
-    result = api.solve_conic(x, y, **given)
-    metric = torch.as_tensor(result.is_metric).to(torch.int64)
-    return _columns(result, distance=torch.as_tensor(result.distance), metric=metric)
+def _solve_conic(x: Space, y: Space, options: Options) -> Columns:
+    """Return the columns of `ugw.solve_conic`, with the distances and whether they are a metric."""
+    result = api.solve_conic(x, y, **options)
+    is_metric = torch.as_tensor(result.is_metric).to(torch.int64)
+    return _columns(result, distance=torch.as_tensor(result.distance), is_metric=is_metric)
 
 
-def _own_conic(x: Space, given: Given) -> Columns:
+def _solve_self_conic(x: Space, options: Options) -> Columns:
+    """Raise: the conic distance of a space to itself is 0 and is never solved."""
     raise RuntimeError("a space is at distance 0 from itself")
 
 
-def _no_entropy(given: Given) -> bool:
-    """Without entropy the identity costs nothing, λ(0) being 0, and nothing costs less."""
-    return not isinstance(given["eps"], Relative) and float(given["eps"]) == 0.0
+def _has_no_entropy(options: Options) -> bool:
+    """Return whether eps is 0: then the identity is optimal for (x, x), with value 0 since λ(0) = 0."""
+    return not isinstance(options["eps"], Relative) and float(options["eps"]) == 0.0
 
 
-def at_itself(x: Space, given: Given) -> dict[str, Any]:
-    """The columns of a space that is exactly 0 from itself: the identity, of its whole mass or of the one asked for."""
-    rho = given["rho"]
-    kept = float(rho.m) if isinstance(rho, Mass) else float(x.mass)
-    zeros = dict.fromkeys(("value", "n_iter", "distance", "stake"), 0.0)
-    return zeros | {"mass": kept, "status": int(Status.CONVERGED), "metric": 1}
+def exact_self_columns(x: Space, options: Options) -> dict[str, Any]:
+    """Return the columns of (x, x) where its value is exactly 0: those of the identity plan."""
+    rho = options["rho"]
+    mass = float(rho.m) if isinstance(rho, Mass) else float(x.mass)
+    zeros = dict.fromkeys(("value", "n_iter", "distance", "sign_scale"), 0.0)
+    return zeros | {"mass": mass, "status": int(Status.CONVERGED), "is_metric": 1}
 
 
-_SAID = ("loss", "fused")
-RECIPES = {
-    "ugw": Recipe(1.0, 1e-2, _SAID, _check_ugw, _ugw, _own_ugw, _no_entropy),
-    "gw": Recipe(math.inf, 1e-2, _SAID, _check_ugw, _ugw, _own_ugw, _no_entropy),
-    "debiased": Recipe(1.0, 1e-2, _SAID, _check_debiased, _debiased, _own_debiased, _no_entropy, selves=True),
-    "cgw": Recipe(1.0, 0.0, ("cone",), _check_conic, _conic, _own_conic, lambda given: True, weight=2),
+METHOD_SPECS = {
+    "ugw": MethodSpec(
+        default_rho=1.0,
+        default_eps=1e-2,
+        option_names=("loss", "fused"),
+        check=_check_ugw,
+        solve_pairs=_solve_ugw,
+        solve_self=_solve_self_ugw,
+        has_zero_self_value=_has_no_entropy,
+    ),
+    "gw": MethodSpec(
+        default_rho=math.inf,
+        default_eps=1e-2,
+        option_names=("loss", "fused"),
+        check=_check_ugw,
+        solve_pairs=_solve_ugw,
+        solve_self=_solve_self_ugw,
+        has_zero_self_value=_has_no_entropy,
+    ),
+    "debiased": MethodSpec(
+        default_rho=1.0,
+        default_eps=1e-2,
+        option_names=("loss", "fused"),
+        check=_check_debiased,
+        solve_pairs=_solve_debiased,
+        solve_self=_solve_self_debiased,
+        has_zero_self_value=_has_no_entropy,
+        needs_self_values=True,
+    ),
+    "cgw": MethodSpec(
+        default_rho=1.0,
+        default_eps=0.0,
+        option_names=("cone",),
+        check=_check_conic,
+        solve_pairs=_solve_conic,
+        solve_self=_solve_self_conic,
+        has_zero_self_value=lambda options: True,
+        relative_cost=2,
+    ),
 }

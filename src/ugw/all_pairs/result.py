@@ -1,4 +1,4 @@
-"""What `pairwise` gives back: a matrix of values, and the truth about each of them."""
+"""The result of `pairwise`: matrices of values, masses and statuses."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class PairwiseResult:
     """Values (n, m) of all pairs of n spaces and m others, or of n spaces with each other.
 
-    values, masses: NumPy arrays if the spaces were made of them, else tensors on their device; NaN where a pair was not
-    solved. codes, n_iter: (n, m) arrays, codes of `ugw.Status` and outer steps, 0 where a value is known exactly.
-    names: of the rows and of the columns, None where they have none. method: its name.
+    values, masses: NumPy arrays if the spaces were made from NumPy arrays, else tensors on their device; NaN where a
+    pair was not solved. codes, n_iter: (n, m) arrays of `ugw.Status` codes and of outer iterations, 0 where a value is
+    known exactly. names: of the rows and of the columns, None without names. method: the name of the method.
 
     >>> import numpy as np, ugw
     >>> sizes = {"ant": 4, "bee": 5, "cow": 9}
@@ -38,38 +38,38 @@ class PairwiseResult:
     n_iter: np.ndarray
     names: tuple[tuple[str, ...] | None, tuple[str, ...] | None]
     method: str
-    roots: Any = None  # (n, m), None where the method is no distance
+    roots: Any = None  # (n, m) distances, None if the values of the method are not powers of a distance
 
     @property
     def status(self) -> np.ndarray:
-        """(n, m) of `ugw.Status`, one for each pair."""
+        """Object array (n, m) of `ugw.Status`."""
         members = np.empty(self.codes.shape, dtype=object)
-        for place, code in np.ndenumerate(self.codes):
-            members[place] = Status(int(code))
+        for index, code in np.ndenumerate(self.codes):
+            members[index] = Status(int(code))
         return members
 
     @property
     def converged(self) -> np.ndarray:
-        """(n, m) bool: is the status CONVERGED?"""
+        """Boolean array (n, m), True where the status is CONVERGED."""
         return self.codes == int(Status.CONVERGED)
 
     @property
     def distances(self) -> Any:
-        """(n, m), roots of the values, for methods that are distances: "cgw", and "gw" with eps = 0."""
+        """Distances (n, m), roots of the values, for "cgw" and for "gw" with eps = 0; InputError for other methods."""
         if self.roots is None:
-            why = {
+            reasons = {
                 "cgw": " with this cone, rho and eps (see `is_metric` of `ugw.solve_conic`; it takes eps = 0)",
                 "gw": " at eps > 0: take eps = 0",
             }
-            cure = why.get(self.method, ": take method='cgw'")
+            reason = reasons.get(self.method, ": take method='cgw'")
             raise InputError(
-                f"the values of {self.method!r} are no powers of a distance{cure}, or `values` as they are"
+                f"the values of {self.method!r} are no powers of a distance{reason}, or `values` as they are"
             )
         return self.roots
 
     @property
     def message(self) -> str:
-        """What happened, with the cure, to the first pair that did not converge."""
+        """The number of pairs that did not converge, and the status of the first with advice."""
         failed = np.argwhere(~self.converged)
         if not len(failed):
             return Status.CONVERGED.message
@@ -78,18 +78,18 @@ class PairwiseResult:
         return f"{count} not converged, first {self.label(i, j)}: {Status(int(self.codes[i, j])).message}"
 
     def label(self, i: int, j: int) -> str:
-        """A pair as people call it: by names, or by places."""
-        said = [repr(side[k]) if side is not None else str(k) for side, k in zip(self.names, (i, j), strict=True)]
-        return f"({said[0]}, {said[1]})"
+        """Return the pair as `('a', 'b')` by names, or as `(0, 1)` by indices without names."""
+        labels = [repr(side[k]) if side is not None else str(k) for side, k in zip(self.names, (i, j), strict=True)]
+        return f"({labels[0]}, {labels[1]})"
 
     def check(self) -> PairwiseResult:
-        """Itself if every pair converged; raises NotConverged otherwise."""
+        """Return itself if every pair converged; raise NotConverged otherwise."""
         if not bool(self.converged.all()):
             raise NotConverged(self.message)
         return self
 
     def to_frame(self, what: str = "values") -> pandas.DataFrame:
-        """`values`, or `masses`, `distances`, `status`, `n_iter`, as a table of pandas with the names."""
+        """Return `values`, `masses`, `distances`, `status` or `n_iter` as a pandas DataFrame with the names."""
         try:
             import pandas
         except ImportError:
@@ -102,9 +102,11 @@ class PairwiseResult:
         return pandas.DataFrame(array, index=rows, columns=cols)
 
     def __len__(self) -> int:
+        """Return the number of rows."""
         return len(self.codes)
 
     def __repr__(self) -> str:
+        """Return the method, the shape and the fraction of converged pairs."""
         n, m = self.codes.shape
-        share = float(self.converged.mean())
-        return f"PairwiseResult({self.method}, {n} × {m}, {'all' if share == 1.0 else f'{share:.1%}'} converged)"
+        fraction = float(self.converged.mean())
+        return f"PairwiseResult({self.method}, {n} × {m}, {'all' if fraction == 1.0 else f'{fraction:.1%}'} converged)"

@@ -1,8 +1,8 @@
-"""The work of a worker: one block of pairs."""
+"""Solving one block of pairs, in this or in another process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,96 +15,104 @@ from ..errors import InputError
 from ..geometry.space import Space
 from ..learning.value_and_grad import quiet
 from ..results.records import Status
-from .methods import RECIPES, Columns, Given
-from .serialize import packed, unpacked
+from .methods import METHOD_SPECS, Columns, Options
+from .serialize import from_arrays, to_arrays
 
-# The columns of a block, and what went wrong: the place of a pair in it, and a line of text.
-Outcome = tuple[Columns, list[tuple[int, str]]]
+# The columns of a block, and its failures: the position of a pair in the block, and one line of text.
+TaskResult = tuple[Columns, list[tuple[int, str]]]
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A block of pairs with all that it takes to solve it; every space is there once.
+    """A block of pairs with everything needed to solve it; each space is stored once.
 
-    pairs: (row, column) each, places in `rows` and `cols`; own: each of `rows` with itself; device: where they are.
+    pairs: positions (i, j) in `rows` and `cols`; is_self: each of `rows` is paired with itself; device: where to solve.
     """
 
     rows: tuple[Space, ...]
     cols: tuple[Space, ...]
     pairs: tuple[tuple[int, int], ...]
-    own: bool
+    is_self: bool
     method: str
-    given: Given
+    options: Options
     device: torch.device
     version: str = field(default_factory=version)
 
     def __getstate__(self) -> dict[str, Any]:
-        # As arrays, from whatever device. A worker has its own: the first that it sees.
-        plain = {"rows": [packed(s) for s in self.rows], "cols": [packed(s) for s in self.cols]}
-        return vars(self) | plain | {"device": torch.device(self.device.type)}
+        """Return the fields with spaces as NumPy arrays and the device without its index.
+
+        A worker uses the first device of that type that it sees.
+        """
+        arrays = {"rows": [to_arrays(s) for s in self.rows], "cols": [to_arrays(s) for s in self.cols]}
+        return vars(self) | arrays | {"device": torch.device(self.device.type)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        made = {side: tuple(unpacked(space) for space in state[side]) for side in ("rows", "cols")}
-        for name, value in (state | made).items():
+        """Set the fields from those of `__getstate__`."""
+        spaces = {side: tuple(from_arrays(space) for space in state[side]) for side in ("rows", "cols")}
+        for name, value in (state | spaces).items():
             object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, eq=False)
-class Errand:
-    """A task that is solved by being read: `pickle.loads(pickle.dumps(Errand(key, task)))` is (key, outcome).
+class SelfSolvingTask:
+    """A task that unpickling solves: `pickle.loads(pickle.dumps(SelfSolvingTask(key, task)))` is (key, result).
 
-    So a worker asks for nothing but pickle before its task begins. What it lacks, it then misses inside the task, from
-    where the error comes back; a task that cannot be read may be waited for in vain.
+    A worker then needs only pickle before the task begins. A missing package raises inside the task, and the error is
+    returned; with some backends, a task that cannot be unpickled would be waited for without end.
     """
 
     key: int
     task: Task
 
-    def __reduce__(self) -> tuple[Callable[[int, Task], tuple[int, Outcome]], tuple[int, Task]]:
-        return _answered, (self.key, self.task)
+    def __reduce__(self) -> tuple[Callable[[int, Task], tuple[int, TaskResult]], tuple[int, Task]]:
+        """Return the function that unpickling calls, and its arguments."""
+        return _run_with_key, (self.key, self.task)
 
 
-def _answered(key: int, task: Task) -> tuple[int, Outcome]:
-    return key, run(task)
+def _run_with_key(key: int, task: Task) -> tuple[int, TaskResult]:
+    """Return the key and the result of the task."""
+    return key, run_task(task)
 
 
-def run(task: Task) -> Outcome:
-    """Solve a block, on one thread."""
+def run_task(task: Task) -> TaskResult:
+    """Solve a block of pairs on one thread; if the batch fails, solve its pairs one by one."""
     if task.version != version():
         raise InputError(f"a worker has ugw {version()}, the call is from ugw {task.version}: install the same on all")
     with single_thread(), torch.no_grad(), quiet():
         rows, cols = ([space.to(task.device) for space in side] for side in (task.rows, task.cols))
         try:
-            return _solved(task, rows, cols, range(len(task.pairs))), []
-        except Exception:  # which pair it was shows one by one
-            return _one_by_one(task, rows, cols)
+            return _solve_pairs(task, rows, cols, range(len(task.pairs))), []
+        except Exception:  # solving one by one shows which pair failed
+            return _solve_one_by_one(task, rows, cols)
 
 
-def _solved(task: Task, rows: list[Space], cols: list[Space], which: Any) -> Columns:
-    recipe = RECIPES[task.method]
-    first, second = (torch.tensor([task.pairs[k][side] for k in which]) for side in (0, 1))
-    x = _batch(rows, first)
-    return recipe.own(x, task.given) if task.own else recipe.cross(x, _batch(cols, second), task.given)
+def _solve_pairs(task: Task, rows: list[Space], cols: list[Space], positions: Sequence[int]) -> Columns:
+    """Return the columns (P,) of the pairs at these positions of the task, solved as one batch."""
+    spec = METHOD_SPECS[task.method]
+    first, second = (torch.tensor([task.pairs[k][side] for k in positions]) for side in (0, 1))
+    x = _stack(rows, first)
+    return spec.solve_self(x, task.options) if task.is_self else spec.solve_pairs(x, _stack(cols, second), task.options)
 
 
-def _batch(spaces: list[Space], index: torch.Tensor) -> Space:
-    """Spaces (P,), some of them again and again, padded to the largest of these."""
-    needed, place = index.unique(return_inverse=True)
-    return Space.stack([spaces[i] for i in needed.tolist()]).take(place)
+def _stack(spaces: list[Space], index: torch.Tensor) -> Space:
+    """Return the batch of the spaces at `index` (P,), which may repeat, padded to the largest of them."""
+    needed, position = index.unique(return_inverse=True)
+    return Space.stack([spaces[i] for i in needed.tolist()]).take(position)
 
 
-def _one_by_one(task: Task, rows: list[Space], cols: list[Space]) -> Outcome:
-    found: list[Columns | None] = []
-    failed = []
+def _solve_one_by_one(task: Task, rows: list[Space], cols: list[Space]) -> TaskResult:
+    """Return the columns of all pairs of the task, NaN where a pair failed, and the failures."""
+    solved: list[Columns | None] = []
+    failures = []
     for k in range(len(task.pairs)):
         try:
-            found.append(_solved(task, rows, cols, [k]))
+            solved.append(_solve_pairs(task, rows, cols, [k]))
         except Exception as error:
-            found.append(None)
-            said = " ".join(str(error).split()) or "no message"
-            failed.append((k, f"{type(error).__name__}: {said}"))
+            solved.append(None)
+            message = " ".join(str(error).split()) or "no message"
+            failures.append((k, f"{type(error).__name__}: {message}"))
     blank = {"value": np.full(1, np.nan), "mass": np.full(1, np.nan), "status": np.full(1, int(Status.RUNNING))}
     blank |= {"n_iter": np.zeros(1, dtype=np.int64)}
-    names = [columns for columns in found if columns is not None] or [blank]
-    blank = {name: np.full(1, np.nan) for name in names[0]} | blank
-    return {name: np.concatenate([(columns or blank)[name] for columns in found]) for name in names[0]}, failed
+    names = next((columns for columns in solved if columns is not None), blank)
+    blank = {name: np.full(1, np.nan) for name in names} | blank
+    return {name: np.concatenate([(columns or blank)[name] for columns in solved]) for name in names}, failures
