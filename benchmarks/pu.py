@@ -14,7 +14,7 @@ import torch
 
 import ugw
 from ugw.datasets import office_caltech10
-from ugw.estimators.pu import decide
+from ugw.estimators.pu import label_top_scores
 from ugw.experiments import pu, pu_tasks
 
 from .compare import measure
@@ -36,7 +36,7 @@ def learned(task, given, protocol, now):
     spaces, rhos, plans, truth = given
     begin = now()
     result = ugw.solve(*spaces, rho=rhos, eps=2.0**protocol.log_eps, init=plans, solver=pu.SOLVER)
-    labels, _ = decide(torch.as_tensor(result.plan).sum(1).cpu().numpy(), task.prior)
+    labels, _ = label_top_scores(torch.as_tensor(result.plan).sum(1).cpu().numpy(), task.prior)
     seconds = now() - begin
     right = labels.reshape(len(protocol.pairs), *truth.shape) == truth
     return seconds, 100.0 * right.mean(2), float(np.mean(torch.as_tensor(result.converged).cpu().numpy()))

@@ -13,7 +13,7 @@ from sklearn.neighbors import kneighbors_graph
 
 import ugw
 from ugw.estimators import KNN, Aligner, foscttm, label_transfer_accuracy
-from ugw.estimators.align import project, transferred
+from ugw.estimators.align import project, vote_labels
 from ugw.results.lazy_plan import LazyPlan
 
 
@@ -126,10 +126,10 @@ def test_points_without_weight_keep_nothing():
 
 def test_labels_go_to_whom_most_mass_goes():
     plan = np.array([[0.1, 0.2, 0.0], [0.15, 0.1, 0.0], [0.1, 0.1, 0.0]])
-    labels, share = transferred(plan, np.array(["b", "a", "b"]))
+    labels, share = vote_labels(plan, np.array(["b", "a", "b"]))
     assert labels.tolist() == ["b", "b", "b"]  # nothing arrives at the last: the most frequent label, share 0
     np.testing.assert_allclose(share, [0.2 / 0.35, 0.75, 0.0])
-    assert transferred(np.array([[0.1], [0.1]]), np.array(["b", "a"]))[0].tolist() == ["a"]  # equal votes
+    assert vote_labels(np.array([[0.1], [0.1]]), np.array(["b", "a"]))[0].tolist() == ["a"]  # equal votes
     X, Y = pair()
     aligner = Aligner(eps=1e-3).fit(X, Y)
     names = np.array(["x", "y", "z"])[np.arange(24) % 3]
@@ -144,11 +144,11 @@ def test_labels_go_to_whom_most_mass_goes():
 def test_missing_labels_have_no_vote():
     plan = np.array([[0.1, 0.2, 0.0], [0.15, 0.1, 0.0], [0.1, 0.1, 0.3]])
     for gap in (None, np.nan):
-        labels, share = transferred(plan, np.array(["b", "a", gap], dtype=object))
+        labels, share = vote_labels(plan, np.array(["b", "a", gap], dtype=object))
         assert labels.tolist()[:2] == ["a", "b"]
         np.testing.assert_allclose(share, [0.15 / 0.25, 0.2 / 0.3, 0.0])
     with pytest.raises(ugw.InputError, match="got none"):
-        transferred(plan, np.array([None] * 3))
+        vote_labels(plan, np.array([None] * 3))
     X, Y = pair()
     names = np.where(np.arange(24) % 2, np.arange(24) // 4, np.nan)
     aligner = Aligner(eps=[0.2, 0.002]).fit(X, Y, labels=(np.arange(24) // 4, names))

@@ -12,8 +12,8 @@ from scipy.spatial.distance import cdist
 import ugw
 from ugw.estimators import KNN, Candidate, PUClassifier
 from ugw.estimators import pu as pu_module
-from ugw.estimators._common import best
-from ugw.estimators.pu import decide, partial_start
+from ugw.estimators._common import best_candidate
+from ugw.estimators.pu import label_top_scores, partial_transport_plan
 
 
 def data(n=30, hidden=10, seed=0):
@@ -50,24 +50,28 @@ def test_the_hidden_positives_are_found():
 def test_ties_are_decided_by_lot():
     scores = np.array([0.5, 1.0, 1.0, 1.0, 0.5, 0.5])
     for prior, sure, lot in ((1 / 6, [], [1, 2, 3]), (3 / 6, [1, 2, 3], []), (4 / 6, [1, 2, 3], [0, 4, 5])):
-        chosen, decision = decide(scores, prior)
+        chosen, decision = label_top_scores(scores, prior)
         assert chosen.sum() == round(6 * prior)
         assert chosen[sure].all()
         assert set(np.flatnonzero(chosen)) <= {*sure, *lot}
         np.testing.assert_array_equal(decision > 0, chosen)
-    constant, decision = decide(np.ones(10), 0.3)  # a collapsed plan still names three
+    constant, decision = label_top_scores(np.ones(10), 0.3)  # a collapsed plan still names three
     assert constant.sum() == (decision > 0).sum() == 3
     assert (np.sign(decision[~constant]) == -1).all()
-    np.testing.assert_array_equal(decide(np.ones(10), 0.3)[0], constant)  # the same each time
+    np.testing.assert_array_equal(label_top_scores(np.ones(10), 0.3)[0], constant)  # the same each time
     for count, prior in ((0, 0.01), (10, 0.99)):
-        assert decide(np.ones(10), prior)[0].sum() == (decide(np.ones(10), prior)[1] > 0).sum() == count
+        assert (
+            label_top_scores(np.ones(10), prior)[0].sum()
+            == (label_top_scores(np.ones(10), prior)[1] > 0).sum()
+            == count
+        )
 
 
 def test_the_lot_knows_no_order():
     """Each of the equals wins as often as the others, wherever it stands: rows sorted by class tell nothing."""
-    won = np.mean([decide(np.ones(20), 0.25, random_state=seed)[0] for seed in range(400)], axis=0)
+    won = np.mean([label_top_scores(np.ones(20), 0.25, random_state=seed)[0] for seed in range(400)], axis=0)
     assert abs(won - 0.25).max() < 0.1
-    first = np.mean([decide(np.ones(40), 0.25, random_state=seed)[0][:10].mean() for seed in range(100)])
+    first = np.mean([label_top_scores(np.ones(40), 0.25, random_state=seed)[0][:10].mean() for seed in range(100)])
     assert first == pytest.approx(0.25, abs=0.05)
     coincident = np.zeros((60, 2))
     labels = PUClassifier(prior=0.25).fit(coincident, np.r_[np.ones(20, int), np.zeros(40, int)]).labels_
@@ -78,13 +82,13 @@ def test_the_lot_knows_no_order():
 def test_rounding_makes_no_difference():
     """Scores as exact transport leaves them: the first ones are exact, the last are off by rounding."""
     scores = np.r_[np.ones(10), np.full(10, 1.0 - 1e-14), np.zeros(20)]
-    taken = np.mean([decide(scores, 0.25, random_state=seed)[0] for seed in range(100)], axis=0)
+    taken = np.mean([label_top_scores(scores, 0.25, random_state=seed)[0] for seed in range(100)], axis=0)
     assert abs(taken[:10].mean() - taken[10:20].mean()) < 0.1
     assert not taken[20:].any()
     small = 10.0 ** -np.arange(20)  # an entropic plan ranks by scores of any size
-    assert decide(small, 0.75)[0].tolist() == [True] * 15 + [False] * 5
+    assert label_top_scores(small, 0.75)[0].tolist() == [True] * 15 + [False] * 5
     light = np.r_[np.ones(10), np.full(10, 1.0 - 1e-7), np.zeros(20)]
-    drawn = [decide(light, 0.25, ties=1e-6, random_state=seed)[0] for seed in range(100)]
+    drawn = [label_top_scores(light, 0.25, tie_tolerance=1e-6, random_state=seed)[0] for seed in range(100)]
     assert abs(np.mean(drawn, axis=0)[:10].mean() - 0.5) < 0.1
     x, y = (ugw.Space.from_points(np.random.default_rng(k).random((n, 2)).astype("f")) for k, n in ((0, 9), (1, 30)))
     pu = PUClassifier(prior=0.2, rho=ugw.Mass(0.5), scale=None)  # 15 of 30 receive all they can
@@ -143,7 +147,7 @@ def test_labels_of_any_kind():
 
 def test_the_partial_start_is_pots():
     X, y = data()
-    plan = partial_start(ugw.Space.from_points(X[y == 1]), ugw.Space.from_points(X[y == 0]), 0.25)
+    plan = partial_transport_plan(ugw.Space.from_points(X[y == 1]), ugw.Space.from_points(X[y == 0]), 0.25)
     cost = cdist(X[y == 1], X[y == 0])
     theirs = ot.partial.partial_wasserstein(np.full(20, 0.25 / 20), np.full(40, 1 / 40), cost, m=0.25)
     assert (plan * cost).sum() == pytest.approx((theirs * cost).sum(), rel=1e-10)
@@ -225,7 +229,9 @@ def test_hidden_positives_are_among_those_to_find(monkeypatch):
     X, y = data()
     asked = []
     monkeypatch.setattr(
-        pu_module, "decide", lambda s, prior, **rest: (asked.append((len(s), prior)), decide(s, prior, **rest))[1]
+        pu_module,
+        "label_top_scores",
+        lambda s, prior, **rest: (asked.append((len(s), prior)), label_top_scores(s, prior, **rest))[1],
     )
     PUClassifier(prior=0.25, rho=[0.05, 0.1]).fit(X, y)
     assert asked[:2] == [(44, pytest.approx(14 / 44))] * 2
@@ -234,7 +240,7 @@ def test_hidden_positives_are_among_those_to_find(monkeypatch):
 
 def test_the_first_of_the_best_candidates_wins():
     scores = [Candidate(rho, 0.01, score, converged=True) for rho, score in ((1.0, 0.5), (2.0, 0.9), (3.0, 0.9))]
-    assert best(scores).rho == 2.0
+    assert best_candidate(scores).rho == 2.0
 
 
 def test_shapes_that_lead_away_from_the_positives_are_told():

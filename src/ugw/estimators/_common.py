@@ -1,4 +1,4 @@
-"""What the estimators share: points as spaces, nearest neighbors, and the choice of rho and eps."""
+"""Functions shared by the estimators: spaces of points, nearest neighbors, and the choice of rho and eps."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from ..geometry.space import Space
 from ..measures.divergences import partial_divergences
 from ..problems.build import eps_or
 from ..results.result import Result
+from .config import ESTIMATOR_CONFIG
 
 
 @dataclass(frozen=True, kw_only=True)
 class KNN:
-    """Shortest paths in the graph of each point's k nearest: the metric of points on a curved set, cells for example.
+    """A metric for points on a curved set, for example cells: shortest paths in the graph of the k nearest neighbors.
 
-    k: neighbors, at most n − 1; metric: the distance that chooses them, a name that scikit-learn knows; hops: count
-    edges instead of adding their lengths; bridge: give points of different parts of a graph that is not connected the
-    largest distance there is, instead of refusing it.
+    k: neighbors, at most n − 1; metric: the distance that selects them, a name of scikit-learn; hops: count edges
+    instead of adding their lengths; bridge: if the graph is not connected, points of different components get the
+    largest finite distance; without it, such a graph is an error.
 
     >>> import numpy as np
     >>> KNN(k=1)(np.array([[0.0, 0.0], [0.0, 3.0], [4.0, 3.0]])).metric.dense()[0]
@@ -41,10 +42,11 @@ class KNN:
     bridge: bool = False
 
     def __post_init__(self) -> None:
+        """Check the fields."""
         check_whole_number("KNN k", self.k)
 
     def __call__(self, points: np.ndarray) -> Space:
-        """The space of the points (n, d), of weight 1/n each."""
+        """Return the space of the points (n, d), with weights 1/n."""
         from sklearn.neighbors import NearestNeighbors
 
         points = np.asarray(points)
@@ -56,17 +58,20 @@ class KNN:
         return self.paths(graph, points)
 
     def paths(self, graph: Any, points: np.ndarray | None = None) -> Space:
-        """The space of shortest paths in a sparse graph, whose stored entries are edges, in either direction."""
+        """Return the space of shortest paths in a sparse undirected graph (n, n) whose stored entries are edges.
+
+        points: (n, d), stored in the space if given.
+        """
         distances = csgraph.shortest_path(graph, directed=False, unweighted=self.hops)
         distances = np.minimum(distances, distances.T)
-        apart = np.isinf(distances)
-        if apart.any() and not self.bridge:
+        unreachable = np.isinf(distances)
+        if unreachable.any() and not self.bridge:
             count = csgraph.connected_components(graph, directed=False)[0]
             raise InputError(
                 f"the graph of nearest neighbors must be connected, got {count} parts: take k larger than {self.k}, "
                 "or KNN(bridge=True), which puts its parts as far from each other as anything is"
             )
-        distances[apart] = distances[~apart].max()
+        distances[unreachable] = distances[~unreachable].max()
         space = Space.from_distances(distances)
         return (
             space
@@ -76,66 +81,69 @@ class KNN:
 
 
 def as_space(points: Any, metric: Any, *, batches: bool = False) -> Space:
-    """Points as a space by the name of a distance, "knn", or a function of points; a space stays itself."""
+    """Return the space of points by the name of a distance, "knn" or a function of points; return a Space unchanged."""
     if isinstance(points, Space):
         if points.batched and not batches:
             raise InputError("an estimator takes one space, got a batch: take one of them, space[i]")
         return points
     if callable(metric):
-        made = metric(points)
-        if not isinstance(made, Space):
-            raise InputError(f"metric must make a ugw.Space of points, got {type(made).__name__}")
-        return made
+        space = metric(points)
+        if not isinstance(space, Space):
+            raise InputError(f"metric must make a ugw.Space of points, got {type(space).__name__}")
+        return space
     if metric == "knn":
         return KNN()(points)
     return Space.from_points(points, metric=metric)
 
 
-def scaled(spaces: Sequence[Space], scale: str | None, *, together: bool) -> list[Space]:
-    """Spaces divided by their largest or mean distance: each by its own, or together by the largest of these."""
+def rescale(spaces: Sequence[Space], scale: str | None, *, together: bool) -> list[Space]:
+    """Return the spaces with distances divided by their maximum ("max") or mean ("mean").
+
+    together: divide all spaces by the largest of these numbers instead of each by its own.
+    """
     if scale is None:
         return list(spaces)
     check_choice("scale", scale, ("max", "mean"))
     if not together:
         return [space.scaled(scale) for space in spaces]
-    sizes = []
+    divisors = []
     for space in spaces:
         largest = float(space.metric.extremes()[1])
         after = float(space.scaled(scale).metric.extremes()[1])
-        sizes.append(largest / after if after > 0 else 0.0)
-    factor = max(sizes)
-    if factor == 0:
+        divisors.append(largest / after if after > 0 else 0.0)
+    divisor = max(divisors)
+    if divisor == 0:
         return list(spaces)
-    like = [space.weight_tensor.new_tensor(1.0 / factor) for space in spaces]
-    return [replace(space, metric=space.metric.scale(one)) for space, one in zip(spaces, like, strict=True)]
+    factors = [space.weight_tensor.new_tensor(1.0 / divisor) for space in spaces]
+    return [replace(space, metric=space.metric.scale(factor)) for space, factor in zip(spaces, factors, strict=True)]
 
 
-def as_array(given: Any) -> Any:
-    """A tensor as an array, without its graph; anything else as it is."""
-    return given.detach().cpu().numpy() if isinstance(given, Tensor) else given
+def as_array(values: Any) -> Any:
+    """Return a tensor as a detached NumPy array, and anything else unchanged."""
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
 
 
-def forget_features(estimator: Any) -> None:
-    """Drop what an estimator knows of the columns it was fitted to before: a Space says nothing of them."""
+def clear_feature_names(estimator: Any) -> None:
+    """Delete the feature names and count of an earlier fit: a Space has none."""
     for name in ("n_features_in_", "feature_names_in_"):
         if hasattr(estimator, name):
             delattr(estimator, name)
 
 
-def kept(marginal: np.ndarray, weights: Tensor) -> np.ndarray:
-    """The share of its weight that each point has in a plan, 0 for points without weight. marginal: like weights."""
-    own = weights.detach().cpu().double().numpy()
-    return np.divide(marginal, own, out=np.zeros_like(marginal), where=own > 0)
+def kept_fractions(marginal: np.ndarray, weights: Tensor) -> np.ndarray:
+    """Return marginal / weights, the fraction of its weight that each point keeps, 0 for points without weight."""
+    divisor = weights.detach().cpu().double().numpy()
+    return np.divide(marginal, divisor, out=np.zeros_like(marginal), where=divisor > 0)
 
 
-def nearest(fitted: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """For each new point (k, d) the index of the nearest fitted one (n, d). Returns (k,)."""
+def nearest_indices(fitted: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Return the index (k,) of the nearest fitted point (n, d) for each new point (k, d)."""
     return cKDTree(fitted).query(new)[1]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A pair of parameters and how well it did: rho, eps, its score, and whether its solve converged.
+    """A candidate pair (rho, eps), its score (higher is better), and whether its solve converged.
 
     >>> import numpy as np
     >>> from ugw.estimators import Aligner
@@ -152,40 +160,43 @@ class Candidate:
 
 
 def is_grid(rho: Any, eps: Any) -> bool:
-    """Are there several values to choose from? Lists and arrays are; a tuple is a rho for each side."""
+    """Return whether rho or eps is a list or an array of candidates; a tuple is one rho for each side."""
     return any(isinstance(v, list) or (isinstance(v, np.ndarray) and v.ndim > 0) for v in (rho, eps))
 
 
-def entropy(rho: Any, eps: Any) -> Any:
-    """What eps="auto" means to an estimator: 0.005, or 0 for TV and Mass.
+def resolve_eps(rho: Any, eps: Any) -> Any:
+    """Return eps, or the default of the estimators for "auto": 0.005, or 0 for TV and Mass.
 
-    >>> entropy(1.0, "auto"), entropy(0.1, 0.5)
+    >>> resolve_eps(1.0, "auto"), resolve_eps(0.1, 0.5)
     (0.005, 0.5)
     """
-    return eps_or(eps, 0.0 if partial_divergences(rho) is not None else 5e-3)
+    return eps_or(eps, 0.0 if partial_divergences(rho) is not None else ESTIMATOR_CONFIG.default_eps)
 
 
-def choose(
+def score_candidates(
     x: Space, y: Space, *, rho: Any, eps: Any, init: Any, solver: Any, score: Callable[[Result], float]
 ) -> list[Candidate]:
-    """Every pair of the lists `rho` and `eps`, solved for as one batch and scored, in the order of the lists."""
-    lists = (value.tolist() if isinstance(value, np.ndarray) else value for value in (rho, eps))
-    pairs = list(itertools.product(*(value if isinstance(value, list) else [value] for value in lists)))
+    """Solve for every pair of the lists `rho` and `eps` as one batch; return their scores in that order.
+
+    score: function of a result, higher is better.
+    """
+    candidates = (value.tolist() if isinstance(value, np.ndarray) else value for value in (rho, eps))
+    pairs = list(itertools.product(*(value if isinstance(value, list) else [value] for value in candidates)))
     if not pairs:
         raise InputError("a list of candidates must not be empty, got [] for rho or eps")
-    both = [r if isinstance(r, tuple) else (r, r) for r, _ in pairs]
+    sided_rhos = [r if isinstance(r, tuple) else (r, r) for r, _ in pairs]
     try:
-        rhos = tuple(np.array([float(r[side]) for r in both]) for side in (0, 1))
+        rhos = tuple(np.array([float(r[side]) for r in sided_rhos]) for side in (0, 1))
         epss = np.array([float(e) for _, e in pairs])
     except (TypeError, ValueError, IndexError) as error:
         raise InputError(f"candidates must be numbers, or pairs of numbers for rho, got {pairs!r}") from error
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # each candidate says whether it converged
+        warnings.simplefilter("ignore", ConvergenceWarning)  # reported by `Candidate.converged`
         results = solve(x, y, rho=rhos, eps=epss, init=init, solver=solver)
-    done = zip(pairs, results, strict=True)
-    return [Candidate(r, e, score(result), bool(result.converged)) for (r, e), result in done]
+    solved = zip(pairs, results, strict=True)
+    return [Candidate(r, e, score(result), bool(result.converged)) for (r, e), result in solved]
 
 
-def best(candidates: Sequence[Candidate]) -> Candidate:
-    """The first of the candidates with the highest score."""
+def best_candidate(candidates: Sequence[Candidate]) -> Candidate:
+    """Return the candidate with the highest score, the first of equals."""
     return max(candidates, key=lambda candidate: candidate.score)

@@ -1,7 +1,8 @@
-"""Alignment of two sets of points that share no features, cells in two assays for example."""
+"""Alignment of two sets of points that share no features, for example cells in two assays."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -15,36 +16,36 @@ from ..errors import InputError
 from ..geometry.space import Space
 from ..results.lazy_plan import LazyPlan
 from ..results.result import Result
-from . import anndata_io as cells
+from . import anndata_io
 from ._common import (
     as_array,
     as_space,
-    best,
-    choose,
-    entropy,
-    forget_features,
+    best_candidate,
+    clear_feature_names,
     is_grid,
-    kept,
-    nearest,
-    scaled,
+    kept_fractions,
+    nearest_indices,
+    rescale,
+    resolve_eps,
+    score_candidates,
 )
 from .scores import foscttm
 
 
 class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Match X to Y by unbalanced Gromov–Wasserstein, and carry points and labels across by the plan.
+    """Match X to Y by unbalanced Gromov–Wasserstein, and transfer points and labels by the plan.
 
     metric: a distance by name, "knn", or a function that makes a Space of points, such as `ugw.estimators.KNN(k=30)`;
-    None is "euclidean", or "knn" for AnnData, where `obsp["distances"]` is reused.
+    None is "euclidean", or "knn" for AnnData, with the graph `obsp["distances"]` if it exists.
     rho, eps: as for `ugw.solve`, in units of the scaled distances; float("inf") is balanced; eps="auto" is 0.005, or 0
-    for `ugw.TV` and `ugw.Mass`. A *list* or an array of either is a choice, judged by `fit(..., pairs=)` or `labels=`
-    and solved for as one batch (`validation_`).
+    for `ugw.TV` and `ugw.Mass`. A *list* or an array of either are candidates, solved as one batch and scored by
+    `fit(..., pairs=)` or `labels=` (`validation_`).
     init, solver: as for `ugw.solve`. scale: "max" or "mean" divides each side's distances by their largest or mean.
     use_rep: which representation of an AnnData to take, a key of obsm or "X"; None is "X_pca" if there, else "X".
 
-    After `fit`: `result_`, `plan_` (n, m), an array or a `LazyPlan` where it is too large to be stored, `mass_`, the
-    shares of its weight that each point of X and of Y kept, and `embedding_` (n, e), X in the space of Y: each point
-    the mean of its partners, NaN where it has none.
+    After `fit`: `result_`, `plan_` (n, m), an array, or a `LazyPlan` if it is too large to store; `mass_`, the fraction
+    of its weight that each point of X and of Y keeps; and `embedding_` (n, e), X in the space of Y: the weighted mean
+    of the matches of each point, NaN for a point without matches.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -68,6 +69,7 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         use_rep: str | None = None,
         solver: Any = None,
     ) -> None:
+        """Store the options; `fit` checks them."""
         self.metric = metric
         self.rho = rho
         self.eps = eps
@@ -77,6 +79,7 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.solver = solver
 
     def __sklearn_tags__(self) -> Any:
+        """Return the scikit-learn tags: the target is required and may have several columns."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.target_tags.multi_output = True
@@ -85,31 +88,32 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def fit(self, X: Any, Y: Any = None, *, pairs: Any = None, labels: Any = None) -> Self:
         """Align X (n, d) with Y (m, e) or (m,): arrays, Spaces or AnnData; their rows need not belong to each other.
 
-        pairs: (k, 2) indices of rows that do belong together, or "rows" if row i of X is row i of Y; labels: (of X, of
-        Y), arrays of n and m. Both are looked at only to choose among lists of `rho` and `eps`, by FOSCTTM or by the
-        share of labels transferred right. For two AnnData `labels` may be a column of obs, which is also transferred:
-        the one that has it gives, the other receives obs["ugw_" + labels]. A label that is missing (None, NaN) has
-        no vote and is not judged.
+        pairs: (k, 2) indices of matching rows, or "rows" if row i of X matches row i of Y; labels: (of X, of Y), arrays
+        (n,) and (m,). Both serve only to score lists of `rho` and `eps`, by FOSCTTM or by the fraction of labels that
+        are transferred correctly. For two AnnData `labels` may be the name of a column of obs, which is also
+        transferred: the one without it gets obs["ugw_" + labels]. Missing labels (None, NaN) are not transferred and
+        not scored.
         """
         if Y is None:
             raise InputError("Aligner requires y to be passed, but the target y is None")
-        given, name = (X, Y), labels if isinstance(labels, str) else None
-        if name is not None:
-            labels = cells.labels_of(given, name)
-        forget_features(self)
-        x, y = self._side("X", X), self._side("Y", Y)
+        sides, label_name = (X, Y), labels if isinstance(labels, str) else None
+        if label_name is not None:
+            labels = anndata_io.read_labels(sides, label_name)
+        clear_feature_names(self)
+        x, y = self._make_space("X", X), self._make_space("Y", Y)
         _check_labels(labels, x, y)
-        x, y = scaled((x, y), self.scale, together=False)
-        self.rho_, self.eps_, self.validation_ = self.rho, entropy(self.rho, self.eps), None
+        x, y = rescale((x, y), self.scale, together=False)
+        self.rho_, self.eps_, self.validation_ = self.rho, resolve_eps(self.rho, self.eps), None
         if is_grid(self.rho, self.eps):
-            score = self._judge(x, y, pairs, labels)
+            score = _alignment_score(x, y, pairs, labels)
             options = {"rho": self.rho, "eps": self.eps_, "init": self.init, "solver": self.solver}
-            self.validation_ = choose(x, y, **options, score=score)
-            self.rho_, self.eps_ = best(self.validation_).rho, best(self.validation_).eps
+            self.validation_ = score_candidates(x, y, **options, score=score)
+            winner = best_candidate(self.validation_)
+            self.rho_, self.eps_ = winner.rho, winner.eps
         self.result_ = solve(x, y, rho=self.rho_, eps=self.eps_, init=self.init, solver=self.solver)
-        self.plan_ = _plan(self.result_)
-        sums = (self.result_.tensors.plan.sum(2 - k, dtype=torch.float64)[0].cpu().numpy() for k in (0, 1))
-        self.mass_ = tuple(kept(p, s.weight_tensor) for p, s in zip(sums, (x, y), strict=True))
+        self.plan_ = _plan_array(self.result_)
+        marginals = (self.result_.tensors.plan.sum(2 - k, dtype=torch.float64)[0].cpu().numpy() for k in (0, 1))
+        self.mass_ = tuple(kept_fractions(p, s.weight_tensor) for p, s in zip(marginals, (x, y), strict=True))
         self._points = tuple(
             None if s.point_tensor is None else s.point_tensor.detach().cpu().double().numpy() for s in (x, y)
         )
@@ -117,104 +121,125 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if self._points[0] is not None:
             self.n_features_in_ = self._points[0].shape[1]
         self._n_features_out = 0 if self.embedding_ is None else self.embedding_.shape[1]
-        self._tell(given, name, labels)
+        self._write_anndata(sides, label_name, labels)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """X (k, d) in the space of Y, (k, e); a point that was not fitted goes where its nearest fitted one does."""
-        return self._carried(0, "X", X)
+        """Return X (k, d) in the space of Y, (k, e); a new point gets the image of the nearest fitted one."""
+        return self._project_side(0, "X", X)
 
     def inverse_transform(self, Y: Any) -> np.ndarray:
-        """Y (k, e) in the space of X, (k, d)."""
-        return self._carried(1, "Y", Y)
+        """Return Y (k, e) in the space of X, (k, d); a new point gets the image of the nearest fitted one."""
+        return self._project_side(1, "Y", Y)
 
     def transfer_labels(self, labels: Any, *, back: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Labels (n,) of X for the points of Y, by the mass that each label sends them, and the share that won, (m,).
+        """Return the labels (n,) of X transferred to the points of Y by votes of mass, and the winning fractions (m,).
 
-        back: labels (m,) of Y for the points of X. Points that receive nothing have the share 0 and the label that is
-        most frequent; equal votes go to the smaller label.
+        back: transfer labels (m,) of Y to the points of X. Points that receive nothing get the most frequent label and
+        the fraction 0; equal votes go to the smaller label.
         """
         check_is_fitted(self)
         plan = self.plan_.T if back else self.plan_
         labels = np.asarray(labels)
         if labels.shape != plan.shape[:1]:
             raise InputError(f"labels must have shape ({len(plan)},), got {labels.shape}")
-        return transferred(plan, labels)
+        return vote_labels(plan, labels)
 
     def score(self, X: Any, y: Any) -> float:
-        """1 − FOSCTTM of X carried to Y, here called y, row by row: 1 is perfect, 0.5 is chance."""
-        return 1.0 - foscttm(self.transform(X), self._points_of("Y", y))
+        """Return 1 − FOSCTTM of X projected to Y, whose rows match: 1 is perfect, 0.5 is chance."""
+        return 1.0 - foscttm(self.transform(X), self._read_points("Y", y))
 
     # -- parts ---------------------------------------------------------------------------------------------
 
-    def _points_of(self, name: str, given: Any, *, fitting: bool = False) -> np.ndarray:
-        if cells.is_cells(given):
-            given = cells.representation(given, self.use_rep)
-        given = as_array(given)
+    def _read_points(self, name: str, data: Any, *, fitting: bool = False) -> np.ndarray:
+        """Return the points (n, d) of an array or an AnnData, checked. name: "X" or "Y"."""
+        if anndata_io.is_anndata(data):
+            data = anndata_io.read_points(data, self.use_rep)
+        data = as_array(data)
         if name == "X":
-            return validate_data(self, given, dtype=np.float64, reset=fitting, ensure_min_samples=2 if fitting else 1)
-        return _columns(check_array(given, dtype=np.float64, ensure_2d=False, input_name="Y"))
+            return validate_data(self, data, dtype=np.float64, reset=fitting, ensure_min_samples=2 if fitting else 1)
+        return _as_columns(check_array(data, dtype=np.float64, ensure_2d=False, input_name="Y"))
 
-    def _side(self, name: str, given: Any) -> Space:
-        if isinstance(given, Space):
-            return as_space(given, None)
-        points = self._points_of(name, given, fitting=True)
-        if cells.is_cells(given):
-            return cells.space_of(given, points, self.metric)
+    def _make_space(self, name: str, data: Any) -> Space:
+        """Return the space of one side: an array, a Space or an AnnData."""
+        if isinstance(data, Space):
+            return as_space(data, None)
+        points = self._read_points(name, data, fitting=True)
+        if anndata_io.is_anndata(data):
+            return anndata_io.make_space(data, points, self.metric)
         return as_space(points, "euclidean" if self.metric is None else self.metric)
 
-    def _judge(self, x: Space, y: Space, pairs: Any, labels: Any) -> Any:
-        """What scores a candidate: FOSCTTM of known pairs, or the labels that are transferred right."""
-        if pairs is None and labels is None:
-            raise InputError("a list of rho or eps must be judged by fit(..., pairs=) or labels=, got neither")
-        if pairs is not None:
-            rows = np.tile(np.arange(min(x.n, y.n))[:, None], 2) if isinstance(pairs, str) else np.asarray(pairs)
-            if isinstance(pairs, str) and (pairs != "rows" or x.n != y.n):
-                raise InputError(f'pairs must be indices (k, 2), or "rows" for sides of one length, got {pairs!r}')
-            if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
-                raise InputError(f"pairs must be indices of shape (k, 2), got {rows.dtype} of shape {rows.shape}")
-            if (rows < 0).any() or (rows >= (x.n, y.n)).any():
-                raise InputError(f"pairs must be rows of X, up to {x.n - 1}, and of Y, up to {y.n - 1}, got others")
-            if y.point_tensor is None:
-                raise InputError("pairs= needs points in Y, got a Space without: give labels=")
-            target = y.point_tensor.detach().cpu().double().numpy()
-            return lambda r: 1.0 - foscttm(project(_plan(r), target)[rows[:, 0]], target[rows[:, 1]])
-        if labels[0] is None or labels[1] is None:
-            raise InputError("labels= must be there on both sides to choose by them, got one side only")
-        of_x, of_y = np.asarray(labels[0]), np.asarray(labels[1])
-        judged = ~missing(of_y)
-        return lambda r: float((transferred(_plan(r), of_x)[0] == of_y)[judged].mean())
-
-    def _carried(self, side: int, name: str, given: Any) -> np.ndarray:
+    def _project_side(self, side: int, name: str, data: Any) -> np.ndarray:
+        """Return points of one side, 0 for X and 1 for Y, in the space of the other side."""
         check_is_fitted(self)
         plan = self.plan_.T if side else self.plan_
         target, fitted = self._points[1 - side], self._points[side]
         if target is None:
             raise InputError(f"the space of {'XY'[1 - side]} has no points to carry to: the plan is plan_")
-        carried = self.embedding_ if side == 0 else project(plan, target)
-        if isinstance(given, Space):
-            if given.n != len(plan):
-                raise InputError(f"a Space must be the fitted one, of {len(plan)} points, got {given.n}")
-            return carried  # type: ignore[return-value]
-        points = self._points_of(name, given)
+        projected = self.embedding_ if side == 0 else project(plan, target)
+        if isinstance(data, Space):
+            if data.n != len(plan):
+                raise InputError(f"a Space must be the fitted one, of {len(plan)} points, got {data.n}")
+            return projected  # type: ignore[return-value]
+        points = self._read_points(name, data)
         if fitted is None or points.shape[1] != fitted.shape[1]:
-            where = "no points were fitted" if fitted is None else f"the fitted ones lie in R^{fitted.shape[1]}"
-            raise InputError(f"{name} must be like the fitted points, got R^{points.shape[1]}, and {where}")
-        return carried[nearest(fitted, points)]  # type: ignore[index]
+            reason = "no points were fitted" if fitted is None else f"the fitted ones lie in R^{fitted.shape[1]}"
+            raise InputError(f"{name} must be like the fitted points, got R^{points.shape[1]}, and {reason}")
+        return projected[nearest_indices(fitted, points)]  # type: ignore[index]
 
-    def _tell(self, given: tuple[Any, Any], name: str | None, labels: Any) -> None:
-        """Write to the AnnData what was found for them."""
-        for side, one in enumerate(given):
-            if cells.is_cells(one):
+    def _write_anndata(self, sides: tuple[Any, Any], label_name: str | None, labels: Any) -> None:
+        """Write embeddings, kept fractions and transferred labels into the sides that are AnnData."""
+        for side, data in enumerate(sides):
+            if anndata_io.is_anndata(data):
                 points = (self.embedding_, self._points[1])[side]
-                cells.write(one, points, self.mass_[side])
-            if name is not None and labels[side] is not None:
-                there = transferred(self.plan_.T if side else self.plan_, labels[side])
-                given[1 - side].obs[cells.PREFIX + name] = there[0]
+                anndata_io.write_result(data, points, self.mass_[side])
+            if label_name is not None and labels[side] is not None:
+                transferred, _ = vote_labels(self.plan_.T if side else self.plan_, labels[side])
+                sides[1 - side].obs[anndata_io.LABEL_PREFIX + label_name] = transferred
+
+
+def _alignment_score(x: Space, y: Space, pairs: Any, labels: Any) -> Callable[[Result], float]:
+    """Return the score of a candidate as a function of its result, higher is better.
+
+    It is 1 − FOSCTTM of the known pairs, or without pairs the fraction of labels that are transferred correctly.
+    """
+    if pairs is None and labels is None:
+        raise InputError("a list of rho or eps must be judged by fit(..., pairs=) or labels=, got neither")
+    if pairs is not None:
+        rows = _read_pairs(pairs, x.n, y.n)
+        if y.point_tensor is None:
+            raise InputError("pairs= needs points in Y, got a Space without: give labels=")
+        target = y.point_tensor.detach().cpu().double().numpy()
+        return lambda result: 1.0 - foscttm(project(_plan_array(result), target)[rows[:, 0]], target[rows[:, 1]])
+    if labels[0] is None or labels[1] is None:
+        raise InputError("labels= must be there on both sides to choose by them, got one side only")
+    source_labels, target_labels = np.asarray(labels[0]), np.asarray(labels[1])
+    is_known = ~is_missing(target_labels)
+
+    def transfer_accuracy(result: Result) -> float:
+        """Return the fraction of the known labels of Y that the plan transfers correctly."""
+        transferred, _ = vote_labels(_plan_array(result), source_labels)
+        return float((transferred == target_labels)[is_known].mean())
+
+    return transfer_accuracy
+
+
+def _read_pairs(pairs: Any, n: int, m: int) -> np.ndarray:
+    """Return pairs as indices (k, 2), checked; "rows" is (i, i) for all i."""
+    rows = np.tile(np.arange(min(n, m))[:, None], 2) if isinstance(pairs, str) else np.asarray(pairs)
+    if isinstance(pairs, str) and (pairs != "rows" or n != m):
+        raise InputError(f'pairs must be indices (k, 2), or "rows" for sides of one length, got {pairs!r}')
+    if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
+        raise InputError(f"pairs must be indices of shape (k, 2), got {rows.dtype} of shape {rows.shape}")
+    if (rows < 0).any() or (rows >= (n, m)).any():
+        raise InputError(f"pairs must be rows of X, up to {n - 1}, and of Y, up to {m - 1}, got others")
+    return rows
 
 
 def project(plan: Any, points: np.ndarray) -> np.ndarray:
-    """Barycentric projection: for each row of a plan (n, m) the mean of the points (m, d), NaN where it is empty.
+    """Return the barycentric projection (n, d): for each row of a plan (n, m) the mean of the points (m, d).
+
+    Rows without mass are NaN.
 
     >>> project(np.array([[0.1, 0.3], [0.0, 0.0]]), np.array([[0.0], [4.0]]))
     array([[ 3.],
@@ -222,65 +247,69 @@ def project(plan: Any, points: np.ndarray) -> np.ndarray:
     """
     if isinstance(plan, LazyPlan):
         with np.errstate(invalid="ignore"):
-            return _times(plan, points) / _times(plan, np.ones((len(points), 1)))
+            return _apply_plan(plan, points) / _apply_plan(plan, np.ones((len(points), 1)))
     largest = plan.max(axis=1, keepdims=True)
-    law = np.divide(plan, largest, out=np.full_like(plan, np.nan), where=largest > 0)  # lest tiny masses underflow
-    return law @ points / law.sum(axis=1, keepdims=True)
+    # Rows are divided by their maximum, because tiny masses would underflow in the product.
+    weights = np.divide(plan, largest, out=np.full_like(plan, np.nan), where=largest > 0)
+    return weights @ points / weights.sum(axis=1, keepdims=True)
 
 
-def transferred(plan: Any, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each column of a plan (n, m) the label (n,) that sends it most mass, and its share of what it receives.
+def vote_labels(plan: Any, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each column of a plan (n, m) the label that sends it most mass, (m,), and its fraction of that mass.
 
-    >>> transferred(np.array([[0.3, 0.0], [0.1, 0.0]]), np.array(["a", "b"]))
+    labels: (n,) of the rows; missing labels have no vote. A column without mass gets the most frequent label and 0.
+
+    >>> vote_labels(np.array([[0.3, 0.0], [0.1, 0.0]]), np.array(["a", "b"]))
     (array(['a', 'a'], dtype='<U1'), array([0.75, 0.  ]))
     """
-    there = ~missing(labels)
-    if not there.any():
+    is_known = ~is_missing(labels)
+    if not is_known.any():
         raise InputError("labels must be there for some points, got none")
-    names, index, counts = np.unique(labels[there], return_inverse=True, return_counts=True)
-    voters = np.zeros((len(labels), len(names)))
-    voters[there] = np.eye(len(names))[index]
-    votes = _times(plan.T, voters).T
+    names, index, counts = np.unique(labels[is_known], return_inverse=True, return_counts=True)
+    one_hot = np.zeros((len(labels), len(names)))
+    one_hot[is_known] = np.eye(len(names))[index]
+    votes = _apply_plan(plan.T, one_hot).T
     total = votes.sum(axis=0)
     winner = np.where(total > 0, votes.argmax(axis=0), counts.argmax())
-    share = votes.max(axis=0) / np.where(total > 0, total, 1.0)
-    return names[winner], share
+    fraction = votes.max(axis=0) / np.where(total > 0, total, 1.0)
+    return names[winner], fraction
 
 
-def missing(labels: np.ndarray) -> np.ndarray:
-    """Which labels (n,) are None or NaN, as bools (n,).
+def is_missing(labels: np.ndarray) -> np.ndarray:
+    """Return which labels (n,) are None or NaN, as booleans (n,).
 
-    >>> missing(np.array(["a", None, float("nan")], dtype=object))
+    >>> is_missing(np.array(["a", None, float("nan")], dtype=object))
     array([False,  True,  True])
     """
     return np.array([label is None or label != label for label in labels.tolist()], dtype=bool)
 
 
 def _check_labels(labels: Any, x: Space, y: Space) -> None:
-    """Refuse labels that do not belong to the points; one side may have none."""
+    """Raise unless labels are None, or one array per side with one label per point; one side may be None."""
     if labels is None:
         return
     if isinstance(labels, Space) or len(labels) != 2:
         raise InputError("labels must be a pair, (of X, of Y), or for two AnnData the name of a column")
-    got = [None if one is None else np.shape(one) for one in labels]
-    if any(shape not in (None, (space.n,)) for shape, space in zip(got, (x, y), strict=True)):
-        raise InputError(f"labels must have shapes ({x.n},) and ({y.n},), got {got[0]} and {got[1]}")
+    shapes = [None if side is None else np.shape(side) for side in labels]
+    if any(shape not in (None, (space.n,)) for shape, space in zip(shapes, (x, y), strict=True)):
+        raise InputError(f"labels must have shapes ({x.n},) and ({y.n},), got {shapes[0]} and {shapes[1]}")
 
 
-def _plan(result: Result) -> Any:
-    """The plan (n, m) as an array in float64, or lazy."""
+def _plan_array(result: Result) -> Any:
+    """Return the plan (n, m) as a float64 array, or as a LazyPlan."""
     plan = result.plan
     if isinstance(plan, LazyPlan):
         return plan
     return np.asarray(plan if isinstance(plan, np.ndarray) else plan.detach().cpu(), dtype=np.float64)
 
 
-def _times(plan: Any, matrix: np.ndarray) -> np.ndarray:
-    """A plan (n, m), stored or not, times a matrix (m, k). Returns (n, k)."""
+def _apply_plan(plan: Any, matrix: np.ndarray) -> np.ndarray:
+    """Return the product (n, k) of a plan (n, m), stored or lazy, and a matrix (m, k)."""
     if not isinstance(plan, LazyPlan):
         return plan @ matrix
     return as_array(plan.apply(matrix.astype(dtype_name(plan.dtype)))).astype(np.float64)
 
 
-def _columns(points: np.ndarray) -> np.ndarray:
+def _as_columns(points: np.ndarray) -> np.ndarray:
+    """Return points (n,) as (n, 1), and (n, d) unchanged."""
     return points[:, None] if points.ndim == 1 else points

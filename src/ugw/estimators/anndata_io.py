@@ -1,4 +1,4 @@
-"""AnnData at the door of `Aligner`: read a representation and its graph, write what was found. No import is needed."""
+"""Reading from and writing to AnnData for `Aligner`. The package anndata is not imported."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from ..errors import InputError
 from ..geometry.space import Space
 from ._common import KNN, as_space
 
-# The names under which results are written.
-REPRESENTATION, KEPT, PREFIX = "X_ugw", "ugw_mass", "ugw_"
+# Keys of obsm and obs under which results are written.
+EMBEDDING_KEY = "X_ugw"
+MASS_KEY = "ugw_mass"
+LABEL_PREFIX = "ugw_"
 
 
-def is_cells(given: Any) -> bool:
-    """Is it an AnnData, or something that has all that is asked of one?"""
-    return all(hasattr(given, name) for name in ("obs", "obsm", "obsp", "n_obs"))
+def is_anndata(data: Any) -> bool:
+    """Return whether the object has the attributes of an AnnData that are used here."""
+    return all(hasattr(data, name) for name in ("obs", "obsm", "obsp", "n_obs"))
 
 
-def representation(cells: Any, use_rep: str | None) -> np.ndarray:
-    """The cells as points (n, d): obsm[use_rep], X for "X"; None is obsm["X_pca"] if it is there, else X."""
+def read_points(cells: Any, use_rep: str | None) -> np.ndarray:
+    """Return the cells as points (n, d): obsm[use_rep], X for "X"; for None obsm["X_pca"] if it exists, else X."""
     if use_rep is None:
         use_rep = "X_pca" if "X_pca" in cells.obsm else "X"
     if use_rep != "X" and use_rep not in cells.obsm:
-        there = ", ".join(sorted(map(repr, cells.obsm.keys()))) or "nothing"
-        raise InputError(f"use_rep must be a key of obsm or 'X', got {use_rep!r}; obsm has {there}")
+        keys = ", ".join(sorted(map(repr, cells.obsm.keys()))) or "nothing"
+        raise InputError(f"use_rep must be a key of obsm or 'X', got {use_rep!r}; obsm has {keys}")
     points = cells.X if use_rep == "X" else cells.obsm[use_rep]
     if points is None:
         raise InputError("the cells have no X: say use_rep=, a key of obsm")
@@ -33,26 +35,26 @@ def representation(cells: Any, use_rep: str | None) -> np.ndarray:
     return np.asarray(points, dtype=np.float64)
 
 
-def space_of(cells: Any, points: np.ndarray, metric: Any) -> Space:
-    """The space of the cells; a nearest-neighbor metric reuses obsp["distances"] where that was computed before."""
+def make_space(cells: Any, points: np.ndarray, metric: Any) -> Space:
+    """Return the space of the cells; a nearest-neighbor metric uses the graph obsp["distances"] if it exists."""
     metric = KNN() if metric is None or metric == "knn" else metric
     if isinstance(metric, KNN) and "distances" in cells.obsp:
         return metric.paths(cells.obsp["distances"], points)
     return as_space(points, metric)
 
 
-def labels_of(given: tuple[Any, Any], name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """The labels of two sets of cells by the name of a column of obs, None where there is no such column."""
-    if not all(map(is_cells, given)):
+def read_labels(sides: tuple[Any, Any], name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the column `name` of obs of two sets of cells, None for a set without that column."""
+    if not all(map(is_anndata, sides)):
         raise InputError(f"labels by name, got {name!r}, need AnnData on both sides: give a pair of arrays")
-    first, second = (np.asarray(one.obs[name]) if name in one.obs else None for one in given)
+    first, second = (np.asarray(cells.obs[name]) if name in cells.obs else None for cells in sides)
     if first is None and second is None:
         raise InputError(f"labels must be a column of obs of X or Y, got {name!r}")
     return first, second
 
 
-def write(cells: Any, points: np.ndarray | None, kept: np.ndarray) -> None:
-    """obsm["X_ugw"], points in the space of both if there are any, and obs["ugw_mass"], what each cell kept."""
+def write_result(cells: Any, points: np.ndarray | None, kept: np.ndarray) -> None:
+    """Write the points in the common space to obsm["X_ugw"], if any, and the kept fractions to obs["ugw_mass"]."""
     if points is not None:
-        cells.obsm[REPRESENTATION] = points
-    cells.obs[KEPT] = kept
+        cells.obsm[EMBEDDING_KEY] = points
+    cells.obs[MASS_KEY] = kept

@@ -33,7 +33,7 @@ from ..datasets import office
 from ..datasets.synthetic import Domain, office_caltech10
 from ..errors import InputError
 from ..estimators import PUClassifier
-from ..estimators.pu import decide, partial_start
+from ..estimators.pu import label_top_scores, partial_transport_plan
 from ..geometry.space import Space
 from .pu_table import figure, lines, selected
 from .pu_tasks import Fold, Task, chosen, draw, file_of
@@ -94,7 +94,7 @@ def run(
     began = time.process_time()
     x, y, truth, start = spaces(task, domains, protocol, protocol.seeds)
     some = slice(0, protocol.folds)
-    init, _ = decide(start.plans(2.0**FLB_RHO, 2.0**FLB_RHO)[some].sum(axis=1), task.prior)
+    init, _ = label_top_scores(start.plans(2.0**FLB_RHO, 2.0**FLB_RHO)[some].sum(axis=1), task.prior)
     made: dict[str, Any] = {"task": task.name, "pairs": protocol.pairs, "init": accuracy(init, truth[some])}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the results say how many converged
@@ -148,7 +148,7 @@ class _Given:
 
     def __init__(self, folds: Sequence[Fold], prior: float) -> None:
         pairs = ((Space.from_points(fold.positives), Space.from_points(fold.unlabeled)) for fold in folds)
-        self.for_partial = np.stack([partial_start(x, y, prior) for x, y in pairs])
+        self.for_partial = np.stack([partial_transport_plan(x, y, prior) for x, y in pairs])
 
     def plans(self, *_: float) -> np.ndarray:
         """(folds, n, m)."""

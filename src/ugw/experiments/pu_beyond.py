@@ -18,7 +18,7 @@ import numpy as np
 import ugw
 
 from ..datasets.synthetic import Domain
-from ..estimators.pu import decide
+from ..estimators.pu import label_top_scores
 from ..geometry.space import Space
 from .pu import QUICK, SOLVER, Protocol, accuracy, run_all, spaces
 from .pu_table import LARGEST
@@ -38,7 +38,7 @@ def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, tick: Cal
 
     def keep(way: str, result: Any, **more: Any) -> None:
         plans = np.asarray(result.plan)
-        labels, _ = decide(plans.sum(axis=1), task.prior)
+        labels, _ = label_top_scores(plans.sum(axis=1), task.prior)
         masses = plans.sum(axis=(1, 2))
         made[way] = {"accuracy": accuracy(labels, truth), "mass": float(masses.mean()), **more}
         made[way]["converged"] = float(np.mean(result.converged))
