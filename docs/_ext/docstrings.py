@@ -1,7 +1,7 @@
-"""Docstrings are plain text with `names` and indented formulas; here they become reStructuredText.
+"""Conversion of plain-text docstrings to reStructuredText for autodoc.
 
-Indented lines are formulas and stay as they are, lines that begin with the name of a parameter become a list, names
-in backticks that are public become links, and signs that mean something in reStructuredText are kept from doing so.
+Indented lines are formulas and become literal blocks, lines that begin with the name of a parameter become a list,
+public names in backticks become links, and characters with a special meaning in reStructuredText are escaped.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from sphinx.application import Sphinx
 import ugw
 
 MODULES = [name for name in ugw.__all__ if inspect.ismodule(getattr(ugw, name))]  # plots, datasets, …
-# Classes that other functions make: how they are put together is nobody's business.
-MADE_ELSEWHERE = {"Space", "Result", "ConicResult", "Barycenter", "Debiased", "Estimate", "Candidate"}
+# Classes that users do not construct themselves; their constructors are not documented.
+NOT_CONSTRUCTED = {"Space", "Result", "ConicResult", "Barycenter", "Debiased", "Estimate", "Candidate"}
 DOCS = Path(__file__).resolve().parents[1]
 
 
 def public() -> dict[str, str]:
-    """Every way to spell a public name, and where it is documented: solve and ugw.solve -> ugw.solve."""
+    """Map every spelling of a public name to its documented name: solve and ugw.solve -> ugw.solve."""
     names = {name: f"ugw.{name}" for name in ugw.__all__ if name not in MODULES}
     for module in MODULES:
         names |= {f"{module}.{name}": f"ugw.{module}.{name}" for name in getattr(ugw, module).__all__}
@@ -34,7 +34,7 @@ NAMES = public()
 
 
 def source(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Rewrite the lines of one docstring in place."""
+    """Convert the lines of one docstring in place (handler of autodoc-process-docstring)."""
     try:
         parameters = set(inspect.signature(obj).parameters) if callable(obj) else set()
     except (TypeError, ValueError):
@@ -43,8 +43,8 @@ def source(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: lis
 
 
 def rewritten(lines: Iterable[str], parameters: set[str]) -> Iterable[str]:
-    """reStructuredText of a docstring's lines."""
-    kind = "text"  # of the paragraph: text, example, formula, parameters
+    """Yield the lines of a docstring as reStructuredText."""
+    kind = "text"  # kind of the current paragraph: text, example, formula or parameters
     after_blank = True
     for line in lines:
         if not line.strip():
@@ -70,13 +70,14 @@ def rewritten(lines: Iterable[str], parameters: set[str]) -> Iterable[str]:
 
 
 def _kind(line: str) -> str:
+    """Return the kind of the paragraph that begins with this line: example, formula or text."""
     if line.lstrip().startswith(">>>"):
         return "example"
     return "formula" if line.startswith("    ") else "text"
 
 
 def escaped(line: str) -> str:
-    """A line of text: code in backticks, pages as links, nothing else with a meaning of its own."""
+    """Return a line of text with code in backticks, names of pages as links, and all other markup escaped."""
     parts = line.split("`")
     for k, part in enumerate(parts):
         if k % 2:
@@ -85,27 +86,28 @@ def escaped(line: str) -> str:
             parts[k] = f":py:obj:`{part} <{target}>`" if target and "<" not in part else f"``{part}``"
         else:
             parts[k] = re.sub(r"docs/(\w+)\.md", _page, re.sub(r"([\\*|]|_(?=\W|$))", r"\\\1", part))
-    for k in range(2, len(parts), 2):  # markup must stand apart from what follows it
+    for k in range(2, len(parts), 2):  # inline markup must be separated from a following letter
         parts[k] = "\\ " * parts[k][:1].isalnum() + parts[k]
     return "".join(parts)
 
 
 def _page(found: re.Match[str]) -> str:
+    """Return a link to a documentation page, or the matched text if there is no such page."""
     return f":doc:`/{found[1]}`" if (DOCS / f"{found[1]}.md").exists() else found[0]
 
 
 def signature(app: Sphinx, what: str, name: str, obj: Any, *rest: Any) -> tuple[str, str | None] | None:
-    """Hide the constructors of classes that are made elsewhere."""
-    return ("", None) if what == "class" and name.rsplit(".", 1)[-1] in MADE_ELSEWHERE else None
+    """Hide the constructor signatures of the classes in NOT_CONSTRUCTED."""
+    return ("", None) if what == "class" and name.rsplit(".", 1)[-1] in NOT_CONSTRUCTED else None
 
 
 def skip(app: Sphinx, what: str, name: str, obj: Any, skipped: bool, options: Any) -> bool | None:  # noqa: FBT001
-    """Leave out what scikit-learn adds to estimators, and how solvers call each other."""
+    """Skip methods that scikit-learn adds to estimators, and internal methods of solvers."""
     return True if name in ("run", "with_random", "get_metadata_routing") or name.endswith("_request") else None
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Hook into autodoc."""
+    """Connect the handlers to autodoc."""
     app.connect("autodoc-process-docstring", source)
     app.connect("autodoc-process-signature", signature)
     app.connect("autodoc-skip-member", skip)

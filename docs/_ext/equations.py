@@ -1,9 +1,9 @@
-r"""Mathematics without a network: LaTeX becomes MathML when the site is built, which current browsers draw themselves.
+r"""Conversion of LaTeX formulas to MathML at build time, so that the site needs no network.
 
 Sphinx would load MathJax from a server, and its other renderer needs LaTeX. A display equation may end with
 \tag{4.2}; it gets the anchor #eq-4.2 of its page, and "eq. (4.2)" anywhere on the site is a link to it. Git hosts
-understand the same source. Not every system has a font with what MathML needs, so the site brings its own: a part of
-STIX Two Math (SIL Open Font License), which the package ziamath carries.
+render the same source. Not every system has a font for MathML, so the site includes one: a subset of
+STIX Two Math (SIL Open Font License) from the package ziamath.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from sphinx.util import logging
 TAG = re.compile(r"\\tag\{([^}]*)\}")
 REFERENCE = re.compile(r"([Ee]qs?\. )((?:\(\d+\.\d+\)(?:, | and )?)+)")
 NUMBER = re.compile(r"\((\d+\.\d+)\)")
-# Names stand off what is before and after them, but not off brackets and signs.
+# Function names are separated from what precedes and follows them, except from brackets and operators.
 BEFORE = re.compile(r"(</(?:mi|mn|msub|msup|msubsup)>)(<m[io]>(?:log|exp)</m[io]>)")
 AFTER = re.compile(r"(<m[io]>(?:log|exp|sign)</m[io]>)(?!<mo|</m)")
-# Letters, Greek, accents, operators, arrows, brackets, italics: what a formula may use, in Unicode.
+# Unicode ranges that formulas may use: letters, Greek, accents, operators, arrows, brackets, italics.
 GLYPHS = "20-7e a0-ff 2b0-3ff 2000-209f 2100-214f 2190-22ff 2308-230b 27e8-27e9 1d434-1d467 1d6a4-1d71b"
 logger = logging.getLogger(__name__)
 
 
 def mathml(source: str, display: str) -> str:
-    """MathML of a formula; `aligned` is the name that Git hosts know for what the converter calls `split`."""
+    """Return the MathML of a formula. Git hosts use `aligned` for the environment that the converter calls `split`."""
     made = convert(re.sub(r"(begin|end)\{aligned\}", r"\1{split}", source), display=display)
     made = BEFORE.sub(r'\1<mspace width="0.17em" />\2', made)
     made = AFTER.sub(r'\1<mspace width="0.17em" />', made)
-    if "\\" in made:  # a command that the converter left as it was
+    if "\\" in made:  # a command that the converter does not know
         logger.warning("cannot draw %s in %s", re.findall(r"\\\w*", made)[0], source)
     return re.sub(r"&(?![#\w]+;)", "&amp;", made)
 
 
 def inline(writer: Any, node: nodes.math) -> None:
-    """Write a formula in a line of text."""
+    """Write an inline formula."""
     writer.body.append(mathml(node.astext(), "inline"))
     raise nodes.SkipNode
 
 
 def display(writer: Any, node: nodes.math_block) -> None:
-    """Write a formula on its own, with its number where it has one."""
+    """Write a display formula, with its number if it has one."""
     source = node.astext()
     tag = TAG.search(source)
     body = mathml(TAG.sub("", source).strip(), "block")
@@ -63,27 +63,27 @@ def display(writer: Any, node: nodes.math_block) -> None:
 
 
 def forget(app: Sphinx, env: Any, docname: str) -> None:
-    """A page is read anew: its equations may have changed."""
+    """Remove the equations of a page that is read again."""
     env.ugw_equations = {tag: page for tag, page in getattr(env, "ugw_equations", {}).items() if page != docname}
 
 
 def collect(app: Sphinx, doctree: nodes.document) -> None:
-    """Remember which page has which equation."""
+    """Record the page of each numbered equation."""
     known, page = app.env.ugw_equations, app.env.docname
     for block in doctree.findall(nodes.math_block):
         for tag in TAG.findall(block.astext()):
             if tag in known:
-                logger.warning("equation (%s) is there twice, first on %s", tag, known[tag], location=block)
+                logger.warning("equation (%s) is defined twice, first on %s", tag, known[tag], location=block)
             known[tag] = page
 
 
 def merge(app: Sphinx, env: Any, docnames: list[str], other: Any) -> None:
-    """Take over what another process has read."""
+    """Merge the equations that another build process has collected."""
     env.ugw_equations |= {tag: page for tag, page in other.ugw_equations.items() if page in docnames}
 
 
 def link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Make "eq. (4.2)" a link, and warn where there is no such equation."""
+    """Replace "eq. (4.2)" by a link, and warn if there is no such equation."""
     known = app.env.ugw_equations
     for text in list(doctree.findall(nodes.Text)):
         if isinstance(text.parent, (nodes.literal, nodes.literal_block, nodes.reference, nodes.math, nodes.math_block)):
@@ -93,6 +93,7 @@ def link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 
 def _linked(app: Sphinx, text: str, docname: str, known: dict[str, str]) -> Any:
+    """Yield the text and link nodes of a text with references to equations."""
     place = 0
     for found in REFERENCE.finditer(text):
         for number in NUMBER.finditer(text, found.start(2), found.end(2)):
@@ -108,7 +109,7 @@ def _linked(app: Sphinx, text: str, docname: str, known: dict[str, str]) -> Any:
 
 
 def font(app: Sphinx, exception: Exception | None) -> None:
-    """Write the glyphs that formulas use to the site's own font."""
+    """Write the font of the site, with the glyphs that formulas use."""
     if exception or app.builder.format != "html":
         return
     with as_file(files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf") as path, TTFont(path) as made:
@@ -123,7 +124,7 @@ def font(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the renderer and the links."""
+    """Register the math renderer and the handlers of equation links."""
     app.add_html_math_renderer("mathml", (inline, None), (display, None))
     app.connect("env-purge-doc", forget)
     app.connect("doctree-read", collect)

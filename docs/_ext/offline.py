@@ -1,4 +1,4 @@
-"""The site loads nothing from elsewhere: every script, style, font and picture is a file of its own."""
+"""Check that the built site loads no script, style, font or image from the network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def check(app: Sphinx, exception: Exception | None) -> None:
-    """Warn of anything that a page would fetch."""
+    """Emit a warning for every external resource that a page or style sheet would load."""
     if exception or app.builder.format != "html":
         return
     for path in sorted(Path(app.outdir).rglob("*.html")):
@@ -28,6 +28,6 @@ def check(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Look at what was written."""
+    """Run the check when the build is finished."""
     app.connect("build-finished", check)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
