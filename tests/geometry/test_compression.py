@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist
 import ugw
 from ugw._utils.config import UtilsConfig
 from ugw.geometry import compression as embed
-from ugw.geometry import graph_distances as distances
+from ugw.geometry import point_distances as distances
 from ugw.geometry.low_rank import LowRankMetric
 
 

@@ -1,4 +1,4 @@
-"""Distances against SciPy's, networkx's shortest paths and brute force."""
+"""Shortest-path distances against networkx and brute force."""
 
 import itertools
 
@@ -12,61 +12,16 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from ugw.errors import InputError
-from ugw.geometry import graph_distances as module
 from ugw.geometry.graph_distances import (
-    geodesics,
     graph_distances,
     knn_distances,
     mesh_distances,
-    point_distances,
+    shortest_paths,
 )
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "cityblock", "chebyshev", "cosine", "canberra"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_point_distances_equal_scipy(metric, dtype):
-    points = torch.randn(2, 20, 3, generator=torch.Generator().manual_seed(1), dtype=dtype)
-    distances = point_distances(points, metric)
-    assert distances.dtype == dtype
-    assert torch.equal(distances, distances.mT)
-    assert torch.equal(torch.diagonal(distances, dim1=-2, dim2=-1), torch.zeros(2, 20, dtype=dtype))
-    for ours, item in zip(distances, points, strict=True):
-        tolerance = 1e-14 if dtype == torch.float64 else 2e-6
-        np.testing.assert_allclose(ours, cdist(item, item, metric), rtol=tolerance, atol=tolerance)
-
-
-def test_small_distances_far_from_the_origin_keep_their_digits():
-    points = torch.tensor([[1e6, 0.0], [1e6 + 1e-3, 0.0]], dtype=torch.float64)
-    exact = points[1, 0] - points[0, 0]
-    assert point_distances(points, "euclidean")[0, 1] == exact
-    assert point_distances(points, "sqeuclidean")[0, 1] == exact**2
-
-
-@pytest.mark.parametrize("metric", module.DIFFERENTIABLE)
-def test_gradients_are_right_and_finite_at_coincident_points(metric):
-    points = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    off_diagonal = ~torch.eye(4, dtype=torch.bool)  # the diagonal is zero and stays so
-    assert torch.autograd.gradcheck(lambda p: point_distances(p, metric)[off_diagonal], (points,))
-    twins = torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]], requires_grad=True)
-    point_distances(twins, metric).sum().backward()
-    assert torch.isfinite(twins.grad).all()
-
-
-@pytest.mark.parametrize("metric", ["no such metric", None, 3, ""])
-def test_unknown_metrics_are_refused(metric):
-    with pytest.raises(InputError, match="metric must be euclidean, sqeuclidean or a name"):
-        point_distances(torch.zeros(3, 2), metric)
-
-
-def test_distances_that_overflow_or_are_undefined_are_refused():
-    with pytest.raises(InputError, match="euclidean distances between the points must be finite, got inf"):
-        point_distances(torch.tensor([[0.0], [1e30]]), "euclidean")
-    with pytest.raises(InputError, match="cosine distances between the points must be finite, got nan"):
-        point_distances(torch.tensor([[0.0, 0.0], [1.0, 0.0]]), "cosine")
-
-
 def floyd_warshall(n, edges, lengths):
-    """Three loops over the definition."""
+    """Shortest paths (n, n) by three loops over the definition, inf between components."""
     distances = np.full((n, n), np.inf)
     np.fill_diagonal(distances, 0)
     for (i, j), length in zip(edges, lengths, strict=True):
@@ -78,7 +33,7 @@ def floyd_warshall(n, edges, lengths):
 
 @st.composite
 def edge_lists(draw):
-    """Connected or not, with loops, parallel edges and lengths zero."""
+    """Graphs that are connected or not, with loops, parallel edges and edges of length zero."""
     n = draw(st.integers(1, 6))
     node = st.integers(0, n - 1)
     edges = draw(st.lists(st.tuples(node, node), max_size=15))
@@ -87,19 +42,24 @@ def edge_lists(draw):
 
 
 @given(edge_lists())
-def test_geodesics_equal_brute_force(case):
+def test_shortest_paths_equal_brute_force(case):
     n, edges, lengths = case
     expected = floyd_warshall(n, edges, lengths)
     if np.isinf(expected).any():
         with pytest.raises(InputError, match=r"must be connected, got \d components of sizes .*, expected one"):
-            geodesics(n, edges, lengths, expected="one")
+            shortest_paths(n, edges, lengths, expected="one")
+        bridged = shortest_paths(n, edges, lengths, expected="one", bridge=True)
+        is_infinite = np.isinf(expected)
+        np.testing.assert_allclose(bridged[~is_infinite], expected[~is_infinite], rtol=1e-15)
+        assert (bridged[is_infinite] == bridged[~is_infinite].max()).all()
     else:
-        ours = geodesics(n, edges, lengths, expected="one")
+        ours = shortest_paths(n, edges, lengths, expected="one")
         assert np.array_equal(ours, ours.T)
         np.testing.assert_allclose(ours, expected, rtol=1e-15)
 
 
 def weighted_graph():
+    """A connected random graph with edge lengths and with nodes that are not numbered in order."""
     graph = networkx.random_geometric_graph(30, 0.4, seed=3)
     rng = np.random.default_rng(0)
     networkx.set_edge_attributes(graph, {edge: rng.uniform(0.1, 1) for edge in graph.edges}, "weight")
@@ -109,6 +69,7 @@ def weighted_graph():
 
 
 def paths_of(graph, weight):
+    """Shortest paths (n, n) by networkx."""
     lengths = dict(networkx.all_pairs_dijkstra_path_length(graph, weight=weight))
     return np.array([[lengths[u][v] for v in graph] for u in graph])
 
@@ -128,7 +89,7 @@ def test_graph_distances_equal_networkx(weight):
 
 def test_paths_are_as_long_from_either_end():
     lengths = np.random.default_rng(0).uniform(size=40)
-    ours = geodesics(41, np.stack([np.arange(40), np.arange(1, 41)], axis=1), lengths, expected="one")
+    ours = shortest_paths(41, np.stack([np.arange(40), np.arange(1, 41)], axis=1), lengths, expected="one")
     assert np.array_equal(ours, ours.T)
     assert ours[0, 40] == pytest.approx(lengths.sum(), rel=1e-14)
 
@@ -158,6 +119,7 @@ def test_shortest_of_parallel_edges_counts():
 
 
 def with_weight(value):
+    """A path of three nodes with this length on its first edge."""
     graph = networkx.path_graph(3)
     networkx.set_edge_attributes(graph, 1.0, "weight")
     graph.edges[0, 1]["weight"] = value
@@ -165,6 +127,7 @@ def with_weight(value):
 
 
 def adjacency(*rows):
+    """A sparse matrix of these rows."""
     return scipy.sparse.csr_array(np.array(rows))
 
 
@@ -211,6 +174,7 @@ def test_edge_attribute_must_be_on_all_edges_or_be_the_default_on_none():
 
 
 def brute_knn(points, k):
+    """Shortest paths (n, n) in the nearest-neighbor graph, from all distances."""
     full = cdist(points, points)
     graph = networkx.empty_graph(len(points))
     for i, row in enumerate(full):
@@ -227,7 +191,7 @@ def test_knn_distances_equal_brute_force():
 
 
 def test_coincident_points_are_at_distance_zero_in_a_knn_graph():
-    points = torch.zeros(9, 2, dtype=torch.float64)  # more twins than neighbors asked for
+    points = torch.zeros(9, 2, dtype=torch.float64)  # more coincident points than neighbors
     assert torch.equal(knn_distances(points, 4), torch.zeros(9, 9, dtype=torch.float64))
     mixed = torch.tensor([[0.0], [0.0], [1.0], [1.0], [2.5]], dtype=torch.float64)
     assert knn_distances(mixed, 2)[0].tolist() == [0.0, 0.0, 1.0, 1.0, 2.5]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .._utils.checks import as_nonnegative, as_tensor, check_finite
 from ..errors import ConvergenceWarning, InputError
-from ..geometry.graph_distances import cross_distances
+from ..geometry.point_distances import cross_distances
 from ..geometry.space import Space
 from ..initializers.partial import check_mass
 from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences

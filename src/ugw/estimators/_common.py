@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csgraph, csr_array
+from scipy.sparse import coo_array, csr_array
 from scipy.spatial import cKDTree
 from torch import Tensor
 
 from .._utils.checks import check_choice, check_whole_number
 from ..api.solve import solve
 from ..errors import ConvergenceWarning, InputError
+from ..geometry.graph_distances import shortest_paths
 from ..geometry.space import Space
 from ..measures.divergences import partial_divergences
 from ..problems.build import eps_or
@@ -62,16 +63,11 @@ class KNN:
 
         points: (n, d), stored in the space if given.
         """
-        distances = csgraph.shortest_path(graph, directed=False, unweighted=self.hops)
-        distances = np.minimum(distances, distances.T)
-        unreachable = np.isinf(distances)
-        if unreachable.any() and not self.bridge:
-            count = csgraph.connected_components(graph, directed=False)[0]
-            raise InputError(
-                f"the graph of nearest neighbors must be connected, got {count} parts: take k larger than {self.k}, "
-                "or KNN(bridge=True), which puts its parts as far from each other as anything is"
-            )
-        distances[unreachable] = distances[~unreachable].max()
+        entries = coo_array(graph)
+        edges = np.stack([entries.row, entries.col], axis=1)
+        lengths = np.ones(len(edges)) if self.hops else entries.data.astype(float)
+        expected = f"one: take k larger than {self.k}, or KNN(bridge=True), which joins the components"
+        distances = shortest_paths(entries.shape[0], edges, lengths, expected=expected, bridge=self.bridge)
         space = Space.from_distances(distances)
         return (
             space

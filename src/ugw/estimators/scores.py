@@ -8,7 +8,7 @@ import numpy as np
 
 from .._utils.checks import as_tensor, check_whole_number
 from ..errors import InputError
-from ..geometry.graph_distances import cross_distances
+from ..geometry.point_distances import cross_distances
 
 
 def foscttm(projected: Any, target: Any) -> float:

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from .._utils.config import UTILS_CONFIG
 from ..errors import InputError
-from .graph_distances import cross_distances
 from .landmarks import evenly_spaced_indices, farthest_points
 from .low_rank import LowRankMetric
 from .mds import double_center
+from .point_distances import cross_distances
 
 # Eigenvectors come from at most so many points, which the others are laid beside.
 LANDMARKS = 1000

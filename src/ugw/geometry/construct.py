@@ -23,9 +23,14 @@ from .._utils.checks import (
 )
 from ..errors import InputError
 from .compression import Points, embed
-from .graph_distances import RELATIVE, check_fits, point_distances, refuse_gradient
 from .low_rank import LowRankMetric
 from .metric import DenseMetric, Metric
+from .point_distances import (
+    DATA_DEPENDENT_METRICS,
+    check_distances_fit_in_memory,
+    check_no_gradient,
+    point_distances,
+)
 
 
 def metric_of_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> Metric:
@@ -35,10 +40,10 @@ def metric_of_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> Me
             raise InputError('metric="sqeuclidean" is exact and of low rank: tol must be None, got ' + repr(tol))
         return squared(points)
     if tol is None:
-        check_fits(points)
+        check_distances_fit_in_memory(points)
         return DenseMetric(point_distances(points, metric))
     tol, max_rank = _options(tol, max_rank)
-    if metric in RELATIVE:
+    if metric in DATA_DEPENDENT_METRICS:
         raise InputError(
             f"metric={metric!r} depends on all points: tol must be None, got {tol:g}; Space.compressed(tol) comes after"
         )
@@ -64,9 +69,9 @@ def compressed(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, max_r
             )
         if metric.points.shape[-1] <= max_rank:
             return metric  # nothing to gain, and it may carry gradients
-        refuse_gradient("distances to compress", metric.points)
+        check_no_gradient("distances to compress", metric.points)
     if isinstance(metric, DenseMetric):
-        refuse_gradient("distances to compress", metric.matrix)
+        check_no_gradient("distances to compress", metric.matrix)
         check_zero_diagonal("distances to compress", metric.matrix)
     if not metric.batched:
         return _compressed(metric, tol, max_rank)

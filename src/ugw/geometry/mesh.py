@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .._utils.checks import check_whole_number
 from ..errors import InputError
-from .graph_distances import connected, mesh_edges
+from .graph_distances import check_connected, mesh_edges, undirected_graph
 from .landmarks import farthest_points
 from .space import Space
 
@@ -51,7 +51,8 @@ class Mesh:
         check_whole_number("points", points, minimum=1)
         if points > n:
             raise InputError(f"points must be at most {n}, as many as vertices, got {points}")
-        graph = connected(n, *mesh_edges(vertices, self.faces), expected="one of all vertices")
+        graph = undirected_graph(n, *mesh_edges(vertices, self.faces))
+        check_connected(graph, "one of all vertices")
         chosen, paths = _sample_vertices(
             graph, int(np.linalg.norm(vertices - vertices.mean(axis=0), axis=1).argmax()), points
         )
