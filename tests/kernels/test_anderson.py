@@ -1,36 +1,41 @@
-"""How steps are extrapolated: Triton (interpreted without a GPU) as torch, whose own tests are in test_anderson.py."""
+"""Anderson moments and extrapolation by their definitions; coefficients: tests/solvers/test_extrapolation.py."""
 
 import pytest
 import torch
 
-from ugw.kernels import anderson as trail
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-triton_trail = pytest.importorskip("ugw.kernels.triton.anderson", reason="Triton is not installed")
+from ugw.kernels import anderson
+from ugw.kernels.config import KERNEL_CONFIG
 
 
-def grams(count, rank, seed=0):
-    """Covariances of five vectors of which the last three say little new, of any length."""
+def random_costs(shape, count, seed=0):
     draw = torch.Generator().manual_seed(seed)
-    base = torch.randn(count, 5, 40, generator=draw, dtype=torch.float64)
-    base[:, 1] = base[:, 0] * torch.rand(count, 1, generator=draw, dtype=torch.float64) + 10.0**-rank * base[:, 1]
-    base[:, 2:4] = (torch.rand(count, 1, 1, generator=draw, dtype=torch.float64) - 0.7) * base[:, :2]
-    base = base * 10.0 ** torch.randint(-6, 3, (count, 1, 1), generator=draw)
-    return (base @ base.mT).to(DEVICE)
+    return [torch.rand(shape, generator=draw, dtype=torch.float64) for _ in range(count)]
 
 
-@pytest.mark.parametrize("rank", [0, 2, 5, 9])
-def test_triton_is_torch(rank):
-    gram = grams(60, rank)
-    gram[1], gram[2, 4, 4], gram[3] = 0.0, torch.nan, torch.inf
-    draw = torch.Generator().manual_seed(1)
-    size = (30.0 * torch.rand(60, generator=draw, dtype=torch.float64) - 10.0).clamp(min=0.0).to(DEVICE)
-    barred = (torch.rand(60, generator=draw) < 0.5).to(DEVICE)
-    expected, found = (module.anderson_coefficients(gram, size, barred) for module in (trail, triton_trail))
-    assert expected[2].any()
-    assert (expected[1] & ~expected[2]).any()
-    assert not expected[1].all()
-    same = (expected[1] == found[1]) & (expected[2] == found[2])
-    # What is on the edge between two answers may fall on either side; a coefficient may be a grain away.
-    assert int((~same).sum()) <= 1
-    torch.testing.assert_close(found[0][same], expected[0][same], rtol=1e-6, atol=1.1 * trail.GRAIN)
+def test_differences_of_inputs_and_residuals():
+    g0, g1, g2, f0, f1, f2 = costs = random_costs((2, 3, 4), 6)
+    expected = g1 - g0, g2 - g1, (f1 - g1) - (f0 - g0), (f2 - g2) - (f1 - g1), f2 - g2
+    for found, difference in zip(anderson.anderson_differences(costs[:3], costs[3:]), expected, strict=True):
+        torch.testing.assert_close(found, difference)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 9), (2, 33, 20)], ids=str)
+def test_weighted_moments(shape, monkeypatch):
+    costs = random_costs(shape, 3)
+    a, b = (side.softmax(1) for side in (*random_costs(shape[:2], 1, 1), *random_costs((shape[0], shape[2]), 1, 2)))
+    weight = a[:, :, None] * b[:, None, :]
+    means = torch.stack([(weight * c).sum((1, 2)) for c in costs], 1)[:, :, None]
+    products = torch.stack([torch.stack([(weight * c * d).sum((1, 2)) for d in costs], 1) for c in costs], 1)
+    for block in (KERNEL_CONFIG.moment_block_entries, 10):  # several blocks of rows and of items
+        config = KERNEL_CONFIG.__class__(moment_block_entries=block)
+        monkeypatch.setattr(anderson, "KERNEL_CONFIG", config)
+        found = anderson.weighted_moments(a, b, costs)
+        torch.testing.assert_close(found, (means, products), rtol=1e-12, atol=1e-14)
+
+
+def test_extrapolate():
+    last_input, *outputs = random_costs((3, 4, 5), 4)
+    factors = [torch.tensor(c, dtype=torch.float64) for c in ([0.0, 1.0, 2.0], [0.5, 0.0, -1.0], [0.0, 0.0, 10.0])]
+    directions = outputs[1] - outputs[0], outputs[2] - outputs[1], outputs[2] - last_input
+    expected = outputs[2] + sum(c[:, None, None] * d for c, d in zip(factors, directions, strict=True))
+    torch.testing.assert_close(anderson.extrapolate(last_input, outputs, factors), expected)

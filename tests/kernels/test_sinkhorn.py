@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from ugw.kernels import dispatch as kernels
+from ugw.kernels.sinkhorn import LogKernel, StabilizedKernel, make_gibbs_kernel
 
 B, N, M = 3, 5, 7  # all different, and B not 1
 
@@ -37,7 +37,7 @@ def written_out(arrays, phi, gamma):
 
 def both(arrays, gamma):
     """The log-sum-exp kernel and the one stabilized around gamma."""
-    return kernels.make_gibbs_kernel(*arrays, None), kernels.make_gibbs_kernel(*arrays, gamma)
+    return make_gibbs_kernel(*arrays, None), make_gibbs_kernel(*arrays, gamma)
 
 
 @pytest.mark.parametrize("damping", [0.7, 1.0])
@@ -51,7 +51,7 @@ def test_iterations_of_both_kernels_are_the_same(seed, damping):
     for name in ("potentials", "updates", "marginals"):
         for one, two, where in zip(getattr(exact, name), getattr(stored, name), weighed, strict=True):
             torch.testing.assert_close(two[where], one[where], rtol=1e-9, atol=1e-12, msg=name)
-    for name in ("newer", "older"):
+    for name in ("last_change", "previous_change"):
         one, two = (getattr(swept, name)[weighed[1]] for swept in (exact, stored))
         torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-12, msg=name)
 
@@ -95,7 +95,7 @@ def test_the_plan_has_unit_mass_and_respects_zeros(method):
 
 def test_zero_weight_points_have_a_finite_value():
     arrays, phi, gamma = tensors()
-    kernel = kernels.make_gibbs_kernel(*arrays, gamma)
+    kernel = make_gibbs_kernel(*arrays, gamma)
     assert torch.isfinite(kernel.row_logsumexp(gamma)).all()
     assert torch.isfinite(kernel.col_logsumexp(phi)).all()
 
@@ -166,11 +166,11 @@ def test_take_is_the_kernel_of_those_items():
         ones = torch.ones(B, 1, dtype=torch.float64)
         torch.testing.assert_close(part.plan(gamma[index], ones[index])[1], kernel.plan(gamma, ones)[1][index])
     far = gamma + 300.0
-    part = kernels.make_gibbs_kernel(*arrays, far).take(index)
+    part = make_gibbs_kernel(*arrays, far).take(index)
     assert part.recenter(far[index]) is part  # it knows what potentials it was made for
 
 
 def test_make_picks_by_the_potential():
     arrays, _, gamma = tensors()
-    assert isinstance(kernels.make_gibbs_kernel(*arrays, None), kernels.LogKernel)
-    assert isinstance(kernels.make_gibbs_kernel(*arrays, gamma), kernels.StabilizedKernel)
+    assert isinstance(make_gibbs_kernel(*arrays, None), LogKernel)
+    assert isinstance(make_gibbs_kernel(*arrays, gamma), StabilizedKernel)

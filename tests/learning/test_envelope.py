@@ -9,6 +9,7 @@ import torch
 
 import ugw
 from oracles.gradients import CONIC, INF, SHARP, STREAMING, Data, check, rand
+from ugw.kernels.config import KERNEL_CONFIG
 
 RHOS = [(0.7, 2.0), (1.0, 1.0), (INF, 1.0), (0.5, INF), (INF, INF)]
 
@@ -187,7 +188,8 @@ def test_no_plan_is_stored_on_the_way_back(monkeypatch):
             made.extend(t.numel() for t in (out if isinstance(out, tuple) else (out,)) if isinstance(t, torch.Tensor))
             return out
 
-    monkeypatch.setitem(ugw.kernels.streaming_logsumexp.BLOCK, "cpu", 2**10)
+    small_blocks = replace(KERNEL_CONFIG, streaming_block_cpu=2**10)
+    monkeypatch.setattr(ugw.kernels.streaming_logsumexp, "KERNEL_CONFIG", small_blocks)
     with Monitor():
         value.backward()
     assert made

@@ -9,16 +9,18 @@ import pytest
 import torch
 
 import ugw
-from ugw.kernels import reductions as entries
-from ugw.kernels.anderson import LEAP, SURE, largest_growth
+from ugw.kernels.anderson import anderson_differences, anderson_moments, largest_growth
+from ugw.kernels.config import KERNEL_CONFIG
 from ugw.problems.build import build
 from ugw.solvers import extrapolation as anderson
 from ugw.solvers.extrapolation import Trail
 
+SURE = KERNEL_CONFIG.min_overrelaxed_change
+
 
 def products(given, found):
     """Sums of the products of what `steps` makes of costs."""
-    made = entries.anderson_differences(given, found)
+    made = anderson_differences(given, found)
     return torch.stack([torch.stack([(u * v).sum((1, 2)) for v in made], 1) for u in made], 2)
 
 
@@ -65,7 +67,7 @@ def test_what_grows_is_followed_not_reversed():
     trail, given, found = walked(matrix, shift, drawn(2), 5)
     guess, guessed, leap = trail.next(FLAT, given, found, torch.tensor([SURE, 0.9 * SURE]), look=True)
     assert guessed.tolist() == leap.tolist() == [True, False]  # small changes may be rounding
-    torch.testing.assert_close(guess[0], found[0] + LEAP * (found[0] - given[0]))
+    torch.testing.assert_close(guess[0], found[0] + KERNEL_CONFIG.overrelaxation * (found[0] - given[0]))
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -179,7 +181,7 @@ def test_covariances_of_some_rows():
         problem.state_of_plan(problem.unit(torch.rand(1, 400, 400, generator=draw) ** 4)).local_cost for _ in range(6)
     ]
     some = problem.steps_gram(costs[:3], costs[3:])[0]
-    mean, products = entries.anderson_moments(problem.log_a.exp(), problem.log_b.exp(), costs[:3], costs[3:])
+    mean, products = anderson_moments(problem.log_a.exp(), problem.log_b.exp(), costs[:3], costs[3:])
     every = (products - mean @ mean.mT)[0]
     assert not torch.equal(some, every)
     lengths = every.diagonal().sqrt()

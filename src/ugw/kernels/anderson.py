@@ -1,55 +1,149 @@
-"""How a step is to be extrapolated, from covariances of the last ones, in plain torch: the specification of Triton's.
+"""Anderson extrapolation of a fixed-point iteration on local costs, in plain torch: the reference.
 
-A step is a map from one local cost to the next. Where it contracts, Anderson's method over the last steps finds its
-fixed point sooner. Near a saddle point its Jacobian on the differences of the last costs has an eigenvalue above 1, and
-Anderson's method would run into it: there the next step is made farther along the last one instead, a leap.
+An iteration maps a local cost, its input, to the local cost of the next plan, its output; residual = output − input.
+Where the map contracts, Anderson's method over the last three iterations extrapolates to its fixed point. Near a saddle
+point the Jacobian on the last differences has an eigenvalue above 1, and Anderson's method would converge to the
+saddle: there the last step is prolonged instead (over-relaxation).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
 import torch
 from torch import Tensor
 
-# How many times farther a step goes that grows. That it does is hard to tell from rounding and from inner solves that
-# are not exact: the change must be so many times above its limit.
-LEAP, SURE = 10.0, 10.0
-# Two coefficients whose sum is larger are not trusted, as steps along a valley are nearly parallel; one is, up to this.
-LARGEST, FARTHEST = 50.0, 200.0
-# Coefficients are multiples of this: what differs by rounding alone, as an item of a batch and the item itself, is
-# extrapolated alike.
-GRAIN = 2.0**-10
-# Two differences as parallel as that count as one; least squares are damped by this share.
-PARALLEL, DAMPING = 1e-6, 1e-8
+from .config import KERNEL_CONFIG
 
 
-def anderson_coefficients(gram: Tensor, size: Tensor, barred: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The multiples (B, 3) for `entries.extrapolate`, and (B,) bool each: is that a guess, is it a leap?
+class AndersonStep(NamedTuple):
+    """The extrapolation chosen for each item.
 
-    gram: (B, 5, 5), covariances of `entries.anderson_differences`; size: (B,), the last change of the plan in
-    units of its limit, 0 where nothing may be extrapolated; barred: (B,) bool, is growth believed only where the
-    change grew?
+    factors: (B, 3), multiples for `extrapolate`, 0 where nothing is extrapolated; is_extrapolated: (B,) bool;
+    is_overrelaxed: (B,) bool, whether the extrapolation prolongs the last step.
     """
-    ready = size > 0.0
-    # With E = out − in, the change of a step from one to the next: least squares for e + E c. Where steps contract
-    # slowly E is small beside both, so it is formed before any product.
-    between, errors, side = gram[:, :2, :2], gram[:, 2:4, 2:4], -gram[:, 2:4, 4]
-    across = between + gram[:, :2, 2:4]
-    one, two = _solved(errors, side)
-    trusted = one.abs() + two.abs() <= LARGEST
-    one, two = torch.where(trusted, one, 0.0), torch.where(trusted, two, _along(errors, side))
-    both = GRAIN * (torch.stack([one, two], dim=1) / GRAIN + 0.5).floor()
-    grows = largest_growth(between, 0.5 * (across + across.mT)) >= 1.0
-    # The change of the step before is e − E of the last difference.
-    before = gram[:, 4, 4] + errors[:, 1, 1] + 2.0 * side[:, 1]
-    leap = ready & grows & (size >= SURE) & (~barred | (gram[:, 4, 4] >= before))
-    mix = ready & ~grows & torch.isfinite(both.sum(1))
-    factors = torch.cat([torch.where(mix[:, None], both, 0.0), LEAP * leap.to(gram.dtype)[:, None]], dim=1)
-    return factors, leap | mix, leap
+
+    factors: Tensor
+    is_extrapolated: Tensor
+    is_overrelaxed: Tensor
 
 
-def _solved(matrix: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
-    """c of the damped system for symmetric (B, 2, 2) and (B, 2), entry by entry: a GPU need not wait for it."""
-    first, second = matrix[:, 0, 0] * (1.0 + DAMPING), matrix[:, 1, 1] * (1.0 + DAMPING)
+def anderson_differences(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
+    """The five differences that determine an extrapolation, from three consecutive iterations, oldest first.
+
+    inputs, outputs: three costs each, (B, n, m), stored or not. Returns the two differences of successive inputs, the
+    two differences of successive residuals and the last residual.
+    """
+    input_steps = inputs[1] - inputs[0], inputs[2] - inputs[1]
+    output_steps = outputs[1] - outputs[0], outputs[2] - outputs[1]
+    # Where the map contracts slowly, residual differences are small beside both steps: subtract before any product.
+    residual_steps = (o - i for o, i in zip(output_steps, input_steps, strict=True))
+    return *input_steps, *residual_steps, outputs[2] - inputs[2]
+
+
+def anderson_moments(
+    a: Tensor, b: Tensor, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Means and mean products of the five `anderson_differences` under the weights a⊗b.
+
+    a: (B, n); b: (B, m); inputs, outputs: three costs (B, n, m) each. Returns (B, 5, 1) and (B, 5, 5), float64.
+    """
+    return weighted_moments(a, b, anderson_differences(inputs, outputs))
+
+
+def weighted_moments(a: Tensor, b: Tensor, costs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Means of k costs and of their products under the weights a⊗b.
+
+    a: (B, n); b: (B, m); costs: (B, n, m) each. Returns (B, k, 1) and (B, k, k), float64.
+    """
+    entries = a.shape[1] * b.shape[1]
+    if not a.is_cuda or entries <= KERNEL_CONFIG.max_joint_moment_entries:
+        block = KERNEL_CONFIG.moment_block_entries
+        items = len(a) if a.is_cuda else max(1, block // entries)
+        rows = a.shape[1] if a.is_cuda else max(1, block // b.shape[1])
+        chunks = [_moments_by_rows(rows, v, w, part) for v, w, *part in _split_together(items, 0, a, b, *costs)]
+        mean, products = (torch.cat(chunk) for chunk in zip(*chunks, strict=True))
+        return mean, products
+    # One cost at a time: several weighted costs together would be the memory peak of a solve.
+    weight, flat = (a[:, :, None] * b[:, None, :]).flatten(1), [c.flatten(1) for c in costs]
+    means, products = [], weight.new_empty((len(weight), len(flat), len(flat)))
+    for k, cost in enumerate(flat):
+        weighted = (cost * weight)[:, None, :]
+        means.append(weighted.sum(2))
+        for j, other in enumerate(flat[: k + 1]):
+            products[:, k, j] = products[:, j, k] = (weighted @ other[:, :, None])[:, 0, 0]
+    return torch.stack(means, dim=1).double(), products.double()
+
+
+def extrapolate(last_input: Any, outputs: Sequence[Any], factors: Sequence[Tensor]) -> Any:
+    """The last output plus multiples of the two output differences and of the last residual.
+
+    last_input: (B, n, m), stored or not; outputs: the last three, oldest first; factors: three (B,).
+    Returns f2 + c0 (f1 − f0) + c1 (f2 − f1) + c2 (f2 − last_input), (B, n, m).
+    """
+    result = outputs[2]
+    directions = (outputs[1] - outputs[0], outputs[2] - outputs[1], outputs[2] - last_input)
+    for factor, direction in zip(factors, directions, strict=True):
+        scale = factor.to(direction.dtype)[:, None, None]
+        is_stored = isinstance(direction, Tensor)
+        result = torch.addcmul(result, direction, scale) if is_stored else result + direction * scale
+    return result
+
+
+def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
+    """Choose Anderson extrapolation, over-relaxation or neither for each item, and compute the factors.
+
+    gram: (B, 5, 5), covariances of the `anderson_differences`; relative_change: (B,), the last change of the plan in
+    units of its tolerance, 0 where nothing may be extrapolated; was_rejected: (B,) bool, whether an over-relaxed step
+    of this item was rejected before: then it is over-relaxed again only if the residual itself grows.
+    """
+    may_extrapolate = relative_change > 0.0
+    # With E = output − input differences and the residual e: least squares for |e + E c|.
+    input_gram, residual_gram, side = gram[:, :2, :2], gram[:, 2:4, 2:4], -gram[:, 2:4, 4]
+    cross_gram = input_gram + gram[:, :2, 2:4]
+    one, two = _damped_solution(residual_gram, side)
+    is_trusted = one.abs() + two.abs() <= KERNEL_CONFIG.max_two_coefficients
+    one, two = torch.where(is_trusted, one, 0.0), torch.where(is_trusted, two, _last_coefficient(residual_gram, side))
+    grain = KERNEL_CONFIG.coefficient_grain
+    both = grain * (torch.stack([one, two], dim=1) / grain + 0.5).floor()
+    expands = largest_growth(input_gram, 0.5 * (cross_gram + cross_gram.mT)) >= 1.0
+    # The previous residual is e minus the last residual difference.
+    previous_square = gram[:, 4, 4] + residual_gram[:, 1, 1] + 2.0 * side[:, 1]
+    is_large = relative_change >= KERNEL_CONFIG.min_overrelaxed_change
+    is_overrelaxed = may_extrapolate & expands & is_large & (~was_rejected | (gram[:, 4, 4] >= previous_square))
+    is_mixed = may_extrapolate & ~expands & torch.isfinite(both.sum(1))
+    prolongation = KERNEL_CONFIG.overrelaxation * is_overrelaxed.to(gram.dtype)[:, None]
+    factors = torch.cat([torch.where(is_mixed[:, None], both, 0.0), prolongation], dim=1)
+    return AndersonStep(factors, is_overrelaxed | is_mixed, is_overrelaxed)
+
+
+def largest_growth(input_gram: Tensor, cross_gram: Tensor) -> Tensor:
+    """The largest eigenvalue of the pencil (cross_gram, input_gram): the growth of the map on the last differences.
+
+    Both symmetric, (B, 2, 2). Parallel differences count as one. Returns (B,).
+    """
+    independence = KERNEL_CONFIG.min_independence
+    lengths = input_gram.diagonal(dim1=1, dim2=2).sqrt()
+    scale = 1.0 / (lengths[:, :, None] * lengths[:, None, :])
+    cosine, k = (input_gram * scale)[:, 0, 1].clamp(-1.0, 1.0), cross_gram * scale
+    # The eigenvectors of [[1, c], [c, 1]] are the sum and the difference of both directions.
+    half, off = 0.5 * (k[:, 0, 0] + k[:, 1, 1]), k[:, 0, 1]
+    plus, minus = (1.0 + cosine).clamp(min=independence), (1.0 - cosine).clamp(min=independence)
+    upper, lower = (half + off) / plus, (half - off) / minus
+    mixed = 0.5 * (k[:, 0, 0] - k[:, 1, 1]) / (plus * minus).sqrt()
+    both = 0.5 * (upper + lower) + (0.25 * (upper - lower).square() + mixed.square()).sqrt()
+    single = torch.where(cosine > 0.0, upper, lower)  # nearly parallel: one direction is left
+    return torch.where(torch.minimum(plus, minus) <= 2.0 * independence, single, both)
+
+
+def _damped_solution(matrix: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
+    """Solve the damped symmetric 2 × 2 systems by Cramer's rule, without synchronizing a GPU.
+
+    matrix: (B, 2, 2); side: (B, 2). Returns both coefficients, (B,) each.
+    """
+    damping = 1.0 + KERNEL_CONFIG.least_squares_damping
+    first, second = matrix[:, 0, 0] * damping, matrix[:, 1, 1] * damping
     cross = matrix[:, 0, 1]
     determinant = first * second - cross.square()
     return (
@@ -58,22 +152,28 @@ def _solved(matrix: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
     )
 
 
-def _along(matrix: Tensor, side: Tensor) -> Tensor:
-    """The second coefficient (B,) if it is the only one, for symmetric (B, 2, 2) and (B, 2); NaN if it leads back."""
-    forward = (side[:, 1] > 0.0) & (matrix[:, 1, 1] > 0.0)
-    return torch.where(forward, (side[:, 1] / matrix[:, 1, 1]).clamp(max=FARTHEST), torch.nan)
+def _last_coefficient(matrix: Tensor, side: Tensor) -> Tensor:
+    """The coefficient of the last difference if it is the only one, NaN if it would step backward.
+
+    matrix: (B, 2, 2); side: (B, 2). Returns (B,).
+    """
+    is_forward = (side[:, 1] > 0.0) & (matrix[:, 1, 1] > 0.0)
+    coefficient = (side[:, 1] / matrix[:, 1, 1]).clamp(max=KERNEL_CONFIG.max_one_coefficient)
+    return torch.where(is_forward, coefficient, torch.nan)
 
 
-def largest_growth(between: Tensor, across: Tensor) -> Tensor:
-    """The largest eigenvalue (B,) of `across` against `between`, symmetric (B, 2, 2) both."""
-    lengths = between.diagonal(dim1=1, dim2=2).sqrt()
-    scale = 1.0 / (lengths[:, :, None] * lengths[:, None, :])
-    cosine, k = (between * scale)[:, 0, 1].clamp(-1.0, 1.0), across * scale
-    # The eigenvectors of [[1, c], [c, 1]] are the sum and the difference of both directions.
-    half, off = 0.5 * (k[:, 0, 0] + k[:, 1, 1]), k[:, 0, 1]
-    plus, minus = (1.0 + cosine).clamp(min=PARALLEL), (1.0 - cosine).clamp(min=PARALLEL)
-    upper, lower = (half + off) / plus, (half - off) / minus
-    mixed = 0.5 * (k[:, 0, 0] - k[:, 1, 1]) / (plus * minus).sqrt()
-    both = 0.5 * (upper + lower) + (0.25 * (upper - lower).square() + mixed.square()).sqrt()
-    single = torch.where(cosine > 0.0, upper, lower)  # nearly parallel: one direction is left
-    return torch.where(torch.minimum(plus, minus) <= 2.0 * PARALLEL, single, both)
+def _split_together(count: int, dim: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Split tensors of equal length in dimension `dim` into blocks of `count`; yield the blocks of all together."""
+    return zip(*(t.split(count, dim) for t in tensors), strict=True)
+
+
+def _moments_by_rows(n_rows: int, a: Tensor, b: Tensor, costs: Sequence[Tensor]) -> list[Tensor]:
+    """`_block_moments` of costs (B, n, m), summed over blocks of `n_rows` rows in float64."""
+    blocks = [_block_moments(v, b, torch.stack(part, dim=1)) for v, *part in _split_together(n_rows, 1, a, *costs)]
+    return [torch.stack(block).sum(0, dtype=torch.float64) for block in zip(*blocks, strict=True)]
+
+
+def _block_moments(a: Tensor, b: Tensor, costs: Tensor) -> tuple[Tensor, Tensor]:
+    """Weighted sums of costs (B, k, n, m) and of their products. a: (B, n); b: (B, m). Returns (B, k, 1), (B, k, k)."""
+    weighted = (costs * (a[:, :, None] * b[:, None, :])[:, None]).flatten(2)
+    return weighted.sum(2, keepdim=True), weighted @ costs.flatten(2).mT

@@ -1,21 +1,28 @@
-"""Reductions over a linear cost: the one seam between the algorithms and how a cost is stored."""
+"""The numerical primitives as other packages call them; one table selects the backend by device, dtype and size."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import anderson as trail
-from . import reductions as entries
-from . import streaming_logsumexp as streaming
-from .sinkhorn import GibbsKernel, LogDomainIterations, LogKernel, StabilizedKernel
+from .anderson import AndersonStep
+from .sinkhorn import (
+    GibbsKernel,
+    LogDomainIterations,
+    LogKernel,
+    SinkhornIterate,
+    StabilizedKernel,
+    make_gibbs_kernel,
+)
+from .triton.config import TRITON_CONFIG, padded_size
 
 __all__ = [
     "GibbsKernel",
@@ -26,126 +33,207 @@ __all__ = [
     "anderson_moments",
     "dot",
     "extrapolate",
-    "fused_sweeps",
     "l1_distance",
     "make_gibbs_kernel",
     "neg_entropy",
+    "sinkhorn_iterations",
     "streaming_logsumexp",
     "streaming_weighted_sum",
 ]
 
 
-def make_gibbs_kernel(cost: Tensor, log_a: Tensor, log_b: Tensor, eps: Tensor, gamma: Tensor | None) -> GibbsKernel:
-    """The kernel of a stored cost: stabilized around the potential `gamma` (B, m), or log-sum-exp if that is None."""
-    log_kernel = LogKernel(cost / -eps[:, None, None], log_a, log_b)
-    return log_kernel if gamma is None else StabilizedKernel(log_kernel, gamma)
+@dataclass(frozen=True)
+class Backend:
+    """A module of this package that implements primitives under their own names.
 
-
-def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
-    """See `streaming.streaming_logsumexp`."""
-    with _on(left):
-        return _backend(left).streaming_logsumexp(left, right, bias, guess)
-
-
-def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
-    """See `streaming.streaming_weighted_sum`."""
-    with _on(left):
-        return _backend(left).streaming_weighted_sum(left, right, bias, shift, values)
-
-
-def fused_sweeps(
-    kernel: GibbsKernel, potentials: tuple[Tensor, Tensor], of_item: tuple[Tensor, ...], count: int, slowest: float
-) -> tuple[Tensor, ...] | None:
-    """See `triton_small.sweeps`; None where none serves: elsewhere than on CUDA, in float64, for large plans.
-
-    of_item: dampings of both sides and the share of the translation, (B, 1) each.
+    supports: whether it accepts the operands that decide, see `BACKENDS`.
     """
-    if not isinstance(kernel, StabilizedKernel) or not kernel.log_a.is_cuda or not _triton():
-        return None
-    from .triton import sinkhorn_cache as triton_medium
-    from .triton import sinkhorn_registers as triton_small
 
-    k, sides = kernel.stored()
-    serving = next((backend for backend in (triton_small, triton_medium) if backend.fits(k)), None)
-    if serving is None:
-        return None
-    with _on(k):
-        return serving.sweeps(k, sides, potentials, torch.cat(of_item, dim=1), count, slowest)
+    module: str
+    supports: Callable[..., bool]
+
+    @property
+    def is_available(self) -> bool:
+        """Are the packages that the module imports installed?"""
+        return not self.module.startswith("triton.") or _has_triton()
+
+    def implementation(self, primitive: str) -> Callable[..., Any]:
+        """The function that implements a primitive."""
+        return _load(self.module, primitive)
+
+
+def _always(*operands: Any) -> bool:
+    """True: the torch references accept all operands."""
+    return True
+
+
+def _are_cuda_float32(*operands: Any) -> bool:
+    """Are the operands stored float32 tensors (B, n, m) of one shape on CUDA that need no gradient?"""
+    first = operands[0]
+    for operand in operands:
+        if not isinstance(operand, Tensor) or operand.shape != first.shape or operand.dtype != torch.float32:
+            return False
+    if not first.is_cuda or first.ndim != 3 or not first.numel():
+        return False
+    return not (torch.is_grad_enabled() and any(operand.requires_grad for operand in operands))
+
+
+def _is_cuda_float32(tensor: Tensor) -> bool:
+    """Is the tensor in float32 on CUDA?"""
+    return tensor.is_cuda and tensor.dtype == torch.float32
+
+
+def _is_cuda_float64(tensor: Tensor) -> bool:
+    """Is the tensor in float64 on CUDA?"""
+    return tensor.is_cuda and tensor.dtype == torch.float64
+
+
+def _fits_registers(kernel: GibbsKernel) -> bool:
+    """Is the kernel a stored float32 matrix on CUDA that, padded to powers of two, fits into registers?"""
+    if not isinstance(kernel, StabilizedKernel) or not _is_cuda_float32(kernel.matrix):
+        return False
+    n, m = kernel.matrix.shape[1:]
+    return padded_size(n) * padded_size(m) <= TRITON_CONFIG.max_register_entries
+
+
+def _fits_cache(kernel: GibbsKernel) -> bool:
+    """Is the kernel a stored float32 matrix on CUDA that fits into its cache?"""
+    if not isinstance(kernel, StabilizedKernel) or not _is_cuda_float32(kernel.matrix):
+        return False
+    return kernel.matrix[0].numel() <= TRITON_CONFIG.max_cache_entries
+
+
+_REDUCTIONS = (Backend("triton.reductions", _are_cuda_float32), Backend("reductions", _always))
+_ANDERSON = (Backend("triton.anderson", _are_cuda_float32), Backend("anderson", _always))
+_STREAMING = (Backend("triton.streaming", _is_cuda_float32), Backend("streaming_logsumexp", _always))
+
+# The backends of each primitive in order of preference; the last one is the torch reference. The operands that decide:
+# all tensors of size (B, n, m); for streaming sums the left factor; for coefficients the Gram matrix; for Sinkhorn
+# iterations the Gibbs kernel.
+BACKENDS: dict[str, tuple[Backend, ...]] = {
+    "dot": _REDUCTIONS,
+    "l1_distance": _REDUCTIONS,
+    "neg_entropy": _REDUCTIONS,
+    "anderson_moments": _ANDERSON,
+    "extrapolate": _ANDERSON,
+    "anderson_coefficients": (Backend("triton.anderson", _is_cuda_float64), Backend("anderson", _always)),
+    "streaming_logsumexp": _STREAMING,
+    "streaming_weighted_sum": _STREAMING,
+    "sinkhorn_iterations": (
+        Backend("triton.sinkhorn_registers", _fits_registers),
+        Backend("triton.sinkhorn_cache", _fits_cache),
+        Backend("sinkhorn", _always),
+    ),
+}
+
+
+def select_backend(primitive: str, *operands: Any) -> Backend:
+    """The first available backend of a primitive that supports the operands that decide."""
+    for backend in BACKENDS[primitive]:
+        if backend.supports(*operands) and backend.is_available:
+            return backend
+    raise RuntimeError(f"no backend of {primitive} supports these operands")
 
 
 def dot(u: Tensor, v: Tensor) -> Tensor:
-    """See `entries.dot`."""
-    with _on(v):
-        return _of_entries(u, v).dot(u, v)
+    """Inner product Σ u·v of each item. u: (B, n, m) or (n, m); v: (B, n, m). Returns (B,), float64."""
+    with _device_of(v):
+        return select_backend("dot", u, v).implementation("dot")(u, v)
 
 
 def l1_distance(u: Tensor, v: Tensor) -> Tensor:
-    """See `entries.l1_distance`."""
-    with _on(v):
-        return _of_entries(u, v).l1_distance(u, v)
+    """L1 distance Σ |u − v| of each item. u, v: (B, n, m). Returns (B,), float64."""
+    with _device_of(v):
+        return select_backend("l1_distance", u, v).implementation("l1_distance")(u, v)
 
 
 def neg_entropy(p: Tensor) -> Tensor:
-    """See `entries.neg_entropy`."""
-    with _on(p):
-        return _of_entries(p).neg_entropy(p)
+    """Negative entropy Σ p log p of each item. p: (B, n, m). Returns (B,), float64."""
+    with _device_of(p):
+        return select_backend("neg_entropy", p).implementation("neg_entropy")(p)
 
 
-def anderson_moments(a: Tensor, b: Tensor, given: Sequence[Tensor], found: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """See `entries.anderson_moments`."""
-    with _on(a):
-        return _of_entries(*given, *found).anderson_moments(a, b, given, found)
+def anderson_moments(
+    a: Tensor, b: Tensor, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Means (B, 5, 1) and mean products (B, 5, 5) of the `anderson_differences` under a⊗b, float64.
+
+    a: (B, n); b: (B, m); inputs, outputs: three costs (B, n, m) each, oldest first.
+    """
+    with _device_of(a):
+        backend = select_backend("anderson_moments", *inputs, *outputs)
+        return backend.implementation("anderson_moments")(a, b, inputs, outputs)
 
 
-def extrapolate(given: Any, found: Sequence[Any], factors: Sequence[Tensor]) -> Any:
-    """See `entries.extrapolate`; for matrices that are not stored as well."""
-    with _on(factors[0]):
-        return _of_entries(given, *found).extrapolate(given, found, factors)
+def extrapolate(last_input: Any, outputs: Sequence[Any], factors: Sequence[Tensor]) -> Any:
+    """The last output plus multiples of the two output differences and of the last residual, (B, n, m).
+
+    last_input, outputs (three, oldest first): (B, n, m), stored or not; factors: three (B,).
+    """
+    with _device_of(factors[0]):
+        backend = select_backend("extrapolate", last_input, *outputs)
+        return backend.implementation("extrapolate")(last_input, outputs, factors)
 
 
-def anderson_coefficients(gram: Tensor, size: Tensor, barred: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """See `trail.anderson_coefficients`."""
-    if not gram.is_cuda or gram.dtype != torch.float64 or not _triton():
-        return trail.anderson_coefficients(gram, size, barred)
-    from .triton import anderson as triton_trail
+def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
+    """Choose the extrapolation of each item and compute its factors; see `anderson.anderson_coefficients`.
 
-    with _on(gram):
-        return triton_trail.anderson_coefficients(gram, size, barred)
-
-
-def _of_entries(*parts: Any) -> ModuleType:
-    """Triton for float32 on CUDA without gradients, plain torch for all else."""
-    one = parts[0]
-    stored = all(isinstance(part, Tensor) and part.shape == one.shape and part.dtype == torch.float32 for part in parts)
-    if not stored or not one.is_cuda or one.ndim != 3 or not one.numel() or not _triton():
-        return entries
-    if torch.is_grad_enabled() and any(part.requires_grad for part in parts):
-        return entries
-    from .triton import reductions as triton_entries
-
-    return triton_entries
+    gram: (B, 5, 5), covariances of the `anderson_differences`; relative_change: (B,); was_rejected: (B,) bool.
+    """
+    with _device_of(gram):
+        backend = select_backend("anderson_coefficients", gram)
+        return backend.implementation("anderson_coefficients")(gram, relative_change, was_rejected)
 
 
-def _on(like: Tensor) -> AbstractContextManager[object]:
-    """Triton starts its kernels on the current device, wherever their arguments are."""
-    return torch.cuda.device(like.device) if like.is_cuda else nullcontext()
+def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
+    """Compute log Σ_j exp(left_i · right_j + bias_j) without storing the matrix. Returns (B, n).
+
+    left: (B, n, r); right: (B, m, r); bias: (B, m), -inf where j is ignored; guess: (B, n), near the result.
+    """
+    with _device_of(left):
+        backend = select_backend("streaming_logsumexp", left)
+        return backend.implementation("streaming_logsumexp")(left, right, bias, guess)
 
 
-def _backend(like: Tensor) -> ModuleType:
-    """Triton for float32 on CUDA, where it comes with torch; plain torch for all else."""
-    return _fastest() if like.is_cuda and like.dtype == torch.float32 else streaming
+def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
+    """Compute Σ_j exp(left_i · right_j + bias_j − shift_i) values_jk without storing the matrix. Returns (B, n, k).
+
+    left: (B, n, r); right: (B, m, r); bias: (B, m); shift: (B, n); values: (B, m, k).
+    """
+    with _device_of(left):
+        backend = select_backend("streaming_weighted_sum", left)
+        return backend.implementation("streaming_weighted_sum")(left, right, bias, shift, values)
+
+
+def sinkhorn_iterations(
+    kernel: GibbsKernel,
+    potentials: tuple[Tensor, Tensor],
+    dampings: tuple[Tensor, ...],
+    translation_share: Tensor,
+    max_rate: float,
+) -> SinkhornIterate:
+    """Make `kernel.iterations_per_check` Sinkhorn iterations, and extrapolate gamma by one Aitken step.
+
+    potentials: phi (B, n) and gamma (B, m); dampings: two (B, 1); translation_share: (B, 1); see
+    `sinkhorn.sinkhorn_iterations`.
+    """
+    with _device_of(kernel.log_a):
+        backend = select_backend("sinkhorn_iterations", kernel)
+        return backend.implementation("sinkhorn_iterations")(kernel, potentials, dampings, translation_share, max_rate)
+
+
+def _device_of(tensor: Tensor) -> AbstractContextManager[object]:
+    """A context in which the device of the tensor is current: Triton launches kernels on the current device."""
+    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
 
 
 @cache
-def _fastest() -> ModuleType:
-    """Asked in every inner iteration, looked up once."""
-    if not _triton():
-        return streaming
-    from .triton import streaming as triton_ops
-
-    return triton_ops
+def _load(module: str, name: str) -> Callable[..., Any]:
+    """The function `name` of a module of this package, imported once."""
+    return getattr(importlib.import_module(f"{__package__}.{module}"), name)
 
 
 @cache
-def _triton() -> bool:
+def _has_triton() -> bool:
+    """Is Triton installed?"""
     return importlib.util.find_spec("triton") is not None

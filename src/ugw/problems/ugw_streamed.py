@@ -18,7 +18,7 @@ from torch import Tensor
 from ..geometry.bilinear_matrix import BilinearMatrix
 from ..geometry.implicit_plan import ImplicitPlan
 from ..geometry.low_rank import LowRankMetric, WeightMoments
-from ..kernels import reductions as entries
+from ..kernels.anderson import anderson_differences
 from .ugw import UGW
 from .ugw_state import mean_log
 
@@ -174,7 +174,7 @@ class StreamingUGW(UGW):
 
     def steps_gram(self, given: Sequence[Any], found: Sequence[Any]) -> Tensor:
         """See `Problem.steps_gram`, of costs over the bases."""
-        return self._gram(entries.anderson_differences(given, found))
+        return self._gram(anderson_differences(given, found))
 
     def _gram(self, costs: tuple[BilinearMatrix, ...]) -> Tensor:
         """Covariances (B, k, k) of k costs over the bases under the product plan, in float64."""

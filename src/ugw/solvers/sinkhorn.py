@@ -183,20 +183,8 @@ def _advanced(state: _Potentials, found: tuple[Tensor, ...]) -> _Potentials:
 
 def _sweeps(step: _Step, kernel: kernels.GibbsKernel, state: _Potentials) -> tuple[Tensor, ...]:
     """Iterate from `state.ahead`: phi, gamma, gamma extrapolated, and the residual of the last iteration."""
-    of_item = (*step.damping, step.share)
-    fused = kernels.fused_sweeps(kernel, (state.phi, state.ahead), of_item, kernel.iterations_per_check, SLOWEST)
-    if fused is not None:
-        return fused
-    potentials, updates, marginals, newer, older = kernel.iterate(state.ahead, step.damping, step.share)
-    # The share of the plan's mass that the updates moved: each weighted by the marginal it corrected.
-    parts = [(p * u.abs().clamp_(max=1.0)).sum(1) for p, u in zip(marginals, updates, strict=True)]
-    # The slow modes share one rate, close to damping1·damping2: pairs of points that see only each other, each
-    # with its own translation. One Aitken step for all of them, at the rate measured.
-    weighted = marginals[1] * older
-    rate = (weighted * newer).sum(1) / (weighted * older).sum(1)
-    rate = rate.nan_to_num_(nan=0.0).clamp_(0.0, SLOWEST)
-    ahead = torch.addcmul(potentials[1], newer, (rate / (1.0 - rate))[:, None])
-    return *potentials, ahead, parts[0] + parts[1]
+    potentials = state.phi, state.ahead
+    return kernels.sinkhorn_iterations(kernel, potentials, step.damping, step.share, SLOWEST)
 
 
 def _as(mask: Tensor, like: Tensor) -> Tensor:

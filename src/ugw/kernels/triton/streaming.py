@@ -1,9 +1,9 @@
-"""The sums of `streaming` as Triton kernels for float32: equal signatures, equal results up to rounding.
+"""Streaming sums of exponentials as Triton kernels for float32; reference: `..streaming_logsumexp`.
 
-The exponents are products of packed rows on the tensor cores. A float32 number is the sum of two that TF32 holds
-exactly (22 bits together), so left · right is hi·hi + hi·lo + lo·hi: packed side by side, with the bias and the
-shift as further columns, one product of K = 16 columns does rank 4 to float32 accuracy. What is left for every
-pair of points is one exponential and one addition.
+The exponents are products of packed rows on the tensor cores. A float32 number is the sum of two TF32 numbers, its
+halves hi and lo (22 bits together), so left · right = hi·hi + hi·lo + lo·hi up to rounding. The halves are packed side
+by side with the bias and the shift as further columns: for rank 4, one TF32 product of K = 16 columns gives the
+exponents to float32 accuracy. Each pair of points then takes one exponential and one addition.
 """
 
 from __future__ import annotations
@@ -16,43 +16,39 @@ import triton.language as tl
 from torch import Tensor
 
 from ..._utils.precision import halves
+from .config import TRITON_CONFIG
 
 LOG2E = math.log2(math.e)
-# Stands for -inf in a packed bias.
-NEVER = -(2.0**99)
-# Rows and columns of a block, warps and stages: the fastest of 54 tried on an H200 at rank 4.
-BLOCK, WARPS, STAGES = 64, 4, 3
-# Up to so many columns of values, whose sums have room in registers, are multiplied and added one by one, in blocks of
-# so many rows and columns and by so many warps.
-# For more of them tensor cores multiply, and add up so many blocks by themselves.
-FEW, FEW_ROWS, FEW_COLS, FEW_WARPS, GROUP = 6, 128, 32, 4, 4
-# Numbers that one program packs.
-PACKED = 2048
-# Sums outside these, as powers of two, are not trusted: the guess was too far off.
-LOWEST, HIGHEST = -100.0, 120.0
 
 
 @triton.jit
-def _rounded(x):
-    """The nearest number with the 11 bits of TF32; what is not a number has bits that would become those of 0."""
+def _round_to_tf32(x):
+    """The nearest number with the 11 significant bits of TF32; NaN stays NaN, whose bits would become those of 0."""
     return tl.where(x == x, ((x.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True), x)
 
 
 @triton.jit
-def _packed(
-    factor_ptr, extra_ptr, out_ptr, n, count, of_item, of_point, of_column, extra_of_item, extra_of_point,
-    scale, extra_scale, R: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, ROW: tl.constexpr, NEVER: tl.constexpr,
+def _pack_kernel(
+    factor_ptr, extra_ptr, out_ptr, n, count, item_stride, point_stride, column_stride,
+    extra_item_stride, extra_point_stride, scale, extra_scale,
+    R: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, ROW: tl.constexpr, MINUS_INF: tl.constexpr,
 ):  # fmt: skip
-    """Halves of numbers side by side: (hi, hi, lo, 1, 1, extra) for rows, (hi, lo, hi, extra, 1, 1) for columns."""
+    """Pack the TF32 halves of BM points: (hi, hi, lo, 1, 1, extra) if ROW, otherwise (hi, lo, hi, extra, 1, 1).
+
+    factor_ptr: (B, n, R), multiplied by `scale`; extra_ptr: (B, n), the bias or the shift, multiplied by `extra_scale`;
+    out_ptr: (B, count, K), K ≥ 3 R + 4, points beyond n have an extra of MINUS_INF. Strides are in entries.
+    """
     i, item, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1).to(tl.int64), tl.arange(0, K)
-    there, of_factor = i < n, k < 3 * R
-    place = item * of_item + i[:, None].to(tl.int64) * of_point + (k % R)[None, :] * of_column
-    x = tl.load(factor_ptr + place, mask=there[:, None] & of_factor[None, :], other=0.0) * scale
-    extra = tl.load(extra_ptr + item * extra_of_item + i.to(tl.int64) * extra_of_point, mask=there, other=-float("inf"))
+    is_point, is_factor = i < n, k < 3 * R
+    place = item * item_stride + i[:, None].to(tl.int64) * point_stride + (k % R)[None, :] * column_stride
+    x = tl.load(factor_ptr + place, mask=is_point[:, None] & is_factor[None, :], other=0.0) * scale
+    extra = tl.load(
+        extra_ptr + item * extra_item_stride + i.to(tl.int64) * extra_point_stride, mask=is_point, other=-float("inf")
+    )
     extra = extra * extra_scale
-    extra = tl.where(extra < NEVER, NEVER, extra)  # what is not a number stays so; beyond the last point it is -inf
-    hi, extra_hi = _rounded(x), _rounded(extra)
-    lo, extra_lo = _rounded(x - hi), _rounded(extra - extra_hi)
+    extra = tl.where(extra < MINUS_INF, MINUS_INF, extra)  # NaN stays NaN
+    hi, extra_hi = _round_to_tf32(x), _round_to_tf32(extra)
+    lo, extra_lo = _round_to_tf32(x - hi), _round_to_tf32(extra - extra_hi)
     if ROW:
         low, first = 2, 2
     else:
@@ -73,7 +69,11 @@ def _logsumexp_kernel(
     K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, GUESSED: tl.constexpr,
     LOWEST: tl.constexpr, HIGHEST: tl.constexpr,
 ):  # fmt: skip
-    """log2 Σ_j 2^(rows_i · cols_j) over one split of the columns. rows: (B, n, K), cols: (B, blocks·BN, K)."""
+    """Compute log2 Σ_j 2^(rows_i · cols_j) for BM rows over one split of the columns.
+
+    rows_ptr: (B, n, K) and cols_ptr: (B, blocks·BN, K), packed; out_ptr: (B, splits, n). GUESSED: the rows contain a
+    guess of the result; a sum whose log2 is then not between LOWEST and HIGHEST is computed again with its maximum.
+    """
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     split, item = tl.program_id(1), tl.program_id(2)
     k = tl.arange(0, K)
@@ -110,7 +110,11 @@ def _few_weighted_sums_kernel(
     rows_ptr, cols_ptr, values_ptr, out_ptr, n, blocks, blocks_per_split, splits,
     K: tl.constexpr, V: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Σ_j 2^(rows_i · cols_j) values_vj over one split. values: (B, V, blocks·BN); out: (B, splits, V, n); V ≤ 6."""
+    """Compute Σ_j 2^(rows_i · cols_j) values_vj for BM rows over one split of the columns, V ≤ 6, without tensor cores.
+
+    rows_ptr: (B, n, K) and cols_ptr: (B, blocks·BN, K), packed; values_ptr: (B, V, blocks·BN); out_ptr:
+    (B, splits, V, n).
+    """
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     split, item = tl.program_id(1), tl.program_id(2)
     k, j = tl.arange(0, K), tl.arange(0, BN)
@@ -155,7 +159,11 @@ def _weighted_sums_kernel(
     rows_ptr, cols_ptr, high_ptr, low_ptr, out_ptr, n, blocks, blocks_per_split, splits,
     K: tl.constexpr, V: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Σ_j 2^(rows_i · cols_j) values_jv over one split. high, low: (B, blocks·BN, V), see `_value_halves`."""
+    """Compute Σ_j 2^(rows_i · cols_j) values_jv for BM rows over one split of the columns on the tensor cores.
+
+    rows_ptr: (B, n, K) and cols_ptr: (B, blocks·BN, K), packed; high_ptr, low_ptr: (B, blocks·BN, V), see
+    `_value_halves`; out_ptr: (B, splits, n, V); GROUP: blocks that tensor cores add up by themselves.
+    """
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     split, item = tl.program_id(1), tl.program_id(2)
     k, v, j = tl.arange(0, K), tl.arange(0, V), tl.arange(0, BN)
@@ -165,7 +173,7 @@ def _weighted_sums_kernel(
     start = item.to(tl.int64) * blocks * BN
     total = tl.zeros((BM, V), tl.float32)
     for group in range(first, last, GROUP):
-        # Tensor cores cut off what they add up: a long sum would drift. Short ones are added by others, who round.
+        # Tensor cores truncate when they add: a long sum would drift. Short sums are added outside, with rounding.
         sums = tl.zeros((BM, V), tl.float32)
         for block in range(group, tl.minimum(group + GROUP, last)):
             places = start + block * BN + j
@@ -182,77 +190,100 @@ def _weighted_sums_kernel(
 
 
 def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
-    """See `streaming.streaming_logsumexp`."""
+    """Compute log Σ_j exp(left_i · right_j + bias_j): see `..streaming_logsumexp`. Returns (B, n)."""
     batch, n = left.shape[:2]
+    block = TRITON_CONFIG.streaming_block
     shift = torch.zeros_like(left[:, :, 0]) if guess is None else guess
-    rows, cols = packed(left, right, bias, shift)
-    blocks, per_split, splits = _splits(batch, (n, BLOCK), (cols.shape[1], BLOCK), left.device)
+    rows, cols = pack(left, right, bias, shift)
+    blocks, per_split, splits = _column_splits(batch, (n, block), (cols.shape[1], block), left.device)
     out = torch.empty(batch, splits, n, dtype=torch.float32, device=left.device)
-    _logsumexp_kernel[(triton.cdiv(n, BLOCK), splits, batch)](
+    _logsumexp_kernel[(triton.cdiv(n, block), splits, batch)](
         rows, cols, out, n, blocks, per_split, splits,
-        K=rows.shape[2], BM=BLOCK, BN=BLOCK, GUESSED=guess is not None, LOWEST=LOWEST, HIGHEST=HIGHEST,
-        num_warps=WARPS, num_stages=STAGES,
+        K=rows.shape[2], BM=block, BN=block, GUESSED=guess is not None,
+        LOWEST=TRITON_CONFIG.min_trusted_log2, HIGHEST=TRITON_CONFIG.max_trusted_log2,
+        num_warps=TRITON_CONFIG.streaming_warps, num_stages=TRITON_CONFIG.streaming_stages,
     )  # fmt: skip
     total = out[:, 0] / LOG2E if splits == 1 else torch.logsumexp(out / LOG2E, dim=1)
     return total + shift
 
 
 def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
-    """See `streaming.streaming_weighted_sum`."""
-    rows, cols = packed(left, right, bias, shift)
-    return (_few if values.shape[2] <= FEW else _many)(rows, cols, values)
+    """Compute Σ_j exp(left_i · right_j + bias_j − shift_i) values_jk: see `..streaming_logsumexp`. Returns (B, n, k).
+
+    values: (B, m, k).
+    """
+    rows, cols = pack(left, right, bias, shift)
+    has_few_values = values.shape[2] <= TRITON_CONFIG.max_register_values
+    return (_sum_few_values if has_few_values else _sum_many_values)(rows, cols, values)
 
 
-def _few(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
-    """Σ_j 2^(rows_i · cols_j) values_jv for at most FEW columns of values. Returns (B, n, V)."""
+def _sum_few_values(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
+    """Compute Σ_j 2^(rows_i · cols_j) values_jv for at most `max_register_values` columns of values.
+
+    rows: (B, n, K) and cols: (B, m', K), packed; values: (B, m, V), m ≤ m'. Returns (B, n, V).
+    """
     batch, n, width = rows.shape
-    turned = torch.nn.functional.pad(values.mT, (0, cols.shape[1] - values.shape[1])).contiguous()
-    blocks, per_split, splits = _splits(batch, (n, FEW_ROWS), (cols.shape[1], FEW_COLS), rows.device)
+    n_rows, n_cols = TRITON_CONFIG.few_values_rows, TRITON_CONFIG.few_values_cols
+    transposed = torch.nn.functional.pad(values.mT, (0, cols.shape[1] - values.shape[1])).contiguous()
+    blocks, per_split, splits = _column_splits(batch, (n, n_rows), (cols.shape[1], n_cols), rows.device)
     out = torch.empty(batch, splits, values.shape[2], n, dtype=torch.float32, device=rows.device)
-    _few_weighted_sums_kernel[(triton.cdiv(n, FEW_ROWS), splits, batch)](
-        rows, cols, turned, out, n, blocks, per_split, splits,
-        K=width, V=values.shape[2], BM=FEW_ROWS, BN=FEW_COLS, num_warps=FEW_WARPS, num_stages=STAGES,
+    _few_weighted_sums_kernel[(triton.cdiv(n, n_rows), splits, batch)](
+        rows, cols, transposed, out, n, blocks, per_split, splits,
+        K=width, V=values.shape[2], BM=n_rows, BN=n_cols,
+        num_warps=TRITON_CONFIG.few_values_warps, num_stages=TRITON_CONFIG.streaming_stages,
     )  # fmt: skip
     return out.sum(1).mT
 
 
-def _many(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
-    """The same for any number of them."""
+def _sum_many_values(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
+    """Compute Σ_j 2^(rows_i · cols_j) values_jv for any number of columns of values; shapes as in `_sum_few_values`."""
     batch, n = rows.shape[:2]
-    width = values.shape[2]
+    width, block = values.shape[2], TRITON_CONFIG.streaming_block
     high, low = _value_halves(values, cols.shape[1])
-    blocks, per_split, splits = _splits(batch, (n, BLOCK), (cols.shape[1], BLOCK), rows.device)
+    blocks, per_split, splits = _column_splits(batch, (n, block), (cols.shape[1], block), rows.device)
     out = torch.empty(batch, splits, n, high.shape[2], dtype=torch.float32, device=rows.device)
-    _weighted_sums_kernel[(triton.cdiv(n, BLOCK), splits, batch)](
+    _weighted_sums_kernel[(triton.cdiv(n, block), splits, batch)](
         rows, cols, high, low, out, n, blocks, per_split, splits,
-        K=rows.shape[2], V=high.shape[2], BM=BLOCK, BN=BLOCK, GROUP=GROUP, num_warps=WARPS, num_stages=STAGES,
+        K=rows.shape[2], V=high.shape[2], BM=block, BN=block, GROUP=TRITON_CONFIG.blocks_per_group,
+        num_warps=TRITON_CONFIG.streaming_warps, num_stages=TRITON_CONFIG.streaming_stages,
     )  # fmt: skip
     total = out.sum(1)
     return total[:, :, :width] + total[:, :, width : 2 * width]
 
 
-def packed(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, n, K) and (B, m, K), m up to whole blocks: TF32 products are log2(e)·(left · right + bias − shift)."""
-    m = triton.cdiv(right.shape[1], BLOCK) * BLOCK
-    rows = _pack(left, shift, left.shape[1], scales=(LOG2E, -LOG2E), is_row=True)
-    return rows, _pack(right, bias, m, scales=(1.0, LOG2E), is_row=False)
+def pack(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """Pack the factors into TF32 rows whose products are log2(e)·(left · right + bias − shift).
+
+    left: (B, n, r); right: (B, m, r); bias: (B, m); shift: (B, n). Returns (B, n, K) and (B, m', K), where m' is m
+    rounded up to whole blocks.
+    """
+    block = TRITON_CONFIG.streaming_block
+    m = triton.cdiv(right.shape[1], block) * block
+    rows = _pack_side(left, shift, left.shape[1], scales=(LOG2E, -LOG2E), is_row=True)
+    return rows, _pack_side(right, bias, m, scales=(1.0, LOG2E), is_row=False)
 
 
-def _pack(factor: Tensor, extra: Tensor, count: int, *, scales: tuple[float, float], is_row: bool) -> Tensor:
-    """One side of `packed`, so many points of it: a factor (B, n, r) and a number for each point, (B, n), scaled."""
+def _pack_side(factor: Tensor, extra: Tensor, count: int, *, scales: tuple[float, float], is_row: bool) -> Tensor:
+    """Pack one side into `count` rows: a factor (B, n, r) and one number per point, (B, n), times their scales.
+
+    Returns (B, count, K).
+    """
     batch, n, rank = factor.shape
     width = max(16, triton.next_power_of_2(3 * rank + 4))
     out = torch.empty(batch, count, width, dtype=torch.float32, device=factor.device)
-    per_program = max(1, PACKED // width)
-    _packed[(triton.cdiv(count, per_program), batch)](
+    per_program = max(1, TRITON_CONFIG.packed_numbers // width)
+    _pack_kernel[(triton.cdiv(count, per_program), batch)](
         factor, extra, out, n, count, *factor.stride(), *extra.stride(), *scales,
-        R=rank, K=width, BM=per_program, ROW=is_row, NEVER=NEVER, num_warps=4,
+        R=rank, K=width, BM=per_program, ROW=is_row, MINUS_INF=TRITON_CONFIG.packed_minus_infinity, num_warps=4,
     )  # fmt: skip
     return out
 
 
 def _value_halves(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """(B, m, V) twice: beside p's upper half stand the values' halves (hi, lo), beside its lower half (hi, 0)."""
+    """Values (hi, lo) that multiply the upper half of a weight, and (hi, 0) that multiply its lower half.
+
+    values: (B, ·, V), padded to m rows and to a power of two of columns W ≥ 2 V. Returns (B, m, W) twice.
+    """
     hi, lo = halves(values)
     width = max(16, triton.next_power_of_2(2 * values.shape[2]))
     padding = (0, width - 2 * values.shape[2], 0, m - values.shape[1])
@@ -260,13 +291,16 @@ def _value_halves(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
     return pad(torch.cat([hi, lo], dim=2), padding), pad(torch.cat([hi, torch.zeros_like(lo)], dim=2), padding)
 
 
-def _splits(batch: int, rows: tuple[int, int], cols: tuple[int, int], device: torch.device) -> tuple[int, int, int]:
-    """Blocks of columns, how many of them one program takes, and programs side by side: enough to fill the device.
+def _column_splits(
+    batch: int, rows: tuple[int, int], cols: tuple[int, int], device: torch.device
+) -> tuple[int, int, int]:
+    """Divide the columns among enough programs to fill the device.
 
-    rows, cols: how many there are, and how many in a block.
+    rows, cols: their number and the number in a block. Returns the number of blocks of columns, the blocks of one
+    program, and the number of programs for each block of rows.
     """
     blocks = cols[0] // cols[1]
     cores = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
-    wanted = triton.cdiv(8 * cores, triton.cdiv(*rows) * batch)
-    per_split = max(8, triton.cdiv(blocks, wanted))
+    n_programs = triton.cdiv(8 * cores, triton.cdiv(*rows) * batch)
+    per_split = max(8, triton.cdiv(blocks, n_programs))
     return blocks, per_split, triton.cdiv(blocks, per_split)

@@ -1,0 +1,67 @@
+"""Packed TF32 halves of the streaming sums in Triton, interpreted without a GPU."""
+
+import pytest
+import torch
+
+from ugw._utils.precision import _rounded, halves
+from ugw.kernels.triton.config import TRITON_CONFIG
+
+streaming = pytest.importorskip("ugw.kernels.triton.streaming", reason="Triton is not installed")
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# (batch, n, m, rank): one row, ragged edges on both sides, ranks that fill the packed columns and that do not.
+SHAPES = [(1, 1, 1, 1), (2, 65, 130, 4), (1, 130, 63, 3), (1, 7, 300, 9), (3, 20, 40, 20)]
+
+
+def factors(shape):
+    """left, right and bias in float32, with a column that is ignored."""
+    batch, n, m, rank = shape
+    draw = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(batch, size, rank, generator=draw) for size in (n, m))
+    bias = 3.0 * torch.randn(batch, m, generator=draw)
+    if m > 1:
+        bias[:, 1] = -torch.inf
+    return left.to(DEVICE), (right / rank**0.5).to(DEVICE), bias.to(DEVICE)
+
+
+@pytest.mark.parametrize("magnitude", [1e-3, 1.0, 300.0])
+def test_packed_products_have_the_accuracy_of_float32(magnitude):
+    # Rounded to TF32 as the hardware does, the packed product must be as good as float32's own.
+    left, right, bias = factors((1, 40, 50, 4))
+    left, shift = magnitude * left, torch.zeros_like(left[:, :, 0])
+    bias = bias.clamp(min=-3.0)
+    rows, cols = streaming.pack(left, right, bias, shift)
+    assert torch.equal(rows, _rounded(rows))
+    assert torch.equal(cols, _rounded(cols))
+    product = (rows.double() @ cols.double().mT)[:, :, :50] / streaming.LOG2E
+    exact = left.double() @ right.double().mT + bias.double()[:, None, :]
+    assert float((product - exact).abs().max()) <= 2e-6 * max(1.0, magnitude)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_packing_is_that_of_plain_torch(shape):
+    """Packed rows hold the halves of both factors, of the bias and of the shift, and ones."""
+    left, right, bias = factors(shape)
+    shift = torch.linspace(-2.0, 2.0, left[:, :, 0].numel(), device=DEVICE).view_as(left[:, :, 0])
+    m, rank = right.shape[1:]
+    (l_hi, l_lo), (r_hi, r_lo) = halves(left * streaming.LOG2E), halves(right)
+    bias_halves = halves((bias * streaming.LOG2E).clamp(min=TRITON_CONFIG.packed_minus_infinity))
+    shift_halves = halves(-streaming.LOG2E * shift)
+    ones = torch.ones_like(shift), torch.ones_like(bias)
+    expected_rows = torch.cat([l_hi, l_hi, l_lo, torch.stack([ones[0], ones[0], *shift_halves], dim=2)], dim=2)
+    expected_cols = torch.cat([r_hi, r_lo, r_hi, torch.stack([*bias_halves, ones[1], ones[1]], dim=2)], dim=2)
+    # The factor may be a transposed matrix.
+    transposed = left.mT.contiguous().mT
+    rows, cols = streaming.pack(transposed, right, bias, shift)
+    used = 3 * rank + 4
+    # The lower half may be rounded once less.
+    torch.testing.assert_close(rows[:, :, :used], expected_rows, rtol=0.0, atol=1e-5)
+    torch.testing.assert_close(cols[:, :m, :used], expected_cols, rtol=0.0, atol=1e-5)
+    assert not rows[:, :, used:].any()
+    assert not cols[:, :, used:].any()
+    assert bool((cols[:, m:, 3 * rank] == TRITON_CONFIG.packed_minus_infinity).all())
+    # A GPU represents NaN by other bits than a CPU.
+    for nan in (torch.tensor(torch.nan), torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)):
+        bias[0, 0] = nan
+        assert bool(streaming.pack(left, right, bias, shift)[1][0, 0, 3 * rank].isnan())
+        assert bool(halves(bias)[0][0, 0].isnan())
