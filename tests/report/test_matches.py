@@ -10,7 +10,6 @@ from ugw.report.matches import (
     LEAST,
     LEFT,
     Matches,
-    brought,
     largest,
     pairs_of,
     seen_from,
@@ -109,5 +108,3 @@ def test_a_plan_that_is_not_stored_gives_the_same_and_is_not_made(streamed, monk
         )
         assert [p.tolist() for p in lazy.partners] == [p.tolist() for p in stored.partners]
         np.testing.assert_allclose(np.concatenate(lazy.masses), np.concatenate(stored.masses), rtol=1e-10)
-    values = np.random.default_rng(1).random((30, 3))
-    np.testing.assert_allclose(brought(streamed, values), dense.T @ values, rtol=1e-10)

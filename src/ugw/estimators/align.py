@@ -10,11 +10,11 @@ import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from .._utils.checks import dtype_name
 from ..api.solve import solve
 from ..errors import InputError
 from ..geometry.space import Space
 from ..results.lazy_plan import LazyPlan
+from ..results.projection import apply_plan, barycentric_projection
 from ..results.result import Result
 from . import anndata_io
 from ._common import (
@@ -117,7 +117,7 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self._points = tuple(
             None if s.point_tensor is None else s.point_tensor.detach().cpu().double().numpy() for s in (x, y)
         )
-        self.embedding_ = None if self._points[1] is None else project(self.plan_, self._points[1])
+        self.embedding_ = None if self._points[1] is None else barycentric_projection(self.plan_, self._points[1])
         if self._points[0] is not None:
             self.n_features_in_ = self._points[0].shape[1]
         self._n_features_out = 0 if self.embedding_ is None else self.embedding_.shape[1]
@@ -176,7 +176,7 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         target, fitted = self._points[1 - side], self._points[side]
         if target is None:
             raise InputError(f"the space of {'XY'[1 - side]} has no points to carry to: the plan is plan_")
-        projected = self.embedding_ if side == 0 else project(plan, target)
+        projected = self.embedding_ if side == 0 else barycentric_projection(plan, target)
         if isinstance(data, Space):
             if data.n != len(plan):
                 raise InputError(f"a Space must be the fitted one, of {len(plan)} points, got {data.n}")
@@ -210,7 +210,12 @@ def _alignment_score(x: Space, y: Space, pairs: Any, labels: Any) -> Callable[[R
         if y.point_tensor is None:
             raise InputError("pairs= needs points in Y, got a Space without: give labels=")
         target = y.point_tensor.detach().cpu().double().numpy()
-        return lambda result: 1.0 - foscttm(project(_plan_array(result), target)[rows[:, 0]], target[rows[:, 1]])
+
+        def projection_score(result: Result) -> float:
+            """Return 1 − FOSCTTM of the projected points of X and their partners."""
+            return 1.0 - foscttm(barycentric_projection(_plan_array(result), target)[rows[:, 0]], target[rows[:, 1]])
+
+        return projection_score
     if labels[0] is None or labels[1] is None:
         raise InputError("labels= must be there on both sides to choose by them, got one side only")
     source_labels, target_labels = np.asarray(labels[0]), np.asarray(labels[1])
@@ -236,24 +241,6 @@ def _read_pairs(pairs: Any, n: int, m: int) -> np.ndarray:
     return rows
 
 
-def project(plan: Any, points: np.ndarray) -> np.ndarray:
-    """Return the barycentric projection (n, d): for each row of a plan (n, m) the mean of the points (m, d).
-
-    Rows without mass are NaN.
-
-    >>> project(np.array([[0.1, 0.3], [0.0, 0.0]]), np.array([[0.0], [4.0]]))
-    array([[ 3.],
-           [nan]])
-    """
-    if isinstance(plan, LazyPlan):
-        with np.errstate(invalid="ignore"):
-            return _apply_plan(plan, points) / _apply_plan(plan, np.ones((len(points), 1)))
-    largest = plan.max(axis=1, keepdims=True)
-    # Rows are divided by their maximum, because tiny masses would underflow in the product.
-    weights = np.divide(plan, largest, out=np.full_like(plan, np.nan), where=largest > 0)
-    return weights @ points / weights.sum(axis=1, keepdims=True)
-
-
 def vote_labels(plan: Any, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return for each column of a plan (n, m) the label that sends it most mass, (m,), and its fraction of that mass.
 
@@ -268,7 +255,7 @@ def vote_labels(plan: Any, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     names, index, counts = np.unique(labels[is_known], return_inverse=True, return_counts=True)
     one_hot = np.zeros((len(labels), len(names)))
     one_hot[is_known] = np.eye(len(names))[index]
-    votes = _apply_plan(plan.T, one_hot).T
+    votes = apply_plan(plan.T, one_hot).T
     total = votes.sum(axis=0)
     winner = np.where(total > 0, votes.argmax(axis=0), counts.argmax())
     fraction = votes.max(axis=0) / np.where(total > 0, total, 1.0)
@@ -301,13 +288,6 @@ def _plan_array(result: Result) -> Any:
     if isinstance(plan, LazyPlan):
         return plan
     return np.asarray(plan if isinstance(plan, np.ndarray) else plan.detach().cpu(), dtype=np.float64)
-
-
-def _apply_plan(plan: Any, matrix: np.ndarray) -> np.ndarray:
-    """Return the product (n, k) of a plan (n, m), stored or lazy, and a matrix (m, k)."""
-    if not isinstance(plan, LazyPlan):
-        return plan @ matrix
-    return as_array(plan.apply(matrix.astype(dtype_name(plan.dtype)))).astype(np.float64)
 
 
 def _as_columns(points: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from ..errors import InputError
 from ..geometry.landmarks import evenly_spaced_indices
 from ..geometry.mds import landmark_mds
 from ..geometry.metric import DenseMetric
+from ..results.projection import barycentric_projection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -159,9 +160,8 @@ def carried(plan_: np.ndarray, colors: np.ndarray) -> np.ndarray:
     """Colors (n, 3) averaged by the plan, (m, 3); pale where nothing arrives."""
     from matplotlib.colors import to_rgb
 
-    arriving = plan_.sum(axis=0)[:, None]
-    pale = np.tile(to_rgb(PALE), (plan_.shape[1], 1))
-    return np.divide(plan_.T @ colors, arriving, out=pale, where=arriving > 0)
+    averages = barycentric_projection(plan_.T, colors)
+    return np.where(np.isnan(averages), to_rgb(PALE), averages)
 
 
 def dot_area(n: int) -> float:

@@ -8,8 +8,10 @@ import numpy as np
 
 from ..errors import InputError
 from ..plots._drawing import as_array, as_colors, flattened, history_curves
+from ..results.lazy_plan import LazyPlan
+from ..results.projection import barycentric_projection
 from ..results.result import Result
-from .matches import Matches, brought, largest, pairs_of, seen_from, shares_of
+from .matches import Matches, largest, pairs_of, seen_from, shares_of
 from .stage import Frame, frames
 from .views import View, even
 
@@ -35,8 +37,8 @@ def contents(result: Result, views: tuple[View, View], colors: Any, limit: int) 
     places = [view.located[0] for view in views]
     stage = frames(places[0], places[1], pairs)
     own = _own_colors(places[0], colors)
-    arriving = sums[1][:, None]
-    carried = np.divide(brought(plan, own), arriving, out=np.zeros((len(arriving), 3)), where=arriving > 0)
+    stored = plan if isinstance(plan, LazyPlan) else as_array("the plan", plan)
+    carried = np.nan_to_num(barycentric_projection(stored.T, own))
     local = [dict(zip(side.tolist(), range(len(side)), strict=True)) for side in known]
     sides = [
         _side(view, stage.frames[k], known[k], found[k], local[1 - k])

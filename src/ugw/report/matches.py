@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..plots._drawing import as_array, on_cpu
+from ..plots._drawing import on_cpu
 from ..results.lazy_plan import LazyPlan
 
 KEPT = 10  # matches of a point
@@ -35,13 +35,6 @@ def seen_from(plan: Any, side: int) -> Rows:
         return lambda index: on_cpu(seen.rows(index))
     array = on_cpu(plan)
     return lambda index: array[index] if side == 0 else array[:, index].T
-
-
-def brought(plan: Any, values: np.ndarray) -> np.ndarray:
-    """The transposed plan times values (n, k): (m, k)."""
-    if isinstance(plan, LazyPlan):
-        return as_array("what is carried", plan.T.apply(values))
-    return as_array("the plan", plan).T @ values
 
 
 def largest(rows: Rows, points: np.ndarray, shares: np.ndarray, width: int) -> Matches:
