@@ -1,4 +1,4 @@
-"""Pictures draw what they say: where dots are, how large, which lines, which colors."""
+"""Pictures: positions and sizes of dots, lines and colors."""
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -12,24 +12,26 @@ from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
 import ugw
 from ugw import InputError, plots
-from ugw.plots import figures
-from ugw.plots._drawing import PALE, flattened, unfolded
+from ugw.plots._drawing import mds_coordinates, principal_coordinates
+from ugw.plots.style import STYLE
 
 mpl.use("Agg")
 
 
 @pytest.fixture
 def ax():
+    """Axes in the plane."""
     return Figure().add_subplot()
 
 
 @pytest.fixture
 def ax3():
+    """Axes in space."""
     return Figure().add_subplot(projection="3d")
 
 
-class Elsewhere:
-    """Numbers on another device: as with a CUDA tensor, NumPy cannot read them until they are brought back."""
+class OtherDevice:
+    """A tensor on another device: as with a CUDA tensor, NumPy cannot read it before `.cpu()`."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -44,10 +46,10 @@ class Elsewhere:
         return self.tensor
 
 
-@pytest.fixture(params=["numpy", "torch", "elsewhere"])
+@pytest.fixture(params=["numpy", "torch", "other device"])
 def of(request):
-    """Plans, points, weights, labels and colors of each kind that a Result or a user may hold."""
-    kinds = {"numpy": np.asarray, "torch": torch.as_tensor, "elsewhere": lambda v: Elsewhere(torch.as_tensor(v))}
+    """A function that converts arrays to each kind that a Result or a user may hold."""
+    kinds = {"numpy": np.asarray, "torch": torch.as_tensor, "other device": lambda v: OtherDevice(torch.as_tensor(v))}
     return lambda values: kinds[request.param](np.asarray(values))
 
 
@@ -59,21 +61,24 @@ def solved(request):
 
 
 def cloud(n, d, seed=0):
+    """Return normally distributed points (n, d)."""
     return np.random.default_rng(seed).normal(size=(n, d))
 
 
 def lines_of(ax):
+    """Return the collection of lines of a picture."""
     return next(c for c in ax.collections if isinstance(c, LineCollection | Line3DCollection))
 
 
 def dots_of(ax):
+    """Return the collections of dots of a picture."""
     return [c for c in ax.collections if not isinstance(c, LineCollection | Line3DCollection)]
 
 
 # -- matching ----------------------------------------------------------------------------------------------
 
 
-def test_matching_returns_the_axes_it_was_given_and_makes_some_otherwise(ax, solved):
+def test_matching_returns_the_given_axes_or_new_ones(ax, solved):
     result, x, y = solved
     assert plots.matching(result, x.points, y.points, ax=ax) is ax
     made = plots.matching(result, x.points, y.points)
@@ -109,12 +114,20 @@ def test_lines_join_each_point_to_its_largest_entry(ax, of):
     assert segments == {tuple(np.round([x[i], y[j]], 9).ravel()) for i, j in enumerate(order)}
 
 
+def drawn_pairs(ax):
+    """Return the set of index pairs (i, j) that lines join."""
+    x, y = (np.asarray(dots.get_offsets()) for dots in dots_of(ax))
+    ends = np.array(lines_of(ax).get_segments())
+    rows, cols = (np.linalg.norm(ends[:, k, None] - points, axis=2).argmin(1) for k, points in ((0, x), (1, y)))
+    return set(zip(rows.tolist(), cols.tolist(), strict=True))
+
+
 def test_the_transposed_plan_draws_the_same_pairs():
     plan, x, y = np.random.default_rng(0).random((20, 30)), cloud(20, 2), cloud(30, 2, seed=1)
-    pairs = figures._largest_pairs(plan, x, y, 16)
-    back = figures._largest_pairs(plan.T, y, x, 16)
-    assert len(pairs) <= 16
-    assert {tuple(p) for p in pairs} == {tuple(p[::-1]) for p in back}
+    pairs = drawn_pairs(plots.matching(plan, x, y, lines=16, ax=Figure().add_subplot()))
+    transposed = drawn_pairs(plots.matching(plan.T, y, x, lines=16, ax=Figure().add_subplot()))
+    assert 0 < len(pairs) <= 16
+    assert pairs == {(i, j) for j, i in transposed}
 
 
 def test_dot_areas_are_mass_over_weight(ax, of):
@@ -134,7 +147,7 @@ def test_lines_between_classes_are_red(ax, of):
     assert colors == [False, True]
 
 
-def test_without_labels_the_plan_carries_the_colors_over(ax, of):
+def test_without_labels_the_plan_transfers_the_colors(ax, of):
     order = np.array([2, 0, 1])
     plan = np.zeros((3, 3))
     plan[np.arange(3), order] = 1 / 3
@@ -161,12 +174,12 @@ def test_tensors_with_gradients_are_drawn(ax):
     assert len(dots_of(ax)) == 3
 
 
-def test_no_lines_on_demand(ax, of):
+def test_zero_lines_draws_none(ax, of):
     plots.matching(of(np.eye(4) / 4), of(cloud(4, 2)), of(cloud(4, 2)), lines=0, ax=ax)
     assert not any(isinstance(c, LineCollection) for c in ax.collections)
 
 
-def test_aligned_is_an_isometry_that_undoes_a_turn(of):
+def test_aligned_is_an_isometry_that_undoes_a_rotation(of):
     x = cloud(10, 2) - cloud(10, 2).mean(axis=0)
     turned = x @ np.array([[0.6, -0.8], [-0.8, -0.6]]) + [5.0, 2.0]  # a reflection and a shift
     order = np.random.default_rng(0).permutation(10)
@@ -237,23 +250,23 @@ def test_aligned_is_an_isometry_that_undoes_a_turn(of):
         (lambda ax, _: plots.convergence("abc", ax=ax), "convergence draws a Result, got str"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(draw, said, ax, ax3):
+def test_invalid_input_is_refused(draw, said, ax, ax3):
     with pytest.raises(InputError, match=said):
         draw(ax, ax3)
 
 
-def test_distances_of_plane_points_unfold_to_them():
+def test_mds_reproduces_the_distances_of_plane_points():
     x = cloud(12, 2)
     far = np.linalg.norm(x[:, None] - x, axis=2)
-    back = unfolded(far)
+    back = mds_coordinates(far)
     assert np.allclose(np.linalg.norm(back[:, None] - back, axis=2), far)
     for n in (1, 2, 3):  # where there is nothing to unfold
-        assert unfolded(np.zeros((n, n))).shape == (n, 2)
-        assert unfolded(np.zeros((n, n)), 3).shape == (n, 3)
-    assert flattened(cloud(1, 7)).shape == (1, 2)
+        assert mds_coordinates(np.zeros((n, n))).shape == (n, 2)
+        assert mds_coordinates(np.zeros((n, n)), 3).shape == (n, 3)
+    assert principal_coordinates(cloud(1, 7)).shape == (1, 2)
     solid = cloud(9, 3)
     far = np.linalg.norm(solid[:, None] - solid, axis=2)
-    for back in (unfolded(far, 3), flattened(solid, 3)):
+    for back in (mds_coordinates(far, 3), principal_coordinates(solid, 3)):
         assert np.allclose(np.linalg.norm(back[:, None] - back, axis=2), far)
         assert (np.diff(back.var(axis=0)) < 0).all()  # the widest first
 
@@ -269,12 +282,12 @@ def test_plan_is_sorted_by_class(ax, of):
     assert [label.get_text() for label in ax.get_xticklabels()] == ["c", "d"]
 
 
-def test_plans_share_a_scale_on_demand(ax, of):
+def test_vmax_sets_the_end_of_the_scale(ax, of):
     plots.plan(of(np.eye(3) / 3), vmax=0.7, ax=ax)
     assert ax.images[0].get_clim() == (0, 0.7)
 
 
-def test_a_plan_without_mass_has_a_picture(ax, of):
+def test_a_plan_without_mass_can_be_drawn(ax, of):
     assert plots.plan(of(np.zeros((3, 3))), ax=ax) is ax
 
 
@@ -287,7 +300,7 @@ def test_colors_are_averaged_by_the_plan(ax, of):
     plots.color_transfer(of(plan), of(colors), networkx.path_graph(3), ax=ax)
     seen = dots_of(ax)[0].get_facecolors()[:, :3]
     assert np.allclose(seen[:2], [[0.75, 0, 0.25], [0.25, 0, 0.75]])
-    assert seen[2] == pytest.approx(mpl.colors.to_rgb(PALE))  # nothing arrives there
+    assert seen[2] == pytest.approx(mpl.colors.to_rgb(STYLE.pale))  # nothing arrives there
 
 
 def test_node_areas_follow_the_mass_received(ax, of):
@@ -306,7 +319,7 @@ def test_edges_join_their_nodes_in_the_graphs_own_order(ax, of):
     assert segments == {((0, 0), (1, 0)), ((0, 0), (0, 1))}
 
 
-def test_layout_takes_places_from_attributes_and_else_never_changes():
+def test_layout_uses_position_attributes_and_is_deterministic():
     with_pos, with_xy = networkx.path_graph(3), networkx.path_graph(3)
     for k in range(3):
         with_pos.nodes[k]["pos"] = (k, 2 * k)
@@ -322,7 +335,7 @@ def test_layout_takes_places_from_attributes_and_else_never_changes():
 # -- convergence -------------------------------------------------------------------------------------------
 
 
-def test_convergence_shows_the_history(ax, solved):
+def test_convergence_draws_the_history(ax, solved):
     result, *_ = solved
     plots.convergence(result, ax=ax)
     curves = {line.get_label(): line.get_ydata() for line in ax.get_lines()}
@@ -334,7 +347,7 @@ def test_convergence_shows_the_history(ax, solved):
     assert ax.get_title(loc="left").startswith("converged after")
 
 
-def test_convergence_says_when_there_was_none(ax, solved):
+def test_the_title_says_that_a_solve_did_not_converge(ax, solved):
     _, x, y = solved
     with pytest.warns(ugw.ConvergenceWarning):
         result = ugw.solve(x, y, rho=0.5, eps=0.05, solver=ugw.AlternateMin(max_iter=1))
@@ -352,7 +365,7 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_given_axes_are_all_that_a_picture_touches(solved, name):
+def test_a_picture_changes_only_the_given_axes(solved, name):
     settings, figures = dict(mpl.rcParams), plt.get_fignums()
     ax = Figure().add_subplot()
     assert PICTURES[name](*solved, ax) is ax
@@ -379,3 +392,28 @@ def test_results_on_a_cuda_device_are_drawn(name):
     assert result.plan.is_cuda
     ax = Figure().add_subplot()
     assert PICTURES[name](result, x, y, ax) is ax
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "arguments"),
+    [
+        ("colour_transfer", "color_transfer", (np.eye(3) / 3, np.arange(3.0), networkx.path_graph(3))),
+        ("coloured_graph", "colored_graph", (networkx.path_graph(3), np.arange(3.0))),
+    ],
+)
+def test_british_names_still_work_with_a_warning(ax, old, new, arguments):
+    with pytest.warns(DeprecationWarning, match=f"ugw.plots.{old} is deprecated: use ugw.plots.{new}") as caught:
+        function = getattr(plots, old)
+    assert caught[0].filename == __file__
+    assert function is getattr(plots, new)
+    assert function(*arguments, ax=ax) is ax
+    with pytest.raises(AttributeError, match="has no attribute 'colourful'"):
+        _ = plots.colourful
+
+
+def test_british_arguments_still_work_with_a_warning(ax):
+    graph = networkx.path_graph(3)
+    with pytest.warns(DeprecationWarning, match="colours=.* is deprecated: use colors"):
+        plots.colored_graph(graph, colours=np.arange(3.0), ax=ax)
+    with pytest.warns(DeprecationWarning, match="colours=.* is deprecated: use colors"):
+        plots.color_transfer(np.eye(3) / 3, colours=np.arange(3.0), graph=graph, ax=ax)

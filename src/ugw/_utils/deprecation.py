@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -53,6 +54,22 @@ def renamed_arguments(**renamed: str) -> Callable[[F], F]:
         return wrapper  # type: ignore[return-value]
 
     return decorate
+
+
+def renamed_names(module: str, **renamed: str) -> Callable[[str], Any]:
+    """Return a module's `__getattr__` that resolves old names of public objects, with a DeprecationWarning.
+
+    Use at the end of a module: `__getattr__ = renamed_names(__name__, colour_transfer="color_transfer")`.
+    """
+
+    def read_old_name(name: str) -> Any:
+        """Return the object under the new name of `name`; raise AttributeError for unknown names."""
+        if name not in renamed:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warn_renamed(f"{module}.{name}", f"{module}.{renamed[name]}")
+        return getattr(sys.modules[module], renamed[name])
+
+    return read_old_name
 
 
 def renamed_attribute(owner: str, old: str, new: str) -> property:

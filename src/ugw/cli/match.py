@@ -19,7 +19,8 @@ from .._utils.checks import as_positive, check_finite, check_nonnegative
 from .._utils.output_folder import output_folder
 from .._utils.threads import single_thread
 from ..plots import figures as plots
-from ..plots._drawing import INK, flattened, unfolded
+from ..plots._drawing import mds_coordinates, principal_coordinates
+from ..plots.style import STYLE
 from ..report.matches import shares_of
 from ..report.page import plotly_script, write
 from ..report.views import View, even
@@ -152,10 +153,10 @@ def read_side(options: Options, side: str) -> Side:
             space, places = ugw.Space.from_graph(graph, **extra), plots.layout(graph)
         elif kind == "distances":
             space = ugw.Space.from_distances(array, **extra)
-            places = unfolded(array)
+            places = mds_coordinates(array)
         else:
             space = ugw.Space.from_points(array, metric=options.metric or "euclidean", **extra)
-            places = array if array.shape[1] <= 3 else flattened(array)
+            places = array if array.shape[1] <= 3 else principal_coordinates(array)
         space = space if options.scale == "none" else space.scaled(options.scale)
     except ugw.InputError as error:
         raise ugw.InputError(f"{file}: {error}") from None
@@ -284,11 +285,11 @@ def picture(result: ugw.Result, source: Side, target: Side, *, unit: bool) -> Fi
     made = Figure(figsize=(7.0, 4.2), layout="constrained")
     ended = "" if result.converged else ", NOT CONVERGED"
     title = f"{Path(source.file).name} → {Path(target.file).name}"
-    made.suptitle(f"{title}\nvalue {result.value:.4g}, mass {result.mass:.3g}{ended}", fontsize=10, color=INK)
+    made.suptitle(f"{title}\nvalue {result.value:.4g}, mass {result.mass:.3g}{ended}", fontsize=10, color=STYLE.ink)
     weights = [side.space.weights for side in (source, target)]
     if source.graph is not None and target.graph is not None:
         left, right = made.subplots(1, 2)
-        colors = flattened(source.places)[:, 0]
+        colors = principal_coordinates(source.places)[:, 0]
         shares = np.divide(result.marginals[0], weights[0], out=np.zeros(source.space.n), where=weights[0] > 0)
         plots.colored_graph(source.graph, colors, shares=shares, pos=source.places, ax=left)
         plots.color_transfer(result, colors, target.graph, pos=target.places, weights=weights[1], ax=right)

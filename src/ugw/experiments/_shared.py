@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..plots._drawing import INK
+from ..plots.style import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,8 +37,8 @@ def write(folder: Path, name: str, figure: Figure, numbers: Mapping[str, Any], *
 def heading(ax: Axes, title: str, below: str) -> None:
     """A bold title, and under it what the picture shows in numbers."""
     height = below.count("\n") + 1
-    ax.set_title(title, fontsize=11, fontweight="bold", color=INK, pad=6 + 12.5 * height)
-    style = {"fontsize": 9, "color": INK, "ha": "center", "va": "bottom", "linespacing": 1.25}
+    ax.set_title(title, fontsize=11, fontweight="bold", color=STYLE.ink, pad=6 + 12.5 * height)
+    style = {"fontsize": 9, "color": STYLE.ink, "ha": "center", "va": "bottom", "linespacing": 1.25}
     ax.annotate(below, (0.5, 1.0), xycoords="axes fraction", xytext=(0, 4), textcoords="offset points", **style)
 
 

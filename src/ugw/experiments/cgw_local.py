@@ -15,7 +15,7 @@ import numpy as np
 
 import ugw
 
-from ..plots._drawing import INK, PALETTE
+from ..plots.style import STYLE
 from ._shared import write
 
 if TYPE_CHECKING:
@@ -75,15 +75,15 @@ def figure(curves: Curves) -> Figure:
     made = Figure(figsize=(3.4 * len(curves.rhos), 3.0), layout="constrained")
     panels = made.subplots(1, len(curves.rhos), squeeze=False)[0]
     for ax, rho, cgw, unbalanced in zip(panels, curves.rhos, curves.cgw, curves.ugw, strict=True):
-        ax.plot(curves.shifts, unbalanced, color=PALETTE[1], marker="o", markersize=4, label="UGW")
-        ax.plot(curves.shifts, cgw, color=PALETTE[0], marker="s", markersize=4, label="CGW")
-        ax.set_title(f"ρ = {rho:g}", color=INK)
-        ax.set_xlabel("shift t", color=INK)
+        ax.plot(curves.shifts, unbalanced, color=STYLE.palette[1], marker="o", markersize=4, label="UGW")
+        ax.plot(curves.shifts, cgw, color=STYLE.palette[0], marker="s", markersize=4, label="CGW")
+        ax.set_title(f"ρ = {rho:g}", color=STYLE.ink)
+        ax.set_xlabel("shift t", color=STYLE.ink)
         ax.set_ylim(bottom=0)
         ax.spines[["top", "right"]].set_visible(False)
-        ax.tick_params(colors=INK)
-    panels[0].set_ylabel("value", color=INK)
-    panels[0].legend(frameon=False, labelcolor=INK)
+        ax.tick_params(colors=STYLE.ink)
+    panels[0].set_ylabel("value", color=STYLE.ink)
+    panels[0].legend(frameon=False, labelcolor=STYLE.ink)
     return made
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import ugw
 
-from ..plots._drawing import INK, PALETTE
+from ..plots.style import STYLE
 from ._shared import write
 
 if TYPE_CHECKING:
@@ -74,14 +74,14 @@ def figure(ratios: Sequence[Ratios]) -> Figure:
     lowest = min(0.5, *(float(r.values.min()) for r in ratios))
     bins = np.linspace(np.floor(20 * lowest) / 20, 1.0, 26)
     panels = made.subplots(1, len(ratios), sharex=True, squeeze=False)[0]
-    for ax, some, color in zip(panels, ratios, PALETTE, strict=False):
+    for ax, some, color in zip(panels, ratios, STYLE.palette, strict=False):
         ax.hist(np.minimum(some.values, 1.0), bins=bins, color=color, edgecolor="white", linewidth=0.5)
-        ax.axvline(np.median(some.values), color=INK, linewidth=1, linestyle="--")
-        ax.set_title(f"n = {some.n}", color=INK)
-        ax.set_xlabel("CGW / UGW", color=INK)
+        ax.axvline(np.median(some.values), color=STYLE.ink, linewidth=1, linestyle="--")
+        ax.set_title(f"n = {some.n}", color=STYLE.ink)
+        ax.set_xlabel("CGW / UGW", color=STYLE.ink)
         ax.set_yticks([])
         ax.spines[["top", "right", "left"]].set_visible(False)
-        ax.tick_params(colors=INK)
+        ax.tick_params(colors=STYLE.ink)
     return made
 
 

@@ -18,7 +18,8 @@ import ugw
 
 from ..datasets import synthetic as datasets
 from ..plots import figures as plots
-from ..plots._drawing import INK, PALETTE, quiet
+from ..plots._drawing import set_thin_frame
+from ..plots.style import STYLE
 from ._shared import strength, write
 
 if TYPE_CHECKING:
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
 
 RHOS = (1.0, 5.0, math.inf)
 EPS = (8.0, 3.0, 1.5, 0.5)
-COLORS = (PALETTE[0], PALETTE[5], PALETTE[3], PALETTE[2])  # blue, red, pink and green, as in the paper
+COLORS = (
+    STYLE.palette[0],
+    STYLE.palette[5],
+    STYLE.palette[3],
+    STYLE.palette[2],
+)  # blue, red, pink and green, as in the paper
 PAPER = (
     "the paper shows pictures: a smaller rho removes outliers and matches across communities; "
     "at eps = 3 communities and their outliers mix; a large eps says nothing"
@@ -111,7 +117,7 @@ def figure(table: Table) -> Figure:
     left, right = made.subfigures(1, 2, width_ratios=(1, 3.1))
     for ax, side, name in zip(left.subplots(2, 1), (table.source, table.target), ("source", "target"), strict=True):
         _graph(ax, side)
-        ax.set_title(name, fontsize=11, color=INK)
+        ax.set_title(name, fontsize=11, color=STYLE.ink)
     _plans(right, table.rows)
     return made
 
@@ -132,16 +138,16 @@ def _plans(part: SubFigure, rows: list[list[Cell]]) -> None:
     for axes, row in zip(panels, rows, strict=True):
         for ax, cell in zip(axes, row, strict=True):
             image = ax.imshow(cell.result.plan, cmap="Blues", norm=norm, aspect="auto")
-            quiet(ax)
+            set_thin_frame(ax)
             _mark(ax, cell.labels)
             under = f"{cell.on_outliers:.0%} of outliers, {cell.across:.0%} across"
-            ax.set_xlabel(under, fontsize=8.5, color=INK, labelpad=7)
-        axes[0].set_ylabel(strength(row[0].rho), fontsize=11, color=INK, labelpad=9)
+            ax.set_xlabel(under, fontsize=8.5, color=STYLE.ink, labelpad=7)
+        axes[0].set_ylabel(strength(row[0].rho), fontsize=11, color=STYLE.ink, labelpad=9)
     for ax, cell in zip(panels[0], rows[0], strict=True):
-        ax.set_title(f"ε = {cell.eps:g}", fontsize=11, color=INK)
+        ax.set_title(f"ε = {cell.eps:g}", fontsize=11, color=STYLE.ink)
     bar = part.colorbar(image, ax=panels, fraction=0.03, pad=0.02, ticks=[0, top / 4, top], extend="max")
-    bar.ax.set_yticklabels(["0", f"{top / 4:.1g}", f"{top:.1g}"], fontsize=8, color=INK)
-    bar.set_label("mass of an entry", fontsize=9, color=INK)
+    bar.ax.set_yticklabels(["0", f"{top / 4:.1g}", f"{top:.1g}"], fontsize=8, color=STYLE.ink)
+    bar.set_label("mass of an entry", fontsize=9, color=STYLE.ink)
     bar.outline.set_visible(False)
 
 
@@ -158,7 +164,7 @@ def _mark(ax: Axes, labels: tuple[np.ndarray, np.ndarray]) -> None:
             ax.plot(*ends_at, transform=ax.transAxes, **across)
             if start:
                 rule = ax.axvline if axis == 0 else ax.axhline
-                rule(start * len(side) - 0.5, color=INK, linewidth=0.5)
+                rule(start * len(side) - 0.5, color=STYLE.ink, linewidth=0.5)
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:

@@ -19,7 +19,7 @@ import ugw
 
 from ..datasets import synthetic as datasets
 from ..plots import figures as plots
-from ..plots._drawing import INK, PALETTE
+from ..plots.style import STYLE
 from ._shared import heading, strength, uniform, write
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ PUBLISHED_MASSES = (0.645, 0.925, 0.98)  # of UGW at rho = .1, 1, 10, on the aut
 DISCARDED = 0.05  # a node that moves less than this share of its weight is left behind
 # Where the source has a pure color; between them colors blend.
 _ANCHORS = ((0.4, 0.1), (0.05, 0.9), (0.88, 0.7), (0.4, 0.5))
-_PURE = (PALETTE[0], PALETTE[1], PALETTE[3], PALETTE[2])
+_PURE = (STYLE.palette[0], STYLE.palette[1], STYLE.palette[3], STYLE.palette[2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +143,7 @@ def figure(records: Sequence[Matched]) -> Figure:
         circle = f"{record.received['small circle']:.0%} of the small circle matched"
         heading(above, record.title, f"mass {record.mass:.3f}, {record.part_to_part:.0%} part to part\n{circle}")
     for ax, side in zip(panels[:, 0], ("source", "target"), strict=True):
-        style = {"fontsize": 10, "color": INK, "rotation": 90, "va": "center", "ha": "right"}
+        style = {"fontsize": 10, "color": STYLE.ink, "rotation": 90, "va": "center", "ha": "right"}
         ax.text(-0.02, 0.5, side, transform=ax.transAxes, **style)
     return made
 

@@ -21,7 +21,7 @@ import ugw
 
 from ..datasets import synthetic as datasets
 from ..plots import figures as plots
-from ..plots._drawing import ACROSS, INK, PALETTE
+from ..plots.style import STYLE
 from ._shared import uniform, write
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def figure(records: Sequence[Record]) -> Figure:
     top, *_ = made.subfigures(2, 1, height_ratios=(12, 1))
     parts = top.subfigures(1, len(groups), squeeze=False)[0]
     for part, group in zip(parts, groups, strict=True):
-        part.suptitle(f"target: {group[0].mixture}", fontsize=11, color=INK, y=0.98)
+        part.suptitle(f"target: {group[0].mixture}", fontsize=11, color=STYLE.ink, y=0.98)
         part.subplots_adjust(left=0.01, right=0.99, bottom=0.0, top=0.82, wspace=0.02)
         for k, record in enumerate(group, start=1):
             _panel(part.add_subplot(1, len(group), k, projection="3d"), record)
@@ -175,7 +175,7 @@ def _panel(ax: Axes, record: Record) -> None:
     numbers = f"{record.across:.0%} across classes\nvalue {result.value:.3f}, mass kept {result.mass:.0%}{ended}"
     texts = ((1.12, name, 11, "bold"), (1.05, numbers, 9, "normal"))
     for height, text, size, weight in texts:
-        style = {"fontsize": size, "fontweight": weight, "color": INK, "ha": "center", "va": "top"}
+        style = {"fontsize": size, "fontweight": weight, "color": STYLE.ink, "ha": "center", "va": "top"}
         ax.text2D(0.5, height, text, transform=ax.transAxes, **style)
 
 
@@ -193,9 +193,9 @@ def _legend(made: Figure, record: Record) -> None:
     dot = {"marker": "o", "linestyle": "", "markersize": 6}
     handles = [
         Line2D([], [], color=color, label=f"{a} and {b}", **dot)
-        for color, a, b in zip(PALETTE, record.source.names, record.target.names, strict=False)
+        for color, a, b in zip(STYLE.palette, record.source.names, record.target.names, strict=False)
     ]
-    handles.append(Line2D([], [], color=INK, linewidth=1, label="a point's largest plan entry"))
-    handles.append(Line2D([], [], color=ACROSS, linewidth=1, label="across classes"))
-    style = {"frameon": False, "fontsize": 9, "labelcolor": INK, "handletextpad": 0.5}
+    handles.append(Line2D([], [], color=STYLE.ink, linewidth=1, label="a point's largest plan entry"))
+    handles.append(Line2D([], [], color=STYLE.mismatch, linewidth=1, label="across classes"))
+    style = {"frameon": False, "fontsize": 9, "labelcolor": STYLE.ink, "handletextpad": 0.5}
     made.legend(handles=handles, loc="lower center", ncols=len(handles), **style)

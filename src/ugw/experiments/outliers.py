@@ -18,7 +18,7 @@ import ugw
 
 from ..datasets import synthetic as datasets
 from ..plots import figures as plots
-from ..plots._drawing import ACROSS, INK, PALETTE
+from ..plots.style import STYLE
 from ._shared import heading, strength, uniform, write
 
 if TYPE_CHECKING:
@@ -114,11 +114,11 @@ def figure(records: Sequence[Record]) -> Figure:
     dot = {"marker": "o", "linestyle": "", "markersize": 6}
     handles = [
         Line2D([], [], color=color, label=name, **dot)
-        for color, name in zip(PALETTE, ("a moon", "the other moon", "outliers"), strict=False)
+        for color, name in zip(STYLE.palette, ("a moon", "the other moon", "outliers"), strict=False)
     ]
-    handles.append(Line2D([], [], color=INK, linewidth=1, label="a point's largest plan entry"))
-    handles.append(Line2D([], [], color=ACROSS, linewidth=1, label="to the wrong moon or an outlier"))
-    made.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=9, labelcolor=INK)
+    handles.append(Line2D([], [], color=STYLE.ink, linewidth=1, label="a point's largest plan entry"))
+    handles.append(Line2D([], [], color=STYLE.mismatch, linewidth=1, label="to the wrong moon or an outlier"))
+    made.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=9, labelcolor=STYLE.ink)
     return made
 
 

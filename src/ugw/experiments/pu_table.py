@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..plots._drawing import INK, PALETTE
+from ..plots.style import STYLE
 from .pu_tasks import METHODS, Task
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Bars for each task, ours, with the paper's numbers as marks, and the accuracy of labels at random."""
     from matplotlib.figure import Figure
 
-    shown, colors = ("init", "pgw", "ugw"), PALETTE
+    shown, colors = ("init", "pgw", "ugw"), STYLE.palette
     names = list(dict.fromkeys(row["task"] for row in rows))
     made = Figure(figsize=(max(5.0, 2.0 + 1.15 * len(names)), 4.4), layout="constrained")
     ax = made.subplots()
@@ -120,19 +120,19 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
         marks = [(p, r["paper"]) for p, r in zip(place, some, strict=True) if "paper" in r]
         if marks:
             last = method == shown[-1]
-            ax.plot(*zip(*marks, strict=True), "_", color=INK, ms=13, mew=2.2, label="paper" if last else None)
+            ax.plot(*zip(*marks, strict=True), "_", color=STYLE.ink, ms=13, mew=2.2, label="paper" if last else None)
     for k, name in enumerate(names):
         chance = _by_chance(_prior(name))
-        ax.hlines(chance, k - 0.45, k + 0.45, color=INK, linestyle=":", label=None if k else "labels at random")
+        ax.hlines(chance, k - 0.45, k + 0.45, color=STYLE.ink, linestyle=":", label=None if k else "labels at random")
     ax.set_xticks(range(len(names)), [_short(name) for name in names], fontsize=9)
     ax.set_xlim(-0.6, len(names) - 0.4)
     ax.set_ylim(np.floor(min(row["accuracy"] for row in rows) / 5) * 5 - 5, 100)
-    ax.set_ylabel("test accuracy, %", color=INK, fontsize=11)
+    ax.set_ylabel("test accuracy, %", color=STYLE.ink, fontsize=11)
     ax.grid(axis="y", linewidth=0.5, alpha=0.4)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.tick_params(colors=INK)
-    ax.legend(ncols=5 if len(names) > 3 else 2, frameon=False, loc="upper left", labelcolor=INK, fontsize=11)
+    ax.tick_params(colors=STYLE.ink)
+    ax.legend(ncols=5 if len(names) > 3 else 2, frameon=False, loc="upper left", labelcolor=STYLE.ink, fontsize=11)
     return made
 
 

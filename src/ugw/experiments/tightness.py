@@ -20,7 +20,7 @@ from scipy.spatial.distance import cdist
 
 import ugw
 
-from ..plots._drawing import ACROSS, INK, PALE, PALETTE
+from ..plots.style import STYLE
 from ._shared import write
 
 if TYPE_CHECKING:
@@ -226,24 +226,24 @@ def figure(rows: Sequence[Row]) -> Figure:
     place = np.arange(len(rows))[::-1]
     exact, lower = np.array([row.exact for row in rows]), np.array([row.lower for row in rows])
     parts = (
-        ("π = γ", exact, PALETTE[0]),
-        ("π ≠ γ, one of them is as good as the pair", 1 - exact - lower, PALE),
-        ("π ≠ γ, the pair is lower than both", lower, ACROSS),
+        ("π = γ", exact, STYLE.palette[0]),
+        ("π ≠ γ, one of them is as good as the pair", 1 - exact - lower, STYLE.pale),
+        ("π ≠ γ, the pair is lower than both", lower, STYLE.mismatch),
     )
     left = np.zeros(len(rows))
     for name, width, color in parts:
         ax.barh(place, 100 * width, left=100 * left, color=color, height=0.62, label=name)
         left = left + width
     for row, height in zip(rows, place, strict=True):
-        ax.text(101, height, f"{row.lower:.1%} lower", va="center", fontsize=9, color=INK)
+        ax.text(101, height, f"{row.lower:.1%} lower", va="center", fontsize=9, color=STYLE.ink)
     kinds = [f"{row.kind}\n{row.negative:.0%} of negative type" for row in rows]
-    ax.set_yticks(place, kinds, fontsize=9, color=INK)
+    ax.set_yticks(place, kinds, fontsize=9, color=STYLE.ink)
     ax.set_xlim(0, 100)
-    ax.set_xlabel("% of runs of GW without entropy from random permutations", fontsize=9, color=INK)
+    ax.set_xlabel("% of runs of GW without entropy from random permutations", fontsize=9, color=STYLE.ink)
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
-    ax.tick_params(axis="x", labelsize=8, colors=INK)
-    made.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=9, labelcolor=INK)
+    ax.tick_params(axis="x", labelsize=8, colors=STYLE.ink)
+    made.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=9, labelcolor=STYLE.ink)
     return made
 
 

@@ -1,8 +1,8 @@
-"""Pictures: matching lines, plan heat map, color transfer onto a graph, convergence curve.
+"""Pictures of a solve: matching lines, heat map of the plan, color transfer to a graph, convergence curves.
 
-Each takes a Result (or a bare plan where that is enough) and `ax=None`, draws, and returns the axes. Given axes
-are all that a picture touches; with `ax=None` it makes a figure with pyplot, which keeps it until it is closed.
-matplotlib and networkx are imported on the first drawing.
+Each function takes a Result, or a plan if that is enough, and `ax=None`, draws, and returns the axes. Only the given
+axes are changed; with `ax=None` a new figure is made with pyplot, which keeps it until it is closed.
+matplotlib and networkx are imported by the first drawing.
 
 >>> import numpy as np, ugw
 >>> points = np.random.default_rng(0).random((20, 2))
@@ -12,6 +12,9 @@ matplotlib and networkx are imported on the first drawing.
 
 from __future__ import annotations
 
+from .._utils.deprecation import renamed_names
 from .figures import aligned, color_transfer, colored_graph, convergence, layout, matching, plan
 
 __all__ = ["aligned", "color_transfer", "colored_graph", "convergence", "layout", "matching", "plan"]
+
+__getattr__ = renamed_names(__name__, colour_transfer="color_transfer", coloured_graph="colored_graph")

@@ -1,4 +1,4 @@
-"""What the pictures share: colors, dot sizes, axes, and plans of any origin as arrays."""
+"""Functions shared by the pictures: reading of arrays, colors, dot sizes and axes."""
 
 from __future__ import annotations
 
@@ -12,25 +12,14 @@ from ..geometry.landmarks import evenly_spaced_indices
 from ..geometry.mds import landmark_mds
 from ..geometry.metric import DenseMetric
 from ..results.projection import barycentric_projection
+from .style import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colors, told apart with any of the common color-vision deficiencies.
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
-INK = "#333333"
-ACROSS = "#B2182B"  # lines between different classes
-PALE = "#D9D9D9"  # graph edges and points that receive nothing
-GRADIENT = "viridis"  # ordered, also in gray print
 
-LARGEST_DOT = 2.0  # times the area of a point that moves its own weight; more is not drawn larger
-
-# Points whose distances are decomposed to place all points of a space (0.3 s at this size; the time is cubic).
-MAX_MDS_LANDMARKS = 1000
-
-
-def plan_of(result: Any) -> np.ndarray:
-    """The (n, m) plan of a Result, or a given one, as an array."""
+def plan_array(result: Any) -> np.ndarray:
+    """Return the plan (n, m) of a Result, or the given plan, as an array."""
     array = as_array("the plan", getattr(result, "plan", result))
     if array.ndim != 2 or array.size == 0:
         raise InputError(
@@ -40,89 +29,101 @@ def plan_of(result: Any) -> np.ndarray:
 
 
 def as_array(name: str, values: Any) -> np.ndarray:
-    """Finite floats from an array, a list or a tensor on any device."""
+    """Return an array, a list or a tensor on any device as an array of floats; raise unless all are finite."""
     try:
-        array = np.asarray(on_cpu(values), dtype=float)
+        array = np.asarray(to_numpy(values), dtype=float)
     except (TypeError, ValueError):
         raise InputError(f"{name} must be an array of numbers, got {type(values).__name__}") from None
     if not np.isfinite(array).all():
-        where = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
-        raise InputError(f"{name} must be finite to be drawn, got {array[where]} at index {where}")
+        index = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+        raise InputError(f"{name} must be finite to be drawn, got {array[index]} at index {index}")
     return array
 
 
-def on_cpu(values: Any) -> Any:
-    """What NumPy can read: a tensor on another device, or with gradients, cannot be read by it directly."""
+def to_numpy(values: Any) -> Any:
+    """Return a tensor as an array, which NumPy cannot do itself on a GPU or with gradients; others unchanged."""
     return values.detach().cpu().numpy() if hasattr(values, "detach") else values
 
 
-def both(name: str, values: Any) -> tuple[Any, Any]:
-    """The two parts of a pair, one for each space."""
+def as_pair(name: str, values: Any) -> tuple[Any, Any]:
+    """Return the two parts of a pair, one for each space; raise for anything else."""
     if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != 2:
-        got = type(values).__name__ + (f" of {len(values)}" if hasattr(values, "__len__") else "")
-        raise InputError(f"{name} must be a pair, one part for each space, got {got}")
+        description = type(values).__name__ + (f" of {len(values)}" if hasattr(values, "__len__") else "")
+        raise InputError(f"{name} must be a pair, one part for each space, got {description}")
     first, second = values
     return first, second
 
 
 def coordinates(name: str, points: Any) -> np.ndarray:
-    """Points that can be drawn, (n, 1 to 3)."""
+    """Return points as an array (n, d); raise unless d is 1, 2 or 3."""
     array = as_array(name, points)
     if array.ndim != 2 or not 1 <= array.shape[1] <= 3:
         raise InputError(f"{name} must have shape (n, 1), (n, 2) or (n, 3) to be drawn, got {array.shape}")
     return array
 
 
-def flattened(points: np.ndarray, k: int = 2) -> np.ndarray:
-    """The first k principal coordinates of points (n, d), (n, k), the widest first."""
+def principal_coordinates(points: np.ndarray, k: int = 2) -> np.ndarray:
+    """Return the first k principal coordinates (n, k) of points (n, d), the one with the largest variance first."""
     left, sizes, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
     return np.pad(left * sizes, ((0, 0), (0, k)))[:, :k]
 
 
-def unfolded(distances: np.ndarray, k: int = 2) -> np.ndarray:
-    """Points (n, k) with distances near the given ones (n, n): classical multidimensional scaling, the widest first."""
+def mds_coordinates(distances: np.ndarray, k: int = 2) -> np.ndarray:
+    """Return points (n, k) that approximate distances (n, n), by classical multidimensional scaling."""
     metric = DenseMetric(torch.from_numpy(np.asarray(distances)))
-    return landmark_mds(metric, evenly_spaced_indices(metric.n, MAX_MDS_LANDMARKS), k).numpy()
+    return landmark_mds(metric, evenly_spaced_indices(metric.n, STYLE.max_mds_landmarks), k).numpy()
 
 
-def history_curves(result: Any) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """(name, steps, sizes) of each curve that tells how a solve went; sizes are positive, for a logarithmic scale.
+def convergence_curves(result: Any) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    """Return (name, steps, values) of each curve of a solve; values are positive, for a logarithmic scale.
 
-    The distance of the objective from its last value, relative to that; the relative change of the plan; the residual
-    of the inner solver.
+    The curves are |objective − final value| / |final value|, the relative change of the plan, and the residual of the
+    inner solver.
     """
     if not hasattr(result, "history"):
         raise InputError(f"convergence draws a Result, got {type(result).__name__}")
     if result.batched:
         raise InputError("convergence draws one solve, got a batch: take an item first, result[i]")
-    history, value = result.history, float(result.value)  # a tensor where the spaces were tensors
-    away = np.abs(history.objective - value) / max(abs(value), np.finfo(float).tiny)
-    named = (("|objective − final|", away[:-1]), ("plan change", history.change), ("inner residual", history.residual))
+    history, value = result.history, float(result.value)  # value is a tensor if the spaces are
+    objective_error = np.abs(history.objective - value) / max(abs(value), np.finfo(float).tiny)
+    named = (
+        ("|objective − final|", objective_error[:-1]),
+        ("plan change", history.change),
+        ("inner residual", history.residual),
+    )
     curves = []
     for name, values in named:
-        seen = np.isfinite(values) & (values > 0)
-        curves.append((name, 1 + np.flatnonzero(seen), values[seen]))
+        is_positive = np.isfinite(values) & (values > 0)
+        curves.append((name, 1 + np.flatnonzero(is_positive), values[is_positive]))
     return curves
 
 
-def mass_shares(plan_: np.ndarray, weights: tuple[Any, Any] | None) -> list[np.ndarray]:
-    """What each point sends or receives, over its weight; over the mean of the others where there is none."""
-    shares = []
-    pair = (None, None) if weights is None else both("weights", weights)
-    for k, (marginal, given) in enumerate(zip((plan_.sum(axis=1), plan_.sum(axis=0)), pair, strict=True)):
+def kept_fractions(plan: np.ndarray, weights: tuple[Any, Any] | None) -> list[np.ndarray]:
+    """Return marginal / weights of both sides, (n,) and (m,); without weights, marginal / its mean.
+
+    Points without weight have 0.
+    """
+    fractions = []
+    pair = (None, None) if weights is None else as_pair("weights", weights)
+    for k, (marginal, given) in enumerate(zip((plan.sum(axis=1), plan.sum(axis=0)), pair, strict=True)):
         weight = np.full(len(marginal), marginal.mean()) if given is None else as_array(f"weights[{k}]", given)
         if weight.shape != marginal.shape:
             raise InputError(f"weights[{k}] must have shape {marginal.shape}, got {weight.shape}")
-        shares.append(np.divide(marginal, weight, out=np.zeros_like(marginal), where=weight > 0))
-    return shares
+        fractions.append(divide_by_weights(marginal, weight))
+    return fractions
 
 
-def class_pair(plan_: np.ndarray, labels: tuple[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Checked class numbers, (n,) and (m,)."""
+def divide_by_weights(marginal: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return marginal / weights (n,), the fraction of its weight that each point keeps, 0 for points without weight."""
+    return np.divide(marginal, weights, out=np.zeros_like(weights), where=weights > 0)
+
+
+def read_labels(plan: np.ndarray, labels: tuple[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the class numbers of both sides as integers (n,) and (m,), checked."""
     checked = []
-    for k, (given, n) in enumerate(zip(both("labels", labels), plan_.shape, strict=True)):
+    for k, (given, n) in enumerate(zip(as_pair("labels", labels), plan.shape, strict=True)):
         try:
-            side = np.asarray(on_cpu(given))
+            side = np.asarray(to_numpy(given))
         except ValueError:  # lists of different lengths
             raise InputError(f"labels[{k}] must be integers of shape ({n},), got {type(given).__name__}") from None
         if side.shape != (n,) or side.dtype.kind not in "iu":
@@ -131,20 +132,20 @@ def class_pair(plan_: np.ndarray, labels: tuple[Any, Any]) -> tuple[np.ndarray, 
     return checked[0], checked[1]
 
 
-def class_names(classes: tuple[np.ndarray, np.ndarray], names: Any) -> list[list[str]]:
-    """The names of the classes that are present, in their order, for each space."""
-    written = []
-    for k, (side, given) in enumerate(zip(classes, both("names", names), strict=True)):
+def read_class_names(classes: tuple[np.ndarray, np.ndarray], names: Any) -> list[list[str]]:
+    """Return for each space the names of the classes that occur, in the order of their numbers."""
+    names_of_sides = []
+    for k, (side, given) in enumerate(zip(classes, as_pair("names", names), strict=True)):
         present = np.unique(side).tolist()
-        known = [] if isinstance(given, str) or not hasattr(given, "__len__") else list(given)
-        if present[0] < 0 or present[-1] >= len(known):
+        all_names = [] if isinstance(given, str) or not hasattr(given, "__len__") else list(given)
+        if present[0] < 0 or present[-1] >= len(all_names):
             raise InputError(f"names[{k}] must hold a name for each of the classes {present}, got {given!r}")
-        written.append([str(known[c]) for c in present])
-    return written
+        names_of_sides.append([str(all_names[c]) for c in present])
+    return names_of_sides
 
 
 def as_colors(values: np.ndarray) -> np.ndarray:
-    """(n, 3) colors: numbers (n,) are spread over the gradient, RGB (n, 3) in [0, 1] stays as it is."""
+    """Return colors (n, 3): numbers (n,) by the colormap from minimum to maximum, RGB (n, 3) clipped to [0, 1]."""
     if values.ndim == 2 and values.shape[1] == 3:
         return np.clip(values, 0, 1)
     if values.ndim != 1:
@@ -153,24 +154,24 @@ def as_colors(values: np.ndarray) -> np.ndarray:
 
     low, high = values.min(), values.max()
     unit = (values - low) / (high - low) if high > low else np.full(len(values), 0.5)
-    return colormaps[GRADIENT](0.95 * unit)[:, :3]  # the last yellow is too light on white
+    return colormaps[STYLE.colormap](STYLE.colormap_end * unit)[:, :3]
 
 
-def carried(plan_: np.ndarray, colors: np.ndarray) -> np.ndarray:
-    """Colors (n, 3) averaged by the plan, (m, 3); pale where nothing arrives."""
+def transfer_colors(plan: np.ndarray, colors: np.ndarray) -> np.ndarray:
+    """Return the colors (m, 3) of the target: means of the source colors (n, 3) by the plan, pale without mass."""
     from matplotlib.colors import to_rgb
 
-    averages = barycentric_projection(plan_.T, colors)
-    return np.where(np.isnan(averages), to_rgb(PALE), averages)
+    averages = barycentric_projection(plan.T, colors)
+    return np.where(np.isnan(averages), to_rgb(STYLE.pale), averages)
 
 
 def dot_area(n: int) -> float:
-    """Area in points² of a dot among n."""
-    return float(np.clip(6000 / n, 4, 50))
+    """Return the area in points² of one of n dots."""
+    return float(np.clip(STYLE.dot_area_total / n, STYLE.min_dot_area, STYLE.max_dot_area))
 
 
-def axes_for(ax: Axes | None, *, three_d: bool) -> Axes:
-    """The given axes, or those of a new figure."""
+def make_axes(ax: Axes | None, *, three_d: bool) -> Axes:
+    """Return the given axes, checked for their dimension, or those of a new figure."""
     if ax is None:
         import matplotlib.pyplot as plt
 
@@ -183,10 +184,10 @@ def axes_for(ax: Axes | None, *, three_d: bool) -> Axes:
     return ax
 
 
-def equal_frame(ax: Axes, points: np.ndarray) -> None:
-    """Equal scales, no box: the clouds are the picture."""
+def set_equal_frame(ax: Axes, points: np.ndarray) -> None:
+    """Set equal scales and limits around the points (n, 2 or 3), without axes."""
     low, high = points.min(axis=0), points.max(axis=0)
-    margin = 0.04 * max((high - low).max(), 1e-12)
+    margin = STYLE.margin * max((high - low).max(), 1e-12)
     low, high = low - margin, high + margin
     ax.set_xlim(low[0], high[0])
     ax.set_ylim(low[1], high[1])
@@ -199,9 +200,9 @@ def equal_frame(ax: Axes, points: np.ndarray) -> None:
     ax.set_axis_off()
 
 
-def quiet(ax: Axes) -> None:
-    """Thin gray spines and small ticks."""
-    ax.tick_params(labelsize=8, length=2.5, color=INK, labelcolor=INK)
+def set_thin_frame(ax: Axes) -> None:
+    """Draw thin gray spines and small ticks."""
+    ax.tick_params(labelsize=STYLE.small_font_size, length=2.5, color=STYLE.ink, labelcolor=STYLE.ink)
     for spine in ax.spines.values():
-        spine.set_color(INK)
+        spine.set_color(STYLE.ink)
         spine.set_linewidth(0.6)

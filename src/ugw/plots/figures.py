@@ -1,4 +1,4 @@
-"""Pictures: matching lines, plan heat map, color transfer onto a graph, convergence curve."""
+"""Pictures of a solve: matching lines, heat map of the plan, color transfer to a graph, convergence curves."""
 
 from __future__ import annotations
 
@@ -10,28 +10,25 @@ import numpy as np
 import torch
 
 from .._utils.checks import check_whole_number
+from .._utils.deprecation import renamed_arguments
 from ..errors import InputError
 from ..geometry.landmarks import farthest_points
 from ._drawing import (
-    ACROSS,
-    INK,
-    LARGEST_DOT,
-    PALE,
-    PALETTE,
     as_array,
     as_colors,
-    axes_for,
-    carried,
-    class_names,
-    class_pair,
+    convergence_curves,
     coordinates,
     dot_area,
-    equal_frame,
-    history_curves,
-    mass_shares,
-    plan_of,
-    quiet,
+    kept_fractions,
+    make_axes,
+    plan_array,
+    read_class_names,
+    read_labels,
+    set_equal_frame,
+    set_thin_frame,
+    transfer_colors,
 )
+from .style import STYLE
 
 if TYPE_CHECKING:
     import networkx
@@ -52,113 +49,115 @@ def matching(
     lines: int = 80,
     ax: Axes | None = None,
 ) -> Axes:
-    """Two clouds side by side, some points of each joined to where the plan sends the most of them.
+    """Draw two clouds side by side, with lines from some points to the point that receives most of their mass.
 
-    result: a Result or a plan (n, m); points_x: (n, 1 to 3); points_y: (m, 1 to 3). Two dimensions beside
-    three are laid into the plane z = 0, and the second cloud is moved below or beside the first: no distance
-    changes. `aligned` also turns it.
+    result: a Result or a plan (n, m); points_x: (n, 1 to 3); points_y: (m, 1 to 3). If one cloud has three dimensions,
+    the other is drawn in the plane z = 0. The second cloud is moved below or beside the first; no distance changes.
+    `aligned` also rotates it.
 
     The area of a dot is the mass that its point sends or receives, divided by its weight: `weights` is the
-    pair ((n,), (m,)), equal weights where it is None. `lines` points, spread evenly over both clouds, each
-    show their largest plan entry, the darker the larger. With `labels`, a pair of integers ((n,), (m,)),
-    classes have colors and lines between different classes are red; without them the first cloud is
-    colored along its longest direction and the plan carries the colors over to the second.
+    pair ((n,), (m,)), equal weights for None. `lines` points, spread evenly over both clouds, each show their largest
+    plan entry, darker for larger entries. With `labels`, a pair of integers ((n,), (m,)), classes have colors and
+    lines between different classes are red; without them the first cloud is colored along its longest direction
+    and the plan transfers the colors to the second.
 
     >>> import numpy as np
     >>> points = np.random.default_rng(0).normal(size=(30, 2))
     >>> axes = matching(np.eye(30) / 30, points, points)
     """
-    plan_ = plan_of(result)
+    coupling = plan_array(result)
     x, y = coordinates("points_x", points_x), coordinates("points_y", points_y)
-    _check_joins(plan_, x, y)
-    x, y = _beside(x, y)
+    _check_sizes(coupling, x, y)
+    x, y = _place_side_by_side(x, y)
     check_whole_number("lines", lines, minimum=0)
-    ax = axes_for(ax, three_d=x.shape[1] == 3)
-    classes = None if labels is None else class_pair(plan_, labels)
-    pairs = _largest_pairs(plan_, x, y, lines)
-    _draw_lines(ax, plan_, (x, y), pairs, classes)
-    shares = mass_shares(plan_, weights)
-    for cloud, colors, share in zip((x, y), _cloud_colors(plan_, x, classes), shares, strict=True):
-        area = dot_area(len(x) + len(y)) * np.clip(share, 0.02, LARGEST_DOT)
-        extra = {"depthshade": False} if cloud.shape[1] == 3 else {"zorder": 2}
-        ax.scatter(*cloud.T, s=area, c=colors, linewidths=0.3, edgecolors="white", **extra)
-    equal_frame(ax, np.concatenate([x, y]))
+    ax = make_axes(ax, three_d=x.shape[1] == 3)
+    classes = None if labels is None else read_labels(coupling, labels)
+    pairs = _select_lines(coupling, x, y, lines)
+    _draw_lines(ax, coupling, (x, y), pairs, classes)
+    fractions = kept_fractions(coupling, weights)
+    for cloud, colors, fraction in zip((x, y), _cloud_colors(coupling, x, classes), fractions, strict=True):
+        area = dot_area(len(x) + len(y)) * np.clip(fraction, STYLE.min_dot_scale, STYLE.max_dot_scale)
+        order = {"depthshade": False} if cloud.shape[1] == 3 else {"zorder": 2}
+        ax.scatter(*cloud.T, s=area, c=colors, linewidths=0.3, edgecolors="white", **order)
+    set_equal_frame(ax, np.concatenate([x, y]))
     return ax
 
 
 def aligned(result: Any, points_x: Any, points_y: Any) -> np.ndarray:
-    """The second points (m, k) turned and mirrored so that what the plan joins lies alike: an isometry.
+    """Return the second points (m, k) after the rotation and reflection that best match the first ones by the plan.
 
-    The plan knows distances only: its lines may cross for no other reason than how the clouds happen to lie.
+    The plan depends on distances only: without this, lines may cross only because of how the clouds are oriented.
 
     >>> import numpy as np
     >>> points = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
     >>> np.allclose(aligned(np.eye(3) / 3, points, points @ [[0, -1], [1, 0]]), points - points.mean(axis=0))
     True
     """
-    plan_, x, y = plan_of(result), as_array("points_x", points_x), as_array("points_y", points_y)
-    _check_joins(plan_, x, y)
+    coupling, x, y = plan_array(result), as_array("points_x", points_x), as_array("points_y", points_y)
+    _check_sizes(coupling, x, y)
     k = y.shape[1]
     x = np.pad(x[:, :k], ((0, 0), (0, max(0, k - x.shape[1]))))
-    mass = max(plan_.sum(), np.finfo(float).tiny)
-    x, y = x - plan_.sum(axis=1) @ x / mass, y - plan_.sum(axis=0) @ y / mass
-    left, _, right = np.linalg.svd(y.T @ plan_.T @ x)
+    mass = max(coupling.sum(), np.finfo(float).tiny)
+    x, y = x - coupling.sum(axis=1) @ x / mass, y - coupling.sum(axis=0) @ y / mass
+    left, _, right = np.linalg.svd(y.T @ coupling.T @ x)
     return y @ (left @ right)
 
 
-def _check_joins(plan_: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
+def _check_sizes(coupling: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
+    """Raise unless the plan has a row for each point of x and a column for each point of y."""
     for name, points in (("points_x", x), ("points_y", y)):
         if points.ndim != 2:
             raise InputError(f"{name} must have one point per row, (n, d), got shape {points.shape}")
-    if plan_.shape != (len(x), len(y)):
-        raise InputError(f"a plan of shape {plan_.shape} cannot join {len(x)} points to {len(y)}")
+    if coupling.shape != (len(x), len(y)):
+        raise InputError(f"a plan of shape {coupling.shape} cannot join {len(x)} points to {len(y)}")
 
 
-def _beside(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both clouds in one R² or R³, centered on each other but for the axis along which y is moved below x."""
+def _place_side_by_side(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return both clouds in R² or R³, with a common center except on the axis along which y is moved away."""
     d = max(2, x.shape[1], y.shape[1])
     x, y = (np.pad(cloud, ((0, 0), (0, d - cloud.shape[1]))) for cloud in (x, y))
     x, y = (cloud - (cloud.max(axis=0) + cloud.min(axis=0)) / 2 for cloud in (x, y))
     extent = np.maximum(np.ptp(x, axis=0), np.ptp(y, axis=0))
-    # In space the last axis points up. In the plane, across the shorter extent the lines run in parallel.
+    # In R³ the last axis points up. In R² the lines are most parallel when they cross the shorter extent.
     axis = 2 if d == 3 else int(np.argmin(extent))
-    gap = (np.ptp(x[:, axis]) + np.ptp(y[:, axis])) / 2 + 0.45 * extent.max()
+    gap = (np.ptp(x[:, axis]) + np.ptp(y[:, axis])) / 2 + STYLE.cloud_gap * extent.max()
     shift = np.zeros(d)
     shift[axis] = gap if axis == 0 else -gap
     return x, y + shift
 
 
-def _largest_pairs(plan_: np.ndarray, x: np.ndarray, y: np.ndarray, lines: int) -> np.ndarray:
-    """Index pairs (k, 2), k ≤ lines: the largest entry of some rows and of some columns, without duplicates.
+def _select_lines(coupling: np.ndarray, x: np.ndarray, y: np.ndarray, lines: int) -> np.ndarray:
+    """Return index pairs (k, 2), k ≤ lines: the largest entries of some rows and columns, without duplicates.
 
-    Rows and columns are treated alike, so that the transposed plan draws the same lines.
+    Rows and columns are treated equally, so that the transposed plan draws the same lines.
     """
-    rows = _spread(x, lines - lines // 2)
-    columns = _spread(y, lines // 2)
-    from_rows = np.stack([rows, plan_[rows].argmax(axis=1)], axis=1)
-    from_columns = np.stack([plan_[:, columns].argmax(axis=0), columns], axis=1)
+    rows = _spread_indices(x, lines - lines // 2)
+    columns = _spread_indices(y, lines // 2)
+    from_rows = np.stack([rows, coupling[rows].argmax(axis=1)], axis=1)
+    from_columns = np.stack([coupling[:, columns].argmax(axis=0), columns], axis=1)
     pairs = np.unique(np.concatenate([from_rows, from_columns]), axis=0)
-    return pairs[plan_[pairs[:, 0], pairs[:, 1]] > 0]
+    return pairs[coupling[pairs[:, 0], pairs[:, 1]] > 0]
 
 
-def _spread(points: np.ndarray, count: int) -> np.ndarray:
-    """`count` indices of points far from each other: each next one is the farthest from those before."""
-    places = torch.from_numpy(np.asarray(points, dtype=np.float64))
+def _spread_indices(points: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices of `count` points far from each other (farthest-point sampling)."""
+    positions = torch.from_numpy(np.asarray(points, dtype=np.float64))
 
     def column(index: torch.Tensor) -> torch.Tensor:
         """Return the squared distances (1, n) of all points to one."""
-        return (places - places[index]).square().sum(dim=1)[None]
+        return (positions - positions[index]).square().sum(dim=1)[None]
 
     return farthest_points(column, torch.tensor([0]), min(count, len(points)))[0].numpy()
 
 
 def _draw_lines(
     ax: Axes,
-    plan_: np.ndarray,
+    coupling: np.ndarray,
     clouds: tuple[np.ndarray, np.ndarray],
     pairs: np.ndarray,
     labels: tuple[np.ndarray, np.ndarray] | None,
 ) -> None:
+    """Draw the lines of the index pairs (k, 2), darker for larger plan entries, red between different classes."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgb
     from mpl_toolkits.mplot3d.art3d import Line3DCollection
@@ -166,12 +165,12 @@ def _draw_lines(
     if len(pairs) == 0:
         return
     i, j = pairs.T
-    entry = plan_[i, j] / plan_[i, j].max()
+    entry = coupling[i, j] / coupling[i, j].max()
     colors = np.empty((len(pairs), 4))
-    colors[:, :3] = to_rgb(INK)
-    colors[:, 3] = 0.1 + 0.65 * np.sqrt(entry)
+    colors[:, :3] = to_rgb(STYLE.ink)
+    colors[:, 3] = STYLE.min_line_opacity + STYLE.line_opacity_range * np.sqrt(entry)
     if labels is not None:
-        colors[labels[0][i] != labels[1][j], :3] = to_rgb(ACROSS)
+        colors[labels[0][i] != labels[1][j], :3] = to_rgb(STYLE.mismatch)
     segments = np.stack([clouds[0][i], clouds[1][j]], axis=1)
     if segments.shape[2] == 3:
         ax.add_collection(Line3DCollection(segments, colors=colors, linewidths=0.7))
@@ -180,17 +179,17 @@ def _draw_lines(
 
 
 def _cloud_colors(
-    plan_: np.ndarray, x: np.ndarray, labels: tuple[np.ndarray, np.ndarray] | None
+    coupling: np.ndarray, x: np.ndarray, labels: tuple[np.ndarray, np.ndarray] | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Colors (n, 3) and (m, 3): by class, or along the first cloud and carried over by the plan."""
+    """Return colors (n, 3) and (m, 3): by class, or along the first cloud and transferred by the plan."""
     from matplotlib.colors import to_rgb
 
     if labels is None:
         values = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)[0][:, 0]
         colors_x = as_colors(values)
-        return colors_x, carried(plan_, colors_x)
-    table = np.array([to_rgb(color) for color in PALETTE])
-    return table[labels[0] % len(PALETTE)], table[labels[1] % len(PALETTE)]
+        return colors_x, transfer_colors(coupling, colors_x)
+    table = np.array([to_rgb(color) for color in STYLE.palette])
+    return table[labels[0] % len(STYLE.palette)], table[labels[1] % len(STYLE.palette)]
 
 
 # -- plan heat map -----------------------------------------------------------------------------------------
@@ -204,44 +203,48 @@ def plan(
     vmax: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Heat map of a plan (n, m), rows the first space.
+    """Draw a heat map of a plan (n, m), with the first space in rows.
 
-    With `labels`, a pair of integers ((n,), (m,)), rows and columns are sorted by class and classes are set
-    apart by lines; `names` are what to write beside them. The color is the square root of an entry, so that
-    small ones show; `vmax` ends the scale, for several plans on one.
+    With `labels`, a pair of integers ((n,), (m,)), rows and columns are sorted by class, with lines between classes and
+    `names` beside them. The color is the square root of an entry, so that small ones are visible; `vmax` is the end
+    of the scale, to draw several plans with the same one.
 
     >>> import numpy as np
     >>> axes = plan(np.eye(4) / 4, labels=([0, 0, 1, 1], [0, 1, 1, 1]))
     """
     from matplotlib.colors import PowerNorm
 
-    plan_ = plan_of(result)
-    classes = None if labels is None else class_pair(plan_, labels)
-    written = None if names is None or classes is None else class_names(classes, names)
-    ax = axes_for(ax, three_d=False)
+    coupling = plan_array(result)
+    classes = None if labels is None else read_labels(coupling, labels)
+    name_lists = None if names is None or classes is None else read_class_names(classes, names)
+    ax = make_axes(ax, three_d=False)
     if classes is not None:
-        plan_ = plan_[np.ix_(*(np.argsort(side, kind="stable") for side in classes))]
-    top = vmax or float(np.quantile(plan_[plan_ > 0], 0.995)) if (plan_ > 0).any() else 1.0
-    image = ax.imshow(plan_, cmap="Blues", norm=PowerNorm(0.5, vmin=0, vmax=top), aspect="auto")
-    bar = ax.figure.colorbar(image, ax=ax, fraction=0.045, pad=0.03, ticks=[0, top / 4, top])
-    bar.ax.set_yticklabels(["0", f"{top / 4:.2g}", f"{top:.2g}"], fontsize=8, color=INK)
+        coupling = coupling[np.ix_(*(np.argsort(side, kind="stable") for side in classes))]
+    largest = (
+        vmax or float(np.quantile(coupling[coupling > 0], STYLE.plan_scale_quantile)) if (coupling > 0).any() else 1.0
+    )
+    image = ax.imshow(coupling, cmap=STYLE.plan_colormap, norm=PowerNorm(0.5, vmin=0, vmax=largest), aspect="auto")
+    bar = ax.figure.colorbar(image, ax=ax, fraction=0.045, pad=0.03, ticks=[0, largest / 4, largest])
+    bar.ax.set_yticklabels(
+        ["0", f"{largest / 4:.2g}", f"{largest:.2g}"], fontsize=STYLE.small_font_size, color=STYLE.ink
+    )
     bar.outline.set_visible(False)
-    bar.ax.set_title("mass", fontsize=8, color=INK)
-    ax.set_xlabel("target", fontsize=9, color=INK)
-    ax.set_ylabel("source", fontsize=9, color=INK)
-    quiet(ax)
+    bar.ax.set_title("mass", fontsize=STYLE.small_font_size, color=STYLE.ink)
+    ax.set_xlabel("target", fontsize=STYLE.font_size, color=STYLE.ink)
+    ax.set_ylabel("source", fontsize=STYLE.font_size, color=STYLE.ink)
+    set_thin_frame(ax)
     if classes is not None:
-        _class_ticks(ax, classes, written)
+        _draw_class_ticks(ax, classes, name_lists)
     return ax
 
 
-def _class_ticks(ax: Axes, classes: tuple[np.ndarray, np.ndarray], names: list[list[str]] | None) -> None:
-    """A line between classes and one tick in the middle of each."""
-    for k, (axis, rule) in enumerate(((ax.yaxis, ax.axhline), (ax.xaxis, ax.axvline))):
+def _draw_class_ticks(ax: Axes, classes: tuple[np.ndarray, np.ndarray], names: list[list[str]] | None) -> None:
+    """Draw a line between classes and one tick with the name in the middle of each."""
+    for k, (axis, draw_line) in enumerate(((ax.yaxis, ax.axhline), (ax.xaxis, ax.axvline))):
         present, counts = np.unique(classes[k], return_counts=True)
         ends = np.cumsum(counts)
         for end in ends[:-1]:
-            rule(end - 0.5, color=INK, linewidth=0.6)
+            draw_line(end - 0.5, color=STYLE.ink, linewidth=0.6)
         axis.set_ticks(ends - counts / 2 - 0.5)
         axis.set_ticklabels([str(c) for c in present] if names is None else names[k])
     ax.tick_params(axis="y", labelrotation=90)
@@ -252,6 +255,7 @@ def _class_ticks(ax: Axes, classes: tuple[np.ndarray, np.ndarray], names: list[l
 # -- colors on graphs -------------------------------------------------------------------------------------
 
 
+@renamed_arguments(colours="colors")
 def color_transfer(
     result: Any,
     colors: Any,
@@ -261,27 +265,30 @@ def color_transfer(
     weights: Any = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """The second graph in the colors of the first: node j gets the mean of c_i with weights plan_ij.
+    """Draw the second graph in the colors of the first: node j gets the mean of c_i with weights plan_ij.
 
     colors: (n,) numbers or (n, 3) RGB in [0, 1], one for each node of the *first* graph; `graph`: the
     second, its m nodes in its own order; `pos`: (m, 2), see `layout`. The area of a node is the mass that it
-    receives divided by its weight, (m,), equal weights where None. Nodes that receive nothing are pale.
+    receives divided by its weight, (m,), equal weights for None. Nodes that receive nothing are pale.
 
     >>> import networkx, numpy as np
     >>> axes = color_transfer(np.eye(5) / 5, np.arange(5.0), networkx.path_graph(5))
     """
-    plan_ = plan_of(result)
-    share = mass_shares(plan_, None if weights is None else (None, weights))[1]
-    given = as_array("colors", colors)
-    if given.shape[:1] != plan_.shape[:1]:
-        raise InputError(f"colors must have one row for each of the {len(plan_)} source nodes, got {given.shape}")
-    return colored_graph(graph, carried(plan_, as_colors(given)), shares=share, pos=pos, ax=ax)
+    coupling = plan_array(result)
+    fractions = kept_fractions(coupling, None if weights is None else (None, weights))[1]
+    source_colors = as_array("colors", colors)
+    if source_colors.shape[:1] != coupling.shape[:1]:
+        raise InputError(
+            f"colors must have one row for each of the {len(coupling)} source nodes, got {source_colors.shape}"
+        )
+    return colored_graph(graph, transfer_colors(coupling, as_colors(source_colors)), shares=fractions, pos=pos, ax=ax)
 
 
+@renamed_arguments(colours="colors")
 def colored_graph(
     graph: networkx.Graph, colors: Any, *, shares: Any = None, pos: Any = None, ax: Axes | None = None
 ) -> Axes:
-    """A graph with colored nodes. colors: (n,) or (n, 3); shares: (n,) relative areas; pos: (n, 2).
+    """Draw a graph with colored nodes. colors: (n,) or (n, 3); shares: (n,) relative areas; pos: (n, 2).
 
     >>> import networkx, numpy as np
     >>> axes = colored_graph(networkx.path_graph(5), np.arange(5.0))
@@ -289,27 +296,27 @@ def colored_graph(
     from matplotlib.collections import LineCollection
 
     n = node_count(graph)
-    place = layout(graph) if pos is None else as_array("pos", pos)
+    positions = layout(graph) if pos is None else as_array("pos", pos)
     rgb = as_colors(as_array("colors", colors))
-    if place.shape != (n, 2) or len(rgb) != n:
+    if positions.shape != (n, 2) or len(rgb) != n:
         raise InputError(
-            f"pos must have shape ({n}, 2) and colors {n} rows, one per node, got {place.shape} and {len(rgb)}"
+            f"pos must have shape ({n}, 2) and colors {n} rows, one per node, got {positions.shape} and {len(rgb)}"
         )
-    share = np.ones(n) if shares is None else as_array("shares", shares)
-    if share.shape != (n,):
-        raise InputError(f"shares must have shape ({n},), got {share.shape}")
-    ax = axes_for(ax, three_d=False)
+    scale = np.ones(n) if shares is None else as_array("shares", shares)
+    if scale.shape != (n,):
+        raise InputError(f"shares must have shape ({n},), got {scale.shape}")
+    ax = make_axes(ax, three_d=False)
     number = {node: k for k, node in enumerate(graph.nodes)}
     ends = np.array([(number[u], number[v]) for u, v in graph.edges()], dtype=int).reshape(-1, 2)
-    ax.add_collection(LineCollection(place[ends], colors=PALE, linewidths=0.8, zorder=1))
-    area = 1.5 * dot_area(n) * np.clip(share, 0.06, LARGEST_DOT)
-    ax.scatter(*place.T, s=area, c=rgb, linewidths=0.4, edgecolors="white", zorder=2)
-    equal_frame(ax, place)
+    ax.add_collection(LineCollection(positions[ends], colors=STYLE.pale, linewidths=0.8, zorder=1))
+    area = STYLE.node_scale * dot_area(n) * np.clip(scale, STYLE.min_node_scale, STYLE.max_dot_scale)
+    ax.scatter(*positions.T, s=area, c=rgb, linewidths=0.4, edgecolors="white", zorder=2)
+    set_equal_frame(ax, positions)
     return ax
 
 
 def node_count(graph: Any) -> int:
-    """The nodes of a networkx graph; an InputError for anything else."""
+    """Return the number of nodes of a networkx graph; raise InputError for anything else."""
     import networkx
 
     if not isinstance(graph, networkx.Graph):
@@ -318,7 +325,7 @@ def node_count(graph: Any) -> int:
 
 
 def layout(graph: networkx.Graph) -> np.ndarray:
-    """Places (n, 2) for the nodes: their attributes `pos`, or `x` and `y`, or computed, always alike.
+    """Return positions (n, 2) of the nodes: their attributes `pos`, or `x` and `y`, or a deterministic layout.
 
     >>> import networkx
     >>> layout(networkx.path_graph(3)).shape
@@ -328,45 +335,46 @@ def layout(graph: networkx.Graph) -> np.ndarray:
 
     node_count(graph)
     data = [graph.nodes[node] for node in graph.nodes]
-    for pick in (lambda d: d["pos"], lambda d: (d["x"], d["y"])):
-        with suppress(KeyError, TypeError, ValueError):  # attributes of that name may mean something else
-            places = np.array([pick(d) for d in data], dtype=float)
-            if places.shape == (len(data), 2) and np.isfinite(places).all():
-                return places
-    # Path lengths become distances in the drawing up to the size where that takes seconds; springs beyond.
-    small = len(data) <= 150
-    found = networkx.kamada_kawai_layout(graph) if small else networkx.spring_layout(graph, seed=0)
-    return np.array([found[node] for node in graph.nodes])
+    for read_position in (lambda d: d["pos"], lambda d: (d["x"], d["y"])):
+        with suppress(KeyError, TypeError, ValueError):  # attributes of these names may have another meaning
+            positions = np.array([read_position(d) for d in data], dtype=float)
+            if positions.shape == (len(data), 2) and np.isfinite(positions).all():
+                return positions
+    if len(data) <= STYLE.max_path_layout_nodes:
+        position_of = networkx.kamada_kawai_layout(graph)
+    else:
+        position_of = networkx.spring_layout(graph, seed=0)
+    return np.array([position_of[node] for node in graph.nodes])
 
 
 # -- convergence curve -------------------------------------------------------------------------------------
 
 
 def convergence(result: Any, *, ax: Axes | None = None) -> Axes:
-    """How the solve went, on a logarithmic scale over the outer steps.
+    """Draw the convergence curves of a solve, on a logarithmic scale over the outer steps.
 
-    The distance of the objective from its last value, relative to that; the relative change of the plan; the
-    residual of the inner solver. Straight lines are linear convergence. With hard marginals the objective may
-    come from below, since early plans do not keep them yet.
+    They are the relative distance of the objective from its final value, the relative change of the plan, and the
+    residual of the inner solver. Straight lines are linear convergence. With hard marginals the objective may increase,
+    since early plans violate them.
 
     >>> import numpy as np, ugw
     >>> space = ugw.Space.from_points(np.random.default_rng(0).normal(size=(20, 2)))
     >>> axes = convergence(ugw.solve(space, space))
     """
-    curves = history_curves(result)
-    ax = axes_for(ax, three_d=False)
+    curves = convergence_curves(result)
+    ax = make_axes(ax, three_d=False)
     styles = (("-", "o"), ("-", "s"), ("--", None))
-    for (name, step, values), (style, marker), color in zip(curves, styles, PALETTE, strict=False):
-        dots = {"marker": marker, "markersize": 3.5, "markevery": max(1, len(values) // 12)}
-        ax.plot(step, values, style, linewidth=1.4, color=color, label=name, **dots)
+    for (name, step, values), (style, marker), color in zip(curves, styles, STYLE.palette, strict=False):
+        markers = {"marker": marker, "markersize": 3.5, "markevery": max(1, len(values) // 12)}
+        ax.plot(step, values, style, linewidth=1.4, color=color, label=name, **markers)
     ax.set_yscale("log")
-    ax.set_xlabel("outer step", fontsize=9, color=INK)
-    ax.set_ylabel("relative size", fontsize=9, color=INK)
-    word = "converged" if result.converged else f"NOT converged ({result.status.name.lower().replace('_', ' ')})"
-    title = f"{word} after {result.n_iter} steps, value {float(result.value):.4g}"
-    ax.set_title(title, fontsize=9, color=INK, loc="left")
-    ax.grid(axis="y", color=PALE, linewidth=0.5)
-    ax.legend(frameon=False, fontsize=8, labelcolor=INK)
-    quiet(ax)
+    ax.set_xlabel("outer step", fontsize=STYLE.font_size, color=STYLE.ink)
+    ax.set_ylabel("relative size", fontsize=STYLE.font_size, color=STYLE.ink)
+    outcome = "converged" if result.converged else f"NOT converged ({result.status.name.lower().replace('_', ' ')})"
+    title = f"{outcome} after {result.n_iter} steps, value {float(result.value):.4g}"
+    ax.set_title(title, fontsize=STYLE.font_size, color=STYLE.ink, loc="left")
+    ax.grid(axis="y", color=STYLE.pale, linewidth=0.5)
+    ax.legend(frameon=False, fontsize=STYLE.small_font_size, labelcolor=STYLE.ink)
+    set_thin_frame(ax)
     ax.spines[["top", "right"]].set_visible(False)
     return ax

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..plots._drawing import as_array, as_colors, flattened, history_curves
+from ..plots._drawing import as_array, as_colors, convergence_curves, principal_coordinates
 from ..results.lazy_plan import LazyPlan
 from ..results.projection import barycentric_projection
 from ..results.result import Result
@@ -60,7 +60,7 @@ def contents(result: Result, views: tuple[View, View], colors: Any, limit: int) 
         "flat": stage.flat,
         "stacked": stage.stacked,
         "oneScale": stage.one_scale,
-        "curves": [{"name": n, "step": s.tolist(), "size": _digits(v)} for n, s, v in history_curves(result)],
+        "curves": [{"name": n, "step": s.tolist(), "size": _digits(v)} for n, s, v in convergence_curves(result)],
     }
 
 
@@ -108,7 +108,7 @@ def _nearest(places: np.ndarray, drawn: np.ndarray) -> list[int]:
 def _own_colors(places: np.ndarray, colors: Any) -> np.ndarray:
     """(n, 3) in [0, 1] for the first space."""
     if colors is None:
-        along = flattened(places, 1)[:, 0]
+        along = principal_coordinates(places, 1)[:, 0]
         low, high = np.quantile(along, [0.01, 0.99])
     else:
         along = as_array("colors", colors)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..plots._drawing import on_cpu
+from ..plots._drawing import to_numpy
 from ..results.lazy_plan import LazyPlan
 
 KEPT = 10  # matches of a point
@@ -32,8 +32,8 @@ def seen_from(plan: Any, side: int) -> Rows:
     """The rows (side 0) or columns (side 1) of some points, (k, ·)."""
     if isinstance(plan, LazyPlan):
         seen = plan if side == 0 else plan.T
-        return lambda index: on_cpu(seen.rows(index))
-    array = on_cpu(plan)
+        return lambda index: to_numpy(seen.rows(index))
+    array = to_numpy(plan)
     return lambda index: array[index] if side == 0 else array[:, index].T
 
 

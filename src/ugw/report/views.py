@@ -13,7 +13,7 @@ import torch
 from ..errors import InputError
 from ..geometry.mds import landmark_mds
 from ..geometry.space import Space
-from ..plots._drawing import as_array, coordinates, flattened, on_cpu
+from ..plots._drawing import as_array, coordinates, principal_coordinates, to_numpy
 from ..plots.figures import layout, node_count
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class View:
             object.__setattr__(self, "faces", self._checked_faces())
 
     def _checked_faces(self) -> np.ndarray:
-        faces, n = np.asarray(on_cpu(self.faces)), self.space.n
+        faces, n = np.asarray(to_numpy(self.faces)), self.space.n
         if faces.ndim != 2 or faces.shape[1] != 3 or faces.dtype.kind not in "iu":
             raise InputError(f"faces must be whole numbers of shape (F, 3), got {faces.dtype} of shape {faces.shape}")
         if faces.size and not (faces.min() >= 0 and faces.max() < n):
@@ -97,7 +97,9 @@ class View:
             width = points.shape[1]
             if width <= 3:
                 return points, ""
-            return flattened(points, 3)[:, UPRIGHT], f"drawn in the first 3 of {width} principal coordinates"
+            return principal_coordinates(points, 3)[
+                :, UPRIGHT
+            ], f"drawn in the first 3 of {width} principal coordinates"
         return scaled_down(self.space)[:, UPRIGHT], "placed by multidimensional scaling of its distances"
 
 
