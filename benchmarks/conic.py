@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import ugw
-from ugw.initializers import coarse
+from ugw.initializers.coarse import coarse_plan
 from ugw.problems.build import build_conic
 
 RHO = 0.1
@@ -76,7 +76,7 @@ def plain_alternation(n, inner, steps, most=400):
     """Products with the kernel until P and Q updates alone are within 1e-3 of where our steps end, and until we are."""
     x, y = clouds(n, n, torch.float64, "cpu")
     problem, twin = build_conic(x, y, rho=RHO, cone="gaussian-hellinger", eps=0.0)
-    first = coarse.start(twin)
+    first = coarse_plan(twin)
     ours = []
     solver = ugw.AlternateMin(max_iter=steps, callback=lambda step: ours.append(float(step.objective)))
     end = float(ugw.solve_conic(x, y, rho=RHO, init=first, solver=solver).value)

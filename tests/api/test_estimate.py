@@ -15,6 +15,7 @@ import ugw
 from ugw.api import estimate as memory
 from ugw.api import solve as api
 from ugw.geometry.space import Space
+from ugw.initializers import coarse, select
 from ugw.results.records import Status
 
 INF = math.inf
@@ -92,8 +93,10 @@ def test_items_start_as_they_would_alone(monkeypatch):
     """Easy items beside hard ones: whether "auto" tries more than the product plan is asked of each of them."""
     x, y = space(9, 0), space(8, 1)
     named = []
-    first_plans = api.first_plans
-    monkeypatch.setattr(api, "first_plans", lambda problem, name: named.append(name) or first_plans(problem, name))
+    candidate_plans = api.candidate_plans
+    monkeypatch.setattr(
+        api, "candidate_plans", lambda problem, name: named.append(name) or candidate_plans(problem, name)
+    )
     in_chunks(monkeypatch, 1)
     r = ugw.solve(x, y, eps=np.array([1e3, 0.01]), solver=ugw.AlternateMin(tol=1e-3))
     ugw.solve(x, y, eps=np.array([1e3, 2e3]))
@@ -171,16 +174,16 @@ def test_an_item_that_repeats_its_first_plan_keeps_its_others(monkeypatch):
     """It repeats that where others of the batch have more plans that differ."""
     x = space(12, 3)
     given = ugw.problems.build.build(x, space(11, 4), rho=1.0, eps=1e-3, fused=None)
-    different, repeats = ugw.initializers.coarse.different, 0
+    different, repeats = coarse.different_candidates, 0
 
-    def some(plans, values, most):
-        found = list(different(plans, values, 2))
-        return iter(found + repeats * found[:1])
+    def with_repeats(plans, values, count):
+        index = different(plans, values, 2)
+        return torch.cat([index, index[:, :1].expand(-1, repeats)], dim=1)
 
-    monkeypatch.setattr(ugw.initializers.coarse, "different", some)
-    alone = ugw.initializers.coarse.several(given, 2)
+    monkeypatch.setattr(coarse, "different_candidates", with_repeats)
+    alone = coarse.coarse_plans(given, 2)
     repeats = 4
-    torch.testing.assert_close(ugw.initializers.coarse.several(given, 2), alone, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(coarse.coarse_plans(given, 2), alone, rtol=1e-12, atol=1e-12)
 
 
 # -- predictions -------------------------------------------------------------------------------------------
@@ -271,7 +274,7 @@ def test_starts_that_are_tried_are_counted(kind):
     for start in ("auto", "best", "product", "coarse"):
         assert (
             api.n_candidates(n, n, start, None)
-            >= api.chosen_plans(given, api.first_plans(given, start), start).shape[1]
+            >= api.select_candidates(given, api.candidate_plans(given, start), start).shape[1]
         )
 
 
@@ -286,7 +289,7 @@ def test_what_there_is():
 def test_a_hopeless_problem_does_not_begin(monkeypatch):
     x, y = (Space.from_points(torch.rand(n, 2, dtype=torch.float64)) for n in (900, 1000))
     need = ugw.estimate(x, y).bytes
-    monkeypatch.setattr(api.multilevel, "start", None)
+    monkeypatch.setattr(api.multilevel, "named_plan", None)
     monkeypatch.setattr(memory, "available", lambda device: int(0.9 * need))
     assert not ugw.estimate(x, y).fits
     ugw.solve(x, y, eps=1.0, solver=ugw.AlternateMin(tol=0.1))  # it may do: the estimate is no promise
@@ -333,7 +336,7 @@ def test_an_allocation_that_fails_says_what_would_fit(monkeypatch, solve, error)
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(ugw.initializers.plans, "product", fail)
+    monkeypatch.setitem(select.SINGLE_PLANS, "product", fail)
     with pytest.raises(ugw.OutOfMemory, match=r"out of memory: stored plans need about .* GiB") as caught:
         solve(space(6, 0), space(7, 1), init="product")
     assert caught.value.__cause__ is error
@@ -344,7 +347,7 @@ def test_other_errors_stay_what_they_are(monkeypatch):
     def fail(*_):
         raise RuntimeError("the expanded size of the tensor must match")
 
-    monkeypatch.setattr(ugw.initializers.plans, "product", fail)
+    monkeypatch.setitem(select.SINGLE_PLANS, "product", fail)
     with pytest.raises(RuntimeError, match="expanded size") as caught:
         ugw.solve(space(6, 0), space(7, 1), init="product")
     assert not isinstance(caught.value, ugw.OutOfMemory)

@@ -1,15 +1,15 @@
 """How conic problems are solved: whose options count."""
 
 import ugw
-from ugw.initializers.conic import TRANSPORT, tuned
+from ugw.initializers.conic import TRANSPORT_SOLVER, with_strategy_options
 
 
 def test_only_options_left_alone_are_tuned():
     given = ugw.AlternateMin(proximal=(0.2, 0.02, 0.9), inner=ugw.Sinkhorn(max_iter=20, tol=1e-6))
-    assert tuned(given, TRANSPORT) == given
-    assert tuned(ugw.AlternateMin(), TRANSPORT) == TRANSPORT
-    inner = tuned(ugw.AlternateMin(inner=ugw.Sinkhorn(tol=1e-6)), TRANSPORT).inner
-    assert inner == ugw.Sinkhorn(tol=1e-6, max_iter=TRANSPORT.inner.max_iter)
-    many = tuned(ugw.Multistart(n=3), TRANSPORT)
-    assert many == ugw.Multistart(n=3, solver=TRANSPORT)
-    assert tuned(ugw.AlternateLP(tol=1e-3), ugw.AlternateLP()) == ugw.AlternateLP(tol=1e-3)
+    assert with_strategy_options(given, TRANSPORT_SOLVER) == given
+    assert with_strategy_options(ugw.AlternateMin(), TRANSPORT_SOLVER) == TRANSPORT_SOLVER
+    inner = with_strategy_options(ugw.AlternateMin(inner=ugw.Sinkhorn(tol=1e-6)), TRANSPORT_SOLVER).inner
+    assert inner == ugw.Sinkhorn(tol=1e-6, max_iter=TRANSPORT_SOLVER.inner.max_iter)
+    many = with_strategy_options(ugw.Multistart(n=3), TRANSPORT_SOLVER)
+    assert many == ugw.Multistart(n=3, solver=TRANSPORT_SOLVER)
+    assert with_strategy_options(ugw.AlternateLP(tol=1e-3), ugw.AlternateLP()) == ugw.AlternateLP(tol=1e-3)

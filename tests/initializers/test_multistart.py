@@ -11,7 +11,8 @@ import ugw
 from ugw.geometry.space import Space
 from ugw.initializers import multistart
 from ugw.initializers import plans as init
-from ugw.initializers.multistart import best_of
+from ugw.initializers.config import INITIALIZER_CONFIG
+from ugw.initializers.multistart import solve_from_candidates
 from ugw.problems.build import build
 from ugw.results.records import Status
 
@@ -30,7 +31,13 @@ def problem(x=None, y=None, *, rho=1.0, eps=0.02):
 
 def test_the_best_of_its_starts():
     given = problem()
-    starts = torch.cat([init.product(given)[:, None], init.random(given, 5, seed=multistart.OTHER_SEED)], dim=1)
+    starts = torch.cat(
+        [
+            init.product_plan(given)[:, None],
+            init.random_anchor_plans(given, 5, seed=INITIALIZER_CONFIG.multistart_seed),
+        ],
+        dim=1,
+    )
     values = [ugw.AlternateMin()(given, starts[:, k]).value for k in range(6)]
     assert max(values) > min(values) + 1e-4  # the starts do end in different places
     for n in (1, 6):
@@ -66,8 +73,8 @@ def test_random_starts_are_solved_once_however_many_are_given():
     steps = []
     solver = ugw.Multistart(n=4, solver=ugw.AlternateMin(callback=steps.append))
     given = problem()
-    both = torch.cat([init.product(given)[:, None], init.flb(given)[:, None]], dim=1)
-    r = best_of(solver, given, both)
+    both = torch.cat([init.product_plan(given)[:, None], init.first_lower_bound_plan(given)[:, None]], dim=1)
+    r = solve_from_candidates(solver, given, both)
     assert steps[0].live == 2 + 3
     each = [solver(given, both[:, k]).value for k in range(2)]
     assert r.value == pytest.approx(min(each), rel=1e-9)
@@ -79,15 +86,15 @@ def test_random_starts_are_solved_once_however_many_are_given():
 def test_ties_go_to_the_first():
     """The same start many times: rounding must not choose among equals."""
     given = problem()
-    plan = init.product(given)
-    r = best_of(ugw.AlternateMin(), given, plan[:, None].repeat(1, 4, 1, 1))
+    plan = init.product_plan(given)
+    r = solve_from_candidates(ugw.AlternateMin(), given, plan[:, None].repeat(1, 4, 1, 1))
     assert r.value == pytest.approx(ugw.AlternateMin()(given, plan).value, rel=1e-12)
     values = torch.tensor([[1.0 + 5e-10, 1.0, 1.0 - 3e-10], [-2.0, -2.0 - 1e-9, -3.0], [0.5, 0.4, 0.4 - 1e-11]])
     held = problem(rho=np.ones(9))
     tensors = ugw.AlternateMin()(held, plan.repeat(9, 1, 1)).tensors
     zero = torch.zeros(9, dtype=torch.float64)
     terms = type(tensors.terms)(values.double().flatten(), zero, zero, zero, zero)
-    chosen = multistart._winner(held, replace(tensors, terms=terms), 3)
+    chosen = multistart._best_of_each_item(held, replace(tensors, terms=terms), 3)
     assert chosen.tolist() == [0, 2, 1]
 
 
@@ -99,7 +106,7 @@ def test_a_plan_that_misses_a_hard_marginal_does_not_win_by_its_lower_value():
     alone = ugw.solve(x, y, rho=INF, eps=0.05, init="product")
     near = ugw.solve(x, y, rho=INF, eps=0.05, init="coarse")
     plans = torch.stack([torch.as_tensor(p)[None] for p in (np.eye(6, 7) + 1e-6, near.plan)], dim=1)
-    r = best_of(ugw.AlternateMin(max_iter=8, tol=1e-5), given, plans)
+    r = solve_from_candidates(ugw.AlternateMin(max_iter=8, tol=1e-5), given, plans)
     assert r.converged
     assert r.marginal_error < 1e-4
     assert alone.converged
@@ -124,9 +131,15 @@ def test_eps_0_with_hard_marginals_compares_what_it_returns():
     x = Space.stack([space(4, 2, seed) for seed in range(5)])
     y = Space.stack([space(5, 3, 20 + seed) for seed in range(5)])
     given = problem(x, y, rho=INF, eps=0.0)
-    starts = torch.cat([init.product(given)[:, None], init.random(given, 2, seed=multistart.OTHER_SEED)], dim=1)
+    starts = torch.cat(
+        [
+            init.product_plan(given)[:, None],
+            init.random_anchor_plans(given, 2, seed=INITIALIZER_CONFIG.multistart_seed),
+        ],
+        dim=1,
+    )
     quick = ugw.AlternateMin(max_iter=40)
-    values = [best_of(quick, given, starts[:, k : k + 1]).value for k in range(3)]
+    values = [solve_from_candidates(quick, given, starts[:, k : k + 1]).value for k in range(3)]
     assert np.ptp(values, axis=0).max() > 1e-3
     r = ugw.solve(x, y, rho=INF, eps=0.0, init="product", solver=ugw.Multistart(n=3, solver=quick))
     np.testing.assert_allclose(r.value, np.min(values, axis=0), rtol=1e-9)

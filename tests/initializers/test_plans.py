@@ -13,9 +13,13 @@ import ugw
 from ugw._utils import size_class
 from ugw._utils.size_class import THRESHOLDS
 from ugw.geometry.space import Space
-from ugw.initializers import coarse, representatives
 from ugw.initializers import plans as init
-from ugw.initializers import select as first_plans
+from ugw.initializers import select
+from ugw.initializers.aggregation import aggregate
+from ugw.initializers.centers import farthest_centers, quantile_centers
+from ugw.initializers.clusters import cluster_points
+from ugw.initializers.coarse import coarse_plan
+from ugw.initializers.config import INITIALIZER_CONFIG
 from ugw.problems.build import build
 
 INF = math.inf
@@ -41,8 +45,8 @@ def problem(x, y, *, rho=1.0, eps=0.05, fused=None):
 def starts(name, given):
     """The plans (B, S, n, m) of a named start."""
     if name in ("random", "noisy"):
-        return getattr(init, name)(given, 5)
-    return (coarse.start if name == "coarse" else getattr(init, name))(given)[:, None]
+        return (init.random_anchor_plans if name == "random" else init.noise_plans)(given, 5)
+    return select.SINGLE_PLANS[name](given)[:, None]
 
 
 # --- what each is ---
@@ -60,7 +64,7 @@ def test_every_start_is_a_plan_of_unit_mass(name):
 
 
 def test_product():
-    plan = init.product(problem(space(mass=2.0), space(7, 2, 1, mass=3.0)))[0]
+    plan = init.product_plan(problem(space(mass=2.0), space(7, 2, 1, mass=3.0)))[0]
     np.testing.assert_allclose(plan, np.outer(arrays()[1], arrays(7, 2, 1)[1]), rtol=1e-12)
 
 
@@ -72,32 +76,32 @@ def transported(cost, a, b, eps):
 def test_flb_transports_eccentricities():
     (p, a), (q, b) = arrays(6, 2, 0), arrays(7, 3, 1)
     cost = ((cdist(p, p) @ a)[:, None] - cdist(q, q) @ b) ** 2
-    plan = init.flb(problem(space(6, 2, 0), space(7, 3, 1), rho=INF, eps=0.01))[0].numpy()
+    plan = init.first_lower_bound_plan(problem(space(6, 2, 0), space(7, 3, 1), rho=INF, eps=0.01))[0].numpy()
     assert np.abs(plan - transported(cost, a, b, 0.01)).sum() < 2e-3
 
 
 def test_linear_transports_the_points():
     (p, a), (q, b) = arrays(6, 2, 0), arrays(7, 2, 1)
-    plan = init.linear(problem(space(6, 2, 0), space(7, 2, 1), rho=INF, eps=0.05))[0].numpy()
+    plan = init.linear_transport_plan(problem(space(6, 2, 0), space(7, 2, 1), rho=INF, eps=0.05))[0].numpy()
     assert np.abs(plan - transported(cdist(p, q, "sqeuclidean"), a, b, 0.05)).sum() < 2e-3
 
 
 def test_sharp_problems_have_blurred_starts():
     """Their linear problem has eps = BLUR times its mean cost, whatever smaller eps is asked for."""
-    blurred = [init.flb(problem(space(), space(7, 3, 1), eps=eps)) for eps in (0.0, 1e-9)]
+    blurred = [init.first_lower_bound_plan(problem(space(), space(7, 3, 1), eps=eps)) for eps in (0.0, 1e-9)]
     assert torch.equal(*blurred)
 
 
 def test_linear_puts_shifted_copies_on_each_other():
     points, weights = arrays(8, 2, 3)
     x, y = Space.from_points(points, weights=weights), Space.from_points(points[::-1] + 0.01, weights=weights[::-1])
-    plan = init.linear(problem(x, y, rho=(5.0, 5.0), eps=1e-4))[0].numpy()
+    plan = init.linear_transport_plan(problem(x, y, rho=(5.0, 5.0), eps=1e-4))[0].numpy()
     assert plan.argmax(1).tolist() == list(range(8))[::-1]
 
 
 def test_random_starts_differ_from_each_other_and_from_the_product():
     given = problem(space(), space(7, 3, 1))
-    plans = [*init.random(given, 4)[0], init.product(given)[0]]
+    plans = [*init.random_anchor_plans(given, 4)[0], init.product_plan(given)[0]]
     for i in range(5):
         for j in range(i):
             assert (plans[i] - plans[j]).abs().sum() > 1e-2
@@ -105,7 +109,7 @@ def test_random_starts_differ_from_each_other_and_from_the_product():
 
 def test_noise_is_of_unit_size_and_independent_of_the_weights():
     given = problem(space(), space(7, 2, 1))
-    noise = (init.noisy(given, 400) / given.product[:, None]).log()
+    noise = (init.noise_plans(given, 400) / given.product[:, None]).log()
     noise = noise - noise.mean((2, 3), keepdim=True)
     assert noise.std().item() == pytest.approx(1.0, abs=0.1)
     assert noise.mean(1).abs().max().item() < 0.3
@@ -113,15 +117,15 @@ def test_noise_is_of_unit_size_and_independent_of_the_weights():
 
 def test_more_random_starts_begin_with_the_fewer():
     given = problem(space(), space(7, 3, 1))
-    assert torch.equal(init.random(given, 5)[:, :3], init.random(given, 3))
-    assert not torch.equal(init.random(given, 3, seed=1), init.random(given, 3))
+    assert torch.equal(init.random_anchor_plans(given, 5)[:, :3], init.random_anchor_plans(given, 3))
+    assert not torch.equal(init.random_anchor_plans(given, 3, seed=1), init.random_anchor_plans(given, 3))
 
 
 def test_coarse_finds_the_copy():
     points, weights = arrays(30, 3, 5)
     order = np.random.default_rng(0).permutation(30)
     x, y = Space.from_points(points, weights=weights), Space.from_points(points[order], weights=weights[order])
-    plan = coarse.start(problem(x, y, eps=1e-3))[0].numpy()
+    plan = coarse_plan(problem(x, y, eps=1e-3))[0].numpy()
     # Most of the mass is near the copy of its point.
     near = cdist(points, points[order]) < 0.15
     assert plan[near].sum() > 0.9
@@ -218,14 +222,14 @@ def test_starts_of_degenerate_spaces(name, x, y):
         torch.testing.assert_close(plans.sum((2, 3)), torch.ones(plans.shape[:2], dtype=torch.float64))
 
 
-# --- representatives ---
+# --- clusters ---
 
 
 def test_representatives_are_far_apart_and_carry_all_weight():
     x = space(200, 2, 0)
     given = problem(x, space(5))
-    found = representatives.representatives(x, given.log_a, THRESHOLDS.n_coarse_clusters, representatives.farthest)
-    index, columns, weights = found.index, found.columns, found.weights
+    found = cluster_points(x, given.log_a, THRESHOLDS.n_coarse_clusters, farthest_centers)
+    index, columns, weights = found.centers, found.distances, found.weights
     k = THRESHOLDS.n_coarse_clusters
     assert index.shape == weights.shape == (1, k)
     assert columns.shape == (1, 200, k)
@@ -241,9 +245,9 @@ def test_representatives_are_far_apart_and_carry_all_weight():
 def test_few_points_are_all_representatives():
     x = space(9, 2, 0)
     given = problem(x, space(5))
-    found = representatives.representatives(x, given.log_a, THRESHOLDS.n_coarse_clusters, representatives.farthest)
-    index, weights = found.index, found.weights
-    assert found.whole.all()
+    found = cluster_points(x, given.log_a, THRESHOLDS.n_coarse_clusters, farthest_centers)
+    index, weights = found.centers, found.weights
+    assert found.is_exact.all()
     assert sorted(index[0].tolist()) == list(range(9))
     torch.testing.assert_close(weights[0], given.log_a.exp()[0, index[0]])
 
@@ -252,10 +256,8 @@ def test_points_without_weight_represent_nothing():
     points, weights = arrays(9, 2, 0)
     weights[[1, 4]] = 0.0
     x = Space.from_points(points, weights=weights)
-    found = representatives.representatives(
-        x, problem(x, space(5)).log_a, THRESHOLDS.n_coarse_clusters, representatives.farthest
-    )
-    index, gathered = found.index, found.weights
+    found = cluster_points(x, problem(x, space(5)).log_a, THRESHOLDS.n_coarse_clusters, farthest_centers)
+    index, gathered = found.centers, found.weights
     used = index[0][gathered[0] > 0]
     assert not {1, 4} & set(used.tolist())
     assert gathered.sum().item() == pytest.approx(1.0)
@@ -266,9 +268,9 @@ def test_on_cells_the_local_cost_is_that_of_plans_alike_within_them():
     """But for the squares of the distances, which only rows and columns see: Dx P Dy, averaged over cells."""
     x, y = space(60, 2, 0), space(50, 3, 1)
     given = problem(x, y)
-    level = coarse.coarsen(given, 12, representatives.quantiles, cells=True)
-    plan = init.unit(torch.rand(1, 12, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
-    spread = level.x.spread(given.log_a)[0], level.y.spread(given.log_b)[0]
+    level = aggregate(given, 12, quantile_centers, average=True)
+    plan = init.to_unit_mass(torch.rand(1, 12, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+    spread = level.x.weight_shares(given.log_a)[0], level.y.weight_shares(given.log_b)[0]
     for part in spread:
         torch.testing.assert_close(part.sum(0), torch.ones(12, dtype=torch.float64))
         assert ((part > 0).sum(1) == 1).all(), "a point is in one cell"
@@ -276,15 +278,15 @@ def test_on_cells_the_local_cost_is_that_of_plans_alike_within_them():
     across = x.metric.dense() @ fine @ y.metric.dense()
     on_cells = level.problem.x.metric.matrix[0] @ plan[0] @ level.problem.y.metric.matrix[0]
     torch.testing.assert_close(on_cells, spread[0].mT @ across @ spread[1])
-    torch.testing.assert_close(level.x.columns[0] @ plan[0] @ level.y.columns[0].mT, across)
+    torch.testing.assert_close(level.x.distances[0] @ plan[0] @ level.y.distances[0].mT, across)
 
 
 def test_a_wide_cell_is_chosen_once():
     """Outliers make cells whose points are far from each other: none of them stands for itself twice."""
     points = np.random.default_rng(0).standard_cauchy((300, 2))
     given = problem(Space.from_points(points), space(5))
-    level = coarse.coarsen(given, 100, representatives.quantiles, cells=True).problem
-    few = representatives.representatives(level.x, level.log_a, 50, representatives.farthest)
+    level = aggregate(given, 100, quantile_centers, average=True).problem
+    few = cluster_points(level.x, level.log_a, 50, farthest_centers)
     present = int((level.log_a > -torch.inf).sum())
     assert int((few.weights > 0).sum()) == min(50, present)
 
@@ -348,16 +350,16 @@ def test_auto_leaves_the_flat_start_out_above_the_limit(monkeypatch):
     """Above n·m = 10⁵ "auto" is the coarse start alone, below it the better of both; "best" solves from both."""
     patched = replace(THRESHOLDS, max_tiny_entries=41, max_entries_without_middle_level=41)
     monkeypatch.setattr(size_class, "THRESHOLDS", patched)
-    given, compared, ahead = problem(space(), space(7, 2, 1)), [], coarse.ahead
+    given, compared, compare = problem(space(), space(7, 2, 1)), [], select.nearly_converged_best
 
     def counted(problem, plans):
         compared.append(plans.shape[1])
-        return ahead(problem, plans)
+        return compare(problem, plans)
 
     def chosen(name):
-        return first_plans.chosen_plans(given, first_plans.first_plans(given, name), name)
+        return select.select_candidates(given, select.candidate_plans(given, name), name)
 
-    monkeypatch.setattr(coarse, "ahead", counted)
+    monkeypatch.setattr(select, "nearly_converged_best", counted)
     assert chosen("auto").shape[1] == 1
     assert chosen("best").shape[1] == 2
     assert not compared
@@ -375,7 +377,7 @@ def test_the_plan_ahead_is_the_one_that_leads_lower():
     best, worst = int(values.argmin()), int(values.argmax())
     assert values[worst] > 1.01 * values[best]
     for pair in ([best, worst], [worst, best]):
-        found = coarse.ahead(given, plans[:, pair])
+        found = select.nearly_converged_best(given, plans[:, pair])
         end = ugw.solve(x, y, rho=0.5, eps=0.002, init=found[0])
         assert end.value == pytest.approx(float(values[best]), rel=1e-6)
         assert end.n_iter < 20  # it has nearly settled
@@ -417,9 +419,10 @@ def test_auto_continues_more_than_the_first_of_the_coarse_plans_where_all_points
 def test_plans_run_together_end_as_they_do_alone(monkeypatch):
     x, y = SECOND_WINS
     given = problem(Space.stack([space(8), x]), y, rho=np.array([1.0, INF]), eps=1e-3)
-    together = coarse.start(given)
-    monkeypatch.setattr(coarse, "TOGETHER", {"cpu": 0})
-    torch.testing.assert_close(coarse.start(given), together, rtol=0, atol=1e-9)
+    together = coarse_plan(given)
+    alone = replace(INITIALIZER_CONFIG, max_batch_entries={"cpu": 0})
+    monkeypatch.setattr("ugw.initializers.successive_halving.INITIALIZER_CONFIG", alone)
+    torch.testing.assert_close(coarse_plan(given), together, rtol=0, atol=1e-9)
 
 
 def test_a_given_plan_is_taken_as_it_is_whatever_its_mass():

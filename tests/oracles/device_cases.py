@@ -19,7 +19,7 @@ import ugw
 from ugw._utils.cuda_graphs import cache as recordings
 from ugw._utils.cuda_graphs.cache import forget
 from ugw._utils.cuda_graphs.calls import Call
-from ugw.initializers import coarse
+from ugw.initializers.coarse import coarse_plan
 from ugw.problems.build import build
 
 INF = float("inf")
@@ -210,12 +210,12 @@ def starts_are_recorded(device: str, dtype: torch.dtype) -> None:
     for n, names in expected.items():
         problems = [build(*clouds(n, n - 20, device, dtype, k), rho=1.0, eps=1e-2, fused=None) for k in range(5)]
         with torch.no_grad():
-            *_, last = (coarse.start(problem) for problem in problems)
+            *_, last = (coarse_plan(problem) for problem in problems)
             if device == "cuda":
                 calls = {known.name for (known, _), kept in recordings._kept.items() if isinstance(kept, Call)}
                 assert names <= calls, f"n = {n}: recorded were {calls}"
             forget()
-            off = float((coarse.start(problems[-1]) - last).abs().sum())
+            off = float((coarse_plan(problems[-1]) - last).abs().sum())
         assert off <= 1e-2, f"n = {n}: a recorded start is {off:.1e} from a plain one"
 
 

@@ -94,7 +94,7 @@ def test_cost_and_terms_are_those_of_the_stored_problem(fused):
     x, y = spaces(7, 6, features=2)
     streamed = build(x, y, rho=(0.5, 2.0), eps=0.05, fused=fused, method="streaming")
     stored = build(x, y, rho=(0.5, 2.0), eps=0.05, fused=fused)
-    plan = multilevel.random(streamed)
+    plan = multilevel.random_anchor_plan(streamed)
     dense = plan.log_plan.dense().exp()
     state, twin = streamed.state_of_plan(plan), stored.state_of_plan(dense)
     torch.testing.assert_close(state.local_cost.dense(), twin.local_cost)
@@ -162,7 +162,7 @@ def test_levels_carry_what_a_sample_knows(monkeypatch):
     x, y = spaces(300, 280)
     problem = build(x, y, rho=0.5, eps=0.02, fused=None, method="streaming")
     with torch.no_grad():
-        started = multilevel.start(problem, "auto")
+        started = multilevel.named_plan(problem, "auto")
         product = problem.objective(problem.state_of_plan(problem.product)).total
         value = problem.objective(problem.state_of_plan(problem.unit(started))).total
     best = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STORED)
@@ -175,7 +175,7 @@ def test_levels_carry_what_a_sample_knows(monkeypatch):
 def test_a_sample_keeps_the_law():
     x, y = spaces(400, 380)
     problem = build(x, y, rho=0.5, eps=0.02, fused=None, method="streaming")
-    sample = multilevel._sample(problem, 100, 90)
+    sample = multilevel._sample_problem(problem, 100, 90)
     torch.testing.assert_close(sample.log_mass_a, problem.log_mass_a)
     torch.testing.assert_close(sample.log_mass_b, problem.log_mass_b)
     torch.testing.assert_close(sample.scale(), problem.scale(), rtol=0.05, atol=0.0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,13 @@ class SizeThresholds:
     # Max entries for which a partial problem also starts from random plans and from vertices of its polytope: a linear
     # program for each of 40 candidates takes seconds beyond.
     max_entries_with_many_vertices: int = 2_500
+    # Max entries for a loss that is infinite somewhere: it has no factors, and its sum is made term by term.
+    max_entries_of_infinite_loss: int = 2_500
+    # Max entries for steps by linear programs over pairs of entries: larger ones take more than ten minutes.
+    max_entries_of_linear_programs: int = 3_600
+    # Max entries of stored plans, by device, where they need not be stored: to compute a cost of low rank again is
+    # faster than to read it from the memory of a GPU.
+    max_stored_entries: dict[str, float] = field(default_factory=lambda: {"cpu": 2.5e7, "cuda": 1e7})
     # Points per side of the coarsest sample of a streaming problem: its plan is stored.
     max_stored_sample: int = 1_000
     # A streaming level has up to this many times the points of its sample ...

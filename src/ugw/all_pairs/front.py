@@ -11,7 +11,7 @@ from typing import Any
 
 from .._utils.version import version
 from ..errors import ConvergenceWarning, Incomplete, InputError
-from ..initializers.conic import plain
+from ..initializers.multistart import base_solver
 from .blocks import Block
 from .checkpoint import Checkpoint
 from .executor import WorkersDied, is_missing_package, run_tasks
@@ -81,7 +81,7 @@ def pairwise(  # noqa: PLR0913 - objective, labels and execution are separate ar
 def _check_options(method: Method, options: Options, sides: tuple[SpaceList, SpaceList]) -> None:
     """Raise for options with which some pair cannot be solved, before any work is done."""
     if options["solver"] is not None:
-        inner = plain(options["solver"])
+        inner = base_solver(options["solver"])
         if getattr(inner, "progress", False) or getattr(inner, "callback", None) is not None:
             raise InputError(
                 "a solver of pairwise must have no progress and no callback: write pairwise(progress=True)"

@@ -15,12 +15,11 @@ from .._utils.checks import as_nonnegative, check_choice
 from ..api import solve as api
 from ..errors import InputError
 from ..geometry.space import Space
-from ..initializers.conic import WAYS
-from ..initializers.partial import build_capped
-from ..initializers.select import STARTS
+from ..initializers.conic import STRATEGIES
+from ..initializers.select import INIT_NAMES
 from ..learning.debiased import check_one_rho, self_result, stake
 from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
-from ..problems.build import Fused, Relative, build, check_soft, count_of, read_cone
+from ..problems.build import Fused, Relative, build, build_partial, check_finite_rho, batch_size_of, parse_cone
 from ..results.records import Status
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
@@ -53,7 +52,7 @@ class Method:
     def __post_init__(self) -> None:
         """Check the fields."""
         check_choice("method", self.name, tuple(METHOD_SPECS))
-        check_choice(f"init of method {self.name!r}", self.init, STARTS)
+        check_choice(f"init of method {self.name!r}", self.init, INIT_NAMES)
         for name in (f.name for f in fields(self)[2:]):
             if getattr(self, name) is not None and name not in self.spec.option_names:
                 raise InputError(f"method {self.name!r} has no {name}, got {getattr(self, name)!r}")
@@ -78,7 +77,7 @@ class Method:
             extra["cone"] = "gaussian-hellinger" if self.cone is None else self.cone
         _check_eps(eps)
         if self.name == "cgw":
-            check_soft(rho)
+            check_finite_rho(rho)
         if self.name == "gw" and not _is_hard(rho):
             raise InputError(f"method 'gw' keeps both marginals, rho = inf, got rho={rho!r}: method 'ugw' has a rho")
         return {"rho": rho, "eps": eps, "solver": solver, "init": self.init, **extra}
@@ -127,7 +126,7 @@ def _is_hard(rho: Any) -> bool:
 def _divergences(rho: Any) -> tuple[Divergence, Divergence]:
     """Return the divergences of both sides; raise for an array of parameters, which would be one per batch item."""
     pair = partial_divergences(rho) or divergence_pair(rho)
-    if any(count_of(side._parameter) is not None for side in pair):
+    if any(batch_size_of(side._parameter) is not None for side in pair):
         raise InputError("rho of pairwise must be one number for all pairs, or a tuple of two, got an array")
     return pair
 
@@ -137,7 +136,7 @@ def _check_eps(eps: Any) -> None:
     if isinstance(eps, list | tuple):
         raise InputError(f"eps of pairwise must be one number for all pairs, got a {type(eps).__name__}")
     number = eps.share if isinstance(eps, Relative) else as_nonnegative("eps", eps)
-    if count_of(number) is not None:
+    if batch_size_of(number) is not None:
         raise InputError("eps of pairwise must be one number for all pairs, got an array")
 
 
@@ -145,7 +144,7 @@ def _check_ugw(x: Space, y: Space, options: Options) -> None:
     """Raise for options that `ugw.solve` refuses."""
     partial = partial_divergences(options["rho"])
     if partial is not None:
-        build_capped(x, y, sides=partial, eps=options["eps"], fused=options["fused"], loss=options["loss"])
+        build_partial(x, y, sides=partial, eps=options["eps"], fused=options["fused"], loss=options["loss"])
         api.checked_solver(options["solver"], FrankWolfe())
         return
     api.checked_solver(options["solver"], AlternateMin())
@@ -168,11 +167,11 @@ def _check_debiased(x: Space, y: Space, options: Options) -> None:
 def _check_conic(x: Space, y: Space, options: Options) -> None:
     """Raise for options that `ugw.solve_conic` refuses."""
     as_nonnegative("eps", options["eps"])
-    cone = read_cone(x, y, options["cone"])
-    way = WAYS[cone.solver_kind]
-    api.checked_solver(options["solver"], way.solver)
+    cone = parse_cone(x, y, options["cone"])
+    strategy = STRATEGIES[cone.solver_kind]
+    api.checked_solver(options["solver"], strategy.solver)
     if cone.solver_kind == "programs":  # its constructor raises if the spaces are too large
-        way.build(x, y, rho=options["rho"], cone=cone, eps=options["eps"])
+        strategy.build(x, y, rho=options["rho"], cone=cone, eps=options["eps"])
 
 
 def _objective_options(options: Options) -> Options:

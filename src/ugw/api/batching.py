@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._utils.pytree import take
 from .._utils.size_class import group_by_size
-from ..initializers.conic import plain
+from ..initializers.multistart import base_solver
 from ..problems.base import SpacePair
 from ..problems.ugw import UGW
 from ..results.records import SolverOutput
@@ -63,9 +63,9 @@ def solve_in_chunks(
     if len(chunks) == 1:
         return solve_items(None, chunks[0][1], None)
     parts = []
-    with plain(solver).monitoring(len(chunks)) as watch:
+    with base_solver(solver).monitoring(len(chunks)) as monitor:
         for index, start in chunks:
-            own = "product" if watch is not None and watch.stopped else take(start, index)
-            parts.append(solve_items(index, own, watch))
+            own = "product" if monitor is not None and monitor.stopped else take(start, index)
+            parts.append(solve_items(index, own, monitor))
     order = torch.cat([index for index, _ in chunks]).argsort()
     return take(SolverOutput.concatenate(parts), order)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..geometry.space import Space
 from ..measures.cones import Cone, GaussianHellinger, PartialTransport
-from ..problems.build import check_soft, is_finite, longest_distance, read_cone, relative
+from ..problems.build import check_finite_rho, is_finite_loss, max_distance_difference, parse_cone, relative
 from ..results.conic_result import ConicResult
 from ..results.result import Result
 from .solve import objective, solve, solve_conic
@@ -86,15 +86,15 @@ def tightness(x: Space, y: Space, *, rho: Any = 1.0, cone: Any = "gaussian-helli
     >>> t.holds, bool(0.5 < t.ratio <= 1.0)
     (True, True)
     """
-    read = read_cone(x, y, cone)
-    check_soft(rho)
+    read = parse_cone(x, y, cone)
+    check_finite_rho(rho)
     if isinstance(read, PartialTransport):
         raise InputError(
             "tightness compares with UGW, which is over KL: cone must be one over KL, got PartialTransport"
         )
     loss = None if isinstance(read, GaussianHellinger) else read
     own = solve_conic(x, y, rho=rho, cone=read)
-    finite, entropy = is_finite(read, longest_distance(x, y)), relative(1e-3) if eps is None else eps
+    finite, entropy = is_finite_loss(read, max_distance_difference(x, y)), relative(1e-3) if eps is None else eps
     start = own.plan if finite else _affordable(own, x, y, read)
     unbalanced = solve(x, y, rho=rho, eps=entropy, loss=loss, init=start)
     if finite:

@@ -22,7 +22,7 @@ from .._utils.size_class import THRESHOLDS, size_class
 from ..errors import OutOfMemory
 from ..geometry.low_rank import LowRankMetric
 from ..geometry.space import Space
-from ..initializers import coarse
+from ..initializers.config import INITIALIZER_CONFIG
 from ..problems.build import Fused, loss_distortion
 from ..problems.distortion.base import Distortion
 from ..problems.distortion.config import DISTORTION_CONFIG
@@ -36,7 +36,7 @@ PLANS, DOUBLES = 28.0, 3.0
 # The former while starts race, which remember less.
 RACING = 18.0
 # Plans in hand beside these while starts race: those lifted, stacked and picked.
-LIFTED = 3 * coarse.LIFTED
+LIFTED = 3 * INITIALIZER_CONFIG.n_prolongated
 # Rows of numbers that a streamed problem holds for each point, in float64, and those as wide as its basis.
 COLUMNS, BASES = 40.0, 14.0
 # Blocks of sampled rows in hand at a time.
@@ -217,14 +217,17 @@ class Task:
     def _searched(self, items: int, n: int, m: int) -> float:
         """The same where they are made without cells between."""
         reps = min(n, THRESHOLDS.n_coarse_clusters), min(m, THRESHOLDS.n_coarse_clusters)
-        limit = coarse.TOGETHER["cuda" if self.device.type == "cuda" else "cpu"]
+        limit = INITIALIZER_CONFIG.max_batch_entries["cuda" if self.device.type == "cuda" else "cpu"]
         peaks = []
-        for (rows, cols), count in ((reps, coarse.STARTS + 2), ((n, m), coarse.LIFTED)):
+        for (rows, cols), count in (
+            (reps, INITIALIZER_CONFIG.n_random_candidates + 2),
+            ((n, m), INITIALIZER_CONFIG.n_prolongated),
+        ):
             plans = min(items * count, max(items, limit // (rows * cols)))
             spaces = plans * (rows**2 + cols**2) * self.number if self.own else 0
             peaks.append(self._stored(plans, rows, cols, RACING) + spaces)
         # Those that wait for their turn, those put together and those that are done.
-        waiting = 3 * items * (coarse.STARTS + 2) * reps[0] * reps[1] * self.number
+        waiting = 3 * items * (INITIALIZER_CONFIG.n_random_candidates + 2) * reps[0] * reps[1] * self.number
         return max(peaks[0] + waiting, peaks[1] + LIFTED * items * n * m * self.number)
 
     def _streamed(self, items: int) -> float:

@@ -13,15 +13,15 @@ from .._utils.checks import as_nonnegative, as_tensor, check_finite
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.point_distances import cross_distances
 from ..geometry.space import Space
-from ..initializers.partial import check_mass
 from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
 from ..problems.build import (
     Relative,
+    batch_size_of,
     check_hard_masses,
+    check_mass,
     check_spaces,
-    common_batch,
-    count_of,
-    eps_or,
+    common_batch_size,
+    eps_or_default,
 )
 from ..problems.partial.ot import PartialW
 from ..problems.uot import UW
@@ -73,11 +73,11 @@ def solve_linear(
     sides = partial_divergences(rho)
     with torch.no_grad():
         if sides is not None:
-            share = _entropy(eps_or(eps, 0.0))
+            share = _entropy(eps_or_default(eps, 0.0))
             if isinstance(eps, Relative) or bool((share > 0).any()):
                 raise InputError("TV and Mass are exact linear programs, without entropy: eps must be 0, got more")
             return _warned(_exact(_shared(PartialW, a, b, sides, share, matrix), solver))
-        problem = _shared(UW, a, b, divergence_pair(rho), _entropy(eps_or(eps, 1e-2)), matrix)
+        problem = _shared(UW, a, b, divergence_pair(rho), _entropy(eps_or_default(eps, 1e-2)), matrix)
         if isinstance(eps, Relative):
             mean = problem.mean()
             if bool((mean <= 0).any()):
@@ -172,12 +172,12 @@ def _shared(kind: Any, a: Space, b: Space, sides: tuple[Divergence, Divergence],
     counts = {
         "the first side": a.weight_tensor.shape[0] if a.batched else None,
         "the second side": b.weight_tensor.shape[0] if b.batched else None,
-        "rho of the first side": count_of(div_a.penalty),
-        "rho of the second side": count_of(div_b.penalty),
-        "eps": count_of(eps),
+        "rho of the first side": batch_size_of(div_a.penalty),
+        "rho of the second side": batch_size_of(div_b.penalty),
+        "eps": batch_size_of(eps),
         "the cost": cost.shape[0] if cost.ndim == 3 else None,
     }
-    batch = common_batch(counts)
+    batch = common_batch_size(counts)
     size, device = batch or 1, a.device
     pair = (side.expand(size, device) for side in (div_a, div_b))
     return kind(a, b, *pair, eps.to(device).expand(size), cost, batched=batch is not None)

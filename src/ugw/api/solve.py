@@ -11,24 +11,24 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import check_choice
-from .._utils.size_class import CONIC_CHOICES, PARTIAL_CHOICES, STREAMING_CHOICES, UGW_CHOICES, size_class
+from .._utils.size_class import CONIC_CHOICES, PARTIAL_CHOICES, STREAMING_CHOICES, UGW_CHOICES
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
 from ..initializers import multilevel
-from ..initializers import plans as starts
-from ..initializers.conic import WAYS, Way, plain, softened, tuned
-from ..initializers.multistart import Multistart, best_of
-from ..initializers.partial import build_capped, capped_plans
+from ..initializers.conic import STRATEGIES, Strategy, run_entropic_phase, with_strategy_options
+from ..initializers.multistart import Multistart, base_solver, solve_from_candidates
+from ..initializers.partial import partial_candidates
+from ..initializers.plans import product_plan
 from ..initializers.select import (
-    FEW,
-    STARTS,
-    check_points,
-    chosen_plans,
-    first_plans,
-    given_plan,
+    INIT_NAMES,
+    candidate_plans,
+    check_common_dimension,
+    n_solved_candidates,
+    read_plan,
+    select_candidates,
 )
 from ..measures.divergences import partial_divergences
-from ..problems.build import Fused, build, check_spaces, eps_or, read_cone, streams
+from ..problems.build import Fused, build, build_partial, check_spaces, eps_or_default, parse_cone, uses_streaming
 from ..problems.cgw import CGW
 from ..problems.partial.gw import PartialGW
 from ..problems.ugw import UGW
@@ -89,15 +89,15 @@ def solve(
     """
     sides = partial_divergences(rho)
     if sides is not None:
-        partial, twin = build_capped(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
+        partial, surrogate = build_partial(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
         solver = checked_solver(solver, FrankWolfe())
         with torch.no_grad():
-            groups = group_items(partial, _read_start(twin, solver, init), PARTIAL_CHOICES)
-            solve_items = partial_solve(partial, twin, solver)
+            groups = group_items(partial, _read_start(surrogate, solver, init), PARTIAL_CHOICES)
+            solve_items = partial_solve(partial, surrogate, solver)
             return _warned(partial.result(solve_in_chunks(partial, solver, groups, partial.batch, solve_items)))
     chosen: Any = checked_solver(solver, AlternateMin())
-    eps = eps_or(eps, 1e-2)
-    method = plain(chosen).inner.method
+    eps = eps_or_default(eps, 1e-2)
+    method = base_solver(chosen).inner.method
     with memory.guard(lambda: estimate(x, y, fused=fused, loss=loss, solver=chosen)):
         problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss, method=method)
         with torch.no_grad():
@@ -108,7 +108,7 @@ def solve(
                 groups = with_product_start_for_easy_items(problem, groups)
             name = _most_expensive_start(groups)
             task = memory.Task.of(problem, n_candidates(x.n, y.n, name, chosen), name)
-            memory.check(task, plain(chosen).inner.max_iter)
+            memory.check(task, base_solver(chosen).inner.max_iter)
             solve_items = ugw_solve(problem, chosen)
             return _warned(problem.result(solve_in_chunks(problem, chosen, groups, task.together, solve_items)))
 
@@ -128,8 +128,8 @@ def estimate(
     """
     solver = checked_solver(solver, AlternateMin())
     check_spaces(x, y)
-    inner = plain(solver).inner
-    stream = streams(x, y, fused=fused, loss=loss, method=inner.method)
+    inner = base_solver(solver).inner
+    stream = uses_streaming(x, y, fused=fused, loss=loss, method=inner.method)
     count = n_candidates(x.n, y.n, "auto", solver)
     task = memory.Task.between(x, y, fused=fused, loss=loss, streaming=stream, count=count)
     return task.estimate(inner.max_iter)
@@ -144,16 +144,16 @@ def _most_expensive_start(groups: list[Group]) -> str:
 def ugw_solve(problem: UGW, solver: Any) -> SolveItems:
     """Return the function that solves some items of a UGW problem, stored or streaming, from a start."""
 
-    def solve_items(index: Tensor | None, start: Any, watch: Monitor | None) -> SolverOutput:
+    def solve_items(index: Tensor | None, start: Any, monitor: Monitor | None) -> SolverOutput:
         """Solve the items `index` from a name or from plans that `_read_start` returned."""
         items = problem if index is None else problem.take(index)
         if isinstance(items, StreamingUGW):
-            make = multilevel.start if isinstance(start, str) else multilevel.given
-            with solver.monitoring() if watch is None else nullcontext(watch) as watch:
-                return solver.run(items, make(items, start), watch).tensors
-        plans = first_plans(items, start)
+            make = multilevel.named_plan if isinstance(start, str) else multilevel.to_implicit_plan
+            with solver.monitoring() if monitor is None else nullcontext(monitor) as monitor:
+                return solver.run(items, make(items, start), monitor).tensors
+        plans = candidate_plans(items, start)
         _check_finite_value(items, plans)
-        return best_of(solver, items, chosen_plans(items, plans, start), watch).tensors
+        return solve_from_candidates(solver, items, select_candidates(items, plans, start), monitor).tensors
 
     return solve_items
 
@@ -161,23 +161,22 @@ def ugw_solve(problem: UGW, solver: Any) -> SolveItems:
 def partial_solve(problem: PartialGW, surrogate: UGW, solver: Any) -> SolveItems:
     """Return the function that solves some items of a partial problem from the plans of its surrogate."""
 
-    def solve_items(index: Tensor | None, start: Any, watch: Monitor | None) -> SolverOutput:
+    def solve_items(index: Tensor | None, start: Any, monitor: Monitor | None) -> SolverOutput:
         """Solve the items `index` from a name or from plans that `_read_start` returned."""
         items, ugw = (problem, surrogate) if index is None else (problem.take(index), surrogate.take(index))
-        plans = capped_plans(items, ugw, first_plans(ugw, start), start)
-        return best_of(solver, items, plans, watch).tensors
+        return solve_from_candidates(solver, items, partial_candidates(items, ugw, start), monitor).tensors
 
     return solve_items
 
 
-def conic_solve(problem: Any, surrogate: UGW, solver: Any, way: Way) -> SolveItems:
+def conic_solve(problem: Any, surrogate: UGW, solver: Any, strategy: Strategy) -> SolveItems:
     """Return the function that solves some items of a conic problem."""
 
-    def solve_items(index: Tensor | None, start: Any, watch: Monitor | None) -> SolverOutput:
+    def solve_items(index: Tensor | None, start: Any, monitor: Monitor | None) -> SolverOutput:
         """Solve the items `index` from a name or from plans that `_read_start` returned."""
         items, ugw = (problem, surrogate) if index is None else (problem.take(index), surrogate.take(index))
-        items, plans = softened(items, solver, way.plans(items, ugw, solver, start))
-        return best_of(solver, items, plans, watch).tensors
+        items, plans = run_entropic_phase(items, solver, strategy.candidates(items, ugw, solver, start))
+        return solve_from_candidates(solver, items, plans, monitor).tensors
 
     return solve_items
 
@@ -196,20 +195,16 @@ def _read_start(problem: UGW, solver: Any, init: Any) -> Any:
     if streamed and isinstance(init, LazyPlan):
         return init.implicit_plan((problem.batch, problem.x.n, problem.y.n))
     if not isinstance(init, str):
-        return given_plan(problem, init, "init")
-    check_choice("init", init, STARTS)
+        return read_plan(problem, init, "init")
+    check_choice("init", init, INIT_NAMES)
     if init == "linear":
-        check_points(problem)
+        check_common_dimension(problem)
     return init
 
 
 def n_candidates(n: int, m: int, start: str, solver: Any) -> int:
     """Return how many plans of n × m entries are solved for at a time, for each item, from a start of that name."""
-    is_tiny = size_class(n, m).is_tiny
-    count = 1
-    if start in ("auto", "best"):
-        count = (FEW if is_tiny else 1) + (start == "best" or is_tiny)
-    return count + (solver.n - 1 if isinstance(solver, Multistart) else 0)
+    return n_solved_candidates(n, m, start) + (solver.n - 1 if isinstance(solver, Multistart) else 0)
 
 
 def solve_conic(
@@ -242,16 +237,16 @@ def solve_conic(
     >>> round(c.distance, 6), c.is_metric  # the same shape, once of mass 1 and once of mass 2
     (1.0, True)
     """
-    read = read_cone(x, y, cone)
-    way = WAYS[read.solver_kind]
-    problem, twin = way.build(x, y, rho=rho, cone=read, eps=eps)
-    solver = tuned(checked_solver(solver, way.solver), way.solver)
+    read = parse_cone(x, y, cone)
+    strategy = STRATEGIES[read.solver_kind]
+    problem, surrogate = strategy.build(x, y, rho=rho, cone=read, eps=eps)
+    solver = with_strategy_options(checked_solver(solver, strategy.solver), strategy.solver)
     terms = int(problem.distortion_sum.rank.max()) if isinstance(problem, CGW) else 1
-    task = replace(memory.Task.of(twin, 1, "auto"), terms=max(1, terms))
+    task = replace(memory.Task.of(surrogate, 1, "auto"), terms=max(1, terms))
     with torch.no_grad(), memory.guard(lambda: task.estimate(inner=1)):
-        start = _read_start(twin, solver, init.plan if isinstance(init, Result) else init)
+        start = _read_start(surrogate, solver, init.plan if isinstance(init, Result) else init)
         groups = group_items(problem, start, CONIC_CHOICES)
-        solve_items = conic_solve(problem, twin, solver, way)
+        solve_items = conic_solve(problem, surrogate, solver, strategy)
         return _warned(problem.result(solve_in_chunks(problem, solver, groups, problem.batch, solve_items)))
 
 
@@ -259,7 +254,7 @@ def checked_solver(solver: Any, default: AlternateMin | AlternateLP | FrankWolfe
     """The solver that a caller gave, if it is of the kind of the default, or the default for None."""
     solver = default if solver is None else solver
     kind = type(default)
-    if not isinstance(plain(solver), kind):
+    if not isinstance(base_solver(solver), kind):
         got = type(solver).__name__
         if isinstance(solver, Multistart):
             got += f" of an {type(solver.solver).__name__}: make it Multistart(solver={kind.__name__}(), n={solver.n})"
@@ -305,15 +300,15 @@ def objective(
     """
     sides = partial_divergences(rho)
     if sides is not None:
-        partial, twin = build_capped(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
-        terms = partial.unrestricted(given_plan(twin, plan, "plan"))
-        return terms.present(batched=twin.batched, numpy=twin.numpy)
+        partial, surrogate = build_partial(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
+        terms = partial.unrestricted(read_plan(surrogate, plan, "plan"))
+        return terms.present(batched=surrogate.batched, numpy=surrogate.numpy)
     problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss)
-    plan = given_plan(problem, plan, "plan")
+    plan = read_plan(problem, plan, "plan")
     mass = plan.sum(dim=(1, 2), dtype=torch.float64)
     with torch.no_grad():
         # A plan of zeros has no shape; any will do for a mass of 0.
-        shape = torch.where(mass[:, None, None] > 0, plan / mass.to(plan.dtype)[:, None, None], starts.product(problem))
+        shape = torch.where(mass[:, None, None] > 0, plan / mass.to(plan.dtype)[:, None, None], product_plan(problem))
         log_mass = torch.where(mass > 0, mass.log(), LOG_ZERO)
         terms = problem.objective(problem.state_of_plan(shape).weighing(log_mass))
     return terms.present(batched=problem.batched, numpy=problem.numpy)

@@ -14,8 +14,9 @@ from torch import Tensor
 from .._utils.size_class import THRESHOLDS, UGW_CHOICES
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
-from ..initializers import coarse
-from ..initializers.representatives import farthest
+from ..initializers.aggregation import aggregate
+from ..initializers.centers import farthest_centers
+from ..initializers.coarse import coarse_plan
 from ..measures.divergences import KL
 from ..problems.build import build, relative
 from ..problems.ugw import UGW
@@ -63,7 +64,7 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = None) -> A
 
 def _on_few_points_first(problem: UGW, kept: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return what `_meet` returns, from the rho that it finds on a few points. The items are of one size class."""
-    few = coarse.coarsen(problem, THRESHOLDS.n_coarse_clusters, farthest).problem
+    few = aggregate(problem, THRESHOLDS.n_coarse_clusters, farthest_centers).problem
     guess, *_ = _meet(few, kept, problem.scale().log())
     return _meet(problem, kept, guess)
 
@@ -83,7 +84,7 @@ def _meet(problem: UGW, kept: float, log_rho: Tensor) -> tuple[Tensor, Tensor, T
     for _ in range(MAX_SOLVES):
         rest = off.nonzero()[:, 0]
         given = _with_rho(problem.take(rest), log_rho[rest])
-        share = share.index_copy(0, rest, _share(given, coarse.start(given)))
+        share = share.index_copy(0, rest, _share(given, coarse_plan(given)))
         closer = (share - kept).abs() < (nearest[1] - kept).abs()
         nearest = torch.where(closer, log_rho, nearest[0]), torch.where(closer, share, nearest[1])
         low = torch.where(share < kept, log_rho, low)

@@ -16,7 +16,7 @@ import ugw
 from .._utils.output_folder import output_folder
 from .._utils.threads import single_thread
 from ..experiments import BEYOND, REPRODUCED
-from ..initializers.select import STARTS
+from ..initializers.select import INIT_NAMES
 from .match import Options, run
 
 INTERRUPTED = 130  # what a shell reports after Ctrl-C
@@ -241,7 +241,7 @@ _KINDS = click.Choice(["points", "distances"])
 )
 @click.option("--features-target", metavar="FILE", help="The same for the target.")
 @click.option("--alpha", type=float, metavar="A", help="Weight of the squared distance between features.")
-@click.option("--init", type=click.Choice(STARTS), default="auto", show_default=True, help="Where to start.")
+@click.option("--init", type=click.Choice(INIT_NAMES), default="auto", show_default=True, help="Where to start.")
 @click.option(
     "--tol",
     metavar="T",

@@ -19,7 +19,7 @@ from ..errors import ConvergenceWarning, InputError
 from ..geometry.graph_distances import shortest_paths
 from ..geometry.space import Space
 from ..measures.divergences import partial_divergences
-from ..problems.build import eps_or
+from ..problems.build import eps_or_default
 from ..results.result import Result
 from .config import ESTIMATOR_CONFIG
 
@@ -166,7 +166,7 @@ def resolve_eps(rho: Any, eps: Any) -> Any:
     >>> resolve_eps(1.0, "auto"), resolve_eps(0.1, 0.5)
     (0.005, 0.5)
     """
-    return eps_or(eps, 0.0 if partial_divergences(rho) is not None else ESTIMATOR_CONFIG.default_eps)
+    return eps_or_default(eps, 0.0 if partial_divergences(rho) is not None else ESTIMATOR_CONFIG.default_eps)
 
 
 def score_candidates(

@@ -18,7 +18,8 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from .._utils.checks import check_choice
 from .._utils.deprecation import renamed_arguments
 from ..api.linear import solve_linear
-from ..api.solve import STARTS, solve
+from ..api.solve import solve
+from ..initializers.select import INIT_NAMES
 from ..errors import InputError
 from ..geometry.space import Space
 from ..measures.divergences import Mass
@@ -224,7 +225,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         init = ("partial-w" if together else "flb") if isinstance(self.init, str) and self.init == "auto" else self.init
         if not isinstance(init, str):
             return init
-        check_choice("init", init, (*STARTS, "partial-w"))
+        check_choice("init", init, (*INIT_NAMES, "partial-w"))
         return partial_transport_plan(x, y, prior) if init == "partial-w" else init
 
     def _checked_prior(self) -> float:

@@ -1,4 +1,4 @@
-"""How a conic problem is solved: what builds it, its solver, and the plans from which it starts."""
+"""Strategies for conic problems: what builds a problem, its solver options, and its candidates for a first plan."""
 
 from __future__ import annotations
 
@@ -12,123 +12,132 @@ from torch import Tensor
 from .._utils.precision import rough
 from .._utils.size_class import size_class
 from ..measures.cones import GaussianHellinger
-from ..problems.build import build_conic, build_partial
+from ..problems.build import build_conic, build_partial_conic
 from ..problems.cgw import CGW
 from ..problems.partial.cgw import PartialCGW
 from ..problems.ugw import UGW
 from ..solvers.alternating import AlternateMin
 from ..solvers.alternating_lp import AlternateLP
 from ..solvers.sinkhorn import Sinkhorn
-from . import coarse
-from . import plans as starts
-from .multistart import Multistart, best_of
-from .select import first_plans
+from .coarse import coarse_plan, coarse_plans
+from .config import INITIALIZER_CONFIG
+from .multistart import Multistart, base_solver
+from .plans import first_lower_bound_plan, noise_plans, product_plan, random_anchor_plans, vertex_plans
+from .select import candidate_plans
+from .successive_halving import Round, different_candidates, pick_plans, successive_halving
 
-# The starts that a conic problem improves before it takes them: by so many steps of UGW, and on CUDA by so many of
-# its own with rough products.
-INFORMED, CHEAP_STEPS, ROUGH_STEPS = ("auto", "best", "coarse"), 15, 10
-# The best plan for UGW need not be the best for CGW: so many coarse ones race against plans of noise, and so many that
-# differ are kept.
-CARRIED, KEPT = 3, 3
-# The steps of that race. A tiny problem has nothing but noise in it: there these cost less than a start from UGW.
-RACE = AlternateMin(tol=1e-4, max_iter=8, inner=Sinkhorn(tol=1e-3, max_iter=10), proximal=(0.03, 0.001, 0.6))
-# Steps with the entropy that a caller asked for, and when they have done what they can.
-SOFT_STEPS, SOFT_TOL = 50, 1e-3
-# Starts by linear programs, besides those of "auto": from random anchor pairs, and corners of the transport polytope.
-RANDOM_STARTS, CORNER_STARTS = 24, 16
-
+# The starts that a conic problem improves by steps of its surrogate, and of its own, before it is solved.
+IMPROVED_STARTS = ("auto", "best", "coarse")
+# A product with the kernel costs far more than a linear step: a linear step may be sharp.
+TRANSPORT_SOLVER = AlternateMin(inner=Sinkhorn(max_iter=200), proximal=(0.003, 0.001, 0.8))
+# The surrogate runs a few steps from its candidates.
+SURROGATE_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_surrogate_steps)),)
+# CGW compares candidates after a few rough steps.
+CONIC_SCHEDULE = (
+    Round(AlternateMin(tol=1e-4, max_iter=8, inner=Sinkhorn(tol=1e-3, max_iter=10), proximal=(0.03, 0.001, 0.6))),
+)
 
 Options = TypeVar("Options")
 
 
 @dataclass(frozen=True)
-class Way:
-    """How to solve a conic problem: what builds it and its UGW twin, the solver, and what makes the first plans."""
+class Strategy:
+    """How one kind of conic problem is solved.
+
+    build: makes the problem and its surrogate, the UGW problem between the same spaces; solver: the default options;
+    candidates: maps (problem, surrogate, solver, init) to the initial plans (B, S, n, m).
+    """
 
     build: Callable[..., tuple[Any, UGW]]
     solver: AlternateMin | AlternateLP
-    plans: Callable[[Any, UGW, Any, Any], Tensor]
+    candidates: Callable[[Any, UGW, Any, Any], Tensor]
 
 
-# A product with the kernel costs far more than a linear step: these may be sharp.
-TRANSPORT = AlternateMin(inner=Sinkhorn(max_iter=200), proximal=(0.003, 0.001, 0.8))
-
-
-def _kernel_plans(problem: CGW, twin: UGW, solver: Any, init: Any) -> Tensor:
-    """The plans (B, S, n, m) from which a conic problem over KL starts."""
-    if not isinstance(init, str) or init not in INFORMED:
-        return first_plans(twin, init)
-    if init == "best" or (init == "auto" and size_class(*twin.largest).has_product_candidate):
-        return _raced(problem, twin)
-    with rough():  # of many points the best plan for UGW is the best for CGW, or nearly
-        plans, _ = coarse.race(AlternateMin(max_iter=CHEAP_STEPS), twin, coarse.start(twin)[:, None])
+def transport_candidates(problem: CGW, surrogate: UGW, solver: Any, init: Any) -> Tensor:
+    """Return the plans (B, S, n, m) from which a conic problem over KL is solved. The items are of one size class."""
+    if not isinstance(init, str) or init not in IMPROVED_STARTS:
+        return candidate_plans(surrogate, init)
+    if init == "best" or (init == "auto" and size_class(*surrogate.largest).has_product_candidate):
+        return _different_conic_candidates(problem, surrogate)
+    with rough():  # with many points the best plan for UGW is the best for CGW, or nearly
+        plans, _ = successive_halving(surrogate, coarse_plan(surrogate)[:, None], SURROGATE_SCHEDULE)
         if plans.is_cuda and plans.dtype == torch.float32:
-            cheap = replace(plain(solver), max_iter=ROUGH_STEPS, callback=None, progress=False)
-            plans, _ = coarse.race(cheap, problem, plans)
+            n_steps = INITIALIZER_CONFIG.n_tf32_steps
+            tf32 = replace(base_solver(solver), max_iter=n_steps, callback=None, progress=False)
+            plans, _ = successive_halving(problem, plans, (Round(tf32),))
     return plans
 
 
-def _raced(problem: CGW, twin: UGW) -> Tensor:
-    """Of many plans the best after a few steps, as far as they differ."""
-    sizes = size_class(*twin.largest)
-    plans = torch.cat([problem.product[:, None], starts.noisy(problem, sizes.n_noise_candidates)], dim=1)
-    if not sizes.is_tiny:
-        informed = coarse.several(twin, CARRIED), starts.product(twin)[:, None], starts.flb(twin)[:, None]
-        better, _ = coarse.race(AlternateMin(max_iter=CHEAP_STEPS), twin, torch.cat(informed, dim=1))
-        plans = torch.cat([better, plans], dim=1)
-    plans, values = coarse.race(RACE, problem, plans)
-    return coarse.picked(plans, torch.stack(list(coarse.different(plans, values, KEPT)), dim=1))
+def _different_conic_candidates(problem: CGW, surrogate: UGW) -> Tensor:
+    """Return the best candidates (B, S, n, m) that differ after a few steps of CGW.
 
-
-def _program_plans(problem: PartialCGW, twin: UGW, solver: Any, init: Any) -> Tensor:
-    """The plans (B, S, n, m) from which linear programs start: many for "auto" and "best", as each ends nearby."""
-    if not isinstance(init, str) or init not in ("auto", "best"):
-        return first_plans(twin, init)
-    way, rhos = WAYS[GaussianHellinger.solver_kind], (twin.div_a, twin.div_b)
-    smooth, _ = way.build(twin.x, twin.y, rho=rhos, cone=GaussianHellinger(), eps=0.0)
-    found = best_of(way.solver, smooth, way.plans(smooth, twin, way.solver, init)).tensors.plan
-    more = starts.random(problem, RANDOM_STARTS), starts.corners(problem, CORNER_STARTS)
-    return torch.cat([first_plans(twin, init), starts.unit(found)[:, None], *more], dim=1)
-
-
-def softened(problem: Any, solver: Any, plans: Tensor) -> tuple[Any, Tensor]:
-    """The problem without entropy, and the plans (B, S, n, m) where steps with it lead to.
-
-    These do not get to the end by themselves: near a solution, which is sharp, a step with entropy leads away.
+    The candidates are noise and the product plan, and beyond tiny sizes plans that a few steps of the surrogate have
+    improved.
     """
-    soft = problem.eps > 0
-    if not bool(soft.any()):
+    sizes = size_class(*surrogate.largest)
+    plans = torch.cat([problem.product[:, None], noise_plans(problem, sizes.n_noise_candidates)], dim=1)
+    if not sizes.is_tiny:
+        coarse = coarse_plans(surrogate, INITIALIZER_CONFIG.n_conic_coarse)
+        simple = product_plan(surrogate)[:, None], first_lower_bound_plan(surrogate)[:, None]
+        improved, _ = successive_halving(surrogate, torch.cat([coarse, *simple], dim=1), SURROGATE_SCHEDULE)
+        plans = torch.cat([improved, plans], dim=1)
+    plans, values = successive_halving(problem, plans, CONIC_SCHEDULE)
+    return pick_plans(plans, different_candidates(plans, values, INITIALIZER_CONFIG.n_conic_survivors))
+
+
+def linear_program_candidates(problem: PartialCGW, surrogate: UGW, solver: Any, init: Any) -> Tensor:
+    """Return the plans (B, S, n, m) from which partial transport is solved: many, as linear programs end near a start.
+
+    Among them is the solution for the Gaussian–Hellinger cone, which is smooth.
+    """
+    if not isinstance(init, str) or init not in ("auto", "best"):
+        return candidate_plans(surrogate, init)
+    smooth, rhos = STRATEGIES[GaussianHellinger.solver_kind], (surrogate.div_a, surrogate.div_b)
+    conic, _ = smooth.build(surrogate.x, surrogate.y, rho=rhos, cone=GaussianHellinger(), eps=0.0)
+    schedule = (Round(TRANSPORT_SOLVER, 1, INITIALIZER_CONFIG.solution_tie),)
+    solution, _ = successive_halving(conic, smooth.candidates(conic, surrogate, smooth.solver, init), schedule)
+    more = (
+        random_anchor_plans(problem, INITIALIZER_CONFIG.n_random_starts),
+        vertex_plans(problem, INITIALIZER_CONFIG.n_vertex_starts),
+    )
+    return torch.cat([candidate_plans(surrogate, init), solution, *more], dim=1)
+
+
+def run_entropic_phase(problem: Any, solver: Any, plans: Tensor) -> tuple[Any, Tensor]:
+    """Return the problem without entropy, and the plans (B, S, n, m) that some steps with its entropy lead to.
+
+    Steps with entropy do not converge by themselves: near a solution, which is sharp, they lead away from it.
+    """
+    has_entropy = problem.eps > 0
+    if not bool(has_entropy.any()):
         return problem, plans
-    first = replace(plain(solver), max_iter=SOFT_STEPS, tol=SOFT_TOL, callback=None, progress=False)
-    ends, _ = coarse.race(first, problem, plans)
-    return replace(problem, eps=torch.zeros_like(problem.eps)), torch.where(soft[:, None, None, None], ends, plans)
+    n_steps = INITIALIZER_CONFIG.n_entropic_steps
+    entropic = replace(base_solver(solver), max_iter=n_steps, tol=1e-3, callback=None, progress=False)
+    ends, _ = successive_halving(problem, plans, (Round(entropic),))
+    plans = torch.where(has_entropy[:, None, None, None], ends, plans)
+    return replace(problem, eps=torch.zeros_like(problem.eps)), plans
 
 
-def plain(solver: AlternateMin | AlternateLP | Multistart) -> Any:
-    """The solver that a Multistart repeats, or the solver itself."""
-    return solver.solver if isinstance(solver, Multistart) else solver
+def with_strategy_options(options: Options, own: Any) -> Options:
+    """Return a solver, also one in a Multistart, with the options of `own` where its own are still their defaults.
 
-
-def tuned(options: Options, own: Any) -> Options:
-    """A solver, also one in a Multistart, with the options of `own` where its own are still their defaults.
-
-    >>> tuned(AlternateMin(tol=1e-3), TRANSPORT) == replace(TRANSPORT, tol=1e-3)
+    >>> with_strategy_options(AlternateMin(tol=1e-3), TRANSPORT_SOLVER) == replace(TRANSPORT_SOLVER, tol=1e-3)
     True
     """
     if isinstance(options, Multistart):
-        return replace(options, solver=tuned(options.solver, own))
+        return replace(options, solver=with_strategy_options(options.solver, own))
     default, changes = type(own)(), {}
     for name in (f.name for f in fields(own)):
         given, better = getattr(options, name), getattr(own, name)
         if is_dataclass(given):
-            changes[name] = tuned(given, better)
+            changes[name] = with_strategy_options(given, better)
         elif given == getattr(default, name):
             changes[name] = better
     return replace(options, **changes)  # type: ignore[type-var]
 
 
 # By the kind of step that a cone asks for.
-WAYS = {
-    "transport": Way(build_conic, TRANSPORT, _kernel_plans),
-    "programs": Way(build_partial, AlternateLP(), _program_plans),
+STRATEGIES = {
+    "transport": Strategy(build_conic, TRANSPORT_SOLVER, transport_candidates),
+    "programs": Strategy(build_partial_conic, AlternateLP(), linear_program_candidates),
 }

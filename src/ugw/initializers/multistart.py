@@ -1,4 +1,4 @@
-"""Several starts, one batch, the best result."""
+"""Solve from several initial plans as one batch, and keep the best result of each item."""
 
 from __future__ import annotations
 
@@ -19,18 +19,14 @@ from ..solvers.alternating import AlternateMin
 from ..solvers.base import Solver
 from ..solvers.frank_wolfe import polish
 from ..solvers.monitor import Monitor
-from . import plans as starts
-from .coarse import first_lowest
-
-# Objectives within this relative distance count as equal; the lowest index among them wins.
-TIE = 1e-9
-# Other random starts than those of init="random".
-OTHER_SEED = 1
+from .config import INITIALIZER_CONFIG
+from .plans import random_anchor_plans
+from .successive_halving import best_candidates
 
 
 @dataclass(frozen=True, kw_only=True)
 class Multistart:
-    """A solver that tries what it is given and n − 1 random starts, as one batch, and keeps the best of each item.
+    """A solver that solves from the given initial plans and n − 1 random ones, and keeps the best result of each item.
 
     >>> import numpy as np, ugw
     >>> rng = np.random.default_rng(0)
@@ -44,6 +40,7 @@ class Multistart:
     n: int = 8
 
     def __post_init__(self) -> None:
+        """Check the options."""
         check_whole_number("Multistart n", self.n)
         if not isinstance(self.solver, Solver):
             raise InputError(
@@ -52,40 +49,45 @@ class Multistart:
             )
 
     def __call__(self, problem: Any, init: Any) -> Result:
-        """Solve from `init` (B, n, m) and n − 1 random starts."""
-        return best_of(self, problem, init[:, None])
+        """Return the best result over the plan `init` (B, n, m) and n − 1 random plans."""
+        return solve_from_candidates(self, problem, init[:, None])
 
-    def with_random(self, problem: SpacePair, plans: Tensor) -> Tensor:
-        """The given plans (B, S, n, m) and n − 1 random ones, whatever their number: (B, S + n − 1, n, m)."""
+    def with_random_plans(self, problem: SpacePair, plans: Tensor) -> Tensor:
+        """Return the plans (B, S, n, m) and n − 1 random ones, whatever S is: (B, S + n − 1, n, m)."""
         if self.n == 1:
             return plans
-        return torch.cat([plans, starts.random(problem, self.n - 1, seed=OTHER_SEED)], dim=1)
+        more = random_anchor_plans(problem, self.n - 1, seed=INITIALIZER_CONFIG.multistart_seed)
+        return torch.cat([plans, more], dim=1)
 
 
-def best_of(solver: Any, problem: Any, plans: Tensor, watch: Monitor | None = None) -> Result:
-    """Solve every start of every item as one batch; the best result of each item. plans: (B, S, n, m).
+def base_solver(solver: Any) -> Any:
+    """Return the solver that a Multistart runs, or the solver itself."""
+    return solver.solver if isinstance(solver, Multistart) else solver
 
-    solver: an AlternateMin, an AlternateLP, a FrankWolfe, or a Multistart of one; watch: who looks on
-    already, if anybody does.
+
+def solve_from_candidates(solver: Any, problem: Any, plans: Tensor, monitor: Monitor | None = None) -> Result:
+    """Return the best result of each item, solving from all its initial plans (B, S, n, m) as one batch.
+
+    solver: an AlternateMin, an AlternateLP, a FrankWolfe, or a Multistart of one; monitor: one that is open already.
     """
     if isinstance(solver, Multistart):
-        return best_of(solver.solver, problem, solver.with_random(problem, plans), watch)
+        return solve_from_candidates(solver.solver, problem, solver.with_random_plans(problem, plans), monitor)
     batch, count = plans.shape[:2]
-    first = torch.arange(batch, device=plans.device)
-    repeated = problem if count == 1 else problem.take(first.repeat_interleave(count))
-    with solver.monitoring() if watch is None else nullcontext(watch) as watch:
-        result = solver.run(repeated, plans.flatten(0, 1), watch)
-        tensors = polish(repeated, result, solver.max_iter, watch).tensors
+    items = torch.arange(batch, device=plans.device)
+    repeated = problem if count == 1 else problem.take(items.repeat_interleave(count))
+    with solver.monitoring() if monitor is None else nullcontext(monitor) as monitor:
+        result = solver.run(repeated, plans.flatten(0, 1), monitor)
+        output = polish(repeated, result, solver.max_iter, monitor).tensors
     if count > 1:
-        tensors = take(tensors, _winner(repeated, tensors, count) + count * first)
-    return problem.result(tensors)
+        output = take(output, _best_of_each_item(repeated, output, count) + count * items)
+    return problem.result(output)
 
 
-def _winner(problem: SpacePair, tensors: SolverOutput, count: int) -> Tensor:
-    """Index (B,) of the best of each item's `count` results."""
+def _best_of_each_item(problem: SpacePair, output: SolverOutput, count: int) -> Tensor:
+    """Return the index (B,) among its `count` solutions of each item's best one."""
     # A plan that misses a hard marginal may well have a lower objective: it counts only if no other is there.
-    wrong = (problem.div_a.is_hard | problem.div_b.is_hard) & (tensors.status != int(Status.CONVERGED))
-    wrong = wrong.view(-1, count)
-    wrong &= ~wrong.all(1, keepdim=True)
-    values = torch.where(wrong, torch.inf, tensors.terms.total.view(-1, count))
-    return first_lowest(values, TIE)
+    is_wrong = (problem.div_a.is_hard | problem.div_b.is_hard) & (output.status != int(Status.CONVERGED))
+    is_wrong = is_wrong.view(-1, count)
+    is_wrong &= ~is_wrong.all(1, keepdim=True)
+    values = torch.where(is_wrong, torch.inf, output.terms.total.view(-1, count))
+    return best_candidates(values, 1, INITIALIZER_CONFIG.solution_tie)[:, 0]

@@ -1,7 +1,7 @@
-"""First plans: product, first lower bound, linear transport, random anchors, noise and corners.
+"""Plans by formulas: product, first lower bound, linear transport, random anchors, noise and vertices.
 
-Every start is a batch of shapes (B, n, m) of unit mass. None depends on an item's place in the batch, on its
-padding or on zero-weight points; swapping the spaces transposes the start.
+All are plans (B, n, m) of unit mass. None depends on an item's place in the batch, on its padding or on points of
+weight 0; swapping the spaces transposes the plan.
 """
 
 from __future__ import annotations
@@ -16,126 +16,130 @@ from ..problems.base import SpacePair
 from ..problems.linear import LinearProblem
 from ..problems.ugw import UGW
 from ..solvers.sinkhorn import Sinkhorn
-from .representatives import eccentricity, rank
-
-# A random start: its anchor pairs, and its width as a share of the mean square distance.
-ANCHORS, WIDTH = 3, 0.05
-# Numbers that each point draws for a noisy start; the size of a noise that only breaks symmetries.
-TRAITS, STIR = 6, 1e-6
-# A start need not be sharp: eps falls through these shares of the cost's scale, and no further.
-BLUR = (1e-1, 1e-2)
-# Rounds of iterations for each of them, where nobody looks.
-BLIND = 2
+from .centers import eccentricities, eccentricity_ranks
+from .config import INITIALIZER_CONFIG
 
 
-def product(problem: UGW) -> Tensor:
-    """a⊗b, eq. (2.3). Close to a saddle point: safe, and slow to leave."""
+def product_plan(problem: UGW) -> Tensor:
+    """Return the product plan a⊗b, eq. (2.3), (B, n, m). It is close to a saddle point: safe, and slow to leave."""
     return problem.product
 
 
-def flb(problem: UGW) -> Tensor:
-    """First lower bound: transport between eccentricities ecc_X = Dx a / m(a), cost |ecc_X(i) − ecc_Y(j)|²."""
-    ecc_x = eccentricity(problem.x.metric, problem.log_a.exp())
-    ecc_y = eccentricity(problem.y.metric, problem.log_b.exp())
-    return transport((ecc_x[:, :, None] - ecc_y[:, None, :]).square(), problem)
+def first_lower_bound_plan(problem: UGW) -> Tensor:
+    """Return the transport plan (B, n, m) between eccentricities ecc_X = Dx a / m(a), cost |ecc_X(i) − ecc_Y(j)|².
+
+    Its cost is the first lower bound of the Gromov–Wasserstein distance.
+    """
+    ecc_x = eccentricities(problem.x.metric, problem.log_a.exp())
+    ecc_y = eccentricities(problem.y.metric, problem.log_b.exp())
+    return transport_plan((ecc_x[:, :, None] - ecc_y[:, None, :]).square(), problem)
 
 
-def linear(problem: UGW) -> Tensor:
-    """Transport of the points themselves, cost |x_i − y_j|²; both spaces must have points in the same R^d."""
+def linear_transport_plan(problem: UGW) -> Tensor:
+    """Return the transport plan (B, n, m) of the points, cost |x_i − y_j|²; both spaces have points in the same R^d."""
     x, y = problem.x.point_tensor, problem.y.point_tensor
     if x is None or y is None:
-        raise RuntimeError("linear starts need points: checked at the border")
+        raise RuntimeError("linear starts need points: checked by check_common_dimension")
     cost = torch.cdist(x.detach(), y.detach(), compute_mode="donot_use_mm_for_euclid_dist").square()
-    return transport(cost.expand(problem.batch, -1, -1), problem)
+    return transport_plan(cost.expand(problem.batch, -1, -1), problem)
 
 
-def random(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
-    """`count` plans exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / (WIDTH·scale²)), each for a few anchor pairs (i_k, j_k).
+def random_anchor_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
+    """Return `count` plans (B, count, n, m), each of which matches points with like distances to random anchors.
 
-    The same draw serves every item, scaled to its number of points. Returns (B, count, n, m).
+    A plan is a⊗b·exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs (i_k, j_k). The same draw serves
+    every item, scaled to its number of points.
     """
-    near_x, near_y, width = anchors(problem, count, seed)
-    dx, dy = (near.unflatten(2, (count, ANCHORS)).transpose(1, 2) for near in (near_x, near_y))
+    near_x, near_y, width = anchor_distances(problem, count, seed)
+    dx, dy = (near.unflatten(2, (count, -1)).transpose(1, 2) for near in (near_x, near_y))
     cost = dx.square().sum(3)[:, :, :, None] + dy.square().sum(3)[:, :, None, :] - 2.0 * dx @ dy.mT
     log_ab = problem.log_a[:, :, None] + problem.log_b[:, None, :]
     log_plan = log_ab[:, None] - cost / width[:, None, None, None]
     return torch.softmax(log_plan.flatten(2), dim=2).view_as(cost)
 
 
-def anchors(problem: SpacePair, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """For `count` random starts: distances to their anchors, (B, n, count·ANCHORS) and (B, m, ...), and widths (B,)."""
-    u = constant(_uniform, seed, (count * ANCHORS, 2), problem.log_a.dtype, problem.eps.device)
-    # The space with the larger mean square distance draws first, whichever side it is on.
-    side = (_mean_square(problem.x, problem.log_a) < _mean_square(problem.y, problem.log_b)).long()
-    u = torch.stack([u, u.flip(1)])[side]  # (B, count·ANCHORS, 2)
+def anchor_distances(problem: SpacePair, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Return distances to random anchors for `count` plans, (B, n, K) and (B, m, K), and kernel widths (B,).
+
+    K is `count` times the number of anchor pairs of a plan.
+    """
+    n_anchors = count * INITIALIZER_CONFIG.n_anchor_pairs
+    u = constant(_uniform, seed, (n_anchors, 2), problem.log_a.dtype, problem.eps.device)
+    u = torch.stack([u, u.flip(1)])[_side_that_draws_first(problem)]  # (B, n_anchors, 2)
     near_x = _distances_to_anchors(problem.x, problem.log_a, u[:, :, 0])
     near_y = _distances_to_anchors(problem.y, problem.log_b, u[:, :, 1])
     scale = _mean_square(problem.x, problem.log_a) + _mean_square(problem.y, problem.log_b)
-    width = (WIDTH * torch.where(scale > 0, scale, 1.0)).to(near_x.dtype)
+    width = (INITIALIZER_CONFIG.anchor_width * torch.where(scale > 0, scale, 1.0)).to(near_x.dtype)
     return near_x, near_y, width
 
 
-def noisy(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
-    """`count` plans a⊗b·exp(noise), with noise of about unit size. Returns (B, count, n, m)."""
-    made = noise(problem, count, seed)
-    log_plan = (problem.log_a[:, :, None] + problem.log_b[:, None, :])[:, None] + made
-    return torch.softmax(log_plan.flatten(2), dim=2).view_as(made)
+def noise_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
+    """Return `count` plans a⊗b·exp(noise), with noise of about unit size, (B, count, n, m)."""
+    noise = low_rank_noise(problem, count, seed)
+    log_plan = (problem.log_a[:, :, None] + problem.log_b[:, None, :])[:, None] + noise
+    return torch.softmax(log_plan.flatten(2), dim=2).view_as(noise)
 
 
-def noise(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
-    """Numbers of about unit size, (B, count, n, m): sums over traits drawn for each point.
+def low_rank_noise(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
+    """Return random numbers of about unit size, (B, count, n, m): inner products of normal vectors, one per point.
 
-    Points draw in the order of their eccentricities.
+    Points draw in the order of their eccentricities, so that the noise does not depend on the order of the points.
     """
-    pairs = ((problem.x, problem.log_a), (problem.y, problem.log_b))
-    side = (_mean_square(*pairs[0]) < _mean_square(*pairs[1])).long()  # who draws first, as in `random`
-    size = (max(problem.x.n, problem.y.n), count, TRAITS)
+    sides = ((problem.x, problem.log_a), (problem.y, problem.log_b))
+    side = _side_that_draws_first(problem)
+    n_factors = INITIALIZER_CONFIG.n_noise_factors
+    size = (max(problem.x.n, problem.y.n), count, n_factors)
     u = constant(_normal, seed, size, problem.log_a.dtype, problem.eps.device)
-    first = torch.arange(problem.batch, device=u.device)[:, None]
-    ranks = [_by_eccentricity(*pair).argsort(1) for pair in pairs]
-    of_x, of_y = u[side][first, ranks[0]], u[1 - side][first, ranks[1]]  # (B, points, count, TRAITS)
-    return torch.einsum("bikt,bjkt->bkij", of_x, of_y) / TRAITS**0.5
+    items = torch.arange(problem.batch, device=u.device)[:, None]
+    ranks = [_by_eccentricity(*pair).argsort(1) for pair in sides]
+    of_x, of_y = u[side][items, ranks[0]], u[1 - side][items, ranks[1]]  # (B, points, count, n_factors)
+    return torch.einsum("bikt,bjkt->bkij", of_x, of_y) / n_factors**0.5
 
 
 def _uniform(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers in [0, 1)."""
+    """Return random numbers in [0, 1)."""
     return torch.as_tensor(np.random.default_rng(seed).random(size), dtype=dtype, device=device)
 
 
 def _normal(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Normal numbers for the space that draws first, and for the other. Returns (2, ...)."""
+    """Return normal random numbers (2, ...), for the space that draws first and for the other."""
     draws = [np.random.default_rng((seed, role)).standard_normal(size) for role in (0, 1)]
     return torch.as_tensor(np.stack(draws), dtype=dtype, device=device)
 
 
-def stirred(problem: SpacePair, plans: Tensor) -> Tensor:
-    """Plans (B, S, n, m) with a little noise, the same for all of an item, at unit mass.
+def break_symmetries(problem: SpacePair, plans: Tensor) -> Tensor:
+    """Return the plans (B, S, n, m), perturbed by a little noise that all plans of an item share, at unit mass.
 
-    Spaces with symmetries have plans with symmetries, which steps leave by rounding alone: another sum, another end.
+    Spaces with symmetries have plans with symmetries, which steps leave by rounding alone: sums in another order would
+    then end in another plan.
     """
-    return unit(plans * (STIR * noise(problem, 1)).exp())
+    return to_unit_mass(plans * (INITIALIZER_CONFIG.symmetry_breaking_noise * low_rank_noise(problem, 1)).exp())
 
 
-def corners(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
-    """`count` plans with marginals a and b and few entries: north-west corners of the points in some order.
+def vertex_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
+    """Return `count` vertices (B, count, n, m) of the transport polytope of a and b, by the north-west corner rule.
 
-    First in the order of their eccentricities, then in random orders. Returns (B, count, n, m).
+    The rule fills the points in the order of their eccentricities for the first, in random orders for the others.
     """
     pairs = ((problem.x, problem.log_a), (problem.y, problem.log_b))
-    # The k-th point with weight has the k-th number, whatever stands between.
+    # The k-th point of positive weight takes the k-th random number, whatever padding is between.
     ranks = [((log_weights > -torch.inf).long().cumsum(1) - 1).clamp(min=0) for _, log_weights in pairs]
-    side = (_mean_square(*pairs[0]) < _mean_square(*pairs[1])).long()  # who draws first, as in `random`
-    made = [_corner(problem, *(rank(s.metric, w.exp()).argsort(dim=1, stable=True) for s, w in pairs))]
+    side = _side_that_draws_first(problem)
+    plans = [
+        _north_west_corner(
+            problem, *(eccentricity_ranks(s.metric, w.exp()).argsort(dim=1, stable=True) for s, w in pairs)
+        )
+    ]
     for k in range(1, count):
         draws = [np.random.default_rng((seed, k, role)).random(max(r.shape[1] for r in ranks)) for role in (0, 1)]
         u = torch.as_tensor(np.stack(draws), device=problem.eps.device)
         keys = (u[side].gather(1, ranks[0]), u[1 - side].gather(1, ranks[1]))
-        made.append(_corner(problem, *(key.argsort(1) for key in keys)))
-    return torch.stack(made, dim=1)
+        plans.append(_north_west_corner(problem, *(key.argsort(1) for key in keys)))
+    return torch.stack(plans, dim=1)
 
 
-def _corner(problem: SpacePair, rows: Tensor, cols: Tensor) -> Tensor:
-    """The plan that fills the points in the given orders (B, n), (B, m), of unit mass. Returns (B, n, m)."""
+def _north_west_corner(problem: SpacePair, rows: Tensor, cols: Tensor) -> Tensor:
+    """Return the plan (B, n, m) of unit mass that fills the points in the orders rows (B, n) and cols (B, m)."""
     a, b = problem.log_a.exp().gather(1, rows), problem.log_b.exp().gather(1, cols)
     end_a, end_b = a.cumsum(1), b.cumsum(1)
     plan = torch.minimum(end_a[:, :, None], end_b[:, None, :])
@@ -146,29 +150,31 @@ def _corner(problem: SpacePair, rows: Tensor, cols: Tensor) -> Tensor:
     return plan.gather(2, cols.argsort(1)[:, None, :].expand_as(plan))
 
 
-def unit(plan: Tensor) -> Tensor:
-    """A plan (..., n, m) divided by its mass."""
+def to_unit_mass(plan: Tensor) -> Tensor:
+    """Return the plan (..., n, m) divided by its mass."""
     return plan / plan.sum(dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(plan.dtype).tiny)
 
 
-def transport(cost: Tensor, problem: UGW) -> Tensor:
-    """Shape of the entropic transport plan for a cost, with the problem's divergences. cost: (B, n, m)."""
+def transport_plan(cost: Tensor, problem: UGW) -> Tensor:
+    """Return the entropic transport plan (B, n, m), at unit mass, for a cost (B, n, m), with the problem's rhos."""
     log_ab = problem.log_a[:, :, None] + problem.log_b[:, None, :]
     mean = (cost * log_ab.exp()).sum(dim=(1, 2), dtype=torch.float64)
     scale = torch.where(mean > 0, mean, 1.0)
     centered = cost - mean.to(cost.dtype)[:, None, None]
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
-    solve, found = Sinkhorn(tol=1e-2, max_iter=20), None
-    for share in BLUR:
-        sharp = LinearProblem(centered, *sides, torch.maximum(problem.eps, share * scale))
-        found = solve.at_once(sharp, None if found is None else (found.f, found.g), BLIND)
-    if found is None:
-        raise RuntimeError("BLUR is empty")
-    return found.unit_plan
+    sinkhorn, potentials = Sinkhorn(tol=1e-2, max_iter=20), None
+    for share in INITIALIZER_CONFIG.transport_eps_shares:
+        linear = LinearProblem(centered, *sides, torch.maximum(problem.eps, share * scale))
+        solution = sinkhorn.at_once(linear, potentials, INITIALIZER_CONFIG.n_transport_rounds)
+        potentials = solution.f, solution.g
+    return solution.unit_plan
 
 
 def _distances_to_anchors(space: Space, log_weights: Tensor, u: Tensor) -> Tensor:
-    """Columns (B, n, K) of D at the points numbered ⌊u·count⌋ among those with weight, by eccentricity."""
+    """Return the columns (B, n, K) of D at the points of rank ⌊u·count⌋, u (B, K), by eccentricity.
+
+    count is the number of points of positive weight.
+    """
     present = log_weights > -torch.inf
     order = _by_eccentricity(space, log_weights)
     place = (u * present.sum(1, keepdim=True)).long()
@@ -176,14 +182,20 @@ def _distances_to_anchors(space: Space, log_weights: Tensor, u: Tensor) -> Tenso
 
 
 def _by_eccentricity(space: Space, log_weights: Tensor) -> Tensor:
-    """The points (B, n), the most eccentric first, those without weight last.
+    """Return the indices (B, n) of the points, the most eccentric first, those of weight 0 last.
 
-    Ordered by what they are, not where they stand: a permuted space draws the same points.
+    The order does not depend on the order in which the points are given.
     """
-    far = rank(space.metric, log_weights.exp())
+    far = eccentricity_ranks(space.metric, log_weights.exp())
     return torch.where(log_weights > -torch.inf, -far, torch.inf).argsort(dim=1, stable=True)
 
 
+def _side_that_draws_first(problem: SpacePair) -> Tensor:
+    """Return (B,) 0 or 1, the space with the larger mean square distance: swapping the spaces swaps their draws."""
+    return (_mean_square(problem.x, problem.log_a) < _mean_square(problem.y, problem.log_b)).long()
+
+
 def _mean_square(space: Space, log_weights: Tensor) -> Tensor:
+    """Return the mean square distance (B,) of a space under weights of unit mass."""
     w = log_weights.exp()[:, :, None]
     return (w * space.metric.apply_squared(w)).sum(dim=(1, 2), dtype=torch.float64)

@@ -1,57 +1,89 @@
-"""The plans that a solve starts from: given by the caller, or made by the start that a name stands for."""
+"""The candidates that a solve starts from, by the name of a start and the size class, or a plan given by the caller."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._utils.checks import as_tensor, check_choice, check_finite, check_nonnegative
+from .._utils.precision import rough
 from .._utils.size_class import size_class
 from ..errors import InputError
 from ..problems.base import SpacePair
 from ..problems.ugw import UGW
 from ..results.lazy_plan import LazyPlan
-from . import coarse
-from . import plans as starts
+from ..solvers.alternating import AlternateMin
+from .coarse import coarse_plan, coarse_plans, low_precision_problem
+from .config import INITIALIZER_CONFIG
+from .plans import break_symmetries, first_lower_bound_plan, linear_transport_plan, product_plan, random_anchor_plans
+from .successive_halving import Round, successive_halving
 
-STARTS = ("auto", "best", "product", "flb", "linear", "random", "coarse")
-# Tiny plans are solved for from so many coarse plans and the product plan, all to the end.
-FEW = 2
+INIT_NAMES = ("auto", "best", "product", "flb", "linear", "random", "coarse")
+# The starts that are one plan (B, n, m) of the problem.
+SINGLE_PLANS: dict[str, Callable[[UGW], Tensor]] = {
+    "product": product_plan,
+    "flb": first_lower_bound_plan,
+    "linear": linear_transport_plan,
+    "random": lambda problem: random_anchor_plans(problem, 1)[:, 0],
+    "coarse": coarse_plan,
+}
+# The candidates of "auto" are compared when they have nearly converged; entropy falls faster than in a solve.
+NEARLY_CONVERGED = AlternateMin(tol=1e-4, max_iter=60, proximal=(0.3, 0.01, 0.8))
+SELECTION_SCHEDULE = (Round(NEARLY_CONVERGED, 1, INITIALIZER_CONFIG.unconverged_tie),)
 
 
-def first_plans(problem: UGW, init: Any) -> Tensor:
-    """The plans (B, S, n, m) to start from: a name's, or the given one."""
+def candidate_plans(problem: UGW, init: Any) -> Tensor:
+    """Return the plans (B, S, n, m) that the name of a start stands for, or the plan that the caller gave, S = 1."""
     if not isinstance(init, str):
-        plan = given_plan(problem, init, "init")
+        plan = read_plan(problem, init, "init")
         if not bool((plan.amax(dim=(1, 2)) > 0).all()):
             raise InputError("init must have positive mass, got a plan of zeros")
         return plan[:, None]
-    check_choice("init", init, STARTS)
+    check_choice("init", init, INIT_NAMES)
     if init == "linear":
-        check_points(problem)
-    if init == "random":
-        return starts.random(problem, 1)
-    if init not in ("auto", "best"):
-        make = coarse.start if init == "coarse" else getattr(starts, init)
-        return make(problem)[:, None]
+        check_common_dimension(problem)
+    if init in SINGLE_PLANS:
+        return SINGLE_PLANS[init](problem)[:, None]
     sizes = size_class(*problem.largest)
-    plans = coarse.several(problem, FEW if sizes.is_tiny else 1)
+    plans = coarse_plans(problem, INITIALIZER_CONFIG.n_tiny_candidates if sizes.is_tiny else 1)
     if init == "best" or sizes.has_product_candidate:
-        plans = torch.cat([starts.product(problem)[:, None], plans], dim=1)
-    return starts.stirred(problem, plans)
+        plans = torch.cat([product_plan(problem)[:, None], plans], dim=1)
+    return break_symmetries(problem, plans)
 
 
-def chosen_plans(problem: UGW, plans: Tensor, init: Any) -> Tensor:
-    """Those of the first plans (B, S, n, m) to solve from to the end: of those of "auto" one, unless it is tiny."""
+def select_candidates(problem: UGW, plans: Tensor, init: Any) -> Tensor:
+    """Return the candidates (B, T, n, m) to solve to convergence: one for "auto" unless tiny, else all of them."""
     if not isinstance(init, str) or init != "auto" or plans.shape[1] == 1 or size_class(*problem.largest).is_tiny:
         return plans
-    return coarse.ahead(problem, plans)[:, None]
+    return nearly_converged_best(problem, plans)[:, None]
 
 
-def given_plan(problem: SpacePair, plan: Any, name: str) -> Tensor:
-    """A plan given as an array, of any precision, or as a LazyPlan, checked. Returns (B, n, m)."""
+def nearly_converged_best(problem: UGW, plans: Tensor) -> Tensor:
+    """Return the best (B, n, m) of the candidates (B, S, n, m) after they have nearly converged.
+
+    Where no candidate has a finite objective, for which low precision may be the reason, the first one as it is.
+    """
+    low_precision = low_precision_problem(problem)
+    with rough():
+        best, values = successive_halving(low_precision, plans.to(low_precision.x.dtype), SELECTION_SCHEDULE)
+    is_finite = torch.isfinite(values[:, 0])[:, None, None]
+    return torch.where(is_finite, best[:, 0].to(plans.dtype), plans[:, 0])
+
+
+def n_solved_candidates(n: int, m: int, init: str) -> int:
+    """Return how many candidates of an item of n × m points are solved to convergence from a start of that name."""
+    if init not in ("auto", "best"):
+        return 1
+    if size_class(n, m).is_tiny:
+        return 1 + INITIALIZER_CONFIG.n_tiny_candidates
+    return 2 if init == "best" else 1
+
+
+def read_plan(problem: SpacePair, plan: Any, name: str) -> Tensor:
+    """Return a plan given as an array of any precision or as a LazyPlan, as a tensor (B, n, m), or raise InputError."""
     weights, plan = problem.x.weight_tensor, plan.dense() if isinstance(plan, LazyPlan) else plan
     tensor = as_tensor(name, plan).detach().to(weights.dtype)
     tensor = as_tensor(name, tensor if isinstance(plan, Tensor) else tensor.to(weights.device), like=weights)
@@ -68,8 +100,8 @@ def given_plan(problem: SpacePair, plan: Any, name: str) -> Tensor:
     return tensor
 
 
-def check_points(problem: SpacePair) -> None:
-    """Raise unless both spaces have points of one dimension."""
+def check_common_dimension(problem: SpacePair) -> None:
+    """Raise InputError unless both spaces have points of one dimension."""
     x, y = problem.x.point_tensor, problem.y.point_tensor
     if x is None or y is None:
         raise InputError('init="linear" needs spaces made by Space.from_points, got one without points')

@@ -20,7 +20,7 @@ from ..api import solve as api
 from ..errors import InputError, NotConverged
 from ..geometry.space import Space
 from ..initializers import multilevel
-from ..initializers.conic import plain
+from ..initializers.multistart import base_solver
 from ..measures.divergences import partial_divergences
 from ..problems.build import Fused, build
 from ..problems.ugw import UGW
@@ -171,12 +171,12 @@ def _identity(x: Space, given: dict[str, Any]) -> Any:
         return torch.diag_embed(x.weight_tensor)
     a = problem.log_a.exp().double()[:, :, None]
     inner = problem.left.double().mT @ (a * problem.right.double())  # its marginals are those of the product plan
-    return LazyPlan(multilevel.lifted(problem, problem.product, inner), batched=problem.batched, numpy=False)
+    return LazyPlan(multilevel.linear_step_plan(problem, problem.product, inner), batched=problem.batched, numpy=False)
 
 
 def _problem(x: Space, y: Space, given: dict[str, Any]) -> UGW:
     """The problem that `solve` with these arguments solves."""
-    method = plain(api.checked_solver(given["solver"], AlternateMin())).inner.method
+    method = base_solver(api.checked_solver(given["solver"], AlternateMin())).inner.method
     return build(x.detach(), y.detach(), **{k: given[k] for k in ("rho", "eps", "loss", "fused")}, method=method)
 
 

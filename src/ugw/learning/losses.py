@@ -11,7 +11,7 @@ from .._utils.checks import as_nonnegative
 from ..geometry.space import Space
 from ..measures.cones import parse_loss
 from ..measures.divergences import divergence_pair, partial_divergences
-from ..problems.build import Fused, Relative, check_soft, check_spaces, eps_or
+from ..problems.build import Fused, Relative, check_finite_rho, check_spaces, eps_or_default
 from ..results.conic_result import ConicResult
 from ..results.result import Result
 from .debiased import Debiased, debiased
@@ -84,7 +84,7 @@ class UGWLoss(torch.nn.Module):
         if partial_divergences(rho) is None:
             divergence_pair(rho)
         if not isinstance(eps, Relative):
-            as_nonnegative("eps", eps_or(eps, 0.0))
+            as_nonnegative("eps", eps_or_default(eps, 0.0))
         self.rho, self.eps, self.loss, self.fused, self.init, self.solver = rho, eps, loss, fused, init, solver
         self.debiased = debiased
         self.result = None
@@ -124,7 +124,7 @@ class CGWLoss(torch.nn.Module):
         self, *, rho: Any = 1.0, cone: Any = "gaussian-hellinger", init: Any = "auto", solver: Any = None
     ) -> None:
         super().__init__()
-        check_soft(rho)
+        check_finite_rho(rho)
         if isinstance(cone, str):
             parse_loss(cone, 1.0, name="cone")
         self.rho, self.cone, self.init, self.solver = rho, cone, init, solver

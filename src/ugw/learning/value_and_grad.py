@@ -14,11 +14,10 @@ from torch import Tensor
 from ..api import solve as api
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
-from ..initializers.conic import plain as plain_solver
-from ..initializers.partial import build_capped
+from ..initializers.multistart import base_solver
 from ..measures.cones import PartialTransport
 from ..measures.divergences import partial_divergences
-from ..problems.build import Relative, build, build_conic, eps_or, read_cone
+from ..problems.build import Relative, build, build_conic, build_partial, eps_or_default, parse_cone
 from ..results.conic_result import ConicResult
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
@@ -40,7 +39,7 @@ def solved(x: Space, y: Space, **given: Any) -> tuple[Tensor, Result]:
         return found.terms.total, result
     sides = partial_divergences(rest["rho"])
     if sides is not None:
-        partial, _ = build_capped(*plain, sides=sides, eps=0.0, fused=rest["fused"], loss=rest["loss"])
+        partial, _ = build_partial(*plain, sides=sides, eps=0.0, fused=rest["fused"], loss=rest["loss"])
         return attached_capped(partial, x, y, rest["fused"], found), result
     method = "streaming" if result.path == "streaming" else "stabilized"
     return attached(build(*plain, **rest, method=method), x, y, rest["fused"], found), result
@@ -49,7 +48,7 @@ def solved(x: Space, y: Space, **given: Any) -> tuple[Tensor, Result]:
 def solved_conic(x: Space, y: Space, *, rho: Any, cone: Any, init: Any, solver: Any) -> tuple[Tensor, ConicResult]:
     """The conic value (B,) in float64 with its gradient, and the result that it is of."""
     plain = x.detach(), y.detach()
-    if isinstance(read_cone(*plain, cone), PartialTransport):
+    if isinstance(parse_cone(*plain, cone), PartialTransport):
         raise InputError("gradients of the conic distance need a cone over KL, got partial transport")
     with torch.no_grad(), quiet():
         result = api.solve_conic(*plain, rho=rho, cone=cone, init=init, solver=solver)
@@ -83,10 +82,10 @@ def settled(x: Space, y: Space, given: dict[str, Any]) -> Any:
     """eps as numbers: an eps relative to the spaces is that of the spaces as they are, and stays while a value is
     differentiated, and in all terms of a divergence.
     """
-    eps = eps_or(given["eps"], 1e-2 if partial_divergences(given["rho"]) is None else 0.0)
+    eps = eps_or_default(given["eps"], 1e-2 if partial_divergences(given["rho"]) is None else 0.0)
     if not isinstance(eps, Relative):
         return eps
-    method = plain_solver(api.checked_solver(given["solver"], AlternateMin())).inner.method
+    method = base_solver(api.checked_solver(given["solver"], AlternateMin())).inner.method
     problem = build(x, y, rho=given["rho"], eps=eps, loss=given["loss"], fused=given["fused"], method=method)
     return problem.eps if problem.batched else problem.eps[0]
 

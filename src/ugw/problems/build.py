@@ -1,4 +1,4 @@
-"""What a caller may say about a problem besides its spaces: rho, eps, the fused term."""
+"""Problems from what callers give: spaces, rho, eps, loss, cone and the fused term, checked and of one batch size."""
 
 from __future__ import annotations
 
@@ -10,30 +10,44 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import as_nonnegative, as_positive, as_tensor, check_finite
+from .._utils.size_class import THRESHOLDS
 from ..errors import InputError
 from ..geometry.low_rank import LowRankMetric
 from ..geometry.space import Space
 from ..measures.cones import Cone, PartialTransport, parse_loss
-from ..measures.divergences import divergence_pair
-from .base import Problem
+from ..measures.divergences import KL, TV, Mass, divergence_pair
+from .base import Problem, SpacePair
 from .cgw import CGW
 from .distortion.base import Distortion, PairLoss
 from .distortion.itemwise import Sizes
 from .distortion.select import select_distortion
 from .distortion.term_by_term import TermByTermDistortion
 from .partial.cgw import PartialCGW
+from .partial.gw import PartialGW
 from .ugw import UGW
 from .ugw_streamed import StreamingUGW
 
-# A loss that is infinite somewhere has no factors: its plans have at most so many entries.
-INFINITE_PLAN = 2500
-# Steps by linear programs are for plans of at most so many entries: larger ones take more than ten minutes.
-PROGRAM_PLAN = 3600
-# Plans with more entries than this are not stored where they need not be: a cost of a few ranks is made again faster
-# than it is read from the memory of a GPU.
-STREAMED = {"cpu": 2.5e7, "cuda": 1e7}
-# eps, relative, of the UGW problem whose starts a conic problem takes.
-TWIN_EPS = 1e-2
+
+@dataclass(frozen=True)
+class BuildConfig:
+    """Parameters of surrogates, the UGW problems whose plans other problems start from, and tolerances of checks."""
+
+    # eps of a surrogate, as a share of the mean distortion: sharp enough to match points, quickly solved.
+    surrogate_eps_share: float = 1e-2
+    # rho of the surrogate of a problem of given mass, as a share of the mean distortion: keeps most of the mass.
+    surrogate_rho_share: float = 0.03
+    # eps of the surrogate of a partial problem is at most this share of its rho: a larger entropy hides which mass is
+    # better left unmatched.
+    max_surrogate_eps_over_rho: float = 0.2
+    # A given mass may exceed the smaller of both masses by so many machine epsilons: sums of weights are rounded.
+    mass_rounding_units: float = 64.0
+    # The masses of two hard sides may differ by so many machine epsilons, relatively.
+    hard_mass_rounding_units: float = 1e3
+    # Distances at which a loss is tested for infinite values.
+    n_loss_samples: int = 2000
+
+
+BUILD_CONFIG = BuildConfig()
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +58,7 @@ class Relative:
 
 
 def relative(share: Any) -> Relative:
-    """eps as a share of the mean distortion Σ (Dx_ii' − Dy_jj')² under the product plan of unit mass.
+    """Return eps as a share of the mean distortion Σ (Dx_ii' − Dy_jj')² under the product plan of unit mass.
 
     The same share gives plans of the same sharpness whatever the units of the distances.
 
@@ -54,10 +68,10 @@ def relative(share: Any) -> Relative:
     return Relative(as_positive("relative eps", share, allow_inf=False))
 
 
-def eps_or(eps: Any, default: float) -> Any:
-    """The eps that a caller gave, or the default for "auto".
+def eps_or_default(eps: Any, default: float) -> Any:
+    """Return the eps that a caller gave, or the default for "auto".
 
-    >>> eps_or("auto", 0.01), eps_or(0.5, 0.01)
+    >>> eps_or_default("auto", 0.01), eps_or_default(0.5, 0.01)
     (0.01, 0.5)
     """
     return default if isinstance(eps, str) and eps == "auto" else eps
@@ -84,27 +98,27 @@ class Fused:
 def build(
     x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None, loss: Any = None, method: str = "stabilized"
 ) -> UGW:
-    """The problem for two spaces, with every parameter checked and given one value per item.
+    """Return the UGW problem for two spaces, with every parameter checked and given one value per item.
 
-    method: that of Sinkhorn; "streaming" or a large problem under "auto" is one whose plans are not stored.
+    method: that of Sinkhorn; "streaming", or "auto" for a large problem, makes one whose plans are not stored.
     """
     check_spaces(x, y)
     div_a, div_b = divergence_pair(rho)
     share = eps.share if isinstance(eps, Relative) else as_nonnegative("eps", eps)
-    stream = streams(x, y, fused=fused, loss=loss, method=method)
-    alpha, cost = _fused(x, y, fused, stored=not stream)
+    stream = uses_streaming(x, y, fused=fused, loss=loss, method=method)
+    alpha, cost = _fused_cost(x, y, fused, stored=not stream)
     if stream:
         x, y = (replace(space, metric=space.metric.center(space.weight_tensor)) for space in (x, y))  # type: ignore
     counts = {
         "the first space": x.weight_tensor.shape[0] if x.batched else None,
         "the second space": y.weight_tensor.shape[0] if y.batched else None,
-        "rho of the first side": count_of(div_a.rho),
-        "rho of the second side": count_of(div_b.rho),
-        "eps": count_of(share),
-        "alpha": count_of(alpha),
+        "rho of the first side": batch_size_of(div_a.rho),
+        "rho of the second side": batch_size_of(div_b.rho),
+        "eps": batch_size_of(share),
+        "alpha": batch_size_of(alpha),
         "the linear cost": cost.shape[0] if isinstance(cost, Tensor) and cost.ndim == 3 else None,
     }
-    batch = common_batch(counts)
+    batch = common_batch_size(counts)
     size, device = batch or 1, x.device
     problem = (StreamingUGW if stream else UGW)(
         x,
@@ -121,11 +135,14 @@ def build(
     return replace(problem, eps=problem.eps * problem.scale()) if isinstance(eps, Relative) else problem
 
 
-def streams(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) -> bool:
-    """Does a problem have plans that are not stored? Asked for by name, or chosen for a large one where it can be."""
+def uses_streaming(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) -> bool:
+    """Return whether the plans of a problem are not stored: if the method says so, or if its largest item is large.
+
+    One answer for a batch: its result has plans of one kind. Raises where the spaces do not allow "streaming".
+    """
     if method not in ("auto", "streaming"):
         return False
-    stored = x.n * y.n * x.weight_tensor.element_size()
+    plan_bytes = x.n * y.n * x.weight_tensor.element_size()
     obstacle = None
     if not all(isinstance(space.metric, LowRankMetric) for space in (x, y)):
         obstacle = (
@@ -135,76 +152,79 @@ def streams(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) 
     elif loss is not None:
         obstacle = "the loss t², got another one"
     elif isinstance(fused, Fused) and fused.cost is not None:
-        obstacle = f"features on the spaces, got a linear cost of {stored / 2**30:.3g} GiB"
+        obstacle = f"features on the spaces, got a linear cost of {plan_bytes / 2**30:.3g} GiB"
     if method == "streaming" and obstacle is not None:
         raise InputError(f"plans that are not stored need {obstacle}")
-    large = math.prod(largest_size(x, y)) > STREAMED[x.device.type if x.device.type in STREAMED else "cpu"]
-    return obstacle is None and (method == "streaming" or large)
+    limits = THRESHOLDS.max_stored_entries
+    is_large = math.prod(largest_size(x, y)) > limits.get(x.device.type, limits["cpu"])
+    return obstacle is None and (method == "streaming" or is_large)
 
 
 def loss_distortion(x: Space, y: Space, loss: Any) -> Distortion:
     """The distortion sum for a loss other than t²."""
-    longest = longest_distance(x, y)
+    longest = max_distance_difference(x, y)
     read = parse_loss(loss, longest, dtype=x.dtype)
-    finite = is_finite(read, longest)
+    finite = is_finite_loss(read, longest)
     n, m = largest_size(x, y)
-    if not finite and n * m > INFINITE_PLAN:
+    max_entries = THRESHOLDS.max_entries_of_infinite_loss
+    if not finite and n * m > max_entries:
         raise InputError(
-            f"a loss that is infinite for some distances is summed term by term, up to n·m = {INFINITE_PLAN}, "
+            f"a loss that is infinite for some distances is summed term by term, up to n·m = {max_entries}, "
             f"got {n} × {m}: take a smaller problem, a larger cutoff, or solve_conic, which needs no such sum"
         )
     if not finite:
         return TermByTermDistortion(x.metric, y.metric, PairLoss(read))
     return select_distortion(
-        x.metric, y.metric, PairLoss(read), sizes=own_sizes(x, y), tol=read.tol, max_rank=read.max_rank
+        x.metric, y.metric, PairLoss(read), sizes=unpadded_sizes(x, y), tol=read.tol, max_rank=read.max_rank
     )
 
 
-def is_finite(loss: Cone, longest: float) -> bool:
-    """Is a loss finite at all distances up to the longest?"""
-    return bool(torch.isfinite(loss(torch.linspace(0.0, longest, 2000, dtype=torch.float64))).all())
+def is_finite_loss(loss: Cone, longest: float) -> bool:
+    """Return whether a loss is finite at all distances up to the longest."""
+    distances = torch.linspace(0.0, longest, BUILD_CONFIG.n_loss_samples, dtype=torch.float64)
+    return bool(torch.isfinite(loss(distances)).all())
 
 
 def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[CGW, UGW]:
-    """The conic problem for two spaces, and the UGW problem with the same spaces and rhos, which has its starts."""
-    twin = _twin(x, y, rho)
+    """Return the conic problem for two spaces and its surrogate, the UGW problem with the same spaces and rhos."""
+    surrogate = _conic_surrogate(x, y, rho)
     entropy = as_nonnegative("eps", eps)
-    if entropy.ndim and len(entropy) != twin.batch:
-        raise InputError(f"batch sizes must agree, got eps {len(entropy)} and {twin.batch}")
-    read = read_cone(x, y, cone)
-    rho_a, rho_b = twin.div_a.rho, twin.div_b.rho
+    if entropy.ndim and len(entropy) != surrogate.batch:
+        raise InputError(f"batch sizes must agree, got eps {len(entropy)} and {surrogate.batch}")
+    read = parse_cone(x, y, cone)
+    rho_a, rho_b = surrogate.div_a.rho, surrogate.div_b.rho
     total = rho_a + rho_b
     same = bool((total == total[0]).all())
     pair_loss = PairLoss(read, total[:1] if same else total)
     kernel = select_distortion(
-        x.metric, y.metric, pair_loss, sizes=own_sizes(x, y), tol=read.tol, max_rank=read.max_rank
+        x.metric, y.metric, pair_loss, sizes=unpadded_sizes(x, y), tol=read.tol, max_rank=read.max_rank
     )
-    entropies = entropy.to(x.device).expand(twin.batch)
-    return CGW(x, y, rho_a, rho_b, read, kernel, entropies, batched=twin.batched), twin
+    entropies = entropy.to(x.device).expand(surrogate.batch)
+    return CGW(x, y, rho_a, rho_b, read, kernel, entropies, batched=surrogate.batched), surrogate
 
 
-def _twin(x: Space, y: Space, rho: Any) -> UGW:
-    """The UGW problem whose starts a conic problem takes."""
-    check_soft(rho)
-    return build(x, y, rho=rho, eps=relative(TWIN_EPS), fused=None)
+def _conic_surrogate(x: Space, y: Space, rho: Any) -> UGW:
+    """Return the UGW problem whose plans a conic problem starts from."""
+    check_finite_rho(rho)
+    return build(x, y, rho=rho, eps=relative(BUILD_CONFIG.surrogate_eps_share), fused=None)
 
 
-def check_soft(rho: Any) -> None:
-    """Raise unless rho is finite on both sides."""
+def check_finite_rho(rho: Any) -> None:
+    """Raise InputError unless rho is finite on both sides."""
     if any(bool(div.is_hard.any()) for div in divergence_pair(rho)):
         raise InputError("rho must be finite for the conic distance, got inf")
 
 
-def read_cone(x: Space, y: Space, cone: Any) -> Cone:
-    """The cone for two spaces, checked."""
+def parse_cone(x: Space, y: Space, cone: Any) -> Cone:
+    """Return the cone that a caller gave, by name, function or object, for two spaces, or raise InputError."""
     check_spaces(x, y)
-    return parse_loss(cone, longest_distance(x, y), name="cone", dtype=x.dtype)
+    return parse_loss(cone, max_distance_difference(x, y), name="cone", dtype=x.dtype)
 
 
-def build_partial(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: Any) -> tuple[PartialCGW, UGW]:
-    """The partial transport problem for two spaces, and the UGW problem with the same spaces and rhos."""
-    twin = _twin(x, y, rho)
-    rho_a, rho_b = twin.div_a.rho, twin.div_b.rho
+def build_partial_conic(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: Any) -> tuple[PartialCGW, UGW]:
+    """Return the partial transport problem for two spaces and its surrogate, the UGW problem with the same rhos."""
+    surrogate = _conic_surrogate(x, y, rho)
+    rho_a, rho_b = surrogate.div_a.rho, surrogate.div_b.rho
     if bool((rho_a != rho_b).any()):
         i = int(torch.nonzero(rho_a != rho_b)[0])
         raise InputError(
@@ -213,34 +233,85 @@ def build_partial(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: 
     if bool((as_nonnegative("eps", eps) > 0).any()):
         raise InputError("partial transport is solved by linear programs, without entropy: eps must be 0, got more")
     n, m = largest_size(x, y)
-    if n * m > PROGRAM_PLAN:
+    max_entries = THRESHOLDS.max_entries_of_linear_programs
+    if n * m > max_entries:
         raise InputError(
-            f"partial transport is solved by linear programs, up to n·m = {PROGRAM_PLAN}, got {n} × {m}: "
+            f"partial transport is solved by linear programs, up to n·m = {max_entries}, got {n} × {m}: "
             "take fewer points, or a cone over KL, which has no such limit"
         )
-    return PartialCGW(x, y, rho_a, cone, batched=twin.batched), twin
+    return PartialCGW(x, y, rho_a, cone, batched=surrogate.batched), surrogate
 
 
-def own_sizes(x: Space, y: Space) -> Sizes:
-    """(n, m) of each item without its padding; of one item where neither space is a batch."""
+def build_partial(
+    x: Any, y: Any, *, sides: tuple[TV | Mass, TV | Mass], eps: Any, fused: Fused | None, loss: Any
+) -> tuple[PartialGW, UGW]:
+    """Return the partial problem for two spaces and its surrogate, a UGW problem between them.
+
+    The surrogate has the rho of TV, or for Mass a share of the mean distortion.
+    """
+    _check_no_entropy(eps)
+    rhos = [KL(side.rho.detach()) if isinstance(side, TV) else torch.ones_like(side.m) for side in sides]
+    ugw = build(x, y, rho=tuple(rhos), eps=relative(BUILD_CONFIG.surrogate_eps_share), fused=fused, loss=loss)
+    if ugw.infinite:
+        raise InputError("TV and Mass need a loss that is finite everywhere, got one that is infinite somewhere")
+    if ugw.distortion_sum is None:
+        raise RuntimeError("a problem has its distortion sum")
+    div_a, div_b = (side.expand(ugw.batch, x.device) for side in sides)
+    zero = torch.zeros_like(ugw.eps)
+    problem = PartialGW(x, y, div_a, div_b, zero, ugw.alpha, ugw.cost, ugw.distortion_sum, batched=ugw.batched)
+    if isinstance(div_a, Mass):
+        check_mass(ugw, div_a.m)
+        rho = KL(ugw.eps * (BUILD_CONFIG.surrogate_rho_share / BUILD_CONFIG.surrogate_eps_share))
+        ugw = replace(ugw, div_a=rho, div_b=rho)
+    max_eps = BUILD_CONFIG.max_surrogate_eps_over_rho * torch.minimum(ugw.div_a.rho, ugw.div_b.rho)
+    return problem, replace(ugw, eps=torch.minimum(ugw.eps, max_eps))
+
+
+def _check_no_entropy(eps: Any) -> None:
+    """Raise InputError unless eps is 0 or "auto"."""
+    eps = eps_or_default(eps, 0.0)
+    if isinstance(eps, Relative) or bool((as_nonnegative("eps", eps) > 0).any()):
+        raise InputError("TV and Mass are solved by exact linear programs, without entropy: eps must be 0, got more")
+
+
+def check_mass(problem: SpacePair, mass: Tensor) -> None:
+    """Raise InputError if a given mass (B,) is above the mass of either side."""
+    max_mass = torch.minimum(problem.log_mass_a, problem.log_mass_b).exp()
+    is_above = mass > max_mass * (1.0 + BUILD_CONFIG.mass_rounding_units * torch.finfo(problem.x.dtype).eps)
+    if bool(is_above.any()):
+        i = int(torch.nonzero(is_above)[0])
+        item = f" in item {i}" if problem.batched else ""
+        raise InputError(
+            f"Mass(m) must be at most the smaller of both masses, got m = {float(mass[i]):.9g}{item}, "
+            f"expected at most {float(max_mass[i]):.9g}"
+        )
+
+
+def unpadded_sizes(x: Space, y: Space) -> Sizes:
+    """Return (n, m) of each item without its padding; of one item where neither space is a batch."""
     count = max(len(space.sizes or (0,)) for space in (x, y))
     rows, cols = (space.sizes or (space.n,) * count for space in (x, y))
     return list(zip(rows, cols, strict=True))
 
 
 def largest_size(x: Space, y: Space) -> tuple[int, int]:
-    """Return (n, m), without padding, of the item whose plan has the most entries."""
-    return max(own_sizes(x, y), key=math.prod)
+    """Return (n, m), without padding, of the item whose plan has the most entries.
+
+    (n, m) with padding where the batch sizes of the spaces disagree, which is an error reported later.
+    """
+    if x.sizes and y.sizes and len(x.sizes) != len(y.sizes):
+        return x.n, y.n
+    return max(unpadded_sizes(x, y), key=math.prod)
 
 
-def longest_distance(x: Space, y: Space) -> float:
-    """The largest difference of two distances; similarities may be negative."""
+def max_distance_difference(x: Space, y: Space) -> float:
+    """Return the largest difference of two distances or 0, one in each space; similarities may be negative."""
     lows, highs = zip(*(s.metric.extremes() for s in (x, y)), strict=True)
     return max(float(high.max()) for high in highs) - min(0.0, *(float(low.min()) for low in lows))
 
 
 def check_spaces(x: Any, y: Any) -> None:
-    """Raise unless both are spaces of one kind, on one device."""
+    """Raise InputError unless both are spaces of one dtype, on one device, with features of one width or none."""
     for name, space in (("first", x), ("second", y)):
         if not isinstance(space, Space):
             raise InputError(
@@ -259,8 +330,8 @@ def check_spaces(x: Any, y: Any) -> None:
         )
 
 
-def _fused(x: Space, y: Space, fused: Fused | None, *, stored: bool) -> tuple[Tensor, Any]:
-    """alpha and the matrix M, or 0 and None; for a problem that stores no matrix a mark that there is one."""
+def _fused_cost(x: Space, y: Space, fused: Fused | None, *, stored: bool) -> tuple[Tensor, Any]:
+    """Return alpha and the linear cost M, or 0 and None; True in place of M for a streaming problem, which makes it."""
     if fused is None:
         return torch.zeros((), dtype=torch.float64), None
     if not isinstance(fused, Fused):
@@ -277,33 +348,37 @@ def _fused(x: Space, y: Space, fused: Fused | None, *, stored: bool) -> tuple[Te
 
 
 def _check_features(x: Space, y: Space) -> None:
+    """Raise InputError unless both spaces have features."""
     if x.feature_tensor is None or y.feature_tensor is None:
         raise InputError("a fused problem needs features on both spaces, or Fused(alpha, cost=M), got neither")
 
 
 def _feature_cost(x: Any, y: Any) -> Tensor:
+    """Return the squared distances (..., n, m) between the features of two spaces."""
     pair = x.feature_tensor.detach(), y.feature_tensor.detach()
     return torch.cdist(*pair, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
-def count_of(value: Tensor) -> int | None:
-    """The length of a parameter (B,), or None for a number."""
+def batch_size_of(value: Tensor) -> int | None:
+    """Return the length of a parameter (B,), or None for a number."""
     return value.shape[0] if value.ndim else None
 
 
-def common_batch(counts: dict[str, int | None]) -> int | None:
-    """The one batch size that all agree on, or None if nothing has one."""
-    given = {name: count for name, count in counts.items() if count is not None}
-    if len(set(given.values())) > 1:
-        said = ", ".join(f"{name} {count}" for name, count in given.items())
-        raise InputError(f"batch sizes must agree, got {said}; a rho for each side is a tuple, (rho1, rho2)")
-    return next(iter(given.values()), None)
+def common_batch_size(counts: dict[str, int | None]) -> int | None:
+    """Return the one batch size that all named inputs agree on, or None if none of them is a batch."""
+    sizes = {name: count for name, count in counts.items() if count is not None}
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name} {count}" for name, count in sizes.items())
+        raise InputError(f"batch sizes must agree, got {listed}; a rho for each side is a tuple, (rho1, rho2)")
+    return next(iter(sizes.values()), None)
 
 
 def check_hard_masses(problem: Problem) -> None:
-    """Refuse two hard sides of different masses."""
+    """Raise InputError if both sides of an item are hard and their masses differ."""
     both = problem.div_a.is_hard & problem.div_b.is_hard
-    off = (problem.log_mass_a - problem.log_mass_b).abs() > 1e3 * torch.finfo(problem.x.dtype).eps
+    off = (problem.log_mass_a - problem.log_mass_b).abs() > BUILD_CONFIG.hard_mass_rounding_units * torch.finfo(
+        problem.x.dtype
+    ).eps
     if bool((both & off).any()):
         i = int(torch.nonzero(both & off)[0])
         mass_a, mass_b = float(problem.log_mass_a[i].exp()), float(problem.log_mass_b[i].exp())

@@ -12,8 +12,8 @@ import ugw
 from oracles import cases
 from oracles.cases import INF, Parameters
 from ugw._utils.config import UtilsConfig
-from ugw.initializers.partial import build_capped
 from ugw.measures.divergences import partial_divergences
+from ugw.problems.build import build_partial
 from ugw.problems.partial.gw import product_tv
 
 FUSED = 0.6
@@ -32,7 +32,7 @@ def below(pair, seed, mass):
 
 def problem(pair, rho, fused=0.0):
     given = ugw.Fused(fused, pair.cost) if fused else None
-    return build_capped(pair.x, pair.y, sides=partial_divergences(rho), eps=0.0, fused=given, loss=None)[0]
+    return build_partial(pair.x, pair.y, sides=partial_divergences(rho), eps=0.0, fused=given, loss=None)[0]
 
 
 def value(pair, rho, plan, fused=0.0):

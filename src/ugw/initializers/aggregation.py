@@ -1,0 +1,86 @@
+"""Aggregated problems: the same problem on a few clusters of each space, and prolongation of its plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .._utils.cuda_graphs.mode import looking
+from .._utils.pytree import BatchRecord
+from ..geometry.metric import DenseMetric
+from ..geometry.space import Space
+from ..problems.ugw import UGW
+from .centers import ChooseCenters
+from .clusters import Clusters, cluster_points
+from .plans import to_unit_mass, transport_plan
+
+
+@dataclass(frozen=True, eq=False)
+class AggregatedProblem(BatchRecord):
+    """A problem between clusters of points, and the clusters of both spaces."""
+
+    problem: UGW
+    x: Clusters
+    y: Clusters
+
+    @property
+    def is_exact(self) -> Tensor:
+        """(B,) bool: is it the original problem, with its points in another order?"""
+        return self.x.is_exact & self.y.is_exact
+
+    def prolongate(self, plan: Tensor, original: UGW) -> Tensor:
+        """Return the plan (B, n, m) of unit mass on all points that a plan (B, k, l) between clusters leads to.
+
+        That is the transport plan for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s), or, where every cluster is a
+        single point, the plan itself. plan: of any mass > 0.
+        """
+        plan = to_unit_mass(plan)
+        if looking() and not bool(self.is_exact.any()):
+            return self._transport(plan, original)
+        same = self.x.weight_shares(original.log_a) @ plan @ self.y.weight_shares(original.log_b).mT
+        if looking() and bool(self.is_exact.all()):
+            return same
+        return torch.where(self.is_exact[:, None, None], same, self._transport(plan, original))
+
+    def _transport(self, plan: Tensor, original: UGW) -> Tensor:
+        """Return the transport plan (B, n, m) for the cost between all points that a plan between clusters implies."""
+        row = self.x.distances.square() @ plan.sum(2)[:, :, None]
+        col = self.y.distances.square() @ plan.sum(1)[:, :, None]
+        return transport_plan(row + col.mT - 2.0 * self.x.distances @ plan @ self.y.distances.mT, original)
+
+
+def aggregate(problem: UGW, count: int, choose_centers: ChooseCenters, *, average: bool = False) -> AggregatedProblem:
+    """Return the problem on at most `count` clusters of each space.
+
+    average: distances between clusters are means over their points. For plans that treat all points of a cluster alike
+    this is the problem itself, but for the variance of the distances within a cluster, so that it has nearly the same
+    local minima.
+    """
+    x = cluster_points(problem.x, problem.log_a, count, choose_centers, average=average)
+    y = cluster_points(problem.y, problem.log_b, count, choose_centers, average=average)
+    mass_x, mass_y = problem.log_mass_a.exp().to(x.weights), problem.log_mass_b.exp().to(y.weights)
+    small = problem.on(
+        _space_of_clusters(x, x.weights * mass_x[:, None], problem),
+        _space_of_clusters(y, y.weights * mass_y[:, None], problem),
+        _aggregated_cost(problem, x, y, average=average),
+    )
+    return AggregatedProblem(small, x, y)
+
+
+def _space_of_clusters(clusters: Clusters, weights: Tensor, problem: UGW) -> Space:
+    """Return the space whose points are clusters, with these weights (B, k)."""
+    sizes = (weights.shape[1],) * problem.batch
+    return Space(DenseMetric(clusters.cluster_distances), weights, None, None, sizes, problem.numpy)
+
+
+def _aggregated_cost(problem: UGW, x: Clusters, y: Clusters, *, average: bool) -> Tensor | None:
+    """Return the linear cost (B, k, l) of a fused problem between clusters: means, or that of their centers."""
+    if problem.cost is None:
+        return None
+    cost = problem.cost.expand(problem.batch, -1, -1)
+    if average:
+        return x.weight_shares(problem.log_a).mT @ cost @ y.weight_shares(problem.log_b)
+    rows = torch.take_along_dim(cost, x.centers[:, :, None], dim=1)
+    return torch.take_along_dim(rows, y.centers[:, None, :], dim=2)

@@ -1,0 +1,51 @@
+"""Centers of clusters: a few points of a space, the farthest from each other or at quantiles of the eccentricity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..geometry.landmarks import farthest_points
+from ..geometry.metric import Metric
+from ..kernels.reductions import quantile_indices
+from .config import INITIALIZER_CONFIG
+
+# Maps a metric, weights (B, n) and a count to the indices (B, count) of the centers.
+ChooseCenters = Callable[[Metric, Tensor, int], Tensor]
+
+
+def farthest_centers(metric: Metric, weights: Tensor, count: int) -> Tensor:
+    """Return indices (B, count): the most eccentric point, then each time the one farthest from all chosen before."""
+    present = weights > 0
+    first = torch.where(present, eccentricity_ranks(metric, weights), -torch.inf).argmax(1)
+    return farthest_points(lambda index: _column(metric, index, len(weights)), first, count, candidates=present)
+
+
+def quantile_centers(metric: Metric, weights: Tensor, count: int) -> Tensor:
+    """Return indices (B, count) of points at even steps of the weight, cumulated in the order of eccentricity."""
+    order = eccentricity_ranks(metric, weights).argsort(dim=1, stable=True)
+    return order.gather(1, quantile_indices(weights.gather(1, order), count))
+
+
+def eccentricities(metric: Metric, weights: Tensor) -> Tensor:
+    """Return the mean distance (B, n) of each point to the others, D a, under weights (B, n) of unit mass."""
+    return metric.apply(weights[:, :, None])[:, :, 0]
+
+
+def eccentricity_ranks(metric: Metric, weights: Tensor) -> Tensor:
+    """Return the eccentricities (B, n) as whole multiples of a small step: those that differ by rounding alone tie."""
+    values = eccentricities(metric, weights)
+    share = INITIALIZER_CONFIG.eccentricity_step[str(values.dtype).removeprefix("torch.")]
+    step = share * values.abs().amax(1, keepdim=True)
+    return (values / step.clamp(min=torch.finfo(values.dtype).tiny)).round()
+
+
+def _column(metric: Metric, index: Tensor, batch: int) -> Tensor:
+    """Return the distances (B, n) of all points to those at the indices (B,), and 0 for these themselves.
+
+    A point that stands for a cluster may be at a positive distance from itself, and would be chosen again.
+    """
+    column = metric.columns(index[:, None]).squeeze(2).expand(batch, -1)
+    return column.scatter(1, index[:, None], 0.0)

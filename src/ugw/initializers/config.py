@@ -1,0 +1,95 @@
+"""Numbers that say how candidates for a first plan are made, and how many of them survive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class InitializerConfig:
+    """Limits and counts of the initializers; what depends on the size of a problem is in `_utils.size_class`."""
+
+    # -- plans by formulas ---------------------------------------------------------------------------------------------
+    # Anchor pairs of a random plan: three points and their images fix a rigid motion of the plane.
+    n_anchor_pairs: int = 3
+    # Width of the kernel of a random plan, as a share of the mean square distance: narrow enough to match neighbors.
+    anchor_width: float = 0.05
+    # Eccentricities are compared in steps of this share of the largest: rounding, which padding changes, is far below.
+    eccentricity_step: dict[str, float] = field(default_factory=lambda: {"float32": 1e-5, "float64": 1e-10})
+    # Normal numbers that each point draws for a noise plan: with more of them noise is closer to independent entries.
+    n_noise_factors: int = 6
+    # Size of the noise, in log units, that breaks symmetries: above rounding, far below anything that matters.
+    symmetry_breaking_noise: float = 1e-6
+    # eps of the transport plans among the starts falls through these shares of the mean cost: no start need be sharper.
+    transport_eps_shares: tuple[float, ...] = (1e-1, 1e-2)
+    # Rounds of Sinkhorn iterations at each of them where a GPU must not be synchronized.
+    n_transport_rounds: int = 2
+
+    # -- the coarse multistart -----------------------------------------------------------------------------------------
+    # Random candidates on the coarsest level, beside the product plan and the first lower bound.
+    n_random_candidates: int = 40
+    # eps on the coarsest level is at least this share of its mean distortion: sharper plans take more steps than they
+    # are worth there.
+    min_coarse_eps_share: float = 5e-3
+    # Rounds on the coarsest level: steps of each, and how many candidates survive it.
+    coarse_rounds: tuple[tuple[int, int], ...] = ((6, 12), (8, 6))
+    # Steps on the coarsest level where it is small: all candidates run to the end.
+    n_small_coarse_steps: int = 60
+    # Coarse plans that are prolongated to all points, and their steps there before the best are chosen: two steps tell
+    # nearly all that the end would.
+    n_prolongated: int = 4
+    n_fine_steps: int = 2
+    # Two plans of unit mass are different candidates if they are this far apart in L1.
+    min_candidate_distance: float = 0.1
+    # Steps on the middle level before the best is chosen.
+    n_middle_steps: int = 30
+    # Objectives closer than this share differ by rounding alone: the first candidate wins.
+    rounding_tie: float = 1e-12
+    # The same for plans that have nearly converged.
+    unconverged_tie: float = 1e-5
+    # Max entries of all plans of a batch of candidates that run together, by device: on a CPU they stay in a cache.
+    max_batch_entries: dict[str, int] = field(default_factory=lambda: {"cpu": 1 << 20, "cuda": 1 << 26})
+    # Coarse plans from which a tiny problem is solved to convergence, beside the product plan.
+    n_tiny_candidates: int = 2
+
+    # -- conic problems ------------------------------------------------------------------------------------------------
+    # Steps of UGW from a candidate before CGW takes it.
+    n_surrogate_steps: int = 15
+    # Steps of CGW with products in TF32, on CUDA, before those in float32.
+    n_tf32_steps: int = 10
+    # Coarse plans of UGW among the candidates: the best plan for UGW need not be the best for CGW.
+    n_conic_coarse: int = 3
+    # Candidates from which CGW is solved to convergence.
+    n_conic_survivors: int = 3
+    # Steps with the entropy that a caller asked for: they lead close to a solution, not to it.
+    n_entropic_steps: int = 50
+
+    # -- problems solved by linear programs ----------------------------------------------------------------------------
+    # Candidates from random anchor pairs, and vertices of the transport polytope: linear programs end near their start.
+    n_random_starts: int = 24
+    n_vertex_starts: int = 16
+
+    # -- partial problems ----------------------------------------------------------------------------------------------
+    # Steps of the surrogate from each candidate.
+    n_partial_surrogate_steps: int = 30
+    # Steps of the surrogate without entropy, which converges slowly.
+    n_sharp_steps: int = 100
+    # Steps of Frank–Wolfe at each raised penalty: most plans are at a vertex by then.
+    n_penalty_steps: int = 50
+    # Max powers of ten by which the penalty is raised.
+    max_penalty_levels: int = 12
+
+    # -- multistart ----------------------------------------------------------------------------------------------------
+    # Objectives of solutions closer than this share are equal: the first start wins.
+    solution_tie: float = 1e-9
+    # Seed of the random starts of a Multistart: others than those of init="random", whose seed is 0.
+    multistart_seed: int = 1
+
+    # -- streaming problems --------------------------------------------------------------------------------------------
+    # eps of a start is at least this share of the mean distortion: no start need be sharper.
+    min_streaming_eps_share: float = 1e-2
+    # Steps on a level before its plan is prolongated to the next.
+    n_level_steps: int = 30
+
+
+INITIALIZER_CONFIG = InitializerConfig()

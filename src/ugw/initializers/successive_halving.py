@@ -1,0 +1,140 @@
+"""Successive halving: run all candidate plans for a few steps, keep the best, run those for more steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._utils.cuda_graphs.calls import prepared
+from .._utils.cuda_graphs.mode import looking
+from ..problems.base import Problem
+from ..solvers.alternating import AlternateMin
+from ..solvers.frank_wolfe import FrankWolfe
+from .config import INITIALIZER_CONFIG
+from .plans import to_unit_mass
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: every candidate runs for at most `solver.max_iter` steps, then the best of each item survive.
+
+    n_survivors: how many, best first; None for all of them in their order; tie_tolerance: objectives closer than this
+    share of the lowest count as equal, and the first of them is the better one.
+    """
+
+    solver: AlternateMin | FrankWolfe
+    n_survivors: int | None = None
+    tie_tolerance: float = 0.0
+
+
+def successive_halving(problem: Any, plans: Tensor, schedule: Sequence[Round]) -> tuple[Tensor, Tensor]:
+    """Return the plans (B, T, n, m) that survive all rounds, where their steps led, and their objectives (B, T).
+
+    plans: (B, S, n, m), the candidates of each item; schedule: the rounds, one at least. Plans are returned at unit
+    mass, those of a partial problem with their mass. An objective is inf where steps failed.
+    """
+    values = plans.new_empty(plans.shape[:2])
+    for stage in schedule:
+        plans, values = _run_candidates(problem, plans, stage.solver)
+        if stage.n_survivors is not None:
+            index = best_candidates(values, stage.n_survivors, stage.tie_tolerance)
+            plans, values = pick_plans(plans, index), values.gather(1, index)
+    return plans, values
+
+
+def best_candidates(values: Tensor, count: int, tie_tolerance: float = 0.0) -> Tensor:
+    """Return the indices (B, up to `count`) of the lowest of the values (B, S), lowest first.
+
+    Of values within the share `tie_tolerance` above the lowest, the first counts as the lowest.
+
+    >>> best_candidates(torch.tensor([[2.0, 1.01, 1.0]]), 2, tie_tolerance=0.1)
+    tensor([[1, 2]])
+    """
+    if not tie_tolerance:
+        return values.argsort(dim=1, stable=True)[:, :count]
+    chosen: list[Tensor] = []
+    is_left = torch.ones_like(values, dtype=torch.bool)
+    for _ in range(min(count, values.shape[1])):
+        lowest = values.masked_fill(~is_left, torch.inf).amin(1, keepdim=True)
+        is_lowest = is_left & (values <= lowest + tie_tolerance * lowest.abs())
+        chosen.append(is_lowest.to(torch.int8).argmax(1))  # the first True
+        is_left = is_left.scatter(1, chosen[-1][:, None], value=False)
+    return torch.stack(chosen, dim=1)
+
+
+def different_candidates(plans: Tensor, values: Tensor, count: int) -> Tensor:
+    """Return the indices (B, up to `count`) of the plans of lowest values, none of them close to a better one.
+
+    plans: (B, S, n, m); values: (B, S). An item with fewer different plans repeats its first.
+    """
+    first = torch.arange(len(values), device=values.device)
+    unit_plans = to_unit_mass(plans)
+    left, best = values.clone(), values.argmin(1)
+    chosen: list[Tensor] = []
+    for _ in range(count):
+        chosen.append(torch.where(torch.isinf(left).all(1), best, left.argmin(1)))
+        distance = (unit_plans - unit_plans[first, chosen[-1]][:, None]).abs().sum(dim=(2, 3))
+        left = torch.where(distance < INITIALIZER_CONFIG.min_candidate_distance, torch.inf, left)
+        if looking() and bool(torch.isinf(left).all()):
+            break
+    return torch.stack(chosen, dim=1)
+
+
+def pick_plans(plans: Tensor, index: Tensor) -> Tensor:
+    """Return the plans (B, T, n, m) at the indices (B, T) among each item's plans (B, S, n, m)."""
+    return plans[torch.arange(len(plans), device=plans.device)[:, None], index]
+
+
+def split_candidates(plans: Tensor, size: Sequence[int]) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Yield some candidates (B, k, ...) of all items at a time, as many as may run as one batch if they have this size.
+
+    With them the items (B·k,) that they belong to, None where each item has one.
+    """
+    limits = INITIALIZER_CONFIG.max_batch_entries
+    max_entries = limits.get(plans.device.type, limits["cpu"])
+    items = torch.arange(len(plans), device=plans.device)
+    for group in plans.split(max(1, max_entries // (len(plans) * math.prod(size))), dim=1):
+        yield group, None if group.shape[1] == 1 else items.repeat_interleave(group.shape[1])
+
+
+def penalized_objective(problem: Problem, state: Any) -> Tensor:
+    """Return the objective (B,) of a state, plus about what it costs to repair hard marginals that its plan misses."""
+    repair = problem.cost_size() * (problem.log_mass_a + problem.log_mass_b).exp() * problem.marginal_error(state)
+    return problem.objective(state).total + repair
+
+
+def _run_candidates(problem: Any, plans: Tensor, solver: AlternateMin | FrankWolfe) -> tuple[Tensor, Tensor]:
+    """Return where candidates (B, S, n, m) are after the steps of a solver, and their objectives (B, S), inf if NaN."""
+    ends, values = [], []
+    for group, items in split_candidates(plans, plans.shape[2:]):
+        end, value = _run_batch(problem, group.flatten(0, 1), items, solver)
+        ends.append(end.view_as(group))
+        values.append(value.view(group.shape[:2]))
+    value = torch.cat(values, dim=1)
+    return torch.cat(ends, dim=1), torch.where(torch.isfinite(value), value, torch.inf)
+
+
+def _run_batch(
+    problem: Any, plans: Tensor, items: Tensor | None, solver: AlternateMin | FrankWolfe
+) -> tuple[Tensor, Tensor]:
+    """Return where plans (K, n, m) of these items (K,) are after the steps of a solver, and their objectives (K,)."""
+    if isinstance(solver, FrankWolfe):  # a partial plan has its mass, and misses no marginal
+        output = solver.run(problem if items is None else problem.take(items), plans, None).tensors
+        return output.plan, output.terms.total
+    repeated = problem if items is None else prepared(_take_items, problem, items)[0]
+    return prepared(_unit_plan_and_value, repeated, solver.end(repeated, plans))
+
+
+def _take_items(problem: Problem, index: Tensor) -> tuple[Problem, Tensor]:
+    """Return some items of a problem, and which: a captured function returns a finite tensor last."""
+    return problem.take(index), index
+
+
+def _unit_plan_and_value(problem: Problem, state: Any) -> tuple[Tensor, Tensor]:
+    """Return the plan (B, n, m) of a state at unit mass, and its objective (B,)."""
+    return to_unit_mass(state.unit_plan), penalized_objective(problem, state)
