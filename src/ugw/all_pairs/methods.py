@@ -19,7 +19,7 @@ from ..initializers.conic import STRATEGIES
 from ..initializers.select import INIT_NAMES
 from ..learning.debiased import check_one_rho, self_result, stake
 from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
-from ..problems.build import Fused, Relative, build, build_partial, check_finite_rho, batch_size_of, parse_cone
+from ..problems.build import Fused, Relative, batch_size_of, build, build_partial, check_finite_rho, parse_cone
 from ..results.records import Status
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin

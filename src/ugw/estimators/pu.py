@@ -19,9 +19,9 @@ from .._utils.checks import check_choice
 from .._utils.deprecation import renamed_arguments
 from ..api.linear import solve_linear
 from ..api.solve import solve
-from ..initializers.select import INIT_NAMES
 from ..errors import InputError
 from ..geometry.space import Space
+from ..initializers.select import INIT_NAMES
 from ..measures.divergences import Mass
 from ..results.result import Result
 from ._common import (
