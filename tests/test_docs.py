@@ -1,4 +1,4 @@
-"""The documentation keeps its word: equations and pages that the code names exist, every public name has its place."""
+"""Documentation: equation numbers, links, printed output of code blocks, and completeness of the API page."""
 
 import contextlib
 import inspect
@@ -20,11 +20,12 @@ LAZY = [name for name in ugw.__all__ if inspect.ismodule(getattr(ugw, name))]  #
 
 
 def tags(text):
+    """Return the numbers of the equations that a text defines."""
     return re.findall(r"\\tag\{(\d+\.\d+)\}", text)
 
 
 def references(text):
-    """The numbers behind "eq. (1.2)", "Eqs. (4.1), (4.2) and (4.3)"; a line may end anywhere between them."""
+    """Return the numbers in references such as "eq. (1.2)" or "Eqs. (4.1), (4.2) and (4.3)", also across lines."""
     groups = re.findall(r"\b[Ee]qs?\.\s((?:\(\d+\.\d+\)(?:, |,?\s(?:and\s)?)?)+)", text)
     return [number for group in groups for number in re.findall(r"\d+\.\d+", group)]
 
@@ -79,12 +80,12 @@ def test_pages_and_sections_that_the_code_names_exist():
 
 
 def slug(heading):
-    """The anchor that Git hosts and the site make of a heading."""
+    """Return the anchor of a heading, as Git hosts and the site build it."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
-def test_links_between_files_lead_somewhere(page):
+def test_links_point_to_existing_files_and_headings(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         if re.match(r"\w+:", link):
@@ -136,6 +137,7 @@ PUBLIC = [*ugw.__all__, *(f"{module}.{name}" for module in LAZY for name in geta
 
 
 def public(name):
+    """Return the public object with a dotted name."""
     found = ugw
     for part in name.split("."):
         found = getattr(found, part)

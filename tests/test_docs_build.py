@@ -1,4 +1,4 @@
-"""What turns plain pages and docstrings into the site: formulas, docstrings, the gallery's sections, nothing from afar."""
+"""Extensions of the documentation site: formulas, docstrings, sections of the gallery, external resources."""
 
 import importlib
 import sys

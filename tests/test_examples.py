@@ -1,4 +1,4 @@
-"""The examples are alike, run, draw their pictures, print their numbers, and say where data are to be had."""
+"""Examples have the same form, run, draw one figure, and say where to get missing data."""
 
 import os
 import warnings
@@ -15,7 +15,7 @@ real = pytest.mark.skipif(not os.environ.get("UGW_DATA"), reason="UGW_DATA does 
 
 
 def run(name: str, **changed: str) -> dict:
-    """What an example leaves behind, some of its constants changed. Its figures are closed by the next one."""
+    """Run an example with some constants changed and return its variables. The next run closes its figures."""
     pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.close("all")
     source = (FOLDER / f"{name}.py").read_text(encoding="utf-8").splitlines()
@@ -59,7 +59,7 @@ def test_an_example_runs(name, changed, capsys):
     ("name", "origin"),
     [("single_cell_benchmark", "rsinghlab/SCOT"), ("align_anndata", "rsinghlab/SCOT"), ("camels", "pyFM")],
 )
-def test_without_data_they_say_what_to_do(name, origin, monkeypatch, tmp_path, capsys):
+def test_examples_without_data_say_where_to_get_them(name, origin, monkeypatch, tmp_path, capsys):
     if name == "align_anndata":
         pytest.importorskip("anndata")
     monkeypatch.delenv("UGW_DATA", raising=False)
@@ -98,7 +98,7 @@ def test_unbalanced_wins_where_a_cell_type_is_missing(capsys):
 
 
 @real
-def test_anndata_receive_what_was_found(capsys):
+def test_anndata_example_writes_its_results(capsys):
     pytest.importorskip("anndata")
     run("align_anndata")
     said = capsys.readouterr().out
@@ -107,7 +107,7 @@ def test_anndata_receive_what_was_found(capsys):
 
 
 @real
-def test_the_camels_go_around(capsys):
+def test_camel_distances_have_one_row_per_pose(capsys):
     made = run("camels", POINTS="30")  # enough to run; the order of time needs more
     assert made["distances"].shape == (10, 10)
     assert sorted(made["turn"]) == list(range(10))

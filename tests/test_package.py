@@ -1,4 +1,4 @@
-"""The public face: names, version, and a README whose lines run as they are written."""
+"""Public names, and the README: its code blocks run and print what it shows."""
 
 import contextlib
 import io
