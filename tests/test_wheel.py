@@ -14,7 +14,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = {"torch", "numpy", "scipy", "POT", "matplotlib", "networkx", "tqdm", "click"}
-OPTIONAL = ("sklearn", "anndata", "joblib", "dask", "distributed", "ray", "plotly", "selenium", "sphinx", "triton")
+OPTIONAL = (
+    "sklearn",
+    "anndata",
+    "joblib",
+    "dask",
+    "distributed",
+    "ray",
+    "plotly",
+    "selenium",
+    "sphinx",
+    "triton",
+    "pandas",
+)
 LAZY = ("matplotlib", "networkx", "ot", "tqdm", "click")  # core, and yet not needed by `import ugw`
 
 
