@@ -6,7 +6,7 @@ import scipy.optimize
 import torch
 
 from oracles import cases
-from ugw.kernels import exact_ot as exact
+from ugw.kernels import exact_ot
 
 
 def batch(*arrays):
@@ -17,10 +17,10 @@ def sums(n, m):
     return np.vstack([np.kron(np.eye(n), np.ones(m)), np.kron(np.ones(n), np.eye(m))])
 
 
-def test_transport_is_the_linear_program():
+def test_optimal_plans_solve_the_linear_program():
     pair = cases.clouds(5, 6, 0, (2.0, 2.0))
     cost = np.random.default_rng(0).normal(size=(5, 6))
-    vertex = exact.optimal_plan(*batch(cost, pair.a, pair.b))[0].numpy()
+    vertex = exact_ot.optimal_plan(*batch(cost, pair.a, pair.b))[0].numpy()
     least = scipy.optimize.linprog(cost.ravel(), A_eq=sums(5, 6), b_eq=np.concatenate([pair.a, pair.b])).fun
     assert (vertex * cost).sum() == pytest.approx(least, abs=1e-9)
     np.testing.assert_allclose(vertex.sum(1), pair.a, atol=1e-14)
@@ -29,11 +29,11 @@ def test_transport_is_the_linear_program():
 
 @pytest.mark.parametrize("mass", [None, 0.2, 0.75, 0.8])
 @pytest.mark.parametrize("seed", range(3))
-def test_partial_transport_is_the_linear_program(seed, mass):
+def test_optimal_partial_plans_solve_the_linear_program(seed, mass):
     pair = cases.clouds(5, 6, seed, (1.3, 0.8))
     cost = np.random.default_rng(seed).normal(size=(5, 6))
     given = None if mass is None else torch.tensor([mass], dtype=torch.float64)
-    vertex = exact.optimal_partial_plan(*batch(cost, pair.a, pair.b), given)[0].numpy()
+    vertex = exact_ot.optimal_partial_plan(*batch(cost, pair.a, pair.b), given)[0].numpy()
     total = {} if mass is None else {"A_eq": np.ones((1, 30)), "b_eq": [mass]}
     least = scipy.optimize.linprog(cost.ravel(), A_ub=sums(5, 6), b_ub=np.concatenate([pair.a, pair.b]), **total).fun
     assert (vertex * cost).sum() == pytest.approx(least, abs=1e-9)
@@ -52,12 +52,12 @@ def test_costs_have_no_units(unit):
     cost, mass = np.random.default_rng(0).normal(size=(5, 6)), torch.tensor([0.5], dtype=torch.float64)
     even = pair.b * 1.3 / 0.8
     for solved in (
-        lambda c: exact.optimal_partial_plan(*batch(c, pair.a, pair.b), None),
-        lambda c: exact.optimal_partial_plan(*batch(c, pair.a, pair.b), mass),
-        lambda c: exact.optimal_plan(*batch(c, pair.a, even)),
+        lambda c: exact_ot.optimal_partial_plan(*batch(c, pair.a, pair.b), None),
+        lambda c: exact_ot.optimal_partial_plan(*batch(c, pair.a, pair.b), mass),
+        lambda c: exact_ot.optimal_plan(*batch(c, pair.a, even)),
     ):
         np.testing.assert_allclose(solved(unit * cost), solved(cost), atol=1e-14)
-    prices = [exact.row_multipliers(*batch(c, pair.a, even)) for c in (cost, unit * cost)]
+    prices = [exact_ot.row_multipliers(*batch(c, pair.a, even)) for c in (cost, unit * cost)]
     np.testing.assert_allclose(prices[1] / unit, prices[0], atol=1e-12)
 
 
@@ -65,27 +65,27 @@ def test_a_small_mass_is_not_lost_beside_the_weights():
     pair = cases.clouds(5, 6, 0, (1.3, 0.8))
     cost = np.random.default_rng(0).normal(size=(5, 6))
     for mass in (1e-3, 1e-8, 1e-13):
-        vertex = exact.optimal_partial_plan(*batch(cost, pair.a, pair.b), torch.tensor([mass], dtype=torch.float64))[
+        vertex = exact_ot.optimal_partial_plan(*batch(cost, pair.a, pair.b), torch.tensor([mass], dtype=torch.float64))[
             0
         ].numpy()
         assert vertex[np.unravel_index(cost.argmin(), cost.shape)] == pytest.approx(mass, rel=1e-12)
         assert vertex.sum() == pytest.approx(mass, rel=1e-12)
 
 
-def test_prices_are_the_duals_of_the_linear_program():
+def test_row_multipliers_are_the_duals_of_the_linear_program():
     pair = cases.clouds(5, 6, 0, (1.0, 1.0))
     cost = np.random.default_rng(0).normal(size=(5, 6))
-    prices = exact.row_multipliers(*batch(cost, pair.a, pair.b))[0].numpy()
+    prices = exact_ot.row_multipliers(*batch(cost, pair.a, pair.b))[0].numpy()
     dual = scipy.optimize.linprog(cost.ravel(), A_eq=sums(5, 6), b_eq=np.concatenate([pair.a, pair.b])).eqlin.marginals
     np.testing.assert_allclose(prices - prices.mean(), dual[:5] - dual[:5].mean(), atol=1e-9)
 
 
 @pytest.mark.parametrize("mass", [None, 0.5])
-def test_prices_of_caps_are_the_duals_of_the_linear_program(mass):
+def test_partial_multipliers_are_the_duals_of_the_linear_program(mass):
     pair = cases.clouds(5, 6, 0, (1.3, 0.8))
     cost = np.random.default_rng(0).normal(size=(5, 6))
     given = None if mass is None else torch.tensor([mass], dtype=torch.float64)
-    u, v, w = (made[0].numpy() for made in exact.partial_multipliers(*batch(cost, pair.a, pair.b), given))
+    u, v, w = (made[0].numpy() for made in exact_ot.partial_multipliers(*batch(cost, pair.a, pair.b), given))
     total = {} if mass is None else {"A_eq": np.ones((1, 30)), "b_eq": [mass]}
     found = scipy.optimize.linprog(cost.ravel(), A_ub=sums(5, 6), b_ub=np.concatenate([pair.a, pair.b]), **total)
     np.testing.assert_allclose(np.concatenate([u, v]), found.ineqlin.marginals, atol=1e-9)
@@ -97,7 +97,7 @@ def test_a_given_mass_is_kept_where_more_would_cost_nothing():
     pair = cases.clouds(5, 6, 0, (1.3, 0.8))
     mass = torch.tensor([0.3], dtype=torch.float64)
     for cost in (np.zeros((5, 6)), -np.ones((5, 6)), np.eye(5, 6)):
-        assert float(exact.optimal_partial_plan(*batch(cost, pair.a, pair.b), mass).sum()) == pytest.approx(
+        assert float(exact_ot.optimal_partial_plan(*batch(cost, pair.a, pair.b), mass).sum()) == pytest.approx(
             0.3, abs=1e-14
         )
 
@@ -106,35 +106,35 @@ def test_items_of_a_batch_are_solved_by_themselves():
     rng = np.random.default_rng(0)
     cost, a, b = (torch.tensor(rng.random(shape)) for shape in ((4, 3, 5), (4, 3), (4, 5)))
     mass = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
-    whole = exact.optimal_partial_plan(cost, a, b, mass)
+    whole = exact_ot.optimal_partial_plan(cost, a, b, mass)
     for i in range(4):
-        alone = exact.optimal_partial_plan(cost[i : i + 1], a[i : i + 1], b[i : i + 1], mass[i : i + 1])
+        alone = exact_ot.optimal_partial_plan(cost[i : i + 1], a[i : i + 1], b[i : i + 1], mass[i : i + 1])
         np.testing.assert_array_equal(whole[i], alone[0])
 
 
 def test_rounding_to_the_marginals():
     pair = cases.clouds(5, 6, 0)
     off = cases.random_plan(pair, 1)
-    rounded = exact.round_to_marginals(*batch(off, pair.a, pair.b))[0].numpy()
+    rounded = exact_ot.round_to_marginals(*batch(off, pair.a, pair.b))[0].numpy()
     np.testing.assert_allclose(rounded.sum(1), pair.a, atol=1e-15)
     np.testing.assert_allclose(rounded.sum(0), pair.b, atol=1e-15)
     wrong = abs(off.sum(1) - pair.a).sum() + abs(off.sum(0) - pair.b).sum()
     assert wrong > 0.1
     assert abs(rounded - off).sum() <= 2 * wrong
     kept = cases.hard_plan(pair, 1)
-    np.testing.assert_allclose(exact.round_to_marginals(*batch(kept, pair.a, pair.b))[0], kept, atol=1e-14)
+    np.testing.assert_allclose(exact_ot.round_to_marginals(*batch(kept, pair.a, pair.b))[0], kept, atol=1e-14)
 
 
-def test_clipping_and_filling_stay_below_the_weights():
+def test_clipping_and_adding_mass_stay_below_the_weights():
     pair = cases.clouds(5, 6, 2, (1.0, 1.4))
     heavy = cases.random_plan(pair, 1, mass=1.0)
-    clipped = exact.clip_to_marginals(*batch(heavy, pair.a, pair.b))
+    clipped = exact_ot.clip_to_marginals(*batch(heavy, pair.a, pair.b))
     missing = torch.tensor([1.0 - 1e-3], dtype=torch.float64) - clipped.sum()
     assert float(missing) > 0.05
-    filled = exact.add_missing_mass(clipped, *batch(pair.a, pair.b), missing)[0].numpy()
+    filled = exact_ot.add_missing_mass(clipped, *batch(pair.a, pair.b), missing)[0].numpy()
     assert filled.sum() == pytest.approx(1.0 - 1e-3, abs=1e-14)
     for plan in (clipped[0].numpy(), filled):
         assert (plan.sum(1) - pair.a).max() < 1e-15
         assert (plan.sum(0) - pair.b).max() < 1e-15
     light = 1e-3 * heavy
-    np.testing.assert_array_equal(exact.clip_to_marginals(*batch(light, pair.a, pair.b))[0], light)
+    np.testing.assert_array_equal(exact_ot.clip_to_marginals(*batch(light, pair.a, pair.b))[0], light)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from ugw.kernels.sinkhorn import LogKernel, StabilizedKernel, make_gibbs_kernel
+from ugw.kernels.sinkhorn import LogKernel, StabilizedKernel, make_gibbs_kernel, sinkhorn_iterations
 
 B, N, M = 3, 5, 7  # all different, and B not 1
 
@@ -25,7 +25,7 @@ def tensors(seed=0, spread=1.0):
         return tuple(map(torch.tensor, (cost, np.log(a), np.log(b), eps))), torch.tensor(phi), torch.tensor(gamma)
 
 
-def written_out(arrays, phi, gamma):
+def explicit_sums(arrays, phi, gamma):
     """rows, cols and log plan as NumPy sums."""
     cost, log_a, log_b, eps = (t.numpy() for t in arrays)
     scaled = cost / eps[:, None, None]
@@ -35,39 +35,54 @@ def written_out(arrays, phi, gamma):
     return rows, cols, (log_a + phi)[:, :, None] + (log_b + gamma)[:, None, :] - scaled
 
 
-def both(arrays, gamma):
+def both_kernels(arrays, gamma):
     """The log-sum-exp kernel and the one stabilized around gamma."""
     return make_gibbs_kernel(*arrays, None), make_gibbs_kernel(*arrays, gamma)
 
 
 @pytest.mark.parametrize("damping", [0.7, 1.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_iterations_of_both_kernels_are_the_same(seed, damping):
+def test_iterations_of_both_kernels_agree(seed, damping):
     arrays, _, gamma = tensors(seed)
     dampings = tuple(torch.full((B, 1), d, dtype=torch.float64) for d in (damping, 0.9))
     share = torch.tensor([[0.0], [0.3], [2.0]], dtype=torch.float64)
-    exact, stored = (kernel.iterate(gamma, dampings, share) for kernel in both(arrays, gamma))
-    weighed = [w > -math.inf for w in arrays[1:3]]  # elsewhere a value is arbitrary
+    exact, stored = (kernel.iterate(gamma, dampings, share) for kernel in both_kernels(arrays, gamma))
+    has_weight = [w > -math.inf for w in arrays[1:3]]  # elsewhere a value is arbitrary
     for name in ("potentials", "updates", "marginals"):
-        for one, two, where in zip(getattr(exact, name), getattr(stored, name), weighed, strict=True):
+        for one, two, where in zip(getattr(exact, name), getattr(stored, name), has_weight, strict=True):
             torch.testing.assert_close(two[where], one[where], rtol=1e-9, atol=1e-12, msg=name)
     for name in ("last_change", "previous_change"):
-        one, two = (getattr(swept, name)[weighed[1]] for swept in (exact, stored))
+        one, two = (getattr(result, name)[has_weight[1]] for result in (exact, stored))
         torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-12, msg=name)
 
 
-def assert_right_or_lost(value, exact, digits):
-    """A stored kernel may lose a sum, and then says so by a value that is not finite; what is finite is right."""
+def test_the_residual_vanishes_at_the_fixed_point_and_the_extrapolation_is_nearer_to_it():
+    arrays, phi, gamma = tensors()
+    kernel = make_gibbs_kernel(*arrays, gamma).log_domain()
+    dampings = tuple(torch.full((B, 1), d, dtype=torch.float64) for d in (0.9, 0.8))
+    share = torch.full((B, 1), 1.0 / (1.0 / 0.9 - 1.0 + 1.0 / 0.8 - 1.0), dtype=torch.float64)
+    first = iterate = sinkhorn_iterations(kernel, (phi, gamma), dampings, share, 1.0 - 1e-6)
+    for _ in range(200):
+        iterate = sinkhorn_iterations(kernel, (iterate.phi, iterate.gamma), dampings, share, 1.0 - 1e-6)
+    assert float(iterate.residual.max()) < 1e-12
+    assert float(first.residual.min()) > 1e-6
+    has_weight = arrays[2] > -math.inf
+    errors = [torch.where(has_weight, (g - iterate.gamma).abs(), 0.0).amax(1) for g in first[1:3]]
+    assert bool((errors[1] < errors[0]).all())
+
+
+def assert_accurate_or_not_finite(value, exact, digits):
+    """Assert that finite values are accurate: a stored kernel returns a non-finite value where a sum underflows."""
     there = torch.isfinite(value)
     torch.testing.assert_close(value[there], exact[there], rtol=digits, atol=0.0)
 
 
 @pytest.mark.parametrize("drift", [0.0, 3.0, 200.0])
 @pytest.mark.parametrize("method", [0, 1], ids=["log", "stabilized"])
-def test_reductions_are_the_sums_they_say(method, drift):
+def test_reductions_agree_with_explicit_sums(method, drift):
     arrays, phi, gamma = tensors()
-    rows, cols, log_plan = written_out(arrays, phi + drift, gamma - drift)
-    kernel = both(arrays, gamma)[method]
+    rows, cols, log_plan = explicit_sums(arrays, phi + drift, gamma - drift)
+    kernel = both_kernels(arrays, gamma)[method]
     present = arrays[1] > -np.inf, arrays[2] > -np.inf
     got_rows, got_cols = kernel.row_logsumexp(gamma - drift), kernel.col_logsumexp(phi + drift)
     np.testing.assert_allclose(got_rows[present[0]], rows[present[0]], rtol=1e-12, atol=1e-12)
@@ -75,7 +90,7 @@ def test_reductions_are_the_sums_they_say(method, drift):
     damping = torch.tensor([[1.0], [0.5], [0.9]], dtype=torch.float64)
     phi, shape, log_mass = kernel.log_domain().plan(gamma - drift, damping)
     np.testing.assert_allclose(phi[present[0]], -(damping.numpy() * rows)[present[0]], rtol=1e-12, atol=1e-12)
-    log_plan = written_out(arrays, phi, gamma - drift)[2]
+    log_plan = explicit_sums(arrays, phi, gamma - drift)[2]
     np.testing.assert_allclose(log_mass, logsumexp(log_plan, axis=(1, 2)), rtol=1e-12)
     np.testing.assert_allclose(
         shape, np.exp(log_plan - logsumexp(log_plan, axis=(1, 2))[:, None, None]), rtol=1e-10, atol=1e-300
@@ -85,7 +100,7 @@ def test_reductions_are_the_sums_they_say(method, drift):
 @pytest.mark.parametrize("method", [0, 1], ids=["log", "stabilized"])
 def test_the_plan_has_unit_mass_and_respects_zeros(method):
     arrays, _, gamma = tensors()
-    _, shape, _ = both(arrays, gamma)[method].plan(gamma, torch.ones(B, 1, dtype=torch.float64))
+    _, shape, _ = both_kernels(arrays, gamma)[method].plan(gamma, torch.ones(B, 1, dtype=torch.float64))
     np.testing.assert_allclose(shape.sum(dim=(1, 2)), 1.0, rtol=1e-14)
     assert shape[1, 2, 3] == 0
     assert (shape[2, 4] == 0).all()
@@ -101,20 +116,20 @@ def test_zero_weight_points_have_a_finite_value():
 
 
 @pytest.mark.parametrize("spread", [1.0, 100.0, 1e4])
-def test_stabilized_is_log_over_the_whole_range(spread):
+def test_the_stabilized_kernel_agrees_with_the_log_kernel(spread):
     arrays, phi, gamma = tensors(spread=spread)
-    log, stabilized = both(arrays, gamma)
+    log, stabilized = both_kernels(arrays, gamma)
     present = arrays[1] > -np.inf, arrays[2] > -np.inf
     for scale in (0.0, 1.0, 30.0, 1000.0):
         rows, cols = log.row_logsumexp(scale * gamma)[present[0]], log.col_logsumexp(scale * phi)[present[1]]
-        assert_right_or_lost(stabilized.row_logsumexp(scale * gamma)[present[0]], rows, 1e-11)
-        assert_right_or_lost(stabilized.col_logsumexp(scale * phi)[present[1]], cols, 1e-11)
+        assert_accurate_or_not_finite(stabilized.row_logsumexp(scale * gamma)[present[0]], rows, 1e-11)
+        assert_accurate_or_not_finite(stabilized.col_logsumexp(scale * phi)[present[1]], cols, 1e-11)
     assert torch.isfinite(stabilized.row_logsumexp(gamma)).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("share", [0.4, 0.97, 1.01, 1.02, 1.03, 1.04, 1.05, 1.1, 1.18, 7.0])
-def test_a_sum_that_underflows_is_right_or_lost(share, dtype):
+def test_a_sum_that_underflows_is_accurate_or_not_finite(share, dtype):
     # Column 0 is reached from row 0 alone, and that row's potential lies `depth` below where K was made. Past
     # the smallest normal number a product holds a few bits of the sum, further on none.
     depth = -share * math.log(torch.finfo(dtype).tiny)
@@ -122,11 +137,11 @@ def test_a_sum_that_underflows_is_right_or_lost(share, dtype):
     cost[0, 1:, 0] = 1e5
     log_w = torch.full((1, 3), 1 / 3, dtype=dtype).log()
     arrays = cost, log_w, log_w, torch.ones(1, dtype=dtype)
-    log, stabilized = both(arrays, torch.zeros(1, 3, dtype=dtype))
+    log, stabilized = both_kernels(arrays, torch.zeros(1, 3, dtype=dtype))
     phi = torch.tensor([[-depth, 0.0, 0.0]], dtype=dtype)
     digits = 8 * torch.finfo(dtype).eps
     assert log.col_logsumexp(phi)[0, 0].item() == pytest.approx(-depth - math.log(3), rel=digits)
-    assert_right_or_lost(stabilized.col_logsumexp(phi), log.col_logsumexp(phi), digits)
+    assert_accurate_or_not_finite(stabilized.col_logsumexp(phi), log.col_logsumexp(phi), digits)
 
 
 def test_an_entry_that_underflows_beside_a_small_sum():
@@ -135,16 +150,16 @@ def test_an_entry_that_underflows_beside_a_small_sum():
     cost[0, 1, 0], cost[0, 2, 0] = 743.0, 1e5
     log_w = torch.zeros(1, 3, dtype=torch.float64)
     arrays = cost, log_w, log_w, torch.ones(1, dtype=torch.float64)
-    log, stabilized = both(arrays, torch.zeros(1, 3, dtype=torch.float64))
+    log, stabilized = both_kernels(arrays, torch.zeros(1, 3, dtype=torch.float64))
     for lift in (0.0, 5.0, 40.0):
         phi = torch.tensor([[lift - 743.0, lift, 0.0]], dtype=torch.float64)
-        assert_right_or_lost(stabilized.col_logsumexp(phi), log.col_logsumexp(phi), 1e-12)
+        assert_accurate_or_not_finite(stabilized.col_logsumexp(phi), log.col_logsumexp(phi), 1e-12)
 
 
-def test_a_row_that_is_all_forbidden_has_no_sum():
+def test_a_row_of_forbidden_pairs_has_no_sum():
     arrays, _, gamma = tensors()
     arrays[0][0, 1] = torch.inf
-    for kernel in both(arrays, gamma):
+    for kernel in both_kernels(arrays, gamma):
         assert not torch.isfinite(kernel.row_logsumexp(gamma)[0, 1])
         phi, shape, log_mass = kernel.plan(gamma, torch.ones(B, 1, dtype=torch.float64))
         assert phi[0, 1] == 0
@@ -152,10 +167,10 @@ def test_a_row_that_is_all_forbidden_has_no_sum():
         assert torch.isfinite(log_mass).all()
 
 
-def test_take_is_the_kernel_of_those_items():
+def test_take_selects_batch_items():
     arrays, phi, gamma = tensors()
     index = torch.tensor([2, 0])
-    for kernel in both(arrays, gamma):
+    for kernel in both_kernels(arrays, gamma):
         part = kernel.take(index)
         torch.testing.assert_close(
             part.row_logsumexp(gamma[index]), kernel.row_logsumexp(gamma)[index], rtol=1e-14, atol=1e-14
@@ -167,10 +182,10 @@ def test_take_is_the_kernel_of_those_items():
         torch.testing.assert_close(part.plan(gamma[index], ones[index])[1], kernel.plan(gamma, ones)[1][index])
     far = gamma + 300.0
     part = make_gibbs_kernel(*arrays, far).take(index)
-    assert part.recenter(far[index]) is part  # it knows what potentials it was made for
+    assert part.recenter(far[index]) is part  # the center is taken too
 
 
-def test_make_picks_by_the_potential():
+def test_a_potential_selects_the_stabilized_kernel():
     arrays, _, gamma = tensors()
     assert isinstance(make_gibbs_kernel(*arrays, None), LogKernel)
     assert isinstance(make_gibbs_kernel(*arrays, gamma), StabilizedKernel)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ugw.geometry.metric import Dense
+from ugw.geometry.metric import DenseMetric
 from ugw.problems.distortion import squares
 from ugw.problems.distortion.base import PairLoss
 from ugw.problems.distortion.config import DISTORTION_CONFIG
@@ -19,7 +19,7 @@ N, M, B = 20, 18, 3
 
 def random_metric(n, batch, seed):
     points = torch.as_tensor(np.random.default_rng(seed).random((batch, n, 2)))
-    return Dense(torch.cdist(points, points))
+    return DenseMetric(torch.cdist(points, points))
 
 
 def random_plan(seed):
