@@ -8,22 +8,30 @@ from scipy.spatial.distance import cdist
 
 import ugw
 from ugw._utils.config import UtilsConfig
-from ugw.geometry import compression as embed
+from ugw.geometry import compression
 from ugw.geometry import point_distances as distances
+from ugw.geometry.config import GeometryConfig
 from ugw.geometry.low_rank import LowRankMetric
 
 
+def set_limits(monkeypatch, **limits):
+    """Change limits of the geometry package for one test."""
+    monkeypatch.setattr(compression, "GEOMETRY_CONFIG", GeometryConfig(**limits))
+
+
 def plane(n=30, d=2, seed=0):
+    """Uniform points (n, d)."""
     return np.random.default_rng(seed).random((n, d))
 
 
 def circle(n=24):
-    """Geodesics between even points of a circle of length 1."""
+    """Arc lengths between evenly spaced points of a circle of length 1."""
     gap = np.abs(np.arange(n)[:, None] - np.arange(n)) / n
     return np.minimum(gap, 1 - gap)
 
 
 def tree(n=26):
+    """Shortest paths in a tree with edges of different lengths."""
     graph = networkx.random_labeled_tree(n, seed=3)
     for i, edge in enumerate(graph.edges):
         graph.edges[edge]["weight"] = 1.0 + 0.1 * i
@@ -31,7 +39,7 @@ def tree(n=26):
 
 
 def anything(n=20):
-    """Symmetric with a zero diagonal, and of no negative type."""
+    """A random symmetric matrix with a zero diagonal, not conditionally negative."""
     d = np.random.default_rng(5).random((n, n))
     d = d + d.T
     np.fill_diagonal(d, 0.0)
@@ -57,15 +65,15 @@ def test_the_tolerance_is_kept_on_all_pairs():
     x = ugw.Space.from_points(points, tol=0.05)
     wrong = np.abs(x.metric.dense().numpy() - d).max()
     assert wrong <= 0.05 * d.max()
-    assert x.metric.error == pytest.approx(wrong, rel=1e-9)  # all pairs are looked at
+    assert x.metric.error == pytest.approx(wrong, rel=1e-9)  # all pairs are measured
     assert x.metric.points.shape[1] < 60
     assert (x.metric.signs > 0).all()
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cityblock"])
-def test_what_some_pairs_say_holds_for_all(metric, monkeypatch):
-    for name, value in {"LANDMARKS": 200, "JUDGES": 300, "UTILS_CONFIG": UtilsConfig(max_block_entries=40_000)}.items():
-        monkeypatch.setattr(embed, name, value)
+def test_the_error_measured_on_some_pairs_holds_for_all(metric, monkeypatch):
+    set_limits(monkeypatch, max_landmarks=200, max_fit_points=300)
+    monkeypatch.setattr(compression, "UTILS_CONFIG", UtilsConfig(max_block_entries=40_000))
     points = plane(1200)
     d = cdist(points, points, metric)
     low = ugw.Space.from_points(points, metric=metric, tol=0.08).metric
@@ -74,7 +82,7 @@ def test_what_some_pairs_say_holds_for_all(metric, monkeypatch):
     assert wrong <= 1.5 * low.error
 
 
-def test_fitted_weights_lessen_the_mean_error():
+def test_fitted_weights_reduce_the_mean_error():
     points = plane(400)
     d = cdist(points, points)
     low = ugw.Space.from_points(points, tol=0.05).metric
@@ -87,19 +95,18 @@ def test_fitted_weights_lessen_the_mean_error():
 
 
 def test_weights_solve_the_least_squares_problem():
-    points = embed.Points(torch.tensor(plane(40)), "euclidean")
-    landmarks, order = embed._landmarks(points, points.outermost)
-    known = embed._scaling(points, landmarks, order, 512)
+    points = compression.PointDistances(torch.tensor(plane(40)), "euclidean")
+    landmarks, order = compression._choose_landmarks(points, points.outermost_point)
+    scaling = compression._scale_landmarks(points, landmarks, order, 512)
     i, j = np.triu_indices(40, 1)
-    u = known.judges[:, :5].numpy()
-    expected = np.linalg.lstsq((u[i] - u[j]) ** 2, known.true.numpy()[i, j], rcond=None)[0]
-    np.testing.assert_allclose(known.weights(5), expected, rtol=1e-6)
+    u = scaling.fit_vectors[:, :5].numpy()
+    expected = np.linalg.lstsq((u[i] - u[j]) ** 2, scaling.fit_distances.numpy()[i, j], rcond=None)[0]
+    np.testing.assert_allclose(scaling.fit_weights(5), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("n", [60, 400])
 def test_a_permuted_space_has_the_same_distances(n, monkeypatch):
-    monkeypatch.setattr(embed, "LANDMARKS", 100)
-    monkeypatch.setattr(embed, "JUDGES", 200)
+    set_limits(monkeypatch, max_landmarks=100, max_fit_points=200)
     points, order = plane(n), np.random.default_rng(1).permutation(n)
     for make in (
         lambda p: ugw.Space.from_points(p, tol=0.06),
@@ -183,19 +190,18 @@ def test_what_is_of_low_rank_stays():
         ugw.Space.from_points(plane(200), tol=0.1).compressed(0.01)
 
 
-def test_a_space_says_its_rank_and_error():
+def test_repr_shows_rank_and_error():
     x = ugw.Space.from_points(plane(100), tol=0.1)
     rank, error = x.metric.points.shape[1], x.metric.error
     assert f"distances of rank {rank} within {error:.2g}" in repr(x)
     assert "rank" not in repr(ugw.Space.from_points(plane(100)))
 
 
-def test_no_matrix_is_made_of_many_points(monkeypatch):
-    monkeypatch.setattr(embed, "LANDMARKS", 60)
-    monkeypatch.setattr(embed, "JUDGES", 120)
-    monkeypatch.setattr(embed, "UTILS_CONFIG", UtilsConfig(max_block_entries=50_000))
+def test_the_full_matrix_of_many_points_is_never_computed(monkeypatch):
+    set_limits(monkeypatch, max_landmarks=60, max_fit_points=120)
+    monkeypatch.setattr(compression, "UTILS_CONFIG", UtilsConfig(max_block_entries=50_000))
     largest = 0
-    between = embed.cross_distances
+    between = compression.cross_distances
 
     def monitoring(*args):
         nonlocal largest
@@ -203,12 +209,12 @@ def test_no_matrix_is_made_of_many_points(monkeypatch):
         largest = max(largest, made.numel())
         return made
 
-    monkeypatch.setattr(embed, "cross_distances", monitoring)
+    monkeypatch.setattr(compression, "cross_distances", monitoring)
     ugw.Space.from_points(plane(20_000), tol=0.2)
     assert largest <= 50_000
 
 
-def test_an_error_that_cannot_be_kept_names_one_that_can():
+def test_an_unreachable_tolerance_raises_with_a_rank_and_a_tolerance_that_work():
     x = ugw.Space.from_points(plane(300))
     with pytest.raises(ugw.InputError, match=r"rank 10: take max_rank=(\d+) or tol=([\d.]+)") as caught:
         x.compressed(0.03, max_rank=10)
@@ -230,7 +236,7 @@ def test_an_error_that_cannot_be_kept_names_one_that_can():
         ({"tol": 0.1, "max_rank": 2.5}, "max_rank must be"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(given, message):
+def test_invalid_options_are_refused(given, message):
     with pytest.raises(ugw.InputError, match=message):
         ugw.Space.from_points(plane(), **given)
 

@@ -1,63 +1,31 @@
-"""Low-rank forms of distances that are not squared Euclidean.
+"""Low-rank approximations of distances that are not squared Euclidean.
 
 Classical scaling, eq. (6.5): −½ J D J has eigenvectors u_k and eigenvalues λ_k, and D_ij = Σ_k sign(λ_k) (φ_ik −
-φ_jk)² with φ_k = √|λ_k| u_k. The few largest |λ_k| are kept. What is cut off would make all distances too short by
-about the same amount, so the weights of the kept columns are fitted again to the distances: a fourth or less of the
-mean error.
+φ_jk)² with φ_k = √|λ_k| u_k. Only the eigenpairs with the largest |λ_k| are kept. Truncation alone would make all
+distances too short by about the same amount, so the weights of the kept columns are fitted to the distances again,
+which reduces the mean error to a fourth or less.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from .._utils.config import UTILS_CONFIG
 from ..errors import InputError
+from .config import GEOMETRY_CONFIG
 from .landmarks import evenly_spaced_indices, farthest_points
 from .low_rank import LowRankMetric
-from .mds import double_center
+from .mds import DistanceSource, double_center
 from .point_distances import cross_distances
-
-# Eigenvectors come from at most so many points, which the others are laid beside.
-LANDMARKS = 1000
-# The rank is chosen, and weights are fitted, on all pairs of at most so many points.
-JUDGES = 2048
-# The error is measured on all pairs, or above `max_block_entries` on rows of at least so many points.
-ROWS = 64
-# Ranks tried: all up to 8, then steps of a fifth.
-STEP = 1.2
-# Looked at beyond the rank that was allowed, to say which one would do.
-HIGHEST_RANK = 512
-# Eigenvalues below this many units of rounding of the largest are rounding.
-ROUNDING = 64.0
-
-
-class Distances(Protocol):
-    """What is to be approximated: some entries of a symmetric matrix with a zero diagonal."""
-
-    @property
-    def n(self) -> int:
-        """The number of points."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """float32 or float64."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where the entries are."""
-
-    def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
-        """D[rows][:, cols]. rows: (k,), cols: (l,). Returns (k, l)."""
 
 
 @dataclass(frozen=True, eq=False)
-class Points:
-    """Distances by name of points (n, d), made where they are needed."""
+class PointDistances:
+    """A `DistanceSource` of points (n, d) and the name of a metric; distances are computed when they are needed."""
 
     points: Tensor
     metric: str
@@ -69,214 +37,232 @@ class Points:
 
     @property
     def dtype(self) -> torch.dtype:
-        """float32 or float64."""
+        """The dtype of the points, float32 or float64."""
         return self.points.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the points are."""
+        """The device of the points."""
         return self.points.device
 
     @property
-    def outermost(self) -> int:
-        """The point farthest from the mean."""
+    def outermost_point(self) -> int:
+        """The index of the point farthest from the mean of all points."""
         points = self.points.double()
         return int((points - points.mean(0)).norm(dim=1).argmax())
 
     def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
-        """D[rows][:, cols]. Returns (k, l)."""
+        """Return D[rows][:, cols], (k, l). rows: (k,), cols: (l,)."""
         return cross_distances(self.points[rows], self.points[cols], self.metric)
 
 
-def embed(distances: Distances, *, first: int, tol: float, max_rank: int) -> LowRankMetric:
-    """Columns of few points' distances, extended to all points: O(n·landmarks·r) work, O(n·r) memory.
+def compress_distances(distances: DistanceSource, *, first: int, tol: float, max_rank: int) -> LowRankMetric:
+    """Return a low-rank metric whose distances differ by at most `tol` times the largest distance, as far as measured.
 
-    tol: the largest error allowed, a share of the largest distance; first: the landmark to begin with, each next one
-    being farthest from those before, so that a permuted space has the same distances (ties go to the lowest index).
-    The `error` of the result is the largest one seen: of all pairs up to n = 2048, else of some 4 million pairs, or 64
-    rows where these are more. An InputError says what is possible where `max_rank` columns do not reach `tol`.
+    Takes O(n·landmarks·r) time and O(n·r) memory. first: the index of the first landmark; each further one is the
+    farthest from those before, so that a permuted space gets the same distances (ties go to the lowest index). The
+    `error` of the result is the largest one measured: on all pairs up to n = 2048, else on about 4 million pairs, or
+    on 64 rows where these are more. Raises InputError, with advice, where `max_rank` columns do not reach `tol`.
 
-    >>> line = Points(torch.linspace(0, 1, 5, dtype=torch.float64)[:, None], "euclidean")
-    >>> embed(line, first=0, tol=1e-9, max_rank=8).points.shape
+    >>> line = PointDistances(torch.linspace(0, 1, 5, dtype=torch.float64)[:, None], "euclidean")
+    >>> compress_distances(line, first=0, tol=1e-9, max_rank=8).points.shape
     torch.Size([5, 4])
     """
-    landmarks, order = _landmarks(distances, first)
-    known = _scaling(distances, landmarks, order, max(max_rank, HIGHEST_RANK))
-    ranks = _ranks(min(max_rank, known.rank))
-    reached = 0.0
-    for rank in ranks[_least(known, ranks, tol) :]:
-        made = _extended(distances, known, rank)
-        reached = _error(distances, made, order) / known.size
-        if reached <= tol:
-            return LowRankMetric(made.points, made.signs, reached * known.size)
+    landmarks, order = _choose_landmarks(distances, first)
+    scaling = _scale_landmarks(distances, landmarks, order, max(max_rank, GEOMETRY_CONFIG.max_advised_rank))
+    ranks = _candidate_ranks(min(max_rank, scaling.max_rank))
+    error = 0.0
+    for rank in ranks[_first_sufficient(scaling, ranks, tol) :]:
+        metric = _extend_to_all_points(distances, scaling, rank)
+        error = _measure_error(distances, metric, order) / scaling.largest_distance
+        if error <= tol:
+            return LowRankMetric(metric.points, metric.signs, error * scaling.largest_distance)
     raise InputError(
-        f"distances must be within tol = {tol:.3g} of the largest one, got {reached:.3g} at rank {ranks[-1]}: "
-        f"take {_advice(known, ranks[-1], tol)}tol={_rounded_up(reached)}"
+        f"distances must be within tol = {tol:.3g} of the largest one, got {error:.3g} at rank {ranks[-1]}: "
+        f"take {_rank_advice(scaling, ranks[-1], tol)}tol={_round_up(error)}"
     )
 
 
 @dataclass(frozen=True, eq=False)
-class Scaling:
-    """Classical scaling of the landmarks, in units of the largest distance, and how well it does on the judges."""
+class LandmarkScaling:
+    """Eigenpairs of the doubly centered landmark distances, and the points on which weights are fitted (fit points).
 
-    size: float  # the largest distance
+    Distances are in units of the largest one. m landmarks, R eigenpairs, N fit points, the landmarks first.
+    """
+
+    largest_distance: float  # between fit points, in the unit of the input
     landmarks: Tensor  # (m,) indices
-    middle: Tensor  # (m,) mean distance to the landmarks
-    values: Tensor  # (R,) eigenvalues, largest first without their signs
-    vectors: Tensor  # (m, R)
-    judges: Tensor  # (N, R): the eigenvectors, extended to the judges
-    true: Tensor  # (N, N) distances of the judges
+    column_means: Tensor  # (m,) mean distance to the landmarks
+    values: Tensor  # (R,) eigenvalues in the order of decreasing absolute value
+    vectors: Tensor  # (m, R) eigenvectors
+    fit_vectors: Tensor  # (N, R) eigenvectors extended to the fit points
+    fit_distances: Tensor  # (N, N)
 
     @property
-    def rank(self) -> int:
-        """How many eigenvalues are more than rounding; one column of zeros if none is."""
+    def max_rank(self) -> int:
+        """The number R of eigenvalues above rounding errors; 1, a column of zeros, if there are none."""
         return len(self.values)
 
     def extend(self, columns: Tensor) -> Tensor:
-        """The eigenvectors at points with these distances (k, m) to the landmarks, eq. (6.6). Returns (k, R)."""
-        # A constant in a row is lost here: eigenvectors other than that of the mean add up to 0.
-        return -0.5 * (columns - self.middle) @ (self.vectors / self.values)
+        """Return the eigenvectors (k, R) at points with these distances (k, m) to the landmarks, eq. (6.6)."""
+        # A constant added to a row has no effect: eigenvectors other than that of the mean sum to 0.
+        return -0.5 * (columns - self.column_means) @ (self.vectors / self.values)
 
     @cached_property
-    def normal(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Normal equations of eq. (6.7) over all pairs of judges: (R, R), (R,), and a ridge (R,).
+    def normal_equations(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Matrix (R, R), right-hand side (R,) and ridge (R,) of the weight fit, eq. (6.7), on all pairs of fit points.
 
-        Nested: those of a smaller rank are their first rows and columns.
+        The equations of a smaller rank are their leading rows and columns.
         """
-        u, n = self.judges - self.judges.mean(0), len(self.judges)
+        u, n = self.fit_vectors - self.fit_vectors.mean(0), len(self.fit_vectors)
         squares, sums = u.square(), u.square().sum(0)
         # Σ_ij (a_i − a_j)² (b_i − b_j)², written out for Σ a = Σ b = 0.
         left = 2.0 * n * squares.mT @ squares + 2.0 * sums[:, None] * sums + 4.0 * (u.mT @ u).square()
-        right = 2.0 * (squares * self.true.sum(1)[:, None]).sum(0) - 2.0 * (u * (self.true @ u)).sum(0)
-        return left, right, (1e-10 * left.diagonal()).clamp(min=torch.finfo(left.dtype).tiny)
+        right = 2.0 * (squares * self.fit_distances.sum(1)[:, None]).sum(0) - 2.0 * (u * (self.fit_distances @ u)).sum(
+            0
+        )
+        ridge = (GEOMETRY_CONFIG.fit_ridge * left.diagonal()).clamp(min=torch.finfo(left.dtype).tiny)
+        return left, right, ridge
 
-    def weights(self, rank: int) -> Tensor:
-        """c (rank,), of the signs of the eigenvalues or 0, that fits all pairs of judges best."""
-        left, right, ridge = (part[(slice(rank),) * part.ndim] for part in self.normal)
-        plain, kept = self.values[:rank], torch.arange(rank, device=right.device)
-        fitted = torch.zeros_like(plain)
-        while len(kept):
-            a = left[kept][:, kept]
-            # The step from the eigenvalues, which are exact at full rank; the ridge decides where pairs do not.
-            step = torch.linalg.solve(a + torch.diag(ridge[kept]), right[kept] - a @ plain[kept])
-            found = plain[kept] + step
-            agree = found * plain[kept] > 0
-            if bool(agree.all()):
-                fitted[kept] = found
+    def fit_weights(self, rank: int) -> Tensor:
+        """Return column weights (rank,) that fit the distances of the fit points.
+
+        A weight has the sign of its eigenvalue or is 0. The eigenvalues themselves are returned where they fit better.
+        """
+        left, right, ridge = (part[(slice(rank),) * part.ndim] for part in self.normal_equations)
+        eigenvalues, active = self.values[:rank], torch.arange(rank, device=right.device)
+        fitted = torch.zeros_like(eigenvalues)
+        while len(active):
+            matrix = left[active][:, active]
+            # Solved for the difference from the eigenvalues, which are exact at full rank; the ridge keeps them where
+            # the pairs do not determine the weights.
+            residual = right[active] - matrix @ eigenvalues[active]
+            solution = eigenvalues[active] + torch.linalg.solve(matrix + torch.diag(ridge[active]), residual)
+            same_sign = solution * eigenvalues[active] > 0
+            if bool(same_sign.all()):
+                fitted[active] = solution
                 break
-            kept = kept[agree]
-        return min((plain, fitted), key=self.misfit)
+            active = active[same_sign]
+        return min((eigenvalues, fitted), key=self.max_error)
 
-    def misfit(self, weights: Tensor) -> float:
-        """The largest error on the pairs of judges, c given."""
-        u = self.judges[:, : len(weights)]
-        return float((_between(u, u, weights) - self.true).abs().max())
+    def max_error(self, weights: Tensor) -> float:
+        """Return the largest error on the pairs of fit points with these column weights (rank,)."""
+        u = self.fit_vectors[:, : len(weights)]
+        return float((_weighted_squared_distances(u, u, weights) - self.fit_distances).abs().max())
 
 
-def _landmarks(distances: Distances, first: int) -> tuple[Tensor, Tensor]:
-    """Indices (m,) of points far from each other, and all points in the order of their distance to the first."""
-    everyone = torch.arange(distances.n, device=distances.device)
-    begin = everyone[first : first + 1]
-    order = distances.submatrix(everyone, begin)[:, 0].argsort(stable=True)
-    if distances.n <= LANDMARKS:
+def _choose_landmarks(distances: DistanceSource, first: int) -> tuple[Tensor, Tensor]:
+    """Return the landmarks (m,), and all points (n,) in the order of their distance to the first landmark."""
+    all_points = torch.arange(distances.n, device=distances.device)
+    begin = all_points[first : first + 1]
+    order = distances.submatrix(all_points, begin)[:, 0].argsort(stable=True)
+    if distances.n <= GEOMETRY_CONFIG.max_landmarks:
         return order, order
 
     def column(index: Tensor) -> Tensor:
-        """Return the sizes (1, n) of the distances to one point."""
-        return distances.submatrix(everyone, index).mT.abs()
+        """Return the absolute distances (1, n) to one point."""
+        return distances.submatrix(all_points, index).mT.abs()
 
-    return farthest_points(column, begin, LANDMARKS, stop_when_covered=True)[0], order
+    return farthest_points(column, begin, GEOMETRY_CONFIG.max_landmarks, stop_when_covered=True)[0], order
 
 
-def _scaling(distances: Distances, landmarks: Tensor, order: Tensor, highest: int) -> Scaling:
-    """Eigenvectors at the landmarks, and at the judges: the landmarks and others at even steps of the order."""
+def _scale_landmarks(distances: DistanceSource, landmarks: Tensor, order: Tensor, max_rank: int) -> LandmarkScaling:
+    """Return at most `max_rank` eigenpairs at the landmarks, extended to the fit points.
+
+    Fit points are the landmarks and other points at even steps of `order`.
+    """
     others = order[~torch.isin(order, landmarks)]
-    judges = torch.cat([landmarks, others[evenly_spaced_indices(len(others), JUDGES - len(landmarks), others.device)]])
-    true = _square(distances, judges)
-    size = float(true.abs().max()) or 1.0
-    true = true / size
+    n_others = GEOMETRY_CONFIG.max_fit_points - len(landmarks)
+    fit_points = torch.cat([landmarks, others[evenly_spaced_indices(len(others), n_others, others.device)]])
+    fit_distances = _symmetric_submatrix(distances, fit_points)
+    largest = float(fit_distances.abs().max()) or 1.0
+    fit_distances = fit_distances / largest
     m = len(landmarks)
-    own = true[:m, :m]
-    middle = own.mean(0)
-    values, vectors = torch.linalg.eigh(double_center(own))
-    largest_first = values.abs().argsort(descending=True, stable=True)[: max(1, min(m - 1, highest))]
-    values, vectors = values[largest_first], vectors[:, largest_first]
-    sure = values.abs() > ROUNDING * torch.finfo(distances.dtype).eps * values.abs().max()
-    values, vectors = values[sure], vectors[:, sure]
+    between_landmarks = fit_distances[:m, :m]
+    means = between_landmarks.mean(0)
+    values, vectors = torch.linalg.eigh(double_center(between_landmarks))
+    order_by_size = values.abs().argsort(descending=True, stable=True)[: max(1, min(m - 1, max_rank))]
+    values, vectors = values[order_by_size], vectors[:, order_by_size]
+    rounding = GEOMETRY_CONFIG.eigenvalue_rounding_units * torch.finfo(distances.dtype).eps * values.abs().max()
+    is_significant = values.abs() > rounding
+    values, vectors = values[is_significant], vectors[:, is_significant]
     if len(values) == 0:  # all distances are 0
-        values, vectors = middle.new_ones(1), middle.new_zeros(m, 1)
-    known = Scaling(size, landmarks, middle, values, vectors, vectors, true)
-    return Scaling(size, landmarks, middle, values, vectors, known.extend(true[:, :m]), true)
+        values, vectors = means.new_ones(1), means.new_zeros(m, 1)
+    scaling = LandmarkScaling(largest, landmarks, means, values, vectors, vectors, fit_distances)
+    extended = scaling.extend(fit_distances[:, :m])
+    return LandmarkScaling(largest, landmarks, means, values, vectors, extended, fit_distances)
 
 
-def _square(distances: Distances, index: Tensor) -> Tensor:
-    """D[index][:, index] in float64, exactly symmetric."""
+def _symmetric_submatrix(distances: DistanceSource, index: Tensor) -> Tensor:
+    """Return D[index][:, index], (k, k), in float64 and exactly symmetric."""
     block = distances.submatrix(index, index).double()
     return 0.5 * (block + block.mT)
 
 
-def _ranks(highest: int) -> list[int]:
-    """The ranks that are tried, the last of them `highest`."""
+def _candidate_ranks(max_rank: int) -> list[int]:
+    """Return the increasing ranks that are tried, the last of them `max_rank`."""
     ranks, rank = [], 1
-    while rank < highest:
+    while rank < max_rank:
         ranks.append(rank)
-        rank = max(rank + 1, int(STEP * rank)) if rank >= 8 else rank + 1
-    return [*ranks, highest]
+        is_consecutive = rank < GEOMETRY_CONFIG.n_consecutive_ranks
+        rank = rank + 1 if is_consecutive else max(rank + 1, int(GEOMETRY_CONFIG.rank_growth * rank))
+    return [*ranks, max_rank]
 
 
-def _least(known: Scaling, ranks: list[int], tol: float) -> int:
-    """The first rank that is enough for the judges, or the last one; found by halving, errors fall with the rank."""
+def _first_sufficient(scaling: LandmarkScaling, ranks: list[int], tol: float) -> int:
+    """Return the position of the first rank whose error on the fit points is at most `tol`, or the last position."""
     low, high = 0, len(ranks) - 1
-    while low < high:
-        half = (low + high) // 2
-        if known.misfit(known.weights(ranks[half])) <= tol:
-            high = half
+    while low < high:  # bisection: errors decrease with the rank
+        middle = (low + high) // 2
+        if scaling.max_error(scaling.fit_weights(ranks[middle])) <= tol:
+            high = middle
         else:
-            low = half + 1
+            low = middle + 1
     return low
 
 
-def _extended(distances: Distances, known: Scaling, rank: int) -> LowRankMetric:
-    """All points, block by block; columns with sign 1 first."""
-    weights = known.weights(rank)
+def _extend_to_all_points(distances: DistanceSource, scaling: LandmarkScaling, rank: int) -> LowRankMetric:
+    """Return the metric of this rank on all points, computed block by block; columns of sign 1 come first."""
+    weights = scaling.fit_weights(rank)
     order = weights.sign().argsort(descending=True, stable=True)
     order = order[weights[order] != 0] if bool((weights != 0).any()) else order[:1]
-    factor = weights.abs().sqrt() * known.size**0.5
+    factor = weights.abs().sqrt() * scaling.largest_distance**0.5
+    rows_per_block = max(1, UTILS_CONFIG.max_block_entries // len(scaling.landmarks))
     blocks = []
-    for rows in torch.arange(distances.n, device=distances.device).split(
-        max(1, UTILS_CONFIG.max_block_entries // len(known.landmarks))
-    ):
-        columns = distances.submatrix(rows, known.landmarks).double() / known.size
-        blocks.append((known.extend(columns)[:, :rank] * factor)[:, order].to(distances.dtype))
+    for rows in torch.arange(distances.n, device=distances.device).split(rows_per_block):
+        columns = distances.submatrix(rows, scaling.landmarks).double() / scaling.largest_distance
+        blocks.append((scaling.extend(columns)[:, :rank] * factor)[:, order].to(distances.dtype))
     return LowRankMetric(torch.cat(blocks), torch.where(weights[order] < 0, -1.0, 1.0).to(distances.dtype))
 
 
-def _error(distances: Distances, made: LowRankMetric, order: Tensor) -> float:
-    """The largest error on rows at even steps of the order, against all points."""
+def _measure_error(distances: DistanceSource, metric: LowRankMetric, order: Tensor) -> float:
+    """Return the largest error between points at even steps of `order` and all points."""
     n = distances.n
-    rows = order[evenly_spaced_indices(n, max(ROWS, UTILS_CONFIG.max_block_entries // n), order.device)]
+    n_rows = max(GEOMETRY_CONFIG.min_error_rows, UTILS_CONFIG.max_block_entries // n)
+    rows = order[evenly_spaced_indices(n, n_rows, order.device)]
     largest = 0.0
     for cols in torch.arange(n, device=distances.device).split(max(1, UTILS_CONFIG.max_block_entries // len(rows))):
-        near = _between(made.points[rows], made.points[cols], made.signs)
-        largest = max(largest, float((near - distances.submatrix(rows, cols)).abs().max()))
+        approximate = _weighted_squared_distances(metric.points[rows], metric.points[cols], metric.signs)
+        largest = max(largest, float((approximate - distances.submatrix(rows, cols)).abs().max()))
     return largest
 
 
-def _between(points: Tensor, others: Tensor, weights: Tensor) -> Tensor:
-    """Σ_k c_k (φ_ik − ψ_jk)² by one product. Returns (n, m)."""
-    h, k = (points.square() @ weights, others.square() @ weights)
-    return torch.addmm(h[:, None] + k, points * weights, others.mT, alpha=-2.0)
+def _weighted_squared_distances(points_x: Tensor, points_y: Tensor, weights: Tensor) -> Tensor:
+    """Return Σ_k weights_k (x_ik − y_jk)², (n, m), by one matrix product. points_x: (n, r), points_y: (m, r)."""
+    norms_x, norms_y = points_x.square() @ weights, points_y.square() @ weights
+    return torch.addmm(norms_x[:, None] + norms_y, points_x * weights, points_y.mT, alpha=-2.0)
 
 
-def _advice(known: Scaling, rank: int, tol: float) -> str:
-    """The rank that would do, if there is one."""
-    larger = [r for r in _ranks(known.rank) if r > rank]
+def _rank_advice(scaling: LandmarkScaling, rank: int, tol: float) -> str:
+    """Return "max_rank=… or " with a rank above `rank` that reaches `tol`, or "" if none does."""
+    larger = [r for r in _candidate_ranks(scaling.max_rank) if r > rank]
     if not larger:
         return ""
-    enough = larger[_least(known, larger, 0.9 * tol)]  # the judges are some of the points
-    return f"max_rank={enough} or " if known.misfit(known.weights(enough)) <= tol else ""
+    sufficient = larger[_first_sufficient(scaling, larger, GEOMETRY_CONFIG.advice_margin * tol)]
+    is_enough = scaling.max_error(scaling.fit_weights(sufficient)) <= tol
+    return f"max_rank={sufficient} or " if is_enough else ""
 
 
-def _rounded_up(value: float) -> str:
-    """Two digits, not below the value."""
+def _round_up(value: float) -> str:
+    """Return two digits of a number that is at least `value`."""
     return f"{1.05 * value:.2g}"

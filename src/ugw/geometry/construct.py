@@ -1,8 +1,7 @@
-"""The parts of a space: checked, made low-rank, and put into batches."""
+"""Checks of the arrays that a space is made of, and the metrics of points and of compressed distances."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +21,7 @@ from .._utils.checks import (
     dtype_name,
 )
 from ..errors import InputError
-from .compression import Points, embed
+from .compression import PointDistances, compress_distances
 from .low_rank import LowRankMetric
 from .metric import DenseMetric, Metric
 from .point_distances import (
@@ -31,18 +30,19 @@ from .point_distances import (
     check_no_gradient,
     point_distances,
 )
+from .stack import stack_metrics
 
 
-def metric_of_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> Metric:
-    """Distances by name of points (n, d) or (B, n, d): exact ones, or with `tol` ones of low rank."""
+def metric_from_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> Metric:
+    """Return the metric of points (n, d) or (B, n, d) by name: exact, or of low rank with an error of at most `tol`."""
     if metric == "sqeuclidean":
         if tol is not None:
             raise InputError('metric="sqeuclidean" is exact and of low rank: tol must be None, got ' + repr(tol))
-        return squared(points)
+        return squared_euclidean_metric(points)
     if tol is None:
         check_distances_fit_in_memory(points)
         return DenseMetric(point_distances(points, metric))
-    tol, max_rank = _options(tol, max_rank)
+    tol, max_rank = _check_compression_options(tol, max_rank)
     if metric in DATA_DEPENDENT_METRICS:
         raise InputError(
             f"metric={metric!r} depends on all points: tol must be None, got {tol:g}; Space.compressed(tol) comes after"
@@ -52,14 +52,19 @@ def metric_of_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> Me
             "points with tol= cannot carry gradients, got requires_grad=True, expected detached points, tol=None, or "
             'metric="sqeuclidean", which is of low rank and has gradients'
         )
-    sources = [Points(item, metric) for item in (points if points.ndim == 3 else points[None])]
-    made = [embed(source, first=source.outermost, tol=tol, max_rank=max_rank) for source in sources]
-    return stack_metrics(made, points.shape[-2]) if points.ndim == 3 else made[0]
+    sources = [PointDistances(item, metric) for item in (points if points.ndim == 3 else points[None])]
+    metrics = [
+        compress_distances(source, first=source.outermost_point, tol=tol, max_rank=max_rank) for source in sources
+    ]
+    return stack_metrics(metrics, points.shape[-2]) if points.ndim == 3 else metrics[0]
 
 
-def compressed(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, max_rank: Any) -> Metric:
-    """The same distances up to a share `tol` of the largest, of low rank; a batch has one rank."""
-    tol, max_rank = _options(tol, max_rank)
+def compress_metric(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, max_rank: Any) -> Metric:
+    """Return a low-rank metric whose distances differ by at most `tol` times the largest one; a batch has one rank.
+
+    sizes: the number of points of each batch item without padding.
+    """
+    tol, max_rank = _check_compression_options(tol, max_rank)
     if isinstance(metric, LowRankMetric):
         longest = float(metric.extremes()[1].min()) if metric.error else 1.0
         if metric.error > tol * longest:
@@ -74,20 +79,21 @@ def compressed(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, max_r
         check_no_gradient("distances to compress", metric.matrix)
         check_zero_diagonal("distances to compress", metric.matrix)
     if not metric.batched:
-        return _compressed(metric, tol, max_rank)
+        return _compress_one(metric, tol, max_rank)
     items = [metric.item(i, n) for i, n in enumerate(sizes or (metric.n,) * metric.shape[0])]
-    return stack_metrics([_compressed(item, tol, max_rank) for item in items], metric.n)
+    return stack_metrics([_compress_one(item, tol, max_rank) for item in items], metric.n)
 
 
-def _compressed(metric: Metric, tol: float, max_rank: int) -> LowRankMetric:
-    """One metric (n, n)."""
+def _compress_one(metric: Metric, tol: float, max_rank: int) -> LowRankMetric:
+    """Return the low-rank approximation of one metric (n, n); its error includes that of the given metric."""
     mean = metric.apply(torch.ones(metric.n, 1, dtype=metric.dtype, device=metric.device) / metric.n)
-    made = embed(metric, first=int(mean.argmax()), tol=tol, max_rank=max_rank)
-    known = metric.error if isinstance(metric, LowRankMetric) else 0.0
-    return replace(made, error=made.error + known)
+    low_rank = compress_distances(metric, first=int(mean.argmax()), tol=tol, max_rank=max_rank)
+    previous_error = metric.error if isinstance(metric, LowRankMetric) else 0.0
+    return replace(low_rank, error=low_rank.error + previous_error)
 
 
-def _options(tol: Any, max_rank: Any) -> tuple[float, int]:
+def _check_compression_options(tol: Any, max_rank: Any) -> tuple[float, int]:
+    """Return `tol` as a float in (0, 1) and `max_rank` as an integer ≥ 1, or raise InputError."""
     checked = as_positive("tol", tol, allow_inf=False)
     if checked.ndim or float(checked) >= 1.0:
         raise InputError(f"tol must be a number below 1, a share of the largest distance, got {tol!r}")
@@ -96,8 +102,8 @@ def _options(tol: Any, max_rank: Any) -> tuple[float, int]:
     return float(checked), int(max_rank)
 
 
-def coordinates_of(name: str, points: Any, *, batch: bool = True) -> Tensor:
-    """Checked coordinates, (n, d), or (B, n, d) where a batch is taken."""
+def as_points(name: str, points: Any, *, batch: bool = True) -> Tensor:
+    """Return finite points as a tensor (n, d), or (B, n, d) if a batch is allowed; raise InputError otherwise."""
     tensor = as_tensor(name, points)
     expected = "(n, d) or (B, n, d)" if batch else "(n, d); for a batch use Space.stack"
     check_ndim(name, tensor, (2, 3) if batch else (2,), expected)
@@ -105,8 +111,8 @@ def coordinates_of(name: str, points: Any, *, batch: bool = True) -> Tensor:
     return tensor
 
 
-def symmetric(name: str, matrix: Any) -> Tensor:
-    """A checked symmetric matrix, (n, n) or (B, n, n)."""
+def as_symmetric_matrix(name: str, matrix: Any) -> Tensor:
+    """Return a finite symmetric matrix as a tensor (n, n) or (B, n, n), or raise InputError."""
     tensor = as_tensor(name, matrix)
     check_square(name, tensor)
     check_finite(name, tensor)
@@ -114,15 +120,16 @@ def symmetric(name: str, matrix: Any) -> Tensor:
     return tensor
 
 
-def squared(points: Tensor) -> LowRankMetric:
-    """Squared Euclidean distances of points (n, d) or (B, n, d), whose mean does not matter and is best at 0."""
-    made = LowRankMetric(points - points.detach().mean(-2, keepdim=True), points.new_ones(points.shape[-1]))
-    check_finite("sqeuclidean distances between the points", 4.0 * made.squared_norms)
-    return made
+def squared_euclidean_metric(points: Tensor) -> LowRankMetric:
+    """Return the metric of squared Euclidean distances of points (n, d) or (B, n, d), of rank d + 2."""
+    # Products round least for points with mean 0, and the distances do not depend on the mean.
+    metric = LowRankMetric(points - points.detach().mean(-2, keepdim=True), points.new_ones(points.shape[-1]))
+    check_finite("sqeuclidean distances between the points", 4.0 * metric.squared_norms)
+    return metric
 
 
-def weights_of(weights: Any, like: Tensor, n: int) -> Tensor:
-    """Checked weights, (n,) or (B, n)."""
+def as_weights(weights: Any, like: Tensor, n: int) -> Tensor:
+    """Return nonnegative weights of positive mass as a tensor (n,) or (B, n) like `like`, or raise InputError."""
     tensor = as_tensor("weights", weights, like=like)
     check_ndim("weights", tensor, (1, 2), f"({n},) or (B, {n})")
     if tensor.shape[-1] != n:
@@ -137,8 +144,8 @@ def weights_of(weights: Any, like: Tensor, n: int) -> Tensor:
     return tensor
 
 
-def features_of(features: Any, like: Tensor, n: int) -> Tensor:
-    """Checked features, (n, d) or (B, n, d)."""
+def as_features(features: Any, like: Tensor, n: int) -> Tensor:
+    """Return finite features as a tensor (n, d) or (B, n, d) like `like`, or raise InputError."""
     tensor = as_tensor("features", features, like=like)
     check_ndim("features", tensor, (2, 3), f"({n}, d) or (B, {n}, d)")
     if tensor.shape[-2] != n:
@@ -147,8 +154,8 @@ def features_of(features: Any, like: Tensor, n: int) -> Tensor:
     return tensor
 
 
-def dtype_or_device(target: Any) -> torch.dtype | torch.device:
-    """What `Space.to` was asked for, if there is such a thing here."""
+def as_dtype_or_device(target: Any) -> torch.dtype | torch.device:
+    """Return the dtype or device that `target` names, or raise InputError if this machine has none of that name."""
     target = {"float32": torch.float32, "float64": torch.float64}.get(str(target), target)
     if isinstance(target, torch.dtype):
         if target not in (torch.float32, torch.float64):
@@ -157,37 +164,5 @@ def dtype_or_device(target: Any) -> torch.dtype | torch.device:
     try:
         return torch.empty(0, device=torch.device(target)).device
     except (RuntimeError, TypeError, AssertionError, ImportError) as error:  # no such name, or not on this machine
-        said = str(error).strip().split("\n")[0]
-        raise InputError(f"to() must be given float32, float64 or a device, got {target!r} ({said})") from None
-
-
-def pad(tensor: Tensor, *sizes: int) -> Tensor:
-    """Zeros after the entries, to the given sizes."""
-    amounts = [(0, size - have) for size, have in zip(sizes, tensor.shape, strict=True)]
-    return torch.nn.functional.pad(tensor, [amount for pair in reversed(amounts) for amount in pair])
-
-
-def stack_metrics(metrics: Sequence[Metric], n: int) -> Metric:
-    """One metric for a batch, embedded if all are."""
-    embedded = [m for m in metrics if isinstance(m, LowRankMetric)]
-    if len(embedded) < len(metrics):
-        return DenseMetric(torch.stack([pad(m.dense(), n, n) for m in metrics]))
-    if len({tuple(m.signs.tolist()) for m in embedded}) > 1:
-        embedded = _common_signs(embedded)
-    # Padding stands where the first point does: it makes no distance longer.
-    points = [torch.cat([m.points, m.points[:1].expand(n - m.n, -1)]) for m in embedded]
-    return LowRankMetric(torch.stack(points), embedded[0].signs, max(m.error for m in embedded))
-
-
-def _common_signs(metrics: Sequence[LowRankMetric]) -> list[LowRankMetric]:
-    """The same metrics with as many columns of each sign, those of sign 1 first, filled up with zeros."""
-    halves = [[m.points[:, m.signs == sign] for sign in (1.0, -1.0)] for m in metrics]
-    ranks = [max(pair[k].shape[1] for pair in halves) for k in (0, 1)]
-    signs = torch.tensor([1.0] * ranks[0] + [-1.0] * ranks[1], dtype=metrics[0].dtype, device=metrics[0].device)
-    points = [torch.cat([pad(h, len(h), r) for h, r in zip(pair, ranks, strict=True)], dim=1) for pair in halves]
-    return [LowRankMetric(p, signs, m.error) for p, m in zip(points, metrics, strict=True)]
-
-
-def stack_rows(tensors: Sequence[Tensor], n: int) -> Tensor:
-    """(n_i, d) each, to (B, n, d)."""
-    return torch.stack([pad(tensor, n, tensor.shape[-1]) for tensor in tensors])
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(f"to() must be given float32, float64 or a device, got {target!r} ({reason})") from None

@@ -1,48 +1,40 @@
-"""Spaces: a metric, weights of any total mass, and optionally features; one, or a ragged batch of them."""
+"""Metric measure spaces: a metric, weights of any total mass and optional features; one space or a ragged batch."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._utils.checks import (
-    as_tensor,
-    check_finite,
-    check_nonnegative,
-    check_zero_diagonal,
-    dtype_name,
-)
+from .._utils.checks import as_tensor, check_finite, check_nonnegative, check_zero_diagonal, dtype_name
 from ..errors import InputError
 from .construct import (
-    compressed,
-    coordinates_of,
-    dtype_or_device,
-    features_of,
-    metric_of_points,
-    pad,
-    stack_metrics,
-    stack_rows,
-    symmetric,
-    weights_of,
+    as_dtype_or_device,
+    as_features,
+    as_points,
+    as_symmetric_matrix,
+    as_weights,
+    compress_metric,
+    metric_from_points,
 )
 from .graph_distances import graph_distances, knn_distances, mesh_distances
 from .low_rank import LowRankMetric
 from .metric import DenseMetric, Metric
+from .stack import check_all_equal, pad_with_zeros, stack_metrics, stack_padded_rows
 
 
 @dataclass(frozen=True, eq=False)
 class Space:
     """A metric measure space (D, a): symmetric D, (..., n, n), and weights a ≥ 0, (..., n), of any mass.
 
-    Made by one of the constructors `from_points`, `from_distances`, `from_graph`, `from_knn`, `from_mesh`,
-    `from_matrix`, which check their input, or by `stack` from other spaces. They take NumPy arrays or torch
-    tensors, in float32 or float64, and do not copy them unless they must. Weights default to 1/n each. A
-    leading dimension of the data is a batch of spaces; parts without it are shared by all items.
+    Use a constructor, `from_points`, `from_distances`, `from_graph`, `from_knn`, `from_mesh` or `from_matrix`, which
+    checks its input, or `stack` for a batch of spaces. Constructors take NumPy arrays or torch tensors, in float32 or
+    float64, and copy them only if necessary. Weights default to 1/n each. A leading dimension of the data is a batch
+    of spaces; arrays without it are shared by all items.
 
     >>> import numpy as np
     >>> from ugw.geometry.space import Space
@@ -53,9 +45,9 @@ class Space:
     metric: Metric  # (n, n) or (B, n, n)
     weight_tensor: Tensor  # (n,) or (B, n)
     feature_tensor: Tensor | None = None  # (..., n, d)
-    point_tensor: Tensor | None = None  # (..., n, d) coordinates, for pictures and linear starts; never scaled
+    point_tensor: Tensor | None = None  # (..., n, d) coordinates, for plots and linear starts; never scaled
     sizes: tuple[int, ...] | None = None  # size of each batch item without its padding; None for one space
-    numpy: bool = False  # made of NumPy arrays, so results are given back as NumPy arrays
+    numpy: bool = False  # made of NumPy arrays: results are returned as NumPy arrays
 
     @classmethod
     def from_points(
@@ -68,78 +60,78 @@ class Space:
         tol: float | None = None,
         max_rank: int = 128,
     ) -> Space:
-        """Distances between points, (n, d) or (B, n, d).
+        """Return the space of points (n, d) or (B, n, d) with the distances of a metric.
 
-        `metric` is "euclidean", "sqeuclidean", or another name that scipy.spatial.distance.cdist knows. The
-        first two keep the graph of points that require gradients; the others are computed on the CPU. Distances are
-        stored, (n, n); those of "sqeuclidean" are not, being of rank d + 2. With `tol`, a share of the largest
-        distance, neither are others: they are then of low rank, at most `max_rank` columns, and that far off at most,
-        as `compressed` says. Their `metric.error` is the largest error that was seen.
+        `metric` is "euclidean", "sqeuclidean", or another name that scipy.spatial.distance.cdist knows. The first two
+        are differentiable in the points; the others are computed on the CPU. Distances are stored, (n, n), except
+        those of "sqeuclidean", which have rank d + 2. With `tol`, other distances are not stored either, but
+        approximated with at most `max_rank` columns and with errors of at most `tol` times the largest distance, as by
+        `compressed`; `metric.error` is the largest error measured.
 
         >>> Space.from_points([[0, 0], [3, 4]]).metric.dense()[0, 1].item()
         5.0
         """
-        coordinates = coordinates_of("points", points)
-        made = metric_of_points(coordinates, metric, tol, max_rank)
-        return _assemble(made, weights, features, points=coordinates, numpy=not isinstance(points, Tensor))
+        coordinates = as_points("points", points)
+        point_metric = metric_from_points(coordinates, metric, tol, max_rank)
+        return _assemble(point_metric, weights, features, points=coordinates, numpy=not isinstance(points, Tensor))
 
     @classmethod
     def from_distances(cls, distances: Any, *, weights: Any = None, features: Any = None) -> Space:
-        """Given distances, (n, n) or (B, n, n), ≥ 0, and up to rounding symmetric with a zero diagonal.
+        """Return the space of given distances (n, n) or (B, n, n), ≥ 0, symmetric with a zero diagonal up to rounding.
 
         >>> Space.from_distances([[0, 1], [1, 0]], weights=[0.25, 0.5])
         Space(n=2, mass=0.75, float64)
         """
-        matrix = symmetric("distances", distances)
+        matrix = as_symmetric_matrix("distances", distances)
         check_nonnegative("distances", matrix)
         check_zero_diagonal("distances", matrix)
         return _assemble(DenseMetric(matrix), weights, features, numpy=not isinstance(distances, Tensor))
 
     @classmethod
     def from_matrix(cls, matrix: Any, *, weights: Any = None, features: Any = None) -> Space:
-        """Any symmetric matrix instead of distances, (n, n) or (B, n, n): an adjacency, a heat kernel.
+        """Return the space of any symmetric matrix (n, n) or (B, n, n) in place of distances: adjacency, heat kernel.
 
         Entries may be negative and the diagonal may be anything.
 
         >>> Space.from_matrix([[1.0, -0.5], [-0.5, 1.0]])
         Space(n=2, mass=1, float64)
         """
-        checked = symmetric("matrix", matrix)
+        checked = as_symmetric_matrix("matrix", matrix)
         return _assemble(DenseMetric(checked), weights, features, numpy=not isinstance(matrix, Tensor))
 
     @classmethod
     def from_graph(
         cls, graph: Any, *, weights: Any = None, features: Any = None, edge_weight: str | None = "weight"
     ) -> Space:
-        """Shortest-path distances in a connected undirected graph with edges of nonnegative length.
+        """Return the space of the nodes of a connected undirected graph with shortest-path distances.
 
-        `graph` is a networkx graph, its points the nodes in its order, the lengths in the edge attribute
-        `edge_weight` (1 for `edge_weight=None`, or when no edge has the default one); of parallel edges the
-        shortest counts. Or it is a symmetric scipy.sparse adjacency: every stored entry is an edge, also a
-        stored zero, as in scipy.sparse.csgraph. A graph has no device: the space takes device and dtype of
-        `weights`, else of `features`, if these are arrays.
+        `graph` is a networkx graph with nonnegative edge lengths in the attribute `edge_weight` (1 for
+        `edge_weight=None`, or if no edge has the default attribute); of parallel edges the shortest counts. Or it is a
+        symmetric scipy.sparse adjacency matrix: every stored entry is an edge, also a stored zero, as in
+        scipy.sparse.csgraph. Device and dtype of the space are those of `weights`, else of `features`, if these are
+        arrays.
 
         >>> import networkx
         >>> Space.from_graph(networkx.path_graph(4)).metric.dense()[0]
         tensor([0., 1., 2., 3.], dtype=torch.float64)
         """
         matrix = graph_distances(graph, edge_weight)
-        for name, given in (("features", features), ("weights", weights)):
-            if hasattr(given, "dtype"):  # plain lists have none
-                matrix = matrix.to(as_tensor(name, given))
+        for name, array in (("features", features), ("weights", weights)):
+            if hasattr(array, "dtype"):  # lists have none
+                matrix = matrix.to(as_tensor(name, array))
         return _assemble(DenseMetric(matrix), weights, features, numpy=True)
 
     @classmethod
     def from_knn(cls, points: Any, *, k: int = 15, weights: Any = None, features: Any = None) -> Space:
-        """Shortest-path distances in the graph that joins each point to its k nearest. points: (n, d).
+        """Return the space of points (n, d) with shortest-path distances in the graph of their k nearest neighbors.
 
-        Edges have Euclidean length, and are there when either end is among the k nearest of the other. The
-        graph must be connected. Gradients do not pass.
+        Two points are joined by an edge of Euclidean length if either is among the k nearest of the other. The graph
+        must be connected. Not differentiable.
 
         >>> Space.from_knn([[0, 0], [0, 3], [4, 3]], k=1).metric.dense()[0]
         tensor([0., 3., 7.], dtype=torch.float64)
         """
-        coordinates = coordinates_of("points", points, batch=False)
+        coordinates = as_points("points", points, batch=False)
         matrix = knn_distances(coordinates, k)
         return _assemble(
             DenseMetric(matrix), weights, features, points=coordinates, numpy=not isinstance(points, Tensor)
@@ -147,23 +139,23 @@ class Space:
 
     @classmethod
     def from_mesh(cls, vertices: Any, faces: Any, *, weights: Any = None, features: Any = None) -> Space:
-        """Shortest paths along the edges of a triangle mesh. vertices: (n, d), faces: (F, 3) vertex indices.
+        """Return the space of the vertices (n, d) of a triangle mesh with shortest-path distances along its edges.
 
-        Weights default to 1/n each, whatever the areas of the faces. Gradients do not pass.
+        faces: (F, 3) vertex indices. Weights default to 1/n each, whatever the areas of the faces. Not differentiable.
 
         >>> Space.from_mesh([[0, 0, 0], [1, 0, 0], [1, 1, 0], [2, 1, 0]], [[0, 1, 2], [1, 2, 3]])
         Space(n=4, mass=1, float64, points in R^3)
         """
-        coordinates = coordinates_of("vertices", vertices, batch=False)
+        coordinates = as_points("vertices", vertices, batch=False)
         matrix = mesh_distances(coordinates, faces)
         numpy = not isinstance(vertices, Tensor)
         return _assemble(DenseMetric(matrix), weights, features, points=coordinates, numpy=numpy)
 
     @staticmethod
     def stack(spaces: Sequence[Space]) -> Space:
-        """One batch of spaces of any sizes, padded with points of weight zero and distance zero.
+        """Return one batch of spaces of any sizes, padded with points of weight zero and distance zero.
 
-        Features must be on all or none and of equal width; points are kept if all have them in the same R^d.
+        All spaces or none must have features, of equal dimension; points are kept if all have them in the same R^d.
 
         >>> pair, triple = Space.from_points([[0], [1]]), Space.from_points([[0], [1], [5]])
         >>> Space.stack([pair, triple])
@@ -176,9 +168,9 @@ class Space:
         keep_points = len(points) == len(spaces) and len({p.shape[-1] for p in points}) == 1
         return Space(
             metric=stack_metrics([space.metric for space in spaces], n),
-            weight_tensor=torch.stack([pad(space.weight_tensor, n) for space in spaces]),
-            feature_tensor=stack_rows(features, n) if features else None,
-            point_tensor=stack_rows(points, n) if keep_points else None,
+            weight_tensor=torch.stack([pad_with_zeros(space.weight_tensor, n) for space in spaces]),
+            feature_tensor=stack_padded_rows(features, n) if features else None,
+            point_tensor=stack_padded_rows(points, n) if keep_points else None,
             sizes=tuple(space.n for space in spaces),
             numpy=all(space.numpy for space in spaces),
         )
@@ -220,47 +212,54 @@ class Space:
 
     @property
     def dtype(self) -> torch.dtype:
-        """float32 or float64, the same for all parts."""
+        """The dtype of metric, weights, features and points: float32 or float64."""
         return self.weight_tensor.dtype
 
     @property
     def device(self) -> torch.device:
-        """The device of all parts."""
+        """The device of metric, weights, features and points."""
         return self.weight_tensor.device
 
     def __len__(self) -> int:
+        """Return the number of batch items."""
         if self.sizes is None:
             raise InputError("len() counts batch items, got one space, expected a batch; n counts points")
         return len(self.sizes)
 
     def __bool__(self) -> bool:
-        return True  # otherwise Python would ask __len__
+        """Return True; without this method Python would call __len__, which one space does not have."""
+        return True
 
     def __getitem__(self, i: int) -> Space:
+        """Return batch item i without its padding."""
         if self.sizes is None:
             raise InputError(f"space[{i!r}] must index a batch, got one space, expected Space.stack(...)")
         i = operator.index(i)
         if not -len(self.sizes) <= i < len(self.sizes):
             raise IndexError(f"batch item {i} of {len(self.sizes)}")  # IndexError is what ends a for loop
         n = self.sizes[i]
+        return replace(self._with_tensors(self.metric.item(i, n), lambda tensor: tensor[i, :n]), sizes=None)
+
+    def _with_tensors(self, metric: Metric, change: Callable[[Tensor], Tensor]) -> Space:
+        """Return the space with another metric, and with `change` applied to weights, features and points."""
+        features, points = self.feature_tensor, self.point_tensor
         return replace(
             self,
-            metric=self.metric.item(i, n),
-            weight_tensor=self.weight_tensor[i, :n],
-            feature_tensor=None if self.feature_tensor is None else self.feature_tensor[i, :n],
-            point_tensor=None if self.point_tensor is None else self.point_tensor[i, :n],
-            sizes=None,
+            metric=metric,
+            weight_tensor=change(self.weight_tensor),
+            feature_tensor=None if features is None else change(features),
+            point_tensor=None if points is None else change(points),
         )
 
     @property
     def has_equal_sizes(self) -> bool:
-        """Do all items of the batch have equally many points? True for one space."""
+        """Whether all items of the batch have the same number of points; True for one space."""
         return self.sizes is None or len(set(self.sizes)) <= 1
 
     def take(self, index: Tensor) -> Space:
-        """Some items of a batch, padding kept; one space is shared by all items, and stays itself.
+        """Return the batch of the items `index`, (k,) integers or (B,) bools, with the same padding.
 
-        index: (k,) integers or (B,) bools.
+        One space without a batch dimension is shared by all items: it is returned unchanged.
 
         >>> batch = Space.from_points(torch.zeros(3, 5, 2))
         >>> batch.take(torch.tensor([0, 2]))
@@ -269,21 +268,15 @@ class Space:
         if self.sizes is None:
             return self
         index = index.nonzero().squeeze(-1) if index.dtype == torch.bool else index
-        return replace(
-            self,
-            metric=self.metric.take(index),
-            weight_tensor=self.weight_tensor[index],
-            feature_tensor=None if self.feature_tensor is None else self.feature_tensor[index],
-            point_tensor=None if self.point_tensor is None else self.point_tensor[index],
-            # A GPU would wait for a look at the index.
-            sizes=self.sizes[:1] * len(index) if self.has_equal_sizes else tuple(self.sizes[i] for i in index.tolist()),
-        )
+        # Reading the index would synchronize a GPU, so it is read only where sizes differ.
+        sizes = self.sizes[:1] * len(index) if self.has_equal_sizes else tuple(self.sizes[i] for i in index.tolist())
+        return replace(self._with_tensors(self.metric.take(index), lambda tensor: tensor[index]), sizes=sizes)
 
     def scaled(self, how: str = "max") -> Space:
-        """Distances divided by s: "max", s = max |D_ij| over all points, or "mean", s = aᵀ D a / m(a)².
+        """Return the space with distances divided by s = max |D_ij| ("max") or s = aᵀ D a / m(a)² ("mean").
 
-        Each batch item has its own s. An item with s = 0 (one point, identical points) stays as it is. Only
-        the metric changes: `points` and `features` do not.
+        Each batch item has its own s. An item with s = 0 (one point, identical points) is left unchanged. Only the
+        metric is scaled: `points` and `features` are not.
 
         >>> Space.from_points([[0.0], [4.0]]).scaled("mean").metric.dense()[0, 1].item()
         2.0
@@ -293,20 +286,21 @@ class Space:
             size = torch.maximum(high, -low)
         elif how == "mean":
             # Normalized first: the square of a mass may overflow.
-            law = self.weight_tensor / self.weight_tensor.sum(-1, keepdim=True)
-            size = (law * self.metric.apply(law[..., None])[..., 0]).sum(-1)
+            unit_weights = self.weight_tensor / self.weight_tensor.sum(-1, keepdim=True)
+            size = (unit_weights * self.metric.apply(unit_weights[..., None])[..., 0]).sum(-1)
         else:
             raise InputError(f'scaled must be given "max" or "mean", got {how!r}')
         check_nonnegative("the mean of the matrix, to scale by it,", size)
-        usable = size >= torch.finfo(self.dtype).tiny  # 1 / s overflows below it
-        return replace(self, metric=self.metric.scale(1 / torch.where(usable, size, 1)))
+        is_invertible = size >= torch.finfo(self.dtype).tiny  # below, 1 / s overflows
+        return replace(self, metric=self.metric.scale(1 / torch.where(is_invertible, size, 1)))
 
     def compressed(self, tol: float = 1e-2, *, max_rank: int = 128) -> Space:
-        """The same space with distances of low rank, each off by at most `tol` times the largest, as far as seen.
+        """Return the space with low-rank distances whose errors are at most `tol` times the largest distance.
 
-        Products then cost O(n·r) and large plans need not be stored. Any distances will do (the diagonal must be 0),
-        smooth ones with few columns; a kink at 0 is rounded off, so the errors are those of short distances and the
-        root of the mean square is a sixth of the largest. Euclidean distances of 1000 uniform points need this rank:
+        Products then take O(n·r) time and large plans need not be stored. Any distances with a zero diagonal can be
+        compressed; smooth ones need few columns. The largest errors are those of short distances, where a kink at 0 is
+        smoothed; the root mean square error is a sixth of the largest. Ranks for Euclidean distances of 1000 uniform
+        points:
 
         ===  ===  ===  ===
         tol   5%   2%   1%
@@ -316,46 +310,35 @@ class Space:
         R^3  151  926    —
         ===  ===  ===  ===
 
-        Where `max_rank` is not enough an InputError says which rank or `tol` would do. `metric.error` is the largest
-        error seen: of all pairs up to n = 2048, else of 4 million pairs or more. Gradients do not pass. Each item of
-        a batch is compressed by itself, and zero columns make their ranks equal.
+        If `max_rank` is too small, an InputError names a sufficient rank or `tol`. `metric.error` is the largest error
+        measured: on all pairs up to n = 2048, else on 4 million pairs or more. Not differentiable. Each item of a
+        batch is compressed separately, and zero columns make their ranks equal.
 
         >>> import networkx
         >>> Space.from_graph(networkx.path_graph(40)).compressed(tol=0.1)
         Space(n=40, mass=1, float64, distances of rank 4 within 2.9)
         """
-        return replace(self, metric=compressed(self.metric, self.sizes, tol=tol, max_rank=max_rank))
+        return replace(self, metric=compress_metric(self.metric, self.sizes, tol=tol, max_rank=max_rank))
 
     def to(self, target: torch.device | torch.dtype | str) -> Space:
-        """The same space on another device ("cuda") or in another dtype ("float32" or torch.float64, say).
+        """Return the space on another device, such as "cuda", or in another dtype, such as "float32" or torch.float64.
 
         >>> Space.from_points([[0], [1]]).to(torch.float32)
         Space(n=2, mass=1, float32, points in R^1)
         """
-        place = dtype_or_device(target)
-        return replace(
-            self,
-            metric=self.metric.to(place),
-            weight_tensor=self.weight_tensor.to(place),
-            feature_tensor=None if self.feature_tensor is None else self.feature_tensor.to(place),
-            point_tensor=None if self.point_tensor is None else self.point_tensor.to(place),
-        )
+        place = as_dtype_or_device(target)
+        return self._with_tensors(self.metric.to(place), lambda tensor: tensor.to(place))
 
     def detach(self) -> Space:
-        """The same space without autograd graphs.
+        """Return the space without autograd graphs.
 
         >>> Space.from_points(torch.ones(2, 1, requires_grad=True)).detach().metric.dense().requires_grad
         False
         """
-        return replace(
-            self,
-            metric=self.metric.detach(),
-            weight_tensor=self.weight_tensor.detach(),
-            feature_tensor=None if self.feature_tensor is None else self.feature_tensor.detach(),
-            point_tensor=None if self.point_tensor is None else self.point_tensor.detach(),
-        )
+        return self._with_tensors(self.metric.detach(), Tensor.detach)
 
     def __repr__(self) -> str:
+        """Return one line with sizes, masses, dtype and what the space has."""
         if self.sizes is None:
             parts = [f"n={self.n}", f"mass={float(self.mass):.4g}"]
         else:
@@ -373,16 +356,16 @@ class Space:
 
 
 def _assemble(metric: Metric, weights: Any, features: Any, *, points: Tensor | None = None, numpy: bool) -> Space:
-    """Check weights and features against a checked metric, and give every part but it the batch dimension."""
+    """Return the space of a metric after checking weights and features, which get the batch dimension (B,) if any."""
     n, like = metric.n, torch.empty(0, dtype=metric.dtype, device=metric.device)
     if isinstance(metric, DenseMetric):
-        check_finite("distances", metric.matrix)  # finite coordinates and edges may still add up to an overflow
+        check_finite("distances", metric.matrix)  # sums of finite coordinates or edges may overflow
     numpy = numpy and not isinstance(weights, Tensor) and not isinstance(features, Tensor)
-    weights = like.new_full((n,), 1 / n) if weights is None else weights_of(weights, like, n)
-    features = None if features is None else features_of(features, like, n)
-    plain = (("weights", weights, 1), ("features", features, 2))
+    weights = like.new_full((n,), 1 / n) if weights is None else as_weights(weights, like, n)
+    features = None if features is None else as_features(features, like, n)
+    unbatched_ndims = (("weights", weights, 1), ("features", features, 2))
     sizes = {"distances": metric.shape[0]} if metric.batched else {}
-    sizes |= {name: len(part) for name, part, ndim in plain if part is not None and part.ndim > ndim}
+    sizes |= {name: len(array) for name, array, ndim in unbatched_ndims if array is not None and array.ndim > ndim}
     if len(set(sizes.values())) > 1:
         raise InputError(f"batch sizes must be equal, got {', '.join(f'{k} {v}' for k, v in sizes.items())}")
     batch = tuple(set(sizes.values()))  # () or (B,)
@@ -397,7 +380,7 @@ def _assemble(metric: Metric, weights: Any, features: Any, *, points: Tensor | N
 
 
 def _check_stackable(spaces: Any) -> list[Space]:
-    """The spaces in a list, if they can be one batch."""
+    """Return the spaces as a list, or raise InputError if they cannot be one batch."""
     if isinstance(spaces, Space) or not isinstance(spaces, Iterable):
         raise InputError(f"Space.stack must be given a list of spaces, got {type(spaces).__name__}")
     spaces = list(spaces)
@@ -409,14 +392,8 @@ def _check_stackable(spaces: Any) -> list[Space]:
             raise InputError(f"item {i} must be a Space, got {kind}; Space.from_points makes one")
         if space.batched:
             raise InputError(f"item {i} must be one space, got a batch of {len(space)}")
-    for what, values in (
-        ("dtypes", {dtype_name(space.dtype) for space in spaces}),
-        ("devices", {str(space.device) for space in spaces}),
-        (
-            "widths of features",
-            {"none" if s.feature_tensor is None else str(s.feature_tensor.shape[-1]) for s in spaces},
-        ),
-    ):
-        if len(values) > 1:
-            raise InputError(f"stacked spaces must agree, got {what} {', '.join(sorted(values))}")
+    widths = ("none" if space.feature_tensor is None else str(space.feature_tensor.shape[-1]) for space in spaces)
+    check_all_equal("dtypes", (dtype_name(space.dtype) for space in spaces))
+    check_all_equal("devices", (str(space.device) for space in spaces))
+    check_all_equal("widths of features", widths)
     return spaces
