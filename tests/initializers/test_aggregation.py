@@ -1,0 +1,94 @@
+"""Clusters of points, and the problem between them."""
+
+import numpy as np
+import pytest
+import torch
+
+from ugw._utils.size_class import THRESHOLDS
+from ugw.geometry.space import Space
+from ugw.initializers import plans as init
+from ugw.initializers.aggregation import aggregate
+from ugw.initializers.centers import farthest_centers, quantile_centers
+from ugw.initializers.clusters import cluster_points
+from ugw.problems.build import build
+
+
+def arrays(n=6, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    weights = rng.random(n) + 0.2
+    return rng.random((n, d)), weights / weights.sum()
+
+
+def space(n=6, d=2, seed=0):
+    points, weights = arrays(n, d, seed)
+    return Space.from_points(points, weights=weights)
+
+
+def problem(x, y):
+    return build(x, y, rho=1.0, eps=0.05, fused=None)
+
+
+def test_representatives_are_far_apart_and_carry_all_weight():
+    x = space(200, 2, 0)
+    given = problem(x, space(5))
+    found = cluster_points(x, given.log_a, THRESHOLDS.n_coarse_clusters, farthest_centers)
+    index, columns, weights = found.centers, found.distances, found.weights
+    k = THRESHOLDS.n_coarse_clusters
+    assert index.shape == weights.shape == (1, k)
+    assert columns.shape == (1, 200, k)
+    assert index.unique().numel() == k
+    assert weights.sum().item() == pytest.approx(1.0)
+    d = x.metric.dense()
+    torch.testing.assert_close(columns[0], d[:, index[0]])
+    # Every point is closer to its representative than the representatives are to each other.
+    among = d[index[0]][:, index[0]] + torch.eye(k) * 1e3
+    assert columns[0].amin(1).amax() <= among.amin() + 1e-12
+
+
+def test_few_points_are_all_representatives():
+    x = space(9, 2, 0)
+    given = problem(x, space(5))
+    found = cluster_points(x, given.log_a, THRESHOLDS.n_coarse_clusters, farthest_centers)
+    index, weights = found.centers, found.weights
+    assert found.is_exact.all()
+    assert sorted(index[0].tolist()) == list(range(9))
+    torch.testing.assert_close(weights[0], given.log_a.exp()[0, index[0]])
+
+
+def test_points_without_weight_represent_nothing():
+    points, weights = arrays(9, 2, 0)
+    weights[[1, 4]] = 0.0
+    x = Space.from_points(points, weights=weights)
+    found = cluster_points(x, problem(x, space(5)).log_a, THRESHOLDS.n_coarse_clusters, farthest_centers)
+    index, gathered = found.centers, found.weights
+    used = index[0][gathered[0] > 0]
+    assert not {1, 4} & set(used.tolist())
+    assert gathered.sum().item() == pytest.approx(1.0)
+    assert sorted(used.tolist()) == [0, 2, 3, 5, 6, 7, 8]
+
+
+def test_on_cells_the_local_cost_is_that_of_plans_alike_within_them():
+    """But for the squares of the distances, which only rows and columns see: Dx P Dy, averaged over cells."""
+    x, y = space(60, 2, 0), space(50, 3, 1)
+    given = problem(x, y)
+    level = aggregate(given, 12, quantile_centers, average=True)
+    plan = init.to_unit_mass(torch.rand(1, 12, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+    spread = level.x.weight_shares(given.log_a)[0], level.y.weight_shares(given.log_b)[0]
+    for part in spread:
+        torch.testing.assert_close(part.sum(0), torch.ones(12, dtype=torch.float64))
+        assert ((part > 0).sum(1) == 1).all(), "a point is in one cell"
+    fine = spread[0] @ plan[0] @ spread[1].mT
+    across = x.metric.dense() @ fine @ y.metric.dense()
+    on_cells = level.problem.x.metric.matrix[0] @ plan[0] @ level.problem.y.metric.matrix[0]
+    torch.testing.assert_close(on_cells, spread[0].mT @ across @ spread[1])
+    torch.testing.assert_close(level.x.distances[0] @ plan[0] @ level.y.distances[0].mT, across)
+
+
+def test_a_wide_cell_is_chosen_once():
+    """Outliers make cells whose points are far from each other: none of them stands for itself twice."""
+    points = np.random.default_rng(0).standard_cauchy((300, 2))
+    given = problem(Space.from_points(points), space(5))
+    level = aggregate(given, 100, quantile_centers, average=True).problem
+    few = cluster_points(level.x, level.log_a, 50, farthest_centers)
+    present = int((level.log_a > -torch.inf).sum())
+    assert int((few.weights > 0).sum()) == min(50, present)
