@@ -1,20 +1,15 @@
-"""What a report asks of a plan, against loops over the plan itself."""
+"""The largest_matches matches of a plan, against sorting of the plan itself."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import ugw
+from ugw.plots._drawing import divide_by_weights
 from ugw.report import matches
-from ugw.report.matches import (
-    KEPT,
-    LEAST,
-    LEFT,
-    Matches,
-    largest,
-    pairs_of,
-    seen_from,
-    shares_of,
-)
+from ugw.report.config import REPORT_CONFIG
+from ugw.report.matches import Matches, largest_matches, merge_matches, row_reader
 from ugw.results.lazy_plan import LazyPlan
 
 
@@ -28,33 +23,33 @@ def plan_and_weights(seed=0, n=13, m=17):
     return plan, rng.uniform(0.5, 2, size=n), rng.uniform(0.5, 2, size=m)
 
 
-def slow_matches(row, weight):
-    """One point's matches, by sorting all of them."""
-    if row.sum() < LEFT * weight:
+def sorted_matches(row, weight):
+    """Return the matches of one point, by sorting all of them."""
+    if row.sum() < REPORT_CONFIG.min_kept_fraction * weight:
         return []
-    ordered = sorted(range(len(row)), key=lambda j: (-row[j], j))[:KEPT]
-    return [(j, row[j]) for j in ordered if row[j] > 0 and row[j] >= LEAST * row.max()]
+    ordered = sorted(range(len(row)), key=lambda j: (-row[j], j))[: REPORT_CONFIG.matches_per_point]
+    return [(j, row[j]) for j in ordered if row[j] > 0 and row[j] >= REPORT_CONFIG.min_relative_match * row.max()]
 
 
 @pytest.mark.parametrize("block", [1, 40, 2**20])
 @pytest.mark.parametrize("side", [0, 1])
 def test_the_largest_matches_are_those_of_a_sort(side, block, monkeypatch):
-    monkeypatch.setattr(matches, "BLOCK", block)
+    monkeypatch.setattr(matches, "REPORT_CONFIG", replace(REPORT_CONFIG, max_block_entries=block))
     plan, a, b = plan_and_weights()
     seen, weights = (plan, a) if side == 0 else (plan.T, b)
     points = np.arange(0, len(seen), 2)
-    found = largest(seen_from(plan, side), points, shares_of(seen.sum(axis=1), weights), seen.shape[1])
+    found = largest_matches(row_reader(plan, side), points, divide_by_weights(seen.sum(axis=1), weights), seen.shape[1])
     assert found.points.tolist() == points.tolist()
     for k, who, what in zip(points, found.partners, found.masses, strict=True):
         if k != 3 or side == 1:  # which of too many ties are kept is not said, only that they come in order
-            assert list(zip(who, what, strict=True)) == slow_matches(seen[k], weights[k])
+            assert list(zip(who, what, strict=True)) == sorted_matches(seen[k], weights[k])
 
 
-def test_ties_come_in_order_and_who_is_left_behind_has_no_matches():
+def test_ties_are_ordered_and_unmatched_points_have_no_matches():
     plan, a, _ = plan_and_weights()
-    found = largest(seen_from(plan, 0), np.arange(13), shares_of(plan.sum(axis=1), a), 17)
+    found = largest_matches(row_reader(plan, 0), np.arange(13), divide_by_weights(plan.sum(axis=1), a), 17)
     assert (np.diff(found.partners[3]) > 0).all()
-    assert len(found.partners[3]) == KEPT
+    assert len(found.partners[3]) == REPORT_CONFIG.matches_per_point
     assert len(found.partners[5]) == 0
     assert 4 not in np.concatenate(found.partners)
 
@@ -62,7 +57,7 @@ def test_ties_come_in_order_and_who_is_left_behind_has_no_matches():
 def test_pairs_are_rounds_each_heavier_first_and_without_repeats():
     plan, a, b = plan_and_weights(1)
     sides = [
-        largest(seen_from(plan, k), np.arange(len(p)), shares_of(p.sum(axis=1), w), p.shape[1])
+        largest_matches(row_reader(plan, k), np.arange(len(p)), divide_by_weights(p.sum(axis=1), w), p.shape[1])
         for k, (p, w) in enumerate(((plan, a), (plan.T, b)))
     ]
     best = {}
@@ -70,23 +65,23 @@ def test_pairs_are_rounds_each_heavier_first_and_without_repeats():
         for point, partners in zip(side.points, side.partners, strict=True):
             for rank, partner in enumerate(partners):
                 pair = (point, partner) if k == 0 else (partner, point)
-                best[pair] = min(rank, best.get(pair, KEPT))
+                best[pair] = min(rank, best.get(pair, REPORT_CONFIG.matches_per_point))
     expected = sorted(best, key=lambda p: (best[p], -plan[p], p))
     for most in (7, 10**6):
-        pairs = pairs_of(*sides, most)
+        pairs = merge_matches(*sides, most)
         assert list(zip(pairs.i, pairs.j, strict=True)) == expected[:most]
         assert pairs.mass == pytest.approx([plan[p] for p in expected[:most]])
-        assert pairs.first == min(most, sum(rank == 0 for rank in best.values()))
+        assert pairs.n_first == min(most, sum(rank == 0 for rank in best.values()))
 
 
 def test_a_plan_without_mass_has_no_pairs():
     nothing = Matches(np.arange(2), [np.zeros(0, int)] * 2, [np.zeros(0)] * 2)
-    pairs = pairs_of(nothing, nothing, 10)
-    assert (len(pairs.i), len(pairs.j), len(pairs.mass), pairs.first) == (0, 0, 0, 0)
+    pairs = merge_matches(nothing, nothing, 10)
+    assert (len(pairs.i), len(pairs.j), len(pairs.mass), pairs.n_first) == (0, 0, 0, 0)
 
 
-def test_shares_of_weights():
-    assert shares_of(np.array([1.0, 3.0, 0.0]), np.array([2.0, 2.0, 0.0])).tolist() == [0.5, 1.5, 0.0]
+def test_divide_by_weights():
+    assert divide_by_weights(np.array([1.0, 3.0, 0.0]), np.array([2.0, 2.0, 0.0])).tolist() == [0.5, 1.5, 0.0]
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +99,7 @@ def test_a_plan_that_is_not_stored_gives_the_same_and_is_not_made(streamed, monk
     for side, seen in enumerate((dense, dense.T)):
         share = np.ones(len(seen))
         lazy, stored = (
-            largest(seen_from(p, side), np.arange(len(seen)), share, seen.shape[1]) for p in (streamed, dense)
+            largest_matches(row_reader(p, side), np.arange(len(seen)), share, seen.shape[1]) for p in (streamed, dense)
         )
         assert [p.tolist() for p in lazy.partners] == [p.tolist() for p in stored.partners]
         np.testing.assert_allclose(np.concatenate(lazy.masses), np.concatenate(stored.masses), rtol=1e-10)

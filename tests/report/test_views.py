@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 
 import ugw
 from ugw.report import View
-from ugw.report.views import even, scaled_down
+from ugw.report.views import mds_positions
 
 SQUARE = np.array([[0.0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]])
 FACES = np.array([[0, 1, 2], [0, 2, 3]])
@@ -38,7 +38,7 @@ def test_many_coordinates_are_reduced_to_three():
 def test_distances_are_unfolded_also_beyond_the_landmarks(landmarks):
     x = points(25, 3)
     far = cdist(x, x)
-    places = scaled_down(ugw.Space.from_distances(far), landmarks)
+    places = mds_positions(ugw.Space.from_distances(far), landmarks)
     assert np.allclose(cdist(places, places), far)
     found, said = View(ugw.Space.from_distances(far)).located
     assert np.allclose(cdist(found, found), far)
@@ -52,7 +52,7 @@ def test_distances_of_equal_points_and_similarities_have_places():
         ugw.Space.from_matrix(-np.eye(5)),
     ):
         for landmarks in (2, 100):
-            assert np.isfinite(scaled_down(space, landmarks)).all()
+            assert np.isfinite(mds_positions(space, landmarks)).all()
 
 
 def test_a_graph_is_laid_out_with_its_edges_and_names():
@@ -93,11 +93,3 @@ def test_given_places_come_first():
 def test_what_cannot_be_drawn_is_refused(make, said):
     with pytest.raises(ugw.InputError, match=said):
         make(ugw.Space.from_points(SQUARE))
-
-
-def test_even_steps_have_both_ends_and_no_repeats():
-    for n, count in ((1, 1), (5, 9), (9, 5), (1000, 77), (1001, 1000)):
-        chosen = even(n, count)
-        assert len(chosen) == len(set(chosen.tolist())) == min(n, count)
-        assert chosen[0] == 0
-        assert chosen[-1] == n - 1 or count == 1

@@ -18,12 +18,12 @@ import ugw
 from .._utils.checks import as_positive, check_finite, check_nonnegative
 from .._utils.output_folder import output_folder
 from .._utils.threads import single_thread
+from ..geometry.landmarks import evenly_spaced_indices
 from ..plots import figures as plots
-from ..plots._drawing import mds_coordinates, principal_coordinates
+from ..plots._drawing import divide_by_weights, mds_coordinates, principal_coordinates
 from ..plots.style import STYLE
-from ..report.matches import shares_of
 from ..report.page import plotly_script, write
-from ..report.views import View, even
+from ..report.views import View
 from .files import is_graph, read_array, read_graph
 
 if TYPE_CHECKING:
@@ -297,11 +297,11 @@ def picture(result: ugw.Result, source: Side, target: Side, *, unit: bool) -> Fi
     x, y = (side.places / _size(side.places) if unit else side.places for side in (source, target))
     plan = result.plan
     if result.path != "stored":
-        kept = [even(len(places), DRAWN) for places in (x, y)]
+        kept = [evenly_spaced_indices(len(places), DRAWN).numpy() for places in (x, y)]
         plan, (x, y) = plan.rows(kept[0])[:, kept[1]], (x[kept[0]], y[kept[1]])
         # Weights that leave each point its share of mass, though only a part of its partners is drawn.
-        shares = [shares_of(sums, w)[k] for sums, w, k in zip(result.marginals, weights, kept, strict=True)]
-        weights = [shares_of(plan.sum(axis=1 - k), share) for k, share in enumerate(shares)]
+        shares = [divide_by_weights(sums, w)[k] for sums, w, k in zip(result.marginals, weights, kept, strict=True)]
+        weights = [divide_by_weights(plan.sum(axis=1 - k), share) for k, share in enumerate(shares)]
     ax = made.add_subplot(projection="3d" if 3 in (x.shape[1], y.shape[1]) else None)
     plots.matching(plan, x, plots.aligned(plan, x, y), weights=(weights[0], weights[1]), ax=ax)
     return made

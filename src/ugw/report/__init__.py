@@ -1,4 +1,4 @@
-"""An interactive report of a solve: one HTML page that needs no network. Writing it needs plotly.
+"""An interactive report of a solve: one HTML page that needs no network. Writing it requires plotly.
 
 >>> import tempfile, numpy as np, ugw
 >>> from pathlib import Path

@@ -1,4 +1,4 @@
-"""The numbers that the script of a report draws."""
+"""The data of a report page, for its script."""
 
 from __future__ import annotations
 
@@ -7,130 +7,138 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..plots._drawing import as_array, as_colors, convergence_curves, principal_coordinates
+from ..geometry.landmarks import evenly_spaced_indices
+from ..plots._drawing import as_array, as_colors, convergence_curves, divide_by_weights, principal_coordinates
 from ..results.lazy_plan import LazyPlan
 from ..results.projection import barycentric_projection
 from ..results.result import Result
-from .matches import Matches, largest, pairs_of, seen_from, shares_of
-from .stage import Frame, frames
-from .views import View, even
-
-LINES = 4000  # matches that the slider may draw
-SURFACE = 20_000  # vertices of a mesh, and edges of a graph, that are drawn
-# Readable on white and on black, from one end of the first space to the other.
-ANCHORS = ("#4477DD", "#2AA7C9", "#3FB56B", "#C7B52A", "#EE8336", "#D9486E")
+from .config import REPORT_CONFIG
+from .matches import Matches, largest_matches, merge_matches, row_reader
+from .stage import SceneTransform, arrange
+from .views import View
 
 
-def contents(result: Result, views: tuple[View, View], colors: Any, limit: int) -> dict[str, Any]:
-    """Numbers for page.js. Points are numbered by their place in the lists of their side, drawn ones first."""
+def page_data(result: Result, views: tuple[View, View], colors: Any, limit: int) -> dict[str, Any]:
+    """Return the data of the page, to be written as JSON for page.js.
+
+    colors: None or the colors of the first space; limit: points of a side that are drawn. In the lists of a side the
+    drawn points come first, then points that are only ends of matches; all indices are positions in these lists.
+    """
     plan = result.plan
-    sums = [as_array("the plan's marginals", side).astype(float) for side in result.marginals]
-    shown = [even(view.space.n, limit) for view in views]
+    marginals = [as_array("the plan's marginals", side).astype(float) for side in result.marginals]
+    drawn = [evenly_spaced_indices(view.space.n, limit).numpy() for view in views]
     weights = [as_array("weights", view.space.weights).astype(float) for view in views]
-    shares = [shares_of(some, weight) for some, weight in zip(sums, weights, strict=True)]
-    found = [largest(seen_from(plan, k), shown[k], shares[k], len(sums[1 - k])) for k in (0, 1)]
-    pairs = pairs_of(found[0], found[1], LINES)
-    known = []
-    for k, other in ((0, found[1]), (1, found[0])):  # ends of pairs are among these
-        ends = np.unique(np.concatenate([shown[k], *other.partners]).astype(int))
-        known.append(np.concatenate([shown[k], np.setdiff1d(ends, shown[k])]))
-    places = [view.located[0] for view in views]
-    stage = frames(places[0], places[1], pairs)
-    own = _own_colors(places[0], colors)
+    fractions = [divide_by_weights(marginal, weight) for marginal, weight in zip(marginals, weights, strict=True)]
+    matches = [largest_matches(row_reader(plan, k), drawn[k], fractions[k], len(marginals[1 - k])) for k in (0, 1)]
+    pairs = merge_matches(matches[0], matches[1], REPORT_CONFIG.max_lines)
+    listed = []
+    for k, opposite in ((0, matches[1]), (1, matches[0])):
+        ends = np.unique(np.concatenate([drawn[k], *opposite.partners]).astype(int))
+        listed.append(np.concatenate([drawn[k], np.setdiff1d(ends, drawn[k])]))
+    positions = [view.located[0] for view in views]
+    arrangement = arrange(positions[0], positions[1], pairs)
+    source_colors = _source_colors(positions[0], colors)
     stored = plan if isinstance(plan, LazyPlan) else as_array("the plan", plan)
-    carried = np.nan_to_num(barycentric_projection(stored.T, own))
-    local = [dict(zip(side.tolist(), range(len(side)), strict=True)) for side in known]
+    target_colors = np.nan_to_num(barycentric_projection(stored.T, source_colors))
+    list_position = [dict(zip(side.tolist(), range(len(side)), strict=True)) for side in listed]
     sides = [
-        _side(view, stage.frames[k], known[k], found[k], local[1 - k])
-        | _amounts(known[k], weights[k], sums[k], shares[k], (own, carried)[k])
+        _side_data(view, arrangement.transforms[k], listed[k], matches[k], list_position[1 - k])
+        | {
+            "weight": _round_values(weights[k][listed[k]]),
+            "mass": _round_values(marginals[k][listed[k]]),
+            "share": _round_values(fractions[k][listed[k]]),
+            "color": _hex_colors((source_colors, target_colors)[k][listed[k]]),
+        }
         for k, view in enumerate(views)
     ]
-    for side, share, color in zip(sides, shares, (own, carried), strict=True):
+    for side, fraction, color in zip(sides, fractions, (source_colors, target_colors), strict=True):
         if "surface" in side:
-            side["surface"] |= {"share": _digits(share), "color": _hex(color)}
+            side["surface"] |= {"share": _round_values(fraction), "color": _hex_colors(color)}
     return {
         "sides": sides,
         "pairs": {
-            "i": [local[0][i] for i in pairs.i.tolist()],
-            "j": [local[1][j] for j in pairs.j.tolist()],
-            "mass": _digits(pairs.mass),
-            "first": pairs.first,
+            "i": [list_position[0][i] for i in pairs.i.tolist()],
+            "j": [list_position[1][j] for j in pairs.j.tolist()],
+            "mass": _round_values(pairs.mass),
+            "first": pairs.n_first,
         },
-        "mass": float(sums[0].sum()),
-        "flat": stage.flat,
-        "stacked": stage.stacked,
-        "oneScale": stage.one_scale,
-        "curves": [{"name": n, "step": s.tolist(), "size": _digits(v)} for n, s, v in convergence_curves(result)],
+        "mass": float(marginals[0].sum()),
+        "flat": arrangement.is_flat,
+        "stacked": arrangement.is_stacked,
+        "oneScale": arrangement.has_one_scale,
+        "curves": [{"name": n, "step": s.tolist(), "size": _round_values(v)} for n, s, v in convergence_curves(result)],
     }
 
 
-def _side(view: View, frame: Frame, known: np.ndarray, found: Matches, local: dict[int, int]) -> dict[str, Any]:
-    """One space. known: the points in its lists, those that are drawn and those that only matches end in."""
-    places, n, drawn = view.located[0], view.space.n, len(found.points)
+def _side_data(
+    view: View, transform: SceneTransform, listed: np.ndarray, matches: Matches, list_position: dict[int, int]
+) -> dict[str, Any]:
+    """Return positions, labels, matches, edges and surface of one space.
+
+    listed: indices of its points in the page, drawn ones first; list_position: index of a point of the opposite space →
+    its position in the lists of that side.
+    """
+    positions, n, n_drawn = view.located[0], view.space.n, len(matches.points)
     side: dict[str, Any] = {
         "n": n,
-        "drawn": drawn,
-        "index": known.tolist(),
-        "labels": None if view.labels is None else [view.labels[k] for k in known],
-        "at": _columns(frame(places[known])),
-        "partners": [[local[j] for j in some.tolist()] for some in found.partners],
-        "masses": [_digits(some) for some in found.masses],
+        "drawn": n_drawn,
+        "index": listed.tolist(),
+        "labels": None if view.labels is None else [view.labels[k] for k in listed],
+        "at": _round_columns(transform(positions[listed])),
+        "partners": [[list_position[j] for j in partners.tolist()] for partners in matches.partners],
+        "masses": [_round_values(masses) for masses in matches.masses],
     }
     edges = view.edges
     if len(edges):
-        number = np.full(n, -1)
-        number[found.points] = np.arange(drawn)
-        ends = number[edges]
-        side["edges"] = ends[(ends >= 0).all(axis=1)][:SURFACE].tolist()
-    if view.faces is not None and n <= SURFACE:
+        position = np.full(n, -1)
+        position[matches.points] = np.arange(n_drawn)
+        ends = position[edges]
+        side["edges"] = ends[(ends >= 0).all(axis=1)][: REPORT_CONFIG.max_surface_size].tolist()
+    if view.faces is not None and n <= REPORT_CONFIG.max_surface_size:
         faces = [column.tolist() for column in view.faces.T]
-        side["surface"] = {"at": _columns(frame(places)), "faces": faces, "nearest": _nearest(places, found.points)}
+        side["surface"] = {
+            "at": _round_columns(transform(positions)),
+            "faces": faces,
+            "nearest": _nearest_drawn(positions, matches.points),
+        }
     return side
 
 
-def _amounts(known: np.ndarray, weights: np.ndarray, sums: np.ndarray, shares: np.ndarray, colors: np.ndarray) -> dict:
-    """What the points in the lists of a side weigh, send or receive, and their colors."""
-    return {
-        "weight": _digits(weights[known]),
-        "mass": _digits(sums[known]),
-        "share": _digits(shares[known]),
-        "color": _hex(colors[known]),
-    }
-
-
-def _nearest(places: np.ndarray, drawn: np.ndarray) -> list[int]:
-    """For each point the number of the drawn one nearest to it."""
+def _nearest_drawn(positions: np.ndarray, drawn: np.ndarray) -> list[int]:
+    """Return for each point (n, d) the list position of the nearest drawn point."""
     from scipy.spatial import cKDTree
 
-    return cKDTree(places[drawn]).query(places)[1].tolist()
+    return cKDTree(positions[drawn]).query(positions)[1].tolist()
 
 
-def _own_colors(places: np.ndarray, colors: Any) -> np.ndarray:
-    """(n, 3) in [0, 1] for the first space."""
+def _source_colors(positions: np.ndarray, colors: Any) -> np.ndarray:
+    """Return colors (n, 3) in [0, 1] of the first space, by default values its longest direction."""
     if colors is None:
-        along = principal_coordinates(places, 1)[:, 0]
-        low, high = np.quantile(along, [0.01, 0.99])
+        values = principal_coordinates(positions, 1)[:, 0]
+        low, high = np.quantile(values, [0.01, 0.99])
     else:
-        along = as_array("colors", colors)
-        if along.shape not in ((len(places),), (len(places), 3)):
-            raise InputError(f"colors must have shape ({len(places)},) or ({len(places)}, 3), got {along.shape}")
-        if along.ndim == 2:
-            return as_colors(along)
-        low, high = along.min(), along.max()
-    unit = np.clip((along - low) / (high - low), 0, 1) if high > low else np.full(len(along), 0.5)
-    steps = np.array([[int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)] for color in ANCHORS])
-    at = np.linspace(0, 1, len(steps))
-    return np.stack([np.interp(unit, at, steps[:, k]) for k in range(3)], axis=1)
+        values = as_array("colors", colors)
+        if values.shape not in ((len(positions),), (len(positions), 3)):
+            raise InputError(f"colors must have shape ({len(positions)},) or ({len(positions)}, 3), got {values.shape}")
+        if values.ndim == 2:
+            return as_colors(values)
+        low, high = values.min(), values.max()
+    unit = np.clip((values - low) / (high - low), 0, 1) if high > low else np.full(len(values), 0.5)
+    anchors = np.array([[int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)] for color in REPORT_CONFIG.gradient])
+    anchor_values = np.linspace(0, 1, len(anchors))
+    return np.stack([np.interp(unit, anchor_values, anchors[:, k]) for k in range(3)], axis=1)
 
 
-def _hex(colors: np.ndarray) -> list[str]:
+def _hex_colors(colors: np.ndarray) -> list[str]:
+    """Return colors (n, 3) in [0, 1] as strings such as `#ff8000`."""
     return [f"#{r:02x}{g:02x}{b:02x}" for r, g, b in (np.clip(colors, 0, 1) * 255).round().astype(int).tolist()]
 
 
-def _columns(rows: np.ndarray) -> list[list[float]]:
+def _round_columns(rows: np.ndarray) -> list[list[float]]:
+    """Return the columns of an array (n, 3), rounded to four decimals to keep the page small."""
     return [column.round(4).tolist() for column in rows.T]
 
 
-def _digits(values: np.ndarray) -> list[float]:
-    """Six digits are enough to read, and keep the page small."""
+def _round_values(values: np.ndarray) -> list[float]:
+    """Return the values rounded to six digits, which are enough to read and keep the page small."""
     return [float(f"{value:.6g}") for value in values.tolist()]

@@ -1,4 +1,4 @@
-"""The page of a report: everything that it shows, in one file."""
+"""Writing of a report as one HTML file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from ..errors import InputError
 from ..geometry.space import Space
 from ..results.records import Status
 from ..results.result import Result
-from .contents import LINES, SURFACE, contents
-from .matches import KEPT, LEFT
+from .config import REPORT_CONFIG
+from .contents import page_data
 from .views import View
 
-GRAVE = (Status.NON_FINITE, Status.COLLAPSED, Status.PRECISION)  # plans that mean nothing
+# Statuses whose plans are meaningless; the banner of the page is red.
+SEVERE_STATUSES = (Status.NON_FINITE, Status.COLLAPSED, Status.PRECISION)
 
 
 def write(
@@ -35,14 +36,14 @@ def write(
     facts: Mapping[str, Any] | None = None,
     limit: int = 2000,
 ) -> None:
-    """Write an interactive page: both spaces in one scene, where their mass goes, and how the solve went.
+    """Write an interactive page: both spaces in one scene, their matches, and the convergence of the solve.
 
     x, y: the spaces of the solve, or a `View` of each that says how to draw it. colors: (n,) numbers or (n, 3) RGB in
-    [0, 1] for the first space, which the plan carries over to the second; by default along its longest direction.
-    facts: more lines for the table, such as `{"rho": 1.0}`. At most `limit` points of a side are drawn, at even steps
-    of their numbers, and the page says so. Plans that are not stored stay so.
+    [0, 1] for the first space, which the plan transfers to the second; by default along its longest direction.
+    facts: further lines of the table, such as `{"rho": 1.0}`. At most `limit` points of a side are drawn, at even steps
+    of their indices; the page says so. Lazy plans are read block by block.
 
-    The file needs no network, and appears complete or not at all. One with that name is replaced.
+    The file needs no network. It appears complete or not at all; an existing file of that name is replaced.
 
     >>> import tempfile, numpy as np, ugw
     >>> x = Space.from_points(np.random.default_rng(0).normal(size=(20, 2)))
@@ -51,16 +52,16 @@ def write(
     """
     script = plotly_script()
     target = Path(path)
-    views = _checked(result, x, y)
+    views = _checked_views(result, x, y)
     check_whole_number("limit", limit)
     with output_folder(target.parent, names=(target.name,)) as stage:
-        text = _filled(result, views, contents(result, views, colors, limit), facts or {}, script)
-        # A file name that is not text has surrogates, which no encoding takes.
+        text = _fill_template(result, views, page_data(result, views, colors, limit), facts or {}, script)
+        # A file name that is not valid text contains surrogates, which cannot be encoded.
         (stage / target.name).write_bytes(text.encode("utf-8", errors="replace"))
 
 
 def plotly_script() -> str:
-    """Plotly for the browser, some 5 MB of JavaScript; an ImportError that names the extra where it is missing."""
+    """Return the JavaScript of Plotly, about 5 MB; raise an ImportError that names the extra if it is not installed."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
@@ -68,25 +69,27 @@ def plotly_script() -> str:
     return get_plotlyjs()
 
 
-def _checked(result: Any, x: Any, y: Any) -> tuple[View, View]:
+def _checked_views(result: Any, x: Any, y: Any) -> tuple[View, View]:
+    """Return the views of both spaces; raise unless they have the sizes of the plan of one solve."""
     if not isinstance(result, Result):
         raise InputError(f"a report is of a Result, got {type(result).__name__}")
     if result.batched:
         raise InputError(f"a report is of one solve, got a batch of {len(result)}: take an item, result[i]")
-    pair = [given if isinstance(given, View) else View(given) for given in (x, y)]
+    pair = [space if isinstance(space, View) else View(space) for space in (x, y)]
     sizes, shape = tuple(view.space.n for view in pair), tuple(result.plan.shape)
     if sizes != shape:
         raise InputError(f"the spaces must be those of the plan, {shape[0]} × {shape[1]}, got {sizes[0]} × {sizes[1]}")
     return pair[0], pair[1]
 
 
-# -- the page around it ------------------------------------------------------------------------------------
+# -- parts of the page --------------------------------------------------------------------------------------
 
 
-def _filled(
+def _fill_template(
     result: Result, views: tuple[View, View], data: dict[str, Any], facts: Mapping[str, Any], script: str
 ) -> str:
-    names = [view.name or word for view, word in zip(views, ("source", "target"), strict=True)]
+    """Return the text of the page."""
+    names = [view.name or default for view, default in zip(views, ("source", "target"), strict=True)]
     data |= {"names": names, "converged": result.converged}
     html, css, *scripts = (_asset(name) for name in ("page.html", "page.css", "scene.js", "page.js"))
     return Template(html).substitute(
@@ -96,7 +99,7 @@ def _filled(
         banner=_banner(result),
         table=_table(result, views, facts),
         notes="".join(f"<li>{escape(note)}</li>" for note in _notes(views, names, data)),
-        # In a script element only "<" could end it; elsewhere in JSON it does not occur.
+        # A "<" in a string of the JSON could end the script element.
         data=json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
         plotly=script,
         script="\n".join(scripts),
@@ -104,55 +107,65 @@ def _filled(
 
 
 def _asset(name: str) -> str:
+    """Return the text of a file of the folder `assets`."""
     return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _banner(result: Result) -> str:
+    """Return the warning of a solve that did not converge as HTML, or an empty string."""
     if result.converged:
         return ""
-    level = "grave" if result.status in GRAVE else "warning"
-    word = result.status.name.lower().replace("_", " ")
-    return f'<p class="banner {level}" role="alert"><b>Not converged ({word}).</b> {escape(result.message)}</p>'
+    level = "grave" if result.status in SEVERE_STATUSES else "warning"
+    status = result.status.name.lower().replace("_", " ")
+    return f'<p class="banner {level}" role="alert"><b>Not converged ({status}).</b> {escape(result.message)}</p>'
 
 
 def _table(result: Result, views: tuple[View, View], facts: Mapping[str, Any]) -> str:
+    """Return the rows of the summary table as HTML."""
     sizes, masses = zip(*((view.space.n, float(view.space.mass)) for view in views), strict=True)
     rows = [("points", f"{sizes[0]} × {sizes[1]}"), ("total weights", f"{masses[0]:.6g} and {masses[1]:.6g}")]
-    rows += [(str(name), _said(value)) for name, value in facts.items()]
-    lines = [_line(name, text) for name, text in rows]
-    lines += [_line(name.strip().replace("_", " "), text, inner=name.startswith(" ")) for name, text in result.rows()]
-    return "".join([*lines, _line("steps", str(result.n_iter)), _line("plan", result.path)])
+    rows += [(str(name), _format_value(value)) for name, value in facts.items()]
+    lines = [_table_row(name, text) for name, text in rows]
+    lines += [
+        _table_row(name.strip().replace("_", " "), text, inner=name.startswith(" ")) for name, text in result.rows()
+    ]
+    return "".join([*lines, _table_row("steps", str(result.n_iter)), _table_row("plan", result.path)])
 
 
-def _line(name: str, text: str, *, inner: bool = False) -> str:
+def _table_row(name: str, text: str, *, inner: bool = False) -> str:
+    """Return one row of the table as HTML. inner: indented, a part of the row above."""
     opening = '<tr class="inner">' if inner else "<tr>"
     return f"{opening}<th>{escape(name)}</th><td>{escape(text)}</td></tr>"
 
 
-def _said(value: Any) -> str:
+def _format_value(value: Any) -> str:
+    """Return a value as text, numbers with six digits."""
     if isinstance(value, tuple | list):
-        return ", ".join(_said(part) for part in value)
+        return ", ".join(_format_value(part) for part in value)
     return f"{float(value):.6g}" if isinstance(value, Real) and not isinstance(value, int) else str(value)
 
 
 def _notes(views: tuple[View, View], names: list[str], data: dict[str, Any]) -> list[str]:
-    """What a reader has to know about the drawing."""
+    """Return sentences that explain the drawing: positions, omitted points, scales and matches."""
     notes = []
     for view, name, side in zip(views, names, data["sides"], strict=True):
-        if how := view.located[1]:
-            notes.append(f"{name}: {how}.")
+        if explanation := view.located[1]:
+            notes.append(f"{name}: {explanation}.")
         if side["drawn"] < side["n"]:
             notes.append(f"{name}: {side['drawn']} of {side['n']} points are drawn, at even steps of their numbers.")
         if view.faces is not None and "surface" not in side:
-            notes.append(f"{name}: the surface has more than {SURFACE} vertices and is not drawn.")
-        if len(side.get("edges", ())) == SURFACE:
-            notes.append(f"{name}: the first {SURFACE} edges are drawn.")
+            notes.append(
+                f"{name}: the surface has more than {REPORT_CONFIG.max_surface_size} vertices and is not drawn."
+            )
+        if len(side.get("edges", ())) == REPORT_CONFIG.max_surface_size:
+            notes.append(f"{name}: the first {REPORT_CONFIG.max_surface_size} edges are drawn.")
     scale = "Both are drawn at one scale" if data["oneScale"] else "Each is drawn at its own scale"
     notes.append(f"{scale}; {names[1]} is turned so that what is matched lies alike.")
+    count, fraction = REPORT_CONFIG.matches_per_point, REPORT_CONFIG.min_kept_fraction
     notes.append(
-        f"Of each point the {KEPT} largest matches are kept, of one that is matched with less than {LEFT:.0%} of its "
-        "weight none. The slider draws the largest of each point first, then the second largest, and so on."
+        f"Of each point the {count} largest matches are kept, of one that is matched with less than {fraction:.0%} of "
+        "its weight none. The slider draws the largest of each point first, then the second largest, and so on."
     )
-    if len(data["pairs"]["i"]) == LINES:
-        notes.append(f"It draws at most {LINES}.")
+    if len(data["pairs"]["i"]) == REPORT_CONFIG.max_lines:
+        notes.append(f"It draws at most {REPORT_CONFIG.max_lines}.")
     return notes

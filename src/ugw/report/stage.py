@@ -1,4 +1,4 @@
-"""Two drawn spaces in one scene: turned to lie alike, at one scale where that can be seen, and apart."""
+"""Arrangement of two spaces in one scene: aligned by the matches, at a common scale if possible, without overlap."""
 
 from __future__ import annotations
 
@@ -6,102 +6,105 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .matches import Pairs
-
-ONE_SCALE = 3.0  # the larger over the smaller, up to which both are drawn at one scale
-GAP = 0.35  # between the two, in units of the larger
-DEPTH = 0.75  # between the two planes, in the same units
-WINDOW = 1.5  # its width over its height, as most are
+from .config import REPORT_CONFIG
+from .matches import MatchPairs
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
-    """Where points (n, 1 to 3) go in the scene: p ↦ scale·(p − middle)·turn + shift, in R³."""
+class SceneTransform:
+    """The map of points (n, 1 to 3) into the scene, R³: p ↦ scale·(p − center)·rotation + shift."""
 
-    width: int  # of the points once they are padded
-    middle: np.ndarray  # (width,)
-    turn: np.ndarray  # (width, width), orthogonal
+    dim: int  # dimension to which points are padded before the rotation, 2 or 3
+    center: np.ndarray  # (dim,)
+    rotation: np.ndarray  # (dim, dim), orthogonal
     scale: float
     shift: np.ndarray  # (3,)
 
     def __call__(self, points: np.ndarray) -> np.ndarray:
-        """Points (n, 1 to 3) in the scene, (n, 3)."""
-        moved = self.scale * (padded(points, self.width) - self.middle) @ self.turn
-        return np.pad(moved, ((0, 0), (0, 3 - self.width))) + self.shift
+        """Return the positions (n, 3) of points (n, 1 to 3) in the scene."""
+        rotated = self.scale * (pad_dimensions(points, self.dim) - self.center) @ self.rotation
+        return np.pad(rotated, ((0, 0), (0, 3 - self.dim))) + self.shift
 
 
-def padded(points: np.ndarray, width: int) -> np.ndarray:
-    """Points (n, 1 to 3) in R² or R³: a plane beside a solid stands upright, a line lies."""
+def pad_dimensions(points: np.ndarray, dim: int) -> np.ndarray:
+    """Return points (n, 1 to 3) in R² or R³: in R³ a plane is vertical and a line horizontal."""
     n, d = points.shape
-    if d >= width:
+    if d >= dim:
         return points
-    flat = np.zeros((n, width))
-    flat[:, [0, width - 1][:d]] = points
-    return flat
+    padded = np.zeros((n, dim))
+    padded[:, [0, dim - 1][:d]] = points
+    return padded
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
-    """Both spaces in the scene. flat: in two planes; stacked: the first above the second, else to its left."""
+class Arrangement:
+    """The transforms of both spaces into the scene.
 
-    frames: tuple[Frame, Frame]
-    flat: bool
-    stacked: bool
-    one_scale: bool
+    is_flat: the spaces are in two parallel planes; is_stacked: the first is above the second, else to its left;
+    has_one_scale: both have the same scale.
+    """
+
+    transforms: tuple[SceneTransform, SceneTransform]
+    is_flat: bool
+    is_stacked: bool
+    has_one_scale: bool
 
 
-def frames(x: np.ndarray, y: np.ndarray, pairs: Pairs) -> Stage:
-    """How to draw x (n, 1 to 3) and y (m, 1 to 3). pairs: what the plan joins.
+def arrange(x: np.ndarray, y: np.ndarray, pairs: MatchPairs) -> Arrangement:
+    """Return how to draw points x (n, 1 to 3) and y (m, 1 to 3) that are matched by `pairs`.
 
-    What is flat on both sides lies in two planes; the rest faces the viewer with its wide side, above or beside each
-    other, whichever leaves more room.
+    Two flat spaces are drawn in two parallel planes. Otherwise both face the viewer with their wide side, above or
+    beside each other, whichever leaves more room.
 
-    >>> point, nothing = np.zeros((1, 2)), Pairs(np.zeros(0, int), np.zeros(0, int), np.zeros(0), 0)
-    >>> above, below = frames(point, point, nothing).frames
+    >>> point, no_pairs = np.zeros((1, 2)), MatchPairs(np.zeros(0, int), np.zeros(0, int), np.zeros(0), 0)
+    >>> above, below = arrange(point, point, no_pairs).transforms
     >>> bool(above(point)[0, 2] > below(point)[0, 2])
     True
     """
-    width = 2 if max(x.shape[1], y.shape[1]) <= 2 else 3
-    clouds = [padded(x, width), padded(y, width)]
-    turns = [np.eye(2) if width == 2 else facing(clouds[0])]
-    turns += [turned(clouds[0] @ turns[0], clouds[1], pairs, mirrors=width == 2)]
-    seen = [cloud @ turn for cloud, turn in zip(clouds, turns, strict=True)]
-    sizes = [float(np.ptp(cloud, axis=0).max()) for cloud in seen]
-    one = 0 < max(sizes) <= ONE_SCALE * min(sizes)
-    scales = [1 / max(sizes)] * 2 if one else [1 / size if size > 0 else 1.0 for size in sizes]
-    boxes = np.stack([scale * np.ptp(cloud, axis=0) for scale, cloud in zip(scales, seen, strict=True)])
-    stacked, apart = (True, np.array([0.0, 0.0, DEPTH])) if width == 2 else _apart(boxes)
-    made = []
-    for sign, cloud, turn, scale in zip((0.5, -0.5), seen, turns, scales, strict=True):
-        middle = (cloud.max(axis=0) + cloud.min(axis=0)) / 2 @ turn.T
-        made.append(Frame(width, middle, turn, scale, sign * apart))
-    return Stage((made[0], made[1]), width == 2, stacked, one)
+    dim = 2 if max(x.shape[1], y.shape[1]) <= 2 else 3
+    clouds = [pad_dimensions(x, dim), pad_dimensions(y, dim)]
+    rotations = [np.eye(2) if dim == 2 else facing_rotation(clouds[0])]
+    rotations += [aligning_rotation(clouds[0] @ rotations[0], clouds[1], pairs, allow_reflection=dim == 2)]
+    rotated = [cloud @ rotation for cloud, rotation in zip(clouds, rotations, strict=True)]
+    sizes = [float(np.ptp(cloud, axis=0).max()) for cloud in rotated]
+    has_one_scale = 0 < max(sizes) <= REPORT_CONFIG.max_common_scale_ratio * min(sizes)
+    scales = [1 / max(sizes)] * 2 if has_one_scale else [1 / size if size > 0 else 1.0 for size in sizes]
+    boxes = np.stack([scale * np.ptp(cloud, axis=0) for scale, cloud in zip(scales, rotated, strict=True)])
+    is_stacked, offset = (True, np.array([0.0, 0.0, REPORT_CONFIG.plane_gap])) if dim == 2 else _solid_offset(boxes)
+    transforms = []
+    for sign, cloud, rotation, scale in zip((0.5, -0.5), rotated, rotations, scales, strict=True):
+        center = (cloud.max(axis=0) + cloud.min(axis=0)) / 2 @ rotation.T
+        transforms.append(SceneTransform(dim, center, rotation, scale, sign * offset))
+    return Arrangement((transforms[0], transforms[1]), dim == 2, is_stacked, has_one_scale)
 
 
-def _apart(boxes: np.ndarray) -> tuple[bool, np.ndarray]:
-    """Whether one solid stands above the other, and from the second to the first. boxes: (2, 3), their sizes."""
-    wide, _, high = boxes.max(axis=0)
-    sum_wide, _, sum_high = boxes.sum(axis=0) + GAP
-    if max(wide / WINDOW, sum_high) < max(sum_wide / WINDOW, high):
-        return True, np.array([0.0, 0.0, boxes[:, 2].mean() + GAP])
-    return False, np.array([-boxes[:, 0].mean() - GAP, 0.0, 0.0])
+def _solid_offset(boxes: np.ndarray) -> tuple[bool, np.ndarray]:
+    """Return whether the first solid is above the second, and the vector (3,) from the second to the first.
+
+    boxes: (2, 3), sizes of both solids. They are stacked if the scene can then be drawn larger.
+    """
+    width, _, height = boxes.max(axis=0)
+    total_width, _, total_height = boxes.sum(axis=0) + REPORT_CONFIG.solid_gap
+    if max(width / REPORT_CONFIG.scene_aspect, total_height) < max(total_width / REPORT_CONFIG.scene_aspect, height):
+        return True, np.array([0.0, 0.0, boxes[:, 2].mean() + REPORT_CONFIG.solid_gap])
+    return False, np.array([-boxes[:, 0].mean() - REPORT_CONFIG.solid_gap, 0.0, 0.0])
 
 
-def facing(points: np.ndarray) -> np.ndarray:
-    """The rotation (3, 3) about the vertical after which points (n, 3) are wide from left to right."""
-    level = points[:, :2] - points[:, :2].mean(axis=0)
-    _, _, axes = np.linalg.svd(level, full_matrices=False) if len(points) > 1 else (None, None, np.eye(2))
+def facing_rotation(points: np.ndarray) -> np.ndarray:
+    """Return the rotation (3, 3) about the vertical after which points (n, 3) are widest from left to right."""
+    horizontal = points[:, :2] - points[:, :2].mean(axis=0)
+    _, _, axes = np.linalg.svd(horizontal, full_matrices=False) if len(points) > 1 else (None, None, np.eye(2))
     c, s = axes[0] if axes[0][0] >= 0 else -axes[0]
     return np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
 
 
-def turned(x: np.ndarray, y: np.ndarray, pairs: Pairs, *, mirrors: bool) -> np.ndarray:
-    """The turn (d, d) that lays what is joined alike: orthogonal, and a rotation unless it `mirrors`."""
+def aligning_rotation(x: np.ndarray, y: np.ndarray, pairs: MatchPairs, *, allow_reflection: bool) -> np.ndarray:
+    """Return the orthogonal matrix (d, d) that best aligns y with x by the matches (Procrustes problem)."""
     if not pairs.mass.sum() > 0:
         return np.eye(y.shape[1])
-    law = pairs.mass[:, None] / pairs.mass.sum()
-    from_x, from_y = (ends - (law * ends).sum(axis=0) for ends in (x[pairs.i], y[pairs.j]))
-    left, _, right = np.linalg.svd((law * from_y).T @ from_x)
-    if not mirrors and np.linalg.det(left @ right) < 0:
-        left[:, -1] *= -1  # the direction that matters least
+    weights = pairs.mass[:, None] / pairs.mass.sum()
+    from_x, from_y = (ends - (weights * ends).sum(axis=0) for ends in (x[pairs.i], y[pairs.j]))
+    left, _, right = np.linalg.svd((weights * from_y).T @ from_x)
+    if not allow_reflection and np.linalg.det(left @ right) < 0:
+        left[:, -1] *= -1  # reverse the direction with the smallest singular value
     return left @ right

@@ -1,4 +1,4 @@
-"""How the spaces of a report are drawn: their places, edges, faces and names."""
+"""How a report draws a space: positions, edges, faces and names of its points."""
 
 from __future__ import annotations
 
@@ -8,30 +8,32 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from ..errors import InputError
+from ..geometry.landmarks import evenly_spaced_indices
 from ..geometry.mds import landmark_mds
 from ..geometry.space import Space
 from ..plots._drawing import as_array, coordinates, principal_coordinates, to_numpy
 from ..plots.figures import layout, node_count
+from .config import REPORT_CONFIG
 
 if TYPE_CHECKING:
     import networkx
 
-UPRIGHT = [0, 2, 1]  # the widest coordinate from left to right, the second up, the third away
+# Order of principal coordinates in the scene: the first from left to right, the second up, the third to the back.
+AXIS_ORDER = [0, 2, 1]
 
 
 @dataclass(frozen=True, eq=False)
 class View:
     """A space and how a report draws it.
 
-    name: what to call it; places: (n, 1 to 3), where its points are; graph: its networkx graph, n nodes in the order of
-    the space; faces: (F, 3) vertex indices of a triangle mesh; labels: a name for each point.
+    name: its name in the page; places: (n, 1 to 3), positions of its points; graph: its networkx graph, n nodes in the
+    order of the space; faces: (F, 3) vertex indices of a triangle mesh; labels: a name for each point.
 
-    Without `places`, a graph is laid out as a graph, and points are drawn where the space has them, those of more than
-    three coordinates in their first three principal ones. A space that knows only distances is drawn by classical
-    multidimensional scaling.
+    Without `places`, positions are those of a graph layout, or the points of the space, in their first three principal
+    coordinates if they have more than three. A space that has only distances is drawn by classical multidimensional
+    scaling.
 
     >>> import networkx, ugw
     >>> ring = networkx.cycle_graph(5)
@@ -47,6 +49,7 @@ class View:
     labels: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        """Check the fields and fill in the labels."""
         if not isinstance(self.space, Space):
             raise InputError(f"a report draws two spaces, got {type(self.space).__name__}; Space.from_points makes one")
         if self.space.batched:
@@ -67,6 +70,7 @@ class View:
             object.__setattr__(self, "faces", self._checked_faces())
 
     def _checked_faces(self) -> np.ndarray:
+        """Return the faces as an array (F, 3); raise unless they are vertex indices of points with coordinates."""
         faces, n = np.asarray(to_numpy(self.faces)), self.space.n
         if faces.ndim != 2 or faces.shape[1] != 3 or faces.dtype.kind not in "iu":
             raise InputError(f"faces must be whole numbers of shape (F, 3), got {faces.dtype} of shape {faces.shape}")
@@ -78,16 +82,16 @@ class View:
 
     @property
     def edges(self) -> np.ndarray:
-        """The ends of the graph's edges, (E, 2); none without a graph."""
+        """Indices (E, 2) of the ends of the graph's edges, empty without a graph."""
         if self.graph is None:
             return np.empty((0, 2), dtype=int)
-        number = {node: k for k, node in enumerate(self.graph.nodes)}
-        ends = [(number[u], number[v]) for u, v in self.graph.edges() if u != v]
+        index = {node: k for k, node in enumerate(self.graph.nodes)}
+        ends = [(index[u], index[v]) for u, v in self.graph.edges() if u != v]
         return np.array(ends, dtype=int).reshape(-1, 2)
 
     @cached_property
     def located(self) -> tuple[np.ndarray, str]:
-        """Where all points are drawn, (n, 1 to 3), and how that was found: "" where it was given."""
+        """Positions (n, 1 to 3) of all points, and how they were computed: "" if they were given."""
         if self.places is not None:
             return coordinates("places", self.places), ""
         if self.graph is not None:
@@ -98,27 +102,18 @@ class View:
             if width <= 3:
                 return points, ""
             return principal_coordinates(points, 3)[
-                :, UPRIGHT
+                :, AXIS_ORDER
             ], f"drawn in the first 3 of {width} principal coordinates"
-        return scaled_down(self.space)[:, UPRIGHT], "placed by multidimensional scaling of its distances"
+        return mds_positions(self.space)[:, AXIS_ORDER], "placed by multidimensional scaling of its distances"
 
 
-def scaled_down(space: Space, landmarks: int = 1000) -> np.ndarray:
-    """Places (n, 3) from distances alone: classical scaling of even landmarks, the others put where it says.
+def mds_positions(space: Space, landmarks: int = REPORT_CONFIG.max_mds_landmarks) -> np.ndarray:
+    """Return positions (n, 3) from the distances alone, by landmark multidimensional scaling.
 
     >>> square = Space.from_points([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-    >>> places = scaled_down(square, landmarks=3)
-    >>> bool(np.isclose(np.linalg.norm(places[3] - places[0]), 2**0.5))
+    >>> positions = mds_positions(square, landmarks=3)
+    >>> bool(np.isclose(np.linalg.norm(positions[3] - positions[0]), 2**0.5))
     True
     """
-    index = torch.from_numpy(even(space.n, landmarks)).to(space.device)
-    return as_array("places", landmark_mds(space.metric, index, 3))
-
-
-def even(n: int, count: int) -> np.ndarray:
-    """`count` of n indices at even steps, all of them if there are no more.
-
-    >>> even(10, 4).tolist(), even(3, 4).tolist()
-    ([0, 3, 6, 9], [0, 1, 2])
-    """
-    return np.arange(n) if n <= count else np.linspace(0, n - 1, count).round().astype(int)
+    index = evenly_spaced_indices(space.n, landmarks, space.device)
+    return as_array("positions", landmark_mds(space.metric, index, 3))
