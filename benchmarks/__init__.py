@@ -1,1 +1,1 @@
-"""Benchmarks of ugw. `compare` sets it beside other packages; the others are scripts of their own."""
+"""Benchmarks of ugw. `compare` compares it with other packages; the other modules are independent scripts."""

@@ -24,7 +24,7 @@ RHO = 0.01
 
 
 def spaces_of(poses, points, device, dtype):
-    """The poses on the device, by one scale, and the seconds that their paths took."""
+    """Return the spaces of the poses on the device, with a common scale, and the seconds for their geodesics."""
     start = time.perf_counter()
     made = [pose.space(points=points) for pose in poses]
     longest = max(float(space.metric.dense().max()) for space in made)
@@ -35,7 +35,7 @@ def spaces_of(poses, points, device, dtype):
 
 
 def solved(x, y, options):
-    """One pair: seconds, result, and the most memory of the device in GiB."""
+    """Solve one pair. Returns seconds, the result and the peak device memory in GiB."""
     if x.device.type == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -48,7 +48,7 @@ def solved(x, y, options):
 
 
 def around(distances):
-    """Poses whose nearest is the one before or after, and the poses in their order around the two first axes."""
+    """Return the number of poses whose nearest pose is adjacent in time, and the angular order of the poses in MDS."""
     n = len(distances)
     apart = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
     apart = np.minimum(apart, n - apart)

@@ -25,7 +25,7 @@ def cubes(rng, n):
 
 
 def mixtures(rng, n):
-    """The same four blobs, seen from elsewhere, in other proportions."""
+    """Four Gaussian clusters, and the same clusters rotated, in other proportions."""
     centers = rng.normal(size=(4, 3)) * 2
     turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
     clouds = []
@@ -73,7 +73,7 @@ def timed(x, y, **options):
 
 
 def compare(i, n):
-    """One problem: its family, the difference of the objectives, both seconds, both ends, and a line about it."""
+    """Solve one problem from both starts. Returns family, difference of objectives, times, results and a line of text."""
     # 5 families and 9 settings have no common factor: 45 problems pair each with each.
     name = list(FAMILIES)[i % len(FAMILIES)]
     rho, eps = SETTINGS[i % len(SETTINGS)]
@@ -103,7 +103,7 @@ def table(rows):
 
 
 def targets(rows):
-    """Print what was aimed at beside what was measured; True if every target was met."""
+    """Print the targets and the measurements. Returns True if every target was met."""
     difference = np.array([row[1] for row in rows])
     checks = [
         (f"at most {MAY_BE_WORSE:.0e} worse on any problem", difference.max(), difference.max() <= MAY_BE_WORSE),

@@ -1,4 +1,4 @@
-"""The conic distance: beside the paper's linear program, and at sizes it never reached. Run with PYTHONPATH=src.
+"""The conic distance compared with the paper's linear program, and at larger sizes. Run with PYTHONPATH=src.
 
 Two clouds, uniform in R³ and R², rho = .1. "to 1e-3" is the time, starts included, until the value is within 1e-3
 of where the run ended.
@@ -41,14 +41,14 @@ def clouds(n, m, dtype, device, seed=0):
 
 
 def peak(device):
-    """MiB at the worst moment so far: of the process, or of the device since the last reset."""
+    """Return the peak memory in MiB: of the process, or of the device since the last reset."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
 def run(n, device, dtype, steps):
-    """One line of the table; the trace is kept by a callback, so that its clock includes the starts."""
+    """Print one line of the table. A callback records the trace, so that its clock includes the initialization."""
     x, y = clouds(n, n, dtype, device)
     trace = []
 
@@ -73,7 +73,7 @@ def run(n, device, dtype, steps):
 
 
 def plain_alternation(n, inner, steps, most=400):
-    """Products with the kernel until P and Q updates alone are within 1e-3 of where our steps end, and until we are."""
+    """Return the kernel products that updates of P and Q, and our steps, need to be within 1e-3 of our value."""
     x, y = clouds(n, n, torch.float64, "cpu")
     problem, twin = build_conic(x, y, rho=RHO, cone="gaussian-hellinger", eps=0.0)
     first = coarse_plan(twin)
@@ -92,7 +92,7 @@ def plain_alternation(n, inner, steps, most=400):
 
 
 def beside_the_program(n, repeats=3):
-    """Seconds and value of the paper's alternating linear programs on a radial grid, and ours."""
+    """Return seconds and value of the paper's alternating linear programs on a radial grid, and ours."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
     from oracles import cases
     from oracles import conic as conic_oracles

@@ -28,7 +28,7 @@ def timed(call):
 
 
 def told(call):
-    """What a call says for the table, and whether it failed: one broken case must not hide the others."""
+    """Run one case. Returns its line of the table and whether it failed, so that other cases still run."""
     try:
         return call(), False
     except Exception as error:
@@ -36,7 +36,7 @@ def told(call):
 
 
 def parity(device):
-    """How many cases differ."""
+    """Print the table and return the number of cases that differ."""
     wrong = 0
     print(f"{'case':<30} {'dtype':<8} {'cpu s':>7} {device + ' s':>7}  plans, values")
     for name, case in device_cases.CASES.items():

@@ -1,4 +1,4 @@
-"""Pairs per second of `ugw.pairwise`, beside a loop over POT and the reference batch solver. Run with PYTHONPATH=src.
+"""Pairs per second of `ugw.pairwise`, of a loop over POT and of the reference batch solver. Run with PYTHONPATH=src.
 
     python3 -m benchmarks.pairwise                       # n = 30, 100 and 300, one thread
     python3 -m benchmarks.pairwise 100 --device cuda     # on a GPU, in float32
@@ -33,26 +33,26 @@ RUNS = (("product", 1e-5), ("product", 1e-6), ("auto", 1e-6))  # starts and tole
 
 
 def clouds(n, count, seed=0):
-    """Distances (n, n) of `count` clouds."""
+    """Return the distance matrices (n, n) of `count` clouds."""
     rng = np.random.default_rng(seed)
     return [problems.distances(rng.random((n, 3 - i % 2))) for i in range(count)]
 
 
 def some_pairs(count, wanted, seed=0):
-    """Pairs (i, j), i < j, drawn without order."""
+    """Return random pairs (i, j) with i < j."""
     every = [(i, j) for i in range(count) for j in range(i + 1, count)]
     chosen = np.random.default_rng(seed).permutation(len(every))[:wanted]
     return [every[k] for k in chosen]
 
 
 def instances(matrices, pairs):
-    """Problems as the peers want them."""
+    """Return the pairs as problems in the format of the peers."""
     weights = np.full(len(matrices[0]), 1.0 / len(matrices[0]))
     return [problems.Instance(matrices[i], matrices[j], weights, weights, RHO, EPS) for i, j in pairs]
 
 
 def ours(matrices, run, device, dtype, repeats):
-    """Seconds of a call for all pairs, how many these are, and its result."""
+    """Return the seconds of one call for all pairs, the number of pairs and the result."""
     start, tol = run
     as_given = matrices if device == "cpu" else [torch.as_tensor(d, dtype=dtype, device=device) for d in matrices]
     spaces = [ugw.Space.from_distances(d) for d in as_given]
@@ -66,7 +66,7 @@ def ours(matrices, run, device, dtype, repeats):
 
 
 def one_by_one(peer, problem_list, repeats, **where):
-    """Seconds a pair of a loop over a peer, and its final objectives."""
+    """Return the seconds per pair of a loop over a peer, and its final objectives."""
     seconds, finals = 0.0, []
     for instance in problem_list:
         traces = [measure.peer_trace(peer, instance, **where) for _ in range(repeats)]
@@ -77,7 +77,7 @@ def one_by_one(peer, problem_list, repeats, **where):
 
 
 def rows(n, device, dtype, repeats):
-    """One row for each start of ours and each peer."""
+    """Print one row for each of our starts and each peer."""
     count, sample = SIZES.get(n, (6, 4))
     count *= ON_CUDA if device == "cuda" else 1
     matrices, pairs = clouds(n, count), some_pairs(count, sample)

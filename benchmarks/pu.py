@@ -21,7 +21,7 @@ from .compare import measure
 
 
 def prepared(task, domains, protocol, device):
-    """Both spaces (1440 of each), their rhos and first plans on the device, and what is true."""
+    """Return both batches of 1440 spaces, their rhos and initial plans on the device, and the true labels."""
     x, y, truth, start = pu.spaces(task, domains, protocol, protocol.seeds)
     pairs = [(2.0**one, 2.0**two) for one, two in protocol.pairs]
     plans = np.concatenate([start.plans(*pair) for pair in pairs])
@@ -32,7 +32,7 @@ def prepared(task, domains, protocol, device):
 
 
 def learned(task, given, protocol, now):
-    """Seconds of the call with its labels, accuracies (36, 40), and the share that converged."""
+    """Return the seconds of the call including labels, the accuracies (36, 40) and the share of converged items."""
     spaces, rhos, plans, truth = given
     begin = now()
     result = ugw.solve(*spaces, rho=rhos, eps=2.0**protocol.log_eps, init=plans, solver=pu.SOLVER)

@@ -1,4 +1,4 @@
-"""How much of the package one solve visits, and how large the package is.
+"""Number of functions and files that one solve visits, and the size of the package.
 
     OMP_NUM_THREADS=1 python -m benchmarks.visited_functions
 
@@ -34,7 +34,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def visited(call):
-    """Functions of the package that a call enters, as (file, line, name), and the number of times it enters any."""
+    """Return the functions of the package that a call enters, as (file, line, name), and the number of entries."""
     root, found, calls = str(PACKAGE), set(), 0
 
     def look(frame, event, _):
@@ -53,7 +53,7 @@ def visited(call):
 
 
 def rows_of_solve():
-    """Two rows for each start."""
+    """Return two rows of the table per initialization."""
     rng = np.random.default_rng(0)
     x, y = (ugw.Space.from_points(rng.random((POINTS, dim))) for dim in (3, 2))
     rows = []
@@ -74,18 +74,18 @@ def rows_of_solve():
 
 
 def sources():
-    """Every module of the package: its file, and its syntax tree."""
+    """Return the file and the syntax tree of every module of the package."""
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def module_of(path):
-    """The name under which a file is imported."""
+    """Return the import name of a file."""
     parts = [PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def classes(trees, name):
-    """The classes of that name, wherever they are defined at the top of a module."""
+    """Return the top-level classes of that name in all modules."""
     found = []
     for path, tree in trees.items():
         if any(isinstance(node, ast.ClassDef) and node.name == name for node in tree.body):
@@ -94,7 +94,7 @@ def classes(trees, name):
 
 
 def methods(kind, *, inherited):
-    """Names of functions and properties of a class that the package defines, without double underscores."""
+    """Return the names of methods and properties of a class that the package defines, without double underscores."""
     home = [base for base in kind.__mro__ if base.__module__.split(".")[0] == PACKAGE.name]
     return {
         name
@@ -105,7 +105,7 @@ def methods(kind, *, inherited):
 
 
 def is_number(node):
-    """Is it a number, or arithmetic of numbers, or a tuple of such?"""
+    """Is the node a number, an arithmetic expression of numbers, or a tuple of these?"""
     match node:
         case ast.Constant(value=value):
             return isinstance(value, int | float | complex) and not isinstance(value, bool)
@@ -119,7 +119,7 @@ def is_number(node):
 
 
 def constants(tree):
-    """Names in capitals at the top of a module that stand for numbers; several in one assignment count each."""
+    """Return the names of module-level numeric constants; each name of a tuple assignment counts."""
     named = []
     for node in tree.body:
         targets = (
@@ -137,7 +137,7 @@ def constants(tree):
 
 
 def rows_of_package():
-    """What there is to read."""
+    """Return the rows about the size of the package."""
     trees = sources()
     rows = [
         (f"modules directly in {PACKAGE.name}", sum(path.parent == PACKAGE for path in trees)),

@@ -1,4 +1,4 @@
-"""What each call costs: the table of docs/solvers.md.
+"""Time of each call: the table of docs/solvers.md.
 
     OMP_NUM_THREADS=1 python -m benchmarks.which_solver [--only PART OF A NAME] [n ...]
 
@@ -26,7 +26,7 @@ def spaces(n, metric="euclidean", dtype="float64"):
 
 
 def calls(n):
-    """Name → (what makes the input, what is timed)."""
+    """Return name → (function that makes the input, function that is timed)."""
     import ugw
 
     rho = 0.1
@@ -74,7 +74,7 @@ def calls(n):
 
 
 def measure(name, n, answer):
-    """Seconds and the status of one call, sent back from a process of its own."""
+    """Send the seconds and the status of one call from a child process."""
     warnings.simplefilter("ignore")
     make, run = calls(n)[name]
     given = make()
@@ -90,7 +90,7 @@ def measure(name, n, answer):
 
 
 def row(name, sizes):
-    """One line of the table; larger sizes are left out once they would take too long."""
+    """Print one line of the table; sizes that would take too long are skipped."""
     cells, last = [], 0.0
     for n in sizes:
         if last > TOO_LONG:

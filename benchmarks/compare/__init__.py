@@ -1,1 +1,1 @@
-"""ugw beside its peers, in one process and one run: `python -m benchmarks.compare --quick`."""
+"""Comparison of ugw with other packages, in one process and one run: `python -m benchmarks.compare --quick`."""

@@ -5,7 +5,7 @@ import sys
 
 
 def one_thread():
-    """For every library of linear algebra; they look when they load. And none takes a GPU's memory in advance."""
+    """Set one thread for every linear algebra library before it is loaded, and disable GPU memory preallocation."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"

@@ -22,7 +22,7 @@ def stacked(instances, device="cpu", dtype=torch.float64):
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of ours: its seconds, the clock after each step, each problem's objectives, and judged ones (B,)."""
+    """One call of ours: seconds, clock after each step, objectives of each problem, and evaluated objectives (B,)."""
 
     seconds: float
     clock: list
@@ -32,7 +32,7 @@ class Call:
     steps: int
 
     def reached(self, finals):
-        """Seconds until every problem was as good as these (B,), and how many were: the whole call if not all."""
+        """Return the seconds until all problems reached these objectives (B,) or the call ended, and how many did."""
         levels = measure.level(finals)
         steps = [measure.Trace(objectives=path).first(level) for path, level in zip(self.paths, levels, strict=True)]
         there = [s is not None and v <= level for s, v, level in zip(steps, self.values, levels, strict=True)]
@@ -40,7 +40,7 @@ class Call:
 
 
 def ours(instances, spaces, rho, eps):
-    """One call for all problems, with default options."""
+    """Solve all problems in one call with default options."""
     clock, start = [], measure.busy()
     solver = ugw.AlternateMin(callback=lambda _: clock.append(measure.busy() - start))
     result = ugw.solve(*spaces, rho=rho, eps=eps, solver=solver)
@@ -51,7 +51,7 @@ def ours(instances, spaces, rho, eps):
 
 
 def one_by_one(peer, instances, repeats):
-    """Sum of the peer's times to its own final objectives, and these (B,)."""
+    """Return the sum of the peer's times to its final objectives, and these objectives (B,)."""
     finals, seconds = [], 0.0
     for instance in instances:
         runs = dense.first_run(peer, instance, float("inf"))
@@ -64,7 +64,7 @@ def one_by_one(peer, instances, repeats):
 
 
 def batched(peer, instances):
-    """Seconds until the last problem of the batch had its own final objective, and these (B,)."""
+    """Return the seconds until the last problem of the batch reached its final objective, and these objectives (B,)."""
     reason = peer.missing()
     if reason:
         return reason, None
@@ -77,7 +77,7 @@ def batched(peer, instances):
 
 
 def cpu_row(reference, pot, *, count, repeats):
-    """The batch in the PU setting; ratios to the reference batch solver and to POT one by one."""
+    """Measure the batch in the PU setting. Returns the row with ratios to the reference batch solver and to POT."""
     warnings.simplefilter("ignore", ugw.ConvergenceWarning)
     instances = problems.pu_batch(count)
     spaces = stacked(instances)
@@ -114,7 +114,7 @@ def cpu_row(reference, pot, *, count, repeats):
 
 
 def cuda_row(*, count=problems.PU_FOLDS, n=problems.PU_SIZE, device="cuda", dtype=torch.float32):
-    """Every fold with every pair of rhos, one call."""
+    """Measure every fold with every pair of rhos in one call."""
     warnings.simplefilter("ignore", ugw.ConvergenceWarning)
     instances = problems.pu_batch(count, n)
     rhos = problems.pu_grid(count)

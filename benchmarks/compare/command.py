@@ -1,4 +1,4 @@
-"""The command: which rows there are, and running those that were asked for and are not there yet."""
+"""Command line: the list of rows, and the measurement of requested rows that are not stored yet."""
 
 import argparse
 import functools
@@ -17,7 +17,7 @@ RHOS, EPSILONS = (0.1, 1.0), (0.1, 0.01, 0.001)
 
 
 def cpu_rows(*, full):
-    """Name → what measures it, on the CPU."""
+    """Return name → measuring function of the CPU rows."""
     found = {}
     sizes = (500, 1000, 2000) if full else (500,)
     for n, rho, eps in itertools.product(sizes, RHOS, EPSILONS):
@@ -49,7 +49,7 @@ def cuda_rows(*, full):
 
 
 def run(name, work, *, available):
-    """A row, whatever happens."""
+    """Measure a row; an exception becomes a row with its reason."""
     if name.startswith("cuda") and not available:
         return {"skipped": True, "reason": "skipped: no CUDA device", "measured": {}}
     try:
@@ -69,7 +69,7 @@ def say(name, row, seconds):
 
 
 def arguments(given):
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description="ugw beside its peers")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description="compare ugw with other packages")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="small sizes, some minutes (the default)")
     size.add_argument("--full", action="store_true", help="all sizes and all peers, some hours")

@@ -1,4 +1,4 @@
-"""Rows that need a CUDA device: dense solves beside the peers, and the streaming kernel's rate.
+"""Rows that need a CUDA device: dense solves of ugw and of peers, and the rate of the streaming kernel.
 
 Every function takes a `device`, so that its code can be tried on a CPU at a small size.
 """
@@ -17,7 +17,7 @@ WARM = 4  # calls in which kernels are compiled and steps recorded
 
 
 def dense_row(n, *, repeats, limit, device="cuda", dtype=torch.float32):
-    """Ours to its own end, before any peer is there; ours against the peers that fit."""
+    """Measure our solve before any peer is loaded, then compare with the peers that fit into memory."""
     instance = problems.clouds(n, rho=RHO, eps=EPS, masses=MASSES)
     spaces = instance.on(device, dtype)
     now, seconds = measure.clock(device), []
@@ -33,7 +33,7 @@ def dense_row(n, *, repeats, limit, device="cuda", dtype=torch.float32):
 
 
 def timed(call, device, repeats=3):
-    """The least seconds of some calls, after one that compiles."""
+    """Return the least seconds of several calls, after one call that compiles."""
     now = measure.clock(device)
     call()
     found = []
@@ -45,7 +45,7 @@ def timed(call, device, repeats=3):
 
 
 def our_pairs(n, device):
-    """A call that goes through n² pairs of a cost of rank 4 as often as FlashSinkhorn's, with our streaming kernel."""
+    """Return a call of our streaming kernel at rank 4 with as many passes over n² pairs as that of FlashSinkhorn."""
     rng = torch.Generator(device=device).manual_seed(0)
     left, right = (torch.rand(1, n, RANK, device=device, generator=rng) for _ in range(2))
     zeros = torch.zeros(1, n, device=device)
@@ -54,7 +54,7 @@ def our_pairs(n, device):
 
 
 def flash_pairs(n, device):
-    """A call of FlashSinkhorn with 20 (f, g) iterations in R³, and the pairs that it goes through."""
+    """Return a call of FlashSinkhorn with 20 (f, g) iterations in R³, and its number of pairs."""
     from flash_sinkhorn.sinkhorn_solvers import sinkhorn_flashstyle_alternating
 
     (x, _), (y, _) = problems.outlier_clouds(n)
@@ -64,7 +64,7 @@ def flash_pairs(n, device):
 
 
 def kernel_row(n, *, device="cuda"):
-    """Pairs per second, ours at rank 4 and FlashSinkhorn's: its iteration is two passes."""
+    """Measure pairs per second of our kernel at rank 4 and of FlashSinkhorn, whose iteration is two passes."""
     rate = 2.0 * ITERATIONS * n * n / timed(our_pairs(n, device), device) / 1e12
     row = {"n": n, "peers": {}, "measured": {"Tpairs/s": rate}, "ours": {"rate": rate}}
     try:

@@ -1,4 +1,4 @@
-"""Dense problems, one at a time: each peer's time to its own final objective over ours to that same objective."""
+"""Dense problems, one at a time: time of each peer to its final objective over our time to the same objective."""
 
 import functools
 import math
@@ -15,7 +15,7 @@ TINY = 1e-9  # objectives closer than this share are equal
 
 
 def row(instance, peers, *, repeats, limit, **where):
-    """Run peers and ours in turn, several times. Returns what there is to tell, as plain numbers."""
+    """Run peers and ugw alternately, several times. Returns the row as plain numbers."""
     warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the status is in the table
     spaces = instance.on(where["device"], where["dtype"]) if where else None
     theirs = {peer.name: first_run(peer, instance, limit, **where) for peer in peers}
@@ -43,7 +43,7 @@ def row(instance, peers, *, repeats, limit, **where):
 
 
 def first_run(peer, instance, limit, **where):
-    """The run whose plans are judged, in a list; or, in words, why there is none."""
+    """Return the evaluated run in a list, or the reason why there is none."""
     reason = peer.missing()
     if reason:
         return reason
@@ -55,13 +55,13 @@ def first_run(peer, instance, limit, **where):
 
 
 def own_time(runs):
-    """Seconds until a peer had its own final objective."""
+    """Return the seconds until a peer reached its final objective."""
     step = runs[0].first(measure.level(runs[0].final))
     return float(measure.minimum(runs)[step])
 
 
 def our_time(ours, final):
-    """Step and seconds at which we had an objective as good as `final`; (None, None) if never."""
+    """Return the step and seconds at which we reached the objective `final`; (None, None) if never."""
     step = ours[0].first(measure.level(final))
     if step is None:
         return None, None
@@ -110,7 +110,7 @@ def tell_ours(ours, result):
 
 
 def verdict(told, ours, instance, spaces):
-    """Against the fastest peer that solves our problem; is the plan at that step really as good?"""
+    """Add the ratio to the fastest peer that solves our problem, and confirm the plan at that step."""
     ran = {name: t for name, t in told.items() if "reason" not in t and t["same"] and not t["stopped"]}
     if not ran:
         return {"measured": {}}

@@ -1,4 +1,4 @@
-"""Clocks: objectives along a run against seconds, for peers and for us, and peaks of memory."""
+"""Clocks that record objectives against seconds, for peers and for ugw, and peak memory."""
 
 import contextlib
 import ctypes
@@ -20,12 +20,12 @@ FAR = 2.0  # a peer so many times slower than the fastest is not run again
 
 
 class OutOfTime(Exception):
-    """A run was stopped by the clock that watched it."""
+    """Raised when the clock stops a run."""
 
 
 @dataclass
 class Trace:
-    """Objectives at seconds: of every plan on the way, the last one the plan that was returned."""
+    """Objectives and seconds of every plan of a run; the last is the returned plan."""
 
     seconds: list = field(default_factory=list)
     objectives: list = field(default_factory=list)
@@ -38,18 +38,18 @@ class Trace:
         return self.objectives[-1] if self.objectives else float("nan")
 
     def first(self, level):
-        """Index of the first objective at or below a level, or None."""
+        """Return the index of the first objective at or below a level, or None."""
         below = np.asarray(self.objectives, dtype=float) <= level
         return int(below.argmax()) if below.any() else None
 
 
 def level(final):
-    """An objective within this of the final one is as good as it."""
+    """Return the level that counts as equal to a final objective."""
     return final + WITHIN * abs(final)
 
 
 class Monitor:
-    """Called with every plan of a run: seconds since its start, and objectives, whose time is not counted."""
+    """Callback for every plan of a run: records seconds and objectives; the time of evaluation is not counted."""
 
     def __init__(self, judge=None, limit=float("inf"), device="cpu"):
         self.judge, self.limit, self.clock = judge, limit, clock(device)
@@ -70,7 +70,7 @@ class Monitor:
 
 
 def peer_trace(peer, instance, *, limit=float("inf"), judged=True, **where):
-    """Run a peer once. A peer that cannot be watched runs at each of its iteration limits in turn."""
+    """Run a peer once. A peer without a hook runs at each of its iteration limits in turn."""
     if peer.limits:
         return _by_limits(peer, instance, limit, **where)
     watch = Monitor(instance.judge if judged else None, limit, where.get("device", "cpu"))
@@ -102,7 +102,7 @@ def _by_limits(peer, instance, limit, **where):
 
 
 def our_trace(instance, *, stop_at=None, spaces=None, judged=True, **options):
-    """Solve with default options, watched by the callback. Returns the trace and the result.
+    """Solve with default options and a recording callback. Returns the trace and the result.
 
     stop_at: the step after which to stop. The objectives on the way are the solver's own; the last is judged, which
     takes memory.
@@ -125,7 +125,7 @@ def our_trace(instance, *, stop_at=None, spaces=None, judged=True, **options):
 
 
 def clock(device):
-    """The clock for work on a device; on CUDA it waits until all work is done."""
+    """Return the clock for a device; on CUDA it synchronizes first."""
     if device == "cpu":
         return busy
 
@@ -137,14 +137,14 @@ def clock(device):
 
 
 def minimum(traces):
-    """Of runs that did the same: the smallest seconds for each step. Returns seconds as long as the shortest run."""
+    """Return the smallest seconds for each step over equal runs, as long as the shortest run."""
     steps = min(len(t.seconds) for t in traces)
     return np.min([t.seconds[:steps] for t in traces], axis=0)
 
 
 @contextlib.contextmanager
 def peak_memory(device="cpu"):
-    """Yields a list that holds, after the block, the peak in MiB above what was held before it (None if unknown)."""
+    """Yield a list that holds, after the block, the peak memory in MiB above that before it (None if unknown)."""
     gc.collect()
     found = []
     if device != "cpu":
@@ -173,7 +173,7 @@ def _reset_peak():
 
 
 def _resident(name):
-    """A size of this process in MiB, from Linux."""
+    """Return a memory size of this process in MiB, from /proc."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii", errors="ignore").splitlines()
     except OSError:

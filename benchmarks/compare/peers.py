@@ -1,4 +1,4 @@
-"""One adapter for each package, with the settings that solve our objective where the package can.
+"""One adapter per package, with settings that solve our objective where the package can.
 
 `run(instance, watch, limit)` solves and returns its plan. A package whose steps can be seen calls `watch(plan)` for
 every plan on the way; the others have `limits`, numbers of iterations to be tried one after the other.
@@ -19,7 +19,7 @@ STEPS = 3000  # of any loop, outer and inner
 
 @dataclass(frozen=True)
 class Peer:
-    """A package's solver. `same`: is its objective ours, so that its time counts for the ratio?"""
+    """Solver of a package. `same`: whether its objective is ours, so that its time counts for the ratio."""
 
     name: str
     package: str  # on PyPI
@@ -36,7 +36,7 @@ class Peer:
             return None
 
     def missing(self):
-        """Why it cannot run here, or None."""
+        """Return the reason why it cannot run here, or None."""
         try:
             importlib.import_module(self.module)
         except Exception as error:  # a broken install must not end the run either
@@ -45,7 +45,7 @@ class Peer:
 
 
 def watching(module, name, position, watch, transform=lambda plan: plan):
-    """While this is open, `module.name` tells `watch` about its argument, by position or by name, and goes on."""
+    """Within this context `module.name` passes one of its arguments to `watch` before it runs."""
     inner = getattr(module, name)
 
     def told(*args, **kwargs):
@@ -68,7 +68,7 @@ class Reference(Peer):
             )  # fmt: skip
 
     def run_batch(self, instances, watch, device="cpu", dtype=torch.float64):
-        """All problems as one batch. Returns plans (B, n, m)."""
+        """Solve all problems as one batch. Returns plans (B, n, m)."""
         solver = importlib.import_module("unbalancedgw.batch_stable_ugw_solver")
         stacked = [torch.stack(v) for v in zip(*(i.tensors(device, dtype) for i in instances), strict=True)]
         eps, rho = instances[0].eps, instances[0].rho
@@ -126,13 +126,13 @@ class Fugw(Peer):
 
 
 class Ott(Peer):
-    """OTT-JAX. Its entropy is against the counting measure: settings["corrected"] bends the weights to make up."""
+    """OTT-JAX. Its entropy is relative to the counting measure; settings["corrected"] adapts the weights."""
 
     def run(self, instance, watch, limit=200, device="cpu", dtype=torch.float64):
         return self.prepare(instance, limit)()
 
     def prepare(self, instance, limit):
-        """The compiled solve: compiling is not timed."""
+        """Return the compiled solver, so that compilation is not timed."""
         import jax
 
         jax.config.update("jax_enable_x64", True)  # noqa: FBT003
@@ -163,7 +163,7 @@ class Ott(Peer):
 
 
 class TorchGW(Peer):
-    """torchgw. Its rho only damps the inner loop, and it samples: another problem, judged all the same."""
+    """torchgw. Its rho only damps the inner loop, and it samples: a different problem."""
 
     def run(self, instance, watch, limit=500, device="cpu", dtype=torch.float64):
         from torchgw import sampled_gw

@@ -1,4 +1,4 @@
-"""Seeded problems, as every package wants them: distance matrices, weights, rho, eps; and the judge of all plans."""
+"""Seeded problems as distance matrices, weights, rho and eps, and the evaluation of plans."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,56 +30,56 @@ class Instance:
         return self.on("cpu", torch.float64, numpy=True)
 
     def on(self, device, dtype, *, numpy=False):
-        """The two spaces, made from what the peers get: distances, not points."""
+        """Return the two spaces, made from distance matrices, as the peers get them."""
         sides = ((self.dx, self.a), (self.dy, self.b))
         if not numpy:
             sides = [[torch.as_tensor(v, dtype=dtype, device=device) for v in side] for side in sides]
         return [ugw.Space.from_distances(d, weights=w) for d, w in sides]
 
     def tensors(self, device="cpu", dtype=torch.float64):
-        """a, dx, b, dy as tensors."""
+        """Return a, dx, b, dy as tensors."""
         return [torch.as_tensor(v, dtype=dtype, device=device) for v in (self.a, self.dx, self.b, self.dy)]
 
     @property
     def start(self):
-        """a⊗b of mass sqrt(m(a) m(b)), from which every peer starts."""
+        """Return the product plan a⊗b of mass sqrt(m(a) m(b)), the start of every peer."""
         return np.outer(self.a, self.b) / np.sqrt(self.a.sum() * self.b.sum())
 
     def judge(self, plan):
-        """The objective of a plan, in float64: the only judge of all packages. Not finite for a plan that is not."""
+        """Return the objective of a plan in float64, for all packages. Not finite if the plan is not."""
         plan = torch.as_tensor(plan).detach().double()
         if not bool(torch.isfinite(plan).all()):
             return float("nan")
         return float(ugw.objective(plan, *self._judging(plan.device.type), rho=self.rho, eps=self.eps).total)
 
     def _judging(self, device):
-        """The spaces in float64, where the plan is: a large one would take a CPU minutes."""
+        """Return the spaces in float64 on the device of the plan."""
         if device not in self._spaces:
             self._spaces[device] = self.on(device, torch.float64)
         return self._spaces[device]
 
 
 def distances(points):
-    """Euclidean distances over their maximum. (n, d) → (n, n)."""
+    """Return Euclidean distances divided by their maximum. (n, d) → (n, n)."""
     t = torch.as_tensor(points)
     d = torch.cdist(t, t, compute_mode="donot_use_mm_for_euclid_dist").numpy()
     return d / d.max()
 
 
 def clouds(n, *, rho, eps, seed=0, masses=(1.0, 1.0)):
-    """n uniform points in R³ against n in R², distances scaled to a maximum of 1."""
+    """Return n uniform points in R³ against n in R², with distances scaled to a maximum of 1."""
     rng = np.random.default_rng(seed)
     x, y = rng.random((n, 3)), rng.random((n, 2))
     return Instance(distances(x), distances(y), *(np.full(n, mass / n) for mass in masses), rho, eps)
 
 
 def pu_batch(count=PU_FOLDS, n=PU_SIZE):
-    """Many small problems with the sizes and the parameters of positive-unlabeled learning."""
+    """Return many small problems with the sizes and parameters of positive-unlabeled learning."""
     return [clouds(n, rho=PU_RHO, eps=PU_EPS, seed=seed) for seed in range(count)]
 
 
 def pu_grid(count=PU_FOLDS):
-    """rho1 and rho2 (count·36,): every pair of the grid for every fold, folds slowest."""
+    """Return rho1 and rho2 (count·36,): every pair of the grid for every fold, folds slowest."""
     first, second = (v.ravel() for v in np.meshgrid(PU_RHOS, PU_RHOS, indexing="ij"))
     return np.tile(first, count), np.tile(second, count)
 

@@ -1,4 +1,4 @@
-"""What was measured, as a Markdown page and log–log plots; targets stand beside it and misses are said."""
+"""Markdown page and log–log plots of the measurements, with targets and missed targets."""
 
 import math
 import os
@@ -25,7 +25,7 @@ OTHERS = [("C1", "D"), ("C4", "P"), ("C5", "X"), ("C6", "<"), ("C7", ">")]
 
 
 def hardware():
-    """The machine and the versions that the numbers belong to."""
+    """Return the machine and the versions of a measurement."""
     model = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -39,7 +39,7 @@ def hardware():
 
 
 def number(value, digits=3):
-    """A number for people: 3 digits, – for none."""
+    """Format a number with 3 digits, or – for None."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
     return f"{value:.{digits}g}"
@@ -52,7 +52,7 @@ def ratio(value):
 
 
 def dense_table(rows):
-    """A line for each row and peer."""
+    """Return one table line for each row and peer."""
     lines = [
         "| row | peer | its objective | its s | its steps | ours there, s (step) | ratio | its MiB |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
@@ -77,7 +77,7 @@ def dense_table(rows):
 
 
 def our_table(rows):
-    """Where our own time goes."""
+    """Return the table of our own times: start, steps, seconds per step."""
     lines = [
         "| row | objective | worse than the best peer | s | of it start | steps | s per step | MiB | status |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---|",
@@ -130,7 +130,7 @@ def series(rows):
 
 
 def exponent(points):
-    """The slope of log seconds against log n; None for fewer than two sizes."""
+    """Return the slope of log seconds against log n; None for fewer than two sizes."""
     n, seconds = np.log(np.array(points, dtype=float)).T
     return float(np.polyfit(n, seconds, 1)[0]) if len(set(n)) > 1 else None
 
@@ -146,7 +146,7 @@ def growth_table(rows):
 
 
 def page(rows, machines):
-    """The whole page."""
+    """Return the whole page."""
     machine = ["; ".join(f"{k} {v}" for k, v in one.items()) for one in machines]
     peers = sorted(
         {f"{n} {t['version']}" for r in rows.values() for n, t in r.get("peers", {}).items() if t.get("version")}
@@ -165,7 +165,7 @@ def page(rows, machines):
 
 
 def plots(rows, folder):
-    """One log–log picture for each path with two sizes or more. Returns the files; none without matplotlib."""
+    """Draw one log–log plot for each path with two sizes or more. Returns the files; none without matplotlib."""
     try:
         import matplotlib as mpl
 

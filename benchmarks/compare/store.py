@@ -1,4 +1,4 @@
-"""Finished rows in a JSON file: a run that was interrupted goes on where it ended."""
+"""Storage of finished rows in a JSON file, so that an interrupted run can resume."""
 
 import json
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class Store:
-    """Rows by name. Each keeps the machine that it was measured on."""
+    """Rows by name, each with the machine that it was measured on."""
 
     def __init__(self, path):
         self.path = Path(path)
@@ -19,7 +19,7 @@ class Store:
         return row is not None and "skipped" not in row
 
     def put(self, name, row, machine):
-        """Keep a row; the file is replaced as a whole, so that it is never half written."""
+        """Store a row. The file is replaced atomically."""
         self.rows[name] = {**row, "machine": machine}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_suffix(".part")
@@ -29,11 +29,11 @@ class Store:
         self.rows = dict(sorted(self.rows.items(), key=by_size))
 
     def machines(self):
-        """The machines of all rows, each once."""
+        """Return the machines of all rows, each once."""
         return list({json.dumps(row["machine"]): row["machine"] for row in self.rows.values()}.values())
 
 
 def by_size(item):
-    """Rows of a kind together, small ones first."""
+    """Return the sort key of a row: by kind, then by size."""
     name, row = item
     return " ".join(name.split()[:2]), row.get("n", 0), row.get("rho", 0.0), -row.get("eps", 0.0)

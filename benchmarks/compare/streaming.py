@@ -1,4 +1,4 @@
-"""Squared Euclidean clouds with outliers, too large for dense plans: ours alone, as no peer takes them.
+"""Squared Euclidean clouds with outliers, too large for dense plans and for all peers.
 
 On the CPU a fresh process solves it, so that memory is counted above a freshly imported one, and so that a solve
 without end or without bounds can be ended: `python -m benchmarks.compare.streaming 20000`.
@@ -31,7 +31,7 @@ def spaces(n, device, dtype):
 
 
 def solve(n, *, device="cpu", dtype=torch.float64, **options):
-    """Seconds on the wall, peak of memory in MiB and the result, spaces included."""
+    """Return wall-clock seconds, peak memory in MiB and the result, including the construction of the spaces."""
     warnings.simplefilter("ignore", ugw.ConvergenceWarning)
     with measure.peak_memory(device) as memory:
         start = measure.wall()
@@ -48,7 +48,7 @@ def told(n, seconds, memory, result, value):
 
 
 def cuda_row(n, *, repeats, device="cuda", dtype=torch.float32):
-    """The best of some runs, and how far it is from one that goes on to a tolerance a hundred times smaller."""
+    """Measure the best of several runs and its difference from a run with a tolerance a hundred times smaller."""
     solve(min(n, 2000), device=device, dtype=dtype)  # compiles
     runs = [solve(n, device=device, dtype=dtype) for _ in range(repeats)]
     row = told(n, *min(runs, key=lambda run: run[0]))
@@ -58,7 +58,7 @@ def cuda_row(n, *, repeats, device="cuda", dtype=torch.float32):
 
 
 def short_row(n, *, device="cuda", dtype=torch.float32):
-    """So many points that only one step is made after the start: a pass over all pairs takes half a minute.
+    """Measure one step after the start, for sizes at which a pass over all pairs takes half a minute.
 
     How far that is from the end is measured on a tenth of the points, where the end can be had.
     """
@@ -72,7 +72,7 @@ def short_row(n, *, device="cuda", dtype=torch.float32):
 
 
 def cpu_row(n, *, limit):
-    """Solve in a child with two threads; a reason instead of numbers if it does not come through."""
+    """Solve in a child process with two threads. Returns a reason instead of numbers if it fails."""
     environment = os.environ | {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
     command = [sys.executable, "-m", f"{__package__}.streaming", str(n)]
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What we aim at, as data: which rows, which of their numbers, and the bound it should keep."""
+"""Performance targets: patterns of rows, the measured quantity and its bound."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -22,7 +22,7 @@ class Target:
         return f"{'≤' if self.at_most else '≥'} {self.bound:g}{factor}{unit}"
 
     def judge(self, rows):
-        """One (row name, number or None, met or None for not measured) for each matching row, or one for their mean."""
+        """Return (row name, number or None, met or None if not measured) per matching row, or one for their mean."""
         found = {name: row for name, row in rows.items() if fnmatchcase(name, self.rows)}
         if not found:
             return [(self.rows, None, None)]
