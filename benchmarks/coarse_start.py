@@ -73,7 +73,7 @@ def timed(x, y, **options):
 
 
 def compare(i, n):
-    """Solve one problem from both starts. Returns family, difference of objectives, times, results and a line of text."""
+    """Solve one problem from both starts. Returns family, difference of objectives, times, results, text."""
     # 5 families and 9 settings have no common factor: 45 problems pair each with each.
     name = list(FAMILIES)[i % len(FAMILIES)]
     rho, eps = SETTINGS[i % len(SETTINGS)]
