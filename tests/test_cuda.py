@@ -38,5 +38,5 @@ def test_the_same_as_on_the_cpu(name, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", device_cases.CHECKS)
-def test_results_carry_what_they_should(name, dtype):
+def test_checks_on_the_device(name, dtype):
     device_cases.CHECKS[name](DEVICE, dtype)

@@ -15,7 +15,7 @@ from ugw.cli import commands as cli
 README = Path(__file__).parents[1] / "README.md"
 
 
-def test_dir_lists_the_public_names_and_they_are_there():
+def test_dir_lists_the_public_names_and_they_exist():
     assert dir(ugw) == sorted([*ugw.__all__, "__version__"])
     for name in dir(ugw):
         assert hasattr(ugw, name)

@@ -62,7 +62,7 @@ def metadata(wheel):
         return Parser().parsestr(file.read(name).decode())
 
 
-def test_it_has_every_file_of_the_package_and_no_other(wheel):
+def test_the_wheel_has_exactly_the_files_of_the_package(wheel):
     with zipfile.ZipFile(wheel) as file:
         packed = {name for name in file.namelist() if ".dist-info/" not in name}
         entry = file.read(next(name for name in file.namelist() if name.endswith("entry_points.txt"))).decode()
@@ -73,7 +73,7 @@ def test_it_has_every_file_of_the_package_and_no_other(wheel):
     assert "ugw = ugw.cli:main" in entry
 
 
-def test_it_asks_for_the_core_and_offers_the_rest(wheel):
+def test_the_wheel_requires_the_core_and_offers_extras(wheel):
     said = metadata(wheel)
     asked = [line for line in said.get_all("Requires-Dist") if "extra ==" not in line]
     assert {re.match(r"[\w.-]+", line)[0] for line in asked} == CORE

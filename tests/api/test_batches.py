@@ -60,7 +60,7 @@ def same(one, other, atol=1e-9):
 
 
 @pytest.mark.parametrize("init", STARTS)
-def test_a_ragged_batch_with_everything_mixed_is_its_items(init):
+def test_items_of_a_mixed_ragged_batch_equal_single_solves(init):
     xs, ys = spaces()
     r = ugw.solve(Space.stack(xs), Space.stack(ys), rho=RHO, eps=EPS, init=init)
     assert len(r) == 5

@@ -86,7 +86,7 @@ def test_bad_input_is_refused_before_any_solve(monkeypatch):
         ugw.tightness(pair.x, pair.y, cone="partial-transport")
 
 
-def test_advice_names_what_the_function_takes():
+def test_advice_names_arguments_of_tightness():
     pair = cases.clouds(5, 6, 0)
     t = ugw.tightness(pair.x, pair.y, rho=1.0)
     text = repr(type(t)(t.conic, t.unbalanced, 0.5 * t.cgw))

@@ -223,7 +223,7 @@ def test_a_large_rho_tends_to_gw_at_equal_masses():
     assert off[2] < 1e-2 * gw.value
 
 
-def test_a_small_rho_leaves_everything_apart():
+def test_a_small_rho_matches_almost_no_mass():
     pair = cases.clouds(5, 6, 3, (1.3, 0.6))
     c = quick(pair, 1e-6)
     assert 0.3 * c.terms.apart < c.value < c.terms.apart
@@ -331,7 +331,7 @@ def test_a_plain_result_has_no_lift(tmp_path):
         _ = ugw.ConicResult.load(tmp_path / "r.npz").lift
 
 
-def test_what_is_a_metric():
+def test_which_cones_and_rhos_are_metrics():
     pair = cases.clouds(3, 3, 0)
     assert quick(pair, 7.0).is_metric is True
     assert quick(pair, 1.0, HK).is_metric is True
@@ -345,7 +345,7 @@ def test_what_is_a_metric():
 
 
 @pytest.mark.parametrize("init", ["flb", "auto"])
-def test_a_batch_is_its_items(init):
+def test_items_of_a_batch_equal_single_solves(init):
     sizes, masses = [(3, 5), (5, 2), (4, 4), (1, 6)], [(1.0, 1.0), (1.3, 0.6), (0.2, 3.0), (1.0, 1.0)]
     pairs = [cases.clouds(n, m, n + m, mass) for (n, m), mass in zip(sizes, masses, strict=True)]
     rho = np.array([0.1, 0.5, 1.0, 3.0])
@@ -407,7 +407,7 @@ def test_permuting_the_points_permutes_the_lift(init):
         np.testing.assert_allclose(got, expected[np.ix_(rows, cols)], atol=1e-4)
 
 
-def test_points_of_weight_zero_change_nothing():
+def test_points_of_weight_zero_do_not_change_the_result():
     pair = cases.clouds(5, 6, 9, (1.3, 0.6))
     a, b = pair.a.copy(), pair.b.copy()
     a[2], b[4] = 0.0, 0.0
@@ -721,7 +721,7 @@ def test_ugw_with_the_square_as_a_function_is_ugw():
 
 
 @pytest.mark.parametrize("eps", [0.0, 0.05])
-def test_ugw_with_an_infinite_loss_keeps_to_where_it_is_finite(eps):
+def test_ugw_with_an_infinite_loss_puts_mass_only_where_it_is_finite(eps):
     d = np.array([[0.0, 1.0, 1.2], [1.0, 0.0, 0.9], [1.2, 0.9, 0.0]])
     pair = cases.Pair(d, np.array([0.3, 0.7, 0.4]), 1.2 * d, np.array([0.6, 0.5, 0.2]))
     cone, twin = ugw.HellingerKantorovich(0.5), lambda t: oracles.hk(t, 0.5)
@@ -774,7 +774,7 @@ def test_ugw_refuses_bad_losses(loss):
         ugw.solve(pair.x, pair.y, loss=loss)
 
 
-def test_the_accuracy_of_the_kernel_may_be_chosen():
+def test_tol_and_max_rank_set_the_accuracy_of_the_kernel():
     pair = cases.clouds(21, 22, 0)
     rough, fine = (quick(pair, 0.1, ugw.GaussianHellinger(tol=tol)) for tol in (1e-3, 1e-10))
     assert rough.kernel_rank < fine.kernel_rank

@@ -78,7 +78,7 @@ KINDS = {
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 @pytest.mark.parametrize("kind", KINDS)
-def test_chunks_change_nothing(monkeypatch, kind):
+def test_solving_in_chunks_gives_the_same_results(monkeypatch, kind):
     """Ragged items, a rho for each side and an eps of its own for each, hard sides and eps = 0 among them."""
     x, y = batches()
     given = {"rho": RHO, "eps": EPS, "solver": QUICK, **KINDS[kind]}
@@ -244,7 +244,7 @@ def test_the_path_is_the_one_that_runs(monkeypatch, method, limit):
         ugw.estimate(space(8, 0), space(9, 1), solver=ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming")))
 
 
-def test_estimates_say_what_they_are_made_of():
+def test_the_fields_of_an_estimate():
     x, y = space(30, 0), space(40, 1)
     e = ugw.estimate(x, y)
     assert e.fits
@@ -278,7 +278,7 @@ def test_starts_that_are_tried_are_counted(kind):
         )
 
 
-def test_what_there_is():
+def test_available_memory_is_detected():
     assert memory.available(torch.device("cpu")) is None or memory.available(torch.device("cpu")) > 2**20
     assert memory.available(torch.device("meta")) is None
 
@@ -286,7 +286,7 @@ def test_what_there_is():
 # -- when it does not fit ----------------------------------------------------------------------------------
 
 
-def test_a_hopeless_problem_does_not_begin(monkeypatch):
+def test_a_problem_that_cannot_fit_is_refused_before_solving(monkeypatch):
     x, y = (Space.from_points(torch.rand(n, 2, dtype=torch.float64)) for n in (900, 1000))
     need = ugw.estimate(x, y).bytes
     monkeypatch.setattr(api.multilevel, "named_plan", None)
@@ -306,7 +306,7 @@ def test_a_hopeless_problem_does_not_begin(monkeypatch):
     assert "\n" not in told
 
 
-def test_starts_that_race_may_be_what_does_not_fit(monkeypatch):
+def test_advice_names_the_product_plan_if_the_initial_candidates_do_not_fit(monkeypatch):
     x, y = (Space.from_points(torch.rand(300, 2, dtype=torch.float64)) for _ in "xy")
     need = ugw.estimate(x, y).bytes
     monkeypatch.setattr(memory, "available", lambda device: int(0.8 * need))
@@ -332,7 +332,7 @@ ALLOCATIONS = [
 
 @pytest.mark.parametrize("error", ALLOCATIONS)
 @pytest.mark.parametrize("solve", [ugw.solve, ugw.solve_conic])
-def test_an_allocation_that_fails_says_what_would_fit(monkeypatch, solve, error):
+def test_a_failed_allocation_is_reported_with_advice(monkeypatch, solve, error):
     def fail(*_):
         raise error
 
@@ -343,7 +343,7 @@ def test_an_allocation_that_fails_says_what_would_fit(monkeypatch, solve, error)
     assert "\n" not in str(caught.value)
 
 
-def test_other_errors_stay_what_they_are(monkeypatch):
+def test_other_errors_are_not_changed(monkeypatch):
     def fail(*_):
         raise RuntimeError("the expanded size of the tensor must match")
 

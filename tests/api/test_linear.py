@@ -33,7 +33,7 @@ def value(plan, a, b, cost, rho, eps):
 @pytest.mark.parametrize(
     ("rho", "eps"), [((1.0, 1.0), 0.05), ((0.1, 2.0), 0.01), ((0.3, INF), 0.02), ((INF, 1.0), 0.02)]
 )
-def test_entropic_plans_are_pots(rho, eps, seed):
+def test_entropic_plans_equal_those_of_pot(rho, eps, seed):
     _, _, a, b, cost = clouds(seed=seed)
     result = ugw.solve_linear(a, b, cost=cost, rho=rho, eps=eps)
     theirs = ot.unbalanced.sinkhorn_unbalanced(a, b, cost, eps, rho, numItermax=200_000, stopThr=1e-14)
@@ -56,7 +56,7 @@ def test_potentials_make_the_plan_and_its_marginals(rho, eps):
 
 
 @pytest.mark.parametrize("rho", [(1.0, 1.0), (0.1, 0.4), (INF, 0.5), (0.5, INF)])
-def test_without_entropy_no_pair_wants_more_mass(rho):
+def test_without_entropy_the_plan_satisfies_the_optimality_conditions(rho):
     """At an optimum cost + rho1 log(p1/a) + rho2 log(p2/b) ≥ 0, and = 0 where there is mass; a hard side has any f."""
     _, _, a, b, cost = clouds(seed=1)
     result = ugw.solve_linear(a, b, cost=cost, rho=rho, eps=0.0, solver=ugw.AlternateMin(tol=1e-8, max_iter=20_000))
@@ -109,14 +109,14 @@ def test_total_variation_is_the_linear_program(rho):
     assert result.terms.marginal_a == pytest.approx(rho[0] * abs(result.plan.sum(1) - a).sum(), abs=1e-14)
 
 
-def test_nothing_is_matched_where_everything_is_too_far():
+def test_nothing_is_matched_if_every_cost_exceeds_the_penalties():
     result = ugw.solve_linear([[0.0]], [[9.0]], rho=ugw.TV(0.5))
     assert result.converged
     assert result.value == pytest.approx(1.0)
     assert result.mass == 0.0
 
 
-def test_points_spaces_and_matrices_say_the_same():
+def test_points_spaces_and_matrices_give_the_same_result():
     x, y, a, b, cost = clouds()
     uniform = ugw.solve_linear(x, y)
     np.testing.assert_allclose(ugw.solve_linear(None, None, cost=cost).plan, uniform.plan, atol=1e-12)
@@ -137,7 +137,7 @@ def test_points_spaces_and_matrices_say_the_same():
 
 
 @pytest.mark.parametrize("kind", ["KL", "TV", "Mass", "hard"])
-def test_a_batch_is_its_items(kind):
+def test_items_of_a_batch_equal_single_solves(kind):
     made = [clouds(seed=seed, mass=(1.0, 1.0)) for seed in range(3)]
     a, b, cost = (np.stack([item[k] for item in made]) for k in (2, 3, 4))
     numbers = np.array([0.05, 0.2, 0.6])
@@ -169,7 +169,7 @@ def test_masses_and_costs_scale():
     assert high - low == pytest.approx(100.0, rel=1e-9)
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_arguments_are_refused():
     x, y, a, b, cost = clouds()
     space = ugw.Space.from_distances(1 - np.eye(9), weights=a)
     for args, options, said in (

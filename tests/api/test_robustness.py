@@ -90,7 +90,7 @@ def test_eps_down_to_a_millionth_of_the_cost(sharp):
     assert r.marginal_error.max() <= 1e-5
 
 
-def test_a_sharper_problem_has_a_lower_value_at_last_that_of_eps_0(sharp):
+def test_a_smaller_eps_has_a_lower_value_with_the_limit_of_eps_0(sharp):
     rho, r = sharp
     sharper = ugw.solve(*pair(), rho=rho, eps=ugw.relative(SHARES / 2), init=r.plan)
     assert (sharper.value <= r.value + 1e-6).all()
@@ -122,7 +122,7 @@ def pair_of_arrays(x, y):
 
 
 @pytest.mark.parametrize("init", ["product", "flb", "linear", "random", "coarse"])
-def test_what_is_called_converged_at_eps_0_is_stationary(init):
+def test_converged_plans_at_eps_0_are_stationary(init):
     """The gradient of F(·, plan) vanishes under the plan and is nowhere negative."""
     xs, ys = [space(6, 2, seed) for seed in range(3)] * 2, [space(7, 2, 30 + seed) for seed in range(3)] * 2
     xs, ys = [*xs, space(6, 2, 0)], [*ys, space(7, 2, 1)]
@@ -150,7 +150,7 @@ def test_a_plan_whose_zeros_still_grow_is_not_called_converged():
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("eps", [0.0, 0.1])
-def test_any_rho(eps, dtype):
+def test_rho_from_1e_minus_300_to_1e300(eps, dtype):
     rho, quick = (
         np.array([1e-300, 1e-30, 1e-9, 1e-3, 1e3, 1e9, 1e12, 1e16, 1e30, 1e300]),
         ugw.AlternateMin(max_iter=150),
@@ -271,7 +271,7 @@ def test_identical_points_against_others():
     assert np.ptp(r.plan, axis=0).max() < 1e-6  # its rows cannot be told apart
 
 
-def test_duplicated_points_share_what_one_would_get():
+def test_duplicated_points_share_the_mass_of_a_single_point():
     rng = np.random.default_rng(0)
     points, weights = rng.random((5, 2)), rng.random(5) + 0.2
     twice = Space.from_points(
@@ -306,7 +306,7 @@ def test_tiny_and_huge_distances_with_rho_in_their_units(scale, dtype):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("eps", [0.0, 1e-3, 0.05])
 @pytest.mark.parametrize("rho", [1.0, (0.3, 2.0)], ids=str)
-def test_huge_distances_with_rho_1_say_what_is_wrong(dtype, eps, rho):
+def test_huge_distances_with_rho_1_have_the_status_precision(dtype, eps, rho):
     """Distances of 1e8 cost 1e16 against a rho of 1: what is left is one pair of points, and rounding decides which."""
     x, y = pair(scale=1e8, dtype=dtype)
     r = truthful(ugw.solve(x, y, rho=rho, eps=eps, init="product", solver=ugw.AlternateMin(max_iter=100)))
@@ -404,7 +404,7 @@ def test_starts_of_any_mass(size, rho, eps):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("eps", [0.05, 0.0])
-def test_fused_with_a_huge_linear_cost_keeps_nothing(dtype, eps):
+def test_fused_with_a_huge_linear_cost_matches_no_mass(dtype, eps):
     x, y = pair(dtype=dtype)
     fused = ugw.Fused(0.5, HUGE_COST.astype(dtype))
     r = truthful(ugw.solve(x, y, rho=1.0, eps=eps, fused=fused, init="product", solver=ugw.AlternateMin(max_iter=40)))
@@ -467,7 +467,7 @@ def test_float32_is_never_called_converged_far_from_float64(rho):
 
 
 @pytest.mark.parametrize("rho", RHOS, ids=str)
-def test_float32_says_so_where_it_cannot(rho):
+def test_float32_has_the_status_precision_at_tiny_eps(rho):
     r = ugw.solve(*pair(dtype=np.float32), rho=rho, eps=ugw.relative(1e-6), init="product")
     assert r.status is Status.PRECISION
     assert "float64" in r.message
@@ -488,7 +488,9 @@ def test_float32_says_so_where_it_cannot(rho):
     st.sampled_from([np.float64, np.float32]),
     st.sampled_from(["product", "auto", "random"]),
 )
-def test_anything_at_all(n, m, seed, log_scale, log_masses, log_rhos, log_eps, dtype, init):
+def test_random_problems_give_finite_consistent_results(
+    n, m, seed, log_scale, log_masses, log_rhos, log_eps, dtype, init
+):
     """Random spaces of any size and mass, rho and eps in units of the squared distances."""
     unit = 10.0 ** (2 * log_scale)
     masses = [10.0**v for v in log_masses]

@@ -67,7 +67,7 @@ def test_permuting_the_points_permutes_the_plan(init):
 
 
 @pytest.mark.parametrize("init", ["product", "flb", "random", "coarse", "auto", "best"])
-def test_zero_weight_points_change_nothing(init):
+def test_zero_weight_points_do_not_change_the_result(init):
     (p, a), (q, b) = arrays(6, 3, 8), arrays(7, 2, 108)
     r = ugw.solve(*pair(), rho=RHO, eps=EPS, init=init)
     far = 5.0 * np.random.default_rng(4).random((3, 3))
@@ -362,7 +362,7 @@ def test_objective_of_a_batch_is_the_objective_of_its_items():
         assert terms.distortion[i] == pytest.approx(alone.distortion, rel=1e-12)
 
 
-def test_objective_of_no_plan_at_all_is_the_mass_that_is_lost():
+def test_objective_of_the_zero_plan_is_the_penalty_of_all_mass():
     x, y = space(5, 2, 0, mass=2.0), space(4, 2, 1, mass=3.0)
     terms = ugw.objective(np.zeros((5, 4)), x, y, rho=(0.5, 0.25), eps=0.1)
     assert terms.total == pytest.approx(0.5 * 4.0 + 0.25 * 9.0 + 0.1 * 36.0)
@@ -426,7 +426,7 @@ def test_bad_eps(eps):
 
 
 @pytest.mark.usefixtures("no_work")
-def test_a_list_says_neither_sides_nor_items():
+def test_a_list_of_rhos_is_refused_as_ambiguous():
     """A pair is a tuple, one for each item is an array: a list of two could be either."""
     message = refused(ugw.solve, *pair(), rho=[0.1, 1.0])
     assert "a tuple (first side, second side) or an array (B,), one for each item, got a list of 2" in message
@@ -502,7 +502,7 @@ def test_both_sides_hard_with_unequal_masses(eps):
 
 
 @pytest.mark.usefixtures("no_work")
-def test_masses_that_differ_a_little_are_told_apart_in_the_message():
+def test_the_message_shows_enough_digits_of_nearly_equal_masses():
     message = refused(ugw.solve, space(mass=1.0), space(mass=1.0 + 1e-10), rho=INF)
     numbers = [float(word) for word in message.replace(",", " ").split() if word[0].isdigit()]
     assert len(set(numbers)) > 1
@@ -563,7 +563,7 @@ def test_bad_init(init):
 
 
 @pytest.mark.usefixtures("no_work")
-def test_an_unknown_start_is_told_the_known_ones():
+def test_the_error_for_an_unknown_init_lists_the_known_ones():
     message = refused(ugw.solve, *pair(), init="nearest")
     for name in ("auto", "best", "product", "flb", "linear", "random", "coarse"):
         assert name in message

@@ -31,14 +31,14 @@ def test_peers_solve_our_problem(peer):
     assert trace.seconds == sorted(trace.seconds)
 
 
-def test_a_missing_peer_is_a_line_not_a_crash():
+def test_a_missing_peer_is_reported_in_its_row():
     absent = peers.Pot("absent", "no-such-package", "no_such_module")
     row = dense.row(SMALL, (absent, peers.POT), repeats=0, limit=60.0)
     assert "not installed" in row["peers"]["absent"]["reason"]
     assert row["fastest"] == "POT"
 
 
-def test_a_failing_peer_is_a_line_not_a_crash():
+def test_a_failing_peer_is_reported_in_its_row():
     class Failing(peers.Peer):
         def run(self, *args, **kwargs):
             raise ZeroDivisionError("by zero")
@@ -72,7 +72,7 @@ def test_judging_is_not_timed():
     assert watch.seconds[1] - watch.seconds[0] < 0.5 * (measure.busy() - spent)
 
 
-def test_a_row_says_what_the_report_needs(small_row):
+def test_a_row_has_every_field_of_the_report(small_row):
     assert small_row["confirmed"]
     assert small_row["measured"]["worse"] < 1e-6
     name = "cpu dense n=14 rho=0.3 eps=0.05"
@@ -83,7 +83,7 @@ def test_a_row_says_what_the_report_needs(small_row):
     assert "skipped: no CUDA device" in text
 
 
-def test_the_batch_is_the_loop():
+def test_a_batch_gives_the_values_of_a_loop():
     instances = problems.pu_batch(2, 10)
     call = batches.ours(instances, batches.stacked(instances), problems.PU_RHO, problems.PU_EPS)
     assert call.reached(call.values)[1] == 2
@@ -125,7 +125,7 @@ def test_without_a_device_cuda_rows_say_so():
     assert row["reason"] == "skipped: no CUDA device"
 
 
-def test_targets_tell_met_missed_and_not_measured():
+def test_targets_are_met_missed_or_not_measured():
     target = targets.Target("work", "a *", "ratio", 2.0)
     rows = {"a 1": {"measured": {"ratio": 3.0}}, "a 2": {"measured": {"ratio": None}}, "a 3": {"measured": {}}}
     assert [met for *_, met in target.judge(rows)] == [True, False, None]
@@ -148,7 +148,7 @@ def test_exponents():
     assert report.exponent([(100, 1.0)]) is None
 
 
-def test_a_run_goes_on_where_it_ended(tmp_path, monkeypatch, capsys):
+def test_an_interrupted_run_resumes(tmp_path, monkeypatch, capsys):
     calls = []
 
     def work(name):

@@ -130,7 +130,7 @@ def drawn_share(page):
     return 1 - np.bincount(np.unique(flat_pixels, return_inverse=True)[1].ravel()).max() / flat_pixels.size
 
 
-def test_what_did_not_converge_is_said_on_top(tmp_path, opened):
+def test_a_solve_that_did_not_converge_is_reported_on_top(tmp_path, opened):
     x, y = ugw.Space.from_points(cloud(20, 2)), ugw.Space.from_points(cloud(24, 2, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ugw.ConvergenceWarning)
@@ -216,7 +216,7 @@ def test_on_a_surface_the_nearest_vertex_is_meant(written, opened):
     assert [float(mass) for _, mass in found] == pytest.approx(-np.sort(-result.plan[k])[: len(found)], rel=1e-3)
 
 
-def test_leaving_lets_go_unless_a_click_keeps_it(written, opened):
+def test_the_selection_ends_on_leaving_unless_it_was_clicked(written, opened):
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
 

@@ -92,7 +92,7 @@ def test_match_writes_the_plan_the_summary_and_the_picture(here):
     assert f"{said['value']:.6g}"[:6] in done.stdout
 
 
-def test_match_is_the_library(here):
+def test_match_gives_the_result_of_ugw_solve(here):
     match("a.csv", "b.npy", "--rho", "0.5,2", "--scale", "max", "--weights-source", "w8.csv")
     x = ugw.Space.from_points(np.loadtxt("a.csv", delimiter=",", skiprows=1), weights=np.arange(8.0))
     y = ugw.Space.from_points(np.load("b.npy"))
@@ -162,7 +162,7 @@ def test_features_make_it_fused(here):
     assert summary()["terms"]["linear"] > 0
 
 
-def test_quiet_prints_nothing_and_progress_a_bar(here):
+def test_quiet_prints_nothing_and_progress_prints_a_bar(here):
     assert match("a.csv", "b.npy", "--quiet").output == ""
     assert "step" in match("a.csv", "b.npy", "--progress").stderr
 
@@ -242,7 +242,7 @@ def test_a_run_that_does_not_converge_says_so_everywhere(here):
         ),
     ],
 )
-def test_errors_are_one_line_with_exit_code_2_and_leave_nothing(here, args, said):
+def test_errors_are_one_line_with_exit_code_2_and_write_no_files(here, args, said):
     before = sorted(here.rglob("*"))
     done = run("match", *args)
     assert done.exit_code == 2
@@ -323,7 +323,7 @@ def test_help_shows_examples_and_every_option():
         assert option.human_readable_name in text.lower() or option.opts[0] in text
 
 
-def test_the_module_is_the_command(here):
+def test_python_dash_m_ugw_runs_the_command(here):
     done = subprocess.run(
         [sys.executable, "-m", "ugw", "match", "a.csv", "far.npy"],
         capture_output=True,

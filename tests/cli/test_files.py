@@ -22,7 +22,7 @@ TABLE = np.array([[0.0, 1.5], [2.0, -3.0], [4.0, 5.0]])
         "e,inf or nan\n0,1.5\n2,-3\n4,5\n",  # names may look a little like numbers
     ],
 )
-def test_a_csv_is_read_however_it_is_written(tmp_path, text):
+def test_a_csv_is_read_in_every_common_format(tmp_path, text):
     path = tmp_path / "table.csv"
     path.write_text(text, encoding="utf-8", newline="")
     assert np.array_equal(read_array(str(path)), TABLE)
@@ -123,7 +123,7 @@ def write_bad(folder):
         ("table.txt", "got '.txt'"),
     ],
 )
-def test_what_is_not_an_array_says_so_with_its_name(tmp_path, name, said):
+def test_files_that_hold_no_array_are_refused_by_name(tmp_path, name, said):
     write_bad(tmp_path)
     with pytest.raises(InputError, match=said) as caught:
         read_array(str(tmp_path / name))
@@ -163,7 +163,7 @@ def test_graphs_come_back_with_their_lengths(tmp_path, name, write, weighted):
         ("empty.gml", "", "the file is empty"),
     ],
 )
-def test_what_is_not_a_graph_says_so(tmp_path, name, text, said):
+def test_files_that_hold_no_graph_are_refused(tmp_path, name, text, said):
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=said) as caught:
         read_graph(str(tmp_path / name))

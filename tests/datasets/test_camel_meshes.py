@@ -32,7 +32,7 @@ def small(monkeypatch, tmp_path):
     return write, arrays
 
 
-def test_it_looks_into_path_then_ugw_data_then_the_cache(small, monkeypatch, tmp_path):
+def test_data_are_searched_in_path_then_ugw_data_then_the_cache(small, monkeypatch, tmp_path):
     write, arrays = small
     write(tmp_path / "given")
     file = tmp_path / "given" / "shapes" / "camel_gallop.npz"
@@ -61,7 +61,7 @@ def test_the_error_says_where_the_data_come_from_and_where_to_put_them(small, tm
         assert said in str(error.value)
 
 
-def test_what_is_not_the_data_is_refused(small, tmp_path):
+def test_other_files_are_refused(small, tmp_path):
     write, arrays = small
     moved, turned = arrays["vertices_1"].copy(), arrays["faces_2"].copy()
     moved[2, 1] += 1e-3

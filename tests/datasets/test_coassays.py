@@ -38,7 +38,7 @@ def small(tmp_path, **changes):
     return source, arrays
 
 
-def test_it_looks_into_path_then_ugw_data_then_the_cache(nowhere, monkeypatch):
+def test_data_are_searched_in_path_then_ugw_data_then_the_cache(nowhere, monkeypatch):
     source, arrays = small(nowhere / "given")
     file = nowhere / "given" / "scot" / "six.npz"
     for path in (file, file.parent, nowhere / "given"):
@@ -71,7 +71,7 @@ def test_the_error_says_where_the_data_come_from_and_where_to_put_them(nowhere, 
             assert said in str(error.value)
 
 
-def test_what_is_not_the_data_is_refused(nowhere):
+def test_other_files_are_refused(nowhere):
     source, arrays = small(nowhere)
     file = nowhere / "scot" / "six.npz"
     other = arrays["one"].copy()

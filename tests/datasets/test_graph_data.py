@@ -67,7 +67,7 @@ def test_bad_numbers_are_refused(make, said):
         make()
 
 
-def test_families_are_what_they_are_called():
+def test_families_have_the_structure_of_their_names():
     families = datasets.graph_families(6, strays=3, seed=5)
     assert list(families) == ["communities", "small world", "tree"]
     for name, graphs in families.items():
@@ -95,7 +95,7 @@ def test_communities_of_a_family_are_three():
         assert np.mean(within) > 0.7
 
 
-def test_more_strays_are_the_same_graphs_and_more():
+def test_more_outliers_extend_the_same_graphs():
     some, more, others = (datasets.graph_families(3, strays=k, seed=s) for k, s in ((1, 0), (4, 0), (1, 9)))
     for name in some:
         for one, two in zip(some[name], more[name], strict=True):

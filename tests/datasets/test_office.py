@@ -31,7 +31,7 @@ def small(monkeypatch, tmp_path):
     return write, arrays
 
 
-def test_it_looks_into_path_then_ugw_data_then_the_cache(small, monkeypatch, tmp_path):
+def test_data_are_searched_in_path_then_ugw_data_then_the_cache(small, monkeypatch, tmp_path):
     write, arrays = small
     for said in ("surf_dslr.npz", "jindongwang/transferlearning", "UGW_DATA", str(tmp_path / "cache"), "path="):
         with pytest.raises(ugw.InputError, match=said.replace(".", r"\.")):
@@ -53,7 +53,7 @@ def test_it_looks_into_path_then_ugw_data_then_the_cache(small, monkeypatch, tmp
         datasets.office_caltech10()
 
 
-def test_what_is_not_the_data_is_refused_in_one_line(small, tmp_path):
+def test_other_files_are_refused_in_one_line(small, tmp_path):
     write, arrays = small
     for changes, said in (
         ({"X": arrays["X"][:, :2]}, "X must have shape"),

@@ -24,7 +24,7 @@ def pair(n=24, seed=0):
     return X, X @ np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, -1]]) + 1.0
 
 
-def test_the_copy_is_found_and_points_go_both_ways():
+def test_a_copy_is_matched_and_points_are_projected_in_both_directions():
     X, Y = pair()
     aligner = Aligner(eps=1e-4).fit(X, Y)
     np.testing.assert_allclose(aligner.transform(X), Y, atol=0.05)
@@ -39,7 +39,7 @@ def test_the_copy_is_found_and_points_go_both_ways():
     np.testing.assert_allclose(aligner.mass_[1], aligner.result_.plan.sum(0) * 24)
 
 
-def test_it_is_solve_on_scaled_spaces():
+def test_the_plan_is_that_of_solve_on_scaled_spaces():
     X, Y = pair()
     for scale in ("max", "mean", None):
         spaces = [ugw.Space.from_points(P) for P in (X, Y[:, :2])]
@@ -110,7 +110,7 @@ def test_a_new_fit_forgets_the_columns_of_the_last():
     )
 
 
-def test_points_without_weight_keep_nothing():
+def test_points_without_weight_keep_no_mass():
     X, Y = pair()
     aligner = Aligner().fit(ugw.Space.from_points(X, weights=np.where(np.arange(24) < 2, 0.0, 1 / 22)), Y)
     assert (aligner.mass_[0][:2] == 0).all()
@@ -121,7 +121,7 @@ def test_points_without_weight_keep_nothing():
 # --- labels and scores ---
 
 
-def test_labels_go_to_whom_most_mass_goes():
+def test_labels_are_transferred_by_the_largest_mass():
     plan = np.array([[0.1, 0.2, 0.0], [0.15, 0.1, 0.0], [0.1, 0.1, 0.0]])
     labels, share = vote_labels(plan, np.array(["b", "a", "b"]))
     assert labels.tolist() == ["b", "b", "b"]  # nothing arrives at the last: the most frequent label, share 0
@@ -171,7 +171,7 @@ def test_foscttm_is_the_double_sum():
 
 
 @pytest.mark.parametrize("how", ["rows", "pairs", "labels"])
-def test_lists_are_judged_by_pairs_or_labels(how):
+def test_lists_of_parameters_are_selected_by_pairs_or_labels(how):
     X, Y = pair()
     names = np.arange(24) // 4
     known = {
@@ -198,7 +198,7 @@ def test_lists_are_judged_by_pairs_or_labels(how):
         assert c.converged
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_arguments_are_refused():
     X, Y = pair()
     choice = Aligner(rho=[0.1, 1.0])
     for options, said in (
@@ -234,7 +234,7 @@ def test_what_cannot_be_is_refused():
 # --- nearest neighbors ---
 
 
-def test_knn_is_from_knn_and_hops_count_edges():
+def test_knn_and_hop_distances_equal_their_definitions():
     X, _ = pair(40)
     lengths = KNN(k=6)(X).metric.dense().numpy()
     np.testing.assert_allclose(lengths, ugw.Space.from_knn(X, k=6).metric.dense(), rtol=1e-10)
@@ -268,7 +268,7 @@ def cells(points, labels=None, **obsm):
     return made
 
 
-def test_anndata_is_its_representation_and_is_written_to():
+def test_anndata_representations_are_read_and_results_are_written():
     X, Y = pair(30)
     names = np.array(["a", "b", "c"])[np.arange(30) % 3]
     one, two = cells(np.zeros((30, 1)), names, X_pca=X), cells(Y)
@@ -300,7 +300,7 @@ def test_anndata_distances_are_reused():
     np.testing.assert_allclose(euclidean, Aligner(eps=5e-3).fit(X, Y).plan_, atol=1e-12)
 
 
-def test_anndata_labels_choose_too_and_what_is_missing_is_said():
+def test_anndata_labels_select_parameters_and_missing_keys_are_named():
     X, Y = pair(30)
     names = np.arange(30) // 10
     one, two = cells(X, names, X_other=X[:, :2]), cells(Y, names)
@@ -322,7 +322,7 @@ def test_anndata_labels_choose_too_and_what_is_missing_is_said():
     assert "ugw_mass" in fresh[0].obs
 
 
-def test_cells_without_a_type_have_no_vote():
+def test_cells_without_a_type_transfer_no_label():
     X, Y = pair(30)
     kinds = pd.Categorical(np.where(np.arange(30) < 20, np.array(["a", "b"])[np.arange(30) % 2], None))
     one, two = cells(X, kinds), cells(Y)

@@ -25,7 +25,7 @@ def data(n=30, hidden=10, seed=0):
 
 
 @pytest.mark.parametrize("prior", [0.01, 0.1, 0.26, 0.5, 0.99])
-def test_exactly_so_many_are_positive(prior):
+def test_the_number_of_positive_labels_is_prior_times_n(prior):
     X, y = data()
     pu = PUClassifier(prior=prior).fit(X, y)
     assert pu.labels_.sum() == round(prior * 40)
@@ -47,7 +47,7 @@ def test_the_hidden_positives_are_found():
     assert pu.score(X[y == 0], np.r_[np.ones(10), np.zeros(30)]) >= 0.9
 
 
-def test_ties_are_decided_by_lot():
+def test_ties_are_broken_at_random():
     scores = np.array([0.5, 1.0, 1.0, 1.0, 0.5, 0.5])
     for prior, sure, lot in ((1 / 6, [], [1, 2, 3]), (3 / 6, [1, 2, 3], []), (4 / 6, [1, 2, 3], [0, 4, 5])):
         chosen, decision = label_top_scores(scores, prior)
@@ -67,7 +67,7 @@ def test_ties_are_decided_by_lot():
         )
 
 
-def test_the_lot_knows_no_order():
+def test_random_tie_breaking_does_not_depend_on_the_order():
     """Each of the equals wins as often as the others, wherever it stands: rows sorted by class tell nothing."""
     won = np.mean([label_top_scores(np.ones(20), 0.25, random_state=seed)[0] for seed in range(400)], axis=0)
     assert abs(won - 0.25).max() < 0.1
@@ -111,7 +111,7 @@ def test_points_that_coincide_are_predicted_alike():
     assert other.predict(X[:20]).all()
 
 
-def test_points_without_weight_receive_nothing():
+def test_points_without_weight_receive_no_mass():
     X, y = data()
     weights = np.where(np.arange(40) < 5, 0.0, 1 / 35)
     spaces = ugw.Space.from_points(X[y == 1]), ugw.Space.from_points(X[y == 0], weights=weights)
@@ -145,7 +145,7 @@ def test_labels_of_any_kind():
         np.testing.assert_array_equal(other.labels_ == high, base.labels_ == 1)
 
 
-def test_the_partial_start_is_pots():
+def test_the_partial_initial_plan_equals_that_of_pot():
     X, y = data()
     plan = partial_transport_plan(ugw.Space.from_points(X[y == 1]), ugw.Space.from_points(X[y == 0]), 0.25)
     cost = cdist(X[y == 1], X[y == 0])
@@ -186,7 +186,7 @@ def test_two_feature_spaces():
     assert knn.labels_.sum() == 10
 
 
-def test_a_batch_of_spaces_is_so_many_problems():
+def test_a_batch_of_spaces_is_solved_item_by_item():
     rng = np.random.default_rng(2)
     points = rng.random((3, 8, 2)), rng.random((3, 10, 3))
     x, y = (ugw.Space.from_points(p) for p in points)
@@ -209,7 +209,7 @@ def test_a_batch_of_spaces_is_so_many_problems():
             do()
 
 
-def test_lists_are_a_choice_by_hidden_positives():
+def test_lists_of_parameters_are_selected_by_hidden_positives():
     X, y = data(seed=1)
     grid = PUClassifier(prior=0.25, rho=[1e-3, 0.05, (0.05, 0.5)], eps=[0.005, 0.05]).fit(X, y)
     assert [(c.rho, c.eps) for c in grid.validation_] == [
@@ -243,7 +243,7 @@ def test_the_first_of_the_best_candidates_wins():
     assert best_candidate(scores).rho == 2.0
 
 
-def test_shapes_that_lead_away_from_the_positives_are_told():
+def test_predicted_points_far_from_the_positives_give_a_warning():
     """Two clusters of one shape, the positives the smaller: at a large rho mass goes where more of it fits."""
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(50, 3)), rng.normal([6.0, 0.0, 0.0], size=(60, 3))])
@@ -267,7 +267,7 @@ def test_entropy_is_for_kl_unless_it_is_given():
     assert PUClassifier(prior=0.25, rho=[0.05, 0.1]).fit(X, y).eps_ == 0.005
 
 
-def test_lists_across_spaces_are_judged_by_known_labels():
+def test_lists_across_spaces_are_selected_by_known_labels():
     X, y = data()
     truth = np.r_[np.ones(10, int), np.zeros(30, int)]
     known = np.where(np.arange(40) % 2, truth, -1)
@@ -281,7 +281,7 @@ def test_lists_across_spaces_are_judged_by_known_labels():
         PUClassifier(prior=0.25, rho=[0.02, 0.3]).fit_spaces(X[y == 1], X[y == 0], known=known + 1)
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_arguments_are_refused():
     X, y = data()
     for prior in (None, 0.0, 1.0, "half"):
         with pytest.raises(ugw.InputError, match="prior"):

@@ -26,7 +26,7 @@ def test_imbalanced_communities_force_gw_across(table):
     assert balanced.across > 0.05
 
 
-def test_a_large_eps_says_nothing(table):
+def test_a_large_eps_gives_an_uninformative_plan(table):
     for blurred, sharp in table.rows:
         assert blurred.information < 0.01 < 0.1 < sharp.information
         assert blurred.across == pytest.approx(0.5, abs=0.02)

@@ -36,12 +36,12 @@ def test_ugw_costs_less_than_gw(records):
         assert unbalanced.result.value < gw.result.value
 
 
-def test_the_legend_says_what_the_lines_are(records):
+def test_the_legend_names_the_lines(records):
     texts = [text.get_text() for text in imbalanced.figure(records).legends[0].get_texts()]
     assert texts[2:] == ["a point's largest plan entry", "across classes"]
 
 
-def test_report_is_told_each_record_as_it_comes():
+def test_the_callback_receives_each_record_when_it_is_done():
     seen = []
     made = imbalanced.run(n=20, eps=0.02, shares=(0.3,), report=seen.append)
     assert seen == made

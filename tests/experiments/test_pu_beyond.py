@@ -19,7 +19,7 @@ def made(domains):
     return made
 
 
-def test_the_first_way_is_that_of_the_papers_table(domains, made):
+def test_the_first_method_is_that_of_the_papers_table(domains, made):
     known = pu.run(CROSS, domains, SMALL, lambda: None)
     assert made["ugw"]["accuracy"] == known["ugw"][0][: SMALL.folds]
 
@@ -34,7 +34,7 @@ def test_the_mass_rule_keeps_the_prior(made):
     assert len(made["mass"]["log2_rho"]) == SMALL.folds
 
 
-def test_as_many_are_called_positive_as_are(made):
+def test_the_number_of_predicted_positives_is_right(made):
     for way in pu_beyond.TITLES:  # hence the wrong ones come in pairs
         assert np.isin(np.round(made[way]["accuracy"], 9), (80.0, 90.0, 100.0)).all()
 

@@ -56,7 +56,7 @@ def test_positives_do_not_come_first(domains):
 
 
 @pytest.mark.parametrize("task", [SAME, CROSS])
-def test_a_task_has_all_methods_and_exactly_so_many_positives(domains, task):
+def test_a_task_runs_all_methods_with_the_right_number_of_positives(domains, task):
     ticks = []
     made = pu.run(task, domains, SMALL, lambda: ticks.append(1))
     assert len(ticks) == len(made["ugw"]) == 4
@@ -95,7 +95,7 @@ def test_parameters_are_chosen_on_validation_folds():
     assert "81.0 ± 0.0 [83.5] -2.5" in text[2]
 
 
-def test_what_has_no_published_number_is_not_compared():
+def test_tasks_without_a_published_number_are_not_compared():
     task = chosen("mobilenet-C:surf-A:0.1")[0]
     rows = pu_table.selected([task], {task.name: results(ugw=[(80.0, 80.0)] * 3)}, folds=2)
     assert not any("paper" in row for row in rows)
@@ -138,7 +138,7 @@ def test_an_interrupted_run_goes_on_and_other_options_are_refused(domains, tmp_p
         run_all(tasks, SMALL, tmp_path / "kept")
 
 
-def test_tasks_at_once_are_the_tasks_in_turn(domains, tmp_path, monkeypatch):
+def test_parallel_tasks_give_the_results_of_sequential_ones(domains, tmp_path, monkeypatch):
     bars = []
 
     class Seen(tqdm.auto.tqdm):
@@ -232,7 +232,7 @@ def test_the_command(domains, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not os.environ.get("UGW_DATA"), reason="UGW_DATA does not name the folder with the data")
-def test_the_papers_numbers_where_nothing_is_chosen():
+def test_the_papers_accuracies_at_fixed_parameters():
     domains, protocol = datasets.office_caltech10(), pu.Protocol(log_rhos=(-5,))
     for letter, expected in (("A", 83.1), ("W", 80.1)):
         made = pu.run(Task("surf", "surf", letter, 0.1), domains, protocol, lambda: None)

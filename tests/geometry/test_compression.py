@@ -157,7 +157,7 @@ def test_plans_between_compressed_spaces_stream():
     assert streamed.value == pytest.approx(stored.value, rel=1e-6)
 
 
-def test_a_batch_is_its_items():
+def test_items_of_a_batch_equal_single_compressions():
     spaces = [ugw.Space.from_distances(d) for d in (circle(), anything(), tree())]
     batch = ugw.Space.stack(spaces).compressed(1e-9)
     assert isinstance(batch.metric, LowRankMetric)
@@ -179,7 +179,7 @@ def test_spaces_of_several_widths_stack_embedded():
         torch.testing.assert_close(one.metric.dense(), given.metric.dense())
 
 
-def test_what_is_of_low_rank_stays():
+def test_low_rank_metrics_are_not_compressed_again():
     x = ugw.Space.from_points(plane(), metric="sqeuclidean")
     assert x.compressed().metric is x.metric
     wide = ugw.Space.from_points(np.c_[plane(50), 1e-9 * plane(50, 4)], metric="sqeuclidean")

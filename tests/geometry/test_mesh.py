@@ -43,7 +43,7 @@ def test_areas_are_those_of_the_surface(egg):
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 60])
-def test_points_are_the_farthest_and_stand_for_what_is_nearest(egg, count):
+def test_sampled_vertices_are_farthest_points_weighted_by_the_nearest_area(egg, count):
     mesh, _ = egg
     space = mesh.space(points=count)
     points, distances, weights = twin(mesh, count)

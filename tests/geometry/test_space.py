@@ -25,7 +25,7 @@ def distances(n=6, seed=0):
 # --- one space ---
 
 
-def test_from_points_holds_what_it_was_given():
+def test_from_points_keeps_points_weights_and_features():
     points, weights, features = cloud(), np.arange(6.0), cloud(d=2, seed=1)
     space = Space.from_points(points, weights=weights, features=features)
     np.testing.assert_allclose(space.metric.dense(), cdist(points, points), rtol=1e-14)
@@ -133,7 +133,7 @@ def test_gradients_reach_points_weights_and_features():
         assert gradient.abs().sum() > 0
 
 
-def test_gradients_are_not_lost_on_the_way_through_scipy():
+def test_constructors_through_scipy_refuse_tensors_with_gradients():
     points = torch.from_numpy(cloud()).requires_grad_()
     with pytest.raises(InputError, match=r"'cityblock' cannot carry gradients.*euclidean or sqeuclidean"):
         Space.from_points(points, metric="cityblock")
@@ -202,7 +202,7 @@ def test_to_refuses_a_device_that_is_not_there():
 
 
 @pytest.mark.parametrize("target", [None, "nosuch", "float16", 1.5, [], "privateuseone"])
-def test_to_refuses_what_is_neither_a_dtype_nor_a_device(target):
+def test_to_refuses_other_arguments(target):
     with pytest.raises(InputError, match=r"to\(\) must be given float32, float64 or a device, got") as caught:
         Space.from_points(cloud()).to(target)
     assert "\n" not in str(caught.value)
@@ -459,7 +459,7 @@ MISFITS = [
 
 
 @pytest.mark.parametrize(("match", "make", "data", "options"), MISFITS, ids=[row[0] for row in MISFITS])
-def test_what_does_not_fit_together_is_refused(match, make, data, options):
+def test_arrays_of_unequal_sizes_are_refused(match, make, data, options):
     refused(match, make, data, **options)
 
 

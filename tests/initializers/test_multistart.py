@@ -69,7 +69,7 @@ def test_it_uses_the_solver_it_holds():
     assert [s.live for s in steps] == [3, 3, 3, 3]  # one batch
 
 
-def test_random_starts_are_solved_once_however_many_are_given():
+def test_random_starts_are_added_once_for_several_given_plans():
     steps = []
     solver = ugw.Multistart(n=4, solver=ugw.AlternateMin(callback=steps.append))
     given = problem()
@@ -126,7 +126,7 @@ def test_batches_are_item_by_item():
         assert r[i].n_iter == alone.n_iter
 
 
-def test_eps_0_with_hard_marginals_compares_what_it_returns():
+def test_eps_0_with_hard_marginals_compares_the_returned_plans():
     """The plans are polished to vertices before the best is chosen."""
     x = Space.stack([space(4, 2, seed) for seed in range(5)])
     y = Space.stack([space(5, 3, 20 + seed) for seed in range(5)])

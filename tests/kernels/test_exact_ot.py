@@ -47,7 +47,7 @@ def test_optimal_partial_plans_solve_the_linear_program(seed, mass):
 
 
 @pytest.mark.parametrize("unit", [1e-15, 1e-9, 1e9])
-def test_costs_have_no_units(unit):
+def test_scaling_the_cost_does_not_change_the_plan(unit):
     pair = cases.clouds(5, 6, 0, (1.3, 0.8))
     cost, mass = np.random.default_rng(0).normal(size=(5, 6)), torch.tensor([0.5], dtype=torch.float64)
     even = pair.b * 1.3 / 0.8
@@ -93,7 +93,7 @@ def test_partial_multipliers_are_the_duals_of_the_linear_program(mass):
     assert max(u.max(), v.max()) < 1e-12
 
 
-def test_a_given_mass_is_kept_where_more_would_cost_nothing():
+def test_a_given_mass_is_not_exceeded_at_zero_cost():
     pair = cases.clouds(5, 6, 0, (1.3, 0.8))
     mass = torch.tensor([0.3], dtype=torch.float64)
     for cost in (np.zeros((5, 6)), -np.ones((5, 6)), np.eye(5, 6)):

@@ -71,7 +71,7 @@ def test_wide_values(dtype, error):
     np.testing.assert_allclose(got.cpu(), np.exp(z - shift[:, :, None]) @ values, atol=5 * error, rtol=0.0)
 
 
-def test_blocks_change_nothing(monkeypatch):
+def test_the_block_size_does_not_change_the_result(monkeypatch):
     made = tensors(arrays((2, 50, 31, 3)), torch.float64)
     guess = streaming.streaming_logsumexp(*made[:3])
     whole = streaming.streaming_logsumexp(*made[:3], guess), streaming.streaming_weighted_sum(*made[:3], guess, made[3])

@@ -99,7 +99,7 @@ def test_the_identity_is_among_the_starts_of_self_terms():
         bad.check()
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     x = rand(4, 2, seed=0)
     with pytest.raises(ugw.InputError, match="one rho for both sides, got 1 and 2"):
         ugw.debiased(x, x, rho=(1.0, 2.0))
@@ -123,7 +123,7 @@ def test_the_status_is_that_of_the_first_part_that_failed():
         assert codes(torch.zeros(1, dtype=torch.float64), stake(problem), parts).tolist() == [int(expected)]
 
 
-def test_the_biased_loss_shrinks_what_the_debiased_one_recovers():
+def test_gradient_descent_shrinks_points_unless_the_loss_is_debiased():
     """Gradient descent on the points, from the target itself: a fixed point of the debiased loss only."""
     target = rand(12, 2, seed=0)
     sizes = {}

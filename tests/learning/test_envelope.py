@@ -92,7 +92,7 @@ def test_partial_values_have_gradients(rho, fused):
     check(lambda d: ugw.ugw_loss(*d.spaces(), **given, init=found.plan), data, names, step=1e-6)
 
 
-def test_prices_and_given_masses_have_gradients():
+def test_rho_of_tv_and_given_masses_have_gradients():
     x, y = Data.make().spaces()
     solver = ugw.FrankWolfe(tol=1e-13)
     starts = [ugw.solve(x, y, rho=rho, fused=ugw.Fused(0.05)).plan for rho in (ugw.TV(0.05), ugw.Mass(1.5))]
@@ -146,7 +146,7 @@ def test_items_of_a_batch_have_their_own_gradients():
     assert not bool(leaf.grad[[0, 2]].any())
 
 
-def test_a_ragged_batch_is_its_items():
+def test_items_of_a_ragged_batch_have_the_gradients_of_single_solves():
     clouds = [rand(n, 2, seed=n).requires_grad_() for n in (3, 5, 4)]
     weights = [(rand(n, seed=20 + n) + 0.2).requires_grad_() for n in (3, 5, 4)]
     spaces = [ugw.Space.from_points(c, weights=w) for c, w in zip(clouds, weights, strict=True)]
@@ -175,7 +175,7 @@ def test_a_streamed_plan_has_the_gradients_of_a_stored_one(rho, eps):
     torch.testing.assert_close(made[1], made[0], rtol=tolerance, atol=tolerance)
 
 
-def test_no_plan_is_stored_on_the_way_back(monkeypatch):
+def test_the_backward_pass_of_a_streamed_plan_stores_no_plan(monkeypatch):
     n, m = 300, 200
     x, y = rand(n, 3, seed=0).requires_grad_(), rand(m, 3, seed=1).requires_grad_()
     pair = (ugw.Space.from_points(p, metric="sqeuclidean") for p in (x, y))
@@ -205,7 +205,7 @@ def test_coincident_points_have_finite_gradients():
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_where_nothing_is_matched_weight_costs_its_penalty(dtype):
+def test_if_nothing_is_matched_the_gradient_is_that_of_the_penalty(dtype):
     """A linear cost that outweighs any plan: V = C = rho1 m(a)² + rho2 m(b)² + eps m(a)² m(b)²."""
     data = Data.make()
     data = Data(*(getattr(data, name).to(dtype) for name in ("x", "y", "a", "b", "fx", "fy")))

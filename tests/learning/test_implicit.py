@@ -31,7 +31,7 @@ def test_a_plan_has_the_gradient_of_the_solved_plan(rho, fused):
     check(value, data, "x y a b" + (" fx fy" if fused else ""), balanced=balanced, rtol=1e-5)
 
 
-def test_it_is_what_unrolled_steps_lead_to():
+def test_the_implicit_gradient_equals_that_of_unrolled_steps():
     """Outer steps with many Sinkhorn iterations, recorded by autograd: written out from docs/mathematics.md."""
     data, rho, eps = Data.make(), (0.7, 2.0), 0.2
     leaf = data.x.clone().requires_grad_()
@@ -88,7 +88,7 @@ def test_items_of_a_batch_and_other_losses():
     check(lambda d: probe(ugw.solve_differentiable(*d.spaces(), **given, init=plan)), data, "x y a b", rtol=1e-5)
 
 
-def test_a_ragged_batch_is_its_items():
+def test_items_of_a_ragged_batch_have_the_gradients_of_single_solves():
     clouds = [rand(n, 2, seed=n).requires_grad_() for n in (3, 5)]
     others = [ugw.Space.from_points(rand(n, 3, seed=20 + n)) for n in (6, 4)]
     spaces = [ugw.Space.from_points(cloud) for cloud in clouds]
@@ -118,7 +118,7 @@ def test_rho_eps_and_alpha_have_gradients():
     assert torch.autograd.gradcheck(value, given, eps=1e-5, atol=1e-6, rtol=1e-5)
 
 
-def test_points_without_weight_change_nothing():
+def test_points_without_weight_do_not_change_gradients():
     data = Data.make()
     data.a[1] = 0.0
     leaf, weights = data.x.clone().requires_grad_(), data.a.clone().requires_grad_()
@@ -129,7 +129,7 @@ def test_points_without_weight_change_nothing():
     assert bool(weight.isfinite().all())
 
 
-def test_what_has_no_gradient_is_said():
+def test_problems_without_plan_gradients_are_refused():
     x, y = rand(4, 2, seed=0).requires_grad_(), rand(3, 2, seed=1)
     with pytest.raises(ugw.InputError, match="eps > 0"):
         ugw.solve_differentiable(x, y, eps=0.0)
@@ -147,7 +147,7 @@ def test_what_has_no_gradient_is_said():
         torch.autograd.grad(r.mass, x, create_graph=True)
 
 
-def test_a_system_that_is_not_solved_is_told(monkeypatch):
+def test_an_inexact_linear_solve_gives_a_warning(monkeypatch):
     monkeypatch.setattr(implicit, "MOST", 2)
     x = rand(6, 2, seed=0).requires_grad_()
     r = ugw.solve_differentiable(x, rand(5, 2, seed=1), eps=0.05)

@@ -121,7 +121,7 @@ def test_a_module_is_copied_and_saved(tmp_path):
     assert not ugw.CGWLoss().state_dict()
 
 
-def test_a_solve_that_did_not_converge_says_what_its_gradient_is_not():
+def test_an_unconverged_solve_warns_that_the_gradient_is_inexact():
     x, y = rand(6, 2, seed=0).requires_grad_(), rand(5, 2, seed=1)
     short = ugw.AlternateMin(max_iter=2)
     with pytest.warns(
@@ -154,7 +154,7 @@ def test_the_last_plan_starts_the_next_call():
         assert loss(x[:8].float().expand(count, 8, 2), y.float()).shape == (count,)
 
 
-def test_a_plan_that_did_not_converge_starts_nothing():
+def test_a_plan_that_did_not_converge_is_not_used_as_a_start():
     x, y = rand(8, 2, seed=0), rand(8, 2, seed=1)
     loss = ugw.UGWLoss(eps=1e-3, init="last", solver=ugw.AlternateMin(max_iter=3))
     with pytest.warns(ugw.ConvergenceWarning):
@@ -175,7 +175,7 @@ def test_conic_loss_of_points():
         assert loss(x, y).item() <= value.item() * (1 + 1e-9)
 
 
-def test_a_conic_loss_in_single_precision_settles():
+def test_a_conic_loss_in_single_precision_converges():
     x, y = rand(12, 2, seed=0).float().requires_grad_(), rand(10, 2, seed=1).float()
     loss = ugw.CGWLoss(rho=0.5, init="last")
     with warnings.catch_warnings():

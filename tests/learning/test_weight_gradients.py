@@ -52,7 +52,7 @@ def test_weightless_points_of_a_conic_problem():
     assert torch.allclose(gradient[1], 2 * fine - coarse, rtol=1e-5)
 
 
-def test_scaling_both_masses_is_euler():
+def test_euler_identity_of_the_2_homogeneous_value():
     """At eps = 0 UGW is 2-homogeneous in the weights: <dV/da, a> + <dV/db, b> = 2 V, hard sides included."""
     data = Data.make(equal=True)
     for rho in ((0.7, 2.0), (INF, 1.0), (INF, INF)):
@@ -63,7 +63,7 @@ def test_scaling_both_masses_is_euler():
         assert torch.allclose((ga * a).sum() + (gb * b).sum(), 2 * value, rtol=1e-8)
 
 
-def test_a_point_without_use_is_worth_what_it_costs():
+def test_the_gradient_at_an_unmatched_outlier_is_its_penalty():
     """A far outlier that nothing is matched with: p1 = 0 there, so dV/da = 2 rho m(a)."""
     x = torch.cat([rand(4, 2, seed=0), torch.full((1, 2), 30.0, dtype=torch.float64)])
     a = torch.tensor([0.25, 0.25, 0.25, 0.25, 0.3], dtype=torch.float64, requires_grad=True)

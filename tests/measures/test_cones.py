@@ -113,7 +113,7 @@ def test_the_root_of_the_cone_cost_obeys_the_triangle_inequality(name, rho):
     assert (root[0] + root[1] - root[2]).min() > -1e-12
 
 
-def test_what_is_a_metric():
+def test_which_cones_and_rhos_are_metrics():
     rho = torch.tensor([0.1, 1.0, 1.0001, 4.0])
     assert GaussianHellinger().is_metric(rho).tolist() == [True] * 4
     assert HellingerKantorovich().is_metric(rho).tolist() == [True, True, False, False]

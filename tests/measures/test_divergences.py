@@ -17,7 +17,7 @@ def measures(seed, n=6):
     return torch.tensor(rng.random((3, n)) * 4), torch.tensor(rng.random((3, n)) * 0.3)
 
 
-def test_kl_is_the_sum_it_says():
+def test_kl_equals_its_definition():
     p, a = measures(0)
     for i in range(3):
         assert kl(p[i], a[i].log()).item() == pytest.approx(float(cases.kl(p[i], a[i])), rel=1e-14)
@@ -108,6 +108,6 @@ def test_a_pair_is_a_tuple():
 
 
 @pytest.mark.parametrize("rho", [0.0, -1.0, math.nan, "soft", (1.0, 2.0, 3.0), (1.0, 0.0), [1.0, -1.0], None])
-def test_what_is_no_rho(rho):
+def test_invalid_rhos_are_refused(rho):
     with pytest.raises(InputError, match="rho"):
         divergence_pair(rho)

@@ -99,7 +99,7 @@ def test_true_sizes_of_a_ragged_batch():
     assert made(space(4), y).sizes == ((4, 5), (4, 1), (4, 2))
 
 
-def test_parameters_are_float64_whatever_the_spaces():
+def test_parameters_are_float64_for_every_dtype_of_the_spaces():
     problem = made(space().to(torch.float32), space(5).to(torch.float32), rho=(0.1, INF), eps=0.3)
     assert problem.eps.dtype == problem.div_a.rho.dtype == problem.alpha.dtype == torch.float64
     assert problem.eps.item() == 0.3

@@ -47,7 +47,7 @@ def holed(pair, seed, row=1, column=2):
 @pytest.mark.parametrize("mass", MASSES)
 @pytest.mark.parametrize("rho", RHOS, ids=str)
 @pytest.mark.parametrize("made", [cases.random_plan, holed])
-def test_the_lift_is_its_formula(made, rho, mass):
+def test_the_lift_equals_its_formula(made, rho, mass):
     pair = cases.clouds(5, 6, 3, mass)
     plan = made(pair, 1)
     problem = conic(pair, rho)
@@ -71,7 +71,7 @@ def test_the_lift_is_feasible(rho, made):
 
 
 @pytest.mark.parametrize("rho", RHOS, ids=str)
-def test_the_lift_does_not_know_the_mass_of_the_plan(rho):
+def test_the_lift_does_not_depend_on_the_mass_of_the_plan(rho):
     pair = cases.clouds(5, 6, 3, (1.3, 0.6))
     problem = conic(pair, rho)
     plan = torch.as_tensor(holed(pair, 4))[None]
@@ -85,7 +85,7 @@ def test_the_lift_does_not_know_the_mass_of_the_plan(rho):
 @pytest.mark.parametrize("mass", MASSES)
 @pytest.mark.parametrize("rho", RHOS, ids=str)
 @pytest.mark.parametrize("cone", CONES)
-def test_the_value_is_its_four_index_sum(cone, rho, mass):
+def test_the_value_equals_its_four_index_sum(cone, rho, mass):
     pair = cases.clouds(5, 6, 3, mass)
     problem, loss = conic(pair, rho, cone), oracles.LOSSES[cone]
     p, q = holed(pair, 1), cases.random_plan(pair, 2)
@@ -249,7 +249,7 @@ def test_a_step_never_lowers_the_bilinear_value(rho):
     assert problem.final(state).overlap.item() == pytest.approx(state.most.item(), rel=1e-12)
 
 
-def test_the_best_plan_seen_is_given_back():
+def test_the_best_plan_seen_is_returned():
     pair = cases.clouds(5, 6, 11)
     problem = conic(pair, 0.2)
     good, bad = state_of_plan(problem, holed(pair, 1)), state_of_plan(problem, np.outer(pair.a, pair.b))

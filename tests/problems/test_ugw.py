@@ -48,7 +48,7 @@ def mass_bound(pair, given):
 @pytest.mark.parametrize("made", [cases.clouds, cases.similarities])
 @pytest.mark.parametrize("mass", MASSES)
 @pytest.mark.parametrize("given", SOFT + HARD, ids=str)
-def test_every_term_is_its_sum(given, mass, made):
+def test_every_term_equals_its_four_index_sum(given, mass, made):
     pair = made(5, 6, 3, mass if given.rho != (INF, INF) else (mass[0], mass[0]))
     plan = cases.random_plan(pair, 1, 0.8 * math.sqrt(mass[0] * mass[1]))
     fused = ugw.Fused(given.alpha, pair.cost) if given.alpha else None
@@ -79,7 +79,7 @@ def test_every_term_of_a_pair_of_plans(given, mass):
     assert back.total.item() == pytest.approx(got.total.item(), rel=1e-12)
 
 
-def test_zeros_of_a_plan_count_nothing():
+def test_zero_entries_of_a_plan_contribute_nothing():
     pair, given = cases.clouds(5, 6, 0), Parameters(0.3, 2.0, 0.05)
     plan = cases.random_plan(pair, 1)
     plan[2], plan[:, 3], plan[0, 0] = 0.0, 0.0, 0.0
@@ -88,7 +88,7 @@ def test_zeros_of_a_plan_count_nothing():
         assert getattr(got, name) == pytest.approx(float(term), rel=1e-12), name
 
 
-def test_the_twin_of_the_brute_force_is_the_four_index_sum():
+def test_the_brute_force_objective_equals_the_four_index_sum():
     for given in SOFT:
         pair = spaces(given, (1.3, 0.6))
         plan = cases.random_plan(pair, 1)
@@ -262,7 +262,7 @@ def test_a_linear_step_minimizes_f_against_a_fixed_plan(given, mass):
 
 
 @pytest.mark.parametrize("given", SOFT[:2], ids=str)
-def test_the_shape_of_a_step_knows_no_masses(given):
+def test_the_unit_plan_of_a_step_does_not_depend_on_the_masses(given):
     # The premise of unit-mass shapes: the paper's linear problem at other masses has a solution of the same shape.
     plans = []
     for mass in MASSES:
@@ -287,7 +287,7 @@ def test_a_fixed_point_is_a_fixed_point(given):
     assert after.log_mass.item() == pytest.approx(end.log_mass.item(), abs=1e-7)
 
 
-def test_f_along_a_segment_is_the_parabola_it_says():
+def test_the_objective_along_a_segment_is_the_predicted_parabola():
     for given in (Parameters(INF, INF, 0.0), Parameters(INF, INF, 0.0, 0.7)):
         pair = spaces(given, (1.3, 1.3))
         p, r = cases.hard_plan(pair, 1), cases.hard_plan(pair, 2)
@@ -418,7 +418,7 @@ def test_products_of_changes_may_be_rough(monkeypatch, start):
     assert abs(found.plan - exact.plan).sum() < (2e-5 if start == "near" else 1e-3) * exact.mass
 
 
-def test_after_a_long_way_a_cost_is_made_anew(monkeypatch):
+def test_after_many_updates_the_cost_is_computed_anew(monkeypatch):
     problem = replace(cases.problem(cases.clouds(20, 18, 0), Parameters(1.0, 0.4, 0.05)), by_changes=True)
     rough_products(monkeypatch)
     state = problem.state_of_plan(problem.product)

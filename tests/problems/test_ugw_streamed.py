@@ -156,7 +156,7 @@ def test_starts_lead_to_as_good_a_plan(init):
     assert r.value <= 1.05 * stored.value
 
 
-def test_levels_carry_what_a_sample_knows(monkeypatch):
+def test_multilevel_starts_are_close_to_the_best_value(monkeypatch):
     thresholds = replace(size_class.THRESHOLDS, max_stored_sample=40, max_level_ratio=3)
     monkeypatch.setattr(size_class, "THRESHOLDS", thresholds)
     x, y = spaces(300, 280)
@@ -172,7 +172,7 @@ def test_levels_carry_what_a_sample_knows(monkeypatch):
     assert r.n_iter < ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING, init="product").n_iter
 
 
-def test_a_sample_keeps_the_law():
+def test_a_sample_keeps_the_masses_and_the_mean_distortion():
     x, y = spaces(400, 380)
     problem = build(x, y, rho=0.5, eps=0.02, fused=None, method="streaming")
     sample = multilevel._sample_problem(problem, 100, 90)
@@ -181,7 +181,7 @@ def test_a_sample_keeps_the_law():
     torch.testing.assert_close(sample.scale(), problem.scale(), rtol=0.05, atol=0.0)
 
 
-def test_a_batch_is_its_items():
+def test_items_of_a_batch_equal_single_solves():
     items = [spaces(seed=s, n=20 + s, m=18) for s in range(3)]
     x, y = (ugw.Space.stack([pair[k] for pair in items]) for k in (0, 1))
     rho, eps = np.array([0.1, 0.5, 2.0]), np.array([0.01, 0.02, 0.05])
@@ -203,7 +203,7 @@ def test_large_problems_stream_by_themselves(monkeypatch):
     assert ugw.solve(given, y, eps=0.05).path == "stored"
 
 
-def test_going_on_from_a_result():
+def test_a_streamed_result_is_an_initial_plan():
     x, y = spaces()
     short = ugw.AlternateMin(max_iter=5, inner=STREAMING.inner)
     with pytest.warns(ugw.ConvergenceWarning):
@@ -231,7 +231,7 @@ def test_going_on_from_a_result():
         ({"init": "nearest"}, "nearest"),
     ],
 )
-def test_what_cannot_stream_is_refused(given, message):
+def test_problems_that_cannot_stream_are_refused(given, message):
     x, y = spaces(mass=1.0)
     with pytest.raises(ugw.InputError, match=message):
         ugw.solve(x, y, solver=STREAMING, **given)

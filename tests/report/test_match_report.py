@@ -86,7 +86,7 @@ def test_without_plotly_a_report_is_refused_before_the_work(here, monkeypatch):
     assert not (here / "out").exists()
 
 
-def test_a_failure_after_the_report_leaves_nothing(here, monkeypatch):
+def test_a_failure_after_the_report_writes_no_files(here, monkeypatch):
     pytest.importorskip("plotly")
 
     def fail(*args, **kwargs):

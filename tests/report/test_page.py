@@ -130,7 +130,7 @@ def test_the_same_input_writes_the_same_bytes(solved, page):
     assert page.read_bytes() == before
 
 
-def test_the_page_asks_nothing_of_a_network(solved, page):
+def test_the_page_loads_nothing_from_a_network(solved, page):
     write(*solved, page)
     parts, _ = read(page)
     assert not [(tag, given) for tag, given in parts.tags if {"src", "href"} & set(given)]
@@ -224,7 +224,7 @@ def test_graphs_have_edges_and_meshes_have_faces(page):
         (ugw.Status.NON_FINITE, "grave"),
     ],
 )
-def test_what_did_not_converge_is_said_with_its_cure(solved, page, status, level):
+def test_an_unconverged_solve_is_reported_with_advice(solved, page, status, level):
     result, x, y = solved
     failed = replace(result, tensors=replace(result.tensors, status=torch.tensor([int(status)])))
     parts, data = read_after(write, failed, x, y, page)

@@ -90,6 +90,6 @@ def test_given_places_come_first():
         (lambda s: View(ugw.Space.from_distances(cdist(SQUARE, SQUARE)), faces=FACES), "faces need coordinates"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(make, said):
+def test_spaces_that_cannot_be_drawn_are_refused(make, said):
     with pytest.raises(ugw.InputError, match=said):
         make(ugw.Space.from_points(SQUARE))

@@ -20,7 +20,7 @@ def result():
     return ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING)
 
 
-def test_it_is_the_plan(result):
+def test_a_lazy_plan_equals_the_dense_plan(result):
     plan, p = result.plan, result.plan.dense()
     assert plan.shape == p.shape == (30, 20)
     np.testing.assert_allclose(plan.marginals[0], p.sum(1), rtol=1e-10)
@@ -42,7 +42,7 @@ def test_it_is_the_plan(result):
     assert "not stored" in repr(plan)
 
 
-def test_blocks_change_nothing(result, monkeypatch):
+def test_the_block_size_does_not_change_the_result(result, monkeypatch):
     whole = result.plan.argmax(), result.plan.dense()
     monkeypatch.setattr(lazy_plan, "RESULTS_CONFIG", replace(lazy_plan.RESULTS_CONFIG, block_entries=50))
     np.testing.assert_array_equal(result.plan.argmax(), whole[0])

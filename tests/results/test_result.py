@@ -209,7 +209,7 @@ def test_transport_of_tensors_gives_tensors():
     assert moved.dtype == torch.float32
 
 
-def test_transport_is_nan_where_nothing_arrives():
+def test_transport_is_nan_for_points_without_mass():
     points, weights = np.random.default_rng(0).random((6, 2)), np.array([1.0, 2.0, 0.0, 1.0, 1.0, 1.0])
     moved = solve(space(), ugw.Space.from_points(points, weights=weights)).transport(np.arange(5.0))
     assert np.isnan(moved).tolist() == [False, False, True, False, False, False]
@@ -236,7 +236,7 @@ def test_check_returns_a_converged_result():
         assert r.check() is r
 
 
-def test_check_raises_with_the_cure():
+def test_check_raises_with_advice():
     r = stopped()
     assert r.status is Status.MAX_ITER
     assert not r.converged
@@ -261,7 +261,7 @@ def test_check_of_a_batch_names_the_item():
 
 
 @pytest.mark.parametrize("status", set(Status) - {Status.CONVERGED, Status.RUNNING, Status.STOPPED})
-def test_every_bad_end_has_a_cure(status):
+def test_every_status_but_converged_has_advice(status):
     assert any(word in status.message for word in ("raise", "use", "rescale", "try"))
     assert "\n" not in status.message
 
@@ -349,7 +349,7 @@ def test_summary_has_every_term_and_the_status():
     assert len(batch().summary().splitlines()) == 3
 
 
-def test_html_is_a_table_colored_by_the_truth():
+def test_html_is_a_table_colored_by_the_status():
     good, bad = solve()._repr_html_(), stopped()._repr_html_()
     for html in (good, bad, batch()._repr_html_()):
         assert html.startswith("<table")
@@ -412,7 +412,7 @@ def test_files_hold_no_pickle(any_result, tmp_path):
         assert all(file[name].dtype != object for name in file)
 
 
-def test_an_error_of_save_names_what_is_wrong(tmp_path):
+def test_errors_of_save_name_the_problem(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(FileNotFoundError) as caught:
         solve().save(tmp_path / "nodir" / "r.npz")

@@ -102,7 +102,7 @@ def test_the_plan_is_stationary(given):
 
 
 @pytest.mark.parametrize("given", [*SOFT, *HARD], ids=str)
-def test_the_result_says_what_it_holds(given):
+def test_the_fields_of_the_result_agree_with_the_plan(given):
     pair = cases.clouds(6, 7, 2, (1.3, 0.6))
     result = cases.solve(pair, given)
     p, q = result.plan_pair
@@ -175,7 +175,7 @@ def test_permuting_points_permutes_the_plan(given):
 
 
 @pytest.mark.parametrize("given", [SOFT[1], HARD[0], EXACT[0]], ids=str)
-def test_zero_weight_points_change_nothing(given):
+def test_zero_weight_points_do_not_change_the_result(given):
     pair = cases.clouds(6, 7, 2, (1.3, 0.6))
     more = cases.clouds(8, 8, 5)
     dx, dy = more.dx.copy(), more.dy.copy()
@@ -333,7 +333,7 @@ def test_inexact_inner_loops_end_at_the_same_point():
     assert default.value == pytest.approx(tight.value, rel=1e-7)
 
 
-def test_a_tolerance_below_that_of_the_inner_solver_is_met():
+def test_a_tolerance_below_that_of_the_inner_solver_is_reached():
     pair = cases.clouds(8, 9, 0, (1.3, 0.6))
     solver = ugw.AlternateMin(tol=1e-8, max_iter=500)  # the inner solver's own is 1e-7
     result = ugw.solve(pair.x, pair.y, rho=(0.3, 2.0), eps=0.01, init=cases.random_plan(pair, 0), solver=solver)
@@ -349,7 +349,7 @@ def test_annealing_ends_at_the_stated_eps():
     assert result.value == pytest.approx(cases.value(pair, given, result.plan), rel=1e-10)
 
 
-def test_the_plan_of_two_that_alternate():
+def test_of_two_alternating_plans_the_better_is_returned():
     # With matrices that are not conditionally negative the pair need not meet: F(p, q) < F(p, p), F(q, q).
     turns = []
     for seed in range(6):
@@ -398,7 +398,7 @@ def test_the_callback_stops_the_run():
     assert [float(step.objective[0]) for step in steps] == result.history.objective.tolist()
 
 
-def test_the_iteration_limit_is_told():
+def test_the_iteration_limit_is_a_status():
     pair = cases.clouds(6, 7, 0)
     with pytest.warns(ugw.ConvergenceWarning, match="iteration limit"):
         result = ugw.solve(pair.x, pair.y, eps=0.05, init="product", solver=ugw.AlternateMin(max_iter=2))
@@ -416,7 +416,7 @@ def test_the_change_of_a_step_includes_that_of_the_mass():
 
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
-def test_the_history_tells_the_relaxed_value_of_each_step():
+def test_the_history_has_the_relaxed_value_of_each_step():
     """F(p, q) of a plan and the one before it: that of the result which ends at that step."""
     pair, given = cases.clouds(6, 7, 0), SOFT[1]
     result = cases.solve(pair, given, max_iter=6)

@@ -62,7 +62,7 @@ def test_two_slow_modes_are_summed_exactly():
     torch.testing.assert_close(guess[1], found[1], rtol=0.0, atol=0.0)
 
 
-def test_what_grows_is_followed_not_reversed():
+def test_growing_changes_are_extrapolated_forward():
     matrix, shift = affine([1.05, 0.5, 0.0, 0.0]), torch.zeros(4, dtype=torch.float64)
     trail, given, found = walked(matrix, shift, drawn(2), 5)
     guess, guessed, leap = trail.next(FLAT, given, found, torch.tensor([SURE, 0.9 * SURE]), look=True)
@@ -71,7 +71,7 @@ def test_what_grows_is_followed_not_reversed():
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-def test_too_few_steps_say_nothing(steps):
+def test_too_few_steps_give_no_extrapolation(steps):
     trail, given, found = walked(affine([0.9, 0.5, 0.0, 0.0]), torch.ones(4).double(), drawn(1), steps)
     for look in (True, False):
         guess, guessed, _ = trail.next(FLAT, given, found, torch.tensor([1.0]), look=look)
@@ -79,7 +79,7 @@ def test_too_few_steps_say_nothing(steps):
         torch.testing.assert_close(guess, found, rtol=0.0, atol=0.0)
 
 
-def test_a_failure_starts_the_trail_anew():
+def test_a_rejected_step_clears_the_history():
     matrix, shift = affine([0.9, 0.5, 0.0, 0.0]), torch.ones(4, dtype=torch.float64)
     trail, given, found = walked(matrix, shift, drawn(2), 5)
     trail = trail.extended(given, found, torch.tensor([True, False]), torch.zeros(2) > 0)
@@ -89,7 +89,7 @@ def test_a_failure_starts_the_trail_anew():
     assert guessed.tolist() == [False, True]
 
 
-def test_after_a_leap_has_failed_only_a_change_that_grows_is_followed():
+def test_after_a_rejected_step_only_growing_changes_are_extrapolated():
     """The symmetric part of a Jacobian may say that it grows where it does not."""
     sheared = torch.diag(torch.tensor([0.8, 0.8, 0.0, 0.0], dtype=torch.float64))
     sheared[0, 1] = 1.5
@@ -119,7 +119,7 @@ def test_nearly_parallel_steps_are_extrapolated_along_the_last():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("rate", [0.99, 0.9995])
-def test_a_valley_is_followed_forwards(rate, dtype):
+def test_a_slowly_contracting_mode_is_extrapolated_forward(rate, dtype):
     """One mode that contracts slowly: in float32 too the step is extrapolated ahead, never back."""
     x, y = spaces(0)
     given = build(x.to(dtype), y.to(dtype), rho=1.0, eps=0.1, fused=None)

@@ -103,14 +103,14 @@ def test_the_objective_falls_and_no_vertex_improves_the_end(given):
     assert (slope * (plan - vertex)).sum() <= 1e-8 * scale
 
 
-def test_the_limit_is_told():
+def test_the_iteration_limit_is_a_status():
     pair = cases.similarities(7, 8, 3)
     result = run(pair, PLAIN, cases.hard_plan(pair, 1), max_iter=2)
     assert result.status == ugw.Status.MAX_ITER
     assert result.tensors.residual.item() > 1e-6
 
 
-def test_the_residual_has_no_units():
+def test_the_residual_does_not_depend_on_units():
     """It is the gap as a share of the product plan's objective, whatever the lengths and masses."""
     points = [np.random.default_rng(seed).random((7, 2)) for seed in (0, 1)]
     ends = []

@@ -163,7 +163,7 @@ def test_not_finite_overrules_converged_and_the_limit():
     assert end.state.value.tolist() == [8.0, 4.0]
 
 
-def test_check_every_looks_less_often():
+def test_check_every_reduces_the_number_of_checks():
     # Looked at in steps 3, 6 and, the limit, 7; an item that is ready in between goes on until then.
     end, seen = run(loop.Rules(max_iter=7, check_every=3))
     assert len(seen) == 7
@@ -173,7 +173,7 @@ def test_check_every_looks_less_often():
     assert end.table().shape == (5, 3, 2)
 
 
-def test_the_watcher_sees_what_runs_and_can_stop_it():
+def test_the_monitor_sees_running_items_and_can_stop_them():
     calls = []
 
     def watch(numbers, live):
@@ -188,7 +188,7 @@ def test_the_watcher_sees_what_runs_and_can_stop_it():
     assert end.n_iter.tolist() == [1, 3, 3, 2, 3]
 
 
-def test_stopping_does_not_rename_what_ended_by_itself():
+def test_stopping_keeps_the_status_of_finished_items():
     end, _ = run(loop.Rules(max_iter=50), values=(1.0, 8.0), watch=lambda *_: True)
     assert end.status.tolist() == [Status.CONVERGED, Status.STOPPED]
 

@@ -44,7 +44,7 @@ def test_a_batch_has_one_bar_too(capfd):
     assert capfd.readouterr().err.count("\n") == 1
 
 
-def test_the_callback_is_told_every_step():
+def test_the_callback_receives_every_step():
     steps = []
     r = solve(*pair(), callback=steps.append)
     assert [s.iteration for s in steps] == list(range(1, r.n_iter + 1))
@@ -54,7 +54,7 @@ def test_the_callback_is_told_every_step():
         np.testing.assert_array_equal(told, getattr(r.history, name))
 
 
-def test_a_batch_tells_of_the_items_still_running():
+def test_the_callback_receives_the_running_items_of_a_batch():
     (x, y), (u, v) = pair(), pair(seed=1)
     steps = []
     r = solve(
@@ -156,7 +156,7 @@ def test_an_exception_in_the_callback_passes_through_and_leaves_no_file(tmp_path
     assert solve(*pair()).converged  # and nothing was left behind
 
 
-def test_no_watcher_where_nobody_looks():
+def test_no_monitor_without_progress_or_callback():
     with open_monitor(progress=False, callback=None, max_iter=5) as watch:
         assert watch is None
 

@@ -93,7 +93,7 @@ def test_log_is_stabilized(rho, eps):
 
 
 @pytest.mark.parametrize("rho", [(INF, 2.0), (0.5, INF), (INF, INF)])
-def test_hard_marginals_are_met(rho):
+def test_hard_marginals_are_satisfied(rho):
     cost, a, b = arrays(mass=masses(rho))
     plan = plan_of(solve(cost, a, b, rho, 0.02))
     if rho[0] == INF:
@@ -181,7 +181,7 @@ def test_a_point_whose_pairs_are_all_forbidden_is_left_out(method):
 
 @pytest.mark.parametrize("method", ["stabilized", "log"])
 @pytest.mark.parametrize("rho", SIDES)
-def test_zero_weights_change_nothing(rho, method):
+def test_zero_weights_do_not_change_the_plan(rho, method):
     cost, a, b = arrays(mass=masses(rho))
     a[3] = b[0] = 0.0
     b *= a.sum() / b.sum() if rho == (INF, INF) else 1.0
@@ -259,7 +259,7 @@ def plain_iterations(cost, a, b, rho, eps, goal):
     ("rho", "eps", "times"),
     [((10.0, 10.0), 0.05, 15), ((1000.0, 1000.0), 0.5, 500), ((INF, 1000.0), 0.5, 500), ((300.0, INF), 0.5, 200)],
 )
-def test_what_the_translation_buys(rho, eps, times):
+def test_translation_reduces_the_number_of_iterations(rho, eps, times):
     cost, a, b = arrays(n=8, m=10, mass=(1.0, 1.4))
     goal = solve(cost, a, b, rho, eps).f[0].numpy()
     needed = plain_iterations(cost, a, b, rho, eps, goal)
@@ -272,7 +272,7 @@ def test_what_the_translation_buys(rho, eps, times):
 # --- starts, tolerances, batches ---
 
 
-def test_a_warm_start_has_nothing_left_to_do():
+def test_a_warm_start_converges_at_once():
     args = *arrays(), (0.5, 2.0), 0.05
     end = solve(*args)
     again = Sinkhorn(tol=1e-10, max_iter=1)(linear(*args), (end.f, end.g))
@@ -282,7 +282,7 @@ def test_a_warm_start_has_nothing_left_to_do():
     assert cold.residual.item() > 1e-4
 
 
-def test_the_residual_tells_when_the_limit_came_first():
+def test_the_residual_is_above_tol_at_the_iteration_limit():
     args = *arrays(), (INF, INF), 0.01
     short = solve(*args, tol=1e-9, max_iter=5)
     assert short.residual.item() > 1e-9
@@ -302,7 +302,7 @@ def items():
 
 
 @pytest.mark.parametrize("method", ["stabilized", "log"])
-def test_a_batch_is_its_items(method):
+def test_items_of_a_batch_equal_single_solves(method):
     solver = Sinkhorn(tol=1e-9, max_iter=2000, method=method)
     whole = solver(stack(items()))
     for i, item in enumerate(items()):
@@ -320,7 +320,7 @@ def test_a_tolerance_per_item():
     assert (end.residual[[0, 2]] > 1e-9).all()
 
 
-def test_an_extrapolation_that_did_not_pay_is_taken_back(monkeypatch):
+def test_an_extrapolation_that_increases_the_residual_is_undone(monkeypatch):
     """Misled once, the next iterations start from where the extrapolation did."""
     seen, true = [], sinkhorn._sweeps
 

@@ -44,7 +44,7 @@ def test_gaussians_meet_the_tolerance(rho, length):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_the_error_is_never_above_what_is_said(name):
+def test_the_error_is_never_above_the_reported_bound(name):
     factors = factorize(OTHERS[name], 1.7)
     assert largest_error(factors, OTHERS[name]) <= factors.error + 1e-13
     if name in KINKS:
@@ -92,7 +92,7 @@ def test_the_tolerance_is_met_with_no_more_terms_than_it_takes(tol):
 
 
 @pytest.mark.parametrize("name", ["abs"])
-def test_more_terms_bring_a_kink_closer(name):
+def test_the_error_at_a_kink_falls_with_the_rank(name):
     # Eigenvalues of a kink fall like 1/r², so the error falls like 1/r.
     ranks = (8, 32, 128)
     errors = [factorize(OTHERS[name], 1.0, max_rank=rank).error for rank in ranks]
@@ -101,7 +101,7 @@ def test_more_terms_bring_a_kink_closer(name):
     assert factorize(OTHERS[name], 1.0, tol=0.02).error <= 0.02
 
 
-def test_a_jump_is_told():
+def test_the_error_at_a_jump_is_reported():
     # Nothing of rank 64 is close to a step: the error says so.
     factors = factorize(lambda t: (t < 0.5).double(), 1.0)
     assert factors.error > 0.3

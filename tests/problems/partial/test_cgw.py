@@ -236,7 +236,7 @@ def test_zero_on_isometric_copies(rho):
     assert np.allclose(r.plan[order, np.arange(6)], weights[order], atol=1e-6)
 
 
-def test_permuting_the_points_changes_nothing():
+def test_permuting_the_points_keeps_the_value():
     rng = np.random.default_rng(7)
     points, weights, y = rng.random((4, 2)), rng.random(4) + 0.1, space(rng, 3)
     order = rng.permutation(4)
@@ -244,7 +244,7 @@ def test_permuting_the_points_changes_nothing():
     assert conic(permuted, y, rho=0.3).value == pytest.approx(conic(x, y, rho=0.3).value, abs=1e-6)
 
 
-def test_points_without_weight_change_nothing():
+def test_points_without_weight_keep_the_value():
     rng = np.random.default_rng(8)
     points, y = rng.random((4, 2)), space(rng, 3)
     x = ugw.Space.from_points(points[:3], weights=np.full(3, 0.3))
@@ -322,7 +322,7 @@ def test_corner_starts_have_the_marginals_and_commute_with_swapping_and_padding(
     assert np.allclose(np.delete(padded, 2, axis=1), plans)
 
 
-def test_batches_are_their_items():
+def test_items_of_a_batch_equal_single_solves():
     rng = np.random.default_rng(11)
     xs, ys, rhos = [space(rng, n) for n in (3, 2, 4)], [space(rng, n) for n in (2, 4, 3)], np.array([0.1, 0.5, 2.0])
     r = conic(ugw.Space.stack(xs), ugw.Space.stack(ys), rho=rhos, init="product")

@@ -280,7 +280,7 @@ def test_a_tiny_given_mass_is_kept_exactly():
 
 
 @pytest.mark.parametrize("rho", [ugw.TV(np.array([0.05, 0.2, 1.0])), ugw.Mass(np.array([0.3, 0.5, 0.7]))], ids=repr)
-def test_a_batch_is_its_items(rho):
+def test_items_of_a_batch_equal_single_solves(rho):
     pairs = [cases.clouds(5 + seed, 7 - seed, seed, (1.3, 0.8)) for seed in range(3)]
     x, y = (ugw.Space.stack([getattr(pair, side) for pair in pairs]) for side in "xy")
     whole = ugw.solve(x, y, rho=rho)
