@@ -1,1 +1,1 @@
-"""Metric measure spaces and how their distances are stored and applied."""
+"""Metric measure spaces, metrics (stored or of low rank), and matrices and plans that are never stored."""

@@ -1,4 +1,4 @@
-"""Plans that are never stored: exponentials of bilinear matrices, and the Sinkhorn kernel that makes them."""
+"""Plans that are never stored: exponentials of bilinear matrices, and the Gibbs kernel that produces them."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class ImplicitPlan(BatchRecord):
 
     @property
     def dtype(self) -> torch.dtype:
-        """float32 or float64."""
+        """The dtype of the bases, float32 or float64."""
         return self.log_plan.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where its parts are."""
+        """The device of the factors."""
         return self.log_plan.device
 
     def sum(self, dim: int | tuple[int, int], dtype: torch.dtype | None = None) -> Tensor:
-        """Sums over columns (2), rows (1) or both (1, 2)."""
+        """Return row sums (B, n) for dim=2, column sums (B, m) for dim=1, and masses (B,) for dim=(1, 2)."""
         if dim == 2:
             return self.row_sums.to(dtype or self.dtype)
         if dim == 1:
@@ -55,34 +55,36 @@ class ImplicitPlan(BatchRecord):
 
     @cached_property
     def basis_product(self) -> Tensor:
-        """leftᵀ · plan · right, (B, r, s) in float64."""
+        """The product leftᵀ · plan · right of the plan with both bases, (B, r, s), in float64."""
         return self.log_plan.left.double().mT @ self.right_product.double()
 
     def __mul__(self, factor: Tensor) -> ImplicitPlan:
-        """The plan times positive numbers (B, 1, 1)."""
-        flat = factor[:, :, 0].to(self.dtype)
+        """Return the plan times one positive number per item, (B, 1, 1)."""
+        vector_factor = factor[:, :, 0].to(self.dtype)
         return replace(
             self,
             log_plan=self.log_plan + factor.double().log(),
-            row_sums=flat * self.row_sums,
-            col_sums=flat * self.col_sums,
-            right_product=flat[:, :, None] * self.right_product,
+            row_sums=vector_factor * self.row_sums,
+            col_sums=vector_factor * self.col_sums,
+            right_product=vector_factor[:, :, None] * self.right_product,
         )
 
     def __truediv__(self, divisor: Tensor) -> ImplicitPlan:
+        """Return the plan divided by one positive number per item, (B, 1, 1)."""
         return self * (1.0 / divisor)
 
     @property
     def mT(self) -> ImplicitPlan:
-        """The transposed plan."""
-        turned = ImplicitPlan(self.log_plan.mT, self.col_sums, self.row_sums, self.right_product, self.g, self.f)
-        return replace(turned, right_product=turned @ self.log_plan.left)  # made here, in one pass
+        """The transposed plan (B, m, n); computes one product with the left basis."""
+        # The product with the new right basis is not known before the transposed plan exists.
+        transposed = ImplicitPlan(self.log_plan.mT, self.col_sums, self.row_sums, self.right_product, self.g, self.f)
+        return replace(transposed, right_product=transposed @ self.log_plan.left)
 
     def __matmul__(self, matrix: Tensor) -> Tensor:
-        """The plan times a matrix (B, m, k). Returns (B, n, k)."""
+        """Return the product (B, n, k) of the plan and a matrix (B, m, k)."""
         left, right = self.log_plan.core_factors()
         lowest = torch.finfo(self.dtype).min / 4
-        # Rows and columns without mass are forbidden, not infinitely cheap.
+        # Rows without mass have log −inf, whose negative would be an infinite shift: they are set to 0 afterwards.
         shift = -self.log_plan.row.clamp(min=lowest)
         sums = kernels.streaming_weighted_sum(
             left, right, self.log_plan.col.to(self.dtype), shift.to(self.dtype), matrix
@@ -90,23 +92,23 @@ class ImplicitPlan(BatchRecord):
         return torch.where(self.log_plan.row[:, :, None] > lowest, sums, 0.0)
 
     def rows(self, index: Tensor) -> Tensor:
-        """Some rows as they are. index: (k,). Returns (B, k, m)."""
+        """Return the entries (B, k, m) of the rows `index`, (k,)."""
         return self.log_plan.rows(index).exp()
 
     def log_ratio(self, log_a: Tensor, log_b: Tensor) -> BilinearMatrix:
-        """log(plan / a⊗b), 0 in the rows and columns of points without weight."""
+        """Return log(plan / a⊗b), (B, n, m); points without weight contribute 0. log_a: (B, n), log_b: (B, m)."""
         row = torch.where(log_a > -torch.inf, self.log_plan.row - log_a, 0.0)
         col = torch.where(log_b > -torch.inf, self.log_plan.col - log_b, 0.0)
         return replace(self.log_plan, row=row, col=col)
 
     def dot(self, matrix: BilinearMatrix) -> Tensor:
-        """<matrix, plan> in float64, for a matrix over the same bases. Returns (B,)."""
+        """Return the inner products <matrix, plan>, (B,), in float64, with a matrix over the same bases."""
         p1, p2 = self.row_sums.double(), self.col_sums.double()
-        both = (matrix.core * self.basis_product).sum(dim=(1, 2))
-        return (matrix.row * p1).sum(1) + (matrix.col * p2).sum(1) + both
+        core_term = (matrix.core * self.basis_product).sum(dim=(1, 2))
+        return (matrix.row * p1).sum(1) + (matrix.col * p2).sum(1) + core_term
 
     def crop(self, n: int, m: int) -> ImplicitPlan:
-        """The plan between the first n and m points."""
+        """Return the plan (B, n, m) between the first n points and the first m points, without padding."""
         log = self.log_plan
         cropped = BilinearMatrix(log.row[:, :n], log.col[:, :m], log.core, log.left[:, :n], log.right[:, :m])
         row_sums, col_sums, right_product = self.row_sums[:, :n], self.col_sums[:, :m], self.right_product[:, :n]
@@ -115,50 +117,52 @@ class ImplicitPlan(BatchRecord):
 
 @dataclass(eq=False)
 class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
-    """The `GibbsKernel` of a bilinear cost: every sum is made anew from O((n + m)·r) numbers, for any potentials."""
+    """The `GibbsKernel` of a bilinear cost; every sum is computed from its O((n + m)·r) factors, for any potentials."""
 
-    iterations_per_check: ClassVar[int] = 2  # a look is free beside a sum over all pairs
+    iterations_per_check: ClassVar[int] = 2  # the check costs nothing compared with a sum over all pairs
 
     log_kernel: BilinearMatrix  # −cost / eps
     log_a: Tensor
     log_b: Tensor
     eps: Tensor
-    # What the last sums were: the next ones are close.
-    _rows: Tensor | None = field(default=None)
-    _cols: Tensor | None = field(default=None)
+    # Results of the last sums over columns (B, n) and rows (B, m): guesses for the next ones, which are close.
+    _row_guess: Tensor | None = field(default=None)
+    _col_guess: Tensor | None = field(default=None)
 
     @classmethod
     def from_cost(cls, cost: BilinearMatrix, log_a: Tensor, log_b: Tensor, eps: Tensor) -> StreamingKernel:
-        """The kernel of a cost. eps: (B,)."""
+        """Return the kernel exp(−cost / eps) of a cost (B, n, m). eps: (B,)."""
         return cls(cost * (-1.0 / eps.double())[:, None, None], log_a, log_b, eps)
 
     @cached_property
-    def _thin(self) -> tuple[Tensor, Tensor]:
+    def _core_factors(self) -> tuple[Tensor, Tensor]:
+        """The factors (B, n, k) and (B, m, k) of the core term of `log_kernel`."""
         return self.log_kernel.core_factors()
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:
         """See `GibbsKernel.row_logsumexp`."""
-        left, right = self._thin
-        self._rows = kernels.streaming_logsumexp(left, right, self._bias_of_cols(gamma), self._rows)
-        return (self._rows + self.log_kernel.row).to(gamma.dtype)
+        left, right = self._core_factors
+        self._row_guess = kernels.streaming_logsumexp(left, right, self._column_bias(gamma), self._row_guess)
+        return (self._row_guess + self.log_kernel.row).to(gamma.dtype)
 
     def col_logsumexp(self, phi: Tensor) -> Tensor:
         """See `GibbsKernel.col_logsumexp`."""
-        left, right = self._thin
+        left, right = self._core_factors
         bias = (self.log_a + phi + self.log_kernel.row).to(phi.dtype)
-        self._cols = kernels.streaming_logsumexp(right, left, bias, self._cols)
-        return (self._cols + self.log_kernel.col).to(phi.dtype)
+        self._col_guess = kernels.streaming_logsumexp(right, left, bias, self._col_guess)
+        return (self._col_guess + self.log_kernel.col).to(phi.dtype)
 
-    def _bias_of_cols(self, gamma: Tensor) -> Tensor:
+    def _column_bias(self, gamma: Tensor) -> Tensor:
+        """Return the terms (B, m) of log(plan) that depend on the column only. gamma: (B, m), the scaled potential."""
         return (self.log_b + gamma + self.log_kernel.col).to(gamma.dtype)
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, ImplicitPlan, Tensor]:
-        """See `GibbsKernel.plan`. The sums of the rows and the product with the right basis are made in one pass."""
-        left, right = self._thin
+        """See `GibbsKernel.plan`. Row sums and the product with the right basis are computed in one pass."""
+        left, right = self._core_factors
         basis = self.log_kernel.right
         values = torch.cat([torch.ones_like(basis[:, :, :1]), basis], dim=2)
-        bias = self._bias_of_cols(gamma)
-        guess = self._rows if self._rows is not None else kernels.streaming_logsumexp(left, right, bias)
+        bias = self._column_bias(gamma)
+        guess = self._row_guess if self._row_guess is not None else kernels.streaming_logsumexp(left, right, bias)
         sums = kernels.streaming_weighted_sum(left, right, bias, guess, values)
         if not bool((torch.isfinite(sums[:, :, 0]) & (sums[:, :, 0] > 0)).all()):
             guess = kernels.streaming_logsumexp(left, right, bias)
@@ -168,14 +172,14 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
         log_p1 = self.log_a + phi + row_lse
         log_mass = torch.logsumexp(log_p1, dim=1)
         p1 = (log_p1 - log_mass[:, None]).exp().to(gamma.dtype)
-        # The columns see the plan before it is divided by its mass: their last sums are still a good guess.
+        # Column sums are taken before the division by the mass, because their last values are then a good guess.
         log_p2 = self.log_b + gamma + self.col_logsumexp(phi) - log_mass[:, None]
         log = replace(
             self.log_kernel,
             row=self.log_a + phi + self.log_kernel.row - log_mass[:, None],
             col=self.log_b + gamma + self.log_kernel.col,
         )
-        made = ImplicitPlan(
+        plan = ImplicitPlan(
             log_plan=log,
             row_sums=p1,
             col_sums=log_p2.exp().to(gamma.dtype),
@@ -183,7 +187,7 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
             f=phi * self.eps[:, None],
             g=gamma * self.eps[:, None],
         )
-        return phi, made, log_mass
+        return phi, plan, log_mass
 
     def recenter(self, gamma: Tensor) -> StreamingKernel:
         """See `GibbsKernel.recenter`."""

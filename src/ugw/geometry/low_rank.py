@@ -1,4 +1,4 @@
-"""Low-rank metrics, eq. (6.1): squared distances of points in some R^r, whatever they stand for."""
+"""Low-rank metrics, eq. (6.1): signed sums of squared differences of r coordinates."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from .._utils.config import UTILS_CONFIG
 
 @dataclass(frozen=True, eq=False)
 class WeightMoments:
-    """What Σ_j D_ij² v_j needs to know of v at any point i: moments of v, float64, (..., ·) each.
+    """Moments of a vector v over the points φ_j, in float64, from which Σ_j D_ij² v_j follows at any point i.
 
-    With h = Σ_k s_k φ_k²: total = Σ v, first = Σ v h, second = Σ v h², mean = Σ v φ, tilt = Σ v h φ, spread = Σ v φφᵀ.
+    h_j = Σ_k signs_k φ_jk² is the squared norm of a point. All have the leading dimensions of v.
     """
 
-    total: Tensor
-    first: Tensor
-    second: Tensor
-    mean: Tensor
-    tilt: Tensor
-    spread: Tensor
+    mass: Tensor  # Σ_j v_j, (...)
+    norm_sum: Tensor  # Σ_j v_j h_j, (...)
+    squared_norm_sum: Tensor  # Σ_j v_j h_j², (...)
+    point_sum: Tensor  # Σ_j v_j φ_j, (..., r)
+    norm_point_sum: Tensor  # Σ_j v_j h_j φ_j, (..., r)
+    outer_sum: Tensor  # Σ_j v_j φ_j φ_jᵀ, (..., r, r)
 
 
 @dataclass(frozen=True, eq=False)
 class LowRankMetric:
-    """D_ij = Σ_k signs_k (φ_ik − φ_jk)², φ = `points` (n, r) or (B, n, r): no matrix is stored.
+    """The metric D_ij = Σ_k signs_k (φ_ik − φ_jk)² of points φ, (n, r) or (B, n, r); the matrix is not stored.
 
-    Products cost O(n·r) a column. With signs 1 these are squared Euclidean distances; every conditionally negative
-    distance has such points, and with signs of both kinds every symmetric matrix with a zero diagonal. `error`: the
-    largest error seen where D stands for other distances, 0 where it is exact.
+    A product with a vector takes O(n·r) time. With all signs 1 these are squared Euclidean distances, and every
+    conditionally negative distance has this form; with signs of both kinds every symmetric matrix with a zero diagonal
+    has it. error: the largest measured error of an approximation of other distances, 0 if D is exact.
 
     >>> LowRankMetric(torch.tensor([[0.0], [2.0]]), torch.ones(1)).apply(torch.tensor([[1.0], [3.0]])).flatten()
     tensor([12.,  4.])
@@ -59,132 +59,136 @@ class LowRankMetric:
 
     @property
     def dtype(self) -> torch.dtype:
-        """float32 or float64."""
+        """The dtype of the points, float32 or float64."""
         return self.points.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the points are."""
+        """The device of the points."""
         return self.points.device
 
     @property
     def squared_norms(self) -> Tensor:
-        """h_i = Σ_k signs_k φ_ik², (..., n)."""
-        # What is kept has no graph: made under no_grad it would stop gradients, and made outside be spent by the first.
-        graph = self.points.requires_grad and torch.is_grad_enabled()
-        return (self.points.square() * self.signs).sum(-1) if graph else self._squared_norms
+        """The signed squared norms h_i = Σ_k signs_k φ_ik², (..., n)."""
+        # The cached value has no autograd graph: a graph would be freed by the first backward pass, and a value cached
+        # under no_grad would stop gradients.
+        needs_graph = self.points.requires_grad and torch.is_grad_enabled()
+        return (self.points.square() * self.signs).sum(-1) if needs_graph else self._detached_squared_norms
 
     @cached_property
-    def _squared_norms(self) -> Tensor:
+    def _detached_squared_norms(self) -> Tensor:
+        """The values of `squared_norms` without an autograd graph, cached."""
         return (self.points.detach().square() * self.signs).sum(-1)
 
     def apply(self, v: Tensor) -> Tensor:
-        """D v. v: (..., n, k). Returns (..., n, k)."""
+        """Return the product D v, (..., n, k). v: (..., n, k)."""
         left, right = self.factors()
         return left @ (right.mT @ v)
 
     def apply_squared(self, v: Tensor) -> Tensor:
-        """(D∘D) v, with entries squared. v: (..., n, k). Returns (..., n, k)."""
+        """Return the product (D∘D) v of the entrywise squared matrix, (..., n, k). v: (..., n, k)."""
         return torch.stack([self.apply_squared_to_moments(self.moments(column)) for column in v.unbind(-1)], dim=-1).to(
             v.dtype
         )
 
     def moments(self, v: Tensor) -> WeightMoments:
-        """What `squares` needs to know of v, (..., n), at these points or at others in the same R^r."""
+        """Return the moments of v, (..., n), for `apply_squared_to_moments` at any points in the same R^r."""
         v, h, points = v.double(), self.squared_norms.double(), self.points.double()
         weighted = v[..., None] * points
         return WeightMoments(
-            total=v.sum(-1),
-            first=(v * h).sum(-1),
-            second=(v * h.square()).sum(-1),
-            mean=weighted.sum(-2),
-            tilt=(h[..., None] * weighted).sum(-2),
-            spread=weighted.mT @ points,
+            mass=v.sum(-1),
+            norm_sum=(v * h).sum(-1),
+            squared_norm_sum=(v * h.square()).sum(-1),
+            point_sum=weighted.sum(-2),
+            norm_point_sum=(h[..., None] * weighted).sum(-2),
+            outer_sum=weighted.mT @ points,
         )
 
-    def apply_squared_to_moments(self, known: WeightMoments) -> Tensor:
-        """Σ_j D_ij² v_j, eq. (6.3), for the v that was gathered, in float64. Returns (..., n)."""
+    def apply_squared_to_moments(self, moments: WeightMoments) -> Tensor:
+        """Return Σ_j D_ij² v_j, eq. (6.3), at these points, (..., n), in float64, from the moments of v."""
         h, points, signs = self.squared_norms.double(), self.points.double(), self.signs.double()
         signed = signs * points
-        tilted = h[..., None] * known.mean[..., None, :] + known.tilt[..., None, :]
-        across = (signed * (signed @ known.spread - tilted)).sum(-1)
-        total, first, second = (part[..., None] for part in (known.total, known.first, known.second))
-        return h.square() * total + 2.0 * h * first + second + 4.0 * across
+        linear = h[..., None] * moments.point_sum[..., None, :] + moments.norm_point_sum[..., None, :]
+        cross = (signed * (signed @ moments.outer_sum - linear)).sum(-1)
+        scalars = (moments.mass, moments.norm_sum, moments.squared_norm_sum)
+        mass, norm_sum, squared_norm_sum = (moment[..., None] for moment in scalars)
+        return h.square() * mass + 2.0 * h * norm_sum + squared_norm_sum + 4.0 * cross
 
     def columns(self, index: Tensor) -> Tensor:
-        """D[:, index]. index: (k,) or (B, k). Returns (..., n, k)."""
+        """Return D[:, index], (..., n, k). index: (k,) the same for all items, or (B, k)."""
         points = self.points
         if index.ndim == 2 and self.batched:
             chosen = torch.take_along_dim(points, index[:, :, None], dim=1)
         else:
             chosen = points[..., index, :]
-        return _between(points, chosen, self.signs)
+        return _signed_squared_distances(points, chosen, self.signs)
 
     def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
-        """D[rows][:, cols]. rows: (k,), cols: (l,). Returns (..., k, l)."""
-        return _between(self.points[..., rows, :], self.points[..., cols, :], self.signs)
+        """Return D[rows][:, cols], (..., k, l). rows: (k,), cols: (l,)."""
+        return _signed_squared_distances(self.points[..., rows, :], self.points[..., cols, :], self.signs)
 
     def factors(self) -> tuple[Tensor, Tensor]:
-        """(left, right) with D = left rightᵀ, both (..., n, r + 2)."""
+        """Return (left, right), both (..., n, r + 2), with D = left rightᵀ."""
         h, one = self.squared_norms[..., None], torch.ones_like(self.squared_norms)[..., None]
         return torch.cat([h, one, self.points], dim=-1), torch.cat([one, h, -2.0 * self.signs * self.points], dim=-1)
 
     def dense(self) -> Tensor:
-        """D itself, (n, n) or (B, n, n)."""
-        return _between(self.points, self.points, self.signs)
+        """Return all entries, (n, n) or (B, n, n)."""
+        return _signed_squared_distances(self.points, self.points, self.signs)
 
     def extremes(self) -> tuple[Tensor, Tensor]:
-        """The smallest and the largest entry, () or (B,) each, block by block."""
-        per_block = max(1, UTILS_CONFIG.max_block_entries // max(1, self.points[..., 0].numel()))
+        """Return the smallest and the largest entry, () or (B,) each, computed block by block."""
+        rows_per_block = max(1, UTILS_CONFIG.max_block_entries // max(1, self.points[..., 0].numel()))
         lows, highs = [], []
-        for some in self.points.split(per_block, dim=-2):
-            block = _between(some, self.points, self.signs)
+        for rows in self.points.split(rows_per_block, dim=-2):
+            block = _signed_squared_distances(rows, self.points, self.signs)
             lows.append(block.amin((-2, -1)))
             highs.append(block.amax((-2, -1)))
         return torch.stack(lows).amin(0), torch.stack(highs).amax(0)
 
     def center(self, weights: Tensor) -> LowRankMetric:
-        """The same distances, the weighted mean of the points at 0, where products round least. weights: (..., n)."""
-        law = (weights / weights.sum(-1, keepdim=True)).double()
-        center = (law[..., None] * self.points.double()).sum(-2, keepdim=True)
+        """Return an equal metric whose points have weighted mean 0, where products round least. weights: (..., n)."""
+        unit_weights = (weights / weights.sum(-1, keepdim=True)).double()
+        center = (unit_weights[..., None] * self.points.double()).sum(-2, keepdim=True)
         return replace(self, points=(self.points.double() - center).to(self.dtype))
 
     def subset(self, index: Tensor) -> LowRankMetric:
-        """The metric on some of the points. index: (k,), or (B, k) with points of their own for each item."""
+        """Return the metric (..., k, k) of the points `index`, (k,) the same for all items, or (B, k)."""
         if index.ndim == 2 and self.batched:
             return replace(self, points=torch.take_along_dim(self.points, index[:, :, None], dim=1))
         return replace(self, points=self.points[..., index, :])
 
     def take(self, index: Tensor) -> LowRankMetric:
-        """The metrics of some batch items; a shared metric is itself for any items."""
+        """Return the metrics of the batch items `index`, (k,); a metric shared by all items is returned unchanged."""
         return replace(self, points=self.points[index]) if self.batched else self
 
     def item(self, i: int, n: int) -> LowRankMetric:
-        """The metric of batch item i on its first n points."""
+        """Return the metric (n, n) of the first n points of batch item i."""
         return replace(self, points=(self.points[i] if self.batched else self.points)[:n])
 
     def scale(self, factor: Tensor | float) -> LowRankMetric:
-        """D times a factor ≥ 0. factor: () or (B,)."""
+        """Return the metric multiplied by a factor ≥ 0, () or (B,)."""
         factor = torch.as_tensor(factor, dtype=self.dtype, device=self.device)
         return replace(
             self, points=self.points * factor.sqrt()[..., None, None], error=self.error * float(factor.max())
         )
 
     def to(self, target: torch.device | torch.dtype) -> LowRankMetric:
-        """The same points on another device or in another dtype."""
+        """Return the metric on another device or in another dtype."""
         return replace(self, points=self.points.to(target), signs=self.signs.to(target))
 
     def detach(self) -> LowRankMetric:
-        """The same metric without its autograd graph."""
+        """Return the metric without its autograd graph."""
         return replace(self, points=self.points.detach())
 
 
-def _between(points: Tensor, others: Tensor, signs: Tensor) -> Tensor:
-    """Σ_k signs_k (φ_ik − ψ_jk)², by differences, which keep the digits of small distances. Returns (..., n, m)."""
+def _signed_squared_distances(points_x: Tensor, points_y: Tensor, signs: Tensor) -> Tensor:
+    """Return Σ_k signs_k (x_ik − y_jk)², (..., n, m). points_x: (..., n, r), points_y: (..., m, r)."""
+    # Differences of coordinates keep the digits of small distances, which a matrix product would lose.
     total = None
     for k, sign in enumerate(signs.tolist()):
-        square = (points[..., :, None, k] - others[..., None, :, k]).square()
+        square = (points_x[..., :, None, k] - points_y[..., None, :, k]).square()
         total = sign * square if total is None else torch.add(total, square, alpha=sign)
     if total is None:
-        return points.new_zeros(*points.shape[:-1], others.shape[-2])
+        return points_x.new_zeros(*points_x.shape[:-1], points_y.shape[-2])
     return total

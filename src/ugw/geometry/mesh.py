@@ -1,4 +1,4 @@
-"""Triangle meshes as spaces."""
+"""Triangle meshes and the spaces of their vertices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .space import Space
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """A connected surface of triangles. vertices: (n, 3); faces: (F, 3) integers into them.
+    """A connected triangle mesh. vertices: (n, 3); faces: (F, 3) vertex indices.
 
     >>> square = Mesh(np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]]), np.array([[0, 1, 2], [0, 2, 3]]))
     >>> square.areas
@@ -32,17 +32,18 @@ class Mesh:
 
     @property
     def areas(self) -> np.ndarray:
-        """The area of each vertex, (n,): a third of each triangle that it is a corner of."""
+        """The area of each vertex, (n,): a third of the area of every triangle at this vertex."""
         a, b, c = (self.vertices[self.faces[:, k]].astype(np.float64) for k in range(3))
         area = np.linalg.norm(np.cross(b - a, c - a), axis=1) / 2
         return np.bincount(self.faces.ravel(), np.repeat(area / 3, 3), minlength=len(self.vertices))
 
     def space(self, points: int | None = None) -> Space:
-        """Shortest paths along edges, and weights that are shares of the area; of all vertices, or of a few points.
+        """Return the space of the vertices with shortest-path distances along edges and weights proportional to area.
 
-        Paths along edges are longer than those across faces, by a few per cent on a fine mesh. points: how many. The
-        first is the vertex farthest from the mean of all, each next one is the farthest from those before, by paths.
-        The weight of a point is the area of the vertices that it is the nearest to. Needs no distances but these.
+        points: the number of vertices to keep, None for all. They are chosen by farthest-point sampling, beginning
+        with the vertex farthest from the mean, and the weight of each is the area of the vertices nearest to it; only
+        distances to these points are computed. Paths along edges are a few percent longer than paths across faces on
+        a fine mesh.
         """
         n, weights = len(self.vertices), self.areas / self.areas.sum()
         vertices = np.asarray(self.vertices, dtype=np.float64)
@@ -56,10 +57,10 @@ class Mesh:
         chosen, paths = _sample_vertices(
             graph, int(np.linalg.norm(vertices - vertices.mean(axis=0), axis=1).argmax()), points
         )
-        gathered = np.bincount(paths.argmin(axis=0), weights, minlength=points)
-        between = paths[:, chosen]
-        made = Space.from_distances(np.minimum(between, between.T), weights=gathered)
-        return replace(made, point_tensor=torch.from_numpy(vertices[chosen]))
+        cluster_weights = np.bincount(paths.argmin(axis=0), weights, minlength=points)
+        distances = paths[:, chosen]
+        space = Space.from_distances(np.minimum(distances, distances.T), weights=cluster_weights)
+        return replace(space, point_tensor=torch.from_numpy(vertices[chosen]))
 
 
 def _sample_vertices(graph: scipy.sparse.csr_array, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Metrics: the contract that solvers rely on, and the dense metric."""
+"""The metric protocol that problems and solvers use, and the dense metric."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .._utils.config import UTILS_CONFIG
 
 
 class Metric(Protocol):
-    """A symmetric matrix D, (n, n) or (B, n, n), known by what it does. Nobody asks what kind it is."""
+    """A symmetric matrix D, (n, n) or (B, n, n), used through its products and entries only, whatever its storage."""
 
     @property
     def shape(self) -> torch.Size:
-        """(n, n), or (B, n, n) for one matrix per batch item."""
+        """The shape (n, n), or (B, n, n) with one matrix per batch item."""
 
     @property
     def n(self) -> int:
@@ -28,52 +28,52 @@ class Metric(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """float32 or float64."""
+        """The dtype of the entries, float32 or float64."""
 
     @property
     def device(self) -> torch.device:
-        """Where the entries are."""
+        """The device of the entries."""
 
     def apply(self, v: Tensor) -> Tensor:
-        """D v. v: (..., n, k). Returns (..., n, k)."""
+        """Return the product D v, (..., n, k). v: (..., n, k)."""
 
     def apply_squared(self, v: Tensor) -> Tensor:
-        """(D∘D) v, with entries squared. v: (..., n, k). Returns (..., n, k)."""
+        """Return the product (D∘D) v of the entrywise squared matrix, (..., n, k). v: (..., n, k)."""
 
     def columns(self, index: Tensor) -> Tensor:
-        """D[:, index]. index: (k,) the same for all items, or (B, k). Returns (..., n, k)."""
+        """Return D[:, index], (..., n, k). index: (k,) the same for all items, or (B, k)."""
 
     def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
-        """D[rows][:, cols]. rows: (k,), cols: (l,). Returns (..., k, l)."""
+        """Return D[rows][:, cols], (..., k, l). rows: (k,), cols: (l,)."""
 
     def factors(self) -> tuple[Tensor, Tensor] | None:
-        """(left, right) with D = left rightᵀ, both (..., n, r), or None where no such form is at hand."""
+        """Return (left, right), both (..., n, r), with D = left rightᵀ, or None if no low-rank form is known."""
 
     def dense(self) -> Tensor:
-        """D itself, (n, n) or (B, n, n)."""
+        """Return all entries, (n, n) or (B, n, n)."""
 
     def extremes(self) -> tuple[Tensor, Tensor]:
-        """The smallest and the largest entry, () or (B,) each."""
+        """Return the smallest and the largest entry, () or (B,) each."""
 
     def take(self, index: Tensor) -> Metric:
-        """The matrices of some batch items. index: (k,). A shared metric is itself for any items."""
+        """Return the matrices of the batch items `index`, (k,); a metric shared by all items is returned unchanged."""
 
     def item(self, i: int, n: int) -> Metric:
-        """The matrix of batch item i on its first n points, (n, n)."""
+        """Return the metric (n, n) of the first n points of batch item i."""
 
     def scale(self, factor: Tensor | float) -> Metric:
-        """D times a factor. factor: () or (B,)."""
+        """Return the metric multiplied by a factor, () or (B,)."""
 
     def to(self, target: torch.device | torch.dtype) -> Metric:
-        """The same matrix on another device or in another dtype."""
+        """Return the metric on another device or in another dtype."""
 
     def detach(self) -> Metric:
-        """The same matrix without its autograd graph."""
+        """Return the metric without its autograd graph."""
 
 
 @dataclass(frozen=True, eq=False)
 class DenseMetric:
-    """A metric that stores its matrix, (n, n) or (B, n, n), and keeps the autograd graph of it.
+    """A metric that stores its matrix, (n, n) or (B, n, n), with its autograd graph if it has one.
 
     >>> DenseMetric(torch.tensor([[0.0, 2.0], [2.0, 0.0]])).apply(torch.tensor([[1.0], [3.0]])).flatten()
     tensor([6., 2.])
@@ -107,21 +107,21 @@ class DenseMetric:
         return self.matrix.device
 
     def apply(self, v: Tensor) -> Tensor:
-        """D v. v: (..., n, k). Returns (..., n, k)."""
+        """Return the product D v, (..., n, k). v: (..., n, k)."""
         # D is symmetric, so D v = (vᵀ D)ᵀ. In this form batch dimensions that D lacks fold into the rows
         # without a copy when k = 1, and Dx q Dy, two products with transposes between, comes out contiguous.
         return _multiply_rows(v.mT, self.matrix).mT
 
     def apply_squared(self, v: Tensor) -> Tensor:
-        """(D∘D) v, with entries squared. v: (..., n, k). Returns (..., n, k)."""
-        # D∘D is not kept: it would double the memory, and to square again costs O(n²) beside the O(n²m)
-        # product D q that every outer step makes anyway. Slices keep the temporary small.
+        """Return the product (D∘D) v of the entrywise squared matrix, (..., n, k). v: (..., n, k)."""
+        # D∘D is not cached: it would double the memory, and squaring again takes O(n²) time, little beside the O(n²m)
+        # product D q of every outer step. Blocks of rows keep the temporary small.
         rows = max(1, UTILS_CONFIG.max_block_entries * self.n // self.matrix.numel())
         products = [_multiply_rows(v.mT, block.square().mT) for block in self.matrix.split(rows, dim=-2)]
         return torch.cat(products, dim=-1).mT if len(products) > 1 else products[0].mT
 
     def columns(self, index: Tensor) -> Tensor:
-        """D[:, index]. index: (k,) or (B, k). Returns (..., n, k)."""
+        """Return D[:, index], (..., n, k). index: (k,) the same for all items, or (B, k)."""
         if self.batched and index.ndim == 2:
             return torch.take_along_dim(self.matrix, index[:, None, :], dim=-1)
         if self.batched:
@@ -129,48 +129,48 @@ class DenseMetric:
         return self.matrix[index].mT  # rows are columns, and (B, k) gathers (B, k, n)
 
     def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
-        """D[rows][:, cols]. rows: (k,), cols: (l,). Returns (..., k, l)."""
+        """Return D[rows][:, cols], (..., k, l). rows: (k,), cols: (l,)."""
         return self.matrix[..., rows[:, None], cols]
 
     def factors(self) -> None:
-        """None: a stored matrix has no low-rank form at hand."""
+        """Return None: the low-rank form of a stored matrix is not known."""
         return None
 
     def dense(self) -> Tensor:
-        """The matrix."""
+        """Return the stored matrix."""
         return self.matrix
 
     def extremes(self) -> tuple[Tensor, Tensor]:
-        """The smallest and the largest entry, () or (B,) each."""
+        """Return the smallest and the largest entry, () or (B,) each."""
         return self.matrix.amin((-2, -1)), self.matrix.amax((-2, -1))
 
     def take(self, index: Tensor) -> DenseMetric:
-        """The matrices of some batch items; a shared metric is itself for any items."""
+        """Return the matrices of the batch items `index`, (k,); a metric shared by all items is returned unchanged."""
         return DenseMetric(self.matrix[index]) if self.batched else self
 
     def item(self, i: int, n: int) -> DenseMetric:
-        """The matrix of batch item i on its first n points, (n, n)."""
+        """Return the metric (n, n) of the first n points of batch item i."""
         matrix = self.matrix[i] if self.batched else self.matrix
         return DenseMetric(matrix[:n, :n])
 
     def scale(self, factor: Tensor | float) -> DenseMetric:
-        """D times a factor. factor: () or (B,); a (B,) factor gives a shared matrix one copy per item."""
+        """Return the metric multiplied by a factor, () or (B,); with (B,) a shared matrix is copied for each item."""
         factor = torch.as_tensor(factor, dtype=self.dtype, device=self.device)
         return DenseMetric(self.matrix * factor[..., None, None])
 
     def to(self, target: torch.device | torch.dtype) -> DenseMetric:
-        """The same matrix on another device or in another dtype."""
+        """Return the metric on another device or in another dtype."""
         return DenseMetric(self.matrix.to(target))
 
     def detach(self) -> DenseMetric:
-        """The same matrix without its autograd graph."""
+        """Return the metric without its autograd graph."""
         return DenseMetric(self.matrix.detach())
 
 
 def _multiply_rows(rows: Tensor, matrix: Tensor) -> Tensor:
-    """The product rows @ matrix, one product per matrix. rows: (..., k, n), matrix: (n, l) or (B, n, l).
+    """Return the product rows @ matrix, (..., k, l). rows: (..., k, n), matrix: (n, l) or (B, n, l).
 
-    A broadcast would copy the matrix for each of the S leading items; one product with S·k rows does not.
+    The S leading items are folded into the rows: a broadcast would copy the matrix S times.
     """
     extra = rows.ndim - matrix.ndim
     if extra <= 0:
