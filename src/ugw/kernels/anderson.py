@@ -102,19 +102,20 @@ def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: T
     # With E = output − input differences and the residual e: least squares for |e + E c|.
     input_gram, residual_gram, side = gram[:, :2, :2], gram[:, 2:4, 2:4], -gram[:, 2:4, 4]
     cross_gram = input_gram + gram[:, :2, 2:4]
-    one, two = _damped_solution(residual_gram, side)
-    is_trusted = one.abs() + two.abs() <= KERNEL_CONFIG.max_two_coefficients
-    one, two = torch.where(is_trusted, one, 0.0), torch.where(is_trusted, two, _last_coefficient(residual_gram, side))
+    first, last = _damped_solution(residual_gram, side)
+    is_trusted = first.abs() + last.abs() <= KERNEL_CONFIG.max_two_coefficients
+    first = torch.where(is_trusted, first, 0.0)
+    last = torch.where(is_trusted, last, _last_coefficient(residual_gram, side))
     grain = KERNEL_CONFIG.coefficient_grain
-    both = grain * (torch.stack([one, two], dim=1) / grain + 0.5).floor()
+    coefficients = grain * (torch.stack([first, last], dim=1) / grain + 0.5).floor()
     expands = largest_growth(input_gram, 0.5 * (cross_gram + cross_gram.mT)) >= 1.0
     # The previous residual is e minus the last residual difference.
     previous_square = gram[:, 4, 4] + residual_gram[:, 1, 1] + 2.0 * side[:, 1]
     is_large = relative_change >= KERNEL_CONFIG.min_overrelaxed_change
     is_overrelaxed = may_extrapolate & expands & is_large & (~was_rejected | (gram[:, 4, 4] >= previous_square))
-    is_mixed = may_extrapolate & ~expands & torch.isfinite(both.sum(1))
+    is_mixed = may_extrapolate & ~expands & torch.isfinite(coefficients.sum(1))
     prolongation = KERNEL_CONFIG.overrelaxation * is_overrelaxed.to(gram.dtype)[:, None]
-    factors = torch.cat([torch.where(is_mixed[:, None], both, 0.0), prolongation], dim=1)
+    factors = torch.cat([torch.where(is_mixed[:, None], coefficients, 0.0), prolongation], dim=1)
     return AndersonStep(factors, is_overrelaxed | is_mixed, is_overrelaxed)
 
 
@@ -133,7 +134,7 @@ def largest_growth(input_gram: Tensor, cross_gram: Tensor) -> Tensor:
     upper, lower = (half + off) / plus, (half - off) / minus
     mixed = 0.5 * (k[:, 0, 0] - k[:, 1, 1]) / (plus * minus).sqrt()
     both = 0.5 * (upper + lower) + (0.25 * (upper - lower).square() + mixed.square()).sqrt()
-    single = torch.where(cosine > 0.0, upper, lower)  # nearly parallel: one direction is left
+    single = torch.where(cosine > 0.0, upper, lower)  # if nearly parallel
     return torch.where(torch.minimum(plus, minus) <= 2.0 * independence, single, both)
 
 

@@ -125,16 +125,16 @@ def _coefficients_kernel(
     s0, s1, residual_square = -tl.load(g + 14), -tl.load(g + 19), tl.load(g + 24)
     change, was_rejected = tl.load(change_ptr + item), tl.load(was_rejected_ptr + item) != 0
     # Least squares, or the last difference alone.
-    first, second = e00 * (1.0 + DAMPING), e11 * (1.0 + DAMPING)
-    determinant = first * second - e01 * e01
-    one = (second * s0 - e01 * s1) / determinant
-    two = (first * s1 - e01 * s0) / determinant
-    is_trusted = tl.abs(one) + tl.abs(two) <= MAX_TWO
+    d00, d11 = e00 * (1.0 + DAMPING), e11 * (1.0 + DAMPING)
+    determinant = d00 * d11 - e01 * e01
+    first = (d11 * s0 - e01 * s1) / determinant
+    last = (d00 * s1 - e01 * s0) / determinant
+    is_trusted = tl.abs(first) + tl.abs(last) <= MAX_TWO
     single_coefficient = s1 / e11
     single_coefficient = tl.where(single_coefficient > MAX_ONE, MAX_ONE, single_coefficient)
     single_coefficient = tl.where((s1 > 0.0) & (e11 > 0.0), single_coefficient, float("nan"))
-    one, two = tl.where(is_trusted, one, 0.0), tl.where(is_trusted, two, single_coefficient)
-    one, two = GRAIN * tl.floor(one / GRAIN + 0.5), GRAIN * tl.floor(two / GRAIN + 0.5)
+    first, last = tl.where(is_trusted, first, 0.0), tl.where(is_trusted, last, single_coefficient)
+    first, last = GRAIN * tl.floor(first / GRAIN + 0.5), GRAIN * tl.floor(last / GRAIN + 0.5)
     # The largest eigenvalue, as in `largest_growth`.
     l0, l1 = tl.sqrt(b00), tl.sqrt(b11)
     cosine = b01 / (l0 * l1)
@@ -149,7 +149,7 @@ def _coefficients_kernel(
     single = tl.where(cosine > 0.0, upper, lower)
     expands = tl.where((plus <= 2.0 * INDEPENDENCE) | (minus <= 2.0 * INDEPENDENCE), single, both) >= 1.0
     previous_square = residual_square + e11 + 2.0 * s1
-    may_extrapolate, coefficient_sum = change > 0.0, one + two
+    may_extrapolate, coefficient_sum = change > 0.0, first + last
     is_overrelaxed = (
         may_extrapolate
         & expands
@@ -157,8 +157,8 @@ def _coefficients_kernel(
         & ((was_rejected == 0) | (residual_square >= previous_square))
     )
     is_mixed = may_extrapolate & (expands == 0) & (coefficient_sum - coefficient_sum == 0.0)  # not NaN or infinite
-    tl.store(factors_ptr + item * 3, tl.where(is_mixed, one, 0.0))
-    tl.store(factors_ptr + item * 3 + 1, tl.where(is_mixed, two, 0.0))
+    tl.store(factors_ptr + item * 3, tl.where(is_mixed, first, 0.0))
+    tl.store(factors_ptr + item * 3 + 1, tl.where(is_mixed, last, 0.0))
     tl.store(factors_ptr + item * 3 + 2, tl.where(is_overrelaxed, OVERRELAXATION, 0.0))
     tl.store(is_extrapolated_ptr + item, (is_overrelaxed | is_mixed).to(tl.int8))
     tl.store(is_overrelaxed_ptr + item, is_overrelaxed.to(tl.int8))

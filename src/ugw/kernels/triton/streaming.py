@@ -71,8 +71,9 @@ def _logsumexp_kernel(
 ):  # fmt: skip
     """Compute log2 Σ_j 2^(rows_i · cols_j) for BM rows over one split of the columns.
 
-    rows_ptr: (B, n, K) and cols_ptr: (B, blocks·BN, K), packed; out_ptr: (B, splits, n). GUESSED: the rows contain a
-    guess of the result; a sum whose log2 is then not between LOWEST and HIGHEST is computed again with its maximum.
+    rows_ptr: (B, n, K) and cols_ptr: (B, blocks·BN, K), packed; out_ptr: (B, splits, n); a program adds
+    `blocks_per_split` of the `blocks` blocks of columns. GUESSED: the rows contain a guess of the result; a sum whose
+    log2 is then not between LOWEST and HIGHEST is computed again with its maximum.
     """
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     split, item = tl.program_id(1), tl.program_id(2)
@@ -84,24 +85,24 @@ def _logsumexp_kernel(
     j = tl.arange(0, BN)
     sums = tl.zeros((BM,), tl.float32)
     top = tl.zeros((BM,), tl.float32)
-    lost = 1
+    needs_maximum = 1
     if GUESSED:
         partial = tl.zeros((BM, BN), tl.float32)
         for block in range(first, last):
             cols = tl.load(base + (block * BN + j[None, :]).to(tl.int64) * K + k[:, None])
             partial += tl.exp2(tl.dot(rows, cols, input_precision="tf32"))
         sums = tl.sum(partial, 1)
-        safe = (tl.log2(sums) > LOWEST) & (tl.log2(sums) < HIGHEST)
-        lost = tl.max(tl.where(safe | (i >= n), 0, 1), 0)
-    if lost > 0:
+        is_trusted = (tl.log2(sums) > LOWEST) & (tl.log2(sums) < HIGHEST)
+        needs_maximum = tl.max(tl.where(is_trusted | (i >= n), 0, 1), 0)
+    if needs_maximum > 0:
         top = tl.full((BM,), -1e38, tl.float32)
         sums = tl.zeros((BM,), tl.float32)
         for block in range(first, last):
             cols = tl.load(base + (block * BN + j[None, :]).to(tl.int64) * K + k[:, None])
             z = tl.dot(rows, cols, input_precision="tf32")
-            higher = tl.maximum(top, tl.max(z, 1))
-            sums = sums * tl.exp2(top - higher) + tl.sum(tl.exp2(z - higher[:, None]), 1)
-            top = higher
+            new_top = tl.maximum(top, tl.max(z, 1))
+            sums = sums * tl.exp2(top - new_top) + tl.sum(tl.exp2(z - new_top[:, None]), 1)
+            top = new_top
     tl.store(out_ptr + ((item * splits + split).to(tl.int64) * n) + i, top + tl.log2(sums), mask=i < n)
 
 
