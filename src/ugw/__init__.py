@@ -8,9 +8,11 @@ from typing import Any
 from ._utils.version import version
 from .all_pairs import Method, PairwiseResult, pairwise
 from .api.certificate import tightness
-from .api.estimate import Estimate
+from .api.conic import solve_conic
+from .api.estimate import Estimate, estimate
 from .api.linear import solve_linear
-from .api.solve import estimate, objective, solve, solve_conic
+from .api.objective import objective
+from .api.solve import solve
 from .api.tuning import rho_for_mass
 from .errors import ConvergenceWarning, Incomplete, InputError, NotConverged, OutOfMemory
 from .geometry.space import Space

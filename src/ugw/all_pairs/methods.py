@@ -13,6 +13,8 @@ from torch import Tensor
 
 from .._utils.checks import as_nonnegative, check_choice
 from ..api import solve as api
+from ..api.arguments import check_solver
+from ..api.conic import solve_conic
 from ..errors import InputError
 from ..geometry.space import Space
 from ..initializers.conic import STRATEGIES
@@ -145,9 +147,9 @@ def _check_ugw(x: Space, y: Space, options: Options) -> None:
     partial = partial_divergences(options["rho"])
     if partial is not None:
         build_partial(x, y, sides=partial, eps=options["eps"], fused=options["fused"], loss=options["loss"])
-        api.checked_solver(options["solver"], FrankWolfe())
+        check_solver(options["solver"], FrankWolfe())
         return
-    api.checked_solver(options["solver"], AlternateMin())
+    check_solver(options["solver"], AlternateMin())
     build(x, y, **_objective_options(options))
 
 
@@ -169,7 +171,7 @@ def _check_conic(x: Space, y: Space, options: Options) -> None:
     as_nonnegative("eps", options["eps"])
     cone = parse_cone(x, y, options["cone"])
     strategy = STRATEGIES[cone.solver_kind]
-    api.checked_solver(options["solver"], strategy.solver)
+    check_solver(options["solver"], strategy.solver)
     if cone.solver_kind == "programs":  # its constructor raises if the spaces are too large
         strategy.build(x, y, rho=options["rho"], cone=cone, eps=options["eps"])
 
@@ -214,7 +216,7 @@ def _solve_self_debiased(x: Space, options: Options) -> Columns:
 
 def _solve_conic(x: Space, y: Space, options: Options) -> Columns:
     """Return the columns of `ugw.solve_conic`, with the distances and whether they are a metric."""
-    result = api.solve_conic(x, y, **options)
+    result = solve_conic(x, y, **options)
     is_metric = torch.as_tensor(result.is_metric).to(torch.int64)
     return _columns(result, distance=torch.as_tensor(result.distance), is_metric=is_metric)
 

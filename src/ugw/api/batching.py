@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._utils.device_memory import release_cached_memory
 from .._utils.pytree import take
 from .._utils.size_class import group_by_size
 from ..initializers.multistart import base_solver
@@ -56,16 +57,35 @@ def solve_in_chunks(
 ) -> SolverOutput:
     """Return the solutions of all items in their order, solving at most `chunk_size` items of one group at a time.
 
-    One monitor sees all chunks, so that steps are counted across them. True from a callback stops the whole run: the
-    items of chunks that had not begun take one step from the product plan, the cheapest start, and are STOPPED too.
+    A chunk that does not fit on a CUDA device is halved. One monitor sees all chunks, so that steps are counted across
+    them. True from a callback stops the whole run: the items of chunks that had not begun take one step from the
+    product plan, the cheapest start, and are STOPPED too.
     """
     chunks = [(chunk, start) for items, start in groups for chunk in items.split(chunk_size)]
     if len(chunks) == 1:
-        return solve_items(None, chunks[0][1], None)
+        try:
+            return solve_items(None, chunks[0][1], None)
+        except torch.OutOfMemoryError:
+            if problem.batch == 1:
+                raise
+        release_cached_memory()
+        chunks = [(half, chunks[0][1]) for half in chunks[0][0].split(-(-problem.batch // 2))]
     parts = []
     with base_solver(solver).monitoring(len(chunks)) as monitor:
         for index, start in chunks:
-            own = "product" if monitor is not None and monitor.stopped else take(start, index)
-            parts.append(solve_items(index, own, monitor))
+            parts += _solve_chunk(index, start, monitor, solve_items)
     order = torch.cat([index for index, _ in chunks]).argsort()
     return take(SolverOutput.concatenate(parts), order)
+
+
+def _solve_chunk(index: Tensor, start: Any, monitor: Monitor | None, solve_items: SolveItems) -> list[SolverOutput]:
+    """Return the solutions of the items `index`, in one part, or in halves where CUDA runs out of memory."""
+    own = "product" if monitor is not None and monitor.stopped else take(start, index)
+    try:
+        return [solve_items(index, own, monitor)]
+    except torch.OutOfMemoryError:
+        if len(index) == 1:
+            raise
+    release_cached_memory()
+    halves = index.split(-(-len(index) // 2))
+    return [part for half in halves for part in _solve_chunk(half, start, monitor, solve_items)]

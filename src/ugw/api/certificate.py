@@ -14,7 +14,9 @@ from ..measures.cones import Cone, GaussianHellinger, PartialTransport
 from ..problems.build import check_finite_rho, is_finite_loss, max_distance_difference, parse_cone, relative
 from ..results.conic_result import ConicResult
 from ..results.result import Result
-from .solve import objective, solve, solve_conic
+from .conic import solve_conic
+from .objective import objective
+from .solve import solve
 
 # Values below this share of those of all mass apart are 0, up to the tolerance of a solver; or so many units of
 # rounding, where that is more.

@@ -1,69 +1,44 @@
-"""How much memory and work a solve takes, told before it runs, and how many items of a batch run at a time.
-
-The numbers of plans below are measured peaks of the process, not a count of the tensors in the code: what an
-allocator keeps for the next tensor is part of them. docs/performance.md, "Memory", has the measurements.
-"""
+"""Memory and work of a solve, estimated before it runs, and the number of batch items that are solved at a time."""
 
 from __future__ import annotations
 
-import os
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from .._utils.config import UTILS_CONFIG
-from .._utils.cuda_graphs.cache import forget
+from .._utils.deprecation import renamed_attribute
+from .._utils.device_memory import available_bytes
 from .._utils.size_class import THRESHOLDS, size_class
 from ..errors import OutOfMemory
 from ..geometry.low_rank import LowRankMetric
 from ..geometry.space import Space
 from ..initializers.config import INITIALIZER_CONFIG
-from ..problems.build import Fused, loss_distortion
+from ..initializers.multistart import Multistart, base_solver
+from ..initializers.select import n_solved_candidates
+from ..problems.build import Fused, check_spaces, loss_distortion, uses_streaming
 from ..problems.distortion.base import Distortion
 from ..problems.distortion.config import DISTORTION_CONFIG
 from ..problems.distortion.squares import SquaredDistortion
+from ..problems.distortion.term_by_term import TermByTermDistortion
 from ..problems.ugw import UGW
-from ..problems.ugw_streamed import BLOCK, SAMPLED_ENTRIES, StreamingUGW
+from ..problems.ugw_streamed import StreamingUGW
+from ..solvers.alternating import AlternateMin
+from .arguments import check_solver
+from .config import API_CONFIG
 
 GIB = 2**30
-# Plans in hand while a stored problem is solved: in the dtype of the spaces, and in float64 whatever that is.
-PLANS, DOUBLES = 28.0, 3.0
-# The former while starts race, which remember less.
-RACING = 18.0
-# Plans in hand beside these while starts race: those lifted, stacked and picked.
-LIFTED = 3 * INITIALIZER_CONFIG.n_prolongated
-# Rows of numbers that a streamed problem holds for each point, in float64, and those as wide as its basis.
-COLUMNS, BASES = 40.0, 14.0
-# Blocks of sampled rows in hand at a time.
-BLOCKS = 4.0
-# What the process takes for the first solve, however small.
-BASE = 8 * 2**20
-# The coarse starts of a batch are made with it.
-COARSE = ("auto", "best", "coarse")
-# A batch that takes more than this is solved in chunks; on CUDA than this share of the free memory.
-BUDGET, SHARE = GIB, 0.5
-# Chunks have at most so many entries: on a CPU what a step reads again should still be in a cache.
-ENTRIES = {"cpu": 2**19, "cuda": 2**28}
-# A problem that takes more than so many times the memory there is does not begin.
-HOPELESS = 1.2
-# One that takes no more bytes than this of a CPU's begins without a look at what there is, which takes a while.
-MODEST = 2**27
-# The rank of a space that has none yet, where one is suggested.
-RANK = 10
+# Names of the starts that are chosen among candidates on a coarse problem.
+_COARSE_STARTS = ("auto", "best", "coarse")
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a solve will take.
+    """The memory and work that a solve will take.
 
-    path: "stored", or "streaming" where plans are not kept; bytes: the peak, above what the spaces hold already;
-    work: multiply-adds of an outer step of all items with all its inner iterations; together: items solved at a
-    time; available: bytes that the device has left, None if unknown; advice: what would fit, "" where it does.
+    path: "stored", or "streaming" if plans are not stored; bytes: the peak, on top of what the spaces hold already;
+    work: multiply-adds of one outer step of all items with all its inner iterations; chunk_size: items solved at a
+    time; available: bytes that the device has left, None if unknown; advice: what would fit, "" if this does.
 
     >>> import numpy as np, ugw
     >>> x = ugw.Space.from_points(np.zeros((50_000, 3)), metric="sqeuclidean")
@@ -75,287 +50,206 @@ class Estimate:
     path: str
     bytes: int
     work: float
-    together: int
+    chunk_size: int
     available: int | None
     advice: str
 
+    together = renamed_attribute("Estimate", "together", "chunk_size")
+
     @property
     def fits(self) -> bool:
-        """Does it, as far as one knows?"""
+        """Whether the estimate is below the available memory; True if that is unknown."""
         return self.available is None or self.bytes <= self.available
 
+    @property
+    def message(self) -> str:
+        """The message of an OutOfMemory error: what is needed, what there is and what would fit."""
+        available = "an unknown amount" if self.available is None else f"{self.available / GIB:.3g} GiB"
+        advice = self.advice or "what would fit: smaller problems, float32, or fewer items in a call"
+        return (
+            f"out of memory: {self.path} plans need about {self.bytes / GIB:.3g} GiB, {available} available; {advice}"
+        )
+
     def __repr__(self) -> str:
-        room = "unknown" if self.available is None else f"{self.available / GIB:.3g} GiB"
+        """Return one line: path, memory, work, and whether it fits."""
+        available = "unknown" if self.available is None else f"{self.available / GIB:.3g} GiB"
         fits = "fits" if self.fits else f"does not fit: {self.advice}"
         return (
-            f"Estimate({self.path}, {self.bytes / GIB:.3g} GiB of {room} available, about {self.work:.1e} "
+            f"Estimate({self.path}, {self.bytes / GIB:.3g} GiB of {available} available, about {self.work:.1e} "
             f"multiply-adds an outer step, {fits})"
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """The sizes of a problem that say what it takes.
+def estimate(
+    x: Space, y: Space, *, fused: Fused | None = None, loss: Any = None, solver: AlternateMin | Multistart | None = None
+) -> Estimate:
+    """Return the path, memory and work that `solve` with the same arguments and its default start will need.
 
-    starts: plans solved for at a time for each item; start: the name of what makes them; number: bytes of one;
-    ranks: of the bases of low-rank spaces, else None; own: does each item have spaces of its own? terms: products
-    with the metrics for each plan; fused: is there a linear cost?
+    The memory is between one and two times the measured peak. rho and eps count as numbers: arrays of them make a
+    batch, which unbatched spaces do not show.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.random.default_rng(0).random((2000, 3)))
+    >>> e = ugw.estimate(x, x)
+    >>> e.path, 0.5 < e.bytes / 2**30 < 2
+    ('stored', True)
+    """
+    solver = check_solver(solver, AlternateMin())
+    check_spaces(x, y)
+    inner = base_solver(solver).inner
+    is_streaming = uses_streaming(x, y, fused=fused, loss=loss, method=inner.method)
+    distortion_sum = None if loss is None else loss_distortion(x, y, loss)
+    model = _model(x, y, distortion_sum, is_streaming=is_streaming, is_fused=fused is not None)
+    batch = max((len(space) for space in (x, y) if space.batched), default=1)
+    return replace(model, batch=batch, n_plans=n_candidates(x.n, y.n, "auto", solver)).estimate(inner.max_iter)
+
+
+def n_candidates(n: int, m: int, start: str, solver: Any) -> int:
+    """Return how many plans (n, m) are solved for at a time, for each item, from a start of that name."""
+    return n_solved_candidates(n, m, start) + (solver.n - 1 if isinstance(solver, Multistart) else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryModel:
+    """The sizes of a problem, from which its peak memory, chunk size and work are estimated.
+
+    itemsize: bytes of a number; path: "dense", "streaming", "term-by-term", "factorized" or "conic"; n_terms: terms of
+    a factorized loss or kernel; ranks: of two low-rank spaces, else None; n_plans: plans solved for at a time for each
+    item; has_coarse_start: whether the start is chosen among candidates on a coarse problem.
     """
 
     n: int
     m: int
-    batch: int
-    number: int
+    itemsize: int
     device: torch.device
-    streaming: bool
+    path: str
+    n_terms: int
     ranks: tuple[int, int] | None
-    own: bool
-    terms: int
-    fused: bool
-    starts: int = 1
-    start: str = "auto"
+    batch: int = 1
+    n_plans: int = 1
+    has_coarse_start: bool = True
 
-    @classmethod
-    def of(cls, problem: UGW, count: int, start: str) -> Task:
-        """Of a problem that is solved from so many starts an item."""
-        streaming = isinstance(problem, StreamingUGW)
-        made = cls._made(
-            problem.x, problem.y, problem.distortion_sum, streaming=streaming, fused=problem.cost is not None
-        )
-        return replace(made, batch=problem.batch, starts=count, start=start)
+    def peak_bytes(self, items: int) -> int:
+        """Return the estimated peak while `items` items are solved together."""
+        blocks = 2.2 * DISTORTION_CONFIG.block_terms * self.itemsize if self.path == "term-by-term" else 0
+        return int(API_CONFIG.memory.base_bytes + blocks + items * self._item_bytes())
 
-    @classmethod
-    def between(cls, x: Space, y: Space, *, fused: Fused | None, loss: Any, streaming: bool, count: int) -> Task:
-        """Of the problem between two spaces, from its default start."""
-        distortion_sum = None if loss is None else loss_distortion(x, y, loss)
-        made = cls._made(x, y, distortion_sum, streaming=streaming, fused=fused is not None)
-        batches = [len(space.weight_tensor) for space in (x, y) if space.batched]
-        return replace(made, batch=max(batches, default=1), starts=count)
+    def total_bytes(self, chunk_size: int) -> int:
+        """Return the estimated peak of the whole batch: that of a chunk, and the last two plans of all items."""
+        results = 2 * self.batch * self._plan_bytes() if chunk_size < self.batch else 0
+        return int(max(self.peak_bytes(chunk_size) + results, 2 * results))
 
-    @classmethod
-    def _made(cls, x: Space, y: Space, distortion_sum: Distortion | None, *, streaming: bool, fused: bool) -> Task:
-        width = x.feature_tensor.shape[-1] if fused and x.feature_tensor is not None else 0
-        ranks = [s.metric.points.shape[-1] + 1 + width for s in (x, y) if isinstance(s.metric, LowRankMetric)]
-        return cls(
-            n=x.n,
-            m=y.n,
-            batch=1,
-            number=x.weight_tensor.element_size(),
-            device=x.device,
-            streaming=streaming,
-            ranks=(ranks[0], ranks[1]) if len(ranks) == 2 else None,
-            own=x.batched or y.batched,
-            terms=1
-            if distortion_sum is None or isinstance(distortion_sum, SquaredDistortion)
-            else max(1, int(distortion_sum.rank.max())),
-            fused=fused,
-        )
+    def _plan_bytes(self) -> float:
+        """Return the bytes of one plan, stored or implicit."""
+        return self.n * self.m * self.itemsize if self.path != "streaming" else self._points_bytes() / 4
 
-    # -- memory --------------------------------------------------------------------------------------------
+    def _points_bytes(self) -> float:
+        """Return the bytes of the vectors that a streaming problem holds for its points."""
+        return API_CONFIG.memory.streaming * 8 * (self.n + self.m) * (max(self._ranks()) + 3)
 
-    @property
-    def together(self) -> int:
-        """Items of a chunk: as many as the budget and the caches allow, but one."""
-        if self.batch == 1:
-            return 1
-        cuda = self.device.type == "cuda"
-        room = available(self.device) if cuda else None
-        budget = BUDGET if room is None else int(SHARE * room)
-        limit = ENTRIES["cuda" if cuda else "cpu"] // (self.starts * self.n * self.m)
-        most = self.batch if self.streaming else max(1, min(self.batch, limit))
-        fitting = bisect_right(range(1, most + 1), budget, key=self.peak)
-        # Chunks of one size: the last is not left with a few items.
-        return -(-self.batch // -(-self.batch // max(1, fitting)))
+    def _ranks(self) -> tuple[int, int]:
+        """Return the ranks of both spaces, or the suggested rank."""
+        return self.ranks or (API_CONFIG.suggested_rank,) * 2
 
-    def total(self, together: int) -> int:
-        """The peak of the whole batch in chunks of so many items: their results are kept, then put together."""
-        peak = self.peak(together)
-        if together >= self.batch:
-            return peak
-        kept = 2 * self.batch * self._plan
-        return max(peak + kept, 2 * kept)
+    def _item_bytes(self) -> float:
+        """Return the bytes that one item adds to the peak."""
+        factors, entries = API_CONFIG.memory, self.n * self.m
+        if self.path == "streaming":
+            n, m = (min(size, THRESHOLDS.max_stored_sample) for size in (self.n, self.m))
+            return self._points_bytes() + replace(self, path="dense", n=n, m=m)._item_bytes()
+        side = THRESHOLDS.n_coarse_clusters
+        n_coarse = (INITIALIZER_CONFIG.n_random_candidates + 2) * self.has_coarse_start
+        coarse_entries = n_coarse * min(self.n, side) * min(self.m, side)
+        per_plan = factors.dense if self.has_coarse_start else factors.dense_single_start
+        dense = max(per_plan * self.n_plans * entries, factors.candidates * coarse_entries) * self.itemsize
+        if self.path not in ("factorized", "conic"):
+            return dense
+        sizes = size_class(self.n, self.m)
+        factor, n_full = factors.factorized, 2 if sizes.n_middle_clusters == 0 else 1
+        if self.path == "conic":
+            factor, n_full = factors.conic, sizes.n_noise_candidates + (4 if sizes.n_middle_clusters == 0 else 1)
+        term = factor * (coarse_entries + n_full * entries) + factors.factorized_metrics * (self.n**2 + self.m**2)
+        return max(dense, min(self.n_terms * term * self.itemsize, DISTORTION_CONFIG.max_cached_bytes + dense))
 
     @property
-    def _plan(self) -> int:
-        """Bytes of a plan of one item."""
-        if not self.streaming:
-            return self.n * self.m * self.number
-        return int((self.n + self.m) * (3 * 8 + 2 * self.number * max(self.ranks or (RANK,))))
+    def chunk_size(self) -> int:
+        """Items of a chunk: what the budget and the caches allow on a CPU; on CUDA a chunk is halved if it fails."""
+        is_cuda = self.device.type == "cuda"
+        most = API_CONFIG.max_chunk_entries_cuda if is_cuda else API_CONFIG.max_chunk_entries_cpu
+        fitting = self.batch if self.path == "streaming" else most // (self.n_plans * self.n * self.m)
+        if not is_cuda:
+            fitting = min(fitting, int((API_CONFIG.max_chunk_bytes - self.peak_bytes(0)) / self._item_bytes()))
+        # Chunks of equal size, so that the last one is not left with a few items.
+        return -(-self.batch // -(-self.batch // max(1, min(self.batch, fitting))))
 
-    def peak(self, items: int) -> int:
-        """The peak while so many items are solved together."""
-        own = (self.n**2 + self.m**2) * self.number if self.ranks is None else 0
-        if self.streaming:
-            return int(BASE + self._streamed(items))
-        spaces = items * own * self.starts if self.own and (self.starts > 1 or items < self.batch) else 0
-        squares = min(UTILS_CONFIG.max_block_entries * self.number, max(1, items if self.own else 1) * own // 2)
-        terms = (
-            min(DISTORTION_CONFIG.max_cached_bytes, self.terms * own) * (items if self.own else 1)
-            if self.terms > 1
-            else 0
-        )
-        solve = self._stored(items * self.starts, self.n, self.m) + 2 * self.starts * items * self._plan + spaces
-        fixed = BASE + squares + terms + (items * self._plan if self.fused else 0)
-        race = 0.0
-        if self.start in COARSE:  # in float32 where that is worth it, of copies of the spaces
-            shorter = self.number == 8 and self.terms == 1 and size_class(self.n, self.m).has_low_precision_phase
-            copies = (items if self.own else 1) * own / 2 if shorter else 0
-            race = (replace(self, number=4) if shorter else self)._raced(items, self.n, self.m) + copies
-        return int(fixed + max(solve, race))
+    def work(self, n_inner: int) -> float:
+        """Return the multiply-adds of one outer step of all items with `n_inner` inner iterations."""
+        entries = float(self.batch * self.n_plans * self.n * self.m)
+        if self.path == "streaming":
+            # Each pass computes every entry again, and the last one multiplies the plan by the basis.
+            return entries * ((2 * n_inner + 2) * (min(self._ranks()) + 2) + max(self._ranks()) + 1)
+        products = self.n + self.m if self.ranks is None or self.n_terms > 1 else 2 * sum(self.ranks)
+        return entries * (self.n_terms * products + 2 * n_inner)
 
-    def _stored(self, plans: int, n: int, m: int, in_hand: float = PLANS) -> float:
-        """While so many plans are solved for, each with so many in hand."""
-        return plans * n * m * (in_hand * self.number + 8 * DOUBLES)
+    def estimate(self, n_inner: int) -> Estimate:
+        """Return the estimate for `n_inner` inner iterations per outer step."""
+        available, needed = available_bytes(self.device), self.total_bytes(self.chunk_size)
+        advice = "" if available is None or needed <= available else self._advice(available)
+        path = "streaming" if self.path == "streaming" else "stored"
+        return Estimate(path, needed, self.work(n_inner), self.chunk_size, available, advice)
 
-    def _raced(self, items: int, n: int, m: int) -> float:
-        """While coarse starts are made for so many items."""
-        cells = size_class(n, m).n_middle_clusters
-        if cells:
-            return self._searched(items, min(n, cells), min(m, cells)) + 4 * items * n * m * self.number
-        return self._searched(items, n, m)
-
-    def _searched(self, items: int, n: int, m: int) -> float:
-        """The same where they are made without cells between."""
-        reps = min(n, THRESHOLDS.n_coarse_clusters), min(m, THRESHOLDS.n_coarse_clusters)
-        limit = INITIALIZER_CONFIG.max_batch_entries["cuda" if self.device.type == "cuda" else "cpu"]
-        peaks = []
-        for (rows, cols), count in (
-            (reps, INITIALIZER_CONFIG.n_random_candidates + 2),
-            ((n, m), INITIALIZER_CONFIG.n_prolongated),
-        ):
-            plans = min(items * count, max(items, limit // (rows * cols)))
-            spaces = plans * (rows**2 + cols**2) * self.number if self.own else 0
-            peaks.append(self._stored(plans, rows, cols, RACING) + spaces)
-        # Those that wait for their turn, those put together and those that are done.
-        waiting = 3 * items * (INITIALIZER_CONFIG.n_random_candidates + 2) * reps[0] * reps[1] * self.number
-        return max(peaks[0] + waiting, peaks[1] + LIFTED * items * n * m * self.number)
-
-    def _streamed(self, items: int) -> float:
-        """While so many plans that are not stored are solved for."""
-        rank = max(self.ranks or (RANK,))
-        points = items * (self.n + self.m) * (COLUMNS * 8 + BASES * (8 + self.number) * rank / 2)
-        sampled = BLOCKS * self.number * min(BLOCK, SAMPLED_ENTRIES, items * self.n * self.m)
-        if self.start not in COARSE:
-            return points + sampled
-        few = min(self.n, THRESHOLDS.max_stored_sample), min(self.m, THRESHOLDS.max_stored_sample)
-        sample = max(self._stored(items, *few), self._raced(items, *few)) + items * sum(k**2 for k in few) * self.number
-        return max(points + sampled, points / 2 + sample)
-
-    # -- work ----------------------------------------------------------------------------------------------
-
-    def work(self, inner: int) -> float:
-        """Multiply-adds of an outer step with so many inner iterations."""
-        pairs = float(self.batch * self.starts * self.n * self.m)
-        if self.streaming:
-            # Each pass makes every entry again, and the last one multiplies the plan by the basis.
-            return pairs * ((2 * inner + 2) * (min(self.ranks or (RANK,)) + 2) + max(self.ranks or (RANK,)) + 1)
-        products = self.n + self.m if self.ranks is None or self.terms > 1 else 2 * sum(self.ranks)
-        return pairs * (self.terms * products + 2 * inner)
-
-    # -- what it comes to ----------------------------------------------------------------------------------
-
-    def estimate(self, inner: int) -> Estimate:
-        """Everything at once, for so many inner iterations an outer step."""
-        room, together = available(self.device), self.together
-        if self.device.type == "cuda" and room is not None and self.total(together) > room // 2:
-            forget()  # what is kept there for others makes way
-            room, together = available(self.device), self.together
-        needed = self.total(together)
-        advice = "" if room is None or needed <= room else self._advice(room)
-        path = "streaming" if self.streaming else "stored"
-        return Estimate(path, needed, self.work(inner), together, room, advice)
-
-    def _advice(self, room: int) -> str:
-        """The options that would fit into so many bytes, with what they need."""
+    def _advice(self, available: int) -> str:
+        """Return the changes with which the problem would fit into the available bytes, and what each needs."""
         options = {}
-        if not self.streaming and self.terms == 1:
-            rank = self.ranks or (RANK, RANK)
-            options['low-rank spaces (metric="sqeuclidean") with inner=Sinkhorn(method="streaming")'] = replace(
-                self, streaming=True, ranks=rank, starts=1
-            )
-        if self.number == 8:
-            options["float32, Space.to(torch.float32)"] = replace(self, number=4)
-        if self.starts > 1 or self.start in COARSE:
-            options['one start, without Multistart and with init="product"'] = replace(self, starts=1, start="product")
+        if self.path == "dense":
+            name = 'low-rank spaces (metric="sqeuclidean") with inner=Sinkhorn(method="streaming")'
+            options[name] = replace(self, path="streaming", ranks=self._ranks(), n_plans=1)
+        if self.itemsize == 8:
+            options["float32, Space.to(torch.float32)"] = replace(self, itemsize=4)
+        if self.n_plans > 1 or self.has_coarse_start:
+            name = 'one start, without Multistart and with init="product"'
+            options[name] = replace(self, n_plans=1, has_coarse_start=False)
         if self.batch > 1:
-            fewer = bisect_right(range(1, self.batch + 1), room, key=lambda k: replace(self, batch=k).total(1))
-            options[f"{fewer} items in a call instead of {self.batch}"] = replace(self, batch=max(1, fewer))
-        needs = {name: task.total(task.together) for name, task in options.items()}
-        fitting = [f"{name} ({need / GIB:.3g} GiB)" for name, need in needs.items() if need <= room]
+            count = max(1, int(available / self.total_bytes(1) * self.batch))
+            options[f"{count} items in a call instead of {self.batch}"] = replace(self, batch=count)
+        needs = {name: model.total_bytes(model.chunk_size) for name, model in options.items()}
+        fitting = [f"{name} ({need / GIB:.3g} GiB)" for name, need in needs.items() if need <= available]
         if fitting:
             return "what would fit: " + ", or ".join(fitting)
-        share = (room / self.total(1)) ** (1.0 if self.streaming else 0.5)
+        share = (available / self.total_bytes(1)) ** (1.0 if self.path == "streaming" else 0.5)
         return f"what would fit: about {int(share * self.n)} × {int(share * self.m)} points, as a sample of them"
 
 
-def available(device: torch.device) -> int | None:
-    """Bytes that a device has left, None if unknown."""
-    if device.type == "cuda":
-        stats = torch.cuda.memory_stats_as_nested_dict(device)  # `memory_reserved` would sort all of them, each time
-        held, used = (stats.get(f"{name}_bytes", {}).get("all", {}) for name in ("reserved", "allocated"))
-        return torch.cuda.mem_get_info(device)[0] + held.get("current", 0) - used.get("current", 0)
-    if device.type != "cpu":
-        return None
-    known = [left for left in (_system(), _container()) if left is not None]
-    return min(known, default=None)
+def model_of(problem: UGW, n_plans: int, start: str) -> MemoryModel:
+    """Return the memory model of a problem that is solved from `n_plans` plans an item, of a start of that name."""
+    is_streaming, is_fused = isinstance(problem, StreamingUGW), problem.cost is not None
+    model = _model(problem.x, problem.y, problem.distortion_sum, is_streaming=is_streaming, is_fused=is_fused)
+    return replace(model, batch=problem.batch, n_plans=n_plans, has_coarse_start=start in _COARSE_STARTS)
 
 
-def _system() -> int | None:
-    """What the machine has left: what Linux says is available, elsewhere what is free."""
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass  # another system
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
-        return None
+def _model(x: Space, y: Space, distortion_sum: Distortion | None, *, is_streaming: bool, is_fused: bool) -> MemoryModel:
+    """Return the memory model of a single problem between two spaces; distortion_sum: None for the loss t²."""
+    width = x.feature_tensor.shape[-1] if is_fused and x.feature_tensor is not None else 0
+    ranks = [s.metric.points.shape[-1] + 1 + width for s in (x, y) if isinstance(s.metric, LowRankMetric)]
+    path, n_terms = "streaming" if is_streaming else "dense", 1
+    if distortion_sum is not None and not isinstance(distortion_sum, SquaredDistortion):
+        path = "term-by-term" if isinstance(distortion_sum, TermByTermDistortion) else "factorized"
+        n_terms = max(1, int(distortion_sum.rank.max()))
+    return MemoryModel(
+        n=x.n,
+        m=y.n,
+        itemsize=x.weight_tensor.element_size(),
+        device=x.device,
+        path=path,
+        n_terms=n_terms,
+        ranks=(ranks[0], ranks[1]) if len(ranks) == 2 else None,
+    )
 
 
-def _container() -> int | None:
-    """What the limit of a container leaves, None without one."""
-    try:
-        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text("ascii")) for name in ("max", "current"))
-    except (OSError, ValueError):  # no such limit
-        return None
-    return max(0, limit - used)
-
-
-# -- when it does not fit ----------------------------------------------------------------------------------
-
-
-def check(task: Task, inner: int) -> None:
-    """Raise at once what would run out of memory for certain, with so many inner iterations an outer step."""
-    if task.device.type == "cpu" and task.total(task.together) <= MODEST:
+def check_memory(model: MemoryModel, n_inner: int) -> None:
+    """Raise OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try."""
+    if model.device.type != "cpu" or model.total_bytes(model.chunk_size) <= API_CONFIG.max_unchecked_bytes:
         return
-    needed = task.estimate(inner)
-    if needed.available is not None and needed.bytes > HOPELESS * needed.available:
-        raise OutOfMemory(_told(needed))
-
-
-@contextmanager
-def guard(describe: Callable[[], Estimate]) -> Iterator[None]:
-    """Turn an allocation that failed inside into one error that says what would fit."""
-    try:
-        yield
-    except OutOfMemory:
-        raise
-    except (MemoryError, RuntimeError) as error:
-        if not _is_allocation(error):
-            raise
-        forget()  # for the next try
-        raise OutOfMemory(_told(describe())) from error
-
-
-def _is_allocation(error: Exception) -> bool:
-    # torch has a class for CUDA alone; on a CPU there is but a text.
-    known = MemoryError, torch.OutOfMemoryError
-    return isinstance(error, known) or "DefaultCPUAllocator" in str(error) or "_ALLOC_FAILED" in str(error)
-
-
-def _told(needed: Estimate) -> str:
-    room = "an unknown amount" if needed.available is None else f"{needed.available / GIB:.3g} GiB"
-    advice = needed.advice or "what would fit: smaller problems, float32, or fewer items in a call"
-    return f"out of memory: {needed.path} plans need about {needed.bytes / GIB:.3g} GiB, {room} available; {advice}"
+    needed = model.estimate(n_inner)
+    if needed.available is not None and needed.bytes > API_CONFIG.max_overcommit * needed.available:
+        raise OutOfMemory(needed.message)

@@ -1,8 +1,7 @@
-"""Linear transport at the front door: unbalanced Wasserstein with KL, TV, a given mass or hard marginals."""
+"""`solve_linear`: unbalanced optimal transport with KL, TV, a given mass or hard marginals."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import as_nonnegative, as_tensor, check_finite
-from ..errors import ConvergenceWarning, InputError
+from ..errors import InputError
 from ..geometry.point_distances import cross_distances
 from ..geometry.space import Space
 from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
@@ -21,17 +20,20 @@ from ..problems.build import (
     check_mass,
     check_spaces,
     common_batch_size,
-    eps_or_default,
+    resolve_eps,
 )
 from ..problems.partial.ot import PartialW
 from ..problems.uot import UW
+from ..results.convergence import warn_if_not_converged
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.base import Solver
 from ..solvers.frank_wolfe import FrankWolfe
 from ..solvers.sinkhorn import Sinkhorn
+from .arguments import with_parameters
 
-# Where nothing depends on the plan but a proximal term, a step may be sharp and is worth many inner iterations.
+# The default solver with entropy. Only the proximal term depends on the plan, so that steps may be sharp and many inner
+# iterations pay.
 ENTROPIC = AlternateMin(tol=1e-7, inner=Sinkhorn(tol=1e-9, max_iter=500), proximal=(0.1, 0.003, 0.8))
 
 
@@ -44,7 +46,7 @@ def solve_linear(
     eps: Any = "auto",
     solver: AlternateMin | FrankWolfe | None = None,
 ) -> Result:
-    """Unbalanced Wasserstein between weighted points, or for a given cost; batches too.
+    """Solve unbalanced optimal transport between weighted points, or for a given cost; also for batches.
 
         min_p  <cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b)
 
@@ -55,8 +57,8 @@ def solve_linear(
     rho: as for `solve`; inf is a hard marginal. `ugw.TV(rho)` has |p1 − a| in place of KL, `ugw.Mass(m)` a plan of
     mass m, both over plans with p1 ≤ a and p2 ≤ b.
     eps: a number ≥ 0, an array (B,), or `ugw.relative(share)` of the mean cost of the product plan. 0 is exact by
-    linear programs for TV, Mass and two hard marginals, and solved by proximal steps for KL. "auto": 1e-2, or 0 for TV
-    and Mass, which have no entropy.
+    linear programs for TV, Mass and two hard marginals, and solved by proximal steps for KL. "auto":
+    `relative(1e-2)`, or 0 for TV and Mass, which have no entropy.
     solver: an `ugw.AlternateMin(...)`, or where linear programs solve the problem an `ugw.FrankWolfe(...)`.
     The cost is `terms.linear` of the result; potentials are those of p = a⊗b·exp((f ⊕ g − cost)/eps).
 
@@ -69,74 +71,85 @@ def solve_linear(
     >>> round(ugw.solve_linear([0.5, 0.5], [0.5, 0.5], cost=[[0, 1], [1, 0]], rho=np.inf, eps=0.0).value, 12)
     0.0
     """
-    a, b, matrix = _read(x, y, cost)
-    sides = partial_divergences(rho)
+    a, b, matrix = _read_sides(x, y, cost)
     with torch.no_grad():
-        if sides is not None:
-            share = _entropy(eps_or_default(eps, 0.0))
-            if isinstance(eps, Relative) or bool((share > 0).any()):
-                raise InputError("TV and Mass are exact linear programs, without entropy: eps must be 0, got more")
-            return _warned(_exact(_shared(PartialW, a, b, sides, share, matrix), solver))
-        problem = _shared(UW, a, b, divergence_pair(rho), _entropy(eps_or_default(eps, 1e-2)), matrix)
-        if isinstance(eps, Relative):
-            mean = problem.mean()
-            if bool((mean <= 0).any()):
-                raise InputError(f"a relative eps needs a positive mean cost, got {float(mean.min()):.3g}")
-            problem = replace(problem, eps=problem.eps * mean)
-        check_hard_masses(problem)
-        if bool((problem.div_a.is_hard & problem.div_b.is_hard & (problem.eps == 0)).all()):
-            full = Mass(torch.minimum(problem.log_mass_a, problem.log_mass_b).exp())
-            exact = PartialW(a, b, full, full, problem.eps, matrix, batched=problem.batched)
-            return _warned(_exact(exact, solver))
-        _check_solver(solver, AlternateMin, "KL with entropy or a soft side")
-        return _warned((ENTROPIC if solver is None else solver)(problem, problem.product))
+        problem = _build(a, b, matrix, rho, eps)
+        if isinstance(problem, PartialW):
+            chosen = _check_class(solver, FrankWolfe(), "TV, Mass, or eps = 0 with hard marginals")
+            start = problem.product * problem.unit.to(problem.x.dtype)[:, None, None]
+        else:
+            chosen = _check_class(solver, ENTROPIC, "KL with entropy or a soft side")
+            start = problem.product
+        result = chosen(problem, start)
+    sides = problem.div_a, problem.div_b
+    return warn_if_not_converged(with_parameters(result, sides, problem.eps, chosen, "product"))
 
 
-def _exact(problem: PartialW, solver: Solver | None) -> Result:
-    _check_solver(solver, FrankWolfe, "TV, Mass, or eps = 0 with hard marginals")
-    if isinstance(problem.div_a, Mass):
-        check_mass(problem, problem.div_a.m)
-    chosen = FrankWolfe() if solver is None else solver
-    return chosen(problem, problem.product * problem.unit.to(problem.x.dtype)[:, None, None])
+def _check_class(solver: Any, default: Solver, problem: str) -> Solver:
+    """Return the caller's solver, or the default for None; raise InputError unless both are of the same class.
 
-
-def _check_solver(solver: Any, kind: type[Solver], problem: str) -> None:
-    """A linear problem has one minimum and one solver, so that a Multistart is none."""
+    A linear problem has one minimum, so that a Multistart is refused.
+    """
+    kind = type(default)
     if solver is not None and not isinstance(solver, kind):
         raise InputError(f"solver must be an {kind.__name__} for {problem}, got {type(solver).__name__}")
+    return default if solver is None else solver
 
 
-def _warned(result: Result) -> Result:
-    if not bool(torch.as_tensor(result.converged).all()):
-        warnings.warn(result.message, ConvergenceWarning, stacklevel=3)
-    return result
+def _build(a: Space, b: Space, cost: Tensor, rho: Any, eps: Any) -> UW | PartialW:
+    """Return the linear problem: a PartialW for TV, Mass and two hard marginals at eps = 0, a UW otherwise."""
+    sides, resolved = partial_divergences(rho), resolve_eps(eps, rho)
+    number = resolved.share if isinstance(resolved, Relative) else as_nonnegative("eps", resolved)
+    if sides is not None:
+        if isinstance(resolved, Relative) or bool((number > 0).any()):
+            raise InputError("TV and Mass are exact linear programs, without entropy: eps must be 0, got more")
+        partial = _with_batch(PartialW, a, b, sides, number, cost)
+        if isinstance(partial.div_a, Mass):
+            check_mass(partial, partial.div_a.m)
+        return partial
+    problem = _with_batch(UW, a, b, divergence_pair(rho), number, cost)
+    if isinstance(resolved, Relative):
+        problem = replace(problem, eps=problem.eps * _mean_cost(problem, is_auto=resolved is not eps))
+    check_hard_masses(problem)
+    if bool((problem.div_a.is_hard & problem.div_b.is_hard & (problem.eps == 0)).all()):
+        full = Mass(torch.minimum(problem.log_mass_a, problem.log_mass_b).exp())
+        return PartialW(a, b, full, full, problem.eps, cost, batched=problem.batched)
+    return problem
 
 
-def _entropy(eps: Any) -> Tensor:
-    return eps.share if isinstance(eps, Relative) else as_nonnegative("eps", eps)
+def _mean_cost(problem: UW, *, is_auto: bool) -> Tensor:
+    """Return the mean cost (B,) under the product plan, the unit of a relative eps.
+
+    If it is not positive, an explicit relative eps raises InputError; "auto" takes the mean absolute cost, or 1.
+    """
+    mean = problem.mean()
+    if not is_auto and bool((mean <= 0).any()):
+        raise InputError(f"a relative eps needs a positive mean cost, got {float(mean.min()):.3g}")
+    size = torch.where(mean > 0, mean, replace(problem, cost=problem.cost.abs()).mean())
+    return torch.where(size > 0, size, 1.0)
 
 
-def _read(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
-    """Both sides as spaces, and the cost (n, m) or (B, n, m)."""
+def _read_sides(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
+    """Return both sides as spaces, and the cost (n, m) or (B, n, m)."""
     if isinstance(cost, str):
         a, b = (s if isinstance(s, Space) else Space.from_points(s, metric="sqeuclidean") for s in (x, y))
         check_spaces(replace(a, feature_tensor=None), replace(b, feature_tensor=None))
-        return a, b, _between(a, b, cost)
+        return a, b, _cost_between(a, b, cost)
     like = next((side.weight_tensor for side in (x, y) if isinstance(side, Space)), None)
     matrix = as_tensor("cost", cost, like=like).detach()
     if matrix.ndim not in (2, 3) or matrix.numel() == 0:
         raise InputError(f"cost must be a matrix (n, m) or (B, n, m), got shape {tuple(matrix.shape)}")
     check_finite("cost", matrix)
     numpy = not isinstance(cost, Tensor)
-    a, b = (_weighted(name, s, matrix, axis, numpy=numpy) for name, s, axis in (("x", x, -2), ("y", y, -1)))
+    a, b = (_space_of_weights(name, s, matrix, axis, numpy=numpy) for name, s, axis in (("x", x, -2), ("y", y, -1)))
     if (a.n, b.n) != tuple(matrix.shape[-2:]):
         raise InputError(f"cost must have shape (..., {a.n}, {b.n}) for these sides, got {tuple(matrix.shape)}")
     check_spaces(replace(a, feature_tensor=None), replace(b, feature_tensor=None))
     return a, b, matrix
 
 
-def _weighted(name: str, given: Any, cost: Tensor, axis: int, *, numpy: bool) -> Space:
-    """A side that only has weights: a space of coincident points, which stores no distances."""
+def _space_of_weights(name: str, given: Any, cost: Tensor, axis: int, *, numpy: bool) -> Space:
+    """Return a side given as weights (None: 1/n each) as a space of coincident points, which stores no distances."""
     if isinstance(given, Space):
         return given
     n = cost.shape[axis]
@@ -153,7 +166,8 @@ def _weighted(name: str, given: Any, cost: Tensor, axis: int, *, numpy: bool) ->
     return replace(Space.from_points(points, weights=weights, metric="sqeuclidean"), numpy=numpy)
 
 
-def _between(a: Space, b: Space, metric: str) -> Tensor:
+def _cost_between(a: Space, b: Space, metric: str) -> Tensor:
+    """Return the distances between the points of both sides, (n, m) or (B, n, m)."""
     if a.point_tensor is None or b.point_tensor is None:
         raise InputError("a cost by name needs spaces with points (Space.from_points), got one without: give a matrix")
     if a.point_tensor.shape[-1] != b.point_tensor.shape[-1]:
@@ -166,8 +180,8 @@ def _between(a: Space, b: Space, metric: str) -> Tensor:
     return torch.stack([cross_distances(p, q, metric) for p, q in zip(*pair, strict=True)])
 
 
-def _shared(kind: Any, a: Space, b: Space, sides: tuple[Divergence, Divergence], eps: Tensor, cost: Tensor) -> Any:
-    """The problem of that kind, with one value of every parameter for each item."""
+def _with_batch(kind: Any, a: Space, b: Space, sides: tuple[Divergence, Divergence], eps: Tensor, cost: Tensor) -> Any:
+    """Return the problem of class `kind`, with one value of every parameter for each item of the common batch."""
     div_a, div_b = sides
     counts = {
         "the first side": a.weight_tensor.shape[0] if a.batched else None,

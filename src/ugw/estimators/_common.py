@@ -19,7 +19,7 @@ from ..errors import ConvergenceWarning, InputError
 from ..geometry.graph_distances import shortest_paths
 from ..geometry.space import Space
 from ..measures.divergences import partial_divergences
-from ..problems.build import eps_or_default
+from ..problems.build import resolve_eps as resolve_solver_eps
 from ..results.result import Result
 from .config import ESTIMATOR_CONFIG
 
@@ -166,7 +166,8 @@ def resolve_eps(rho: Any, eps: Any) -> Any:
     >>> resolve_eps(1.0, "auto"), resolve_eps(0.1, 0.5)
     (0.005, 0.5)
     """
-    return eps_or_default(eps, 0.0 if partial_divergences(rho) is not None else ESTIMATOR_CONFIG.default_eps)
+    is_auto = isinstance(eps, str) and eps == "auto" and partial_divergences(rho) is None
+    return ESTIMATOR_CONFIG.default_eps if is_auto else resolve_solver_eps(eps, rho)
 
 
 def score_candidates(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import scipy  # its submodules load when they are first used, which saves `import ugw` half a second
 import torch
 from torch import Tensor
 
 from .._utils.checks import check_finite
+from .._utils.device_memory import machine_memory
 from ..errors import InputError
 from .config import GEOMETRY_CONFIG
 
@@ -70,14 +69,6 @@ def check_distances_fit_in_memory(points: Tensor) -> None:
             f"{memory / 2**30:.3g} GiB there are: give tol=, an error that is allowed for distances of low rank, or "
             'take metric="sqeuclidean", which stores none'
         )
-
-
-def machine_memory() -> float:
-    """Return the bytes of memory of this machine, inf if the operating system does not report them."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return float("inf")
 
 
 def check_no_gradient(name: str, tensor: Tensor) -> None:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..api import solve as api
+from ..api.arguments import check_solver
 from ..errors import InputError, NotConverged
 from ..geometry.space import Space
 from ..initializers import multilevel
@@ -176,7 +177,7 @@ def _identity(x: Space, given: dict[str, Any]) -> Any:
 
 def _problem(x: Space, y: Space, given: dict[str, Any]) -> UGW:
     """The problem that `solve` with these arguments solves."""
-    method = base_solver(api.checked_solver(given["solver"], AlternateMin())).inner.method
+    method = base_solver(check_solver(given["solver"], AlternateMin())).inner.method
     return build(x.detach(), y.detach(), **{k: given[k] for k in ("rho", "eps", "loss", "fused")}, method=method)
 
 

@@ -11,7 +11,7 @@ from .._utils.checks import as_nonnegative
 from ..geometry.space import Space
 from ..measures.cones import parse_loss
 from ..measures.divergences import divergence_pair, partial_divergences
-from ..problems.build import Fused, Relative, check_finite_rho, check_spaces, eps_or_default
+from ..problems.build import Fused, Relative, check_finite_rho, check_spaces, resolve_eps
 from ..results.conic_result import ConicResult
 from ..results.result import Result
 from .debiased import Debiased, debiased
@@ -83,8 +83,8 @@ class UGWLoss(torch.nn.Module):
         super().__init__()
         if partial_divergences(rho) is None:
             divergence_pair(rho)
-        if not isinstance(eps, Relative):
-            as_nonnegative("eps", eps_or_default(eps, 0.0))
+        if not isinstance(resolve_eps(eps, rho), Relative):
+            as_nonnegative("eps", resolve_eps(eps, rho))
         self.rho, self.eps, self.loss, self.fused, self.init, self.solver = rho, eps, loss, fused, init, solver
         self.debiased = debiased
         self.result = None

@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from ..api import solve as api
+from ..api.arguments import check_solver
+from ..api.conic import solve_conic
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
 from ..initializers.multistart import base_solver
 from ..measures.cones import PartialTransport
 from ..measures.divergences import partial_divergences
-from ..problems.build import Relative, build, build_conic, build_partial, eps_or_default, parse_cone
+from ..problems.build import Relative, build, build_conic, build_partial, parse_cone, resolve_eps
 from ..results.conic_result import ConicResult
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
@@ -51,7 +53,7 @@ def solved_conic(x: Space, y: Space, *, rho: Any, cone: Any, init: Any, solver: 
     if isinstance(parse_cone(*plain, cone), PartialTransport):
         raise InputError("gradients of the conic distance need a cone over KL, got partial transport")
     with torch.no_grad(), quiet():
-        result = api.solve_conic(*plain, rho=rho, cone=cone, init=init, solver=solver)
+        result = solve_conic(*plain, rho=rho, cone=cone, init=init, solver=solver)
     value = result.tensors.terms.total
     if torch.is_grad_enabled():
         problem, _ = build_conic(*plain, rho=rho, cone=cone, eps=0.0)
@@ -82,10 +84,10 @@ def settled(x: Space, y: Space, given: dict[str, Any]) -> Any:
     """eps as numbers: an eps relative to the spaces is that of the spaces as they are, and stays while a value is
     differentiated, and in all terms of a divergence.
     """
-    eps = eps_or_default(given["eps"], 1e-2 if partial_divergences(given["rho"]) is None else 0.0)
+    eps = resolve_eps(given["eps"], given["rho"])
     if not isinstance(eps, Relative):
         return eps
-    method = base_solver(api.checked_solver(given["solver"], AlternateMin())).inner.method
+    method = base_solver(check_solver(given["solver"], AlternateMin())).inner.method
     problem = build(x, y, rho=given["rho"], eps=eps, loss=given["loss"], fused=given["fused"], method=method)
     return problem.eps if problem.batched else problem.eps[0]
 

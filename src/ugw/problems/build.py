@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..geometry.low_rank import LowRankMetric
 from ..geometry.space import Space
 from ..measures.cones import Cone, PartialTransport, parse_loss
-from ..measures.divergences import KL, TV, Mass, divergence_pair
+from ..measures.divergences import KL, TV, Mass, divergence_pair, partial_divergences
 from .base import Problem, SpacePair
 from .cgw import CGW
 from .distortion.base import Distortion, PairLoss
@@ -30,8 +30,11 @@ from .ugw_streamed import StreamingUGW
 
 @dataclass(frozen=True)
 class BuildConfig:
-    """Parameters of surrogates, the UGW problems whose plans other problems start from, and tolerances of checks."""
+    """The default eps, parameters of surrogates (UGW problems that others start from), and tolerances of checks."""
 
+    # eps="auto" as a share of the mean distortion under the product plan (of the mean cost in linear problems): sharp
+    # plans that still converge fast, in any units of the distances.
+    auto_eps_share: float = 1e-2
     # eps of a surrogate, as a share of the mean distortion: sharp enough to match points, quickly solved.
     surrogate_eps_share: float = 1e-2
     # rho of the surrogate of a problem of given mass, as a share of the mean distortion: keeps most of the mass.
@@ -68,13 +71,17 @@ def relative(share: Any) -> Relative:
     return Relative(as_positive("relative eps", share, allow_inf=False))
 
 
-def eps_or_default(eps: Any, default: float) -> Any:
-    """Return the eps that a caller gave, or the default for "auto".
+def resolve_eps(eps: Any, rho: Any) -> Any:
+    """Return the eps that a caller gave; for "auto" `relative(1e-2)`, or 0 if rho is TV or Mass, which have no entropy.
 
-    >>> eps_or_default("auto", 0.01), eps_or_default(0.5, 0.01)
-    (0.01, 0.5)
+    >>> resolve_eps(0.5, 1.0)
+    0.5
+    >>> resolve_eps("auto", 1.0)
+    Relative(share=tensor(0.0100, dtype=torch.float64))
     """
-    return default if isinstance(eps, str) and eps == "auto" else eps
+    if not (isinstance(eps, str) and eps == "auto"):
+        return eps
+    return relative(BUILD_CONFIG.auto_eps_share) if partial_divergences(rho) is None else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +256,7 @@ def build_partial(
 
     The surrogate has the rho of TV, or for Mass a share of the mean distortion.
     """
-    _check_no_entropy(eps)
+    _check_no_entropy(eps, sides[0])
     rhos = [KL(side.rho.detach()) if isinstance(side, TV) else torch.ones_like(side.m) for side in sides]
     ugw = build(x, y, rho=tuple(rhos), eps=relative(BUILD_CONFIG.surrogate_eps_share), fused=fused, loss=loss)
     if ugw.infinite:
@@ -267,9 +274,9 @@ def build_partial(
     return problem, replace(ugw, eps=torch.minimum(ugw.eps, max_eps))
 
 
-def _check_no_entropy(eps: Any) -> None:
+def _check_no_entropy(eps: Any, rho: Any) -> None:
     """Raise InputError unless eps is 0 or "auto"."""
-    eps = eps_or_default(eps, 0.0)
+    eps = resolve_eps(eps, rho)
     if isinstance(eps, Relative) or bool((as_nonnegative("eps", eps) > 0).any()):
         raise InputError("TV and Mass are solved by exact linear programs, without entropy: eps must be 0, got more")
 

@@ -1,0 +1,71 @@
+"""Thresholds of the user-level functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MemoryFactors:
+    """Measured peaks of the process, in units of the tensors of a problem, times a margin of about 1.2.
+
+    They include what the allocator keeps for later tensors. tests/api/test_estimate.py compares them with peaks.
+    """
+
+    # Bytes that a first solve adds to the process, whatever its size.
+    base_bytes: int = 14 * 2**20
+    # Plans (n, m) held while one plan is solved for, if its start is chosen among candidates.
+    dense: float = 50.0
+    # Plans (n, m) held while one plan is solved for from a given start or the product plan.
+    dense_single_start: float = 36.0
+    # Plans of the coarsest level held for each of its candidates.
+    candidates: float = 16.0
+    # Vectors of the width of the basis, in float64, held for each point of a streaming problem.
+    streaming: float = 14.0
+    # Copies of all plans that are held for each term of a factorized loss.
+    factorized: float = 4.8
+    # Copies of both metrics that are held for each term of a factorized loss or kernel.
+    factorized_metrics: float = 1.3
+    # Copies of all plans that are held for each term of the kernel of a conic problem.
+    conic: float = 7.0
+
+
+@dataclass(frozen=True)
+class ApiConfig:
+    """Limits on memory and on the search for rho, and the default eps of `tightness`."""
+
+    memory: MemoryFactors = MemoryFactors()
+    # Bytes that one chunk of a batch may take on a CPU.
+    max_chunk_bytes: int = 2**30
+    # Entries of all plans of a chunk on a CPU: what a step reads again should still be in a cache.
+    max_chunk_entries_cpu: int = 2**19
+    # The same on CUDA, where a chunk that does not fit is halved.
+    max_chunk_entries_cuda: int = 2**28
+    # A CPU solve is refused if its estimate exceeds the available memory by this factor: the estimate has a margin.
+    max_overcommit: float = 1.2
+    # Bytes below which a CPU solve starts without asking for the available memory, which takes a while.
+    max_unchecked_bytes: int = 2**27
+    # Rank assumed for low-rank spaces in the advice to use them.
+    suggested_rank: int = 10
+
+    # eps of the UGW problem of `tightness`, as a share of the mean distortion: small, for a value close to eps = 0.
+    tightness_eps_share: float = 1e-3
+    # Values below this share of the value of unmatched spaces count as 0 in a ratio: the tolerance of a solver.
+    min_relative_value: float = 1e-9
+    # Rounding errors of a value, in units of the dtype's eps.
+    rounding_units: float = 100.0
+
+    # |share − kept| at which `rho_for_mass` stops.
+    mass_share_tol: float = 1e-3
+    # Most solves of `rho_for_mass`, on the coarse problem and on all points each.
+    max_mass_solves: int = 30
+    # Difference of log rho below which the share is taken to jump between two values of rho.
+    min_log_rho_gap: float = 1e-3
+    # Largest change of log rho between two solves: a factor of 10.
+    max_log_rho_step: float = 2.302585092994046
+    # Range of slopes of log(−log(share)) against log rho that an extrapolation may use.
+    min_mass_slope: float = -4.0
+    max_mass_slope: float = -0.2
+
+
+API_CONFIG = ApiConfig()

@@ -1,0 +1,86 @@
+"""`solve_conic`: the conic distance CGW between two spaces or two batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._utils.device_memory import allocation_errors_explained
+from .._utils.size_class import CONIC_CHOICES
+from ..geometry.space import Space
+from ..initializers.conic import STRATEGIES, Strategy, run_entropic_phase, with_strategy_options
+from ..initializers.multistart import Multistart, solve_from_candidates
+from ..problems.build import parse_cone
+from ..problems.cgw import CGW
+from ..problems.ugw import UGW
+from ..results.conic_result import ConicResult
+from ..results.convergence import warn_if_not_converged
+from ..results.records import SolverOutput
+from ..solvers.alternating import AlternateMin
+from ..solvers.alternating_lp import AlternateLP
+from ..solvers.monitor import Monitor
+from .arguments import check_solver, read_start, with_parameters
+from .batching import SolveItems, group_items, solve_in_chunks
+from .estimate import model_of
+
+
+def solve_conic(
+    x: Space,
+    y: Space,
+    *,
+    rho: Any = 1.0,
+    cone: Any = "gaussian-hellinger",
+    eps: Any = 0.0,
+    init: Any = "auto",
+    solver: AlternateMin | AlternateLP | Multistart | None = None,
+) -> ConicResult:
+    """Solve for the conic distance CGW between two spaces or two batches: a metric, and at most UGW at eps = 0.
+
+        CGW = rho1 m(a)² + rho2 m(b)² − R max <w, G w>,  G = exp(−λ(|Dx_ii' − Dy_jj'|)/R),  R = rho1 + rho2
+
+    rho: as for `solve`, finite. cone: "gaussian-hellinger" (λ = t²), "hellinger-kantorovich" or
+    `ugw.HellingerKantorovich(cutoff)`, or λ as a function of tensors or `ugw.Loss(function)`, each with `tol` and
+    `max_rank` for the factors of its kernel, used beyond n·m = 400, or 2500 if too coarse; "partial-transport" or
+    `ugw.PartialTransport(q)`, TV in place of KL, for small spaces and one rho: see there.
+    eps: entropy of some steps before the first, in units of rho; 0, the default, for partial transport. CGW itself has
+    no entropy.
+    init: as for `solve`; the lift of a Result of `solve` is never worse than its plan's UGW objective at eps = 0.
+    solver: as for `solve`; `ugw.AlternateLP(tol=, max_iter=, ...)` for partial transport. Options left at their
+    defaults are those that suit conic problems.
+
+    >>> import numpy as np, ugw
+    >>> points = np.random.default_rng(0).random((8, 2))
+    >>> x, y = ugw.Space.from_points(points), ugw.Space.from_points(points[::-1] + 1.0, weights=np.full(8, 0.25))
+    >>> c = ugw.solve_conic(x, y, rho=1.0)
+    >>> round(c.distance, 6), c.is_metric  # the same shape, once of mass 1 and once of mass 2
+    (1.0, True)
+    """
+    parsed_cone = parse_cone(x, y, cone)
+    strategy = STRATEGIES[parsed_cone.solver_kind]
+    problem, surrogate = strategy.build(x, y, rho=rho, cone=parsed_cone, eps=eps)
+    solver = with_strategy_options(check_solver(solver, strategy.solver), strategy.solver)
+    n_terms = int(problem.distortion_sum.rank.max()) if isinstance(problem, CGW) else 1
+    model = replace(model_of(surrogate, 1, "auto"), path="conic", n_terms=max(1, n_terms))
+    with torch.no_grad(), allocation_errors_explained(lambda: model.estimate(n_inner=1).message):
+        start = read_start(surrogate, solver, init)
+        groups = group_items(problem, start, CONIC_CHOICES)
+        solve_items = conic_solve(problem, surrogate, solver, strategy)
+        output = solve_in_chunks(problem, solver, groups, problem.batch, solve_items)
+    sides = surrogate.div_a, surrogate.div_b
+    result = with_parameters(problem.result(output), sides, problem.eps, solver, init, cone=parsed_cone)
+    return warn_if_not_converged(result)
+
+
+def conic_solve(problem: Any, surrogate: UGW, solver: Any, strategy: Strategy) -> SolveItems:
+    """Return the function that solves some items of a conic problem."""
+
+    def solve_items(index: Tensor | None, start: Any, monitor: Monitor | None) -> SolverOutput:
+        """Solve the items `index` from a name or from plans that `read_start` returned."""
+        items, own_surrogate = (problem, surrogate) if index is None else (problem.take(index), surrogate.take(index))
+        items, plans = run_entropic_phase(items, solver, strategy.candidates(items, own_surrogate, solver, start))
+        return solve_from_candidates(solver, items, plans, monitor).tensors
+
+    return solve_items

@@ -1,0 +1,55 @@
+"""`objective`: the terms of the UGW objective of any plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..geometry.space import Space
+from ..initializers.select import read_plan
+from ..measures.divergences import partial_divergences
+from ..problems.build import Fused, build, build_partial, resolve_eps
+from ..results.records import Terms
+from .arguments import plan_of_start
+
+# The logarithm that stands for a mass of 0.
+_LOG_ZERO_MASS = -1e30
+
+
+def objective(
+    plan: Any,
+    x: Space,
+    y: Space,
+    *,
+    rho: Any = 1.0,
+    eps: Any = 0.0,
+    loss: Any = None,
+    fused: Fused | None = None,
+) -> Terms:
+    """Return the terms of the objective F(plan, plan) of any plan (n, m) or (B, n, m); `.total` is their sum.
+
+    plan: an array, a tensor, a LazyPlan, or a Result, whose plan is taken. Other arguments: as for `solve`.
+
+    A hard side contributes 0, whether or not the plan keeps it. With `ugw.TV` these are the terms of the paper's
+    TV⊗ functional, for plans below the weights or not.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.eye(3))
+    >>> round(ugw.objective(np.eye(3) / 3, x, x, rho=1.0).total, 12)
+    0.0
+    """
+    plan, sides = plan_of_start(plan), partial_divergences(rho)
+    if sides is not None:
+        partial, surrogate = build_partial(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
+        terms = partial.unrestricted(read_plan(surrogate, plan, "plan"))
+        return terms.present(batched=surrogate.batched, numpy=surrogate.numpy)
+    problem = build(x, y, rho=rho, eps=resolve_eps(eps, rho), fused=fused, loss=loss)
+    plan = read_plan(problem, plan, "plan")
+    mass = plan.sum(dim=(1, 2), dtype=torch.float64)
+    with torch.no_grad():
+        # A plan of zeros cannot be divided by its mass: the product plan stands in, with a mass of 0.
+        unit_plan = torch.where(mass[:, None, None] > 0, plan / mass.to(plan.dtype)[:, None, None], problem.product)
+        log_mass = torch.where(mass > 0, mass.log(), _LOG_ZERO_MASS)
+        terms = problem.objective(problem.state_of_plan(unit_plan).weighing(log_mass))
+    return terms.present(batched=problem.batched, numpy=problem.numpy)
