@@ -1,1 +1,1 @@
-"""Divergences for the marginals, and cones."""
+"""Divergences that penalize the marginals of a plan, and cones with their losses of differences of distances."""
