@@ -117,6 +117,12 @@ def test_features_of_one_number_may_be_a_list(here):
     assert values[0] == values[1]
 
 
+def test_eps_auto_is_the_default_of_solve(here):
+    run("match", "a.csv", "b.npy", "--eps", "auto")
+    x, y = (ugw.Space.from_points(np.load("two.npz")[key]) for key in "ab")
+    assert summary()["value"] == pytest.approx(ugw.solve(x, y).value, rel=1e-12)
+
+
 def test_a_plain_eps_is_absolute(here):
     run("match", "a.csv", "b.npy", "--eps", "0.05")
     x, y = (ugw.Space.from_points(np.load("two.npz")[key]) for key in "ab")

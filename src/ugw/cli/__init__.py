@@ -1,4 +1,4 @@
-"""The `ugw` command."""
+"""The `ugw` command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `ugw` command: `ugw match` for files, `ugw demo` for a first look."""
+"""The `ugw` command: `ugw match` for files, `ugw demo` for a first picture, `ugw reproduce` for the paper."""
 
 from __future__ import annotations
 
@@ -17,60 +17,72 @@ from .._utils.output_folder import output_folder
 from .._utils.threads import single_thread
 from ..experiments import BEYOND, REPRODUCED
 from ..initializers.select import INIT_NAMES
-from .match import Options, run
+from .match import Options, read_eps, run
 
-INTERRUPTED = 130  # what a shell reports after Ctrl-C
+# Exit code after Ctrl-C, 128 + SIGINT as in shells.
+INTERRUPTED = 130
 
 
-# -- how the command ends ----------------------------------------------------------------------------------
+# -- errors and types of options ---------------------------------------------------------------------------
 
 
 class _OneLineErrors(click.Group):
-    """A group whose errors are one line on stderr with exit code 2, never a traceback."""
+    """A click group that reports errors as one line on stderr with exit code 2, without a traceback."""
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Run the command and exit: 0 after success, 2 after an error, 130 after Ctrl-C."""
         extra["standalone_mode"] = False
         try:
             sys.exit(super().main(*args, **extra) or 0)
         except click.exceptions.NoArgsIsHelpError as error:
-            _end(error.format_message(), 2)
+            _exit(error.format_message(), 2)
         except click.UsageError as error:
             path = error.ctx.command_path if error.ctx else "ugw"
-            _fail(f"{error.format_message()} (see {path} --help)")
+            _exit_with_error(f"{error.format_message()} (see {path} --help)")
         except click.ClickException as error:
-            _fail(error.format_message())
+            _exit_with_error(error.format_message())
         except click.Abort:
-            _end("Interrupted: nothing was written", INTERRUPTED)
+            _exit("Interrupted: nothing was written", INTERRUPTED)
         except (ugw.InputError, OSError) as error:
-            _fail(str(error))
+            _exit_with_error(str(error))
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "memory" not in str(error):
                 raise
-            _fail("not enough memory: the distances and the plan take n² + m² + several n·m numbers of 8 bytes")
+            _exit_with_error(
+                "not enough memory: the distances and the plan take n² + m² + several n·m numbers of 8 bytes"
+            )
 
 
-def _fail(message: str) -> NoReturn:
-    _end("Error: " + " ".join(message.split()), 2)
+def _exit_with_error(message: str) -> NoReturn:
+    """Print the error in one line on stderr and exit with code 2."""
+    _exit("Error: " + " ".join(message.split()), 2)
 
 
-def _end(line: str, code: int) -> NoReturn:
+def _exit(line: str, code: int) -> NoReturn:
+    """Print a line on stderr and exit with the code."""
     click.echo(line, err=True)
     sys.exit(code)
 
 
 class _Folder(click.ParamType):
+    """The type of options that name a folder."""
+
     name = "folder"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name of the folder; fail if it is empty."""
         if not str(value):
             self.fail("expected the name of a folder, got '' (. is the working folder)", param, ctx)
         return str(value)
 
 
 class _Rho(click.ParamType):
+    """The type of --rho: a number, inf, or two of them with a comma."""
+
     name = "rho"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a float, or a tuple of two."""
         try:
             parts = [float(part) for part in str(value).split(",")]
         except ValueError:
@@ -81,13 +93,16 @@ class _Rho(click.ParamType):
 
 
 class _Eps(click.ParamType):
+    """The type of --eps: a number, a percentage, or auto."""
+
     name = "eps"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text of the option, checked; `match.read_eps` converts it."""
         try:
-            float(str(value).removesuffix("%"))
+            read_eps(str(value))
         except ValueError:
-            self.fail(f"expected a number, or a percentage as 1%, got {value!r}", param, ctx)
+            self.fail(f"expected a number, a percentage as 1%, or auto, got {value!r}", param, ctx)
         return str(value)
 
 
@@ -112,17 +127,17 @@ def main() -> None:
     "--out", type=_Folder(), default="out", show_default=True, metavar="DIR", help="Folder for imbalanced.png."
 )
 def demo(out: str) -> None:
-    """Show what UGW is for, in some ten seconds.
+    """Compare balanced GW with UGW on classes of different masses, in about ten seconds.
 
     An ellipsoid and a ball in R^3, half of the mass each, are matched to an ellipse and a square in R^2 that
-    have 30 % and 70 % of it, then 70 % and 30 %. Balanced GW must carry the surplus of one class over to the
-    other; UGW leaves it behind. Prints a table and writes a picture.
+    have 30 % and 70 % of it, then 70 % and 30 %. Balanced GW must match the surplus of one class to the
+    other; UGW leaves it unmatched. Prints a table and writes a picture.
     """
     from ..experiments import imbalanced
 
     with output_folder(Path(out), names=("imbalanced.png",)) as stage, single_thread():
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the table says so
+            warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the table shows it
             records = imbalanced.show(click.echo)
         imbalanced.figure(records).savefig(stage / "imbalanced.png", dpi=160)
     click.echo(f"wrote {Path(out, 'imbalanced.png')}")
@@ -138,7 +153,9 @@ def demo(out: str) -> None:
     "--tasks", metavar="NAMES", help="pu: some tasks, as surf-C:surf-A:0.1,surf-C:decaf-W:0.2; or substitute."
 )
 @click.option("--quick", is_flag=True, help="pu: 4 folds instead of 20 and 9 pairs of rho instead of 36.")
-@click.option("--jobs", type=int, metavar="N", help="pu: so many tasks at a time.  [default: one per core; on cuda 1]")
+@click.option(
+    "--jobs", type=int, metavar="N", help="pu: number of tasks that run at a time.  [default: one per core; on cuda 1]"
+)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="pu: where it is solved.")
 @click.option("--beyond", is_flag=True, help="pu: better minima, conic plans and a rho without a grid instead.")
 def reproduce(
@@ -151,35 +168,36 @@ def reproduce(
     outliers        two moons with outliers: GW, UGW and unbalanced Wasserstein
     graphs          two planar graphs with shortest paths: UGW and GW
     graphs-partial  the same graphs: partial GW at the masses that UGW found
-    eps-rho         what eps and rho do to a plan: communities with outliers
+    eps-rho         the effect of eps and rho on a plan: communities with outliers
     cgw-local       CGW and UGW as a shape moves away from itself
     cgw-ratio       histograms of CGW/UGW for random spaces of 2, 3, 5 and 100 points
-    tightness       does the relaxation to two plans end with one? kernels of negative type and graphs
+    tightness       how often the relaxation to two plans ends with one: kernels of negative type and graphs
     pu              positive-unlabeled learning on Office-Caltech10, for which UGW_DATA names the data's folder;
-                    finished tasks are kept in DIR/pu-tasks, and the same command goes on after an interruption
+                    finished tasks are stored in DIR/pu-tasks, and the same command continues after an interruption
     """  # noqa: D301 - click takes the control character as "do not wrap"
     module, files = BEYOND if beyond else REPRODUCED[name]
     extra: dict[str, Any] = {}
     if name == "pu":
-        kept = Path(out, "pu-beyond-tasks" if beyond else "pu-tasks")
-        extra = {"tasks": tasks, "quick": quick, "jobs": jobs, "kept": kept}
+        task_folder = Path(out, "pu-beyond-tasks" if beyond else "pu-tasks")
+        extra = {"tasks": tasks, "quick": quick, "jobs": jobs, "kept": task_folder}
         _check_device(device, beyond=beyond)
-        if device != "cpu":  # rounded otherwise: its tasks are kept apart
-            extra |= {"device": device, "kept": kept.with_name(f"{kept.name}-{device}")}
+        if device != "cpu":  # other rounding, so its tasks are stored in another folder
+            extra |= {"device": device, "kept": task_folder.with_name(f"{task_folder.name}-{device}")}
     elif tasks is not None or quick or jobs is not None or beyond or device != "cpu":
         raise click.UsageError("--tasks, --quick, --jobs, --device and --beyond are for pu")
     try:
         with output_folder(Path(out), names=files) as stage, single_thread(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the tables say so, or the numbers are certified
+            warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the tables show it, or the numbers are certified
             import_module(f"ugw.experiments.{module}").reproduce(stage, click.echo, **extra)
     except KeyboardInterrupt:
         if name != "pu":
             raise
-        _end(f"Interrupted: finished tasks are in {extra['kept']}, the same command goes on from there", INTERRUPTED)
+        _exit(f"Interrupted: finished tasks are in {extra['kept']}, the same command goes on from there", INTERRUPTED)
     click.echo(f"wrote {' and '.join(str(Path(out, file)) for file in files)}")
 
 
 def _check_device(device: str, *, beyond: bool) -> None:
+    """Raise a usage error if the experiment cannot run on the device."""
     if device == "cuda" and beyond:
         raise click.UsageError("--beyond runs on the CPU alone, got --device cuda")
     if device == "cuda" and not torch.cuda.is_available():
@@ -200,7 +218,7 @@ _KINDS = click.Choice(["points", "distances"])
     default="1",
     show_default=True,
     metavar="R | R1,R2",
-    help="Price of mass that stays behind, in squared distance; inf keeps a side's weights exactly "
+    help="Penalty of unmatched mass, in squared distance; inf keeps a side's weights exactly "
     "(inf: balanced GW). Two values, as 0.5,inf, are for source and target.",
 )
 @click.option(
@@ -208,9 +226,9 @@ _KINDS = click.Choice(["points", "distances"])
     type=_Eps(),
     default="1%",
     show_default=True,
-    metavar="E | P%",
+    metavar="E | P% | auto",
     help="Entropy: smaller is sharper and slower, 0 is none. A percentage is relative to the mean "
-    "distortion, hence free of units.",
+    "distortion, hence free of units. auto is the default of `ugw.solve`.",
 )
 @click.option("--kind", type=_KINDS, help="What arrays hold. Needed for square ones.")
 @click.option("--kind-source", type=_KINDS, help="The same, for the source alone.")
@@ -241,7 +259,7 @@ _KINDS = click.Choice(["points", "distances"])
 )
 @click.option("--features-target", metavar="FILE", help="The same for the target.")
 @click.option("--alpha", type=float, metavar="A", help="Weight of the squared distance between features.")
-@click.option("--init", type=click.Choice(INIT_NAMES), default="auto", show_default=True, help="Where to start.")
+@click.option("--init", type=click.Choice(INIT_NAMES), default="auto", show_default=True, help="Initial plan.")
 @click.option(
     "--tol",
     metavar="T",
@@ -294,11 +312,11 @@ def match(**options: Any) -> None:
     A run that does not converge still writes its result, prints a warning and says so in summary.json.
     Exit code 0: done; 2: bad input, one line says what; 130: interrupted.
     """  # noqa: D301
-    asked = Options(**options)
+    parsed = Options(**options)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # said below, in one line
-        result, report = run(asked)
+        warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # printed below in one line
+        result, report = run(parsed)
     if not result.converged:
         click.echo(f"Warning: not converged: {result.message}", err=True)
-    if not asked.quiet:
+    if not parsed.quiet:
         click.echo(report)

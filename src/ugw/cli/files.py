@@ -1,4 +1,4 @@
-"""Files of the command line: arrays and graphs come in or say why not; results go out all or none."""
+"""Reading of arrays and graphs from files; errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ GRAPH_SUFFIXES = (".graphml", ".gml", ".edgelist")
 
 
 def read_array(source: str) -> np.ndarray:
-    r"""Real numbers, in float64, from a `.npy`, `.npz` or `.csv` file.
+    r"""Return the array of a `.npy`, `.npz` or `.csv` file in float64.
 
     `file.npz:key` names one of several arrays. A `.csv` has commas, semicolons or tabs between its numbers,
-    and decimal points; a first line of column names and lines that start with # are passed over; one column
+    and decimal points; a first line of column names and lines that start with # are skipped; one column
     gives shape (n, 1).
 
     >>> import tempfile, numpy as np
@@ -51,7 +51,7 @@ def read_array(source: str) -> np.ndarray:
 
 
 def _split_key(source: str) -> tuple[Path, str | None]:
-    """`file.npz:key` -> the path and the key; a file of that very name comes first."""
+    """Return path and key of `file.npz:key`; if a file of that whole name exists, its path and None."""
     stem, mark, key = source.rpartition(".npz:")
     if mark and not Path(source).exists():
         return Path(stem + ".npz"), key
@@ -59,6 +59,7 @@ def _split_key(source: str) -> tuple[Path, str | None]:
 
 
 def _check_readable(path: Path) -> None:
+    """Raise unless the path is a file that is not empty."""
     if path.is_dir():
         raise InputError(f"{path}: expected a file, got a folder")
     try:
@@ -72,25 +73,27 @@ def _check_readable(path: Path) -> None:
 
 
 def _read_numpy(path: Path, key: str | None) -> np.ndarray:
+    """Return the array of a `.npy` file, or the array `key` of a `.npz` file, without pickle."""
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return loaded
         with loaded:
-            return loaded[_one_key(path, loaded.files, key)]
+            return loaded[_select_key(path, loaded.files, key)]
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         if isinstance(error, InputError):
             raise
         if "Object arrays" in str(error):
-            what = "it holds Python objects, which need pickle and are not loaded; save plain numbers"
+            reason = "it holds Python objects, which need pickle and are not loaded; save plain numbers"
         else:
-            what = f"not a {path.suffix} file of plain numbers (damaged, or made by pickle, which is not loaded)"
-        raise InputError(f"{path}: {what}") from None
+            reason = f"not a {path.suffix} file of plain numbers (damaged, or made by pickle, which is not loaded)"
+        raise InputError(f"{path}: {reason}") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
 
 
-def _one_key(path: Path, keys: list[str], key: str | None) -> str:
+def _select_key(path: Path, keys: list[str], key: str | None) -> str:
+    """Return the key of the array to read: the given one, or the only one of the file."""
     if key is None and len(keys) == 1:
         return keys[0]
     if key in keys:
@@ -103,37 +106,38 @@ def _one_key(path: Path, keys: list[str], key: str | None) -> str:
 
 
 def _read_csv(path: Path) -> np.ndarray:
+    """Return the table (n, d) of a `.csv` file."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{path}: not a text file in UTF-8") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    numbered = [(i, line) for i, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    numbered = [(i, line) for i, line in numbered if not _COMMENT.match(line)]
-    if not numbered:
+    numbered_lines = [(i, line) for i, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    numbered_lines = [(i, line) for i, line in numbered_lines if not _COMMENT.match(line)]
+    if not numbered_lines:
         raise InputError(f"{path}: the file holds no numbers")
-    delimiter = next((mark for mark in (";", "\t", ",") if mark in numbered[0][1]), ",")
+    delimiter = next((mark for mark in (";", "\t", ",") if mark in numbered_lines[0][1]), ",")
     try:
-        width = _header_width(*numbered[0], delimiter)
-        rows = numbered[1:] if width else numbered
+        width = _header_width(*numbered_lines[0], delimiter)
+        rows = numbered_lines[1:] if width else numbered_lines
         if not rows:
             raise InputError("a line of names and no numbers")
         table = _read_rows(rows, delimiter)
         if width not in (None, table.shape[1]):
-            raise InputError(f"line {numbered[0][0]}: {width} names above rows of {table.shape[1]} numbers")
+            raise InputError(f"line {numbered_lines[0][0]}: {width} names above rows of {table.shape[1]} numbers")
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return table
 
 
-# A spreadsheet writes its errors as #N/A or #DIV/0!: a row that begins so is a row and not a comment.
+# Spreadsheets write errors as #N/A or #DIV/0!: a line that begins with one of these is a row and not a comment.
 _COMMENT = re.compile(r"\s*#(?!N/A|DIV/0!|VALUE!|REF!|NUM!|NAME\?|NULL!)")
-_MISSING = {"na", "n/a", "<na>", "#n/a", "null", "none", "nil", "nat", "missing"}  # float() knows nan
+_MISSING = {"na", "n/a", "<na>", "#n/a", "null", "none", "nil", "nat", "missing"}  # nan is read by float()
 
 
 def _header_width(i: int, line: str, delimiter: str) -> int | None:
-    """The number of column names in the first line, or None where it is a row like the others."""
+    """Return the number of column names in the first line, or None if it is a row of numbers."""
     fields = [field.strip() for field in next(csv.reader([line], delimiter=delimiter))]
     if len(fields) > 1 and not fields[0]:
         raise InputError(
@@ -143,26 +147,29 @@ def _header_width(i: int, line: str, delimiter: str) -> int | None:
     if any(_is_number(field) for field in fields):
         return None
     for field in fields:
-        wordless = not any(sign.isalpha() for sign in field)
-        if wordless or field.lower() in _MISSING or _is_number(field.replace(",", ".")):
-            raise InputError(f"line {i}: expected numbers or column names, got {_shown(field)}")
+        has_letters = any(character.isalpha() for character in field)
+        if not has_letters or field.lower() in _MISSING or _is_number(field.replace(",", ".")):
+            raise InputError(f"line {i}: expected numbers or column names, got {_describe_field(field)}")
     return len(fields)
 
 
-def _read_rows(numbered: list[tuple[int, str]], delimiter: str) -> np.ndarray:
-    lines = [line for _, line in numbered]
+def _read_rows(numbered_lines: list[tuple[int, str]], delimiter: str) -> np.ndarray:
+    """Return the table (n, d) of numbered lines; the error names the first line that cannot be read."""
+    lines = [line for _, line in numbered_lines]
     try:
         return np.loadtxt(lines, delimiter=delimiter, quotechar='"', comments=None, ndmin=2)
     except ValueError:
-        raise InputError(_first_fault(numbered, delimiter)) from None
+        raise InputError(_first_error(numbered_lines, delimiter)) from None
 
 
-def _shown(field: str) -> str:
-    comma = "," in field and _is_number(field.replace(",", "."))
-    return repr(field.strip()) + (" (numbers need a decimal point)" if comma else "")
+def _describe_field(field: str) -> str:
+    """Return the field in quotes, with a hint if it has a decimal comma."""
+    has_comma = "," in field and _is_number(field.replace(",", "."))
+    return repr(field.strip()) + (" (numbers need a decimal point)" if has_comma else "")
 
 
 def _is_number(text: str) -> bool:
+    """Return whether `float` can read the text."""
     try:
         float(text)
     except ValueError:
@@ -170,14 +177,14 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _first_fault(numbered: list[tuple[int, str]], delimiter: str) -> str:
-    """Why a table could not be read, with its line."""
+def _first_error(numbered_lines: list[tuple[int, str]], delimiter: str) -> str:
+    """Return why a table could not be read, with the number of the line."""
     width = None
-    for i, line in numbered:
+    for i, line in numbered_lines:
         fields = next(csv.reader([line], delimiter=delimiter))
-        bad = next((field for field in fields if not _is_number(field)), None)
-        if bad is not None:
-            return f"line {i}: expected a number, got {_shown(bad)}"
+        invalid = next((field for field in fields if not _is_number(field)), None)
+        if invalid is not None:
+            return f"line {i}: expected a number, got {_describe_field(invalid)}"
         width = width or len(fields)
         if len(fields) != width:
             return f"line {i}: expected {width} numbers as above, got {len(fields)}"
@@ -188,12 +195,12 @@ def _first_fault(numbered: list[tuple[int, str]], delimiter: str) -> str:
 
 
 def is_graph(source: str) -> bool:
-    """Whether the name ends like a graph file."""
+    """Return whether the file name has the suffix of a graph format."""
     return Path(source).suffix.lower() in GRAPH_SUFFIXES
 
 
 def read_graph(source: str) -> networkx.Graph:
-    """A networkx graph from `.graphml`, `.gml`, or `.edgelist` (lines `node node [length]`, undirected)."""
+    """Return the graph of a `.graphml`, `.gml` or `.edgelist` file (lines `node node [length]`, undirected)."""
     import networkx
 
     path = Path(source)
@@ -206,15 +213,15 @@ def read_graph(source: str) -> networkx.Graph:
             (networkx.read_edgelist, {"data": True}),
         ],
     }
-    problem: Exception | None = None
+    first_error: Exception | None = None
     for reader, options in readers[path.suffix.lower()]:
         try:
             graph = reader(path, **options)
-        except Exception as error:  # the parsers of three formats fail in a dozen ways, from XML to struct errors
-            problem = problem or error
+        except Exception as error:  # the parsers raise many different errors
+            first_error = first_error or error
             continue
         if graph.number_of_nodes() == 0:
             raise InputError(f"{path}: the graph has no nodes")
         return graph
-    said = " ".join(str(problem).split()) or type(problem).__name__
-    raise InputError(f"{path}: not a readable {path.suffix} graph ({said})") from problem
+    message = " ".join(str(first_error).split()) or type(first_error).__name__
+    raise InputError(f"{path}: not a readable {path.suffix} graph ({message})") from first_error

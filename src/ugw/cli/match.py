@@ -1,4 +1,4 @@
-"""The work of `ugw match`: two files become spaces, then a plan, a summary, a picture, and a report on request."""
+"""The steps of `ugw match`: read two files, solve, and write the plan, a summary, a picture and a report."""
 
 from __future__ import annotations
 
@@ -30,15 +30,27 @@ if TYPE_CHECKING:
     import networkx
     from matplotlib.figure import Figure
 
-WRITTEN = ("plan.npz", "summary.json", "matching.png")
-PARTNERS = 10  # of each point that plan.npz has where the plan is not stored
-DRAWN = 1000  # points a side in the picture of such a plan
-SMALL = 250_000  # entries of a plan up to which one thread is as fast as several
+FILE_NAMES = ("plan.npz", "summary.json", "matching.png")
+
+
+@dataclass(frozen=True)
+class MatchConfig:
+    """Limits of `ugw match`."""
+
+    # Largest entries of each row in plan.npz if the plan is too large to store.
+    n_partners: int = 10
+    # Points per side in the picture of such a plan.
+    max_drawn_points: int = 1000
+    # Plan entries up to which one thread is as fast as several.
+    max_single_thread_entries: int = 250_000
+
+
+MATCH_CONFIG = MatchConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the command line said, option by option."""
+    """The options of `ugw match` as given on the command line."""
 
     source: str
     target: str
@@ -64,61 +76,66 @@ class Options:
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
-    """One of the two inputs. places: (n, 1 to 3), where to draw its points."""
+class MatchInput:
+    """One of the two inputs. positions: (n, 1 to 3), where its points are drawn."""
 
     file: str
     kind: str
     space: ugw.Space
-    places: np.ndarray
+    positions: np.ndarray
     graph: networkx.Graph | None = None
 
     def __str__(self) -> str:
+        """Return file, kind, size and mass in one line."""
         return f"{self.file}: {self.kind}, n = {self.space.n}, mass {float(self.space.mass):.4g}"
 
     def view(self) -> View:
-        """How the report draws it; the layout of a graph is computed already."""
-        return View(self.space, Path(self.file).name, None if self.graph is None else self.places, self.graph)
+        """Return how the report draws the input, with the layout of a graph already computed."""
+        return View(self.space, Path(self.file).name, None if self.graph is None else self.positions, self.graph)
 
     def record(self) -> dict[str, Any]:
-        """What summary.json says about it; nodes in the order of the plan."""
-        said = {"file": self.file, "kind": self.kind, "n": self.space.n, "mass": float(self.space.mass)}
-        return said if self.graph is None else said | {"nodes": [str(node) for node in self.graph.nodes]}
+        """Return the entry of summary.json: file, kind, size, mass, and the nodes of a graph in plan order."""
+        entry = {"file": self.file, "kind": self.kind, "n": self.space.n, "mass": float(self.space.mass)}
+        return entry if self.graph is None else entry | {"nodes": [str(node) for node in self.graph.nodes]}
 
 
 def run(options: Options) -> tuple[ugw.Result, str]:
-    """Read, solve, write the files; the result and the lines to print."""
+    """Read both inputs, solve, and write the files; return the result and the text to print."""
     page = _report_path(options)
-    source, target = read_side(options, "source"), read_side(options, "target")
-    _check_used(options, source, target)
+    source, target = read_input(options, "source"), read_input(options, "target")
+    _check_unused_options(options, source, target)
     with ExitStack() as stack:
-        stage = stack.enter_context(output_folder(Path(options.out), names=WRITTEN))
-        shelf = page and stack.enter_context(output_folder(page.parent, names=(page.name,)))
+        stage = stack.enter_context(output_folder(Path(options.out), names=FILE_NAMES))
+        page_stage = page and stack.enter_context(output_folder(page.parent, names=(page.name,)))
         start = time.perf_counter()
-        with single_thread() if source.space.n * target.space.n <= SMALL else nullcontext():
+        with (
+            single_thread()
+            if source.space.n * target.space.n <= MATCH_CONFIG.max_single_thread_entries
+            else nullcontext()
+        ):
             result = _solve(options, source, target)
         seconds = time.perf_counter() - start
         np.savez_compressed(stage / "plan.npz", **plan_arrays(result))  # type: ignore[arg-type]
-        summary = {"source": source.record(), "target": target.record(), "options": _asked(options)}
-        summary |= _numbers(result) | {"seconds": seconds}
-        text = json.dumps(_plain(summary), indent=2, allow_nan=False, ensure_ascii=False)
+        summary = {"source": source.record(), "target": target.record(), "options": _solve_options(options)}
+        summary |= _result_entries(result) | {"seconds": seconds}
+        text = json.dumps(_to_json(summary), indent=2, allow_nan=False, ensure_ascii=False)
         (stage / "summary.json").write_text(text + "\n", encoding="utf-8")
-        unit = options.scale != "none" or "graph" in (source.kind, target.kind)
-        picture(result, source, target, unit=unit).savefig(stage / "matching.png", dpi=160)
-        if page and shelf:
+        rescale = options.scale != "none" or "graph" in (source.kind, target.kind)
+        picture(result, source, target, rescale=rescale).savefig(stage / "matching.png", dpi=160)
+        if page and page_stage:
             facts = _facts(options) | {"seconds": round(seconds, 1)}
-            write(result, source.view(), target.view(), shelf / page.name, facts=facts)
-    wrote = f"{', '.join(WRITTEN)} in {options.out}" + (f", and {page}" if page else "")
+            write(result, source.view(), target.view(), page_stage / page.name, facts=facts)
+    written = f"{', '.join(FILE_NAMES)} in {options.out}" + (f", and {page}" if page else "")
     lines = [f"{'source':<12} {source}", f"{'target':<12} {target}", result.summary()]
     lines += [
         f"{'seconds':<12} {seconds:.1f}",
-        f"{'wrote':<12} {wrote}",
+        f"{'wrote':<12} {written}",
     ]
     return result, "\n".join(lines)
 
 
 def _report_path(options: Options) -> Path | None:
-    """Where the report goes; whether it can be written is found out before the work."""
+    """Return the path of the report, or None; raise before any work if it cannot be written."""
     if options.report is None:
         return None
     path = Path(options.report)
@@ -131,17 +148,17 @@ def _report_path(options: Options) -> Path | None:
     return path
 
 
-# -- the two sides -----------------------------------------------------------------------------------------
+# -- inputs ------------------------------------------------------------------------------------------------
 
 
-def read_side(options: Options, side: str) -> Side:
-    """The space of "source" or "target", with its weights, features and scale."""
+def read_input(options: Options, side: str) -> MatchInput:
+    """Return the space of "source" or "target", with its weights, features and scale."""
     file, own_kind = getattr(options, side), getattr(options, f"kind_{side}")
     graph = read_graph(file) if is_graph(file) else None
     if graph is not None and own_kind is not None:
         raise ugw.InputError(f"{file}: a graph is neither points nor distances, got --kind-{side} {own_kind}")
     array = _read_table(file) if graph is None else np.empty(0)
-    kind = "graph" if graph is not None else own_kind or options.kind or _guess(file, array)
+    kind = "graph" if graph is not None else own_kind or options.kind or _guess_kind(file, array)
     n = len(array) if graph is None else graph.number_of_nodes()
     weights, features = getattr(options, f"weights_{side}"), getattr(options, f"features_{side}")
     extra: dict[str, Any] = {
@@ -150,21 +167,21 @@ def read_side(options: Options, side: str) -> Side:
     }
     try:
         if kind == "graph":
-            space, places = ugw.Space.from_graph(graph, **extra), plots.layout(graph)
+            space, positions = ugw.Space.from_graph(graph, **extra), plots.layout(graph)
         elif kind == "distances":
             space = ugw.Space.from_distances(array, **extra)
-            places = mds_coordinates(array)
+            positions = mds_coordinates(array)
         else:
             space = ugw.Space.from_points(array, metric=options.metric or "euclidean", **extra)
-            places = array if array.shape[1] <= 3 else principal_coordinates(array)
+            positions = array if array.shape[1] <= 3 else principal_coordinates(array)
         space = space if options.scale == "none" else space.scaled(options.scale)
     except ugw.InputError as error:
         raise ugw.InputError(f"{file}: {error}") from None
-    return Side(file, kind, space, places, graph)
+    return MatchInput(file, kind, space, positions, graph)
 
 
 def _read_table(file: str) -> np.ndarray:
-    """Rows of numbers, (n, d). The library would take a third dimension as a batch; a match is of one pair."""
+    """Return the rows of numbers (n, d) of a file; a third dimension, which would be a batch, is an error."""
     array = read_array(file)
     if array.ndim not in (1, 2):
         raise ugw.InputError(f"{file}: expected rows of numbers, shape (n, d) or (n,), got {array.shape}")
@@ -172,7 +189,7 @@ def _read_table(file: str) -> np.ndarray:
 
 
 def _read_features(file: str, n: int) -> np.ndarray:
-    """Checked features, (n, d), of n points."""
+    """Return the features (n, d) of n points, checked."""
     array = _read_table(file)
     if len(array) != n:
         raise ugw.InputError(f"{file}: expected a row of features for each of the {n} points, got {len(array)} rows")
@@ -181,7 +198,7 @@ def _read_features(file: str, n: int) -> np.ndarray:
 
 
 def _read_weights(file: str, n: int) -> np.ndarray:
-    """Checked weights, (n,), of n points; a file may hold them in one column or one row."""
+    """Return the weights (n,) of n points, checked; a file may have them in one column or in one row."""
     array = read_array(file)
     if array.shape not in ((n,), (n, 1), (1, n)):
         raise ugw.InputError(f"{file}: expected {n} weights, one for each point, got shape {array.shape}")
@@ -192,16 +209,16 @@ def _read_weights(file: str, n: int) -> np.ndarray:
     return weights.numpy()
 
 
-def _guess(file: str, array: np.ndarray) -> str:
-    """Points, unless the shape could be that of distances too; or the error that asks."""
+def _guess_kind(file: str, array: np.ndarray) -> str:
+    """Return "points"; raise for a square array, which could also be distances."""
     if array.shape[0] == array.shape[1]:
         size = f"{array.shape[0]} × {array.shape[1]}"
         raise ugw.InputError(f"{file}: a square array ({size}) may hold points or distances: say which with --kind")
     return "points"
 
 
-def _check_used(options: Options, source: Side, target: Side) -> None:
-    """Refuse what the command line asked for and nothing would use, and half of a fused problem."""
+def _check_unused_options(options: Options, source: MatchInput, target: MatchInput) -> None:
+    """Raise for options that the inputs do not use, and for an incomplete set of the fused options."""
     kinds = (source.kind, target.kind)
     if options.kind is not None and kinds == ("graph", "graph"):
         raise ugw.InputError(f"--kind {options.kind} is for arrays, got two graphs")
@@ -212,17 +229,29 @@ def _check_used(options: Options, source: Side, target: Side) -> None:
         raise ugw.InputError("--alpha, --features-source and --features-target go together, got only some of them")
 
 
-# -- the answer --------------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------------
 
 
-def _solve(options: Options, source: Side, target: Side) -> ugw.Result:
-    share = options.eps.endswith("%")
-    number = float(options.eps.removesuffix("%"))
+def read_eps(text: str) -> Any:
+    """Return the eps of `ugw.solve` for the text of the option --eps: a number, a percentage, or "auto".
+
+    >>> read_eps("0.5"), read_eps("auto")
+    (0.5, 'auto')
+    """
+    if text == "auto":
+        return text
+    if text.endswith("%"):
+        return ugw.relative(float(text.removesuffix("%")) / 100)
+    return float(text)
+
+
+def _solve(options: Options, source: MatchInput, target: MatchInput) -> ugw.Result:
+    """Return the result of `ugw.solve` with these options."""
     return ugw.solve(
         source.space,
         target.space,
         rho=options.rho,
-        eps=ugw.relative(number / 100) if share else number,
+        eps=read_eps(options.eps),
         fused=None if options.alpha is None else ugw.Fused(options.alpha),
         init=options.init,
         solver=ugw.AlternateMin(tol=options.tol, max_iter=options.max_iter, progress=options.progress),
@@ -230,16 +259,16 @@ def _solve(options: Options, source: Side, target: Side) -> ugw.Result:
 
 
 def plan_arrays(result: ugw.Result) -> dict[str, np.ndarray]:
-    """What plan.npz has: the plan, or of one that is not stored the largest entries of each row; the marginals."""
-    sums = dict(zip(("source_marginal", "target_marginal"), result.marginals, strict=True))
+    """Return the arrays of plan.npz: the plan, or the largest entries of each row of a lazy plan; and the marginals."""
+    marginals = dict(zip(("source_marginal", "target_marginal"), result.marginals, strict=True))
     if result.path == "stored":
-        return {"plan": result.plan} | sums
-    masses, partners = result.plan.top(min(PARTNERS, result.plan.shape[1]))
-    return {"partners": partners, "masses": masses} | sums
+        return {"plan": result.plan} | marginals
+    masses, partners = result.plan.top(min(MATCH_CONFIG.n_partners, result.plan.shape[1]))
+    return {"partners": partners, "masses": masses} | marginals
 
 
-def _numbers(result: ugw.Result) -> dict[str, Any]:
-    """What summary.json says about the result."""
+def _result_entries(result: ugw.Result) -> dict[str, Any]:
+    """Return the entries of summary.json about the result."""
     history = result.history
     return {
         "value": result.value,
@@ -255,57 +284,63 @@ def _numbers(result: ugw.Result) -> dict[str, Any]:
 
 
 def _facts(options: Options) -> dict[str, Any]:
-    """What the report says about the problem."""
-    eps = f"{options.eps} of the mean distortion" if options.eps.endswith("%") else float(options.eps)
+    """Return the lines of the report about the problem."""
+    eps = f"{options.eps} of the mean distortion" if options.eps.endswith("%") else read_eps(options.eps)
     extra = {"metric": options.metric, "alpha": options.alpha, "scale": options.scale, "init": options.init}
-    said = {name: value for name, value in extra.items() if value not in (None, "none", "auto")}
-    return {"rho": options.rho, "eps": eps} | said
+    changed = {name: value for name, value in extra.items() if value not in (None, "none", "auto")}
+    return {"rho": options.rho, "eps": eps} | changed
 
 
-def _asked(options: Options) -> dict[str, Any]:
-    """The options that decide the numbers."""
-    return {name: said for name, said in asdict(options).items() if name not in ("out", "report", "progress", "quiet")}
+def _solve_options(options: Options) -> dict[str, Any]:
+    """Return the options that determine the numbers."""
+    return {
+        name: value for name, value in asdict(options).items() if name not in ("out", "report", "progress", "quiet")
+    }
 
 
-def _plain(value: Any) -> Any:
-    """Lists, words and finite numbers, as JSON has them; inf and nan become words."""
+def _to_json(value: Any) -> Any:
+    """Return a value as JSON types, recursively; inf and nan become strings."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def picture(result: ugw.Result, source: Side, target: Side, *, unit: bool) -> Figure:
-    """Two graphs: colors carried over. Otherwise matching lines, each side at unit size where `unit`."""
+def picture(result: ugw.Result, source: MatchInput, target: MatchInput, *, rescale: bool) -> Figure:
+    """Return the picture: transferred colors for two graphs, matching lines otherwise.
+
+    rescale: draw both sides at the same size.
+    """
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(7.0, 4.2), layout="constrained")
-    ended = "" if result.converged else ", NOT CONVERGED"
+    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+    warning = "" if result.converged else ", NOT CONVERGED"
     title = f"{Path(source.file).name} → {Path(target.file).name}"
-    made.suptitle(f"{title}\nvalue {result.value:.4g}, mass {result.mass:.3g}{ended}", fontsize=10, color=STYLE.ink)
+    figure.suptitle(f"{title}\nvalue {result.value:.4g}, mass {result.mass:.3g}{warning}", fontsize=10, color=STYLE.ink)
     weights = [side.space.weights for side in (source, target)]
     if source.graph is not None and target.graph is not None:
-        left, right = made.subplots(1, 2)
-        colors = principal_coordinates(source.places)[:, 0]
-        shares = np.divide(result.marginals[0], weights[0], out=np.zeros(source.space.n), where=weights[0] > 0)
-        plots.colored_graph(source.graph, colors, shares=shares, pos=source.places, ax=left)
-        plots.color_transfer(result, colors, target.graph, pos=target.places, weights=weights[1], ax=right)
-        return made
-    x, y = (side.places / _size(side.places) if unit else side.places for side in (source, target))
+        left, right = figure.subplots(1, 2)
+        colors = principal_coordinates(source.positions)[:, 0]
+        source_fractions = divide_by_weights(result.marginals[0], weights[0])
+        plots.colored_graph(source.graph, colors, shares=source_fractions, pos=source.positions, ax=left)
+        plots.color_transfer(result, colors, target.graph, pos=target.positions, weights=weights[1], ax=right)
+        return figure
+    x, y = (side.positions / _extent(side.positions) if rescale else side.positions for side in (source, target))
     plan = result.plan
     if result.path != "stored":
-        kept = [evenly_spaced_indices(len(places), DRAWN).numpy() for places in (x, y)]
-        plan, (x, y) = plan.rows(kept[0])[:, kept[1]], (x[kept[0]], y[kept[1]])
-        # Weights that leave each point its share of mass, though only a part of its partners is drawn.
-        shares = [divide_by_weights(sums, w)[k] for sums, w, k in zip(result.marginals, weights, kept, strict=True)]
-        weights = [divide_by_weights(plan.sum(axis=1 - k), share) for k, share in enumerate(shares)]
-    ax = made.add_subplot(projection="3d" if 3 in (x.shape[1], y.shape[1]) else None)
+        drawn = [evenly_spaced_indices(len(positions), MATCH_CONFIG.max_drawn_points).numpy() for positions in (x, y)]
+        plan, (x, y) = plan.rows(drawn[0])[:, drawn[1]], (x[drawn[0]], y[drawn[1]])
+        # Weights with which each point keeps its fraction of mass, although only some of its partners are drawn.
+        fractions = [divide_by_weights(p, w)[k] for p, w, k in zip(result.marginals, weights, drawn, strict=True)]
+        weights = [divide_by_weights(plan.sum(axis=1 - k), fraction) for k, fraction in enumerate(fractions)]
+    ax = figure.add_subplot(projection="3d" if 3 in (x.shape[1], y.shape[1]) else None)
     plots.matching(plan, x, plots.aligned(plan, x, y), weights=(weights[0], weights[1]), ax=ax)
-    return made
+    return figure
 
 
-def _size(places: np.ndarray) -> float:
-    return float(np.ptp(places, axis=0).max()) or 1.0
+def _extent(positions: np.ndarray) -> float:
+    """Return the largest extent of the positions over all axes, 1 if they coincide."""
+    return float(np.ptp(positions, axis=0).max()) or 1.0
