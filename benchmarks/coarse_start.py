@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import ugw
-from ugw.datasets.synthetic import imbalanced_mixtures
+from ugw.datasets import imbalanced_mixtures
 
 MAY_BE_WORSE = 1e-3  # share of the flat start's objective, on any problem
 SETTINGS = list(itertools.product((0.02, 0.1, 1.0), (0.001, 0.003, 0.01)))  # rho, eps for spaces of diameter 1

@@ -101,3 +101,9 @@ def test_moons_with_outliers_are_turned_and_not_stretched():
 def test_bad_numbers_are_refused(make, said):
     with pytest.raises(InputError, match=said):
         make()
+
+
+@pytest.mark.parametrize(("old", "new"), [("Labelled", "Labeled"), ("LabelledGraph", "LabeledGraph")])
+def test_british_names_still_work_with_a_warning(old, new):
+    with pytest.warns(DeprecationWarning, match=f"ugw.datasets.{old} is deprecated: use ugw.datasets.{new}"):
+        assert getattr(datasets, old) is getattr(datasets, new)

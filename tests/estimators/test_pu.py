@@ -300,3 +300,11 @@ def test_invalid_arguments_are_refused():
         PUClassifier(prior=0.5, rho=[]).fit(X, y)
     with pytest.raises(ugw.InputError, match="must be numbers"):
         PUClassifier(prior=0.5, rho=[ugw.TV(1.0)]).fit(X, y)
+
+
+def test_the_british_argument_of_fit_spaces_still_works_with_a_warning():
+    X, y = data()
+    expected = PUClassifier(prior=0.25).fit_spaces(X[y == 1], X[y == 0]).labels_
+    with pytest.warns(DeprecationWarning, match="unlabelled=.* is deprecated: use unlabeled="):
+        old = PUClassifier(prior=0.25).fit_spaces(X[y == 1], unlabelled=X[y == 0])
+    np.testing.assert_array_equal(old.labels_, expected)

@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial import ConvexHull
 
 import ugw
-from ugw.datasets.synthetic import Mesh
+from ugw.datasets import Mesh
 
 
 @pytest.fixture

@@ -1,7 +1,4 @@
-"""Measured data in `.npz` files: where to look for them, and what they must be.
-
-The files are read where they lie; nothing is downloaded and nothing is unpickled.
-"""
+"""Searching, reading and checking of `.npz` files of measured data. Nothing is downloaded or unpickled."""
 
 from __future__ import annotations
 
@@ -16,17 +13,17 @@ from ..errors import InputError
 
 
 def cache_folder() -> Path:
-    """Where data are looked for when nothing else is said."""
+    """Return the folder in which data are searched by default."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ugw"
 
 
-def find(file: str, folder: str, path: str | os.PathLike[str] | None, origin: str) -> Path:
-    """The file itself, in or below the first of: `path`, the folder UGW_DATA, the cache folder.
+def find_file(file: str, folder: str, path: str | os.PathLike[str] | None, origin: str) -> Path:
+    """Return the path of the file in `path`, or for None in the folder UGW_DATA or the cache folder.
 
-    folder: what its folder is called there; origin: a sentence for the error, where the data come from.
+    folder: name of the subfolder that may contain it; origin: a sentence for the error on where the data come from.
     """
-    cache, given = cache_folder(), os.environ.get("UGW_DATA")
-    roots = [Path(path)] if path is not None else [*([Path(given)] if given else []), cache]
+    cache, data_folder = cache_folder(), os.environ.get("UGW_DATA")
+    roots = [Path(path)] if path is not None else [*([Path(data_folder)] if data_folder else []), cache]
     for root in roots:
         for candidate in (root, root / file, root / folder / file):
             if candidate.is_file():
@@ -37,49 +34,58 @@ def find(file: str, folder: str, path: str | os.PathLike[str] | None, origin: st
     )
 
 
-def load(found: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The arrays of these names of a file."""
+def load_arrays(file_path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the arrays of these names of a file."""
     try:
-        with np.load(found, allow_pickle=False) as file:
+        with np.load(file_path, allow_pickle=False) as file:
             return {name: file[name] for name in names}
-    except Exception as error:  # whatever a broken file makes the reader raise
-        said = " ".join(str(error).split())
+    except Exception as error:  # a damaged file may raise anything
+        message = " ".join(str(error).split())
         listed = f"{', '.join(names[:-1])} and {names[-1]}"
-        raise InputError(f"{found} must be an .npz with arrays {listed}, got: {said}") from error
+        raise InputError(f"{file_path} must be an .npz with arrays {listed}, got: {message}") from error
 
 
-def read_arrays(found: Path, shapes: Mapping[str, tuple[int, int]], classes: Sequence[int]) -> dict[str, np.ndarray]:
-    """The arrays of these shapes, and y: so many of the classes 1, 2, ..., of a file, checked."""
-    arrays = load(found, (*shapes, "y"))
+def load_labeled_arrays(
+    file_path: Path, shapes: Mapping[str, tuple[int, int]], counts: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """Return the arrays of these shapes and the class numbers y of a file, checked.
+
+    counts: required numbers of points of the classes 1, 2, ...
+    """
+    arrays = load_arrays(file_path, (*shapes, "y"))
     for name, shape in shapes.items():
         if arrays[name].shape != shape:
-            raise InputError(f"{name} must have shape {shape}, got {arrays[name].shape} in {found}")
+            raise InputError(f"{name} must have shape {shape}, got {arrays[name].shape} in {file_path}")
     y = arrays["y"]
-    if y.shape != (sum(classes),) or y.dtype.kind not in "iu" or y.min() < 1:
-        raise InputError(f"y must be {sum(classes)} classes 1, 2, ..., got {y.dtype} {y.shape} in {found}")
-    counts = np.bincount(y, minlength=len(classes) + 1)[1:].tolist()
-    if counts != list(classes):
-        raise InputError(f"y must have {list(classes)} of the classes 1, 2, ..., got {counts} in {found}")
+    if y.shape != (sum(counts),) or y.dtype.kind not in "iu" or y.min() < 1:
+        raise InputError(f"y must be {sum(counts)} classes 1, 2, ..., got {y.dtype} {y.shape} in {file_path}")
+    actual = np.bincount(y, minlength=len(counts) + 1)[1:].tolist()
+    if actual != list(counts):
+        raise InputError(f"y must have {list(counts)} of the classes 1, 2, ..., got {actual} in {file_path}")
     return arrays
 
 
 def check_digest(
-    found: Path, arrays: Mapping[str, np.ndarray], names: Sequence[str], expected: str, whole: Sequence[str] = ("y",)
+    file_path: Path,
+    arrays: Mapping[str, np.ndarray],
+    names: Sequence[str],
+    expected: str,
+    integer_names: Sequence[str] = ("y",),
 ) -> None:
-    """Refuse numbers that are not those of the checksum."""
-    if digest(arrays, names, whole) != expected:
-        raise InputError(f"{found} must have the checksum {expected[:12]}…, got other numbers: take the file anew")
+    """Raise unless `digest` of the arrays is `expected`."""
+    if digest(arrays, names, integer_names) != expected:
+        raise InputError(f"{file_path} must have the checksum {expected[:12]}…, got other numbers: take the file anew")
 
 
-def digest(arrays: Mapping[str, np.ndarray], names: Sequence[str], whole: Sequence[str] = ("y",)) -> str:
-    """sha256 of the numbers themselves, `names` in float32 and `whole` in int64, however the file was packed.
+def digest(arrays: Mapping[str, np.ndarray], names: Sequence[str], integer_names: Sequence[str] = ("y",)) -> str:
+    """Return the SHA-256 of the numbers, `names` as float32 and `integer_names` as int64, independent of compression.
 
     >>> digest({"x": np.zeros((2, 1)), "y": np.array([1, 2])}, ["x"])[:8]
     'ab25350e'
     """
-    made = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name in names:
-        made.update(np.ascontiguousarray(arrays[name], dtype="<f4").tobytes())
-    for name in whole:
-        made.update(np.ascontiguousarray(arrays[name], dtype="<i8").tobytes())
-    return made.hexdigest()
+        hasher.update(np.ascontiguousarray(arrays[name], dtype="<f4").tobytes())
+    for name in integer_names:
+        hasher.update(np.ascontiguousarray(arrays[name], dtype="<i8").tobytes())
+    return hasher.hexdigest()

@@ -1,7 +1,4 @@
-"""Single-cell co-assays, where each cell was measured twice: scGEM and SNARE-seq, as SCOT prepared them.
-
-The files are read where they lie; nothing is downloaded and nothing is unpickled.
-"""
+"""Single-cell co-assays, two measurements of each cell: scGEM and SNARE-seq, as prepared by SCOT."""
 
 from __future__ import annotations
 
@@ -10,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._measured import check_digest, digest, find, read_arrays
+from ._measured import check_digest, digest, find_file, load_labeled_arrays
 
 __all__ = ["SCGEM", "SNARESEQ", "Source", "digest", "read"]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file, its arrays and what they must be: the two assays (name, width), cells of each class, and a checksum."""
+    """Required contents of a file: the two assays (name, number of features), cells of each class, and a checksum."""
 
     file: str
     assays: tuple[tuple[str, int], tuple[str, int]]
@@ -26,7 +23,7 @@ class Source:
 
     @property
     def cells(self) -> int:
-        """How many cells there are."""
+        """The number of cells."""
         return sum(self.counts.values())
 
 
@@ -45,17 +42,17 @@ SNARESEQ = Source(
 
 
 def read(source: Source, path: str | os.PathLike[str] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Both assays (n, d), (n, e) in float64 and classes (n,) from 0, checked. path: a file, or a folder that has it."""
+    """Return both assays (n, d), (n, e) in float64 and classes (n,) from 0. path: a file, or a folder that has it."""
     shapes = {name: (source.cells, width) for name, width in source.assays}
     listed = ", ".join(f"{name} ({source.cells} × {width})" for name, width in source.assays)
-    found = find(
+    file_path = find_file(
         source.file,
         "scot",
         path,
         "The data are those of SCOT, https://github.com/rsinghlab/SCOT, folder data/: save them as one .npz with "
         f"arrays {listed} and y, the class of each cell from 1, in the order {', '.join(source.counts)}",
     )
-    arrays = read_arrays(found, shapes, list(source.counts.values()))
-    check_digest(found, arrays, list(shapes), source.sha256)
+    arrays = load_labeled_arrays(file_path, shapes, list(source.counts.values()))
+    check_digest(file_path, arrays, list(shapes), source.sha256)
     first, second = (arrays[name].astype(np.float64) for name in shapes)
     return first, second, arrays["y"].astype(np.int64) - 1

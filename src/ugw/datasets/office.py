@@ -7,19 +7,19 @@ import os
 import numpy as np
 
 from ..errors import InputError
-from ._measured import check_digest, find, read_arrays
+from ._measured import check_digest, find_file, load_labeled_arrays
 
 CLASSES = (
     "backpack", "bike", "calculator", "headphones", "keyboard", "laptop", "monitor", "mouse", "mug", "projector",
 )  # fmt: skip
-# Images of each class, domain by domain.
+# Images of each class in each domain.
 COUNTS = {
     "caltech": (151, 110, 100, 138, 85, 128, 133, 94, 87, 97),
     "amazon": (92, 82, 94, 99, 100, 100, 99, 100, 94, 98),
     "webcam": (29, 21, 31, 27, 27, 30, 43, 30, 27, 30),
     "dslr": (12, 21, 12, 13, 10, 24, 22, 12, 8, 23),
 }
-# Dimensions of the features: as measured, and reduced.
+# Number of features: measured, and reduced.
 WIDTHS = {"surf": (800, 10), "decaf": (4096, 40), "mobilenet": (1024, 40)}
 SHA256 = {
     ("surf", "caltech"): "249b97f240651b087a4617ae65d696873535f75b3d8f4ce66f35cdeb3f2d0cb9",
@@ -43,16 +43,16 @@ ORIGIN = (
 
 
 def read(features: str, domain: str, path: str | os.PathLike[str] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features (n, d) and reduced ones (n, k) in float64, and classes (n,) from 0, checked.
+    """Return features (n, d) and reduced features (n, k) in float64, and classes (n,) from 0.
 
-    path: a folder that has the files, or a folder office_caltech10/ with them.
+    path: a folder that has the files or a subfolder office_caltech10/ with them.
     """
     if (features, domain) not in SHA256:
-        known = ", ".join(f"{f}_{d}" for f, d in SHA256)
-        raise InputError(f"the features of a domain must be one of {known}, got {features}_{domain}")
-    found = find(f"{features}_{domain}.npz", FOLDER, path, ORIGIN)
+        keys = ", ".join(f"{f}_{d}" for f, d in SHA256)
+        raise InputError(f"the features of a domain must be one of {keys}, got {features}_{domain}")
+    file_path = find_file(f"{features}_{domain}.npz", FOLDER, path, ORIGIN)
     wide, narrow = WIDTHS[features]
     n = sum(COUNTS[domain])
-    arrays = read_arrays(found, {"X": (n, wide), "pca_ref": (n, narrow)}, COUNTS[domain])
-    check_digest(found, arrays, ["X", "pca_ref"], SHA256[features, domain])
+    arrays = load_labeled_arrays(file_path, {"X": (n, wide), "pca_ref": (n, narrow)}, COUNTS[domain])
+    check_digest(file_path, arrays, ["X", "pca_ref"], SHA256[features, domain])
     return arrays["X"].astype(np.float64), arrays["pca_ref"].astype(np.float64), arrays["y"].astype(np.int64) - 1

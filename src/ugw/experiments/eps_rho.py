@@ -16,7 +16,7 @@ import numpy as np
 
 import ugw
 
-from ..datasets import synthetic as datasets
+from .. import datasets
 from ..plots import figures as plots
 from ..plots._drawing import set_thin_frame
 from ..plots.style import STYLE

@@ -16,7 +16,7 @@ import numpy as np
 
 import ugw
 
-from ..datasets import synthetic as datasets
+from .. import datasets
 from ..plots import figures as plots
 from ..plots.style import STYLE
 from ._shared import heading, strength, uniform, write

@@ -17,7 +17,7 @@ import numpy as np
 
 import ugw
 
-from ..datasets.synthetic import Domain
+from ..datasets.labeled import Domain
 from ..estimators.pu import label_top_scores
 from ..geometry.space import Space
 from .pu import QUICK, SOLVER, Protocol, accuracy, run_all, spaces

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..datasets.synthetic import Domain
+from ..datasets.labeled import Domain
 from ..errors import InputError
 
 LETTERS = {"C": "caltech", "A": "amazon", "W": "webcam", "D": "dslr"}
