@@ -1,4 +1,4 @@
-"""Distances of low rank against the distances they stand for."""
+"""Low-rank approximations against the distances they approximate."""
 
 import networkx
 import numpy as np
@@ -132,7 +132,7 @@ def test_float32_and_coincident_points():
     assert ugw.Space.from_points(np.zeros((1, 2)), tol=0.1).metric.dense().abs().max() == 0
 
 
-def test_values_are_those_of_the_stored_spaces():
+def test_values_are_close_to_those_of_the_stored_spaces():
     rng = np.random.default_rng(2)
     p, q = rng.random((200, 2)), rng.random((180, 2)) * [1.0, 0.5]
     x, y = ugw.Space.from_points(p), ugw.Space.from_points(q)
@@ -171,7 +171,7 @@ def test_items_of_a_batch_equal_single_compressions():
         assert np.abs(one.metric.dense().numpy() - cdist(points[i], points[i])).max() <= made.metric.error * 1.01
 
 
-def test_spaces_of_several_widths_stack_embedded():
+def test_stacked_spaces_of_different_ranks_are_low_rank():
     spaces = [ugw.Space.from_points(plane(5 + d, d), metric="sqeuclidean") for d in (1, 3)]
     batch = ugw.Space.stack(spaces)
     assert isinstance(batch.metric, LowRankMetric)
@@ -251,7 +251,7 @@ def test_gradients_and_diagonals_are_refused():
         ugw.Space.from_matrix(np.eye(3)).compressed()
 
 
-def test_distances_that_do_not_fit_are_refused(monkeypatch):
+def test_distances_that_do_not_fit_in_memory_are_refused(monkeypatch):
     monkeypatch.setattr(distances, "machine_memory", lambda: 2.0**20)
     with pytest.raises(ugw.InputError, match=r"0\.00745 GiB .* tol="):
         ugw.Space.from_points(plane(1000))

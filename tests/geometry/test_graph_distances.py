@@ -87,14 +87,14 @@ def test_graph_distances_equal_networkx(weight):
     torch.testing.assert_close(single.double(), ours, rtol=1e-6, atol=0)
 
 
-def test_paths_are_as_long_from_either_end():
+def test_shortest_paths_are_exactly_symmetric():
     lengths = np.random.default_rng(0).uniform(size=40)
     ours = shortest_paths(41, np.stack([np.arange(40), np.arange(1, 41)], axis=1), lengths, expected="one")
     assert np.array_equal(ours, ours.T)
     assert ours[0, 40] == pytest.approx(lengths.sum(), rel=1e-14)
 
 
-def test_adjacency_is_left_as_it_was():
+def test_the_given_adjacency_matrix_is_not_changed():
     rows, columns, data = [0, 1, 1, 0, 0, 1], [1, 0, 0, 1, 0, 1], [1.0, 1.0, 2.0, 2.0, 0.0, 0.0]
     adjacency = scipy.sparse.coo_array((data, (rows, columns)), shape=(2, 2)).tocsr(copy=True)
     before = adjacency.copy()
@@ -102,7 +102,7 @@ def test_adjacency_is_left_as_it_was():
     assert np.array_equal(adjacency.data, before.data)
 
 
-def test_zero_length_edges_join():
+def test_edges_of_length_zero_are_edges():
     graph = networkx.Graph()
     graph.add_weighted_edges_from([(0, 1, 0.0), (1, 2, 1.0)])
     expected = [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
@@ -197,7 +197,7 @@ def test_coincident_points_are_at_distance_zero_in_a_knn_graph():
     assert knn_distances(mixed, 2)[0].tolist() == [0.0, 0.0, 1.0, 1.0, 2.5]
 
 
-def test_knn_refusals():
+def test_bad_numbers_of_neighbors_and_gradients_are_refused():
     far = torch.tensor([[0.0], [1.0], [100.0], [101.0], [102.0]])
     with pytest.raises(InputError, match="2 components of sizes 3, 2, expected one: take k larger than 1"):
         knn_distances(far, 1)

@@ -67,7 +67,7 @@ def test_bad_numbers_of_points_are_refused(egg, points):
         egg[0].space(points=points)
 
 
-def test_a_surface_in_pieces_is_refused():
+def test_a_mesh_that_is_not_connected_is_refused():
     mesh = Mesh(np.random.default_rng(0).random((6, 3)), np.array([[0, 1, 2], [3, 4, 5]]))
     for points in (None, 2):
         with pytest.raises(ugw.InputError, match="connected, got 2 components"):

@@ -8,25 +8,12 @@ import torch
 
 import ugw
 from ugw._utils import size_class
-from ugw.geometry.bilinear_matrix import BilinearMatrix
-from ugw.geometry.implicit_plan import StreamingKernel
 from ugw.initializers import multilevel
-from ugw.kernels.dispatch import LogKernel
 from ugw.problems.build import build
 from ugw.problems.ugw_streamed import Moments
 
 STREAMING = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method="streaming"))
 STORED = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method="stabilized"))
-
-
-def bilinear(batch=2, n=6, m=8, r=3, s=2, seed=0):
-    rng = np.random.default_rng(seed)
-    shapes = ((batch, n), (batch, m), (batch, r, s), (batch, n, r), (batch, m, s))
-    return BilinearMatrix(*(torch.tensor(rng.normal(size=shape)) for shape in shapes))
-
-
-def written(z):
-    return z.row[:, :, None] + z.col[:, None, :] + z.left @ z.core @ z.right.mT
 
 
 def spaces(n=60, m=50, seed=0, mass=1.3, features=0, dtype=np.float64):
@@ -41,52 +28,6 @@ def spaces(n=60, m=50, seed=0, mass=1.3, features=0, dtype=np.float64):
             ugw.Space.from_points(points.astype(dtype), weights=weights.astype(dtype), metric="sqeuclidean", features=f)
         )
     return made
-
-
-def test_bilinear_matrices_add_multiply_and_turn():
-    z, other = bilinear(), bilinear(seed=1)
-    other = replace(other, left=z.left, right=z.right)
-    factor = torch.tensor([2.0, -0.5], dtype=torch.float64)[:, None, None]
-    torch.testing.assert_close(z.dense(), written(z))
-    torch.testing.assert_close((z + other).dense(), written(z) + written(other))
-    torch.testing.assert_close((z - factor * other).dense(), written(z) - factor * written(other))
-    torch.testing.assert_close((z - factor).dense(), written(z) - factor)
-    torch.testing.assert_close(z.mT.dense(), written(z).mT)
-    torch.testing.assert_close(z.rows(torch.tensor([4, 1])), written(z)[:, [4, 1]])
-    for one in (z, z.mT):
-        left, right = one.core_factors()
-        assert left.shape[2] == right.shape[2] == 2
-        torch.testing.assert_close(left @ right.mT, one.left @ one.core @ one.right.mT)
-
-
-def test_the_streamed_kernel_is_the_stored_one():
-    cost = bilinear()
-    rng = np.random.default_rng(2)
-    log_a, log_b = (torch.tensor(rng.random((2, k))).log() for k in (6, 8))
-    log_a[0, 2] = log_b[1, 3] = -torch.inf
-    eps = torch.tensor([0.3, 0.05], dtype=torch.float64)
-    gamma, damping = torch.tensor(rng.normal(size=(2, 8))), torch.tensor([[0.7], [1.0]], dtype=torch.float64)
-    stored = LogKernel(written(cost) / -eps[:, None, None], log_a, log_b)
-    streamed = StreamingKernel.from_cost(cost, log_a, log_b, eps)
-    for _ in range(2):  # the second time with a guess
-        torch.testing.assert_close(streamed.row_logsumexp(gamma), stored.row_logsumexp(gamma))
-        phi, plan, log_mass = streamed.plan(gamma, damping)
-        expected_phi, expected, expected_mass = stored.plan(gamma, damping)
-        torch.testing.assert_close(phi, expected_phi)
-        torch.testing.assert_close(log_mass, expected_mass)
-        torch.testing.assert_close(plan.log_plan.dense().exp(), expected)
-        torch.testing.assert_close(plan.sum(2), expected.sum(2))
-        torch.testing.assert_close(plan.sum(1), expected.sum(1))
-        torch.testing.assert_close(streamed.col_logsumexp(phi), stored.col_logsumexp(phi))
-    v = torch.tensor(rng.normal(size=(2, 8, 3)))
-    torch.testing.assert_close(plan @ v, expected @ v)
-    torch.testing.assert_close(plan.mT @ v[:, :6], expected.mT @ v[:, :6])
-    torch.testing.assert_close(plan.basis_product, cost.left.mT @ expected @ cost.right)
-    matrix = replace(bilinear(seed=3), left=cost.left, right=cost.right)
-    torch.testing.assert_close(plan.dot(matrix), (written(matrix) * expected).sum((1, 2)))
-    doubled = plan * torch.full((2, 1, 1), 2.0, dtype=torch.float64)
-    torch.testing.assert_close(doubled.log_plan.dense().exp(), 2.0 * expected)
-    torch.testing.assert_close(doubled.mT.sum(2), 2.0 * expected.sum(1))
 
 
 @pytest.mark.parametrize("fused", [None, ugw.Fused(0.7)], ids=["plain", "fused"])
