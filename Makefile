@@ -1,6 +1,6 @@
 # `make demo` and `make test` set up .venv by themselves. Another interpreter: `make PYTHON=python3.12 install`.
 .DEFAULT_GOAL := help
-.PHONY: help install demo paper test test-fuzz test-browser lint format docs bench bench-full clean
+.PHONY: help install demo paper test test-fuzz test-without test-browser lint format docs bench bench-full clean
 
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -9,7 +9,7 @@ INSTALLED := .venv/.installed
 WORKERS ?= 2
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(INSTALLED)  ## .venv with the library (editable) and everything its tests need
 
@@ -36,6 +36,11 @@ test: install  ## the test suite on two cores, seconds per file in out/test-dura
 
 test-fuzz: install  ## the tests on random examples, with 2000 new ones each: some minutes; a failure prints how to repeat it
 	UGW_HYPOTHESIS_PROFILE=fuzz $(PYTEST) -n $(WORKERS) -m hypothesis $(ARGS)
+
+PACKAGES ?= triton
+comma := ,
+test-without: install  ## the test suite as if packages were not installed: `make test-without PACKAGES="triton plotly"` (default triton)
+	$(PYTEST) -n $(WORKERS) -p tests.hidden_packages --hide $(subst $(eval) ,$(comma),$(strip $(PACKAGES))) $(ARGS)
 
 test-browser: install  ## the reports in a real browser, the distribution's Chromium; skipped where there is none
 	$(PYTEST) -m browser tests/browser $(ARGS)
