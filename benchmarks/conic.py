@@ -85,7 +85,7 @@ def plain_alternation(n, inner, steps, most=400):
     while float(problem.objective(state).total) > end * (1 + 1e-3) and count < most:
         shape = state.unit_plan
         for _ in range(inner):
-            shape = problem.improved(shape, state.local_cost)
+            shape = problem.improve_plan(shape, state.local_cost)
         state, count = problem.state_of_plan(shape), count + 1
     said = f"{count}" if count < most else f"more than {most}"
     print(f"n = {n}, products to 1e-3: ours {at}, P and Q updates alone, {inner} for each product, {said}")

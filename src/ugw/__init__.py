@@ -30,6 +30,7 @@ from .results.result import Result
 from .solvers.alternating import AlternateMin
 from .solvers.alternating_lp import AlternateLP
 from .solvers.frank_wolfe import FrankWolfe
+from .solvers.proximal import ProximalSchedule
 from .solvers.sinkhorn import Sinkhorn
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "OutOfMemory",
     "PairwiseResult",
     "PartialTransport",
+    "ProximalSchedule",
     "Result",
     "Sinkhorn",
     "Space",

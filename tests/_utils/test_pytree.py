@@ -106,22 +106,22 @@ def remembering():
 
 def test_a_mapped_record_has_every_tensor_changed_and_all_else_kept():
     whole = remembering()
-    twin = _batch.mapped(whole, lambda tensor: 2 * tensor)
+    twin = _batch.tree_map(whole, lambda tensor: 2 * tensor)
     assert type(twin) is Outer
     assert (twin.nothing, twin.label) == (None, "kept")
-    found, expected = (list(_batch.tensors(value)) for value in (twin, whole))
+    found, expected = (list(_batch.leaves(value)) for value in (twin, whole))
     assert len(found) == 5
     for new, old in zip(found, expected, strict=True):
         assert torch.equal(new, 2 * old)
 
 
 def test_a_frame_tells_apart_all_but_the_numbers():
-    frame, _ = _batch.parts(record())
-    again, _ = _batch.parts(record(offset=3.0))
+    frame, _ = _batch.flatten(record())
+    again, _ = _batch.flatten(record(offset=3.0))
     assert frame == again
     assert hash(frame) == hash(again)
-    others = [record(batch=4), record(label="other"), remembering(), _batch.mapped(record(), torch.Tensor.double)]
-    assert all(_batch.parts(other)[0] != frame for other in others)
+    others = [record(batch=4), record(label="other"), remembering(), _batch.tree_map(record(), torch.Tensor.double)]
+    assert all(_batch.flatten(other)[0] != frame for other in others)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,15 +134,17 @@ class Lazy(Inner):
 def test_what_a_record_has_cached_is_no_part_of_it():
     fresh, used = (Lazy(torch.ones(2, 3), None) for _ in range(2))
     assert used.total == 6.0
-    assert _batch.parts(used)[0] == _batch.parts(fresh)[0]
+    assert _batch.flatten(used)[0] == _batch.flatten(fresh)[0]
     whole = Outer(torch.zeros(2), used, None, "label")
-    for one, other in zip(_batch.parts(whole)[1], _batch.tensors(_batch.bare(whole)), strict=True):
+    for one, other in zip(
+        _batch.flatten(whole)[1], _batch.leaves(_batch.without_cached_properties(whole)), strict=True
+    ):
         assert one is other
 
 
 def test_a_record_that_is_there_twice_stays_one():
     inner = Lazy(torch.ones(2, 3), None)
     twice = Outer(torch.zeros(2), inner, inner, "label")
-    for twin in (_batch.bare(twice), _batch.mapped(twice, torch.clone)):
+    for twin in (_batch.without_cached_properties(twice), _batch.tree_map(twice, torch.clone)):
         assert twin.inner is twin.nothing
         assert twin.inner is not inner

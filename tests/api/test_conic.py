@@ -432,7 +432,9 @@ def test_swapping_the_spaces_transposes(rho):
 @pytest.mark.parametrize("n", [6, 21])
 def test_single_precision_is_close(n):
     pair = cases.clouds(n, n - 1, 2, (1.3, 0.6))
-    slow = ugw.AlternateMin(proximal=(0.3, 0.01, 0.9))  # rounding leads sharper steps to other valleys
+    slow = ugw.AlternateMin(
+        proximal=ugw.ProximalSchedule(first=0.3, last=0.01, factor=0.9)
+    )  # rounding leads sharper steps to other valleys
     double = quick(pair, 0.3, solver=slow)
     x, y = pair.x.to(torch.float32), pair.y.to(torch.float32)
     single = ugw.solve_conic(x, y, rho=0.3, init="flb", solver=slow)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ugw._utils.precision import _rounded, halves
+from ugw._utils.precision import round_to_tf32, split_tf32
 from ugw.kernels.triton.config import TRITON_CONFIG
 
 streaming = pytest.importorskip("ugw.kernels.triton.streaming", reason="Triton is not installed")
@@ -31,8 +31,8 @@ def test_packed_products_have_the_accuracy_of_float32(magnitude):
     left, shift = magnitude * left, torch.zeros_like(left[:, :, 0])
     bias = bias.clamp(min=-3.0)
     rows, cols = streaming.pack(left, right, bias, shift)
-    assert torch.equal(rows, _rounded(rows))
-    assert torch.equal(cols, _rounded(cols))
+    assert torch.equal(rows, round_to_tf32(rows))
+    assert torch.equal(cols, round_to_tf32(cols))
     product = (rows.double() @ cols.double().mT)[:, :, :50] / streaming.LOG2E
     exact = left.double() @ right.double().mT + bias.double()[:, None, :]
     assert float((product - exact).abs().max()) <= 2e-6 * max(1.0, magnitude)
@@ -44,9 +44,9 @@ def test_packing_is_that_of_plain_torch(shape):
     left, right, bias = factors(shape)
     shift = torch.linspace(-2.0, 2.0, left[:, :, 0].numel(), device=DEVICE).view_as(left[:, :, 0])
     m, rank = right.shape[1:]
-    (l_hi, l_lo), (r_hi, r_lo) = halves(left * streaming.LOG2E), halves(right)
-    bias_halves = halves((bias * streaming.LOG2E).clamp(min=TRITON_CONFIG.packed_minus_infinity))
-    shift_halves = halves(-streaming.LOG2E * shift)
+    (l_hi, l_lo), (r_hi, r_lo) = split_tf32(left * streaming.LOG2E), split_tf32(right)
+    bias_halves = split_tf32((bias * streaming.LOG2E).clamp(min=TRITON_CONFIG.packed_minus_infinity))
+    shift_halves = split_tf32(-streaming.LOG2E * shift)
     ones = torch.ones_like(shift), torch.ones_like(bias)
     expected_rows = torch.cat([l_hi, l_hi, l_lo, torch.stack([ones[0], ones[0], *shift_halves], dim=2)], dim=2)
     expected_cols = torch.cat([r_hi, r_lo, r_hi, torch.stack([*bias_halves, ones[1], ones[1]], dim=2)], dim=2)
@@ -64,4 +64,4 @@ def test_packing_is_that_of_plain_torch(shape):
     for nan in (torch.tensor(torch.nan), torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)):
         bias[0, 0] = nan
         assert bool(streaming.pack(left, right, bias, shift)[1][0, 0, 3 * rank].isnan())
-        assert bool(halves(bias)[0][0, 0].isnan())
+        assert bool(split_tf32(bias)[0][0, 0].isnan())

@@ -10,7 +10,7 @@ import ugw
 
 INF = float("inf")
 SHARP = ugw.AlternateMin(tol=1e-11, max_iter=20_000, inner=ugw.Sinkhorn(tol=1e-12, max_iter=2000))
-CONIC = replace(SHARP, proximal=(0.003, 0.001, 0.8))
+CONIC = replace(SHARP, proximal=ugw.ProximalSchedule(first=0.003, last=0.001, factor=0.8))
 STREAMING = replace(SHARP, inner=ugw.Sinkhorn(tol=1e-12, max_iter=2000, method="streaming"))
 
 

@@ -76,7 +76,7 @@ def test_the_lift_does_not_depend_on_the_mass_of_the_plan(rho):
     problem = conic(pair, rho)
     plan = torch.as_tensor(holed(pair, 4))[None]
     for scale in (1e-9, 1e9):
-        torch.testing.assert_close(problem.lift_of(scale * plan), problem.lift_of(plan), rtol=1e-12, atol=0.0)
+        torch.testing.assert_close(problem.lift_plan(scale * plan), problem.lift_plan(plan), rtol=1e-12, atol=0.0)
 
 
 # --- the value ---
@@ -206,8 +206,8 @@ def test_an_unregularized_step_never_lowers_the_linear_value(rho):
     k = torch.as_tensor(np.random.default_rng(0).random((1, 5, 6)))
     shape, values = torch.as_tensor(cases.random_plan(pair, 1))[None], []
     for _ in range(60):
-        values.append(float((k * problem.lift_of(shape)).sum()))
-        shape = problem.improved(shape, k)
+        values.append(float((k * problem.lift_plan(shape)).sum()))
+        shape = problem.improve_plan(shape, k)
         assert float(shape.sum()) == pytest.approx(1.0, rel=1e-12)
     assert (np.diff(values) >= -1e-15).all()
     assert values[5] > values[0] + 1e-3
@@ -220,7 +220,7 @@ def test_two_alternations_are_one_step():
     k = np.random.default_rng(0).random((5, 6))
     plan = cases.random_plan(pair, 1)
     P, Q, w = oracles.lift(pair, plan)
-    got = problem.improved(torch.as_tensor(plan)[None], torch.as_tensor(k)[None])[0].numpy()
+    got = problem.improve_plan(torch.as_tensor(plan)[None], torch.as_tensor(k)[None])[0].numpy()
     np.testing.assert_allclose(got, k * np.sqrt(P * Q) / (k * np.sqrt(P * Q)).sum(), rtol=1e-12)
     # Its lift has P ∝ k w on rows, and <k, w> rises as by an alternation.
     rows = k**2 * Q
@@ -242,11 +242,11 @@ def test_a_step_never_lowers_the_bilinear_value(rho):
         )
         new = problem.accept(state, solution)
         crossed = float((new.w * state.local_cost).sum())
-        assert new.crossed.item() == pytest.approx(crossed, rel=1e-12)
+        assert new.last_overlap.item() == pytest.approx(crossed, rel=1e-12)
         assert crossed >= bar - 1e-14
-        assert new.most.item() >= max(state.most.item(), new.overlap.item())
+        assert new.best_overlap.item() >= max(state.best_overlap.item(), new.overlap.item())
         bar, state = max(crossed, new.overlap.item()), new
-    assert problem.final(state).overlap.item() == pytest.approx(state.most.item(), rel=1e-12)
+    assert problem.final_state(state).overlap.item() == pytest.approx(state.best_overlap.item(), rel=1e-12)
 
 
 def test_the_best_plan_seen_is_returned():
@@ -254,10 +254,10 @@ def test_the_best_plan_seen_is_returned():
     problem = conic(pair, 0.2)
     good, bad = state_of_plan(problem, holed(pair, 1)), state_of_plan(problem, np.outer(pair.a, pair.b))
     good, bad = (good, bad) if good.overlap > bad.overlap else (bad, good)
-    end = problem.final(replace(bad, best=good.unit_plan, most=good.overlap))
+    end = problem.final_state(replace(bad, best_plan=good.unit_plan, best_overlap=good.overlap))
     torch.testing.assert_close(end.unit_plan, good.unit_plan)
     assert end.overlap.item() == pytest.approx(good.overlap.item(), rel=1e-12)
-    assert problem.final(good) is good
+    assert problem.final_state(good) is good
 
 
 def test_a_bad_solution_is_not_taken():
@@ -266,17 +266,17 @@ def test_a_bad_solution_is_not_taken():
     problem = conic(pair, 0.2)
     state = state_of_plan(problem, cases.random_plan(pair, 3))
     for _ in range(30):
-        state = problem.state_of_plan(problem.improved(state.unit_plan, state.local_cost))
+        state = problem.state_of_plan(problem.improve_plan(state.unit_plan, state.local_cost))
     flat = torch.ones(1, 5, 6, dtype=torch.float64) / 30
     zero = torch.zeros(1, dtype=torch.float64)
     solution = LinearSolution(flat, zero, torch.zeros(1, 5), torch.zeros(1, 6), zero)
     assert (
-        float((state.local_cost * problem.lift_of(problem.improved(flat, state.local_cost))).sum())
+        float((state.local_cost * problem.lift_plan(problem.improve_plan(flat, state.local_cost))).sum())
         < state.overlap.item() - 1e-3
     )
     new = problem.accept(state, solution)
-    torch.testing.assert_close(new.unit_plan, problem.improved(state.unit_plan, state.local_cost))
-    assert new.crossed.item() >= state.overlap.item()
+    torch.testing.assert_close(new.unit_plan, problem.improve_plan(state.unit_plan, state.local_cost))
+    assert new.last_overlap.item() >= state.overlap.item()
 
 
 def test_the_best_plan_is_remembered_from_step_to_step():
@@ -286,12 +286,12 @@ def test_the_best_plan_is_remembered_from_step_to_step():
     solution = Sinkhorn()(replace(problem.linearize(state), eps=torch.tensor([0.1])))
     new = problem.accept(state, solution)
     assert new.overlap.item() > state.overlap.item()
-    torch.testing.assert_close(new.best, new.unit_plan)
+    torch.testing.assert_close(new.best_plan, new.unit_plan)
     # Had there been a better one before, it would still be known.
     other = state_of_plan(problem, cases.random_plan(pair, 4)).unit_plan
-    new = problem.accept(replace(state, best=other, most=new.overlap + 1.0), solution)
-    torch.testing.assert_close(new.best, other)
-    assert new.most.item() > new.overlap.item()
+    new = problem.accept(replace(state, best_plan=other, best_overlap=new.overlap + 1.0), solution)
+    torch.testing.assert_close(new.best_plan, other)
+    assert new.best_overlap.item() > new.overlap.item()
 
 
 @pytest.mark.parametrize("rho", RHOS, ids=str)
@@ -345,7 +345,7 @@ def test_the_linear_step_is_unbalanced_transport(rho, loss):
 
     def value(shape):
         unit = a.sum() ** (rho[0] / total) * b.sum() ** (rho[1] / total)
-        return rho[0] * a.sum() + rho[1] * b.sum() - total * unit * float((k * problem.lift_of(shape)).sum())
+        return rho[0] * a.sum() + rho[1] * b.sum() - total * unit * float((k * problem.lift_plan(shape)).sum())
 
     eps = torch.tensor([1e-3], dtype=torch.float64)
     linear = LinearProblem(-2 * k.log(), problem.log_a, problem.log_b, problem.div_a, problem.div_b, eps)
@@ -353,7 +353,7 @@ def test_the_linear_step_is_unbalanced_transport(rho, loss):
     assert value(shape) == pytest.approx(direct, rel=1e-3)
     assert value(shape) >= direct - 1e-8
     for _ in range(500):
-        shape = problem.improved(shape, k)
+        shape = problem.improve_plan(shape, k)
     assert value(shape) == pytest.approx(direct, rel=1e-6)
     if rho[0] == rho[1]:
         # The homogeneous form has the same minimum, from the same plan.

@@ -113,7 +113,7 @@ def proximal(problem, p, last, strength):
 def test_near_adds_a_proximal_term(strength, rho):
     pair, problem = linear(rho, 0.1, mass=(1.3, 0.6))
     last = torch.tensor(cases.random_plan(pair, 3))
-    moved = problem.near(last[None], torch.tensor([strength], dtype=torch.float64))
+    moved = problem.add_proximal_term(last[None], torch.tensor([strength], dtype=torch.float64))
     p = plan_of(TIGHT(moved)).requires_grad_(True)
     proximal(problem, p, last, strength).backward()
     left = p.grad if rho[0] < INF else p.grad - p.grad.mean(1, keepdim=True)
@@ -136,7 +136,7 @@ def test_near_keeps_zeros_and_forbidden_pairs():
     log_a[0, 0] = -INF
     last[0] = 0.0
     moved = LinearProblem(problem.cost, log_a, problem.log_b, problem.div_a, problem.div_b, problem.eps)
-    end = TIGHT(moved.near(last[None], torch.ones(1, dtype=torch.float64)))
+    end = TIGHT(moved.add_proximal_term(last[None], torch.ones(1, dtype=torch.float64)))
     zero = end.unit_plan[0] == 0
     assert zero[1, 2]
     assert zero[3, 4]
@@ -151,7 +151,7 @@ def test_near_leaves_items_of_strength_zero_alone():
     two = problem.take(torch.tensor([0, 0]))
     last = torch.tensor(cases.random_plan(pair, 3)).expand(2, -1, -1).clone()
     last[:, 1, 2] = 0.0
-    moved = two.near(last, torch.tensor([0.0, 0.5], dtype=torch.float64))
+    moved = two.add_proximal_term(last, torch.tensor([0.0, 0.5], dtype=torch.float64))
     assert torch.equal(moved.cost[0], problem.cost[0])
     assert moved.eps.tolist() == pytest.approx([0.1, 0.6])
     assert (moved.cost[1] != problem.cost[0]).all()

@@ -11,6 +11,7 @@ import ugw
 from oracles import cases
 from oracles.cases import INF, Parameters
 from ugw.solvers import alternating as alternate
+from ugw.solvers.stopping import prepare_run
 
 SOFT = [Parameters(1.0, 1.0, 0.05), Parameters(0.3, 2.0, 0.05), Parameters(0.3, 0.5, 0.02, 0.4)]
 HARD = [Parameters(INF, 0.5, 0.05), Parameters(0.5, INF, 0.05)]
@@ -428,11 +429,11 @@ def test_the_history_has_the_relaxed_value_of_each_step():
 
 def test_a_plan_has_settled_only_if_the_inner_solver_has_and_eps_is_its_own():
     problem = cases.problem(cases.clouds(5, 6, 0), Parameters(1.0, 1.0, 0.1))
-    now, context = alternate.entered(problem, problem.product, ugw.AlternateMin())
-    old = alternate._State.start(now, context)
+    state, settings = prepare_run(problem, problem.product, ugw.AlternateMin().with_defaults())
+    old = alternate.Iterate.initial(state, settings)
     for change, residual, code in ((0.0, 0.0, "CONVERGED"), (0.0, 1e-3, "RUNNING"), (1e-3, 0.0, "RUNNING")):
         new = replace(old, change=old.change + change, residual=0.0 * old.residual + residual)
-        assert alternate._verdict(context, old, new).tolist() == [int(ugw.Status[code])]
-    annealing = replace(old, annealed=2.0 * old.annealed)
+        assert alternate._status_after_step(settings, old, new).tolist() == [int(ugw.Status[code])]
+    annealing = replace(old, controls=replace(old.controls, eps=2.0 * old.controls.eps))
     still = replace(old, residual=0.0 * old.residual)
-    assert alternate._verdict(context, annealing, still).tolist() == [int(ugw.Status.RUNNING)]
+    assert alternate._status_after_step(settings, annealing, still).tolist() == [int(ugw.Status.RUNNING)]

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,19 +13,24 @@ import ugw
 from ugw.kernels.anderson import anderson_differences, anderson_moments, largest_growth
 from ugw.kernels.config import KERNEL_CONFIG
 from ugw.problems.build import build
-from ugw.solvers import extrapolation as anderson
-from ugw.solvers.extrapolation import Trail
+from ugw.problems.plan_operations import anderson_covariances, normalize
+from ugw.solvers import alternating, extrapolation
+from ugw.solvers.extrapolation import CostHistory
 
 SURE = KERNEL_CONFIG.min_overrelaxed_change
 
 
-def products(given, found):
-    """Sums of the products of what `steps` makes of costs."""
+def products(given, found, *_, **__):
+    """Sums of products of the differences of costs, in place of their covariances."""
     made = anderson_differences(given, found)
     return torch.stack([torch.stack([(u * v).sum((1, 2)) for v in made], 1) for u in made], 2)
 
 
-FLAT = SimpleNamespace(steps_gram=products)
+def next_cost(history, step_input, step_output, relative_change, *, sample_rows=False):
+    """The next cost by plain inner products of the differences, for maps of the entries without weights."""
+    with mock.patch.object(extrapolation, "anderson_covariances", products):
+        flat = SimpleNamespace(log_a=None, log_b=None)
+        return history.next_cost(flat, step_input, step_output, relative_change, sample_rows=sample_rows)
 
 
 def walked(matrix, shift, start, steps=3):
@@ -34,10 +40,10 @@ def walked(matrix, shift, start, steps=3):
         return (cost.flatten(1) @ matrix.mT + shift).view_as(cost)
 
     one, given = torch.ones(len(start), dtype=torch.float64), start
-    trail = Trail.start(start, one)
+    trail = CostHistory.empty(start, one)
     for _ in range(steps - 1):
         found = step(given)
-        trail, given = trail.extended(given, found, one < 0, one < 0), found
+        trail, given = trail.append(given, found, one < 0, one < 0), found
     return trail, given, step(given)
 
 
@@ -55,7 +61,7 @@ def test_two_slow_modes_are_summed_exactly():
     matrix, shift = affine([0.9, 0.5, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
     end = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - matrix, shift)
     trail, given, found = walked(matrix, shift, drawn(2), 4)  # the first ends the rest
-    guess, guessed, _ = trail.next(FLAT, given, found, torch.tensor([1.0, 0.0]), look=True)
+    guess, guessed, _ = next_cost(trail, given, found, torch.tensor([1.0, 0.0]), sample_rows=False)
     assert guessed.tolist() == [True, False]
     torch.testing.assert_close(guess[0].flatten(), end, rtol=0.01, atol=0.0)  # coefficients are rounded
     assert (found[0].flatten() - end).abs().max() > 0.1  # where the steps themselves are by then
@@ -65,7 +71,7 @@ def test_two_slow_modes_are_summed_exactly():
 def test_growing_changes_are_extrapolated_forward():
     matrix, shift = affine([1.05, 0.5, 0.0, 0.0]), torch.zeros(4, dtype=torch.float64)
     trail, given, found = walked(matrix, shift, drawn(2), 5)
-    guess, guessed, leap = trail.next(FLAT, given, found, torch.tensor([SURE, 0.9 * SURE]), look=True)
+    guess, guessed, leap = next_cost(trail, given, found, torch.tensor([SURE, 0.9 * SURE]), sample_rows=False)
     assert guessed.tolist() == leap.tolist() == [True, False]  # small changes may be rounding
     torch.testing.assert_close(guess[0], found[0] + KERNEL_CONFIG.overrelaxation * (found[0] - given[0]))
 
@@ -74,7 +80,7 @@ def test_growing_changes_are_extrapolated_forward():
 def test_too_few_steps_give_no_extrapolation(steps):
     trail, given, found = walked(affine([0.9, 0.5, 0.0, 0.0]), torch.ones(4).double(), drawn(1), steps)
     for look in (True, False):
-        guess, guessed, _ = trail.next(FLAT, given, found, torch.tensor([1.0]), look=look)
+        guess, guessed, _ = next_cost(trail, given, found, torch.tensor([1.0]), sample_rows=look)
         assert not guessed.any()
         torch.testing.assert_close(guess, found, rtol=0.0, atol=0.0)
 
@@ -82,10 +88,10 @@ def test_too_few_steps_give_no_extrapolation(steps):
 def test_a_rejected_step_clears_the_history():
     matrix, shift = affine([0.9, 0.5, 0.0, 0.0]), torch.ones(4, dtype=torch.float64)
     trail, given, found = walked(matrix, shift, drawn(2), 5)
-    trail = trail.extended(given, found, torch.tensor([True, False]), torch.zeros(2) > 0)
-    assert trail.count.tolist() == [0.0, 5.0]
+    trail = trail.append(given, found, torch.tensor([True, False]), torch.zeros(2) > 0)
+    assert trail.n_steps.tolist() == [0.0, 5.0]
     after = (found.flatten(1) @ matrix.mT + shift).view_as(found)
-    _, guessed, _ = trail.next(FLAT, found, after, torch.ones(2), look=True)
+    _, guessed, _ = next_cost(trail, found, after, torch.ones(2), sample_rows=False)
     assert guessed.tolist() == [False, True]
 
 
@@ -96,11 +102,17 @@ def test_after_a_rejected_step_only_growing_changes_are_extrapolated():
     start, yes = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]], dtype=torch.float64), torch.ones(1) > 0
     for matrix, steps, believed in ((sheared, 12, False), (affine([1.05, 0.5, 0.0, 0.0]), 12, True)):
         trail, given, found = walked(matrix, torch.zeros(4, dtype=torch.float64), start, steps)
-        *_, leap = trail.next(FLAT, given, found, torch.tensor([SURE]), look=True)
+        *_, leap = next_cost(trail, given, found, torch.tensor([SURE]), sample_rows=False)
         assert leap.all()
-        failed = replace(trail, leapt=yes).extended(given, found, yes, ~yes)
-        assert failed.barred.all()
-        *_, leap = replace(trail, barred=failed.barred).next(FLAT, given, found, torch.tensor([SURE]), look=True)
+        failed = replace(trail, is_long_step=yes).append(given, found, yes, ~yes)
+        assert failed.had_rejected_long_step.all()
+        *_, leap = next_cost(
+            replace(trail, had_rejected_long_step=failed.had_rejected_long_step),
+            given,
+            found,
+            torch.tensor([SURE]),
+            sample_rows=False,
+        )
         assert bool(leap) is believed
 
 
@@ -110,7 +122,7 @@ def test_nearly_parallel_steps_are_extrapolated_along_the_last():
     end = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - matrix, shift)
     trail, given, found = walked(matrix, shift, drawn(1), 6)
     noise = 1e-6 * (drawn(1, seed=7) - 0.5)  # of an inner solver: two coefficients would be large and cancel
-    guess, guessed, leap = trail.next(FLAT, given, found + noise, torch.ones(1), look=True)
+    guess, guessed, leap = next_cost(trail, given, found + noise, torch.ones(1), sample_rows=False)
     assert guessed.all()
     assert not leap.any()
     left = [(cost.flatten() - end).abs().max() for cost in (guess, found)]
@@ -129,10 +141,10 @@ def test_a_slowly_contracting_mode_is_extrapolated_forward(rate, dtype):
         costs = [first]
         for k in range(4):
             costs.append(costs[-1] + 1e-2 * rate**k * mode)
-        trail = Trail.start(first, torch.ones(1, dtype=torch.float64))
+        trail = CostHistory.empty(first, torch.ones(1, dtype=torch.float64))
         for one, two in pairwise(costs[:3]):
-            trail = trail.extended(one, two, torch.zeros(1) > 0, torch.zeros(1) > 0)
-        guess, guessed, leap = trail.next(given, costs[2], costs[3], torch.ones(1), look=True)
+            trail = trail.append(one, two, torch.zeros(1) > 0, torch.zeros(1) > 0)
+        guess, guessed, leap = trail.next_cost(given, costs[2], costs[3], torch.ones(1), sample_rows=False)
         if guessed.any() and not leap.any():
             ahead = ((guess - costs[3]) * mode).sum() / ((costs[3] - costs[2]) * mode).sum()
             assert ahead > 5.0
@@ -160,16 +172,21 @@ def test_covariances_of_costs():
     x = replace(x, weight_tensor=torch.linspace(0.0, 2.0, x.n, dtype=torch.float64))
     stored, streamed = (build(x, y, rho=1.0, eps=0.1, fused=None, method=m) for m in ("stabilized", "streaming"))
     plans = [torch.rand(1, x.n, y.n, dtype=torch.float64, generator=torch.Generator().manual_seed(k)) for k in range(6)]
-    plans = [stored.unit(plan * stored.product) for plan in plans]
+    plans = [normalize(plan * stored.product) for plan in plans]
     weight = stored.product[0]
     costs = [stored.state_of_plan(plan).local_cost for plan in plans]
     g0, g1, g2, f0, f1, f2 = (c[0] for c in costs)
     differences = [g1 - g0, g2 - g1, f1 - f0 - (g1 - g0), f2 - f1 - (g2 - g1), f2 - g2]
     centered = [d - (weight * d).sum() for d in differences]
     expected = torch.stack([torch.stack([(weight * u * v).sum() for v in centered]) for u in centered])
-    torch.testing.assert_close(stored.steps_gram(costs[:3], costs[3:])[0], expected, rtol=1e-9, atol=1e-12)
+    weights = stored.log_a, stored.log_b
+    torch.testing.assert_close(
+        anderson_covariances(costs[:3], costs[3:], *weights, sample_rows=True)[0], expected, rtol=1e-9, atol=1e-12
+    )
     thin = [ugw.problems.ugw_streamed.Moments.of(streamed, plan).cost(streamed) for plan in plans]
-    torch.testing.assert_close(streamed.steps_gram(thin[:3], thin[3:])[0], expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        anderson_covariances(thin[:3], thin[3:], *weights, sample_rows=True)[0], expected, rtol=1e-9, atol=1e-12
+    )
 
 
 def test_covariances_of_some_rows():
@@ -178,9 +195,9 @@ def test_covariances_of_some_rows():
     problem = build(x, y, rho=1.0, eps=0.1, fused=None)
     draw = torch.Generator().manual_seed(0)
     costs = [
-        problem.state_of_plan(problem.unit(torch.rand(1, 400, 400, generator=draw) ** 4)).local_cost for _ in range(6)
+        problem.state_of_plan(normalize(torch.rand(1, 400, 400, generator=draw) ** 4)).local_cost for _ in range(6)
     ]
-    some = problem.steps_gram(costs[:3], costs[3:])[0]
+    some = anderson_covariances(costs[:3], costs[3:], problem.log_a, problem.log_b, sample_rows=True)[0]
     mean, products = anderson_moments(problem.log_a.exp(), problem.log_b.exp(), costs[:3], costs[3:])
     every = (products - mean @ mean.mT)[0]
     assert not torch.equal(some, every)
@@ -195,7 +212,8 @@ def test_the_same_plans_in_fewer_steps(monkeypatch, rho, method):
     pairs = [spaces(seed, metric="sqeuclidean" if method == "streaming" else "euclidean") for seed in range(3)]
     given = {"rho": rho, "init": "product", "solver": ugw.AlternateMin(inner=ugw.Sinkhorn(method=method), tol=1e-7)}
     fast = [ugw.solve(x, y, eps=ugw.relative(0.03), **given).check() for x, y in pairs]
-    monkeypatch.setattr(ugw.solvers.alternating, "BEGIN", 0.0)
+    config = replace(alternating.SOLVER_CONFIG, max_change_to_extrapolate=0.0)
+    monkeypatch.setattr(alternating, "SOLVER_CONFIG", config)
     plain = [ugw.solve(x, y, eps=ugw.relative(0.03), **given).check() for x, y in pairs]
     for one, other in zip(fast, plain, strict=True):
         assert float(one.value) <= float(other.value) * (1 + 1e-7)
@@ -206,14 +224,14 @@ def test_a_settled_plan_is_a_fixed_point_of_plain_steps(monkeypatch):
     """That a guess led nowhere new is no proof: the last step of a run is plain."""
     x, y = spaces(1)
     guesses = []
-    following = anderson.Trail.next
+    following = CostHistory.next_cost
 
     def monitoring(self, *args, **kwargs):
         found = following(self, *args, **kwargs)
         guesses.append(bool(found[1].any()))
         return found
 
-    monkeypatch.setattr(anderson.Trail, "next", monitoring)
+    monkeypatch.setattr(CostHistory, "next_cost", monitoring)
     ugw.solve(x, y, rho=0.1, eps=0.003, init="product").check()
     assert any(guesses)
     assert not guesses[-2]

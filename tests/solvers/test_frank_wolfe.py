@@ -8,6 +8,7 @@ import torch
 import ugw
 from oracles import cases
 from oracles.cases import INF, Parameters
+from ugw.problems.balanced_gw import BalancedGW
 from ugw.problems.build import build
 from ugw.solvers.frank_wolfe import FrankWolfe
 
@@ -15,7 +16,7 @@ PLAIN, FUSED = Parameters(INF, INF, 0.0), Parameters(INF, INF, 0.0, 0.6)
 
 
 def run(pair, given, start, **options):
-    return FrankWolfe(**options)(cases.problem(pair, given), torch.tensor(start)[None])
+    return FrankWolfe(**options)(BalancedGW(cases.problem(pair, given)), torch.tensor(start)[None])
 
 
 def pots(pair, start, alpha):
@@ -117,10 +118,10 @@ def test_the_residual_does_not_depend_on_units():
     for length, mass in ((1.0, 1.0), (1e3, 20.0)):
         x, y = (ugw.Space.from_points(length * p, weights=np.full(7, mass / 7)) for p in points)
         problem = build(x, y, rho=INF, eps=0.0, fused=None)
-        ends.append(FrankWolfe(max_iter=1)(problem, problem.product))
+        ends.append(FrankWolfe(max_iter=1)(BalancedGW(problem), problem.product))
         slope = 2 * problem.linearize(problem.state_of_plan(problem.product)).cost
         gap = (
-            slope * (problem.product - problem.vertex(problem.state_of_plan(problem.product)))
+            slope * (problem.product - BalancedGW(problem).linear_minimizer(problem.state_of_plan(problem.product)))
         ).sum() / problem.scale()
         assert ends[-1].tensors.residual.item() == pytest.approx(gap.item(), rel=1e-9)
     assert ends[0].tensors.residual.item() == pytest.approx(ends[1].tensors.residual.item(), rel=1e-9)

@@ -322,14 +322,14 @@ def test_a_tolerance_per_item():
 
 def test_an_extrapolation_that_increases_the_residual_is_undone(monkeypatch):
     """Misled once, the next iterations start from where the extrapolation did."""
-    seen, true = [], sinkhorn._sweeps
+    seen, true = [], sinkhorn._run_iterations
 
     def misled(step, kernel, state):
         phi, gamma, ahead, residual = true(step, kernel, state)
-        seen.append((state.ahead, gamma, residual))
+        seen.append((state.next_gamma, gamma, residual))
         return phi, gamma, ahead if len(seen) > 1 else 10.0 * torch.randn_like(gamma), residual
 
-    monkeypatch.setattr(sinkhorn, "_sweeps", misled)
+    monkeypatch.setattr(sinkhorn, "_run_iterations", misled)
     torch.manual_seed(0)
     solve(*arrays(), (0.5, 2.0), 0.01, max_iter=15)
     residuals = [residual for _, _, residual in seen]

@@ -1,4 +1,4 @@
-"""How exact the big products have to be, and numbers in halves that TF32 holds exactly."""
+"""TF32 on and off for matrix products on CUDA, and float32 numbers split into parts that TF32 represents exactly."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import torch
 from torch import Tensor
 
 
-def rough() -> AbstractContextManager[None]:
-    """Let float32 products on CUDA round to TF32 inside: for starts, whose errors later steps forget."""
-    return _tf32(allowed=True)
+def tf32_products() -> AbstractContextManager[None]:
+    """Return a context in which float32 products on CUDA use TF32; for steps whose errors later steps correct."""
+    return _set_tf32(allowed=True)
 
 
-def careful() -> AbstractContextManager[None]:
-    """Keep them from it."""
-    return _tf32(allowed=False)
+def full_float32_products() -> AbstractContextManager[None]:
+    """Return a context in which float32 matrix products on CUDA do not use TF32."""
+    return _set_tf32(allowed=False)
 
 
 @contextmanager
-def _tf32(*, allowed: bool) -> Iterator[None]:
+def _set_tf32(*, allowed: bool) -> Iterator[None]:
+    """Allow or forbid TF32 inside the context, and restore the previous setting after it."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = allowed
     try:
@@ -29,13 +30,13 @@ def _tf32(*, allowed: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def halves(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x = hi + lo up to the last bit of a float32 x, where TF32 holds both exactly."""
-    hi = _rounded(x)
-    return hi, _rounded(x - hi)
+def split_tf32(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (high, low) with x = high + low up to the last bit of a float32 x; TF32 represents both exactly."""
+    high = round_to_tf32(x)
+    return high, round_to_tf32(x - high)
 
 
-def _rounded(x: Tensor) -> Tensor:
-    """The nearest number with the 11 bits of TF32."""
+def round_to_tf32(x: Tensor) -> Tensor:
+    """Return the nearest numbers with the 11 significant bits of TF32; NaN stays NaN."""
     nearest = ((x.contiguous().view(torch.int32) + 4096) & -8192).view(torch.float32)
-    return torch.where(x.isnan(), x, nearest)  # whose bits would become those of 0
+    return torch.where(x.isnan(), x, nearest)  # rounding the bits of NaN would give 0

@@ -93,101 +93,108 @@ def clone(value: Record) -> Record:
     return replace(value, **{f.name: clone(getattr(value, f.name)) for f in fields(value)})  # type: ignore
 
 
-def mapped(value: Record, change: Callable[[Tensor], Tensor]) -> Record:
-    """A copy of whatever answers to `take`, with all that it remembers, in which each tensor is changed.
+def tree_map(value: Record, change: Callable[[Tensor], Tensor]) -> Record:
+    """Return a copy of a record, including its cached properties, with `change` applied to each tensor.
 
-    >>> mapped((torch.ones(2), "name"), torch.neg)
+    >>> tree_map((torch.ones(2), "name"), torch.neg)
     (tensor([-1., -1.]), 'name')
     """
-    return _rebuilt(value, change, lambda record: list(vars(record).items()), {})
+    return _rebuild(value, change, lambda record: list(vars(record).items()), {})
 
 
-def bare(value: Record) -> Record:
-    """The same tensors in whatever answers to `take`, without the cached properties that it happens to remember."""
-    return _rebuilt(value, lambda tensor: tensor, _own, {})
+def without_cached_properties(value: Record) -> Record:
+    """Return a copy of a record with the same tensors but without its cached properties."""
+    return _rebuild(value, lambda tensor: tensor, _fields_without_cache, {})
 
 
-def _rebuilt(
+def _rebuild(
     value: Any,
     change: Callable[[Tensor], Tensor],
     fields_of: Callable[[Any], list[tuple[str, Any]]],
     made: dict[int, Any],
 ) -> Any:
-    """A copy of a record and of the records in it, of one that is there twice one. made: copies by what they are of."""
+    """Return a copy of a record and of the records in it; a record that appears twice is copied once.
+
+    change: applied to each tensor; fields_of: names and values of a record to copy; made: copies by id of the original.
+    """
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, tuple):
-        return tuple([_rebuilt(part, change, fields_of, made) for part in value])
+        return tuple([_rebuild(part, change, fields_of, made) for part in value])
     if not _is_record(value):
         return value
     if id(value) not in made:
-        twin = made[id(value)] = object.__new__(type(value))
+        copy = made[id(value)] = object.__new__(type(value))
         for name, part in fields_of(value):
-            object.__setattr__(twin, name, _rebuilt(part, change, fields_of, made))
+            object.__setattr__(copy, name, _rebuild(part, change, fields_of, made))
     return made[id(value)]
 
 
-def tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors of whatever answers to `take`, in the order of `mapped`; one that is there twice comes twice."""
+def leaves(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors of a record, in the order of `tree_map`; a tensor that appears twice is yielded twice."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, tuple) or _is_record(value):
         for part in value if isinstance(value, tuple) else vars(value).values():
-            yield from tensors(part)
+            yield from leaves(part)
 
 
-def parts(value: Any) -> tuple[Any, list[Tensor]]:
-    """The frame of whatever answers to `take`, and its tensors, in the order of `tensors(bare(value))`.
+def flatten(value: Any) -> tuple[Any, list[Tensor]]:
+    """Return the structure of a record and its tensors, in the order of `leaves(without_cached_properties(value))`.
 
-    A frame is what is left of it without the numbers in its tensors: their shapes and types, and everything else, but
-    for the cached properties that it happens to remember. Equal frames have their tensors in the same places.
+    The structure is hashable: shapes, dtypes and devices of the tensors, and all other values except cached properties.
+    Records with equal structures have their tensors in the same places.
     """
     found: list[Tensor] = []
-    return _frame(value, found), found
+    return _structure(value, found), found
 
 
-def _frame(value: Any, found: list[Tensor]) -> Any:
+def _structure(value: Any, found: list[Tensor]) -> Any:
+    """Return the structure of a record, see `flatten`, and append its tensors to `found`."""
     if isinstance(value, Tensor):
         found.append(value)
         return value.shape, value.dtype, value.device
     if isinstance(value, tuple):
-        return tuple([_frame(part, found) for part in value])
+        return tuple([_structure(part, found) for part in value])
     if _is_record(value):
-        return type(value), tuple([(name, _frame(part, found)) for name, part in _own(value)])
+        return type(value), tuple([(name, _structure(part, found)) for name, part in _fields_without_cache(value)])
     return value
 
 
-def _own(value: Any) -> list[tuple[str, Any]]:
-    """What a record has, without the cached properties that it remembers."""
-    cached = _cached(value.__class__)
+def _fields_without_cache(value: Any) -> list[tuple[str, Any]]:
+    """Return names and values of the attributes of a record that are not cached properties."""
+    cached = _cached_property_names(value.__class__)
     return [(name, part) for name, part in vars(value).items() if name not in cached]
 
 
 @cache
-def _cached(kind: Any) -> frozenset[str]:
+def _cached_property_names(kind: Any) -> frozenset[str]:
+    """Return the names of the cached properties of a class."""
     names = {name for base in kind.__mro__ for name in vars(base)}
     return frozenset(name for name in names if isinstance(getattr(kind, name, None), cached_property))
 
 
 def _is_record(value: Any) -> bool:
-    return _answers(value.__class__) and hasattr(value, "__dict__")
+    """Is a value a record of tensors: an object with attributes and a method `take`?"""
+    return _has_take(value.__class__) and hasattr(value, "__dict__")
 
 
 @cache
-def _answers(kind: Any) -> bool:
+def _has_take(kind: Any) -> bool:
+    """Does a class have a method `take`?"""
     return hasattr(kind, "take")
 
 
-def where(first: Tensor, one: Record, other: Record) -> Record:
-    """Item by item `one` where `first` (B,) bool, else `other`, without a look at `first`.
+def where(condition: Tensor, one: Record, other: Record) -> Record:
+    """Return a record with the items of `one` where the condition (B,) holds and of `other` elsewhere.
 
     >>> where(torch.tensor([True, False]), (torch.tensor([1, 2]), None), (torch.tensor([3, 4]), None))
     (tensor([1, 4]), None)
     """
     if isinstance(one, Tensor):
-        return torch.where(first.view(-1, *(1,) * (one.ndim - 1)), one, other)  # type: ignore
+        return torch.where(condition.view(-1, *(1,) * (one.ndim - 1)), one, other)  # type: ignore
     if isinstance(one, tuple):
-        return tuple(where(first, u, v) for u, v in zip(one, other, strict=True))  # type: ignore
+        return tuple(where(condition, u, v) for u, v in zip(one, other, strict=True))  # type: ignore
     if one is None:
         return one
-    return replace(one, **{f.name: where(first, getattr(one, f.name), getattr(other, f.name)) for f in fields(one)})  # type: ignore
+    return replace(one, **{f.name: where(condition, getattr(one, f.name), getattr(other, f.name)) for f in fields(one)})  # type: ignore

@@ -23,6 +23,7 @@ from ..problems.build import Fused
 from ..problems.cgw import CGW
 from ..problems.distortion.squares import SquaredDistortion
 from ..problems.partial.gw import PartialGW
+from ..problems.plan_operations import normalize
 from ..problems.ugw import UGW
 from ..problems.ugw_state import PlanState
 from ..results.lazy_plan import product
@@ -54,23 +55,23 @@ def attached(problem: UGW, x: Space, y: Space, fused: Fused | None, found: Solve
 def _state(problem: UGW, plan: Any) -> PlanState:
     """What the problem knows of a plan, at the mass that it has."""
     mass = plan.sum((1, 2), dtype=torch.float64)
-    shape = problem.unit(plan)
+    shape = normalize(plan)
     if not isinstance(plan, ImplicitPlan):  # a plan of zeros has no shape; any will do for a mass of 0
         shape = torch.where(mass[:, None, None] > 0, shape, problem.product)
-    return problem.state_of_plan(shape).weighing(torch.where(mass > 0, mass.log(), LOG_ZERO))
+    return problem.state_of_plan(shape).with_log_mass(torch.where(mass > 0, mass.log(), LOG_ZERO))
 
 
 def attached_capped(problem: PartialGW, x: Space, y: Space, fused: Fused | None, found: SolverOutput) -> Tensor:
     """The value of a partial problem, (B,), with its gradient; arguments as for `attached`."""
     total = distortion(problem, x.metric, y.metric, found.plan)
     with torch.no_grad():
-        state = problem.state_of_plan(found.plan / problem.unit.to(found.plan.dtype)[:, None, None])
+        state = problem.state_of_plan(found.plan / problem.mass_unit.to(found.plan.dtype)[:, None, None])
         of_a, of_b, of_mass = cap_gradients(problem, state)
         masses = [(2.0 * log).exp() for log in (problem.log_mass_a, problem.log_mass_b)]
-        left = [mass - (problem.unit * state.mass).square() for mass in masses]
+        left = [mass - (problem.mass_unit * state.mass).square() for mass in masses]
     if fused is not None:
         total = total + problem.alpha.detach() * linear(x, y, fused, found.plan)
-        total = total + problem.alpha * (problem.unit * state.linear)
+        total = total + problem.alpha * (problem.mass_unit * state.linear)
     for gradient, space in ((of_a, x), (of_b, y)):
         total = total + (gradient * space.weight_tensor).sum(-1)
     if isinstance(problem.div_a, Mass):

@@ -18,7 +18,7 @@ from ..geometry.bilinear_matrix import BilinearMatrix
 from ..geometry.implicit_plan import ImplicitPlan
 from ..kernels import exact_ot as exact
 from ..problems.linear import LinearProblem
-from ..problems.partial.base import Match
+from ..problems.partial.base import PartialPlanState
 from ..problems.partial.gw import PartialGW
 from ..problems.ugw import UGW, PlanState
 
@@ -40,14 +40,14 @@ def weight_gradients(problem: UGW, state: PlanState, potentials: tuple[Tensor, T
     return first.gradient(), first.mirrored().gradient()
 
 
-def cap_gradients(problem: PartialGW, state: Match) -> tuple[Tensor, Tensor, Tensor]:
+def cap_gradients(problem: PartialGW, state: PartialPlanState) -> tuple[Tensor, Tensor, Tensor]:
     """dV/da (B, n), dV/db (B, m) and dV/dm (B,) of a partial problem, at a plan that no vertex improves.
 
     The multipliers of p1 ≤ a and p2 ≤ b are those of the linear program at the plan; TV adds 2 rho1 m(a). dV/dm is that
     of a given mass, else 0.
     """
-    slope = problem.gradient(state) * problem.unit.to(state.unit_plan.dtype)[:, None, None]
-    u, v, w = exact.partial_multipliers(slope, *problem.caps, problem.given_mass)
+    slope = problem.gradient(state) * problem.mass_unit.to(state.unit_plan.dtype)[:, None, None]
+    u, v, w = exact.partial_multipliers(slope, *problem.unit_weights, problem.fixed_mass)
     first = 2.0 * problem.div_a.penalty * problem.log_mass_a.exp()
     second = 2.0 * problem.div_b.penalty * problem.log_mass_b.exp()
     return u + first[:, None], v + second[:, None], w

@@ -15,55 +15,57 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from .._utils.pytree import take_fields
+from .._utils.pytree import BatchRecord
 from ..geometry.space import Space
 from ..kernels.dispatch import dot
 from ..measures.cones import Cone
 from ..measures.divergences import KL
 from ..results.conic_result import ConicResult
 from ..results.records import ConicTerms, Lift, SolverOutput
-from .base import Problem, known
+from .base import Problem, require_local_cost
+from .config import PROBLEM_CONFIG
 from .distortion.base import Distortion
 from .linear import LinearProblem, LinearSolution
 
-# A smaller overlap is none: no pair of pairs is close enough to match.
-NOTHING = 1e-50
-# Rounding errors of a product with the kernel add up to this many times those of one entry.
-ROUNDING = 16.0
-
 
 @dataclass(frozen=True, eq=False)
-class Lifted:
+class LiftedState(BatchRecord):
     """A plan of a CGW problem with its lift and their overlap: the state that solvers iterate on.
 
-    unit_plan: (B, n, m), the plan at unit mass; w: (B, n, m), its lift for weights of unit mass; local_cost: k = G w;
-    overlap: (B,), <w, k>; last: unit plan before this one; crossed: (B,), <w, G w_last>; best, most: the unit plan with
-    the largest overlap so far and that overlap; log_mass: (B,), log of the mass of the plan shown to users.
+    unit_plan: (B, n, m), the plan at unit mass; w: (B, n, m), its lift for weights of unit mass; local_cost: k = G w,
+    None where only the plan is stored; overlap: (B,), <w, k>; last_plan: the unit plan before this one; last_overlap:
+    (B,), <w, G w_last>; best_plan, best_overlap: the unit plan with the largest overlap so far, and that overlap;
+    log_mass: (B,), log of the mass of the plan shown to users.
     """
 
     unit_plan: Tensor
     w: Tensor
-    local_cost: Tensor | None  # None where only the plan is remembered
+    local_cost: Tensor | None
     overlap: Tensor
-    last: Tensor
-    crossed: Tensor
-    best: Tensor
-    most: Tensor
+    last_plan: Tensor
+    last_overlap: Tensor
+    best_plan: Tensor
+    best_overlap: Tensor
     log_mass: Tensor
 
     @property
     def plan(self) -> Tensor:
-        """(B, n, m), with its mass."""
+        """The plan with its mass, (B, n, m)."""
         return self.unit_plan * self.log_mass.exp().to(self.unit_plan.dtype)[:, None, None]
 
-    def take(self, index: Tensor) -> Lifted:
-        """Some items of the batch."""
-        return take_fields(self, index)
+    @property
+    def is_collapsed(self) -> Tensor:
+        """(B,) bool: does nothing match, so that the value is that of two spaces apart?"""
+        return self.overlap <= PROBLEM_CONFIG.min_overlap
+
+    def reported(self) -> LiftedState:
+        """The state shown to users: the state itself."""
+        return self
 
 
 @dataclass(frozen=True, eq=False)
 class CGW(Problem):
-    """Two spaces, rho for each (B,), the cone, and the sum over pairs of pairs for its kernel.
+    """Two spaces, rho for each (B,), the cone, and the four-index sum with its kernel G.
 
     div_a, div_b: divergences of the linear problem, 2·rho/R; eps: (B,), entropy of its steps, in its units.
     """
@@ -81,157 +83,150 @@ class CGW(Problem):
     div_b: KL = field(init=False)
 
     def __post_init__(self) -> None:
-        self.weigh()
-        total = self.rho_a + self.rho_b
+        self.set_weights()
         for side, rho in (("a", self.rho_a), ("b", self.rho_b)):
-            object.__setattr__(self, f"div_{side}", KL(2.0 * rho / total).expand(self.batch, rho.device))
+            object.__setattr__(self, f"div_{side}", KL(2.0 * rho / self._rho_total).expand(self.batch, rho.device))
 
     def take(self, index: Tensor) -> CGW:
-        """Some items of the batch; an item may be taken more than once."""
+        """The problem of the batch items `index`, (k,); an item may appear more than once."""
         rhos, distortion_sum = (self.rho_a[index], self.rho_b[index]), self.distortion_sum.take(index)
         return CGW(self.x.take(index), self.y.take(index), *rhos, self.cone, distortion_sum, self.eps[index])
 
     def result(self, tensors: SolverOutput) -> ConicResult:
-        """What a solver found, as users see it."""
+        """The result for users of the output of a solver."""
         return ConicResult(tensors, self.sizes, self.numpy)
 
-    def cost_size(self) -> Tensor:
-        """The geometric mean of the cost, −2 log of the mean kernel, and of the divergences' 2. Returns (B,).
+    def cost_scale(self) -> Tensor:
+        """The geometric mean of the mean cost, −2 log of the mean kernel, and of the factor 2 of the divergences, (B,).
 
         Sinkhorn is slow where its entropy is small against the divergences, however small the cost.
         """
         mean = self.distortion_sum.product_mean(self.log_a, self.log_b).clamp(1e-30, 1.0 - 1e-12)
         return (-4.0 * mean.log()).sqrt()
 
-    # -- the state -----------------------------------------------------------------------------------------
+    # -- states --------------------------------------------------------------------------------------------
 
-    def state_of_plan(self, shape: Tensor) -> Lifted:
-        """The state of a plan of unit mass, as a first one. shape: (B, n, m)."""
-        state = self._lifted(shape, shape, None)
-        return replace(state, crossed=state.overlap)
+    def state_of_plan(self, unit_plan: Tensor, *, is_product: bool = False) -> LiftedState:
+        """The state of a first plan (B, n, m) of unit mass; is_product is not used."""
+        state = self._state(unit_plan, unit_plan, None)
+        return replace(state, last_overlap=state.overlap)
 
-    def _lifted(self, shape: Tensor, last: Tensor, crossed: Tensor | None) -> Lifted:
-        w = self.lift_of(shape)
-        local = self.distortion_sum.apply(w).clamp(min=0.0)
-        overlap = dot(w, local)
-        log_mass = 0.5 * (self._log_unit + overlap.clamp(min=NOTHING).log())
-        return Lifted(shape, w, local, overlap, last, overlap if crossed is None else crossed, shape, overlap, log_mass)
+    def _state(self, unit_plan: Tensor, last_plan: Tensor, last_overlap: Tensor | None) -> LiftedState:
+        """The state of a plan after `last_plan`; last_overlap: <w, G w_last>, by default the plan's own overlap."""
+        w = self.lift_plan(unit_plan)
+        k = self.distortion_sum.apply(w).clamp(min=0.0)
+        overlap = dot(w, k)
+        log_mass = 0.5 * (self._log_mass_factor + overlap.clamp(min=PROBLEM_CONFIG.min_overlap).log())
+        last_overlap = overlap if last_overlap is None else last_overlap
+        return LiftedState(unit_plan, w, k, overlap, last_plan, last_overlap, unit_plan, overlap, log_mass)
 
-    def lift_of(self, shape: Tensor) -> Tensor:
-        """w(p), for weights of unit mass. shape: (B, n, m), of any mass."""
-        ratio_a = self.log_a - shape.sum(2).log()
-        ratio_b = self.log_b - shape.sum(1).log()
-        share = self._share.to(shape.dtype)[:, None]
-        factor = _finite(share * ratio_a)[:, :, None] + _finite((1.0 - share) * ratio_b)[:, None, :]
-        return shape * factor.exp()
+    def lift_plan(self, plan: Tensor) -> Tensor:
+        """The lift w(p), (B, n, m), of a plan of any mass, for weights of unit mass, eq. (7.3)."""
+        ratio_a = self.log_a - plan.sum(2).log()
+        ratio_b = self.log_b - plan.sum(1).log()
+        share = self._rho_share.to(plan.dtype)[:, None]
+        factor = _replace_infinite(share * ratio_a)[:, :, None] + _replace_infinite((1.0 - share) * ratio_b)[:, None, :]
+        return plan * factor.exp()
 
-    def linearize(self, state: Lifted) -> LinearProblem:
+    def linearize(self, state: LiftedState) -> LinearProblem:
         """max <k, w> as unbalanced transport with the cost −2 log k, less a constant that only scales its plan."""
-        k = known(state.local_cost)
+        k = require_local_cost(state.local_cost)
         floor = torch.finfo(k.dtype).eps ** 2 * k.amax(dim=(1, 2), keepdim=True)
         cost = -2.0 * torch.maximum(k, floor.clamp(min=torch.finfo(k.dtype).tiny)).log()
         cost = cost - dot(cost, state.unit_plan).to(cost.dtype)[:, None, None]
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
-    def accept(self, state: Lifted, solution: LinearSolution) -> Lifted:
-        """The lift of the solution, or of an unregularized step from the better of the last two plans.
+    def accept(self, state: LiftedState, solution: LinearSolution) -> LiftedState:
+        """The state of the solution, or of an unregularized step from the better of the last two plans.
 
-        Both are better than these two for k, so the bilinear value <w, G w_last> never falls.
+        Each has at least the bilinear value <k, w> of both of these plans, so <w, G w_last> never falls.
         """
-        k = known(state.local_cost)
-        candidate = self.improved(solution.unit_plan, k)
-        old = torch.where((state.crossed > state.overlap)[:, None, None], state.last, state.unit_plan)
-        reached, bar = dot(k, self.lift_of(candidate)), torch.maximum(state.crossed, state.overlap)
-        worse = ~(reached >= bar)
-        if bool(worse.any()):
-            other = self.improved(old, k)
-            candidate = torch.where(worse[:, None, None], other, candidate)
-            reached = torch.where(worse, dot(k, self.lift_of(other)), reached)
-        new = self._lifted(candidate, state.unit_plan, reached)
-        better = new.overlap >= state.most
+        k = require_local_cost(state.local_cost)
+        plan = self.improve_plan(solution.unit_plan, k)
+        value, required = dot(k, self.lift_plan(plan)), torch.maximum(state.last_overlap, state.overlap)
+        is_worse = ~(value >= required)
+        if bool(is_worse.any()):
+            previous_is_better = (state.last_overlap > state.overlap)[:, None, None]
+            fallback = self.improve_plan(torch.where(previous_is_better, state.last_plan, state.unit_plan), k)
+            plan = torch.where(is_worse[:, None, None], fallback, plan)
+            value = torch.where(is_worse, dot(k, self.lift_plan(fallback)), value)
+        new = self._state(plan, state.unit_plan, value)
+        is_best = new.overlap >= state.best_overlap
         return replace(
             new,
-            best=torch.where(better[:, None, None], new.unit_plan, state.best),
-            most=torch.maximum(new.overlap, state.most),
+            best_plan=torch.where(is_best[:, None, None], new.unit_plan, state.best_plan),
+            best_overlap=torch.maximum(new.overlap, state.best_overlap),
         )
 
-    def improved(self, shape: Tensor, k: Tensor) -> Tensor:
-        """One unregularized step p ← k∘w(p): the row and column updates of P and Q at once. <k, w(p)> never falls.
+    def improve_plan(self, unit_plan: Tensor, k: Tensor) -> Tensor:
+        """The unit plan after one unregularized step p ← k∘w(p), which never lowers <k, w(p)>.
 
-        A plan that overlaps with nothing stays as it is.
+        It makes the row and column updates of P and Q at once. A plan that overlaps with nothing is returned as it is.
         """
-        better = k * self.lift_of(shape)
-        mass = better.sum(dim=(1, 2), keepdim=True)
-        return torch.where(mass > 0, better / mass, shape)
+        improved = k * self.lift_plan(unit_plan)
+        mass = improved.sum(dim=(1, 2), keepdim=True)
+        return torch.where(mass > 0, improved / mass, unit_plan)
 
-    def reported_state(self, state: Lifted) -> Lifted:
-        """The state as it is reported."""
-        return state
-
-    def final(self, state: Lifted) -> Lifted:
-        """The best state seen."""
-        worse = state.overlap < state.most
-        if not bool(worse.any()):
+    def final_state(self, state: LiftedState) -> LiftedState:
+        """The state of the plan with the largest overlap so far."""
+        is_worse = state.overlap < state.best_overlap
+        if not bool(is_worse.any()):
             return state
-        return self._lifted(torch.where(worse[:, None, None], state.best, state.unit_plan), state.last, state.crossed)
+        best = torch.where(is_worse[:, None, None], state.best_plan, state.unit_plan)
+        return self._state(best, state.last_plan, state.last_overlap)
 
     # -- the objective -------------------------------------------------------------------------------------
 
-    def objective(self, p: Lifted, q: Lifted | None = None) -> ConicTerms:
-        """The value at (w_p, w_q), q = p unless given. Terms of shape (B,)."""
-        whole, other = (p, q or p) if p.local_cost is not None else (q or p, p)
-        overlap = p.overlap if q is None else dot(other.w, known(whole.local_cost))
+    def objective(self, p: LiftedState, q: LiftedState | None = None) -> ConicTerms:
+        """The terms of the value at (w_p, w_q), (B,) each; q = p unless given."""
+        with_cost, other = (p, q or p) if p.local_cost is not None else (q or p, p)
+        overlap = p.overlap if q is None else dot(other.w, require_local_cost(with_cost.local_cost))
         apart = self.rho_a * (2.0 * self.log_mass_a).exp() + self.rho_b * (2.0 * self.log_mass_b).exp()
-        return ConicTerms(apart=apart, overlap=-self._total * self._log_unit.exp() * overlap)
+        return ConicTerms(apart=apart, overlap=-self._rho_total * self._log_mass_factor.exp() * overlap)
 
-    def lift(self, state: Lifted) -> Lift:
-        """P, Q and w with the masses of the weights, and what the kernel's error may add to the value."""
+    def lift(self, state: LiftedState) -> Lift:
+        """P, Q and w with the masses of the weights, and the possible effect of the kernel's error on the value."""
         p1, p2 = state.unit_plan.sum(2, keepdim=True), state.unit_plan.sum(1, keepdim=True)
         mass_a, mass_b = (m.exp().to(p1.dtype)[:, None, None] for m in (self.log_mass_a, self.log_mass_b))
         # A row without mass has all of P where w = 0.
         rows = torch.where(p1 > 0, state.unit_plan / p1, self.log_b.exp()[:, None, :])
         cols = torch.where(p2 > 0, state.unit_plan / p2, self.log_a.exp()[:, :, None])
-        error, rounding = self.distortion_sum.error.expand(self.batch), ROUNDING * torch.finfo(p1.dtype).eps
-        unit = self._log_unit.exp()
+        kernel_error = self.distortion_sum.error.expand(self.batch)
+        error = kernel_error + PROBLEM_CONFIG.conic_rounding * torch.finfo(p1.dtype).eps
+        total_w = state.w.sum(dim=(1, 2), dtype=torch.float64)
         return Lift(
             P=mass_a * self.log_a.exp()[:, :, None] * rows,
             Q=mass_b * self.log_b.exp()[:, None, :] * cols,
-            w=(0.5 * self._log_unit).exp().to(p1.dtype)[:, None, None] * state.w,
-            kernel_error=error,
+            w=(0.5 * self._log_mass_factor).exp().to(p1.dtype)[:, None, None] * state.w,
+            kernel_error=kernel_error,
             kernel_tolerance=self.distortion_sum.tolerance.expand(self.batch),
-            value_slack=self._total * unit * (error + rounding) * state.w.sum(dim=(1, 2), dtype=torch.float64).square(),
+            value_slack=self._rho_total * self._log_mass_factor.exp() * error * total_w.square(),
             kernel_rank=self.distortion_sum.rank.expand(self.batch),
             is_metric=self.cone.is_metric(self.rho_a) & (self.rho_a == self.rho_b),
             distance_exponent=torch.full_like(self.rho_a, self.cone.distance_exponent),
             radius_power=torch.full_like(self.rho_a, self.cone.mass_exponent),
         )
 
-    def marginal_error(self, state: Lifted) -> Tensor:
-        """No marginal is hard. Returns (B,)."""
-        return torch.zeros_like(self.eps)
-
-    def is_collapsed(self, state: Lifted) -> Tensor:
-        """(B,) bool: does nothing match, so that the value is that of all mass apart?"""
-        return state.overlap <= NOTHING
-
-    def potentials(self, *_: object) -> None:
-        """None."""
-        return None
+    def potentials_and_lift(self, q: LiftedState, p: LiftedState, *_: object) -> tuple[None, Lift]:
+        """No potentials, and the lift of the state p."""
+        return None, self.lift(p)
 
     @property
-    def _total(self) -> Tensor:
+    def _rho_total(self) -> Tensor:
+        """R = rho1 + rho2, (B,)."""
         return self.rho_a + self.rho_b
 
     @property
-    def _share(self) -> Tensor:
-        return self.rho_a / self._total
+    def _rho_share(self) -> Tensor:
+        """rho1 / R, (B,)."""
+        return self.rho_a / self._rho_total
 
     @property
-    def _log_unit(self) -> Tensor:
-        """Log of the factor by which the masses scale <w, G w>."""
-        return 2.0 * (self._share * self.log_mass_a + (1.0 - self._share) * self.log_mass_b)
+    def _log_mass_factor(self) -> Tensor:
+        """The log of the factor (B,) by which the masses scale <w, G w>."""
+        return 2.0 * (self._rho_share * self.log_mass_a + (1.0 - self._rho_share) * self.log_mass_b)
 
 
-def _finite(value: Tensor) -> Tensor:
-    """0 where a point has no weight or no mass: its row or column of the plan is 0 anyway."""
-    return torch.where(torch.isfinite(value), value, 0.0)
+def _replace_infinite(log_ratio: Tensor) -> Tensor:
+    """The log ratios, 0 where a point has no weight or no mass: its row or column of the plan is 0 anyway."""
+    return torch.where(torch.isfinite(log_ratio), log_ratio, 0.0)

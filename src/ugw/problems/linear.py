@@ -1,4 +1,4 @@
-"""The linear problem inside every step: entropic transport with relaxed or hard marginals."""
+"""The linear problem solved in every step: entropic transport with relaxed or hard marginals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.pytree import take_fields
+from .._utils.pytree import BatchRecord
 from ..geometry.bilinear_matrix import BilinearMatrix
 from ..geometry.implicit_plan import StreamingKernel
 from ..kernels import dispatch as kernels
@@ -16,7 +16,7 @@ from ..measures.divergences import KL
 
 
 @dataclass(frozen=True, eq=False)
-class LinearProblem:
+class LinearProblem(BatchRecord):
     """min_p <cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b).
 
     cost: (B, n, m), stored, where +inf forbids a pair, or bilinear; log_a: (B, n); log_b: (B, m); eps: (B,), in
@@ -32,24 +32,20 @@ class LinearProblem:
 
     @property
     def batch(self) -> int:
-        """Number of items."""
+        """Number of batch items."""
         return self.cost.shape[0]
 
-    def take(self, index: Tensor) -> LinearProblem:
-        """Some items of the batch."""
-        return take_fields(self, index)
-
     def kernel(self, gamma: Tensor | None) -> kernels.GibbsKernel:
-        """What Sinkhorn iterates with, stabilized around the potential gamma = g / eps (B, m) unless that is None."""
+        """The kernel of Sinkhorn iterations, stabilized around gamma = g / eps (B, m) unless that is None."""
         eps = self.eps.to(self.cost.dtype)
         if isinstance(self.cost, BilinearMatrix):
             return StreamingKernel.from_cost(self.cost, self.log_a, self.log_b, eps)
         return kernels.make_gibbs_kernel(self.cost, self.log_a, self.log_b, eps, gamma)
 
-    def near(self, plan: Any, strength: Tensor) -> LinearProblem:
-        """Add strength · KL(p | plan), a proximal term. plan: (B, n, m) of unit mass; strength: (B,) ≥ 0.
+    def add_proximal_term(self, plan: Any, strength: Tensor) -> LinearProblem:
+        """The problem plus the proximal term strength·KL(p | plan). plan: (B, n, m) of unit mass; strength: (B,) ≥ 0.
 
-        Rewritten against a⊗b, eq. (5.1), that is more entropy and another cost, so the same Sinkhorn serves. Where the
+        Relative to a⊗b, eq. (5.1), the term is more entropy and another cost, so the same Sinkhorn solves it. Where the
         strength is positive, a zero of the plan stays a zero.
         """
         if isinstance(self.cost, BilinearMatrix):
@@ -57,18 +53,18 @@ class LinearProblem:
             return replace(self, cost=cost, eps=self.eps + strength)
         log_ratio = plan.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
         weight = strength.to(self.cost.dtype)[:, None, None]
-        # Where the plan is 0 this reads -inf, and NaN if a weight is 0 too: forbidden either way.
-        pull = torch.where(plan > 0, weight * log_ratio, -torch.inf)
-        cost = torch.where(weight > 0, self.cost - pull, self.cost)
+        # Where the plan is 0 the log ratio is -inf, or NaN if a weight is 0 too: the pair is forbidden either way.
+        shift = torch.where(plan > 0, weight * log_ratio, -torch.inf)
+        cost = torch.where(weight > 0, self.cost - shift, self.cost)
         return replace(self, cost=cost, eps=self.eps + strength)
 
 
 @dataclass(frozen=True, eq=False)
-class LinearSolution:
-    """What a linear solver found: `shape` is the plan divided by its mass.
+class LinearSolution(BatchRecord):
+    """The solution of a linear problem.
 
-    unit_plan: (B, n, m); log_mass: (B,); f: (B, n); g: (B, m), potentials in the units of the cost;
-    residual: (B,), the share of the plan's mass that the next iteration would still move.
+    unit_plan: (B, n, m), the plan divided by its mass; log_mass: (B,), of the plan; f: (B, n); g: (B, m), potentials in
+    the units of the cost; residual: (B,), the share of the plan's mass that the next iteration would still move.
     """
 
     unit_plan: Any  # Tensor or ImplicitPlan
@@ -76,7 +72,3 @@ class LinearSolution:
     f: Tensor
     g: Tensor
     residual: Tensor
-
-    def take(self, index: Tensor) -> LinearSolution:
-        """Some items of the batch."""
-        return take_fields(self, index)

@@ -1,10 +1,10 @@
-"""Unbalanced Wasserstein (UW), the linear twin of UGW:
+"""Unbalanced optimal transport (UW), the linear counterpart of UGW:
 
     F(p) = <cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b)
 
-As for UGW, the shape of the solution, the plan divided by its mass, depends neither on the masses of a and b nor on a
-constant in the cost, and the best mass of a shape has a closed form. The linear problem is the same in every step; a
-step is not the last one only where eps is too small to be solved for at once, and grows a proximal term.
+As for UGW, the unit plan of the solution, the plan divided by its mass, depends neither on the masses of a and b nor on
+a constant in the cost, and the optimal mass has a closed form. The linear problem is the same in every step; there is
+more than one step only where eps is so small that proximal steps are needed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from ..measures.divergences import KL, kl
 from ..results.records import SolverOutput, Terms
 from ..results.result import Result
 from .base import Problem, take_cost
+from .config import PROBLEM_CONFIG
 from .linear import LinearProblem, LinearSolution
-from .ugw import LOG_NOTHING
-from .ugw_state import PenaltyWeights, PlanState
+from .mass import PenaltyWeights, scaled_kl
+from .plan_operations import cost_rms
+from .ugw_state import PlanState
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,99 +40,106 @@ class UW(Problem):
     cost: Tensor
     batched: bool = True
 
-    prices: PenaltyWeights = field(init=False)
+    penalty_weights: PenaltyWeights = field(init=False)
 
     def __post_init__(self) -> None:
-        self.weigh()
-        object.__setattr__(self, "prices", PenaltyWeights.of(self))
+        self.set_weights()
+        object.__setattr__(self, "penalty_weights", PenaltyWeights.from_problem(self))
 
     def take(self, index: Tensor) -> UW:
-        """Some items of the batch; an item may be taken more than once."""
-        return self.taken(index, cost=take_cost(self.cost, index))
+        """The problem of the batch items `index`, (k,); an item may appear more than once."""
+        return self.take_common_fields(index, cost=take_cost(self.cost, index))
 
     def result(self, tensors: SolverOutput) -> Result:
-        """What a solver found, as users see it."""
+        """The result for users of the output of a solver."""
         return Result(tensors, self.sizes, self.numpy)
 
-    def mean(self) -> Tensor:
-        """The mean cost under the product plan at unit mass. Returns (B,)."""
+    def mean_cost(self) -> Tensor:
+        """The mean cost (B,) under the product plan at unit mass."""
         return dot(self.cost, self.product)
 
-    def cost_size(self) -> Tensor:
-        """The root mean square of the cost around its mean, which matters to no shape; 1 where it is 0. (B,)."""
-        size = self.spread_of(self._centered())
-        return torch.where(size > 0, size, 1.0)
+    def cost_scale(self) -> Tensor:
+        """The standard deviation (B,) of the cost under the product plan, 1 where it is 0."""
+        deviation = cost_rms(self._centered_cost(), self.log_a, self.log_b)
+        return torch.where(deviation > 0, deviation, 1.0)
 
-    def _centered(self) -> Tensor:
-        """The cost less its mean, (B, n, m): it keeps the mass of a solution mid-range for the inner solver."""
-        return self.cost - self.mean().to(self.cost.dtype)[:, None, None]
+    def _centered_cost(self) -> Tensor:
+        """The cost minus its mean, (B, n, m), which keeps the mass of a solution mid-range for the inner solver."""
+        return self.cost - self.mean_cost().to(self.cost.dtype)[:, None, None]
 
-    def state_of_plan(self, shape: Any) -> PlanState:
-        """The state of a plan of unit mass, given the best total mass that it can have. shape: (B, n, m)."""
-        log_ratio = shape.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
+    def state_of_plan(self, unit_plan: Any, *, is_product: bool = False) -> PlanState:
+        """The state of a plan (B, n, m) of unit mass, with its optimal mass; is_product is not used."""
+        log_ratio = unit_plan.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
         zero = torch.zeros_like(self.eps)
-        kls = (
-            kl(shape.sum(2).double(), self.log_a.double()),
-            kl(shape.sum(1).double(), self.log_b.double()),
-            dot(shape, torch.where(shape > 0, log_ratio, 0.0)),
+        kls = torch.stack(
+            [
+                kl(unit_plan.sum(2).double(), self.log_a.double()),
+                kl(unit_plan.sum(1).double(), self.log_b.double()),
+                dot(unit_plan, torch.where(unit_plan > 0, log_ratio, 0.0)),
+            ],
+            dim=1,
         )
-        state = PlanState(shape, zero, zero, distortion=zero, kls=torch.stack(kls, dim=1), linear=dot(self.cost, shape))
-        return state.weighing(self._log_mass(state))
+        linear = dot(self.cost, unit_plan)
+        log_mass = self._optimal_log_mass(linear, kls)
+        min_log_mass = 0.5 * (self.log_mass_a + self.log_mass_b) + PROBLEM_CONFIG.min_relative_log_mass
+        return PlanState(
+            unit_plan,
+            zero,
+            log_mass,
+            distortion=zero,
+            kls=kls,
+            linear=linear,
+            reported_log_mass=log_mass,
+            min_log_mass=min_log_mass,
+        )
 
-    def _log_mass(self, state: PlanState) -> Tensor:
-        """Log of the mass m that minimizes F(m·shape): −(L + Σ r_k (KL_k − log m_k)) / Σ r_k; a hard side fixes it."""
-        log_mass = -(state.linear + self.prices.pull(state.kls)) / self.prices.total
+    def _optimal_log_mass(self, linear: Tensor, kls: Tensor) -> Tensor:
+        """The log of the mass m that minimizes F(m·p), (B,): −(L + Σ r_k (KL_k − log m_k)) / Σ r_k.
+
+        A hard side fixes the mass.
+        linear: (B,), L = <cost, p>; kls: (B, 3), of a plan p of unit mass.
+        """
+        log_mass = -(linear + self.penalty_weights.weighted_sum(kls)) / self.penalty_weights.total
         log_mass = torch.where(self.div_b.is_hard, self.log_mass_b, log_mass)
         return torch.where(self.div_a.is_hard, self.log_mass_a, log_mass)
 
     def linearize(self, state: PlanState) -> LinearProblem:
-        """The problem itself, at unit masses: the next shape is the shape of its solution."""
-        return LinearProblem(self._centered(), self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
+        """The problem itself at unit masses, the same for every state."""
+        return LinearProblem(self._centered_cost(), self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
-        """The state after a linear step: its shape, rescaled to the best mass."""
+        """The state of the solution of the linear problem, with its optimal mass."""
         return self.state_of_plan(solution.unit_plan)
 
-    def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
-        """F(p), term by term, or the mean of F(p) and F(q). A hard side contributes 0. Terms of shape (B,)."""
-        if q is not None:
-            pairs = zip(self.objective(p).as_dict().items(), self.objective(q).as_dict().values(), strict=True)
-            return Terms(**{name: 0.5 * (one + other) for (name, one), other in pairs})
-        paid = self.prices.each * _weighed_kl(p.kls, p.log_mass[:, None], self.prices.masses)
-        return Terms(torch.zeros_like(self.eps), p.log_mass.exp() * p.linear, *paid.unbind(1))
-
-    def reported_state(self, state: PlanState) -> PlanState:
-        """The state as it is."""
+    def final_state(self, state: PlanState) -> PlanState:
+        """The state itself."""
         return state
 
-    def lift(self, state: PlanState) -> None:
-        """No lift to a cone."""
-        return None
+    def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
+        """The terms of F(p), or the means of those of F(p) and F(q), (B,) each. A hard side contributes 0."""
+        if q is not None:
+            both = zip(self.objective(p).as_dict().items(), self.objective(q).as_dict().values(), strict=True)
+            return Terms(**{name: 0.5 * (of_p + of_q) for (name, of_p), of_q in both})
+        divergences = scaled_kl(p.kls, p.log_mass[:, None], self.penalty_weights.log_references)
+        penalties = (self.penalty_weights.each * divergences).unbind(1)
+        return Terms(torch.zeros_like(self.eps), p.log_mass.exp() * p.linear, *penalties)
 
-    def potentials(
+    def potentials_and_lift(
         self, q: PlanState, p: PlanState, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
-    ) -> tuple[Tensor, Tensor] | None:
+    ) -> tuple[tuple[Tensor, Tensor] | None, None]:
         """(f, g) with p = a⊗b·exp((f ⊕ g − cost)/eps), and p1 = a·exp(−f/rho1) where rho1 is finite; None at eps = 0.
 
-        `linear`, `log_mass`, `entropy`: potentials and log mass of the solution at unit masses, and its eps.
+        linear, log_mass, entropy: potentials and log mass of the solution at unit masses, and its entropy. No lift.
         """
         if not bool((self.eps > 0).any()):
-            return None
-        of_both = self.mean() + self.eps * (p.log_mass - self.log_mass_a - self.log_mass_b) - entropy * log_mass
-        of_f = -self.div_a.penalty * (p.log_mass - log_mass - self.log_mass_a)
-        of_g = -self.div_b.penalty * (p.log_mass - log_mass - self.log_mass_b)
-        both = torch.where(self.div_b.is_hard, 0.5 * of_both, of_both - of_g)
-        of_f = torch.where(self.div_a.is_hard, both, of_f)
-        sides = zip(linear, (of_f, of_both - of_f), strict=True)
-        f, g = (torch.where(self.eps[:, None] > 0, v.double() + c[:, None], torch.nan).to(v.dtype) for v, c in sides)
-        return f, g
-
-    def is_collapsed(self, state: PlanState) -> Tensor:
-        """(B,) bool: is the best mass of this shape too small to call it a plan?"""
-        return state.log_mass < 0.5 * (self.log_mass_a + self.log_mass_b) + LOG_NOTHING
-
-
-def _weighed_kl(unit_kl: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tensor:
-    """KL(p | r) from that at unit masses: m(r) [e^t (KL + t) − (e^t − 1)], t = log m(p)/m(r). Any shapes that fit."""
-    t = log_mass - log_reference
-    return log_reference.exp() * (t.exp() * (unit_kl + t) - torch.expm1(t))
+            return None, None
+        constant_sum = (
+            self.mean_cost() + self.eps * (p.log_mass - self.log_mass_a - self.log_mass_b) - entropy * log_mass
+        )
+        constant_f = -self.div_a.penalty * (p.log_mass - log_mass - self.log_mass_a)
+        constant_g = -self.div_b.penalty * (p.log_mass - log_mass - self.log_mass_b)
+        of_hard_a = torch.where(self.div_b.is_hard, 0.5 * constant_sum, constant_sum - constant_g)
+        constant_f = torch.where(self.div_a.is_hard, of_hard_a, constant_f)
+        sides = zip(linear, (constant_f, constant_sum - constant_f), strict=True)
+        f, g = (torch.where(self.eps[:, None] > 0, u.double() + c[:, None], torch.nan).to(u.dtype) for u, c in sides)
+        return (f, g), None

@@ -1,4 +1,4 @@
-"""Alternating minimization: linearize, solve the linear problem, take its plan, repeat."""
+"""Alternating minimization: linearize, solve the linear problem, accept its plan, repeat."""
 
 from __future__ import annotations
 
@@ -8,46 +8,34 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import check_fractions, check_tolerance
-from .._utils.cuda_graphs.steps import BUSY, Replay, Step
-from .._utils.pytree import take_fields, where
+from .._utils.checks import check_tolerance
+from .._utils.pytree import BatchRecord, where
 from ..errors import InputError
-from ..kernels.config import KERNEL_CONFIG
-from ..problems.base import Problem
+from ..problems.base import Problem, hard_marginal_error
+from ..problems.linear import LinearSolution
+from ..problems.plan_operations import l1_distance, normalize, stored_potentials
 from ..results.records import SolverOutput, Status
 from ..results.result import Result
 from . import loop
 from .base import Solver
-from .extrapolation import BEGIN, Trail
+from .config import SOLVER_CONFIG
+from .extrapolation import CostHistory
+from .mixed_precision import low_precision_phase
 from .monitor import Monitor
+from .proximal import ProximalSchedule, has_growing_entries, reference_plan
 from .sinkhorn import Sinkhorn
-from .stopping import FORCING, TRUSTED, Context, entered
-
-# An item is judged not to meet (ALTERNATING) when every second plan agrees to this share of the tolerance.
-MEETING = 1e-3
-KEEPS_UP = 0.01  # an inner solver keeps up if its residual is below this
-# A proximal step keeps zeros, and an entry close to zero takes long to grow. So the first of them stays near a plan
-# with this share of the product plan, and so does one after a plan has settled, until it settles no better.
-MIXED = 1e-3
-GROWTH = 1e-4  # the gradient may be this far below 0 somewhere, as a share of the cost's size
-BETTER = 1e-7  # a plan got better if its objective fell by this share
-# A plan has nearly settled within so many times the limit; then the inner iterations grow up to so many.
-# A rough tolerance is not worth them.
-NEAR, MOST_ITERATIONS, ROUGH = 10.0, 3200, 1e-5
-SHORT = 30  # a run of so few steps is over before less exact numbers pay
-FIRST_PATIENCE = 4.0  # the first linear problem has no potentials to start from
-TOGETHER = 6  # steps that are made on a GPU without a look, at most
+from .stopping import RunSettings, prepare_run
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlternateMin(Solver):
-    """Solve a problem by linear steps.
+    """Solve a problem by a sequence of linear problems.
 
-    tol: relative L1 change of the plan from one step to the next, and the inner residual, at which to stop;
-    proximal: (first, last, factor). An eps below the share `last` of the cost's size is too sharp for an inner
-    solver: there the steps have more entropy, as a proximal term against the last plan, which leaves the solution
-    as it is. It falls from the share `first` by the factor at each step;
-    anneal: factor in (0, 1) by which eps itself falls each step, from a third of the mean distortion to its value;
+    tol: relative L1 change of the plan from one step to the next, and the inner residual, at which to stop; inner: the
+    solver of the linear problems;
+    proximal: a `ProximalSchedule`. If eps is below its share `last` of the cost scale, steps have more entropy, as a
+    proximal term relative to the last plan, which leaves the solution as it is. None: the schedule of the problem;
+    anneal: factor in (0, 1) by which eps itself decreases each step, from a third of the mean distortion to its value;
     progress: show a bar; callback: called after each step, True stops the run.
 
     >>> import numpy as np, ugw
@@ -59,346 +47,400 @@ class AlternateMin(Solver):
     tol: float = 1e-6
     max_iter: int = 1000
     inner: Sinkhorn = field(default_factory=Sinkhorn)
-    proximal: tuple[float, float, float] = (0.3, 0.01, 0.95)
+    proximal: ProximalSchedule | None = None
     anneal: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fractions("AlternateMin proximal", self.proximal, ("first", "last", "factor"))
+        if self.proximal is not None and not isinstance(self.proximal, ProximalSchedule):
+            raise InputError(
+                f"AlternateMin proximal must be a ProximalSchedule(first=, last=, factor=), "
+                f"got {type(self.proximal).__name__}"
+            )
         if self.anneal is not None:
             check_tolerance("AlternateMin anneal", self.anneal)
         if not isinstance(self.inner, Sinkhorn):
             raise InputError(f"AlternateMin inner must be a Sinkhorn, got {type(self.inner).__name__}")
 
+    def with_defaults(self, defaults: AlternateMin | None = None) -> AlternateMin:
+        """These options with the proximal schedule and the inner iterations of `defaults` where they are not given."""
+        proximal = ProximalSchedule() if defaults is None or defaults.proximal is None else defaults.proximal
+        inner = self.inner.with_defaults(None if defaults is None else defaults.inner)
+        return replace(self, inner=inner, proximal=self.proximal or proximal)
+
     @torch.no_grad()
-    def run(self, problem: Problem, init: Any, watch: Monitor | None) -> Result:
+    def run(self, problem: Problem, init: Any, monitor: Monitor | None) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""
-        context, outcome = self._ran(problem, init, watch)
-        return context.problem.result(_finish(context, outcome))
+        settings, outcome = self.with_defaults()._run_phases(problem, init, monitor, is_monitored=True)
+        return settings.problem.result(_solver_output(settings, outcome))
 
     @torch.no_grad()
-    def end(self, problem: Problem, init: Any) -> Any:
-        """The last state alone of a run from the plan `init`, watched by nobody."""
-        context, outcome = self._ran(problem, init, None, lean=True)
-        return context.problem.final(outcome.state.now)
+    def final_state(self, problem: Problem, init: Any) -> Any:
+        """The final state of a run from the plan `init` (B, n, m), without history or progress."""
+        settings, outcome = self.with_defaults()._run_phases(problem, init, None, is_monitored=False)
+        return settings.problem.final_state(outcome.state.state)
 
-    def _ran(
-        self, problem: Problem, init: Any, watch: Monitor | None, *, lean: bool = False
-    ) -> tuple[Context, loop.Outcome]:
-        shape, warm, first = problem.unit(init), None, None
-        cheaper = problem.cheaper() if self.max_iter > SHORT else None
-        if cheaper is not None:
-            options = replace(self, tol=max(self.tol, cheaper.tol), max_iter=min(self.max_iter, cheaper.max_iter))
-            with cheaper.meanwhile():
-                now, context = entered(cheaper.problem, shape.to(cheaper.problem.x.dtype), options, lean=lean)
-                if bool((context.noise <= TRUSTED / 10.0).all()):
-                    first = _iterated(context, _State.start(now, context), options.max_iter, watch)
+    def _run_phases(
+        self, problem: Problem, init: Any, monitor: Monitor | None, *, is_monitored: bool
+    ) -> tuple[RunSettings, loop.Outcome]:
+        """Run the low-precision phase where one pays, then the exact phase from its plan."""
+        unit_plan, first = normalize(init), None
+        phase = low_precision_phase(problem) if self.max_iter >= SOLVER_CONFIG.min_iter_for_low_precision else None
+        if phase is not None:
+            options = replace(self, tol=max(self.tol, phase.tol), max_iter=min(self.max_iter, phase.max_iter))
+            with phase.context():
+                low = unit_plan.to(phase.problem.x.dtype)
+                state, settings = prepare_run(phase.problem, low, options, is_monitored=is_monitored)
+                if bool((settings.noise <= SOLVER_CONFIG.max_trusted_noise / 10.0).all()):
+                    first = _iterate(settings, Iterate.initial(state, settings), options.max_iter, monitor)
             if first is not None:
-                problem = cheaper.then
-                shape, warm = problem.unit(first.state.now.unit_plan.to(shape.dtype)), first.state
-        now, context = entered(problem, shape, self, entropy=None if warm is None else warm.eps, lean=lean)
-        stopped = first is not None and bool((first.status == Status.STOPPED).any())
-        outcome = _iterated(context, _State.start(now, context, warm), _left(self, first), None if stopped else watch)
-        return context, outcome if first is None else first.then(outcome)
-
-
-def _iterated(context: Context, state: _State, most: int, watch: Monitor | None) -> loop.Outcome:
-    """At most so many steps."""
-    together = _together(context, state, most)
-    step = Replay(STEPS[together], _asks)
-    # To drop retired items copies all others: not for each of them.
-    rules = loop.Rules(
-        max_iter=most // together, compact_at=0.8, held=step.sizes(context, state), history=not context.lean
-    )
-    outcome = loop.iterate(step, context, state, rules, watch)
-    return replace(outcome, state=step.released(outcome.state), n_iter=together * outcome.n_iter)
-
-
-def _together(context: Context, state: _State, most: int) -> int:
-    """How many steps to make between two looks: on a GPU that waits for each, several if nobody else looks.
-
-    A batch that keeps it busy looks after each step, so what has settled early may end elsewhere than alone, a little.
-    """
-    shape = state.now.unit_plan
-    if not context.lean or not (isinstance(shape, Tensor) and shape.is_cuda) or shape.numel() > BUSY:
-        return 1
-    return max(count for count in STEPS if most % count == 0)
-
-
-def _left(options: AlternateMin, first: loop.Outcome | None) -> int:
-    """Steps that are left after those with less exact numbers: one at least, none more if a callback stopped them."""
-    if first is None:
-        return options.max_iter
-    return 1 if bool((first.status == Status.STOPPED).any()) else max(1, options.max_iter - int(first.n_iter.max()))
+                problem, unit_plan = phase.next_problem, normalize(first.state.state.unit_plan.to(unit_plan.dtype))
+        previous = None if first is None else first.state
+        entropy = None if previous is None else previous.controls.entropy
+        state, settings = prepare_run(problem, unit_plan, self, entropy=entropy, is_monitored=is_monitored)
+        iterate = Iterate.initial(state, settings, previous)
+        if first is None:
+            return settings, _iterate(settings, iterate, self.max_iter, monitor)
+        if bool((first.status == Status.STOPPED).any()):  # the exact phase makes one step, without asking again
+            return settings, first.then(_iterate(settings, iterate, 1, None))
+        n_left = max(1, self.max_iter - int(first.n_iter.max()))
+        return settings, first.then(_iterate(settings, iterate, n_left, monitor))
 
 
 @dataclass(frozen=True, eq=False)
-class _State:
-    """The last plan, the one before it (without its local cost), potentials, and how far the last step went."""
+class Controls(BatchRecord):
+    """What the schedules have decided about the next step, (B,) each unless stated otherwise.
 
-    now: Any
-    given: Any  # the local cost of the next step: that of the last plan, or an extrapolated one
-    guessed: Tensor  # (B,) bool: is it?
-    trail: Trail | None
-    objective: Tensor
-    before: Any  # None in a lean run
+    cost: the local cost at which the step is linearized, that of the last plan or an extrapolated one, None if it is
+    never extrapolated; is_extrapolated: bool; eps: of the problem, above its own while annealing; entropy: of the
+    linear problem, its part above eps is proximal; leaves_zeros: 1 where the proximal reference contains some product
+    plan; iteration_multiplier: of the inner iterations.
+    """
+
+    cost: Any
+    is_extrapolated: Tensor
+    eps: Tensor
+    entropy: Tensor
+    leaves_zeros: Tensor
+    iteration_multiplier: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Iterate(BatchRecord):
+    """The last plan of a run, how the last step went, and the controls of the next step. (B,) each unless stated.
+
+    state: the last plan with its quantities; previous_state: the one before, without its local cost, None in runs
+    without monitoring; f: (B, n), g: (B, m), potentials of the last linear problem; solution_log_mass: log mass of its
+    solution before rescaling; last_entropy: its entropy; objective, change, residual: objective of the plan, relative
+    L1 change of the last step, inner residual; n_returns: consecutive steps after which the plan was that of two steps
+    before; converged_objective: objective of the last plan that converged by proximal steps; history: local costs of
+    the last steps, None if nothing is extrapolated.
+    """
+
+    state: Any
+    previous_state: Any
     f: Tensor
     g: Tensor
-    log_mass: Tensor  # of the linear problem's solution, before rescaling
-    annealed: Tensor  # eps of the next step's problem, above the problem's own while annealing
-    eps: Tensor  # entropy of the next linear problem; beyond `annealed` it is proximal
-    entropy: Tensor  # of the last one
+    solution_log_mass: Tensor
+    last_entropy: Tensor
+    objective: Tensor
     change: Tensor
     residual: Tensor
-    patience: Tensor  # multiplies the inner iterations of the next step
-    repeats: Tensor  # steps in a row after which every second plan was the same
-    settled: Tensor  # objective of the plan that settled last by proximal steps
-    doubtful: Tensor  # 1 where that plan is to be disturbed, to see whether it settles there again
+    n_returns: Tensor
+    converged_objective: Tensor
+    controls: Controls
+    history: CostHistory | None
 
     @classmethod
-    def start(cls, now: Any, context: Context, warm: _State | None = None) -> _State:
-        problem, eps = context.problem, context.start
-        one, zero = torch.ones_like(eps), torch.zeros_like(eps)
-        f, g = problem.first_potentials(now.unit_plan) if warm is None else (warm.f, warm.g)
-        annealed = problem.eps if context.options.anneal is None else torch.maximum(problem.eps, context.most)
-        annealed = annealed if warm is None else warm.annealed
-        first = torch.maximum(eps, annealed)
+    def initial(cls, state: Any, settings: RunSettings, previous: Iterate | None = None) -> Iterate:
+        """The iterate before the first step. previous: the last iterate of a low-precision phase, if there was one."""
+        problem, entropy = settings.problem, settings.first_entropy
+        one, zero, dtype = torch.ones_like(entropy), torch.zeros_like(entropy), state.unit_plan.dtype
+        extrapolates = settings.may_extrapolate is not None
+        if previous is None:
+            eps = problem.eps
+            if settings.options.anneal is not None:
+                eps = torch.maximum(eps, settings.max_entropy)
+            stored = stored_potentials(state.unit_plan)
+            potentials = (
+                (torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b)) if stored is None else stored
+            )
+            # Without potentials the first linear problem is solved well, because the initial plan may be a solution.
+            change = torch.full_like(entropy, 0.0 if stored is None else SOLVER_CONFIG.assumed_first_change)
+        else:
+            eps, change, potentials = previous.controls.eps, previous.change, (previous.f, previous.g)
+        first_entropy = torch.maximum(entropy, eps)
         return cls(
-            now=now,
-            given=now.local_cost if context.free is not None else None,
-            guessed=zero > 0,
-            trail=Trail.start(now.local_cost, eps) if context.free is not None else None,
+            state=state,
+            previous_state=replace(state, local_cost=None) if settings.is_monitored else None,
+            f=potentials[0].to(dtype),
+            g=potentials[1].to(dtype),
+            solution_log_mass=one,
+            last_entropy=first_entropy,
             objective=torch.inf * one,
-            before=None if context.lean else replace(now, local_cost=None),
-            f=f.to(now.unit_plan.dtype),
-            g=g.to(now.unit_plan.dtype),
-            log_mass=one,
-            annealed=annealed,
-            eps=first,
-            entropy=first,
-            # The first linear problem is solved well, as the start may be a solution, if that is not too dear.
-            change=torch.full_like(eps, problem.first_change) if warm is None else warm.change,
+            change=change,
             residual=one,
-            patience=one,
-            repeats=zero,
-            settled=torch.inf * one,
-            doubtful=one,  # a start may have zeros
+            n_returns=zero,
+            converged_objective=torch.inf * one,
+            controls=Controls(
+                cost=state.local_cost if extrapolates else None,
+                is_extrapolated=zero > 0,
+                eps=eps,
+                entropy=first_entropy,
+                leaves_zeros=one,  # an initial plan may have zeros
+                iteration_multiplier=one,
+            ),
+            history=CostHistory.empty(state.local_cost, entropy) if extrapolates else None,
         )
 
     @property
     def batch(self) -> int:
-        return self.eps.shape[0]
+        """Number of batch items."""
+        return self.change.shape[0]
 
     @property
     def device(self) -> torch.device:
-        return self.eps.device
-
-    def take(self, index: Tensor) -> _State:
-        return take_fields(self, index)
+        """The device of the tensors."""
+        return self.change.device
 
 
-def _step(context: Context, state: _State, rounds: int | None = None, *, judged: bool = True) -> tuple[_State, Any]:
-    """A step and what it reports, None where nobody judges it and no proximal term depends on the verdict."""
-    problem, options = context.problem, context.options
-    proximal = state.eps - state.annealed
-    at = state.now if state.trail is None else replace(state.now, local_cost=state.given)
-    linear = replace(problem.linearize(at), eps=state.annealed)
-    if context.proximal:
-        linear = linear.near(_reference(problem, state, look=rounds is None), proximal)
-    effort = _effort(context, state) if rounds is None else (None, None)
-    solution = options.inner(linear, (state.f, state.g), *effort, rounds)
-    now = problem.accept(state.now, solution)
-    moved = _distance(problem, now, state.now)
-    annealed = problem.eps if options.anneal is None else torch.maximum(problem.eps, options.anneal * state.annealed)
-    objective = problem.objective(problem.reported_state(now)).total
-    worse = objective - state.objective > context.least
-    back = worse & state.guessed
-    if state.trail is not None and (rounds is not None or bool(back.any())):  # a guess that failed is undone
-        kept = state.now, state.objective, state.change
-        now, objective, moved = where(back, kept, (now, objective, moved))
-    given, guessed, trail = _looked_back(context, state, (now, moved, worse), look=rounds is None)
-    new = _State(
-        now=now,
-        given=given,
-        guessed=guessed,
-        trail=trail,
-        objective=objective,
-        before=None if context.lean else replace(state.now, local_cost=None),
+def step(settings: RunSettings, iterate: Iterate, n_rounds: int | None) -> tuple[Any, LinearSolution]:
+    """The state after one step, and the solution of its linear problem.
+
+    n_rounds: make this number of rounds of inner iterations without synchronizing, instead of iterating to a tolerance.
+    """
+    problem, controls = settings.problem, iterate.controls
+    point = iterate.state if controls.cost is None else replace(iterate.state, local_cost=controls.cost)
+    linear = replace(problem.linearize(point), eps=controls.eps)
+    if settings.uses_proximal_steps:
+        reference = reference_plan(iterate.state.unit_plan, controls.leaves_zeros, problem.log_a, problem.log_b)
+        linear = linear.add_proximal_term(reference, controls.entropy - controls.eps)
+    tolerance, multiplier = (None, None) if n_rounds is not None else _inner_effort(settings, iterate)
+    solution = settings.options.inner(linear, (iterate.f, iterate.g), tolerance, multiplier, n_rounds)
+    return problem.accept(iterate.state, solution), solution
+
+
+def advance(
+    settings: RunSettings, iterate: Iterate, n_rounds: int | None = None, *, is_checked: bool = True
+) -> tuple[Iterate, loop.Report | None]:
+    """The iterate after one step with the controls of the next one, and the report of the step.
+
+    n_rounds: see `step`; is_checked: False if nobody reads the report, which is then None where no schedule needs it.
+    """
+    problem, controls = settings.problem, iterate.controls
+    state, solution = step(settings, iterate, n_rounds)
+    change = relative_change(state, iterate.state)
+    objective = problem.objective(state.reported()).total
+    is_worse = objective - iterate.objective > settings.objective_resolution
+    is_rejected = is_worse & controls.is_extrapolated
+    if iterate.history is not None and (n_rounds is not None or bool(is_rejected.any())):
+        kept = iterate.state, iterate.objective, iterate.change
+        state, objective, change = where(is_rejected, kept, (state, objective, change))
+    residual = solution.residual.double()
+    new = Iterate(
+        state=state,
+        previous_state=replace(iterate.state, local_cost=None) if settings.is_monitored else None,
         f=solution.f,
         g=solution.g,
-        log_mass=solution.log_mass.double(),
-        annealed=annealed,
-        eps=torch.maximum(annealed, _next_eps(context, state, solution.residual <= KEEPS_UP)),
-        entropy=state.eps,
-        change=moved,
-        residual=solution.residual.double(),
-        patience=_patience(context, state, moved, solution.residual.double()),
-        repeats=_repeats(context, state, now),
-        settled=state.settled,
-        doubtful=torch.zeros_like(moved),
+        solution_log_mass=solution.log_mass.double(),
+        last_entropy=controls.entropy,
+        objective=objective,
+        change=change,
+        residual=residual,
+        n_returns=_count_returns(settings, iterate, state),
+        converged_objective=iterate.converged_objective,
+        controls=_next_controls(settings, iterate, change, residual),
+        history=iterate.history,
     )
-    if not judged and not context.proximal:
+    if iterate.history is not None:
+        new = _extrapolate_next(settings, iterate, new, is_worse)
+    if not is_checked and not settings.uses_proximal_steps:
         return new, None
-    status = _verdict(context, state, new)
-    if context.proximal:
-        if rounds is not None or bool((status != Status.RUNNING).any()):
-            status = torch.where(_growing(context, state, now.unit_plan), int(Status.RUNNING), status)
-        ends = (status != Status.RUNNING) & (proximal > 0)
-        doubtful = ends & (objective < state.settled - BETTER * objective.abs() - context.least)
-        settled = torch.where(ends, objective, state.settled)
-        new = replace(new, settled=settled, doubtful=doubtful.to(moved.dtype))
-        status = torch.where(doubtful, int(Status.RUNNING), status)
-    if context.lean:
-        return new, loop.Report(status, {"objective": objective, "change": moved, "residual": new.residual})
-    mass = problem.reported_state(now).log_mass.exp()
-    relaxed = problem.objective(now, state.now).total
-    numbers = {"objective": objective, "relaxed": relaxed, "change": moved, "residual": new.residual, "mass": mass}
+    status = _status_after_step(settings, iterate, new)
+    if settings.uses_proximal_steps:
+        new, status = _check_proximal_convergence(settings, iterate, new, status, synchronizes=n_rounds is None)
+    numbers = {"objective": objective, "change": change, "residual": residual}
+    if settings.is_monitored:
+        relaxed = problem.objective(state, iterate.state).total
+        mass = state.reported().log_mass.exp()
+        numbers = {"objective": objective, "relaxed": relaxed, "change": change, "residual": residual, "mass": mass}
     return new, loop.Report(status, numbers)
 
 
-def _steps(count: int) -> Step:
-    """So many steps as one, which reports what the last of them did."""
-
-    def several(context: Context, state: _State, rounds: int | None = None) -> tuple[_State, loop.Report]:
-        for left in reversed(range(count)):
-            state, report = _step(context, state, rounds, judged=left == 0)
-        return state, report
-
-    return several
+def relative_change(state: Any, other: Any) -> Tensor:
+    """The relative L1 distance (B,) of two plans: of their unit plans, plus the difference of their log masses."""
+    # A mass far below any weight counts as 0; differences of its logarithm have no meaning.
+    masses = (state.log_mass - other.log_mass).abs().clamp(max=1.0)
+    has_no_mass = state.log_mass <= SOLVER_CONFIG.min_log_mass
+    return l1_distance(state.unit_plan, other.unit_plan) + masses.masked_fill_(has_no_mass, 0.0)
 
 
-# By how many they are: recordings are told apart by them.
-STEPS: dict[int, Step] = {1: _step} | {count: _steps(count) for count in range(2, TOGETHER + 1)}
+def requested_rounds(settings: RunSettings, iterate: Iterate) -> Tensor:
+    """The rounds of inner iterations (B,) that items need in the next step, 0 where the usual number is enough."""
+    if settings.options.tol > SOLVER_CONFIG.coarse_tol:
+        return torch.zeros_like(iterate.change)
+    multiplier = iterate.controls.iteration_multiplier
+    is_converged = (iterate.change <= settings.change_tol) & (iterate.residual <= settings.residual_tol)
+    more = torch.where((multiplier > 1.0) & ~is_converged, multiplier, 0.0)
+    first = SOLVER_CONFIG.first_iteration_multiplier * multiplier
+    return (settings.options.inner.rounds_per_solve * torch.where(iterate.change == 0, first, more)).ceil()
 
 
-def _repeats(context: Context, state: _State, now: Any) -> Tensor:
-    """(B,): for how many steps in a row the plan has been where it was two steps before, as near a cycle of two."""
-    if state.before is None:
-        return state.repeats
-    returned = _distance(context.problem, now, state.before) <= MEETING * context.options.tol
-    return torch.where(returned, state.repeats + 1, 0.0)
+def _inner_effort(settings: RunSettings, iterate: Iterate) -> tuple[Tensor, Tensor]:
+    """The tolerance (B,) of the next inner solve, and the multiple (B,) of its iterations.
 
-
-def _looked_back(context: Context, state: _State, new: tuple[Any, Tensor, Tensor], *, look: bool) -> tuple[Any, ...]:
-    """The next step's local cost, (B,) whether it is a guess, and the trail. new: the plan, its change, is it worse?"""
-    if state.trail is None or context.free is None:
-        return None, state.guessed, state.trail
-    now, moved, worse = new
-    # What has settled is to show it by a plain step.
-    ready = context.free & (moved < BEGIN) & (moved > context.limit) & (state.annealed <= context.problem.eps) & ~worse
-    size = torch.where(ready, moved / context.limit, 0.0)
-    given, guessed, leap = state.trail.next(context.problem, state.given, now.local_cost, size, look=look)
-    return given, guessed, state.trail.extended(state.given, now.local_cost, worse, leap)
-
-
-def _growing(context: Context, state: _State, shape: Any) -> Tensor:
-    """(B,) bool: does a proximal step make some entry, however small, grow faster than a settled plan's may?
-
-    The logarithm of that growth, times the entropy of the step, is how far the gradient of the problem is below 0.
+    A change of 0 marks a plan that may be a solution, whose linear problem is to be solved well.
     """
-    proximal = state.eps > state.annealed
-    steepest = context.problem.growth(state.now.unit_plan, shape)
-    allowed = torch.maximum(GROWTH * context.scale / state.eps, context.noise)
-    return proximal & (steepest > allowed)
+    config, multiplier = SOLVER_CONFIG, iterate.controls.iteration_multiplier
+    tolerance = torch.maximum(settings.inner_tol, (config.forcing * iterate.change).clamp(max=config.max_inner_tol))
+    if settings.options.tol > config.coarse_tol:
+        return tolerance, multiplier
+    return tolerance, torch.where(iterate.change == 0, config.first_iteration_multiplier * multiplier, multiplier)
 
 
-def _reference(problem: Problem, state: _State, *, look: bool) -> Any:
-    """The plan (B, n, m) that a proximal step stays near: the last one, with some of the product if in doubt."""
-    if look and not bool((state.doubtful > 0).any()):
-        return state.now.unit_plan
-    return problem.mixed(state.now.unit_plan, MIXED * state.doubtful)
-
-
-def _fresh(state: _State) -> Tensor:
-    """(B,) bool: is the next linear problem to be solved well, because the last plan may be a solution?"""
-    return state.change == 0
-
-
-def _effort(context: Context, state: _State) -> tuple[Tensor, Tensor]:
-    """The tolerance (B,) of the next inner solve, and the multiple of its iterations."""
-    aim = torch.maximum(context.aim, (FORCING * state.change).clamp(max=0.01))
-    if context.options.tol > ROUGH:
-        return aim, state.patience
-    return aim, torch.where(_fresh(state), FIRST_PATIENCE * state.patience, state.patience)
-
-
-def _asks(context: Context, state: _State) -> Tensor:
-    """(B,): rounds of inner iterations that items ask for, 0 where the usual do, as for what has settled."""
-    if context.options.tol > ROUGH:
-        return torch.zeros_like(state.change)
-    settled = (state.change <= context.limit) & (state.residual <= context.residual_limit)
-    waiting = torch.where((state.patience > 1.0) & ~settled, state.patience, 0.0)
-    wanted = torch.where(_fresh(state), FIRST_PATIENCE * state.patience, waiting)
-    return (context.options.inner.max_iter / KERNEL_CONFIG.iterations_per_check * wanted).ceil()
-
-
-def _patience(context: Context, state: _State, moved: Tensor, residual: Tensor) -> Tensor:
-    """Where the plan has settled and only the inner solver has not, it gets more iterations."""
-    options = context.options
-    if options.tol > ROUGH:
-        return state.patience
-    waiting = (moved <= NEAR * context.limit) & (residual > context.residual_limit)
-    most = max(1.0, MOST_ITERATIONS / options.inner.max_iter)
-    return torch.where(waiting, (2.0 * state.patience).clamp(max=most), state.patience)
-
-
-def _next_eps(context: Context, state: _State, solved: Tensor) -> Tensor:
-    """The entropy falls to its end, and rises again while the inner solver does not keep up."""
-    if not context.proximal:
-        return context.end
-    factor = context.options.proximal[2]
-    lower = torch.maximum(context.end, factor * state.eps)
-    higher = torch.minimum(context.most, state.eps / factor)
-    plain = context.end <= context.problem.eps  # no proximal steps for these, whatever others in the batch need
-    return torch.where(solved | plain, lower, higher)
-
-
-def _verdict(context: Context, old: _State, new: _State) -> Tensor:
-    """Status codes (B,) of the items after a step."""
-    problem, limit = context.problem, context.limit
-    # The stronger the proximal term, the shorter the steps.
-    settled = (new.change * old.eps / context.end <= limit) & (new.residual <= context.residual_limit)
-    settled &= (old.annealed <= problem.eps) & ~old.guessed
-    end = context.ending.masked_fill(problem.is_collapsed(new.now), int(Status.COLLAPSED))
-    code = torch.full_like(end, int(Status.RUNNING))
-    if new.before is not None:
-        code = code.masked_fill((new.repeats >= 3) & (new.change > limit), int(Status.ALTERNATING))
-    return torch.where(settled, end, code)
-
-
-def _distance(problem: Problem, p: Any, q: Any) -> Tensor:
-    """Relative L1 distance of two plans (B,): of their shapes, plus what their masses differ by."""
-    shapes = problem.apart(p.unit_plan, q.unit_plan)
-    # A mass far below any weight is a mass of 0; its logarithm is then too large to compare.
-    masses = (p.log_mass - q.log_mass).abs().clamp(max=1.0)
-    return shapes + masses.masked_fill_(p.log_mass <= -700.0, 0.0)
-
-
-def _finish(context: Context, outcome: loop.Outcome) -> SolverOutput:
-    problem, state, status = context.problem, outcome.state, outcome.status
-    worn = (status == Status.MAX_ITER) & (context.noise > TRUSTED)
-    status = torch.where(worn, int(Status.PRECISION), status)
-    if bool((status == Status.ALTERNATING).any()):
-        state = _better(context, state, status == Status.ALTERNATING)
-    now, before = problem.final(state.now), state.before
-    return SolverOutput(
-        plan=now.plan,
-        previous_plan=before.plan,
-        potentials=problem.potentials(before, now, (state.f, state.g), state.log_mass, state.entropy),
-        terms=problem.objective(now),
-        relaxed_value=problem.objective(before, now).total,
-        marginal_error=problem.marginal_error(now),
-        change=state.change,
-        residual=state.residual,
-        status=status,
-        n_iter=outcome.n_iter,
-        trace=outcome.table(),
-        lift=problem.lift(now),
+def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, residual: Tensor) -> Controls:
+    """The controls of the next step, before extrapolation: annealing, proximal schedule, inner iterations."""
+    problem, options, controls = settings.problem, settings.options, iterate.controls
+    eps = problem.eps if options.anneal is None else torch.maximum(problem.eps, options.anneal * controls.eps)
+    entropy = settings.last_entropy
+    if settings.uses_proximal_steps:
+        needs_none = settings.last_entropy <= problem.eps  # no proximal steps for these items of the batch
+        is_solved = (residual <= SOLVER_CONFIG.max_residual_of_solved) | needs_none
+        bounds = settings.last_entropy, settings.max_entropy
+        entropy = options.proximal.next_entropy(controls.entropy, bounds, is_solved)
+    return Controls(
+        cost=None,
+        is_extrapolated=controls.is_extrapolated,
+        eps=eps,
+        entropy=torch.maximum(eps, entropy),
+        leaves_zeros=torch.zeros_like(change),
+        iteration_multiplier=_next_iteration_multiplier(settings, controls.iteration_multiplier, change, residual),
     )
 
 
-def _better(context: Context, state: _State, alternating: Tensor) -> _State:
-    """One step more, back to the other of two alternating plans, for the items where that one is better."""
-    other = _step(context, state)[0]
-    totals = (context.problem.objective(s.now).total for s in (other, state))
-    return where(alternating & torch.lt(*totals), other, state)
+def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change: Tensor, residual: Tensor) -> Tensor:
+    """The multiple (B,) of the inner iterations, doubled where only the inner solver has not converged."""
+    config, options = SOLVER_CONFIG, settings.options
+    if options.tol > config.coarse_tol:
+        return multiplier
+    waits = (change <= config.near_convergence * settings.change_tol) & (residual > settings.residual_tol)
+    largest = max(1.0, config.max_inner_iter / options.inner.max_iter)
+    return torch.where(waits, (2.0 * multiplier).clamp(max=largest), multiplier)
+
+
+def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_worse: Tensor) -> Iterate:
+    """The iterate with an extrapolated local cost for the next step, where the last steps allow one."""
+    history, config = iterate.history, SOLVER_CONFIG
+    if history is None or settings.may_extrapolate is None:
+        return new
+    # A plan that has converged must confirm it by a plain step.
+    is_ready = (new.change < config.max_change_to_extrapolate) & (new.change > settings.change_tol) & ~is_worse
+    is_ready = settings.may_extrapolate & is_ready & (iterate.controls.eps <= settings.problem.eps)
+    relative = torch.where(is_ready, new.change / settings.change_tol, 0.0)
+    step_input, step_output = iterate.controls.cost, new.state.local_cost
+    cost, is_extrapolated, is_long_step = history.next_cost(
+        settings.problem, step_input, step_output, relative, sample_rows=settings.samples_rows
+    )
+    return replace(
+        new,
+        controls=replace(new.controls, cost=cost, is_extrapolated=is_extrapolated),
+        history=history.append(step_input, step_output, is_worse, is_long_step),
+    )
+
+
+def _count_returns(settings: RunSettings, iterate: Iterate, state: Any) -> Tensor:
+    """The number (B,) of consecutive steps after which the plan was that of two steps before: a cycle of two plans."""
+    if iterate.previous_state is None:
+        return iterate.n_returns
+    tolerance = SOLVER_CONFIG.alternation_tol * settings.options.tol
+    has_returned = relative_change(state, iterate.previous_state) <= tolerance
+    return torch.where(has_returned, iterate.n_returns + 1, 0.0)
+
+
+def _status_after_step(settings: RunSettings, old: Iterate, new: Iterate) -> Tensor:
+    """The status codes (B,) after a step from `old` to `new`, before the checks of proximal steps."""
+    # The stronger the proximal term, the shorter the steps.
+    change = new.change * old.controls.entropy / settings.last_entropy
+    is_converged = (change <= settings.change_tol) & (new.residual <= settings.residual_tol)
+    is_converged &= (old.controls.eps <= settings.problem.eps) & ~old.controls.is_extrapolated
+    converged = settings.converged_status.masked_fill(new.state.is_collapsed, int(Status.COLLAPSED))
+    status = torch.full_like(converged, int(Status.RUNNING))
+    if new.previous_state is not None:
+        alternates = (new.n_returns >= SOLVER_CONFIG.alternation_steps) & (new.change > settings.change_tol)
+        status = status.masked_fill(alternates, int(Status.ALTERNATING))
+    return torch.where(is_converged, converged, status)
+
+
+def _check_proximal_convergence(
+    settings: RunSettings, old: Iterate, new: Iterate, status: Tensor, *, synchronizes: bool
+) -> tuple[Iterate, Tensor]:
+    """The iterate and status codes (B,) after checking whether a plan of proximal steps has really converged.
+
+    It has not while some entry still grows, nor if its objective is below that of the last converged plan: such a plan
+    continues once with a reference that contains some product plan, to see whether it converges to the same plan.
+    """
+    problem, config = settings.problem, SOLVER_CONFIG
+    is_proximal = old.controls.entropy > old.controls.eps
+    if not synchronizes or bool((status != Status.RUNNING).any()):
+        allowed = config.max_negative_gradient * settings.cost_scale / old.controls.entropy
+        allowed = torch.maximum(allowed, settings.noise)
+        plans = old.state.unit_plan, new.state.unit_plan
+        grows = is_proximal & has_growing_entries(*plans, allowed, problem.log_a, problem.log_b)
+        status = torch.where(grows, int(Status.RUNNING), status)
+    ends = (status != Status.RUNNING) & is_proximal
+    required = old.converged_objective - config.min_improvement * new.objective.abs() - settings.objective_resolution
+    continues = ends & (new.objective < required)
+    new = replace(
+        new,
+        converged_objective=torch.where(ends, new.objective, old.converged_objective),
+        controls=replace(new.controls, leaves_zeros=continues.to(new.change.dtype)),
+    )
+    return new, torch.where(continues, int(Status.RUNNING), status)
+
+
+def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int, monitor: Monitor | None) -> loop.Outcome:
+    """Run at most `max_iter` steps: one by one on a CPU, captured as CUDA graphs on a GPU."""
+    is_on_cuda = iterate.device.type == "cuda"
+    if not is_on_cuda:
+        rules = loop.Rules(
+            max_iter=max_iter, compact_at=SOLVER_CONFIG.compaction_share, keeps_history=settings.is_monitored
+        )
+        return loop.iterate(advance, settings, iterate, rules, monitor)
+    from .captured_steps import iterate_on_cuda
+
+    return iterate_on_cuda((advance, requested_rounds), settings, iterate, max_iter, monitor)
+
+
+def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput:
+    """The output of a run: final plan, potentials, terms, status and history."""
+    problem, iterate, status = settings.problem, outcome.state, outcome.status
+    is_noisy = (status == Status.MAX_ITER) & (settings.noise > SOLVER_CONFIG.max_trusted_noise)
+    status = torch.where(is_noisy, int(Status.PRECISION), status)
+    if bool((status == Status.ALTERNATING).any()):
+        iterate = _better_of_two(settings, iterate, status == Status.ALTERNATING)
+    final, previous = problem.final_state(iterate.state), iterate.previous_state
+    linear = iterate.f, iterate.g
+    potentials, lift = problem.potentials_and_lift(
+        previous, final, linear, iterate.solution_log_mass, iterate.last_entropy
+    )
+    return SolverOutput(
+        plan=final.plan,
+        previous_plan=previous.plan,
+        potentials=potentials,
+        terms=problem.objective(final),
+        relaxed_value=problem.objective(previous, final).total,
+        marginal_error=hard_marginal_error(problem, final.unit_plan),
+        change=iterate.change,
+        residual=iterate.residual,
+        status=status,
+        n_iter=outcome.n_iter,
+        trace=outcome.table(),
+        lift=lift,
+    )
+
+
+def _better_of_two(settings: RunSettings, iterate: Iterate, alternates: Tensor) -> Iterate:
+    """The iterate after one more step where items alternate between two plans and the other plan is better."""
+    other = advance(settings, iterate)[0]
+    totals = (settings.problem.objective(i.state).total for i in (other, iterate))
+    return where(alternates & torch.lt(*totals), other, iterate)

@@ -48,11 +48,11 @@ class AlternateLP(Solver):
     max_iter: int = 500
 
     @torch.no_grad()
-    def run(self, problem: PartialCGW, init: Tensor, watch: Monitor | None) -> Result:
+    def run(self, problem: PartialCGW, init: Tensor, monitor: Monitor | None) -> Result:
         """Solve from the lift of the plan `init` (B, n, m), of any mass."""
         context = _Context(problem, self.tol)
         first = _State.start(problem, init)
-        outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), watch)
+        outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), monitor)
         return problem.result(_finish(problem, outcome))
 
 

@@ -1,4 +1,4 @@
-"""What every outer solver is: options, checked once, and a run that can be looked on."""
+"""The options that all outer solvers share, and how a solver is called."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from .monitor import Callback, Monitor, open_monitor
 
 @dataclass(frozen=True, kw_only=True)
 class Solver(ABC):
-    """tol: when to stop; max_iter: when to give up; progress: show a bar; callback: called after each step.
-
-    A callback that returns True stops the run.
+    """Options of a solver. tol: when to stop; max_iter: maximum number of steps; progress: show a bar; callback: called
+    after each step, True stops the run.
     """
 
     tol: float
@@ -32,13 +31,13 @@ class Solver(ABC):
 
     def __call__(self, problem: Any, init: Any) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""
-        with self.monitoring() as watch:
-            return self.run(problem, init, watch)
+        with self.monitoring() as monitor:
+            return self.run(problem, init, monitor)
 
-    def monitoring(self, runs: int = 1) -> AbstractContextManager[Monitor | None]:
-        """Who looks on, for as long as so many runs last."""
-        return open_monitor(progress=self.progress, callback=self.callback, max_iter=runs * self.max_iter)
+    def monitoring(self, n_runs: int = 1) -> AbstractContextManager[Monitor | None]:
+        """The context that yields the monitor of this number of runs, None if there is nothing to monitor."""
+        return open_monitor(progress=self.progress, callback=self.callback, max_iter=n_runs * self.max_iter)
 
     @abstractmethod
-    def run(self, problem: Any, init: Any, watch: Monitor | None) -> Result:
-        """Solve from the plan `init` (B, n, m), under the eyes of a open_monitor that may have seen steps before."""
+    def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Result:
+        """Solve from the plan `init` (B, n, m), with a monitor that may have observed earlier runs."""

@@ -1,7 +1,7 @@
-"""Extrapolated steps: Anderson's method over the last steps where these contract, a leap where they do not.
+"""Anderson extrapolation of the local cost over the last steps, and longer steps where plain steps diverge.
 
-`kernels.anderson` says how. Either may fail: then the solver goes back to the plan before, on with plain steps, and the
-trail starts anew.
+A step maps the local cost at which it is linearized to the local cost of its plan. `kernels.anderson` computes the
+coefficients. An extrapolation may fail; the solver then returns to the plan before, and the history starts anew.
 """
 
 from __future__ import annotations
@@ -12,53 +12,58 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.pytree import take_fields
+from .._utils.pytree import BatchRecord
 from ..kernels.dispatch import anderson_coefficients, extrapolate
 from ..problems.base import Problem
-
-# Steps are extrapolated once they change less than this share of the plan: before, they choose a valley.
-BEGIN = 0.1
+from ..problems.plan_operations import anderson_covariances
 
 
 @dataclass(frozen=True, eq=False)
-class Trail:
-    """The local costs at which the last two steps were made, and what they led to, older first.
+class CostHistory(BatchRecord):
+    """The local costs at which the last two steps were linearized (inputs), and of their plans (outputs), older first.
 
-    count: (B,), of steps in a row without a failure, up to now; leapt: (B,) bool, does the next step start from a leap?
-    barred: (B,) bool, did one fail? What looks like growth is believed from then on only where the change itself grows.
+    n_steps: (B,), consecutive steps without a rejected extrapolation; is_long_step: (B,) bool, is the next step a
+    longer step along the last one? had_rejected_long_step: (B,) bool, was such a step ever rejected? Then growth is
+    believed only where the change itself grows.
     """
 
-    given: tuple[Any, Any]
-    found: tuple[Any, Any]
-    count: Tensor
-    leapt: Tensor
-    barred: Tensor
+    inputs: tuple[Any, Any]
+    outputs: tuple[Any, Any]
+    n_steps: Tensor
+    is_long_step: Tensor
+    had_rejected_long_step: Tensor
 
     @classmethod
-    def start(cls, local: Any, like: Tensor) -> Trail:
-        """No steps yet. like: (B,)."""
+    def empty(cls, local_cost: Any, like: Tensor) -> CostHistory:
+        """The history before the first step. like: (B,), for batch size, dtype and device."""
         none = torch.zeros_like(like, dtype=torch.bool)
-        return cls((local, local), (local, local), torch.zeros_like(like), none, none)
+        return cls((local_cost, local_cost), (local_cost, local_cost), torch.zeros_like(like), none, none)
 
-    def take(self, index: Tensor) -> Trail:
-        """Some items of the batch."""
-        return take_fields(self, index)
+    def append(self, step_input: Any, step_output: Any, is_rejected: Tensor, is_long_step: Tensor) -> CostHistory:
+        """The history after one more step. is_rejected: (B,) bool, resets the count; is_long_step: of the next step."""
+        return CostHistory(
+            inputs=(self.inputs[1], step_input),
+            outputs=(self.outputs[1], step_output),
+            n_steps=(self.n_steps + 1.0).masked_fill_(is_rejected, 0.0),
+            is_long_step=is_long_step,
+            had_rejected_long_step=self.had_rejected_long_step | (is_rejected & self.is_long_step),
+        )
 
-    def extended(self, given: Any, found: Any, failed: Tensor, leap: Tensor) -> Trail:
-        """With one more step, after which items that failed begin again, and some leap. failed, leap: (B,) bool."""
-        count = (self.count + 1.0).masked_fill_(failed, 0.0)
-        return Trail((self.given[1], given), (self.found[1], found), count, leap, self.barred | (failed & self.leapt))
+    def next_cost(
+        self, problem: Problem, step_input: Any, step_output: Any, relative_change: Tensor, *, sample_rows: bool
+    ) -> tuple[Any, Tensor, Tensor]:
+        """The local cost at which to linearize next, and (B,) bool each: is it extrapolated, is it a longer step?
 
-    def next(self, problem: Problem, given: Any, found: Any, size: Tensor, *, look: bool) -> tuple[Any, Tensor, Tensor]:
-        """The local cost for the step after one from `given` to `found`; (B,) is it another than `found`, is it a leap?
-
-        size: (B,), the change of the plan in that step in units of its limit, 0 where nothing may be extrapolated;
-        look: may one look whether there is anything?
+        step_input, step_output: local costs of the last step; relative_change: (B,), its change of the plan relative to
+        the tolerance, 0 where nothing may be extrapolated; sample_rows: see `anderson_covariances`.
         """
-        size = size.masked_fill(self.count < 2.0, 0.0)
-        if look and not bool((size > 0.0).any()):
-            none = torch.zeros_like(self.leapt)
-            return found, none, none
-        gram = problem.steps_gram((*self.given, given), (*self.found, found))
-        factors, guessed, leap = anderson_coefficients(gram, size, self.barred)
-        return extrapolate(given, (*self.found, found), factors.unbind(1)), guessed, leap
+        relative_change = relative_change.masked_fill(self.n_steps < 2.0, 0.0)
+        if not relative_change.is_cuda and not bool((relative_change > 0.0).any()):
+            none = torch.zeros_like(self.is_long_step)
+            return step_output, none, none
+        inputs, outputs = (*self.inputs, step_input), (*self.outputs, step_output)
+        covariances = anderson_covariances(inputs, outputs, problem.log_a, problem.log_b, sample_rows=sample_rows)
+        coefficients, is_extrapolated, is_long_step = anderson_coefficients(
+            covariances, relative_change, self.had_rejected_long_step
+        )
+        return extrapolate(step_input, outputs, coefficients.unbind(1)), is_extrapolated, is_long_step

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.pytree import take_fields
+from .._utils.pytree import BatchRecord
+from ..problems.balanced_gw import BalancedGW
 from ..problems.base import SpacePair
 from ..problems.ugw import UGW
 from ..results.records import SolverOutput, Status, Terms
@@ -23,10 +24,10 @@ from .monitor import Monitor
 
 @dataclass(frozen=True, kw_only=True)
 class FrankWolfe(Solver):
-    """Descend to a plan that no linear step improves.
+    """Solve a problem without entropy by Frank–Wolfe steps to a plan that no linear step improves.
 
-    tol: duality gap, eq. (5.2), at which to stop, relative to the objective of the product plan, or to
-    what the mass is worth, if that is less; progress, callback: as for AlternateMin.
+    tol: duality gap, eq. (5.2), at which to stop, relative to the objective of the product plan,
+    or to the largest possible saving of penalty, if that is less; progress, callback: as for AlternateMin.
 
     >>> FrankWolfe(tol=1e-6).max_iter
     500
@@ -36,22 +37,22 @@ class FrankWolfe(Solver):
     max_iter: int = 500
 
     @torch.no_grad()
-    def run(self, problem: Any, init: Tensor, watch: Monitor | None) -> Result:
-        """Solve from the plan `init` (B, n, m), first moved to where the problem's constraints hold."""
-        now = problem.state_of_plan(problem.feasible(init))
+    def run(self, problem: Any, init: Tensor, monitor: Monitor | None) -> Result:
+        """Solve from the plan `init` (B, n, m), first projected to the constraints of the problem."""
+        state = problem.state_of_plan(problem.project(init))
         one = torch.ones_like(problem.eps)
-        context = _Context(problem, problem.stake(), problem.resolution().clamp(min=self.tol))
+        context = _Context(problem, problem.gap_scale(), problem.gap_resolution().clamp(min=self.tol))
         rules = loop.Rules(max_iter=self.max_iter)
-        outcome = loop.iterate(_step, context, _State(now, one, one), rules, watch)
-        now = outcome.state.now
-        terms = problem.objective(now)
+        outcome = loop.iterate(_step, context, _Iterate(state, one, one), rules, monitor)
+        state = outcome.state.state
+        terms = problem.objective(state)
         tensors = SolverOutput(
-            plan=now.plan,
-            previous_plan=now.plan,
+            plan=state.plan,
+            previous_plan=state.plan,
             potentials=None,
             terms=terms,
             relaxed_value=terms.total,
-            marginal_error=problem.marginal_error(now),
+            marginal_error=problem.marginal_error(state),
             change=outcome.state.change,
             residual=outcome.state.gap,
             status=outcome.status,
@@ -62,79 +63,81 @@ class FrankWolfe(Solver):
 
 
 @dataclass(frozen=True, eq=False)
-class _Context:
-    problem: Any
-    scale: Tensor  # (B,), what gaps are measured by
-    tol: Tensor  # (B,)
+class _Context(BatchRecord):
+    """The constants of a run: the problem, the unit of duality gaps (B,), and the relative gap (B,) to stop at."""
 
-    def take(self, index: Tensor) -> _Context:
-        return take_fields(self, index)
+    problem: Any
+    gap_scale: Tensor
+    tol: Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class _State:
-    now: Any
+class _Iterate(BatchRecord):
+    """The state of the last plan, the L1 change of the last step (B,), and its relative duality gap (B,)."""
+
+    state: Any
     change: Tensor
-    gap: Tensor  # relative
+    gap: Tensor
 
     @property
     def batch(self) -> int:
+        """Number of batch items."""
         return self.gap.shape[0]
 
     @property
     def device(self) -> torch.device:
+        """The device of the tensors."""
         return self.gap.device
 
-    def take(self, index: Tensor) -> _State:
-        return take_fields(self, index)
 
-
-def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
-    problem, now = context.problem, state.now
-    direction = problem.vertex(now) - now.unit_plan
-    slope, curvature = problem.along(now, direction)
-    gap = (-slope).clamp(min=0.0) / context.scale
-    # The minimum of slope·t + curvature·t² on [0, 1]; it falls all the way where it is concave.
-    inside = (-slope / (2.0 * torch.where(curvature > 0, curvature, 1.0))).clamp(0.0, 1.0)
-    t = torch.where(curvature > 0, inside, 1.0)
+def _step(context: _Context, iterate: _Iterate) -> tuple[_Iterate, loop.Report]:
+    """One step toward the plan that minimizes the linearized objective, with an exact line search."""
+    problem, state = context.problem, iterate.state
+    direction = problem.linear_minimizer(state) - state.unit_plan
+    slope, curvature = problem.quadratic_along(state, direction)
+    gap = (-slope).clamp(min=0.0) / context.gap_scale
+    # The minimum of slope·t + curvature·t² on [0, 1]; at t = 1 where the function is concave.
+    interior = (-slope / (2.0 * torch.where(curvature > 0, curvature, 1.0))).clamp(0.0, 1.0)
+    t = torch.where(curvature > 0, interior, 1.0)
     t = torch.where(gap > context.tol, t, 0.0)
-    new = problem.state_of_plan(now.unit_plan + t.to(direction.dtype)[:, None, None] * direction)
+    new = problem.state_of_plan(state.unit_plan + t.to(direction.dtype)[:, None, None] * direction)
     change = t * direction.abs().sum(dim=(1, 2), dtype=torch.float64)
-    end = torch.where(problem.is_collapsed(new), int(Status.COLLAPSED), int(Status.CONVERGED))
-    status = torch.where(t == 0, end, int(Status.RUNNING))
+    converged = torch.where(new.is_collapsed, int(Status.COLLAPSED), int(Status.CONVERGED))
+    status = torch.where(t == 0, converged, int(Status.RUNNING))
     objective = problem.objective(new).total
     numbers = {
         "objective": objective,
-        "relaxed": objective,  # both plans are one here
+        "relaxed": objective,  # there is only one plan
         "change": change,
         "residual": gap,
         "mass": new.log_mass.exp(),
     }
-    return _State(new, change, gap), loop.Report(status, numbers)
+    return _Iterate(new, change, gap), loop.Report(status, numbers)
 
 
-def polish(problem: SpacePair, result: Result, max_iter: int, watch: Monitor | None) -> Result:
-    """Where eps = 0 and both marginals are hard, carry on to a vertex; leave the other items alone.
+def polish(problem: SpacePair, result: Result, max_iter: int, monitor: Monitor | None) -> Result:
+    """The result in which items with eps = 0 and two hard marginals are improved by Frank–Wolfe to a vertex.
 
-    The same open_monitor looks on. If it stopped the run, these items have not got to where they should.
+    The monitor of the run continues to observe. If it has stopped the run, these items have the status STOPPED.
     """
-    ours = problem.div_a.is_hard & problem.div_b.is_hard & (problem.eps == 0)
-    items = torch.nonzero(ours).flatten()
+    is_balanced = problem.div_a.is_hard & problem.div_b.is_hard & (problem.eps == 0)
+    items = torch.nonzero(is_balanced).flatten()
     if not len(items) or not isinstance(problem, UGW):
         return result
     old = result.tensors
-    if watch is not None and watch.stopped:
-        return problem.result(replace(old, status=torch.where(ours, int(Status.STOPPED), old.status)))
-    end = FrankWolfe(max_iter=max_iter).run(problem.take(items), old.plan[items], watch).tensors
-    steps = torch.full((len(old.trace), *end.trace.shape[1:]), torch.nan).to(end.trace)
-    steps[items] = end.trace
-    same = ("plan", "previous_plan", "relaxed_value", "marginal_error", "change", "residual", "status")
-    merged = {name: getattr(old, name).index_copy(0, items, getattr(end, name)) for name in same}
-    terms = {k: v.index_copy(0, items, getattr(end.terms, k)) for k, v in old.terms.as_dict().items()}
+    if monitor is not None and monitor.stopped:
+        return problem.result(replace(old, status=torch.where(is_balanced, int(Status.STOPPED), old.status)))
+    solver = FrankWolfe(max_iter=max_iter)
+    new = solver.run(BalancedGW(problem.take(items)), old.plan[items], monitor).tensors
+    steps = torch.full((len(old.trace), *new.trace.shape[1:]), torch.nan).to(new.trace)
+    steps[items] = new.trace
+    names = ("plan", "previous_plan", "relaxed_value", "marginal_error", "change", "residual", "status")
+    merged = {name: getattr(old, name).index_copy(0, items, getattr(new, name)) for name in names}
+    terms = {k: v.index_copy(0, items, getattr(new.terms, k)) for k, v in old.terms.as_dict().items()}
     tensors = replace(
         old,
         terms=Terms(**terms),
-        n_iter=old.n_iter.index_add(0, items, end.n_iter),
+        n_iter=old.n_iter.index_add(0, items, new.n_iter),
         trace=torch.cat([old.trace, steps], dim=1),
         **merged,
     )

@@ -1,4 +1,4 @@
-"""The only loop: stopping, retired items, history, progress and the device synchronizations live here."""
+"""The loop of all iterative solvers: stopping, history, progress, non-finite steps, synchronization, compaction."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ..results.records import Status
 
 @dataclass(frozen=True)
 class Report:
-    """What one step says of each item. status: (B,) codes of `Status`, RUNNING to go on; numbers: (B,) each."""
+    """The report of one step. status: (B,), codes of `Status`, RUNNING to continue; numbers: by name, (B,) each."""
 
     status: Tensor
     numbers: dict[str, Tensor] = field(default_factory=dict)
 
 
-class Watcher(Protocol):
-    """Looks on after each check: a progress bar, a user's callback."""
+class StepObserver(Protocol):
+    """Called after each checked step: a progress bar, a user's callback."""
 
-    def __call__(self, numbers: dict[str, Tensor], live: int) -> bool:
-        """True stops the run."""
+    def __call__(self, numbers: dict[str, Tensor], n_running: int) -> bool:
+        """Observe the numbers of the running items; return True to stop the run."""
         ...
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Where the loop ended: the state, status (B,), number of steps (B,) and the numbers of every step."""
+    """The end of a loop: state, status (B,), number of steps (B,), and for every step its items and their numbers."""
 
     state: Any
     status: Tensor
@@ -39,19 +39,19 @@ class Outcome:
     trace: list[tuple[Tensor, Tensor]]
 
     def then(self, second: Outcome) -> Outcome:
-        """One run of two; an item that was stopped in the first stays so."""
-        halted = self.status == Status.STOPPED
+        """The outcome of this run followed by a second one; an item that was stopped in the first one stays stopped."""
+        was_stopped = self.status == Status.STOPPED
         return replace(
             second,
-            status=torch.where(halted, int(Status.STOPPED), second.status),
+            status=torch.where(was_stopped, int(Status.STOPPED), second.status),
             n_iter=self.n_iter + second.n_iter,
             trace=self.trace + second.trace,
         )
 
     def table(self) -> Tensor:
-        """The numbers as (B, steps, columns), NaN after an item ended."""
+        """The numbers of all steps, (B, steps, columns), NaN after the end of an item."""
         batch = len(self.status)
-        if all(len(items) == batch for items, _ in self.trace):  # always of the same items
+        if all(len(items) == batch for items, _ in self.trace):  # the batch was never compacted
             return torch.stack([numbers for _, numbers in self.trace], dim=1)
         shape = (batch, len(self.trace), self.trace[0][1].shape[1])
         table = torch.full(shape, torch.nan, dtype=torch.float64, device=self.status.device)
@@ -62,35 +62,36 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """When to stop and how often to look; whether to keep the numbers of every step.
+    """When to stop, how often to check, and when to compact the batch.
 
-    held: how many items to hold where so many are live, retired ones among them; the others are dropped once that is
-    below the share `compact_at` of those held now.
+    items_to_keep: function from the number of running items to the number of items to keep, ended ones among them; the
+    others are dropped once that number is below the share `compact_at` of the items in the batch; keeps_history: are
+    the numbers of every step kept?
     """
 
     max_iter: int
     check_every: int = 1
     compact_at: float = 1.0
-    held: Callable[[int], int] = int
-    history: bool = True
+    items_to_keep: Callable[[int], int] = int
+    keeps_history: bool = True
 
 
 def iterate(
-    step: Callable[[Any, Any], tuple[Any, Report]],
+    step: Callable[[Any, Any], tuple[Any, Any]],
     context: Any,
     state: Any,
     rules: Rules,
-    watch: Watcher | None = None,
+    observer: StepObserver | None = None,
 ) -> Outcome:
-    """Repeat `state, report = step(context, state)` until every item's status says stop.
+    """Repeat `state, report = step(context, state)` until the status of every item says stop.
 
-    An item's state is frozen at the step that ended it, so its result does not depend on its neighbors in
-    the batch; it stops costing time when the batch is compacted. A step that turns non-finite is undone.
-    `context` (the problem) and `state` answer to `take`.
+    The state of an item is fixed at the step that ended it, so its result does not depend on the other items of the
+    batch; it costs no more time once the batch is compacted. A step with non-finite numbers is undone. `context` (the
+    problem) and `state` have a method `take`.
     """
-    held = torch.arange(state.batch, device=state.device)  # which items the tensors now hold
-    live = torch.ones_like(held, dtype=torch.bool)  # which of those are not retired
-    status, n_iter = torch.full_like(held, int(Status.RUNNING)), torch.zeros_like(held)
+    items = torch.arange(state.batch, device=state.device)  # the items that the tensors hold now
+    is_running = torch.ones_like(items, dtype=torch.bool)
+    status, n_iter = torch.full_like(items, int(Status.RUNNING)), torch.zeros_like(items)
     final, trace = None, []
     for iteration in range(1, rules.max_iter + 1):
         new, report = step(context, state)
@@ -98,42 +99,44 @@ def iterate(
             state = new
             continue
         rows = torch.stack(list(report.numbers.values()), dim=1)
-        code = _judge(report.status, rows, last=iteration == rules.max_iter)
-        told = live & (code != Status.NON_FINITE)  # a step that is undone has no history
-        if rules.history:
-            trace.append((held, torch.where(told[:, None], rows.double(), torch.nan)))
-        if watch is not None and watch({k: v[told] for k, v in report.numbers.items()}, int(live.sum())):
-            code = torch.where(code == Status.RUNNING, int(Status.STOPPED), code)
-        ended = live & (code != Status.RUNNING)
-        if not bool(ended.any()):
+        code = _final_codes(report.status, rows, is_last=iteration == rules.max_iter)
+        is_valid = is_running & (code != Status.NON_FINITE)  # a step that is undone has no history
+        if rules.keeps_history:
+            trace.append((items, torch.where(is_valid[:, None], rows.double(), torch.nan)))
+        if observer is not None:
+            numbers = {name: values[is_valid] for name, values in report.numbers.items()}
+            if observer(numbers, int(is_running.sum())):
+                code = torch.where(code == Status.RUNNING, int(Status.STOPPED), code)
+        has_ended = is_running & (code != Status.RUNNING)
+        if not bool(has_ended.any()):
             state = new
             continue
-        broken = code == Status.NON_FINITE
-        lost = bool((ended & broken).any())
-        kept = where(broken, state, new) if lost else new
-        done = ended.nonzero()[:, 0]  # once: a GPU would wait for every use of a mask
-        status[held[done]] = code[done]
-        n_iter[held[done]] = iteration - broken[done].to(n_iter.dtype)
-        live = live & ~ended
-        if final is None and not bool(live.any()) and len(held) == len(status):
+        is_broken = code == Status.NON_FINITE
+        any_broken = bool((has_ended & is_broken).any())
+        kept = where(is_broken, state, new) if any_broken else new
+        ended = has_ended.nonzero()[:, 0]  # once, because a GPU would synchronize for every use of a mask
+        status[items[ended]] = code[ended]
+        n_iter[items[ended]] = iteration - is_broken[ended].to(n_iter.dtype)
+        is_running = is_running & ~has_ended
+        if final is None and not bool(is_running.any()) and len(items) == len(status):
             return Outcome(kept, status, n_iter, trace)
         final = clone(state) if final is None else final
-        put_(final, held[done], take(kept, done))
+        put_(final, items[ended], take(kept, ended))
         state = new
-        if not bool(live.any()):
+        if not bool(is_running.any()):
             break
-        wanted = rules.held(int(live.sum()))
-        if lost or wanted < rules.compact_at * len(held):
-            # An item that is broken is not held: it would break every step to come.
-            order = (2 * live.to(torch.int8) - broken.to(torch.int8)).argsort(descending=True, stable=True)
-            some = order[: min(wanted, int((~broken).sum()))]
-            context, state = take(context, some), take(state, some)
-            held, live = held[some], live[some]
+        n_kept = rules.items_to_keep(int(is_running.sum()))
+        if any_broken or n_kept < rules.compact_at * len(items):
+            # A broken item is not kept: it would break every following step.
+            order = (2 * is_running.to(torch.int8) - is_broken.to(torch.int8)).argsort(descending=True, stable=True)
+            chosen = order[: min(n_kept, int((~is_broken).sum()))]
+            context, state = take(context, chosen), take(state, chosen)
+            items, is_running = items[chosen], is_running[chosen]
     return Outcome(final, status, n_iter, trace)
 
 
-def _judge(code: Tensor, rows: Tensor, *, last: bool) -> Tensor:
-    """The step's own verdict, overruled by numbers (B, k) that are not finite and by the iteration limit."""
-    if last:
+def _final_codes(code: Tensor, rows: Tensor, *, is_last: bool) -> Tensor:
+    """The status codes (B,) of a step, overruled by numbers (B, k) that are not finite and by the iteration limit."""
+    if is_last:
         code = torch.where(code == Status.RUNNING, int(Status.MAX_ITER), code)
     return torch.where(rows.isfinite().all(1), code, int(Status.NON_FINITE))

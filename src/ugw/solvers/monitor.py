@@ -1,4 +1,4 @@
-"""Looking on while a solve runs: the progress bar and the user's callback."""
+"""Progress bar and user callback of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Step:
-    """What a callback is told after an outer step: the numbers of the items still running, (live,) each."""
+    """The argument of a callback after an outer step: numbers of the items still running, (live,) each."""
 
     iteration: int
     live: int
@@ -28,9 +28,9 @@ Callback = Callable[[Step], bool | None]
 
 @dataclass
 class Monitor:
-    """A open_monitor for the loops of one run: it counts their steps together and remembers if it stopped them.
+    """The observer of all loops of one run: it counts their steps together, and stops all once a callback asks for it.
 
-    Once it has, it stops every loop after it too, at the first step and without asking again.
+    Afterwards it stops every further loop at its first step without calling the callback again.
     """
 
     bar: Any
@@ -38,28 +38,28 @@ class Monitor:
     steps: int = 0
     stopped: bool = False
 
-    def __call__(self, numbers: dict[str, Tensor], live: int) -> bool:
-        """True stops the run."""
+    def __call__(self, numbers: dict[str, Tensor], n_running: int) -> bool:
+        """Show the numbers of a step, call the callback, and return True to stop the run."""
         if self.stopped:
             return True
         self.steps += 1
-        step = Step(iteration=self.steps, live=live, **numbers)
+        step = Step(iteration=self.steps, live=n_running, **numbers)
         if self.bar is not None:
             self.bar.update()
-            running = f", {live} running" if live > 1 else ""
-            lowest, furthest = (float(v.max()) if len(v) else float("nan") for v in (-step.objective, step.change))
-            self.bar.set_postfix_str(f"objective {-lowest:.6g}, change {furthest:.1e}{running}")
+            running = f", {n_running} running" if n_running > 1 else ""
+            objective, change = (float(v.max()) if len(v) else float("nan") for v in (-step.objective, step.change))
+            self.bar.set_postfix_str(f"objective {-objective:.6g}, change {change:.1e}{running}")
         self.stopped = self.callback is not None and bool(self.callback(step))
         return self.stopped
 
 
 @contextmanager
 def open_monitor(*, progress: bool, callback: Callback | None, max_iter: int) -> Iterator[Monitor | None]:
-    """A open_monitor for one run, with its progress bar closed at the end, also after Ctrl-C. None if nobody looks."""
+    """Yield the monitor of one run, None if there is nothing to show or call; its bar is closed at the end."""
     if not progress and callback is None:
         yield None
         return
-    bar = _bar(max_iter) if progress else None
+    bar = _progress_bar(max_iter) if progress else None
     try:
         yield Monitor(bar, callback)
     finally:
@@ -67,7 +67,8 @@ def open_monitor(*, progress: bool, callback: Callback | None, max_iter: int) ->
             bar.close()
 
 
-def _bar(max_iter: int) -> Any:
+def _progress_bar(max_iter: int) -> Any:
+    """A tqdm bar for at most this number of steps."""
     from tqdm.auto import tqdm
 
     return tqdm(total=max_iter, desc="ugw", unit="step", leave=True)

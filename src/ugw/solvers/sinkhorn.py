@@ -9,23 +9,22 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import check_choice, check_tolerance, check_whole_number
-from .._utils.cuda_graphs.mode import looking
-from .._utils.pytree import take_fields, where
-from ..kernels import dispatch as kernels
+from .._utils.pytree import BatchRecord, where
+from ..kernels.config import KERNEL_CONFIG
+from ..kernels.dispatch import GibbsKernel, sinkhorn_iterations
 from ..measures.divergences import damping
 from ..problems.linear import LinearProblem, LinearSolution
 from ..results.records import Status
 from . import loop
-
-# The largest rate of convergence an extrapolation assumes.
-SLOWEST = 1.0 - 1e-6
+from .config import SOLVER_CONFIG
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sinkhorn:
-    """Alternate f = −l1·eps·LSE_j(log b + (g − cost)/eps) and its mirror image, translate, extrapolate.
+    """Solver of linear problems: alternates f = −l1·eps·LSE_j(log b + (g − cost)/eps) and its mirror image.
 
-    tol: share of the plan's mass that the next iteration may still move; max_iter: per linear problem;
+    tol: share of the plan's mass that the next iteration may still move; max_iter: per linear problem, None for the
+    default of the problem (50, conic problems 200);
     method: "stabilized" (matrix-vector products with a stored kernel), "log" (log-sum-exp throughout), "streaming"
     (low-rank spaces only: neither plan nor kernel is stored), or "auto": streaming for large plans, else stabilized.
 
@@ -37,156 +36,170 @@ class Sinkhorn:
     """
 
     tol: float = 1e-7
-    max_iter: int = 50
+    max_iter: int | None = None
     method: Literal["auto", "stabilized", "log", "streaming"] = "auto"
 
     def __post_init__(self) -> None:
         check_tolerance("Sinkhorn tol", self.tol)
-        check_whole_number("Sinkhorn max_iter", self.max_iter)
+        if self.max_iter is not None:
+            check_whole_number("Sinkhorn max_iter", self.max_iter)
         check_choice("Sinkhorn method", self.method, ("auto", "stabilized", "log", "streaming"))
 
     def __call__(
         self,
         problem: LinearProblem,
-        start: tuple[Tensor, Tensor] | None = None,
+        potentials: tuple[Tensor, Tensor] | None = None,
         tol: Tensor | None = None,
-        patience: Tensor | None = None,
-        rounds: int | None = None,
+        iteration_multiplier: Tensor | None = None,
+        n_rounds: int | None = None,
     ) -> LinearSolution:
-        """Solve from the potentials `start` = (f, g), or zero.
+        """Solve a linear problem from potentials (f, g), or zero.
 
-        Per item, (B,) each: `tol` loosens the tolerance, `patience` ≥ 1 multiplies the iterations allowed.
-        rounds: make so many rounds of `iterations_per_check` iterations instead, without a look at any number.
+        Per item, (B,) each: `tol` replaces the tolerance, `iteration_multiplier` ≥ 1 multiplies the iterations allowed.
+        n_rounds: make this number of rounds of `iterations_per_check` iterations instead, without synchronizing.
         """
         dtype = problem.cost.dtype
         eps = problem.eps.to(dtype)
-        f, g = start if start is not None else (torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b))
+        if potentials is None:
+            potentials = torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b)
+        f, g = potentials
         gamma = g / eps[:, None]
         slopes = problem.eps[:, None] / torch.stack([problem.div_a.rho, problem.div_b.rho], dim=1)
         slope = slopes.sum(1, keepdim=True).to(dtype)
-        least = 10.0 * torch.finfo(dtype).eps
-        step = _Step(
+        min_slope = SOLVER_CONFIG.hard_side_rounding * torch.finfo(dtype).eps
+        context = _Iteration(
             kernel=problem.kernel(None if self.method == "log" else gamma),
             damping=damping(slopes).to(dtype).split(1, dim=1),
-            share=slope.clamp(min=least).reciprocal_().masked_fill_(slope <= least, 0.0),
+            share=slope.clamp(min=min_slope).reciprocal_().masked_fill_(slope <= min_slope, 0.0),
         )
-        end = _Potentials(f / eps[:, None], gamma, gamma)
-        if rounds is None:
+        state = _Potentials(f / eps[:, None], gamma, gamma)
+        if n_rounds is None:
             one = torch.ones_like(eps)
-            step.tol = torch.full_like(eps, self.tol) if tol is None else tol.to(dtype)
-            step.rounds = (
-                self.max_iter / step.kernel.iterations_per_check * (one if patience is None else patience)
-            ).ceil()
-            rules = loop.Rules(max_iter=int(step.rounds.max()), compact_at=0.5, history=False)
-            first = replace(end, residual=one, bar=torch.inf * one, rounds=0.0 * one)
-            end = loop.iterate(_iterate, step, first, rules).state
+            context.tol = torch.full_like(eps, self.tol) if tol is None else tol.to(dtype)
+            multiplier = one if iteration_multiplier is None else iteration_multiplier
+            max_iter = self.with_defaults().max_iter
+            context.max_rounds = (max_iter / context.kernel.iterations_per_check * multiplier).ceil()  # type: ignore
+            rules = loop.Rules(max_iter=int(context.max_rounds.max()), compact_at=0.5, keeps_history=False)
+            first = replace(state, residual=one, max_residual=torch.inf * one, n_rounds=0.0 * one)
+            state = loop.iterate(_iterate_and_check, context, first, rules).state
         else:
-            for _ in range(rounds):
-                end = _advanced(end, _sweeps(step, step.kernel, end))
-        phi, shape, log_mass = step.kernel.log_domain().plan(end.gamma, step.damping[0])
-        return LinearSolution(shape, log_mass, phi * eps[:, None], end.gamma * eps[:, None], end.residual)
+            for _ in range(n_rounds):
+                state = _update(state, _run_iterations(context, context.kernel, state))
+        phi, unit_plan, log_mass = context.kernel.log_domain().plan(state.gamma, context.damping[0])
+        return LinearSolution(unit_plan, log_mass, phi * eps[:, None], state.gamma * eps[:, None], state.residual)
 
-    def at_once(
-        self, problem: LinearProblem, start: tuple[Tensor, Tensor] | None = None, rounds: int = 1
+    def with_defaults(self, defaults: Sinkhorn | None = None) -> Sinkhorn:
+        """These options with the iterations of `defaults`, or the usual number, where they are not given."""
+        if self.max_iter is not None:
+            return self
+        given = None if defaults is None else defaults.max_iter
+        return replace(self, max_iter=SOLVER_CONFIG.inner_max_iter if given is None else given)
+
+    @property
+    def rounds_per_solve(self) -> float:
+        """The number of rounds of a stored kernel in `max_iter` iterations."""
+        return (self.with_defaults().max_iter or 0) / KERNEL_CONFIG.iterations_per_check
+
+    def solve_with_few_checks(
+        self, problem: LinearProblem, potentials: tuple[Tensor, Tensor] | None = None, n_rounds: int = 1
     ) -> LinearSolution:
-        """Solve; on CUDA so many rounds and then one look at them, as the GPU waits for every look."""
+        """Solve a linear problem; on CUDA by a fixed number of rounds, without synchronizing.
+
+        Items that are not finite then, outside of a capture, are solved again with checks.
+        """
         if not problem.log_a.is_cuda:
-            return self(problem, start)
-        found = self(problem, start, rounds=rounds)
-        if not looking():
-            return found
-        fine = found.log_mass.isfinite()
-        return found if bool(fine.all()) else where(fine, found, self(problem, start))
+            return self(problem, potentials)
+        solution = self(problem, potentials, n_rounds=n_rounds)
+        if torch.cuda.is_current_stream_capturing():
+            return solution
+        is_finite = solution.log_mass.isfinite()
+        return solution if bool(is_finite.all()) else where(is_finite, solution, self(problem, potentials))
 
 
 @dataclass(frozen=True, eq=False)
-class _Potentials:
-    """The state: phi = f/eps (B, n) and gamma = g/eps (B, m) as the last iteration left them.
+class _Potentials(BatchRecord):
+    """The state of the iterations: phi = f/eps (B, n) and gamma = g/eps (B, m) after the last iteration.
 
-    ahead: gamma extrapolated, where the next iterations start; residual (B,) of the last iteration; bar (B,):
-    a residual above it means that the extrapolation before did not pay; rounds (B,) made so far, if anybody counts.
+    next_gamma: gamma extrapolated, where the next iterations start; residual: (B,), of the last iteration;
+    max_residual: (B,), a residual above it rejects the last extrapolation; n_rounds: (B,), made so far, None if not
+    counted. residual and max_residual are None before the first iteration.
     """
 
     phi: Tensor
     gamma: Tensor
-    ahead: Tensor
-    residual: Any = None  # None before the first iteration, as bar
-    bar: Any = None
-    rounds: Any = None
+    next_gamma: Tensor
+    residual: Any = None
+    max_residual: Any = None
+    n_rounds: Any = None
 
     @property
     def batch(self) -> int:
+        """Number of batch items."""
         return self.phi.shape[0]
 
     @property
     def device(self) -> torch.device:
+        """The device of the potentials."""
         return self.phi.device
-
-    def take(self, index: Tensor) -> _Potentials:
-        return take_fields(self, index)
 
 
 @dataclass(eq=False)
-class _Step:
-    """What an iteration needs, (B, 1) each: damping = 1/(1 + eps/rho), share = 1/(eps/rho1 + eps/rho2).
+class _Iteration(BatchRecord):
+    """The constants of the iterations, (B, 1) each: damping = 1/(1 + eps/rho), share = 1/(eps/rho1 + eps/rho2).
 
     The plan depends on f + g alone, the dual value on how the sum is split: the best split, eq. (4.3), is
 
         t/eps = share · [LSE(log a − f/rho1) − LSE(log b − g/rho2)].
 
-    Right after an update a·exp(−f/rho1) is the marginal that it made, and so for g. The share is 0 where it is lost in
-    rounding: the marginals are then as good as hard.
+    Right after an update a·exp(−f/rho1) is the marginal of the plan, and likewise for g. The share is 0 where it is
+    lost in rounding: the marginals are then as good as hard. tol, max_rounds: (B,), None if nothing is checked.
     """
 
-    kernel: kernels.GibbsKernel
+    kernel: GibbsKernel
     damping: tuple[Tensor, ...]
     share: Tensor
-    tol: Any = None  # (B,), if anybody looks
-    rounds: Any = None  # (B,), so many are allowed then
-
-    def take(self, index: Tensor) -> _Step:
-        return take_fields(self, index)
+    tol: Any = None
+    max_rounds: Any = None
 
 
-def _iterate(step: _Step, state: _Potentials) -> tuple[_Potentials, loop.Report]:
-    """Some iterations, in the log domain where they leave the exponent range, and an extrapolation."""
-    step.kernel = step.kernel.recenter(state.ahead)
-    found = _sweeps(step, step.kernel, state)
-    lost = ~torch.isfinite(found[-1])
-    if bool(lost.any()):
-        again = _sweeps(step, step.kernel.log_domain(), state)
-        found = tuple(torch.where(_as(lost, a), a, b) for a, b in zip(again, found, strict=True))
-    new = _advanced(state, found)
-    status = torch.where(new.rounds >= step.rounds, int(Status.MAX_ITER), int(Status.RUNNING))
-    status = torch.where(new.residual <= step.tol, int(Status.CONVERGED), status)
+def _iterate_and_check(context: _Iteration, state: _Potentials) -> tuple[_Potentials, loop.Report]:
+    """The potentials after a round of iterations, in the log domain where the exponents overflow, and a report."""
+    context.kernel = context.kernel.recenter(state.next_gamma)
+    results = _run_iterations(context, context.kernel, state)
+    is_lost = ~torch.isfinite(results[-1])
+    if bool(is_lost.any()):
+        again = _run_iterations(context, context.kernel.log_domain(), state)
+        pairs = zip(again, results, strict=True)
+        results = tuple(torch.where(is_lost.view(-1, *[1] * (a.ndim - 1)), a, b) for a, b in pairs)
+    new = _update(state, results)
+    status = torch.where(new.n_rounds >= context.max_rounds, int(Status.MAX_ITER), int(Status.RUNNING))
+    status = torch.where(new.residual <= context.tol, int(Status.CONVERGED), status)
     return new, loop.Report(status, {"residual": new.residual})
 
 
-def _advanced(state: _Potentials, found: tuple[Tensor, ...]) -> _Potentials:
-    """The state after some iterations."""
-    phi, gamma, ahead, residual = found
-    rounds = None if state.rounds is None else state.rounds + 1.0
-    if state.bar is None:
-        return _Potentials(phi, gamma, ahead, residual, residual, rounds)
-    # An extrapolation that did not pay is taken back; the next iterations start where it did.
-    failed = residual > state.bar
-    back = failed[:, None]
+def _update(state: _Potentials, results: tuple[Tensor, ...]) -> _Potentials:
+    """The state after a round of iterations; where an extrapolation raised the residual, the state before it.
+
+    results: phi, gamma, next_gamma and residual of the round.
+    """
+    phi, gamma, next_gamma, residual = results
+    n_rounds = None if state.n_rounds is None else state.n_rounds + 1.0
+    if state.max_residual is None:
+        return _Potentials(phi, gamma, next_gamma, residual, residual, n_rounds)
+    # A rejected extrapolation is undone; the next iterations start from the potentials before it.
+    is_rejected = residual > state.max_residual
+    reject = is_rejected[:, None]
     return _Potentials(
-        phi=torch.where(back, state.phi, phi),
-        gamma=torch.where(back, state.gamma, gamma),
-        ahead=torch.where(back, state.gamma, ahead),
-        residual=torch.where(failed, state.residual, residual),
-        bar=residual.masked_fill(failed, torch.inf),
-        rounds=rounds,
+        phi=torch.where(reject, state.phi, phi),
+        gamma=torch.where(reject, state.gamma, gamma),
+        next_gamma=torch.where(reject, state.gamma, next_gamma),
+        residual=torch.where(is_rejected, state.residual, residual),
+        max_residual=residual.masked_fill(is_rejected, torch.inf),
+        n_rounds=n_rounds,
     )
 
 
-def _sweeps(step: _Step, kernel: kernels.GibbsKernel, state: _Potentials) -> tuple[Tensor, ...]:
-    """Iterate from `state.ahead`: phi, gamma, gamma extrapolated, and the residual of the last iteration."""
-    potentials = state.phi, state.ahead
-    return kernels.sinkhorn_iterations(kernel, potentials, step.damping, step.share, SLOWEST)
-
-
-def _as(mask: Tensor, like: Tensor) -> Tensor:
-    """A mask (B,) with the dimensions of `like`."""
-    return mask.view(-1, *[1] * (like.ndim - 1))
+def _run_iterations(context: _Iteration, kernel: GibbsKernel, state: _Potentials) -> tuple[Tensor, ...]:
+    """phi, gamma, gamma extrapolated, and the residual after a round of iterations from `state.next_gamma`."""
+    potentials = state.phi, state.next_gamma
+    return sinkhorn_iterations(kernel, potentials, context.damping, context.share, SOLVER_CONFIG.max_aitken_rate)

@@ -1,4 +1,4 @@
-"""What the steps of a run share: how sharp they may be, and what counts as settled, as no change and as noise."""
+"""The settings of one run of alternating minimization: entropy bounds, tolerances and rounding noise of each item."""
 
 from __future__ import annotations
 
@@ -8,104 +8,114 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.cuda_graphs.calls import prepared
-from .._utils.pytree import take_fields
+from .._utils.device_calls import call_on_device
+from .._utils.pytree import BatchRecord
+from .._utils.size_class import size_class
 from ..problems.base import Problem
+from ..problems.plan_operations import cost_rms, is_product_plan
 from ..results.records import Status
-
-# Rounding that moves more than this share of the plan makes a result untrustworthy (PRECISION).
-TRUSTED = 1e-3
-# The proximal term of a step rises to this share of the cost's size while the inner solver does not keep up.
-STRONGEST = 0.3
-# Rounding errors add up to this many times those of one entry; a plan that has settled still moves by so many of them.
-ROUNDING, NOISY = 8.0, 4.0
-# The inner residual is at most this over the square root of rho in units of the cost.
-STIFF = 1e-3
-# Inner solves aim at this share of the last change of the plan.
-FORCING = 0.1
-# Objectives differ if they do by this share of the tolerance of what is at stake.
-NOTHING = 1e-4
+from .config import SOLVER_CONFIG
 
 
 @dataclass(frozen=True, eq=False)
-class Context:
-    """What a step needs besides the state, (B,) each.
+class RunSettings(BatchRecord):
+    """The constants of a run, (B,) each unless stated otherwise.
 
-    The entropy of a step goes from `start` to `end`, and never above `most`; what it has beyond eps is proximal,
-    so that its fixed points are those of the problem. limit: the change and the residual of a plan that has
-    settled; rounding alone, `noise`, may be above it.
+    first_entropy, last_entropy, max_entropy: entropy of the first step, of the last steps, and its upper bound; the
+    part above eps is proximal; change_tol, residual_tol: change of the plan and inner residual at which an item has
+    converged; noise: change of the plan by rounding alone, may exceed change_tol; cost_scale: typical entry of the
+    cost; inner_tol: lower bound of the tolerance of inner solves; converged_status: status code of a converged item;
+    objective_resolution: a smaller difference of two objectives counts as none.
     """
 
     problem: Problem
-    options: Any  # those of an AlternateMin
-    start: Tensor
-    end: Tensor
-    most: Tensor
-    limit: Tensor
-    residual_limit: Tensor
+    options: Any  # an AlternateMin
+    first_entropy: Tensor
+    last_entropy: Tensor
+    max_entropy: Tensor
+    change_tol: Tensor
+    residual_tol: Tensor
     noise: Tensor
-    proximal: bool  # do steps have a proximal term?
-    free: Tensor | None  # (B,) bool, those that may be extrapolated, None if there are none
-    scale: Tensor  # the size of the cost
-    aim: Tensor  # inner solves need not be better than this
-    ending: Tensor  # the status of an item that has settled
-    least: Tensor  # a smaller difference of two objectives is none
-    lean: bool  # is the last state all that anybody asks for?
-
-    def take(self, index: Tensor) -> Context:
-        """For some items of the batch."""
-        return take_fields(self, index)
+    cost_scale: Tensor
+    inner_tol: Tensor
+    converged_status: Tensor
+    objective_resolution: Tensor
+    uses_proximal_steps: bool
+    may_extrapolate: Tensor | None  # (B,) bool, None if no item may be extrapolated
+    samples_rows: bool  # are extrapolations computed from sampled rows? (CPU)
+    is_monitored: bool  # False if only the final state is needed
 
 
-NUMBERS = "start", "end", "most", "limit", "residual_limit", "noise", "scale", "aim", "ending", "least"
+# The fields of `RunSettings` that `_compute_settings` returns, in order.
+CONSTANTS = (
+    "first_entropy",
+    "last_entropy",
+    "max_entropy",
+    "change_tol",
+    "residual_tol",
+    "noise",
+    "cost_scale",
+    "inner_tol",
+    "converged_status",
+    "objective_resolution",
+)
 
 
-def entered(
-    problem: Problem, shape: Any, options: Any, *, entropy: Tensor | None = None, lean: bool = False
-) -> tuple[Any, Context]:
-    """The state of a first plan of unit mass, and the context of a run from there, with the options of an AlternateMin.
+def prepare_run(
+    problem: Problem, unit_plan: Any, options: Any, *, entropy: Tensor | None = None, is_monitored: bool = True
+) -> tuple[Any, RunSettings]:
+    """The state of an initial plan of unit mass and the settings of a run from there with options of an AlternateMin.
 
-    entropy: (B,), that of the last step if there were some.
+    entropy: (B,), of the last step of a previous phase, if there was one.
     """
-    # Steps do not ask who looks on, nor how many they are: then those of another call may be the same.
+    # Options that do not change the arithmetic are dropped, so that captured graphs of other calls can be reused.
     options = replace(options, progress=False, callback=None, max_iter=1)
-    now, soft, numbers = prepared(_measured, problem, shape, options, entropy)
-    known = dict(zip(NUMBERS, numbers, strict=True))
-    proximal, some = torch.stack([(known["end"] > problem.eps).any(), soft.any()]).tolist()
-    free = soft if problem.linear_local and some else None
-    return now, Context(problem, options, proximal=proximal, free=free, lean=lean, **known)
+    state, is_soft, values = call_on_device(_compute_settings, problem, unit_plan, options, entropy)
+    constants = dict(zip(CONSTANTS, values, strict=True))
+    needs_proximal = (constants["last_entropy"] > problem.eps).any()
+    uses_proximal_steps, any_soft = torch.stack([needs_proximal, is_soft.any()]).tolist()
+    settings = RunSettings(
+        problem,
+        options,
+        **constants,
+        uses_proximal_steps=uses_proximal_steps,
+        may_extrapolate=is_soft if problem.has_linear_local_cost and any_soft else None,
+        samples_rows=size_class(*problem.largest).samples_rows,
+        is_monitored=is_monitored,
+    )
+    return state, settings
 
 
-def _measured(
-    problem: Problem, shape: Any, options: Any, entropy: Tensor | None
+def _compute_settings(
+    problem: Problem, unit_plan: Any, options: Any, entropy: Tensor | None
 ) -> tuple[Any, Tensor, tuple[Tensor, ...]]:
-    """The state, (B,) bool which items have soft marginals and no proximal term, and the NUMBERS of a context."""
-    now = problem.begin(shape)
-    eps = problem.eps
-    # Costs far above the rhos are not paid but avoided: they do not count.
-    bar = problem.div_a.rho + problem.div_b.rho
-    full = problem.cost_size()
-    scale = torch.minimum(full, bar)
+    """The initial state, (B,) bool which items have soft marginals and need no proximal term, and the `CONSTANTS`."""
+    state = problem.state_of_plan(unit_plan, is_product=is_product_plan(unit_plan))
+    eps, config = problem.eps, SOLVER_CONFIG
+    rho_total = problem.div_a.rho + problem.div_b.rho
+    cost_scale = problem.cost_scale()
+    # Costs far above the rhos are avoided rather than paid, so they do not count.
+    scale = torch.minimum(cost_scale, rho_total)
     # Rounding the cost moves log(plan) by this over the entropy: no tolerance below it can be met.
-    size, unit = problem.spread_of(problem.linearize(now).cost), ROUNDING * torch.finfo(now.unit_plan.dtype).eps
-    first, last, _ = options.proximal
-    # An eps that was given as this very share is not below it, however both are rounded.
-    last *= 1.0 - 1e-6
-    end = torch.maximum(eps, torch.maximum(last * scale, unit * size.minimum(bar) / TRUSTED).minimum(STRONGEST * scale))
-    most = torch.maximum(end, STRONGEST * scale)
-    start = torch.where(eps < end, torch.maximum(end, first * scale), eps)
+    rms = cost_rms(problem.linearize(state).cost, problem.log_a, problem.log_b)
+    rounding = config.sum_rounding * torch.finfo(state.unit_plan.dtype).eps
+    min_entropy = rounding * rms.minimum(rho_total) / config.max_trusted_noise
+    first, last, largest = options.proximal.bounds(eps, scale, min_entropy)
     if entropy is not None:
-        start = torch.maximum(end, entropy)
-    noise = unit * (1.0 + size / torch.where(eps > 0, eps, end))
-    limit = (NOISY * noise).clamp(options.tol, max(TRUSTED, options.tol))
-    # A marginal off by r costs rho·r²: a large rho wants more than the tolerance.
+        first = torch.maximum(last, entropy)
+    noise = rounding * (1.0 + rms / torch.where(eps > 0, eps, last))
+    change_tol = (config.noise_factor * noise).clamp(options.tol, max(config.max_trusted_noise, options.tol))
+    # A marginal that is off by r costs rho·r²: a large rho needs a smaller residual than the tolerance.
     stiffness = torch.maximum(problem.div_a.penalty, problem.div_b.penalty) / scale
-    enough = (STIFF / stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()).clamp(min=1e-13)
-    stake = full + problem.div_a.penalty + problem.div_b.penalty
-    # A plan that misses a hard marginal may be below what it will be: there an objective says too little.
-    soft = (end <= eps) & ~(problem.div_a.is_hard | problem.div_b.is_hard)
-    residual_limit = torch.maximum(torch.minimum(limit, enough), noise.clamp(max=TRUSTED))
-    least = (unit + NOTHING * options.tol) * stake * (problem.log_mass_a + problem.log_mass_b).exp()
-    aim = torch.minimum(residual_limit, (FORCING * limit).clamp(min=options.inner.tol))
-    ending = torch.where(noise > TRUSTED, int(Status.PRECISION), int(Status.CONVERGED))
-    return now, soft, (start, end, most, limit, residual_limit, noise, scale, aim, ending, least)
+    root = stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()
+    stiff_residual = (config.stiff_residual / root).clamp(min=config.min_residual)
+    residual_tol = torch.maximum(torch.minimum(change_tol, stiff_residual), noise.clamp(max=config.max_trusted_noise))
+    # A plan that misses a hard marginal may have too low an objective, so it is no guide for extrapolation there.
+    is_soft = (last <= eps) & ~(problem.div_a.is_hard | problem.div_b.is_hard)
+    objective_scale = cost_scale + problem.div_a.penalty + problem.div_b.penalty
+    mass = (problem.log_mass_a + problem.log_mass_b).exp()
+    status = torch.where(noise > config.max_trusted_noise, int(Status.PRECISION), int(Status.CONVERGED))
+    inner_tol = torch.minimum(residual_tol, (config.forcing * change_tol).clamp(min=options.inner.tol))
+    objective_resolution = (rounding + config.objective_resolution * options.tol) * objective_scale * mass
+    entropies = first, last, largest
+    return state, is_soft, (*entropies, change_tol, residual_tol, noise, scale, inner_tol, status, objective_resolution)

@@ -372,7 +372,7 @@ def test_by_name_with_the_exponent_of_the_default_loss():
     rng = np.random.default_rng(15)
     x, y = space(rng, 3), space(rng, 3)
     assert conic(x, y, cone="partial-transport", init="product").value == conic(x, y, init="product").value
-    assert ugw.PartialTransport().exponent == 2.0
+    assert ugw.PartialTransport().distance_exponent == 2.0
 
 
 @pytest.mark.parametrize(

@@ -107,9 +107,9 @@ def test_the_line_search_is_exact_and_the_objective_falls(rho, fused):
             start = solved(pair, rho, fused, start, max_iter=4).plan
         step = solved(pair, rho, fused, start, max_iter=1)
         p = problem(pair, rho, fused)
-        first = p.feasible(torch.tensor(start)[None])
-        vertex = (p.vertex(p.state_of_plan(first)) * p.unit)[0].numpy()
-        begin = (first * p.unit)[0].numpy()
+        first = p.project(torch.tensor(start)[None])
+        vertex = (p.linear_minimizer(p.state_of_plan(first)) * p.mass_unit)[0].numpy()
+        begin = (first * p.mass_unit)[0].numpy()
         direction = vertex - begin
         values = [value(pair, rho, begin + t * direction, fused) for t in np.linspace(0, 1, 201)]
         assert step.value <= min(values) + 1e-13
@@ -136,9 +136,9 @@ def test_plans_stay_below_the_weights_and_no_vertex_improves_the_end(rho):
     if isinstance(rho, ugw.Mass):
         assert result.mass == pytest.approx(0.6, rel=1e-13)
     p = problem(pair, rho)
-    state = p.state_of_plan(torch.tensor(result.plan)[None] / p.unit)
-    slope, _ = p.along(state, p.vertex(state) - state.unit_plan)
-    assert float(-slope) <= 1e-8 * float(p.stake())
+    state = p.state_of_plan(torch.tensor(result.plan)[None] / p.mass_unit)
+    slope, _ = p.quadratic_along(state, p.linear_minimizer(state) - state.unit_plan)
+    assert float(-slope) <= 1e-8 * float(p.gap_scale())
 
 
 @pytest.mark.parametrize("fused", [0.0, FUSED], ids=["plain", "fused"])
@@ -148,13 +148,13 @@ def test_the_gradient_and_the_parabola_are_those_of_the_objective(rho, fused):
     pair = cases.clouds(5, 6, 2, (1.3, 0.8))
     p = problem(pair, rho, fused)
     plan, end = below(pair, 1, 0.3), below(pair, 2, 0.7)
-    state = p.state_of_plan(torch.tensor(plan)[None] / p.unit)
-    direction = torch.tensor(end - plan)[None] / p.unit
-    slope, curvature = (float(v) for v in p.along(state, direction))
+    state = p.state_of_plan(torch.tensor(plan)[None] / p.mass_unit)
+    direction = torch.tensor(end - plan)[None] / p.mass_unit
+    slope, curvature = (float(v) for v in p.quadratic_along(state, direction))
     for t in (0.1, 0.5, 1.0):
         expected = value(pair, rho, plan + t * (end - plan), fused) - value(pair, rho, plan, fused)
         assert slope * t + curvature * t**2 == pytest.approx(expected, rel=1e-9)
-    assert float((p.gradient(state) * direction).sum() * p.unit**2) == pytest.approx(slope, rel=1e-12)
+    assert float((p.gradient(state) * direction).sum() * p.mass_unit**2) == pytest.approx(slope, rel=1e-12)
 
 
 def pots(pair, mass, start, fused=0.0):

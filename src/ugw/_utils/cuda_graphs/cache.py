@@ -1,4 +1,4 @@
-"""What recordings of steps and of functions share: by what they are found, how numbers get into them, who is kept."""
+"""The cache of captured CUDA graphs: signatures of calls, and the graphs captured for them."""
 
 from __future__ import annotations
 
@@ -9,122 +9,121 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..pytree import mapped, parts
-from . import mode as _recording
-
-# Recordings are kept for what comes again: so many, of so many bytes in all.
-KEPT, KEPT_BYTES = 128, 2**31
-# What is remembered to have come before, whether its recording is kept or not.
-MET = 1024
+from ..pytree import flatten, tree_map
+from . import capture_state
+from .config import CAPTURE_CONFIG
 
 
-class Known:
-    """What is known of all that differs by numbers alone. It is told apart by what it is, so a key is hashed once."""
+class Signature:
+    """All calls that differ only in the values of their tensors; hashed once and compared by identity.
+
+    n_calls: the number of such calls; cannot_capture: did a capture fail?
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.met = 0  # how often it came
-        self.never = False  # could it not be recorded?
+        self.n_calls = 0
+        self.cannot_capture = False
 
 
-# The latest last. Recordings are found by what they are of, and which of its recordings they are.
-_known: OrderedDict[Any, Known] = OrderedDict()
-_kept: OrderedDict[tuple[Known, Any], Any] = OrderedDict()
-_held = 0  # bytes of what is kept
+_signatures: OrderedDict[Any, Signature] = OrderedDict()  # the most recently used last
+_graphs: OrderedDict[tuple[Signature, Any], Any] = OrderedDict()  # by signature and variant
+_graph_bytes = 0
 
 
-def known(work: Callable[..., Any], *given: Any) -> tuple[Known, list[Tensor]]:
-    """What is known of a call of `work`, a function that stays, and the tensors that it would read.
+def find_signature(function: Callable[..., Any], *arguments: Any) -> tuple[Signature, list[Tensor]]:
+    """Return the signature of a call of a module-level function, and all tensors of its arguments.
 
-    Calls are alike whose arguments have equal frames, and which agree on what of each is one and the same tensor.
+    Calls have the same signature if their arguments have equal structures, and agree on which tensors are identical.
     """
-    frames, found = zip(*map(parts, given), strict=True)
-    flat = [tensor for some in found for tensor in some]
-    key = work, frames, tuple(map(_same, found)), *_settings(flat[0])
-    same = _known.setdefault(key, Known(work.__name__))
-    _known.move_to_end(key)
-    while len(_known) > MET:
-        _, gone = _known.popitem(last=False)
-        for owner, which in list(_kept):  # nobody would find them any more
-            if owner is gone:
-                kept(owner, which)
-    return same, flat
+    structures, tensors = zip(*map(flatten, arguments), strict=True)
+    flat = [tensor for some in tensors for tensor in some]
+    key = function, structures, tuple(map(_identity_pattern, tensors)), *_torch_settings(flat[0])
+    signature = _signatures.setdefault(key, Signature(function.__name__))
+    _signatures.move_to_end(key)
+    while len(_signatures) > CAPTURE_CONFIG.max_signatures:
+        _, dropped = _signatures.popitem(last=False)
+        for owner, variant in list(_graphs):  # graphs that can no longer be found
+            if owner is dropped:
+                pop_graph(owner, variant)
+    return signature, flat
 
 
-def _same(found: list[Tensor]) -> tuple[int, ...]:
-    """Which of the tensors are one and the same."""
+def _identity_pattern(tensors: list[Tensor]) -> tuple[int, ...]:
+    """Return for each tensor the index of its first identical one among the distinct tensors."""
     places: dict[int, int] = {}
-    return tuple([places.setdefault(id(tensor), len(places)) for tensor in found])
+    return tuple([places.setdefault(id(tensor), len(places)) for tensor in tensors])
 
 
-def _settings(some: Tensor) -> tuple[Any, ...]:
-    """What else a recording is made for; on another stream it could be overwritten while its last state is copied."""
-    stream = torch.cuda.current_stream(some.device).cuda_stream if some.is_cuda else None
+def _torch_settings(tensor: Tensor) -> tuple[Any, ...]:
+    """Return the settings a graph depends on; on another stream it could be overwritten while its output is copied."""
+    stream = torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
     modes = torch.are_deterministic_algorithms_enabled(), torch.is_inference_mode_enabled()
     return stream, torch.backends.cuda.matmul.allow_tf32, *modes
 
 
-def keep(known: Known, which: Any, recording: Any) -> None:
-    """Leave a recording, which says how many `bytes` it holds, to others."""
-    global _held
-    kept(known, which)
-    _kept[known, which] = recording
-    _held += recording.bytes
-    while _kept and (len(_kept) > KEPT or _held > KEPT_BYTES):
-        kept(*next(iter(_kept)))
+def store_graph(signature: Signature, variant: Any, graph: Any) -> None:
+    """Keep a captured graph, whose attribute `bytes` says how much memory it holds, for later calls."""
+    global _graph_bytes
+    pop_graph(signature, variant)
+    _graphs[signature, variant] = graph
+    _graph_bytes += graph.bytes
+    while _graphs and (len(_graphs) > CAPTURE_CONFIG.max_graphs or _graph_bytes > CAPTURE_CONFIG.max_graph_bytes):
+        pop_graph(*next(iter(_graphs)))
 
 
-def kept(known: Known, which: Any) -> Any:
-    """The recording that was left there, no longer to be found; None if there is none."""
-    global _held
-    recording = _kept.pop((known, which), None)
-    _held -= 0 if recording is None else recording.bytes
-    return recording
+def pop_graph(signature: Signature, variant: Any) -> Any:
+    """Remove and return the graph of a signature and variant; None if there is none."""
+    global _graph_bytes
+    graph = _graphs.pop((signature, variant), None)
+    _graph_bytes -= 0 if graph is None else graph.bytes
+    return graph
 
 
-def forget() -> None:
-    """Drop the recordings that are kept: they hold memory of the device."""
-    global _held
-    _kept.clear()
-    _known.clear()
-    _held = 0
-    _recording.forget()
+def clear() -> None:
+    """Drop all captured graphs and constants: they hold memory of the device."""
+    global _graph_bytes
+    _graphs.clear()
+    _signatures.clear()
+    _graph_bytes = 0
+    capture_state.clear_constants()
 
 
-def reserved(device: torch.device, record: Callable[[], None]) -> int:
-    """Record something, and say how many bytes the device holds for it."""
+def measure_capture(device: torch.device, capture: Callable[[], None]) -> int:
+    """Capture a graph by calling `capture`, and return the bytes of device memory that it holds."""
     with torch.cuda.device(device):
         torch.cuda.synchronize()
-        torch.cuda.empty_cache()  # as a graph does that is recorded, which would hide what it takes
+        torch.cuda.empty_cache()  # a capture does this too, which would hide what it takes
         before = torch.cuda.memory_reserved()
-        record()
+        capture()
         return max(0, torch.cuda.memory_reserved() - before)
 
 
-def bytes_of(found: Iterable[Tensor]) -> int:
-    """What tensors take, each once."""
-    return sum({id(tensor): tensor.nbytes for tensor in found}.values())
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """Return the memory of tensors in bytes, identical ones counted once."""
+    return sum({id(tensor): tensor.nbytes for tensor in tensors}.values())
 
 
-def copied(record: Any) -> Any:
-    """A copy in which a tensor that is there twice is copied once."""
-    twins: dict[int, tuple[Tensor, Tensor]] = {}
+def copy_record(record: Any) -> Any:
+    """Return a copy of a record in which identical tensors stay identical."""
+    copies: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def twin(tensor: Tensor) -> Tensor:
-        if id(tensor) not in twins:
-            twins[id(tensor)] = torch.empty_like(tensor), tensor
-        return twins[id(tensor)][0]
+    def empty_copy(tensor: Tensor) -> Tensor:
+        """Return the one empty copy of a tensor."""
+        if id(tensor) not in copies:
+            copies[id(tensor)] = torch.empty_like(tensor), tensor
+        return copies[id(tensor)][0]
 
-    made = mapped(record, twin)
-    write((mine for mine, _ in twins.values()), (given for _, given in twins.values()))
-    return made
+    copied = tree_map(record, empty_copy)
+    write_tensors((copy for copy, _ in copies.values()), (source for _, source in copies.values()))
+    return copied
 
 
-def write(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
-    """Copy tensor by tensor; one that is there twice once."""
-    kinds: dict[torch.dtype, dict[int, tuple[Tensor, Tensor]]] = {}
+def write_tensors(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
+    """Copy sources into targets, tensor by tensor; a target that appears twice is written once."""
+    by_dtype: dict[torch.dtype, dict[int, tuple[Tensor, Tensor]]] = {}
     for pair in zip(targets, sources, strict=True):
-        kinds.setdefault(pair[0].dtype, {})[id(pair[0])] = pair
-    for pairs in kinds.values():  # those of one type in one operation
+        by_dtype.setdefault(pair[0].dtype, {})[id(pair[0])] = pair
+    for pairs in by_dtype.values():  # tensors of one dtype in one operation
         mine, given = map(list, zip(*pairs.values(), strict=True))
         torch._foreach_copy_(mine, given)

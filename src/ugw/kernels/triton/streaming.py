@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..._utils.precision import halves
+from ..._utils.precision import split_tf32
 from .config import TRITON_CONFIG
 
 LOG2E = math.log2(math.e)
@@ -285,7 +285,7 @@ def _value_halves(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
 
     values: (B, ·, V), padded to m rows and to a power of two of columns W ≥ 2 V. Returns (B, m, W) twice.
     """
-    hi, lo = halves(values)
+    hi, lo = split_tf32(values)
     width = max(16, triton.next_power_of_2(2 * values.shape[2]))
     padding = (0, width - 2 * values.shape[2], 0, m - values.shape[1])
     pad = torch.nn.functional.pad

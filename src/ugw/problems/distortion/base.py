@@ -54,6 +54,10 @@ class Distortion(ABC):
         """
         return self.apply(unit_plan), None
 
+    def initial_drift(self, batch: int, device: torch.device) -> Tensor | None:
+        """The drift (B,) of a state whose cost comes from `apply`: None unless a subclass updates costs."""
+        return None
+
     def product_mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
         """Mean of g under the product plan a⊗b of unit mass. log_a: (B, n); log_b: (B, m). Returns (B,), float64."""
         product = (log_a[:, :, None] + log_b[:, None, :]).exp()

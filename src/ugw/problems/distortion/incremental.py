@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..._utils.precision import rough
+from ..._utils.precision import tf32_products
 from ...kernels.dispatch import l1_distance
 from .config import DISTORTION_CONFIG
 from .squares import SquaredDistortion
@@ -32,6 +32,10 @@ class IncrementalDistortion(SquaredDistortion):
         """The incremental sum for the metrics of a given sum."""
         return cls(distortion.dx, distortion.dy)
 
+    def initial_drift(self, batch: int, device: torch.device) -> Tensor:
+        """Zeros (B,): a cost that comes from `apply` is exact."""
+        return torch.zeros(batch, dtype=torch.float64, device=device)
+
     def update(
         self, unit_plan: Tensor, previous_plan: Tensor, previous_cost: Tensor | None, drift: Tensor | None
     ) -> tuple[Tensor, Tensor]:
@@ -43,5 +47,5 @@ class IncrementalDistortion(SquaredDistortion):
         drift = None if drift is None else drift + step
         if drift is None or previous_cost is None or bool((drift > DISTORTION_CONFIG.max_drift).any()):
             return self.apply(unit_plan), torch.zeros_like(step)
-        with rough():
+        with tf32_products():
             return previous_cost + self.apply(unit_plan - previous_plan), drift

@@ -1,7 +1,7 @@
-"""Plans below the weights, p1 ≤ a and p2 ≤ b, of any mass (TV) or of a given one (Mass): what such problems share.
+"""Partial problems: plans below the weights, p1 ≤ a and p2 ≤ b, of any mass (TV) or of a given mass (Mass).
 
-They work in units of sqrt(m(a) m(b)), so that nothing overflows with the masses, and are solved by Frank–Wolfe, whose
-questions (`feasible`, `state_of_plan`, `vertex`, `along`, `stake`, `resolution`, `is_collapsed`) they answer.
+They work in units of sqrt(m(a) m(b)), so that nothing overflows with the masses, and are solved by Frank–Wolfe, which
+calls `project`, `state_of_plan`, `linear_minimizer`, `quadratic_along`, `gap_scale` and `gap_resolution`.
 """
 
 from __future__ import annotations
@@ -12,145 +12,149 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..._utils.pytree import take_fields
-from ...kernels import exact_ot as exact
+from ..._utils.pytree import BatchRecord
+from ...kernels import exact_ot
 from ...measures.divergences import TV, Mass
 from ...results.records import SolverOutput, Terms
 from ...results.result import Result
 from ..base import SpacePair
-
-# Below this share of what could be matched, a plan matches nothing worth the name.
-NOTHING = 1e-12
-# Rounding errors of the gradient add up to this many times those of one entry.
-ROUNDING = 64.0
+from ..config import PROBLEM_CONFIG
 
 
 @dataclass(frozen=True, eq=False)
-class Match:
-    """A plan and what a problem needs to know of it, in units of the problem: the state that solvers hand around.
+class PartialPlanState(BatchRecord):
+    """A plan of a partial problem with the quantities computed from it: the state that Frank–Wolfe iterates on.
 
-    unit_plan: (B, n, m), the plan over `unit`; local_cost: (B, n, m), Σ λ(|Dx_ii' − Dy_jj'|) unit_plan_i'j', or None
-    where the problem is linear; scalars (B,) in float64: unit; mass of the shape; distortion = <local, shape>;
-    linear = <M, shape>.
+    unit_plan: (B, n, m), the plan divided by mass_unit; local_cost: (B, n, m), Σ λ(|Dx_ii' − Dy_jj'|) unit_plan_i'j',
+    or None where the problem is linear; mass_unit: (B,), sqrt(m(a) m(b)); scalars (B,) of the unit plan in float64:
+    mass, distortion = <local_cost, unit_plan>, linear = <M, unit_plan>; min_mass: (B,), below which a plan has
+    collapsed.
     """
 
     unit_plan: Tensor
     local_cost: Tensor | None
-    unit: Tensor
+    mass_unit: Tensor
     mass: Tensor
     distortion: Tensor
     linear: Tensor
+    min_mass: Tensor
 
     @property
     def plan(self) -> Tensor:
-        """(B, n, m), with its mass."""
-        return self.unit_plan * self.unit.to(self.unit_plan.dtype)[:, None, None]
+        """The plan with its mass, (B, n, m)."""
+        return self.unit_plan * self.mass_unit.to(self.unit_plan.dtype)[:, None, None]
 
     @property
     def log_mass(self) -> Tensor:
-        """(B,), of the plan."""
-        return (self.mass * self.unit).log()
+        """The log of the mass of the plan, (B,)."""
+        return (self.mass * self.mass_unit).log()
 
-    def take(self, index: Tensor) -> Match:
-        """Some items of the batch."""
-        return take_fields(self, index)
+    @property
+    def is_collapsed(self) -> Tensor:
+        """(B,) bool: has the plan next to no mass, although its mass is free?"""
+        return self.mass < self.min_mass
 
 
 class PartialProblem(SpacePair):
-    """Two spaces, and TV on both sides or one Mass for both; a dataclass that derives from it calls `weigh`."""
+    """Two spaces with TV on both sides or one Mass for both; a dataclass that derives from it calls `set_weights`."""
 
     div_a: TV | Mass
     div_b: TV | Mass
 
     def result(self, tensors: SolverOutput) -> Result:
-        """What a solver found, as users see it."""
+        """The result for users of the output of a solver."""
         return Result(tensors, self.sizes, self.numpy)
 
     @property
-    def unit(self) -> Tensor:
-        """sqrt(m(a) m(b)), (B,)."""
+    def mass_unit(self) -> Tensor:
+        """sqrt(m(a) m(b)), (B,): the unit of masses."""
         return (0.5 * (self.log_mass_a + self.log_mass_b)).exp()
 
     @property
-    def caps(self) -> tuple[Tensor, Tensor]:
-        """The weights a (B, n) and b (B, m) in units."""
+    def unit_weights(self) -> tuple[Tensor, Tensor]:
+        """The weights a (B, n) and b (B, m), upper bounds of the marginals, in units of `mass_unit`."""
         ratio = (0.5 * (self.log_mass_a - self.log_mass_b)).exp().to(self.log_a.dtype)[:, None]
         return self.log_a.exp() * ratio, self.log_b.exp() / ratio
 
     @property
-    def given_mass(self) -> Tensor | None:
-        """The mass that a plan must have, in units, or None if it is free. (B,)."""
-        return self.div_a.m / self.unit if isinstance(self.div_a, Mass) else None
+    def fixed_mass(self) -> Tensor | None:
+        """The mass (B,) that a plan must have, in units, or None if it is free."""
+        return self.div_a.m / self.mass_unit if isinstance(self.div_a, Mass) else None
 
     @property
-    def most(self) -> Tensor:
-        """The largest mass of a plan, in units. (B,)."""
+    def max_mass(self) -> Tensor:
+        """The largest possible mass (B,) of a plan, in units."""
         return (-0.5 * (self.log_mass_a - self.log_mass_b).abs()).exp()
 
     @property
-    def amount(self) -> Tensor:
-        """The mass that a plan has, if it is given, or else may have at most, in units. (B,)."""
-        return self.most if self.given_mass is None else self.given_mass
+    def target_mass(self) -> Tensor:
+        """The mass (B,) of a plan, in units: the fixed one, or the largest possible one where it is free."""
+        return self.max_mass if self.fixed_mass is None else self.fixed_mass
 
     @property
-    def reward(self) -> Tensor:
-        """rho1 + rho2: what a plan's mass, or its square, saves. (B,), 0 where the mass is given."""
+    def min_mass(self) -> Tensor:
+        """The mass (B,), in units, below which a plan has collapsed; 0 where the mass is fixed."""
+        if self.fixed_mass is not None:
+            return torch.zeros_like(self.mass_unit)
+        return PROBLEM_CONFIG.min_partial_mass * self.max_mass
+
+    @property
+    def total_penalty(self) -> Tensor:
+        """rho1 + rho2, (B,): the penalty saved per unit of the mass, or of its square; 0 if the mass is fixed."""
         return self.div_a.penalty + self.div_b.penalty
 
-    def feasible(self, plan: Tensor) -> Tensor:
-        """The plan (B, n, m) in units, scaled down where it has more than the weights, and brought to a given mass."""
-        shape = plan / self.unit.to(plan.dtype)[:, None, None]
-        if self.given_mass is None:
-            return exact.clip_to_marginals(shape, *self.caps)
-        wanted = self.given_mass.to(plan.dtype)
-        shape = exact.clip_to_marginals(shape * (wanted / shape.sum(dim=(1, 2)))[:, None, None], *self.caps)
-        return exact.add_missing_mass(shape, *self.caps, wanted - shape.sum(dim=(1, 2)))
+    def project(self, plan: Tensor) -> Tensor:
+        """The plan (B, n, m) in units, scaled down where it exceeds the weights, and filled up to a fixed mass."""
+        unit_plan = plan / self.mass_unit.to(plan.dtype)[:, None, None]
+        if self.fixed_mass is None:
+            return exact_ot.clip_to_marginals(unit_plan, *self.unit_weights)
+        mass = self.fixed_mass.to(plan.dtype)
+        scaled = unit_plan * (mass / unit_plan.sum(dim=(1, 2)))[:, None, None]
+        clipped = exact_ot.clip_to_marginals(scaled, *self.unit_weights)
+        return exact_ot.add_missing_mass(clipped, *self.unit_weights, mass - clipped.sum(dim=(1, 2)))
 
-    def vertex(self, state: Match) -> Tensor:
-        """The plan in units that the gradient at a state likes best. Returns (B, n, m)."""
-        return exact.optimal_partial_plan(self.gradient(state), *self.caps, self.given_mass)
+    def linear_minimizer(self, state: PartialPlanState) -> Tensor:
+        """The plan (B, n, m) below the weights, in units, that minimizes the linearized objective."""
+        return exact_ot.optimal_partial_plan(self.gradient(state), *self.unit_weights, self.fixed_mass)
 
     @abstractmethod
-    def gradient(self, state: Match) -> Tensor:
+    def gradient(self, state: PartialPlanState) -> Tensor:
         """∂F/∂p at a state, (B, n, m), up to a positive factor for each item."""
 
     @abstractmethod
-    def state_of_plan(self, shape: Tensor) -> Match:
-        """The state of a plan in units. shape: (B, n, m)."""
+    def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
+        """The state of a plan (B, n, m) in units."""
 
     @abstractmethod
-    def along(self, state: Match, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """(s, c) with F(p + t·d) = F(p) + s·t + c·t², for p and d (B, n, m) in units."""
+    def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
+        """(s, c), (B,) each, with F(p + t·d) = F(p) + s·t + c·t², for p and d (B, n, m) in units."""
 
     @abstractmethod
-    def objective(self, state: Match) -> Terms:
-        """F, term by term, of a plan below the weights. Terms of shape (B,)."""
+    def objective(self, state: PartialPlanState) -> Terms:
+        """The terms of F, (B,) each, of a plan below the weights."""
 
     @abstractmethod
-    def mean(self) -> Tensor:
-        """The mean cost of the product plan, (B,) > 0, per unit of `worth`."""
+    def mean_cost(self) -> Tensor:
+        """The mean cost under the product plan, (B,) > 0."""
 
     @abstractmethod
-    def worth(self) -> Tensor:
-        """What the `amount` counts for: (B,) > 0."""
+    def mass_factor(self) -> Tensor:
+        """The factor (B,) > 0 of the mean cost in the objective of a plan of `target_mass`: its mass, or the square."""
 
-    def stake(self) -> Tensor:
-        """What a matching is about, (B,): the mean cost, or what the mass is worth if that is less."""
-        price = torch.where(self.reward > 0, self.reward, torch.inf)
-        return self.worth() * torch.minimum(self.mean(), price)
+    def gap_scale(self) -> Tensor:
+        """The unit of duality gaps, (B,): the objective of the product plan, or the largest saving if that is less."""
+        penalty = torch.where(self.total_penalty > 0, self.total_penalty, torch.inf)
+        return self.mass_factor() * torch.minimum(self.mean_cost(), penalty)
 
-    def resolution(self) -> Tensor:
-        """A gap as small as this, (B,) in units of the stake, may be rounding alone."""
-        largest = self.worth() * torch.maximum(self.mean(), self.reward)
-        return ROUNDING * torch.finfo(self.x.dtype).eps * largest / self.stake()
+    def gap_resolution(self) -> Tensor:
+        """The relative duality gap (B,) below which it may be rounding alone."""
+        largest = self.mass_factor() * torch.maximum(self.mean_cost(), self.total_penalty)
+        rounding = PROBLEM_CONFIG.partial_gradient_rounding * torch.finfo(self.x.dtype).eps
+        return rounding * largest / self.gap_scale()
 
-    def marginal_error(self, state: Match) -> Tensor:
-        """By how much a plan is above the weights or off its mass, relative to what can be matched. Returns (B,)."""
-        off = torch.zeros_like(state.mass) if self.given_mass is None else (state.mass - self.given_mass).abs()
-        for p, cap in zip((state.unit_plan.sum(2), state.unit_plan.sum(1)), self.caps, strict=True):
-            off = off + (p - cap).clamp(min=0.0).sum(1).double()
-        return off / self.amount
-
-    def is_collapsed(self, state: Match) -> Tensor:
-        """(B,) bool: has the plan next to no mass? Never where the mass is given."""
-        return state.mass < NOTHING * self.most if self.given_mass is None else torch.zeros_like(state.mass).bool()
+    def marginal_error(self, state: PartialPlanState) -> Tensor:
+        """The excess over the weights plus the deviation from a fixed mass, relative to `target_mass`, (B,)."""
+        error = torch.zeros_like(state.mass) if self.fixed_mass is None else (state.mass - self.fixed_mass).abs()
+        for marginal, weights in zip((state.unit_plan.sum(2), state.unit_plan.sum(1)), self.unit_weights, strict=True):
+            error = error + (marginal - weights).clamp(min=0.0).sum(1).double()
+        return error / self.target_mass

@@ -182,14 +182,14 @@ class PartialCGW(SpacePair):
         object.__setattr__(self, "eps", torch.zeros_like(self.rho))
         for side in ("a", "b"):
             object.__setattr__(self, f"div_{side}", KL(self.rho).expand(len(self.rho), self.rho.device))
-        self.weigh()
+        self.set_weights()
 
     def take(self, index: Tensor) -> PartialCGW:
-        """Some items of the batch; an item may be taken more than once."""
+        """The problem of the batch items `index`, (k,); an item may appear more than once."""
         return PartialCGW(self.x.take(index), self.y.take(index), self.rho[index], self.cone)
 
     def result(self, tensors: SolverOutput) -> ConicResult:
-        """What a solver found, as users see it."""
+        """The result for users of the output of a solver."""
         return ConicResult(tensors, self.sizes, self.numpy)
 
     def small(self, item: int) -> tuple[Small, tuple[np.ndarray, ...]]:

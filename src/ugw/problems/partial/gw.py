@@ -19,16 +19,16 @@ from ...geometry.space import Space
 from ...kernels.dispatch import dot
 from ...measures.divergences import TV, Mass
 from ...results.records import Terms
-from ..base import known, take_cost
+from ..base import require_local_cost, take_cost
 from ..distortion.base import Distortion
-from .base import Match, PartialProblem
+from .base import PartialPlanState, PartialProblem
 
 
 @dataclass(frozen=True, eq=False)
 class PartialGW(PartialProblem):
     """Two spaces, TV on both sides or one Mass for both, and for the fused problem alpha (B,) and M.
 
-    eps: (B,), zeros; cost: (n, m) or (B, n, m), or None; distortion_sum: the sum over pairs of pairs for the loss.
+    eps: (B,), zeros; cost: (n, m) or (B, n, m), or None; distortion_sum: the four-index sum for the loss.
     """
 
     x: Space
@@ -42,62 +42,73 @@ class PartialGW(PartialProblem):
     batched: bool = True
 
     def __post_init__(self) -> None:
-        self.weigh()
+        self.set_weights()
 
     def take(self, index: Tensor) -> PartialGW:
-        """Some items of the batch; an item may be taken more than once."""
+        """The problem of the batch items `index`, (k,); an item may appear more than once."""
         others = {"alpha": self.alpha[index], "distortion_sum": self.distortion_sum.take(index)}
-        return self.taken(index, cost=take_cost(self.cost, index), **others)
+        return self.take_common_fields(index, cost=take_cost(self.cost, index), **others)
 
-    def state_of_plan(self, shape: Tensor) -> Match:
-        """The state of a plan in units. shape: (B, n, m)."""
-        local = self.distortion_sum.apply(shape)
-        linear = torch.zeros_like(self.eps) if self.cost is None else dot(self.cost, shape)
-        mass = shape.sum(dim=(1, 2), dtype=torch.float64)
-        return Match(shape, local, self.unit, mass, dot(local, shape), linear)
+    def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
+        """The state of a plan (B, n, m) in units."""
+        local_cost = self.distortion_sum.apply(unit_plan)
+        linear = torch.zeros_like(self.eps) if self.cost is None else dot(self.cost, unit_plan)
+        mass = unit_plan.sum(dim=(1, 2), dtype=torch.float64)
+        return PartialPlanState(
+            unit_plan, local_cost, self.mass_unit, mass, dot(local_cost, unit_plan), linear, self.min_mass
+        )
 
-    def gradient(self, state: Match) -> Tensor:
-        """∂F/∂p at a state over the unit, (B, n, m)."""
-        local = known(state.local_cost)
-        gradient = 2.0 * local - (2.0 * self.reward * state.mass).to(local.dtype)[:, None, None]
+    def gradient(self, state: PartialPlanState) -> Tensor:
+        """∂F/∂p at a state divided by `mass_unit`, (B, n, m)."""
+        local = require_local_cost(state.local_cost)
+        gradient = 2.0 * local - (2.0 * self.total_penalty * state.mass).to(local.dtype)[:, None, None]
         if self.cost is None:
             return gradient
-        return gradient + (self.alpha / self.unit).to(gradient.dtype)[:, None, None] * self.cost
+        return gradient + (self.alpha / self.mass_unit).to(gradient.dtype)[:, None, None] * self.cost
 
-    def along(self, state: Match, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """(s, c) with F(p + t·d) = F(p) + s·t + c·t², for p and d (B, n, m) in units."""
-        gained = direction.sum(dim=(1, 2), dtype=torch.float64)
-        slope = 2.0 * dot(known(state.local_cost), direction) - 2.0 * self.reward * state.mass * gained
-        curvature = dot(self.distortion_sum.apply(direction), direction) - self.reward * gained.square()
-        slope, curvature = self.unit**2 * slope, self.unit**2 * curvature
-        return slope if self.cost is None else slope + self.alpha * self.unit * dot(self.cost, direction), curvature
+    def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
+        """(s, c), (B,) each, with F(p + t·d) = F(p) + s·t + c·t², for p and d (B, n, m) in units."""
+        mass_change = direction.sum(dim=(1, 2), dtype=torch.float64)
+        slope = (
+            2.0 * dot(require_local_cost(state.local_cost), direction)
+            - 2.0 * self.total_penalty * state.mass * mass_change
+        )
+        curvature = dot(self.distortion_sum.apply(direction), direction) - self.total_penalty * mass_change.square()
+        slope, curvature = self.mass_unit**2 * slope, self.mass_unit**2 * curvature
+        return slope if self.cost is None else slope + self.alpha * self.mass_unit * dot(
+            self.cost, direction
+        ), curvature
 
-    def worth(self) -> Tensor:
-        """The square of the largest mass, or of the given one."""
-        return (self.unit * self.amount).square()
+    def mass_factor(self) -> Tensor:
+        """The square of the largest mass, or of the fixed one, (B,)."""
+        return (self.mass_unit * self.target_mass).square()
 
-    def mean(self) -> Tensor:
-        """The mean cost of the product plan, (B,) > 0."""
+    def mean_cost(self) -> Tensor:
+        """The mean cost under the product plan, (B,) > 0."""
         mean = self.distortion_sum.product_mean(self.log_a, self.log_b)
         if self.cost is not None:
-            mean = mean + self.alpha * dot(self.cost.abs(), self.product) / (self.unit * self.amount)
+            mean = mean + self.alpha * dot(self.cost.abs(), self.product) / (self.mass_unit * self.target_mass)
         return torch.where(mean > 0, mean, 1.0)
 
-    def objective(self, state: Match) -> Terms:
-        """F, term by term, of a plan below the weights. Terms of shape (B,)."""
-        square = (self.unit * state.mass).square()
+    def objective(self, state: PartialPlanState) -> Terms:
+        """The terms of F, (B,) each, of a plan below the weights."""
+        square = (self.mass_unit * state.mass).square()
         return self._terms(state, *((2.0 * log).exp() - square for log in (self.log_mass_a, self.log_mass_b)))
 
-    def unrestricted(self, plan: Tensor) -> Terms:
-        """The paper's TV⊗ functional of any plan (B, n, m), term by term: the same as F below the weights."""
-        state = self.state_of_plan(plan / self.unit.to(plan.dtype)[:, None, None])
-        sides = zip((state.unit_plan.sum(2), state.unit_plan.sum(1)), self.caps, strict=True)
-        return self._terms(state, *(self.unit.square() * product_tv(p.double(), cap.double()) for p, cap in sides))
+    def unrestricted_objective(self, plan: Tensor) -> Terms:
+        """The terms of the paper's TV⊗ functional, (B,) each, of any plan (B, n, m); it equals F below the weights."""
+        state = self.state_of_plan(plan / self.mass_unit.to(plan.dtype)[:, None, None])
+        sides = zip((state.unit_plan.sum(2), state.unit_plan.sum(1)), self.unit_weights, strict=True)
+        return self._terms(
+            state,
+            *(self.mass_unit.square() * product_tv(marginal.double(), weights.double()) for marginal, weights in sides),
+        )
 
-    def _terms(self, state: Match, tv_a: Tensor, tv_b: Tensor) -> Terms:
+    def _terms(self, state: PartialPlanState, tv_a: Tensor, tv_b: Tensor) -> Terms:
+        """The terms of the objective of a state whose marginals have the total variations tv_a and tv_b, (B,) each."""
         return Terms(
-            distortion=self.unit.square() * state.distortion,
-            linear=self.alpha * self.unit * state.linear,
+            distortion=self.mass_unit.square() * state.distortion,
+            linear=self.alpha * self.mass_unit * state.linear,
             marginal_a=self.div_a.penalty * tv_a,
             marginal_b=self.div_b.penalty * tv_b,
             entropy=torch.zeros_like(self.eps),
@@ -112,6 +123,8 @@ def product_tv(p: Tensor, a: Tensor) -> Tensor:
     """
     rows = max(1, UTILS_CONFIG.max_block_entries // p.numel())
     total = torch.zeros_like(p[:, 0])
-    for some_p, some_a in zip(p.split(rows, dim=1), a.split(rows, dim=1), strict=True):
-        total = total + (some_p[:, :, None] * p[:, None, :] - some_a[:, :, None] * a[:, None, :]).abs().sum(dim=(1, 2))
+    for block_p, block_a in zip(p.split(rows, dim=1), a.split(rows, dim=1), strict=True):
+        total = total + (block_p[:, :, None] * p[:, None, :] - block_a[:, :, None] * a[:, None, :]).abs().sum(
+            dim=(1, 2)
+        )
     return total

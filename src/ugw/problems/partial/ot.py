@@ -18,7 +18,7 @@ from ...kernels.dispatch import dot
 from ...measures.divergences import TV, Mass
 from ...results.records import Terms
 from ..base import take_cost
-from .base import Match, PartialProblem
+from .base import PartialPlanState, PartialProblem
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,47 +34,44 @@ class PartialW(PartialProblem):
     batched: bool = True
 
     def __post_init__(self) -> None:
-        self.weigh()
+        self.set_weights()
 
     def take(self, index: Tensor) -> PartialW:
-        """Some items of the batch; an item may be taken more than once."""
-        return self.taken(index, cost=take_cost(self.cost, index))
+        """The problem of the batch items `index`, (k,); an item may appear more than once."""
+        return self.take_common_fields(index, cost=take_cost(self.cost, index))
 
-    def state_of_plan(self, shape: Tensor) -> Match:
-        """The state of a plan in units. shape: (B, n, m)."""
-        mass = shape.sum(dim=(1, 2), dtype=torch.float64)
-        return Match(shape, None, self.unit, mass, torch.zeros_like(mass), dot(self.cost, shape))
+    def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
+        """The state of a plan (B, n, m) in units. No plan collapses: an empty plan may be optimal."""
+        mass = unit_plan.sum(dim=(1, 2), dtype=torch.float64)
+        zero = torch.zeros_like(mass)
+        return PartialPlanState(unit_plan, None, self.mass_unit, mass, zero, dot(self.cost, unit_plan), min_mass=zero)
 
-    def gradient(self, state: Match) -> Tensor:
-        """The cost less what mass saves, wherever the state is. (B, n, m)."""
-        return self.cost - self.reward.to(self.cost.dtype)[:, None, None]
+    def gradient(self, state: PartialPlanState) -> Tensor:
+        """The cost minus the penalty saved per unit of mass, (B, n, m), the same at every state."""
+        return self.cost - self.total_penalty.to(self.cost.dtype)[:, None, None]
 
-    def along(self, state: Match, direction: Tensor) -> tuple[Tensor, Tensor]:
+    def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
         """(s, 0) with F(p + t·d) = F(p) + s·t, for p and d (B, n, m) in units."""
-        gained = direction.sum(dim=(1, 2), dtype=torch.float64)
-        slope = self.unit * (dot(self.cost, direction) - self.reward * gained)
+        mass_change = direction.sum(dim=(1, 2), dtype=torch.float64)
+        slope = self.mass_unit * (dot(self.cost, direction) - self.total_penalty * mass_change)
         return slope, torch.zeros_like(slope)
 
-    def worth(self) -> Tensor:
-        """The largest mass, or the given one."""
-        return self.unit * self.amount
+    def mass_factor(self) -> Tensor:
+        """The largest mass, or the fixed one, (B,)."""
+        return self.mass_unit * self.target_mass
 
-    def mean(self) -> Tensor:
-        """The mean cost of the product plan, (B,) > 0."""
+    def mean_cost(self) -> Tensor:
+        """The mean cost under the product plan, (B,) > 0."""
         mean = dot(self.cost.abs(), self.product)
         return torch.where(mean > 0, mean, 1.0)
 
-    def objective(self, state: Match) -> Terms:
-        """F, term by term. Terms of shape (B,)."""
-        mass = self.unit * state.mass
+    def objective(self, state: PartialPlanState) -> Terms:
+        """The terms of F, (B,) each."""
+        mass = self.mass_unit * state.mass
         return Terms(
             distortion=torch.zeros_like(mass),
-            linear=self.unit * state.linear,
+            linear=self.mass_unit * state.linear,
             marginal_a=self.div_a.penalty * (self.log_mass_a.exp() - mass),
             marginal_b=self.div_b.penalty * (self.log_mass_b.exp() - mass),
             entropy=torch.zeros_like(mass),
         )
-
-    def is_collapsed(self, state: Match) -> Tensor:
-        """(B,) bool: False. Where every pair costs more than it saves, no plan at all is the answer."""
-        return torch.zeros_like(state.mass, dtype=torch.bool)

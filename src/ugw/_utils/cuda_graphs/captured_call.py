@@ -1,0 +1,82 @@
+"""Functions as CUDA graphs: preparing a solve takes hundreds of small operations, and a graph is one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..pytree import leaves, without_cached_properties
+from . import cache, capture_state
+from .config import CAPTURE_CONFIG
+
+Output = TypeVar("Output")
+# The variant of the one graph that a signature of a call has.
+CALL = "call"
+
+
+def capture_call(function: Callable[..., Output], *arguments: Any) -> Output:
+    """Return function(*arguments), on CUDA by a captured graph once calls of the same signature have come often enough.
+
+    function: a module-level function of tensor operations that do not depend on values. The last tensor of its output
+    must be finite; otherwise it is called again without a graph. A function that cannot be captured is called directly.
+    """
+    if not next(leaves(arguments)).is_cuda or torch.is_grad_enabled():
+        return function(*arguments)
+    signature, tensors = cache.find_signature(function, *arguments)
+    signature.n_calls += 1
+    is_rare = signature.n_calls <= CAPTURE_CONFIG.calls_before_capture
+    if signature.cannot_capture or is_rare or cache.bytes_of(tensors) > CAPTURE_CONFIG.max_call_bytes:
+        return function(*arguments)
+    graph, output = cache.pop_graph(signature, CALL), None
+    try:
+        graph = graph or CapturedCall(function, arguments)
+        output = graph(tensors)
+    except RuntimeError:
+        signature.cannot_capture = True
+    else:
+        cache.store_graph(signature, CALL, graph)
+    return function(*arguments) if output is None else output
+
+
+class CapturedCall:
+    """A captured call of a function: arguments at fixed places, into which the values of later calls are written."""
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        # Each argument is copied by itself: which tensors two arguments share depends on the caller.
+        held = tuple(cache.copy_record(without_cached_properties(argument)) for argument in arguments)
+        self._inputs = list(leaves(held))
+        self._device = self._inputs[0].device
+        capture_state.pop_captured_constants()
+
+        def call() -> None:
+            """Call the function on the held arguments and keep its output."""
+            self._output = function(*without_cached_properties(held))
+            self._is_finite = list(leaves(self._output))[-1].isfinite().all()
+
+        self.bytes = cache.bytes_of(self._inputs) + self._capture(call)
+        self._constants = capture_state.pop_captured_constants()
+
+    def _capture(self, call: Callable[[], None]) -> int:
+        """Capture a call and return the bytes of device memory that its graph holds."""
+
+        def capture() -> None:
+            """Capture the graph."""
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                call()
+
+        return cache.measure_capture(self._device, capture)
+
+    def _replay(self) -> None:
+        """Replay the graph on its device."""
+        with torch.cuda.device(self._device):
+            self._graph.replay()
+
+    def __call__(self, tensors: list[Tensor]) -> Any | None:
+        """Return the output for other arguments, given by their tensors; None where it is not finite."""
+        cache.write_tensors(self._inputs, tensors)
+        self._replay()
+        return cache.copy_record(self._output) if bool(self._is_finite) else None

@@ -1,0 +1,224 @@
+"""Steps as CUDA graphs: on small problems a GPU waits for launches of kernels, and a graph is one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..pytree import clone, flatten, leaves, tree_map, without_cached_properties
+from . import cache
+from .cache import Signature
+from .config import CAPTURE_CONFIG
+
+Step = Callable[[Any, Any, int | None], tuple[Any, Any]]
+RequestedRounds = Callable[[Any, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class CaptureProperties:
+    """Facts about a step that decide whether it is captured.
+
+    is_capturable: do its operations not depend on values? is_sync_free: can it run without reading a value on the host?
+    n_entries: plan entries of the batch; n_item_entries: of one item; device: where it runs.
+    """
+
+    is_capturable: bool
+    is_sync_free: bool
+    n_entries: int
+    n_item_entries: int
+    device: torch.device
+
+
+class CapturedStep:
+    """A step that is captured once and then replayed; a step too large for that runs without synchronizing.
+
+    step(settings, state, n_rounds) → (state, report) consists of tensor operations alone if n_rounds is a number: the
+    inner solver then makes that number of rounds. requested_rounds(settings, state) → (B,): rounds that items need, 0
+    where the usual number is enough; they get at least these, or, if few items need more, in some of the steps. Steps
+    with non-finite numbers are repeated one by one. Capturing and replaying a step makes no difference to its result.
+    """
+
+    def __init__(
+        self, step: Step, requested_rounds: RequestedRounds, properties: Callable[[Any, Any], CaptureProperties]
+    ) -> None:
+        self._step, self._requested_rounds, self._properties_of = step, requested_rounds, properties
+        self._settings: Any = None
+        self._graphs: dict[int, StepGraph] = {}
+        self._n_warmup, self._n_waiting = 0, 0
+        self._is_off, self._is_large, self._is_known = False, False, False
+        self._signature: Signature | None = None  # under which graphs are kept, None if they are not
+        self._last_state: Any = None  # and the rounds it needs:
+        self._requested = 0.0, 0.0
+
+    def __call__(self, settings: Any, state: Any) -> tuple[Any, Any]:
+        """Return the next state and the report. The next call may overwrite the state, unless it is not finite."""
+        if settings is not self._settings:
+            self._begin(settings, state)
+        n_rounds = None if self._is_off else self._choose_rounds(state)
+        if n_rounds is None:
+            return self._step_alone(state)
+        is_warming_up = not self._graphs and not self._is_known and self._n_warmup < CAPTURE_CONFIG.warmup_steps
+        if self._is_large or is_warming_up:
+            self._n_warmup += 1
+            new, report = self._step(settings, state, n_rounds)
+            signals = _signals(self._requested_rounds, settings, new, report)
+        else:
+            if n_rounds not in self._graphs:
+                functions, is_kept = (self._step, self._requested_rounds), self._signature is not None
+                self._graphs[n_rounds] = StepGraph(functions, settings, state, n_rounds, is_kept=is_kept)
+            new, report, signals = self._graphs[n_rounds].next(state)
+        is_finite, *requested = signals.tolist()  # the only synchronization of the step
+        if is_finite:
+            self._last_state, self._requested = new, (requested[0], requested[1])
+            if self._signature is not None:
+                self._signature.n_calls += 1
+            return new, report
+        self._is_off = True
+        own = self._graph_of(state)
+        if own is not None and own is self._graphs.get(n_rounds):  # it has overwritten the state that it returned
+            own.undo()
+        return self._step_alone(state)
+
+    def batch_sizes(self, settings: Any, state: Any) -> Callable[[int], int]:
+        """Return the function from the number of running items to the number of items to keep in the batch.
+
+        Graphs are captured for few batch sizes only: powers of two, and none so small that the GPU would be idle.
+        """
+        properties = self._properties_of(settings, state)
+        if not properties.is_capturable:
+            return int
+        smallest = max(1, CAPTURE_CONFIG.busy_entries // max(1, properties.n_item_entries))
+        return lambda n_running: max(smallest, 1 << (n_running - 1).bit_length())
+
+    def release(self, state: Any) -> Any:
+        """Return the last state as a copy that no graph overwrites, and keep the graphs for later runs."""
+        own = state if self._graph_of(state) is None else clone(state)
+        self._store_graphs()
+        return own
+
+    def _begin(self, settings: Any, state: Any) -> None:
+        """Prepare for steps with other settings: look up graphs that were captured for the same signature."""
+        self._store_graphs()
+        properties = self._properties_of(settings, state)
+        self._settings, self._n_warmup, self._is_off = settings, 0, not properties.is_sync_free
+        fits = properties.is_capturable and properties.n_entries <= CAPTURE_CONFIG.max_step_entries
+        self._is_large, self._is_known, self._signature = not fits, False, None
+        if self._is_off or self._is_large:
+            return
+        structure, tensors = flatten(state)  # which tensors are identical does not matter: the state is cloned
+        signature, given = cache.find_signature(self._step, settings, structure)
+        if cache.bytes_of(given) + cache.bytes_of(tensors) > CAPTURE_CONFIG.max_kept_step_bytes:
+            return
+        self._signature = signature
+        for n_rounds in (CAPTURE_CONFIG.usual_rounds, CAPTURE_CONFIG.many_rounds):
+            graph = cache.pop_graph(signature, n_rounds)
+            if graph is not None:
+                graph.write_settings(given)
+                self._graphs[n_rounds] = graph
+        # The kernels of a known signature are compiled, and its first step is worth a graph of its own.
+        self._is_known = signature.n_calls > 0
+
+    def _store_graphs(self) -> None:
+        """Put the graphs into the cache."""
+        if self._signature is not None:
+            for n_rounds, graph in self._graphs.items():
+                cache.store_graph(self._signature, n_rounds, graph)
+        self._graphs, self._last_state = {}, None
+
+    def _graph_of(self, state: Any) -> StepGraph | None:
+        """Return the graph that produced a state and will overwrite it, None if there is none."""
+        return next((graph for graph in self._graphs.values() if state is graph.new), None)
+
+    def _step_alone(self, state: Any) -> tuple[Any, Any]:
+        """Return the outcome of a step without a graph, from a state that no graph overwrites."""
+        return self._step(self._settings, state if self._graph_of(state) is None else clone(state), None)
+
+    def _choose_rounds(self, state: Any) -> int | None:
+        """Return the rounds of inner iterations of the next step, None for as many as its items need."""
+        if state is not self._last_state:
+            self._requested = tuple(_summary(self._requested_rounds(self._settings, state)).tolist())
+        share, largest = self._requested
+        self._n_waiting += share > 0.0
+        is_their_turn = share > 0.0 and self._n_waiting % CAPTURE_CONFIG.patience_steps == 0
+        if share < CAPTURE_CONFIG.min_share_of_waiting and not is_their_turn:
+            return CAPTURE_CONFIG.usual_rounds
+        many = CAPTURE_CONFIG.many_rounds
+        return many if self._is_known and largest <= many else None
+
+
+class StepGraph:
+    """The captured graph of a step from one state to `new`, both at fixed places, with settings at fixed places.
+
+    A graph that is kept has its own copy of the settings, into which the values of later runs are written, without
+    cached properties, because these grow from step to step.
+    """
+
+    def __init__(
+        self, functions: tuple[Step, RequestedRounds], settings: Any, state: Any, n_rounds: int, *, is_kept: bool
+    ) -> None:
+        step, requested_rounds = functions
+        self._settings = cache.copy_record(without_cached_properties(settings)) if is_kept else settings
+        self._settings_tensors, self._first = list(leaves(self._settings)), clone(state)
+        self._inputs = list(leaves(self._first))
+        self._device = self._inputs[0].device
+        read = cache.bytes_of(self._settings_tensors) + cache.bytes_of(self._inputs)
+
+        def make_step() -> tuple[Any, Any]:
+            """Make the step from the held state."""
+            return step(without_cached_properties(self._settings), self._first, n_rounds)
+
+        self.bytes = read + self._measure(make_step, requested_rounds)
+
+    def _measure(self, make_step: Callable[[], tuple[Any, Any]], requested_rounds: RequestedRounds) -> int:
+        """Capture the step and return the bytes of device memory that its graphs hold."""
+        return cache.measure_capture(self._device, lambda: self._capture(make_step, requested_rounds))
+
+    def _capture(self, make_step: Callable[[], tuple[Any, Any]], requested_rounds: RequestedRounds) -> None:
+        """Capture two graphs: of the step, and of copying its result to where the next step starts."""
+        self._step_graph, self._copy_graph = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._step_graph):
+            new, self._report = make_step()
+            inputs = {_storage(tensor) for tensor in self._inputs}
+            # Parts of the state that the step passes on unchanged would be overwritten: clone them.
+            self.new = tree_map(new, lambda tensor: tensor.clone() if _storage(tensor) in inputs else tensor)
+            self._signals = _signals(requested_rounds, self._settings, self.new, self._report)
+        with torch.cuda.graph(self._copy_graph, pool=self._step_graph.pool()):
+            cache.write_tensors(self._inputs, leaves(self.new))
+
+    def write_settings(self, tensors: list[Tensor]) -> None:
+        """Write the tensors of other settings into those of the graph."""
+        cache.write_tensors(self._settings_tensors, tensors)
+
+    def next(self, state: Any) -> tuple[Any, Any, Tensor]:
+        """Return the state after `state`, the report of the step, and its signals."""
+        with torch.cuda.device(self._device):
+            if state is self.new:
+                self._copy_graph.replay()
+            else:
+                cache.write_tensors(self._inputs, leaves(state))
+            self._step_graph.replay()
+        return self.new, self._report, self._signals
+
+    def undo(self) -> None:
+        """Restore in `new` the state before the last step."""
+        cache.write_tensors(leaves(self.new), self._inputs)
+
+
+def _signals(requested_rounds: RequestedRounds, settings: Any, new: Any, report: Any) -> Tensor:
+    """Return (3,): are all numbers finite, the share of items that need more rounds, and the largest number."""
+    is_finite = torch.stack(list(report.numbers.values())).isfinite().all()
+    return torch.cat([is_finite.double()[None], _summary(requested_rounds(settings, new))])
+
+
+def _summary(requested: Tensor) -> Tensor:
+    """Return (2,): the share of items that need more rounds, and the largest number of rounds."""
+    return torch.stack([(requested > 0).double().mean(), requested.max().double()])
+
+
+def _storage(tensor: Tensor) -> int:
+    """Return the address of the memory of a tensor."""
+    return tensor.untyped_storage().data_ptr()

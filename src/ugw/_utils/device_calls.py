@@ -1,0 +1,20 @@
+"""Calls of functions that prepare a solve: directly on a CPU, as captured CUDA graphs on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Output = TypeVar("Output")
+
+
+def call_on_device(function: Callable[..., Output], problem: Any, *others: Any) -> Output:
+    """Return function(problem, *others), on CUDA as a captured graph if its operations do not depend on values."""
+    if problem.x.device.type != "cuda":
+        return function(problem, *others)
+    from .cuda_graphs.captured_call import capture_call
+
+    is_capturable = problem.compiled_inputs() is not None
+    if is_capturable and problem.x.has_equal_sizes and problem.y.has_equal_sizes:
+        return capture_call(function, problem, *others)
+    return function(problem, *others)

@@ -1,0 +1,41 @@
+"""Thresholds of the problems."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ProblemConfig:
+    """Thresholds of the problems, one per line with unit and reason."""
+
+    # Log of the smallest mass of a plan relative to sqrt(m(a) m(b)); a lighter plan has collapsed.
+    min_relative_log_mass: float = -30.0
+    # Log of the mass reported for a fused problem whose linear cost exceeds the gain of any mass; far below the above.
+    no_mass_log: float = -300.0
+    # Largest exponent used for a mass, so that exp does not overflow float64.
+    max_log: float = 700.0
+    # A potential's side counts as hard if eps/rho is below this many units of rounding, because it is then lost.
+    hard_side_rounding: float = 10.0
+    # Entries of a product plan may deviate from the product of its marginals by this many units of rounding.
+    product_plan_rounding: float = 32.0
+    # Entries of an implicit plan that are computed to estimate a norm; a pass over all pairs would cost a Sinkhorn
+    # step.
+    sampled_entries: int = 2**24
+    # Rows sampled at least, so that the estimate is an average over many points.
+    min_sampled_rows: int = 256
+    # Entries of one block of sampled rows in memory; several blocks are held at once.
+    row_block_entries: int = 2**20
+    # Overlap of a conic plan below which nothing matches.
+    min_overlap: float = 1e-50
+    # Rounding errors of a product with the conic kernel, in units of those of one entry.
+    conic_rounding: float = 16.0
+    # Mass of a partial plan, relative to the largest possible, below which it matches nothing.
+    min_partial_mass: float = 1e-12
+    # Rounding errors of the gradient of a partial problem, in units of those of one entry.
+    partial_gradient_rounding: float = 64.0
+    # Halley iterations for the Lambert function; ten reach float64 precision, twenty at the branch point.
+    lambert_iterations: int = 20
+
+
+PROBLEM_CONFIG = ProblemConfig()

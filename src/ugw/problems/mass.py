@@ -1,0 +1,127 @@
+"""Divergences of a plan of any mass, and the total mass that minimizes the objective of UGW, in closed form."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._utils.pytree import BatchRecord
+from .config import PROBLEM_CONFIG
+
+
+@dataclass(frozen=True, eq=False)
+class PenaltyWeights(BatchRecord):
+    """The factors of the three divergences in the objective: of both marginals and of the plan.
+
+    each: (B, 3), rho1, rho2 and eps, 0 for a hard side; total: (B,), their sum, 1 where it would be 0, because hard
+    sides fix the mass there; log_references: (B, 3), log masses of the measures that the divergences compare with.
+    """
+
+    each: Tensor
+    total: Tensor
+    log_references: Tensor
+
+    @classmethod
+    def from_problem(cls, problem: Any) -> PenaltyWeights:
+        """The factors for the divergences, eps and masses of a problem."""
+        each = torch.stack([problem.div_a.penalty, problem.div_b.penalty, problem.eps], dim=1)
+        total, (log_ma, log_mb) = each.sum(1), (problem.log_mass_a, problem.log_mass_b)
+        log_references = torch.stack([log_ma, log_mb, log_ma + log_mb], dim=1)
+        return cls(each, total.masked_fill(total <= 0, 1.0), log_references)
+
+    def weighted_sum(self, kls: Tensor) -> Tensor:
+        """Σ_k r_k (KL_k − log m_k), (B,), for divergences KL_k (B, 3) at unit mass and reference masses m_k."""
+        return (self.each * (kls - self.log_references)).sum(1)
+
+
+@dataclass(frozen=True, eq=False)
+class MassRule(BatchRecord):
+    """The total mass m that minimizes F(m·p, m·p) for a plan p of unit mass, eq. (3.3): with R = rho1 + rho2 + eps,
+
+        F = m² (B − R + 2 R log m) + m·L + C   ⟹   log m = −B/2R + W(−L/4R e^{B/2R}),  L = alpha <M, p>.
+
+    Where the Lambert function W has no real value, the linear cost exceeds the gain of any mass: no mass is optimal,
+    and the branch point W = −1 is used while a solver looks for a better plan. A hard side fixes the mass.
+    weights: rho1, rho2, eps; alpha: (B,), factor of the linear cost, None if there is none; is_hard_a, is_hard_b: (B,)
+    bool; log_mass_a, log_mass_b: (B,), log masses of the weights.
+    """
+
+    weights: PenaltyWeights
+    alpha: Tensor | None
+    is_hard_a: Tensor
+    is_hard_b: Tensor
+    log_mass_a: Tensor
+    log_mass_b: Tensor
+
+    @property
+    def log_unit(self) -> Tensor:
+        """log sqrt(m(a) m(b)), (B,): the unit in which masses are compared."""
+        return 0.5 * (self.log_mass_a + self.log_mass_b)
+
+    @property
+    def min_log_mass(self) -> Tensor:
+        """The log mass (B,) below which a plan has collapsed."""
+        return self.log_unit + PROBLEM_CONFIG.min_relative_log_mass
+
+    def optimal_log_mass(self, distortion: Tensor, kls: Tensor, linear: Tensor) -> tuple[Tensor, Tensor]:
+        """The log of the optimal mass, and the log mass shown to users, (B,) each.
+
+        distortion: (B,), kls: (B, 3), linear: (B,), of a plan of unit mass. The second is the first, except that it
+        stands for no mass where the linear cost leaves no positive mass at which F is stationary.
+        """
+        free = torch.add(self.weights.weighted_sum(kls), distortion, alpha=0.5).neg() / self.weights.total
+        log_mass = free
+        if self.alpha is not None:
+            log_mass = log_mass + lambert(-self._linear_pull(linear, free))
+        log_mass = torch.where(self.is_hard_b, self.log_mass_b, log_mass)
+        log_mass = torch.where(self.is_hard_a, self.log_mass_a, log_mass)
+        if self.alpha is None:
+            return log_mass, log_mass
+        has_no_optimum = ~(self.is_hard_a | self.is_hard_b) & (self._linear_pull(linear, free) > 1.0 / math.e)
+        return log_mass, torch.where(has_no_optimum, self.log_unit + PROBLEM_CONFIG.no_mass_log, log_mass)
+
+    def _linear_pull(self, linear: Tensor, log_mass: Tensor) -> Tensor:
+        """L / 4R m, (B,), for a mass m: above 1/e the linear cost outweighs the gain of any mass."""
+        if self.alpha is None:
+            raise RuntimeError("the problem has no linear cost")
+        inverse_mass = (-log_mass).clamp(max=PROBLEM_CONFIG.max_log).exp()
+        return self.alpha * linear / (4.0 * self.weights.total) * inverse_mass
+
+
+def mean_log(marginal: Tensor, log_weights: Tensor) -> Tensor:
+    """Σ p log a, (B,), with 0 log 0 = 0. marginal: (B, n), p; log_weights: (B, n), log a."""
+    return (marginal * log_weights.masked_fill(marginal <= 0, 0.0)).sum(1)
+
+
+def product_kl(kl_sum: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tensor:
+    """KL(p⊗q | r⊗r) from unit-mass divergences: m(r)² [e^t (kl_sum + t) − (e^t − 1)], t = log m(p)m(q)/m(r)².
+
+    kl_sum = KL(p/m(p) | r/m(r)) + KL(q/m(q) | r/m(r)); log_mass = log m(p)m(q); log_reference = log m(r). This is
+    eq. (1.3), written so that it keeps its digits near 0.
+    """
+    twice = 2.0 * log_reference
+    t = log_mass - twice
+    return twice.exp() * (t.exp() * (kl_sum + t) - torch.expm1(t))
+
+
+def scaled_kl(unit_kl: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tensor:
+    """KL(p | r) from the divergence at unit masses: m(r) [e^t (unit_kl + t) − (e^t − 1)], t = log m(p)/m(r)."""
+    t = log_mass - log_reference
+    return log_reference.exp() * (t.exp() * (unit_kl + t) - torch.expm1(t))
+
+
+def lambert(z: Tensor) -> Tensor:
+    """The upper real branch W(z) of w e^w = z, −1 where z < −1/e, by Halley's iteration."""
+    z = z.clamp(min=-1.0 / math.e)
+    near_branch = -1.0 + (2.0 * (math.e * z + 1.0)).clamp(min=0.0).sqrt()
+    w = torch.where(z < 0, near_branch, torch.log1p(z.clamp(min=0.0)))
+    for _ in range(PROBLEM_CONFIG.lambert_iterations):
+        excess = w * w.exp() - z
+        slope = w.exp() * (w + 1.0)
+        newton = excess / torch.where(slope.abs() > 1e-12, slope, 1.0)
+        w = w - torch.where(slope.abs() > 1e-12, newton / (1.0 - 0.5 * newton * (w + 2.0) / (w + 1.0)), 0.0)
+    return w

@@ -1,0 +1,109 @@
+"""Operations on plans and costs that are stored as tensors or implicit: normalize, mix, compare, measure.
+
+A plan is a tensor (B, n, m) or an `ImplicitPlan`, a cost a tensor (B, n, m) or a `BilinearMatrix`. log_a: (B, n) and
+log_b: (B, m) are logarithms of weights of unit mass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._utils.size_class import THRESHOLDS
+from ..geometry.implicit_plan import ImplicitPlan
+from ..kernels import dispatch, reductions
+from ..kernels.anderson import anderson_differences
+from . import implicit_operations
+from .config import PROBLEM_CONFIG
+
+
+def normalize(plan: Any) -> Any:
+    """The plan (B, n, m) divided by its mass."""
+    if isinstance(plan, ImplicitPlan):
+        return plan / plan.sum((1, 2), dtype=torch.float64)[:, None, None]
+    plan = plan / plan.amax(dim=(1, 2), keepdim=True)  # first, because the sum could overflow
+    return plan / plan.sum(dim=(1, 2), keepdim=True)
+
+
+def product_plan(log_a: Tensor, log_b: Tensor) -> Tensor:
+    """The product plan a⊗b of unit mass, (B, n, m)."""
+    return log_a.exp()[:, :, None] * log_b.exp()[:, None, :]
+
+
+def is_product_plan(plan: Any) -> bool:
+    """Is every plan of a batch, stored on a CPU, the product of its marginals up to rounding?
+
+    Always False on CUDA, where the answer would make the host wait, and for implicit plans.
+    """
+    if not isinstance(plan, Tensor) or plan.is_cuda:
+        return False
+    p1, p2 = plan.sum(2), plan.sum(1)
+    deviation = torch.baddbmm(plan, p1[:, :, None], p2[:, None, :], alpha=-1.0).abs_()
+    rounding = PROBLEM_CONFIG.product_plan_rounding * torch.finfo(plan.dtype).eps
+    return bool((deviation.sub_(plan, alpha=rounding) <= 0).all())
+
+
+def mix_with_product_plan(plan: Any, share: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
+    """The mixture (1 − share)·plan + share·a⊗b of plans of unit mass; share: (B,) in [0, 1].
+
+    For implicit plans the logarithms are mixed, which is what a proximal term reads.
+    """
+    if isinstance(plan, ImplicitPlan):
+        return implicit_operations.mix_with_product_plan(plan, share, log_a, log_b)
+    return torch.lerp(plan, product_plan(log_a, log_b), share.to(plan.dtype)[:, None, None])
+
+
+def stored_potentials(plan: Any) -> tuple[Tensor, Tensor] | None:
+    """The potentials (f, g), (B, n) and (B, m), that an implicit plan was computed from; None for stored plans."""
+    return (plan.f, plan.g) if isinstance(plan, ImplicitPlan) else None
+
+
+def l1_distance(plan: Any, other: Any) -> Tensor:
+    """The L1 distance (B,) of two plans of unit mass; of implicit plans an estimate from sampled rows."""
+    if isinstance(plan, ImplicitPlan):
+        return implicit_operations.l1_distance(plan, other)
+    return dispatch.l1_distance(plan, other)
+
+
+def max_log_growth(before: Any, after: Any, log_a: Tensor, log_b: Tensor) -> Tensor:
+    """The largest log(after / before) over the entries of two plans, (B,); of implicit plans over sampled rows."""
+    if isinstance(before, ImplicitPlan):
+        return implicit_operations.max_log_growth(before, after, log_a, log_b)
+    growth = after.log() - before.log()  # NaN where both are 0; no entry grows from 0 in one proximal step
+    return torch.where(torch.isfinite(growth), growth, 0.0).amax(dim=(1, 2)).double()
+
+
+def cost_rms(cost: Any, log_a: Tensor, log_b: Tensor) -> Tensor:
+    """The root mean square (B,) of the finite entries of a cost under the product plan, in float64."""
+    if not isinstance(cost, Tensor):
+        return implicit_operations.cost_rms(cost, log_a, log_b)
+    largest = cost.abs().amax(dim=(1, 2), keepdim=True)
+    if cost.is_cuda or not bool(torch.isfinite(largest).all()):  # on CUDA the host does not wait for the answer
+        cost = torch.where(torch.isinf(cost), 0.0, cost)
+        largest = cost.abs().amax(dim=(1, 2), keepdim=True)
+    largest = torch.where(largest > 0, largest, 1.0)  # its square may be out of range
+    square = (cost / largest).square_() @ log_b.exp()[:, :, None]
+    mean = (square[:, :, 0] * log_a.exp()).sum(1, dtype=torch.float64)
+    return largest[:, 0, 0].double() * mean.sqrt()
+
+
+def anderson_covariances(
+    inputs: Sequence[Any], outputs: Sequence[Any], log_a: Tensor, log_b: Tensor, *, sample_rows: bool
+) -> Tensor:
+    """Covariances (B, 5, 5) of `kernels.anderson.anderson_differences` under the product plan, in float64.
+
+    inputs, outputs: three local costs at which steps were linearized, and the local costs of the resulting plans.
+    sample_rows: on a CPU use a sample of rows, which is enough to extrapolate; all rows would take a quarter of a step.
+    """
+    if not isinstance(inputs[0], Tensor):
+        return implicit_operations.cost_covariances(anderson_differences(inputs, outputs), log_a, log_b)
+    a, b = log_a.exp(), log_b.exp()
+    n_rows = THRESHOLDS.max_rows_without_sampling
+    if sample_rows and a.shape[1] > n_rows and not a.is_cuda:
+        a, rows = reductions.sample_rows(a, (*inputs, *outputs), n_rows)
+        inputs, outputs = rows[:3], rows[3:]
+    mean, products = dispatch.anderson_moments(a, b, inputs, outputs)
+    return products - mean @ mean.mT

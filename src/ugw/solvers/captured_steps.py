@@ -1,0 +1,83 @@
+"""Steps on CUDA: captured as CUDA graphs, several between two synchronizations where nobody monitors the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from torch import Tensor
+
+from .._utils.cuda_graphs.captured_step import CapturedStep, CaptureProperties
+from .._utils.cuda_graphs.config import CAPTURE_CONFIG
+from . import loop
+from .config import SOLVER_CONFIG
+from .monitor import Monitor
+
+Advance = Callable[..., tuple[Any, Any]]
+
+
+def iterate_on_cuda(
+    functions: tuple[Advance, Callable[..., Tensor]],
+    settings: Any,
+    iterate: Any,
+    max_iter: int,
+    monitor: Monitor | None,
+) -> loop.Outcome:
+    """Run at most `max_iter` steps of an alternating minimization on CUDA.
+
+    functions: `alternating.advance` and `alternating.requested_rounds`; settings, iterate: of the run.
+    """
+    advance, requested_rounds = functions
+    n_steps = _steps_per_check(settings, iterate, max_iter)
+    step = CapturedStep(_repeat(advance, n_steps), requested_rounds, capture_properties)
+    rules = loop.Rules(
+        max_iter=max_iter // n_steps,
+        compact_at=SOLVER_CONFIG.compaction_share,
+        items_to_keep=step.batch_sizes(settings, iterate),
+        keeps_history=settings.is_monitored,
+    )
+    outcome = loop.iterate(step, settings, iterate, rules, monitor)
+    return replace(outcome, state=step.release(outcome.state), n_iter=n_steps * outcome.n_iter)
+
+
+def capture_properties(settings: Any, iterate: Any) -> CaptureProperties:
+    """Whether a step of this run can be captured, and the size of its plans."""
+    plan = iterate.state.unit_plan
+    is_sync_free = settings.problem.compiled_inputs() is not None and isinstance(plan, Tensor) and plan.is_cuda
+    # An incremental update of the local cost synchronizes to read how far the plan has moved.
+    is_capturable = is_sync_free and iterate.state.drift is None
+    return CaptureProperties(is_capturable, is_sync_free, plan.shape.numel(), plan.shape[1:].numel(), iterate.device)
+
+
+def _steps_per_check(settings: Any, iterate: Any, max_iter: int) -> int:
+    """The number of steps between two synchronizations: several if nobody monitors a run that leaves the GPU idle.
+
+    A batch that keeps the GPU busy synchronizes after each step. Its items that converge early may therefore end at a
+    slightly different plan than alone.
+    """
+    plan = iterate.state.unit_plan
+    is_small = isinstance(plan, Tensor) and plan.numel() <= CAPTURE_CONFIG.busy_entries
+    if settings.is_monitored or not is_small:
+        return 1
+    return max(count for count in range(1, SOLVER_CONFIG.max_unchecked_steps + 1) if max_iter % count == 0)
+
+
+@cache
+def _repeat(advance: Advance, n_steps: int) -> Advance:
+    """The function that makes `n_steps` steps as one and returns the report of the last one; the same for equal input.
+
+    Captured graphs are found by their function, so it must be the same object in every call.
+    """
+    if n_steps == 1:
+        return advance
+
+    def advance_repeatedly(settings: Any, iterate: Any, n_rounds: int | None = None) -> tuple[Any, Any]:
+        """Make all steps; only the last one is checked."""
+        report = None
+        for n_left in reversed(range(n_steps)):
+            iterate, report = advance(settings, iterate, n_rounds, is_checked=n_left == 0)
+        return iterate, report
+
+    return advance_repeatedly

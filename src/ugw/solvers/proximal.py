@@ -1,0 +1,79 @@
+"""Proximal steps: additional entropy relative to the last plan where eps is too small for the inner solver.
+
+A step with entropy above eps minimizes F(·, q) + (entropy − eps)·KL(p | q), so its fixed points are those of the
+problem.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._utils.checks import check_fractions
+from ..problems.plan_operations import max_log_growth, mix_with_product_plan
+from .config import SOLVER_CONFIG
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProximalSchedule:
+    """The entropy of proximal steps as shares of the cost scale: from `first`, times `factor` per step, down to `last`.
+
+    Problems with eps above the share `last` of the cost scale need no proximal steps.
+
+    >>> ProximalSchedule(first=0.3, last=0.01, factor=0.95)
+    ProximalSchedule(first=0.3, last=0.01, factor=0.95)
+    """
+
+    first: float = 0.3
+    last: float = 0.01
+    factor: float = 0.95
+
+    def __post_init__(self) -> None:
+        check_fractions("ProximalSchedule", (self.first, self.last, self.factor), ("first", "last", "factor"))
+
+    def bounds(self, eps: Tensor, scale: Tensor, min_entropy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The entropy of the first step, of the last steps, and the largest entropy, (B,) each.
+
+        eps: (B,), of the problem; scale: (B,), of its cost; min_entropy: (B,), below which rounding dominates.
+        """
+        largest = SOLVER_CONFIG.max_proximal_share * scale
+        # An eps that was given as exactly this share is not below it, however both are rounded.
+        last_share = self.last * (1.0 - SOLVER_CONFIG.proximal_rounding)
+        last = torch.maximum(eps, torch.maximum(last_share * scale, min_entropy).minimum(largest))
+        first = torch.where(eps < last, torch.maximum(last, self.first * scale), eps)
+        return first, last, torch.maximum(last, largest)
+
+    def next_entropy(self, entropy: Tensor, bounds: tuple[Tensor, Tensor], is_solved: Tensor) -> Tensor:
+        """The entropy (B,) of the next step: lower, or higher again where the inner solver does not keep up.
+
+        entropy: (B,), of the last step; bounds: (last, largest), (B,) each; is_solved: (B,) bool, is the last linear
+        problem solved well enough?
+        """
+        last, largest = bounds
+        lower = torch.maximum(last, self.factor * entropy)
+        higher = torch.minimum(largest, entropy / self.factor)
+        return torch.where(is_solved, lower, higher)
+
+
+def reference_plan(unit_plan: Any, leaves_zeros: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
+    """The plan (B, n, m) that a proximal step stays near: the last plan, mixed with a little of the product plan.
+
+    A proximal step keeps zeros, and entries close to zero take long to grow: the product plan is mixed in where
+    leaves_zeros, (B,) in {0, 1}, is 1.
+    """
+    is_on_cpu = unit_plan.device.type != "cuda"
+    if is_on_cpu and not bool((leaves_zeros > 0).any()):
+        return unit_plan
+    return mix_with_product_plan(unit_plan, SOLVER_CONFIG.product_share * leaves_zeros, log_a, log_b)
+
+
+def has_growing_entries(before: Any, after: Any, allowed: Tensor, log_a: Tensor, log_b: Tensor) -> Tensor:
+    """(B,) bool: does a proximal step make some entry, however small, grow faster than it may in a converged plan?
+
+    The log of the growth times the entropy of the step is minus the gradient of the problem there. allowed: (B,), the
+    largest log growth of a converged plan.
+    """
+    return max_log_growth(before, after, log_a, log_b) > allowed
