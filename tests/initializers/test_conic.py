@@ -5,8 +5,9 @@ from ugw.initializers.conic import TRANSPORT_SOLVER, with_strategy_options
 
 
 def test_only_options_left_alone_are_tuned():
-<<<<<<< HEAD
-    given = ugw.AlternateMin(proximal=(0.2, 0.02, 0.9), inner=ugw.Sinkhorn(max_iter=20, tol=1e-6))
+    given = ugw.AlternateMin(
+        proximal=ugw.ProximalSchedule(first=0.2, last=0.02, factor=0.9), inner=ugw.Sinkhorn(max_iter=20, tol=1e-6)
+    )
     assert with_strategy_options(given, TRANSPORT_SOLVER) == given
     assert with_strategy_options(ugw.AlternateMin(), TRANSPORT_SOLVER) == TRANSPORT_SOLVER
     inner = with_strategy_options(ugw.AlternateMin(inner=ugw.Sinkhorn(tol=1e-6)), TRANSPORT_SOLVER).inner
@@ -14,15 +15,3 @@ def test_only_options_left_alone_are_tuned():
     many = with_strategy_options(ugw.Multistart(n=3), TRANSPORT_SOLVER)
     assert many == ugw.Multistart(n=3, solver=TRANSPORT_SOLVER)
     assert with_strategy_options(ugw.AlternateLP(tol=1e-3), ugw.AlternateLP()) == ugw.AlternateLP(tol=1e-3)
-=======
-    given = ugw.AlternateMin(
-        proximal=ugw.ProximalSchedule(first=0.2, last=0.02, factor=0.9), inner=ugw.Sinkhorn(max_iter=20, tol=1e-6)
-    )
-    assert tuned(given, TRANSPORT) == given
-    assert tuned(ugw.AlternateMin(), TRANSPORT) == TRANSPORT
-    inner = tuned(ugw.AlternateMin(inner=ugw.Sinkhorn(tol=1e-6)), TRANSPORT).inner
-    assert inner == ugw.Sinkhorn(tol=1e-6, max_iter=TRANSPORT.inner.max_iter)
-    many = tuned(ugw.Multistart(n=3), TRANSPORT)
-    assert many == ugw.Multistart(n=3, solver=TRANSPORT)
-    assert tuned(ugw.AlternateLP(tol=1e-3), ugw.AlternateLP()) == ugw.AlternateLP(tol=1e-3)
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)

@@ -307,7 +307,7 @@ def state_of_plan(problem: UGW, plan: np.ndarray) -> PlanState:
     """The state of a plan, with the plan's own mass."""
     plan = torch.as_tensor(plan)[None]
     mass = plan.sum(dim=(1, 2))
-    return problem.state_of_plan(plan / mass[:, None, None]).weighing(mass.log())
+    return problem.state_of_plan(plan / mass[:, None, None]).with_log_mass(mass.log())
 
 
 def solve(pair: Pair, given: Parameters, init=None, **options) -> ugw.Result:

@@ -16,17 +16,10 @@ import numpy as np
 import torch
 
 import ugw
-<<<<<<< HEAD
-from ugw._utils.cuda_graphs import cache as recordings
-from ugw._utils.cuda_graphs.cache import forget
-from ugw._utils.cuda_graphs.calls import Call
-from ugw.initializers.coarse import coarse_plan
-=======
 from ugw._utils.cuda_graphs import cache
 from ugw._utils.cuda_graphs.cache import clear
 from ugw._utils.cuda_graphs.captured_call import CapturedCall
-from ugw.initializers import coarse
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
+from ugw.initializers.coarse import coarse_plan
 from ugw.problems.build import build
 
 INF = float("inf")
@@ -210,7 +203,7 @@ def alike_problems_do_not_mix(device: str, dtype: torch.dtype) -> None:
 
 
 def starts_are_recorded(device: str, dtype: torch.dtype) -> None:
-    """The start of a problem that comes again is made by captured graphs, to the same plan."""
+    """The start of a problem that comes again is made by recordings, to the same plan."""
     clear()
     expected = {120: {"_many_starts", "_different_lifted"}}
     expected[650] = expected[120] | {"_gathered", "_beside_product", "_lowest"}
@@ -223,13 +216,8 @@ def starts_are_recorded(device: str, dtype: torch.dtype) -> None:
                     signature.name for (signature, _), graph in cache._graphs.items() if isinstance(graph, CapturedCall)
                 }
                 assert names <= calls, f"n = {n}: recorded were {calls}"
-<<<<<<< HEAD
-            forget()
-            off = float((coarse_plan(problems[-1]) - last).abs().sum())
-=======
             clear()
-            off = float((coarse.start(problems[-1]) - last).abs().sum())
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
+            off = float((coarse_plan(problems[-1]) - last).abs().sum())
         assert off <= 1e-2, f"n = {n}: a recorded start is {off:.1e} from a plain one"
 
 

@@ -15,8 +15,8 @@ from oracles.cases import INF, Parameters
 from ugw.problems.distortion import squares
 from ugw.problems.distortion.incremental import IncrementalDistortion
 from ugw.problems.linear import LinearSolution
+from ugw.problems.mass import lambert
 from ugw.problems.plan_operations import is_product_plan, normalize
-from ugw.problems.ugw_state import lambert
 from ugw.solvers.sinkhorn import Sinkhorn
 
 TIGHT = Sinkhorn(tol=1e-12, max_iter=5000)
@@ -371,12 +371,12 @@ def test_the_state_of_a_product_takes_no_product_of_matrices(monkeypatch, produc
     )
 
 
-def test_a_batch_is_a_product_only_if_all_items_are():
+def test_a_batch_begins_with_products_only_if_all_are():
     pair = cases.clouds(7, 6, 0)
     plans = np.stack([np.outer(pair.a, pair.b), cases.random_plan(pair, 1)])
-    plans = normalize(torch.tensor(plans))
-    assert [is_product_plan(plan[None]) for plan in plans] == [True, False]
-    assert not is_product_plan(plans)
+    shape = normalize(torch.tensor(plans))
+    assert [is_product_plan(plan[None]) for plan in shape] == [True, False]
+    assert not is_product_plan(shape)
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
@@ -423,13 +423,8 @@ def test_products_of_changes_may_be_rough(monkeypatch, start):
     assert abs(found.plan - exact.plan).sum() < (2e-5 if start == "near" else 1e-3) * exact.mass
 
 
-<<<<<<< HEAD
 def test_after_many_updates_the_cost_is_computed_anew(monkeypatch):
-    problem = replace(cases.problem(cases.clouds(20, 18, 0), Parameters(1.0, 0.4, 0.05)), by_changes=True)
-=======
-def test_after_a_long_way_a_cost_is_made_anew(monkeypatch):
     problem = incremental(cases.problem(cases.clouds(20, 18, 0), Parameters(1.0, 0.4, 0.05)))
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
     rough_products(monkeypatch)
     state = problem.state_of_plan(problem.product)
     other = normalize(problem.product * torch.rand(1, 20, 18, generator=torch.Generator().manual_seed(0)).double())

@@ -64,9 +64,9 @@ def step(context, state):
     return new, loop.Report(status, {"value": number, "double": 2 * number})
 
 
-def run(rules, values=START, bad=None, observer=None):
+def run(rules, values=START, bad=None, watch=None):
     held = context(values, bad)
-    return loop.iterate(step, held, first(values), rules, observer), held.seen
+    return loop.iterate(step, held, first(values), rules, watch), held.seen
 
 
 @pytest.mark.parametrize("compact_at", [1.0, 0.5, 0.0])
@@ -182,7 +182,7 @@ def test_the_monitor_sees_running_items_and_can_stop_them():
         calls.append((numbers["value"].tolist(), live))
         return len(calls) == 3
 
-    end, seen = run(loop.Rules(max_iter=50), observer=observer)
+    end, seen = run(loop.Rules(max_iter=50), watch=watch)
     assert len(seen) == 3
     assert calls == [([0.5, 4.0, 32.0, 1.0, 16.0], 5), ([2.0, 16.0, 0.5, 8.0], 4), ([1.0, 8.0, 4.0], 3)]
     assert end.status.tolist() == [Status.CONVERGED, Status.STOPPED, Status.STOPPED, Status.CONVERGED, Status.STOPPED]
@@ -190,13 +190,8 @@ def test_the_monitor_sees_running_items_and_can_stop_them():
     assert end.n_iter.tolist() == [1, 3, 3, 2, 3]
 
 
-<<<<<<< HEAD
 def test_stopping_keeps_the_status_of_finished_items():
     end, _ = run(loop.Rules(max_iter=50), values=(1.0, 8.0), watch=lambda *_: True)
-=======
-def test_stopping_does_not_rename_what_ended_by_itself():
-    end, _ = run(loop.Rules(max_iter=50), values=(1.0, 8.0), observer=lambda *_: True)
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
     assert end.status.tolist() == [Status.CONVERGED, Status.STOPPED]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from ..errors import OutOfMemory
-from .cuda_graphs.cache import forget
+from .cuda_graphs.cache import clear as clear_graphs
 
 
 def available_bytes(device: torch.device) -> int | None:
@@ -68,7 +68,7 @@ def is_allocation_error(error: Exception) -> bool:
 
 def release_cached_memory() -> None:
     """Free captured CUDA graphs and the blocks that torch keeps for later tensors."""
-    forget()
+    clear_graphs()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 

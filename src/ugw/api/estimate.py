@@ -7,39 +7,25 @@ from typing import Any
 
 import torch
 
-<<<<<<< HEAD
 from .._utils.deprecation import renamed_attribute
 from .._utils.device_memory import available_bytes
-=======
-from .._utils.config import UTILS_CONFIG
-from .._utils.cuda_graphs.cache import clear as clear_graphs
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
 from .._utils.size_class import THRESHOLDS, size_class
 from ..errors import OutOfMemory
 from ..geometry.low_rank import LowRankMetric
 from ..geometry.space import Space
-<<<<<<< HEAD
 from ..initializers.config import INITIALIZER_CONFIG
 from ..initializers.multistart import Multistart, base_solver
 from ..initializers.select import n_solved_candidates
 from ..problems.build import Fused, check_spaces, loss_distortion, uses_streaming
-=======
-from ..initializers import coarse
-from ..problems.build import Fused, loss_distortion
-from ..problems.config import PROBLEM_CONFIG
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
 from ..problems.distortion.base import Distortion
 from ..problems.distortion.config import DISTORTION_CONFIG
 from ..problems.distortion.squares import SquaredDistortion
 from ..problems.distortion.term_by_term import TermByTermDistortion
 from ..problems.ugw import UGW
 from ..problems.ugw_streamed import StreamingUGW
-<<<<<<< HEAD
 from ..solvers.alternating import AlternateMin
 from .arguments import check_solver
 from .config import API_CONFIG
-=======
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
 
 GIB = 2**30
 # Names of the starts that are chosen among candidates on a coarse problem.
@@ -115,7 +101,9 @@ def estimate(
     distortion_sum = None if loss is None else loss_distortion(x, y, loss)
     model = _model(x, y, distortion_sum, is_streaming=is_streaming, is_fused=fused is not None)
     batch = max((len(space) for space in (x, y) if space.batched), default=1)
-    return replace(model, batch=batch, n_plans=n_candidates(x.n, y.n, "auto", solver)).estimate(inner.max_iter)
+    return replace(model, batch=batch, n_plans=n_candidates(x.n, y.n, "auto", solver)).estimate(
+        inner.with_defaults().max_iter
+    )
 
 
 def n_candidates(n: int, m: int, start: str, solver: Any) -> int:
@@ -212,97 +200,8 @@ class MemoryModel:
         path = "streaming" if self.path == "streaming" else "stored"
         return Estimate(path, needed, self.work(n_inner), self.chunk_size, available, advice)
 
-<<<<<<< HEAD
     def _advice(self, available: int) -> str:
         """Return the changes with which the problem would fit into the available bytes, and what each needs."""
-=======
-    def peak(self, items: int) -> int:
-        """The peak while so many items are solved together."""
-        own = (self.n**2 + self.m**2) * self.number if self.ranks is None else 0
-        if self.streaming:
-            return int(BASE + self._streamed(items))
-        spaces = items * own * self.starts if self.own and (self.starts > 1 or items < self.batch) else 0
-        squares = min(UTILS_CONFIG.max_block_entries * self.number, max(1, items if self.own else 1) * own // 2)
-        terms = (
-            min(DISTORTION_CONFIG.max_cached_bytes, self.terms * own) * (items if self.own else 1)
-            if self.terms > 1
-            else 0
-        )
-        solve = self._stored(items * self.starts, self.n, self.m) + 2 * self.starts * items * self._plan + spaces
-        fixed = BASE + squares + terms + (items * self._plan if self.fused else 0)
-        race = 0.0
-        if self.start in COARSE:  # in float32 where that is worth it, of copies of the spaces
-            shorter = self.number == 8 and self.terms == 1 and size_class(self.n, self.m).has_low_precision_phase
-            copies = (items if self.own else 1) * own / 2 if shorter else 0
-            race = (replace(self, number=4) if shorter else self)._raced(items, self.n, self.m) + copies
-        return int(fixed + max(solve, race))
-
-    def _stored(self, plans: int, n: int, m: int, in_hand: float = PLANS) -> float:
-        """While so many plans are solved for, each with so many in hand."""
-        return plans * n * m * (in_hand * self.number + 8 * DOUBLES)
-
-    def _raced(self, items: int, n: int, m: int) -> float:
-        """While coarse starts are made for so many items."""
-        cells = size_class(n, m).n_middle_clusters
-        if cells:
-            return self._searched(items, min(n, cells), min(m, cells)) + 4 * items * n * m * self.number
-        return self._searched(items, n, m)
-
-    def _searched(self, items: int, n: int, m: int) -> float:
-        """The same where they are made without cells between."""
-        reps = min(n, THRESHOLDS.n_coarse_clusters), min(m, THRESHOLDS.n_coarse_clusters)
-        limit = coarse.TOGETHER["cuda" if self.device.type == "cuda" else "cpu"]
-        peaks = []
-        for (rows, cols), count in ((reps, coarse.STARTS + 2), ((n, m), coarse.LIFTED)):
-            plans = min(items * count, max(items, limit // (rows * cols)))
-            spaces = plans * (rows**2 + cols**2) * self.number if self.own else 0
-            peaks.append(self._stored(plans, rows, cols, RACING) + spaces)
-        # Those that wait for their turn, those put together and those that are done.
-        waiting = 3 * items * (coarse.STARTS + 2) * reps[0] * reps[1] * self.number
-        return max(peaks[0] + waiting, peaks[1] + LIFTED * items * n * m * self.number)
-
-    def _streamed(self, items: int) -> float:
-        """While so many plans that are not stored are solved for."""
-        rank = max(self.ranks or (RANK,))
-        points = items * (self.n + self.m) * (COLUMNS * 8 + BASES * (8 + self.number) * rank / 2)
-        sampled = (
-            BLOCKS
-            * self.number
-            * min(PROBLEM_CONFIG.row_block_entries, PROBLEM_CONFIG.sampled_entries, items * self.n * self.m)
-        )
-        if self.start not in COARSE:
-            return points + sampled
-        few = min(self.n, THRESHOLDS.max_stored_sample), min(self.m, THRESHOLDS.max_stored_sample)
-        sample = max(self._stored(items, *few), self._raced(items, *few)) + items * sum(k**2 for k in few) * self.number
-        return max(points + sampled, points / 2 + sample)
-
-    # -- work ----------------------------------------------------------------------------------------------
-
-    def work(self, inner: int) -> float:
-        """Multiply-adds of an outer step with so many inner iterations."""
-        pairs = float(self.batch * self.starts * self.n * self.m)
-        if self.streaming:
-            # Each pass makes every entry again, and the last one multiplies the plan by the basis.
-            return pairs * ((2 * inner + 2) * (min(self.ranks or (RANK,)) + 2) + max(self.ranks or (RANK,)) + 1)
-        products = self.n + self.m if self.ranks is None or self.terms > 1 else 2 * sum(self.ranks)
-        return pairs * (self.terms * products + 2 * inner)
-
-    # -- what it comes to ----------------------------------------------------------------------------------
-
-    def estimate(self, inner: int) -> Estimate:
-        """Everything at once, for so many inner iterations an outer step."""
-        room, together = available(self.device), self.together
-        if self.device.type == "cuda" and room is not None and self.total(together) > room // 2:
-            clear_graphs()  # what is kept there for others makes way
-            room, together = available(self.device), self.together
-        needed = self.total(together)
-        advice = "" if room is None or needed <= room else self._advice(room)
-        path = "streaming" if self.streaming else "stored"
-        return Estimate(path, needed, self.work(inner), together, room, advice)
-
-    def _advice(self, room: int) -> str:
-        """The options that would fit into so many bytes, with what they need."""
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
         options = {}
         if self.path == "dense":
             name = 'low-rank spaces (metric="sqeuclidean") with inner=Sinkhorn(method="streaming")'
@@ -353,38 +252,6 @@ def check_memory(model: MemoryModel, n_inner: int) -> None:
     """Raise OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try."""
     if model.device.type != "cpu" or model.total_bytes(model.chunk_size) <= API_CONFIG.max_unchecked_bytes:
         return
-<<<<<<< HEAD
     needed = model.estimate(n_inner)
     if needed.available is not None and needed.bytes > API_CONFIG.max_overcommit * needed.available:
         raise OutOfMemory(needed.message)
-=======
-    needed = task.estimate(inner)
-    if needed.available is not None and needed.bytes > HOPELESS * needed.available:
-        raise OutOfMemory(_told(needed))
-
-
-@contextmanager
-def guard(describe: Callable[[], Estimate]) -> Iterator[None]:
-    """Turn an allocation that failed inside into one error that says what would fit."""
-    try:
-        yield
-    except OutOfMemory:
-        raise
-    except (MemoryError, RuntimeError) as error:
-        if not _is_allocation(error):
-            raise
-        clear_graphs()  # for the next try
-        raise OutOfMemory(_told(describe())) from error
-
-
-def _is_allocation(error: Exception) -> bool:
-    # torch has a class for CUDA alone; on a CPU there is but a text.
-    known = MemoryError, torch.OutOfMemoryError
-    return isinstance(error, known) or "DefaultCPUAllocator" in str(error) or "_ALLOC_FAILED" in str(error)
-
-
-def _told(needed: Estimate) -> str:
-    room = "an unknown amount" if needed.available is None else f"{needed.available / GIB:.3g} GiB"
-    advice = needed.advice or "what would fit: smaller problems, float32, or fewer items in a call"
-    return f"out of memory: {needed.path} plans need about {needed.bytes / GIB:.3g} GiB, {room} available; {advice}"
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)

@@ -33,16 +33,11 @@ from ..solvers.proximal import ProximalSchedule
 from ..solvers.sinkhorn import Sinkhorn
 from .arguments import with_parameters
 
-<<<<<<< HEAD
 # The default solver with entropy. Only the proximal term depends on the plan, so that steps may be sharp and many inner
 # iterations pay.
-ENTROPIC = AlternateMin(tol=1e-7, inner=Sinkhorn(tol=1e-9, max_iter=500), proximal=(0.1, 0.003, 0.8))
-=======
-# Where nothing depends on the plan but a proximal term, a step may be sharp and is worth many inner iterations.
 ENTROPIC = AlternateMin(
     tol=1e-7, inner=Sinkhorn(tol=1e-9, max_iter=500), proximal=ProximalSchedule(first=0.1, last=0.003, factor=0.8)
 )
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
 
 
 def solve_linear(
@@ -81,11 +76,10 @@ def solve_linear(
     """
     a, b, matrix = _read_sides(x, y, cost)
     with torch.no_grad():
-<<<<<<< HEAD
         problem = _build(a, b, matrix, rho, eps)
         if isinstance(problem, PartialW):
             chosen = _check_class(solver, FrankWolfe(), "TV, Mass, or eps = 0 with hard marginals")
-            start = problem.product * problem.unit.to(problem.x.dtype)[:, None, None]
+            start = problem.product * problem.mass_unit.to(problem.x.dtype)[:, None, None]
         else:
             chosen = _check_class(solver, ENTROPIC, "KL with entropy or a soft side")
             start = problem.product
@@ -96,34 +90,6 @@ def solve_linear(
 
 def _check_class(solver: Any, default: Solver, problem: str) -> Solver:
     """Return the caller's solver, or the default for None; raise InputError unless both are of the same class.
-=======
-        if sides is not None:
-            share = _entropy(eps_or(eps, 0.0))
-            if isinstance(eps, Relative) or bool((share > 0).any()):
-                raise InputError("TV and Mass are exact linear programs, without entropy: eps must be 0, got more")
-            return _warned(_exact(_shared(PartialW, a, b, sides, share, matrix), solver))
-        problem = _shared(UW, a, b, divergence_pair(rho), _entropy(eps_or(eps, 1e-2)), matrix)
-        if isinstance(eps, Relative):
-            mean = problem.mean_cost()
-            if bool((mean <= 0).any()):
-                raise InputError(f"a relative eps needs a positive mean cost, got {float(mean.min()):.3g}")
-            problem = replace(problem, eps=problem.eps * mean)
-        check_hard_masses(problem)
-        if bool((problem.div_a.is_hard & problem.div_b.is_hard & (problem.eps == 0)).all()):
-            full = Mass(torch.minimum(problem.log_mass_a, problem.log_mass_b).exp())
-            exact = PartialW(a, b, full, full, problem.eps, matrix, batched=problem.batched)
-            return _warned(_exact(exact, solver))
-        _check_solver(solver, AlternateMin, "KL with entropy or a soft side")
-        return _warned((ENTROPIC if solver is None else solver)(problem, problem.product))
-
-
-def _exact(problem: PartialW, solver: Solver | None) -> Result:
-    _check_solver(solver, FrankWolfe, "TV, Mass, or eps = 0 with hard marginals")
-    if isinstance(problem.div_a, Mass):
-        check_mass(problem, problem.div_a.m)
-    chosen = FrankWolfe() if solver is None else solver
-    return chosen(problem, problem.product * problem.mass_unit.to(problem.x.dtype)[:, None, None])
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
 
     A linear problem has one minimum, so that a Multistart is refused.
     """
@@ -159,10 +125,10 @@ def _mean_cost(problem: UW, *, is_auto: bool) -> Tensor:
 
     If it is not positive, an explicit relative eps raises InputError; "auto" takes the mean absolute cost, or 1.
     """
-    mean = problem.mean()
+    mean = problem.mean_cost()
     if not is_auto and bool((mean <= 0).any()):
         raise InputError(f"a relative eps needs a positive mean cost, got {float(mean.min()):.3g}")
-    size = torch.where(mean > 0, mean, replace(problem, cost=problem.cost.abs()).mean())
+    size = torch.where(mean > 0, mean, replace(problem, cost=problem.cost.abs()).mean_cost())
     return torch.where(size > 0, size, 1.0)
 
 

@@ -42,7 +42,7 @@ def objective(
     plan, sides = plan_of_start(plan), partial_divergences(rho)
     if sides is not None:
         partial, surrogate = build_partial(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
-        terms = partial.unrestricted(read_plan(surrogate, plan, "plan"))
+        terms = partial.unrestricted_objective(read_plan(surrogate, plan, "plan"))
         return terms.present(batched=surrogate.batched, numpy=surrogate.numpy)
     problem = build(x, y, rho=rho, eps=resolve_eps(eps, rho), fused=fused, loss=loss)
     plan = read_plan(problem, plan, "plan")
@@ -51,5 +51,5 @@ def objective(
         # A plan of zeros cannot be divided by its mass: the product plan stands in, with a mass of 0.
         unit_plan = torch.where(mass[:, None, None] > 0, plan / mass.to(plan.dtype)[:, None, None], problem.product)
         log_mass = torch.where(mass > 0, mass.log(), _LOG_ZERO_MASS)
-        terms = problem.objective(problem.state_of_plan(unit_plan).weighing(log_mass))
+        terms = problem.objective(problem.state_of_plan(unit_plan).with_log_mass(log_mass))
     return terms.present(batched=problem.batched, numpy=problem.numpy)

@@ -84,9 +84,8 @@ def solve(
             if not is_streaming:
                 groups = with_product_start_for_easy_items(problem, groups)
             name = _most_expensive_start(groups)
-<<<<<<< HEAD
             model = model_of(problem, n_candidates(x.n, y.n, name, chosen), name)
-            check_memory(model, inner.max_iter)
+            check_memory(model, inner.with_defaults().max_iter)
             output = solve_in_chunks(problem, chosen, groups, model.chunk_size, ugw_solve(problem, chosen))
     sides = problem.div_a, problem.div_b
     result = with_parameters(problem.result(output), sides, problem.eps, chosen, init, loss=loss, fused=fused)
@@ -107,34 +106,6 @@ def _solve_partial(
         output = solve_in_chunks(partial, chosen, groups, partial.batch, partial_solve(partial, surrogate, chosen))
     sides = partial.div_a, partial.div_b
     return with_parameters(partial.result(output), sides, partial.eps, chosen, init, loss=loss, fused=fused)
-=======
-            task = memory.Task.of(problem, n_candidates(x.n, y.n, name, chosen), name)
-            memory.check(task, plain(chosen).inner.with_defaults().max_iter)
-            solve_items = ugw_solve(problem, chosen)
-            return _warned(problem.result(solve_in_chunks(problem, chosen, groups, task.together, solve_items)))
-
-
-def estimate(
-    x: Space, y: Space, *, fused: Fused | None = None, loss: Any = None, solver: AlternateMin | Multistart | None = None
-) -> Estimate:
-    """What `solve` with the same arguments and its default start will need: path, memory and work, before it runs.
-
-    It is made for a float rho and eps: arrays of them make a batch, which spaces that are not one do not show.
-
-    >>> import numpy as np, ugw
-    >>> x = ugw.Space.from_points(np.random.default_rng(0).random((2000, 3)))
-    >>> e = ugw.estimate(x, x)
-    >>> e.path, 0.5 < e.bytes / 2**30 < 2
-    ('stored', True)
-    """
-    solver = checked_solver(solver, AlternateMin())
-    check_spaces(x, y)
-    inner = plain(solver).inner
-    stream = streams(x, y, fused=fused, loss=loss, method=inner.method)
-    count = n_candidates(x.n, y.n, "auto", solver)
-    task = memory.Task.between(x, y, fused=fused, loss=loss, streaming=stream, count=count)
-    return task.estimate(inner.with_defaults().max_iter)
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
 
 
 def _most_expensive_start(groups: list[Group]) -> str:
@@ -173,54 +144,10 @@ def partial_solve(problem: PartialGW, surrogate: UGW, solver: Any) -> SolveItems
 
 
 def _check_finite_value(problem: UGW, plans: Tensor) -> None:
-<<<<<<< HEAD
     """Raise InputError if a loss that is infinite somewhere has an infinite value at a start. plans: (B, S, n, m)."""
-    if not problem.infinite:
-=======
-    """A loss that is infinite somewhere needs a start that pays it nowhere."""
     if not problem.distortion_sum.may_be_infinite:
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
         return
     for k in range(plans.shape[1]):
         value = problem.objective(problem.state_of_plan(plans[:, k])).total
         if not bool(torch.isfinite(value).all()):
             raise InputError("a loss that is infinite somewhere needs init=plan of finite value, got an infinite one")
-<<<<<<< HEAD
-=======
-
-
-def objective(
-    plan: Any,
-    x: Space,
-    y: Space,
-    *,
-    rho: Any = 1.0,
-    eps: Any = 0.0,
-    loss: Any = None,
-    fused: Fused | None = None,
-) -> Terms:
-    """The terms of the objective F(plan, plan) of any plan (n, m) or (B, n, m); `.total` is their sum.
-
-    A hard side contributes 0, whether or not the plan keeps it. With `ugw.TV` these are the terms of the paper's
-    TV⊗ functional, for plans below the weights or not.
-
-    >>> import numpy as np, ugw
-    >>> x = ugw.Space.from_points(np.eye(3))
-    >>> round(ugw.objective(np.eye(3) / 3, x, x, rho=1.0).total, 12)
-    0.0
-    """
-    sides = partial_divergences(rho)
-    if sides is not None:
-        partial, twin = build_capped(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
-        terms = partial.unrestricted_objective(given_plan(twin, plan, "plan"))
-        return terms.present(batched=twin.batched, numpy=twin.numpy)
-    problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss)
-    plan = given_plan(problem, plan, "plan")
-    mass = plan.sum(dim=(1, 2), dtype=torch.float64)
-    with torch.no_grad():
-        # A plan of zeros has no shape; any will do for a mass of 0.
-        shape = torch.where(mass[:, None, None] > 0, plan / mass.to(plan.dtype)[:, None, None], starts.product(problem))
-        log_mass = torch.where(mass > 0, mass.log(), LOG_ZERO)
-        terms = problem.objective(problem.state_of_plan(shape).with_log_mass(log_mass))
-    return terms.present(batched=problem.batched, numpy=problem.numpy)
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .._utils.cuda_graphs.mode import looking
 from .._utils.pytree import BatchRecord
 from ..geometry.metric import DenseMetric
 from ..geometry.space import Space
@@ -37,10 +36,10 @@ class AggregatedProblem(BatchRecord):
         single point, the plan itself. plan: of any mass > 0.
         """
         plan = to_unit_mass(plan)
-        if looking() and not bool(self.is_exact.any()):
+        if not plan.is_cuda and not bool(self.is_exact.any()):
             return self._transport(plan, original)
         same = self.x.weight_shares(original.log_a) @ plan @ self.y.weight_shares(original.log_b).mT
-        if looking() and bool(self.is_exact.all()):
+        if not plan.is_cuda and bool(self.is_exact.all()):
             return same
         return torch.where(self.is_exact[:, None, None], same, self._transport(plan, original))
 
@@ -61,7 +60,7 @@ def aggregate(problem: UGW, count: int, choose_centers: ChooseCenters, *, averag
     x = cluster_points(problem.x, problem.log_a, count, choose_centers, average=average)
     y = cluster_points(problem.y, problem.log_b, count, choose_centers, average=average)
     mass_x, mass_y = problem.log_mass_a.exp().to(x.weights), problem.log_mass_b.exp().to(y.weights)
-    small = problem.on(
+    small = problem.with_spaces(
         _space_of_clusters(x, x.weights * mass_x[:, None], problem),
         _space_of_clusters(y, y.weights * mass_y[:, None], problem),
         _aggregated_cost(problem, x, y, average=average),

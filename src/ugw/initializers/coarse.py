@@ -7,11 +7,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from .._utils.cuda_graphs.calls import prepared
-from .._utils.precision import rough
+from .._utils.device_calls import call_on_device
+from .._utils.precision import tf32_products
 from .._utils.size_class import THRESHOLDS, size_class
 from ..problems.ugw import UGW
 from ..solvers.alternating import AlternateMin
+from ..solvers.mixed_precision import low_precision_problem
 from ..solvers.sinkhorn import Sinkhorn
 from .aggregation import AggregatedProblem, aggregate
 from .centers import farthest_centers, quantile_centers
@@ -55,24 +56,18 @@ def coarse_plans(problem: UGW, count: int) -> Tensor:
     hundred clusters in between, and only the best plan there is prolongated. Where clusters are single points,
     prolongation changes nothing.
     """
-    with rough():
+    with tf32_products():
         plans = _coarse_plans(low_precision_problem(problem), count)
     return plans.to(problem.x.dtype)
-
-
-def low_precision_problem(problem: UGW) -> UGW:
-    """Return the problem in float32, where its size pays for a low-precision phase, else the problem itself."""
-    cheaper = problem.cheaper()
-    return problem if cheaper is None else cheaper.problem
 
 
 def _coarse_plans(problem: UGW, count: int) -> Tensor:
     """Return what `coarse_plans` returns, in the precision of the problem."""
     if size_class(*problem.largest).n_middle_clusters:
-        level = prepared(_middle_level, problem)
-        plans = prepared(_with_product_plan, level.problem, _prolongated_candidates(level.problem, 1)[1])
+        level = call_on_device(_middle_level, problem)
+        plans = call_on_device(_with_product_plan, level.problem, _prolongated_candidates(level.problem, 1)[1])
         plans, _ = successive_halving(level.problem, plans, MIDDLE_SCHEDULE)
-        return prepared(_prolongate_first, problem, level, plans)
+        return call_on_device(_prolongate_first, problem, level, plans)
     is_repeated, plans = _prolongated_candidates(problem, max(INITIALIZER_CONFIG.n_prolongated, count))
     plans, values = successive_halving(problem, plans, FINE_SCHEDULE)
     values = values.masked_fill(is_repeated, torch.inf)
@@ -84,10 +79,10 @@ def _prolongated_candidates(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 
     Before them, (B, ...) bool, which of them repeat the first of their item, as other items of the batch have more.
     """
-    level, plans = prepared(_coarsest_level, problem)
+    level, plans = call_on_device(_coarsest_level, problem)
     is_small = size_class(*problem.largest).has_small_coarse_level
     plans, values = successive_halving(level.problem, plans, SMALL_COARSE_SCHEDULE if is_small else COARSE_SCHEDULE)
-    return prepared(_prolongate_different, problem, level, plans, values, count)
+    return call_on_device(_prolongate_different, problem, level, plans, values, count)
 
 
 def _middle_level(problem: UGW) -> AggregatedProblem:

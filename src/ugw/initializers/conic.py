@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from .._utils.precision import rough
+from .._utils.precision import tf32_products
 from .._utils.size_class import size_class
 from ..measures.cones import GaussianHellinger
 from ..problems.build import build_conic, build_partial_conic
@@ -18,6 +18,7 @@ from ..problems.partial.cgw import PartialCGW
 from ..problems.ugw import UGW
 from ..solvers.alternating import AlternateMin
 from ..solvers.alternating_lp import AlternateLP
+from ..solvers.proximal import ProximalSchedule
 from ..solvers.sinkhorn import Sinkhorn
 from .coarse import coarse_plan, coarse_plans
 from .config import INITIALIZER_CONFIG
@@ -29,12 +30,21 @@ from .successive_halving import Round, different_candidates, pick_plans, success
 # The starts that a conic problem improves by steps of its surrogate, and of its own, before it is solved.
 IMPROVED_STARTS = ("auto", "best", "coarse")
 # A product with the kernel costs far more than a linear step: a linear step may be sharp.
-TRANSPORT_SOLVER = AlternateMin(inner=Sinkhorn(max_iter=200), proximal=(0.003, 0.001, 0.8))
+TRANSPORT_SOLVER = AlternateMin(
+    inner=Sinkhorn(max_iter=200), proximal=ProximalSchedule(first=0.003, last=0.001, factor=0.8)
+)
 # The surrogate runs a few steps from its candidates.
 SURROGATE_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_surrogate_steps)),)
 # CGW compares candidates after a few rough steps.
 CONIC_SCHEDULE = (
-    Round(AlternateMin(tol=1e-4, max_iter=8, inner=Sinkhorn(tol=1e-3, max_iter=10), proximal=(0.03, 0.001, 0.6))),
+    Round(
+        AlternateMin(
+            tol=1e-4,
+            max_iter=8,
+            inner=Sinkhorn(tol=1e-3, max_iter=10),
+            proximal=ProximalSchedule(first=0.03, last=0.001, factor=0.6),
+        )
+    ),
 )
 
 Options = TypeVar("Options")
@@ -59,7 +69,7 @@ def transport_candidates(problem: CGW, surrogate: UGW, solver: Any, init: Any) -
         return candidate_plans(surrogate, init)
     if init == "best" or (init == "auto" and size_class(*surrogate.largest).has_product_candidate):
         return _different_conic_candidates(problem, surrogate)
-    with rough():  # with many points the best plan for UGW is the best for CGW, or nearly
+    with tf32_products():  # with many points the best plan for UGW is the best for CGW, or nearly
         plans, _ = successive_halving(surrogate, coarse_plan(surrogate)[:, None], SURROGATE_SCHEDULE)
         if plans.is_cuda and plans.dtype == torch.float32:
             n_steps = INITIALIZER_CONFIG.n_tf32_steps
@@ -118,22 +128,16 @@ def run_entropic_phase(problem: Any, solver: Any, plans: Tensor) -> tuple[Any, T
     return replace(problem, eps=torch.zeros_like(problem.eps)), plans
 
 
-def with_strategy_options(options: Options, own: Any) -> Options:
-    """Return a solver, also one in a Multistart, with the options of `own` where its own are still their defaults.
+def with_strategy_options(options: Any, defaults: Any) -> Any:
+    """Return a solver, also one in a Multistart, with the options of `defaults` where none are given (None).
 
-    >>> with_strategy_options(AlternateMin(tol=1e-3), TRANSPORT_SOLVER) == replace(TRANSPORT_SOLVER, tol=1e-3)
-    True
+    >>> given = with_strategy_options(AlternateMin(tol=1e-3), AlternateMin(inner=Sinkhorn(max_iter=200)))
+    >>> given.tol, given.inner.max_iter
+    (0.001, 200)
     """
     if isinstance(options, Multistart):
-        return replace(options, solver=with_strategy_options(options.solver, own))
-    default, changes = type(own)(), {}
-    for name in (f.name for f in fields(own)):
-        given, better = getattr(options, name), getattr(own, name)
-        if is_dataclass(given):
-            changes[name] = with_strategy_options(given, better)
-        elif given == getattr(default, name):
-            changes[name] = better
-    return replace(options, **changes)  # type: ignore[type-var]
+        return replace(options, solver=with_strategy_options(options.solver, defaults))
+    return options.with_defaults(defaults) if isinstance(options, AlternateMin) else options
 
 
 # By the kind of step that a cone asks for.

@@ -100,13 +100,8 @@ def to_implicit_plan(problem: StreamingUGW, plan: Any) -> ImplicitPlan:
     if isinstance(plan, ImplicitPlan):
         bases = (plan.log_plan.left, problem.left), (plan.log_plan.right, problem.right)
         same = all(one.shape == own.shape and torch.equal(one, own) for one, own in bases)
-<<<<<<< HEAD
-        return plan if same else _linear_step_from_other_bases(problem, problem.unit(plan))
+        return plan if same else _linear_step_from_other_bases(problem, normalize(plan))
     return linear_step_plan(problem, plan / plan.sum(dim=(1, 2), dtype=torch.float64)[:, None, None])
-=======
-        return plan if same else _rebased(problem, normalize(plan))
-    return lifted(problem, plan / plan.sum(dim=(1, 2), dtype=torch.float64)[:, None, None])
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
 
 
 def linear_step_plan(problem: StreamingUGW, plan: Any, inner: Tensor | None = None) -> ImplicitPlan:
@@ -141,13 +136,8 @@ def _prolongate(plan: ImplicitPlan, sample: StreamingUGW, problem: StreamingUGW)
     Its cost is that of the sampled plan at all points; its marginals and products are sums over the sample of the other
     side, so that no pass over all pairs is made.
     """
-<<<<<<< HEAD
-    plan = sample.unit(plan)
-    moments, entropy = Moments.of(sample, plan), _start_eps(problem)
-=======
     plan = normalize(plan)
-    moments, entropy = Moments.of(sample, plan), _entropy(problem)
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
+    moments, entropy = Moments.of(sample, plan), _start_eps(problem)
     # Potentials depend on a constant in the cost: that of a step, see `UGW.linearize`.
     constant = _mean_cost(moments.cost(sample), plan.sum(2).double(), plan.sum(1).double(), plan.basis_product)
     damping_a, damping_b = (d.damping(entropy).to(plan.dtype)[:, None] for d in (problem.div_a, problem.div_b))

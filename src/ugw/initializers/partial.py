@@ -28,28 +28,8 @@ SHARP_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_sharp_steps),
 PENALTY_SCHEDULE = (Round(FrankWolfe(max_iter=INITIALIZER_CONFIG.n_penalty_steps), 1, INITIALIZER_CONFIG.solution_tie),)
 
 
-<<<<<<< HEAD
 def partial_candidates(problem: PartialGW, surrogate: UGW, init: Any) -> Tensor:
     """Return the plans (B, S, n, m) from which a partial problem is solved. The items are of one size class.
-=======
-def build_capped(
-    x: Any, y: Any, *, sides: tuple[TV | Mass, TV | Mass], eps: Any, fused: Fused | None, loss: Any
-) -> tuple[PartialGW, UGW]:
-    """The partial problem for two spaces, and a UGW problem between them, which has its starts."""
-    _check_no_entropy(eps)
-    rhos = [KL(side.rho.detach()) if isinstance(side, TV) else torch.ones_like(side.m) for side in sides]
-    twin = build(x, y, rho=tuple(rhos), eps=relative(TWIN_EPS), fused=fused, loss=loss)
-    if twin.distortion_sum.may_be_infinite:
-        raise InputError("TV and Mass need a loss that is finite everywhere, got one that is infinite somewhere")
-    if twin.distortion_sum is None:
-        raise RuntimeError("a problem has its distortion sum")
-    div_a, div_b = (side.expand(twin.batch, x.device) for side in sides)
-    if isinstance(div_a, Mass):
-        check_mass(twin, div_a.m)
-    zero = torch.zeros_like(twin.eps)
-    problem = PartialGW(x, y, div_a, div_b, zero, twin.alpha, twin.cost, twin.distortion_sum, batched=twin.batched)
-    return problem, _priced(twin, given=isinstance(div_a, Mass))
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
 
     A plan given by the caller keeps its mass. All others have the largest possible mass: along a ray the objective is a
     parabola through the empty plan, so that a plan of little mass would lead to the empty one.
@@ -57,8 +37,7 @@ def build_capped(
     plans = candidate_plans(surrogate, init)
     if not isinstance(init, str):
         return plans
-<<<<<<< HEAD
-    max_mass = (problem.unit * problem.most).to(plans.dtype)[:, None, None, None]
+    max_mass = (problem.mass_unit * problem.max_mass).to(plans.dtype)[:, None, None, None]
     if init not in ("auto", "best"):
         return to_unit_mass(plans) * max_mass
     continued = _penalty_continuation(problem, surrogate, max_mass)
@@ -71,17 +50,6 @@ def build_capped(
         )
         plans = torch.cat([plans, *more], dim=1)
     return torch.cat([to_unit_mass(plans) * max_mass, continued], dim=1)
-=======
-    heavy = (problem.mass_unit * problem.max_mass).to(plans.dtype)[:, None, None, None]
-    if init in ("auto", "best"):
-        above = _from_above(problem, twin, heavy)
-        plans = _with_twins(twin, plans)
-        if size_class(*problem.largest).tries_many_vertices:
-            more = starts.random(problem, RANDOM_STARTS), starts.corners(problem, CORNER_STARTS)
-            plans = torch.cat([plans, *more], dim=1)
-        return torch.cat([starts.unit(plans) * heavy, above], dim=1)
-    return starts.unit(plans) * heavy
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
 
 
 def _penalty_continuation(problem: PartialGW, surrogate: UGW, max_mass: Tensor) -> Tensor:
@@ -95,9 +63,8 @@ def _penalty_continuation(problem: PartialGW, surrogate: UGW, max_mass: Tensor) 
     """
     plans = max_mass.new_empty(problem.batch, 0, problem.x.n, problem.y.n)
     if isinstance(problem.div_a, Mass) or isinstance(problem.div_b, Mass):
-<<<<<<< HEAD
         return plans
-    ratio = (problem.mean() / problem.reward).clamp(min=1.0)
+    ratio = (problem.mean_cost() / problem.total_penalty).clamp(min=1.0)
     n_levels = min(math.ceil(math.log10(float(ratio.max()))), INITIALIZER_CONFIG.max_penalty_levels)
     for level in range(n_levels, -1, -1):
         # An item whose penalty needs less raising repeats its highest one until the others have come down to it.
@@ -110,18 +77,3 @@ def _penalty_continuation(problem: PartialGW, surrogate: UGW, max_mass: Tensor) 
             raised = replace(problem, div_a=TV(rho_a), div_b=TV(rho_b))
             plans, _ = successive_halving(raised, plans, PENALTY_SCHEDULE)
     return plans
-=======
-        return best
-    dear = (problem.mean_cost() / problem.total_penalty).clamp(min=1.0)
-    for k in range(min(math.ceil(math.log10(float(dear.max()))), MOST_PRICES), -1, -1):
-        # The price of an item depends on itself alone: at its highest one it waits for those that are higher.
-        raised = dear.clamp(max=10.0**k)
-        rhos = [side.rho * raised for side in (problem.div_a, problem.div_b)]
-        sharp = replace(twin, div_a=KL(rhos[0]), div_b=KL(rhos[1]), eps=torch.zeros_like(twin.eps))
-        found = best_of(AlternateMin(max_iter=SHARP_STEPS), sharp, first_plans(sharp, "auto")).tensors.plan[:, None]
-        best = torch.cat([starts.unit(found) * heavy, best], dim=1)
-        if k > 0:
-            above = replace(problem, div_a=TV(rhos[0]), div_b=TV(rhos[1]))
-            best = best_of(FrankWolfe(), above, best).tensors.plan[:, None]
-    return best
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)

@@ -58,23 +58,14 @@ def random_anchor_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor
     return torch.softmax(log_plan.flatten(2), dim=2).view_as(cost)
 
 
-<<<<<<< HEAD
 def anchor_distances(problem: SpacePair, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Return distances to random anchors for `count` plans, (B, n, K) and (B, m, K), and kernel widths (B,).
 
     K is `count` times the number of anchor pairs of a plan.
     """
     n_anchors = count * INITIALIZER_CONFIG.n_anchor_pairs
-    u = constant(_uniform, seed, (n_anchors, 2), problem.log_a.dtype, problem.eps.device)
+    u = cached_constant(_uniform, seed, (n_anchors, 2), problem.log_a.dtype, problem.eps.device)
     u = torch.stack([u, u.flip(1)])[_side_that_draws_first(problem)]  # (B, n_anchors, 2)
-=======
-def anchors(problem: SpacePair, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """For `count` random starts: distances to their anchors, (B, n, count·ANCHORS) and (B, m, ...), and widths (B,)."""
-    u = cached_constant(_uniform, seed, (count * ANCHORS, 2), problem.log_a.dtype, problem.eps.device)
-    # The space with the larger mean square distance draws first, whichever side it is on.
-    side = (_mean_square(problem.x, problem.log_a) < _mean_square(problem.y, problem.log_b)).long()
-    u = torch.stack([u, u.flip(1)])[side]  # (B, count·ANCHORS, 2)
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
     near_x = _distances_to_anchors(problem.x, problem.log_a, u[:, :, 0])
     near_y = _distances_to_anchors(problem.y, problem.log_b, u[:, :, 1])
     scale = _mean_square(problem.x, problem.log_a) + _mean_square(problem.y, problem.log_b)
@@ -94,26 +85,15 @@ def low_rank_noise(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
 
     Points draw in the order of their eccentricities, so that the noise does not depend on the order of the points.
     """
-<<<<<<< HEAD
     sides = ((problem.x, problem.log_a), (problem.y, problem.log_b))
     side = _side_that_draws_first(problem)
     n_factors = INITIALIZER_CONFIG.n_noise_factors
     size = (max(problem.x.n, problem.y.n), count, n_factors)
-    u = constant(_normal, seed, size, problem.log_a.dtype, problem.eps.device)
+    u = cached_constant(_normal, seed, size, problem.log_a.dtype, problem.eps.device)
     items = torch.arange(problem.batch, device=u.device)[:, None]
     ranks = [_by_eccentricity(*pair).argsort(1) for pair in sides]
     of_x, of_y = u[side][items, ranks[0]], u[1 - side][items, ranks[1]]  # (B, points, count, n_factors)
     return torch.einsum("bikt,bjkt->bkij", of_x, of_y) / n_factors**0.5
-=======
-    pairs = ((problem.x, problem.log_a), (problem.y, problem.log_b))
-    side = (_mean_square(*pairs[0]) < _mean_square(*pairs[1])).long()  # who draws first, as in `random`
-    size = (max(problem.x.n, problem.y.n), count, TRAITS)
-    u = cached_constant(_normal, seed, size, problem.log_a.dtype, problem.eps.device)
-    first = torch.arange(problem.batch, device=u.device)[:, None]
-    ranks = [_by_eccentricity(*pair).argsort(1) for pair in pairs]
-    of_x, of_y = u[side][first, ranks[0]], u[1 - side][first, ranks[1]]  # (B, points, count, TRAITS)
-    return torch.einsum("bikt,bjkt->bkij", of_x, of_y) / TRAITS**0.5
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
 
 
 def _uniform(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -182,22 +162,12 @@ def transport_plan(cost: Tensor, problem: UGW) -> Tensor:
     scale = torch.where(mean > 0, mean, 1.0)
     centered = cost - mean.to(cost.dtype)[:, None, None]
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
-<<<<<<< HEAD
     sinkhorn, potentials = Sinkhorn(tol=1e-2, max_iter=20), None
     for share in INITIALIZER_CONFIG.transport_eps_shares:
         linear = LinearProblem(centered, *sides, torch.maximum(problem.eps, share * scale))
-        solution = sinkhorn.at_once(linear, potentials, INITIALIZER_CONFIG.n_transport_rounds)
+        solution = sinkhorn.solve_with_few_checks(linear, potentials, INITIALIZER_CONFIG.n_transport_rounds)
         potentials = solution.f, solution.g
     return solution.unit_plan
-=======
-    solve, found = Sinkhorn(tol=1e-2, max_iter=20), None
-    for share in BLUR:
-        sharp = LinearProblem(centered, *sides, torch.maximum(problem.eps, share * scale))
-        found = solve.solve_with_few_checks(sharp, None if found is None else (found.f, found.g), BLIND)
-    if found is None:
-        raise RuntimeError("BLUR is empty")
-    return found.unit_plan
->>>>>>> c8e9d99 (Short solver step: schedules set the controls, problems have eight methods, capture is outside)
 
 
 def _distances_to_anchors(space: Space, log_weights: Tensor, u: Tensor) -> Tensor:

@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import as_tensor, check_choice, check_finite, check_nonnegative
-from .._utils.precision import rough
+from .._utils.precision import tf32_products
 from .._utils.size_class import size_class
 from ..errors import InputError
 from ..problems.base import SpacePair
 from ..problems.ugw import UGW
 from ..results.lazy_plan import LazyPlan
 from ..solvers.alternating import AlternateMin
-from .coarse import coarse_plan, coarse_plans, low_precision_problem
+from ..solvers.mixed_precision import low_precision_problem
+from ..solvers.proximal import ProximalSchedule
+from .coarse import coarse_plan, coarse_plans
 from .config import INITIALIZER_CONFIG
 from .plans import break_symmetries, first_lower_bound_plan, linear_transport_plan, product_plan, random_anchor_plans
 from .successive_halving import Round, successive_halving
@@ -31,7 +33,7 @@ SINGLE_PLANS: dict[str, Callable[[UGW], Tensor]] = {
     "coarse": coarse_plan,
 }
 # The candidates of "auto" are compared when they have nearly converged; entropy falls faster than in a solve.
-NEARLY_CONVERGED = AlternateMin(tol=1e-4, max_iter=60, proximal=(0.3, 0.01, 0.8))
+NEARLY_CONVERGED = AlternateMin(tol=1e-4, max_iter=60, proximal=ProximalSchedule(first=0.3, last=0.01, factor=0.8))
 SELECTION_SCHEDULE = (Round(NEARLY_CONVERGED, 1, INITIALIZER_CONFIG.unconverged_tie),)
 
 
@@ -67,7 +69,7 @@ def nearly_converged_best(problem: UGW, plans: Tensor) -> Tensor:
     Where no candidate has a finite objective, for which low precision may be the reason, the first one as it is.
     """
     low_precision = low_precision_problem(problem)
-    with rough():
+    with tf32_products():
         best, values = successive_halving(low_precision, plans.to(low_precision.x.dtype), SELECTION_SCHEDULE)
     is_finite = torch.isfinite(values[:, 0])[:, None, None]
     return torch.where(is_finite, best[:, 0].to(plans.dtype), plans[:, 0])

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.cuda_graphs.calls import prepared
-from .._utils.cuda_graphs.mode import looking
-from ..problems.base import Problem
+from .._utils.device_calls import call_on_device
+from ..problems.base import Problem, hard_marginal_error
 from ..solvers.alternating import AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 from .config import INITIALIZER_CONFIG
@@ -80,7 +79,7 @@ def different_candidates(plans: Tensor, values: Tensor, count: int) -> Tensor:
         chosen.append(torch.where(torch.isinf(left).all(1), best, left.argmin(1)))
         distance = (unit_plans - unit_plans[first, chosen[-1]][:, None]).abs().sum(dim=(2, 3))
         left = torch.where(distance < INITIALIZER_CONFIG.min_candidate_distance, torch.inf, left)
-        if looking() and bool(torch.isinf(left).all()):
+        if not left.is_cuda and bool(torch.isinf(left).all()):
             break
     return torch.stack(chosen, dim=1)
 
@@ -104,7 +103,11 @@ def split_candidates(plans: Tensor, size: Sequence[int]) -> Iterator[tuple[Tenso
 
 def penalized_objective(problem: Problem, state: Any) -> Tensor:
     """Return the objective (B,) of a state, plus about what it costs to repair hard marginals that its plan misses."""
-    repair = problem.cost_size() * (problem.log_mass_a + problem.log_mass_b).exp() * problem.marginal_error(state)
+    repair = (
+        problem.cost_scale()
+        * (problem.log_mass_a + problem.log_mass_b).exp()
+        * hard_marginal_error(problem, state.unit_plan)
+    )
     return problem.objective(state).total + repair
 
 
@@ -126,8 +129,8 @@ def _run_batch(
     if isinstance(solver, FrankWolfe):  # a partial plan has its mass, and misses no marginal
         output = solver.run(problem if items is None else problem.take(items), plans, None).tensors
         return output.plan, output.terms.total
-    repeated = problem if items is None else prepared(_take_items, problem, items)[0]
-    return prepared(_unit_plan_and_value, repeated, solver.end(repeated, plans))
+    repeated = problem if items is None else call_on_device(_take_items, problem, items)[0]
+    return call_on_device(_unit_plan_and_value, repeated, solver.final_state(repeated, plans))
 
 
 def _take_items(problem: Problem, index: Tensor) -> tuple[Problem, Tensor]:

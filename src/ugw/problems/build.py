@@ -259,10 +259,8 @@ def build_partial(
     _check_no_entropy(eps, sides[0])
     rhos = [KL(side.rho.detach()) if isinstance(side, TV) else torch.ones_like(side.m) for side in sides]
     ugw = build(x, y, rho=tuple(rhos), eps=relative(BUILD_CONFIG.surrogate_eps_share), fused=fused, loss=loss)
-    if ugw.infinite:
+    if ugw.distortion_sum.may_be_infinite:
         raise InputError("TV and Mass need a loss that is finite everywhere, got one that is infinite somewhere")
-    if ugw.distortion_sum is None:
-        raise RuntimeError("a problem has its distortion sum")
     div_a, div_b = (side.expand(ugw.batch, x.device) for side in sides)
     zero = torch.zeros_like(ugw.eps)
     problem = PartialGW(x, y, div_a, div_b, zero, ugw.alpha, ugw.cost, ugw.distortion_sum, batched=ugw.batched)
