@@ -12,6 +12,8 @@ from scipy.special import lambertw
 import ugw
 from oracles import cases
 from oracles.cases import INF, Parameters
+from ugw.problems.balanced_gw import BalancedGW
+from ugw.problems.base import hard_marginal_error
 from ugw.problems.distortion import squares
 from ugw.problems.distortion.incremental import IncrementalDistortion
 from ugw.problems.linear import LinearSolution
@@ -294,7 +296,9 @@ def test_the_objective_along_a_segment_is_the_predicted_parabola():
         pair = spaces(given, (1.3, 1.3))
         p, r = cases.hard_plan(pair, 1), cases.hard_plan(pair, 2)
         problem = cases.problem(pair, given)
-        slope, curvature = problem.along(cases.state_of_plan(problem, p), torch.tensor((r - p) / 1.3)[None])
+        slope, curvature = BalancedGW(problem).quadratic_along(
+            cases.state_of_plan(problem, p), torch.tensor((r - p) / 1.3)[None]
+        )
         for t in (-0.3, 0.2, 0.5, 1.0):
             expected = cases.value(pair, given, p + t * (r - p)) - cases.value(pair, given, p)
             assert slope.item() * t + curvature.item() * t**2 == pytest.approx(expected, rel=1e-10, abs=1e-14)
@@ -348,7 +352,9 @@ def test_marginal_error_counts_hard_sides_only():
     expected = {(1.0, 1.0): 0.0, (INF, 1.0): off_a, (1.0, INF): off_b, (INF, INF): max(off_a, off_b)}
     for (rho1, rho2), error in expected.items():
         problem = cases.problem(pair, Parameters(rho1, rho2, 0.1))
-        assert problem.marginal_error(cases.state_of_plan(problem, plan)).item() == pytest.approx(error, rel=1e-12)
+        assert hard_marginal_error(problem, (cases.state_of_plan(problem, plan)).unit_plan).item() == pytest.approx(
+            error, rel=1e-12
+        )
 
 
 # --- first plans, and plans of float32 numbers ---

@@ -141,7 +141,8 @@ def test_items_of_a_batch_equal_single_solves():
 def test_large_problems_stream_by_themselves(monkeypatch):
     x, y = spaces()
     assert ugw.solve(x, y, eps=0.05).path == "stored"
-    monkeypatch.setitem(ugw.problems.build.STREAMED, "cpu", 2000)
+    limits = replace(size_class.THRESHOLDS, max_stored_entries={"cpu": 2000})
+    monkeypatch.setattr(ugw.problems.build, "THRESHOLDS", limits)
     assert ugw.solve(x, y, eps=0.05).path == "streaming"
     assert ugw.solve(x, y, eps=0.05, solver=STORED).path == "stored"
     given = ugw.Space.from_points(np.random.default_rng(0).random((60, 2)))
