@@ -1,6 +1,6 @@
-"""Pairs of spaces, some with known answers, and slow twins of the formulas of docs/mathematics.md.
+"""Pairs of spaces, some with known solutions, and slow reference versions of the formulas of docs/mathematics.md.
 
-The twins share no code with `src`: the objective is the four-index sum over explicit outer products, and the
+The references share no code with `src`: the objective is the four-index sum over explicit outer products, and the
 brute force is L-BFGS over the logarithms of a plan's entries.
 """
 
@@ -40,10 +40,12 @@ class Pair:
 
     @property
     def x(self) -> ugw.Space:
+        """The first space."""
         return ugw.Space.from_matrix(self.dx, weights=self.a)
 
     @property
     def y(self) -> ugw.Space:
+        """The second space."""
         return ugw.Space.from_matrix(self.dy, weights=self.b)
 
     @property
@@ -52,6 +54,7 @@ class Pair:
         return np.outer(self.a, self.b) / math.sqrt(self.a.sum() * self.b.sum())
 
     def swapped(self) -> Pair:
+        """The pair with its spaces exchanged and the linear cost transposed."""
         return Pair(self.dy, self.b, self.dx, self.a, None if self.cost is None else self.cost.T)
 
     def weighing(self, mass_a: float, mass_b: float) -> Pair:
@@ -70,9 +73,11 @@ class Parameters:
 
     @property
     def rho(self) -> tuple[float, float]:
+        """(rho1, rho2), as `ugw.solve` takes it."""
         return self.rho1, self.rho2
 
     def swapped(self) -> Parameters:
+        """The parameters with rho1 and rho2 exchanged."""
         return replace(self, rho1=self.rho2, rho2=self.rho1)
 
 
@@ -106,6 +111,7 @@ def copies(n: int, seed: int) -> tuple[Pair, np.ndarray]:
 
 
 def random_plan(pair: Pair, seed: int, mass: float = 1.0) -> np.ndarray:
+    """A positive random plan (n, m) of the given mass: a⊗b times log-normal noise."""
     rng = np.random.default_rng(seed)
     plan = np.outer(pair.a, pair.b) * np.exp(rng.normal(size=(len(pair.a), len(pair.b))))
     return plan * mass / plan.sum()
@@ -125,7 +131,7 @@ def hard_plan(pair: Pair, seed: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Known:
-    """A problem whose answer can be written down. Its plan is that which the product start leads to."""
+    """A problem with a closed-form solution. plan: the solution that is reached from the product plan."""
 
     name: str
     pair: Pair
@@ -135,6 +141,7 @@ class Known:
 
 
 def known() -> list[Known]:
+    """All problems with closed-form solutions: single points, a simplex against a point, two segments."""
     return [
         _points(1.0, 1.0, Parameters(0.3, 2.0, 0.1)),
         _points(2.0, 0.5, Parameters(0.3, 2.0, 0.1)),
@@ -160,6 +167,7 @@ def _points(ma: float, mb: float, given: Parameters) -> Known:
     square = mass**2
 
     def penalty(rho: float, reference: float) -> float:
+        """rho · KL(m² | reference²), 0 for a hard side."""
         known = rho if rho < INF else 0.0
         return known * (square * math.log(square / reference**2) - square + reference**2)
 
@@ -186,7 +194,7 @@ def _segments(d: float = 1.0, e: float = 0.6) -> Known:
     return Known("segments", Pair(d * flip, w, e * flip, w), Parameters(INF, INF, 0.0), 0.42 * (d - e) ** 2, np.diag(w))
 
 
-# -- slow twins ---------------------------------------------------------------------------------------------
+# -- reference formulas -------------------------------------------------------------------------------------
 
 
 def kl(p, a):
@@ -243,6 +251,7 @@ def full_cost(pair: Pair, given: Parameters, q: np.ndarray) -> np.ndarray:
     """The cost of the paper's linear problem, with its scalars, none of a hard side: eq. (2.2)."""
 
     def scalar(rho: float, p, a) -> float:
+        """rho · Σ p log(p/a), 0 for a hard side."""
         return 0.0 if rho in (0.0, INF) else rho * float((p * np.log(p / a)).sum())
 
     cost = (distortion_tensor(pair).numpy() * q).sum((2, 3))
@@ -272,6 +281,7 @@ def brute_force(pair: Pair, given: Parameters, starts: list[np.ndarray]) -> tupl
     shape = (len(pair.a), len(pair.b))
 
     def plan(theta: torch.Tensor) -> torch.Tensor:
+        """The plan of the free numbers theta; a hard side is satisfied exactly by a softmax."""
         theta = theta.reshape(shape)
         if given.rho1 == INF:
             return a[:, None] * torch.softmax(theta, 1)
@@ -280,6 +290,7 @@ def brute_force(pair: Pair, given: Parameters, starts: list[np.ndarray]) -> tupl
         return theta.exp()
 
     def function(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """F(p, p) at the plan of theta, and its gradient."""
         free = torch.as_tensor(theta).requires_grad_(True)
         total = quick_value(pair, given, plan(free))
         total.backward()

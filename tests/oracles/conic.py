@@ -1,4 +1,4 @@
-"""Slow twins of the conic formulas of docs/mathematics.md and the paper: four-index sums, loops, brute force.
+"""Slow reference versions of the conic formulas of docs/mathematics.md and the paper: four-index sums, loops, brute force.
 
 They share no code with `src`. Losses here are NumPy functions; `kernel` holds every term at once.
 """
@@ -117,12 +117,14 @@ def brute_force(pair: Pair, rho: tuple[float, float], loss: Loss = gh, starts: i
     share = rho[0] / sum(rho)
 
     def overlap(theta: torch.Tensor) -> torch.Tensor:
+        """<w, G w> for the w of the free numbers theta."""
         log_p, log_q = theta.reshape(2, n, m)
         log_w = share * (a.log()[:, None] + log_p.log_softmax(1)) + (1 - share) * (b.log() + log_q.log_softmax(0))
         w = log_w.exp().ravel()
         return w @ g @ w
 
     def function(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """The negative overlap and its gradient."""
         free = torch.as_tensor(theta).requires_grad_(True)
         loss = -overlap(free)
         loss.backward()
@@ -143,6 +145,7 @@ def two_by_two(pair: Pair, rho: tuple[float, float], loss: Loss = gh, steps: int
     share = rho[0] / sum(rho)
 
     def overlap(x):
+        """<w, G w> for the shares x (4, ...) of each row of P and each column of Q."""
         x = np.clip(x, 0.0, 1.0)
         P = np.stack([pair.a[0] * x[0], pair.a[0] * (1 - x[0]), pair.a[1] * x[1], pair.a[1] * (1 - x[1])])
         Q = np.stack([pair.b[0] * x[2], pair.b[1] * x[3], pair.b[0] * (1 - x[2]), pair.b[1] * (1 - x[3])])
@@ -172,6 +175,7 @@ def homogeneous_transport(cost: np.ndarray, a, b, rho: float, start=None) -> flo
     """min_p Σ H_c(a/p1, b/p2) p, H the cone cost at squared radii; positive plans leave nothing else."""
 
     def function(p, c, r, s):
+        """Σ H_c(a/p1, b/p2) p."""
         f, g = (r / p.sum(1))[:, None], s / p.sum(0)
         return (rho * (f + g - 2 * (f * g).sqrt() * (-c / (2 * rho)).exp()) * p).sum()
 
@@ -179,14 +183,19 @@ def homogeneous_transport(cost: np.ndarray, a, b, rho: float, start=None) -> flo
 
 
 def _kl(p, a):
+    """KL(p | a) of positive tensors."""
     return (p * (p / a).log()).sum() - p.sum() + a.sum()
 
 
 def _least(function, cost, a, b, start=None) -> tuple[float, np.ndarray]:
-    """Over p ≥ 0 itself, with bounds: a minimizer has zeros, where log p would run off."""
+    """The least value of function(p, cost, a, b) over p ≥ 0, and the minimizer, by L-BFGS with bounds.
+
+    p itself is free, not log p: a minimizer has zeros, where log p would diverge.
+    """
     c, r, s = (torch.as_tensor(v, dtype=torch.float64) for v in (cost, a, b))
 
     def with_gradient(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """The function at the plan theta, flattened, and its gradient."""
         free = torch.as_tensor(theta).requires_grad_(True)
         total = function(free.reshape(c.shape), c, r, s)
         total.backward()

@@ -1,4 +1,4 @@
-"""What must come out the same on every device: the cases, and how close is the same.
+"""Problems that are solved on two devices, and how closely their results must agree.
 
 No test framework is needed: `tests/test_cuda.py` and `benchmarks/cuda_parity.py` run the same cases.
 """
@@ -29,7 +29,7 @@ CLOSE = {torch.float64: (1e-9, 1e-10), torch.float32: (1e-4, 1e-4)}
 
 @dataclass(frozen=True)
 class Found:
-    """What a case came to: a plan, if it has one, and values (k,), known no better than to the share `known`."""
+    """The result of a case: a plan, or None, and values (k,), accurate to the fraction `known`."""
 
     plan: torch.Tensor | None
     values: torch.Tensor
@@ -59,16 +59,19 @@ def ragged(device: str, dtype: torch.dtype) -> tuple[ugw.Space, ugw.Space]:
 
 
 def found(result: ugw.Result) -> Found:
+    """Plan and values of a result."""
     return Found(result.plan, torch.as_tensor(result.value).reshape(-1))
 
 
 def tight(dtype: torch.dtype) -> ugw.AlternateMin:
-    """Solved until the plans of two devices agree as well as they can."""
+    """A solver of small tolerance, so that the plans of two devices agree."""
     tol = 1e-10 if dtype == torch.float64 else 1e-6
     return ugw.AlternateMin(tol=tol, max_iter=3000, inner=ugw.Sinkhorn(tol=1e-2 * tol, max_iter=200))
 
 
 def solved(**options: Any) -> Callable[[str, torch.dtype], Found]:
+    """A case that solves UGW between 60 and 50 points from the product plan with these options."""
+
     def run(device: str, dtype: torch.dtype) -> Found:
         return found(ugw.solve(*clouds(60, 50, device, dtype), init="product", solver=tight(dtype), **options))
 
@@ -83,18 +86,20 @@ def without_entropy(device: str, dtype: torch.dtype) -> Found:
 
 
 def fused(device: str, dtype: torch.dtype) -> Found:
+    """UGW with a random linear cost."""
     cost = torch.tensor(np.random.default_rng(0).random((60, 50)), dtype=dtype, device=device)
     x, y = clouds(60, 50, device, dtype)
     return found(ugw.solve(x, y, eps=1e-2, fused=ugw.Fused(0.5, cost), init="product", solver=tight(dtype)))
 
 
 def batch(device: str, dtype: torch.dtype) -> Found:
+    """A ragged batch with a rho and an eps for each item."""
     options = {"rho": np.array([0.1, 1.0, 10.0]), "eps": np.array([1e-2, 1e-2, 2e-2]), "init": "product"}
     return found(ugw.solve(*ragged(device, dtype), solver=tight(dtype), **options))
 
 
 def auto(device: str, dtype: torch.dtype) -> Found:
-    """The coarse starts too lead to the same plan."""
+    """UGW from the default initial plans."""
     return found(ugw.solve(*clouds(120, 100, device, dtype), eps=1e-2, solver=tight(dtype)))
 
 
@@ -116,6 +121,7 @@ def tightness(device: str, dtype: torch.dtype) -> Found:
 
 
 def objective(device: str, dtype: torch.dtype) -> Found:
+    """The terms of a random plan."""
     plan = torch.tensor(np.random.default_rng(0).random((60, 50)), dtype=dtype, device=device)
     terms = ugw.objective(plan / plan.sum(), *clouds(60, 50, device, dtype), rho=(0.5, 2.0), eps=0.1)
     sides = (terms.distortion, terms.marginal_a, terms.marginal_b, terms.entropy, terms.total)
@@ -158,11 +164,12 @@ def compare(here: Found, there: Found, dtype: torch.dtype) -> tuple[float, float
 
 
 def relative(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """|u − v| / |v|, elementwise."""
     u, v = u.cpu().double(), v.cpu().double()
     return (u - v).abs() / v.abs().clamp(min=1e-300)
 
 
-# -- what results carry -------------------------------------------------------------------------------------
+# -- checks of results --------------------------------------------------------------------------------------
 
 
 def keeps_device_and_dtype(device: str, dtype: torch.dtype) -> None:
@@ -264,6 +271,7 @@ def gradients(device: str, dtype: torch.dtype) -> None:
 
 
 def streaming(solver: ugw.AlternateMin) -> ugw.AlternateMin:
+    """The solver with streaming Sinkhorn iterations, which store no plan."""
     return replace(solver, inner=replace(solver.inner, method="streaming"))
 
 

@@ -14,10 +14,12 @@ def random_metrics(batched_x, batched_y, n=N, m=M, batch=B, seed=0):
     rng = np.random.default_rng(seed)
 
     def distances(n, d):
+        """Distances (n, n) of random points in R^d."""
         points = torch.as_tensor(rng.random((n, d)))
         return torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
 
     def metric(n, d, batched):
+        """A dense metric of random points, with one matrix per item if batched."""
         return DenseMetric(torch.stack([distances(n, d) for _ in range(batch)]) if batched else distances(n, d))
 
     return metric(n, 3, batched_x), metric(m, 2, batched_y)

@@ -1,4 +1,4 @@
-"""What gradients are tested on: small spaces of any mass, sharp solvers, and central differences of solved values."""
+"""Small spaces, tight solvers and central differences of solved values for the tests of gradients."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ STREAMING = replace(SHARP, inner=ugw.Sinkhorn(tol=1e-12, max_iter=2000, method="
 
 
 def rand(*shape: int, seed: int) -> torch.Tensor:
+    """Uniform float64 numbers in [0, 1) of the given shape."""
     return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 @dataclass
 class Data:
-    """What two spaces are made of; masses about 3.5, or equal ones for balanced problems."""
+    """Points, weights and features of two spaces; masses about 3.5, or equal ones for balanced problems."""
 
     x: torch.Tensor
     y: torch.Tensor
@@ -31,6 +32,7 @@ class Data:
 
     @classmethod
     def make(cls, *, equal: bool = False, batch: tuple[int, ...] = ()) -> Data:
+        """Random data of 4 points in R² and 5 in R³, with leading batch dimensions. equal: of one mass."""
         n, m = 4, 5
         a, b = rand(*batch, n, seed=2) + 0.3, rand(*batch, m, seed=3) + 0.3
         b = b * (a.sum(-1) / b.sum(-1))[..., None] if equal else b
@@ -38,6 +40,7 @@ class Data:
         return cls(*points, a, b, rand(*batch, n, 2, seed=4), rand(*batch, m, 2, seed=5))
 
     def spaces(self, metric: str = "euclidean", metric_y: str | None = None) -> tuple[ugw.Space, ugw.Space]:
+        """Both spaces. metric_y: the metric of the second one, if it differs."""
         return (
             ugw.Space.from_points(self.x, weights=self.a, metric=metric, features=self.fx),
             ugw.Space.from_points(self.y, weights=self.b, metric=metric_y or metric, features=self.fy),
@@ -45,7 +48,7 @@ class Data:
 
 
 def check(value, data: Data, names: str, *, balanced: bool = False, step: float = 1e-5, rtol: float = 1e-6) -> None:
-    """d value(data), all inputs moving at once, by autograd and by central differences of `value`.
+    """Assert that the derivative of value(data) along a random direction of all inputs equals its central difference.
 
     Each input has a direction of its own, so an error in any one of the gradients shows in the sum.
     """
