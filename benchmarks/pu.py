@@ -22,7 +22,7 @@ from .compare import measure
 
 def prepared(task, domains, protocol, device):
     """Return both batches of 1440 spaces, their rhos and initial plans on the device, and the true labels."""
-    x, y, truth, start = pu.spaces(task, domains, protocol, protocol.seeds)
+    x, y, truth, start = pu.make_spaces(task, domains, protocol, protocol.seeds)
     pairs = [(2.0**one, 2.0**two) for one, two in protocol.pairs]
     plans = np.concatenate([start.plans(*pair) for pair in pairs])
     every = torch.arange(len(truth)).repeat(len(pairs))
@@ -50,7 +50,7 @@ def main():
     warnings.simplefilter("ignore", ugw.ConvergenceWarning)
     torch.set_num_threads(1)
     protocol, domains, now, total = pu.Protocol(), office_caltech10(), measure.clock(given.device), 0.0
-    for k, task in enumerate(pu_tasks.chosen(given.tasks)):
+    for k, task in enumerate(pu_tasks.parse_tasks(given.tasks)):
         ready = prepared(task, domains, protocol, given.device)
         if k == 0 and given.device == "cuda":  # compiles
             learned(task, ready, protocol, now)

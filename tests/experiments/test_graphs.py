@@ -28,10 +28,10 @@ def test_partial_gw_has_the_masses_that_ugw_found(pairs):
 def test_partial_gw_leaves_nodes_behind_where_ugw_thins_them_out(pairs):
     unbalanced, partial = pairs[0][0], pairs[1][0]
     assert unbalanced.discarded == 0 < partial.discarded
-    share = np.concatenate(partial.moved)
+    share = np.concatenate(partial.kept_fractions)
     halves = (share > 1e-9) & (share < 1 - 1e-9)
     assert halves.mean() < 0.2  # most nodes are in or out, of UGW's none is
-    assert (np.abs(np.concatenate(unbalanced.moved) - 0.5) < 0.5).mean() > 0.5
+    assert (np.abs(np.concatenate(unbalanced.kept_fractions) - 0.5) < 0.5).mean() > 0.5
     assert share.max() <= 1 + 1e-9
 
 
@@ -51,7 +51,7 @@ def test_the_numbers_are_those_of_a_plan_made_by_hand():
 def test_the_source_keeps_its_colors_when_matched_to_itself():
     source, _ = datasets.planar_graphs(40)
     n = len(source.labels)
-    colors = graphs.colors(source)
+    colors = graphs.node_colors(source)
     same = graphs.Matched("self", source, source, ugw.solve(source.space(), source.space(), rho=1.0, eps=1e-4))
     assert np.abs(same.result.plan.T @ colors / same.result.plan.sum(axis=0)[:, None] - colors).max() < 0.1
     assert colors.shape == (n, 3)

@@ -67,6 +67,6 @@ def test_the_figure_has_a_panel_for_each_record_with_its_numbers(records):
 
 def test_the_target_is_mirrored_at_most(records):
     for record in records:
-        seen, given = imbalanced._as_seen(record), record.target.points
+        seen, given = imbalanced.reflected_target(record), record.target.points
         assert np.array_equal(np.abs(seen), np.abs(given))
         assert np.array_equal(seen[:, 0], given[:, 0])

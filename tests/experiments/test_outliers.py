@@ -25,7 +25,7 @@ def test_ugw_sees_through_the_turn_and_uw_does_not(records):
 
 def test_moons_are_renamed_together_or_not_at_all(records):
     for record in records:
-        given, seen = record.target.labels, record.seen
+        given, seen = record.target.labels, record.matched_labels
         assert np.array_equal(seen[given == 2], given[given == 2])
         assert len(np.unique(seen[given < 2] != given[given < 2])) == 1
 

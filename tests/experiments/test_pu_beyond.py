@@ -48,7 +48,7 @@ def test_the_table():
     (row,) = pu_beyond.rows([SAME], {SAME.name: ways})
     assert row["minima"] == {"accuracy": 90.0, "std": 0.0}
     assert row["lower"] == {"folds": 1, "mean": 0.25}
-    text = pu_beyond.lines([row], folds=2)
+    text = pu_beyond.format_table([row], folds=2)
     assert "1 of 2, by 25 %" in text[2]
     assert text[-1].endswith("best of starts +5.0, CGW -5.0, mass rule +10.0")
 

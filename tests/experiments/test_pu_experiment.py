@@ -20,7 +20,7 @@ from oracles.pu import CROSS, SAME, SMALL
 from ugw import datasets
 from ugw.cli import commands as cli
 from ugw.experiments import pu, pu_table, pu_tasks
-from ugw.experiments.pu_tasks import Task, chosen, draw
+from ugw.experiments.pu_tasks import Task, draw_fold, parse_tasks
 
 OTHER = Task("surf", "surf", "C", 0.1)
 
@@ -34,7 +34,7 @@ def rows_of(domain, points):
 @pytest.mark.parametrize("task", [SAME, CROSS, Task("surf", "surf", "C", 0.2)])
 def test_a_fold_has_prior_times_size_positives_and_no_image_twice(domains, task):
     source, target = (domains[key] for key in task.keys)
-    fold = draw(task, domains, size=20, seed=3)
+    fold = draw_fold(task, domains, size=20, seed=3)
     assert fold.positives.min() >= 0
     assert fold.positives.max() <= 1
     assert fold.truth.sum() == round(task.prior * 20)
@@ -44,14 +44,14 @@ def test_a_fold_has_prior_times_size_positives_and_no_image_twice(domains, task)
     assert len(set(used)) == len(set(found)) == 20
     if source is target:
         assert not set(used) & set(found)
-    again = draw(task, domains, size=20, seed=3)
+    again = draw_fold(task, domains, size=20, seed=3)
     np.testing.assert_array_equal(again.unlabeled, fold.unlabeled)
-    assert not np.array_equal(draw(task, domains, size=20, seed=4).unlabeled, fold.unlabeled)
+    assert not np.array_equal(draw_fold(task, domains, size=20, seed=4).unlabeled, fold.unlabeled)
 
 
 def test_positives_do_not_come_first(domains):
     # The order of the points must not know the answer, whatever tells ties apart.
-    first = [draw(replace(SAME, prior=0.2), domains, size=20, seed=seed).truth[:4].mean() for seed in range(30)]
+    first = [draw_fold(replace(SAME, prior=0.2), domains, size=20, seed=seed).truth[:4].mean() for seed in range(30)]
     assert 0.1 < np.mean(first) < 0.3
 
 
@@ -81,7 +81,7 @@ def test_parameters_are_chosen_on_validation_folds():
         tasks[0].name: results(ugw=[(99.0, 82.0), (81.0, 86.0), (82.0, 86.0)]),
         tasks[1].name: results(ugw=[(98.0, 60.0), (71.0, 61.0), (72.0, 65.0)]),
     }
-    rows = {(row["task"], row["method"]): row for row in pu_table.selected(tasks, found, folds=2)}
+    rows = {(row["task"], row["method"]): row for row in pu_table.select_rows(tasks, found, folds=2)}
     one, two = (task.name for task in tasks)
     assert rows[one, "ugw"]["accuracy"] == 81.0  # a tie, which the larger rho wins, whatever the test folds say
     assert rows[one, "ugw"]["log2_rho"] == [-5, -8]
@@ -90,24 +90,24 @@ def test_parameters_are_chosen_on_validation_folds():
     assert [rows[name, "ugw-8"]["accuracy"] for name in (one, two)] == [82.0, 72.0]  # one pair for both
     assert rows[one, "init"]["std"] == 10.0
     assert rows[one, "ugw"]["difference"] == pytest.approx(81.0 - 83.5)
-    text = pu_table.lines(list(rows.values()))
+    text = pu_table.format_table(list(rows.values()))
     assert len(text) == 6  # a title, names, two tasks, how far from the paper, and chance
     assert "81.0 ± 0.0 [83.5] -2.5" in text[2]
 
 
 def test_tasks_without_a_published_number_are_not_compared():
-    task = chosen("mobilenet-C:surf-A:0.1")[0]
-    rows = pu_table.selected([task], {task.name: results(ugw=[(80.0, 80.0)] * 3)}, folds=2)
+    task = parse_tasks("mobilenet-C:surf-A:0.1")[0]
+    rows = pu_table.select_rows([task], {task.name: results(ugw=[(80.0, 80.0)] * 3)}, folds=2)
     assert not any("paper" in row for row in rows)
-    assert "[" not in pu_table.lines(rows)[2]
+    assert "[" not in pu_table.format_table(rows)[2]
 
 
 def test_tasks_by_name():
-    assert len(chosen(None)) == len(pu_tasks.PUBLISHED) == 10
-    assert len(chosen("substitute")) == 21
-    assert [task.name for task in chosen(" surf-C:surf-A:0.2 ,surf-C:surf-A:0.2")] == ["surf-C:surf-A:0.2"]
+    assert len(parse_tasks(None)) == len(pu_tasks.PUBLISHED) == 10
+    assert len(parse_tasks("substitute")) == 21
+    assert [task.name for task in parse_tasks(" surf-C:surf-A:0.2 ,surf-C:surf-A:0.2")] == ["surf-C:surf-A:0.2"]
     with pytest.raises(ugw.InputError, match="got the task 'decaf-C:surf-A"):
-        chosen("decaf-C:surf-A:0.1")
+        parse_tasks("decaf-C:surf-A:0.1")
 
 
 def test_an_interrupted_run_goes_on_and_other_options_are_refused(domains, tmp_path, monkeypatch):
@@ -242,7 +242,7 @@ def test_the_papers_accuracies_at_fixed_parameters():
 
 def test_starts_of_next_to_no_mass_keep_their_shape():
     plans = np.random.default_rng(0).random((3, 4, 5)) * np.array([1e-60, 1.0, 1e30])[:, None, None]
-    made = pu.lifted(plans)
+    made = pu.rescale_masses(plans)
     masses = made.sum(axis=(1, 2))
     assert ((masses >= 1.0) & (masses < 2.0)).all()
     np.testing.assert_array_equal(made / made[:, :1, :1], plans / plans[:, :1, :1])

@@ -9,10 +9,10 @@ from ugw.experiments import tightness
 
 
 @pytest.mark.parametrize("kind", ["Euclidean", "tree", "sphere", "hyperbolic"])
-def test_these_distances_are_of_negative_type(kind):
+def test_these_distances_are_is_of_negative_type(kind):
     for seed in range(5):
         distances = tightness.KINDS[kind](np.random.default_rng(seed), 9)
-        assert tightness.of_negative_type(distances)
+        assert tightness.is_of_negative_type(distances)
         np.testing.assert_allclose(distances, distances.T, atol=1e-12)
         assert (np.diag(distances) == 0).all()
 
@@ -21,14 +21,14 @@ def test_bipartite_graphs_are_not():
     # K(2, 3): the vector (3, 3, −2, −2, −2) has a positive form.
     distances = np.full((5, 5), 2.0) - 2 * np.eye(5)
     distances[:2, 2:] = distances[2:, :2] = 1.0
-    assert not tightness.of_negative_type(distances)
+    assert not tightness.is_of_negative_type(distances)
 
 
 @pytest.mark.parametrize("kind", ["sphere", "bipartite graph"])
 def test_the_alternation_ends_where_neither_plan_improves_the_pair(kind):
     rng = np.random.default_rng(2)
     dx, dy = (tightness.KINDS[kind](rng, 6) for _ in range(2))
-    first, second = tightness.alternate(dx, dy, rng.permutation(6))
+    first, second = tightness.alternate_assignments(dx, dy, rng.permutation(6))
     value = tightness.distortion(dx, dy, first, second)
     for other in itertools.permutations(range(6)):
         assert tightness.distortion(dx, dy, np.array(other), second) >= value - 1e-9

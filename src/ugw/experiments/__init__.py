@@ -1,6 +1,6 @@
-"""The paper's experiments, each with its numbers and its picture."""
+"""The experiments of the paper, each with its numbers and its picture."""
 
-# What `ugw reproduce` knows: name → module with `reproduce(folder, echo)`, and the files that writes.
+# Experiments of `ugw reproduce`: name → module with `reproduce(folder, echo)`, and the files that it writes.
 REPRODUCED = {
     "imbalanced": ("imbalanced", ("imbalanced.png", "imbalanced.json")),
     "outliers": ("outliers", ("outliers.png", "outliers.json")),
@@ -12,5 +12,5 @@ REPRODUCED = {
     "tightness": ("tightness", ("tightness.png", "tightness.json")),
     "pu": ("pu", ("pu.png", "pu.json")),
 }
-# `ugw reproduce pu --beyond`.
+# Module and files of `ugw reproduce pu --beyond`.
 BEYOND = ("pu_beyond", ("pu-beyond.json",))

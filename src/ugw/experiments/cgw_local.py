@@ -1,7 +1,7 @@
-"""CGW and UGW as a shape moves away from itself (the paper's figure of the two, side by side).
+"""CGW and UGW between a shape and a perturbed copy of it (a figure of the paper).
 
-Points x_i in the unit square and y_i = x_i + t·Δ_i with Gaussian Δ_i: close to t = 0 the two agree, further away
-CGW is the smaller, as it must be, and the more so the smaller rho is.
+Points x_i in the unit square and y_i = x_i + t·Δ_i with Gaussian Δ_i: near t = 0 both values agree; for larger t CGW is
+smaller, as it must be, and the difference grows as rho decreases.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import ugw
 
 from ..plots.style import STYLE
-from ._shared import write
+from ._shared import write_results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,7 @@ POINTS = 10
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """CGW and UGW, (rhos, shifts) each, and whether CGW ≤ UGW is certified for all of them."""
+    """Values of CGW and UGW, (rhos, shifts) each, and whether CGW ≤ UGW is certified for all of them."""
 
     rhos: tuple[float, ...]
     shifts: tuple[float, ...]
@@ -38,7 +38,7 @@ class Curves:
 
 
 def run(*, n: int = POINTS, rhos: Sequence[float] = RHOS, shifts: Sequence[float] = SHIFTS, seed: int = 0) -> Curves:
-    """Both values for each rho and each shift, as one batch.
+    """Return both values for each rho and each shift, solved as one batch.
 
     >>> curves = run(n=4, rhos=(1.0,), shifts=(0.0, 0.3))
     >>> bool(abs(curves.cgw[0, 0]) < 1e-6 < curves.cgw[0, 1]), curves.certified
@@ -46,16 +46,16 @@ def run(*, n: int = POINTS, rhos: Sequence[float] = RHOS, shifts: Sequence[float
     """
     rng = np.random.default_rng(seed)
     points, moves = rng.random((n, 2)), rng.normal(size=(n, 2))
-    fixed = ugw.Space.from_points(points)
-    moved = [ugw.Space.from_points(points + t * moves) for t in shifts]
-    x, y = ugw.Space.stack([fixed] * (len(rhos) * len(shifts))), ugw.Space.stack(moved * len(rhos))
-    found = ugw.tightness(x, y, rho=np.repeat(rhos, len(shifts)), eps=0.0)
+    original = ugw.Space.from_points(points)
+    shifted = [ugw.Space.from_points(points + t * moves) for t in shifts]
+    x, y = ugw.Space.stack([original] * (len(rhos) * len(shifts))), ugw.Space.stack(shifted * len(rhos))
+    bounds = ugw.tightness(x, y, rho=np.repeat(rhos, len(shifts)), eps=0.0)
     shape = (len(rhos), len(shifts))
-    return Curves(tuple(rhos), tuple(shifts), found.cgw.reshape(shape), found.ugw.reshape(shape), found.holds)
+    return Curves(tuple(rhos), tuple(shifts), bounds.cgw.reshape(shape), bounds.ugw.reshape(shape), bounds.holds)
 
 
 def lines(curves: Curves) -> list[str]:
-    """The numbers, a line for each shift."""
+    """Return the numbers as text, one line for each shift."""
     head = "      t" + "".join(f"   CGW ρ={rho:<5g}   UGW ρ={rho:<5g}   ratio" for rho in curves.rhos)
     rows = [head]
     for j, t in enumerate(curves.shifts):
@@ -69,11 +69,11 @@ def lines(curves: Curves) -> list[str]:
 
 
 def figure(curves: Curves) -> Figure:
-    """A panel for each rho: both values against the shift."""
+    """Return a picture with one panel for each rho: both values against the shift."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(3.4 * len(curves.rhos), 3.0), layout="constrained")
-    panels = made.subplots(1, len(curves.rhos), squeeze=False)[0]
+    canvas = Figure(figsize=(3.4 * len(curves.rhos), 3.0), layout="constrained")
+    panels = canvas.subplots(1, len(curves.rhos), squeeze=False)[0]
     for ax, rho, cgw, unbalanced in zip(panels, curves.rhos, curves.cgw, curves.ugw, strict=True):
         ax.plot(curves.shifts, unbalanced, color=STYLE.palette[1], marker="o", markersize=4, label="UGW")
         ax.plot(curves.shifts, cgw, color=STYLE.palette[0], marker="s", markersize=4, label="CGW")
@@ -84,7 +84,7 @@ def figure(curves: Curves) -> Figure:
         ax.tick_params(colors=STYLE.ink)
     panels[0].set_ylabel("value", color=STYLE.ink)
     panels[0].legend(frameon=False, labelcolor=STYLE.ink)
-    return made
+    return canvas
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
@@ -94,4 +94,4 @@ def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
         echo(line)
     numbers = {"rhos": curves.rhos, "shifts": curves.shifts, "certified": curves.certified}
     values = {"cgw": curves.cgw.tolist(), "ugw": curves.ugw.tolist()}
-    write(folder, "cgw-local", figure(curves), numbers | values)
+    write_results(folder, "cgw-local", figure(curves), numbers | values)

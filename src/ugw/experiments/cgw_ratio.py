@@ -1,7 +1,7 @@
-"""Histograms of CGW / UGW for random spaces (the paper's figure, n = 2, 3 and 5), and the same for n = 100.
+"""Histograms of CGW / UGW for random spaces with n = 2, 3 and 5 points (a figure of the paper), and with n = 100.
 
-Points uniform in the unit square on both sides, rho = 0.1. The paper's linear programs end at five points; what
-the ratio does at a hundred could not be seen before.
+Points are uniform in the unit square on both sides, rho = 0.1. The linear programs of the paper are limited to five
+points.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ import numpy as np
 import ugw
 
 from ..plots.style import STYLE
-from ._shared import write
+from ._shared import write_results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RHO, EPS = 0.1, 1e-3
-PAIRS = {2: 200, 3: 200, 5: 200, 100: 24}  # points: how many pairs of spaces
-TOGETHER = 50  # pairs solved as one batch
+# Number of pairs of spaces for each number of points.
+PAIRS = {2: 200, 3: 200, 5: 200, 100: 24}
+# Pairs solved as one batch.
+BATCH_SIZE = 50
 
 
 @dataclass(frozen=True, eq=False)
 class Ratios:
-    """CGW / UGW of random pairs with n points on each side, and whether CGW ≤ UGW is certified for all of them."""
+    """Ratios CGW / UGW of random pairs with n points on each side, and whether CGW ≤ UGW is certified for all."""
 
     n: int
     values: np.ndarray
@@ -36,10 +38,10 @@ class Ratios:
 
     @property
     def line(self) -> str:
-        """The numbers in one line."""
-        low, middle, high = np.quantile(self.values, (0.05, 0.5, 0.95))
+        """The numbers in one line, under `HEADER`."""
+        low, median, high = np.quantile(self.values, (0.05, 0.5, 0.95))
         return (
-            f"{self.n:>4} {len(self.values):>6} {self.values.min():>8.4f} {low:>8.4f} {middle:>8.4f} {high:>8.4f} "
+            f"{self.n:>4} {len(self.values):>6} {self.values.min():>8.4f} {low:>8.4f} {median:>8.4f} {high:>8.4f} "
             f"{self.values.max():>8.4f}   {'yes' if self.certified else 'NO'}"
         )
 
@@ -48,41 +50,41 @@ HEADER = "   n  pairs      min       5%   median      95%      max   CGW ≤ UGW
 
 
 def run(n: int, pairs: int, *, seed: int = 0) -> Ratios:
-    """The ratios of random pairs, UGW at eps = 1e-3.
+    """Return the ratios of random pairs, with UGW at eps = 1e-3.
 
-    >>> found = run(2, 5)
-    >>> bool(found.values.max() <= 1 + 1e-9), found.certified
+    >>> ratios = run(2, 5)
+    >>> bool(ratios.values.max() <= 1 + 1e-9), ratios.certified
     (True, True)
     """
     rng = np.random.default_rng([seed, n])
     spaces = [ugw.Space.from_points(rng.random((n, 2))) for _ in range(2 * pairs)]
     values, certified = [], True
-    for start in range(0, pairs, TOGETHER):
-        part = slice(2 * start, 2 * min(pairs, start + TOGETHER))
+    for start in range(0, pairs, BATCH_SIZE):
+        part = slice(2 * start, 2 * min(pairs, start + BATCH_SIZE))
         x, y = ugw.Space.stack(spaces[part][::2]), ugw.Space.stack(spaces[part][1::2])
-        found = ugw.tightness(x, y, rho=RHO, eps=EPS)
-        values.append(found.ratio)
-        certified &= found.holds
+        bounds = ugw.tightness(x, y, rho=RHO, eps=EPS)
+        values.append(bounds.ratio)
+        certified &= bounds.holds
     return Ratios(n, np.concatenate(values), certified)
 
 
 def figure(ratios: Sequence[Ratios]) -> Figure:
-    """One histogram for each size, on a common axis."""
+    """Return one histogram for each number of points, with a common axis."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(2.6 * len(ratios), 2.8), layout="constrained")
+    canvas = Figure(figsize=(2.6 * len(ratios), 2.8), layout="constrained")
     lowest = min(0.5, *(float(r.values.min()) for r in ratios))
     bins = np.linspace(np.floor(20 * lowest) / 20, 1.0, 26)
-    panels = made.subplots(1, len(ratios), sharex=True, squeeze=False)[0]
-    for ax, some, color in zip(panels, ratios, STYLE.palette, strict=False):
-        ax.hist(np.minimum(some.values, 1.0), bins=bins, color=color, edgecolor="white", linewidth=0.5)
-        ax.axvline(np.median(some.values), color=STYLE.ink, linewidth=1, linestyle="--")
-        ax.set_title(f"n = {some.n}", color=STYLE.ink)
+    panels = canvas.subplots(1, len(ratios), sharex=True, squeeze=False)[0]
+    for ax, sample, color in zip(panels, ratios, STYLE.palette, strict=False):
+        ax.hist(np.minimum(sample.values, 1.0), bins=bins, color=color, edgecolor="white", linewidth=0.5)
+        ax.axvline(np.median(sample.values), color=STYLE.ink, linewidth=1, linestyle="--")
+        ax.set_title(f"n = {sample.n}", color=STYLE.ink)
         ax.set_xlabel("CGW / UGW", color=STYLE.ink)
         ax.set_yticks([])
         ax.spines[["top", "right", "left"]].set_visible(False)
         ax.tick_params(colors=STYLE.ink)
-    return made
+    return canvas
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
@@ -92,5 +94,5 @@ def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     for n, pairs in PAIRS.items():
         ratios.append(run(n, pairs))
         echo(ratios[-1].line)
-    numbers = {"rho": RHO, "eps": EPS, "ratios": {some.n: some.values.tolist() for some in ratios}}
-    write(folder, "cgw-ratio", figure(ratios), numbers)
+    numbers = {"rho": RHO, "eps": EPS, "ratios": {sample.n: sample.values.tolist() for sample in ratios}}
+    write_results(folder, "cgw-ratio", figure(ratios), numbers)

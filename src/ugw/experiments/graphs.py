@@ -1,8 +1,8 @@
-"""Graph matching: two planar graphs with shortest paths, GW beside UGW (the paper's appendix).
+"""Graph matching: two planar graphs with shortest-path distances, GW and UGW (paper, appendix).
 
-The graphs are alike but for small sub-structures: half of the cluster is gone in the target, and its long branch
-ends in a small circle. Colors of the source are carried over by the plan and averaged by its second marginal.
-GW must place all mass, and exchanges the branches for it; a small rho leaves the small circle behind.
+The graphs differ in small substructures: half of the cluster is missing in the target, and its long branch ends in a
+small circle. The plan transfers the colors of the source to the target. GW must match all mass and exchanges the
+branches; with a small rho the small circle is not matched.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ import ugw
 from .. import datasets
 from ..plots import figures as plots
 from ..plots.style import STYLE
-from ._shared import heading, strength, uniform, write
+from ._shared import format_rho, set_heading, uniform_weights, write_results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RHOS = (0.1, 1.0, 10.0, math.inf)
 EPS = 1e-2
-PUBLISHED_MASSES = (0.645, 0.925, 0.98)  # of UGW at rho = .1, 1, 10, on the authors' graphs, ring of radius 1
-DISCARDED = 0.05  # a node that moves less than this share of its weight is left behind
-# Where the source has a pure color; between them colors blend.
+# Masses of UGW at rho = 0.1, 1, 10 on the authors' graphs, with a ring of radius 1.
+PUBLISHED_MASSES = (0.645, 0.925, 0.98)
+# Fraction of its weight below which a node counts as unmatched.
+MIN_KEPT_FRACTION = 0.05
+# Positions in the source with pure colors, which blend between them.
 _ANCHORS = ((0.4, 0.1), (0.05, 0.9), (0.88, 0.7), (0.4, 0.5))
-_PURE = (STYLE.palette[0], STYLE.palette[1], STYLE.palette[3], STYLE.palette[2])
+_ANCHOR_COLORS = (STYLE.palette[0], STYLE.palette[1], STYLE.palette[3], STYLE.palette[2])
 
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """Two graphs and a plan between them: what each part of them moves."""
+    """Two graphs and a plan between them."""
 
     title: str
     source: datasets.LabeledGraph
@@ -49,26 +51,26 @@ class Matched:
         return float(self.result.mass)
 
     @property
-    def moved(self) -> tuple[np.ndarray, np.ndarray]:
-        """What each node of either graph moves, over its weight, (n,) and (m,)."""
+    def kept_fractions(self) -> tuple[np.ndarray, np.ndarray]:
+        """Fraction of its weight that each node of both graphs sends or receives, (n,) and (m,)."""
         plan = self.result.plan
-        first, second = uniform(plan)
+        first, second = uniform_weights(plan)
         return plan.sum(axis=1) / first, plan.sum(axis=0) / second
 
     @property
     def received(self) -> dict[str, float]:
-        """What each part of the target receives, over its weight."""
-        share = self.moved[1]
-        return {name: float(share[self.target.labels == k].mean()) for k, name in enumerate(self.target.names)}
+        """Mass that each part of the target receives, divided by its weight."""
+        fraction = self.kept_fractions[1]
+        return {name: float(fraction[self.target.labels == k].mean()) for k, name in enumerate(self.target.names)}
 
     @property
     def discarded(self) -> int:
-        """Nodes of both graphs that the plan leaves behind."""
-        return int(sum((share < DISCARDED).sum() for share in self.moved))
+        """Number of unmatched nodes of both graphs."""
+        return int(sum((fraction < MIN_KEPT_FRACTION).sum() for fraction in self.kept_fractions))
 
     @property
     def part_to_part(self) -> float:
-        """The share of the moved mass that goes from a part to the part of the same name."""
+        """Fraction of the transported mass that goes from a part to the part of the same name."""
         first, second = (np.array(side.names)[side.labels] for side in (self.source, self.target))
         return float(self.result.plan[first[:, None] == second].sum() / self.result.plan.sum())
 
@@ -83,7 +85,7 @@ class Matched:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The same for a file."""
+        """The numbers for the JSON file."""
         return {
             "title": self.title,
             "mass": self.mass,
@@ -96,9 +98,9 @@ class Matched:
         }
 
 
-def header(some: Matched) -> str:
-    """The names of the columns."""
-    parts = "".join(f"{name:>14}" for name in some.received)
+def header(record: Matched) -> str:
+    """Return the names of the columns."""
+    parts = "".join(f"{name:>14}" for name in record.received)
     return f"{'':<15} {'mass':>7}{parts} {'part to part':>13} {'discarded':>9} {'conv.':>6}"
 
 
@@ -106,53 +108,53 @@ LEGEND = "parts of the target: mass received over weight; discarded: nodes that 
 
 
 def run(*, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: int = 0) -> list[Matched]:
-    """UGW for each rho, GW where it is inf, between graphs of about n nodes.
+    """Return UGW for each rho, GW for inf, between graphs of about n nodes.
 
-    >>> found = run(n=40, rhos=(0.1,))[0]
-    >>> min(found.received, key=found.received.get)
+    >>> record = run(n=40, rhos=(0.1,))[0]
+    >>> min(record.received, key=record.received.get)
     'small circle'
     """
     source, target = datasets.planar_graphs(n, seed=seed)
     x, y = source.space(), target.space()
-    names = ["GW, ρ = ∞" if math.isinf(rho) else f"UGW, {strength(rho)}" for rho in rhos]
-    solved = [ugw.solve(x, y, rho=rho, eps=eps) for rho in rhos]
-    return [Matched(name, source, target, result) for name, result in zip(names, solved, strict=True)]
+    names = ["GW, ρ = ∞" if math.isinf(rho) else f"UGW, {format_rho(rho)}" for rho in rhos]
+    results = [ugw.solve(x, y, rho=rho, eps=eps) for rho in rhos]
+    return [Matched(name, source, target, result) for name, result in zip(names, results, strict=True)]
 
 
-def colors(graph: datasets.LabeledGraph) -> np.ndarray:
-    """A color for each node by its place, (n, 3): the parts differ, and neighbors are alike."""
+def node_colors(graph: datasets.LabeledGraph) -> np.ndarray:
+    """Return the colors (n, 3) of the nodes by position: different parts differ, neighbors are similar."""
     from matplotlib.colors import to_rgb
 
-    apart = np.linalg.norm(plots.layout(graph.graph)[:, None] - np.array(_ANCHORS), axis=2)
-    share = np.exp(-((apart / 0.18) ** 2) / 2) + 1e-9
-    return (share / share.sum(axis=1, keepdims=True)) @ np.array([to_rgb(color) for color in _PURE])
+    distance = np.linalg.norm(plots.layout(graph.graph)[:, None] - np.array(_ANCHORS), axis=2)
+    weight = np.exp(-((distance / 0.18) ** 2) / 2) + 1e-9
+    return (weight / weight.sum(axis=1, keepdims=True)) @ np.array([to_rgb(color) for color in _ANCHOR_COLORS])
 
 
 def figure(records: Sequence[Matched]) -> Figure:
-    """A column for each plan: the source above, the target in the colors that the plan carries over below."""
+    """Return a picture with a column for each plan: the source, and below the target in the transferred colors."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(2.9 * len(records), 5.8), layout="constrained")
-    panels = made.subplots(2, len(records), squeeze=False)
-    shown = colors(records[0].source)
+    canvas = Figure(figsize=(2.9 * len(records), 5.8), layout="constrained")
+    panels = canvas.subplots(2, len(records), squeeze=False)
+    source_colors = node_colors(records[0].source)
     for (above, below), record in zip(panels.T, records, strict=True):
-        sent, _ = record.moved
-        plots.colored_graph(record.source.graph, shown, shares=sent, ax=above)
-        weights = uniform(record.result.plan)[1]
-        plots.color_transfer(record.result, shown, record.target.graph, weights=weights, ax=below)
+        sent, _ = record.kept_fractions
+        plots.colored_graph(record.source.graph, source_colors, shares=sent, ax=above)
+        weights = uniform_weights(record.result.plan)[1]
+        plots.color_transfer(record.result, source_colors, record.target.graph, weights=weights, ax=below)
         circle = f"{record.received['small circle']:.0%} of the small circle matched"
-        heading(above, record.title, f"mass {record.mass:.3f}, {record.part_to_part:.0%} part to part\n{circle}")
+        set_heading(above, record.title, f"mass {record.mass:.3f}, {record.part_to_part:.0%} part to part\n{circle}")
     for ax, side in zip(panels[:, 0], ("source", "target"), strict=True):
         style = {"fontsize": 10, "color": STYLE.ink, "rotation": 90, "va": "center", "ha": "right"}
         ax.text(-0.02, 0.5, side, transform=ax.transAxes, **style)
-    return made
+    return canvas
 
 
-def published(records: Sequence[Matched]) -> list[str]:
-    """Our masses beside the paper's, which belong to other graphs."""
+def compare_with_paper(records: Sequence[Matched]) -> list[str]:
+    """Return lines with our masses and those of the paper, which belong to other graphs."""
     rows = [
-        f"{record.title:<15} mass {record.mass:.3f}, the paper's graphs {theirs:g}"
-        for record, theirs in zip(records, PUBLISHED_MASSES, strict=False)
+        f"{record.title:<15} mass {record.mass:.3f}, the paper's graphs {published:g}"
+        for record, published in zip(records, PUBLISHED_MASSES, strict=False)
     ]
     return [
         *rows,
@@ -163,7 +165,7 @@ def published(records: Sequence[Matched]) -> list[str]:
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     """Run, print the numbers, and write graphs.png and graphs.json."""
     records = run()
-    for line in (header(records[0]), *(record.line for record in records), LEGEND, *published(records)):
+    for line in (header(records[0]), *(record.line for record in records), LEGEND, *compare_with_paper(records)):
         echo(line)
     numbers = {"eps": EPS, "published_masses": PUBLISHED_MASSES, "solved": [record.numbers for record in records]}
-    write(folder, "graphs", figure(records), numbers, dpi=110)
+    write_results(folder, "graphs", figure(records), numbers, dpi=110)

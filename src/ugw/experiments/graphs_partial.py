@@ -1,6 +1,7 @@
-"""Partial GW on the graphs of `graphs`, at the masses that UGW found there (the paper's appendix).
+"""Partial GW on the graphs of `graphs`, at the masses of the UGW plans (paper, appendix).
 
-UGW thins out what does not fit, partial GW takes a node or leaves it: its plan is that of GW between sub-graphs.
+UGW reduces the mass of nodes that do not fit; partial GW matches a node completely or not at all, so that its plan is
+that of GW between subgraphs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 import ugw
 
 from . import graphs
-from ._shared import write
+from ._shared import write_results
 
 RHOS = tuple(rho for rho in graphs.RHOS if math.isfinite(rho))
 
@@ -20,7 +21,7 @@ RHOS = tuple(rho for rho in graphs.RHOS if math.isfinite(rho))
 def run(
     *, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = graphs.EPS
 ) -> tuple[list[graphs.Matched], list[graphs.Matched]]:
-    """UGW for each rho, and partial GW at its mass; then both without a choice: GW with and without entropy.
+    """Return UGW for each rho and partial GW at the same mass; last GW with and without entropy.
 
     >>> unbalanced, partial = run(n=32, rhos=(0.1,))
     >>> [round(abs(u.mass - p.mass), 6) for u, p in zip(unbalanced, partial)]
@@ -29,10 +30,10 @@ def run(
     unbalanced = graphs.run(n=n, rhos=(*rhos, math.inf), eps=eps)
     x, y = unbalanced[0].source.space(), unbalanced[0].target.space()
     partial = []
-    for found in unbalanced:
-        mass = min(found.mass, 1.0)  # hard marginals are met to rounding only
+    for record in unbalanced:
+        mass = min(record.mass, 1.0)  # hard marginals hold only up to rounding
         title = f"PGW, m = {mass:.3f}"
-        partial.append(graphs.Matched(title, found.source, found.target, ugw.solve(x, y, rho=ugw.Mass(mass))))
+        partial.append(graphs.Matched(title, record.source, record.target, ugw.solve(x, y, rho=ugw.Mass(mass))))
     return unbalanced, partial
 
 
@@ -43,7 +44,7 @@ def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     for pair in zip(unbalanced, partial, strict=True):
         for record in pair:
             echo(record.line)
-    for line in (graphs.LEGEND, *graphs.published(partial)):
+    for line in (graphs.LEGEND, *graphs.compare_with_paper(partial)):
         echo(line)
     numbers = {
         "eps": graphs.EPS,
@@ -51,4 +52,4 @@ def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
         "unbalanced": [record.numbers for record in unbalanced],
         "partial": [record.numbers for record in partial],
     }
-    write(folder, "graphs-partial", graphs.figure(partial), numbers, dpi=110)
+    write_results(folder, "graphs-partial", graphs.figure(partial), numbers, dpi=110)

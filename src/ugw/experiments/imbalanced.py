@@ -1,9 +1,9 @@
-"""Robustness to imbalanced classes: balanced GW beside UGW (Figure 1 of the paper; `ugw demo`, `ugw reproduce`).
+"""Robustness to imbalanced classes: balanced GW and UGW (Figure 1 of the paper; `ugw demo`, `ugw reproduce`).
 
 An ellipsoid and a ball in R³, half of the mass each, against an ellipse and a square in R² with .3 and .7 of
 it, then .7 and .3. GW must move all mass, so that at least .2 of it goes to the other class, and for one of
-the mixtures it is cheaper still to exchange the classes. UGW leaves the surplus where it is and keeps them
-apart.
+the mixtures it is even cheaper to exchange the classes. UGW leaves the surplus unmatched and does not mix the
+classes.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ import ugw
 from .. import datasets
 from ..plots import figures as plots
 from ..plots.style import STYLE
-from ._shared import uniform, write
+from ._shared import uniform_weights, write_results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SHARES = (0.3, 0.7)  # of the ellipse in the target
-RHO = 0.1  # the shapes lie about 1 apart: moving mass between them costs more than leaving it
+# Fractions of the ellipse in the target.
+SHARES = (0.3, 0.7)
+# The distance between the shapes is about 1: matching mass between them costs more than leaving it unmatched.
+RHO = 0.1
 EPS = 1e-2
 POINTS = 200
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One solve: the data, what was asked, the result and its time.
+    """One solve: the data, rho, the result and its time.
 
     >>> record = run(n=20, eps=0.02, shares=(0.3,))[1]
     >>> record.method, record.across < 0.05
@@ -52,7 +54,7 @@ class Record:
 
     @property
     def method(self) -> str:
-        """GW where the marginals are hard, else UGW."""
+        """The name of the method: "GW" for hard marginals, else "UGW"."""
         return "GW" if math.isinf(self.rho) else "UGW"
 
     @property
@@ -62,9 +64,9 @@ class Record:
 
     @property
     def across(self) -> float:
-        """The share of the moved mass that goes from one class to the other."""
-        apart = self.source.labels[:, None] != self.target.labels
-        return float(self.result.plan[apart].sum() / self.result.plan.sum())
+        """Fraction of the transported mass that goes from one class to the other."""
+        differs = self.source.labels[:, None] != self.target.labels
+        return float(self.result.plan[differs].sum() / self.result.plan.sum())
 
 
 def run(
@@ -76,7 +78,7 @@ def run(
     seed: int = 0,
     report: Callable[[Record], None] | None = None,
 ) -> list[Record]:
-    """Solve GW and UGW for each mixture, n points a side; `report` is called with each record as it comes.
+    """Solve GW and UGW for each mixture, n points per side; `report` is called with each record when it is ready.
 
     >>> [record.method for record in run(n=20, eps=0.02, shares=(0.3,))]
     ['GW', 'UGW']
@@ -85,10 +87,10 @@ def run(
     for share in shares:
         source, target = datasets.imbalanced_mixtures(n, share=share, seed=seed)
         x, y = source.space(), target.space()
-        for strength in (math.inf, rho):
+        for side_rho in (math.inf, rho):
             start = time.perf_counter()
-            result = ugw.solve(x, y, rho=strength, eps=eps)
-            records.append(Record(source, target, share, strength, result, time.perf_counter() - start))
+            result = ugw.solve(x, y, rho=side_rho, eps=eps)
+            records.append(Record(source, target, share, side_rho, result, time.perf_counter() - start))
             if report is not None:
                 report(records[-1])
     return records
@@ -103,7 +105,7 @@ PAPER = "the paper shows pictures: GW matches the shapes poorly as their masses 
 
 
 def row(record: Record) -> str:
-    """One line of the table under `HEADER`: value, its terms, mass kept, mass across, converged, seconds.
+    """Return one line of the table under `HEADER`: value, its terms, mass kept, mass across, converged, seconds.
 
     >>> print(row(run(n=20, eps=0.02, shares=(0.3,))[0]).split()[5])
     GW
@@ -118,7 +120,7 @@ def row(record: Record) -> str:
 
 
 def figure(records: Sequence[Record]) -> Figure:
-    """A panel for each record, mixture by mixture, with its numbers above. Red lines join different classes.
+    """Return a picture with one panel for each record; red lines join different classes.
 
     >>> len(figure(run(n=20, eps=0.02, shares=(0.3,))).axes)
     2
@@ -127,20 +129,20 @@ def figure(records: Sequence[Record]) -> Figure:
 
     mixtures = list(dict.fromkeys(record.share for record in records))
     groups = [[record for record in records if record.share == share] for share in mixtures]
-    made = Figure(figsize=(3.0 * len(records), 4.2))
-    top, *_ = made.subfigures(2, 1, height_ratios=(12, 1))
+    canvas = Figure(figsize=(3.0 * len(records), 4.2))
+    top, *_ = canvas.subfigures(2, 1, height_ratios=(12, 1))
     parts = top.subfigures(1, len(groups), squeeze=False)[0]
     for part, group in zip(parts, groups, strict=True):
         part.suptitle(f"target: {group[0].mixture}", fontsize=11, color=STYLE.ink, y=0.98)
         part.subplots_adjust(left=0.01, right=0.99, bottom=0.0, top=0.82, wspace=0.02)
         for k, record in enumerate(group, start=1):
-            _panel(part.add_subplot(1, len(group), k, projection="3d"), record)
-    _legend(made, records[0])
-    return made
+            _draw_panel(part.add_subplot(1, len(group), k, projection="3d"), record)
+    _draw_legend(canvas, records[0])
+    return canvas
 
 
 def show(echo: Callable[[str], None]) -> list[Record]:
-    """Run and print the table, row by row as they come."""
+    """Run, print each row of the table when it is ready, and return the records."""
     echo(HEADER)
     records = run(report=lambda record: echo(row(record)))
     echo(LEGEND)
@@ -163,31 +165,33 @@ def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
         }
         for record in records
     ]
-    write(folder, "imbalanced", figure(records), {"eps": EPS, "solved": solved}, dpi=100)
+    write_results(folder, "imbalanced", figure(records), {"eps": EPS, "solved": solved}, dpi=100)
 
 
-def _panel(ax: Axes, record: Record) -> None:
+def _draw_panel(ax: Axes, record: Record) -> None:
+    """Draw the matching of one record, with its numbers above."""
     source, target, result = record.source, record.target, record.result
-    weights, labels = uniform(result.plan), (source.labels, target.labels)
-    plots.matching(result, source.points, _as_seen(record), weights=weights, labels=labels, lines=70, ax=ax)
+    weights, labels = uniform_weights(result.plan), (source.labels, target.labels)
+    plots.matching(result, source.points, reflected_target(record), weights=weights, labels=labels, lines=70, ax=ax)
     name = "GW" if record.method == "GW" else f"UGW, ρ = {record.rho:g}"
-    ended = "" if result.converged else ", NOT CONVERGED"
-    numbers = f"{record.across:.0%} across classes\nvalue {result.value:.3f}, mass kept {result.mass:.0%}{ended}"
+    warning = "" if result.converged else ", NOT CONVERGED"
+    numbers = f"{record.across:.0%} across classes\nvalue {result.value:.3f}, mass kept {result.mass:.0%}{warning}"
     texts = ((1.12, name, 11, "bold"), (1.05, numbers, 9, "normal"))
     for height, text, size, weight in texts:
         style = {"fontsize": size, "fontweight": weight, "color": STYLE.ink, "ha": "center", "va": "top"}
         ax.text2D(0.5, height, text, transform=ax.transAxes, **style)
 
 
-def _as_seen(record: Record) -> np.ndarray:
-    """The target's points, mirrored if the plan mirrors the shapes: the distances stay, fewer lines cross."""
+def reflected_target(record: Record) -> np.ndarray:
+    """Return the target's points, reflected if the plan reflects the shapes, so that fewer lines cross."""
     source, target = record.source, record.target
-    within = np.where(source.labels[:, None] == target.labels, record.result.plan, 0)
-    upright = source.points[:, 1] @ within @ target.points[:, 1] >= 0
-    return target.points * (1 if upright else [1, -1])
+    plan_within_classes = np.where(source.labels[:, None] == target.labels, record.result.plan, 0)
+    same_orientation = source.points[:, 1] @ plan_within_classes @ target.points[:, 1] >= 0
+    return target.points * (1 if same_orientation else [1, -1])
 
 
-def _legend(made: Figure, record: Record) -> None:
+def _draw_legend(canvas: Figure, record: Record) -> None:
+    """Draw the legend of classes and lines below the panels."""
     from matplotlib.lines import Line2D
 
     dot = {"marker": "o", "linestyle": "", "markersize": 6}
@@ -198,4 +202,4 @@ def _legend(made: Figure, record: Record) -> None:
     handles.append(Line2D([], [], color=STYLE.ink, linewidth=1, label="a point's largest plan entry"))
     handles.append(Line2D([], [], color=STYLE.mismatch, linewidth=1, label="across classes"))
     style = {"frameon": False, "fontsize": 9, "labelcolor": STYLE.ink, "handletextpad": 0.5}
-    made.legend(handles=handles, loc="lower center", ncols=len(handles), **style)
+    canvas.legend(handles=handles, loc="lower center", ncols=len(handles), **style)

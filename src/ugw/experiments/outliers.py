@@ -1,7 +1,7 @@
-"""Robustness to outliers: two moons against two turned moons with a cluster of outliers (the paper's appendix).
+"""Robustness to outliers: two moons against two rotated moons with a cluster of outliers (paper, appendix).
 
-GW must match the outliers in full. UGW matches the less of them the smaller rho is, and keeps matching moon to
-moon. Unbalanced Wasserstein (UW) compares positions, not distances within: it does not see through the turn.
+GW must match the outliers completely. UGW matches fewer of them for a smaller rho, and still matches moon to moon.
+Unbalanced Wasserstein (UW) compares positions and not distances: it is not invariant under the rotation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import ugw
 from .. import datasets
 from ..plots import figures as plots
 from ..plots.style import STYLE
-from ._shared import heading, strength, uniform, write
+from ._shared import format_rho, set_heading, uniform_weights, write_results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +35,7 @@ PAPER = (
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One matching of the moons: how it was made, and what it does with the outliers."""
+    """One matching of the moons, by GW, UGW or UW."""
 
     method: str
     rho: float
@@ -44,32 +44,32 @@ class Record:
     result: ugw.Result
 
     @property
-    def seen(self) -> np.ndarray:
-        """The target's labels, the moons renamed if the plan joins each to the other one: an isometry does that."""
+    def matched_labels(self) -> np.ndarray:
+        """The target's labels, with the moons exchanged if the plan exchanges them, which an isometry does."""
         labels, moons = self.target.labels, self.target.labels < 2
-        alike = self.source.labels[:, None] == labels[moons]
-        swapped = 2 * self.result.plan[:, moons][alike].sum() < self.result.plan[:, moons].sum()
+        same = self.source.labels[:, None] == labels[moons]
+        swapped = 2 * self.result.plan[:, moons][same].sum() < self.result.plan[:, moons].sum()
         return np.where(moons & swapped, 1 - labels, labels)
 
     @property
     def on_outliers(self) -> float:
-        """Mass that the outliers receive, over what they weigh."""
-        far = self.target.labels == 2
-        return float(self.result.plan[:, far].sum() / far.mean())
+        """Mass that the outliers receive, divided by their weight."""
+        is_outlier = self.target.labels == 2
+        return float(self.result.plan[:, is_outlier].sum() / is_outlier.mean())
 
     @property
     def moon_to_moon(self) -> float:
-        """Of the mass that moons receive, the share that comes from one moon for each; .5 is what chance does."""
+        """Fraction of the mass of the target's moons that comes from the matching moon; 0.5 is chance."""
         moons = self.target.labels < 2
         plan = self.result.plan[:, moons]
-        return float(plan[self.source.labels[:, None] == self.seen[moons]].sum() / plan.sum())
+        return float(plan[self.source.labels[:, None] == self.matched_labels[moons]].sum() / plan.sum())
 
     @property
     def line(self) -> str:
         """The numbers under `HEADER`."""
         converged = "yes" if self.result.converged else "NO"
         return (
-            f"{self.method:<4} {strength(self.rho):<9} {self.result.mass:>9.1%} {self.on_outliers:>12.1%} "
+            f"{self.method:<4} {format_rho(self.rho):<9} {self.result.mass:>9.1%} {self.on_outliers:>12.1%} "
             f"{self.moon_to_moon:>13.1%} {converged:>6}"
         )
 
@@ -83,7 +83,7 @@ LEGEND = (
 def run(
     *, n: int = 150, outliers: int = 20, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: int = 0
 ) -> list[Record]:
-    """UGW for each rho, GW where it is inf, then UW.
+    """Return UGW for each rho, GW for inf, and UW.
 
     >>> [(record.method, record.on_outliers < 0.5) for record in run(n=30, outliers=4)]
     [('GW', False), ('UGW', False), ('UGW', True), ('UW', True)]
@@ -99,18 +99,20 @@ def run(
 
 
 def figure(records: Sequence[Record]) -> Figure:
-    """A panel for each record: the turned moons below those of the source, red lines join different moons."""
+    """Return a picture with one panel for each record; red lines join different moons."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    made = Figure(figsize=(2.7 * len(records), 5.0), layout="constrained")
-    made.get_layout_engine().set(h_pad=0.1)
-    for ax, record in zip(made.subplots(1, len(records)), records, strict=True):
+    canvas = Figure(figsize=(2.7 * len(records), 5.0), layout="constrained")
+    canvas.get_layout_engine().set(h_pad=0.1)
+    for ax, record in zip(canvas.subplots(1, len(records)), records, strict=True):
         source, target = record.source, record.target
-        plan, labels = record.result.plan, (source.labels, record.seen)
-        plots.matching(plan, source.points, target.points, weights=uniform(plan), labels=labels, lines=60, ax=ax)
+        plan, labels = record.result.plan, (source.labels, record.matched_labels)
+        plots.matching(
+            plan, source.points, target.points, weights=uniform_weights(plan), labels=labels, lines=60, ax=ax
+        )
         numbers = f"{record.on_outliers:.0%} of the outliers matched\n{record.moon_to_moon:.0%} moon to moon"
-        heading(ax, f"{record.method}, {strength(record.rho)}", numbers)
+        set_heading(ax, f"{record.method}, {format_rho(record.rho)}", numbers)
     dot = {"marker": "o", "linestyle": "", "markersize": 6}
     handles = [
         Line2D([], [], color=color, label=name, **dot)
@@ -118,8 +120,8 @@ def figure(records: Sequence[Record]) -> Figure:
     ]
     handles.append(Line2D([], [], color=STYLE.ink, linewidth=1, label="a point's largest plan entry"))
     handles.append(Line2D([], [], color=STYLE.mismatch, linewidth=1, label="to the wrong moon or an outlier"))
-    made.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=9, labelcolor=STYLE.ink)
-    return made
+    canvas.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=9, labelcolor=STYLE.ink)
+    return canvas
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
@@ -139,4 +141,4 @@ def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
         }
         for record in records
     ]
-    write(folder, "outliers", figure(records), {"eps": EPS, "solved": solved}, dpi=110)
+    write_results(folder, "outliers", figure(records), {"eps": EPS, "solved": solved}, dpi=110)

@@ -1,6 +1,6 @@
-"""Beyond the paper's table: do better minima, conic plans or a rho without a grid make better labels?
+"""Beyond the paper's table: accuracy of labels from lower objectives, conic plans, and a rho chosen without a grid.
 
-All without a choice on validation folds, so that nothing but the plan differs.
+Nothing is selected on validation folds, so that only the plans differ.
 """
 
 from __future__ import annotations
@@ -20,105 +20,110 @@ import ugw
 from ..datasets.labeled import Domain
 from ..estimators.pu import label_top_scores
 from ..geometry.space import Space
-from .pu import QUICK, SOLVER, Protocol, accuracy, run_all, spaces
-from .pu_table import LARGEST
-from .pu_tasks import Task, chosen
+from .pu import QUICK, SOLVER, Protocol, accuracy, make_spaces, run_all
+from .pu_table import LARGEST_LOG_RHOS
+from .pu_tasks import Task, parse_tasks
 
-# Random starts beside the paper's one and those of init="auto".
-RANDOM = 7
+# Random initial plans besides the paper's one and those of init="auto".
+N_RANDOM_PLANS = 7
 TITLES = {"ugw": "UGW (2)", "minima": "best of starts", "cgw": "CGW", "mass": "mass rule"}
 
 
 def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, tick: Callable[[], Any]) -> dict[str, Any]:
-    """For each way: accuracies of the test folds in percent, the mean mass, and what else there is to say."""
-    began = time.process_time()
-    x, y, truth, start = spaces(task, domains, protocol, range(protocol.folds))
-    rho, eps = (2.0 ** LARGEST[0], 2.0 ** LARGEST[1]), 2.0**protocol.log_eps
-    made: dict[str, Any] = {"task": task.name}
+    """Return for each method: accuracies of the test folds in percent, the mean mass, and further numbers."""
+    start_time = time.process_time()
+    x, y, truth, initial = make_spaces(task, domains, protocol, range(protocol.folds))
+    rho, eps = (2.0 ** LARGEST_LOG_RHOS[0], 2.0 ** LARGEST_LOG_RHOS[1]), 2.0**protocol.log_eps
+    results: dict[str, Any] = {"task": task.name}
 
-    def keep(way: str, result: Any, **more: Any) -> None:
+    def store(method: str, result: Any, **extra: Any) -> None:
+        """Store accuracies, mass and convergence of a batch of results."""
         plans = np.asarray(result.plan)
         labels, _ = label_top_scores(plans.sum(axis=1), task.prior)
         masses = plans.sum(axis=(1, 2))
-        made[way] = {"accuracy": accuracy(labels, truth), "mass": float(masses.mean()), **more}
-        made[way]["converged"] = float(np.mean(result.converged))
+        results[method] = {"accuracy": accuracy(labels, truth), "mass": float(masses.mean()), **extra}
+        results[method]["converged"] = float(np.mean(result.converged))
         tick()
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the results say how many converged
-        light = [space.to("float32") for space in (x, y)]
-        plans = start.plans(*rho).astype(np.float32)
-        one = ugw.solve(*light, rho=rho, eps=eps, init=plans, solver=SOLVER)
-        keep("ugw", one, value=one.value.tolist())
-        many = _lowest(light, rho, eps, plans)
-        keep("minima", many, value=many.value.tolist())
-        keep("cgw", ugw.solve_conic(x, y, rho=rho, init=one.plan.astype(float)))
-        found = ugw.rho_for_mass(x, y, kept=task.prior, eps=eps)
-        keep("mass", ugw.solve(x, y, rho=found, eps=eps), log2_rho=np.log2(found).tolist())
-    return made | {"seconds": time.process_time() - began}
+        warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the results contain the fraction that converged
+        float32_spaces = [space.to("float32") for space in (x, y)]
+        plans = initial.plans(*rho).astype(np.float32)
+        single = ugw.solve(*float32_spaces, rho=rho, eps=eps, init=plans, solver=SOLVER)
+        store("ugw", single, value=single.value.tolist())
+        best = _best_of_starts(float32_spaces, rho, eps, plans)
+        store("minima", best, value=best.value.tolist())
+        store("cgw", ugw.solve_conic(x, y, rho=rho, init=single.plan.astype(float)))
+        matched_rho = ugw.rho_for_mass(x, y, kept=task.prior, eps=eps)
+        store("mass", ugw.solve(x, y, rho=matched_rho, eps=eps), log2_rho=np.log2(matched_rho).tolist())
+    return results | {"seconds": time.process_time() - start_time}
 
 
-class _Chosen:
-    """For each item the one of two batches of results that has the lower objective."""
+class _LowerResults:
+    """For each item the result with the lower objective of two batches."""
 
-    def __init__(self, one: Any, two: Any) -> None:
-        first = one.value <= two.value
-        self.value = np.where(first, one.value, two.value)
-        self.plan = np.where(first[:, None, None], one.plan, two.plan)
-        self.converged = np.where(first, one.converged, two.converged)
+    def __init__(self, first: Any, second: Any) -> None:
+        """Select value, plan and convergence of each item."""
+        is_first = first.value <= second.value
+        self.value = np.where(is_first, first.value, second.value)
+        self.plan = np.where(is_first[:, None, None], first.plan, second.plan)
+        self.converged = np.where(is_first, first.converged, second.converged)
 
 
-def _lowest(pair: Sequence[Space], rho: Any, eps: float, plans: np.ndarray) -> _Chosen:
-    """The lowest objectives found from the given plans, random ones and those of init="auto"."""
-    many = ugw.Multistart(solver=SOLVER, n=1 + RANDOM)
-    return _Chosen(
-        ugw.solve(*pair, rho=rho, eps=eps, init=plans, solver=many), ugw.solve(*pair, rho=rho, eps=eps, solver=SOLVER)
+def _best_of_starts(pair: Sequence[Space], rho: Any, eps: float, plans: np.ndarray) -> _LowerResults:
+    """Return the results with the lowest objectives from the given plans, random plans and those of init="auto"."""
+    multistart = ugw.Multistart(solver=SOLVER, n=1 + N_RANDOM_PLANS)
+    return _LowerResults(
+        ugw.solve(*pair, rho=rho, eps=eps, init=plans, solver=multistart),
+        ugw.solve(*pair, rho=rho, eps=eps, solver=SOLVER),
     )
 
 
 def rows(tasks: Sequence[Task], results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each task: mean accuracy and deviation of each way, and how much lower the better minima are."""
-    made = []
+    """Return a row for each task: mean accuracy and deviation of each method, and the decrease of the objective."""
+    table = []
     for task in tasks:
-        found = results[task.name]
+        result = results[task.name]
         row: dict[str, Any] = {"task": task.name}
-        for way in TITLES:
-            values = np.array(found[way]["accuracy"])
-            row[way] = {"accuracy": float(values.mean()), "std": float(values.std(ddof=1))}
-        one, many = (np.array(found[way]["value"]) for way in ("ugw", "minima"))
-        row["lower"] = {"folds": int((many < one - 1e-5 * np.abs(one)).sum()), "mean": float(np.mean(1.0 - many / one))}
-        row["log2_rho"] = float(np.mean(found["mass"]["log2_rho"]))
-        made.append(row)
-    return made
+        for method in TITLES:
+            values = np.array(result[method]["accuracy"])
+            row[method] = {"accuracy": float(values.mean()), "std": float(values.std(ddof=1))}
+        single, best = (np.array(result[method]["value"]) for method in ("ugw", "minima"))
+        is_lower = best < single - 1e-5 * np.abs(single)
+        row["lower"] = {"folds": int(is_lower.sum()), "mean": float(np.mean(1.0 - best / single))}
+        row["log2_rho"] = float(np.mean(result["mass"]["log2_rho"]))
+        table.append(row)
+    return table
 
 
-def lines(table: Sequence[Mapping[str, Any]], folds: int) -> list[str]:
-    """The table as text."""
-    made = [f"test accuracy in %, rho = 2^{LARGEST[0]} but for the mass rule, whose mean log2 rho is given"]
+def format_table(table: Sequence[Mapping[str, Any]], folds: int) -> list[str]:
+    """Return the lines of the table."""
+    lines = [f"test accuracy in %, rho = 2^{LARGEST_LOG_RHOS[0]} but for the mass rule, whose mean log2 rho is given"]
     head = "".join(f"{title:<16}" for title in TITLES.values())
-    made.append(f"{'task':<22}{head}{'lower objective':<22}log2 rho")
+    lines.append(f"{'task':<22}{head}{'lower objective':<22}log2 rho")
     for row in table:
-        cells = "".join(f"{_cell(row[way]):<16}" for way in TITLES)
+        cells = "".join(f"{_format_cell(row[method]):<16}" for method in TITLES)
         lower = f"{row['lower']['folds']} of {folds}, by {100 * row['lower']['mean']:.2g} %"
-        made.append(f"{row['task']:<22}{cells}{lower:<22}{row['log2_rho']:.1f}")
-    gains = {way: np.mean([row[way]["accuracy"] - row["ugw"]["accuracy"] for row in table]) for way in TITLES}
-    said = ", ".join(f"{TITLES[way]} {gain:+.1f}" for way, gain in gains.items() if way != "ugw")
-    return [*made, f"mean gain over UGW (2): {said}"]
+        lines.append(f"{row['task']:<22}{cells}{lower:<22}{row['log2_rho']:.1f}")
+    gains = {name: np.mean([row[name]["accuracy"] - row["ugw"]["accuracy"] for row in table]) for name in TITLES}
+    gain_text = ", ".join(f"{TITLES[name]} {gain:+.1f}" for name, gain in gains.items() if name != "ugw")
+    return [*lines, f"mean gain over UGW (2): {gain_text}"]
 
 
-def _cell(found: Mapping[str, float]) -> str:
-    return f"{found['accuracy']:.1f} ± {found['std']:.1f}"
+def _format_cell(numbers: Mapping[str, float]) -> str:
+    """Return the text `accuracy ± deviation`."""
+    return f"{numbers['accuracy']:.1f} ± {numbers['std']:.1f}"
 
 
 def reproduce(
     folder: Path, echo: Callable[[str], None], *, tasks: str | None, quick: bool, kept: Path, jobs: int | None
 ) -> None:
-    """Run, print the table, and write pu-beyond.json. kept: where finished tasks are."""
+    """Run, print the table, and write pu-beyond.json. kept: the folder of finished tasks."""
     protocol = QUICK if quick else Protocol()
-    asked = chosen(tasks)
-    results = run_all(asked, protocol, kept, jobs=jobs, learn=run, steps=len(TITLES))
-    table = rows(asked, results)
-    for line in lines(table, protocol.folds):
+    selected = parse_tasks(tasks)
+    results = run_all(selected, protocol, kept, jobs=jobs, learn=run, steps=len(TITLES))
+    table = rows(selected, results)
+    for line in format_table(table, protocol.folds):
         echo(line)
     numbers = {"protocol": asdict(protocol), "version": ugw.__version__, "rows": table, "tasks": results}
     (folder / "pu-beyond.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The table of the positive-unlabeled experiment: parameters chosen on validation folds, ours beside the paper's."""
+"""The table of the positive-unlabeled experiment: selection of rho on validation folds, comparison with the paper."""
 
 from __future__ import annotations
 
@@ -13,36 +13,40 @@ from .pu_tasks import METHODS, Task
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The paper's two-parameter column has the largest rho for both sides.
-LARGEST = (-5, -5)
+# log2 of both rhos in the paper's column with two parameters: the largest ones.
+LARGEST_LOG_RHOS = (-5, -5)
 # Degrees of freedom of the paper's standard deviations.
 DDOF = {"init": 0, "pgw": 0, "ugw": 1, "ugw-2": 1, "ugw-8": 1}
 TITLES = {"init": "Init", "pgw": "PGW", "ugw": "UGW", "ugw-2": "UGW (2)", "ugw-8": "UGW (8)"}
 
 
-def selected(tasks: Sequence[Task], results: Mapping[str, Any], *, folds: int) -> list[dict[str, Any]]:
-    """A row for each task and method: accuracy and standard deviation over test folds, the paper's, the difference.
+def select_rows(tasks: Sequence[Task], results: Mapping[str, Any], *, folds: int) -> list[dict[str, Any]]:
+    """Return a row for each task and method: accuracy, standard deviation over test folds, difference to the paper.
 
     ugw: the pair of rhos that is best on the task's validation folds; ugw-2: one pair for all, as in the paper's table;
-    ugw-8: one for each two kinds of features, by its mean gain over labels that are all wrong. Ties: the larger rhos.
+    ugw-8: one pair for each pair of features, by the mean gain over labels that are all wrong. Ties: the larger rhos.
     """
     rows = []
     shared = {key: _shared_pair(tasks, results, key, folds) for key in {(t.source, t.target) for t in tasks}}
     for task in tasks:
-        found = results[task.name]
-        grid, pairs = np.array(found["ugw"]), [tuple(pair) for pair in found["pairs"]]
+        result = results[task.name]
+        grid, pairs = np.array(result["ugw"]), [tuple(pair) for pair in result["pairs"]]
         best = {
             "ugw": _first_best(grid[:, folds:].mean(axis=1)),
-            "ugw-2": pairs.index(LARGEST),
+            "ugw-2": pairs.index(LARGEST_LOG_RHOS),
             "ugw-8": shared[task.source, task.target],
         }
         for method in METHODS:
-            values = grid[best[method], :folds] if method in best else np.array(found[method])
+            values = grid[best[method], :folds] if method in best else np.array(result[method])
             row: dict[str, Any] = {"task": task.name, "method": method, "accuracy": float(values.mean())}
             row["std"] = float(values.std(ddof=DDOF[method]))
             if method in best:
-                at = best[method]
-                row |= {"log2_rho": list(pairs[at]), "mass": found["mass"][at], "converged": found["converged"][at]}
+                index = best[method]
+                row |= {
+                    "log2_rho": list(pairs[index]),
+                    "mass": result["mass"][index],
+                    "converged": result["converged"][index],
+                }
             if method in task.published:
                 row["paper"], row["paper_std"] = task.published[method]
                 row["difference"] = row["accuracy"] - row["paper"]
@@ -51,80 +55,83 @@ def selected(tasks: Sequence[Task], results: Mapping[str, Any], *, folds: int) -
 
 
 def _shared_pair(tasks: Sequence[Task], results: Mapping[str, Any], kind: tuple[str, str], folds: int) -> int:
-    """The pair that is best for all tasks between two kinds of features, by (accuracy − floor) / prior."""
+    """Return the index of the best pair for all tasks between two kinds of features, by (accuracy − floor) / prior."""
     gains = []
     for task in tasks:
         if (task.source, task.target) == kind:
-            floor = 100.0 * (1.0 - 2.0 * task.prior)  # as many called positive as are, and all of them wrong
+            floor = 100.0 * (1.0 - 2.0 * task.prior)  # all predicted positives are wrong
             gains.append((np.array(results[task.name]["ugw"])[:, folds:].mean(axis=1) - floor) / task.prior)
     return _first_best(np.mean(gains, axis=0))
 
 
 def _first_best(scores: np.ndarray) -> int:
-    """The first of the highest, up to rounding."""
+    """Return the index of the highest score, the first up to rounding."""
     return int(np.flatnonzero(scores >= scores.max() - 1e-9)[0])
 
 
-def lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The table as text: for each method ours ± its deviation, the paper's, and the difference."""
+def format_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of the table: for each method accuracy ± deviation, the paper's, and the difference."""
     width, first = 25, 2 + max(len(row["task"]) for row in rows)
-    made = ["test accuracy in %: ours ± std, [the paper's], difference"]
-    made.append(f"{'task':<{first}}" + "".join(f"{TITLES[method]:^{width}}" for method in METHODS).rstrip())
+    lines = ["test accuracy in %: ours ± std, [the paper's], difference"]
+    lines.append(f"{'task':<{first}}" + "".join(f"{TITLES[method]:^{width}}" for method in METHODS).rstrip())
     for start in range(0, len(rows), len(METHODS)):
-        some = rows[start : start + len(METHODS)]
-        made.append(f"{some[0]['task']:<{first}}" + "".join(f"{_cell(row):<{width}}" for row in some).rstrip())
+        task_rows = rows[start : start + len(METHODS)]
+        lines.append(
+            f"{task_rows[0]['task']:<{first}}" + "".join(f"{_format_cell(row):<{width}}" for row in task_rows).rstrip()
+        )
     compared = [row for row in rows if "difference" in row and row["method"] == "ugw-2"]
     if compared:
         largest = max(abs(row["difference"]) for row in compared)
-        made.append(f"UGW (2), one pair of rho for all tasks: at most {largest:.1f} from the paper's")
+        lines.append(f"UGW (2), one pair of rho for all tasks: at most {largest:.1f} from the paper's")
     priors = sorted({_prior(row["task"]) for row in rows})
-    chances = (f"{_by_chance(prior):.0f} at prior {prior:g}" for prior in priors)
-    made.append(f"labels at random: {', '.join(chances)}")
-    return made
+    chances = (f"{_chance_accuracy(prior):.0f} at prior {prior:g}" for prior in priors)
+    lines.append(f"labels at random: {', '.join(chances)}")
+    return lines
 
 
 def _prior(name: str) -> float:
-    """The prior of the task of that name."""
+    """Return the prior of the task of that name."""
     return float(name.split(":")[2])
 
 
-def _by_chance(prior: float) -> float:
-    """The accuracy in % of as many labels as there are positives, given at random.
+def _chance_accuracy(prior: float) -> float:
+    """Return the accuracy in % if as many labels as there are positives are given at random.
 
-    >>> _by_chance(0.1)
+    >>> _chance_accuracy(0.1)
     82.0
     """
     return 100.0 * (1.0 - 2.0 * prior * (1.0 - prior))
 
 
-def _cell(row: Mapping[str, Any]) -> str:
+def _format_cell(row: Mapping[str, Any]) -> str:
+    """Return the text of one cell of the table."""
     ours = f"{row['accuracy']:.1f} ± {row['std']:.1f}"
     return f"{ours:<10} [{row['paper']:.1f}] {row['difference']:+.1f}" if "paper" in row else ours
 
 
 def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Bars for each task, ours, with the paper's numbers as marks, and the accuracy of labels at random."""
+    """Return a bar chart of the tasks, with marks for the paper's numbers and lines for labels at random."""
     from matplotlib.figure import Figure
 
     shown, colors = ("init", "pgw", "ugw"), STYLE.palette
     names = list(dict.fromkeys(row["task"] for row in rows))
-    made = Figure(figsize=(max(5.0, 2.0 + 1.15 * len(names)), 4.4), layout="constrained")
-    ax = made.subplots()
-    at = {(row["task"], row["method"]): row for row in rows}
+    canvas = Figure(figsize=(max(5.0, 2.0 + 1.15 * len(names)), 4.4), layout="constrained")
+    ax = canvas.subplots()
+    row_of = {(row["task"], row["method"]): row for row in rows}
     for k, method in enumerate(shown):
         place = np.arange(len(names)) + 0.27 * (k - 1)
-        some = [at[name, method] for name in names]
-        heights, spreads = ([r[what] for r in some] for what in ("accuracy", "std"))
+        method_rows = [row_of[name, method] for name in names]
+        heights, spreads = ([r[what] for r in method_rows] for what in ("accuracy", "std"))
         bars = {"yerr": spreads, "error_kw": {"ecolor": "0.45", "elinewidth": 1.0}}
         ax.bar(place, heights, width=0.25, color=colors[k], label=TITLES[method], **bars)
-        marks = [(p, r["paper"]) for p, r in zip(place, some, strict=True) if "paper" in r]
+        marks = [(p, r["paper"]) for p, r in zip(place, method_rows, strict=True) if "paper" in r]
         if marks:
             last = method == shown[-1]
             ax.plot(*zip(*marks, strict=True), "_", color=STYLE.ink, ms=13, mew=2.2, label="paper" if last else None)
     for k, name in enumerate(names):
-        chance = _by_chance(_prior(name))
+        chance = _chance_accuracy(_prior(name))
         ax.hlines(chance, k - 0.45, k + 0.45, color=STYLE.ink, linestyle=":", label=None if k else "labels at random")
-    ax.set_xticks(range(len(names)), [_short(name) for name in names], fontsize=9)
+    ax.set_xticks(range(len(names)), [_break_name(name) for name in names], fontsize=9)
     ax.set_xlim(-0.6, len(names) - 0.4)
     ax.set_ylim(np.floor(min(row["accuracy"] for row in rows) / 5) * 5 - 5, 100)
     ax.set_ylabel("test accuracy, %", color=STYLE.ink, fontsize=11)
@@ -133,10 +140,10 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(colors=STYLE.ink)
     ax.legend(ncols=5 if len(names) > 3 else 2, frameon=False, loc="upper left", labelcolor=STYLE.ink, fontsize=11)
-    return made
+    return canvas
 
 
-def _short(name: str) -> str:
-    """surf-C:decaf-W:0.1 in three lines."""
+def _break_name(name: str) -> str:
+    """Return a task name such as surf-C:decaf-W:0.1 in three lines."""
     source, target, prior = name.split(":")
     return f"{source} →\n{target}\nprior {prior}"

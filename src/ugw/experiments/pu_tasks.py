@@ -1,4 +1,4 @@
-"""Tasks and folds of the positive-unlabeled experiment, and what the paper reports for them.
+"""Tasks and folds of the positive-unlabeled experiment, and the numbers of the paper.
 
 A task matches backpacks of Caltech, in one kind of features, to the images of a domain, in the same kind or another.
 """
@@ -32,43 +32,43 @@ class Task:
 
     @property
     def name(self) -> str:
-        """What the command line calls it."""
+        """The name of the task on the command line."""
         return f"{self.source}-C:{self.target}-{self.letter}:{self.prior:g}"
 
     @property
     def file(self) -> str:
-        """Where its results are kept."""
-        return file_of(self.name)
+        """The name of the file of its results."""
+        return file_name(self.name)
 
     @property
     def keys(self) -> tuple[str, str]:
-        """Source and target as `ugw.datasets.office_caltech10` calls them."""
+        """The keys of source and target in `ugw.datasets.office_caltech10`."""
         return f"{self.source}_caltech", f"{self.target}_{LETTERS[self.letter]}"
 
     @property
-    def one_space(self) -> bool:
-        """Are the features on both sides of one kind?"""
+    def has_one_space(self) -> bool:
+        """Whether both sides have the same features."""
         return self.source == self.target
 
     @property
     def published(self) -> dict[str, tuple[float, float]]:
-        """The paper's accuracy and standard deviation, in percent, of each method; none for other features."""
+        """The paper's accuracy and standard deviation, in percent, of each method; empty for other features."""
         return (
             dict(zip(METHODS, zip(*PUBLISHED[self.name], strict=True), strict=True)) if self.name in PUBLISHED else {}
         )
 
 
-def file_of(name: str) -> str:
-    """The file for the results of the task of that name.
+def file_name(name: str) -> str:
+    """Return the file name for the results of the task of that name.
 
-    >>> file_of("surf-C:decaf-W:0.1")
+    >>> file_name("surf-C:decaf-W:0.1")
     'surf-C_decaf-W_0.1.json'
     """
     return name.replace(":", "_") + ".json"
 
 
-def _shapes(source: str, target: str) -> list[Task]:
-    """The seven tasks between two kinds of features; the last domain has too few backpacks for the larger prior."""
+def _tasks_between(source: str, target: str) -> list[Task]:
+    """Return the seven tasks between two kinds of features; DSLR has too few backpacks for the larger prior."""
     return [Task(source, target, d, 0.1) for d in "CAWD"] + [Task(source, target, d, 0.2) for d in "CAW"]
 
 
@@ -85,35 +85,39 @@ PUBLISHED: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "surf-C:decaf-D:0.1": ((84.7, 91.1, 90.7, 89.3, 89.3), (1.93, 8.09, 7.09, 7.46, 7.46)),
     "surf-C:decaf-W:0.2": ((81.5, 88.4, 89.9, 88.8, 88.8), (2.75, 5.82, 3.33, 3.64, 3.64)),
 }
-# Those on the paper's own features, as far as these are public.
-TASKS = {task.name: task for task in (*_shapes("surf", "surf"), *_shapes("surf", "decaf")) if task.name in PUBLISHED}
-# The shapes of its tasks with DeCAF, on other deep features in its place: nothing to set beside the paper.
+# Tasks on the paper's features, as far as these are public.
+TASKS = {
+    task.name: task
+    for task in (*_tasks_between("surf", "surf"), *_tasks_between("surf", "decaf"))
+    if task.name in PUBLISHED
+}
+# The tasks with other deep features instead of DeCAF; the paper has no numbers for these.
 SUBSTITUTES = {
     task.name: task
     for pair in (("mobilenet", "mobilenet"), ("surf", "mobilenet"), ("mobilenet", "surf"))
-    for task in _shapes(*pair)
+    for task in _tasks_between(*pair)
 }
 
 
-def chosen(names: str | None) -> list[Task]:
-    """Tasks by their names, with commas between; "paper" (or None) and "substitute" stand for all of a kind.
+def parse_tasks(names: str | None) -> list[Task]:
+    """Return tasks by names separated by commas; "paper" (or None) and "substitute" are all tasks of a kind.
 
-    >>> [task.prior for task in chosen("surf-C:surf-W:0.1,surf-C:surf-W:0.2")]
+    >>> [task.prior for task in parse_tasks("surf-C:surf-W:0.1,surf-C:surf-W:0.2")]
     [0.1, 0.2]
     """
-    known = TASKS | SUBSTITUTES
-    found: dict[str, Task] = {}
+    all_tasks = TASKS | SUBSTITUTES
+    selected: dict[str, Task] = {}
     for name in ("paper" if names is None else names).split(","):
         if name.strip() in ("paper", "substitute"):
-            found |= TASKS if name.strip() == "paper" else SUBSTITUTES
-        elif name.strip() in known:
-            found[name.strip()] = known[name.strip()]
+            selected |= TASKS if name.strip() == "paper" else SUBSTITUTES
+        elif name.strip() in all_tasks:
+            selected[name.strip()] = all_tasks[name.strip()]
         else:
             raise InputError(
                 f"got the task {name.strip()!r}, expected paper, substitute or FROM:TO:PRIOR, as surf-C:decaf-W:0.1; "
                 f"of the paper's: {', '.join(TASKS)}; with mobilenet in the place of decaf any domain"
             )
-    return list(found.values())
+    return list(selected.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,26 +129,29 @@ class Fold:
     truth: np.ndarray
 
 
-def draw(task: Task, domains: Mapping[str, Domain], *, size: int, seed: int) -> Fold:
-    """The fold of a seed: `size` backpacks of the source, `size` images of the target, prior·size of them backpacks.
+def draw_fold(task: Task, domains: Mapping[str, Domain], *, size: int, seed: int) -> Fold:
+    """Return the fold of a seed: `size` backpacks of the source, and `size` images of the target.
 
-    Within one set of images the two have no backpack in common. The images drawn are those of the paper's code. It puts
-    backpacks first; here the order is random, so that no rule for ties can know them.
+    Of the latter prior·size are backpacks. Within one set of images the two have no backpack in common. The images are
+    those of the paper's code, which puts backpacks first; here the order is random, so that tie-breaking by order has
+    no advantage.
     """
     from sklearn.model_selection import train_test_split
 
     source, target = (domains[key] for key in task.keys)
-    hidden = round(task.prior * size)
-    positives, rest = train_test_split(_unit_box(source)[source.labels == 0], train_size=size, random_state=seed)
-    points = _unit_box(target)
+    n_hidden = round(task.prior * size)
+    positives, rest = train_test_split(
+        _scale_to_unit_box(source)[source.labels == 0], train_size=size, random_state=seed
+    )
+    points = _scale_to_unit_box(target)
     pool = rest if task.keys[0] == task.keys[1] else points[target.labels == 0]
-    found, _ = train_test_split(pool, train_size=hidden, random_state=seed)
-    others, _ = train_test_split(points[target.labels != 0], train_size=size - hidden, random_state=seed)
+    backpacks, _ = train_test_split(pool, train_size=n_hidden, random_state=seed)
+    others, _ = train_test_split(points[target.labels != 0], train_size=size - n_hidden, random_state=seed)
     order = np.random.default_rng(seed).permutation(size)
-    return Fold(positives, np.vstack([found, others])[order], (np.arange(size) < hidden)[order])
+    return Fold(positives, np.vstack([backpacks, others])[order], (np.arange(size) < n_hidden)[order])
 
 
-def _unit_box(domain: Domain) -> np.ndarray:
-    """The reduced features, each from 0 to 1 over the whole domain."""
+def _scale_to_unit_box(domain: Domain) -> np.ndarray:
+    """Return the reduced features, each scaled to [0, 1] over the whole domain."""
     low, high = domain.reduced.min(axis=0), domain.reduced.max(axis=0)
     return (domain.reduced - low) / np.where(high > low, high - low, 1.0)

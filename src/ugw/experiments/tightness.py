@@ -1,9 +1,9 @@
-"""Does the relaxation to two plans end with one, π = γ? Kernels of negative type, and graph geodesics (the paper's §3).
+"""How often the relaxation to two plans ends with one, π = γ: kernels of negative type, and graphs (paper, section 3).
 
 F(π, π) + F(γ, γ) − 2 F(π, γ) is the distortion form at π − γ. With hard marginals and distances of negative type it
-is never positive, so that the better of π and γ costs no more than the pair. Without it a pair may cost less than
-either of its plans: the relaxation is not tight. Two measurements, both from random starts: UGW with entropy as
-`ugw.solve` ends, and GW without entropy by bare alternation, each step an exact assignment.
+is never positive, so that the better of π and γ costs no more than the pair. Otherwise a pair may cost less than
+either of its plans: the relaxation is not tight. Two measurements, both from random initial plans: UGW with entropy by
+`ugw.solve`, and GW without entropy by alternating exact assignments.
 """
 
 from __future__ import annotations
@@ -21,15 +21,20 @@ from scipy.spatial.distance import cdist
 import ugw
 
 from ..plots.style import STYLE
-from ._shared import write
+from ._shared import write_results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RHOS = (0.1, 1.0)
 EPS = 1e-2  # of distances with mean 1
-POINTS, PAIRS, STARTS = 12, 60, 20
-SAME = 1e-3  # plans are one if they differ by less than this share of their mass
+# Points per space, pairs of spaces per kind, and initial plans per pair.
+POINTS = 12
+PAIRS = 60
+STARTS = 20
+# Two plans count as equal if their L1 distance is below this fraction of their mass.
+EQUAL_PLAN_TOLERANCE = 1e-3
+# Relative difference of two objectives that counts as rounding.
 ROUNDING = 1e-9
 PAPER = (
     "the paper: always π = γ where the kernels are of negative type; "
@@ -42,29 +47,29 @@ Rng = np.random.Generator
 
 
 def euclidean(rng: Rng, n: int) -> np.ndarray:
-    """Normal points of the plane."""
+    """Return the distances (n, n) of normally distributed points of the plane."""
     points = rng.normal(size=(n, 2))
     return cdist(points, points)
 
 
 def sphere(rng: Rng, n: int) -> np.ndarray:
-    """Uniform points of the unit sphere, distances along great circles."""
+    """Return the great-circle distances (n, n) of uniform points of the unit sphere."""
     points = rng.normal(size=(n, 3))
     points /= np.linalg.norm(points, axis=1, keepdims=True)
-    # Of the chord, since the arc cosine loses half of the digits of small distances.
+    # Computed from the chord: the arc cosine loses half of the digits of small distances.
     return 2 * np.arcsin(np.clip(cdist(points, points) / 2, 0, 1))
 
 
 def hyperbolic(rng: Rng, n: int) -> np.ndarray:
-    """Points of the Poincaré disc."""
-    turn, radius = rng.uniform(0, 2 * np.pi, size=n), 0.95 * np.sqrt(rng.random(n))
-    points = radius[:, None] * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    """Return the hyperbolic distances (n, n) of random points of the Poincaré disk."""
+    angle, radius = rng.uniform(0, 2 * np.pi, size=n), 0.95 * np.sqrt(rng.random(n))
+    points = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     height = 1 - radius**2
     return 2 * np.arcsinh(cdist(points, points) / np.sqrt(height[:, None] * height))
 
 
 def tree(rng: Rng, n: int) -> np.ndarray:
-    """Random recursive trees with edges of random length."""
+    """Return the path lengths (n, n) of a random recursive tree with random edge lengths."""
     lengths = np.full((n, n), np.inf)
     for child in range(1, n):
         lengths[child, rng.integers(child)] = rng.uniform(0.1, 1)
@@ -72,20 +77,20 @@ def tree(rng: Rng, n: int) -> np.ndarray:
 
 
 def graph(rng: Rng, n: int) -> np.ndarray:
-    """Erdős–Rényi graphs that are connected, three neighbors each in the mean."""
+    """Return the path lengths (n, n) of a connected Erdős–Rényi graph with mean degree 3."""
     while True:
-        joined = np.triu(rng.random((n, n)) < 3 / n, k=1)
-        paths = floyd_warshall(np.where(joined | joined.T, 1.0, np.inf))
+        adjacent = np.triu(rng.random((n, n)) < 3 / n, k=1)
+        paths = floyd_warshall(np.where(adjacent | adjacent.T, 1.0, np.inf))
         if np.isfinite(paths).all():
             return paths
 
 
 def bipartite(rng: Rng, n: int) -> np.ndarray:
-    """Random bipartite graphs that are connected: a third of the nodes against the others."""
+    """Return the path lengths (n, n) of a connected random bipartite graph: a third of the nodes against the others."""
     side = np.arange(n) < n // 3
     while True:
-        joined = (side[:, None] & ~side) & (rng.random((n, n)) < 0.6)
-        paths = floyd_warshall(np.where(joined | joined.T, 1.0, np.inf))
+        adjacent = (side[:, None] & ~side) & (rng.random((n, n)) < 0.6)
+        paths = floyd_warshall(np.where(adjacent | adjacent.T, 1.0, np.inf))
         if np.isfinite(paths).all():
             return paths
 
@@ -100,10 +105,10 @@ KINDS: dict[str, Callable[[Rng, int], np.ndarray]] = {
 }
 
 
-def of_negative_type(distances: np.ndarray) -> bool:
-    """Is the matrix (n, n) negative on vectors that sum to 0?
+def is_of_negative_type(distances: np.ndarray) -> bool:
+    """Return whether the matrix (n, n) is negative semidefinite on vectors that sum to 0.
 
-    >>> of_negative_type(np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0))))
+    >>> is_of_negative_type(np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0))))
     True
     """
     n = len(distances)
@@ -111,14 +116,14 @@ def of_negative_type(distances: np.ndarray) -> bool:
     return bool(np.linalg.eigvalsh(centered).max() <= ROUNDING * n * distances.max())
 
 
-# -- bare alternation --------------------------------------------------------------------------------------
+# -- alternating assignments -------------------------------------------------------------------------------
 
 
-def alternate(dx: np.ndarray, dy: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Permutations (π, γ), (n,) each, neither of which improves the pair: exact assignments in turn from γ = start.
+def alternate_assignments(dx: np.ndarray, dy: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return permutations (π, γ), (n,) each, from alternating exact assignments that begin with γ = start.
 
     >>> line = np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0)))
-    >>> first, second = alternate(line, line, np.array([3, 2, 1, 0]))
+    >>> first, second = alternate_assignments(line, line, np.array([3, 2, 1, 0]))
     >>> first.tolist() == second.tolist()
     True
     """
@@ -126,15 +131,15 @@ def alternate(dx: np.ndarray, dy: np.ndarray, start: np.ndarray) -> tuple[np.nda
     while True:
         # Only the cross term of the distortion depends on the plan.
         gain = dx @ dy[pair[1]]
-        found = linear_sum_assignment(gain, maximize=True)[1]
-        now = -float(gain[np.arange(len(found)), found].sum())
-        if now >= value - ROUNDING * abs(value) and np.isfinite(value):
+        assignment = linear_sum_assignment(gain, maximize=True)[1]
+        new_value = -float(gain[np.arange(len(assignment)), assignment].sum())
+        if new_value >= value - ROUNDING * abs(value) and np.isfinite(value):
             return pair
-        pair, value = (pair[1], found), now
+        pair, value = (pair[1], assignment), new_value
 
 
 def distortion(dx: np.ndarray, dy: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
-    """The mean of (dx_ii' − dy_jj')² where j is the partner of i in one permutation and j' of i' in the other."""
+    """Return the mean of (dx_ii' − dy_jj')² with j = first[i] and j' = second[i']."""
     return float(((dx - dy[np.ix_(first, second)]) ** 2).mean())
 
 
@@ -143,7 +148,7 @@ def distortion(dx: np.ndarray, dy: np.ndarray, first: np.ndarray, second: np.nda
 
 @dataclass(frozen=True)
 class Row:
-    """Shares of runs on spaces of one kind: see `HEADER`."""
+    """Fractions for spaces of one kind: see `LEGEND`."""
 
     kind: str
     negative: float
@@ -155,8 +160,8 @@ class Row:
     @property
     def line(self) -> str:
         """The numbers under `HEADER`."""
-        shares = f"{self.negative:>14.1%} {self.entropic:>11.1%} {self.exact:>16.1%}"
-        return f"{self.kind:<16} {shares} {self.lower:>14.1%} {self.lowest:>14.1%}"
+        fractions = f"{self.negative:>14.1%} {self.entropic:>11.1%} {self.exact:>16.1%}"
+        return f"{self.kind:<16} {fractions} {self.lower:>14.1%} {self.lowest:>14.1%}"
 
 
 COLUMNS = f"{'negative type':>14} {'UGW: π = γ':>11} {'GW, ε=0: π = γ':>16} {'pair is lower':>14} {'also at best':>14}"
@@ -170,7 +175,7 @@ LEGEND = (
 def run(
     *, kinds: Sequence[str] = tuple(KINDS), n: int = POINTS, pairs: int = PAIRS, starts: int = STARTS, seed: int = 0
 ) -> list[Row]:
-    """Both measurements for pairs of random spaces of each kind, n points a side.
+    """Return both measurements for pairs of random spaces of each kind, n points per side.
 
     >>> (row,) = run(kinds=("Euclidean",), n=6, pairs=3, starts=3)
     >>> row.negative, row.entropic, row.lower
@@ -181,13 +186,13 @@ def run(
         rng = np.random.default_rng(seed)
         spaces = [KINDS[kind](rng, n) for _ in range(2 * pairs)]
         spaces = [distances / distances.mean() for distances in spaces]
-        ends = _ends(rng, spaces, starts)
-        own, pair, same = (np.array(part).reshape(pairs, starts) for part in zip(*ends, strict=True))
+        runs = _alternating_runs(rng, spaces, starts)
+        own, pair, same = (np.array(part).reshape(pairs, starts) for part in zip(*runs, strict=True))
         rows.append(
             Row(
                 kind=kind,
-                negative=float(np.mean([of_negative_type(distances) for distances in spaces])),
-                entropic=_entropic(spaces),
+                negative=float(np.mean([is_of_negative_type(distances) for distances in spaces])),
+                entropic=_entropic_fraction(spaces),
                 exact=float(same.mean()),
                 lower=float((pair < own - ROUNDING).mean()),
                 lowest=float((pair.min(axis=1) < own.min(axis=1) - ROUNDING).mean()),
@@ -196,34 +201,34 @@ def run(
     return rows
 
 
-def _entropic(spaces: list[np.ndarray]) -> float:
-    """The share of UGW solves, all rhos, that end with one plan."""
+def _entropic_fraction(spaces: list[np.ndarray]) -> float:
+    """Return the fraction of UGW solves, over all rhos, whose two plans are equal."""
     x, y = (ugw.Space.stack([ugw.Space.from_distances(d) for d in side]) for side in (spaces[::2], spaces[1::2]))
     same = []
     for rho in RHOS:
         first, second = ugw.solve(x, y, rho=rho, eps=EPS, init="random").plan_pair
-        same.append(np.abs(first - second).sum(axis=(1, 2)) < SAME * first.sum(axis=(1, 2)))
+        same.append(np.abs(first - second).sum(axis=(1, 2)) < EQUAL_PLAN_TOLERANCE * first.sum(axis=(1, 2)))
     return float(np.mean(same))
 
 
-def _ends(rng: Rng, spaces: list[np.ndarray], starts: int) -> list[tuple[float, float, bool]]:
-    """For each run of the bare alternation: F of the better plan, F of the pair, and whether the plans are one."""
-    ends = []
+def _alternating_runs(rng: Rng, spaces: list[np.ndarray], starts: int) -> list[tuple[float, float, bool]]:
+    """Return F of the better plan, F of the pair, and whether the plans are equal, for each alternating run."""
+    runs = []
     for dx, dy in zip(spaces[::2], spaces[1::2], strict=True):
         for _ in range(starts):
-            first, second = alternate(dx, dy, rng.permutation(len(dy)))
+            first, second = alternate_assignments(dx, dy, rng.permutation(len(dy)))
             own = min(distortion(dx, dy, plan, plan) for plan in (first, second))
-            ends.append((own, distortion(dx, dy, first, second), bool((first == second).all())))
-    return ends
+            runs.append((own, distortion(dx, dy, first, second), bool((first == second).all())))
+    return runs
 
 
 def figure(rows: Sequence[Row]) -> Figure:
-    """A bar for each kind: how the runs of bare alternation end."""
+    """Return a picture with one bar for each kind: how the alternating runs end."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(8.0, 0.5 * len(rows) + 1.3), layout="constrained")
-    ax = made.subplots()
-    place = np.arange(len(rows))[::-1]
+    canvas = Figure(figsize=(8.0, 0.5 * len(rows) + 1.3), layout="constrained")
+    ax = canvas.subplots()
+    positions = np.arange(len(rows))[::-1]
     exact, lower = np.array([row.exact for row in rows]), np.array([row.lower for row in rows])
     parts = (
         ("π = γ", exact, STYLE.palette[0]),
@@ -232,19 +237,19 @@ def figure(rows: Sequence[Row]) -> Figure:
     )
     left = np.zeros(len(rows))
     for name, width, color in parts:
-        ax.barh(place, 100 * width, left=100 * left, color=color, height=0.62, label=name)
+        ax.barh(positions, 100 * width, left=100 * left, color=color, height=0.62, label=name)
         left = left + width
-    for row, height in zip(rows, place, strict=True):
+    for row, height in zip(rows, positions, strict=True):
         ax.text(101, height, f"{row.lower:.1%} lower", va="center", fontsize=9, color=STYLE.ink)
     kinds = [f"{row.kind}\n{row.negative:.0%} of negative type" for row in rows]
-    ax.set_yticks(place, kinds, fontsize=9, color=STYLE.ink)
+    ax.set_yticks(positions, kinds, fontsize=9, color=STYLE.ink)
     ax.set_xlim(0, 100)
     ax.set_xlabel("% of runs of GW without entropy from random permutations", fontsize=9, color=STYLE.ink)
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=8, colors=STYLE.ink)
-    made.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=9, labelcolor=STYLE.ink)
-    return made
+    canvas.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=9, labelcolor=STYLE.ink)
+    return canvas
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
@@ -253,4 +258,4 @@ def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     for line in (HEADER, *(row.line for row in rows), LEGEND, PAPER):
         echo(line)
     numbers = {"rhos": RHOS, "eps": EPS, "points": POINTS, "pairs": PAIRS, "starts": STARTS}
-    write(folder, "tightness", figure(rows), numbers | {"rows": [asdict(row) for row in rows]}, dpi=130)
+    write_results(folder, "tightness", figure(rows), numbers | {"rows": [asdict(row) for row in rows]}, dpi=130)
