@@ -309,7 +309,6 @@ def test_items_on_both_sides_of_every_size_threshold(monkeypatch, name):
         ("KL", [(20, 20), (65, 7), (71, 71)]),
         ("TV", [(16, 16), (52, 49)]),
         ("gaussian-hellinger", [(20, 20), (21, 20), (28, 28)]),
-        ("streaming", [(12, 300), (300, 14)]),
     ],
 )
 def test_items_on_both_sides_of_the_smaller_thresholds_as_they_are(name, sizes):
