@@ -2,6 +2,7 @@
 
 import ugw
 from ugw.initializers.conic import TRANSPORT_SOLVER, with_strategy_options
+from ugw.solvers.proximal import ProximalSchedule
 
 
 def test_only_options_left_alone_are_tuned():
@@ -15,3 +16,14 @@ def test_only_options_left_alone_are_tuned():
     many = with_strategy_options(ugw.Multistart(n=3), TRANSPORT_SOLVER)
     assert many == ugw.Multistart(n=3, solver=TRANSPORT_SOLVER)
     assert with_strategy_options(ugw.AlternateLP(tol=1e-3), ugw.AlternateLP()) == ugw.AlternateLP(tol=1e-3)
+
+
+def test_an_explicit_option_that_equals_the_default_of_another_problem_is_kept():
+    """solve_conic once replaced the proximal schedule of solve, given explicitly, by its own."""
+    explicit = ugw.AlternateMin(
+        proximal=ProximalSchedule(first=0.3, last=0.01, factor=0.95), inner=ugw.Sinkhorn(max_iter=50)
+    )
+    resolved = with_strategy_options(explicit, TRANSPORT_SOLVER)
+    assert resolved.proximal == explicit.proximal
+    assert resolved.inner.max_iter == 50
+    assert with_strategy_options(ugw.Multistart(solver=explicit), TRANSPORT_SOLVER).solver == resolved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,8 +46,6 @@ CONIC_SCHEDULE = (
         )
     ),
 )
-
-Options = TypeVar("Options")
 
 
 @dataclass(frozen=True)
