@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 """Gradients of plans against central differences of plans that are solved again, and against unrolled steps."""
 
 from __future__ import annotations
@@ -148,7 +150,7 @@ def test_problems_without_plan_gradients_are_refused():
 
 
 def test_an_inexact_linear_solve_gives_a_warning(monkeypatch):
-    monkeypatch.setattr(implicit, "MOST", 2)
+    monkeypatch.setattr(implicit, "LEARNING_CONFIG", replace(implicit.LEARNING_CONFIG, max_cg_products=2))
     x = rand(6, 2, seed=0).requires_grad_()
     r = ugw.solve_differentiable(x, rand(5, 2, seed=1), eps=0.05)
     with pytest.warns(ugw.ConvergenceWarning, match="residual of"):

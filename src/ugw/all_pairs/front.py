@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from .._utils.version import version
-from ..errors import ConvergenceWarning, Incomplete, InputError
+from ..errors import Incomplete, InputError
 from ..initializers.multistart import base_solver
+from ..results.convergence import warn_if_not_converged
 from .blocks import Block
 from .checkpoint import Checkpoint
 from .executor import WorkersDied, is_missing_package, run_tasks
 from .inputs import SpaceList, check_masses, read_spaces
 from .job import PairwiseJob, ResultMatrix
-from .methods import Method, Options
+from .methods import Method, Options, auto_eps_of_all_pairs
 from .result import PairwiseResult
 
 
@@ -41,7 +41,7 @@ def pairwise(  # noqa: PLR0913 - objective, labels and execution are separate ar
     method: "ugw"; "gw", balanced; "cgw", the conic distance; "debiased", as `ugw.debiased`, with one self term for each
     space; or `ugw.Method(name, init=, loss=, fused=, cone=)`.
     rho, eps, solver: as for `ugw.solve` and `ugw.solve_conic`, one for all pairs. "auto": rho = 1, inf for "gw";
-    eps = 1e-2, 0 for "cgw".
+    eps = `relative(1e-2)`, 0 for "cgw".
     names: one for each space; for two lists a pair of lists.
     n_jobs: processes, each with one thread; None for the setting of `joblib.parallel_config`, which may be a cluster.
     checkpoint: a folder for finished blocks; the same call continues from there and returns the same numbers.
@@ -60,6 +60,8 @@ def pairwise(  # noqa: PLR0913 - objective, labels and execution are separate ar
     chosen = method if isinstance(method, Method) else Method(method)
     sides = read_spaces(spaces, spaces_y, names)
     options = chosen.solve_options(rho, eps, solver)
+    if chosen.name == "debiased" and isinstance(eps, str) and eps == "auto":
+        options["eps"] = auto_eps_of_all_pairs(sides[0].spaces, sides[1].spaces)
     _check_options(chosen, options, sides)
     job = PairwiseJob.create(chosen, options, sides)
     folder = (
@@ -73,9 +75,7 @@ def pairwise(  # noqa: PLR0913 - objective, labels and execution are separate ar
             f"; finished blocks are in {folder.folder}, the same call goes on from there" if folder is not None else ""
         )
         raise Incomplete(f"{failure}{hint}; `result` of this error has all that was solved", result)
-    if not bool(result.converged.all()):
-        warnings.warn(result.message, ConvergenceWarning, stacklevel=2)
-    return result
+    return warn_if_not_converged(result)
 
 
 def _check_options(method: Method, options: Options, sides: tuple[SpaceList, SpaceList]) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from ..learning.debiased import codes
+from ..learning.debiased import debiased_codes
+from ..results.parameters import to_plain
 from .blocks import Block, max_block_entries, self_pair_blocks, tile_pairs
 from .inputs import SpaceList
 from .methods import Columns, Method, Options, exact_self_columns, is_symmetric
@@ -155,6 +156,7 @@ class ResultMatrix:
             names=(first.names, second.names),
             method=job.method.name,
             roots=self._distances(columns),
+            parameters={name: to_plain(value) for name, value in job.options.items() if value is not None},
         )
 
     def _debiased_columns(self) -> Columns:
@@ -168,7 +170,7 @@ class ResultMatrix:
         statuses = [self.pair_columns["status"], first["status"][:, None], second["status"][None, :]]
         arrays = (value, self.pair_columns["sign_scale"], *statuses)
         tensors = [torch.from_numpy(np.broadcast_to(array, value.shape).copy()) for array in arrays]
-        return {"value": value, "status": codes(tensors[0], tensors[1], tensors[2:]).numpy()}
+        return {"value": value, "status": debiased_codes(tensors[0], tensors[1], tensors[2:]).numpy()}
 
     def _distances(self, columns: Columns) -> object:
         """Return the distances (n, m), or None if the values are not powers of a distance."""

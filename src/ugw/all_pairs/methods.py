@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -19,9 +19,20 @@ from ..errors import InputError
 from ..geometry.space import Space
 from ..initializers.conic import STRATEGIES
 from ..initializers.select import INIT_NAMES
-from ..learning.debiased import check_one_rho, self_result, stake
+from ..learning.debiased import check_one_rho, product_plan_value, solve_self_term
+from ..learning.value_and_grad import build_detached
 from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
-from ..problems.build import Fused, Relative, batch_size_of, build, build_partial, check_finite_rho, parse_cone
+from ..problems.build import (
+    BUILD_CONFIG,
+    Fused,
+    Relative,
+    batch_size_of,
+    build,
+    build_partial,
+    check_finite_rho,
+    parse_cone,
+    resolve_eps,
+)
 from ..results.records import Status
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
@@ -72,8 +83,8 @@ class Method:
         """Return the keyword arguments of a solve, with the method's defaults for "auto", checked."""
         spec = self.spec
         rho = spec.default_rho if isinstance(rho, str) and rho == "auto" else rho
-        is_partial = partial_divergences(rho) is not None
-        eps = (0.0 if is_partial else spec.default_eps) if isinstance(eps, str) and eps == "auto" else eps
+        has_no_entropy = self.name == "cgw" and isinstance(eps, str) and eps == "auto"
+        eps = 0.0 if has_no_entropy else resolve_eps(eps, rho)
         extra = {name: getattr(self, name) for name in spec.option_names}
         if "cone" in extra:
             extra["cone"] = "gaussian-hellinger" if self.cone is None else self.cone
@@ -96,7 +107,6 @@ class MethodSpec:
     """
 
     default_rho: float
-    default_eps: float
     option_names: tuple[str, ...]
     check: Callable[[Space, Space, Options], None]
     solve_pairs: Callable[[Space, Space, Options], Columns]
@@ -140,6 +150,26 @@ def _check_eps(eps: Any) -> None:
     number = eps.share if isinstance(eps, Relative) else as_nonnegative("eps", eps)
     if batch_size_of(number) is not None:
         raise InputError("eps of pairwise must be one number for all pairs, got an array")
+
+
+def auto_eps_of_all_pairs(first: Sequence[Space], second: Sequence[Space]) -> float:
+    """Return eps="auto" of "debiased": one number for all pairs, 1 % of their average mean distortion.
+
+    The mean of (Dx − Dy)² under the product plan is E Dx² + E Dy² − 2 E Dx E Dy.
+    """
+    means = []
+    for side in (first, second):
+        moments = []
+        for space in side:
+            law = (space.weight_tensor / space.weight_tensor.sum()).detach()[:, None]
+            moments.append(
+                [float((law * apply(law)).sum()) for apply in (space.metric.apply, space.metric.apply_squared)]
+            )
+        means.append(np.array(moments))
+    (mean_x, square_x), (mean_y, square_y) = means[0].T, means[1].T
+    average = float(square_x.mean() + square_y.mean() - 2.0 * mean_x.mean() * mean_y.mean())
+    scale = average if average > 0 else float(square_x.mean() + square_y.mean()) or 1.0
+    return BUILD_CONFIG.auto_eps_share * scale
 
 
 def _check_ugw(x: Space, y: Space, options: Options) -> None:
@@ -199,13 +229,16 @@ def _solve_ugw(x: Space, y: Space, options: Options) -> Columns:
 
 def _solve_self_ugw(x: Space, options: Options) -> Columns:
     """Return the columns of `ugw.solve` for spaces with themselves, the better of two initial plans."""
-    without_init = {name: value for name, value in options.items() if name != "init"}
-    return _columns(self_result(x, without_init, options["init"]))
+    problem = build_detached(x, x, **_objective_options(options), solver=options["solver"])
+    terms = {name: options[name] for name in ("fused", "loss", "solver")}
+    return _columns(solve_self_term(problem, options["init"], **terms))
 
 
 def _solve_debiased(x: Space, y: Space, options: Options) -> Columns:
     """Return the columns of the cross terms, with the scale against which negative values are judged."""
-    return _columns(api.solve(x, y, **options), sign_scale=stake(build(x, y, **_objective_options(options))))
+    return _columns(
+        api.solve(x, y, **options), sign_scale=product_plan_value(build(x, y, **_objective_options(options)))
+    )
 
 
 def _solve_self_debiased(x: Space, options: Options) -> Columns:
@@ -242,7 +275,6 @@ def exact_self_columns(x: Space, options: Options) -> dict[str, Any]:
 METHOD_SPECS = {
     "ugw": MethodSpec(
         default_rho=1.0,
-        default_eps=1e-2,
         option_names=("loss", "fused"),
         check=_check_ugw,
         solve_pairs=_solve_ugw,
@@ -251,7 +283,6 @@ METHOD_SPECS = {
     ),
     "gw": MethodSpec(
         default_rho=math.inf,
-        default_eps=1e-2,
         option_names=("loss", "fused"),
         check=_check_ugw,
         solve_pairs=_solve_ugw,
@@ -260,7 +291,6 @@ METHOD_SPECS = {
     ),
     "debiased": MethodSpec(
         default_rho=1.0,
-        default_eps=1e-2,
         option_names=("loss", "fused"),
         check=_check_debiased,
         solve_pairs=_solve_debiased,
@@ -270,7 +300,6 @@ METHOD_SPECS = {
     ),
     "cgw": MethodSpec(
         default_rho=1.0,
-        default_eps=0.0,
         option_names=("cone",),
         check=_check_conic,
         solve_pairs=_solve_conic,

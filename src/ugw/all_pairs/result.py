@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import torch
 
-from ..errors import InputError, NotConverged
+from ..errors import InputError
+from ..results.base import ResultBase
+from ..results.io import Arrays, from_json_array, json_array, to_array
 from ..results.records import Status
 
 if TYPE_CHECKING:
@@ -15,12 +18,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PairwiseResult:
+class PairwiseResult(ResultBase):
     """Values (n, m) of all pairs of n spaces and m others, or of n spaces with each other.
 
     values, masses: NumPy arrays if the spaces were made from NumPy arrays, else tensors on their device; NaN where a
     pair was not solved. codes, n_iter: (n, m) arrays of `ugw.Status` codes and of outer iterations, 0 where a value is
     known exactly. names: of the rows and of the columns, None without names. method: the name of the method.
+    parameters: the rho, eps and solver options, as a plain dict.
 
     >>> import numpy as np, ugw
     >>> sizes = {"ant": 4, "bee": 5, "cow": 9}
@@ -39,6 +43,7 @@ class PairwiseResult:
     names: tuple[tuple[str, ...] | None, tuple[str, ...] | None]
     method: str
     roots: Any = None  # (n, m) distances, None if the values of the method are not powers of a distance
+    parameters: dict[str, Any] = field(default_factory=dict)
 
     @property
     def status(self) -> np.ndarray:
@@ -82,11 +87,41 @@ class PairwiseResult:
         labels = [repr(side[k]) if side is not None else str(k) for side, k in zip(self.names, (i, j), strict=True)]
         return f"({labels[0]}, {labels[1]})"
 
-    def check(self) -> PairwiseResult:
-        """Return itself if every pair converged; raise NotConverged otherwise."""
-        if not bool(self.converged.all()):
-            raise NotConverged(self.message)
-        return self
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the name and the text of each line of the HTML table."""
+        n, m = self.codes.shape
+        values = self.values if isinstance(self.values, np.ndarray) else to_array(self.values)
+        spread = f"{np.nanmin(values):.6g} to {np.nanmax(values):.6g}" if np.isfinite(values).any() else "none"
+        return [("method", self.method), ("pairs", f"{n} × {m}"), ("values", spread), ("status", self.message)]
+
+    def to_arrays(self) -> Arrays:
+        """Return all matrices by name, and the names of the spaces and the parameters as JSON."""
+        arrays = {"codes": self.codes, "n_iter": self.n_iter, "numpy": np.array(isinstance(self.values, np.ndarray))}
+        tables = {"values": self.values, "masses": self.masses, "roots": self.roots}
+        for name, table in tables.items():
+            if table is not None:
+                arrays[name] = table if isinstance(table, np.ndarray) else to_array(table)
+        facts = {"method": self.method, "names": self.names, "parameters": self.parameters}
+        return arrays | {"facts": json_array(facts)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Self:
+        """Return the result that `to_arrays` described."""
+        facts = from_json_array(arrays["facts"])
+        names = tuple(None if side is None else tuple(side) for side in facts["names"])
+        tables: dict[str, Any] = {name: arrays.get(name) for name in ("values", "masses", "roots")}
+        if not arrays["numpy"]:
+            tables = {name: None if table is None else torch.from_numpy(table) for name, table in tables.items()}
+        if arrays["values"].shape != arrays["codes"].shape or arrays["codes"].ndim != 2:
+            raise ValueError("arrays of the wrong shape")
+        return cls(
+            codes=arrays["codes"],
+            n_iter=arrays["n_iter"],
+            names=names,  # type: ignore[arg-type]
+            method=facts["method"],
+            parameters=facts["parameters"],
+            **tables,
+        )
 
     def to_frame(self, what: str = "values") -> pandas.DataFrame:
         """Return `values`, `masses`, `distances`, `status` or `n_iter` as a pandas DataFrame with the names."""

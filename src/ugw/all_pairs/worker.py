@@ -13,7 +13,7 @@ from .._utils.threads import single_thread
 from .._utils.version import version
 from ..errors import InputError
 from ..geometry.space import Space
-from ..learning.value_and_grad import quiet
+from ..results.convergence import convergence_warnings_ignored
 from ..results.records import Status
 from .methods import METHOD_SPECS, Columns, Options
 from .serialize import from_arrays, to_arrays
@@ -78,7 +78,7 @@ def run_task(task: Task) -> TaskResult:
     """Solve a block of pairs on one thread; if the batch fails, solve its pairs one by one."""
     if task.version != version():
         raise InputError(f"a worker has ugw {version()}, the call is from ugw {task.version}: install the same on all")
-    with single_thread(), torch.no_grad(), quiet():
+    with single_thread(), torch.no_grad(), convergence_warnings_ignored():
         rows, cols = ([space.to(task.device) for space in side] for side in (task.rows, task.cols))
         try:
             return _solve_pairs(task, rows, cols, range(len(task.pairs))), []

@@ -1,9 +1,9 @@
-"""UGW beside CGW on the same spaces: how tight the bound CGW ≤ UGW is, and proof that it holds."""
+"""`tightness`: CGW and UGW of the same spaces, their ratio, and a certificate that CGW ≤ UGW."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -12,20 +12,23 @@ from ..errors import InputError
 from ..geometry.space import Space
 from ..measures.cones import Cone, GaussianHellinger, PartialTransport
 from ..problems.build import check_finite_rho, is_finite_loss, max_distance_difference, parse_cone, relative
+from ..results.base import ResultBase
 from ..results.conic_result import ConicResult
+from ..results.io import Arrays, with_prefix, without_prefix
+from ..results.records import present
 from ..results.result import Result
+from .config import API_CONFIG
 from .conic import solve_conic
 from .objective import objective
 from .solve import solve
 
-# Values below this share of those of all mass apart are 0, up to the tolerance of a solver; or so many units of
-# rounding, where that is more.
-NOTHING, ROUNDING = 1e-9, 100.0
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Tightness:
-    """CGW and UGW of two spaces: their values without entropy, and the results they come from."""
+class Tightness(ResultBase):
+    """CGW and UGW of two spaces: their values without entropy, and the results from which they come.
+
+    conic: the result of CGW; unbalanced: the result of UGW; ugw: the UGW objective of its plan without entropy.
+    """
 
     conic: ConicResult
     unbalanced: Result
@@ -40,42 +43,89 @@ class Tightness:
     def ratio(self) -> Any:
         """CGW / UGW, from 0 to 1; 1 where both are 0 up to rounding, as for isometric spaces at eps = 0."""
         cgw, ugw = torch.as_tensor(self.cgw).clamp(min=0.0), torch.as_tensor(self.ugw)
-        nothing = torch.maximum(cgw, ugw.abs()) <= max(NOTHING, self._rounding) * torch.as_tensor(
-            self.conic.terms.apart
-        )
-        ratio = torch.where(nothing, 1.0, cgw / torch.where(nothing, 1.0, ugw))
+        smallest = max(API_CONFIG.min_relative_value, self._rounding) * torch.as_tensor(self.conic.terms.apart)
+        are_zero = torch.maximum(cgw, ugw.abs()) <= smallest
+        ratio = torch.where(are_zero, 1.0, cgw / torch.where(are_zero, 1.0, ugw))
         if not self.conic.numpy:
             return ratio
         return ratio.numpy() if ratio.ndim else float(ratio)
 
     @property
     def holds(self) -> bool:
-        """The certificate: is the conic value, with all that the kernel's error may add, below that of the UGW plan?"""
+        """Whether CGW ≤ UGW is certified: the conic value plus the error bound of its kernel is below the UGW value."""
         bound, ugw = torch.as_tensor(self.conic.value_bound), torch.as_tensor(self.ugw)
         return bool((bound <= ugw + self._rounding * torch.as_tensor(self.conic.terms.apart)).all())
 
     @property
+    def converged(self) -> Any:
+        """Whether both solves converged: a bool, or an array or tensor (B,) of bools."""
+        both = torch.as_tensor(self.conic.converged) & torch.as_tensor(self.unbalanced.converged)
+        if not both.ndim:
+            return bool(both)
+        return both.cpu().numpy() if self.conic.numpy else both
+
+    @property
+    def message(self) -> str:
+        """How the solves ended, and what to change; first the one that did not converge."""
+        if not self.conic.all_converged:
+            return f"CGW: {self.conic.message}"
+        return f"UGW: {self.unbalanced.message}"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The rho, eps and solver options of both solves, as a plain dict."""
+        return {"conic": self.conic.parameters, "unbalanced": self.unbalanced.parameters}
+
+    @property
     def _rounding(self) -> float:
-        return ROUNDING * torch.finfo(self.conic.tensors.plan.dtype).eps
+        """The relative rounding error of a value."""
+        return API_CONFIG.rounding_units * torch.finfo(self.conic.tensors.plan.dtype).eps
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the name and the text of each line of the HTML table."""
+        if self.conic.batched:
+            ratios = [f"{float(ratio):.6f}" for ratio in self.ratio]
+            return [*((f"[{i}]", f"CGW / UGW {ratio}") for i, ratio in enumerate(ratios)), ("status", self.message)]
+        values = [("CGW", f"{float(self.cgw):.8g}"), ("UGW", f"{float(self.ugw):.8g}")]
+        ratio = ("CGW / UGW", f"{float(self.ratio):.6f}")
+        return [*values, ratio, ("CGW ≤ UGW", self._verdict()), ("status", self.message)]
+
+    def _verdict(self) -> str:
+        """Return whether the bound is certified, and what to change if not."""
+        return "certified" if self.holds else "NOT certified: try another eps, or a cone with a larger max_rank"
+
+    def to_arrays(self) -> Arrays:
+        """Return the UGW value and the arrays of both results by name."""
+        arrays = {"ugw": torch.as_tensor(self.ugw).detach().cpu().numpy()}
+        return (
+            arrays
+            | with_prefix("conic", self.conic.to_arrays())
+            | with_prefix("unbalanced", self.unbalanced.to_arrays())
+        )
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Self:
+        """Return the comparison that `to_arrays` described."""
+        conic = ConicResult.from_arrays(without_prefix("conic", arrays))
+        unbalanced = Result.from_arrays(without_prefix("unbalanced", arrays))
+        value = torch.from_numpy(arrays["ugw"]).reshape(-1)
+        if len(value) != len(conic.tensors.status):
+            raise ValueError("arrays of the wrong shape")
+        return cls(conic, unbalanced, present(value, batched=conic.batched, numpy=conic.numpy))
 
     def __repr__(self) -> str:
+        """Return the values, their ratio and the certificate; for a batch one line."""
         if self.conic.batched:
             ratios = torch.as_tensor(self.ratio)
             return (
                 f"Tightness(batch of {len(self.conic)}, CGW/UGW from {float(ratios.min()):.4f} to "
                 f"{float(ratios.max()):.4f}, {'certified' if self.holds else 'NOT certified'})"
             )
-        verdict = "certified" if self.holds else "NOT certified: try another eps, or a cone with a larger max_rank"
-        return (
-            f"CGW        {float(self.cgw):.8g}\n"
-            f"UGW        {float(self.ugw):.8g}\n"
-            f"CGW / UGW  {float(self.ratio):.6f}\n"
-            f"CGW ≤ UGW  {verdict}"
-        )
+        return "\n".join(f"{name:<10} {text}" for name, text in self.rows()[:-1])
 
 
 def tightness(x: Space, y: Space, *, rho: Any = 1.0, cone: Any = "gaussian-hellinger", eps: Any = None) -> Tightness:
-    """CGW and UGW of two spaces with the same cone, their ratio, and a certificate that CGW ≤ UGW.
+    """Compute CGW and UGW of two spaces with the same cone, their ratio, and a certificate that CGW ≤ UGW.
 
     UGW is solved with a small eps, `relative(1e-3)` if None, and its plan is then valued without entropy. Each is
     solved from its own starts and from the plan of the other, so CGW is never above UGW. Where λ is infinite somewhere,
@@ -88,26 +138,30 @@ def tightness(x: Space, y: Space, *, rho: Any = 1.0, cone: Any = "gaussian-helli
     >>> t.holds, bool(0.5 < t.ratio <= 1.0)
     (True, True)
     """
-    read = parse_cone(x, y, cone)
+    parsed_cone = parse_cone(x, y, cone)
     check_finite_rho(rho)
-    if isinstance(read, PartialTransport):
+    if isinstance(parsed_cone, PartialTransport):
         raise InputError(
             "tightness compares with UGW, which is over KL: cone must be one over KL, got PartialTransport"
         )
-    loss = None if isinstance(read, GaussianHellinger) else read
-    own = solve_conic(x, y, rho=rho, cone=read)
-    finite, entropy = is_finite_loss(read, max_distance_difference(x, y)), relative(1e-3) if eps is None else eps
-    start = own.plan if finite else _affordable(own, x, y, read)
+    loss = None if isinstance(parsed_cone, GaussianHellinger) else parsed_cone
+    own = solve_conic(x, y, rho=rho, cone=parsed_cone)
+    finite = is_finite_loss(parsed_cone, max_distance_difference(x, y))
+    entropy = relative(API_CONFIG.tightness_eps_share) if eps is None else eps
+    start = own.plan if finite else _restrict_to_finite_loss(own, x, y, parsed_cone)
     unbalanced = solve(x, y, rho=rho, eps=entropy, loss=loss, init=start)
     if finite:
         unbalanced = solve(x, y, rho=rho, eps=entropy, loss=loss).better(unbalanced)
     value = objective(unbalanced.plan, x, y, rho=rho, loss=loss).total
-    conic = own.better(solve_conic(x, y, rho=rho, cone=read, init=unbalanced))
+    conic = own.better(solve_conic(x, y, rho=rho, cone=parsed_cone, init=unbalanced))
     return Tightness(conic, unbalanced, value)
 
 
-def _affordable(conic: ConicResult, x: Space, y: Space, loss: Cone) -> Tensor:
-    """The conic plan where no two pairs of points cost infinitely much: from its largest entries on, greedily."""
+def _restrict_to_finite_loss(conic: ConicResult, x: Space, y: Space, loss: Cone) -> Tensor:
+    """Return the conic plan restricted, greedily from its largest entries on, to pairs with finite mutual loss.
+
+    Shape (n, m), or (B, n, m) for a batch.
+    """
     made = []
     for i, plan in enumerate(conic.tensors.plan):
         dx, dy = (space.metric.item(i, space.n).dense() for space in (x, y))

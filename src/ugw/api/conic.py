@@ -13,6 +13,7 @@ from .._utils.size_class import CONIC_CHOICES
 from ..geometry.space import Space
 from ..initializers.conic import STRATEGIES, Strategy, run_entropic_phase, with_strategy_options
 from ..initializers.multistart import Multistart, solve_from_candidates
+from ..measures.cones import Cone
 from ..problems.build import parse_cone
 from ..problems.cgw import CGW
 from ..problems.ugw import UGW
@@ -59,19 +60,24 @@ def solve_conic(
     (1.0, True)
     """
     parsed_cone = parse_cone(x, y, cone)
-    strategy = STRATEGIES[parsed_cone.solver_kind]
-    problem, surrogate = strategy.build(x, y, rho=rho, cone=parsed_cone, eps=eps)
+    problem, surrogate = STRATEGIES[parsed_cone.solver_kind].build(x, y, rho=rho, cone=parsed_cone, eps=eps)
+    return warn_if_not_converged(solve_conic_problem(problem, surrogate, parsed_cone, solver, init))
+
+
+@torch.no_grad()
+def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, init: Any) -> ConicResult:
+    """Return the result of a conic problem, without a convergence warning; arguments as for `solve_conic`."""
+    strategy = STRATEGIES[cone.solver_kind]
     solver = with_strategy_options(check_solver(solver, strategy.solver), strategy.solver)
     n_terms = int(problem.distortion_sum.rank.max()) if isinstance(problem, CGW) else 1
     model = replace(model_of(surrogate, 1, "auto"), path="conic", n_terms=max(1, n_terms))
-    with torch.no_grad(), allocation_errors_explained(lambda: model.estimate(n_inner=1).message):
+    with allocation_errors_explained(lambda: model.estimate(n_inner=1).message):
         start = read_start(surrogate, solver, init)
         groups = group_items(problem, start, CONIC_CHOICES)
         solve_items = conic_solve(problem, surrogate, solver, strategy)
         output = solve_in_chunks(problem, solver, groups, problem.batch, solve_items)
     sides = surrogate.div_a, surrogate.div_b
-    result = with_parameters(problem.result(output), sides, problem.eps, solver, init, cone=parsed_cone)
-    return warn_if_not_converged(result)
+    return with_parameters(problem.result(output), sides, problem.eps, solver, init, cone=cone)
 
 
 def conic_solve(problem: Any, surrogate: UGW, solver: Any, strategy: Strategy) -> SolveItems:

@@ -70,42 +70,46 @@ def solve(
     >>> r.plan.argmax(axis=1)[:5]
     array([19, 18, 17, 16, 15])
     """
-    if partial_divergences(rho) is not None:
-        return warn_if_not_converged(_solve_partial(x, y, rho, eps, loss, fused, init, solver))
+    arguments = {"loss": loss, "fused": fused}
+    sides = partial_divergences(rho)
+    if sides is not None:
+        partial, surrogate = build_partial(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
+        result = solve_partial_problem(partial, surrogate, check_solver(solver, FrankWolfe()), init, **arguments)
+        return warn_if_not_converged(result)
     chosen: Any = check_solver(solver, AlternateMin())
-    inner = base_solver(chosen).inner
+    method = base_solver(chosen).inner.method
     with allocation_errors_explained(lambda: estimate(x, y, fused=fused, loss=loss, solver=chosen).message):
-        eps = resolve_eps(eps, rho)
-        problem = build(x, y, rho=rho, eps=eps, fused=fused, loss=loss, method=inner.method)
-        with torch.no_grad():
-            start = read_start(problem, chosen, init)
-            is_streaming = isinstance(problem, StreamingUGW)
-            groups = group_items(problem, start, STREAMING_CHOICES if is_streaming else UGW_CHOICES)
-            if not is_streaming:
-                groups = with_product_start_for_easy_items(problem, groups)
-            name = _most_expensive_start(groups)
-            model = model_of(problem, n_candidates(x.n, y.n, name, chosen), name)
-            check_memory(model, inner.with_defaults().max_iter)
-            output = solve_in_chunks(problem, chosen, groups, model.chunk_size, ugw_solve(problem, chosen))
-    sides = problem.div_a, problem.div_b
-    result = with_parameters(problem.result(output), sides, problem.eps, chosen, init, loss=loss, fused=fused)
+        problem = build(x, y, rho=rho, eps=resolve_eps(eps, rho), fused=fused, loss=loss, method=method)
+        result = solve_problem(problem, chosen, init, **arguments)
     return warn_if_not_converged(result)
 
 
-def _solve_partial(
-    x: Space, y: Space, rho: Any, eps: Any, loss: Any, fused: Fused | None, init: Any, solver: Any
-) -> Result:
-    """Return the result of partial GW, rho being a TV or a Mass; arguments as for `solve`."""
-    sides = partial_divergences(rho)
-    if sides is None:
-        raise RuntimeError("a partial problem has TV or Mass on both sides")
-    partial, surrogate = build_partial(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
-    chosen = check_solver(solver, FrankWolfe())
-    with torch.no_grad():
-        groups = group_items(partial, read_start(surrogate, chosen, init), PARTIAL_CHOICES)
-        output = solve_in_chunks(partial, chosen, groups, partial.batch, partial_solve(partial, surrogate, chosen))
-    sides = partial.div_a, partial.div_b
-    return with_parameters(partial.result(output), sides, partial.eps, chosen, init, loss=loss, fused=fused)
+@torch.no_grad()
+def solve_problem(problem: UGW, solver: Any, init: Any, **arguments: Any) -> Result:
+    """Return the result of a UGW problem, without a warning if it did not converge.
+
+    init: as for `solve`; arguments: further arguments of the solve, stored in `result.parameters`.
+    """
+    start = read_start(problem, solver, init)
+    is_streaming = isinstance(problem, StreamingUGW)
+    groups = group_items(problem, start, STREAMING_CHOICES if is_streaming else UGW_CHOICES)
+    if not is_streaming:
+        groups = with_product_start_for_easy_items(problem, groups)
+    name = _most_expensive_start(groups)
+    model = model_of(problem, n_candidates(problem.x.n, problem.y.n, name, solver), name)
+    check_memory(model, base_solver(solver).inner.with_defaults().max_iter)
+    output = solve_in_chunks(problem, solver, groups, model.chunk_size, ugw_solve(problem, solver))
+    sides = problem.div_a, problem.div_b
+    return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
+
+
+@torch.no_grad()
+def solve_partial_problem(problem: PartialGW, surrogate: UGW, solver: Any, init: Any, **arguments: Any) -> Result:
+    """Return the result of a partial problem; arguments as for `solve_problem`."""
+    groups = group_items(problem, read_start(surrogate, solver, init), PARTIAL_CHOICES)
+    output = solve_in_chunks(problem, solver, groups, problem.batch, partial_solve(problem, surrogate, solver))
+    sides = problem.div_a, problem.div_b
+    return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
 
 
 def _most_expensive_start(groups: list[Group]) -> str:

@@ -1,8 +1,7 @@
-"""The gradient of a solved value: by the envelope theorem that of the objective with the plan held fixed.
+"""Gradients of solved values by the envelope theorem: those of the objective with the plan held fixed, eq. (9.1).
 
-At a stationary plan the value changes with distances, features and parameters as if the plan did not, to first order:
-eq. (9.1). So a plan is solved for without a graph, and the terms that depend on the data are written down once more,
-with it.
+The plan is solved for without an autograd graph; then the terms of the objective that depend on the data are computed
+once more at this plan, with a graph.
 """
 
 from __future__ import annotations
@@ -28,49 +27,52 @@ from ..problems.ugw import UGW
 from ..problems.ugw_state import PlanState
 from ..results.lazy_plan import product
 from ..results.records import SolverOutput
-from .weight_gradients import cap_gradients, weight_gradients
-
-# Stands for the logarithm of a mass of 0.
-LOG_ZERO = -700.0
+from .config import LEARNING_CONFIG
+from .weight_gradients import partial_weight_gradients, weight_gradients
 
 
-def attached(problem: UGW, x: Space, y: Space, fused: Fused | None, found: SolverOutput) -> Tensor:
-    """The value of what was found, (B,), with the gradient that it has at a stationary plan.
+def value_with_gradient(problem: UGW, x: Space, y: Space, fused: Fused | None, output: SolverOutput) -> Tensor:
+    """Return the value (B,) of a solver output, with the gradient that it has at a stationary plan.
 
     problem: built without graphs, but for rho, eps and alpha; x, y, fused: as the caller gave them.
     """
     with torch.no_grad():
-        state = _state(problem, found.plan)
-    total = distortion(problem, x.metric, y.metric, found.plan)
+        state = _state_of_plan(problem, output.plan)
+    total = distortion_term(problem, x.metric, y.metric, output.plan)
     if fused is not None:
-        total = total + problem.alpha.detach() * linear(x, y, fused, found.plan)
+        total = total + problem.alpha.detach() * linear_term(x, y, fused, output.plan)
     if x.weight_tensor.requires_grad or y.weight_tensor.requires_grad:
         with torch.no_grad():
-            worth = weight_gradients(problem, state, found.potentials)
-        for gradient, space in zip(worth, (x, y), strict=True):
+            gradients = weight_gradients(problem, state, output.potentials)
+        for gradient, space in zip(gradients, (x, y), strict=True):
             total = total + (gradient * space.weight_tensor).sum(-1)
-    return once(total + _parameters(problem, state), found.terms.total)
+    return differentiable_once(total + _parameter_terms(problem, state), output.terms.total)
 
 
-def _state(problem: UGW, plan: Any) -> PlanState:
-    """What the problem knows of a plan, at the mass that it has."""
+def _state_of_plan(problem: UGW, plan: Any) -> PlanState:
+    """Return the state of a plan (B, n, m), stored or implicit, at its own mass."""
     mass = plan.sum((1, 2), dtype=torch.float64)
-    shape = normalize(plan)
-    if not isinstance(plan, ImplicitPlan):  # a plan of zeros has no shape; any will do for a mass of 0
-        shape = torch.where(mass[:, None, None] > 0, shape, problem.product)
-    return problem.state_of_plan(shape).with_log_mass(torch.where(mass > 0, mass.log(), LOG_ZERO))
+    unit_plan = normalize(plan)
+    if not isinstance(plan, ImplicitPlan):
+        # A plan of zeros cannot be divided by its mass: the product plan stands in, with a mass of 0.
+        unit_plan = torch.where(mass[:, None, None] > 0, unit_plan, problem.product)
+    return problem.state_of_plan(unit_plan).with_log_mass(
+        torch.where(mass > 0, mass.log(), LEARNING_CONFIG.log_zero_mass)
+    )
 
 
-def attached_capped(problem: PartialGW, x: Space, y: Space, fused: Fused | None, found: SolverOutput) -> Tensor:
-    """The value of a partial problem, (B,), with its gradient; arguments as for `attached`."""
-    total = distortion(problem, x.metric, y.metric, found.plan)
+def partial_value_with_gradient(
+    problem: PartialGW, x: Space, y: Space, fused: Fused | None, output: SolverOutput
+) -> Tensor:
+    """Return the value (B,) of a partial problem with its gradient; arguments as for `value_with_gradient`."""
+    total = distortion_term(problem, x.metric, y.metric, output.plan)
     with torch.no_grad():
-        state = problem.state_of_plan(found.plan / problem.mass_unit.to(found.plan.dtype)[:, None, None])
-        of_a, of_b, of_mass = cap_gradients(problem, state)
+        state = problem.state_of_plan(output.plan / problem.mass_unit.to(output.plan.dtype)[:, None, None])
+        of_a, of_b, of_mass = partial_weight_gradients(problem, state)
         masses = [(2.0 * log).exp() for log in (problem.log_mass_a, problem.log_mass_b)]
         left = [mass - (problem.mass_unit * state.mass).square() for mass in masses]
     if fused is not None:
-        total = total + problem.alpha.detach() * linear(x, y, fused, found.plan)
+        total = total + problem.alpha.detach() * linear_term(x, y, fused, output.plan)
         total = total + problem.alpha * (problem.mass_unit * state.linear)
     for gradient, space in ((of_a, x), (of_b, y)):
         total = total + (gradient * space.weight_tensor).sum(-1)
@@ -78,15 +80,15 @@ def attached_capped(problem: PartialGW, x: Space, y: Space, fused: Fused | None,
         total = total + problem.div_a.m * of_mass
     else:
         total = total + problem.div_a.penalty * left[0] + problem.div_b.penalty * left[1]
-    return once(total, found.terms.total)
+    return differentiable_once(total, output.terms.total)
 
 
-def attached_conic(problem: CGW, x: Space, y: Space, found: SolverOutput) -> Tensor:
-    """The conic value of what was found, (B,), with the gradient that it has at a stationary lift.
+def conic_value_with_gradient(problem: CGW, x: Space, y: Space, output: SolverOutput) -> Tensor:
+    """Return the conic value (B,) of a solver output, with the gradient that it has at a stationary lift.
 
     The multipliers of P 1 = a are 2·rho1/R · (k∘w)1 / a: eq. (9.3).
     """
-    lift = found.lift
+    lift = output.lift
     if lift is None:
         raise RuntimeError("a conic problem has a lift")
     distortion_sum = problem.distortion_sum.with_metrics(x.metric, y.metric)
@@ -94,14 +96,14 @@ def attached_conic(problem: CGW, x: Space, y: Space, found: SolverOutput) -> Ten
     total = -(problem.rho_a + problem.rho_b) * dot(local, lift.w)
     with torch.no_grad():
         k = local.detach().double()
-        worth = _conic_worth(problem, k, lift.w.double())
-    for gradient, space in zip(worth, (x, y), strict=True):
+        gradients = _conic_weight_gradients(problem, k, lift.w.double())
+    for gradient, space in zip(gradients, (x, y), strict=True):
         total = total + (gradient * space.weight_tensor).sum(-1)
-    return once(total, found.terms.total)
+    return differentiable_once(total, output.terms.total)
 
 
-def distortion(problem: UGW | PartialGW, dx: Metric, dy: Metric, plan: Any) -> Tensor:
-    """Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), differentiable in the distances. plan: stored, or not."""
+def distortion_term(problem: UGW | PartialGW, dx: Metric, dy: Metric, plan: Any) -> Tensor:
+    """Return Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), differentiable in the distances. plan: stored or implicit."""
     distortion_sum = problem.distortion_sum
     if not isinstance(distortion_sum, SquaredDistortion):
         if distortion_sum is None:
@@ -116,8 +118,8 @@ def distortion(problem: UGW | PartialGW, dx: Metric, dy: Metric, plan: Any) -> T
     return squares - 2.0 * dot(across, dx.apply(product(plan, left)))
 
 
-def linear(x: Space, y: Space, fused: Fused, plan: Any) -> Tensor:
-    """<M, p> of a fused problem, (B,), differentiable in the features or in the cost."""
+def linear_term(x: Space, y: Space, fused: Fused, plan: Any) -> Tensor:
+    """Return <M, p> of a fused problem, (B,), differentiable in the features or in the cost."""
     if fused.cost is not None:
         return dot(torch.as_tensor(fused.cost).to(plan.sum(2)), plan)
     if x.feature_tensor is None or y.feature_tensor is None:
@@ -128,8 +130,8 @@ def linear(x: Space, y: Space, fused: Fused, plan: Any) -> Tensor:
     return total
 
 
-def _parameters(problem: UGW, state: PlanState) -> Tensor:
-    """What the value owes to rho, eps and alpha, where they carry gradients: linear in each, the plan fixed."""
+def _parameter_terms(problem: UGW, state: PlanState) -> Tensor:
+    """Return the part of the value (B,) linear in rho, eps and alpha at a fixed plan; 0 if none has a gradient."""
     given = (problem.div_a.rho, problem.div_b.rho, problem.eps, problem.alpha)
     if not any(parameter.requires_grad for parameter in given):
         return torch.zeros_like(problem.eps)
@@ -143,8 +145,8 @@ def _parameters(problem: UGW, state: PlanState) -> Tensor:
     return sum((torch.where(off, 0.0, p) * slope for p, slope, off in parts), torch.zeros_like(one))
 
 
-def _conic_worth(problem: CGW, k: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """dCGW/da (B, n) and dCGW/db (B, m): 2 rho1 (m(a) − u), u = (k∘w)1 / a, and its mirror image."""
+def _conic_weight_gradients(problem: CGW, k: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """Return dCGW/da (B, n) and dCGW/db (B, m): 2 rho1 (m(a) − u), u = (k∘w)1 / a, and its mirror image."""
     matched, share = k * w, (problem.rho_a / (problem.rho_a + problem.rho_b))[:, None, None]
     first = (matched.sum(2), problem.log_a, problem.log_mass_a)
     second = (matched.sum(1), problem.log_b, problem.log_mass_b)
@@ -159,24 +161,28 @@ def _conic_worth(problem: CGW, k: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _best_partner(k: Tensor, v: Tensor, log_b: Tensor, share: Tensor) -> Tensor:
-    """u of points without weight, (B, n): where mass is matched k = u^share v^(1 − share), elsewhere k is below."""
+    """Return u (B, n) of points without weight: k ≤ u^share v^(1 − share), with equality where mass is matched."""
     log_u = (k.log() - (1.0 - share) * v.log()[:, None, :]) / share
     usable = (log_b > -torch.inf)[:, None, :] & torch.isfinite(log_u)
     return torch.where(usable, log_u, -torch.inf).amax(2).exp()
 
 
-def once(graph: Tensor, value: Tensor) -> Tensor:
-    """The value with the gradient of `graph`, once: held fixed, the plan knows nothing of second derivatives."""
-    return _Once.apply(graph, value) if graph.requires_grad else value
+def differentiable_once(graph: Tensor, value: Tensor) -> Tensor:
+    """Return the value with the gradient of `graph`; a second derivative raises, because the plan is held fixed."""
+    return _DifferentiableOnce.apply(graph, value) if graph.requires_grad else value
 
 
-class _Once(torch.autograd.Function):
+class _DifferentiableOnce(torch.autograd.Function):
+    """The identity on `value`, with the gradient of `graph`; raises for second derivatives."""
+
     @staticmethod
     def forward(ctx: Any, graph: Tensor, value: Tensor) -> Tensor:
+        """Return a copy of the value."""
         return value.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient of `graph`; `value` has none."""
         if torch.is_grad_enabled():
             raise InputError(
                 "a solved value can be differentiated once, got create_graph=True: with the plan held fixed its second "

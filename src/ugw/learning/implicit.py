@@ -1,4 +1,4 @@
-"""Plans with gradients: the fixed point differentiated implicitly.
+"""Plans with gradients, by implicit differentiation of the fixed point.
 
 A plan is stationary where Φ(p, θ) = ½ ∂F(p, p)/∂p vanishes, up to multipliers of hard marginals. So dp solves a
 linear system with the symmetric matrix ∂Φ/∂p. Backward, the gradient v of something with respect to p goes through
@@ -8,7 +8,6 @@ The steps of the solver are not recorded, whatever their number.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,20 +15,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_nonnegative
+from .._utils.caller import warn_at_caller
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
 from ..kernels.dispatch import dot
 from ..measures.divergences import partial_divergences
-from ..problems.build import Fused, build
+from ..problems.build import Fused
 from ..problems.ugw import UGW
 from ..results.records import Terms
 from ..results.result import Result
-from .envelope import distortion, linear, once
-from .value_and_grad import as_space, settled, solved, tell
+from .config import LEARNING_CONFIG
+from .envelope import differentiable_once, distortion_term, linear_term
+from .value_and_grad import as_space, build_detached, solve_problem_with_gradient, warn_about_gradient
 
-# The linear system is solved to this relative residual, in at most so many products; a larger one than TRUSTED is told.
-ENOUGH, MOST, TRUSTED = 1e-12, 5000, 1e-6
+_NO_ENTROPY = "a plan has gradients where eps > 0, got eps = 0: there it jumps; ugw.ugw_loss has them"
 
 
 def solve_differentiable(
@@ -37,13 +36,13 @@ def solve_differentiable(
     y: Any,
     *,
     rho: Any = 1.0,
-    eps: Any = 1e-2,
+    eps: Any = "auto",
     loss: Any = None,
     fused: Fused | None = None,
     init: Any = "auto",
     solver: Any = None,
 ) -> Result:
-    """`ugw.solve` whose result carries gradients: `plan`, `mass`, `marginals`, `transport(...)`, `value` and each term.
+    """Solve like `ugw.solve`; `plan`, `mass`, `marginals`, `transport(...)`, `value` and each term have gradients.
 
     The fixed point is differentiated implicitly: a backward pass solves one linear system with as many unknowns as the
     plan has entries, by conjugate gradients, at the price of some outer steps. It needs eps > 0, a stored plan and a
@@ -59,13 +58,14 @@ def solve_differentiable(
     True
     """
     x, y = as_space("x", x), as_space("y", y)
-    given = {"rho": rho, "eps": eps, "loss": loss, "fused": fused, "init": init, "solver": solver}
-    given["eps"] = eps = settled(x.detach(), y.detach(), given)
-    if partial_divergences(rho) is not None or not bool((as_nonnegative("eps", eps) > 0).all()):
-        raise InputError("a plan has gradients where eps > 0, got eps = 0: there it jumps; ugw.ugw_loss has them")
+    if partial_divergences(rho) is not None:
+        raise InputError(_NO_ENTROPY)
+    problem = build_detached(x, y, rho=rho, eps=eps, loss=loss, fused=fused, solver=solver)
+    if not bool((problem.eps > 0).all()):
+        raise InputError(_NO_ENTROPY)
     with torch.no_grad():
-        _, result = solved(x, y, **given)
-    tell(result, gradient=torch.is_grad_enabled())
+        _, result = solve_problem_with_gradient(problem, x, y, fused=fused, loss=loss, init=init, solver=solver)
+    warn_about_gradient(result, has_gradient=torch.is_grad_enabled())
     if not torch.is_grad_enabled():
         return result
     if result.path == "streaming":
@@ -73,48 +73,50 @@ def solve_differentiable(
             "a plan that is not stored has no implicit gradient: its `apply` is differentiable in the matrix, "
             'ugw.ugw_loss in the data; or take solver=ugw.AlternateMin(inner=ugw.Sinkhorn(method="stabilized"))'
         )
-    problem = build(x.detach(), y.detach(), rho=rho, eps=eps, loss=loss, fused=fused)
-    return _attached(problem, _Data(x.to(torch.float64), y.to(torch.float64), fused), result)
+    return _with_implicit_gradient(problem, _Data(x.to(torch.float64), y.to(torch.float64), fused), result)
 
 
 @dataclass(frozen=True, eq=False)
 class _Data:
-    """What the stationarity depends on, with its graph, in float64."""
+    """The spaces and features on which the stationarity condition depends, with their graphs, in float64."""
 
     x: Space
     y: Space
     fused: Fused | None
 
     def detach(self) -> _Data:
+        """Return the same data without graphs."""
         fused = self.fused
         if fused is not None and isinstance(fused.cost, Tensor):
             fused = replace(fused, cost=fused.cost.detach())
         return _Data(self.x.detach(), self.y.detach(), fused)
 
 
-def _attached(problem: UGW, data: _Data, result: Result) -> Result:
-    """The result with the graph of its plan, and of the terms, which depend on the data through it and directly."""
+def _with_implicit_gradient(problem: UGW, data: _Data, result: Result) -> Result:
+    """Return the result with the graphs of its plan and of its terms, which depend on the data and on the plan."""
     plan = result.tensors.plan.double()
     residual = _stationarity(problem, data, plan)
     weights = [space.weight_tensor.expand(problem.batch, -1) for space in (data.x, data.y)]
     if not any(t.requires_grad for t in (residual, *weights)):
         return result
     back = _Adjoint(problem, data.detach(), plan)
-    made = _Implicit.apply(residual, *weights, plan, back)
+    made = _ImplicitFunction.apply(residual, *weights, plan, back)
     terms = _terms(problem, data, made)
-    told = {name: once(graph, getattr(result.tensors.terms, name)) for name, graph in terms.items()}
-    tensors = replace(result.tensors, plan=made.to(result.tensors.plan.dtype), terms=Terms(**told))
+    terms_with_value = {
+        name: differentiable_once(graph, getattr(result.tensors.terms, name)) for name, graph in terms.items()
+    }
+    tensors = replace(result.tensors, plan=made.to(result.tensors.plan.dtype), terms=Terms(**terms_with_value))
     return replace(result, tensors=tensors)
 
 
-def _log_ratio(p: Tensor, weights: Tensor) -> Tensor:
-    """log(p / weights), 0 where either is 0."""
+def _safe_log_ratio(p: Tensor, weights: Tensor) -> Tensor:
+    """Return log(p / weights), 0 where either is 0."""
     usable = (p > 0) & (weights > 0)
     return torch.where(usable, torch.where(usable, p, 1.0).log() - torch.where(usable, weights, 1.0).log(), 0.0)
 
 
 def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
-    """Φ = ½ ∂F(p, p)/∂p, (B, n, m), where the plan has mass and 0 elsewhere; a hard side adds nothing.
+    """Return Φ = ½ ∂F(p, p)/∂p, (B, n, m), where the plan has mass and 0 elsewhere; a hard side adds nothing.
 
     cost(p) + m eps log(p/a⊗b) + m rho1 log(p1/a) ⊕ m rho2 log(p2/b), the cost with its three scalars.
     """
@@ -127,19 +129,21 @@ def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
     rho_a, rho_b, eps = (v[:, None, None] for v in (problem.div_a.penalty, problem.div_b.penalty, problem.eps))
     rows, cols = p.sum(2, keepdim=True), p.sum(1, keepdim=True)
     for rho, part, reference in ((rho_a, rows, a), (rho_b, cols, b), (eps, p, a * b)):
-        ratio = _log_ratio(part, reference)
+        ratio = _safe_log_ratio(part, reference)
         total = total + rho * (mass * ratio + (part * ratio).sum(dim=(1, 2), keepdim=True))
     if data.fused is not None:
         # The gradient of <M, p> is M.
         (cost,) = torch.autograd.grad(
-            linear(data.x, data.y, data.fused, (held := p.detach().requires_grad_())).sum(), held, create_graph=True
+            linear_term(data.x, data.y, data.fused, (held := p.detach().requires_grad_())).sum(),
+            held,
+            create_graph=True,
         )
         total = total + 0.5 * problem.alpha[:, None, None] * cost
     return torch.where(p > 0, total, 0.0)
 
 
 def _terms(problem: UGW, data: _Data, p: Tensor) -> dict[str, Tensor]:
-    """The terms of F(p, p), (B,) each, with their graphs."""
+    """Return the terms of F(p, p) by name, (B,) each, with their graphs."""
     a, b = data.x.weight_tensor.expand(problem.batch, -1), data.y.weight_tensor.expand(problem.batch, -1)
     parts = {
         "marginal_a": (problem.div_a.penalty, p.sum(2), a),
@@ -147,26 +151,28 @@ def _terms(problem: UGW, data: _Data, p: Tensor) -> dict[str, Tensor]:
         "entropy": (problem.eps, p.flatten(1), (a[:, :, None] * b[:, None, :]).flatten(1)),
     }
     mass = p.sum(dim=(1, 2))
-    made = {"distortion": distortion(problem, data.x.metric, data.y.metric, p)}
-    made["linear"] = torch.zeros_like(mass)
+    terms = {"distortion": distortion_term(problem, data.x.metric, data.y.metric, p)}
+    terms["linear"] = torch.zeros_like(mass)
     if data.fused is not None:
-        made["linear"] = problem.alpha * linear(data.x, data.y, data.fused, p)
+        terms["linear"] = problem.alpha * linear_term(data.x, data.y, data.fused, p)
     for name, (rho, part, reference) in parts.items():
-        entropy = (part * _log_ratio(part, reference)).sum(1)
-        made[name] = rho * (2.0 * mass * entropy - mass.square() + reference.sum(1).square())
-    return made
+        entropy = (part * _safe_log_ratio(part, reference)).sum(1)
+        terms[name] = rho * (2.0 * mass * entropy - mass.square() + reference.sum(1).square())
+    return terms
 
 
-class _Implicit(torch.autograd.Function):
-    """The plan, with the gradients of its stationarity and, where a side is hard, of that side's weights."""
+class _ImplicitFunction(torch.autograd.Function):
+    """The plan as a function of the residual of its stationarity and of the weights of hard sides."""
 
     @staticmethod
     def forward(ctx: Any, residual: Tensor, a: Tensor, b: Tensor, plan: Tensor, back: _Adjoint) -> Tensor:
+        """Return a copy of the plan (B, n, m)."""
         ctx.back = back
         return plan.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        """Return the gradients of the residual and of both weights by one adjoint solve."""
         if torch.is_grad_enabled():
             raise InputError("a plan can be differentiated once, got create_graph=True")
         return (*ctx.back(gradient), None, None)
@@ -174,13 +180,14 @@ class _Implicit(torch.autograd.Function):
 
 @dataclass(frozen=True, eq=False)
 class _Adjoint:
-    """v ↦ (−u, μ, ν): H u + μ ⊕ ν = v with u that changes no hard marginal. Scaled by the plan's root, H is tame."""
+    """The map v ↦ (−u, μ, ν) with H u + μ ⊕ ν = v, u changing no hard marginal; H is scaled by the root of the plan."""
 
     problem: UGW
     data: _Data
     plan: Tensor
 
     def __call__(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return −u (B, n, m), μ (B, n) and ν (B, m) for a gradient v (B, n, m) of the plan."""
         root = self.plan.sqrt()
         with torch.enable_grad():
             p = self.plan.detach().clone().requires_grad_()
@@ -188,27 +195,27 @@ class _Adjoint:
         multipliers = self._multipliers()
 
         def apply(u: Tensor) -> Tensor:
-            # H is symmetric: the product with its transpose, which autograd makes, is the one with itself.
+            """Return H u; H is symmetric, so that autograd's product with its transpose is the same."""
             return torch.autograd.grad(phi, p, u, retain_graph=True)[0]
 
         def tangent(z: Tensor) -> Tensor:
+            """Return the projection of z onto the directions that change no hard marginal."""
             mu, nu = multipliers(root * z)
             return z - root * (mu[:, :, None] + nu[:, None, :])
 
-        y, left = _conjugate_gradients(lambda y: tangent(root * apply(root * tangent(y))), tangent(root * v))
-        if bool((left > TRUSTED).any()):
-            warnings.warn(
+        y, residual = _conjugate_gradients(lambda y: tangent(root * apply(root * tangent(y))), tangent(root * v))
+        if bool((residual > LEARNING_CONFIG.max_trusted_residual).any()):
+            warn_at_caller(
                 "the gradient of the plan is not exact: its linear system was solved to a residual of "
-                f"{float(left.max()):.1e}. The plan is no isolated minimum, or eps is small: raise it",
+                f"{float(residual.max()):.1e}. The plan is no isolated minimum, or eps is small: raise it",
                 ConvergenceWarning,
-                stacklevel=2,
             )
         u = root * tangent(y)
         mu, nu = multipliers(self.plan * (v - apply(u)))
         return -u, mu, nu
 
     def _multipliers(self) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-        """r ↦ (μ, ν) with the row sums of p∘(μ ⊕ ν) those of r where the first side is hard, and its columns alike."""
+        """Return the map r ↦ (μ, ν) such that p∘(μ ⊕ ν) has the row and column sums of r on the hard sides."""
         n, p = self.plan.shape[1], self.plan
         hard_a, hard_b = (div.is_hard.to(p.dtype)[:, None] for div in (self.problem.div_a, self.problem.div_b))
         if not bool((hard_a + hard_b > 0).any()):
@@ -220,21 +227,22 @@ class _Adjoint:
         inverse = torch.linalg.pinv(torch.cat([top, bottom], dim=1), hermitian=True)
 
         def solve(r: Tensor) -> tuple[Tensor, Tensor]:
+            """Return μ (B, n) and ν (B, m) for r (B, n, m)."""
             sums = torch.cat([hard_a * r.sum(2), hard_b * r.sum(1)], dim=1)
-            found = (inverse @ sums[:, :, None])[:, :, 0]
-            return found[:, :n], found[:, n:]
+            multipliers = (inverse @ sums[:, :, None])[:, :, 0]
+            return multipliers[:, :n], multipliers[:, n:]
 
         return solve
 
 
 def _conjugate_gradients(apply: Callable[[Tensor], Tensor], b: Tensor) -> tuple[Tensor, Tensor]:
-    """The solution of a symmetric system for each item, and its relative residual. b: (B, n, m). Returns also (B,)."""
+    """Return the solution (B, n, m) of a symmetric system per item, and its relative residual (B,). b: (B, n, m)."""
     size = dot(b, b).sqrt().clamp(min=torch.finfo(b.dtype).tiny)
     y, r = torch.zeros_like(b), b
     direction, square = r, dot(r, r)
     best, least = y, square
-    for _ in range(MOST):
-        if bool((least.sqrt() <= ENOUGH * size).all()):
+    for _ in range(LEARNING_CONFIG.max_cg_products):
+        if bool((least.sqrt() <= LEARNING_CONFIG.max_cg_residual * size).all()):
             break
         image = apply(direction)
         curvature = dot(direction, image)

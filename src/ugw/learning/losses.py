@@ -1,4 +1,4 @@
-"""Losses for torch: UGW, its debiased form, and CGW, as a function and as modules."""
+"""Losses for torch: UGW, its debiased form and CGW, as a function and as modules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..problems.build import Fused, Relative, check_finite_rho, check_spaces, re
 from ..results.conic_result import ConicResult
 from ..results.result import Result
 from .debiased import Debiased, debiased
-from .value_and_grad import as_space, shown, solved, solved_conic
+from .value_and_grad import as_space, loss_to_user, solve_conic_with_gradient, solve_with_gradient
 
 
 def ugw_loss(
@@ -29,15 +29,15 @@ def ugw_loss(
     init: Any = "auto",
     solver: Any = None,
 ) -> Tensor:
-    """The value of `ugw.solve` as a tensor, () or (B,), that can be differentiated once.
+    """Return the value of `ugw.solve` as a tensor, () or (B,), that can be differentiated once.
 
     x, y: spaces, or points (n, d) or (B, n, d) for Euclidean distances and weights of 1/n. Gradients go to whatever
     the spaces were made of that requires them: points ("euclidean", "sqeuclidean"), distance matrices, weights and
     features, also to `fused.cost`, and to rho, eps and alpha given as tensors. The plan is held fixed, which is right
     at a stationary plan and wrong elsewhere: a solve that did not converge warns (ConvergenceWarning). With rho = inf
     on both sides the gradient of the weights is for changes that keep m(a) = m(b). rho may be `ugw.TV` or `ugw.Mass`.
-    Other arguments: as for `ugw.solve`. `eps=ugw.relative(share)` is taken from the spaces as they are at the call,
-    and the gradient holds it fixed: in a loop the loss then changes from step to step, which a number does not.
+    Other arguments: as for `ugw.solve`. "auto" and `ugw.relative(share)` are resolved for the spaces as they are at the
+    call, and the gradient holds eps fixed: in a training loop give a number, so that the loss stays the same function.
 
     >>> import torch, ugw
     >>> points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], requires_grad=True)
@@ -46,14 +46,16 @@ def ugw_loss(
     torch.Size([3, 2])
     """
     x, y = as_space("x", x), as_space("y", y)
-    return shown(*solved(x, y, rho=rho, eps=eps, loss=loss, fused=fused, init=init, solver=solver), x.dtype)
+    return loss_to_user(
+        *solve_with_gradient(x, y, rho=rho, eps=eps, loss=loss, fused=fused, init=init, solver=solver), x.dtype
+    )
 
 
 class UGWLoss(torch.nn.Module):
-    """`ugw_loss` as a module: what it is given once, and two spaces or clouds of points at each call.
+    """`ugw_loss` as a module, called with two spaces or clouds of points.
 
-    init: as for `ugw.solve`, or "last": the plan of the call before where it fits, which is far cheaper while points
-    move little; it follows one valley, and the first call starts from "auto".
+    init: as for `ugw.solve`, or "last": the plan of the previous call if it fits, which is far cheaper while points
+    move little; it follows one local minimum, and the first call starts from "auto".
     debiased: `ugw.debiased` instead, which is 0 for isometric spaces and does not shrink what it fits.
     A rho, eps or alpha that is learned is a Parameter of the module if it is given by itself, rho=Parameter(...); one
     inside a tuple, a KL or a Fused has its gradient too, but the optimizer must be told of it.
@@ -80,6 +82,7 @@ class UGWLoss(torch.nn.Module):
         solver: Any = None,
         debiased: bool = False,
     ) -> None:
+        """Check rho and eps; the other options are checked by each call."""
         super().__init__()
         if partial_divergences(rho) is None:
             divergence_pair(rho)
@@ -90,26 +93,26 @@ class UGWLoss(torch.nn.Module):
         self.result = None
 
     def forward(self, x: Any, y: Any) -> Tensor:
-        """The loss between two spaces or clouds of points, () or (B,)."""
+        """Return the loss between two spaces or clouds of points, () or (B,)."""
         x, y = as_space("x", x), as_space("y", y)
         given = {"rho": self.rho, "eps": self.eps, "loss": self.loss, "fused": self.fused, "solver": self.solver}
         if self.debiased:
-            found = debiased(x, y, **given, init=first_plan(self.init, self.result, x, y))
-            self.result = found.detach()
-            return found.value
-        value, self.result = solved(x, y, **given, init=first_plan(self.init, self.result, x, y))
-        return shown(value, self.result, x.dtype)
+            result = debiased(x, y, **given, init=resolve_last_init(self.init, self.result, x, y))
+            self.result = result.detach()
+            return result.value_tensor
+        value, self.result = solve_with_gradient(x, y, **given, init=resolve_last_init(self.init, self.result, x, y))
+        return loss_to_user(value, self.result, x.dtype)
 
     def extra_repr(self) -> str:
-        """What the module says of itself."""
-        return f"rho={self.rho}, eps={self.eps}, init={_short(self.init)}" + ", debiased=True" * self.debiased
+        """Return the options that the repr of the module shows."""
+        return f"rho={self.rho}, eps={self.eps}, init={_describe_init(self.init)}" + ", debiased=True" * self.debiased
 
 
 class CGWLoss(torch.nn.Module):
     """The value of the conic distance CGW as a module, with gradients for points, distances and weights.
 
     rho: finite; cone: one over KL; init, solver: as for `ugw.solve_conic`; init="last" and `result`: as for `UGWLoss`.
-    It is solved in float64, whatever the points are: without entropy, float32 does not settle to a stationary plan.
+    It is solved in float64, whatever the points are: without entropy, float32 does not converge to a stationary plan.
 
     >>> import torch, ugw
     >>> cloud = torch.rand(4, 2, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -123,6 +126,7 @@ class CGWLoss(torch.nn.Module):
     def __init__(
         self, *, rho: Any = 1.0, cone: Any = "gaussian-hellinger", init: Any = "auto", solver: Any = None
     ) -> None:
+        """Check rho and the name of the cone; the other options are checked by each call."""
         super().__init__()
         check_finite_rho(rho)
         if isinstance(cone, str):
@@ -131,32 +135,35 @@ class CGWLoss(torch.nn.Module):
         self.result = None
 
     def forward(self, x: Any, y: Any) -> Tensor:
-        """The conic value between two spaces or clouds of points, () or (B,)."""
+        """Return the conic value between two spaces or clouds of points, () or (B,)."""
         x, y = as_space("x", x), as_space("y", y)
         check_spaces(x, y)
         dtype, x, y = x.dtype, x.to(torch.float64), y.to(torch.float64)
-        init = first_plan(self.init, self.result, x, y)
-        value, self.result = solved_conic(x, y, rho=self.rho, cone=self.cone, init=init, solver=self.solver)
-        return shown(value, self.result, dtype)
+        init = resolve_last_init(self.init, self.result, x, y)
+        value, self.result = solve_conic_with_gradient(
+            x, y, rho=self.rho, cone=self.cone, init=init, solver=self.solver
+        )
+        return loss_to_user(value, self.result, dtype)
 
     def extra_repr(self) -> str:
-        """What the module says of itself."""
-        return f"rho={self.rho}, cone={self.cone!r}, init={_short(self.init)}"
+        """Return the options that the repr of the module shows."""
+        return f"rho={self.rho}, cone={self.cone!r}, init={_describe_init(self.init)}"
 
 
-def _short(init: Any) -> str:
+def _describe_init(init: Any) -> str:
+    """Return the name of a start, or "a plan"."""
     return repr(init) if isinstance(init, str) else "a plan"
 
 
-def first_plan(init: Any, last: Any, x: Space, y: Space) -> Any:
-    """What `init` means: "last" is where the last result, if it fits these spaces, left off, else "auto"."""
+def resolve_last_init(init: Any, last: Any, x: Space, y: Space) -> Any:
+    """Return the start that `init` stands for: for "last" the previous result if it fits these spaces, else "auto"."""
     if not (isinstance(init, str) and init == "last"):
         return init
-    if last is None or not bool(torch.as_tensor(last.converged).all()):
+    if last is None or not last.all_converged:
         return "auto"
     plans = last.cross.tensors.plan if isinstance(last, Debiased) else last.tensors.plan
     fits = plans.shape[1:] == (x.n, y.n) and plans.dtype == x.dtype and plans.device == x.device
     count = len(x if x.batched else y) if x.batched or y.batched else 1
     if not fits or len(plans) != count:
         return "auto"
-    return last if isinstance(last, Debiased) else last.plan
+    return last

@@ -1,4 +1,4 @@
-"""What a little more weight is worth: the gradient of a solved value with respect to the weights, eq. (9.2).
+"""Gradients of solved values with respect to the weights, eq. (9.2).
 
 With m the mass of the plan and r = p1/a, a soft side has dV/da = 2 rho1 (m(a) − m r) + 2 eps (m(a) m(b)² − m r). On a
 hard side the potential f is the multiplier of p1 = a: dV/da = 2 f + 2 eps (m(a) m(b)² − m). A point without weight
@@ -21,13 +21,11 @@ from ..problems.linear import LinearProblem
 from ..problems.partial.base import PartialPlanState
 from ..problems.partial.gw import PartialGW
 from ..problems.ugw import UGW, PlanState
-
-# Without entropy a minimum is taken: a log-sum-exp with this share of the cost's size is one, up to rounding.
-SHARP = 1e-12
+from .config import LEARNING_CONFIG
 
 
 def weight_gradients(problem: UGW, state: PlanState, potentials: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-    """dV/da (B, n) and dV/db (B, m), float64, at a stationary plan. potentials: of the solve, None at eps = 0.
+    """Return dV/da (B, n) and dV/db (B, m), float64, at a stationary plan. potentials: of the solve, None at eps = 0.
 
     With both sides hard only their sum over changes of weight that keep m(a) = m(b) means something.
     """
@@ -40,8 +38,8 @@ def weight_gradients(problem: UGW, state: PlanState, potentials: tuple[Tensor, T
     return first.gradient(), first.mirrored().gradient()
 
 
-def cap_gradients(problem: PartialGW, state: PartialPlanState) -> tuple[Tensor, Tensor, Tensor]:
-    """dV/da (B, n), dV/db (B, m) and dV/dm (B,) of a partial problem, at a plan that no vertex improves.
+def partial_weight_gradients(problem: PartialGW, state: PartialPlanState) -> tuple[Tensor, Tensor, Tensor]:
+    """Return dV/da (B, n), dV/db (B, m) and dV/dm (B,) of a partial problem, at a plan that no vertex improves.
 
     The multipliers of p1 ≤ a and p2 ≤ b are those of the linear program at the plan; TV adds 2 rho1 m(a). dV/dm is that
     of a given mass, else 0.
@@ -55,7 +53,7 @@ def cap_gradients(problem: PartialGW, state: PartialPlanState) -> tuple[Tensor, 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """The first marginal of a stationary plan, divided by its mass, as is the linear problem that it solves.
+    """The first marginal of a stationary unit plan and the linear problem that the plan solves.
 
     shape: (B, n, m); kl_b: (B,), of the second marginal; masses: logarithms of m(a), m(b); constant: what was
     subtracted from the cost; potentials: (f, g) with their mass, NaN or None where there are none.
@@ -70,7 +68,7 @@ class Side:
     potentials: tuple[Tensor | None, Tensor | None]
 
     def mirrored(self) -> Side:
-        """The second marginal, seen from the other space."""
+        """Return the same for the second marginal: the transposed problem."""
         old = self.linear
         turned = LinearProblem(old.cost.mT, old.log_b, old.log_a, old.div_b, old.div_a, old.eps)
         return replace(
@@ -83,10 +81,10 @@ class Side:
         )
 
     def gradient(self) -> Tensor:
-        """dV/da, (B, n)."""
+        """Return dV/da, (B, n)."""
         rho, eps, hard = self.linear.div_a.penalty, self.linear.eps, self.linear.div_a.is_hard
         mass, (mass_a, mass_b) = self.log_mass.exp(), (log.exp() for log in self.log_masses)
-        logs = torch.where(self.weighs, self.log_ratio, self._of_weightless())
+        logs = torch.where(self.has_weight, self.log_ratio, self._log_ratio_of_weightless())
         # r = p1/a with the masses back in; 1 on a hard side.
         ratio = (logs + (self.log_mass - self.log_masses[0])[:, None]).exp()
         ratio = torch.where(hard[:, None], 1.0, ratio)
@@ -95,11 +93,11 @@ class Side:
         )
         if not bool(hard.any()):
             return from_a
-        return from_a + torch.where(hard[:, None], 2.0 * mass[:, None] * self._extended(self.price), 0.0)
+        return from_a + torch.where(hard[:, None], 2.0 * mass[:, None] * self._extended(self.multiplier), 0.0)
 
     @property
-    def weighs(self) -> Tensor:
-        """(B, n) bool: has a point weight?"""
+    def has_weight(self) -> Tensor:
+        """Whether each point has weight, (B, n) bool."""
         return self.linear.log_a > -torch.inf
 
     @cached_property
@@ -108,46 +106,49 @@ class Side:
         return log_ratio(self.shape.sum(2), self.linear.log_a)
 
     @cached_property
-    def price(self) -> Tensor:
-        """f/m of a hard side, (B, n), constant included: from the solve, or at eps = 0 the mean of what a row pays."""
+    def multiplier(self) -> Tensor:
+        """The multiplier f/m of a hard side, (B, n), with the constant: of the solve, or at eps = 0 a mean row cost."""
         f = self.potentials[0]
         if f is not None and bool((self.linear.eps > 0).all()):
             return self._per_mass(f)
         other = self.linear.div_b
         excess = self.log_mass - self.log_masses[1]
         scalars = self.constant + other.penalty * (self.kl_b + 2.0 * excess)
-        price = _row_means(self.shape, self.linear.cost, -other.penalty[:, None] * self._log_ratio_b) + scalars[:, None]
+        soft_g = -other.penalty[:, None] * self._log_ratio_b
+        multiplier = _mean_row_costs(self.shape, self.linear.cost, soft_g) + scalars[:, None]
         both = self.linear.div_a.is_hard & other.is_hard & (self.linear.eps == 0)
         if bool(both.any()):
-            price = torch.where(both[:, None], self._duals(both) + 0.5 * self.constant[:, None], price)
-        return price if f is None else torch.where(self.linear.eps[:, None] > 0, self._per_mass(f), price)
+            multiplier = torch.where(both[:, None], self._duals(both) + 0.5 * self.constant[:, None], multiplier)
+        return multiplier if f is None else torch.where(self.linear.eps[:, None] > 0, self._per_mass(f), multiplier)
 
     def _per_mass(self, potential: Tensor) -> Tensor:
+        """Return a potential (B, n) divided by the mass of the plan."""
         return potential.double() / self.log_mass.exp()[:, None]
 
     @property
     def _log_ratio_b(self) -> Tensor:
+        """log(p2/b) at unit masses, (B, m); 0 for points without weight."""
         return log_ratio(self.shape.sum(1), self.linear.log_b)
 
     def _duals(self, items: Tensor) -> Tensor:
-        """The multipliers of the linear program that a plan between hard sides solves at eps = 0."""
+        """Return the multipliers (B, n) of the linear program that a plan between hard sides solves at eps = 0."""
         made = torch.zeros_like(self.log_ratio)
         linear = self.linear
         made[items] = exact.row_multipliers(linear.cost[items], linear.log_a[items].exp(), linear.log_b[items].exp())
         return made
 
-    def _extended(self, price: Tensor) -> Tensor:
-        """The price also of points without weight."""
-        if bool(self.weighs.all()):
-            return price
-        known = torch.where(self.weighs, price, 0.0)
+    def _extended(self, multiplier: Tensor) -> Tensor:
+        """Return the multiplier (B, n), extended to points without weight by one Sinkhorn update."""
+        if bool(self.has_weight.all()):
+            return multiplier
+        known = torch.where(self.has_weight, multiplier, 0.0)
         softmin = self._softmin
         shift = (self.shape.sum(2).double() * (known - softmin)).sum(1, keepdim=True)
-        return torch.where(self.weighs, known, softmin + shift)
+        return torch.where(self.has_weight, known, softmin + shift)
 
-    def _of_weightless(self) -> Tensor:
-        """log(p1/a) of points without weight on a soft side: what it would be if they had a little."""
-        if bool(self.weighs.all()):
+    def _log_ratio_of_weightless(self) -> Tensor:
+        """Return log(p1/a), (B, n), that points without weight would have on a soft side at a small weight."""
+        if bool(self.has_weight.all()):
             return self.log_ratio
         rho = torch.where(self.linear.div_a.is_hard, 1.0, self.linear.div_a.penalty)[:, None]
         fall = -self._softmin / rho
@@ -159,9 +160,10 @@ class Side:
         """f up to a constant, (B, n), for all points: one update of Sinkhorn from the g of the plan."""
         soft = -self.linear.div_b.penalty[:, None] * self._log_ratio_b
         hard = self.linear.div_b.is_hard
-        g = torch.where(hard[:, None], self.mirrored().price, soft) if bool(hard.any()) else soft
+        g = torch.where(hard[:, None], self.mirrored().multiplier, soft) if bool(hard.any()) else soft
         g = torch.where(self.linear.log_b > -torch.inf, g, 0.0)
-        eps = torch.maximum(self.linear.eps, SHARP * self.constant.abs().clamp(min=torch.finfo(torch.float64).tiny))
+        size = self.constant.abs().clamp(min=torch.finfo(torch.float64).tiny)
+        eps = torch.maximum(self.linear.eps, LEARNING_CONFIG.sharp_eps_share * size)
         dtype = self.linear.cost.dtype
         gamma = (g / eps[:, None]).to(dtype)
         rows = replace(self.linear, eps=eps).kernel(None).row_logsumexp(gamma).double()
@@ -169,13 +171,13 @@ class Side:
 
 
 def log_ratio(marginal: Tensor, log_weights: Tensor) -> Tensor:
-    """log(marginal / weights), 0 where there is no weight."""
+    """Return log(marginal / weights), 0 where there is no weight."""
     tiny = torch.finfo(torch.float64).tiny
     return torch.where(log_weights > -torch.inf, marginal.double().clamp(min=tiny).log() - log_weights.double(), 0.0)
 
 
-def _row_means(plan: Any, cost: Any, g: Tensor) -> Tensor:
-    """Σ_j plan_ij (cost_ij − g_j) / p1_i, 0 in rows without mass. Returns (B, n), float64."""
+def _mean_row_costs(plan: Any, cost: Any, g: Tensor) -> Tensor:
+    """Return Σ_j plan_ij (cost_ij − g_j) / p1_i, 0 in rows without mass. Returns (B, n), float64."""
     p1 = plan.sum(2).double()
     share = torch.where(p1 > 0, 1.0 / torch.where(p1 > 0, p1, 1.0), 0.0)
     if isinstance(cost, BilinearMatrix) and isinstance(plan, ImplicitPlan):

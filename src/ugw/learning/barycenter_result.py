@@ -1,0 +1,146 @@
+"""The result of `barycenter`: the space, its value, and how the rounds ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..geometry.metric import DenseMetric
+from ..geometry.space import Space
+from ..results.base import ResultBase
+from ..results.io import (
+    Arrays,
+    from_json_array,
+    history_from_arrays,
+    history_to_arrays,
+    json_array,
+    to_array,
+    with_prefix,
+    without_prefix,
+)
+from ..results.records import History, Status, present
+from ..results.result import Result
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Barycenter(ResultBase):
+    """The result of `barycenter`.
+
+    space: the barycenter, with its distances or its points and its weights; share_tensor: (S,), the t_s, of sum 1;
+    parts: the batch of results between each space and it; code: how the rounds ended; history: one entry per round;
+    parameters: the rho, eps and solver options, as a plain dict.
+
+    >>> import numpy as np, ugw
+    >>> x = ugw.Space.from_points(np.random.default_rng(0).random((6, 2)))
+    >>> b = ugw.barycenter([x, x], n=5, rho=1.0, eps=1e-2)
+    >>> b.distances.shape, len(b.parts), b.status.name
+    ((5, 5), 2, 'CONVERGED')
+    """
+
+    space: Space
+    share_tensor: Tensor
+    parts: Result
+    code: Status
+    history: History
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def value(self) -> Any:
+        """Σ_s t_s UGW(X_s, barycenter), a number or a tensor ()."""
+        return self._to_user((self.share_tensor * self.parts.tensors.terms.total).sum())
+
+    @property
+    def shares(self) -> Any:
+        """The weights t_s of the spaces, (S,), of sum 1: an array or a tensor."""
+        return self._to_user(self.share_tensor)
+
+    @property
+    def distances(self) -> Any:
+        """The distances of the barycenter, (n, n): an array or a tensor."""
+        return self._to_user(self.space.metric.dense())
+
+    @property
+    def points(self) -> Any:
+        """The points of the barycenter, (n, d), an array or a tensor; None for a free distance matrix."""
+        points = self.space.point_tensor
+        return None if points is None else self._to_user(points)
+
+    def _to_user(self, tensor: Tensor) -> Any:
+        """Return a tensor as a number or an array if the spaces were made of arrays, else as a tensor."""
+        return present(tensor[None], batched=False, numpy=self.space.numpy)
+
+    @property
+    def n_iter(self) -> int:
+        """The number of rounds."""
+        return len(self.history)
+
+    @property
+    def status(self) -> Status:
+        """How it ended: the status of the rounds, or if they converged that of the first plan that did not."""
+        parts = [Status(code) for code in self.parts.tensors.status.tolist()]
+        failed = [status for status in parts if status != Status.CONVERGED]
+        return failed[0] if self.code == Status.CONVERGED and failed else self.code
+
+    @property
+    def converged(self) -> bool:
+        """Whether the distances and every plan converged."""
+        return self.status == Status.CONVERGED
+
+    @property
+    def message(self) -> str:
+        """How the rounds ended, and what to change."""
+        if self.code == Status.CONVERGED:
+            return self.parts.message
+        change = f"after {self.n_iter} rounds the distances changed by {self.history.change[-1]:.1e}"
+        if self.code == Status.MAX_ITER:
+            return f"the limit of rounds came first: raise max_iter or loosen tol of BarycenterMin ({change})"
+        return f"{self.code.message} ({change})"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the name and the text of each line of the HTML table."""
+        shares = ", ".join(f"{share:.3g}" for share in self.share_tensor.tolist()[:8])
+        return [
+            ("barycenter", f"of {len(self.parts)} spaces, {self.space.n} points"),
+            ("value", f"{float(self.value):.8g}"),
+            ("shares", shares),
+            ("rounds", str(self.n_iter)),
+            ("status", self.message),
+        ]
+
+    def to_arrays(self) -> Arrays:
+        """Return the space, the shares, the history and the arrays of the results by name."""
+        arrays = {"distances": to_array(self.space.metric.dense()), "weights": to_array(self.space.weight_tensor)}
+        if self.space.point_tensor is not None:
+            arrays["points"] = to_array(self.space.point_tensor)
+        arrays |= {"shares": to_array(self.share_tensor), "code": np.array(int(self.code))}
+        arrays |= {"numpy": np.array(self.space.numpy), "parameters": json_array(self.parameters)}
+        arrays |= with_prefix("history", history_to_arrays(self.history))
+        return arrays | with_prefix("parts", self.parts.to_arrays())
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Self:
+        """Return the barycenter that `to_arrays` described."""
+        space = Space(
+            metric=DenseMetric(torch.from_numpy(arrays["distances"])),
+            weight_tensor=torch.from_numpy(arrays["weights"]),
+            point_tensor=torch.from_numpy(arrays["points"]) if "points" in arrays else None,
+            numpy=bool(arrays["numpy"]),
+        )
+        parts = Result.from_arrays(without_prefix("parts", arrays))
+        history = history_from_arrays(without_prefix("history", arrays))
+        shares, parameters = torch.from_numpy(arrays["shares"]), from_json_array(arrays["parameters"])
+        if shares.shape != (len(parts),) or space.metric.shape != (space.n, space.n):
+            raise ValueError("arrays of the wrong shape")
+        return cls(space, shares, parts, Status(int(arrays["code"])), history, parameters)
+
+    def __repr__(self) -> str:
+        """Return one line: the number of spaces and points, the value, and how it ended."""
+        ended = self.status.name.lower().replace("_", " ")
+        value = float(self.value)
+        return (
+            f"Barycenter(of {len(self.parts)}, n={self.space.n}, value={value:.6g}, {ended} after {self.n_iter} rounds)"
+        )
