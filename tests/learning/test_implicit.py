@@ -1,10 +1,9 @@
-from dataclasses import replace
-
 """Gradients of plans against central differences of plans that are solved again, and against unrolled steps."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
