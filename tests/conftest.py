@@ -5,7 +5,9 @@
 
 import os
 
+import pytest
 import torch
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 torch.set_num_threads(1)
@@ -14,3 +16,10 @@ if not torch.cuda.is_available():
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=25)
 settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile(os.environ.get("UGW_HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Collect no examples from docstrings of tests: only those of src/ugw are run."""
+    collectors = yield
+    return [each for each in collectors if not isinstance(each, DoctestModule)] if collectors else collectors
