@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import anderson, reductions, sinkhorn
+from . import streaming_logsumexp as streaming
 from .anderson import AndersonStep
 from .sinkhorn import (
     GibbsKernel,
@@ -137,20 +138,23 @@ def select_backend(primitive: str, *operands: Any) -> Backend:
 
 def dot(u: Tensor, v: Tensor) -> Tensor:
     """Inner product Σ u·v of each item. u: (B, n, m) or (n, m); v: (B, n, m). Returns (B,), float64."""
-    with _device_of(v):
-        return select_backend("dot", u, v).implementation("dot")(u, v)
+    if not v.is_cuda:
+        return reductions.dot(u, v)
+    return _call_on_cuda("dot", (u, v), u, v)
 
 
 def l1_distance(u: Tensor, v: Tensor) -> Tensor:
     """L1 distance Σ |u − v| of each item. u, v: (B, n, m). Returns (B,), float64."""
-    with _device_of(v):
-        return select_backend("l1_distance", u, v).implementation("l1_distance")(u, v)
+    if not v.is_cuda:
+        return reductions.l1_distance(u, v)
+    return _call_on_cuda("l1_distance", (u, v), u, v)
 
 
 def neg_entropy(p: Tensor) -> Tensor:
     """Negative entropy Σ p log p of each item. p: (B, n, m). Returns (B,), float64."""
-    with _device_of(p):
-        return select_backend("neg_entropy", p).implementation("neg_entropy")(p)
+    if not p.is_cuda:
+        return reductions.neg_entropy(p)
+    return _call_on_cuda("neg_entropy", (p,), p)
 
 
 def anderson_moments(
@@ -160,9 +164,9 @@ def anderson_moments(
 
     a: (B, n); b: (B, m); inputs, outputs: three costs (B, n, m) each, oldest first.
     """
-    with _device_of(a):
-        backend = select_backend("anderson_moments", *inputs, *outputs)
-        return backend.implementation("anderson_moments")(a, b, inputs, outputs)
+    if not a.is_cuda:
+        return anderson.anderson_moments(a, b, inputs, outputs)
+    return _call_on_cuda("anderson_moments", (*inputs, *outputs), a, b, inputs, outputs)
 
 
 def extrapolate(last_input: Any, outputs: Sequence[Any], factors: Sequence[Tensor]) -> Any:
@@ -170,9 +174,9 @@ def extrapolate(last_input: Any, outputs: Sequence[Any], factors: Sequence[Tenso
 
     last_input, outputs (three, oldest first): (B, n, m), stored or not; factors: three (B,).
     """
-    with _device_of(factors[0]):
-        backend = select_backend("extrapolate", last_input, *outputs)
-        return backend.implementation("extrapolate")(last_input, outputs, factors)
+    if not factors[0].is_cuda:
+        return anderson.extrapolate(last_input, outputs, factors)
+    return _call_on_cuda("extrapolate", (last_input, *outputs), last_input, outputs, factors)
 
 
 def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
@@ -180,9 +184,9 @@ def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: T
 
     gram: (B, 5, 5), covariances of the `anderson_differences`; relative_change: (B,); was_rejected: (B,) bool.
     """
-    with _device_of(gram):
-        backend = select_backend("anderson_coefficients", gram)
-        return backend.implementation("anderson_coefficients")(gram, relative_change, was_rejected)
+    if not gram.is_cuda:
+        return anderson.anderson_coefficients(gram, relative_change, was_rejected)
+    return _call_on_cuda("anderson_coefficients", (gram,), gram, relative_change, was_rejected)
 
 
 def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
@@ -190,9 +194,9 @@ def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor
 
     left: (B, n, r); right: (B, m, r); bias: (B, m), -inf where j is ignored; guess: (B, n), near the result.
     """
-    with _device_of(left):
-        backend = select_backend("streaming_logsumexp", left)
-        return backend.implementation("streaming_logsumexp")(left, right, bias, guess)
+    if not left.is_cuda:
+        return streaming.streaming_logsumexp(left, right, bias, guess)
+    return _call_on_cuda("streaming_logsumexp", (left,), left, right, bias, guess)
 
 
 def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
@@ -200,9 +204,9 @@ def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Ten
 
     left: (B, n, r); right: (B, m, r); bias: (B, m); shift: (B, n); values: (B, m, k).
     """
-    with _device_of(left):
-        backend = select_backend("streaming_weighted_sum", left)
-        return backend.implementation("streaming_weighted_sum")(left, right, bias, shift, values)
+    if not left.is_cuda:
+        return streaming.streaming_weighted_sum(left, right, bias, shift, values)
+    return _call_on_cuda("streaming_weighted_sum", (left,), left, right, bias, shift, values)
 
 
 def sinkhorn_iterations(
@@ -217,14 +221,30 @@ def sinkhorn_iterations(
     potentials: phi (B, n) and gamma (B, m); dampings: two (B, 1); translation_share: (B, 1); see
     `sinkhorn.sinkhorn_iterations`.
     """
-    with _device_of(kernel.log_a):
-        backend = select_backend("sinkhorn_iterations", kernel)
-        return backend.implementation("sinkhorn_iterations")(kernel, potentials, dampings, translation_share, max_rate)
+    if not kernel.log_a.is_cuda:
+        return sinkhorn.sinkhorn_iterations(kernel, potentials, dampings, translation_share, max_rate)
+    return _call_on_cuda("sinkhorn_iterations", (kernel,), kernel, potentials, dampings, translation_share, max_rate)
 
 
-def _device_of(tensor: Tensor) -> AbstractContextManager[object]:
-    """A context in which the device of the tensor is current: Triton launches kernels on the current device."""
-    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
+def _call_on_cuda(primitive: str, operands: tuple[Any, ...], *arguments: Any) -> Any:
+    """The result of a primitive on CUDA by the first backend that supports the operands that decide.
+
+    Triton launches kernels on the current device, so the device of the first tensor is made current.
+    """
+    device = next(_tensors(arguments)).device
+    with torch.cuda.device(device):
+        return select_backend(primitive, *operands).implementation(primitive)(*arguments)
+
+
+def _tensors(arguments: Sequence[Any]) -> Iterator[Tensor]:
+    """The tensors among arguments and in their sequences; of a Gibbs kernel its weights."""
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            yield argument
+        elif isinstance(argument, (tuple, list)):
+            yield from _tensors(argument)
+        elif hasattr(argument, "log_a"):
+            yield argument.log_a
 
 
 @cache

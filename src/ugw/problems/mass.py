@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -57,12 +58,12 @@ class MassRule(BatchRecord):
     log_mass_a: Tensor
     log_mass_b: Tensor
 
-    @property
+    @cached_property
     def log_unit(self) -> Tensor:
         """log sqrt(m(a) m(b)), (B,): the unit in which masses are compared."""
         return 0.5 * (self.log_mass_a + self.log_mass_b)
 
-    @property
+    @cached_property
     def min_log_mass(self) -> Tensor:
         """The log mass (B,) below which a plan has collapsed."""
         return self.log_unit + PROBLEM_CONFIG.min_relative_log_mass

@@ -44,6 +44,8 @@ class PlanState(BatchRecord):
 
     def reported(self) -> PlanState:
         """The state with the mass that is shown to users."""
+        if self.reported_log_mass is self.log_mass:
+            return self
         return replace(self, log_mass=self.reported_log_mass)
 
     def with_log_mass(self, log_mass: Tensor) -> PlanState:
