@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,24 @@ class ProblemConfig:
     partial_gradient_rounding: float = 64.0
     # Halley iterations for the Lambert function; ten reach float64 precision, twenty at the branch point.
     lambert_iterations: int = 20
+
+    # -- linear programs of partial conic problems
+    # Smallest angle between two rays, radians: nearly parallel columns make bases that are nearly singular.
+    min_ray_angle: float = 1e-9
+    # Smallest reduced gain of a column that enters a linear program, per unit of mass, in units of 2 rho; the dual
+    # tolerance of the first attempt below.
+    min_reduced_gain: float = 1e-10
+    # Number of columns up to which a linear program has all of them from the start; more take longer than new rounds.
+    max_initial_columns: int = 4000
+    # Rounds of column generation; far more than are ever needed.
+    max_column_rounds: int = 1000
+    # Method and options of SciPy's linprog, in the order in which they are tried. The first has duals that are precise
+    # enough for column generation, but fails on some degenerate programs.
+    linear_program_attempts: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = (
+        ("highs-ds", (("presolve", False), ("dual_feasibility_tolerance", 1e-10))),
+        ("highs-ds", ()),
+        ("highs-ipm", ()),
+    )
 
 
 PROBLEM_CONFIG = ProblemConfig()

@@ -1,8 +1,9 @@
-"""Linear programs in turn: ascent of the overlap of a partial transport lift with itself.
+"""Alternating linear programs for partial transport: ascent of the overlap of a lift with itself.
 
-Each step finds the lift v with the largest overlap with the last one, w, by a linear program, and takes the best of
-the lifts between w and v. The overlap is concave in each of its two arguments, so that one of them is better than w
-as long as v saves more against w than w itself does: then neither the value nor the bilinear value gets worse.
+Each step finds the lift v with the largest overlap with the last one, w, by a linear program, and goes to the best
+lift on the segment from w to v. The overlap is concave in each of its two arguments, so that some lift on the segment
+is better than w as long as v has a larger overlap with w than w itself: then neither the value nor the bilinear value
+gets worse.
 """
 
 from __future__ import annotations
@@ -14,28 +15,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.pytree import take_fields
-from ..problems.partial.cgw import Pair, PartialCGW, Small
+from .._utils.pytree import BatchRecord
+from ..problems.partial.cgw import LiftArrays, PartialCGW, PartialConicItem
 from ..results.records import SolverOutput, Status
 from ..results.result import Result
 from . import loop
 from .base import Solver
+from .config import SOLVER_CONFIG
 from .monitor import Monitor
-
-# Shares of v that are tried: all of it, and down to a thousandth.
-SHARES = tuple(np.geomspace(1.0, 1e-3, 16).tolist())
-# The line through two lifts is followed for so many times their difference at most, lest rounding grow.
-FURTHEST = 1e3
-# A relative gain below this is rounding, and a gap below that no reason to go on without a gain.
-ROUNDING, SETTLED = 1e-14, 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlternateLP(Solver):
     """Solve a partial transport problem by linear programs.
 
-    tol: stop where no lift saves more against the last one than that does itself, by this relative amount;
-    progress, callback: as for AlternateMin.
+    tol: stop where the overlap of every lift with the last one is at most the last one's own, up to this relative
+    amount; progress, callback: as for AlternateMin.
 
     >>> import numpy as np, ugw
     >>> x, y = ugw.Space.from_points([[0.0], [1.0]]), ugw.Space.from_points([[0.0], [1.0], [5.0]])
@@ -51,156 +46,193 @@ class AlternateLP(Solver):
     def run(self, problem: PartialCGW, init: Tensor, monitor: Monitor | None) -> Result:
         """Solve from the lift of the plan `init` (B, n, m), of any mass."""
         context = _Context(problem, self.tol)
-        first = _State.start(problem, init)
+        first = _LiftIterate.initial(problem, init)
         outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), monitor)
-        return problem.result(_finish(problem, outcome))
+        return problem.result(_solver_output(problem, outcome))
 
 
 @dataclass(frozen=True, eq=False)
-class _Context:
+class _Context(BatchRecord):
+    """The constants of a run: the problem, and the relative gap at which an item has converged."""
+
     problem: PartialCGW
     tol: float
 
-    def take(self, index: Tensor) -> _Context:
-        return take_fields(self, index)
-
 
 @dataclass(frozen=True, eq=False)
-class _State:
-    """Two lifts, the last and the one before; overlap: of the last with itself; crossed: the largest bilinear one seen.
+class _LiftIterate(BatchRecord):
+    """The last two lifts of a run, and numbers of the last step, (B,) each.
 
-    lifts: (B, 4, n, m), P and Q of the last, P and Q of the one before, float64, in the units of the problem's items;
-    change, gap: (B,), of the last step.
+    lifts: (B, 4, n, m), float64, in the units of `PartialConicItem`: P and Q of the last lift, P and Q of the one
+    before; overlap: of the last lift with itself; max_bilinear_overlap: the largest overlap of two lifts so far;
+    change: L1 change of P and Q relative to the masses; gap: how much the best overlap with the last lift exceeds its
+    own, relative to that.
     """
 
     lifts: Tensor
     overlap: Tensor
-    crossed: Tensor
+    max_bilinear_overlap: Tensor
     change: Tensor
     gap: Tensor
 
     @classmethod
-    def start(cls, problem: PartialCGW, init: Tensor) -> _State:
+    def initial(cls, problem: PartialCGW, init: Tensor) -> _LiftIterate:
+        """Return the iterate before the first step: twice the lift of the plan `init`, (B, n, m)."""
         plans = (init / init.amax(dim=(1, 2), keepdim=True)).double().cpu().numpy()
         lifts, overlaps = np.zeros((len(plans), 4, *plans.shape[1:])), np.zeros(len(plans))
-        for item, plan in enumerate(plans):
-            small, where = problem.small(item)
-            w = small.lift(plan[where])
-            _put(lifts[item], where, (*w, *w))
-            overlaps[item] = small.local(w).sum()
+        for index, plan in enumerate(plans):
+            item, entries = problem.numpy_item(index)
+            lift = item.lift_plan(plan[entries])
+            _write_entries(lifts[index], entries, (*lift, *lift))
+            overlaps[index] = item.local_overlap(lift).sum()
         overlap = torch.as_tensor(overlaps, device=init.device)
         one = torch.ones_like(overlap)
         return cls(torch.as_tensor(lifts, device=init.device), overlap, overlap, change=one, gap=one)
 
     @property
     def batch(self) -> int:
+        """Number of batch items."""
         return self.gap.shape[0]
 
     @property
     def device(self) -> torch.device:
+        """The device of the tensors."""
         return self.gap.device
 
-    def take(self, index: Tensor) -> _State:
-        return take_fields(self, index)
+
+@dataclass(frozen=True)
+class _ItemStep:
+    """The result of one step of one item: the new lift and the numbers of the step, as in `_LiftIterate`."""
+
+    lift: LiftArrays
+    overlap: float
+    bilinear_overlap: float
+    change: float
+    gap: float
+    is_converged: bool
 
 
-def _put(lifts: np.ndarray, where: tuple[np.ndarray, ...], values: tuple[np.ndarray, ...]) -> None:
-    """Write matrices of a small item into their places. lifts: (k, n, m)."""
-    for side, value in zip(lifts, values, strict=True):
-        side[where] = value
+def _write_entries(
+    matrices: np.ndarray, entries: tuple[np.ndarray, ...], item_matrices: tuple[np.ndarray, ...]
+) -> None:
+    """Write the matrices of an item without its points of weight 0 into the `entries` of `matrices`, (k, n, m)."""
+    for matrix, item_matrix in zip(matrices, item_matrices, strict=True):
+        matrix[entries] = item_matrix
 
 
-def _step(context: _Context, state: _State) -> tuple[_State, loop.Report]:
+def _step(context: _Context, iterate: _LiftIterate) -> tuple[_LiftIterate, loop.Report]:
+    """Return the iterate after one step of every item, and the report of the step."""
     problem = context.problem
-    lifts = state.lifts.cpu().numpy().copy()
-    told = []
-    for item, last in enumerate(state.overlap.tolist()):
-        small, where = problem.small(item)
-        P, Q, *before = (side[where] for side in lifts[item])
-        new, numbers = _ascend(small, (P, Q), (before[0], before[1]), last, context.tol)
-        _put(lifts[item], where, (*new, P, Q))
-        told.append(numbers)
-    overlap, crossed, change, gap, settled = torch.tensor(told, dtype=torch.float64, device=state.device).unbind(1)
-    crossed = torch.maximum(crossed, state.crossed)
-    end = torch.where(overlap > 0, int(Status.CONVERGED), int(Status.COLLAPSED))
-    status = torch.where(settled > 0, end, int(Status.RUNNING))
+    lifts = iterate.lifts.cpu().numpy().copy()
+    steps = []
+    for index, overlap in enumerate(iterate.overlap.tolist()):
+        item, entries = problem.numpy_item(index)
+        P, Q, previous_p, previous_q = (side[entries] for side in lifts[index])
+        step = _step_item(item, (P, Q), (previous_p, previous_q), overlap, context.tol)
+        _write_entries(lifts[index], entries, (*step.lift, P, Q))
+        steps.append((step.overlap, step.bilinear_overlap, step.change, step.gap, float(step.is_converged)))
+    numbers = torch.tensor(steps, dtype=torch.float64, device=iterate.device)
+    overlap, bilinear_overlap, change, gap, is_converged = numbers.unbind(1)
+    max_bilinear_overlap = torch.maximum(bilinear_overlap, iterate.max_bilinear_overlap)
+    final_status = torch.where(overlap > 0, int(Status.CONVERGED), int(Status.COLLAPSED))
+    status = torch.where(is_converged > 0, final_status, int(Status.RUNNING))
     report = {
         "objective": problem.objective(overlap).total,
-        "relaxed": problem.objective(crossed).total,
+        "relaxed": problem.objective(max_bilinear_overlap).total,
         "change": change,
         "residual": gap,
-        "mass": problem.unit * overlap.sqrt(),
+        "mass": problem.mass_unit * overlap.sqrt(),
     }
-    new_state = _State(torch.as_tensor(lifts, device=state.device), overlap, crossed, change, gap)
-    return new_state, loop.Report(status, report)
+    lift_tensor = torch.as_tensor(lifts, device=iterate.device)
+    return _LiftIterate(lift_tensor, overlap, max_bilinear_overlap, change, gap), loop.Report(status, report)
 
 
-def _ascend(small: Small, w: Pair, before: Pair, last: float, tol: float) -> tuple[Pair, list[float]]:
-    """One step for one item: the new lift, and its overlap, the bilinear one, the change, the gap, and 1 at the end."""
-    v = small.best_against(w)
-    crossed, along = small.overlaps(w, v)
-    gap = max(crossed / last - 1.0, 0.0) if last > 0 else float(crossed > 0)
-    # The best share if nothing were gained but what concavity promises: (1−t)² <w,w> + 2t(1−t) <w,v> + t² <v,v>.
-    bend = 2.0 * crossed - last - along(1.0)
-    promised = min((crossed - last) / bend, 1.0) if bend > 0 and crossed > last else 1.0
-    new, value = _best(along, w, v, [*SHARES, promised], last)
-    further = _beyond(before, new)
-    if further is not None:
-        new, value = _best(small.overlaps(new, further)[1], new, further, SHARES, value)
-    settled = gap <= tol or (gap <= SETTLED and value <= last * (1.0 + ROUNDING))
-    moved = sum(float(np.abs(there - here).sum()) for here, there in zip(w, new, strict=True))
-    change = moved / float(small.a.sum() + small.b.sum())
-    return new, [value, max(crossed, value), change, gap, float(settled)]
+def _step_item(item: PartialConicItem, lift: LiftArrays, previous: LiftArrays, overlap: float, tol: float) -> _ItemStep:
+    """Return one step of one item from its last lift, whose overlap with itself is `overlap`.
 
-
-def _best(along: Callable[[float], float], w: Pair, v: Pair, shares: Sequence[float], bar: float) -> tuple[Pair, float]:
-    """The lift between w and v that is best, and its overlap; w if none is above its own, `bar`."""
-    values = [along(t) for t in shares]
-    best = int(np.argmax(values))
-    if not values[best] > bar:
-        return w, bar
-    t = shares[best]
-    return ((1.0 - t) * w[0] + t * v[0], (1.0 - t) * w[1] + t * v[1]), values[best]
-
-
-def _beyond(before: Pair, new: Pair) -> Pair | None:
-    """The last lift with P, Q ≥ 0 on the line from an old one through a new one: what zigzags is cut short.
-
-    None where there is no such line.
+    previous: the lift before; tol: relative gap at which the item has converged.
     """
-    steps = [there - here for here, there in zip(before, new, strict=True)]
-    falling = [(step[step < 0], side[step < 0]) for step, side in zip(steps, new, strict=True)]
-    if any((side == 0).any() for _, side in falling):
+    config = SOLVER_CONFIG
+    target = item.maximize_overlap_with(lift)
+    bilinear_overlap, overlap_at = item.overlap_along_segment(lift, target)
+    gap = max(bilinear_overlap / overlap - 1.0, 0.0) if overlap > 0 else float(bilinear_overlap > 0)
+    # By concavity the overlap at t is at least (1−t)² <w,w> + 2t(1−t) <w,v> + t² <v,v>: also try the best t for that.
+    curvature = 2.0 * bilinear_overlap - overlap - overlap_at(1.0)
+    is_interior = curvature > 0 and bilinear_overlap > overlap
+    bound_maximizer = min((bilinear_overlap - overlap) / curvature, 1.0) if is_interior else 1.0
+    new, value = _best_on_segment(overlap_at, lift, target, [*config.segment_shares, bound_maximizer], overlap)
+    boundary = _boundary_point(previous, new)
+    if boundary is not None:
+        overlap_at = item.overlap_along_segment(new, boundary)[1]
+        new, value = _best_on_segment(overlap_at, new, boundary, config.segment_shares, value)
+    has_no_gain = value <= overlap * (1.0 + config.overlap_rounding)
+    l1_change = sum(float(np.abs(after - before).sum()) for before, after in zip(lift, new, strict=True))
+    return _ItemStep(
+        lift=new,
+        overlap=value,
+        bilinear_overlap=max(bilinear_overlap, value),
+        change=l1_change / float(item.a.sum() + item.b.sum()),
+        gap=gap,
+        is_converged=gap <= tol or (gap <= config.max_gap_without_gain and has_no_gain),
+    )
+
+
+def _best_on_segment(
+    overlap_at: Callable[[float], float],
+    start: LiftArrays,
+    end: LiftArrays,
+    shares: Sequence[float],
+    start_overlap: float,
+) -> tuple[LiftArrays, float]:
+    """Return the lift (1 − t) start + t end, t in `shares`, with the largest overlap with itself, and that overlap.
+
+    overlap_at: overlap as a function of t. The start and its overlap are returned if no t has a larger one.
+    """
+    values = [overlap_at(t) for t in shares]
+    best = int(np.argmax(values))
+    if not values[best] > start_overlap:
+        return start, start_overlap
+    t = shares[best]
+    return ((1.0 - t) * start[0] + t * end[0], (1.0 - t) * start[1] + t * end[1]), values[best]
+
+
+def _boundary_point(previous: LiftArrays, new: LiftArrays) -> LiftArrays | None:
+    """Return the last lift with P, Q ≥ 0 on the line from a previous one through a new one, to shorten zigzags.
+
+    None if the new lift lies on the boundary, or if no entry decreases along the line.
+    """
+    steps = [after - before for before, after in zip(previous, new, strict=True)]
+    decreasing = [(step[step < 0], side[step < 0]) for step, side in zip(steps, new, strict=True)]
+    if any((side == 0).any() for _, side in decreasing):
         return None
-    fall = max(float((-step / side).max(initial=0.0)) for step, side in falling)
-    if fall == 0.0:
+    largest_decrease = max(float((-step / side).max(initial=0.0)) for step, side in decreasing)
+    if largest_decrease == 0.0:
         return None
-    far = min(1.0 / fall, FURTHEST)
-    P, Q = (np.maximum(side + far * step, 0.0) for side, step in zip(new, steps, strict=True))
+    factor = min(1.0 / largest_decrease, SOLVER_CONFIG.max_line_extension)
+    P, Q = (np.maximum(side + factor * step, 0.0) for side, step in zip(new, steps, strict=True))
     return P, Q
 
 
-def _finish(problem: PartialCGW, outcome: loop.Outcome) -> SolverOutput:
-    """The end of a run as a result."""
-    state = outcome.state
-    made = state.lifts[:, :3].cpu().numpy().copy()
-    for item, sides in enumerate(made):
-        small, where = problem.small(item)
-        sides[2][where] = small.local((sides[0][where], sides[1][where]))
-    P, Q, local = torch.as_tensor(made, device=state.device).unbind(1)
-    overlap = local.sum(dim=(1, 2))
-    scale = problem.unit / torch.where(overlap > 0, overlap, 1.0).sqrt()
-    plan = (local * scale[:, None, None]).to(problem.x.dtype)
-    terms = problem.objective(overlap)
+def _solver_output(problem: PartialCGW, outcome: loop.Outcome) -> SolverOutput:
+    """Return the plan, lift, value and status at the end of a run."""
+    iterate = outcome.state
+    matrices = iterate.lifts[:, :3].cpu().numpy().copy()  # the third one is overwritten with the local overlap
+    for index, (P, Q, local_overlap) in enumerate(matrices):
+        item, entries = problem.numpy_item(index)
+        local_overlap[entries] = item.local_overlap((P[entries], Q[entries]))
+    P, Q, local_overlap = torch.as_tensor(matrices, device=iterate.device).unbind(1)
+    overlap = local_overlap.sum(dim=(1, 2))
+    scale = problem.mass_unit / torch.where(overlap > 0, overlap, 1.0).sqrt()
+    plan = (local_overlap * scale[:, None, None]).to(problem.x.dtype)
     return SolverOutput(
         plan=plan,
         previous_plan=plan,
         potentials=None,
-        terms=terms,
-        relaxed_value=problem.objective(torch.maximum(state.crossed, overlap)).total,
+        terms=problem.objective(overlap),
+        relaxed_value=problem.objective(torch.maximum(iterate.max_bilinear_overlap, overlap)).total,
         marginal_error=torch.zeros_like(overlap),
-        change=state.change,
-        residual=state.gap,
+        change=iterate.change,
+        residual=iterate.gap,
         status=outcome.status,
         n_iter=outcome.n_iter,
         trace=outcome.table(),

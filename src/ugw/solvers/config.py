@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class SolverConfig:
@@ -70,6 +72,18 @@ class SolverConfig:
     # -- extrapolation
     # Relative L1 change of the plan below which steps are extrapolated; larger steps still choose a local minimum.
     max_change_to_extrapolate: float = 0.1
+
+    # -- alternating linear programs
+    # Positions on the segment from a lift to the solution of its linear program at which the overlap is evaluated, from
+    # the end to a thousandth of the way.
+    segment_shares: tuple[float, ...] = tuple(np.geomspace(1.0, 1e-3, 16).tolist())
+    # Largest multiple of a step by which its line is extended to the boundary; more would amplify rounding.
+    max_line_extension: float = 1e3
+    # A relative gain of the overlap below this is rounding.
+    overlap_rounding: float = 1e-14
+    # Relative gap below which an item whose overlap no longer grows has converged; the linear program is not more
+    # precise.
+    max_gap_without_gain: float = 1e-6
 
     # -- mixed precision
     # Fewest steps of a run for which a low-precision phase pays.

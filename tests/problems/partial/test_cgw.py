@@ -11,8 +11,8 @@ from scipy.optimize import linprog, minimize_scalar
 import ugw
 from ugw.initializers.plans import vertex_plans
 from ugw.problems.build import build
-from ugw.problems.partial.cgw import Small
-from ugw.solvers.alternating_lp import _beyond
+from ugw.problems.partial.cgw import PartialConicItem
+from ugw.solvers.alternating_lp import _boundary_point
 
 PT = ugw.PartialTransport()
 
@@ -275,13 +275,13 @@ def test_the_linear_step_is_the_best_of_all_lifts():
     """Its overlap with w, against random lifts and against the linear program with a variable for every minimum."""
     rng = np.random.default_rng(10)
     x, y = space(rng, 4), space(rng, 3)
-    small = Small(*arrays(x, y), 0.1, PT)
-    w = small.lift(rng.random((4, 3)))
-    best = small.overlaps(w, small.best_against(w))[0]
+    item = PartialConicItem(*arrays(x, y), 0.1, PT)
+    w = item.lift_plan(rng.random((4, 3)))
+    best = item.overlap_along_segment(w, item.maximize_overlap_with(w))[0]
     for _ in range(200):
-        v = small.lift(rng.random((4, 3)) ** 6)[0], small.lift(rng.random((4, 3)) ** 6)[1]
-        assert small.overlaps(w, v)[0] <= best + 1e-9
-    c = small.saved(np.arange(12), np.arange(12)).ravel()
+        v = item.lift_plan(rng.random((4, 3)) ** 6)[0], item.lift_plan(rng.random((4, 3)) ** 6)[1]
+        assert item.overlap_along_segment(w, v)[0] <= best + 1e-9
+    c = item.pair_gains(np.arange(12), np.arange(12)).ravel()
     s, t = np.divmod(np.arange(144), 12)
     eye, zero = np.eye(12), np.zeros((144, 12))
     below_p = np.hstack([np.eye(144), -eye[s] * w[0].ravel()[t][:, None], zero])
@@ -294,17 +294,17 @@ def test_the_linear_step_is_the_best_of_all_lifts():
         A_ub=np.vstack([below_p, below_q]),
         b_ub=np.zeros(288),
         A_eq=sums,
-        b_eq=np.append(small.a, small.b),
+        b_eq=np.append(item.a, item.b),
     )
     assert best == pytest.approx(-made.fun, abs=1e-7)
 
 
 def test_the_line_through_two_lifts_ends_at_the_boundary():
     before, new = (np.array([[0.5, 0.5]]),) * 2, (np.array([[0.75, 0.25]]), np.array([[0.5, 0.5]]))
-    P, Q = _beyond(before, new)
+    P, Q = _boundary_point(before, new)
     assert np.allclose(P, [[1.0, 0.0]])
     assert np.allclose(Q, [[0.5, 0.5]])
-    assert _beyond(new, new) is None
+    assert _boundary_point(new, new) is None
 
 
 def test_corner_starts_have_the_marginals_and_commute_with_swapping_and_padding():
