@@ -1,4 +1,4 @@
-"""Meshes as spaces: areas, farthest points and what each stands for, against slow twins."""
+"""Meshes: vertex areas and spaces of sampled vertices against step-by-step computations."""
 
 import numpy as np
 import pytest
@@ -17,8 +17,8 @@ def egg():
     return Mesh(points[hull.vertices], np.searchsorted(hull.vertices, hull.simplices)), hull
 
 
-def twin(mesh, count):
-    """Points, distances and weights, step by step from all distances."""
+def sample_by_definition(mesh, count):
+    """Sampled vertices, their distances and their weights, step by step from all distances."""
     paths = ugw.Space.from_mesh(mesh.vertices, mesh.faces).metric.dense().numpy()
     off = [sum((v - mesh.vertices.mean(axis=0)) ** 2) for v in mesh.vertices]
     chosen = [off.index(max(off))]
@@ -46,11 +46,11 @@ def test_areas_are_those_of_the_surface(egg):
 def test_sampled_vertices_are_farthest_points_weighted_by_the_nearest_area(egg, count):
     mesh, _ = egg
     space = mesh.space(points=count)
-    points, distances, weights = twin(mesh, count)
+    points, distances, weights = sample_by_definition(mesh, count)
     np.testing.assert_array_equal(space.points, points)
     np.testing.assert_allclose(space.metric.dense(), distances, rtol=1e-12)
     np.testing.assert_allclose(space.weights, weights, rtol=1e-12)
-    assert space.numpy  # results come back as NumPy arrays
+    assert space.numpy  # results are returned as NumPy arrays
 
 
 def test_all_vertices_have_their_shares_of_the_area(egg):

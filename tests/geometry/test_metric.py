@@ -8,12 +8,13 @@ from ugw.geometry import metric as metrics
 from ugw.geometry.metric import DenseMetric
 
 
-def symmetric(*shape, dtype=torch.float64):
+def random_symmetric_matrix(*shape, dtype=torch.float64):
+    """A random symmetric tensor that requires gradients."""
     matrix = torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
     return (matrix + matrix.mT).requires_grad_()
 
 
-# n = 5 points, B = 3 items, S = 2 starts, k = 4 columns: no two sizes equal, so no transposition goes unseen.
+# n = 5 points, B = 3 items, S = 2 starts, k = 4 columns: no two sizes are equal, so that a wrong transposition fails.
 SHAPES = [
     ((5, 5), (5, 4)),
     ((5, 5), (3, 5, 4)),
@@ -30,19 +31,19 @@ SHAPES = [
 @pytest.mark.parametrize(("matrix_shape", "shape"), SHAPES)
 def test_apply_equals_the_broadcast_product(monkeypatch, matrix_shape, shape, entries):
     monkeypatch.setattr(metrics, "UTILS_CONFIG", UtilsConfig(max_block_entries=entries))
-    matrix, v = symmetric(*matrix_shape), torch.randn(shape, dtype=torch.float64)
+    matrix, v = random_symmetric_matrix(*matrix_shape), torch.randn(shape, dtype=torch.float64)
     torch.testing.assert_close(DenseMetric(matrix).apply(v), matrix @ v)
     torch.testing.assert_close(DenseMetric(matrix).apply_squared(v), matrix**2 @ v)
 
 
 @pytest.mark.parametrize(("matrix_shape", "shape"), SHAPES)
 def test_apply_keeps_the_graph(matrix_shape, shape):
-    matrix, v = symmetric(*matrix_shape), torch.randn(shape, dtype=torch.float64)
+    matrix, v = random_symmetric_matrix(*matrix_shape), torch.randn(shape, dtype=torch.float64)
     for power, product in ((1, DenseMetric(matrix).apply(v)), (2, DenseMetric(matrix).apply_squared(v))):
         weight = torch.randn_like(product)
         (ours,) = torch.autograd.grad((product * weight).sum(), matrix)
         (plain,) = torch.autograd.grad((matrix**power @ v * weight).sum(), matrix)
-        # For a symmetric matrix only the symmetric part of a gradient means anything.
+        # Only the symmetric part of the gradient is defined for a symmetric matrix.
         torch.testing.assert_close(ours + ours.mT, plain + plain.mT)
 
 
@@ -50,13 +51,13 @@ def test_many_starts_share_one_matrix(monkeypatch):
     seen = []
     original = torch.Tensor.__matmul__
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: seen.append((a.shape, b.shape)) or original(a, b))
-    DenseMetric(symmetric(5, 5)).apply(torch.randn(7, 5, 4, dtype=torch.float64))
+    DenseMetric(random_symmetric_matrix(5, 5)).apply(torch.randn(7, 5, 4, dtype=torch.float64))
     assert seen == [((28, 5), (5, 5))]
 
 
 def test_product_from_both_sides_is_contiguous():
     plan = torch.randn(2, 5, 6, dtype=torch.float64)
-    dx, dy = DenseMetric(symmetric(5, 5)), DenseMetric(symmetric(6, 6))
+    dx, dy = DenseMetric(random_symmetric_matrix(5, 5)), DenseMetric(random_symmetric_matrix(6, 6))
     both = dy.apply(dx.apply(plan).mT).mT
     assert both.is_contiguous()
     torch.testing.assert_close(both, dx.matrix @ plan @ dy.matrix)
@@ -65,7 +66,7 @@ def test_product_from_both_sides_is_contiguous():
 @pytest.mark.parametrize("index", [[4, 0], [[4, 0], [1, 1], [2, 3]]])
 @pytest.mark.parametrize("shape", [(5, 5), (3, 5, 5)])
 def test_columns(shape, index):
-    matrix, index = symmetric(*shape).detach(), torch.tensor(index)
+    matrix, index = random_symmetric_matrix(*shape).detach(), torch.tensor(index)
     columns = DenseMetric(matrix).columns(index)
     if index.ndim == 1:
         assert torch.equal(columns, matrix[..., index])
@@ -75,7 +76,7 @@ def test_columns(shape, index):
 
 
 def test_take_item_scale_to():
-    shared, batch = DenseMetric(symmetric(5, 5)), DenseMetric(symmetric(3, 5, 5))
+    shared, batch = DenseMetric(random_symmetric_matrix(5, 5)), DenseMetric(random_symmetric_matrix(3, 5, 5))
     index = torch.tensor([2, 0])
     assert (shared.batched, batch.batched) == (False, True)
     assert shared.take(index) is shared

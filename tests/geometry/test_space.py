@@ -15,10 +15,12 @@ from ugw.geometry.space import Space
 
 
 def cloud(n=6, d=3, seed=0, dtype=np.float64):
+    """Normal random points (n, d)."""
     return np.random.default_rng(seed).normal(size=(n, d)).astype(dtype)
 
 
 def distances(n=6, seed=0):
+    """Euclidean distances (n, n) of random points."""
     return cdist(cloud(n, seed=seed), cloud(n, seed=seed))
 
 
@@ -255,14 +257,16 @@ def test_parts_without_a_batch_dimension_are_shared():
     assert shared_metric[2].metric.shape == (6, 6)
 
 
-def ragged():
+def spaces_of_different_sizes():
+    """Spaces of 4, 7 and 1 points with weights and features."""
     return [
         Space.from_points(cloud(n, seed=n), weights=np.arange(1.0, n + 1), features=cloud(n, 2, seed=n))
         for n in (4, 7, 1)
     ]
 
 
-def same(left, right):
+def are_equal(left, right):
+    """Whether two spaces have equal metrics, weights, features and points."""
     pairs = [
         (getattr(left, name), getattr(right, name)) for name in ("weight_tensor", "feature_tensor", "point_tensor")
     ]
@@ -271,17 +275,17 @@ def same(left, right):
 
 
 def test_stack_and_index_are_inverse():
-    parts = ragged()
+    parts = spaces_of_different_sizes()
     batch = Space.stack(parts)
     assert (batch.n, batch.sizes, batch.numpy) == (7, (4, 7, 1), True)
-    assert all(same(item, part) for item, part in zip(batch, parts, strict=True))
-    assert same(batch[-1], parts[-1])
+    assert all(are_equal(item, part) for item, part in zip(batch, parts, strict=True))
+    assert are_equal(batch[-1], parts[-1])
     assert batch[0].sizes is None
     assert batch[0].numpy
 
 
 def test_padding_has_no_weight_no_distance_and_no_coordinates():
-    batch = Space.stack(ragged())
+    batch = Space.stack(spaces_of_different_sizes())
     for i, n in enumerate(batch.sizes):
         assert not batch.weights[i, n:].any()
         assert not batch.metric.dense()[i, n:].any()
@@ -293,12 +297,12 @@ def test_padding_has_no_weight_no_distance_and_no_coordinates():
 
 @pytest.mark.parametrize("index", [torch.tensor([2, 0]), torch.tensor([True, False, True])])
 def test_take_keeps_the_padding(index):
-    batch = Space.stack(ragged())
+    batch = Space.stack(spaces_of_different_sizes())
     some = batch.take(index)
     order = index.tolist() if index.dtype != torch.bool else [0, 2]
     assert some.sizes == tuple(batch.sizes[i] for i in order)
     assert some.n == 7
-    assert all(same(some[j], batch[i]) for j, i in enumerate(order))
+    assert all(are_equal(some[j], batch[i]) for j, i in enumerate(order))
     alone = batch[0]
     assert alone.take(index) is alone
 
@@ -341,7 +345,7 @@ def test_one_space_has_no_length_and_no_items():
         len(space)
     with pytest.raises(InputError, match="must index a batch, got one space"):
         space[0]
-    assert space  # truth asks for no length
+    assert space  # bool() does not call len()
     batch = Space.stack([space])
     for i in (1, -2):
         with pytest.raises(IndexError):
@@ -350,7 +354,7 @@ def test_one_space_has_no_length_and_no_items():
         batch["a"]
 
 
-# --- bad input: what, got, expected, before any work ---
+# --- bad input: errors name the argument, what was given and what was expected ---
 
 BAD_NUMBERS = {
     "strings": lambda a: a.astype(str),
@@ -381,7 +385,8 @@ GOOD_DATA = {
 }
 
 
-def refused(match, make, *args, **kwargs):
+def check_refused(match, make, *args, **kwargs):
+    """Check that a call raises an InputError of one line that matches."""
     with pytest.raises(InputError, match=match) as caught:
         make(*args, **kwargs)
     assert "\n" not in str(caught.value)
@@ -391,7 +396,7 @@ def refused(match, make, *args, **kwargs):
 @pytest.mark.parametrize(("data", "make"), GOOD_DATA.values(), ids=GOOD_DATA.keys())
 def test_bad_arrays_are_refused_everywhere(data, make, spoil):
     make(data)
-    refused("must .*got", make, spoil(data))
+    check_refused("must .*got", make, spoil(data))
 
 
 @given(
@@ -403,15 +408,17 @@ def test_one_bad_entry_anywhere_is_found(data, bad, name):
     good, make = GOOD_DATA[name]
     spoilt = good.copy()
     spoilt.flat[data.draw(st.integers(0, good.size - 1))] = bad
-    refused("must be finite, got (nan|-?inf)", make, spoilt)
+    check_refused("must be finite, got (nan|-?inf)", make, spoilt)
 
 
 @given(weights=arrays(np.float64, 6, elements=st.floats(-1, 1)))
 def test_weights_are_nonnegative_with_mass(weights):
     if (weights < 0).any():
-        refused("weights must be nonnegative, got -", Space.from_points, cloud(), weights=weights)
+        check_refused("weights must be nonnegative, got -", Space.from_points, cloud(), weights=weights)
     elif not weights.any():
-        refused("weights must have positive total mass, got all zero", Space.from_points, cloud(), weights=weights)
+        check_refused(
+            "weights must have positive total mass, got all zero", Space.from_points, cloud(), weights=weights
+        )
     else:
         assert np.array_equal(Space.from_points(cloud(), weights=weights).weights, weights)
 
@@ -420,12 +427,14 @@ def test_weights_are_nonnegative_with_mass(weights):
 def test_one_changed_distance_is_found(i, j, change):
     spoilt = distances()
     spoilt[i, j] += change
-    refused("distances must (be symmetric|be nonnegative|have a zero diagonal), got", Space.from_distances, spoilt)
+    check_refused(
+        "distances must (be symmetric|be nonnegative|have a zero diagonal), got", Space.from_distances, spoilt
+    )
     if i != j:
-        refused("matrix must be symmetric, got", Space.from_matrix, spoilt)
+        check_refused("matrix must be symmetric, got", Space.from_matrix, spoilt)
         spoilt[j, i] += change
         if change < 0:
-            refused("distances must be nonnegative, got -", Space.from_distances, spoilt)
+            check_refused("distances must be nonnegative, got -", Space.from_distances, spoilt)
 
 
 BATCH = np.stack([cloud(seed=0), cloud(seed=1)])
@@ -460,7 +469,7 @@ MISFITS = [
 
 @pytest.mark.parametrize(("match", "make", "data", "options"), MISFITS, ids=[row[0] for row in MISFITS])
 def test_arrays_of_unequal_sizes_are_refused(match, make, data, options):
-    refused(match, make, data, **options)
+    check_refused(match, make, data, **options)
 
 
 @pytest.mark.cuda
@@ -478,7 +487,7 @@ def test_cuda_gives_the_same_space():
     assert torch.isfinite(torch.autograd.grad(matrix.sum(), leaf)[0]).all()
     assert Space.from_points(points.cuda(), weights=np.ones(50)).weights.device.type == "cuda"
     assert Space.from_points(points.cuda(), metric="cityblock").device.type == "cuda"
-    refused("weights must be on cuda:0", Space.from_points, points.cuda(), weights=torch.ones(50).double())
+    check_refused("weights must be on cuda:0", Space.from_points, points.cuda(), weights=torch.ones(50).double())
     moved = Space.stack([here[0], here[1]]).to("cuda")
     assert moved.numpy is False
     torch.testing.assert_close(moved.scaled("mean").metric.dense().cpu(), here.scaled("mean").metric.dense())

@@ -1,4 +1,4 @@
-"""Losses and cones: closed forms against numerical infima, what is a metric, and what is refused."""
+"""Losses and cones: closed forms against numerical infima, metric properties, and invalid losses."""
 
 import math
 
@@ -22,11 +22,12 @@ CONES = {
 
 
 def tensor(values):
+    """Numbers as a float64 tensor."""
     return torch.as_tensor(np.asarray(values, dtype=float))
 
 
 @pytest.mark.parametrize("name", CONES)
-def test_losses_are_their_formulas(name):
+def test_losses_equal_their_formulas(name):
     cone, twin = CONES[name]
     t = np.concatenate([np.linspace(0.0, 4.0, 301), [0.5 * math.pi, 0.8, 1e-9]])
     np.testing.assert_allclose(cone(tensor(t)).numpy(), twin(t), rtol=1e-12, atol=1e-15)
@@ -60,11 +61,12 @@ def infimum(c, r, s, rho):
     """inf over θ ≥ 0 of θ L_c(r/θ, s/θ) = θ c + r φ1(θ/r) + s φ2(θ/s), φ = rho·(x log x − x + 1), by search."""
 
     def entropy(theta, r, rho):
+        """r·φ(θ/r)."""
         return rho * (theta * math.log(theta / r) - theta + r)
 
     at_zero = rho[0] * r + rho[1] * s
     if math.isinf(c) or r == 0 or s == 0:
-        return at_zero  # any θ > 0 costs infinitely much
+        return at_zero  # the cost is infinite for every θ > 0
     found = minimize_scalar(
         lambda u: math.exp(u) * c + entropy(math.exp(u), r, rho[0]) + entropy(math.exp(u), s, rho[1]),
         bounds=(-60.0, 10.0),
@@ -120,10 +122,10 @@ def test_which_cones_and_rhos_are_metrics():
     assert Loss(torch.square).is_metric(rho).tolist() == [False] * 4
 
 
-# --- reading ---
+# --- parsing ---
 
 
-def test_names_objects_and_functions_are_read():
+def test_names_objects_and_functions_are_parsed():
     assert parse_loss("gaussian-hellinger", 1.0) == GaussianHellinger()
     assert parse_loss("hellinger-kantorovich", 1.0) == HellingerKantorovich()
     mine = HellingerKantorovich(2.0)
@@ -137,6 +139,7 @@ def test_names_objects_and_functions_are_read():
 
 
 def raises(t):
+    """A loss function that fails."""
     raise ZeroDivisionError("no")
 
 
@@ -172,8 +175,9 @@ def test_bad_losses_are_refused(loss, said):
         parse_loss(loss, 1.0, name="cone")
 
 
-def test_a_function_is_tried_in_the_precision_of_the_spaces():
+def test_a_function_is_checked_in_the_dtype_of_the_spaces():
     def only_double(t):
+        """A loss function that accepts float64 only."""
         if t.dtype != torch.float64:
             raise TypeError("expected double\nand more lines")
         return t.square()
@@ -181,7 +185,7 @@ def test_a_function_is_tried_in_the_precision_of_the_spaces():
     assert isinstance(parse_loss(only_double, 1.0), Loss)
     with pytest.raises(InputError, match=r"failed on one of float32 distances: expected double$"):
         parse_loss(only_double, 1.0, dtype=torch.float32)
-    # What it gives back may be more exact than what it got.
+    # A function may return a higher precision than that of its argument.
     wide = parse_loss(lambda t: t.double().square(), 1.0, dtype=torch.float32)
     assert wide(torch.ones(2)).dtype == torch.float32
     x = ugw.Space.from_points(np.random.default_rng(0).random((5, 2)).astype(np.float32))

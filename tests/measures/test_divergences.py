@@ -1,4 +1,4 @@
-"""KL and the record of a marginal's penalty."""
+"""KL divergence, and the parameters of divergences."""
 
 import math
 
@@ -13,6 +13,7 @@ from ugw.measures.divergences import KL, Balanced, divergence_pair, kl
 
 
 def measures(seed, n=6):
+    """Two random measures (3, n) of different mass."""
     rng = np.random.default_rng(seed)
     return torch.tensor(rng.random((3, n)) * 4), torch.tensor(rng.random((3, n)) * 0.3)
 
@@ -25,7 +26,7 @@ def test_kl_equals_its_definition():
 
 
 def test_kl_counts_masses():
-    # KL(s·a | a) = m(a)(s log s − s + 1): the part that a divergence of probabilities would not see.
+    # KL(s·a | a) = m(a)(s log s − s + 1): the term that a divergence of probability measures does not have.
     _, a = measures(1)
     expected = a.sum(-1) * (3.0 * math.log(3.0) - 2.0)
     torch.testing.assert_close(kl(3.0 * a, a.log()), expected, rtol=1e-13, atol=0.0)
