@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 import ugw
 from ugw.cli import commands as cli
+from ugw.cli.match import MatchConfig
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_a_plan_that_is_not_stored(here, monkeypatch):
     monkeypatch.setattr(
         ugw, "solve", lambda *args, **given: made(*args, **given | {"solver": ugw.AlternateMin(inner=inner)})
     )
-    monkeypatch.setattr("ugw.cli.match.DRAWN", 5)
+    monkeypatch.setattr("ugw.cli.match.MATCH_CONFIG", MatchConfig(max_drawn_points=5))
     np.save("more.npy", np.random.default_rng(1).random((14, 3)))
     done = match("b.npy", "more.npy", "--metric", "sqeuclidean", "--report", "page.html")
     assert done.exit_code == 0, done.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -272,30 +272,22 @@ def exact_self_columns(x: Space, options: Options) -> dict[str, Any]:
     return zeros | {"mass": mass, "status": int(Status.CONVERGED), "is_metric": 1}
 
 
+_UGW_SPEC = MethodSpec(
+    default_rho=1.0,
+    option_names=("loss", "fused"),
+    check=_check_ugw,
+    solve_pairs=_solve_ugw,
+    solve_self=_solve_self_ugw,
+    has_zero_self_value=_has_no_entropy,
+)
 METHOD_SPECS = {
-    "ugw": MethodSpec(
-        default_rho=1.0,
-        option_names=("loss", "fused"),
-        check=_check_ugw,
-        solve_pairs=_solve_ugw,
-        solve_self=_solve_self_ugw,
-        has_zero_self_value=_has_no_entropy,
-    ),
-    "gw": MethodSpec(
-        default_rho=math.inf,
-        option_names=("loss", "fused"),
-        check=_check_ugw,
-        solve_pairs=_solve_ugw,
-        solve_self=_solve_self_ugw,
-        has_zero_self_value=_has_no_entropy,
-    ),
-    "debiased": MethodSpec(
-        default_rho=1.0,
-        option_names=("loss", "fused"),
+    "ugw": _UGW_SPEC,
+    "gw": replace(_UGW_SPEC, default_rho=math.inf),
+    "debiased": replace(
+        _UGW_SPEC,
         check=_check_debiased,
         solve_pairs=_solve_debiased,
         solve_self=_solve_self_debiased,
-        has_zero_self_value=_has_no_entropy,
         needs_self_values=True,
     ),
     "cgw": MethodSpec(

@@ -1,22 +1,22 @@
-// What moves in a report: redrawing, the point in focus, rotation, light and dark. After scene.js.
+// Interaction of a report: redrawing, the point in focus, rotation, light and dark theme. Loaded after scene.js.
 
-// -- drawing anew ------------------------------------------------------------------------------------------
+// -- redrawing ---------------------------------------------------------------------------------------------
 
 function redraw() {
-  const { camera, aspectratio } = scene.layout.scene; // where the user left them
+  const { camera, aspectratio } = scene.layout.scene; // keep the camera of the user
   const layout = sceneLayout();
   Object.assign(layout.scene, { camera, aspectratio });
   return Plotly.react(scene, traces(), layout, CONFIG);
 }
 
-// Replace the last traces, those of matches, and the words; the spaces stay as they are.
+// Replace the traces of matches and the annotations; the traces of the spaces are not changed.
 function redrawMatches() {
-  const made = { [LINES]: matchesTrace(+get("count").value) };
-  [made[FOCUS_LINES], made[FOCUS_ENDS]] = focusTraces();
-  const where = Object.keys(made).map(Number);
+  const updated = { [LINES]: matchesTrace(+get("count").value) };
+  [updated[FOCUS_LINES], updated[FOCUS_ENDS]] = focusTraces();
+  const traceIndices = Object.keys(updated).map(Number);
   const update = {};
-  for (const key of ["x", "y", "z", "line", "opacity", "marker"]) update[key] = where.map((k) => made[k][key]);
-  return Plotly.update(scene, update, { "scene.annotations": words() }, where);
+  for (const key of ["x", "y", "z", "line", "opacity", "marker"]) update[key] = traceIndices.map((k) => updated[k][key]);
+  return Plotly.update(scene, update, { "scene.annotations": sceneAnnotations() }, traceIndices);
 }
 
 function drawMatches() {
@@ -26,16 +26,16 @@ function drawMatches() {
   return redrawMatches();
 }
 
-// -- one point --------------------------------------------------------------------------------------------
+// -- the point in focus -----------------------------------------------------------------------------------
 
 function element(kind, text, className) {
-  const made = document.createElement(kind);
-  if (text !== undefined) made.textContent = text;
-  if (className) made.className = className;
-  return made;
+  const node = document.createElement(kind);
+  if (text !== undefined) node.textContent = text;
+  if (className) node.className = className;
+  return node;
 }
 
-function describe() {
+function describeFocus() {
   const panel = get("point");
   panel.replaceChildren();
   if (!focus) {
@@ -63,16 +63,16 @@ function describe() {
   else if (rest > 1e-3 * mass) panel.append(element("p", `The rest, ${percent(rest, mass)}, is spread over other points.`));
 }
 
-function show(next) {
+function setFocus(next) {
   const same = (focus && focus.side) === (next && next.side) && (focus && focus.k) === (next && next.k);
   if (same) return;
   focus = next;
-  describe();
+  describeFocus();
   redrawMatches();
 }
 
-// What lies under the pointer. Plotly would find lines and marks first, so the places are projected here.
-// To the right and up in the window, in pixels, and towards the viewer, in units of the scene.
+// Returns the projection of a position of the scene: pixels to the right and down in the window, and depth towards the
+// viewer in units of the scene. Plotly would find lines and markers under the pointer first, hence our own projection.
 function projection() {
   const { camera, aspectratio, xaxis, yaxis, zaxis } = scene.layout.scene;
   const axes = [xaxis, yaxis, zaxis].map(({ range: [low, high] }) => [(low + high) / 2, high - low]);
@@ -93,8 +93,8 @@ function projection() {
   };
 }
 
-// The drawn point nearest to a place in the window. On a surface what lies behind counts as farther.
-function under(clientX, clientY) {
+// Returns the drawn point nearest to a position in the window. On a surface, points behind count as farther.
+function pointAt(clientX, clientY) {
   const frame = scene.getBoundingClientRect();
   const project = projection();
   let best = null;
@@ -111,7 +111,7 @@ function under(clientX, clientY) {
   return best && { side: best.side, k: best.k };
 }
 
-function find() {
+function findPoint() {
   const wanted = get("find").value.trim();
   const which = +get("side").value;
   const side = data.sides[which];
@@ -119,48 +119,48 @@ function find() {
   let k = side.labels ? side.labels.slice(0, side.drawn).indexOf(wanted) : -1;
   if (k < 0 && /^\d+$/.test(wanted)) k = drawn.indexOf(+wanted);
   pinned = k >= 0;
-  show(k >= 0 ? { side: which, k } : null);
+  setFocus(k >= 0 ? { side: which, k } : null);
   if (wanted && k < 0) get("point").replaceChildren(element("p", `${data.names[which]} has no drawn point “${wanted}”.`));
 }
 
 // -- rotation ---------------------------------------------------------------------------------------------
 
-// What stands above each other turns around; what stands side by side swings, lest one hide the other. Then it stops.
+// Stacked spaces make one full rotation; spaces side by side swing, because one would hide the other. Then it stops.
 const SECONDS = 24;
 let turning = null; // {start, eye, paused}
 
-function angle(seconds) {
+function rotationAngle(seconds) {
   const phase = (2 * Math.PI * seconds) / SECONDS;
   return data.stacked ? phase : 0.6 * Math.sin(2 * phase);
 }
 
-function turn(on) {
+function setRotation(on) {
   turning = on ? { seconds: 0, eye: { ...scene.layout.scene.camera.eye }, paused: false } : null;
   get("turn").setAttribute("aria-pressed", String(on));
-  if (on) requestAnimationFrame((now) => step(now, turning));
+  if (on) requestAnimationFrame((now) => animate(now, turning));
 }
 
-function step(before, mine) {
+function animate(before, mine) {
   requestAnimationFrame((now) => {
     if (turning !== mine) return;
     if (!mine.paused) mine.seconds += Math.min(0.1, (now - before) / 1000);
-    if (mine.seconds >= SECONDS) return turn(false);
-    if (mine.paused) return step(now, mine);
-    const [c, s] = [Math.cos(angle(mine.seconds)), Math.sin(angle(mine.seconds))];
+    if (mine.seconds >= SECONDS) return setRotation(false);
+    if (mine.paused) return animate(now, mine);
+    const [c, s] = [Math.cos(rotationAngle(mine.seconds)), Math.sin(rotationAngle(mine.seconds))];
     const { x, y, z } = mine.eye;
-    Plotly.relayout(scene, { "scene.camera.eye": { x: c * x - s * y, y: s * x + c * y, z } }).then(() => step(now, mine));
+    Plotly.relayout(scene, { "scene.camera.eye": { x: c * x - s * y, y: s * x + c * y, z } }).then(() => animate(now, mine));
   });
 }
 
 // -- light and dark ---------------------------------------------------------------------------------------
 
-function paint(name) {
+function setTheme(name) {
   document.documentElement.dataset.theme = name;
   get("theme").textContent = name === "dark" ? "Light" : "Dark";
 }
 
-function repaint(name) {
-  paint(name);
+function changeTheme(name) {
+  setTheme(name);
   redraw();
   drawCurve();
 }
@@ -169,9 +169,9 @@ function repaint(name) {
 
 const prefers = (what) => window.matchMedia(`(prefers-${what})`);
 const dark = prefers("color-scheme: dark");
-paint(dark.matches ? "dark" : "light");
-describe();
-explain();
+setTheme(dark.matches ? "dark" : "light");
+describeFocus();
+updateLegend();
 drawCurve();
 
 data.names.forEach((name, k) => {
@@ -196,38 +196,38 @@ Plotly.newPlot(scene, traces(), sceneLayout(), CONFIG)
       });
     });
     scene.addEventListener("pointermove", (event) => {
-      const found = event.buttons || pinned ? null : under(event.clientX, event.clientY);
-      if (found) show(found); // else the last one stays, to be read
+      const found = event.buttons || pinned ? null : pointAt(event.clientX, event.clientY);
+      if (found) setFocus(found); // else the last one stays, to be read
     });
     scene.addEventListener("click", (event) => {
-      const found = under(event.clientX, event.clientY);
+      const found = pointAt(event.clientX, event.clientY);
       pinned = found !== null;
-      if (found) show(found);
+      if (found) setFocus(found);
     });
     scene.addEventListener("pointerenter", () => turning && (turning.paused = true));
     scene.addEventListener("pointerleave", () => {
       if (turning) turning.paused = false;
-      if (!pinned) show(null);
+      if (!pinned) setFocus(null);
     });
-    scene.addEventListener("pointerdown", () => turn(false), { capture: true });
+    scene.addEventListener("pointerdown", () => setRotation(false), { capture: true });
     document.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
       pinned = false;
-      show(null);
+      setFocus(null);
     });
-    window.addEventListener("resize", () => Plotly.relayout(scene, { "scene.aspectratio": fitted().ratio }));
-    get("find").addEventListener("change", find);
-    get("side").addEventListener("change", find);
+    window.addEventListener("resize", () => Plotly.relayout(scene, { "scene.aspectratio": fitAxes().ratio }));
+    get("find").addEventListener("change", findPoint);
+    get("side").addEventListener("change", findPoint);
     get("controls").addEventListener("submit", (event) => event.preventDefault());
     get("color").addEventListener("change", (event) => {
       coloring = event.target.value;
-      explain();
+      updateLegend();
       redraw();
     });
-    get("turn").addEventListener("click", () => turn(turning === null));
-    get("theme").addEventListener("click", () => repaint(theme() === "dark" ? "light" : "dark"));
-    dark.addEventListener("change", (event) => repaint(event.matches ? "dark" : "light"));
-    if (!prefers("reduced-motion: reduce").matches) turn(true);
+    get("turn").addEventListener("click", () => setRotation(turning === null));
+    get("theme").addEventListener("click", () => changeTheme(theme() === "dark" ? "light" : "dark"));
+    dark.addEventListener("change", (event) => changeTheme(event.matches ? "dark" : "light"));
+    if (!prefers("reduced-motion: reduce").matches) setRotation(true);
     document.documentElement.dataset.ready = "yes";
   })
   .catch((error) => {

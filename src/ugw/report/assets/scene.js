@@ -1,24 +1,24 @@
 "use strict";
-// What a report draws: traces and layout of the scene, and the curve of convergence. page.js, after it, is what moves.
-// The data are made by the Python package: numbers, and names that are only ever set as text.
+// The drawing of a report: traces and layout of the scene, and the convergence curves. page.js adds the interaction.
+// The data come from the Python package: numbers, and names that are only inserted as text, never as markup.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const get = (id) => document.getElementById(id);
 const scene = get("scene");
 const curve = get("curve");
 
-// Places of the traces in the scene, after the edges of both spaces.
+// Indices of the traces of the scene; 0 and 1 are the edges of both spaces.
 const SPACES = [2, 3];
 const LINES = 4;
 const FOCUS_LINES = 5;
 const FOCUS_ENDS = 6;
 
-const APART = 0.2; // between the ends of matches whose mass is written beside them
+const MIN_LABEL_DISTANCE = 0.2; // between two ends of matches that are labeled with their mass
 const FONT = "system-ui, sans-serif";
-const SHARE_SCALE = [[0, "#d1495b"], [0.5, "#edae49"], [1, "#2a9d8f"]]; // from left behind to matched in full
+const SHARE_SCALE = [[0, "#d1495b"], [0.5, "#edae49"], [1, "#2a9d8f"]]; // from unmatched to completely matched
 
 let focus = null; // {side, k}: the point whose matches are shown
-let pinned = false; // by a click: it stays when the pointer leaves
+let pinned = false; // set by a click: the focus stays when the pointer leaves
 let coloring = "carried";
 
 // -- colors ----------------------------------------------------------------------------------------------
@@ -27,15 +27,15 @@ const theme = () => document.documentElement.dataset.theme;
 const tone = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 const channels = (hex) => [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16));
 
-function mixed(color, other, share) {
+function mixColors(color, other, share) {
   const [a, b] = [channels(color), channels(other)];
   return "rgb(" + a.map((v, k) => Math.round(share * v + (1 - share) * b[k])).join(",") + ")";
 }
 
-// The less of its weight a point sends or receives, the paler it is.
-function carried(colors, shares) {
+// Returns the colors, paler for points that send or receive a smaller share of their weight.
+function fadeByShare(colors, shares) {
   const pale = tone("pale");
-  return colors.map((color, k) => mixed(color, pale, Math.min(1, shares[k])));
+  return colors.map((color, k) => mixColors(color, pale, Math.min(1, shares[k])));
 }
 
 // -- numbers as text --------------------------------------------------------------------------------------
@@ -49,23 +49,23 @@ const nameOf = (side, k) => (side.labels ? side.labels[k] : "point " + side.inde
 
 // -- traces -----------------------------------------------------------------------------------------------
 
-const none = () => ({ x: [], y: [], z: [] });
+const emptyLine = () => ({ x: [], y: [], z: [] });
 
-// Segments between places of two sides, with a gap after each.
+// Returns a line with the segments between points of two sides, with a gap after each.
 function segments(from, to, ends) {
-  const line = none();
+  const line = emptyLine();
   for (const [i, j] of ends)
     ["x", "y", "z"].forEach((axis, c) => line[axis].push(from[c][i], to[c][j], null));
   return line;
 }
 
-const thrice = (values) => values.flatMap((value) => [value, value, value]); // one for each vertex of a segment
+const repeatThrice = (values) => values.flatMap((value) => [value, value, value]); // one value for each vertex of a segment
 
 function lineTrace(extra) {
-  return { type: "scatter3d", mode: "lines", showlegend: false, ...none(), ...extra };
+  return { type: "scatter3d", mode: "lines", showlegend: false, ...emptyLine(), ...extra };
 }
 
-// The edges of a graph, and the border of the plane that a flat space lies in.
+// Returns the trace of the edges of a graph, with the border of the plane of a flat space.
 function edgesTrace(side) {
   const line = segments(side.at, side.at, side.edges || []);
   if (data.flat) {
@@ -77,7 +77,7 @@ function edgesTrace(side) {
   return lineTrace({ ...line, line: { width: 1.5, color: tone("pale") } });
 }
 
-// The least and the largest coordinates of a space, with a margin around its plane, or above where its name stands.
+// Returns the smallest and largest coordinates of a space, with a margin around its plane, or above it for its name.
 function box(side) {
   const margins = data.flat ? [0.07, 0.07, 0] : [0.02, 0.02, 0.1];
   return side.at.map((values, c) => {
@@ -88,7 +88,7 @@ function box(side) {
 
 function spaceTrace(side) {
   if (side.surface) return surfaceTrace(side.surface);
-  const first = (values) => values.slice(0, side.drawn); // the others are only ends of matches
+  const first = (values) => values.slice(0, side.drawn); // the other points are only ends of matches
   const size = Math.max(4, Math.min(11, 90 / Math.sqrt(side.drawn)));
   const [x, y, z] = side.at.map(first);
   const marker = {
@@ -100,7 +100,7 @@ function spaceTrace(side) {
   return { type: "scatter3d", mode: "markers", x, y, z, marker, showlegend: false };
 }
 
-function explain() {
+function updateLegend() {
   const source = data.names[0];
   get("legend").textContent =
     coloring === "carried"
@@ -109,7 +109,7 @@ function explain() {
 }
 
 function pointColors(colors, shares) {
-  if (coloring === "carried") return { color: carried(colors, shares), showscale: false };
+  if (coloring === "carried") return { color: fadeByShare(colors, shares), showscale: false };
   return { color: shares, cmin: 0, cmax: 1, colorscale: SHARE_SCALE, showscale: false };
 }
 
@@ -118,35 +118,35 @@ function surfaceTrace(surface) {
   const [i, j, k] = surface.faces;
   const colors =
     coloring === "carried"
-      ? { vertexcolor: carried(surface.color, surface.share) }
+      ? { vertexcolor: fadeByShare(surface.color, surface.share) }
       : { intensity: surface.share, cmin: 0, cmax: 1, colorscale: SHARE_SCALE };
   const lighting = { ambient: 0.72, diffuse: 0.45, specular: 0.12, roughness: 0.6, fresnel: 0.1 };
   return { type: "mesh3d", x, y, z, i, j, k, ...colors, lighting, flatshading: false, showscale: false, showlegend: false };
 }
 
-// The first matches in the color of where they come from, the lighter the fainter.
+// Returns the trace of the first matches, in the colors of their source points, fainter for smaller mass.
 function matchesTrace(count) {
   const [x, y] = data.sides;
   const { i, j, mass, first } = data.pairs;
-  const usual = mass[Math.floor(first / 2)]; // the first round is sorted: its median
+  const medianMass = mass[Math.floor(first / 2)]; // the first matches are sorted by mass
   const back = tone("card");
   const chosen = [...Array(count).keys()];
-  const colors = chosen.map((k) => mixed(x.color[i[k]], back, 0.1 + 0.9 * Math.min(1, Math.sqrt(mass[k] / usual))));
+  const colors = chosen.map((k) => mixColors(x.color[i[k]], back, 0.1 + 0.9 * Math.min(1, Math.sqrt(mass[k] / medianMass))));
   const opacity = focus ? 0.08 : Math.max(0.15, Math.min(0.6, 8 / Math.sqrt(count)));
-  return lineTrace({ ...segments(x.at, y.at, chosen.map((k) => [i[k], j[k]])), line: { width: 2, color: thrice(colors) }, opacity });
+  return lineTrace({ ...segments(x.at, y.at, chosen.map((k) => [i[k], j[k]])), line: { width: 2, color: repeatThrice(colors) }, opacity });
 }
 
-// The matches of the point in focus, the heavier the stronger.
+// Returns the traces of the matches of the point in focus, stronger for larger mass.
 function focusTraces() {
-  const ends = { type: "scatter3d", mode: "markers", showlegend: false, ...none(), marker: { size: [] } };
+  const ends = { type: "scatter3d", mode: "markers", showlegend: false, ...emptyLine(), marker: { size: [] } };
   if (!focus) return [lineTrace({}), ends];
   const [from, to] = [data.sides[focus.side], data.sides[1 - focus.side]];
   const partners = from.partners[focus.k];
   const masses = from.masses[focus.k];
   const strength = masses.map((mass) => Math.sqrt(mass / masses[0]));
   const [accent, back] = [tone("accent"), tone("card")];
-  const colors = strength.map((s) => mixed(accent, back, 0.25 + 0.75 * s));
-  const lines = lineTrace({ ...segments(from.at, to.at, partners.map((j) => [focus.k, j])), line: { width: 5, color: thrice(colors) } });
+  const colors = strength.map((s) => mixColors(accent, back, 0.25 + 0.75 * s));
+  const lines = lineTrace({ ...segments(from.at, to.at, partners.map((j) => [focus.k, j])), line: { width: 5, color: repeatThrice(colors) } });
   const [x, y, z] = [0, 1, 2].map((c) => [from.at[c][focus.k], ...partners.map((j) => to.at[c][j])]);
   const marker = {
     size: [14, ...strength.map((s) => 5 + 9 * s)],
@@ -157,47 +157,47 @@ function focusTraces() {
   return [lines, { ...ends, x, y, z, marker }];
 }
 
-// -- words in the scene -----------------------------------------------------------------------------------
+// -- annotations of the scene -----------------------------------------------------------------------------
 
-function word([x, y, z], text, extra) {
+function annotation([x, y, z], text, extra) {
   return { x, y, z, text, showarrow: false, font: { family: FONT, size: 14, color: tone("ink") }, ...extra };
 }
 
-// The masses at the ends of the matches in focus, the largest first: none beside another, where it could not be read.
-// They stand away from the lines.
-function massWords() {
+// Returns the masses at the ends of the matches in focus, the largest first, without overlaps and beside the lines.
+function massAnnotations() {
   if (!focus) return [];
   const [from, to] = [data.sides[focus.side], data.sides[1 - focus.side]];
   const away = focus.side === 0 ? 1 : -1;
   const place = data.stacked ? { yshift: -18 * away } : { xanchor: away > 0 ? "left" : "right", xshift: 12 * away };
-  const taken = [];
+  const labels = [];
   from.partners[focus.k].forEach((j, k) => {
     const at = to.at.map((axis) => axis[j]);
-    if (taken.some((other) => Math.hypot(...at.map((v, c) => v - other.at[c])) < APART)) return;
-    taken.push({ at, text: number(from.masses[focus.k][k]) });
+    if (labels.some((label) => Math.hypot(...at.map((v, c) => v - label.at[c])) < MIN_LABEL_DISTANCE)) return;
+    labels.push({ at, text: number(from.masses[focus.k][k]) });
   });
-  return taken.map(({ at, text }) => word(at, text, { ...place, bgcolor: tone("card"), borderpad: 1, opacity: 0.9 }));
+  return labels.map(({ at, text }) => annotation(at, text, { ...place, bgcolor: tone("card"), borderpad: 1, opacity: 0.9 }));
 }
 
-// Two planes have their names in the corners; solids have them above, cut to fit and kept from being read as markup.
-function nameWords() {
+// Returns the names above solids, shortened and escaped; names of flat spaces are in the corners of the page.
+function nameAnnotations() {
   if (data.flat) return [];
   const short = (name) => (name.length > 28 ? name.slice(0, 27) + "…" : name).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
   return data.sides.map((side, k) => {
     const [[left, right], [front, back], [, top]] = box(side);
-    return word([(left + right) / 2, (front + back) / 2, top], short(data.names[k]), { font: { family: FONT, size: 15, color: tone("soft") } });
+    return annotation([(left + right) / 2, (front + back) / 2, top], short(data.names[k]), { font: { family: FONT, size: 15, color: tone("soft") } });
   });
 }
 
-const words = () => [...nameWords(), ...massWords()];
+const sceneAnnotations = () => [...nameAnnotations(), ...massAnnotations()];
 
 // -- the scene --------------------------------------------------------------------------------------------
 
-// Flat spaces lie in two planes and are seen from above; solid ones stand side by side.
+// Flat spaces are in two planes and seen from above; solids are seen from the front.
 const EYE = data.flat ? { x: 0.6, y: -1.35, z: 0.95 } : { x: 0.3, y: -1.6, z: 0.45 };
 
-// Without perspective, half the height of the window is 1. How long the axes may be for all to fit while they turn.
-function fitted() {
+// Returns the ranges and lengths of the axes with which everything stays visible during rotation. Without perspective,
+// half the height of the window has length 1.
+function fitAxes() {
   const ends = ["x", "y", "z"].map((_, c) => {
     const both = data.sides.map((side) => box(side)[c]);
     return [Math.min(both[0][0], both[1][0]), Math.max(both[0][1], both[1][1])];
@@ -212,14 +212,14 @@ function fitted() {
 }
 
 function sceneLayout() {
-  const { ends, ratio } = fitted();
+  const { ends, ratio } = fitAxes();
   const [xaxis, yaxis, zaxis] = ends.map((range) => ({ visible: false, showspikes: false, range }));
   const camera = { eye: EYE, up: { x: 0, y: 0, z: 1 }, center: { x: 0, y: 0, z: 0 }, projection: { type: "orthographic" } };
   return {
     margin: { l: 0, r: 0, t: 0, b: 0 },
     paper_bgcolor: "rgba(0,0,0,0)",
     modebar: { bgcolor: "rgba(0,0,0,0)", color: tone("soft"), activecolor: tone("ink") },
-    hovermode: false, // page.js sees to it
+    hovermode: false, // page.js handles hovering
     scene: {
       aspectmode: "manual",
       aspectratio: ratio,
@@ -228,7 +228,7 @@ function sceneLayout() {
       yaxis,
       zaxis,
       camera,
-      annotations: words(),
+      annotations: sceneAnnotations(),
       bgcolor: "rgba(0,0,0,0)",
     },
   };
