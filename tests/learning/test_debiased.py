@@ -140,3 +140,17 @@ def test_gradient_descent_shrinks_points_unless_the_loss_is_debiased():
         sizes[debiased] = float(torch.pdist(points.detach()).mean() / torch.pdist(target).mean())
     assert sizes[False] < 0.85
     assert sizes[True] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_each_problem_is_built_once(monkeypatch):
+    builds, solves = [], []
+    build, run = ugw.learning.value_and_grad.build, ugw.AlternateMin.run
+    monkeypatch.setattr("ugw.learning.value_and_grad.build", lambda *a, **k: builds.append(1) or build(*a, **k))
+    monkeypatch.setattr(
+        "ugw.learning.debiased.solve_problem",
+        lambda *a, _inner=ugw.learning.debiased.solve_problem, **k: solves.append(1) or _inner(*a, **k),
+    )
+    assert run is ugw.AlternateMin.run
+    ugw.debiased(*Data.make().spaces(), eps=0.1)
+    assert len(builds) == 3  # X and Y, X and X, Y and Y
+    assert len(solves) == 4  # two starts of each self term

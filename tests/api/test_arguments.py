@@ -1,0 +1,131 @@
+"""Arguments that all entry points share: eps, init, the recorded parameters, and the convergence warning."""
+
+import inspect
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import ugw
+
+
+def clouds(scale=1.0, n=9, m=8):
+    rng = np.random.default_rng(0)
+    return [ugw.Space.from_points(scale * rng.random((size, 2))) for size in (n, m)]
+
+
+# -- eps="auto" ----------------------------------------------------------------------------------------------
+
+
+ENTROPIC = [ugw.solve, ugw.solve_linear, ugw.debiased, ugw.solve_differentiable, ugw.barycenter, ugw.ugw_loss,
+            ugw.UGWLoss, ugw.pairwise, ugw.rho_for_mass]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", ENTROPIC, ids=lambda f: f.__name__)
+def test_eps_has_one_default(function):
+    assert inspect.signature(function).parameters["eps"].default == "auto"
+
+
+def test_auto_is_one_percent_of_the_mean_distortion():
+    x, y = clouds()
+    auto, relative = ugw.solve(x, y), ugw.solve(x, y, eps=ugw.relative(1e-2))
+    assert auto.parameters["eps"] == relative.parameters["eps"] > 0
+    assert auto.value == relative.value
+    assert ugw.solve(x, y, rho=ugw.TV(0.3)).parameters["eps"] == 0.0
+
+
+@pytest.mark.parametrize("solve", [ugw.solve, ugw.debiased, ugw.solve_differentiable])
+def test_auto_does_not_depend_on_the_units(solve):
+    values = [solve(*clouds(scale), rho=scale**2).value for scale in (1.0, 1000.0)]
+    assert values[1] == pytest.approx(1e6 * values[0], rel=1e-5)
+
+
+def test_auto_of_pairs_does_not_depend_on_the_units():
+    for method in ("ugw", "debiased"):
+        small, large = (ugw.pairwise(clouds(scale), method=method, rho=scale**2).values for scale in (1.0, 1000.0))
+        np.testing.assert_allclose(large, 1e6 * small, rtol=1e-4, atol=1.0)
+
+
+def test_auto_of_linear_problems_does_not_depend_on_the_units():
+    cost = np.random.default_rng(0).random((5, 4))
+    small, large = (ugw.solve_linear(None, None, cost=s * cost, rho=s).value for s in (1.0, 1000.0))
+    assert large == pytest.approx(1000.0 * small, rel=1e-6)
+    assert ugw.solve_linear(None, None, cost=np.zeros((3, 3))).converged  # no mean cost to be relative to
+
+
+# -- init ----------------------------------------------------------------------------------------------------
+
+
+STREAMING = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
+
+
+@pytest.mark.parametrize("kind", ["plan", "Result", "ConicResult", "LazyPlan"])
+@pytest.mark.parametrize("solve", [ugw.solve, ugw.solve_conic, ugw.debiased, ugw.ugw_loss])
+def test_init_takes_every_plan(kind, solve):
+    x, y = clouds()
+    lazy = [ugw.Space.from_points(s.points, metric="sqeuclidean") for s in (x, y)]
+    init = {
+        "plan": lambda: ugw.solve(x, y, init="product").plan,
+        "Result": lambda: ugw.solve(x, y, init="product"),
+        "ConicResult": lambda: ugw.solve_conic(x, y),
+        "LazyPlan": lambda: ugw.solve(*lazy, solver=STREAMING).plan,
+    }[kind]()
+    assert (type(init).__name__ if kind != "plan" else "plan") == kind
+    result = solve(x, y, init=init)
+    assert isinstance(result, torch.Tensor) or result.converged
+
+
+# -- parameters ----------------------------------------------------------------------------------------------
+
+
+def test_results_keep_what_they_were_solved_with():
+    x, y = clouds()
+    solver = ugw.AlternateMin(tol=1e-5, inner=ugw.Sinkhorn(max_iter=30))
+    r = ugw.solve(x, y, rho=(0.5, np.inf), eps=0.03, solver=solver)
+    assert r.parameters["rho"] == [0.5, np.inf]
+    assert r.parameters["eps"] == 0.03
+    assert r.parameters["solver"]["tol"] == 1e-5
+    assert r.parameters["solver"]["inner"]["max_iter"] == 30
+    assert json.loads(json.dumps(r.parameters)) == r.parameters
+    assert ugw.solve(x, y, rho=ugw.Mass(0.5)).parameters["mass"] == 0.5
+    assert ugw.solve_conic(x, y, rho=2.0).parameters["rho"] == [2.0, 2.0]
+    assert ugw.solve_linear(x, y, rho=2.0, eps=0.1).parameters["eps"] == 0.1
+    assert ugw.debiased(x, y, eps=0.1).parameters["eps"] == 0.1
+
+
+def test_items_of_a_batch_keep_their_own_parameters():
+    x, y = clouds()
+    batch = ugw.solve(x, y, rho=np.array([1.0, 2.0]), eps=np.array([0.1, 0.2]))
+    assert batch.parameters["eps"] == [0.1, 0.2]
+    assert batch[1].parameters["rho"] == [2.0, 2.0]
+    assert batch[1].parameters["eps"] == 0.2
+
+
+# -- the convergence warning ---------------------------------------------------------------------------------
+
+
+HASTY = ugw.AlternateMin(max_iter=1)
+CALLS = {
+    "solve": lambda x, y: ugw.solve(x, y, eps=1e-3, solver=HASTY),
+    "solve_conic": lambda x, y: ugw.solve_conic(x, y, solver=HASTY),
+    "solve_linear": lambda x, y: ugw.solve_linear(x, y, eps=1e-6, solver=HASTY),
+    "debiased": lambda x, y: ugw.debiased(x, y, eps=1e-3, solver=HASTY),
+    "ugw_loss": lambda x, y: ugw.ugw_loss(x, y, eps=1e-3, solver=HASTY),
+    "UGWLoss": lambda x, y: ugw.UGWLoss(eps=1e-3, solver=HASTY)(x, y),
+    "barycenter": lambda x, y: ugw.barycenter([x, y], n=4, eps=1e-3, solver=ugw.BarycenterMin(max_iter=1)),
+    "pairwise": lambda x, y: ugw.pairwise([x, y], eps=1e-3, solver=HASTY),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_one_warning_at_the_line_of_the_caller(name):
+    with pytest.warns(ugw.ConvergenceWarning) as caught:
+        CALLS[name](*clouds())
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_the_british_spelling_of_a_method_still_works():
+    with pytest.warns(DeprecationWarning, match="stabilized"):
+        assert ugw.Sinkhorn(method="stabilised").method == "stabilized"

@@ -1,0 +1,77 @@
+"""What all public results have in common: converged, check, save, load and an HTML table."""
+
+import numpy as np
+import pytest
+
+import ugw
+
+
+def spaces():
+    rng = np.random.default_rng(1)
+    return [ugw.Space.from_points(rng.random((n, 2))) for n in (6, 5)]
+
+
+MAKE = {
+    "Result": lambda x, y: ugw.solve(x, y),
+    "ConicResult": lambda x, y: ugw.solve_conic(x, y),
+    "Debiased": lambda x, y: ugw.debiased(x, y),
+    "Barycenter": lambda x, y: ugw.barycenter([x, y], n=4, eps=0.1, solver=ugw.BarycenterMin(tol=0.1)),
+    "PairwiseResult": lambda x, y: ugw.pairwise({"a": x, "b": y}),
+    "Tightness": lambda x, y: ugw.tightness(x, y),
+}
+
+
+@pytest.fixture(scope="module", params=MAKE)
+def result(request):
+    return MAKE[request.param](*spaces())
+
+
+def test_converged_and_check(result):
+    assert np.all(result.converged)
+    assert not hasattr(result.converged, "requires_grad")  # NumPy in, NumPy out
+    assert result.check() is result
+
+
+def test_a_table_for_notebooks(result):
+    html = result._repr_html_()
+    assert html.startswith("<table")
+    assert "converged" in html
+
+
+def test_save_and_load(result, tmp_path):
+    result.save(tmp_path / "r.npz")
+    loaded = type(result).load(tmp_path / "r.npz")
+    assert repr(loaded) == repr(result)
+    assert loaded._repr_html_() == result._repr_html_()
+    assert loaded.parameters == result.parameters != {}
+    for name in ("value", "values", "masses", "ratio", "distances", "shares", "names"):
+        if hasattr(type(result), name) or name in vars(result):
+            try:
+                expected = getattr(result, name)
+            except ugw.InputError:
+                continue
+            assert type(getattr(loaded, name)) is type(expected)
+            np.testing.assert_array_equal(getattr(loaded, name), expected)
+
+
+def test_files_hold_no_pickle(result, tmp_path):
+    result.save(tmp_path / "r.npz")
+    with np.load(tmp_path / "r.npz", allow_pickle=False) as file:
+        assert all(file[name].dtype != object for name in file)
+
+
+def test_other_files_are_refused(result, tmp_path):
+    np.savez(tmp_path / "other.npz", points=np.zeros(3))
+    with pytest.raises(ugw.InputError, match=f"other.npz is not a saved {type(result).__name__}"):
+        type(result).load(tmp_path / "other.npz")
+
+
+def test_numpy_in_numpy_out():
+    x, y = spaces()
+    debiased = ugw.debiased(x, y)
+    assert type(debiased.value) is float
+    assert type(debiased.converged) is bool
+    batch = ugw.debiased(ugw.Space.stack([x, y]), y, eps=0.1)
+    assert type(batch.value) is np.ndarray
+    assert type(batch.converged) is np.ndarray
+    assert type(ugw.barycenter([x, y], n=3, eps=0.1, solver=ugw.BarycenterMin(tol=0.1)).shares) is np.ndarray
