@@ -11,7 +11,7 @@ from ugw._utils import size_class
 from ugw.initializers import multilevel
 from ugw.problems.build import build
 from ugw.problems.plan_operations import cost_rms, l1_distance, max_log_growth, normalize
-from ugw.problems.ugw_streamed import Moments
+from ugw.problems.ugw_streamed import PlanMoments
 
 STREAMING = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method="streaming"))
 STORED = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method="stabilized"))
@@ -43,7 +43,7 @@ def test_cost_and_terms_are_those_of_the_stored_problem(fused):
     d = [s.metric.dense() for s in (x, y)]
     four = (d[0][:, None, :, None] - d[1][None, :, None, :]).square()
     torch.testing.assert_close(state.local_cost.dense()[0], torch.einsum("ijkl,kl->ij", four, dense[0]))
-    torch.testing.assert_close(Moments.of(streamed, dense).cost(streamed).dense(), twin.local_cost)
+    torch.testing.assert_close(PlanMoments.from_plan(streamed, dense).local_cost(streamed).dense(), twin.local_cost)
     for name in ("distortion", "kls", "linear", "log_mass"):
         torch.testing.assert_close(getattr(state, name), getattr(twin, name), msg=name)
     torch.testing.assert_close(streamed.linearize(state).cost.dense(), stored.linearize(twin).cost)

@@ -183,7 +183,7 @@ def test_covariances_of_costs():
     torch.testing.assert_close(
         anderson_covariances(costs[:3], costs[3:], *weights, sample_rows=True)[0], expected, rtol=1e-9, atol=1e-12
     )
-    thin = [ugw.problems.ugw_streamed.Moments.of(streamed, plan).cost(streamed) for plan in plans]
+    thin = [ugw.problems.ugw_streamed.PlanMoments.from_plan(streamed, plan).local_cost(streamed) for plan in plans]
     torch.testing.assert_close(
         anderson_covariances(thin[:3], thin[3:], *weights, sample_rows=True)[0], expected, rtol=1e-9, atol=1e-12
     )

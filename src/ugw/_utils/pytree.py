@@ -1,4 +1,4 @@
-"""Records of tensors that share one leading batch dimension: pick items out, put items back."""
+"""Records of tensors that share one leading batch dimension: select, write, join, copy and flatten their items."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ Record = TypeVar("Record")
 
 
 def take(value: Record, index: Tensor) -> Record:
-    """The items `index` of a record, tensor or tuple; what knows better has its own `take`.
+    """Return the batch items `index` of a tensor, a tuple or a record with its own method `take`.
+
+    index: (k,) integers or (B,) bools. Any other value (a number, None) is returned as it is.
 
     >>> import torch
     >>> take((torch.tensor([1.0, 2.0, 3.0]), None), torch.tensor([2, 0]))
@@ -30,7 +32,7 @@ def take(value: Record, index: Tensor) -> Record:
 
 
 def take_fields(record: Record, index: Tensor) -> Record:
-    """`take` for each field of a dataclass: what a record's own `take` method calls."""
+    """Return a copy of a dataclass with `take` applied to each field."""
     changes = {f.name: take(getattr(record, f.name), index) for f in fields(record)}  # type: ignore[arg-type]
     return replace(record, **changes)  # type: ignore[type-var]
 
@@ -55,19 +57,22 @@ class BatchRecord:
 
 
 def put_(target: Any, index: Tensor | slice, source: Any) -> None:
-    """Write the items of `source` into places `index` of `target`, field by field, in place."""
+    """Write the batch items of `source` to the positions `index` of `target`, in place; return nothing.
+
+    source, target: tensors, tuples or records of the same structure; values that are None are skipped.
+    """
     if isinstance(target, Tensor):
         target[index] = source
     elif isinstance(target, tuple):
-        for t, s in zip(target, source, strict=True):
-            put_(t, index, s)
+        for target_part, source_part in zip(target, source, strict=True):
+            put_(target_part, index, source_part)
     elif target is not None:
         for f in fields(target):
             put_(getattr(target, f.name), index, getattr(source, f.name))
 
 
 def join(parts: Sequence[Record]) -> Record:
-    """The items of several records of one kind, one after the other: undoes `take` of consecutive items.
+    """Return one record with the batch items of several records of the same structure, concatenated in order.
 
     >>> join([(torch.tensor([1.0, 2.0]), None), (torch.tensor([3.0]), None)])
     (tensor([1., 2., 3.]), None)
@@ -83,7 +88,7 @@ def join(parts: Sequence[Record]) -> Record:
 
 
 def clone(value: Record) -> Record:
-    """A copy whose tensors may be written to; what a record has worked out and remembers is not copied."""
+    """Return a copy of a record with copies of its tensors, without its cached properties."""
     if isinstance(value, Tensor):
         return value.clone()  # type: ignore[return-value]
     if isinstance(value, tuple):
@@ -111,23 +116,24 @@ def _rebuild(
     value: Any,
     change: Callable[[Tensor], Tensor],
     fields_of: Callable[[Any], list[tuple[str, Any]]],
-    made: dict[int, Any],
+    copies: dict[int, Any],
 ) -> Any:
     """Return a copy of a record and of the records in it; a record that appears twice is copied once.
 
-    change: applied to each tensor; fields_of: names and values of a record to copy; made: copies by id of the original.
+    change: applied to each tensor; fields_of: names and values of a record to copy; copies: made so far, by the id of
+    the original.
     """
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, tuple):
-        return tuple([_rebuild(part, change, fields_of, made) for part in value])
+        return tuple([_rebuild(part, change, fields_of, copies) for part in value])
     if not _is_record(value):
         return value
-    if id(value) not in made:
-        copy = made[id(value)] = object.__new__(type(value))
+    if id(value) not in copies:
+        copy = copies[id(value)] = object.__new__(type(value))
         for name, part in fields_of(value):
-            object.__setattr__(copy, name, _rebuild(part, change, fields_of, made))
-    return made[id(value)]
+            object.__setattr__(copy, name, _rebuild(part, change, fields_of, copies))
+    return copies[id(value)]
 
 
 def leaves(value: Any) -> Iterator[Tensor]:
@@ -145,19 +151,19 @@ def flatten(value: Any) -> tuple[Any, list[Tensor]]:
     The structure is hashable: shapes, dtypes and devices of the tensors, and all other values except cached properties.
     Records with equal structures have their tensors in the same places.
     """
-    found: list[Tensor] = []
-    return _structure(value, found), found
+    tensors: list[Tensor] = []
+    return _structure(value, tensors), tensors
 
 
-def _structure(value: Any, found: list[Tensor]) -> Any:
-    """Return the structure of a record, see `flatten`, and append its tensors to `found`."""
+def _structure(value: Any, tensors: list[Tensor]) -> Any:
+    """Return the structure of a record, see `flatten`, and append its tensors to `tensors`."""
     if isinstance(value, Tensor):
-        found.append(value)
+        tensors.append(value)
         return value.shape, value.dtype, value.device
     if isinstance(value, tuple):
-        return tuple([_structure(part, found) for part in value])
+        return tuple([_structure(part, tensors) for part in value])
     if _is_record(value):
-        return type(value), tuple([(name, _structure(part, found)) for name, part in _fields_without_cache(value)])
+        return type(value), tuple([(name, _structure(part, tensors)) for name, part in _fields_without_cache(value)])
     return value
 
 
@@ -185,16 +191,18 @@ def _has_take(kind: Any) -> bool:
     return hasattr(kind, "take")
 
 
-def where(condition: Tensor, one: Record, other: Record) -> Record:
-    """Return a record with the items of `one` where the condition (B,) holds and of `other` elsewhere.
+def where(condition: Tensor, if_true: Record, if_false: Record) -> Record:
+    """Return a record with the batch items of `if_true` where the condition (B,) holds and of `if_false` elsewhere.
 
     >>> where(torch.tensor([True, False]), (torch.tensor([1, 2]), None), (torch.tensor([3, 4]), None))
     (tensor([1, 4]), None)
     """
-    if isinstance(one, Tensor):
-        return torch.where(condition.view(-1, *(1,) * (one.ndim - 1)), one, other)  # type: ignore
-    if isinstance(one, tuple):
-        return tuple(where(condition, u, v) for u, v in zip(one, other, strict=True))  # type: ignore
-    if one is None:
-        return one
-    return replace(one, **{f.name: where(condition, getattr(one, f.name), getattr(other, f.name)) for f in fields(one)})  # type: ignore
+    if isinstance(if_true, Tensor):
+        return torch.where(condition.view(-1, *(1,) * (if_true.ndim - 1)), if_true, if_false)  # type: ignore
+    if isinstance(if_true, tuple):
+        return tuple(where(condition, u, v) for u, v in zip(if_true, if_false, strict=True))  # type: ignore
+    if if_true is None:
+        return if_true
+    names = [f.name for f in fields(if_true)]  # type: ignore[arg-type]
+    chosen = {name: where(condition, getattr(if_true, name), getattr(if_false, name)) for name in names}
+    return replace(if_true, **chosen)  # type: ignore[type-var]

@@ -19,7 +19,7 @@ from ..geometry.space import Space
 from ..problems.linear import LinearProblem
 from ..problems.plan_operations import normalize
 from ..problems.ugw import UGW
-from ..problems.ugw_streamed import Moments, StreamingUGW
+from ..problems.ugw_streamed import PlanMoments, StreamingUGW
 from ..solvers.alternating import AlternateMin
 from ..solvers.sinkhorn import Sinkhorn
 from .centers import eccentricities, quantile_centers
@@ -111,7 +111,7 @@ def linear_step_plan(problem: StreamingUGW, plan: Any, inner: Tensor | None = No
     """
     if inner is None:
         inner = problem.left.double().mT @ plan.double() @ problem.right.double()
-    cost = Moments.of(problem, plan, inner).cost(problem)
+    cost = PlanMoments.from_plan(problem, plan, inner).local_cost(problem)
     return _transport_plan(problem, cost - _mean_cost(cost, plan.sum(2).double(), plan.sum(1).double(), inner))
 
 
@@ -137,15 +137,17 @@ def _prolongate(plan: ImplicitPlan, sample: StreamingUGW, problem: StreamingUGW)
     side, so that no pass over all pairs is made.
     """
     plan = normalize(plan)
-    moments, entropy = Moments.of(sample, plan), _start_eps(problem)
+    moments, entropy = PlanMoments.from_plan(sample, plan), _start_eps(problem)
     # Potentials depend on a constant in the cost: that of a step, see `UGW.linearize`.
-    constant = _mean_cost(moments.cost(sample), plan.sum(2).double(), plan.sum(1).double(), plan.basis_product)
+    constant = _mean_cost(moments.local_cost(sample), plan.sum(2).double(), plan.sum(1).double(), plan.basis_product)
     damping_a, damping_b = (d.damping(entropy).to(plan.dtype)[:, None] for d in (problem.div_a, problem.div_b))
     eps = entropy.to(plan.dtype)[:, None]
 
     def kernel(between: StreamingUGW) -> StreamingKernel:
         """Return the kernel of the cost of the sampled plan between the points of a problem."""
-        return StreamingKernel.from_cost(moments.cost(between) - constant, between.log_a, between.log_b, eps[:, 0])
+        return StreamingKernel.from_cost(
+            moments.local_cost(between) - constant, between.log_a, between.log_b, eps[:, 0]
+        )
 
     cols = kernel(replace(problem, x=sample.x)).col_logsumexp(plan.f / eps)
     gamma = -damping_b * cols

@@ -1,7 +1,7 @@
 """Unbalanced Gromov–Wasserstein between low-rank spaces, with plans and costs that are never stored.
 
 With Ψ = (1, h, φ), φ the points of an embedded metric and h their norms, D = Ψ J Ψᵀ for a sparse J. So the cost of
-a plan depends on it through a few moments alone, Dx P Dy = Ψx (Jx ΨxᵀPΨy Jy) Ψyᵀ, and it is bilinear over the bases
+a plan depends only on a few moments of the plan, Dx P Dy = Ψx (Jx ΨxᵀPΨy Jy) Ψyᵀ, and it is bilinear over the bases
 (h, φ): eq. (6.2).
 """
 
@@ -24,10 +24,10 @@ from .ugw_state import PlanState
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
-    """All that the cost of a plan of unit mass depends on: a handful of numbers, float64.
+class PlanMoments:
+    """The moments of a plan P of unit mass from which its local cost is computed, float64.
 
-    x, y: of its marginals; cross: (B, 1 + r, 1 + s), ΨxᵀPΨy.
+    x, y: moments of both marginals; cross: (B, 1 + r, 1 + s), ΨxᵀPΨy.
     """
 
     x: WeightMoments
@@ -35,23 +35,29 @@ class Moments:
     cross: Tensor
 
     @classmethod
-    def of(cls, problem: StreamingUGW, plan: Any, inner: Tensor | None = None) -> Moments:
-        """The moments of a plan (B, n, m), stored, or streamed over the same bases, or with leftᵀ·plan·right given."""
+    def from_plan(cls, problem: StreamingUGW, plan: Any, basis_product: Tensor | None = None) -> PlanMoments:
+        """Return the moments of a plan (B, n, m), stored or implicit over the bases of the problem.
+
+        basis_product: (B, r, s), leftᵀ·plan·right if it is known already.
+        """
         p1, p2 = plan.sum(2).double(), plan.sum(1).double()
         left, right = problem.left.double(), problem.right.double()
-        if inner is None:
-            inner = plan.basis_product if isinstance(plan, ImplicitPlan) else left.mT @ plan.double() @ right
+        if basis_product is None:
+            basis_product = plan.basis_product if isinstance(plan, ImplicitPlan) else left.mT @ plan.double() @ right
         mean_x, mean_y = (p1[:, None, :] @ left), (p2[:, None, :] @ right)
         top = torch.cat([p1.sum(1)[:, None, None], mean_y], dim=2)
-        cross = torch.cat([top, torch.cat([mean_x.mT, inner], dim=2)], dim=1)
+        cross = torch.cat([top, torch.cat([mean_x.mT, basis_product], dim=2)], dim=1)
         return cls(problem.dx.moments(p1), problem.dy.moments(p2), cross)
 
-    def cost(self, problem: StreamingUGW) -> BilinearMatrix:
-        """Σ (Dx_ii' − Dy_jj')² P_i'j' at the points of a problem, of the same spaces or finer samples of them."""
-        c = problem.distance_core(problem.dx) @ self.cross @ problem.distance_core(problem.dy)
+    def local_cost(self, problem: StreamingUGW) -> BilinearMatrix:
+        """Return Σ (Dx_ii' − Dy_jj')² P_i'j' at the points ij of a problem, (B, n, m).
+
+        The problem is the plan's own, or one between finer samples of the same spaces.
+        """
+        c = problem.distance_coefficients(problem.dx) @ self.cross @ problem.distance_coefficients(problem.dy)
         left, right = problem.left, problem.right
-        across = c[:, :1, 0] + (left.double() @ c[:, 1:, :1])[:, :, 0]
-        row = problem.dx.apply_squared_to_moments(self.x) - 2.0 * across
+        cross_row = c[:, :1, 0] + (left.double() @ c[:, 1:, :1])[:, :, 0]
+        row = problem.dx.apply_squared_to_moments(self.x) - 2.0 * cross_row
         col = problem.dy.apply_squared_to_moments(self.y) - 2.0 * (right.double() @ c[:, :1, 1:].mT)[:, :, 0]
         return BilinearMatrix(row, col, -2.0 * c[:, 1:, 1:], left, right)
 
@@ -60,7 +66,8 @@ class Moments:
 class StreamingUGW(UGW):
     """UGW whose plans are `ImplicitPlan` and costs `BilinearMatrix`; both metrics are `LowRankMetric`, both centered.
 
-    cost: anything but None for a fused problem; it is made of the features, which are then part of the bases.
+    cost: None, or any other value for a fused problem: it is replaced by the cost of the features, which are then part
+    of the bases.
     """
 
     def __post_init__(self) -> None:
@@ -69,7 +76,7 @@ class StreamingUGW(UGW):
             object.__setattr__(self, "cost", self._feature_cost())
 
     def _feature_cost(self) -> BilinearMatrix:
-        """|feature_i − feature_j|² over the bases, whose last columns the features are."""
+        """Return |feature_i − feature_j|², (B, n, m); the features are the last columns of the bases."""
         width = 0 if self.x.feature_tensor is None else self.x.feature_tensor.shape[-1]
         core = self.eps.new_zeros(self.batch, self.left.shape[2], self.right.shape[2])
         core[:, -width:, -width:] = -2.0 * torch.eye(width, dtype=core.dtype, device=core.device)
@@ -107,18 +114,18 @@ class StreamingUGW(UGW):
             parts.append(features)
         return torch.cat([p.detach().expand(self.batch, *p.shape[-2:]) for p in parts], dim=2)
 
-    def distance_core(self, metric: LowRankMetric) -> Tensor:
-        """The matrix J with D = Ψ J Ψᵀ for Ψ = (1, h, φ, features), (r + 1, r + 1) in float64."""
+    def distance_coefficients(self, metric: LowRankMetric) -> Tensor:
+        """Return the matrix J (r + 1, r + 1) with D = Ψ J Ψᵀ for Ψ = (1, h, φ, features), in float64."""
         width, rank = 1 + (self.left if metric is self.dx else self.right).shape[2], metric.points.shape[-1]
         diagonal = torch.zeros(width, dtype=torch.float64, device=metric.device)
         diagonal[2 : 2 + rank] = -2.0 * metric.signs.double()
-        core = torch.diag(diagonal)
-        core[0, 1] = core[1, 0] = 1.0
-        return core
+        coefficients = torch.diag(diagonal)
+        coefficients[0, 1] = coefficients[1, 0] = 1.0
+        return coefficients
 
     def state_of_plan(self, unit_plan: ImplicitPlan, *, is_product: bool = False) -> PlanState:
         """The state of a plan of unit mass, with its optimal mass; is_product is not used."""
-        return self._state(unit_plan, Moments.of(self, unit_plan).cost(self))
+        return self._state(unit_plan, PlanMoments.from_plan(self, unit_plan).local_cost(self))
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
         """The state of the solution of the linear problem, with its optimal mass."""
@@ -130,8 +137,8 @@ class StreamingUGW(UGW):
         a, b = self.log_a.exp(), self.log_b.exp()
         zero = torch.zeros(self.batch, self.left.shape[2], self.right.shape[2], dtype=torch.float64, device=a.device)
         log = BilinearMatrix(self.log_a.double(), self.log_b.double(), zero, self.left, self.right)
-        moved = a[:, :, None] * (b[:, None, :] @ self.right)
-        return ImplicitPlan(log, a, b, moved, torch.zeros_like(a), torch.zeros_like(b))
+        right_product = a[:, :, None] * (b[:, None, :] @ self.right)
+        return ImplicitPlan(log, a, b, right_product, torch.zeros_like(a), torch.zeros_like(b))
 
     def _mean_linear_cost(self) -> Tensor:
         """The mean of the linear cost under the product plan, (B,)."""
@@ -150,7 +157,7 @@ class StreamingUGW(UGW):
 
 
 def _as_low_rank(metric: Any) -> LowRankMetric:
-    """The metric, which the caller has checked to be of low rank."""
+    """Return the metric as a `LowRankMetric`; raise RuntimeError if it is another one, which `build` rules out."""
     if not isinstance(metric, LowRankMetric):
         raise RuntimeError("streaming problems need low-rank metrics: checked when they are built")
     return metric

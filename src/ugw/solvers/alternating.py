@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import check_tolerance
-from .._utils.pytree import BatchRecord, where
+from .._utils.pytree import where
 from ..errors import InputError
 from ..problems.base import Problem, hard_marginal_error
 from ..problems.linear import LinearSolution
-from ..problems.plan_operations import l1_distance, normalize, stored_potentials
+from ..problems.plan_operations import l1_distance, normalize
 from ..results.records import SolverOutput, Status
 from ..results.result import Result
 from . import loop
 from .base import Solver
 from .config import SOLVER_CONFIG
-from .extrapolation import CostHistory
+from .iterate import Controls, Iterate
 from .mixed_precision import low_precision_phase
 from .monitor import Monitor
 from .proximal import ProximalSchedule, has_growing_entries, reference_plan
@@ -52,11 +52,8 @@ class AlternateMin(Solver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.proximal is not None and not isinstance(self.proximal, ProximalSchedule):
-            raise InputError(
-                f"AlternateMin proximal must be a ProximalSchedule(first=, last=, factor=), "
-                f"got {type(self.proximal).__name__}"
-            )
+        if self.proximal is not None:
+            object.__setattr__(self, "proximal", ProximalSchedule.from_option(self.proximal))
         if self.anneal is not None:
             check_tolerance("AlternateMin anneal", self.anneal)
         if not isinstance(self.inner, Sinkhorn):
@@ -105,103 +102,6 @@ class AlternateMin(Solver):
             return settings, first.then(_iterate(settings, iterate, 1, None))
         n_left = max(1, self.max_iter - int(first.n_iter.max()))
         return settings, first.then(_iterate(settings, iterate, n_left, monitor))
-
-
-@dataclass(frozen=True, eq=False)
-class Controls(BatchRecord):
-    """What the schedules have decided about the next step, (B,) each unless stated otherwise.
-
-    cost: the local cost at which the step is linearized, that of the last plan or an extrapolated one, None if it is
-    never extrapolated; is_extrapolated: bool; eps: of the problem, above its own while annealing; entropy: of the
-    linear problem, its part above eps is proximal; leaves_zeros: 1 where the proximal reference contains some product
-    plan; iteration_multiplier: of the inner iterations.
-    """
-
-    cost: Any
-    is_extrapolated: Tensor
-    eps: Tensor
-    entropy: Tensor
-    leaves_zeros: Tensor
-    iteration_multiplier: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class Iterate(BatchRecord):
-    """The last plan of a run, how the last step went, and the controls of the next step. (B,) each unless stated.
-
-    state: the last plan with its quantities; previous_state: the one before, without its local cost, None in runs
-    without monitoring; f: (B, n), g: (B, m), potentials of the last linear problem; solution_log_mass: log mass of its
-    solution before rescaling; last_entropy: its entropy; objective, change, residual: objective of the plan, relative
-    L1 change of the last step, inner residual; n_returns: consecutive steps after which the plan was that of two steps
-    before; converged_objective: objective of the last plan that converged by proximal steps; history: local costs of
-    the last steps, None if nothing is extrapolated.
-    """
-
-    state: Any
-    previous_state: Any
-    f: Tensor
-    g: Tensor
-    solution_log_mass: Tensor
-    last_entropy: Tensor
-    objective: Tensor
-    change: Tensor
-    residual: Tensor
-    n_returns: Tensor
-    converged_objective: Tensor
-    controls: Controls
-    history: CostHistory | None
-
-    @classmethod
-    def initial(cls, state: Any, settings: RunSettings, previous: Iterate | None = None) -> Iterate:
-        """The iterate before the first step. previous: the last iterate of a low-precision phase, if there was one."""
-        problem, entropy = settings.problem, settings.first_entropy
-        one, zero, dtype = torch.ones_like(entropy), torch.zeros_like(entropy), state.unit_plan.dtype
-        extrapolates = settings.may_extrapolate is not None
-        if previous is None:
-            eps = problem.eps
-            if settings.options.anneal is not None:
-                eps = torch.maximum(eps, settings.max_entropy)
-            stored = stored_potentials(state.unit_plan)
-            potentials = (
-                (torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b)) if stored is None else stored
-            )
-            # Without potentials the first linear problem is solved well, because the initial plan may be a solution.
-            change = torch.full_like(entropy, 0.0 if stored is None else SOLVER_CONFIG.assumed_first_change)
-        else:
-            eps, change, potentials = previous.controls.eps, previous.change, (previous.f, previous.g)
-        first_entropy = torch.maximum(entropy, eps)
-        return cls(
-            state=state,
-            previous_state=replace(state, local_cost=None) if settings.is_monitored else None,
-            f=potentials[0].to(dtype),
-            g=potentials[1].to(dtype),
-            solution_log_mass=one,
-            last_entropy=first_entropy,
-            objective=torch.inf * one,
-            change=change,
-            residual=one,
-            n_returns=zero,
-            converged_objective=torch.inf * one,
-            controls=Controls(
-                cost=state.local_cost if extrapolates else None,
-                is_extrapolated=zero > 0,
-                eps=eps,
-                entropy=first_entropy,
-                leaves_zeros=one,  # an initial plan may have zeros
-                iteration_multiplier=one,
-            ),
-            history=CostHistory.empty(state.local_cost, entropy) if extrapolates else None,
-        )
-
-    @property
-    def batch(self) -> int:
-        """Number of batch items."""
-        return self.change.shape[0]
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the tensors."""
-        return self.change.device
 
 
 def step(settings: RunSettings, iterate: Iterate, n_rounds: int | None) -> tuple[Any, LinearSolution]:

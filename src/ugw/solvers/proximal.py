@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import check_fractions
+from .._utils.deprecation import warn_renamed
+from ..errors import InputError
 from ..problems.plan_operations import max_log_growth, mix_with_product_plan
 from .config import SOLVER_CONFIG
 
@@ -33,6 +35,23 @@ class ProximalSchedule:
 
     def __post_init__(self) -> None:
         check_fractions("ProximalSchedule", (self.first, self.last, self.factor), ("first", "last", "factor"))
+
+    @classmethod
+    def from_option(cls, value: Any) -> ProximalSchedule:
+        """Return the schedule given as an option of a solver.
+
+        A tuple (first, last, factor), the old form, issues a DeprecationWarning; anything else raises InputError.
+        """
+        if isinstance(value, ProximalSchedule):
+            return value
+        if not isinstance(value, tuple) or len(value) != 3:
+            raise InputError(
+                f"AlternateMin proximal must be a ProximalSchedule(first=, last=, factor=), got {type(value).__name__}"
+            )
+        first, last, factor = value
+        schedule = cls(first=first, last=last, factor=factor)
+        warn_renamed(f"AlternateMin(proximal={value})", f"proximal=ugw.{schedule}")
+        return schedule
 
     def bounds(self, eps: Tensor, scale: Tensor, min_entropy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The entropy of the first step, of the last steps, and the largest entropy, (B,) each.
