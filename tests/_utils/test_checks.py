@@ -249,7 +249,7 @@ BAD_FIELDS = [
     (ugw.AlternateMin, "progress", ["yes", 2, None]),
     (ugw.AlternateMin, "callback", ["stop", 3]),
     (ugw.Sinkhorn, "tol", [0, 1, -1.0, math.nan, "x", None, False]),
-    (ugw.Sinkhorn, "max_iter", [0, 2.5, "x", None, True]),
+    (ugw.Sinkhorn, "max_iter", [0, 2.5, "x", True]),
     (ugw.Sinkhorn, "method", ["exp", "LOG", None, 0]),
     (ugw.Multistart, "n", [0, -1, 2.0, "8", None, True]),
     (ugw.Multistart, "solver", [None, "alternate", ugw.Sinkhorn(), ugw.AlternateMin, ugw.Multistart()]),

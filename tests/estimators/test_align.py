@@ -79,7 +79,7 @@ def test_spaces_without_points_have_plans_and_labels_only():
     np.testing.assert_allclose(whole.inverse_transform(spaces[1]), X, atol=0.05)
 
 
-def test_plans_that_are_not_stored():
+def test_lazy_plans_give_the_same_results():
     X, Y = pair()
     made = []
     for method in ("stabilized", "streaming"):
@@ -95,7 +95,7 @@ def test_plans_that_are_not_stored():
     np.testing.assert_allclose(light.embedding_, made[0][0], atol=0.05)
 
 
-def test_a_new_fit_forgets_the_columns_of_the_last():
+def test_a_new_fit_clears_the_feature_names_of_the_last():
     X, Y = pair()
     aligner = Aligner().fit(pd.DataFrame(X, columns=list("uvw")), Y)
     aligner.fit(ugw.Space.from_points(X[:, :2]), Y)

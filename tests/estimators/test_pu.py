@@ -79,7 +79,7 @@ def test_random_tie_breaking_does_not_depend_on_the_order():
     assert 0 < labels[:10].sum() < 10
 
 
-def test_rounding_makes_no_difference():
+def test_scores_equal_up_to_rounding_are_ties():
     """Scores as exact transport leaves them: the first ones are exact, the last are off by rounding."""
     scores = np.r_[np.ones(10), np.full(10, 1.0 - 1e-14), np.zeros(20)]
     taken = np.mean([label_top_scores(scores, 0.25, random_state=seed)[0] for seed in range(100)], axis=0)
@@ -99,7 +99,7 @@ def test_rounding_makes_no_difference():
     assert not any(one.labels_[~full].any() for one in drawn)
 
 
-def test_points_that_coincide_are_predicted_alike():
+def test_coinciding_points_get_one_prediction():
     X, y = data()
     twice, of_both = np.vstack([X, X[:20]]), np.r_[y, np.zeros(20, int)]  # each positive also comes unlabeled
     pu = PUClassifier(prior=0.2).fit(twice, of_both)
@@ -122,7 +122,7 @@ def test_points_without_weight_receive_no_mass():
     assert np.isfinite(pu.decision_function(X[y == 0])).all()
 
 
-def test_a_new_fit_forgets_the_columns_of_the_last():
+def test_a_new_fit_clears_the_feature_names_of_the_last():
     X, y = data()
     pu = PUClassifier(prior=0.25).fit(pd.DataFrame(X, columns=["u", "v"]), y)
     assert pu.feature_names_in_.tolist() == ["u", "v"]
@@ -260,7 +260,7 @@ def test_predicted_points_far_from_the_positives_give_a_warning():
     assert right.labels_[truth].mean() > 0.9
 
 
-def test_entropy_is_for_kl_unless_it_is_given():
+def test_default_eps_is_zero_for_partial_problems():
     X, y = data()
     assert PUClassifier(prior=0.25).fit(X, y).eps_ == 0.005
     assert PUClassifier(prior=0.25, rho=ugw.Mass(0.25)).fit(X, y).eps_ == 0.0

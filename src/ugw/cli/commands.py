@@ -228,7 +228,7 @@ _KINDS = click.Choice(["points", "distances"])
     show_default=True,
     metavar="E | P% | auto",
     help="Entropy: smaller is sharper and slower, 0 is none. A percentage is relative to the mean "
-    "distortion, hence free of units. auto is the default of `ugw.solve`.",
+    "distortion, hence free of units. auto is 1%, as in `ugw.solve`.",
 )
 @click.option("--kind", type=_KINDS, help="What arrays hold. Needed for square ones.")
 @click.option("--kind-source", type=_KINDS, help="The same, for the source alone.")
