@@ -85,6 +85,12 @@ class MassRule(BatchRecord):
         has_no_optimum = ~(self.is_hard_a | self.is_hard_b) & (self._linear_pull(linear, free) > 1.0 / math.e)
         return log_mass, torch.where(has_no_optimum, self.log_unit + PROBLEM_CONFIG.no_mass_log, log_mass)
 
+    def linear_weight(self, log_mass: Tensor) -> Tensor:
+        """alpha / 2m, (B,): the factor of the linear cost after division of the problem by the mass m of a plan."""
+        if self.alpha is None:
+            raise RuntimeError("the problem has no linear cost")
+        return 0.5 * self.alpha * (-torch.maximum(log_mass, self.min_log_mass)).exp()
+
     def _linear_pull(self, linear: Tensor, log_mass: Tensor) -> Tensor:
         """L / 4R m, (B,), for a mass m: above 1/e the linear cost outweighs the gain of any mass."""
         if self.alpha is None:

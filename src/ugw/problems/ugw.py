@@ -111,22 +111,13 @@ class UGW(Problem):
         """
         if self.known_scale is not None:
             return self.known_scale
-        return self._compute_scale() if torch.is_grad_enabled() else self._cached_scale
+        return _product_distortion(self) if torch.is_grad_enabled() else self._cached_scale
 
     @cached_property
     def _cached_scale(self) -> Tensor:
         """The mean distortion, computed once and without TF32, whatever the precision of the caller."""
         with full_float32_products():
-            return self._compute_scale()
-
-    def _compute_scale(self) -> Tensor:
-        """The mean distortion of the product plan, see `scale`."""
-        squares = SquaredDistortion(self.x.metric, self.y.metric)
-        mean, mean_squares = squares.product_mean_and_scale(self.log_a, self.log_b)
-        if not isinstance(self.distortion_sum, SquaredDistortion):
-            mean = self.distortion_sum.product_mean(self.log_a, self.log_b)
-        scale = torch.where(torch.isfinite(mean) & (mean > 0), mean, mean_squares)
-        return torch.where(scale > 0, scale, 1.0)
+            return _product_distortion(self)
 
     def cost_scale(self) -> Tensor:
         """The mean distortion plus the mean of the linear cost under the product plan, (B,)."""
@@ -195,19 +186,19 @@ class UGW(Problem):
         """
         cost = require_local_cost(state.local_cost)
         if self.cost is not None:
-            cost = cost + self._linear_weight(state).to(cost.dtype)[:, None, None] * self.cost
+            cost = cost + self.mass_rule.linear_weight(state.log_mass).to(cost.dtype)[:, None, None] * self.cost
         cost = cost - self._mean_cost(state).to(cost.dtype)[:, None, None]
         if self.distortion_sum.may_be_infinite:  # mass at a zero of q could have infinite cost in the next step
             cost = torch.where(state.unit_plan > 0, cost, torch.inf)
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
-    def _linear_weight(self, state: PlanState) -> Tensor:
-        """alpha / 2m, (B,): the factor of the linear cost after division by the mass m of a state."""
-        return 0.5 * self.alpha * (-torch.maximum(state.log_mass, self.mass_rule.min_log_mass)).exp()
-
     def _mean_cost(self, state: PlanState) -> Tensor:
         """<cost, unit_plan>, (B,), of the linearized cost of a state."""
-        return state.distortion if self.cost is None else state.distortion + self._linear_weight(state) * state.linear
+        return (
+            state.distortion
+            if self.cost is None
+            else state.distortion + self.mass_rule.linear_weight(state.log_mass) * state.linear
+        )
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
         """The state of the solution of the linear problem at `state`, with its optimal mass."""
@@ -272,3 +263,13 @@ class UGW(Problem):
             for u, c in zip(linear, constants, strict=True)
         )
         return (f, g), None
+
+
+def _product_distortion(problem: UGW) -> Tensor:
+    """The mean distortion (B,) of the product plan at unit mass; where it vanishes the mean square distance, or 1."""
+    squares = SquaredDistortion(problem.x.metric, problem.y.metric)
+    mean, mean_squares = squares.product_mean_and_scale(problem.log_a, problem.log_b)
+    if not isinstance(problem.distortion_sum, SquaredDistortion):
+        mean = problem.distortion_sum.product_mean(problem.log_a, problem.log_b)
+    scale = torch.where(torch.isfinite(mean) & (mean > 0), mean, mean_squares)
+    return torch.where(scale > 0, scale, 1.0)
