@@ -191,7 +191,7 @@ def test_chunks_keep_to_the_budget_and_are_of_one_size(monkeypatch):
 def test_an_item_that_repeats_its_first_plan_keeps_its_others(monkeypatch):
     """It repeats that where others of the batch have more plans that differ."""
     x = space(12, 3)
-    given = ugw.problems.build.build(x, space(11, 4), rho=1.0, eps=1e-3, fused=None)
+    given = ugw.problems.build.build_ugw(x, space(11, 4), rho=1.0, eps=1e-3, fused=None)
     different, repeats = coarse.different_candidates, 0
 
     def with_repeats(plans, values, count):

@@ -10,7 +10,7 @@ from ugw.initializers import plans as init
 from ugw.initializers.aggregation import aggregate
 from ugw.initializers.centers import farthest_centers, quantile_centers
 from ugw.initializers.clusters import cluster_points
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 
 
 def arrays(n=6, d=2, seed=0):
@@ -25,7 +25,7 @@ def space(n=6, d=2, seed=0):
 
 
 def problem(x, y):
-    return build(x, y, rho=1.0, eps=0.05, fused=None)
+    return build_ugw(x, y, rho=1.0, eps=0.05, fused=None)
 
 
 def test_representatives_are_far_apart_and_carry_all_weight():

@@ -13,7 +13,7 @@ from ugw.initializers import multistart
 from ugw.initializers import plans as init
 from ugw.initializers.config import INITIALIZER_CONFIG
 from ugw.initializers.multistart import solve_from_candidates
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 from ugw.results.records import Status
 
 INF = math.inf
@@ -26,7 +26,7 @@ def space(n=6, d=2, seed=0, mass=1.0):
 
 
 def problem(x=None, y=None, *, rho=1.0, eps=0.02):
-    return build(x or space(), y or space(7, 3, 1), rho=rho, eps=eps, fused=None)
+    return build_ugw(x or space(), y or space(7, 3, 1), rho=rho, eps=eps, fused=None)
 
 
 def test_the_best_of_its_starts():

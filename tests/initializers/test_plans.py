@@ -17,7 +17,7 @@ from ugw.initializers import plans as init
 from ugw.initializers import select
 from ugw.initializers.coarse import coarse_plan
 from ugw.initializers.config import INITIALIZER_CONFIG
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 
 INF = math.inf
 NAMES = ("product", "flb", "linear", "random", "coarse")
@@ -36,7 +36,7 @@ def space(n=6, d=2, seed=0, mass=1.0):
 
 
 def problem(x, y, *, rho=1.0, eps=0.05, fused=None):
-    return build(x, y, rho=rho, eps=eps, fused=fused)
+    return build_ugw(x, y, rho=rho, eps=eps, fused=fused)
 
 
 def starts(name, given):

@@ -17,7 +17,7 @@ from ugw.initializers.successive_halving import (
     pick_plans,
     successive_halving,
 )
-from ugw.problems.build import build, build_partial
+from ugw.problems.build import build_partial, build_ugw
 
 
 def space(n, d, seed):
@@ -27,7 +27,7 @@ def space(n, d, seed):
 
 
 def problem():
-    return build(Space.stack([space(9, 2, 0), space(7, 2, 1)]), space(8, 3, 2), rho=0.5, eps=2e-3, fused=None)
+    return build_ugw(Space.stack([space(9, 2, 0), space(7, 2, 1)]), space(8, 3, 2), rho=0.5, eps=2e-3, fused=None)
 
 
 def candidates(given, count=6):

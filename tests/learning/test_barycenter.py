@@ -10,7 +10,7 @@ import torch
 
 import ugw
 from oracles.gradients import INF, rand
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 
 SHARP = ugw.BarycenterMin(tol=1e-9, max_iter=2000, inner=ugw.AlternateMin(tol=1e-9, inner=ugw.Sinkhorn(tol=1e-10)))
 
@@ -114,7 +114,7 @@ def test_single_precision_points_are_near_those_of_double():
 def test_a_relative_eps_is_that_of_the_start():
     spaces = clouds()
     start = ugw.Space.from_points(rand(4, 2, seed=5))
-    eps = [build(x, start, rho=0.5, eps=ugw.relative(0.1), fused=None).eps.item() for x in spaces]
+    eps = [build_ugw(x, start, rho=0.5, eps=ugw.relative(0.1), fused=None).eps.item() for x in spaces]
     b = ugw.barycenter(spaces, start=start, rho=0.5, eps=ugw.relative(0.1))
     same = ugw.barycenter(spaces, start=start, rho=0.5, eps=np.array(eps))
     torch.testing.assert_close(b.distances, same.distances)

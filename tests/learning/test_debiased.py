@@ -10,7 +10,7 @@ import torch
 import ugw
 from oracles.gradients import INF, SHARP, STREAMING, Data, check, rand
 from ugw.learning.debiased import debiased_codes, product_plan_value
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 
 
 @pytest.mark.parametrize("eps", [0.1, 0.01, 0.0])
@@ -116,7 +116,7 @@ def test_a_part_that_did_not_converge_is_named():
 
 def test_the_status_is_that_of_the_first_part_that_failed():
     x = ugw.Space.from_points(rand(3, 2, seed=0))
-    problem = build(x, x, rho=1.0, eps=0.1, fused=None)
+    problem = build_ugw(x, x, rho=1.0, eps=0.1, fused=None)
     good, early, lost = ugw.Status.CONVERGED, ugw.Status.MAX_ITER, ugw.Status.COLLAPSED
     for statuses, expected in (((good, early, lost), early), ((lost, early, good), lost), ((good,) * 3, good)):
         parts = [torch.tensor([int(s)]) for s in statuses]

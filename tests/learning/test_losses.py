@@ -12,7 +12,7 @@ import torch
 
 import ugw
 from oracles.gradients import rand
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 
 
 def test_the_first_thing_a_user_does():
@@ -74,7 +74,7 @@ def test_bad_input_is_named():
 def test_a_relative_eps_is_held_fixed(batch):
     """It is the number that `solve` makes of it, and the gradient that of the loss with this number."""
     made, y = [], rand(4, 2, seed=1)
-    eps = build(
+    eps = build_ugw(
         *map(ugw.Space.from_points, (rand(*batch, 5, 2, seed=0), y)), rho=1.0, eps=ugw.relative(0.1), fused=None
     ).eps
     for given in (ugw.relative(0.1), eps if batch else eps.item()):

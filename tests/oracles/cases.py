@@ -16,7 +16,7 @@ import torch
 from scipy.spatial.distance import cdist
 
 import ugw
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 from ugw.problems.ugw import UGW
 from ugw.problems.ugw_state import PlanState
 
@@ -311,7 +311,7 @@ def brute_force(pair: Pair, given: Parameters, starts: list[np.ndarray]) -> tupl
 def problem(pair: Pair, given: Parameters) -> UGW:
     """The problem as the library states it, a batch of one."""
     fused = None if pair.cost is None or not given.alpha else ugw.Fused(given.alpha, pair.cost)
-    return build(pair.x, pair.y, rho=given.rho, eps=given.eps, fused=fused)
+    return build_ugw(pair.x, pair.y, rho=given.rho, eps=given.eps, fused=fused)
 
 
 def state_of_plan(problem: UGW, plan: np.ndarray) -> PlanState:

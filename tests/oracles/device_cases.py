@@ -20,7 +20,7 @@ from ugw._utils.cuda_graphs import cache
 from ugw._utils.cuda_graphs.cache import clear
 from ugw._utils.cuda_graphs.captured_call import CapturedCall
 from ugw.initializers.coarse import coarse_plan
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 
 INF = float("inf")
 # The largest relative L1 distance of two plans, and relative difference of two values.
@@ -215,7 +215,7 @@ def starts_are_recorded(device: str, dtype: torch.dtype) -> None:
     expected = {120: {"_many_starts", "_different_lifted"}}
     expected[650] = expected[120] | {"_gathered", "_beside_product", "_lowest"}
     for n, names in expected.items():
-        problems = [build(*clouds(n, n - 20, device, dtype, k), rho=1.0, eps=1e-2, fused=None) for k in range(5)]
+        problems = [build_ugw(*clouds(n, n - 20, device, dtype, k), rho=1.0, eps=1e-2, fused=None) for k in range(5)]
         with torch.no_grad():
             *_, last = (coarse_plan(problem) for problem in problems)
             if device == "cuda":

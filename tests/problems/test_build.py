@@ -9,7 +9,7 @@ import torch
 import ugw
 from ugw.errors import InputError
 from ugw.geometry.space import Space
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 
 INF = math.inf
 
@@ -21,7 +21,7 @@ def space(n=4, d=2, seed=0, mass=1.0, scale=1.0, **kwargs):
 
 
 def made(x=None, y=None, *, rho=1.0, eps=0.1, fused=None):
-    return build(x or space(), y or space(5, 3, 1), rho=rho, eps=eps, fused=fused)
+    return build_ugw(x or space(), y or space(5, 3, 1), rho=rho, eps=eps, fused=fused)
 
 
 def rhos(problem):

@@ -9,7 +9,7 @@ import torch
 import ugw
 from ugw._utils import size_class
 from ugw.initializers import multilevel
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 from ugw.problems.plan_operations import cost_rms, l1_distance, max_log_growth, normalize
 from ugw.problems.ugw_streamed import PlanMoments
 
@@ -34,8 +34,8 @@ def spaces(n=60, m=50, seed=0, mass=1.3, features=0, dtype=np.float64):
 @pytest.mark.parametrize("fused", [None, ugw.Fused(0.7)], ids=["plain", "fused"])
 def test_cost_and_terms_are_those_of_the_stored_problem(fused):
     x, y = spaces(7, 6, features=2)
-    streamed = build(x, y, rho=(0.5, 2.0), eps=0.05, fused=fused, method="streaming")
-    stored = build(x, y, rho=(0.5, 2.0), eps=0.05, fused=fused)
+    streamed = build_ugw(x, y, rho=(0.5, 2.0), eps=0.05, fused=fused, method="streaming")
+    stored = build_ugw(x, y, rho=(0.5, 2.0), eps=0.05, fused=fused)
     plan = multilevel.random_anchor_plan(streamed)
     dense = plan.log_plan.dense().exp()
     state, twin = streamed.state_of_plan(plan), stored.state_of_plan(dense)
@@ -105,7 +105,7 @@ def test_multilevel_starts_are_close_to_the_best_value(monkeypatch):
     thresholds = replace(size_class.THRESHOLDS, max_stored_sample=40, max_level_ratio=3)
     monkeypatch.setattr(size_class, "THRESHOLDS", thresholds)
     x, y = spaces(300, 280)
-    problem = build(x, y, rho=0.5, eps=0.02, fused=None, method="streaming")
+    problem = build_ugw(x, y, rho=0.5, eps=0.02, fused=None, method="streaming")
     with torch.no_grad():
         started = multilevel.named_plan(problem, "auto")
         product = problem.objective(problem.state_of_plan(problem.product)).total
@@ -119,7 +119,7 @@ def test_multilevel_starts_are_close_to_the_best_value(monkeypatch):
 
 def test_a_sample_keeps_the_masses_and_the_mean_distortion():
     x, y = spaces(400, 380)
-    problem = build(x, y, rho=0.5, eps=0.02, fused=None, method="streaming")
+    problem = build_ugw(x, y, rho=0.5, eps=0.02, fused=None, method="streaming")
     sample = multilevel._sample_problem(problem, 100, 90)
     torch.testing.assert_close(sample.log_mass_a, problem.log_mass_a)
     torch.testing.assert_close(sample.log_mass_b, problem.log_mass_b)

@@ -12,7 +12,7 @@ import torch
 import ugw
 from ugw.kernels.anderson import anderson_differences, anderson_moments, largest_growth
 from ugw.kernels.config import KERNEL_CONFIG
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 from ugw.problems.plan_operations import anderson_covariances, normalize
 from ugw.solvers import alternating, extrapolation
 from ugw.solvers.extrapolation import CostHistory
@@ -134,7 +134,7 @@ def test_nearly_parallel_steps_are_extrapolated_along_the_last():
 def test_a_slowly_contracting_mode_is_extrapolated_forward(rate, dtype):
     """One mode that contracts slowly: in float32 too the step is extrapolated ahead, never back."""
     x, y = spaces(0)
-    given = build(x.to(dtype), y.to(dtype), rho=1.0, eps=0.1, fused=None)
+    given = build_ugw(x.to(dtype), y.to(dtype), rho=1.0, eps=0.1, fused=None)
     for seed in range(6):
         rng = torch.Generator().manual_seed(seed)
         first, mode = (torch.rand(1, x.n, y.n, dtype=dtype, generator=rng) for _ in range(2))
@@ -170,7 +170,7 @@ def test_covariances_of_costs():
     """Under a⊗b, for stored costs by the definition, and for streamed ones as for the stored."""
     x, y = spaces(0, n=20, metric="sqeuclidean")
     x = replace(x, weight_tensor=torch.linspace(0.0, 2.0, x.n, dtype=torch.float64))
-    stored, streamed = (build(x, y, rho=1.0, eps=0.1, fused=None, method=m) for m in ("stabilized", "streaming"))
+    stored, streamed = (build_ugw(x, y, rho=1.0, eps=0.1, fused=None, method=m) for m in ("stabilized", "streaming"))
     plans = [torch.rand(1, x.n, y.n, dtype=torch.float64, generator=torch.Generator().manual_seed(k)) for k in range(6)]
     plans = [normalize(plan * stored.product) for plan in plans]
     weight = stored.product[0]
@@ -192,7 +192,7 @@ def test_covariances_of_costs():
 def test_covariances_of_some_rows():
     """Of many rows a few are read, on a CPU: nearly the covariances of all."""
     x, y = (ugw.Space.from_points(torch.rand(400, d, generator=torch.Generator().manual_seed(d))) for d in (3, 2))
-    problem = build(x, y, rho=1.0, eps=0.1, fused=None)
+    problem = build_ugw(x, y, rho=1.0, eps=0.1, fused=None)
     draw = torch.Generator().manual_seed(0)
     costs = [
         problem.state_of_plan(normalize(torch.rand(1, 400, 400, generator=draw) ** 4)).local_cost for _ in range(6)

@@ -9,7 +9,7 @@ import ugw
 from oracles import cases
 from oracles.cases import INF, Parameters
 from ugw.problems.balanced_gw import BalancedGW
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 from ugw.solvers.frank_wolfe import FrankWolfe
 
 PLAIN, FUSED = Parameters(INF, INF, 0.0), Parameters(INF, INF, 0.0, 0.6)
@@ -117,7 +117,7 @@ def test_the_residual_does_not_depend_on_units():
     ends = []
     for length, mass in ((1.0, 1.0), (1e3, 20.0)):
         x, y = (ugw.Space.from_points(length * p, weights=np.full(7, mass / 7)) for p in points)
-        problem = build(x, y, rho=INF, eps=0.0, fused=None)
+        problem = build_ugw(x, y, rho=INF, eps=0.0, fused=None)
         ends.append(FrankWolfe(max_iter=1)(BalancedGW(problem), problem.product))
         slope = 2 * problem.linearize(problem.state_of_plan(problem.product)).cost
         gap = (

@@ -8,7 +8,7 @@ import torch
 
 import ugw
 from ugw._utils.size_class import THRESHOLDS
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 from ugw.solvers import alternating
 from ugw.solvers.config import SOLVER_CONFIG
 from ugw.solvers.mixed_precision import low_precision_phase, low_precision_problem
@@ -28,7 +28,7 @@ def spaces(n, m, dtype=np.float64, metric="euclidean"):
 
 def problem_of(x, y, **options):
     """Return the UGW problem between two spaces with relative eps 1e-2."""
-    return build(x, y, rho=1.0, eps=ugw.relative(1e-2), fused=None, **options)
+    return build_ugw(x, y, rho=1.0, eps=ugw.relative(1e-2), fused=None, **options)
 
 
 def test_a_float64_problem_has_a_float32_phase_from_a_number_of_entries_on():

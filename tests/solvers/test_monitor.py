@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import ugw
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 from ugw.solvers.monitor import Step, open_monitor
 
 
@@ -99,7 +99,7 @@ def polished(*spaces, **options):
 
 def alternating_steps(x, y):
     """How many steps such a run makes before."""
-    given = build(x, y, rho=np.inf, eps=0, fused=None)
+    given = build_ugw(x, y, rho=np.inf, eps=0, fused=None)
     return int(ugw.AlternateMin()(given, given.product).n_iter)
 
 

@@ -27,7 +27,7 @@ class SizeThresholds:
     middle_clusters_step: int = 100
     # ... for this many points each, rounded up ...
     points_per_middle_step: int = 167
-    # ... and at most so many (more take longer than they improve the choice).
+    # ... and at most this many (more take longer than they improve the choice).
     max_middle_clusters: int = 400
     # Min entries that pay for a low-precision phase, in float32 instead of float64.
     min_low_precision_entries: int = 5_000

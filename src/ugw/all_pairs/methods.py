@@ -23,16 +23,16 @@ from ..learning.debiased import check_one_rho, product_plan_value, solve_self_te
 from ..learning.value_and_grad import build_detached
 from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
 from ..problems.build import (
-    BUILD_CONFIG,
     Fused,
     Relative,
     batch_size_of,
-    build,
     build_partial,
+    build_ugw,
     check_finite_rho,
     parse_cone,
     resolve_eps,
 )
+from ..problems.config import PROBLEM_CONFIG
 from ..results.records import Status
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
@@ -169,7 +169,7 @@ def auto_eps_of_all_pairs(first: Sequence[Space], second: Sequence[Space]) -> fl
     (mean_x, square_x), (mean_y, square_y) = means[0].T, means[1].T
     average = float(square_x.mean() + square_y.mean() - 2.0 * mean_x.mean() * mean_y.mean())
     scale = average if average > 0 else float(square_x.mean() + square_y.mean()) or 1.0
-    return BUILD_CONFIG.auto_eps_share * scale
+    return PROBLEM_CONFIG.auto_eps_share * scale
 
 
 def _check_ugw(x: Space, y: Space, options: Options) -> None:
@@ -180,7 +180,7 @@ def _check_ugw(x: Space, y: Space, options: Options) -> None:
         check_solver(options["solver"], FrankWolfe())
         return
     check_solver(options["solver"], AlternateMin())
-    build(x, y, **_objective_options(options))
+    build_ugw(x, y, **_objective_options(options))
 
 
 def _check_debiased(x: Space, y: Space, options: Options) -> None:
@@ -193,7 +193,7 @@ def _check_debiased(x: Space, y: Space, options: Options) -> None:
             f"got ugw.relative({options['eps'].share!r})"
         )
     _check_ugw(x, y, options)
-    check_one_rho(build(x, y, **_objective_options(options)))
+    check_one_rho(build_ugw(x, y, **_objective_options(options)))
 
 
 def _check_conic(x: Space, y: Space, options: Options) -> None:
@@ -237,7 +237,7 @@ def _solve_self_ugw(x: Space, options: Options) -> Columns:
 def _solve_debiased(x: Space, y: Space, options: Options) -> Columns:
     """Return the columns of the cross terms, with the scale against which negative values are judged."""
     return _columns(
-        api.solve(x, y, **options), sign_scale=product_plan_value(build(x, y, **_objective_options(options)))
+        api.solve(x, y, **options), sign_scale=product_plan_value(build_ugw(x, y, **_objective_options(options)))
     )
 
 

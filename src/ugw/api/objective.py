@@ -9,7 +9,7 @@ import torch
 from ..geometry.space import Space
 from ..initializers.select import read_plan
 from ..measures.divergences import partial_divergences
-from ..problems.build import Fused, build, build_partial, resolve_eps
+from ..problems.build import Fused, build_partial, build_ugw, resolve_eps
 from ..results.records import Terms
 from .arguments import plan_of_start
 
@@ -44,7 +44,7 @@ def objective(
         partial, surrogate = build_partial(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
         terms = partial.unrestricted_objective(read_plan(surrogate, plan, "plan"))
         return terms.present(batched=surrogate.batched, numpy=surrogate.numpy)
-    problem = build(x, y, rho=rho, eps=resolve_eps(eps, rho), fused=fused, loss=loss)
+    problem = build_ugw(x, y, rho=rho, eps=resolve_eps(eps, rho), fused=fused, loss=loss)
     plan = read_plan(problem, plan, "plan")
     mass = plan.sum(dim=(1, 2), dtype=torch.float64)
     with torch.no_grad():

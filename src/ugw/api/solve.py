@@ -17,7 +17,7 @@ from ..initializers.multistart import Multistart, base_solver, solve_from_candid
 from ..initializers.partial import partial_candidates
 from ..initializers.select import candidate_plans, select_candidates
 from ..measures.divergences import partial_divergences
-from ..problems.build import Fused, build, build_partial, resolve_eps
+from ..problems.build import Fused, build_partial, build_ugw, resolve_eps
 from ..problems.partial.gw import PartialGW
 from ..problems.ugw import UGW
 from ..problems.ugw_streamed import StreamingUGW
@@ -79,7 +79,7 @@ def solve(
     chosen: Any = check_solver(solver, AlternateMin())
     method = base_solver(chosen).inner.method
     with allocation_errors_explained(lambda: estimate(x, y, fused=fused, loss=loss, solver=chosen).message):
-        problem = build(x, y, rho=rho, eps=resolve_eps(eps, rho), fused=fused, loss=loss, method=method)
+        problem = build_ugw(x, y, rho=rho, eps=resolve_eps(eps, rho), fused=fused, loss=loss, method=method)
         result = solve_problem(problem, chosen, init, **arguments)
     return warn_if_not_converged(result)
 

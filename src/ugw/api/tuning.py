@@ -18,7 +18,7 @@ from ..initializers.aggregation import aggregate
 from ..initializers.centers import farthest_centers
 from ..initializers.coarse import coarse_plan
 from ..measures.divergences import KL
-from ..problems.build import build, resolve_eps
+from ..problems.build import build_ugw, resolve_eps
 from ..problems.ugw import UGW
 from ..results.records import present
 from ..solvers.alternating import AlternateMin
@@ -42,7 +42,7 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = "auto") ->
     """
     if not isinstance(kept, Real) or not 0.0 < kept < 1.0:
         raise InputError(f"kept must be a number between 0 and 1, got {kept!r}")
-    problem = build(x, y, rho=1.0, eps=resolve_eps(eps, 1.0), fused=None)
+    problem = build_ugw(x, y, rho=1.0, eps=resolve_eps(eps, 1.0), fused=None)
     with torch.no_grad():
         groups = [index for index, _ in group_items(problem, "coarse", UGW_CHOICES)]
         parts = [_on_few_points_first(problem.take(index), kept) for index in groups]

@@ -24,7 +24,7 @@ from ..geometry.mds import classical_mds
 from ..geometry.metric import DenseMetric
 from ..geometry.space import Space
 from ..measures.divergences import divergence_pair
-from ..problems.build import Relative, build, resolve_eps
+from ..problems.build import Relative, build_ugw, resolve_eps
 from ..results.convergence import convergence_warnings_ignored, warn_if_not_converged
 from ..results.parameters import to_plain
 from ..results.records import History, Status
@@ -107,7 +107,7 @@ def barycenter(
         sides = divergence_pair(rho)
         eps = resolve_eps(eps, rho)
         if isinstance(eps, Relative):
-            eps = build(batch, first, rho=rho, eps=eps, fused=None).eps
+            eps = build_ugw(batch, first, rho=rho, eps=eps, fused=None).eps
         context = _Context(batch, first.weight_tensor, shares, (sides, eps), solver)
         state = _State(first.metric.dense()[None], points, _solve_plans(context, first, "auto").tensors.plan[None])
         with solver.monitoring() as monitor:

@@ -15,7 +15,7 @@ from ..geometry.space import Space
 from ..initializers.multistart import base_solver
 from ..measures.cones import PartialTransport
 from ..measures.divergences import partial_divergences
-from ..problems.build import Fused, build, build_conic, build_partial, parse_cone, resolve_eps
+from ..problems.build import Fused, build_conic, build_partial, build_ugw, parse_cone, resolve_eps
 from ..problems.ugw import UGW
 from ..results.base import ResultBase
 from ..results.conic_result import ConicResult
@@ -33,7 +33,7 @@ def build_detached(x: Space, y: Space, *, rho: Any, eps: Any, loss: Any, fused: 
     """
     method = base_solver(check_solver(solver, AlternateMin())).inner.method
     eps = resolve_eps(eps, rho)
-    return build(x.detach(), y.detach(), rho=rho, eps=eps, loss=loss, fused=fused, method=method)
+    return build_ugw(x.detach(), y.detach(), rho=rho, eps=eps, loss=loss, fused=fused, method=method)
 
 
 def solve_with_gradient(

@@ -18,6 +18,7 @@ from ..measures.cones import Cone, PartialTransport, parse_loss
 from ..measures.divergences import KL, TV, Mass, divergence_pair, partial_divergences
 from .base import Problem, SpacePair
 from .cgw import CGW
+from .config import PROBLEM_CONFIG
 from .distortion.base import Distortion, PairLoss
 from .distortion.itemwise import Sizes
 from .distortion.select import select_distortion
@@ -26,31 +27,6 @@ from .partial.cgw import PartialCGW
 from .partial.gw import PartialGW
 from .ugw import UGW
 from .ugw_streamed import StreamingUGW
-
-
-@dataclass(frozen=True)
-class BuildConfig:
-    """The default eps, parameters of surrogates (UGW problems that others start from), and tolerances of checks."""
-
-    # eps="auto" as a share of the mean distortion under the product plan (of the mean cost in linear problems): sharp
-    # plans that still converge fast, in any units of the distances.
-    auto_eps_share: float = 1e-2
-    # eps of a surrogate, as a share of the mean distortion: sharp enough to match points, quickly solved.
-    surrogate_eps_share: float = 1e-2
-    # rho of the surrogate of a problem of given mass, as a share of the mean distortion: keeps most of the mass.
-    surrogate_rho_share: float = 0.03
-    # eps of the surrogate of a partial problem is at most this share of its rho: a larger entropy hides which mass is
-    # better left unmatched.
-    max_surrogate_eps_over_rho: float = 0.2
-    # A given mass may exceed the smaller of both masses by so many machine epsilons: sums of weights are rounded.
-    mass_rounding_units: float = 64.0
-    # The masses of two hard sides may differ by so many machine epsilons, relatively.
-    hard_mass_rounding_units: float = 1e3
-    # Distances at which a loss is tested for infinite values.
-    n_loss_samples: int = 2000
-
-
-BUILD_CONFIG = BuildConfig()
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +57,7 @@ def resolve_eps(eps: Any, rho: Any) -> Any:
     """
     if not (isinstance(eps, str) and eps == "auto"):
         return eps
-    return relative(BUILD_CONFIG.auto_eps_share) if partial_divergences(rho) is None else 0.0
+    return relative(PROBLEM_CONFIG.auto_eps_share) if partial_divergences(rho) is None else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +78,7 @@ class Fused:
     cost: Any = None
 
 
-def build(
+def build_ugw(
     x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None, loss: Any = None, method: str = "stabilized"
 ) -> UGW:
     """Return the UGW problem for two spaces, with every parameter checked and given one value per item.
@@ -188,7 +164,7 @@ def loss_distortion(x: Space, y: Space, loss: Any) -> Distortion:
 
 def is_finite_loss(loss: Cone, longest: float) -> bool:
     """Return whether a loss is finite at all distances up to the longest."""
-    distances = torch.linspace(0.0, longest, BUILD_CONFIG.n_loss_samples, dtype=torch.float64)
+    distances = torch.linspace(0.0, longest, PROBLEM_CONFIG.n_loss_samples, dtype=torch.float64)
     return bool(torch.isfinite(loss(distances)).all())
 
 
@@ -213,7 +189,7 @@ def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[C
 def _conic_surrogate(x: Space, y: Space, rho: Any) -> UGW:
     """Return the UGW problem whose plans a conic problem starts from."""
     check_finite_rho(rho)
-    return build(x, y, rho=rho, eps=relative(BUILD_CONFIG.surrogate_eps_share), fused=None)
+    return build_ugw(x, y, rho=rho, eps=relative(PROBLEM_CONFIG.surrogate_eps_share), fused=None)
 
 
 def check_finite_rho(rho: Any) -> None:
@@ -258,7 +234,7 @@ def build_partial(
     """
     _check_no_entropy(eps, sides[0])
     rhos = [KL(side.rho.detach()) if isinstance(side, TV) else torch.ones_like(side.m) for side in sides]
-    ugw = build(x, y, rho=tuple(rhos), eps=relative(BUILD_CONFIG.surrogate_eps_share), fused=fused, loss=loss)
+    ugw = build_ugw(x, y, rho=tuple(rhos), eps=relative(PROBLEM_CONFIG.surrogate_eps_share), fused=fused, loss=loss)
     if ugw.distortion_sum.may_be_infinite:
         raise InputError("TV and Mass need a loss that is finite everywhere, got one that is infinite somewhere")
     div_a, div_b = (side.expand(ugw.batch, x.device) for side in sides)
@@ -266,9 +242,9 @@ def build_partial(
     problem = PartialGW(x, y, div_a, div_b, zero, ugw.alpha, ugw.cost, ugw.distortion_sum, batched=ugw.batched)
     if isinstance(div_a, Mass):
         check_mass(ugw, div_a.m)
-        rho = KL(ugw.eps * (BUILD_CONFIG.surrogate_rho_share / BUILD_CONFIG.surrogate_eps_share))
+        rho = KL(ugw.eps * (PROBLEM_CONFIG.surrogate_rho_share / PROBLEM_CONFIG.surrogate_eps_share))
         ugw = replace(ugw, div_a=rho, div_b=rho)
-    max_eps = BUILD_CONFIG.max_surrogate_eps_over_rho * torch.minimum(ugw.div_a.rho, ugw.div_b.rho)
+    max_eps = PROBLEM_CONFIG.max_surrogate_eps_over_rho * torch.minimum(ugw.div_a.rho, ugw.div_b.rho)
     return problem, replace(ugw, eps=torch.minimum(ugw.eps, max_eps))
 
 
@@ -282,7 +258,7 @@ def _check_no_entropy(eps: Any, rho: Any) -> None:
 def check_mass(problem: SpacePair, mass: Tensor) -> None:
     """Raise InputError if a given mass (B,) is above the mass of either side."""
     max_mass = torch.minimum(problem.log_mass_a, problem.log_mass_b).exp()
-    is_above = mass > max_mass * (1.0 + BUILD_CONFIG.mass_rounding_units * torch.finfo(problem.x.dtype).eps)
+    is_above = mass > max_mass * (1.0 + PROBLEM_CONFIG.mass_rounding_units * torch.finfo(problem.x.dtype).eps)
     if bool(is_above.any()):
         i = int(torch.nonzero(is_above)[0])
         item = f" in item {i}" if problem.batched else ""
@@ -381,7 +357,7 @@ def common_batch_size(counts: dict[str, int | None]) -> int | None:
 def check_hard_masses(problem: Problem) -> None:
     """Raise InputError if both sides of an item are hard and their masses differ."""
     both = problem.div_a.is_hard & problem.div_b.is_hard
-    off = (problem.log_mass_a - problem.log_mass_b).abs() > BUILD_CONFIG.hard_mass_rounding_units * torch.finfo(
+    off = (problem.log_mass_a - problem.log_mass_b).abs() > PROBLEM_CONFIG.hard_mass_rounding_units * torch.finfo(
         problem.x.dtype
     ).eps
     if bool((both & off).any()):

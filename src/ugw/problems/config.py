@@ -37,6 +37,22 @@ class ProblemConfig:
     partial_gradient_rounding: float = 64.0
     # Halley iterations for the Lambert function; ten reach float64 precision, twenty at the branch point.
     lambert_iterations: int = 20
+    # eps="auto" as a share of the mean distortion under the product plan (of the mean cost in linear problems): sharp
+    # plans that still converge fast, in any units of the distances.
+    auto_eps_share: float = 1e-2
+    # eps of a surrogate, as a share of the mean distortion: sharp enough to match points, quickly solved.
+    surrogate_eps_share: float = 1e-2
+    # rho of the surrogate of a problem of given mass, as a share of the mean distortion: keeps most of the mass.
+    surrogate_rho_share: float = 0.03
+    # eps of the surrogate of a partial problem is at most this share of its rho: a larger entropy hides which mass is
+    # better left unmatched.
+    max_surrogate_eps_over_rho: float = 0.2
+    # A given mass may exceed the smaller of both masses by this many machine epsilons: sums of weights are rounded.
+    mass_rounding_units: float = 64.0
+    # The masses of two hard sides may differ by this many machine epsilons, relatively: they too are sums.
+    hard_mass_rounding_units: float = 1e3
+    # Distances at which a loss is tested for infinite values.
+    n_loss_samples: int = 2000
 
     # -- linear programs of partial conic problems
     # Smallest angle between two rays, radians: nearly parallel columns make bases that are nearly singular.

@@ -10,7 +10,7 @@ from scipy.optimize import linprog, minimize_scalar
 
 import ugw
 from ugw.initializers.plans import vertex_plans
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 from ugw.problems.partial.cgw import PartialConicItem
 from ugw.solvers.alternating_lp import _boundary_point
 
@@ -313,7 +313,8 @@ def test_corner_starts_have_the_marginals_and_commute_with_swapping_and_padding(
     weights = np.insert(x.weights, 2, 0.0)
     more = ugw.Space.from_points(np.insert(x.points, 2, 0.5, axis=0), weights=weights)
     plans, swapped, padded = (
-        vertex_plans(build(s, t, rho=1.0, eps=0.1, fused=None), 5)[0].numpy() for s, t in ((x, y), (y, x), (more, y))
+        vertex_plans(build_ugw(s, t, rho=1.0, eps=0.1, fused=None), 5)[0].numpy()
+        for s, t in ((x, y), (y, x), (more, y))
     )
     assert np.allclose(plans.sum(2), x.weights / x.weights.sum())
     assert np.allclose(plans.sum(1), y.weights / y.weights.sum())
