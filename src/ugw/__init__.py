@@ -87,7 +87,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Modules that need more than torch, numpy and scipy load on first touch, and the version is then looked up."""
+    """Return the version, or import a module that needs more than torch, numpy and scipy, on first access."""
     if name == "__version__":
         return version()
     if name in ("plots", "datasets", "estimators", "experiments", "report"):
@@ -96,5 +96,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names, also of modules that have not been loaded yet."""
+    """Return the public names, including modules that are not imported yet."""
     return sorted([*__all__, "__version__"])

@@ -1,8 +1,8 @@
-"""The ways the library complains."""
+"""Exceptions and warnings of the library."""
 
 
 class InputError(ValueError):
-    """Bad input, found before any work: the message says what, what it got and what it expected.
+    """Raised for invalid input before any computation; the message says what was given and what was expected.
 
     >>> import ugw
     >>> ugw.Space.from_points([[0.0], [1.0]], weights=[1.0])
@@ -13,7 +13,7 @@ class InputError(ValueError):
 
 
 class NotConverged(RuntimeError):
-    """Raised by `Result.check()` when a solve did not converge; the message carries the cure.
+    """Raised by `Result.check()` when a solve did not converge; the message says what to change.
 
     >>> import warnings, ugw
     >>> x = ugw.Space.from_points([[0.0], [1.0], [3.0]])
@@ -27,7 +27,7 @@ class NotConverged(RuntimeError):
 
 
 class OutOfMemory(MemoryError):
-    """The memory does not suffice: the message says what was tried, how much it needs and what would fit.
+    """Raised if the memory does not suffice; the message says how much is needed, how much there is and what would fit.
 
     >>> import numpy as np, ugw
     >>> x = ugw.Space.from_points(np.zeros((200_000, 1)), metric="sqeuclidean")
@@ -41,9 +41,9 @@ class OutOfMemory(MemoryError):
 
 
 class Incomplete(RuntimeError):
-    """Some pairs of `pairwise` could not be solved: `result` has all others, and NaN for these.
+    """Raised by `pairwise` if some pairs could not be solved: `result` has all others, and NaN for these.
 
-    The message names the pair and says what happened.
+    The message names the first pair and says what happened.
 
     >>> import numpy as np, ugw
     >>> def picky(t):  # a loss that cannot do large numbers
@@ -58,6 +58,7 @@ class Incomplete(RuntimeError):
     """
 
     def __init__(self, message: str, result: object = None) -> None:
+        """Store the message and the incomplete result."""
         super().__init__(message)
         self.result = result
 
@@ -67,9 +68,9 @@ class ConvergenceWarning(UserWarning):
 
     >>> import warnings, ugw
     >>> x = ugw.Space.from_points([[0.0], [1.0], [3.0]])
-    >>> with warnings.catch_warnings(record=True) as said:
+    >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
     ...     r = ugw.solve(x, x, eps=1e-3, solver=ugw.AlternateMin(max_iter=1))
-    >>> [warning.category.__name__ for warning in said]
+    >>> [warning.category.__name__ for warning in caught]
     ['ConvergenceWarning']
     """

@@ -162,7 +162,7 @@ def _restrict_to_finite_loss(conic: ConicResult, x: Space, y: Space, loss: Cone)
 
     Shape (n, m), or (B, n, m) for a batch.
     """
-    made = []
+    restricted = []
     for i, plan in enumerate(conic.tensors.plan):
         dx, dy = (space.metric.item(i, space.n).dense() for space in (x, y))
         paid = torch.isfinite(loss((dx.diagonal()[:, None] - dy.diagonal()).abs()))
@@ -177,5 +177,5 @@ def _restrict_to_finite_loss(conic: ConicResult, x: Space, y: Space, loss: Cone)
                 "cone must have a finite λ at some pair of points, else UGW has no plan: "
                 "got distances that all differ by more than its cutoff"
             )
-        made.append(kept)
-    return torch.stack(made) if conic.batched else made[0]
+        restricted.append(kept)
+    return torch.stack(restricted) if conic.batched else restricted[0]

@@ -65,8 +65,8 @@ def _find_log_rho(problem: UGW, kept: float, log_rho: Tensor) -> tuple[Tensor, T
     """Return log rho (B,) at which the plan keeps the share `kept`, the share (B,), and whether it was bracketed (B,).
 
     The share is about exp(−c/rho^k), hence log(−log(share)) a line of slope −k in log rho: k = 1 is the first guess,
-    then the line through the last two points is followed. Where it leaves what is already known to be too small or too
-    large, the middle of the two. The starts are made anew for each rho: another rho may want a plan of another kind.
+    then the line through the last two points is followed. Where it leaves the interval of rho that brackets the share,
+    the middle of the interval is taken. Each rho has its own starts: its best plan may be of another kind.
     """
     wanted = math.log(-math.log(kept))
     low, high = torch.full_like(log_rho, -torch.inf), torch.full_like(log_rho, torch.inf)

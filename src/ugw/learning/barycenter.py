@@ -151,10 +151,12 @@ class _State(BatchRecord):
 
     @property
     def batch(self) -> int:
+        """The number of batch items: 1."""
         return 1
 
     @property
     def device(self) -> torch.device:
+        """The device of the state."""
         return self.distances.device
 
 

@@ -100,12 +100,14 @@ def _with_implicit_gradient(problem: UGW, data: _Data, result: Result) -> Result
     if not any(t.requires_grad for t in (residual, *weights)):
         return result
     back = _Adjoint(problem, data.detach(), plan)
-    made = _ImplicitFunction.apply(residual, *weights, plan, back)
-    terms = _terms(problem, data, made)
+    plan_with_gradient = _ImplicitFunction.apply(residual, *weights, plan, back)
+    terms = _terms(problem, data, plan_with_gradient)
     terms_with_value = {
         name: differentiable_once(graph, getattr(result.tensors.terms, name)) for name, graph in terms.items()
     }
-    tensors = replace(result.tensors, plan=made.to(result.tensors.plan.dtype), terms=Terms(**terms_with_value))
+    tensors = replace(
+        result.tensors, plan=plan_with_gradient.to(result.tensors.plan.dtype), terms=Terms(**terms_with_value)
+    )
     return replace(result, tensors=tensors)
 
 

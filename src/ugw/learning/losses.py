@@ -58,7 +58,7 @@ class UGWLoss(torch.nn.Module):
     move little; it follows one local minimum, and the first call starts from "auto".
     debiased: `ugw.debiased` instead, which is 0 for isometric spaces and does not shrink what it fits.
     A rho, eps or alpha that is learned is a Parameter of the module if it is given by itself, rho=Parameter(...); one
-    inside a tuple, a KL or a Fused has its gradient too, but the optimizer must be told of it.
+    inside a tuple, a KL or a Fused has its gradient too, but must be given to the optimizer.
     `result` is the Result of the last call, without a graph; None before it.
 
     >>> import torch, ugw

@@ -132,10 +132,12 @@ class Side:
 
     def _duals(self, items: Tensor) -> Tensor:
         """Return the multipliers (B, n) of the linear program that a plan between hard sides solves at eps = 0."""
-        made = torch.zeros_like(self.log_ratio)
+        multipliers = torch.zeros_like(self.log_ratio)
         linear = self.linear
-        made[items] = exact.row_multipliers(linear.cost[items], linear.log_a[items].exp(), linear.log_b[items].exp())
-        return made
+        multipliers[items] = exact.row_multipliers(
+            linear.cost[items], linear.log_a[items].exp(), linear.log_b[items].exp()
+        )
+        return multipliers
 
     def _extended(self, multiplier: Tensor) -> Tensor:
         """Return the multiplier (B, n), extended to points without weight by one Sinkhorn update."""

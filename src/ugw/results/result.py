@@ -143,10 +143,10 @@ class Result(ResultBase):
     @property
     def history(self) -> Any:
         """The History of the outer steps, or a list with one per item."""
-        made = []
+        histories = []
         for rows in self.tensors.trace.cpu().numpy():
-            made.append(History(*rows[~np.isnan(rows).all(axis=1)].T))
-        return made if self.batched else made[0]
+            histories.append(History(*rows[~np.isnan(rows).all(axis=1)].T))
+        return histories if self.batched else histories[0]
 
     @property
     def message(self) -> str:
