@@ -6,18 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize_scalar
-from scipy.special import lambertw
 
 import ugw
 from oracles import cases
 from oracles.cases import INF, Parameters
-from ugw.problems.balanced_gw import BalancedGW
 from ugw.problems.base import hard_marginal_error
 from ugw.problems.distortion import squares
 from ugw.problems.distortion.incremental import IncrementalDistortion
 from ugw.problems.linear import LinearSolution
-from ugw.problems.mass import lambert
 from ugw.problems.plan_operations import is_product_plan, normalize
 from ugw.solvers.sinkhorn import Sinkhorn
 
@@ -115,102 +111,6 @@ def test_scale_is_the_mean_distortion():
     assert cases.problem(pair, Parameters()).scale().item() == pytest.approx(expected, rel=1e-12)
 
 
-# --- masses ---
-
-
-@pytest.mark.parametrize("mass", MASSES)
-@pytest.mark.parametrize("given", SOFT, ids=str)
-def test_a_coupling_has_the_best_mass(given, mass):
-    # couple() gives a shape the mass m that minimizes F(m·shape, m·shape); with a linear cost, Lambert's W.
-    pair, given = spaces(given, mass), replace(given, alpha=given.alpha * mass[1])
-    shape = cases.random_plan(pair, 1)
-    problem = cases.problem(pair, given)
-    state = problem.state_of_plan(torch.tensor(shape)[None])
-    unit = math.sqrt(mass[0] * mass[1])
-    found = minimize_scalar(
-        lambda log_m: cases.value(pair, given, math.exp(log_m) * shape),
-        bracket=(math.log(unit) - 0.5, math.log(unit)),
-        options={"xtol": 1e-12},
-    )
-    assert state.log_mass.item() == pytest.approx(found.x, abs=1e-6)
-    best = cases.value(pair, given, state.plan[0].numpy())
-    assert best == pytest.approx(found.fun, rel=1e-12)
-    for other in (0.999, 1.001):
-        assert cases.value(pair, given, other * state.plan[0].numpy()) > best
-
-
-@pytest.mark.parametrize("mass", MASSES)
-@pytest.mark.parametrize("given", SOFT[:3], ids=str)
-def test_best_rescale_of_any_plan(given, mass):
-    # A = F(p,p) − C + R m(p)², s = exp(−A/(2R m(p)²)), F(sp,sp) = C − R s² m(p)².
-    pair = spaces(given, mass)
-    plan = cases.random_plan(pair, 1, 0.7)
-    (ma, mb), total = mass, given.rho1 + given.rho2 + given.eps
-    constant = given.rho1 * ma**2 + given.rho2 * mb**2 + given.eps * (ma * mb) ** 2
-    a = cases.value(pair, given, plan) - constant + total * plan.sum() ** 2
-    s = math.exp(-a / (2 * total * plan.sum() ** 2))
-    problem = cases.problem(pair, given)
-    state = problem.state_of_plan(torch.tensor(plan / plan.sum())[None])
-    assert state.log_mass.exp().item() == pytest.approx(s * plan.sum(), rel=1e-11)
-    expected = constant - total * (s * plan.sum()) ** 2
-    assert problem.objective(state).total.item() == pytest.approx(expected, rel=1e-11)
-
-
-@pytest.mark.parametrize("given", HARD, ids=str)
-def test_a_hard_side_fixes_the_mass(given):
-    pair = spaces(given, (1.3, 0.6))
-    state = cases.problem(pair, given).state_of_plan(torch.tensor(cases.random_plan(pair, 1))[None])
-    assert state.log_mass.exp().item() == pytest.approx(mass_bound(pair, given), rel=1e-14)
-
-
-def test_lambert():
-    z = np.concatenate(
-        [-np.exp(-1) + np.logspace(-16, -0.5, 40), [0.0], np.logspace(-12, 3, 30), -np.logspace(-12, -1, 9)]
-    )
-    z = z[z >= -1 / math.e]
-    got = lambert(torch.tensor(z)).numpy()
-    # Near −1/e the function has a vertical tangent: there the equation, not w, is what can be met.
-    np.testing.assert_allclose(got * np.exp(got), z, rtol=1e-12, atol=1e-15)
-    away = z > -1 / math.e + 1e-3
-    np.testing.assert_allclose(got[away], lambertw(z[away]).real, rtol=1e-12, atol=1e-300)
-    assert (got >= -1.0).all()
-    assert lambert(torch.tensor([-1.0, -50.0], dtype=torch.float64)).tolist() == pytest.approx([-1.0, -1.0], abs=1e-6)
-
-
-def test_a_linear_cost_that_outweighs_any_plan_collapses_it():
-    # F(m) = m²(…) + m·L + C falls towards m = 0 for every shape once alpha is large enough.
-    pair = cases.clouds(5, 6, 0)
-    pair = replace(pair, cost=pair.cost + 1.0)
-    heavy = Parameters(0.3, 0.4, 0.05, 30.0)
-    for seed in range(3):
-        shape = cases.random_plan(pair, seed)
-        values = [cases.value(pair, heavy, m * shape) for m in np.logspace(-6, 0, 60)]
-        assert np.argmin(values) == 0
-    with pytest.warns(ugw.ConvergenceWarning, match="next to no mass"):
-        result = cases.solve(pair, heavy)
-    assert result.status == ugw.Status.COLLAPSED
-    assert result.mass < 1e-6
-    nothing = cases.value(pair, heavy, 1e-30 * pair.product)
-    assert result.value == pytest.approx(nothing, rel=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
-@pytest.mark.parametrize("alpha", [0.1, 0.3, 0.5, 0.8, 1.0, 3.0])
-def test_a_fused_plan_has_a_stationary_mass_or_none(alpha):
-    pair = cases.clouds(5, 6, 0)
-    pair, given = replace(pair, cost=pair.cost + 1.0), Parameters(0.3, 0.4, 0.05, alpha)
-    result = cases.solve(pair, given)
-    assert result.status in (ugw.Status.CONVERGED, ugw.Status.COLLAPSED)
-    if result.converged:
-        assert all(cases.value(pair, given, s * result.plan) > result.value for s in (0.99, 1.01))
-    else:
-        assert result.mass < 1e-6
-    # Neither end of the range is missed: the lightest cost leaves a plan, and nothing outweighs it.
-    if alpha == 0.1:
-        assert result.converged
-        assert result.value < cases.value(pair, given, 1e-30 * pair.product)
-
-
 # --- the linear step ---
 
 
@@ -289,19 +189,6 @@ def test_a_fixed_point_is_a_fixed_point(given):
     assert abs(solution.log_mass.item()) < math.log(30)
     after = problem.accept(end, solution)
     assert after.log_mass.item() == pytest.approx(end.log_mass.item(), abs=1e-7)
-
-
-def test_the_objective_along_a_segment_is_the_predicted_parabola():
-    for given in (Parameters(INF, INF, 0.0), Parameters(INF, INF, 0.0, 0.7)):
-        pair = spaces(given, (1.3, 1.3))
-        p, r = cases.hard_plan(pair, 1), cases.hard_plan(pair, 2)
-        problem = cases.problem(pair, given)
-        slope, curvature = BalancedGW(problem).quadratic_along(
-            cases.state_of_plan(problem, p), torch.tensor((r - p) / 1.3)[None]
-        )
-        for t in (-0.3, 0.2, 0.5, 1.0):
-            expected = cases.value(pair, given, p + t * (r - p)) - cases.value(pair, given, p)
-            assert slope.item() * t + curvature.item() * t**2 == pytest.approx(expected, rel=1e-10, abs=1e-14)
 
 
 # --- potentials ---

@@ -1,0 +1,140 @@
+"""Operations on plans and costs: definitions on stored tensors, and implicit plans against the same plans stored."""
+
+import numpy as np
+import pytest
+import torch
+
+import ugw
+from ugw.initializers.multilevel import random_anchor_plan
+from ugw.problems.build import build
+from ugw.problems.plan_operations import (
+    cost_rms,
+    is_product_plan,
+    l1_distance,
+    max_log_growth,
+    mix_with_product_plan,
+    normalize,
+    product_plan,
+    stored_potentials,
+)
+
+
+def random_plans(batch=2, n=4, m=5, dtype=torch.float64, seed=0):
+    """Return positive random plans (batch, n, m) of any mass."""
+    return torch.rand(batch, n, m, dtype=dtype, generator=torch.Generator().manual_seed(seed)) + 0.1
+
+
+def log_marginals(plans):
+    """Return the logs of both marginals of plans at unit mass."""
+    plans = normalize(plans)
+    return plans.sum(2).log(), plans.sum(1).log()
+
+
+@pytest.fixture
+def streaming():
+    """A streaming problem of 30 × 25 points with squared distances; one point of each side has no weight."""
+    rng = np.random.default_rng(0)
+    a, b = rng.random(30), rng.random(25)
+    a[3] = b[-1] = 0.0
+    x, y = (
+        ugw.Space.from_points(rng.random((len(w), d)), weights=w / w.sum(), metric="sqeuclidean")
+        for w, d in ((a, 3), (b, 2))
+    )
+    return build(x, y, rho=1.0, eps=0.05, fused=None, method="streaming")
+
+
+def stored(plan):
+    """Return an implicit plan as a tensor (B, n, m)."""
+    return plan.log_plan.dense().exp()
+
+
+# --- stored plans ---
+
+
+@pytest.mark.parametrize(("dtype", "factor"), [(torch.float64, 1e300), (torch.float32, 1e37), (torch.float64, 1e-290)])
+def test_normalized_plans_have_unit_mass_whatever_their_mass(dtype, factor):
+    plans = random_plans(dtype=dtype)
+    scaled = normalize(plans * factor)
+    torch.testing.assert_close(scaled.sum(dim=(1, 2)), torch.ones(2, dtype=dtype))
+    torch.testing.assert_close(scaled, normalize(plans))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_product_plans_are_recognized_up_to_rounding(dtype):
+    products = product_plan(*log_marginals(random_plans(dtype=dtype)))
+    assert is_product_plan(products)
+    changed = products.clone()
+    changed[1, 0, 0] *= 1.0 + 1e3 * torch.finfo(dtype).eps
+    assert not is_product_plan(changed)
+    assert not is_product_plan(normalize(random_plans(dtype=dtype)))
+
+
+def test_the_mixture_with_the_product_plan_is_a_convex_combination_per_item():
+    plans = normalize(random_plans())
+    log_a, log_b = log_marginals(random_plans(seed=1))
+    mixed = mix_with_product_plan(plans, torch.tensor([0.0, 0.25]), log_a, log_b)
+    torch.testing.assert_close(mixed[0], plans[0])
+    torch.testing.assert_close(mixed[1], 0.75 * plans[1] + 0.25 * product_plan(log_a, log_b)[1])
+
+
+def test_the_l1_distance_is_the_sum_of_absolute_differences():
+    plans, others = normalize(random_plans()), normalize(random_plans(seed=1))
+    torch.testing.assert_close(l1_distance(plans, others), (plans - others).abs().sum(dim=(1, 2)))
+
+
+def test_the_largest_growth_ignores_entries_that_are_zero_before_or_after():
+    before, after = normalize(random_plans()), normalize(random_plans(seed=1))
+    before[0, 0, 0] = after[0, 1, 1] = 0.0
+    before[0, 2, 2] = after[0, 2, 2] = 0.0
+    log_a, log_b = log_marginals(after)
+    expected = [torch.where((before > 0) & (after > 0), after.log() - before.log(), 0.0)[i].max() for i in (0, 1)]
+    assert max_log_growth(before, after, log_a, log_b).tolist() == pytest.approx([float(e) for e in expected])
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-200, 1e200])
+def test_the_rms_of_a_cost_counts_finite_entries_only_and_scales_with_its_units(unit):
+    cost = random_plans()
+    log_a, log_b = log_marginals(random_plans(seed=1))
+    expected = (product_plan(log_a, log_b) * cost.square()).sum(dim=(1, 2)).sqrt()
+    torch.testing.assert_close(cost_rms(unit * cost, log_a, log_b) / unit, expected)
+    cost[0, 1, 1] = torch.inf
+    finite = torch.where(torch.isinf(cost), 0.0, cost)
+    torch.testing.assert_close(
+        cost_rms(unit * cost, log_a, log_b) / unit,
+        (product_plan(log_a, log_b) * finite.square()).sum(dim=(1, 2)).sqrt(),
+    )
+
+
+def test_the_rms_of_a_zero_cost_is_zero():
+    assert cost_rms(torch.zeros(2, 4, 5, dtype=torch.float64), *log_marginals(random_plans())).tolist() == [0.0, 0.0]
+
+
+# --- implicit plans against stored ones ---
+
+
+def test_operations_on_implicit_plans_agree_with_those_on_stored_plans(streaming):
+    plan, product = random_anchor_plan(streaming), streaming.product
+    weights = streaming.log_a, streaming.log_b
+    torch.testing.assert_close(stored(normalize(plan * torch.full((1, 1, 1), 3.0))), normalize(stored(plan)))
+    torch.testing.assert_close(l1_distance(plan, product), l1_distance(stored(plan), stored(product)))
+    torch.testing.assert_close(
+        max_log_growth(product, plan, *weights), max_log_growth(stored(product), stored(plan), *weights)
+    )
+    cost = streaming.state_of_plan(plan).local_cost
+    torch.testing.assert_close(cost_rms(cost, *weights), cost_rms(cost.dense(), *weights))
+    assert not is_product_plan(product)  # not tested for implicit plans
+
+
+def test_implicit_plans_are_mixed_in_the_logarithm(streaming):
+    plan, share = normalize(random_anchor_plan(streaming)), torch.tensor([0.25], dtype=torch.float64)
+    mixed = mix_with_product_plan(plan, share, streaming.log_a, streaming.log_b)
+    has_weight = streaming.product.log_plan.dense() > -torch.inf
+    expected = 0.75 * plan.log_plan.dense() + 0.25 * streaming.product.log_plan.dense()
+    torch.testing.assert_close(mixed.log_plan.dense()[has_weight], expected[has_weight])
+
+
+def test_only_implicit_plans_store_potentials(streaming):
+    plan = random_anchor_plan(streaming)
+    f, g = stored_potentials(plan)
+    assert (f.shape, g.shape) == ((1, 30), (1, 25))
+    assert stored_potentials(stored(plan)) is None
