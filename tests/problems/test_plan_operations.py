@@ -6,7 +6,7 @@ import torch
 
 import ugw
 from ugw.initializers.multilevel import random_anchor_plan
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 from ugw.problems.plan_operations import (
     cost_rms,
     is_product_plan,
@@ -40,7 +40,7 @@ def streaming():
         ugw.Space.from_points(rng.random((len(w), d)), weights=w / w.sum(), metric="sqeuclidean")
         for w, d in ((a, 3), (b, 2))
     )
-    return build(x, y, rho=1.0, eps=0.05, fused=None, method="streaming")
+    return build_ugw(x, y, rho=1.0, eps=0.05, fused=None, method="streaming")
 
 
 def stored(plan):
