@@ -71,7 +71,7 @@ def _back_up(file: Path, copy: Path) -> None:
 
 
 def _restore(copy: Path, file: Path) -> None:
-    """Move the backup copy back to `file`; delete `file` if there was none before."""
+    """Move the backup `copy` back to `file`, or delete `file` if it has no backup and so is new; ignore errors."""
     with suppress(OSError):  # the original error is the one to report
         if os.path.lexists(copy):
             os.replace(copy, file)

@@ -116,14 +116,15 @@ def _dask_failure_finder(backend: Any) -> Callable[[], BaseException | None] | N
 
 
 def _iterate_until_failure(results: Iterator[Any], find_failure: Callable[[], BaseException | None]) -> Iterator[Any]:
-    """Yield the results; raise WorkersDied when `find_failure` returns an error.
+    """Yield the results; raise WorkersDied from the error that `find_failure` returns, if it returns one.
 
-    Another thread waits for the results, so that this one can check for failures meanwhile.
+    Another thread waits for the results, so that this one can call `find_failure` after every `dask_poll_seconds`
+    without a result. An error that `results` raises is raised here too.
     """
     queue: Queue[tuple[str, Any]] = Queue()
 
     def collect() -> None:
-        """Put all results, or the error, into the queue."""
+        """Put each result into the queue, and at the end a mark or the error that `results` raised."""
         try:
             for result in results:
                 queue.put(("result", result))

@@ -75,7 +75,12 @@ def _run_with_key(key: int, task: Task) -> tuple[int, TaskResult]:
 
 
 def run_task(task: Task) -> TaskResult:
-    """Solve a block of pairs on one thread; if the batch fails, solve its pairs one by one."""
+    """Solve a block of pairs on one thread; return its columns and its failures.
+
+    The pairs are solved as one batch. If that raises, they are solved one by one: a pair that raises again has the
+    value NaN, and one line of text among the failures. A solve that does not converge is no failure. Raises InputError
+    for a task of another version of ugw.
+    """
     if task.version != version():
         raise InputError(f"a worker has ugw {version()}, the call is from ugw {task.version}: install the same on all")
     with single_thread(), torch.no_grad(), convergence_warnings_ignored():

@@ -66,7 +66,10 @@ class Tightness(ResultBase):
 
     @property
     def message(self) -> str:
-        """How the solves ended, and what to change; first the one that did not converge."""
+        """How one of the two solves ended, and what to change.
+
+        It is the solve of CGW if that did not converge, otherwise the solve of UGW.
+        """
         if not self.conic.all_converged:
             return f"CGW: {self.conic.message}"
         return f"UGW: {self.unbalanced.message}"

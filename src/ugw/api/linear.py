@@ -121,9 +121,10 @@ def _build(a: Space, b: Space, cost: Tensor, rho: Any, eps: Any) -> UW | Partial
 
 
 def _mean_cost(problem: UW, *, is_auto: bool) -> Tensor:
-    """Return the mean cost (B,) under the product plan, the unit of a relative eps.
+    """Return the mean cost (B,) under the product plan of unit mass: the unit of a relative eps.
 
-    If it is not positive, an explicit relative eps raises InputError; "auto" takes the mean absolute cost, or 1.
+    is_auto: whether eps is "auto" and not a relative eps that the caller gave. The latter raises InputError if the mean
+    of any item is not positive; with "auto" such an item gets its mean absolute cost, or 1 if that is 0.
     """
     mean = problem.mean_cost()
     if not is_auto and bool((mean <= 0).any()):

@@ -51,7 +51,7 @@ def read_array(source: str) -> np.ndarray:
 
 
 def _split_key(source: str) -> tuple[Path, str | None]:
-    """Return path and key of `file.npz:key`; if a file of that whole name exists, its path and None."""
+    """Return (path, key) of `file.npz:key`; (path, None) of any other source, and if a file has this whole name."""
     stem, mark, key = source.rpartition(".npz:")
     if mark and not Path(source).exists():
         return Path(stem + ".npz"), key
@@ -73,7 +73,11 @@ def _check_readable(path: Path) -> None:
 
 
 def _read_numpy(path: Path, key: str | None) -> np.ndarray:
-    """Return the array of a `.npy` file, or the array `key` of a `.npz` file, without pickle."""
+    """Return the array of a `.npy` file, or the array `key` of a `.npz` file, without unpickling objects.
+
+    key: None selects the only array of a `.npz` file; a `.npy` file has no keys. Raises InputError if the file cannot
+    be read or holds Python objects, or if a `.npz` file has no array `key`, or several arrays and key is None.
+    """
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
@@ -93,7 +97,7 @@ def _read_numpy(path: Path, key: str | None) -> np.ndarray:
 
 
 def _select_key(path: Path, keys: list[str], key: str | None) -> str:
-    """Return the key of the array to read: the given one, or the only one of the file."""
+    """Return the key of the array to read: `key`, or for None the only one of `keys`; otherwise raise InputError."""
     if key is None and len(keys) == 1:
         return keys[0]
     if key in keys:

@@ -21,7 +21,9 @@ RHOS = tuple(rho for rho in graphs.RHOS if math.isfinite(rho))
 def run(
     *, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = graphs.EPS
 ) -> tuple[list[graphs.Matched], list[graphs.Matched]]:
-    """Return UGW for each rho and partial GW at the same mass; last GW with and without entropy.
+    """Return the matchings of UGW for each rho, and those of partial GW at the masses of the UGW plans.
+
+    The last entries are balanced GW: with entropy in the first list, without in the second.
 
     >>> unbalanced, partial = run(n=32, rhos=(0.1,))
     >>> [round(abs(u.mass - p.mass), 6) for u, p in zip(unbalanced, partial)]
@@ -38,7 +40,10 @@ def run(
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run, print the numbers, and write graphs-partial.png and graphs-partial.json."""
+    """Match the graphs by UGW and by partial GW; write graphs-partial.png and graphs-partial.json into `folder`.
+
+    echo: called with each line of the numbers to print.
+    """
     unbalanced, partial = run()
     echo(graphs.header(partial[0]))
     for pair in zip(unbalanced, partial, strict=True):

@@ -60,7 +60,10 @@ def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, tick: Cal
 
 
 class _LowerResults:
-    """For each item the result with the lower objective of two batches."""
+    """For each item the one of two results with the lower objective, selected from two batches.
+
+    value, converged: (B,); plan: (B, n, m).
+    """
 
     def __init__(self, first: Any, second: Any) -> None:
         """Select value, plan and convergence of each item."""
@@ -71,7 +74,10 @@ class _LowerResults:
 
 
 def _best_of_starts(pair: Sequence[Space], rho: Any, eps: float, plans: np.ndarray) -> _LowerResults:
-    """Return the results with the lowest objectives from the given plans, random plans and those of init="auto"."""
+    """Return, for each item of a batch, value, plan and convergence of the solve with the lowest objective.
+
+    The solves start from `plans` (B, n, m), from `N_RANDOM_PLANS` random plans, and from the plans of init="auto".
+    """
     multistart = ugw.Multistart(solver=SOLVER, n=1 + N_RANDOM_PLANS)
     return _LowerResults(
         ugw.solve(*pair, rho=rho, eps=eps, init=plans, solver=multistart),
@@ -118,7 +124,10 @@ def _format_cell(numbers: Mapping[str, float]) -> str:
 def reproduce(
     folder: Path, echo: Callable[[str], None], *, tasks: str | None, quick: bool, kept: Path, jobs: int | None
 ) -> None:
-    """Run, print the table, and write pu-beyond.json. kept: the folder of finished tasks."""
+    """Run the tasks with all methods of `TITLES`, print the table, and write pu-beyond.json into `folder`.
+
+    echo: called with each line to print; kept: the folder of finished tasks, which are not run again.
+    """
     protocol = QUICK if quick else Protocol()
     selected = parse_tasks(tasks)
     results = run_all(selected, protocol, kept, jobs=jobs, learn=run, steps=len(TITLES))

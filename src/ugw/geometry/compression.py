@@ -110,9 +110,11 @@ class LandmarkScaling:
 
     @cached_property
     def normal_equations(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Matrix (R, R), right-hand side (R,) and ridge (R,) of the weight fit, eq. (6.7), on all pairs of fit points.
+        """Matrix (R, R), right-hand side (R,) and ridge (R,) of the least-squares fit of the column weights w.
 
-        The equations of a smaller rank are their leading rows and columns.
+        The fit minimizes Σ_ij (Σ_k w_k (u_ik − u_jk)² − d_ij)² over all pairs of fit points, u = fit_vectors and
+        d = fit_distances: eq. (6.7) of docs/mathematics.md. The ridge is a diagonal, not yet added to the matrix. The
+        equations of a smaller rank are the leading rows and columns.
         """
         u, n = self.fit_vectors - self.fit_vectors.mean(0), len(self.fit_vectors)
         squares, sums = u.square(), u.square().sum(0)
@@ -146,7 +148,10 @@ class LandmarkScaling:
         return min((eigenvalues, fitted), key=self.max_error)
 
     def max_error(self, weights: Tensor) -> float:
-        """Return the largest error on the pairs of fit points with these column weights (rank,)."""
+        """Return the largest error of the distances between fit points with column weights (rank,).
+
+        Its unit is the largest distance.
+        """
         u = self.fit_vectors[:, : len(weights)]
         return float((_weighted_squared_distances(u, u, weights) - self.fit_distances).abs().max())
 
@@ -236,7 +241,7 @@ def _extend_to_all_points(distances: DistanceSource, scaling: LandmarkScaling, r
 
 
 def _measure_error(distances: DistanceSource, metric: LowRankMetric, order: Tensor) -> float:
-    """Return the largest error between points at even steps of `order` and all points."""
+    """Return the largest |approximate − exact| distance between points at even steps of `order` and all points."""
     n = distances.n
     n_rows = max(GEOMETRY_CONFIG.min_error_rows, UTILS_CONFIG.max_block_entries // n)
     rows = order[evenly_spaced_indices(n, n_rows, order.device)]

@@ -66,7 +66,8 @@ class Space:
         are differentiable in the points; the others are computed on the CPU. Distances are stored, (n, n), except
         those of "sqeuclidean", which have rank d + 2. With `tol`, other distances are not stored either, but
         approximated with at most `max_rank` columns and with errors of at most `tol` times the largest distance, as by
-        `compressed`; `metric.error` is the largest error measured.
+        `compressed`, or InputError is raised; `metric.error` is the largest error measured. Without `tol`, `max_rank`
+        has no effect. weights: (n,) or (B, n), 1/n each if None; features: (n, k) or (B, n, k), for `ugw.Fused`.
 
         >>> Space.from_points([[0, 0], [3, 4]]).metric.dense()[0, 1].item()
         5.0

@@ -169,12 +169,18 @@ def _split_together(count: int, dim: int, *tensors: Tensor) -> Iterator[tuple[Te
 
 
 def _moments_by_rows(n_rows: int, a: Tensor, b: Tensor, costs: Sequence[Tensor]) -> list[Tensor]:
-    """`_block_moments` of costs (B, n, m), summed over blocks of `n_rows` rows in float64."""
+    """Return Σ_ij a_i b_j c_ij of each cost c, (B, k, 1), and Σ_ij a_i b_j c_ij c'_ij of each two, (B, k, k), float64.
+
+    The sums run over blocks of `n_rows` rows, to bound the memory. a: (B, n); b: (B, m); costs: k times (B, n, m).
+    """
     blocks = [_block_moments(v, b, torch.stack(part, dim=1)) for v, *part in _split_together(n_rows, 1, a, *costs)]
     return [torch.stack(block).sum(0, dtype=torch.float64) for block in zip(*blocks, strict=True)]
 
 
 def _block_moments(a: Tensor, b: Tensor, costs: Tensor) -> tuple[Tensor, Tensor]:
-    """Weighted sums of costs (B, k, n, m) and of their products. a: (B, n); b: (B, m). Returns (B, k, 1), (B, k, k)."""
+    """Return the sums of k costs and of their products, weighted by a⊗b: (B, k, 1) and (B, k, k).
+
+    a: (B, n); b: (B, m); costs: (B, k, n, m). The sums have the dtype of the costs.
+    """
     weighted = (costs * (a[:, :, None] * b[:, None, :])[:, None]).flatten(2)
     return weighted.sum(2, keepdim=True), weighted @ costs.flatten(2).mT

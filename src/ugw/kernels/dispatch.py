@@ -47,7 +47,7 @@ __all__ = [
 class Backend:
     """A module of this package that implements primitives under their own names.
 
-    supports: whether it accepts the operands that decide, see `BACKENDS`.
+    supports: whether it accepts the operands on which the choice depends, see `BACKENDS`.
     """
 
     module: str
@@ -59,7 +59,7 @@ class Backend:
         return not self.module.startswith("triton.") or _has_triton()
 
     def implementation(self, primitive: str) -> Callable[..., Any]:
-        """The function that implements a primitive."""
+        """Return the function of the module that implements a primitive."""
         return _load(self.module, primitive)
 
 
@@ -129,7 +129,7 @@ BACKENDS: dict[str, tuple[Backend, ...]] = {
 
 
 def select_backend(primitive: str, *operands: Any) -> Backend:
-    """The first available backend of a primitive that supports the operands that decide."""
+    """Return the first backend of a primitive that is installed and supports the operands, see `BACKENDS`."""
     for backend in BACKENDS[primitive]:
         if backend.supports(*operands) and backend.is_available:
             return backend
@@ -227,29 +227,30 @@ def sinkhorn_iterations(
 
 
 def _call_on_cuda(primitive: str, operands: tuple[Any, ...], *arguments: Any) -> Any:
-    """The result of a primitive on CUDA by the first backend that supports the operands that decide.
+    """Return the result of a primitive for `arguments`, by the first available backend that supports `operands`.
 
-    Triton launches kernels on the current device, so the device of the first tensor is made current.
+    operands: the arguments on which the choice of the backend depends; all are on CUDA. Triton launches kernels on the
+    current device, so the device of the first tensor is made current.
     """
-    device = next(_tensors(arguments)).device
+    device = next(_iterate_tensors(arguments)).device
     with torch.cuda.device(device):
         return select_backend(primitive, *operands).implementation(primitive)(*arguments)
 
 
-def _tensors(arguments: Sequence[Any]) -> Iterator[Tensor]:
-    """The tensors among arguments and in their sequences; of a Gibbs kernel its weights."""
+def _iterate_tensors(arguments: Sequence[Any]) -> Iterator[Tensor]:
+    """Yield the tensors among arguments and in tuples and lists of any depth; for a Gibbs kernel only its `log_a`."""
     for argument in arguments:
         if isinstance(argument, Tensor):
             yield argument
         elif isinstance(argument, (tuple, list)):
-            yield from _tensors(argument)
+            yield from _iterate_tensors(argument)
         elif hasattr(argument, "log_a"):
             yield argument.log_a
 
 
 @cache
 def _load(module: str, name: str) -> Callable[..., Any]:
-    """The function `name` of a module of this package, imported once."""
+    """Return the function `name` of a module of this package, which is imported at the first call."""
     return getattr(importlib.import_module(f"{__package__}.{module}"), name)
 
 

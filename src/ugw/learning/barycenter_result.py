@@ -80,19 +80,22 @@ class Barycenter(ResultBase):
 
     @property
     def status(self) -> Status:
-        """How it ended: the status of the rounds, or if they converged that of the first plan that did not."""
+        """CONVERGED if the rounds and all plans in `parts` converged.
+
+        Otherwise the status of the rounds if these did not converge, else that of the first plan that did not.
+        """
         parts = [Status(code) for code in self.parts.tensors.status.tolist()]
         failed = [status for status in parts if status != Status.CONVERGED]
         return failed[0] if self.code == Status.CONVERGED and failed else self.code
 
     @property
     def converged(self) -> bool:
-        """Whether the distances and every plan converged."""
+        """Whether the rounds and every plan in `parts` converged."""
         return self.status == Status.CONVERGED
 
     @property
     def message(self) -> str:
-        """How the rounds ended, and what to change."""
+        """How the rounds ended, or if they converged how the solves in `parts` ended, and what to change."""
         if self.code == Status.CONVERGED:
             return self.parts.message
         change = f"after {self.n_iter} rounds the distances changed by {self.history.change[-1]:.1e}"

@@ -74,12 +74,12 @@ class Debiased(ResultBase):
 
     @property
     def batched(self) -> bool:
-        """Whether the value is that of a batch."""
+        """Whether the value has shape (B,), also for B = 1; otherwise it is a scalar."""
         return self.value_tensor.ndim > 0
 
     @property
     def status(self) -> Any:
-        """A Status, or a list with one per item: that of a part which did not converge, or NEGATIVE, or CONVERGED."""
+        """A Status, or a list of them: that of the first solve that did not converge, else NEGATIVE or CONVERGED."""
         codes = [Status(code) for code in self.codes.tolist()]
         return codes if self.batched else codes[0]
 
@@ -93,7 +93,10 @@ class Debiased(ResultBase):
 
     @property
     def message(self) -> str:
-        """How the solves ended and what to change; of a batch, for the first item that failed."""
+        """How the first of the three solves that did not converge ended, and what to change.
+
+        If all converged: that the value is negative, for the first such item, or "converged".
+        """
         for part, result in (("", self.cross), ("first self term: ", self.self_x), ("second self term: ", self.self_y)):
             if not result.all_converged:
                 return part + result.message

@@ -39,7 +39,11 @@ def build_detached(x: Space, y: Space, *, rho: Any, eps: Any, loss: Any, fused: 
 def solve_with_gradient(
     x: Space, y: Space, *, rho: Any, eps: Any, loss: Any, fused: Fused | None, init: Any, solver: Any
 ) -> tuple[Tensor, Result]:
-    """Return the value (B,) of `ugw.solve` in float64 with its gradient, and the result, without a warning."""
+    """Return the value (B,) of `ugw.solve`, float64, as a differentiable function of its arguments, and the Result.
+
+    The value is attached to the autograd graph unless gradients are disabled. A solve that did not converge gives no
+    warning here: the caller warns. Arguments as for `ugw.solve`.
+    """
     sides = partial_divergences(rho)
     if sides is None:
         problem = build_detached(x, y, rho=rho, eps=eps, loss=loss, fused=fused, solver=solver)
@@ -55,13 +59,16 @@ def solve_with_gradient(
 def solve_problem_with_gradient(
     problem: UGW, x: Space, y: Space, *, fused: Fused | None, loss: Any, init: Any, solver: Any
 ) -> tuple[Tensor, Result]:
-    """Return the value (B,) of a problem built by `build_detached` with its gradient, and the result."""
+    """Solve a problem built by `build_detached`; return its value (B,), differentiable in the spaces, and the Result.
+
+    x, y, fused: as the caller gave them, with their autograd graphs. No warning, as in `solve_with_gradient`.
+    """
     result = solve_problem(problem, check_solver(solver, AlternateMin()), init, loss=loss, fused=fused)
     return with_gradient(problem, x, y, fused, result), result
 
 
 def with_gradient(problem: UGW, x: Space, y: Space, fused: Fused | None, result: Result) -> Tensor:
-    """Return the value (B,) of a result with its gradient, or without one where gradients are disabled."""
+    """Return the value (B,) of a result, differentiable in x, y and fused unless gradients are disabled."""
     if not torch.is_grad_enabled():
         return result.tensors.terms.total
     return value_with_gradient(problem, x, y, fused, result.tensors)
@@ -70,7 +77,11 @@ def with_gradient(problem: UGW, x: Space, y: Space, fused: Fused | None, result:
 def solve_conic_with_gradient(
     x: Space, y: Space, *, rho: Any, cone: Any, init: Any, solver: Any
 ) -> tuple[Tensor, ConicResult]:
-    """Return the conic value (B,) in float64 with its gradient, and the result, without a warning."""
+    """Return the conic value (B,), float64, as a differentiable function of the spaces, and the ConicResult.
+
+    The value is attached to the autograd graph unless gradients are disabled. A solve that did not converge gives no
+    warning here: the caller warns. rho, cone, init, solver: as for `ugw.solve_conic`.
+    """
     detached = x.detach(), y.detach()
     parsed_cone = parse_cone(*detached, cone)
     if isinstance(parsed_cone, PartialTransport):

@@ -48,7 +48,7 @@ class Divergence:
         self._set_parameter(parameter)
 
     def _set_parameter(self, parameter: Tensor) -> None:
-        """Set all attributes that depend on the parameter."""
+        """Set the parameter, () or (B,), under its name (rho or m), and `is_hard` and `penalty`, which depend on it."""
         self._parameter = parameter
         setattr(self, self._parameter_name, parameter)
         self.is_hard, self.penalty = torch.zeros_like(parameter, dtype=torch.bool), parameter
@@ -91,7 +91,7 @@ class KL(Divergence):
         super().__init__(as_positive("rho", rho))
 
     def _set_parameter(self, parameter: Tensor) -> None:
-        """Set all attributes that depend on rho."""
+        """Set rho, `is_hard` and `penalty`; an infinite rho is a constraint, of penalty 0."""
         super()._set_parameter(parameter)
         self.is_hard = torch.isinf(parameter)
         # A constraint adds no penalty to the objective and no scalar to the cost.
@@ -135,7 +135,7 @@ class Mass(Divergence):
         super().__init__(as_positive("m of Mass", m, allow_inf=False))
 
     def _set_parameter(self, parameter: Tensor) -> None:
-        """Set all attributes that depend on m."""
+        """Set m, `is_hard` (False) and `penalty` (0, because the objective has no term for the marginals)."""
         super()._set_parameter(parameter)
         self.penalty = torch.zeros_like(parameter)
 
@@ -166,7 +166,6 @@ def partial_divergences(rho: Any) -> tuple[TV | Mass, TV | Mass] | None:
     """Return the divergences of both sides of a partial problem from `rho`: a TV, a tuple of two, or one Mass.
 
     Returns None if `rho` contains neither TV nor Mass.
-
 
     >>> partial_divergences((TV(1.0), TV(2.0)))
     (TV(rho=1), TV(rho=2))

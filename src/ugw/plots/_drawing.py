@@ -46,7 +46,10 @@ def to_numpy(values: Any) -> Any:
 
 
 def as_pair(name: str, values: Any) -> tuple[Any, Any]:
-    """Return the two parts of a pair, one for each space; raise for anything else."""
+    """Return the two entries of `values`, one for each space: any sequence or array of length 2 except a string.
+
+    Raises InputError for anything else; name: what the error calls the argument.
+    """
     if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != 2:
         description = type(values).__name__ + (f" of {len(values)}" if hasattr(values, "__len__") else "")
         raise InputError(f"{name} must be a pair, one part for each space, got {description}")
@@ -119,7 +122,7 @@ def divide_by_weights(marginal: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def read_labels(plan: np.ndarray, labels: tuple[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the class numbers of both sides as integers (n,) and (m,), checked."""
+    """Return the class numbers of both sides as integers (n,) and (m,); raise InputError unless they fit the plan."""
     checked = []
     for k, (given, n) in enumerate(zip(as_pair("labels", labels), plan.shape, strict=True)):
         try:

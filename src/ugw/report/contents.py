@@ -105,14 +105,18 @@ def _side_data(
 
 
 def _nearest_drawn(positions: np.ndarray, drawn: np.ndarray) -> list[int]:
-    """Return for each point (n, d) the list position of the nearest drawn point."""
+    """Return for each of the points (n, d) the position in `drawn` of the nearest drawn point. drawn: (k,) indices."""
     from scipy.spatial import cKDTree
 
     return cKDTree(positions[drawn]).query(positions)[1].tolist()
 
 
 def _source_colors(positions: np.ndarray, colors: Any) -> np.ndarray:
-    """Return colors (n, 3) in [0, 1] of the first space, by default values its longest direction."""
+    """Return RGB colors (n, 3) in [0, 1] of the first space.
+
+    colors: (n, 3), or numbers (n,) for the color gradient of the page, or None for the coordinates of the positions
+    (n, d) along their longest direction.
+    """
     if colors is None:
         values = principal_coordinates(positions, 1)[:, 0]
         low, high = np.quantile(values, [0.01, 0.99])
@@ -130,7 +134,7 @@ def _source_colors(positions: np.ndarray, colors: Any) -> np.ndarray:
 
 
 def _hex_colors(colors: np.ndarray) -> list[str]:
-    """Return colors (n, 3) in [0, 1] as strings such as `#ff8000`."""
+    """Return RGB colors (n, 3), clipped to [0, 1], as n strings such as `#ff8000`."""
     return [f"#{r:02x}{g:02x}{b:02x}" for r, g, b in (np.clip(colors, 0, 1) * 255).round().astype(int).tolist()]
 
 

@@ -38,10 +38,13 @@ def row_reader(plan: Any, side: int) -> ReadRows:
 
 
 def largest_matches(read_rows: ReadRows, points: np.ndarray, kept_fractions: np.ndarray, width: int) -> Matches:
-    """Return the `matches_per_point` largest of the `width` entries of each point's row, largest first.
+    """Return the largest entries in the plan rows of some points, largest first, with their partners.
 
-    Equal entries are in the order of their partners. kept_fractions: (n,), fraction of its weight that each point sends
-    or receives; points below `min_kept_fraction` have no matches.
+    A point has at most `matches_per_point` matches: positive entries that are at least `min_relative_match` times the
+    largest one of the row, equal ones in the order of their partners. It has none if it sends or receives less than
+    `min_kept_fraction` of its weight. These limits are fields of REPORT_CONFIG.
+    points: (k,) indices; kept_fractions: (n,), the fraction of its weight that each point of the space sends or
+    receives; width: length of a row, the number of points of the opposite space.
     """
     k, step = min(REPORT_CONFIG.matches_per_point, width), max(1, REPORT_CONFIG.max_block_entries // width)
     partners: list[np.ndarray] = []

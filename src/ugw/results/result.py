@@ -52,7 +52,10 @@ class Result(ResultBase):
 
     @property
     def path(self) -> str:
-        """How plans were kept during the solve: "stored", or "streaming" if only their potentials were kept."""
+        """How the solve represented plans: "stored" as matrices, or "streaming" by potentials alone.
+
+        In the second case `plan` is a LazyPlan, which computes its entries when they are read.
+        """
         return "streaming" if isinstance(self.tensors.plan, ImplicitPlan) else "stored"
 
     @property
@@ -165,7 +168,7 @@ class Result(ResultBase):
 
     @property
     def batched(self) -> bool:
-        """Whether the result holds a batch."""
+        """Whether the result holds a batch, also of one item; values then have a leading dimension B."""
         return self.sizes is not None
 
     def __len__(self) -> int:

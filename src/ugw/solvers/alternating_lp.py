@@ -115,7 +115,10 @@ class _ItemStep:
 def _write_entries(
     matrices: np.ndarray, entries: tuple[np.ndarray, ...], item_matrices: tuple[np.ndarray, ...]
 ) -> None:
-    """Write the matrices of an item without its points of weight 0 into the `entries` of `matrices`, (k, n, m)."""
+    """Write k matrices of an item without its points of weight 0 into `matrices` (k, n, m), in place.
+
+    entries: the index (np.ix_) of the item's entries in each matrix (n, m), from `PartialCGW.numpy_item`.
+    """
     for matrix, item_matrix in zip(matrices, item_matrices, strict=True):
         matrix[entries] = item_matrix
 

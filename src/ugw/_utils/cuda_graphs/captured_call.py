@@ -60,10 +60,10 @@ class CapturedCall:
         self._constants = capture_state.pop_captured_constants()
 
     def _capture(self, call: Callable[[], None]) -> int:
-        """Capture a call and return the bytes of device memory that its graph holds."""
+        """Capture a call as the graph that `_replay` replays; return the bytes of device memory that it holds."""
 
         def capture() -> None:
-            """Capture the graph."""
+            """Capture the call in a new graph."""
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
                 call()

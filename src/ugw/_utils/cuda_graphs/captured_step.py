@@ -60,7 +60,7 @@ class CapturedStep:
             self._begin(settings, state)
         n_rounds = None if self._is_off else self._choose_rounds(state)
         if n_rounds is None:
-            return self._step_alone(state)
+            return self._step_without_graph(state)
         is_warming_up = not self._graphs and not self._is_known and self._n_warmup < CAPTURE_CONFIG.warmup_steps
         if self._is_large or is_warming_up:
             self._n_warmup += 1
@@ -81,7 +81,7 @@ class CapturedStep:
         own = self._graph_of(state)
         if own is not None and own is self._graphs.get(n_rounds):  # it has overwritten the state that it returned
             own.undo()
-        return self._step_alone(state)
+        return self._step_without_graph(state)
 
     def batch_sizes(self, settings: Any, state: Any) -> Callable[[int], int]:
         """Return the function from the number of running items to the number of items to keep in the batch.
@@ -133,8 +133,11 @@ class CapturedStep:
         """Return the graph that produced a state and will overwrite it, None if there is none."""
         return next((graph for graph in self._graphs.values() if state is graph.new), None)
 
-    def _step_alone(self, state: Any) -> tuple[Any, Any]:
-        """Return the outcome of a step without a graph, from a state that no graph overwrites."""
+    def _step_without_graph(self, state: Any) -> tuple[Any, Any]:
+        """Return the next state and the report of a step that neither replays nor captures a graph.
+
+        A state that a graph will overwrite is copied first.
+        """
         return self._step(self._settings, state if self._graph_of(state) is None else clone(state), None)
 
     def _choose_rounds(self, state: Any) -> int | None:
@@ -168,7 +171,7 @@ class StepGraph:
         read = cache.bytes_of(self._settings_tensors) + cache.bytes_of(self._inputs)
 
         def make_step() -> tuple[Any, Any]:
-            """Make the step from the held state."""
+            """Return the next state and the report of the step from the state at its fixed place."""
             return step(without_cached_properties(self._settings), self._first, n_rounds)
 
         self.bytes = read + self._measure(make_step, requested_rounds)
@@ -204,7 +207,7 @@ class StepGraph:
         return self.new, self._report, self._signals
 
     def undo(self) -> None:
-        """Restore in `new` the state before the last step."""
+        """Copy the state before the last step into `new`, which `next` returned; only one step can be undone."""
         cache.write_tensors(leaves(self.new), self._inputs)
 
 

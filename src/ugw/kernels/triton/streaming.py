@@ -221,7 +221,8 @@ def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Ten
 def _sum_few_values(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
     """Compute Σ_j 2^(rows_i · cols_j) values_jv for at most `max_register_values` columns of values.
 
-    rows: (B, n, K) and cols: (B, m', K), packed; values: (B, m, V), m ≤ m'. Returns (B, n, V).
+    rows: (B, n, K) and cols: (B, m', K), from `pack`, so that the shift is part of the exponents; values: (B, m, V),
+    m ≤ m'. Returns (B, n, V).
     """
     batch, n, width = rows.shape
     n_rows, n_cols = TRITON_CONFIG.few_values_rows, TRITON_CONFIG.few_values_cols
@@ -237,7 +238,11 @@ def _sum_few_values(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
 
 
 def _sum_many_values(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
-    """Compute Σ_j 2^(rows_i · cols_j) values_jv for any number of columns of values; shapes as in `_sum_few_values`."""
+    """Compute Σ_j 2^(rows_i · cols_j) values_jv for any number of columns of values, on the tensor cores.
+
+    rows: (B, n, K) and cols: (B, m', K), from `pack`, so that the shift is part of the exponents; values: (B, m, V),
+    m ≤ m'. Returns (B, n, V).
+    """
     batch, n = rows.shape[:2]
     width, block = values.shape[2], TRITON_CONFIG.streaming_block
     high, low = _value_halves(values, cols.shape[1])

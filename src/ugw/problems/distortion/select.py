@@ -26,10 +26,13 @@ def select_distortion(
     tol: float | None = None,
     max_rank: int | None = None,
 ) -> Distortion:
-    """Return the sum for g: term by term for small plans, factorized otherwise.
+    """Return the Distortion object that computes Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for plans between two metrics.
 
-    sizes: (n, m) of each item without its padding; tol, max_rank: see `factorize`. Where the factors miss their
-    tolerance, plans of moderate size are summed term by term too, unless `max_rank` is given.
+    The method is chosen for each batch item: term by term for small plans, otherwise by the factors of g. If the
+    factors miss their tolerance, plans of moderate size are summed term by term too, unless `max_rank` is given; larger
+    plans keep the factors, and the `error` of the object is above its `tolerance`. If the items differ in method, or
+    are small but padded to a large size, each has its own object inside an ItemwiseDistortion.
+    sizes: (n, m) of each item without its padding, None for those of the metrics; tol, max_rank: see `factorize`.
     """
     lows, highs = zip(distance_range(dx), distance_range(dy), strict=True)
     low, high = torch.minimum(*lows), torch.maximum(*highs)  # (B,) or (1,)
@@ -62,9 +65,10 @@ def _factors_of_items(
     tol: float | None,
     max_rank: int | None,
 ) -> list[LossFactors | None]:
-    """Factorize the loss of each item on its range (lowest, highest) of distances.
+    """Return the factors of the loss of each item, None for items that are to be summed term by term.
 
-    Items with the same loss and range share one factorization. None for items that are to be summed term by term.
+    ranges: lowest and highest distance of each item, between which its loss is factorized; sizes: (n, m) of each item.
+    Items with the same loss and range share one factorization.
     """
     factors: list[LossFactors | None] = []
     computed: dict[tuple[float, float, float], LossFactors] = {}
@@ -83,6 +87,6 @@ def _factors_of_items(
 
 
 def _without_batch_dimension(g: PairLoss) -> Callable[[Tensor], Tensor]:
-    """The function g of one item, for tensors without a batch dimension, on the CPU in float64."""
+    """Return g of a single item as a function of CPU tensors in float64 without a batch dimension."""
     rho_total = None if g.rho_total is None else g.rho_total.double().cpu()
     return lambda t: PairLoss(g.loss, rho_total)(t[None])[0]

@@ -62,12 +62,12 @@ class PartialProblem(SpacePair):
     div_b: TV | Mass
 
     def result(self, tensors: SolverOutput) -> Result:
-        """The result for users of the output of a solver."""
+        """Return the Result that users get, from the output of a solver."""
         return Result(tensors, self.sizes, self.numpy)
 
     @property
     def mass_unit(self) -> Tensor:
-        """sqrt(m(a) m(b)), (B,): the unit of masses."""
+        """sqrt(m(a) m(b)), (B,): the unit of plans, weights and masses during a solve."""
         return (0.5 * (self.log_mass_a + self.log_mass_b)).exp()
 
     @property
@@ -78,22 +78,22 @@ class PartialProblem(SpacePair):
 
     @property
     def fixed_mass(self) -> Tensor | None:
-        """The mass (B,) that a plan must have, in units, or None if it is free."""
+        """The mass (B,) that a plan must have, in units of `mass_unit`, or None if it is free."""
         return self.div_a.m / self.mass_unit if isinstance(self.div_a, Mass) else None
 
     @property
     def max_mass(self) -> Tensor:
-        """The largest possible mass (B,) of a plan, in units."""
+        """The largest possible mass (B,) of a plan, in units of `mass_unit`: the smaller mass of both sides."""
         return (-0.5 * (self.log_mass_a - self.log_mass_b).abs()).exp()
 
     @property
     def target_mass(self) -> Tensor:
-        """The mass (B,) of a plan, in units: the fixed one, or the largest possible one where it is free."""
+        """The fixed mass (B,) of a plan, or the largest possible one where it is free, in units of `mass_unit`."""
         return self.max_mass if self.fixed_mass is None else self.fixed_mass
 
     @property
     def min_mass(self) -> Tensor:
-        """The mass (B,), in units, below which a plan has collapsed; 0 where the mass is fixed."""
+        """The mass (B,), in units of `mass_unit`, below which a plan has collapsed; 0 where the mass is fixed."""
         if self.fixed_mass is not None:
             return torch.zeros_like(self.mass_unit)
         return PROBLEM_CONFIG.min_partial_mass * self.max_mass
@@ -104,7 +104,11 @@ class PartialProblem(SpacePair):
         return self.div_a.penalty + self.div_b.penalty
 
     def project(self, plan: Tensor) -> Tensor:
-        """The plan (B, n, m) in units, scaled down where it exceeds the weights, and filled up to a fixed mass."""
+        """Return a plan (B, n, m) in units of `mass_unit`, reduced where its marginals exceed the weights.
+
+        plan: (B, n, m), of any mass. If the mass is fixed, the plan is scaled to it first, and mass that the reduction
+        removes is added elsewhere.
+        """
         unit_plan = plan / self.mass_unit.to(plan.dtype)[:, None, None]
         if self.fixed_mass is None:
             return exact_ot.clip_to_marginals(unit_plan, *self.unit_weights)
@@ -114,7 +118,7 @@ class PartialProblem(SpacePair):
         return exact_ot.add_missing_mass(clipped, *self.unit_weights, mass - clipped.sum(dim=(1, 2)))
 
     def linear_minimizer(self, state: PartialPlanState) -> Tensor:
-        """The plan (B, n, m) below the weights, in units, that minimizes the linearized objective."""
+        """Return the plan (B, n, m) below the weights, in units of `mass_unit`, with the least linearized objective."""
         return exact_ot.optimal_partial_plan(self.gradient(state), *self.unit_weights, self.fixed_mass)
 
     @abstractmethod
@@ -123,11 +127,14 @@ class PartialProblem(SpacePair):
 
     @abstractmethod
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """The state of a plan (B, n, m) in units."""
+        """Return the state of a plan (B, n, m) in units of `mass_unit`."""
 
     @abstractmethod
     def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """(s, c), (B,) each, with F(p + t·d) = F(p) + s·t + c·t², for p and d (B, n, m) in units."""
+        """Return s and c, (B,) each, with F(p + t·d) = F(p) + s·t + c·t² for the plan p of a state and a direction d.
+
+        direction: (B, n, m), in units of `mass_unit`.
+        """
 
     @abstractmethod
     def objective(self, state: PartialPlanState) -> Terms:

@@ -169,7 +169,7 @@ def distinct_angles(angles: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class PartialCGW(SpacePair):
-    """Two spaces, one rho for both (B,), and the cone."""
+    """The conic problem of partial transport between two spaces. rho: (B,), the same for both sides."""
 
     x: Space
     y: Space
@@ -212,7 +212,7 @@ class PartialCGW(SpacePair):
 
     @property
     def mass_unit(self) -> Tensor:
-        """The larger mass of both sides, (B,): the unit of masses."""
+        """The larger mass of both sides, (B,): the unit of the weights, P and Q in `PartialConicItem`."""
         return torch.maximum(self.log_mass_a, self.log_mass_b).exp()
 
     def objective(self, overlap: Tensor) -> ConicTerms:
@@ -221,9 +221,10 @@ class PartialCGW(SpacePair):
         return ConicTerms(apart=apart, overlap=-2.0 * self.rho * self.mass_unit.square() * overlap)
 
     def lift(self, P: Tensor, Q: Tensor) -> Lift:
-        """Return P, Q and w = min(P, Q) with the masses of the weights; the four-index sum has no error.
+        """Return the Lift record of P and Q: both times `mass_unit`, w = min(P, Q), and the constants of the cone.
 
-        P, Q: (B, n, m), in the units of `PartialConicItem`.
+        P, Q: (B, n, m), in the units of `PartialConicItem`. The kernel is evaluated exactly: its error, tolerance,
+        slack and rank are 0. is_metric and the exponents are those of the cone.
         """
         P, Q = ((side * self.mass_unit[:, None, None]).to(self.x.dtype) for side in (P, Q))
         zero = torch.zeros_like(self.rho)
