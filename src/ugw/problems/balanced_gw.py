@@ -21,7 +21,7 @@ from .ugw_state import PlanState
 
 @dataclass(frozen=True, eq=False)
 class BalancedGW(BatchRecord):
-    """The questions of `FrankWolfe` about a UGW problem with two hard marginals and eps = 0."""
+    """A UGW problem with two hard marginals and eps = 0, with the methods that `FrankWolfe` calls."""
 
     problem: UGW
 
@@ -31,23 +31,23 @@ class BalancedGW(BatchRecord):
         return self.problem.eps
 
     def result(self, tensors: SolverOutput) -> Result:
-        """The result for users of the output of a solver."""
+        """Return the output of a solver as the result that users receive."""
         return self.problem.result(tensors)
 
     def state_of_plan(self, unit_plan: Tensor) -> PlanState:
-        """The state of a plan (B, n, m) of unit mass."""
+        """Return the state of a plan (B, n, m) of unit mass."""
         return self.problem.state_of_plan(unit_plan)
 
     def objective(self, state: PlanState) -> Terms:
-        """The terms of the objective of a state, (B,) each."""
+        """Return the terms of the objective of a state, (B,) each."""
         return self.problem.objective(state)
 
     def marginal_error(self, state: PlanState) -> Tensor:
-        """The relative L1 violation (B,) of the marginals."""
+        """Return the relative L1 violation (B,) of the marginals."""
         return hard_marginal_error(self.problem, state.unit_plan)
 
     def quadratic_along(self, state: PlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """(s, c), (B,) each, with F(p + t·m·d) = F(p) + s·t + c·t², for a direction d (B, n, m) between plans."""
+        """Return (s, c), (B,) each, with F(p + t·m·d) = F(p) + s·t + c·t²; d: (B, n, m), difference of unit plans."""
         mass = state.log_mass.exp()
         slope = 2.0 * mass**2 * dot(require_local_cost(state.local_cost), direction)
         if self.problem.cost is not None:
@@ -55,19 +55,19 @@ class BalancedGW(BatchRecord):
         return slope, mass**2 * dot(self.problem.distortion_sum.apply(direction), direction)
 
     def linear_minimizer(self, state: PlanState) -> Tensor:
-        """The plan (B, n, m) of unit mass with both marginals that minimizes the linearized objective."""
+        """Return the plan (B, n, m) of unit mass with both marginals that minimizes the linearized objective."""
         a, b = self.problem.log_a.exp(), self.problem.log_b.exp()
         return exact_ot.optimal_plan(self.problem.linearize(state).cost, a, b)
 
     def project(self, plan: Tensor) -> Tensor:
-        """The plan (B, n, m) at unit mass, changed so that it has both marginals."""
+        """Return the plan (B, n, m) at unit mass, changed so that it has both marginals."""
         return exact_ot.round_to_marginals(normalize(plan), self.problem.log_a.exp(), self.problem.log_b.exp())
 
     def gap_scale(self) -> Tensor:
-        """The objective of the product plan, (B,): the unit of duality gaps."""
+        """Return the objective of the product plan, (B,): the unit of duality gaps."""
         return self.problem.scale() * (2.0 * self.problem.log_mass_a).exp()
 
     def gap_resolution(self) -> Tensor:
-        """The relative duality gap (B,) below which it may be rounding alone."""
+        """Return the relative duality gap (B,) below which it may be rounding alone."""
         rounding = PROBLEM_CONFIG.partial_gradient_rounding * torch.finfo(self.problem.x.dtype).eps
         return torch.full_like(self.eps, rounding)

@@ -77,21 +77,21 @@ class SpacePair(ABC):
 
     @abstractmethod
     def take(self, index: Tensor) -> Self:
-        """The problem of the batch items `index`, (k,); an item may appear more than once."""
+        """Return the problem of the batch items `index`, (k,); an item may appear more than once."""
 
     def take_common_fields(self, index: Tensor, **others: Any) -> Self:
-        """The problem of the items `index`; others: values of the fields that not every problem has."""
+        """Return the problem of the items `index`, (k,); others: values of the fields that not all problems have."""
         spaces = {"x": self.x.take(index), "y": self.y.take(index)}
         divergences = {"div_a": self.div_a.take(index), "div_b": self.div_b.take(index)}
         return replace(self, **spaces, **divergences, eps=self.eps[index], batched=True, **others)  # type: ignore
 
     @abstractmethod
     def result(self, tensors: SolverOutput) -> Result:
-        """The result for users of the output of a solver."""
+        """Return the output of a solver as the result that users receive."""
 
 
 def take_cost(cost: Any, index: Tensor) -> Any:
-    """The costs of the batch items `index`; a cost (n, m) is shared by all items and returned as it is."""
+    """Return the costs of the batch items `index`; a cost (n, m) is shared by all items and returned as it is."""
     return cost if isinstance(cost, Tensor) and cost.ndim == 2 else take(cost, index)
 
 
@@ -123,45 +123,48 @@ class Problem(SpacePair):
 
     @abstractmethod
     def state_of_plan(self, unit_plan: Any, *, is_product: bool = False) -> Any:
-        """The state of a plan (B, n, m) of unit mass; is_product: it is known to be the product of its marginals."""
+        """Return the state of a plan (B, n, m) of unit mass.
+
+        is_product: is the plan known to be the product of its marginals?
+        """
 
     @abstractmethod
     def linearize(self, state: Any) -> LinearProblem:
-        """The linear problem whose solution is the next plan."""
+        """Return the linear problem whose solution is the next plan."""
 
     @abstractmethod
     def accept(self, state: Any, solution: LinearSolution) -> Any:
-        """The state of the solution of the linear problem at `state`, with its optimal mass."""
+        """Return the state of the solution of the linear problem at `state`, with its optimal mass."""
 
     @abstractmethod
     def objective(self, p: Any, q: Any = None) -> ObjectiveTerms:
-        """The terms of F(p, q), (B,) each; q = p unless given; one of both states may lack its local cost."""
+        """Return the terms of F(p, q), (B,) each; q = p unless given; one of both states may lack its local cost."""
 
     @abstractmethod
     def cost_scale(self) -> Tensor:
-        """A typical entry of the cost of the linear problems, (B,) > 0."""
+        """Return a typical entry of the cost of the linear problems, (B,) > 0."""
 
     @abstractmethod
     def final_state(self, state: Any) -> Any:
-        """The state that a run returns when it ends at `state`."""
+        """Return the state that a run returns when it ends at `state`."""
 
     @abstractmethod
     def potentials_and_lift(
         self, q: Any, p: Any, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[tuple[Tensor, Tensor] | None, Lift | None]:
-        """Dual potentials (f, g) of the last step from q to p in the units of the problem, and the lift to a cone.
+        """Return the dual potentials (f, g) of the last step from q to p in units of the problem, and the conic lift.
 
         linear, log_mass, entropy: potentials, log mass and entropy of the last linear problem. None where a problem
         has no potentials or no lift.
         """
 
     def compiled_inputs(self) -> CompiledInputs | None:
-        """The inputs of a step if it is plain arithmetic on stored plans with the loss t², None otherwise."""
+        """Return the inputs of a step if it is plain arithmetic on stored plans with the loss t², None otherwise."""
         return None
 
 
 def hard_marginal_error(problem: SpacePair, unit_plan: Any) -> Tensor:
-    """The relative L1 violation (B,) of the hard marginals by a plan of unit mass, 0 where no marginal is hard."""
+    """Return the relative L1 violation (B,) of hard marginals by a plan of unit mass, 0 where no marginal is hard."""
     error_a = (unit_plan.sum(2) - problem.log_a.exp()).abs().sum(1).double()
     error_b = (unit_plan.sum(1) - problem.log_b.exp()).abs().sum(1).double()
     return torch.maximum(
@@ -170,7 +173,7 @@ def hard_marginal_error(problem: SpacePair, unit_plan: Any) -> Tensor:
 
 
 def require_local_cost(local_cost: Tensor | None) -> Tensor:
-    """The local cost of a state, which must not have been stored without it."""
+    """Return the local cost of a state; raise RuntimeError if the state was stored without it (None)."""
     if local_cost is None:
         raise RuntimeError("this state was stored without its local cost")
     return local_cost

@@ -144,7 +144,7 @@ def uses_streaming(x: Space, y: Space, *, fused: Fused | None, loss: Any, method
 
 
 def loss_distortion(x: Space, y: Space, loss: Any) -> Distortion:
-    """The distortion sum for a loss other than t²."""
+    """Return the distortion sum for a loss other than t²."""
     longest = max_distance_difference(x, y)
     read = parse_loss(loss, longest, dtype=x.dtype)
     finite = is_finite_loss(read, longest)

@@ -59,7 +59,7 @@ class LiftedState(BatchRecord):
         return self.overlap <= PROBLEM_CONFIG.min_overlap
 
     def reported(self) -> LiftedState:
-        """The state shown to users: the state itself."""
+        """Return the state shown to users: the state itself."""
         return self
 
 
@@ -88,16 +88,16 @@ class CGW(Problem):
             object.__setattr__(self, f"div_{side}", KL(2.0 * rho / self._rho_total).expand(self.batch, rho.device))
 
     def take(self, index: Tensor) -> CGW:
-        """The problem of the batch items `index`, (k,); an item may appear more than once."""
+        """Return the problem of the batch items `index`, (k,); an item may appear more than once."""
         rhos, distortion_sum = (self.rho_a[index], self.rho_b[index]), self.distortion_sum.take(index)
         return CGW(self.x.take(index), self.y.take(index), *rhos, self.cone, distortion_sum, self.eps[index])
 
     def result(self, tensors: SolverOutput) -> ConicResult:
-        """The result for users of the output of a solver."""
+        """Return the output of a solver as the result that users receive."""
         return ConicResult(tensors, self.sizes, self.numpy)
 
     def cost_scale(self) -> Tensor:
-        """The geometric mean of the mean cost, −2 log of the mean kernel, and of the factor 2 of the divergences, (B,).
+        """Return the geometric mean (B,) of the mean cost, −2 log(mean kernel), and the factor 2 of the divergences.
 
         Sinkhorn is slow where its entropy is small against the divergences, however small the cost.
         """
@@ -107,12 +107,15 @@ class CGW(Problem):
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Tensor, *, is_product: bool = False) -> LiftedState:
-        """The state of a first plan (B, n, m) of unit mass; is_product is not used."""
+        """Return the state of a first plan (B, n, m) of unit mass; is_product is not used."""
         state = self._state(unit_plan, unit_plan, None)
         return replace(state, last_overlap=state.overlap)
 
     def _state(self, unit_plan: Tensor, last_plan: Tensor, last_overlap: Tensor | None) -> LiftedState:
-        """The state of a plan after `last_plan`; last_overlap: <w, G w_last>, by default the plan's own overlap."""
+        """Return the state of a plan after `last_plan`.
+
+        last_overlap: <w, G w_last>, by default the plan's own overlap.
+        """
         w = self.lift_plan(unit_plan)
         k = self.distortion_sum.apply(w).clamp(min=0.0)
         overlap = dot(w, k)
@@ -121,7 +124,7 @@ class CGW(Problem):
         return LiftedState(unit_plan, w, k, overlap, last_plan, last_overlap, unit_plan, overlap, log_mass)
 
     def lift_plan(self, plan: Tensor) -> Tensor:
-        """The lift w(p), (B, n, m), of a plan of any mass, for weights of unit mass, eq. (7.3)."""
+        """Return the lift w(p), (B, n, m), of a plan of any mass, for weights of unit mass, eq. (7.3)."""
         ratio_a = self.log_a - plan.sum(2).log()
         ratio_b = self.log_b - plan.sum(1).log()
         share = self._rho_share.to(plan.dtype)[:, None]
@@ -129,7 +132,7 @@ class CGW(Problem):
         return plan * factor.exp()
 
     def linearize(self, state: LiftedState) -> LinearProblem:
-        """max <k, w> as unbalanced transport with the cost −2 log k, less a constant that only scales its plan."""
+        """Return max <k, w> as unbalanced transport with cost −2 log k minus a constant, which only scales its plan."""
         k = require_local_cost(state.local_cost)
         floor = torch.finfo(k.dtype).eps ** 2 * k.amax(dim=(1, 2), keepdim=True)
         cost = -2.0 * torch.maximum(k, floor.clamp(min=torch.finfo(k.dtype).tiny)).log()
@@ -137,7 +140,7 @@ class CGW(Problem):
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: LiftedState, solution: LinearSolution) -> LiftedState:
-        """The state of the solution, or of an unregularized step from the better of the last two plans.
+        """Return the state of the solution, or of an unregularized step from the better of the last two plans.
 
         Each has at least the bilinear value <k, w> of both of these plans, so <w, G w_last> never falls.
         """
@@ -159,7 +162,7 @@ class CGW(Problem):
         )
 
     def improve_plan(self, unit_plan: Tensor, k: Tensor) -> Tensor:
-        """The unit plan after one unregularized step p ← k∘w(p), which never lowers <k, w(p)>.
+        """Return the unit plan after one unregularized step p ← k∘w(p), which never lowers <k, w(p)>.
 
         It makes the row and column updates of P and Q at once. A plan that overlaps with nothing is returned as it is.
         """
@@ -168,7 +171,7 @@ class CGW(Problem):
         return torch.where(mass > 0, improved / mass, unit_plan)
 
     def final_state(self, state: LiftedState) -> LiftedState:
-        """The state of the plan with the largest overlap so far."""
+        """Return the state of the plan with the largest overlap so far."""
         is_worse = state.overlap < state.best_overlap
         if not bool(is_worse.any()):
             return state
@@ -178,14 +181,14 @@ class CGW(Problem):
     # -- the objective -------------------------------------------------------------------------------------
 
     def objective(self, p: LiftedState, q: LiftedState | None = None) -> ConicTerms:
-        """The terms of the value at (w_p, w_q), (B,) each; q = p unless given."""
+        """Return the terms of the value at (w_p, w_q), (B,) each; q = p unless given."""
         with_cost, other = (p, q or p) if p.local_cost is not None else (q or p, p)
         overlap = p.overlap if q is None else dot(other.w, require_local_cost(with_cost.local_cost))
         apart = self.rho_a * (2.0 * self.log_mass_a).exp() + self.rho_b * (2.0 * self.log_mass_b).exp()
         return ConicTerms(apart=apart, overlap=-self._rho_total * self._log_mass_factor.exp() * overlap)
 
     def lift(self, state: LiftedState) -> Lift:
-        """P, Q and w with the masses of the weights, and the possible effect of the kernel's error on the value."""
+        """Return P, Q and w with the masses of the weights, and bounds of the error of the kernel and of the value."""
         p1, p2 = state.unit_plan.sum(2, keepdim=True), state.unit_plan.sum(1, keepdim=True)
         mass_a, mass_b = (m.exp().to(p1.dtype)[:, None, None] for m in (self.log_mass_a, self.log_mass_b))
         # A row without mass has all of P where w = 0.
@@ -208,7 +211,7 @@ class CGW(Problem):
         )
 
     def potentials_and_lift(self, q: LiftedState, p: LiftedState, *_: object) -> tuple[None, Lift]:
-        """No potentials, and the lift of the state p."""
+        """Return None, because there are no potentials, and the lift of the state p."""
         return None, self.lift(p)
 
     @property
@@ -228,5 +231,5 @@ class CGW(Problem):
 
 
 def _replace_infinite(log_ratio: Tensor) -> Tensor:
-    """The log ratios, 0 where a point has no weight or no mass: its row or column of the plan is 0 anyway."""
+    """Return the log ratios, 0 where a point has no weight or no mass: its row or column of the plan is 0 anyway."""
     return torch.where(torch.isfinite(log_ratio), log_ratio, 0.0)

@@ -36,14 +36,16 @@ class LinearProblem(BatchRecord):
         return self.cost.shape[0]
 
     def kernel(self, gamma: Tensor | None) -> kernels.GibbsKernel:
-        """The kernel of Sinkhorn iterations, stabilized around gamma = g / eps (B, m) unless that is None."""
+        """Return the kernel of Sinkhorn iterations, stabilized around gamma = g / eps (B, m) unless that is None."""
         eps = self.eps.to(self.cost.dtype)
         if isinstance(self.cost, BilinearMatrix):
             return StreamingKernel.from_cost(self.cost, self.log_a, self.log_b, eps)
         return kernels.make_gibbs_kernel(self.cost, self.log_a, self.log_b, eps, gamma)
 
     def add_proximal_term(self, plan: Any, strength: Tensor) -> LinearProblem:
-        """The problem plus the proximal term strength·KL(p | plan). plan: (B, n, m) of unit mass; strength: (B,) ≥ 0.
+        """Return the problem plus the proximal term strength·KL(p | plan).
+
+        plan: (B, n, m) of unit mass; strength: (B,) ≥ 0.
 
         Relative to a⊗b, eq. (5.1), the term is more entropy and another cost, so the same Sinkhorn solves it. Where the
         strength is positive, a zero of the plan stays a zero.

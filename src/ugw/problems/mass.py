@@ -28,14 +28,14 @@ class PenaltyWeights(BatchRecord):
 
     @classmethod
     def from_problem(cls, problem: Any) -> PenaltyWeights:
-        """The factors for the divergences, eps and masses of a problem."""
+        """Return the factors for the divergences, eps and masses of a problem."""
         each = torch.stack([problem.div_a.penalty, problem.div_b.penalty, problem.eps], dim=1)
         total, (log_ma, log_mb) = each.sum(1), (problem.log_mass_a, problem.log_mass_b)
         log_references = torch.stack([log_ma, log_mb, log_ma + log_mb], dim=1)
         return cls(each, total.masked_fill(total <= 0, 1.0), log_references)
 
     def weighted_sum(self, kls: Tensor) -> Tensor:
-        """Σ_k r_k (KL_k − log m_k), (B,), for divergences KL_k (B, 3) at unit mass and reference masses m_k."""
+        """Return Σ_k r_k (KL_k − log m_k), (B,), for divergences KL_k (B, 3) at unit mass and reference masses m_k."""
         return (self.each * (kls - self.log_references)).sum(1)
 
 
@@ -69,10 +69,10 @@ class MassRule(BatchRecord):
         return self.log_unit + PROBLEM_CONFIG.min_relative_log_mass
 
     def optimal_log_mass(self, distortion: Tensor, kls: Tensor, linear: Tensor) -> tuple[Tensor, Tensor]:
-        """The log of the optimal mass, and the log mass shown to users, (B,) each.
+        """Return the log of the optimal mass, and the log mass shown to users, (B,) each.
 
-        distortion: (B,), kls: (B, 3), linear: (B,), of a plan of unit mass. The second is the first, except that it
-        stands for no mass where the linear cost leaves no positive mass at which F is stationary.
+        distortion: (B,), kls: (B, 3), linear: (B,), of a plan of unit mass. Both are equal, except where the linear
+        cost leaves no positive mass at which F is stationary: there the second one is next to no mass.
         """
         free = torch.add(self.weights.weighted_sum(kls), distortion, alpha=0.5).neg() / self.weights.total
         log_mass = free
@@ -86,13 +86,13 @@ class MassRule(BatchRecord):
         return log_mass, torch.where(has_no_optimum, self.log_unit + PROBLEM_CONFIG.no_mass_log, log_mass)
 
     def linear_weight(self, log_mass: Tensor) -> Tensor:
-        """alpha / 2m, (B,): the factor of the linear cost after division of the problem by the mass m of a plan."""
+        """Return alpha / 2m, (B,): the factor of the linear cost in the problem divided by the mass m of a plan."""
         if self.alpha is None:
             raise RuntimeError("the problem has no linear cost")
         return 0.5 * self.alpha * (-torch.maximum(log_mass, self.min_log_mass)).exp()
 
     def _linear_pull(self, linear: Tensor, log_mass: Tensor) -> Tensor:
-        """L / 4R m, (B,), for a mass m: above 1/e the linear cost outweighs the gain of any mass."""
+        """Return L / 4R m, (B,), for a mass m: above 1/e the linear cost outweighs the gain of any mass."""
         if self.alpha is None:
             raise RuntimeError("the problem has no linear cost")
         inverse_mass = (-log_mass).clamp(max=PROBLEM_CONFIG.max_log).exp()
@@ -100,12 +100,12 @@ class MassRule(BatchRecord):
 
 
 def mean_log(marginal: Tensor, log_weights: Tensor) -> Tensor:
-    """Σ p log a, (B,), with 0 log 0 = 0. marginal: (B, n), p; log_weights: (B, n), log a."""
+    """Return Σ p log a, (B,), with 0 log 0 = 0. marginal: (B, n), p; log_weights: (B, n), log a."""
     return (marginal * log_weights.masked_fill(marginal <= 0, 0.0)).sum(1)
 
 
 def product_kl(kl_sum: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tensor:
-    """KL(p⊗q | r⊗r) from unit-mass divergences: m(r)² [e^t (kl_sum + t) − (e^t − 1)], t = log m(p)m(q)/m(r)².
+    """Return KL(p⊗q | r⊗r) from unit-mass divergences: m(r)² [e^t (kl_sum + t) − (e^t − 1)], t = log m(p)m(q)/m(r)².
 
     kl_sum = KL(p/m(p) | r/m(r)) + KL(q/m(q) | r/m(r)); log_mass = log m(p)m(q); log_reference = log m(r). This is
     eq. (1.3), written so that it keeps its digits near 0.
@@ -116,13 +116,13 @@ def product_kl(kl_sum: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tenso
 
 
 def scaled_kl(unit_kl: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tensor:
-    """KL(p | r) from the divergence at unit masses: m(r) [e^t (unit_kl + t) − (e^t − 1)], t = log m(p)/m(r)."""
+    """Return KL(p | r) from the divergence at unit masses: m(r) [e^t (unit_kl + t) − (e^t − 1)], t = log m(p)/m(r)."""
     t = log_mass - log_reference
     return log_reference.exp() * (t.exp() * (unit_kl + t) - torch.expm1(t))
 
 
 def lambert(z: Tensor) -> Tensor:
-    """The upper real branch W(z) of w e^w = z, −1 where z < −1/e, by Halley's iteration."""
+    """Return the upper real branch W(z) of w e^w = z, −1 where z < −1/e, by Halley's iteration."""
     z = z.clamp(min=-1.0 / math.e)
     near_branch = -1.0 + (2.0 * (math.e * z + 1.0)).clamp(min=0.0).sqrt()
     w = torch.where(z < 0, near_branch, torch.log1p(z.clamp(min=0.0)))

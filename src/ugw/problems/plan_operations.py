@@ -21,7 +21,7 @@ from .config import PROBLEM_CONFIG
 
 
 def normalize(plan: Any) -> Any:
-    """The plan (B, n, m) divided by its mass."""
+    """Return the plan (B, n, m) divided by its mass."""
     if isinstance(plan, ImplicitPlan):
         return plan / plan.sum((1, 2), dtype=torch.float64)[:, None, None]
     plan = plan / plan.amax(dim=(1, 2), keepdim=True)  # first, because the sum could overflow
@@ -29,7 +29,7 @@ def normalize(plan: Any) -> Any:
 
 
 def product_plan(log_a: Tensor, log_b: Tensor) -> Tensor:
-    """The product plan a⊗b of unit mass, (B, n, m)."""
+    """Return the product plan a⊗b of unit mass, (B, n, m)."""
     return log_a.exp()[:, :, None] * log_b.exp()[:, None, :]
 
 
@@ -47,7 +47,7 @@ def is_product_plan(plan: Any) -> bool:
 
 
 def mix_with_product_plan(plan: Any, share: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
-    """The mixture (1 − share)·plan + share·a⊗b of plans of unit mass; share: (B,) in [0, 1].
+    """Return the mixture (1 − share)·plan + share·a⊗b of plans of unit mass; share: (B,) in [0, 1].
 
     For implicit plans the logarithms are mixed, which is what a proximal term reads.
     """
@@ -57,19 +57,25 @@ def mix_with_product_plan(plan: Any, share: Tensor, log_a: Tensor, log_b: Tensor
 
 
 def stored_potentials(plan: Any) -> tuple[Tensor, Tensor] | None:
-    """The potentials (f, g), (B, n) and (B, m), that an implicit plan was computed from; None for stored plans."""
+    """Return the potentials (f, g), (B, n) and (B, m), that an implicit plan was computed from.
+
+    None for plans stored as tensors.
+    """
     return (plan.f, plan.g) if isinstance(plan, ImplicitPlan) else None
 
 
 def l1_distance(plan: Any, other: Any) -> Tensor:
-    """The L1 distance (B,) of two plans of unit mass; of implicit plans an estimate from sampled rows."""
+    """Return the L1 distance (B,) of two plans of unit mass; of implicit plans an estimate from sampled rows."""
     if isinstance(plan, ImplicitPlan):
         return implicit_operations.l1_distance(plan, other)
     return dispatch.l1_distance(plan, other)
 
 
 def max_log_growth(before: Any, after: Any, log_a: Tensor, log_b: Tensor) -> Tensor:
-    """The largest log(after / before) over the entries of two plans, (B,); of implicit plans over sampled rows."""
+    """Return the largest log(after / before) over the entries of two plans, (B,).
+
+    For implicit plans the largest one over sampled rows.
+    """
     if isinstance(before, ImplicitPlan):
         return implicit_operations.max_log_growth(before, after, log_a, log_b)
     growth = after.log() - before.log()  # NaN where both are 0; no entry grows from 0 in one proximal step
@@ -77,7 +83,7 @@ def max_log_growth(before: Any, after: Any, log_a: Tensor, log_b: Tensor) -> Ten
 
 
 def cost_rms(cost: Any, log_a: Tensor, log_b: Tensor) -> Tensor:
-    """The root mean square (B,) of the finite entries of a cost under the product plan, in float64."""
+    """Return the root mean square (B,) of the finite entries of a cost under the product plan, in float64."""
     if not isinstance(cost, Tensor):
         return implicit_operations.cost_rms(cost, log_a, log_b)
     largest = cost.abs().amax(dim=(1, 2), keepdim=True)
@@ -93,7 +99,7 @@ def cost_rms(cost: Any, log_a: Tensor, log_b: Tensor) -> Tensor:
 def anderson_covariances(
     inputs: Sequence[Any], outputs: Sequence[Any], log_a: Tensor, log_b: Tensor, *, sample_rows: bool
 ) -> Tensor:
-    """Covariances (B, 5, 5) of `kernels.anderson.anderson_differences` under the product plan, in float64.
+    """Return covariances (B, 5, 5) of `kernels.anderson.anderson_differences` under the product plan, in float64.
 
     inputs, outputs: three local costs at which steps were linearized, and the local costs of the resulting plans.
     sample_rows: on a CPU use a sample of rows, which is enough to extrapolate; all rows would take a quarter of a step.

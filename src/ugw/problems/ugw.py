@@ -68,7 +68,7 @@ class UGW(Problem):
     # -- other problems ------------------------------------------------------------------------------------
 
     def take(self, index: Tensor) -> UGW:
-        """The problem of the batch items `index`, (k,); an item may appear more than once."""
+        """Return the problem of the batch items `index`, (k,); an item may appear more than once."""
         total = self.distortion_sum
         scale = None if self.known_scale is None else self.known_scale[index]
         others = {"alpha": self.alpha[index], "cost": take_cost(self.cost, index), "known_scale": scale}
@@ -78,21 +78,21 @@ class UGW(Problem):
         return self.take_common_fields(index, distortion_sum=None, **others)
 
     def with_spaces(self, x: Space, y: Space, cost: Tensor | None, known_scale: Tensor | None = None) -> UGW:
-        """The same problem between other spaces, whose distances are within the range of the present ones."""
+        """Return the same problem between other spaces, whose distances are within the range of the present ones."""
         total = self.distortion_sum.with_metrics(x.metric, y.metric)
         return replace(self, x=x, y=y, cost=cost, distortion_sum=total, known_scale=known_scale)
 
     def to(self, dtype: torch.dtype) -> UGW:
-        """The same problem in another precision; it keeps the scale measured in the present one."""
+        """Return the same problem in another precision; it keeps the scale measured in the present one."""
         cost = None if self.cost is None else self.cost.to(dtype)
         return self.with_spaces(self.x.to(dtype), self.y.to(dtype), cost, self.scale())
 
     def result(self, tensors: SolverOutput) -> Result:
-        """The result for users of the output of a solver."""
+        """Return the output of a solver as the result that users receive."""
         return Result(tensors, self.sizes, self.numpy)
 
     def compiled_inputs(self) -> CompiledInputs | None:
-        """The metrics and the linear cost if the loss is t², None otherwise."""
+        """Return the metrics and the linear cost if the loss is t², None otherwise."""
         if not isinstance(self.distortion_sum, SquaredDistortion):
             return None
         return CompiledInputs(self.x.metric, self.y.metric, self.cost)
@@ -105,7 +105,7 @@ class UGW(Problem):
         return not self.distortion_sum.may_be_infinite
 
     def scale(self) -> Tensor:
-        """The mean distortion of the product plan at unit mass, (B,).
+        """Return the mean distortion of the product plan at unit mass, (B,).
 
         Where it vanishes (single points, equal constant distances) the mean square distance, or 1.
         """
@@ -120,20 +120,20 @@ class UGW(Problem):
             return _product_distortion(self)
 
     def cost_scale(self) -> Tensor:
-        """The mean distortion plus the mean of the linear cost under the product plan, (B,)."""
+        """Return the mean distortion plus the mean of the linear cost under the product plan, (B,)."""
         if self.cost is None:
             return self.scale()
         weight = 0.5 * self.alpha * (-self.mass_rule.log_unit).exp()
         return self.scale() + weight * self._mean_linear_cost()
 
     def _mean_linear_cost(self) -> Tensor:
-        """The mean of |M| under the product plan, (B,)."""
+        """Return the mean of |M| under the product plan, (B,)."""
         return dot(self.cost.abs(), self.product)
 
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Any, *, is_product: bool = False) -> PlanState:
-        """The state of a plan (B, n, m) of unit mass, with its optimal mass.
+        """Return the state of a plan (B, n, m) of unit mass, with its optimal mass.
 
         is_product: the plan is known to be the product of its marginals; its local cost needs no matrix product then.
         """
@@ -145,7 +145,7 @@ class UGW(Problem):
         return self._state(unit_plan, local_cost, drift)
 
     def _state(self, unit_plan: Any, local_cost: Any, drift: Tensor | None = None) -> PlanState:
-        """The state of a plan of unit mass whose local cost is known."""
+        """Return the state of a plan of unit mass whose local cost is known."""
         n, marginals = self.x.n, torch.cat([unit_plan.sum(2), unit_plan.sum(1)], dim=1).double()
         # A float32 plan has unit mass up to rounding, which the entropy would multiply: divide it out in float64.
         mass = marginals[:, :n].sum(1)
@@ -169,16 +169,16 @@ class UGW(Problem):
         )
 
     def _plan_kl(self, unit_plan: Any, mass: Tensor, marginals: Tensor) -> Tensor:
-        """KL(p | a⊗b) = Σ p log(p / a⊗b), (B,), for p = unit_plan / mass with marginals (B, n + m)."""
+        """Return KL(p | a⊗b) = Σ p log(p / a⊗b), (B,), for p = unit_plan / mass with marginals (B, n + m)."""
         return neg_entropy(unit_plan) / mass - mass.log() - mean_log(marginals, self.log_weights)
 
     def _inner(self, cost: Any, unit_plan: Any) -> Tensor:
-        """<cost, unit_plan>, (B,); an infinite cost counts only where the plan has mass."""
+        """Return <cost, unit_plan>, (B,); an infinite cost counts only where the plan has mass."""
         may_be_infinite = self.distortion_sum.may_be_infinite
         return dot(torch.where(unit_plan > 0, cost, 0.0) if may_be_infinite else cost, unit_plan)
 
     def linearize(self, state: PlanState) -> LinearProblem:
-        """The linear problem with the cost ∂F(·, q)/∂p, eq. (2.2), divided by m(q), at the plan q of a state.
+        """Return the linear problem with the cost ∂F(·, q)/∂p, eq. (2.2), divided by m(q), at the plan q of a state.
 
         A constant in the cost only scales the solution. The constant <cost, q> subtracted here replaces the three
         scalars of the paper's cost: it keeps the mass of the solution within a factor n·m of 1, mid-range for the inner
@@ -193,7 +193,7 @@ class UGW(Problem):
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def _mean_cost(self, state: PlanState) -> Tensor:
-        """<cost, unit_plan>, (B,), of the linearized cost of a state."""
+        """Return <cost, unit_plan>, (B,), of the linearized cost of a state."""
         return (
             state.distortion
             if self.cost is None
@@ -201,20 +201,20 @@ class UGW(Problem):
         )
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
-        """The state of the solution of the linear problem at `state`, with its optimal mass."""
+        """Return the state of the solution of the linear problem at `state`, with its optimal mass."""
         local_cost, drift = self.distortion_sum.update(
             solution.unit_plan, state.unit_plan, state.local_cost, state.drift
         )
         return self._state(solution.unit_plan, local_cost, drift)
 
     def final_state(self, state: PlanState) -> PlanState:
-        """The state with the mass that is shown to users."""
+        """Return the state with the mass that is shown to users."""
         return state.reported()
 
     # -- the objective -------------------------------------------------------------------------------------
 
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
-        """The terms of F(p, q), (B,) each; q = p unless given. A hard side contributes 0."""
+        """Return the terms of F(p, q), (B,) each; q = p unless given. A hard side contributes 0."""
         is_same = q is None
         q = p if q is None else q
         log_mass = p.log_mass + q.log_mass
@@ -229,7 +229,7 @@ class UGW(Problem):
     def potentials_and_lift(
         self, q: PlanState, p: PlanState, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[tuple[Tensor, Tensor] | None, None]:
-        """(f, g) of the problem as the paper writes it, whose cost has the scalars and the mass of q:
+        """Return (f, g) of the problem as the paper writes it, whose cost has the scalars and the mass of q:
 
             p = a⊗b · exp((f ⊕ g − cost(q)) / (m(q) eps)),  and  p1 = a·exp(−f / (m(q) rho1)) where rho1 is finite.
 
@@ -266,7 +266,10 @@ class UGW(Problem):
 
 
 def _product_distortion(problem: UGW) -> Tensor:
-    """The mean distortion (B,) of the product plan at unit mass; where it vanishes the mean square distance, or 1."""
+    """Return the mean distortion (B,) of the product plan at unit mass.
+
+    Where that is 0, the mean square distance, or 1 if that is 0 too.
+    """
     squares = SquaredDistortion(problem.x.metric, problem.y.metric)
     mean, mean_squares = squares.product_mean_and_scale(problem.log_a, problem.log_b)
     if not isinstance(problem.distortion_sum, SquaredDistortion):

@@ -43,11 +43,11 @@ class PlanState(BatchRecord):
         return self.reported_log_mass < self.min_log_mass
 
     def reported(self) -> PlanState:
-        """The state with the mass that is shown to users."""
+        """Return the state with the mass that is shown to users."""
         if self.reported_log_mass is self.log_mass:
             return self
         return replace(self, log_mass=self.reported_log_mass)
 
     def with_log_mass(self, log_mass: Tensor) -> PlanState:
-        """The state of the same unit plan with a given log mass (B,)."""
+        """Return the state of the same unit plan with a given log mass (B,)."""
         return replace(self, log_mass=log_mass, reported_log_mass=log_mass)

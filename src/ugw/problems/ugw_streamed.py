@@ -84,7 +84,7 @@ class StreamingUGW(UGW):
         return BilinearMatrix(row, col, core, self.left, self.right)
 
     def compiled_inputs(self) -> None:
-        """None: plans and costs are not stored."""
+        """Return None, because plans and costs are not stored."""
         return None
 
     @property
@@ -108,7 +108,7 @@ class StreamingUGW(UGW):
         return self._basis(self.dy, self.y.feature_tensor)
 
     def _basis(self, metric: LowRankMetric, features: Tensor | None) -> Tensor:
-        """The basis (h, φ), or (h, φ, features) in a fused problem, of a space, (B, n, r)."""
+        """Return the basis (h, φ), or (h, φ, features) in a fused problem, of a space, (B, n, r)."""
         parts = [metric.squared_norms[..., None], metric.points]
         if self.cost is not None and features is not None:
             parts.append(features)
@@ -124,11 +124,11 @@ class StreamingUGW(UGW):
         return coefficients
 
     def state_of_plan(self, unit_plan: ImplicitPlan, *, is_product: bool = False) -> PlanState:
-        """The state of a plan of unit mass, with its optimal mass; is_product is not used."""
+        """Return the state of a plan of unit mass, with its optimal mass; is_product is not used."""
         return self._state(unit_plan, PlanMoments.from_plan(self, unit_plan).local_cost(self))
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
-        """The state of the solution of the linear problem, with its optimal mass."""
+        """Return the state of the solution of the linear problem, with its optimal mass."""
         return self.state_of_plan(solution.unit_plan)
 
     @property
@@ -141,18 +141,21 @@ class StreamingUGW(UGW):
         return ImplicitPlan(log, a, b, right_product, torch.zeros_like(a), torch.zeros_like(b))
 
     def _mean_linear_cost(self) -> Tensor:
-        """The mean of the linear cost under the product plan, (B,)."""
+        """Return the mean of the linear cost under the product plan, (B,)."""
         return self._inner(self.cost, self.product)
 
     def _plan_kl(self, unit_plan: ImplicitPlan, mass: Tensor, marginals: Tensor) -> Tensor:
-        """KL(p | a⊗b) = Σ p log(p / a⊗b), (B,), for p = unit_plan / mass with marginals (B, n + m), eq. (6.4)."""
+        """Return KL(p | a⊗b) = Σ p log(p / a⊗b), (B,), for p = unit_plan / mass with marginals (B, n + m).
+
+        This is eq. (6.4).
+        """
         own = unit_plan.dot(unit_plan.log_ratio(self.log_a, self.log_b)) / mass - mass.log()
         # The logarithm of the plan contains the weights in the working precision: add the rounding of these.
         rounding = torch.cat([self.log_a, self.log_b], dim=1).double() - self.log_weights
         return own + mean_log(marginals, rounding)
 
     def _inner(self, cost: BilinearMatrix, unit_plan: ImplicitPlan) -> Tensor:
-        """<cost, unit_plan>, (B,)."""
+        """Return <cost, unit_plan>, (B,)."""
         return unit_plan.dot(cost)
 
 

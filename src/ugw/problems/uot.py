@@ -47,28 +47,28 @@ class UW(Problem):
         object.__setattr__(self, "penalty_weights", PenaltyWeights.from_problem(self))
 
     def take(self, index: Tensor) -> UW:
-        """The problem of the batch items `index`, (k,); an item may appear more than once."""
+        """Return the problem of the batch items `index`, (k,); an item may appear more than once."""
         return self.take_common_fields(index, cost=take_cost(self.cost, index))
 
     def result(self, tensors: SolverOutput) -> Result:
-        """The result for users of the output of a solver."""
+        """Return the output of a solver as the result that users receive."""
         return Result(tensors, self.sizes, self.numpy)
 
     def mean_cost(self) -> Tensor:
-        """The mean cost (B,) under the product plan at unit mass."""
+        """Return the mean cost (B,) under the product plan at unit mass."""
         return dot(self.cost, self.product)
 
     def cost_scale(self) -> Tensor:
-        """The standard deviation (B,) of the cost under the product plan, 1 where it is 0."""
+        """Return the standard deviation (B,) of the cost under the product plan, 1 where it is 0."""
         deviation = cost_rms(self._centered_cost(), self.log_a, self.log_b)
         return torch.where(deviation > 0, deviation, 1.0)
 
     def _centered_cost(self) -> Tensor:
-        """The cost minus its mean, (B, n, m), which keeps the mass of a solution mid-range for the inner solver."""
+        """Return the cost minus its mean, (B, n, m): a solution then has a mass near 1, far from overflow."""
         return self.cost - self.mean_cost().to(self.cost.dtype)[:, None, None]
 
     def state_of_plan(self, unit_plan: Any, *, is_product: bool = False) -> PlanState:
-        """The state of a plan (B, n, m) of unit mass, with its optimal mass; is_product is not used."""
+        """Return the state of a plan (B, n, m) of unit mass, with its optimal mass; is_product is not used."""
         log_ratio = unit_plan.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
         zero = torch.zeros_like(self.eps)
         kls = torch.stack(
@@ -94,7 +94,7 @@ class UW(Problem):
         )
 
     def _optimal_log_mass(self, linear: Tensor, kls: Tensor) -> Tensor:
-        """The log of the mass m that minimizes F(m·p), (B,): −(L + Σ r_k (KL_k − log m_k)) / Σ r_k.
+        """Return the log of the mass m that minimizes F(m·p), (B,): −(L + Σ r_k (KL_k − log m_k)) / Σ r_k.
 
         A hard side fixes the mass.
         linear: (B,), L = <cost, p>; kls: (B, 3), of a plan p of unit mass.
@@ -104,19 +104,19 @@ class UW(Problem):
         return torch.where(self.div_a.is_hard, self.log_mass_a, log_mass)
 
     def linearize(self, state: PlanState) -> LinearProblem:
-        """The problem itself at unit masses, the same for every state."""
+        """Return the problem itself at unit masses, the same for every state."""
         return LinearProblem(self._centered_cost(), self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
-        """The state of the solution of the linear problem, with its optimal mass."""
+        """Return the state of the solution of the linear problem, with its optimal mass."""
         return self.state_of_plan(solution.unit_plan)
 
     def final_state(self, state: PlanState) -> PlanState:
-        """The state itself."""
+        """Return the state itself."""
         return state
 
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
-        """The terms of F(p), or the means of those of F(p) and F(q), (B,) each. A hard side contributes 0."""
+        """Return the terms of F(p), or the means of those of F(p) and F(q), (B,) each. A hard side contributes 0."""
         if q is not None:
             both = zip(self.objective(p).as_dict().items(), self.objective(q).as_dict().values(), strict=True)
             return Terms(**{name: 0.5 * (of_p + of_q) for (name, of_p), of_q in both})
@@ -127,9 +127,10 @@ class UW(Problem):
     def potentials_and_lift(
         self, q: PlanState, p: PlanState, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[tuple[Tensor, Tensor] | None, None]:
-        """(f, g) with p = a⊗b·exp((f ⊕ g − cost)/eps), and p1 = a·exp(−f/rho1) where rho1 is finite; None at eps = 0.
+        """Return (f, g) with p = a⊗b·exp((f ⊕ g − cost)/eps), and p1 = a·exp(−f/rho1) where rho1 is finite.
 
-        linear, log_mass, entropy: potentials and log mass of the solution at unit masses, and its entropy. No lift.
+        None in place of (f, g) at eps = 0. There is no lift.
+        linear, log_mass, entropy: potentials and log mass of the solution at unit masses, and its entropy.
         """
         if not bool((self.eps > 0).any()):
             return None, None

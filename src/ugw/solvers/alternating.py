@@ -60,7 +60,10 @@ class AlternateMin(Solver):
             raise InputError(f"AlternateMin inner must be a Sinkhorn, got {type(self.inner).__name__}")
 
     def with_defaults(self, defaults: AlternateMin | None = None) -> AlternateMin:
-        """These options with the proximal schedule and the inner iterations of `defaults` where they are not given."""
+        """Return the options with the proximal schedule and inner iterations of `defaults` where they are None.
+
+        Without `defaults` these are `ProximalSchedule()` and `SOLVER_CONFIG.inner_max_iter`.
+        """
         proximal = ProximalSchedule() if defaults is None or defaults.proximal is None else defaults.proximal
         inner = self.inner.with_defaults(None if defaults is None else defaults.inner)
         return replace(self, inner=inner, proximal=self.proximal or proximal)
@@ -73,7 +76,7 @@ class AlternateMin(Solver):
 
     @torch.no_grad()
     def final_state(self, problem: Problem, init: Any) -> Any:
-        """The final state of a run from the plan `init` (B, n, m), without history or progress."""
+        """Return the final state of a run from the plan `init` (B, n, m), without history or progress."""
         settings, outcome = self.with_defaults()._run_phases(problem, init, None, is_monitored=False)
         return settings.problem.final_state(outcome.state.state)
 
@@ -105,7 +108,7 @@ class AlternateMin(Solver):
 
 
 def step(settings: RunSettings, iterate: Iterate, n_rounds: int | None) -> tuple[Any, LinearSolution]:
-    """The state after one step, and the solution of its linear problem.
+    """Return the state after one step, and the solution of its linear problem.
 
     n_rounds: make this number of rounds of inner iterations without synchronizing, instead of iterating to a tolerance.
     """
@@ -123,7 +126,7 @@ def step(settings: RunSettings, iterate: Iterate, n_rounds: int | None) -> tuple
 def advance(
     settings: RunSettings, iterate: Iterate, n_rounds: int | None = None, *, is_checked: bool = True
 ) -> tuple[Iterate, loop.Report | None]:
-    """The iterate after one step with the controls of the next one, and the report of the step.
+    """Return the iterate after one step with the controls of the next one, and the report of the step.
 
     n_rounds: see `step`; is_checked: False if nobody reads the report, which is then None where no schedule needs it.
     """
@@ -168,7 +171,7 @@ def advance(
 
 
 def relative_change(state: Any, other: Any) -> Tensor:
-    """The relative L1 distance (B,) of two plans: of their unit plans, plus the difference of their log masses."""
+    """Return the L1 distance of the unit plans of two states plus the difference of their log masses, (B,)."""
     # A mass far below any weight counts as 0; differences of its logarithm have no meaning.
     masses = (state.log_mass - other.log_mass).abs().clamp(max=1.0)
     has_no_mass = state.log_mass <= SOLVER_CONFIG.min_log_mass
@@ -176,7 +179,7 @@ def relative_change(state: Any, other: Any) -> Tensor:
 
 
 def requested_rounds(settings: RunSettings, iterate: Iterate) -> Tensor:
-    """The rounds of inner iterations (B,) that items need in the next step, 0 where the usual number is enough."""
+    """Return the rounds of inner iterations (B,) that the next step needs, 0 where the usual number is enough."""
     if settings.options.tol > SOLVER_CONFIG.coarse_tol:
         return torch.zeros_like(iterate.change)
     multiplier = iterate.controls.iteration_multiplier
@@ -187,7 +190,7 @@ def requested_rounds(settings: RunSettings, iterate: Iterate) -> Tensor:
 
 
 def _inner_effort(settings: RunSettings, iterate: Iterate) -> tuple[Tensor, Tensor]:
-    """The tolerance (B,) of the next inner solve, and the multiple (B,) of its iterations.
+    """Return the tolerance (B,) of the next inner solve, and the multiple (B,) of its iterations.
 
     A change of 0 marks a plan that may be a solution, whose linear problem is to be solved well.
     """
@@ -199,7 +202,7 @@ def _inner_effort(settings: RunSettings, iterate: Iterate) -> tuple[Tensor, Tens
 
 
 def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, residual: Tensor) -> Controls:
-    """The controls of the next step, before extrapolation: annealing, proximal schedule, inner iterations."""
+    """Return the controls of the next step, before extrapolation: annealing, proximal schedule, inner iterations."""
     problem, options, controls = settings.problem, settings.options, iterate.controls
     eps = problem.eps if options.anneal is None else torch.maximum(problem.eps, options.anneal * controls.eps)
     entropy = settings.last_entropy
@@ -219,7 +222,7 @@ def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, resi
 
 
 def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change: Tensor, residual: Tensor) -> Tensor:
-    """The multiple (B,) of the inner iterations, doubled where only the inner solver has not converged."""
+    """Return the multiple (B,) of the inner iterations, doubled where only the inner solver has not converged."""
     config, options = SOLVER_CONFIG, settings.options
     if options.tol > config.coarse_tol:
         return multiplier
@@ -229,7 +232,7 @@ def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change
 
 
 def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_worse: Tensor) -> Iterate:
-    """The iterate with an extrapolated local cost for the next step, where the last steps allow one."""
+    """Return the iterate with an extrapolated local cost for the next step, where the last steps allow one."""
     history, config = iterate.history, SOLVER_CONFIG
     if history is None or settings.may_extrapolate is None:
         return new
@@ -249,7 +252,7 @@ def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_
 
 
 def _count_returns(settings: RunSettings, iterate: Iterate, state: Any) -> Tensor:
-    """The number (B,) of consecutive steps after which the plan was that of two steps before: a cycle of two plans."""
+    """Return the number (B,) of consecutive steps that led to the plan of two steps before: a cycle of two plans."""
     if iterate.previous_state is None:
         return iterate.n_returns
     tolerance = SOLVER_CONFIG.alternation_tol * settings.options.tol
@@ -258,7 +261,7 @@ def _count_returns(settings: RunSettings, iterate: Iterate, state: Any) -> Tenso
 
 
 def _status_after_step(settings: RunSettings, old: Iterate, new: Iterate) -> Tensor:
-    """The status codes (B,) after a step from `old` to `new`, before the checks of proximal steps."""
+    """Return the status codes (B,) after a step from `old` to `new`, before the checks of proximal steps."""
     # The stronger the proximal term, the shorter the steps.
     change = new.change * old.controls.entropy / settings.last_entropy
     is_converged = (change <= settings.change_tol) & (new.residual <= settings.residual_tol)
@@ -274,7 +277,7 @@ def _status_after_step(settings: RunSettings, old: Iterate, new: Iterate) -> Ten
 def _check_proximal_convergence(
     settings: RunSettings, old: Iterate, new: Iterate, status: Tensor, *, synchronizes: bool
 ) -> tuple[Iterate, Tensor]:
-    """The iterate and status codes (B,) after checking whether a plan of proximal steps has really converged.
+    """Return the iterate and status codes (B,) after checking whether a plan of proximal steps has really converged.
 
     It has not while some entry still grows, nor if its objective is below that of the last converged plan: such a plan
     continues once with a reference that contains some product plan, to see whether it converges to the same plan.
@@ -312,7 +315,7 @@ def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int, monitor: Mo
 
 
 def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput:
-    """The output of a run: final plan, potentials, terms, status and history."""
+    """Return the output of a run: final plan, potentials, terms, status and history."""
     problem, iterate, status = settings.problem, outcome.state, outcome.status
     is_noisy = (status == Status.MAX_ITER) & (settings.noise > SOLVER_CONFIG.max_trusted_noise)
     status = torch.where(is_noisy, int(Status.PRECISION), status)
@@ -340,7 +343,7 @@ def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput
 
 
 def _better_of_two(settings: RunSettings, iterate: Iterate, alternates: Tensor) -> Iterate:
-    """The iterate after one more step where items alternate between two plans and the other plan is better."""
+    """Return the iterate after one more step where items alternate between two plans and the other plan is better."""
     other = advance(settings, iterate)[0]
     totals = (settings.problem.objective(i.state).total for i in (other, iterate))
     return where(alternates & torch.lt(*totals), other, iterate)

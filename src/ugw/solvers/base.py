@@ -35,7 +35,7 @@ class Solver(ABC):
             return self.run(problem, init, monitor)
 
     def monitoring(self, n_runs: int = 1) -> AbstractContextManager[Monitor | None]:
-        """The context that yields the monitor of this number of runs, None if there is nothing to monitor."""
+        """Return the context that yields the monitor of this number of runs, None if there is nothing to monitor."""
         return open_monitor(progress=self.progress, callback=self.callback, max_iter=n_runs * self.max_iter)
 
     @abstractmethod

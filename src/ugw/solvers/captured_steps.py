@@ -43,7 +43,7 @@ def iterate_on_cuda(
 
 
 def capture_properties(settings: Any, iterate: Any) -> CaptureProperties:
-    """Whether a step of this run can be captured, and the size of its plans."""
+    """Return whether a step of this run can be captured as a CUDA graph, and the number of entries of its plans."""
     plan = iterate.state.unit_plan
     is_sync_free = settings.problem.compiled_inputs() is not None and isinstance(plan, Tensor) and plan.is_cuda
     # An incremental update of the local cost synchronizes to read how far the plan has moved.
@@ -52,7 +52,7 @@ def capture_properties(settings: Any, iterate: Any) -> CaptureProperties:
 
 
 def _steps_per_check(settings: Any, iterate: Any, max_iter: int) -> int:
-    """The number of steps between two synchronizations: several if nobody monitors a run that leaves the GPU idle.
+    """Return the number of steps between two synchronizations: several for a small unmonitored problem.
 
     A batch that keeps the GPU busy synchronizes after each step. Its items that converge early may therefore end at a
     slightly different plan than alone.
@@ -66,7 +66,7 @@ def _steps_per_check(settings: Any, iterate: Any, max_iter: int) -> int:
 
 @cache
 def _repeat(advance: Advance, n_steps: int) -> Advance:
-    """The function that makes `n_steps` steps as one and returns the report of the last one; the same for equal input.
+    """Return the function that makes `n_steps` steps as one and returns the report of the last one.
 
     Captured graphs are found by their function, so it must be the same object in every call.
     """

@@ -35,12 +35,15 @@ class CostHistory(BatchRecord):
 
     @classmethod
     def empty(cls, local_cost: Any, like: Tensor) -> CostHistory:
-        """The history before the first step. like: (B,), for batch size, dtype and device."""
+        """Return the history before the first step. like: (B,), for batch size, dtype and device."""
         none = torch.zeros_like(like, dtype=torch.bool)
         return cls((local_cost, local_cost), (local_cost, local_cost), torch.zeros_like(like), none, none)
 
     def append(self, step_input: Any, step_output: Any, is_rejected: Tensor, is_long_step: Tensor) -> CostHistory:
-        """The history after one more step. is_rejected: (B,) bool, resets the count; is_long_step: of the next step."""
+        """Return the history after one more step.
+
+        is_rejected: (B,) bool, resets the count; is_long_step: (B,) bool, is the next step a longer one?
+        """
         return CostHistory(
             inputs=(self.inputs[1], step_input),
             outputs=(self.outputs[1], step_output),
@@ -52,7 +55,7 @@ class CostHistory(BatchRecord):
     def next_cost(
         self, problem: Problem, step_input: Any, step_output: Any, relative_change: Tensor, *, sample_rows: bool
     ) -> tuple[Any, Tensor, Tensor]:
-        """The local cost at which to linearize next, and (B,) bool each: is it extrapolated, is it a longer step?
+        """Return the local cost at which to linearize next, and (B,) bool each: is it extrapolated, and a longer step?
 
         step_input, step_output: local costs of the last step; relative_change: (B,), its change of the plan relative to
         the tolerance, 0 where nothing may be extrapolated; sample_rows: see `anderson_covariances`.

@@ -91,7 +91,10 @@ class _Iterate(BatchRecord):
 
 
 def _step(context: _Context, iterate: _Iterate) -> tuple[_Iterate, loop.Report]:
-    """One step toward the plan that minimizes the linearized objective, with an exact line search."""
+    """Return the iterate after one step toward the plan that minimizes the linearized objective, and the report.
+
+    The step length minimizes the objective on the segment exactly.
+    """
     problem, state = context.problem, iterate.state
     direction = problem.linear_minimizer(state) - state.unit_plan
     slope, curvature = problem.quadratic_along(state, direction)
@@ -116,7 +119,7 @@ def _step(context: _Context, iterate: _Iterate) -> tuple[_Iterate, loop.Report]:
 
 
 def polish(problem: SpacePair, result: Result, max_iter: int, monitor: Monitor | None) -> Result:
-    """The result in which items with eps = 0 and two hard marginals are improved by Frank–Wolfe to a vertex.
+    """Return the result in which items with eps = 0 and two hard marginals are improved by Frank–Wolfe to a vertex.
 
     The monitor of the run continues to observe. If it has stopped the run, these items have the status STOPPED.
     """

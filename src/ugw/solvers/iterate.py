@@ -61,7 +61,10 @@ class Iterate(BatchRecord):
 
     @classmethod
     def initial(cls, state: Any, settings: RunSettings, previous: Iterate | None = None) -> Iterate:
-        """The iterate before the first step. previous: the last iterate of a low-precision phase, if there was one."""
+        """Return the iterate before the first step.
+
+        previous: the last iterate of a low-precision phase, if there was one.
+        """
         problem, entropy = settings.problem, settings.first_entropy
         one, zero, dtype = torch.ones_like(entropy), torch.zeros_like(entropy), state.unit_plan.dtype
         extrapolates = settings.may_extrapolate is not None

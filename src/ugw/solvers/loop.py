@@ -39,7 +39,10 @@ class Outcome:
     trace: list[tuple[Tensor, Tensor]]
 
     def then(self, second: Outcome) -> Outcome:
-        """The outcome of this run followed by a second one; an item that was stopped in the first one stays stopped."""
+        """Return the outcome of this run followed by a second one.
+
+        An item that was stopped in the first one stays stopped.
+        """
         was_stopped = self.status == Status.STOPPED
         return replace(
             second,
@@ -49,7 +52,7 @@ class Outcome:
         )
 
     def table(self) -> Tensor:
-        """The numbers of all steps, (B, steps, columns), NaN after the end of an item."""
+        """Return the numbers of all steps, (B, steps, columns), NaN after the end of an item."""
         batch = len(self.status)
         if all(len(items) == batch for items, _ in self.trace):  # the batch was never compacted
             return torch.stack([numbers for _, numbers in self.trace], dim=1)
@@ -62,7 +65,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """When to stop, how often to check, and when to compact the batch.
+    """Rules of a loop: when to stop, how often to check, and when to compact the batch.
 
     items_to_keep: function from the number of running items to the number of items to keep, ended ones among them; the
     others are dropped once that number is below the share `compact_at` of the items in the batch; keeps_history: are
@@ -136,7 +139,7 @@ def iterate(
 
 
 def _final_codes(code: Tensor, rows: Tensor, *, is_last: bool) -> Tensor:
-    """The status codes (B,) of a step, overruled by numbers (B, k) that are not finite and by the iteration limit."""
+    """Return the status codes (B,) of a step, replaced where its numbers (B, k) are not finite or no step is left."""
     if is_last:
         code = torch.where(code == Status.RUNNING, int(Status.MAX_ITER), code)
     return torch.where(rows.isfinite().all(1), code, int(Status.NON_FINITE))

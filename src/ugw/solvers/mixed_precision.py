@@ -32,7 +32,10 @@ class LowPrecisionPhase:
 
 
 def low_precision_phase(problem: Any) -> LowPrecisionPhase | None:
-    """The phase in float32 for a float64 problem, in TF32 for a large float32 problem on CUDA, None where none pays."""
+    """Return the low-precision phase of a problem, None where none pays.
+
+    It is in float32 for a float64 problem, and in TF32 for a large float32 problem on CUDA.
+    """
     choice = size_class(*problem.largest)
     if not choice.has_low_precision_phase or problem.compiled_inputs() is None:
         return None
@@ -52,6 +55,6 @@ def low_precision_phase(problem: Any) -> LowPrecisionPhase | None:
 
 
 def low_precision_problem(problem: Any) -> Any:
-    """The problem in the precision of its low-precision phase, or the problem itself where there is none."""
+    """Return the problem in the precision of its low-precision phase, or the problem itself where there is none."""
     phase = low_precision_phase(problem)
     return problem if phase is None else phase.problem

@@ -68,7 +68,7 @@ def open_monitor(*, progress: bool, callback: Callback | None, max_iter: int) ->
 
 
 def _progress_bar(max_iter: int) -> Any:
-    """A tqdm bar for at most this number of steps."""
+    """Return a tqdm bar for at most this number of steps."""
     from tqdm.auto import tqdm
 
     return tqdm(total=max_iter, desc="ugw", unit="step", leave=True)

@@ -54,7 +54,7 @@ class ProximalSchedule:
         return schedule
 
     def bounds(self, eps: Tensor, scale: Tensor, min_entropy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The entropy of the first step, of the last steps, and the largest entropy, (B,) each.
+        """Return the entropy of the first step, of the last steps, and the largest entropy, (B,) each.
 
         eps: (B,), of the problem; scale: (B,), of its cost; min_entropy: (B,), below which rounding dominates.
         """
@@ -66,7 +66,7 @@ class ProximalSchedule:
         return first, last, torch.maximum(last, largest)
 
     def next_entropy(self, entropy: Tensor, bounds: tuple[Tensor, Tensor], is_solved: Tensor) -> Tensor:
-        """The entropy (B,) of the next step: lower, or higher again where the inner solver does not keep up.
+        """Return the entropy (B,) of the next step: lower, or higher again where the inner solver does not keep up.
 
         entropy: (B,), of the last step; bounds: (last, largest), (B,) each; is_solved: (B,) bool, is the last linear
         problem solved well enough?
@@ -78,7 +78,7 @@ class ProximalSchedule:
 
 
 def reference_plan(unit_plan: Any, leaves_zeros: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
-    """The plan (B, n, m) that a proximal step stays near: the last plan, mixed with a little of the product plan.
+    """Return the reference plan (B, n, m) of a proximal step: the last plan, mixed with a little of the product plan.
 
     A proximal step keeps zeros, and entries close to zero take long to grow: the product plan is mixed in where
     leaves_zeros, (B,) in {0, 1}, is 1.
@@ -90,7 +90,7 @@ def reference_plan(unit_plan: Any, leaves_zeros: Tensor, log_a: Tensor, log_b: T
 
 
 def has_growing_entries(before: Any, after: Any, allowed: Tensor, log_a: Tensor, log_b: Tensor) -> Tensor:
-    """(B,) bool: does a proximal step make some entry, however small, grow faster than it may in a converged plan?
+    """Return (B,) bool: does some entry, however small, grow faster in a proximal step than in a converged plan?
 
     The log of the growth times the entropy of the step is minus the gradient of the problem there. allowed: (B,), the
     largest log growth of a converged plan.

@@ -93,7 +93,7 @@ class Sinkhorn:
         return LinearSolution(unit_plan, log_mass, phi * eps[:, None], state.gamma * eps[:, None], state.residual)
 
     def with_defaults(self, defaults: Sinkhorn | None = None) -> Sinkhorn:
-        """These options with the iterations of `defaults`, or the usual number, where they are not given."""
+        """Return the options with max_iter of `defaults`, or `SOLVER_CONFIG.inner_max_iter`, if it is None."""
         if self.max_iter is not None:
             return self
         given = None if defaults is None else defaults.max_iter
@@ -167,7 +167,7 @@ class _Iteration(BatchRecord):
 
 
 def _iterate_and_check(context: _Iteration, state: _Potentials) -> tuple[_Potentials, loop.Report]:
-    """The potentials after a round of iterations, in the log domain where the exponents overflow, and a report."""
+    """Return the potentials after a round of iterations, in the log domain where exponents overflow, and a report."""
     context.kernel = context.kernel.recenter(state.next_gamma)
     results = _run_iterations(context, context.kernel, state)
     is_lost = ~torch.isfinite(results[-1])
@@ -182,7 +182,7 @@ def _iterate_and_check(context: _Iteration, state: _Potentials) -> tuple[_Potent
 
 
 def _update(state: _Potentials, results: tuple[Tensor, ...]) -> _Potentials:
-    """The state after a round of iterations; where an extrapolation raised the residual, the state before it.
+    """Return the state after a round of iterations; where an extrapolation raised the residual, the state before it.
 
     results: phi, gamma, next_gamma and residual of the round.
     """
@@ -204,6 +204,6 @@ def _update(state: _Potentials, results: tuple[Tensor, ...]) -> _Potentials:
 
 
 def _run_iterations(context: _Iteration, kernel: GibbsKernel, state: _Potentials) -> tuple[Tensor, ...]:
-    """phi, gamma, gamma extrapolated, and the residual after a round of iterations from `state.next_gamma`."""
+    """Return phi, gamma, gamma extrapolated, and the residual after a round of iterations from `state.next_gamma`."""
     potentials = state.phi, state.next_gamma
     return sinkhorn_iterations(kernel, potentials, context.damping, context.share, SOLVER_CONFIG.max_aitken_rate)

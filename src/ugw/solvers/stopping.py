@@ -64,9 +64,9 @@ CONSTANTS = (
 def prepare_run(
     problem: Problem, unit_plan: Any, options: Any, *, entropy: Tensor | None = None, is_monitored: bool = True
 ) -> tuple[Any, RunSettings]:
-    """The state of an initial plan of unit mass and the settings of a run from there with options of an AlternateMin.
+    """Return the state of an initial plan (B, n, m) of unit mass, and the settings of a run from there.
 
-    entropy: (B,), of the last step of a previous phase, if there was one.
+    options: an AlternateMin; entropy: (B,), of the last step of a previous phase, if there was one.
     """
     # Options that do not change the arithmetic are dropped, so that captured graphs of other calls can be reused.
     options = replace(options, progress=False, callback=None, max_iter=1)
@@ -89,7 +89,10 @@ def prepare_run(
 def _compute_settings(
     problem: Problem, unit_plan: Any, options: Any, entropy: Tensor | None
 ) -> tuple[Any, Tensor, tuple[Tensor, ...]]:
-    """The initial state, (B,) bool which items have soft marginals and need no proximal term, and the `CONSTANTS`."""
+    """Return the initial state, which items may be extrapolated, and the `CONSTANTS`, (B,) each.
+
+    Items that may be extrapolated, (B,) bool, have soft marginals and need no proximal term.
+    """
     state = problem.state_of_plan(unit_plan, is_product=is_product_plan(unit_plan))
     eps, config = problem.eps, SOLVER_CONFIG
     rho_total = problem.div_a.rho + problem.div_b.rho

@@ -45,12 +45,12 @@ class PartialGW(PartialProblem):
         self.set_weights()
 
     def take(self, index: Tensor) -> PartialGW:
-        """The problem of the batch items `index`, (k,); an item may appear more than once."""
+        """Return the problem of the batch items `index`, (k,); an item may appear more than once."""
         others = {"alpha": self.alpha[index], "distortion_sum": self.distortion_sum.take(index)}
         return self.take_common_fields(index, cost=take_cost(self.cost, index), **others)
 
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """The state of a plan (B, n, m) in units."""
+        """Return the state of a plan (B, n, m) in units."""
         local_cost = self.distortion_sum.apply(unit_plan)
         linear = torch.zeros_like(self.eps) if self.cost is None else dot(self.cost, unit_plan)
         mass = unit_plan.sum(dim=(1, 2), dtype=torch.float64)
@@ -59,7 +59,7 @@ class PartialGW(PartialProblem):
         )
 
     def gradient(self, state: PartialPlanState) -> Tensor:
-        """∂F/∂p at a state divided by `mass_unit`, (B, n, m)."""
+        """Return ∂F/∂p at a state divided by `mass_unit`, (B, n, m)."""
         local = require_local_cost(state.local_cost)
         gradient = 2.0 * local - (2.0 * self.total_penalty * state.mass).to(local.dtype)[:, None, None]
         if self.cost is None:
@@ -67,7 +67,7 @@ class PartialGW(PartialProblem):
         return gradient + (self.alpha / self.mass_unit).to(gradient.dtype)[:, None, None] * self.cost
 
     def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """(s, c), (B,) each, with F(p + t·d) = F(p) + s·t + c·t², for p and d (B, n, m) in units."""
+        """Return (s, c), (B,) each, with F(p + t·d) = F(p) + s·t + c·t², for p and d (B, n, m) in units."""
         mass_change = direction.sum(dim=(1, 2), dtype=torch.float64)
         slope = (
             2.0 * dot(require_local_cost(state.local_cost), direction)
@@ -80,23 +80,26 @@ class PartialGW(PartialProblem):
         ), curvature
 
     def mass_factor(self) -> Tensor:
-        """The square of the largest mass, or of the fixed one, (B,)."""
+        """Return the square of the largest mass, or of the fixed one, (B,)."""
         return (self.mass_unit * self.target_mass).square()
 
     def mean_cost(self) -> Tensor:
-        """The mean cost under the product plan, (B,) > 0."""
+        """Return the mean cost under the product plan, (B,) > 0."""
         mean = self.distortion_sum.product_mean(self.log_a, self.log_b)
         if self.cost is not None:
             mean = mean + self.alpha * dot(self.cost.abs(), self.product) / (self.mass_unit * self.target_mass)
         return torch.where(mean > 0, mean, 1.0)
 
     def objective(self, state: PartialPlanState) -> Terms:
-        """The terms of F, (B,) each, of a plan below the weights."""
+        """Return the terms of F, (B,) each, of a plan below the weights."""
         square = (self.mass_unit * state.mass).square()
         return self._terms(state, *((2.0 * log).exp() - square for log in (self.log_mass_a, self.log_mass_b)))
 
     def unrestricted_objective(self, plan: Tensor) -> Terms:
-        """The terms of the paper's TV⊗ functional, (B,) each, of any plan (B, n, m); it equals F below the weights."""
+        """Return the terms of the paper's TV⊗ functional, (B,) each, of any plan (B, n, m).
+
+        It equals F below the weights.
+        """
         state = self.state_of_plan(plan / self.mass_unit.to(plan.dtype)[:, None, None])
         sides = zip((state.unit_plan.sum(2), state.unit_plan.sum(1)), self.unit_weights, strict=True)
         return self._terms(
@@ -105,7 +108,7 @@ class PartialGW(PartialProblem):
         )
 
     def _terms(self, state: PartialPlanState, tv_a: Tensor, tv_b: Tensor) -> Terms:
-        """The terms of the objective of a state whose marginals have the total variations tv_a and tv_b, (B,) each."""
+        """Return the terms of the objective for a state and total variations tv_a, tv_b of its marginals, (B,) each."""
         return Terms(
             distortion=self.mass_unit.square() * state.distortion,
             linear=self.alpha * self.mass_unit * state.linear,
@@ -116,7 +119,7 @@ class PartialGW(PartialProblem):
 
 
 def product_tv(p: Tensor, a: Tensor) -> Tensor:
-    """TV(p⊗p | a⊗a) = Σ |p_i p_i' − a_i a_i'|, over blocks of rows. p, a: (B, n). Returns (B,).
+    """Return TV(p⊗p | a⊗a) = Σ |p_i p_i' − a_i a_i'|, (B,), summed over blocks of rows. p, a: (B, n).
 
     >>> product_tv(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5, 0.5]]))
     tensor([1.5000])

@@ -1,4 +1,4 @@
-"""Exact linear transport with what is left behind: plans below the weights, without entropy: eq. (8.2).
+"""Partial optimal transport, exact and without entropy: plans below the weights, p1 ≤ a and p2 ≤ b: eq. (8.2).
 
     TV    F(p) = <cost, p> + rho1 (m(a) − m(p)) + rho2 (m(b) − m(p))
     Mass  F(p) = <cost, p>  over plans of one given mass; hard marginals are Mass(m(a)) where m(a) = m(b)
@@ -37,36 +37,36 @@ class PartialW(PartialProblem):
         self.set_weights()
 
     def take(self, index: Tensor) -> PartialW:
-        """The problem of the batch items `index`, (k,); an item may appear more than once."""
+        """Return the problem of the batch items `index`, (k,); an item may appear more than once."""
         return self.take_common_fields(index, cost=take_cost(self.cost, index))
 
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """The state of a plan (B, n, m) in units. No plan collapses: an empty plan may be optimal."""
+        """Return the state of a plan (B, n, m) in units. No plan collapses: an empty plan may be optimal."""
         mass = unit_plan.sum(dim=(1, 2), dtype=torch.float64)
         zero = torch.zeros_like(mass)
         return PartialPlanState(unit_plan, None, self.mass_unit, mass, zero, dot(self.cost, unit_plan), min_mass=zero)
 
     def gradient(self, state: PartialPlanState) -> Tensor:
-        """The cost minus the penalty saved per unit of mass, (B, n, m), the same at every state."""
+        """Return the cost minus the penalty saved per unit of mass, (B, n, m), the same at every state."""
         return self.cost - self.total_penalty.to(self.cost.dtype)[:, None, None]
 
     def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """(s, 0) with F(p + t·d) = F(p) + s·t, for p and d (B, n, m) in units."""
+        """Return (s, 0) with F(p + t·d) = F(p) + s·t, for p and d (B, n, m) in units."""
         mass_change = direction.sum(dim=(1, 2), dtype=torch.float64)
         slope = self.mass_unit * (dot(self.cost, direction) - self.total_penalty * mass_change)
         return slope, torch.zeros_like(slope)
 
     def mass_factor(self) -> Tensor:
-        """The largest mass, or the fixed one, (B,)."""
+        """Return the largest mass, or the fixed one, (B,)."""
         return self.mass_unit * self.target_mass
 
     def mean_cost(self) -> Tensor:
-        """The mean cost under the product plan, (B,) > 0."""
+        """Return the mean cost under the product plan, (B,) > 0."""
         mean = dot(self.cost.abs(), self.product)
         return torch.where(mean > 0, mean, 1.0)
 
     def objective(self, state: PartialPlanState) -> Terms:
-        """The terms of F, (B,) each."""
+        """Return the terms of F, (B,) each."""
         mass = self.mass_unit * state.mass
         return Terms(
             distortion=torch.zeros_like(mass),
