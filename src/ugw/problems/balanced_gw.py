@@ -31,7 +31,7 @@ class BalancedGW(BatchRecord):
         return self.problem.eps
 
     def result(self, tensors: SolverOutput) -> Result:
-        """Return the output of a solver as the result that users receive."""
+        """Return the Result that users get, from the output of a solver."""
         return self.problem.result(tensors)
 
     def state_of_plan(self, unit_plan: Tensor) -> PlanState:

@@ -87,7 +87,7 @@ class SpacePair(ABC):
 
     @abstractmethod
     def result(self, tensors: SolverOutput) -> Result:
-        """Return the output of a solver as the result that users receive."""
+        """Return the Result that users get, from the output of a solver."""
 
 
 def take_cost(cost: Any, index: Tensor) -> Any:

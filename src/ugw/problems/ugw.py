@@ -88,7 +88,7 @@ class UGW(Problem):
         return self.with_spaces(self.x.to(dtype), self.y.to(dtype), cost, self.scale())
 
     def result(self, tensors: SolverOutput) -> Result:
-        """Return the output of a solver as the result that users receive."""
+        """Return the Result that users get, from the output of a solver."""
         return Result(tensors, self.sizes, self.numpy)
 
     def compiled_inputs(self) -> CompiledInputs | None:

@@ -51,7 +51,7 @@ class UW(Problem):
         return self.take_common_fields(index, cost=take_cost(self.cost, index))
 
     def result(self, tensors: SolverOutput) -> Result:
-        """Return the output of a solver as the result that users receive."""
+        """Return the Result that users get, from the output of a solver."""
         return Result(tensors, self.sizes, self.numpy)
 
     def mean_cost(self) -> Tensor:
