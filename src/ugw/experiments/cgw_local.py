@@ -88,7 +88,7 @@ def figure(curves: Curves) -> Figure:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run, print the numbers, and write cgw-local.png and cgw-local.json."""
+    """Run the experiment, print its numbers with `echo`, and write cgw-local.png and cgw-local.json into `folder`."""
     curves = run()
     for line in lines(curves):
         echo(line)

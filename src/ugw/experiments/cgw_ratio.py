@@ -88,7 +88,7 @@ def figure(ratios: Sequence[Ratios]) -> Figure:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run, print the numbers, and write cgw-ratio.png and cgw-ratio.json."""
+    """Run the experiment, print its numbers with `echo`, and write cgw-ratio.png and cgw-ratio.json into `folder`."""
     echo(HEADER)
     ratios = []
     for n, pairs in PAIRS.items():

@@ -171,7 +171,7 @@ def _mark_classes(ax: Axes, labels: tuple[np.ndarray, np.ndarray]) -> None:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run, print the numbers, and write eps-rho.png and eps-rho.json."""
+    """Run the experiment, print its numbers with `echo`, and write eps-rho.png and eps-rho.json into `folder`."""
     table = run()
     cells = [cell for row in table.rows for cell in row]
     for line in (HEADER, *(cell.line for cell in cells), LEGEND, PAPER):

@@ -163,7 +163,7 @@ def compare_with_paper(records: Sequence[Matched]) -> list[str]:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run, print the numbers, and write graphs.png and graphs.json."""
+    """Run the experiment, print its numbers with `echo`, and write graphs.png and graphs.json into `folder`."""
     records = run()
     for line in (header(records[0]), *(record.line for record in records), LEGEND, *compare_with_paper(records)):
         echo(line)

@@ -142,7 +142,7 @@ def figure(records: Sequence[Record]) -> Figure:
 
 
 def show(echo: Callable[[str], None]) -> list[Record]:
-    """Run, print each row of the table when it is ready, and return the records."""
+    """Run the experiment, print each row of the table with `echo` when it is ready, and return the records."""
     echo(HEADER)
     records = run(report=lambda record: echo(row(record)))
     echo(LEGEND)
@@ -150,7 +150,7 @@ def show(echo: Callable[[str], None]) -> list[Record]:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run, print the numbers, and write imbalanced.png and imbalanced.json."""
+    """Run the experiment, print its numbers with `echo`, and write imbalanced.png and imbalanced.json into `folder`."""
     records = show(echo)
     echo(PAPER)
     solved = [

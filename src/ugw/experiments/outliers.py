@@ -125,7 +125,7 @@ def figure(records: Sequence[Record]) -> Figure:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run, print the numbers, and write outliers.png and outliers.json."""
+    """Run the experiment, print its numbers with `echo`, and write outliers.png and outliers.json into `folder`."""
     records = run()
     for line in (HEADER, *(record.line for record in records), LEGEND, PAPER):
         echo(line)

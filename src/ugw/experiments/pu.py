@@ -322,7 +322,7 @@ def reproduce(
     jobs: int | None = None,
     device: str = "cpu",
 ) -> None:
-    """Run, print the table, and write pu.png and pu.json.
+    """Run the tasks, print the table line by line with `echo`, and write pu.png and pu.json into `folder`.
 
     kept: the folder of finished tasks, `folder`/pu-tasks for None.
     """

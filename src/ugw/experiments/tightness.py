@@ -253,7 +253,7 @@ def figure(rows: Sequence[Row]) -> Figure:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run, print the numbers, and write tightness.png and tightness.json."""
+    """Run the experiment, print its numbers with `echo`, and write tightness.png and tightness.json into `folder`."""
     rows = run()
     for line in (HEADER, *(row.line for row in rows), LEGEND, PAPER):
         echo(line)

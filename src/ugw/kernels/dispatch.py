@@ -108,7 +108,7 @@ _REDUCTIONS = (Backend("triton.reductions", _are_cuda_float32), Backend("reducti
 _ANDERSON = (Backend("triton.anderson", _are_cuda_float32), Backend("anderson", _always))
 _STREAMING = (Backend("triton.streaming", _is_cuda_float32), Backend("streaming_logsumexp", _always))
 
-# The backends of each primitive in order of preference; the last one is the torch reference. The operands that decide:
+# The backends of each primitive in order of preference; the last one is the torch reference. The choice depends on:
 # all tensors of size (B, n, m); for streaming sums the left factor; for coefficients the Gram matrix; for Sinkhorn
 # iterations the Gibbs kernel.
 BACKENDS: dict[str, tuple[Backend, ...]] = {

@@ -64,7 +64,7 @@ def _state_of_plan(problem: UGW, plan: Any) -> PlanState:
 def partial_value_with_gradient(
     problem: PartialGW, x: Space, y: Space, fused: Fused | None, output: SolverOutput
 ) -> Tensor:
-    """Return the value (B,) of a partial problem with its gradient; arguments as for `value_with_gradient`."""
+    """Return the value (B,) of a partial problem, differentiable in x, y and fused; see `value_with_gradient`."""
     total = distortion_term(problem, x.metric, y.metric, output.plan)
     with torch.no_grad():
         state = problem.state_of_plan(output.plan / problem.mass_unit.to(output.plan.dtype)[:, None, None])

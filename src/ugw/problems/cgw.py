@@ -93,7 +93,7 @@ class CGW(Problem):
         return CGW(self.x.take(index), self.y.take(index), *rhos, self.cone, distortion_sum, self.eps[index])
 
     def result(self, tensors: SolverOutput) -> ConicResult:
-        """Return the Result that users get, from the output of a solver."""
+        """Return the ConicResult that users get, from the output of a solver."""
         return ConicResult(tensors, self.sizes, self.numpy)
 
     def cost_scale(self) -> Tensor:

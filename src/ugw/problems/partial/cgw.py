@@ -192,7 +192,7 @@ class PartialCGW(SpacePair):
         return PartialCGW(self.x.take(index), self.y.take(index), self.rho[index], self.cone)
 
     def result(self, tensors: SolverOutput) -> ConicResult:
-        """Return the Result that users get, from the output of a solver."""
+        """Return the ConicResult that users get, from the output of a solver."""
         return ConicResult(tensors, self.sizes, self.numpy)
 
     def numpy_item(self, item: int) -> tuple[PartialConicItem, tuple[np.ndarray, ...]]:

@@ -50,7 +50,7 @@ class PartialGW(PartialProblem):
         return self.take_common_fields(index, cost=take_cost(self.cost, index), **others)
 
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """Return the state of a plan (B, n, m) in units."""
+        """Return the state of a plan (B, n, m) in units of `mass_unit`."""
         local_cost = self.distortion_sum.apply(unit_plan)
         linear = torch.zeros_like(self.eps) if self.cost is None else dot(self.cost, unit_plan)
         mass = unit_plan.sum(dim=(1, 2), dtype=torch.float64)
@@ -67,7 +67,7 @@ class PartialGW(PartialProblem):
         return gradient + (self.alpha / self.mass_unit).to(gradient.dtype)[:, None, None] * self.cost
 
     def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (s, c), (B,) each, with F(p + t·d) = F(p) + s·t + c·t², for p and d (B, n, m) in units."""
+        """Return s and c, (B,) each, with F(p + t·d) = F(p) + s·t + c·t², for d (B, n, m) in units of `mass_unit`."""
         mass_change = direction.sum(dim=(1, 2), dtype=torch.float64)
         slope = (
             2.0 * dot(require_local_cost(state.local_cost), direction)

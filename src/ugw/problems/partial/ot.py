@@ -41,7 +41,10 @@ class PartialW(PartialProblem):
         return self.take_common_fields(index, cost=take_cost(self.cost, index))
 
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """Return the state of a plan (B, n, m) in units. No plan collapses: an empty plan may be optimal."""
+        """Return the state of a plan (B, n, m) in units of `mass_unit`.
+
+        No plan counts as collapsed, because an empty plan may be optimal.
+        """
         mass = unit_plan.sum(dim=(1, 2), dtype=torch.float64)
         zero = torch.zeros_like(mass)
         return PartialPlanState(unit_plan, None, self.mass_unit, mass, zero, dot(self.cost, unit_plan), min_mass=zero)
@@ -51,7 +54,7 @@ class PartialW(PartialProblem):
         return self.cost - self.total_penalty.to(self.cost.dtype)[:, None, None]
 
     def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (s, 0) with F(p + t·d) = F(p) + s·t, for p and d (B, n, m) in units."""
+        """Return s and zeros, (B,) each, with F(p + t·d) = F(p) + s·t, for d (B, n, m) in units of `mass_unit`."""
         mass_change = direction.sum(dim=(1, 2), dtype=torch.float64)
         slope = self.mass_unit * (dot(self.cost, direction) - self.total_penalty * mass_change)
         return slope, torch.zeros_like(slope)
