@@ -18,7 +18,6 @@ import torch
 import ugw
 from ugw._utils.cuda_graphs import cache
 from ugw._utils.cuda_graphs.cache import clear
-from ugw._utils.cuda_graphs.captured_call import CapturedCall
 from ugw.initializers.coarse import coarse_plan
 from ugw.problems.build import build_ugw
 
@@ -186,10 +185,10 @@ def keeps_device_and_dtype(device: str, dtype: torch.dtype) -> None:
     assert back.dtype == given.dtype, f"{given.dtype} came back as {back.dtype}"
 
 
-def alike_problems_do_not_mix(device: str, dtype: torch.dtype) -> None:
-    """Problems of one size may be solved by the same recorded steps: each has its own result, and keeps it.
+def problems_of_one_signature_do_not_mix(device: str, dtype: torch.dtype) -> None:
+    """Problems of one size may be solved by the same captured steps: each has its own result, and keeps it.
 
-    One metric is stored, the other remembers what it has worked out.
+    One metric is stored, the other has cached properties.
     """
     sizes, seeds = ((60, 50), (200, 150)), (0, 1, 0)
     for (n, m), init, metric in product(sizes, ("product", "auto"), ("euclidean", "sqeuclidean")):
@@ -204,28 +203,26 @@ def alike_problems_do_not_mix(device: str, dtype: torch.dtype) -> None:
         assert apart <= CLOSE[dtype][1], f"n = {n}, {init}: the same call gave values {apart:.1e} apart"
         clear()
         anew = ugw.solve(*clouds(n, m, device, dtype, 1, metric), eps=1e-2, init=init, rho=2.0)
-        for name, one, two in (("the same call", first, again), ("a call by kept steps and one by new", other, anew)):
+        for name, one, two in (("the same call", first, again), ("calls by kept and by new graphs", other, anew)):
             off = float((one.plan - two.plan).abs().sum() / one.plan.sum())  # a GPU adds in any order
             assert off <= 1e-2, f"n = {n}, {init}: {name} gave plans {off:.1e} apart"
 
 
-def starts_are_recorded(device: str, dtype: torch.dtype) -> None:
-    """The start of a problem that comes again is made by recordings, to the same plan."""
+def initial_plans_are_captured(device: str, dtype: torch.dtype) -> None:
+    """Initial plans of a problem whose signature has come before are computed by graphs, to the same plan."""
     clear()
-    expected = {120: {"_many_starts", "_different_lifted"}}
-    expected[650] = expected[120] | {"_gathered", "_beside_product", "_lowest"}
+    expected = {120: {"_coarsest_level", "_prolongate_different"}}
+    expected[650] = expected[120] | {"_middle_level", "_with_product_plan", "_prolongate_first"}
     for n, names in expected.items():
         problems = [build_ugw(*clouds(n, n - 20, device, dtype, k), rho=1.0, eps=1e-2, fused=None) for k in range(5)]
         with torch.no_grad():
             *_, last = (coarse_plan(problem) for problem in problems)
             if device == "cuda":
-                calls = {
-                    signature.name for (signature, _), graph in cache._graphs.items() if isinstance(graph, CapturedCall)
-                }
-                assert names <= calls, f"n = {n}: recorded were {calls}"
+                captured = set(cache.kept_names())
+                assert names <= captured, f"n = {n}: captured were {captured}"
             clear()
             off = float((coarse_plan(problems[-1]) - last).abs().sum())
-        assert off <= 1e-2, f"n = {n}: a recorded start is {off:.1e} from a plain one"
+        assert off <= 1e-2, f"n = {n}: an initial plan by graphs is {off:.1e} from a plain one"
 
 
 def saved_and_loaded(device: str, dtype: torch.dtype) -> None:
@@ -289,6 +286,6 @@ CHECKS: dict[str, Callable[[str, torch.dtype], None]] = {
     "rho for mass": rho_for_mass,
     "device and dtype": keeps_device_and_dtype,
     "saved and loaded": saved_and_loaded,
-    "alike problems": alike_problems_do_not_mix,
-    "recorded starts": starts_are_recorded,
+    "problems of one signature": problems_of_one_signature_do_not_mix,
+    "initial plans": initial_plans_are_captured,
 }

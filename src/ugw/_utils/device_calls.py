@@ -10,7 +10,7 @@ Output = TypeVar("Output")
 
 def call_on_device(function: Callable[..., Output], problem: Any, *others: Any) -> Output:
     """Return function(problem, *others), on CUDA as a captured graph if its operations do not depend on values."""
-    if problem.x.device.type != "cuda":
+    if not problem.eps.is_cuda:
         return function(problem, *others)
     from .cuda_graphs.captured_call import capture_call
 

@@ -303,8 +303,7 @@ def _check_proximal_convergence(
 
 def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int, monitor: Monitor | None) -> loop.Outcome:
     """Run at most `max_iter` steps: one by one on a CPU, captured as CUDA graphs on a GPU."""
-    is_on_cuda = iterate.device.type == "cuda"
-    if not is_on_cuda:
+    if not iterate.change.is_cuda:
         rules = loop.Rules(
             max_iter=max_iter, compact_at=SOLVER_CONFIG.compaction_share, keeps_history=settings.is_monitored
         )

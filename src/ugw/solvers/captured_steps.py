@@ -48,7 +48,7 @@ def capture_properties(settings: Any, iterate: Any) -> CaptureProperties:
     is_sync_free = settings.problem.compiled_inputs() is not None and isinstance(plan, Tensor) and plan.is_cuda
     # An incremental update of the local cost synchronizes to read how far the plan has moved.
     is_capturable = is_sync_free and iterate.state.drift is None
-    return CaptureProperties(is_capturable, is_sync_free, plan.shape.numel(), plan.shape[1:].numel(), iterate.device)
+    return CaptureProperties(is_capturable, is_sync_free, plan.shape.numel(), plan.shape[1:].numel())
 
 
 def _steps_per_check(settings: Any, iterate: Any, max_iter: int) -> int:

@@ -83,8 +83,7 @@ def reference_plan(unit_plan: Any, leaves_zeros: Tensor, log_a: Tensor, log_b: T
     A proximal step keeps zeros, and entries close to zero take long to grow: the product plan is mixed in where
     leaves_zeros, (B,) in {0, 1}, is 1.
     """
-    is_on_cpu = unit_plan.device.type != "cuda"
-    if is_on_cpu and not bool((leaves_zeros > 0).any()):
+    if not leaves_zeros.is_cuda and not bool((leaves_zeros > 0).any()):
         return unit_plan
     return mix_with_product_plan(unit_plan, SOLVER_CONFIG.product_share * leaves_zeros, log_a, log_b)
 

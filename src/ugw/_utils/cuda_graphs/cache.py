@@ -80,6 +80,11 @@ def pop_graph(signature: Signature, variant: Any) -> Any:
     return graph
 
 
+def kept_names() -> list[str]:
+    """Return the name of the captured function for each kept graph, in the order of their last use."""
+    return [signature.name for signature, _ in _graphs]
+
+
 def clear() -> None:
     """Drop all captured graphs and constants: they hold memory of the device."""
     global _graph_bytes

@@ -23,14 +23,13 @@ class CaptureProperties:
     """Facts about a step that decide whether it is captured.
 
     is_capturable: do its operations not depend on values? is_sync_free: can it run without reading a value on the host?
-    n_entries: plan entries of the batch; n_item_entries: of one item; device: where it runs.
+    n_entries: plan entries of the batch; n_item_entries: of one item.
     """
 
     is_capturable: bool
     is_sync_free: bool
     n_entries: int
     n_item_entries: int
-    device: torch.device
 
 
 class CapturedStep:
