@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from oracles.fake_cuda_graphs import fake_cuda_graphs
 
 import ugw
+from oracles.fake_cuda_graphs import fake_cuda_graphs
 from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
 from ugw._utils.device_calls import call_on_device
 from ugw.problems.build import build

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from oracles.fake_cuda_graphs import fake_cuda_graphs
 
 import ugw
+from oracles.fake_cuda_graphs import fake_cuda_graphs
 from ugw._utils.cuda_graphs import cache, captured_step
 from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
 from ugw.initializers.coarse import coarse_plan

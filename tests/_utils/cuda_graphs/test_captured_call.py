@@ -5,9 +5,9 @@ from functools import cached_property
 
 import pytest
 import torch
-from oracles.fake_cuda_graphs import fake_cuda_graphs
 from torch import Tensor
 
+from oracles.fake_cuda_graphs import fake_cuda_graphs
 from ugw._utils.cuda_graphs import cache, capture_state, captured_call
 from ugw._utils.cuda_graphs.capture_state import cached_constant, is_capturing
 from ugw._utils.cuda_graphs.captured_call import capture_call

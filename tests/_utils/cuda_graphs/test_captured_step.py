@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from oracles.fake_cuda_graphs import fake_cuda_graphs
 from torch import Tensor
 
+from oracles.fake_cuda_graphs import fake_cuda_graphs
 from ugw._utils.cuda_graphs import cache, captured_step
 from ugw._utils.cuda_graphs.captured_step import CapturedStep, CaptureProperties
 from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
@@ -164,7 +164,7 @@ def test_a_released_state_is_not_overwritten(cuda):
 
 def test_steps_may_start_anew_from_any_state(cuda):
     step, settings = captured(Steps()), settings_of(0)
-    _, last = run(step, settings, state_of(0))
+    run(step, settings, state_of(0))
     other = state_of(5)
     torch.testing.assert_close(run(step, settings, other)[0], plain_run(settings, other), rtol=0.0, atol=0.0)
 
