@@ -8,7 +8,7 @@ import ugw
 from oracles.fake_cuda_graphs import fake_cuda_graphs
 from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
 from ugw._utils.device_calls import call_on_device
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 
 N_CALLS = CAPTURE_CONFIG.calls_before_capture + 2
 
@@ -20,7 +20,7 @@ def cost_scale(problem, factor):
 def problem_of(sizes, loss=None, seed=0):
     rng = np.random.default_rng(seed)
     spaces = [ugw.Space.stack([ugw.Space.from_points(rng.random((n, 2))) for n in sizes]) for _ in range(2)]
-    return build(*spaces, rho=1.0, eps=0.1, fused=None, loss=loss)
+    return build_ugw(*spaces, rho=1.0, eps=0.1, fused=None, loss=loss)
 
 
 @pytest.mark.parametrize(

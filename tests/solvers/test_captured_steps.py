@@ -12,7 +12,7 @@ from oracles.fake_cuda_graphs import fake_cuda_graphs
 from ugw._utils.cuda_graphs import cache, captured_step
 from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
 from ugw.initializers.coarse import coarse_plan
-from ugw.problems.build import build
+from ugw.problems.build import build_ugw
 from ugw.problems.distortion.incremental import IncrementalDistortion
 from ugw.solvers import alternating, captured_steps
 from ugw.solvers.captured_steps import capture_properties
@@ -141,7 +141,7 @@ def final_plan(problem, solver):
 
 def test_unmonitored_runs_synchronize_after_several_steps():
     solver = ugw.AlternateMin(max_iter=60, tol=1e-12)
-    problem = build(*pair(0), rho=1.0, eps=5e-2, fused=None)
+    problem = build_ugw(*pair(0), rho=1.0, eps=5e-2, fused=None)
     expected = final_plan(problem, solver)
     n_replays = {}
     with fake_cuda_graphs() as cuda:
@@ -157,7 +157,7 @@ def test_unmonitored_runs_synchronize_after_several_steps():
 def test_unmonitored_runs_make_exactly_the_steps_allowed(max_iter):
     """With inner solves to a small tolerance, steps of a graph and plain steps agree closely."""
     solver = ugw.AlternateMin(max_iter=max_iter, tol=1e-4, inner=ugw.Sinkhorn(tol=1e-12, max_iter=2000))
-    problem = build(*pair(0), rho=0.2, eps=0.5, fused=None)
+    problem = build_ugw(*pair(0), rho=0.2, eps=0.5, fused=None)
     expected = final_plan(problem, solver)
     with fake_cuda_graphs():
         torch.testing.assert_close(final_plan(problem, solver), expected, rtol=1e-4, atol=1e-9)
@@ -172,14 +172,14 @@ def run_of(problem):
 
 
 def test_properties_of_steps_on_a_cpu():
-    properties = capture_properties(*run_of(build(*pair(0, 3), rho=1.0, eps=0.1, fused=None)))
+    properties = capture_properties(*run_of(build_ugw(*pair(0, 3), rho=1.0, eps=0.1, fused=None)))
     assert not properties.is_capturable
     assert not properties.is_sync_free
     assert (properties.n_entries, properties.n_item_entries) == (3 * 14 * 11, 14 * 11)
 
 
 def test_properties_of_steps_on_cuda(cuda):
-    problem = build(*pair(0, 3), rho=1.0, eps=0.1, fused=None)
+    problem = build_ugw(*pair(0, 3), rho=1.0, eps=0.1, fused=None)
     properties = capture_properties(*run_of(problem))
     assert properties.is_capturable
     assert properties.is_sync_free
@@ -189,7 +189,7 @@ def test_properties_of_steps_on_cuda(cuda):
     assert not properties.is_capturable
     assert properties.is_sync_free
     # Another loss than t² reads values everywhere.
-    properties = capture_properties(*run_of(build(*pair(0), rho=1.0, eps=0.1, fused=None, loss=torch.abs)))
+    properties = capture_properties(*run_of(build_ugw(*pair(0), rho=1.0, eps=0.1, fused=None, loss=torch.abs)))
     assert not properties.is_capturable
     assert not properties.is_sync_free
 
@@ -198,7 +198,7 @@ def test_settings_of_a_run_belong_to_its_own_problem(cuda):
     """The scale of the cost is a cached property of the problem with which a graph was captured."""
     for scale in (1.0, 2.0, 3.0, 4.0, 5.0):
         x, y = (replace(space, metric=space.metric.scale(scale)) for space in pair(0))
-        problem = build(x, y, rho=1.0, eps=0.1, fused=None)
+        problem = build_ugw(x, y, rho=1.0, eps=0.1, fused=None)
         state, settings = prepare_run(problem, problem.product, ugw.AlternateMin().with_defaults())
         torch.testing.assert_close(settings.cost_scale, torch.minimum(problem.scale(), torch.tensor([2.0]).double()))
         torch.testing.assert_close(state.distortion, problem.state_of_plan(problem.product).distortion)
@@ -224,7 +224,7 @@ def test_converged_items_request_no_rounds():
 @pytest.mark.parametrize(("n", "batch"), [(14, None), (30, 2), (340, None)], ids=str)
 def test_initial_plans_by_graphs_are_those_of_plain_calls(n, batch):
     """Two problems are prepared by plain calls, the third by graphs, which then serve the first problem again."""
-    problems = [build(*pair(seed, batch, n=n), rho=1.0, eps=2e-2, fused=None) for seed in range(3)]
+    problems = [build_ugw(*pair(seed, batch, n=n), rho=1.0, eps=2e-2, fused=None) for seed in range(3)]
     with fake_cuda_graphs() as cuda:
         plans = [coarse_plan(problems[k]) for k in (0, 1, 2, 0)]
         names = set(cache.kept_names())
