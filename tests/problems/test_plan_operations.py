@@ -9,7 +9,7 @@ from ugw.initializers.multilevel import random_anchor_plan
 from ugw.problems.build import build_ugw
 from ugw.problems.plan_operations import (
     cost_rms,
-    is_product_plan,
+    find_product_plans,
     l1_distance,
     max_log_growth,
     mix_with_product_plan,
@@ -62,11 +62,11 @@ def test_normalized_plans_have_unit_mass_whatever_their_mass(dtype, factor):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_product_plans_are_recognized_up_to_rounding(dtype):
     products = product_plan(*log_marginals(random_plans(dtype=dtype)))
-    assert is_product_plan(products)
+    assert find_product_plans(products).tolist() == [True, True]
     changed = products.clone()
     changed[1, 0, 0] *= 1.0 + 1e3 * torch.finfo(dtype).eps
-    assert not is_product_plan(changed)
-    assert not is_product_plan(normalize(random_plans(dtype=dtype)))
+    assert find_product_plans(changed).tolist() == [True, False]
+    assert find_product_plans(normalize(random_plans(dtype=dtype))).tolist() == [False, False]
 
 
 def test_the_mixture_with_the_product_plan_is_a_convex_combination_per_item():
@@ -122,7 +122,7 @@ def test_operations_on_implicit_plans_agree_with_those_on_stored_plans(streaming
     )
     cost = streaming.state_of_plan(plan).local_cost
     torch.testing.assert_close(cost_rms(cost, *weights), cost_rms(cost.dense(), *weights))
-    assert not is_product_plan(product)  # not tested for implicit plans
+    assert find_product_plans(product) is None  # not tested for implicit plans
 
 
 def test_implicit_plans_are_mixed_in_the_logarithm(streaming):

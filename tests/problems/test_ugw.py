@@ -14,7 +14,7 @@ from ugw.problems.base import hard_marginal_error
 from ugw.problems.distortion import squares
 from ugw.problems.distortion.incremental import IncrementalDistortion
 from ugw.problems.linear import LinearSolution
-from ugw.problems.plan_operations import is_product_plan, normalize
+from ugw.problems.plan_operations import find_product_plans, normalize
 from ugw.solvers.sinkhorn import Sinkhorn
 
 TIGHT = Sinkhorn(tol=1e-12, max_iter=5000)
@@ -256,7 +256,7 @@ def test_the_state_of_a_product_takes_no_product_of_matrices(monkeypatch, produc
     plan = torch.tensor(np.outer(pair.a, pair.b) if product else cases.random_plan(pair, 1)).to(dtype)[None]
     shape, triple_product = normalize(plan), squares.triple_product
     monkeypatch.setattr(squares, "triple_product", lambda *given: made.append(0) or triple_product(*given))
-    state = problem.state_of_plan(shape, is_product=is_product_plan(shape))
+    state = problem.state_of_plan(shape, is_product=find_product_plans(shape))
     assert len(made) == (0 if product else 1)
     expected = torch.einsum("ijkl,kl->ij", cases.distortion_tensor(pair), shape[0].double())
     np.testing.assert_allclose(
@@ -264,12 +264,24 @@ def test_the_state_of_a_product_takes_no_product_of_matrices(monkeypatch, produc
     )
 
 
-def test_a_batch_begins_with_products_only_if_all_are():
+def test_an_item_that_begins_with_a_product_has_its_cost_in_closed_form_whatever_the_other_plans_are():
     pair = cases.clouds(7, 6, 0)
-    plans = np.stack([np.outer(pair.a, pair.b), cases.random_plan(pair, 1)])
-    shape = normalize(torch.tensor(plans))
-    assert [is_product_plan(plan[None]) for plan in shape] == [True, False]
-    assert not is_product_plan(shape)
+    problem = cases.problem(pair, Parameters(1.0, 0.4, 0.1)).take(torch.tensor([0, 0]))
+    shape = normalize(torch.tensor(np.stack([np.outer(pair.a, pair.b), cases.random_plan(pair, 1)])))
+    state = problem.state_of_plan(shape, is_product=find_product_plans(shape))
+    closed_form = problem.distortion_sum.apply_to_product_plan(shape.sum(2), shape.sum(1))
+    assert torch.equal(state.local_cost[0], closed_form[0])
+    assert torch.equal(state.local_cost[1], problem.distortion_sum.apply(shape)[1])
+
+
+def test_items_of_an_incremental_problem_index_the_metrics_once():
+    batch = torch.tensor([0, 0])
+    problem = cases.problem(cases.clouds(7, 6, 0), Parameters(1.0, 0.4, 0.1)).take(batch)
+    problem = replace(problem, distortion_sum=IncrementalDistortion.of(problem.distortion_sum))
+    taken = problem.take(torch.tensor([1]))
+    assert isinstance(taken.distortion_sum, IncrementalDistortion)
+    assert taken.distortion_sum.dx is taken.x.metric
+    assert taken.distortion_sum.dy is taken.y.metric
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])

@@ -58,6 +58,7 @@ def best_candidates(values: Tensor, count: int, tie_tolerance: float = 0.0) -> T
         return values.argsort(dim=1, stable=True)[:, :count]
     chosen: list[Tensor] = []
     is_left = torch.ones_like(values, dtype=torch.bool)
+    values = torch.where(torch.isnan(values), torch.inf, values)  # the minimum would be NaN
     for _ in range(min(count, values.shape[1])):
         lowest = values.masked_fill(~is_left, torch.inf).amin(1, keepdim=True)
         is_lowest = is_left & (values <= lowest + tie_tolerance * lowest.abs())

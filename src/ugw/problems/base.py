@@ -120,12 +120,14 @@ class Problem(SpacePair):
 
     # Is the local cost linear in the plan? Then local costs of several plans can be combined (extrapolation).
     has_linear_local_cost: bool = False
+    # Must a plan keep its zeros, because mass there could have infinite cost? Then proximal steps do not leave them.
+    keeps_zeros: bool = False
 
     @abstractmethod
-    def state_of_plan(self, unit_plan: Any, *, is_product: bool = False) -> Any:
+    def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> Any:
         """Return the state of a plan (B, n, m) of unit mass.
 
-        is_product: is the plan known to be the product of its marginals?
+        is_product: (B,) bool, is it the product of its marginals? None if that is not known.
         """
 
     @abstractmethod

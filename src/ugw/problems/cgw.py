@@ -106,7 +106,7 @@ class CGW(Problem):
 
     # -- states --------------------------------------------------------------------------------------------
 
-    def state_of_plan(self, unit_plan: Tensor, *, is_product: bool = False) -> LiftedState:
+    def state_of_plan(self, unit_plan: Tensor, *, is_product: Tensor | None = None) -> LiftedState:
         """Return the state of a first plan (B, n, m) of unit mass; is_product is not used."""
         state = self._state(unit_plan, unit_plan, None)
         return replace(state, last_overlap=state.overlap)

@@ -33,17 +33,14 @@ def product_plan(log_a: Tensor, log_b: Tensor) -> Tensor:
     return log_a.exp()[:, :, None] * log_b.exp()[:, None, :]
 
 
-def is_product_plan(plan: Any) -> bool:
-    """Is every plan of a batch, stored on a CPU, the product of its marginals up to rounding?
-
-    Always False on CUDA, where the answer would make the host wait, and for implicit plans.
-    """
-    if not isinstance(plan, Tensor) or plan.is_cuda:
-        return False
+def find_product_plans(plan: Any) -> Tensor | None:
+    """(B,) bool: which stored plans (B, n, m) are the products of their marginals up to rounding? None if implicit."""
+    if not isinstance(plan, Tensor):
+        return None
     p1, p2 = plan.sum(2), plan.sum(1)
     deviation = torch.baddbmm(plan, p1[:, :, None], p2[:, None, :], alpha=-1.0).abs_()
     rounding = PROBLEM_CONFIG.product_plan_rounding * torch.finfo(plan.dtype).eps
-    return bool((deviation.sub_(plan, alpha=rounding) <= 0).all())
+    return deviation.sub_(plan, alpha=rounding).amax(dim=(1, 2)) <= 0
 
 
 def mix_with_product_plan(plan: Any, share: Tensor, log_a: Tensor, log_b: Tensor) -> Any:

@@ -72,10 +72,14 @@ class UGW(Problem):
         total = self.distortion_sum
         scale = None if self.known_scale is None else self.known_scale[index]
         others = {"alpha": self.alpha[index], "cost": take_cost(self.cost, index), "known_scale": scale}
-        if type(total) is not SquaredDistortion or total.dx is not self.x.metric or total.dy is not self.y.metric:
+        is_squared = isinstance(total, SquaredDistortion)
+        if not is_squared or total.dx is not self.x.metric or total.dy is not self.y.metric:
             return self.take_common_fields(index, distortion_sum=total.take(index), **others)
         # The sum is rebuilt from the metrics of the spaces, so that these are indexed only once.
-        return self.take_common_fields(index, distortion_sum=None, **others)
+        taken = self.take_common_fields(index, distortion_sum=None, **others)
+        if type(total) is SquaredDistortion:
+            return taken
+        return replace(taken, distortion_sum=total.with_metrics(taken.x.metric, taken.y.metric))
 
     def with_spaces(self, x: Space, y: Space, cost: Tensor | None, known_scale: Tensor | None = None) -> UGW:
         """Return the same problem between other spaces, whose distances are within the range of the present ones."""
@@ -103,6 +107,11 @@ class UGW(Problem):
     def has_linear_local_cost(self) -> bool:  # type: ignore[override]
         """Is the local cost linear in the plan? Not where the loss may be infinite."""
         return not self.distortion_sum.may_be_infinite
+
+    @property
+    def keeps_zeros(self) -> bool:  # type: ignore[override]
+        """Must a plan keep its zeros? Where the loss may be infinite, mass there could cost that in the next step."""
+        return self.distortion_sum.may_be_infinite
 
     def scale(self) -> Tensor:
         """Return the mean distortion of the product plan at unit mass, (B,).
@@ -132,17 +141,27 @@ class UGW(Problem):
 
     # -- states --------------------------------------------------------------------------------------------
 
-    def state_of_plan(self, unit_plan: Any, *, is_product: bool = False) -> PlanState:
+    def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> PlanState:
         """Return the state of a plan (B, n, m) of unit mass, with its optimal mass.
 
-        is_product: the plan is known to be the product of its marginals; its local cost needs no matrix product then.
+        is_product: (B,) bool, is the plan the product of its marginals? Its local cost needs no matrix product then.
         """
-        if is_product and isinstance(self.distortion_sum, SquaredDistortion):
-            local_cost = self.distortion_sum.apply_to_product_plan(unit_plan.sum(2), unit_plan.sum(1))
-        else:
-            local_cost = self.distortion_sum.apply(unit_plan)
+        local_cost = self._local_cost(unit_plan, is_product)
         drift = self.distortion_sum.initial_drift(self.batch, self.eps.device)
         return self._state(unit_plan, local_cost, drift)
+
+    def _local_cost(self, unit_plan: Any, is_product: Tensor | None) -> Any:
+        """Return the local cost (B, n, m) of a plan; is_product: see `state_of_plan`."""
+        total = self.distortion_sum
+        if is_product is None or not isinstance(total, SquaredDistortion):
+            return total.apply(unit_plan)
+        # On CUDA both are computed: the host does not wait for the answer, and the call may be captured.
+        if not is_product.is_cuda and not bool(is_product.any()):
+            return total.apply(unit_plan)
+        of_product = total.apply_to_product_plan(unit_plan.sum(2), unit_plan.sum(1))
+        if not is_product.is_cuda and bool(is_product.all()):
+            return of_product
+        return torch.where(is_product[:, None, None], of_product, total.apply(unit_plan))
 
     def _state(self, unit_plan: Any, local_cost: Any, drift: Tensor | None = None) -> PlanState:
         """Return the state of a plan of unit mass whose local cost is known."""
@@ -188,7 +207,7 @@ class UGW(Problem):
         if self.cost is not None:
             cost = cost + self.mass_rule.linear_weight(state.log_mass).to(cost.dtype)[:, None, None] * self.cost
         cost = cost - self._mean_cost(state).to(cost.dtype)[:, None, None]
-        if self.distortion_sum.may_be_infinite:  # mass at a zero of q could have infinite cost in the next step
+        if self.keeps_zeros:
             cost = torch.where(state.unit_plan > 0, cost, torch.inf)
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 

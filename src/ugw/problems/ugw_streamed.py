@@ -123,7 +123,7 @@ class StreamingUGW(UGW):
         coefficients[0, 1] = coefficients[1, 0] = 1.0
         return coefficients
 
-    def state_of_plan(self, unit_plan: ImplicitPlan, *, is_product: bool = False) -> PlanState:
+    def state_of_plan(self, unit_plan: ImplicitPlan, *, is_product: Tensor | None = None) -> PlanState:
         """Return the state of a plan of unit mass, with its optimal mass; is_product is not used."""
         return self._state(unit_plan, PlanMoments.from_plan(self, unit_plan).local_cost(self))
 

@@ -67,7 +67,7 @@ class UW(Problem):
         """Return the cost minus its mean, (B, n, m): a solution then has a mass near 1, far from overflow."""
         return self.cost - self.mean_cost().to(self.cost.dtype)[:, None, None]
 
-    def state_of_plan(self, unit_plan: Any, *, is_product: bool = False) -> PlanState:
+    def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> PlanState:
         """Return the state of a plan (B, n, m) of unit mass, with its optimal mass; is_product is not used."""
         log_ratio = unit_plan.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
         zero = torch.zeros_like(self.eps)

@@ -116,7 +116,9 @@ def step(settings: RunSettings, iterate: Iterate, n_rounds: int | None) -> tuple
     point = iterate.state if controls.cost is None else replace(iterate.state, local_cost=controls.cost)
     linear = replace(problem.linearize(point), eps=controls.eps)
     if settings.uses_proximal_steps:
-        reference = reference_plan(iterate.state.unit_plan, controls.leaves_zeros, problem.log_a, problem.log_b)
+        reference = iterate.state.unit_plan
+        if not problem.keeps_zeros:
+            reference = reference_plan(reference, controls.leaves_zeros, problem.log_a, problem.log_b)
         linear = linear.add_proximal_term(reference, controls.entropy - controls.eps)
     tolerance, multiplier = (None, None) if n_rounds is not None else _inner_effort(settings, iterate)
     solution = settings.options.inner(linear, (iterate.f, iterate.g), tolerance, multiplier, n_rounds)

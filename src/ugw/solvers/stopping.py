@@ -12,7 +12,7 @@ from .._utils.device_calls import call_on_device
 from .._utils.pytree import BatchRecord
 from .._utils.size_class import size_class
 from ..problems.base import Problem
-from ..problems.plan_operations import cost_rms, is_product_plan
+from ..problems.plan_operations import cost_rms, find_product_plans
 from ..results.records import Status
 from .config import SOLVER_CONFIG
 
@@ -93,7 +93,7 @@ def _compute_settings(
 
     Items that may be extrapolated, (B,) bool, have soft marginals and need no proximal term.
     """
-    state = problem.state_of_plan(unit_plan, is_product=is_product_plan(unit_plan))
+    state = problem.state_of_plan(unit_plan, is_product=find_product_plans(unit_plan))
     eps, config = problem.eps, SOLVER_CONFIG
     rho_total = problem.div_a.rho + problem.div_b.rho
     cost_scale = problem.cost_scale()
