@@ -15,16 +15,19 @@ INF = math.inf
 
 
 def space(n=4, d=2, seed=0, mass=1.0, scale=1.0, **kwargs):
+    """Return a cloud of n points in R^d with uneven weights of the given mass."""
     rng = np.random.default_rng(seed)
     points, weights = scale * rng.random((n, d)), rng.random(n) + 0.2
     return Space.from_points(points, weights=weights * mass / weights.sum(), **kwargs)
 
 
-def made(x=None, y=None, *, rho=1.0, eps=0.1, fused=None):
+def ugw_problem(x=None, y=None, *, rho=1.0, eps=0.1, fused=None):
+    """Return a UGW problem, by default between clouds of 4 and 5 points."""
     return build_ugw(x or space(), y or space(5, 3, 1), rho=rho, eps=eps, fused=fused)
 
 
 def rhos(problem):
+    """Return rho of both sides as lists over the batch."""
     return problem.div_a.rho.tolist(), problem.div_b.rho.tolist()
 
 
@@ -44,7 +47,7 @@ def rhos(problem):
     ],
 )
 def test_a_number_is_for_both_sides_and_a_tuple_for_each(rho, expected):
-    problem = made(rho=rho)
+    problem = ugw_problem(rho=rho)
     assert rhos(problem) == expected
     assert not problem.batched
     assert problem.sizes is None
@@ -62,7 +65,7 @@ def test_a_number_is_for_both_sides_and_a_tuple_for_each(rho, expected):
     ],
 )
 def test_an_array_is_for_the_items_of_a_batch_which_it_may_make(rho, expected):
-    problem = made(rho=rho)
+    problem = ugw_problem(rho=rho)
     assert rhos(problem) == expected
     assert problem.batched
     assert problem.batch == 3
@@ -79,7 +82,7 @@ def test_every_parameter_may_make_the_batch():
         {"x": Space.stack([space(2), space(3), space(4)])},
         {"y": Space.stack([space(2), space(3), space(5)])},
     ):
-        problem = made(**given)
+        problem = ugw_problem(**given)
         assert problem.batched
         assert problem.eps.shape == problem.alpha.shape == problem.div_a.rho.shape == (3,)
         assert problem.log_a.shape == (3, 4)
@@ -87,7 +90,7 @@ def test_every_parameter_may_make_the_batch():
 
 
 def test_a_batch_of_one_is_a_batch():
-    problem = made(rho=np.array([1.0]))
+    problem = ugw_problem(rho=np.array([1.0]))
     assert problem.batched
     assert problem.sizes == ((4, 5),)
     assert len(ugw.solve(space(), space(5), rho=np.array([1.0]), eps=0.2)) == 1
@@ -95,12 +98,12 @@ def test_a_batch_of_one_is_a_batch():
 
 def test_true_sizes_of_a_ragged_batch():
     x, y = Space.stack([space(2), space(4), space(3)]), Space.stack([space(5), space(1), space(2)])
-    assert made(x, y).sizes == ((2, 5), (4, 1), (3, 2))
-    assert made(space(4), y).sizes == ((4, 5), (4, 1), (4, 2))
+    assert ugw_problem(x, y).sizes == ((2, 5), (4, 1), (3, 2))
+    assert ugw_problem(space(4), y).sizes == ((4, 5), (4, 1), (4, 2))
 
 
 def test_parameters_are_float64_for_every_dtype_of_the_spaces():
-    problem = made(space().to(torch.float32), space(5).to(torch.float32), rho=(0.1, INF), eps=0.3)
+    problem = ugw_problem(space().to(torch.float32), space(5).to(torch.float32), rho=(0.1, INF), eps=0.3)
     assert problem.eps.dtype == problem.div_a.rho.dtype == problem.alpha.dtype == torch.float64
     assert problem.eps.item() == 0.3
     assert problem.log_a.dtype == torch.float32
@@ -110,6 +113,7 @@ def test_parameters_are_float64_for_every_dtype_of_the_spaces():
 
 
 def mean_distortion(x, y):
+    """Return the mean distortion of the product plan at unit mass, by the four-index sum."""
     dx, dy = x.metric.dense().numpy(), y.metric.dense().numpy()
     a, b = x.weights / x.weights.sum().item(), y.weights / y.weights.sum().item()
     square = (dx[:, None, :, None] - dy[None, :, None, :]) ** 2
@@ -119,12 +123,14 @@ def mean_distortion(x, y):
 @pytest.mark.parametrize("mass", [1.0, 1e-3, 50.0])
 def test_relative_eps_is_in_units_of_the_mean_distortion(mass):
     x, y = space(mass=mass), space(5, 3, 1, mass=2.0)
-    assert made(x, y, eps=ugw.relative(0.02)).eps.item() == pytest.approx(0.02 * mean_distortion(x, y), rel=1e-12)
+    assert ugw_problem(x, y, eps=ugw.relative(0.02)).eps.item() == pytest.approx(
+        0.02 * mean_distortion(x, y), rel=1e-12
+    )
 
 
 def test_relative_eps_is_each_items_own():
     xs, ys = [space(4, seed=0), space(3, seed=1, scale=9.0)], [space(5, seed=2), space(2, seed=3)]
-    problem = made(Space.stack(xs), Space.stack(ys), eps=ugw.relative(np.array([0.1, 0.02])))
+    problem = ugw_problem(Space.stack(xs), Space.stack(ys), eps=ugw.relative(np.array([0.1, 0.02])))
     for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
         assert problem.eps[i].item() == pytest.approx((0.1, 0.02)[i] * mean_distortion(x, y), rel=1e-12)
 
@@ -148,7 +154,7 @@ def test_relative_eps_does_not_depend_on_units(unit):
     ],
 )
 def test_relative_eps_is_positive_where_the_distortion_vanishes(x, y):
-    eps = made(x, y, eps=ugw.relative(0.1)).eps.item()
+    eps = ugw_problem(x, y, eps=ugw.relative(0.1)).eps.item()
     assert math.isfinite(eps)
     assert eps > 0
     assert ugw.solve(x, y, eps=ugw.relative(0.1)).converged
@@ -166,7 +172,7 @@ def test_bad_shares(share):
 
 def test_the_cost_of_features_is_their_squared_distance():
     u, v = np.random.default_rng(0).normal(size=(4, 3)), np.random.default_rng(1).normal(size=(5, 3))
-    problem = made(space(features=u), space(5, 3, 1, features=v), fused=ugw.Fused(0.3))
+    problem = ugw_problem(space(features=u), space(5, 3, 1, features=v), fused=ugw.Fused(0.3))
     np.testing.assert_allclose(problem.cost, ((u[:, None] - v) ** 2).sum(-1), rtol=1e-13)
     assert problem.alpha.tolist() == [0.3]
 
@@ -177,7 +183,7 @@ def test_the_cost_of_features_in_ragged_and_shared_batches():
     x = Space.stack([space(len(f), features=f) for f in features])
     u = rng.normal(size=(5, 2))
     y = space(5, 3, 1, features=u)
-    for problem in (made(x, y, fused=ugw.Fused(0.3)), made(y, x, fused=ugw.Fused(0.3))):
+    for problem in (ugw_problem(x, y, fused=ugw.Fused(0.3)), ugw_problem(y, x, fused=ugw.Fused(0.3))):
         assert problem.cost.shape == (3, *(problem.x.n, problem.y.n))
         for i, f in enumerate(features):
             block = problem.cost[i, : len(f)] if problem.x is x else problem.cost[i, :, : len(f)].T
@@ -185,7 +191,7 @@ def test_the_cost_of_features_in_ragged_and_shared_batches():
 
 
 def test_no_fused_term_without_fused():
-    problem = made(space(features=np.eye(4)), space(5, features=np.eye(5)[:, :4]))
+    problem = ugw_problem(space(features=np.eye(4)), space(5, features=np.eye(5)[:, :4]))
     assert problem.cost is None
     assert problem.alpha.tolist() == [0.0]
 
@@ -193,7 +199,7 @@ def test_no_fused_term_without_fused():
 def test_integer_costs_and_lists_take_the_dtype_of_the_spaces():
     single = space().to(torch.float32), space(5).to(torch.float32)
     for cost in (np.ones((4, 5), dtype=int), np.ones((4, 5)).tolist()):
-        assert made(*single, fused=ugw.Fused(1, cost)).cost.dtype == torch.float32
+        assert ugw_problem(*single, fused=ugw.Fused(1, cost)).cost.dtype == torch.float32
 
 
 def test_negative_costs_are_costs():
@@ -212,15 +218,15 @@ def test_equal_masses_where_both_sides_are_hard():
     for dtype in (np.float32, np.float64):
         x = Space.from_points(rng.random((4, 2)).astype(dtype), weights=weights.astype(dtype))
         y = Space.from_points(rng.random((4, 2)).astype(dtype), weights=weights[::-1].astype(dtype))
-        made(x, y, rho=INF)  # equal up to the order of the sum
+        ugw_problem(x, y, rho=INF)  # equal up to the order of the sum
     for rho in ((INF, 1.0), (1.0, INF), 1.0):
-        made(space(mass=1.0), space(mass=3.0), rho=rho)
+        ugw_problem(space(mass=1.0), space(mass=3.0), rho=rho)
     with pytest.raises(InputError, match="equal masses, got 1 and 3"):
-        made(space(mass=1.0), space(mass=3.0), rho=(INF, INF))
+        ugw_problem(space(mass=1.0), space(mass=3.0), rho=(INF, INF))
 
 
 def test_only_the_items_that_are_hard_on_both_sides_need_equal_masses():
     x = Space.stack([space(mass=1.0), space(mass=2.0), space(mass=3.0)])
-    made(x, space(mass=2.0), rho=(np.array([1.0, INF, INF]), np.array([INF, INF, 1.0])))
+    ugw_problem(x, space(mass=2.0), rho=(np.array([1.0, INF, INF]), np.array([INF, INF, 1.0])))
     with pytest.raises(InputError, match=r"equal masses, got 3 and 2.*item 2"):
-        made(x, space(mass=2.0), rho=(np.array([1.0, INF, INF]), INF))
+        ugw_problem(x, space(mass=2.0), rho=(np.array([1.0, INF, INF]), INF))

@@ -22,20 +22,23 @@ CONES = list(oracles.LOSSES)
 
 
 def conic(pair, rho, cone="gaussian-hellinger"):
+    """Return the conic problem of a pair."""
     return build_conic(pair.x, pair.y, rho=rho, cone=cone, eps=0.0)[0]
 
 
 def state_of_plan(problem, plan):
-    shape = torch.as_tensor(plan)[None]
-    return problem.state_of_plan(shape / shape.sum())
+    """Return the state of a plan (n, m) of any mass."""
+    tensor = torch.as_tensor(plan)[None]
+    return problem.state_of_plan(tensor / tensor.sum())
 
 
-def numpy(lift):
+def lift_arrays(lift):
+    """Return P, Q and w, (n, m) each, of the first item as arrays."""
     return lift.P[0].numpy(), lift.Q[0].numpy(), lift.w[0].numpy()
 
 
-def holed(pair, seed, row=1, column=2):
-    """A random plan with an empty row, an empty column and a few other zeros."""
+def plan_with_zeros(pair, seed, row=1, column=2):
+    """Return a random plan (n, m) with an empty row, an empty column and a few other zeros."""
     plan = cases.random_plan(pair, seed, 0.8)
     plan[row], plan[:, column], plan[0, 0] = 0.0, 0.0, 0.0
     return plan
@@ -46,23 +49,23 @@ def holed(pair, seed, row=1, column=2):
 
 @pytest.mark.parametrize("mass", MASSES)
 @pytest.mark.parametrize("rho", RHOS, ids=str)
-@pytest.mark.parametrize("made", [cases.random_plan, holed])
+@pytest.mark.parametrize("made", [cases.random_plan, plan_with_zeros])
 def test_the_lift_equals_its_formula(made, rho, mass):
     pair = cases.clouds(5, 6, 3, mass)
     plan = made(pair, 1)
     problem = conic(pair, rho)
     for got, expected in zip(
-        numpy(problem.lift(state_of_plan(problem, plan))), oracles.lift(pair, plan, rho), strict=True
+        lift_arrays(problem.lift(state_of_plan(problem, plan))), oracles.lift(pair, plan, rho), strict=True
     ):
         np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-15)
 
 
-@pytest.mark.parametrize("made", [cases.random_plan, holed])
+@pytest.mark.parametrize("made", [cases.random_plan, plan_with_zeros])
 @pytest.mark.parametrize("rho", RHOS[1:3], ids=str)
 def test_the_lift_is_feasible(rho, made):
     pair = cases.clouds(5, 6, 3, (1.3, 0.6))
     problem = conic(pair, rho)
-    P, Q, w = numpy(problem.lift(state_of_plan(problem, made(pair, 2))))
+    P, Q, w = lift_arrays(problem.lift(state_of_plan(problem, made(pair, 2))))
     np.testing.assert_allclose(P.sum(1), pair.a, rtol=1e-12)
     np.testing.assert_allclose(Q.sum(0), pair.b, rtol=1e-12)
     share = rho[0] / sum(rho)
@@ -74,7 +77,7 @@ def test_the_lift_is_feasible(rho, made):
 def test_the_lift_does_not_depend_on_the_mass_of_the_plan(rho):
     pair = cases.clouds(5, 6, 3, (1.3, 0.6))
     problem = conic(pair, rho)
-    plan = torch.as_tensor(holed(pair, 4))[None]
+    plan = torch.as_tensor(plan_with_zeros(pair, 4))[None]
     for scale in (1e-9, 1e9):
         torch.testing.assert_close(problem.lift_plan(scale * plan), problem.lift_plan(plan), rtol=1e-12, atol=0.0)
 
@@ -88,7 +91,7 @@ def test_the_lift_does_not_depend_on_the_mass_of_the_plan(rho):
 def test_the_value_equals_its_four_index_sum(cone, rho, mass):
     pair = cases.clouds(5, 6, 3, mass)
     problem, loss = conic(pair, rho, cone), oracles.LOSSES[cone]
-    p, q = holed(pair, 1), cases.random_plan(pair, 2)
+    p, q = plan_with_zeros(pair, 1), cases.random_plan(pair, 2)
     state, other = state_of_plan(problem, p), state_of_plan(problem, q)
     w, v = oracles.lift(pair, p, rho)[2], oracles.lift(pair, q, rho)[2]
     terms = problem.objective(state)
@@ -104,7 +107,7 @@ def test_the_value_is_the_functional_of_the_atoms(cone):
     # The paper's integral of the cone cost over pairs of atoms, against <w, G w>, for atoms with the apex too.
     pair, rho = cases.clouds(5, 6, 3, (1.3, 0.6)), 0.4
     problem = conic(pair, rho, cone)
-    plan = holed(pair, 1)
+    plan = plan_with_zeros(pair, 1)
     P, Q, w = oracles.lift(pair, plan, (rho, rho))
     value = problem.objective(state_of_plan(problem, plan)).total.item()
     i, j = np.indices(w.shape)
@@ -128,7 +131,7 @@ def test_the_value_is_the_functional_of_the_atoms(cone):
 
 @st.composite
 def plans(draw):
-    """A pair of spaces with a plan that may have empty rows and columns, of any mass."""
+    """Draw a pair of spaces and a plan of any mass that may have empty rows and columns."""
     n, m = draw(st.integers(1, 5)), draw(st.integers(1, 5))
     mass = tuple(draw(st.sampled_from([0.1, 0.7, 1.0, 2.5, 20.0])) for _ in range(2))
     pair = cases.clouds(n, m, draw(st.integers(0, 10_000)), mass)
@@ -158,7 +161,7 @@ def test_the_lift_costs_no_more_than_the_plan(case, rho, cone):
     assert -1e-12 * unit <= ours <= unit
 
 
-def test_plans_that_pay_no_infinite_loss_are_compared():
+def test_the_lift_costs_no_more_than_a_plan_of_finite_cost_although_the_loss_is_infinite_elsewhere():
     # A matching of two points with a cutoff that other plans exceed.
     d = np.array([[0.0, 1.0], [1.0, 0.0]])
     pair = cases.Pair(d, np.array([0.3, 0.7]), 1.2 * d, np.array([0.6, 0.5]))
@@ -173,7 +176,7 @@ def test_plans_that_pay_no_infinite_loss_are_compared():
 
 @pytest.mark.parametrize("cone", CONES)
 @pytest.mark.parametrize("rho", [0.2, 1.5])
-@pytest.mark.parametrize("made", [cases.random_plan, holed])
+@pytest.mark.parametrize("made", [cases.random_plan, plan_with_zeros])
 def test_ugw_is_a_sum_of_entropic_costs_of_densities(made, rho, cone):
     # The paper's lemma: L(π) = ∫ L_λ(f⊗f, g⊗g) dπ dπ + φ(0) (|(μ⊗μ)^⊥| + |(ν⊗ν)^⊥|), φ = rho (x log x − x + 1).
     pair, loss = cases.clouds(5, 6, 3, (1.3, 0.6)), oracles.LOSSES[cone]
@@ -193,7 +196,7 @@ def test_ugw_is_a_sum_of_entropic_costs_of_densities(made, rho, cone):
     total += rho * sum(apart)
     got = ugw.objective(plan, pair.x, pair.y, rho=rho, loss=cone).total
     assert got == pytest.approx(total, rel=1e-10)
-    assert (sum(apart) > 0) == (made is holed)
+    assert (sum(apart) > 0) == (made is plan_with_zeros)
 
 
 # --- the steps ---
@@ -204,16 +207,16 @@ def test_an_unregularized_step_never_lowers_the_linear_value(rho):
     pair = cases.clouds(5, 6, 7, (1.3, 0.6))
     problem = conic(pair, rho)
     k = torch.as_tensor(np.random.default_rng(0).random((1, 5, 6)))
-    shape, values = torch.as_tensor(cases.random_plan(pair, 1))[None], []
+    unit_plan, values = torch.as_tensor(cases.random_plan(pair, 1))[None], []
     for _ in range(60):
-        values.append(float((k * problem.lift_plan(shape)).sum()))
-        shape = problem.improve_plan(shape, k)
-        assert float(shape.sum()) == pytest.approx(1.0, rel=1e-12)
+        values.append(float((k * problem.lift_plan(unit_plan)).sum()))
+        unit_plan = problem.improve_plan(unit_plan, k)
+        assert float(unit_plan.sum()) == pytest.approx(1.0, rel=1e-12)
     assert (np.diff(values) >= -1e-15).all()
     assert values[5] > values[0] + 1e-3
 
 
-def test_two_alternations_are_one_step():
+def test_one_unregularized_step_updates_both_sides():
     # P ∝ k² Q on rows from Q of the plan, then the lift: p ← k∘w(p) does both sides at once at equal rhos.
     pair = cases.clouds(5, 6, 7)
     problem = conic(pair, 1.0)
@@ -252,7 +255,7 @@ def test_a_step_never_lowers_the_bilinear_value(rho):
 def test_the_best_plan_seen_is_returned():
     pair = cases.clouds(5, 6, 11)
     problem = conic(pair, 0.2)
-    good, bad = state_of_plan(problem, holed(pair, 1)), state_of_plan(problem, np.outer(pair.a, pair.b))
+    good, bad = state_of_plan(problem, plan_with_zeros(pair, 1)), state_of_plan(problem, np.outer(pair.a, pair.b))
     good, bad = (good, bad) if good.overlap > bad.overlap else (bad, good)
     end = problem.final_state(replace(bad, best_plan=good.unit_plan, best_overlap=good.overlap))
     torch.testing.assert_close(end.unit_plan, good.unit_plan)
@@ -260,8 +263,8 @@ def test_the_best_plan_seen_is_returned():
     assert problem.final_state(good) is good
 
 
-def test_a_bad_solution_is_not_taken():
-    # A plan that is worse for k than the last one is replaced by a step from that.
+def test_a_solution_with_a_lower_bilinear_value_is_replaced():
+    # The replacement is an unregularized step from the last plan.
     pair = cases.clouds(5, 6, 11, (1.3, 0.6))
     problem = conic(pair, 0.2)
     state = state_of_plan(problem, cases.random_plan(pair, 3))
@@ -308,7 +311,7 @@ def test_the_linear_problem_has_the_cost_of_k(rho):
     assert (linear.div_a.rho.item(), linear.div_b.rho.item()) == pytest.approx((2 * rho[0] / total, 2 * rho[1] / total))
 
 
-def test_some_items_of_a_batch():
+def test_taken_items_equal_the_items_of_the_batch():
     pairs = [cases.clouds(5, 6, seed, (1.0 + seed, 1.0)) for seed in range(4)]
     x, y = (ugw.Space.stack([getattr(p, side) for p in pairs]) for side in "xy")
     problem = build_conic(x, y, rho=np.array([0.1, 0.5, 1.0, 2.0]), cone="gaussian-hellinger", eps=0.0)[0]
@@ -327,7 +330,7 @@ def test_some_items_of_a_batch():
 
 
 def measures(n, m, seed, d=2):
-    """Two measures on one space: the cost d² between their points, and their weights."""
+    """Return the distances (n, m) between the points of two measures on one space, and their weights."""
     rng = np.random.default_rng(seed)
     x, y = rng.random((n, d)), rng.random((m, d)) + 0.3
     a, b = rng.random(n) + 0.2, 2.0 * (rng.random(m) + 0.2)
@@ -343,18 +346,19 @@ def test_the_linear_step_is_unbalanced_transport(rho, loss):
     k = torch.as_tensor(np.exp(-cost / total))[None]
     problem = conic(cases.Pair(np.zeros((4, 4)), a, np.zeros((5, 5)), b), rho)
 
-    def value(shape):
+    def value(unit_plan):
+        """Return the value of the linear step at a plan."""
         unit = a.sum() ** (rho[0] / total) * b.sum() ** (rho[1] / total)
-        return rho[0] * a.sum() + rho[1] * b.sum() - total * unit * float((k * problem.lift_plan(shape)).sum())
+        return rho[0] * a.sum() + rho[1] * b.sum() - total * unit * float((k * problem.lift_plan(unit_plan)).sum())
 
     eps = torch.tensor([1e-3], dtype=torch.float64)
     linear = LinearProblem(-2 * k.log(), problem.log_a, problem.log_b, problem.div_a, problem.div_b, eps)
-    shape = Sinkhorn(tol=1e-10, max_iter=2000)(linear).unit_plan
-    assert value(shape) == pytest.approx(direct, rel=1e-3)
-    assert value(shape) >= direct - 1e-8
+    unit_plan = Sinkhorn(tol=1e-10, max_iter=2000)(linear).unit_plan
+    assert value(unit_plan) == pytest.approx(direct, rel=1e-3)
+    assert value(unit_plan) >= direct - 1e-8
     for _ in range(500):
-        shape = problem.improve_plan(shape, k)
-    assert value(shape) == pytest.approx(direct, rel=1e-6)
+        unit_plan = problem.improve_plan(unit_plan, k)
+    assert value(unit_plan) == pytest.approx(direct, rel=1e-6)
     if rho[0] == rho[1]:
         # The homogeneous form has the same minimum, from the same plan.
         assert oracles.homogeneous_transport(cost, a, b, rho[0], plan) == pytest.approx(direct, rel=1e-6)

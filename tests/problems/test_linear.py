@@ -1,4 +1,4 @@
-"""The linear problem: its solution satisfies the optimality conditions, and a proximal step is one of its kind."""
+"""The linear problem: its solution satisfies the optimality conditions, and a proximal step is a linear problem too."""
 
 import math
 
@@ -17,7 +17,10 @@ SIDES = [(0.5, 2.0), (INF, 2.0), (0.5, INF), (INF, INF)]
 
 
 def linear(rho=(0.5, 2.0), eps=0.1, seed=0, mass=(1.0, 1.0)):
-    """One item: a random cost of both signs, uneven weights; the masses differ unless both sides are hard."""
+    """Return a pair of clouds and one linear problem with a random cost of both signs.
+
+    The masses differ unless both sides are hard.
+    """
     pair = cases.clouds(5, 6, seed, mass)
     cost = torch.tensor(np.random.default_rng(seed).normal(size=(1, 5, 6)))
     log_a, log_b = (torch.tensor(np.log(w))[None] for w in (pair.a, pair.b))
@@ -25,12 +28,13 @@ def linear(rho=(0.5, 2.0), eps=0.1, seed=0, mass=(1.0, 1.0)):
     return pair, LinearProblem(cost, log_a, log_b, KL(np.array(rho[:1])), KL(np.array(rho[1:])), one)
 
 
-def plan_of(solution):
+def plan_with_mass(solution):
+    """Return the plan (n, m) with its mass of the first item of a solution."""
     return (solution.unit_plan * solution.log_mass.exp()[:, None, None])[0]
 
 
-def written_out(problem, p):
-    """<cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b), hard sides without a term."""
+def objective(problem, p):
+    """Return <cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b), hard sides without a term."""
     a, b = problem.log_a[0].exp(), problem.log_b[0].exp()
     rho1, rho2, eps = float(problem.div_a.rho), float(problem.div_b.rho), float(problem.eps)
     value = (problem.cost[0] * p).sum() + eps * cases.kl(p, cases.outer(a, b))
@@ -39,9 +43,10 @@ def written_out(problem, p):
     return value + rho2 * cases.kl(p.sum(0), b) if rho2 < INF else value
 
 
-def slope(problem, p):
+def gradient(problem, p):
+    """Return the gradient (n, m) of the objective at a plan."""
     p = p.clone().requires_grad_(True)
-    written_out(problem, p).backward()
+    objective(problem, p).backward()
     return p.grad
 
 
@@ -51,8 +56,8 @@ def test_the_solution_is_stationary(rho, eps):
     # The gradient in p is 0, but for the multipliers of hard sides: a function of i, of j, or a sum of both.
     mass = (1.3, 1.3) if rho == (INF, INF) else (1.3, 0.6)
     pair, problem = linear(rho, eps, mass=mass)
-    p = plan_of(TIGHT(problem))
-    left = slope(problem, p)
+    p = plan_with_mass(TIGHT(problem))
+    left = gradient(problem, p)
     if rho[0] == INF:
         torch.testing.assert_close(p.sum(1), torch.tensor(pair.a), rtol=1e-10, atol=0.0)
         left = left - left.mean(1, keepdim=True)
@@ -66,8 +71,8 @@ def test_the_solution_is_stationary(rho, eps):
 def test_the_solution_beats_its_neighbors(rho):
     mass = (1.3, 1.3) if rho == (INF, INF) else (1.3, 0.6)
     _, problem = linear(rho, 0.5, mass=mass)
-    p = plan_of(TIGHT(problem))
-    best = float(written_out(problem, p))
+    p = plan_with_mass(TIGHT(problem))
+    best = float(objective(problem, p))
     rng = np.random.default_rng(1)
     for size in (1e-2, 0.3):
         for _ in range(20):
@@ -86,14 +91,14 @@ def test_the_solution_beats_its_neighbors(rho):
             other = p + d
             assert other.min() > 0
             # Convexity: the entropy alone raises the value by eps·Σ p φ(d/p), φ(t) ≥ t²/2(1 + t/3).
-            assert float(written_out(problem, other)) >= best + 0.2 * float((d**2 / p).sum()) - 1e-13
+            assert float(objective(problem, other)) >= best + 0.2 * float((d**2 / p).sum()) - 1e-13
 
 
 def test_potentials_and_marginals():
     # p = a⊗b exp((f⊕g − cost)/eps); p1 = a e^{−f/rho1}, p2 = b e^{−g/rho2}.
     pair, problem = linear((0.5, 2.0), 0.1, mass=(1.3, 0.6))
     end = TIGHT(problem)
-    p, f, g = plan_of(end), end.f[0], end.g[0]
+    p, f, g = plan_with_mass(end), end.f[0], end.g[0]
     ab = torch.tensor(np.outer(pair.a, pair.b))
     torch.testing.assert_close(p, ab * ((f[:, None] + g[None] - problem.cost[0]) / 0.1).exp(), rtol=1e-12, atol=0.0)
     torch.testing.assert_close(p.sum(1), torch.tensor(pair.a) * (-f / 0.5).exp(), rtol=1e-10, atol=0.0)
@@ -103,31 +108,33 @@ def test_potentials_and_marginals():
 # --- the proximal step ---
 
 
-def proximal(problem, p, last, strength):
-    """The value with strength · KL(p | last) added."""
-    return written_out(problem, p) + strength * cases.kl(p, last)
+def proximal_objective(problem, p, last, strength):
+    """Return the objective of a plan plus strength · KL(p | last)."""
+    return objective(problem, p) + strength * cases.kl(p, last)
 
 
 @pytest.mark.parametrize("rho", SIDES[:2])
 @pytest.mark.parametrize("strength", [0.03, 2.0])
-def test_near_adds_a_proximal_term(strength, rho):
+def test_the_proximal_term_is_added_to_the_objective(strength, rho):
     pair, problem = linear(rho, 0.1, mass=(1.3, 0.6))
     last = torch.tensor(cases.random_plan(pair, 3))
     moved = problem.add_proximal_term(last[None], torch.tensor([strength], dtype=torch.float64))
-    p = plan_of(TIGHT(moved)).requires_grad_(True)
-    proximal(problem, p, last, strength).backward()
+    p = plan_with_mass(TIGHT(moved)).requires_grad_(True)
+    proximal_objective(problem, p, last, strength).backward()
     left = p.grad if rho[0] < INF else p.grad - p.grad.mean(1, keepdim=True)
     assert left.abs().max() < 1e-9
-    plain = slope(problem, p.detach())
+    plain = gradient(problem, p.detach())
     assert (plain if rho[0] < INF else plain - plain.mean(1, keepdim=True)).abs().max() > 1e-2
-    # The two values are one function of any plan, up to a constant.
+    # Both objectives agree on all plans, up to a constant.
     one, other = p.detach(), torch.tensor(cases.random_plan(pair, 4, 1.1))
-    gap = float(written_out(moved, one) - written_out(moved, other))
-    expected = float(proximal(problem, one, last, strength) - proximal(problem, other, last, strength))
+    gap = float(objective(moved, one) - objective(moved, other))
+    expected = float(
+        proximal_objective(problem, one, last, strength) - proximal_objective(problem, other, last, strength)
+    )
     assert gap == pytest.approx(expected, rel=1e-11)
 
 
-def test_near_keeps_zeros_and_forbidden_pairs():
+def test_a_proximal_term_keeps_zeros_and_forbidden_pairs():
     pair, problem = linear()
     last = torch.tensor(cases.random_plan(pair, 3))
     last[1, 2] = 0.0
@@ -146,7 +153,7 @@ def test_near_keeps_zeros_and_forbidden_pairs():
     assert torch.isfinite(end.log_mass).all()
 
 
-def test_near_leaves_items_of_strength_zero_alone():
+def test_a_proximal_term_of_strength_zero_changes_nothing():
     pair, problem = linear()
     two = problem.take(torch.tensor([0, 0]))
     last = torch.tensor(cases.random_plan(pair, 3)).expand(2, -1, -1).clone()
@@ -158,7 +165,7 @@ def test_near_leaves_items_of_strength_zero_alone():
     assert moved.cost[1, 1, 2] == INF
 
 
-def test_take():
+def test_items_of_a_batch_are_taken_field_by_field():
     _, problem = linear()
     three = problem.take(torch.tensor([0, 0, 0]))
     assert three.batch == 3

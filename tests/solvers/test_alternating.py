@@ -23,8 +23,9 @@ EXACT = [
 ]
 
 
-def total(given):
-    return given.rho1 + given.rho2 + given.eps
+def penalty_sum(parameters):
+    """Return rho1 + rho2 + eps."""
+    return parameters.rho1 + parameters.rho2 + parameters.eps
 
 
 # --- answers that can be written down ---
@@ -56,11 +57,11 @@ def test_isometric_copies_as_eps_falls():
     permutation[order, np.arange(8)] = pair.b
     start, values = "flb", []
     for eps in (1e-1, 1e-2, 1e-3):
-        given = Parameters(1.0, 0.5, eps)
-        result = ugw.solve(pair.x, pair.y, rho=given.rho, eps=eps, init=start)
+        parameters = Parameters(1.0, 0.5, eps)
+        result = ugw.solve(pair.x, pair.y, rho=parameters.rho, eps=eps, init=start)
         # The permutation pays its entropy and nothing else: an upper bound that is linear in eps.
-        ceiling = cases.value(pair, given, permutation)
-        assert ceiling == pytest.approx(float(cases.terms(pair, given, permutation)["entropy"]), abs=1e-14)
+        ceiling = cases.value(pair, parameters, permutation)
+        assert ceiling == pytest.approx(float(cases.terms(pair, parameters, permutation)["entropy"]), abs=1e-14)
         assert 0 < result.value <= ceiling + 1e-12
         values.append(result.value)
         start = result.plan
@@ -73,77 +74,79 @@ def test_isometric_copies_as_eps_falls():
 
 
 @pytest.mark.parametrize("mass", [(1.0, 1.0), (1.3, 0.6), (40.0, 0.03)])
-@pytest.mark.parametrize("given", [*SOFT[:2], EXACT[0]], ids=str)
-def test_mass_identity(given, mass):
+@pytest.mark.parametrize("parameters", [*SOFT[:2], EXACT[0]], ids=str)
+def test_mass_identity(parameters, mass):
     # F(p, p) = C − R m(p)² wherever the plan is stationary, and only there.
     pair = cases.clouds(6, 7, 1, mass)
-    result = cases.solve(pair, given)
-    constant = given.rho1 * mass[0] ** 2 + given.rho2 * mass[1] ** 2 + given.eps * (mass[0] * mass[1]) ** 2
-    square = total(given) * result.mass**2
+    result = cases.solve(pair, parameters)
+    constant = (
+        parameters.rho1 * mass[0] ** 2 + parameters.rho2 * mass[1] ** 2 + parameters.eps * (mass[0] * mass[1]) ** 2
+    )
+    square = penalty_sum(parameters) * result.mass**2
     assert constant - result.value == pytest.approx(square, rel=1e-8)
-    assert result.value == pytest.approx(cases.value(pair, given, result.plan), rel=1e-10)
+    assert result.value == pytest.approx(cases.value(pair, parameters, result.plan), rel=1e-10)
     off = cases.random_plan(pair, 1, result.mass)
-    assert cases.value(pair, given, off) > constant - square + 1e-2 * square
+    assert cases.value(pair, parameters, off) > constant - square + 1e-2 * square
 
 
-@pytest.mark.parametrize("given", [*SOFT, *HARD], ids=str)
-def test_the_plan_is_stationary(given):
+@pytest.mark.parametrize("parameters", [*SOFT, *HARD], ids=str)
+def test_the_plan_is_stationary(parameters):
     pair = cases.clouds(6, 7, 2, (1.3, 0.6))
-    result = cases.solve(pair, given)
+    result = cases.solve(pair, parameters)
     assert result.converged
-    left = cases.gradient(pair, given, result.plan)
-    if given.rho1 == INF:
+    left = cases.gradient(pair, parameters, result.plan)
+    if parameters.rho1 == INF:
         np.testing.assert_allclose(result.plan.sum(1), pair.a, rtol=1e-8)
         left = left - left.mean(1, keepdims=True)
-    if given.rho2 == INF:
+    if parameters.rho2 == INF:
         np.testing.assert_allclose(result.plan.sum(0), pair.b, rtol=1e-8)
         left = left - left.mean(0, keepdims=True)
     assert abs(left).max() < 1e-6
     assert result.marginal_error < 1e-8
 
 
-@pytest.mark.parametrize("given", [*SOFT, *HARD], ids=str)
-def test_the_fields_of_the_result_agree_with_the_plan(given):
+@pytest.mark.parametrize("parameters", [*SOFT, *HARD], ids=str)
+def test_the_fields_of_the_result_agree_with_the_plan(parameters):
     pair = cases.clouds(6, 7, 2, (1.3, 0.6))
-    result = cases.solve(pair, given)
+    result = cases.solve(pair, parameters)
     p, q = result.plan_pair
-    assert result.value == pytest.approx(cases.value(pair, given, p), rel=1e-10)
-    assert result.relaxed_value == pytest.approx(cases.value(pair, given, p, q), rel=1e-10)
+    assert result.value == pytest.approx(cases.value(pair, parameters, p), rel=1e-10)
+    assert result.relaxed_value == pytest.approx(cases.value(pair, parameters, p, q), rel=1e-10)
     assert sum(result.terms.as_dict().values()) == pytest.approx(result.value, rel=1e-14)
-    for name, term in cases.terms(pair, given, p).items():
+    for name, term in cases.terms(pair, parameters, p).items():
         assert getattr(result.terms, name) == pytest.approx(float(term), rel=1e-9, abs=1e-14)
     assert result.history.objective[-1] == pytest.approx(result.value, rel=1e-12)
     assert result.history.mass[-1] == pytest.approx(result.mass, rel=1e-12)
     assert len(result.history) == result.n_iter
 
 
-@pytest.mark.parametrize("given", [*SOFT, *HARD, Parameters(INF, INF, 0.05)], ids=str)
-def test_the_objective_falls_at_every_step(given):
-    pair = cases.clouds(8, 9, 3, (1.3, 1.3) if given.rho == (INF, INF) else (1.3, 0.6))
-    result = cases.solve(pair, given, cases.random_plan(pair, 1), inner_iter=2000)
+@pytest.mark.parametrize("parameters", [*SOFT, *HARD, Parameters(INF, INF, 0.05)], ids=str)
+def test_the_objective_falls_at_every_step(parameters):
+    pair = cases.clouds(8, 9, 3, (1.3, 1.3) if parameters.rho == (INF, INF) else (1.3, 0.6))
+    result = cases.solve(pair, parameters, cases.random_plan(pair, 1), inner_iter=2000)
     objective = result.history.objective
     gain = objective[0] - objective[-1]
     assert gain > 1e-3
     # A plan that does not meet a hard marginal yet may lie below the value it will have when it does.
-    assert np.diff(objective).max() <= (1e-10 if INF not in given.rho else 1e-4) * gain
+    assert np.diff(objective).max() <= (1e-10 if INF not in parameters.rho else 1e-4) * gain
 
 
 # --- invariances ---
 
 
-@pytest.mark.parametrize("given", EXACT[:1] + EXACT[2:], ids=str)
-def test_two_homogeneous_without_entropy(given):
+@pytest.mark.parametrize("parameters", EXACT[:1] + EXACT[2:], ids=str)
+def test_two_homogeneous_without_entropy(parameters):
     # UGW(s·a, s·b) = s² UGW(a, b), the plan s times the plan.
     pair = cases.clouds(6, 7, 1, (1.3, 0.6))
-    one = cases.solve(pair, given)
-    many = cases.solve(pair.weighing(1.3 * 50, 0.6 * 50), given)
+    one = cases.solve(pair, parameters)
+    many = cases.solve(pair.weighing(1.3 * 50, 0.6 * 50), parameters)
     assert many.value == pytest.approx(2500 * one.value, rel=1e-9)
     np.testing.assert_allclose(many.plan, 50 * one.plan, rtol=1e-6, atol=1e-12)
 
 
 def test_the_reference_of_the_entropy_scales_with_the_fourth_power():
-    pair, given = cases.clouds(6, 7, 1, (1.3, 0.6)), Parameters(0.3, 2.0, 0.05)
-    one, many = cases.solve(pair, given), cases.solve(pair.weighing(1.3 * 50, 0.6 * 50), given)
+    pair, parameters = cases.clouds(6, 7, 1, (1.3, 0.6)), Parameters(0.3, 2.0, 0.05)
+    one, many = cases.solve(pair, parameters), cases.solve(pair.weighing(1.3 * 50, 0.6 * 50), parameters)
     shapes = [r.plan / r.mass for r in (one, many)]
     np.testing.assert_allclose(shapes[1], shapes[0], rtol=1e-7)
     # log m grows by (rho1 + rho2 + 2 eps)/(rho1 + rho2 + eps)·log s.
@@ -151,38 +154,38 @@ def test_the_reference_of_the_entropy_scales_with_the_fourth_power():
     assert abs(many.value / (2500 * one.value) - 1) > 0.1
 
 
-@pytest.mark.parametrize("given", [*SOFT, *HARD, EXACT[0], EXACT[2]], ids=str)
-def test_swapping_the_spaces_transposes_the_plan(given):
+@pytest.mark.parametrize("parameters", [*SOFT, *HARD, EXACT[0], EXACT[2]], ids=str)
+def test_swapping_the_spaces_transposes_the_plan(parameters):
     pair = cases.clouds(6, 7, 2, (1.3, 0.6))
     start = cases.random_plan(pair, 2)
-    one = cases.solve(pair, given, start)
-    other = cases.solve(pair.swapped(), given.swapped(), start.T)
+    one = cases.solve(pair, parameters, start)
+    other = cases.solve(pair.swapped(), parameters.swapped(), start.T)
     assert other.value == pytest.approx(one.value, rel=1e-8)
     np.testing.assert_allclose(other.plan.T, one.plan, atol=1e-7)
     # The rhos are exchanged with the spaces: not exchanging them is another problem.
-    wrong = cases.value(pair.swapped(), given, other.plan)
-    assert abs(wrong - one.value) > 1e-3 or given.rho1 == given.rho2
+    wrong = cases.value(pair.swapped(), parameters, other.plan)
+    assert abs(wrong - one.value) > 1e-3 or parameters.rho1 == parameters.rho2
 
 
-@pytest.mark.parametrize("given", [SOFT[1], HARD[0], EXACT[0]], ids=str)
-def test_permuting_points_permutes_the_plan(given):
+@pytest.mark.parametrize("parameters", [SOFT[1], HARD[0], EXACT[0]], ids=str)
+def test_permuting_points_permutes_the_plan(parameters):
     pair = cases.clouds(6, 7, 2, (1.3, 0.6))
     rows, cols = np.random.default_rng(0).permutation(6), np.random.default_rng(1).permutation(7)
     start = cases.random_plan(pair, 2)
-    one = cases.solve(pair, given, start)
+    one = cases.solve(pair, parameters, start)
     mixed = cases.Pair(pair.dx[rows][:, rows], pair.a[rows], pair.dy[cols][:, cols], pair.b[cols])
-    other = cases.solve(mixed, given, start[rows][:, cols])
+    other = cases.solve(mixed, parameters, start[rows][:, cols])
     np.testing.assert_allclose(other.plan, one.plan[rows][:, cols], atol=1e-8)
 
 
-@pytest.mark.parametrize("given", [SOFT[1], HARD[0], EXACT[0]], ids=str)
-def test_zero_weight_points_do_not_change_the_result(given):
+@pytest.mark.parametrize("parameters", [SOFT[1], HARD[0], EXACT[0]], ids=str)
+def test_zero_weight_points_do_not_change_the_result(parameters):
     pair = cases.clouds(6, 7, 2, (1.3, 0.6))
     more = cases.clouds(8, 8, 5)
     dx, dy = more.dx.copy(), more.dy.copy()
     dx[:6, :6], dy[:7, :7] = pair.dx, pair.dy
     padded = cases.Pair(dx, np.append(pair.a, [0, 0]), dy, np.append(pair.b, [0]))
-    one, other = cases.solve(pair, given), cases.solve(padded, given)
+    one, other = cases.solve(pair, parameters), cases.solve(padded, parameters)
     np.testing.assert_allclose(other.plan[:6, :7], one.plan, atol=1e-8)
     assert other.plan[6:].max() == other.plan[:, 7:].max() == 0.0
     assert other.value == pytest.approx(one.value, rel=1e-9)
@@ -191,33 +194,33 @@ def test_zero_weight_points_do_not_change_the_result(given):
 # --- brute force ---
 
 
-@pytest.mark.parametrize("given", [*SOFT[1:], *HARD, *EXACT], ids=str)
-def test_brute_force_finds_nothing_better(given):
+@pytest.mark.parametrize("parameters", [*SOFT[1:], *HARD, *EXACT], ids=str)
+def test_brute_force_does_not_find_a_lower_objective(parameters):
     pair = cases.clouds(4, 5, 6, (1.3, 0.6))
     starts = [pair.product, *(cases.random_plan(pair, seed) for seed in range(3))]
-    found = [cases.solve(pair, given, start) for start in starts]
+    found = [cases.solve(pair, parameters, start) for start in starts]
     for result in found:  # no descent from where a run ended
-        polished, _ = cases.brute_force(pair, given, [result.plan])
+        polished, _ = cases.brute_force(pair, parameters, [result.plan])
         assert polished >= result.value - 1e-8
-        assert cases.value(pair, given, result.plan) == pytest.approx(result.value, rel=1e-10)
+        assert cases.value(pair, parameters, result.plan) == pytest.approx(result.value, rel=1e-10)
     best = min(result.value for result in found)
-    assert best <= cases.brute_force(pair, given, starts)[0] + 1e-7
+    assert best <= cases.brute_force(pair, parameters, starts)[0] + 1e-7
 
 
 # --- eps = 0 ---
 
 
 @pytest.mark.parametrize("seed", [0, 3])
-@pytest.mark.parametrize("given", EXACT, ids=str)
-def test_without_entropy_the_plan_is_stationary(given, seed):
+@pytest.mark.parametrize("parameters", EXACT, ids=str)
+def test_without_entropy_the_plan_is_stationary(parameters, seed):
     pair = cases.clouds(6, 6, seed, (1.3, 0.6))
-    result = cases.solve(pair, given, cases.random_plan(pair, 2))
+    result = cases.solve(pair, parameters, cases.random_plan(pair, 2))
     plan = result.plan
-    left = cases.gradient(pair, given, plan)
-    if given.rho1 == INF:
+    left = cases.gradient(pair, parameters, plan)
+    if parameters.rho1 == INF:
         np.testing.assert_allclose(plan.sum(1), pair.a, rtol=1e-7)
         left = left - ((plan * left).sum(1) / plan.sum(1))[:, None]
-    if given.rho2 == INF:
+    if parameters.rho2 == INF:
         np.testing.assert_allclose(plan.sum(0), pair.b, rtol=1e-7)
         left = left - ((plan * left).sum(0) / plan.sum(0))[None, :]
     # No multiplicative perturbation descends: where the plan is positive the gradient vanishes.
@@ -225,18 +228,18 @@ def test_without_entropy_the_plan_is_stationary(given, seed):
     assert (plan > 1e-6).sum() <= 18 < plan.size  # a sparse plan, as it is without entropy
     # Nor does one that opens the zeros again: from a blurred plan it comes back to the same value.
     blurred = 0.99 * plan / plan.sum() + 0.01 * pair.product / pair.product.sum()
-    again = cases.solve(pair, given, blurred)
-    assert cases.value(pair, given, blurred * result.mass) > result.value + 1e-4
+    again = cases.solve(pair, parameters, blurred)
+    assert cases.value(pair, parameters, blurred * result.mass) > result.value + 1e-4
     assert again.value == pytest.approx(result.value, abs=1e-6)
 
 
-@pytest.mark.parametrize("given", EXACT[:3], ids=str)
-def test_without_entropy_the_objective_falls(given):
+@pytest.mark.parametrize("parameters", EXACT[:3], ids=str)
+def test_without_entropy_the_objective_falls(parameters):
     pair = cases.clouds(6, 7, 4, (1.3, 0.6))
-    objective = cases.solve(pair, given, inner_iter=1000).history.objective
+    objective = cases.solve(pair, parameters, inner_iter=1000).history.objective
     assert objective[0] > objective[-1] + 1e-3
     # An early plan meets a hard marginal only as well as it has settled: there a little may be left to pay back.
-    slack = 1e-8 if given.rho1 < INF else 1e-3
+    slack = 1e-8 if parameters.rho1 < INF else 1e-3
     rises = np.diff(objective) > slack * (objective[0] - objective[-1])
     # A plan that has settled is disturbed once, to see whether it settles again: one rise, and a small one.
     assert rises.sum() <= 1
@@ -244,18 +247,18 @@ def test_without_entropy_the_objective_falls(given):
     assert objective[-1] == pytest.approx(objective.min(), rel=1e-6)
 
 
-@pytest.mark.parametrize("given", EXACT[:2], ids=str)
-def test_without_entropy_not_worse_than_pot(given):
+@pytest.mark.parametrize("parameters", EXACT[:2], ids=str)
+def test_without_entropy_not_worse_than_pot(parameters):
     # Different minima can be reached from one start, so the library's own choice of starts is what is compared.
     pair = cases.clouds(7, 8, 1, (1.3, 0.6))
     plan, _ = ot.gromov.fused_unbalanced_gromov_wasserstein(
-        pair.dx, pair.dy, pair.a, pair.b, reg_marginals=given.rho, epsilon=0, divergence="kl", unbalanced_solver="mm",
-        alpha=given.alpha, M=pair.cost if given.alpha else None, init_pi=pair.product, max_iter=200, tol=1e-9,
+        pair.dx, pair.dy, pair.a, pair.b, reg_marginals=parameters.rho, epsilon=0, divergence="kl", unbalanced_solver="mm",
+        alpha=parameters.alpha, M=pair.cost if parameters.alpha else None, init_pi=pair.product, max_iter=200, tol=1e-9,
         max_iter_ot=500, tol_ot=1e-9,
     )  # fmt: skip
-    fused = ugw.Fused(given.alpha, pair.cost) if given.alpha else None
-    result = ugw.solve(pair.x, pair.y, rho=given.rho, eps=0.0, fused=fused)
-    assert result.value <= cases.value(pair, given, plan) + 1e-6
+    fused = ugw.Fused(parameters.alpha, pair.cost) if parameters.alpha else None
+    result = ugw.solve(pair.x, pair.y, rho=parameters.rho, eps=0.0, fused=fused)
+    assert result.value <= cases.value(pair, parameters, plan) + 1e-6
 
 
 def test_without_entropy_a_point_too_far_to_be_matched_is_left_out():
@@ -264,28 +267,28 @@ def test_without_entropy_a_point_too_far_to_be_matched_is_left_out():
     points = np.random.default_rng(0).random((7, 2))
     points[0] += 60.0
     pair = replace(pair, dx=np.linalg.norm(points[:, None] - points[None], axis=2))
-    given = Parameters(1.0, 1.0, 0.0)
+    parameters = Parameters(1.0, 1.0, 0.0)
     solver = ugw.AlternateMin(max_iter=300)
-    result = ugw.solve(pair.x, pair.y, rho=given.rho, eps=0.0, init="product", solver=solver)
+    result = ugw.solve(pair.x, pair.y, rho=parameters.rho, eps=0.0, init="product", solver=solver)
     assert result.converged
     assert result.plan[0].sum() == 0.0
     near = cases.Pair(pair.dx[1:, 1:], pair.a[1:], pair.dy, pair.b)
-    rest = ugw.solve(near.x, near.y, rho=given.rho, eps=0.0, init=result.plan[1:])
+    rest = ugw.solve(near.x, near.y, rho=parameters.rho, eps=0.0, init=result.plan[1:])
     lost = pair.a.sum() ** 2 - near.a.sum() ** 2  # KL(p1⊗p1 | a⊗a) counts the mass of a⊗a
     assert result.value == pytest.approx(rest.value + lost, rel=1e-5)
 
 
-def test_without_entropy_zeros_of_the_start_are_opened():
+def test_without_entropy_zeros_of_the_initial_plan_can_become_positive():
     # A proximal step keeps zeros, so a start must not pass them on: rows without mass would stay without.
-    pair, given = cases.clouds(7, 8, 0), Parameters(0.5, 1.0, 0.0)
+    pair, parameters = cases.clouds(7, 8, 0), Parameters(0.5, 1.0, 0.0)
     start = cases.random_plan(pair, 1)
     start[2], start[:, 3], start[0, 0] = 0.0, 0.0, 0.0
-    result = ugw.solve(pair.x, pair.y, rho=given.rho, eps=0.0, init=start)
+    result = ugw.solve(pair.x, pair.y, rho=parameters.rho, eps=0.0, init=start)
     assert result.converged
     assert result.plan[2].sum() > 0.01
     assert result.plan[:, 3].sum() > 0.01
     blurred = 0.99 * result.plan / result.mass + 0.01 * pair.product
-    assert cases.solve(pair, given, blurred).value >= result.value - 1e-6
+    assert cases.solve(pair, parameters, blurred).value >= result.value - 1e-6
 
 
 # --- rho → ∞ ---
@@ -305,7 +308,7 @@ def test_large_rho_is_entropic_gromov_wasserstein(rho):
     assert result.terms.distortion == pytest.approx(log["gw_dist"], abs=tolerance)
 
 
-def test_rho_grows_into_the_constraint():
+def test_marginals_approach_the_weights_as_rho_grows():
     pair, eps = cases.clouds(7, 8, 0), 0.05
     hard = cases.solve(pair, Parameters(INF, INF, eps))
     gaps = []
@@ -323,11 +326,11 @@ def test_rho_grows_into_the_constraint():
 
 
 def test_inexact_inner_loops_end_at_the_same_point():
-    pair, given = cases.clouds(8, 9, 5), Parameters(0.3, 2.0, 0.05)
-    tight = cases.solve(pair, given, inner_iter=2000)
-    loose = cases.solve(pair, given, inner_iter=10, max_iter=3000)
-    log = cases.solve(pair, given, method="log")
-    default = ugw.solve(pair.x, pair.y, rho=given.rho, eps=given.eps, init="product")
+    pair, parameters = cases.clouds(8, 9, 5), Parameters(0.3, 2.0, 0.05)
+    tight = cases.solve(pair, parameters, inner_iter=2000)
+    loose = cases.solve(pair, parameters, inner_iter=10, max_iter=3000)
+    log = cases.solve(pair, parameters, method="log")
+    default = ugw.solve(pair.x, pair.y, rho=parameters.rho, eps=parameters.eps, init="product")
     for other in (loose, log):
         assert other.value == pytest.approx(tight.value, rel=1e-10)
         np.testing.assert_allclose(other.plan, tight.plan, atol=1e-7)
@@ -343,37 +346,37 @@ def test_a_tolerance_below_that_of_the_inner_solver_is_reached():
 
 
 def test_annealing_ends_at_the_stated_eps():
-    pair, given = cases.clouds(8, 9, 5), Parameters(0.5, 1.0, 0.01)
-    result = cases.solve(pair, given, anneal=0.8)
+    pair, parameters = cases.clouds(8, 9, 5), Parameters(0.5, 1.0, 0.01)
+    result = cases.solve(pair, parameters, anneal=0.8)
     assert result.converged
-    assert abs(cases.gradient(pair, given, result.plan)).max() < 1e-6  # at this eps, not at the first
-    assert result.value == pytest.approx(cases.value(pair, given, result.plan), rel=1e-10)
+    assert abs(cases.gradient(pair, parameters, result.plan)).max() < 1e-6  # at this eps, not at the first
+    assert result.value == pytest.approx(cases.value(pair, parameters, result.plan), rel=1e-10)
 
 
 def test_of_two_alternating_plans_the_better_is_returned():
     # With matrices that are not conditionally negative the pair need not meet: F(p, q) < F(p, p), F(q, q).
     turns = []
     for seed in range(6):
-        pair, given = cases.similarities(6, 6, seed), Parameters(1.0, 1.0, 0.02)
+        pair, parameters = cases.similarities(6, 6, seed), Parameters(1.0, 1.0, 0.02)
         with pytest.warns(ugw.ConvergenceWarning, match="alternate"):
-            result = ugw.solve(pair.x, pair.y, rho=1.0, eps=given.eps, init=cases.random_plan(pair, seed))
+            result = ugw.solve(pair.x, pair.y, rho=1.0, eps=parameters.eps, init=cases.random_plan(pair, seed))
         assert result.status == ugw.Status.ALTERNATING
         p, q = result.plan_pair
-        assert cases.value(pair, given, p) == pytest.approx(result.value, rel=1e-9)
-        assert cases.value(pair, given, p) < cases.value(pair, given, q)
-        assert cases.value(pair, given, p, q) == pytest.approx(result.relaxed_value, rel=1e-9)
+        assert cases.value(pair, parameters, p) == pytest.approx(result.value, rel=1e-9)
+        assert cases.value(pair, parameters, p) < cases.value(pair, parameters, q)
+        assert cases.value(pair, parameters, p, q) == pytest.approx(result.relaxed_value, rel=1e-9)
         assert result.gap > 0.1
         # Each is the other's step, and the potentials are those of `plan`.
         f, g = result.potentials
-        cost = cases.full_cost(pair, given, q)
-        made = np.outer(pair.a, pair.b) * np.exp((f[:, None] + g[None] - cost) / (q.sum() * given.eps))
+        cost = cases.full_cost(pair, parameters, q)
+        made = np.outer(pair.a, pair.b) * np.exp((f[:, None] + g[None] - cost) / (q.sum() * parameters.eps))
         np.testing.assert_allclose(made, p, rtol=1e-6, atol=1e-12)
         turns.append(result.history.objective[-1] > result.history.objective[-2])
     assert True in turns  # both orders were met: the better plan was the last one, and the one before
     assert False in turns
 
 
-def test_items_of_a_batch_end_by_themselves():
+def test_items_of_a_batch_converge_independently():
     pairs = [cases.clouds(6, 7, seed, (1.0, 0.5 + seed)) for seed in range(4)]
     rho1, rho2, eps = np.array([0.3, 1.0, INF, 2.0]), np.array([2.0, 1.0, 0.5, INF]), np.array([0.3, 0.05, 0.1, 0.0])
     x, y = (ugw.Space.stack([getattr(pair, side) for pair in pairs]) for side in "xy")
@@ -419,15 +422,15 @@ def test_the_change_of_a_step_includes_that_of_the_mass():
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 def test_the_history_has_the_relaxed_value_of_each_step():
     """F(p, q) of a plan and the one before it: that of the result which ends at that step."""
-    pair, given = cases.clouds(6, 7, 0), SOFT[1]
-    result = cases.solve(pair, given, max_iter=6)
+    pair, parameters = cases.clouds(6, 7, 0), SOFT[1]
+    result = cases.solve(pair, parameters, max_iter=6)
     for steps in (2, 4, 6):
-        p, q = cases.solve(pair, given, max_iter=steps).plan_pair
-        assert result.history.relaxed[steps - 1] == pytest.approx(cases.value(pair, given, p, q), rel=1e-9)
+        p, q = cases.solve(pair, parameters, max_iter=steps).plan_pair
+        assert result.history.relaxed[steps - 1] == pytest.approx(cases.value(pair, parameters, p, q), rel=1e-9)
     assert abs(result.history.relaxed - result.history.objective).max() > 1e-5
 
 
-def test_a_plan_has_settled_only_if_the_inner_solver_has_and_eps_is_its_own():
+def test_a_plan_has_converged_only_if_the_inner_solver_has_and_annealing_has_ended():
     problem = cases.problem(cases.clouds(5, 6, 0), Parameters(1.0, 1.0, 0.1))
     state, settings = prepare_run(problem, problem.product, ugw.AlternateMin().with_defaults())
     old = alternate.Iterate.initial(state, settings)

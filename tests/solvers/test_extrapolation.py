@@ -20,47 +20,50 @@ from ugw.solvers.extrapolation import CostHistory
 SURE = KERNEL_CONFIG.min_overrelaxed_change
 
 
-def products(given, found, *_, **__):
-    """Sums of products of the differences of costs, in place of their covariances."""
-    made = anderson_differences(given, found)
-    return torch.stack([torch.stack([(u * v).sum((1, 2)) for v in made], 1) for u in made], 2)
+def inner_products(inputs, outputs, *_, **__):
+    """Return the inner products of the differences of costs, in place of their covariances."""
+    differences = anderson_differences(inputs, outputs)
+    return torch.stack([torch.stack([(u * v).sum((1, 2)) for v in differences], 1) for u in differences], 2)
 
 
 def next_cost(history, step_input, step_output, relative_change, *, sample_rows=False):
-    """The next cost by plain inner products of the differences, for maps of the entries without weights."""
-    with mock.patch.object(extrapolation, "anderson_covariances", products):
+    """Return the next cost of a history, computed with inner products without weights."""
+    with mock.patch.object(extrapolation, "anderson_covariances", inner_products):
         flat = SimpleNamespace(log_a=None, log_b=None)
         return history.next_cost(flat, step_input, step_output, relative_change, sample_rows=sample_rows)
 
 
-def walked(matrix, shift, start, steps=3):
-    """A trail of steps of an affine map of the entries, the last step's cost, and what it led to."""
+def run_affine_steps(matrix, shift, start, steps=3):
+    """Return the history of steps of an affine map of the entries, and the input and output of the last step."""
 
     def step(cost):
+        """Apply the affine map to the entries of a cost (B, 2, 2)."""
         return (cost.flatten(1) @ matrix.mT + shift).view_as(cost)
 
-    one, given = torch.ones(len(start), dtype=torch.float64), start
-    trail = CostHistory.empty(start, one)
+    one, cost = torch.ones(len(start), dtype=torch.float64), start
+    history = CostHistory.empty(start, one)
     for _ in range(steps - 1):
-        found = step(given)
-        trail, given = trail.append(given, found, one < 0, one < 0), found
-    return trail, given, step(given)
+        output = step(cost)
+        history, cost = history.append(cost, output, one < 0, one < 0), output
+    return history, cost, step(cost)
 
 
-def drawn(batch, seed=0):
+def random_costs(batch, seed=0):
+    """Return random costs (batch, 2, 2)."""
     return torch.rand(batch, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def affine(eigenvalues, seed=0):
+def symmetric_matrix(eigenvalues, seed=0):
+    """Return a random symmetric matrix (4, 4) with these eigenvalues."""
     rng = torch.Generator().manual_seed(seed)
     basis = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=rng))[0]
     return basis @ torch.diag(torch.tensor(eigenvalues, dtype=torch.float64)) @ basis.mT
 
 
 def test_two_slow_modes_are_summed_exactly():
-    matrix, shift = affine([0.9, 0.5, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
+    matrix, shift = symmetric_matrix([0.9, 0.5, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
     end = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - matrix, shift)
-    trail, given, found = walked(matrix, shift, drawn(2), 4)  # the first ends the rest
+    trail, given, found = run_affine_steps(matrix, shift, random_costs(2), 4)  # the first ends the rest
     guess, guessed, _ = next_cost(trail, given, found, torch.tensor([1.0, 0.0]), sample_rows=False)
     assert guessed.tolist() == [True, False]
     torch.testing.assert_close(guess[0].flatten(), end, rtol=0.01, atol=0.0)  # coefficients are rounded
@@ -69,8 +72,8 @@ def test_two_slow_modes_are_summed_exactly():
 
 
 def test_growing_changes_are_extrapolated_forward():
-    matrix, shift = affine([1.05, 0.5, 0.0, 0.0]), torch.zeros(4, dtype=torch.float64)
-    trail, given, found = walked(matrix, shift, drawn(2), 5)
+    matrix, shift = symmetric_matrix([1.05, 0.5, 0.0, 0.0]), torch.zeros(4, dtype=torch.float64)
+    trail, given, found = run_affine_steps(matrix, shift, random_costs(2), 5)
     guess, guessed, leap = next_cost(trail, given, found, torch.tensor([SURE, 0.9 * SURE]), sample_rows=False)
     assert guessed.tolist() == leap.tolist() == [True, False]  # small changes may be rounding
     torch.testing.assert_close(guess[0], found[0] + KERNEL_CONFIG.overrelaxation * (found[0] - given[0]))
@@ -78,7 +81,9 @@ def test_growing_changes_are_extrapolated_forward():
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_too_few_steps_give_no_extrapolation(steps):
-    trail, given, found = walked(affine([0.9, 0.5, 0.0, 0.0]), torch.ones(4).double(), drawn(1), steps)
+    trail, given, found = run_affine_steps(
+        symmetric_matrix([0.9, 0.5, 0.0, 0.0]), torch.ones(4).double(), random_costs(1), steps
+    )
     for look in (True, False):
         guess, guessed, _ = next_cost(trail, given, found, torch.tensor([1.0]), sample_rows=look)
         assert not guessed.any()
@@ -86,8 +91,8 @@ def test_too_few_steps_give_no_extrapolation(steps):
 
 
 def test_a_rejected_step_clears_the_history():
-    matrix, shift = affine([0.9, 0.5, 0.0, 0.0]), torch.ones(4, dtype=torch.float64)
-    trail, given, found = walked(matrix, shift, drawn(2), 5)
+    matrix, shift = symmetric_matrix([0.9, 0.5, 0.0, 0.0]), torch.ones(4, dtype=torch.float64)
+    trail, given, found = run_affine_steps(matrix, shift, random_costs(2), 5)
     trail = trail.append(given, found, torch.tensor([True, False]), torch.zeros(2) > 0)
     assert trail.n_steps.tolist() == [0.0, 5.0]
     after = (found.flatten(1) @ matrix.mT + shift).view_as(found)
@@ -100,8 +105,8 @@ def test_after_a_rejected_step_only_growing_changes_are_extrapolated():
     sheared = torch.diag(torch.tensor([0.8, 0.8, 0.0, 0.0], dtype=torch.float64))
     sheared[0, 1] = 1.5
     start, yes = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]], dtype=torch.float64), torch.ones(1) > 0
-    for matrix, steps, believed in ((sheared, 12, False), (affine([1.05, 0.5, 0.0, 0.0]), 12, True)):
-        trail, given, found = walked(matrix, torch.zeros(4, dtype=torch.float64), start, steps)
+    for matrix, steps, believed in ((sheared, 12, False), (symmetric_matrix([1.05, 0.5, 0.0, 0.0]), 12, True)):
+        trail, given, found = run_affine_steps(matrix, torch.zeros(4, dtype=torch.float64), start, steps)
         *_, leap = next_cost(trail, given, found, torch.tensor([SURE]), sample_rows=False)
         assert leap.all()
         failed = replace(trail, is_long_step=yes).append(given, found, yes, ~yes)
@@ -118,10 +123,10 @@ def test_after_a_rejected_step_only_growing_changes_are_extrapolated():
 
 def test_nearly_parallel_steps_are_extrapolated_along_the_last():
     """A valley: one mode is left, and the other difference is as good as the same one."""
-    matrix, shift = affine([0.99, 1e-3, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
+    matrix, shift = symmetric_matrix([0.99, 1e-3, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
     end = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - matrix, shift)
-    trail, given, found = walked(matrix, shift, drawn(1), 6)
-    noise = 1e-6 * (drawn(1, seed=7) - 0.5)  # of an inner solver: two coefficients would be large and cancel
+    trail, given, found = run_affine_steps(matrix, shift, random_costs(1), 6)
+    noise = 1e-6 * (random_costs(1, seed=7) - 0.5)  # of an inner solver: two coefficients would be large and cancel
     guess, guessed, leap = next_cost(trail, given, found + noise, torch.ones(1), sample_rows=False)
     assert guessed.all()
     assert not leap.any()
@@ -162,12 +167,13 @@ def test_growth_is_the_largest_eigenvalue():
 
 
 def spaces(seed, n=30, metric="euclidean"):
+    """Return two clouds of n + 3 and n + 2 points in R³ and R²."""
     rng = np.random.default_rng(seed)
     return [ugw.Space.from_points(torch.tensor(rng.random((n + d, d))), metric=metric) for d in (3, 2)]
 
 
-def test_covariances_of_costs():
-    """Under a⊗b, for stored costs by the definition, and for streamed ones as for the stored."""
+def test_covariances_of_stored_and_bilinear_costs():
+    """Covariances under a⊗b of stored costs equal their definition, and those of bilinear costs equal these."""
     x, y = spaces(0, n=20, metric="sqeuclidean")
     x = replace(x, weight_tensor=torch.linspace(0.0, 2.0, x.n, dtype=torch.float64))
     stored, streamed = (build_ugw(x, y, rho=1.0, eps=0.1, fused=None, method=m) for m in ("stabilized", "streaming"))
@@ -189,8 +195,7 @@ def test_covariances_of_costs():
     )
 
 
-def test_covariances_of_some_rows():
-    """Of many rows a few are read, on a CPU: nearly the covariances of all."""
+def test_covariances_of_sampled_rows_are_close_to_those_of_all_rows():
     x, y = (ugw.Space.from_points(torch.rand(400, d, generator=torch.Generator().manual_seed(d))) for d in (3, 2))
     problem = build_ugw(x, y, rho=1.0, eps=0.1, fused=None)
     draw = torch.Generator().manual_seed(0)
@@ -207,8 +212,8 @@ def test_covariances_of_some_rows():
 
 @pytest.mark.parametrize("rho", [0.05, 1.0, (3.0, 0.5)])
 @pytest.mark.parametrize("method", ["auto", "streaming"])
-def test_the_same_plans_in_fewer_steps(monkeypatch, rho, method):
-    """From a coarse start, where a valley is chosen, steps lead to the same solution with and without a look back."""
+def test_extrapolation_reaches_as_good_a_value_in_fewer_steps(monkeypatch, rho, method):
+    """The first steps, which choose a local minimum, are not extrapolated."""
     pairs = [spaces(seed, metric="sqeuclidean" if method == "streaming" else "euclidean") for seed in range(3)]
     given = {"rho": rho, "init": "product", "solver": ugw.AlternateMin(inner=ugw.Sinkhorn(method=method), tol=1e-7)}
     fast = [ugw.solve(x, y, eps=ugw.relative(0.03), **given).check() for x, y in pairs]
@@ -220,18 +225,19 @@ def test_the_same_plans_in_fewer_steps(monkeypatch, rho, method):
     assert sum(r.n_iter for r in fast) < 0.8 * sum(r.n_iter for r in plain)
 
 
-def test_a_settled_plan_is_a_fixed_point_of_plain_steps(monkeypatch):
-    """That a guess led nowhere new is no proof: the last step of a run is plain."""
+def test_the_last_step_of_a_run_is_not_extrapolated(monkeypatch):
+    """A small change after an extrapolated step does not prove convergence."""
     x, y = spaces(1)
-    guesses = []
-    following = CostHistory.next_cost
+    is_extrapolated = []
+    next_cost_of_history = CostHistory.next_cost
 
-    def monitoring(self, *args, **kwargs):
-        found = following(self, *args, **kwargs)
-        guesses.append(bool(found[1].any()))
-        return found
+    def recording_next_cost(self, *args, **kwargs):
+        """Record whether the next cost is extrapolated."""
+        result = next_cost_of_history(self, *args, **kwargs)
+        is_extrapolated.append(bool(result[1].any()))
+        return result
 
-    monkeypatch.setattr(CostHistory, "next_cost", monitoring)
+    monkeypatch.setattr(CostHistory, "next_cost", recording_next_cost)
     ugw.solve(x, y, rho=0.1, eps=0.003, init="product").check()
-    assert any(guesses)
-    assert not guesses[-2]
+    assert any(is_extrapolated)
+    assert not is_extrapolated[-2]

@@ -15,12 +15,13 @@ from ugw.solvers.frank_wolfe import FrankWolfe
 PLAIN, FUSED = Parameters(INF, INF, 0.0), Parameters(INF, INF, 0.0, 0.6)
 
 
-def run(pair, given, start, **options):
-    return FrankWolfe(**options)(BalancedGW(cases.problem(pair, given)), torch.tensor(start)[None])
+def solve_balanced(pair, parameters, start, **options):
+    """Return the result of Frank–Wolfe for balanced GW from a plan (n, m)."""
+    return FrankWolfe(**options)(BalancedGW(cases.problem(pair, parameters)), torch.tensor(start)[None])
 
 
-def pots(pair, start, alpha):
-    """POT's conditional gradient from the same start, as our value; its fused weight is 1/(1 + alpha)."""
+def pot_plan(pair, start, alpha):
+    """Return the plan (n, m) of POT's conditional gradient from the same start; its fused weight is 1/(1 + alpha)."""
     share = 1 / (1 + alpha)
     options = {"G0": start, "max_iter": 1000, "tol_rel": 1e-12, "tol_abs": 1e-12}
     if not alpha:
@@ -30,26 +31,26 @@ def pots(pair, start, alpha):
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("given", [PLAIN, FUSED], ids=["plain", "fused"])
-def test_equal_to_pot_or_better_from_the_same_start(given, seed):
+@pytest.mark.parametrize("parameters", [PLAIN, FUSED], ids=["plain", "fused"])
+def test_equal_to_pot_or_better_from_the_same_start(parameters, seed):
     pair = cases.clouds(8, 9, seed)
     start = np.outer(pair.a, pair.b) if seed == 0 else cases.hard_plan(pair, seed)
-    theirs = cases.value(pair, given, pots(pair, start, given.alpha))
-    ours = run(pair, given, start)
-    value = cases.value(pair, given, ours.plan)
+    theirs = cases.value(pair, parameters, pot_plan(pair, start, parameters.alpha))
+    ours = solve_balanced(pair, parameters, start)
+    value = cases.value(pair, parameters, ours.plan)
     assert ours.value == pytest.approx(value, rel=1e-11)
     assert ours.converged
     assert value <= theirs + 1e-9
-    assert value < cases.value(pair, given, start) - 1e-3
+    assert value < cases.value(pair, parameters, start) - 1e-3
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("given", [PLAIN, FUSED], ids=["plain", "fused"])
-def test_solve_is_not_worse_than_pot(given, seed):
+@pytest.mark.parametrize("parameters", [PLAIN, FUSED], ids=["plain", "fused"])
+def test_solve_is_not_worse_than_pot(parameters, seed):
     pair = cases.clouds(6, 7, seed)
-    fused = ugw.Fused(given.alpha, pair.cost) if given.alpha else None
+    fused = ugw.Fused(parameters.alpha, pair.cost) if parameters.alpha else None
     result = ugw.solve(pair.x, pair.y, rho=INF, eps=0.0, fused=fused)
-    theirs = cases.value(pair, given, pots(pair, np.outer(pair.a, pair.b), given.alpha))
+    theirs = cases.value(pair, parameters, pot_plan(pair, np.outer(pair.a, pair.b), parameters.alpha))
     assert result.converged
     assert result.value <= theirs + 1e-9
     assert result.terms.entropy == result.terms.marginal_a == result.terms.marginal_b == 0.0
@@ -59,7 +60,7 @@ def test_solve_is_not_worse_than_pot(given, seed):
 def test_marginals_are_exact(mass):
     pair = cases.clouds(8, 9, 3, (mass, mass))
     start = cases.random_plan(pair, 2)  # far from the marginals, and of another mass
-    for result in (run(pair, PLAIN, start), ugw.solve(pair.x, pair.y, rho=INF, eps=0.0, init=start)):
+    for result in (solve_balanced(pair, PLAIN, start), ugw.solve(pair.x, pair.y, rho=INF, eps=0.0, init=start)):
         plan = np.asarray(result.plan).reshape(8, 9)
         np.testing.assert_allclose(plan.sum(1), pair.a, rtol=0, atol=1e-12 * mass)
         np.testing.assert_allclose(plan.sum(0), pair.b, rtol=0, atol=1e-12 * mass)
@@ -67,19 +68,19 @@ def test_marginals_are_exact(mass):
         assert float(np.max(result.marginal_error)) < 1e-12
 
 
-@pytest.mark.parametrize("given", [PLAIN, FUSED], ids=["plain", "fused"])
+@pytest.mark.parametrize("parameters", [PLAIN, FUSED], ids=["plain", "fused"])
 @pytest.mark.parametrize("made", [cases.clouds, cases.similarities])
-def test_the_line_search_is_exact(made, given):
+def test_the_line_search_is_exact(made, parameters):
     inside = 0
     for seed in range(4):
         pair = made(6, 7, seed, (1.3, 1.3))
         start = cases.hard_plan(pair, seed)
-        step = run(pair, given, start, max_iter=1)
+        step = solve_balanced(pair, parameters, start, max_iter=1)
         end = np.asarray(step.plan).reshape(6, 7)
-        vertex = ot.emd(pair.a, pair.b, cases.gradient(pair, given, start))
+        vertex = ot.emd(pair.a, pair.b, cases.gradient(pair, parameters, start))
         grid = np.linspace(0, 1, 401)
-        values = [cases.value(pair, given, start + t * (vertex - start)) for t in grid]
-        got = cases.value(pair, given, end)
+        values = [cases.value(pair, parameters, start + t * (vertex - start)) for t in grid]
+        got = cases.value(pair, parameters, end)
         assert got <= min(values) + 1e-12
         assert got >= min(values) - 1e-5  # nothing off the segment
         t = ((end - start) * (vertex - start)).sum() / ((vertex - start) ** 2).sum()
@@ -89,24 +90,24 @@ def test_the_line_search_is_exact(made, given):
     assert inside or made is cases.clouds  # a step that ends inside the segment was met
 
 
-@pytest.mark.parametrize("given", [PLAIN, FUSED], ids=["plain", "fused"])
-def test_the_objective_falls_and_no_vertex_improves_the_end(given):
+@pytest.mark.parametrize("parameters", [PLAIN, FUSED], ids=["plain", "fused"])
+def test_the_objective_falls_and_no_vertex_improves_the_end(parameters):
     pair = cases.similarities(7, 8, 1, (1.3, 1.3))
-    result = run(pair, given, cases.hard_plan(pair, 1))
+    result = solve_balanced(pair, parameters, cases.hard_plan(pair, 1))
     objective = result.tensors.trace[0, :, 0].numpy()
     assert result.converged
     assert len(objective) > 3
     assert np.diff(objective).max() <= 1e-14
     plan = np.asarray(result.plan).reshape(7, 8)
-    slope = 2 * cases.gradient(pair, given, plan)
+    slope = 2 * cases.gradient(pair, parameters, plan)
     vertex = ot.emd(pair.a, pair.b, slope)
-    scale = float(cases.problem(pair, given).scale()) * 1.3**2
+    scale = float(cases.problem(pair, parameters).scale()) * 1.3**2
     assert (slope * (plan - vertex)).sum() <= 1e-8 * scale
 
 
 def test_the_iteration_limit_is_a_status():
     pair = cases.similarities(7, 8, 3)
-    result = run(pair, PLAIN, cases.hard_plan(pair, 1), max_iter=2)
+    result = solve_balanced(pair, PLAIN, cases.hard_plan(pair, 1), max_iter=2)
     assert result.status == ugw.Status.MAX_ITER
     assert result.tensors.residual.item() > 1e-6
 

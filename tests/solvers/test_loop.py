@@ -13,31 +13,40 @@ from ugw.solvers import loop
 
 @dataclass(frozen=True, eq=False)
 class State:
+    """A number per item, a nested pair of tensors, and a field that is None."""
+
     value: Tensor
     pair: tuple[Tensor, Tensor]  # nested, as potentials are
     nothing: None = None
 
     @property
     def batch(self):
+        """Number of items."""
         return len(self.value)
 
     @property
     def device(self):
+        """The device of the numbers."""
         return self.value.device
 
     def take(self, index):
+        """Return the state of some items."""
         return State(self.value[index], (self.pair[0][index], self.pair[1][index]))
 
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """goal: where an item stops; bad: the value at which its numbers turn NaN; seen: sizes of the batches."""
+    """The constants of a run.
+
+    goal: value at which an item converges; bad: value that is reported as NaN; seen: batch size of each step.
+    """
 
     goal: Tensor
     bad: Tensor
     seen: list
 
     def take(self, index):
+        """Return the context of some items."""
         return replace(self, goal=self.goal[index], bad=self.bad[index])
 
 
@@ -45,17 +54,20 @@ START = (1.0, 8.0, 64.0, 2.0, 32.0)
 STEPS = (1, 4, 7, 2, 6)  # halvings until the number is at most one half
 
 
-def first(values=START):
+def initial_state(values=START):
+    """Return the initial state with these numbers."""
     value = torch.tensor(values, dtype=torch.float64)
     return State(value, (value.clone(), value[:, None].expand(-1, 3).clone()))
 
 
 def context(values=START, bad=None):
+    """Return the context in which items converge at 1/2; bad: values that are reported as NaN."""
     bad = [math.nan] * len(values) if bad is None else bad
     return Context(torch.full((len(values),), 0.5, dtype=torch.float64), torch.tensor(bad, dtype=torch.float64), [])
 
 
 def step(context, state):
+    """Halve the number of each item, and report it."""
     context.seen.append(state.batch)
     value = state.value / 2
     new = State(value, (state.pair[0] / 2, state.pair[1] / 2))
@@ -64,30 +76,31 @@ def step(context, state):
     return new, loop.Report(status, {"value": number, "double": 2 * number})
 
 
-def run(rules, values=START, bad=None, watch=None):
-    held = context(values, bad)
-    return loop.iterate(step, held, first(values), rules, watch), held.seen
+def run(rules, values=START, bad=None, observer=None):
+    """Return the outcome of a loop from these numbers, and the batch size of each step."""
+    run_context = context(values, bad)
+    return loop.iterate(step, run_context, initial_state(values), rules, observer), run_context.seen
 
 
 @pytest.mark.parametrize("compact_at", [1.0, 0.5, 0.0])
-def test_items_retire_where_they_end(compact_at):
+def test_every_item_has_the_state_of_its_last_step(compact_at):
     end, seen = run(loop.Rules(max_iter=50, compact_at=compact_at))
     assert end.n_iter.tolist() == list(STEPS)
     assert end.status.tolist() == [Status.CONVERGED] * 5
-    assert end.state.value.tolist() == [0.5] * 5  # frozen, though others went on
+    assert end.state.value.tolist() == [0.5] * 5  # fixed, although other items continued
     assert end.state.pair[0].tolist() == [0.5] * 5
     assert end.state.pair[1].tolist() == [[0.5] * 3] * 5
     assert len(seen) == max(STEPS)
 
 
-def test_compaction_drops_retired_items():
+def test_compaction_drops_ended_items():
     # Live items after each step: 5 → 4, 3, 3, 2, 2, 1, 0.
     assert run(loop.Rules(max_iter=50, compact_at=1.0))[1] == [5, 4, 3, 3, 2, 2, 1]
     assert run(loop.Rules(max_iter=50, compact_at=0.5))[1] == [5, 5, 5, 5, 2, 2, 2]
     assert run(loop.Rules(max_iter=50, compact_at=0.0))[1] == [5] * 7
 
 
-def test_retired_items_fill_the_sizes_that_are_wanted():
+def test_ended_items_are_kept_to_fill_the_requested_batch_size():
     end, seen = run(loop.Rules(max_iter=50, items_to_keep=lambda live: max(2, 1 << (live - 1).bit_length())))
     assert seen == [5, 4, 4, 4, 2, 2, 2]
     assert end.n_iter.tolist() == list(STEPS)
@@ -95,8 +108,8 @@ def test_retired_items_fill_the_sizes_that_are_wanted():
     assert end.table()[0, 1:].isnan().all()
 
 
-def test_a_broken_item_is_not_held():
-    # The second item is 8, 4, 2: there it breaks. Retired items stay, this one does not.
+def test_an_item_that_is_not_finite_is_not_kept():
+    # The second item is 8, 4, then NaN. Ended items stay in the batch, this one does not.
     end, seen = run(
         loop.Rules(max_iter=50, compact_at=0.0, items_to_keep=lambda live: 5), bad=[math.nan, 2.0, *[math.nan] * 3]
     )
@@ -118,7 +131,7 @@ def test_the_table_has_nan_after_an_item_ended(compact_at):
         assert table[i, steps:].isnan().all()
 
 
-def test_the_limit_is_a_status():
+def test_the_iteration_limit_is_a_status():
     end, seen = run(loop.Rules(max_iter=3))
     assert len(seen) == 3
     assert end.status.tolist() == [
@@ -156,7 +169,7 @@ def test_a_single_item_that_is_not_finite_is_undone():
     assert end.state.value.tolist() == [4.0]
 
 
-def test_not_finite_overrules_converged_and_the_limit():
+def test_non_finite_takes_precedence_over_converged_and_the_iteration_limit():
     end, _ = run(loop.Rules(max_iter=50), values=(1.0, 4.0), bad=[0.5, math.nan])
     assert end.status.tolist() == [Status.NON_FINITE, Status.CONVERGED]
     assert end.state.value.tolist() == [1.0, 0.5]
@@ -178,11 +191,12 @@ def test_check_every_reduces_the_number_of_checks():
 def test_the_monitor_sees_running_items_and_can_stop_them():
     calls = []
 
-    def watch(numbers, live):
+    def observer(numbers, live):
+        """Record the numbers, and stop the run at the third call."""
         calls.append((numbers["value"].tolist(), live))
         return len(calls) == 3
 
-    end, seen = run(loop.Rules(max_iter=50), watch=watch)
+    end, seen = run(loop.Rules(max_iter=50), observer=observer)
     assert len(seen) == 3
     assert calls == [([0.5, 4.0, 32.0, 1.0, 16.0], 5), ([2.0, 16.0, 0.5, 8.0], 4), ([1.0, 8.0, 4.0], 3)]
     assert end.status.tolist() == [Status.CONVERGED, Status.STOPPED, Status.STOPPED, Status.CONVERGED, Status.STOPPED]
@@ -191,12 +205,12 @@ def test_the_monitor_sees_running_items_and_can_stop_them():
 
 
 def test_stopping_keeps_the_status_of_finished_items():
-    end, _ = run(loop.Rules(max_iter=50), values=(1.0, 8.0), watch=lambda *_: True)
+    end, _ = run(loop.Rules(max_iter=50), values=(1.0, 8.0), observer=lambda *_: True)
     assert end.status.tolist() == [Status.CONVERGED, Status.STOPPED]
 
 
-def test_the_first_state_is_left_alone():
-    start = first()
+def test_the_initial_state_is_not_changed():
+    start = initial_state()
     loop.iterate(step, context(), start, loop.Rules(max_iter=50))
     assert start.value.tolist() == list(START)
     assert start.pair[1][:, 0].tolist() == list(START)

@@ -10,11 +10,13 @@ from ugw.solvers.monitor import Step, open_monitor
 
 
 def pair(n=6, m=7, seed=0):
+    """Return two clouds of n and m points."""
     rng = np.random.default_rng(seed)
     return ugw.Space.from_points(rng.random((n, 2))), ugw.Space.from_points(rng.random((m, 3)))
 
 
 def solve(*spaces, init="product", eps=0.05, **options):
+    """Solve UGW with options of AlternateMin."""
     return ugw.solve(*spaces, rho=1.0, eps=eps, init=init, solver=ugw.AlternateMin(**options))
 
 
@@ -137,7 +139,7 @@ def test_items_that_ended_before_the_stop_keep_their_status():
 
 
 @pytest.mark.parametrize("answer", [None, False, 0, ""])
-def test_anything_false_lets_it_run(answer):
+def test_a_false_return_value_continues_the_run(answer):
     assert solve(*pair(), callback=lambda step: answer).converged
 
 
@@ -146,6 +148,7 @@ def test_an_exception_in_the_callback_passes_through_and_leaves_no_file(tmp_path
     monkeypatch.chdir(tmp_path)
 
     def interrupt(step):
+        """Raise the error at the second step."""
         if step.iteration == 2:
             raise error
 

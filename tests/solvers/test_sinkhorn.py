@@ -22,6 +22,7 @@ SIDES = [(0.5, 2.0), (INF, 2.0), (0.5, INF), (INF, INF)]
 
 
 def arrays(n=6, m=8, seed=0, mass=(1.0, 1.0)):
+    """Return a random cost (n, m) and weights (n,), (m,) of the given masses."""
     pair = cases.clouds(n, m, seed, mass)
     cost = np.random.default_rng(seed + 100).random((n, m))
     return cost, pair.a, pair.b
@@ -50,15 +51,18 @@ def stack(problems):
     )
 
 
-def plan_of(solution):
+def plan_with_mass(solution):
+    """Return the plan (n, m) with its mass of the first item of a solution."""
     return (solution.unit_plan * solution.log_mass.exp()[:, None, None])[0].numpy()
 
 
 def solve(*args, method="stabilized", tol=1e-12, max_iter=5000):
+    """Solve the linear problem with the arguments of `linear`."""
     return Sinkhorn(tol=tol, max_iter=max_iter, method=method)(linear(*args))
 
 
 def masses(rho):
+    """Return masses of both sides that differ unless both sides are hard."""
     return (1.3, 1.3) if rho == (INF, INF) else (1.3, 0.6)
 
 
@@ -78,14 +82,14 @@ def test_fixed_point_equations(rho, eps, method):
     np.testing.assert_allclose(f, again_f, atol=1e-11)
     np.testing.assert_allclose(g, again_g, atol=1e-11)
     plan = np.outer(a, b) * np.exp((f[:, None] + g - cost) / eps)
-    np.testing.assert_allclose(plan_of(end), plan, rtol=1e-11)
+    np.testing.assert_allclose(plan_with_mass(end), plan, rtol=1e-11)
     assert end.unit_plan.sum().item() == pytest.approx(1.0, rel=1e-14)
     assert end.residual.item() <= 1e-12
 
 
 @pytest.mark.parametrize("rho", SIDES)
 @pytest.mark.parametrize("eps", [0.5, 0.01, 3e-3])
-def test_log_is_stabilized(rho, eps):
+def test_log_and_stabilized_iterations_agree(rho, eps):
     cost, a, b = arrays(mass=masses(rho))
     one, other = (solve(cost, a, b, rho, eps, method=m, max_iter=20_000) for m in ("stabilized", "log"))
     for field in ("unit_plan", "log_mass", "f", "g"):
@@ -95,7 +99,7 @@ def test_log_is_stabilized(rho, eps):
 @pytest.mark.parametrize("rho", [(INF, 2.0), (0.5, INF), (INF, INF)])
 def test_hard_marginals_are_satisfied(rho):
     cost, a, b = arrays(mass=masses(rho))
-    plan = plan_of(solve(cost, a, b, rho, 0.02))
+    plan = plan_with_mass(solve(cost, a, b, rho, 0.02))
     if rho[0] == INF:
         np.testing.assert_allclose(plan.sum(1), a, rtol=1e-11)
     else:
@@ -116,7 +120,7 @@ def test_against_pot(rho, eps):
     theirs = ot.unbalanced.sinkhorn_unbalanced(
         a, b, cost, eps, rho, method="sinkhorn", reg_type="kl", c=np.outer(a, b), numItermax=100_000, stopThr=1e-15
     )
-    np.testing.assert_allclose(plan_of(solve(cost, a, b, rho, eps)), theirs, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(plan_with_mass(solve(cost, a, b, rho, eps)), theirs, rtol=1e-8, atol=1e-12)
 
 
 def test_the_limit_of_hard_sides_is_a_linear_program():
@@ -126,7 +130,7 @@ def test_the_limit_of_hard_sides_is_a_linear_program():
     assert exact == pytest.approx(ot.emd2(a, b, cost), abs=1e-9)
     gaps = []
     for eps in (1e-2, 1e-3):
-        plan = plan_of(solve(cost, a, b, (INF, INF), eps, tol=1e-10))
+        plan = plan_with_mass(solve(cost, a, b, (INF, INF), eps, tol=1e-10))
         np.testing.assert_allclose(plan.sum(1), a, atol=1e-8)
         gaps.append((plan * cost).sum() - exact)
         # Entropic transport is within eps·KL(vertex | a⊗b) of the program, and that is at most eps·log(n + m).
@@ -140,10 +144,11 @@ def test_the_limit_of_soft_sides():
     rho = (0.5, 2.0)
 
     def value(plan):
+        """Return the objective of a plan (n, m) without entropy."""
         return float((plan * cost).sum() + rho[0] * cases.kl(plan.sum(1), a) + rho[1] * cases.kl(plan.sum(0), b))
 
     exact = value(ot.unbalanced.mm_unbalanced(a, b, cost, rho, div="kl", numItermax=100_000, stopThr=1e-13))
-    gap = value(plan_of(solve(cost, a, b, rho, 1e-3, tol=1e-11))) - exact
+    gap = value(plan_with_mass(solve(cost, a, b, rho, 1e-3, tol=1e-11))) - exact
     assert -1e-9 <= gap <= 1e-3 * math.log(11) * 1.3
 
 
@@ -159,7 +164,9 @@ def test_forbidden_pairs(rho, method):
     assert end.unit_plan[0, 1, 2] == end.unit_plan[0, 4, 5] == 0
     assert int((end.unit_plan == 0).sum()) == 2
     finite = np.where(np.isinf(cost), 60.0, cost)  # e^−600: as good as forbidden
-    np.testing.assert_allclose(plan_of(end), plan_of(solve(finite, a, b, rho, 0.1)), rtol=1e-9, atol=1e-100)
+    np.testing.assert_allclose(
+        plan_with_mass(end), plan_with_mass(solve(finite, a, b, rho, 0.1)), rtol=1e-9, atol=1e-100
+    )
 
 
 @pytest.mark.parametrize("method", ["stabilized", "log"])
@@ -168,11 +175,11 @@ def test_a_point_whose_pairs_are_all_forbidden_is_left_out(method):
     cost[2] = cost[:, 3] = INF
     end = solve(cost, a, b, (0.5, 2.0), 0.1, method=method)
     rows, cols = np.arange(6) != 2, np.arange(8) != 3
-    plan = plan_of(end)
+    plan = plan_with_mass(end)
     assert (plan[~rows] == 0).all()
     assert (plan[:, ~cols] == 0).all()
     # The rest is the problem on the rest: a finite rho on lost weight is a constant.
-    rest = plan_of(solve(cost[rows][:, cols], a[rows], b[cols], (0.5, 2.0), 0.1))
+    rest = plan_with_mass(solve(cost[rows][:, cols], a[rows], b[cols], (0.5, 2.0), 0.1))
     assert end.residual.item() <= 1e-12
     np.testing.assert_allclose(plan[rows][:, cols], rest, rtol=1e-9)
     for field in ("unit_plan", "log_mass", "f", "g", "residual"):
@@ -188,8 +195,8 @@ def test_zero_weights_do_not_change_the_plan(rho, method):
     rows, cols = a > 0, b > 0
     end = solve(cost, a, b, rho, 0.1, method=method)
     part = solve(cost[rows][:, cols], a[rows], b[cols], rho, 0.1, method=method)
-    plan = plan_of(end)
-    np.testing.assert_allclose(plan[rows][:, cols], plan_of(part), rtol=1e-11)
+    plan = plan_with_mass(end)
+    np.testing.assert_allclose(plan[rows][:, cols], plan_with_mass(part), rtol=1e-11)
     np.testing.assert_allclose(end.f[0].numpy()[rows], part.f[0].numpy(), atol=1e-11)
     assert plan[~rows].max() == plan[:, ~cols].max() == 0.0
     assert torch.isfinite(end.f).all()
@@ -287,18 +294,19 @@ def test_the_residual_is_above_tol_at_the_iteration_limit():
     short = solve(*args, tol=1e-9, max_iter=5)
     assert short.residual.item() > 1e-9
     goal = solve(*args)
-    assert abs(plan_of(short) - plan_of(goal)).sum() > 1e-3
+    assert abs(plan_with_mass(short) - plan_with_mass(goal)).sum() > 1e-3
     # A tolerance that is met bounds what is left, in mass.
     near = solve(*args, tol=1e-6)
     assert near.residual.item() <= 1e-6
-    assert abs(plan_of(near) - plan_of(goal)).sum() < 1e-3
+    assert abs(plan_with_mass(near) - plan_with_mass(goal)).sum() < 1e-3
 
 
 def items():
-    made = []
+    """Return four linear problems with different rho and eps."""
+    problems = []
     for seed, (rho, eps) in enumerate([((0.5, 2.0), 0.5), ((INF, 1.0), 0.05), ((1.0, INF), 0.02), ((3.0, 3.0), 0.1)]):
-        made.append(linear(*arrays(seed=seed, mass=(1.0, 0.5 + seed)), rho, eps))
-    return made
+        problems.append(linear(*arrays(seed=seed, mass=(1.0, 0.5 + seed)), rho, eps))
+    return problems
 
 
 @pytest.mark.parametrize("method", ["stabilized", "log"])
@@ -321,17 +329,18 @@ def test_a_tolerance_per_item():
 
 
 def test_an_extrapolation_that_increases_the_residual_is_undone(monkeypatch):
-    """Misled once, the next iterations start from where the extrapolation did."""
-    seen, true = [], sinkhorn._run_iterations
+    """After a bad extrapolation the next iterations start from the potentials before it."""
+    rounds, run_iterations = [], sinkhorn._run_iterations
 
-    def misled(step, kernel, state):
-        phi, gamma, ahead, residual = true(step, kernel, state)
-        seen.append((state.next_gamma, gamma, residual))
-        return phi, gamma, ahead if len(seen) > 1 else 10.0 * torch.randn_like(gamma), residual
+    def run_with_bad_extrapolation(step, kernel, state):
+        """Return the results of a round, of the first one with random potentials as extrapolation."""
+        phi, gamma, next_gamma, residual = run_iterations(step, kernel, state)
+        rounds.append((state.next_gamma, gamma, residual))
+        return phi, gamma, next_gamma if len(rounds) > 1 else 10.0 * torch.randn_like(gamma), residual
 
-    monkeypatch.setattr(sinkhorn, "_run_iterations", misled)
+    monkeypatch.setattr(sinkhorn, "_run_iterations", run_with_bad_extrapolation)
     torch.manual_seed(0)
     solve(*arrays(), (0.5, 2.0), 0.01, max_iter=15)
-    residuals = [residual for _, _, residual in seen]
+    residuals = [residual for _, _, residual in rounds]
     assert residuals[1] > residuals[0]
-    assert torch.equal(seen[2][0], seen[0][1])
+    assert torch.equal(rounds[2][0], rounds[0][1])

@@ -12,26 +12,28 @@ import ugw
 from ugw.initializers.plans import vertex_plans
 from ugw.problems.build import build_ugw
 from ugw.problems.partial.cgw import PartialConicItem
-from ugw.solvers.alternating_lp import _boundary_point
 
 PT = ugw.PartialTransport()
 
 
 def space(rng, n, d=2, mass=None):
+    """Return a cloud of n points in R^d with uneven weights, by default of a random mass."""
     weights = rng.random(n) + 0.2
     return ugw.Space.from_points(rng.random((n, d)), weights=weights * (mass or rng.uniform(0.5, 2.0)) / weights.sum())
 
 
 def arrays(x, y):
+    """Return dx, dy, a and b of two spaces as arrays."""
     return (x.metric.dense().numpy(), y.metric.dense().numpy(), x.weights, y.weights)
 
 
 def conic(x, y, rho=1.0, cone=PT, **options):
+    """Solve for the conic distance over partial transport."""
     return ugw.solve_conic(x, y, rho=rho, cone=cone, **options)
 
 
 def value_at(x, y, P, Q, *, rho, q):
-    """The four-index sum, term by term."""
+    """Return the value at a lift P, Q (n, m) as a four-index sum."""
     dx, dy, a, b = arrays(x, y)
     saved = np.maximum(2 * rho - np.abs(dx[:, None, :, None] - dy[None, :, None, :]) ** q, 0.0)
     least = np.minimum(np.multiply.outer(P, P), np.multiply.outer(Q, Q))
@@ -39,6 +41,7 @@ def value_at(x, y, P, Q, *, rho, q):
 
 
 def cone_cost(a, b, t, *, rho, q):
+    """Return the cone cost of radii a and b at distance t."""
     return rho * (a + b) - min(a, b) * float(ugw.PartialTransport(q).matching_gain(np.array(t), rho))
 
 
@@ -54,6 +57,7 @@ def test_the_cone_cost_is_the_infimum_over_dilations(rho, q):
         r, s, t = rng.uniform(0.0, 2.0, 3)
 
         def dilated(theta, r=r, s=s, t=t):
+            """Return θ L_c(r/θ, s/θ)."""
             return theta * t**q + rho * abs(r - theta) + rho * abs(s - theta)
 
         # Convex and linear between 0, r and s, where the search therefore also looks.
@@ -67,8 +71,9 @@ def test_the_cone_cost_is_a_metric(rho, q):
     rng = np.random.default_rng(1)
     points = [(u, r) for u, r in rng.uniform(0.0, 2.0, (14, 2))] + [(0.3, 0.0)]
 
-    def distance(one, other):
-        return max(cone_cost(one[1], other[1], abs(one[0] - other[0]), rho=rho, q=q), 0.0) ** (1 / q)
+    def distance(u, v):
+        """Return the distance of two points (position, radius) of the cone."""
+        return max(cone_cost(u[1], v[1], abs(u[0] - v[0]), rho=rho, q=q), 0.0) ** (1 / q)
 
     table = np.array([[distance(one, other) for other in points] for one in points])
     assert np.allclose(table, table.T)
@@ -155,9 +160,11 @@ def test_never_above_the_radial_grid(n, seed):
     radii = np.linspace(0.0, 1.0, 11)[1:]
 
     def random(i, *_):
+        """Return random starting costs of the entries."""
         return rng.random(len(i))
 
     def permutation(order):
+        """Return starting costs that favor one matching of the points."""
         return lambda i, j, r, s: np.abs(r - s) + 10.0 * (np.array(order)[i] != j)
 
     starts = [random] * 4 + [permutation(order) for order in itertools.permutations(range(n))]
@@ -252,23 +259,7 @@ def test_points_without_weight_keep_the_value():
     assert conic(more, y, rho=0.3).value == pytest.approx(conic(x, y, rho=0.3).value, abs=1e-6)
 
 
-# -- how it goes -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("init", ["product", "random", "coarse"])
-def test_values_never_rise(init):
-    rng = np.random.default_rng(9)
-    x, y = space(rng, 8), space(rng, 7, 3)
-    r = conic(x, y, rho=0.1, init=init)
-    h = r.history
-    assert r.converged
-    assert (np.diff(h.relaxed) <= 1e-12).all()
-    assert (np.diff(h.objective) <= 1e-12).all()
-    assert (h.relaxed <= h.objective + 1e-12).all()
-    assert r.value == pytest.approx(h.objective[-1])
-    assert r.relaxed_value == pytest.approx(h.relaxed[-1])
-    assert r.gap >= 0
-    assert r.tensors.residual[0] <= 1e-6
+# -- steps and inputs -------------------------------------------------------------------------------------
 
 
 def test_the_linear_step_is_the_best_of_all_lifts():
@@ -297,14 +288,6 @@ def test_the_linear_step_is_the_best_of_all_lifts():
         b_eq=np.append(item.a, item.b),
     )
     assert best == pytest.approx(-made.fun, abs=1e-7)
-
-
-def test_the_line_through_two_lifts_ends_at_the_boundary():
-    before, new = (np.array([[0.5, 0.5]]),) * 2, (np.array([[0.75, 0.25]]), np.array([[0.5, 0.5]]))
-    P, Q = _boundary_point(before, new)
-    assert np.allclose(P, [[1.0, 0.0]])
-    assert np.allclose(Q, [[0.5, 0.5]])
-    assert _boundary_point(new, new) is None
 
 
 def test_corner_starts_have_the_marginals_and_commute_with_swapping_and_padding():
@@ -352,21 +335,6 @@ def test_saved_and_loaded(tmp_path):
     loaded = ugw.ConicResult.load(tmp_path / "r.npz")
     assert loaded.distance == r.distance == r.value
     assert "distance" in r.summary()
-
-
-def test_callback_limit_and_multistart():
-    rng = np.random.default_rng(14)
-    x, y = space(rng, 5), space(rng, 5)
-    seen = []
-    solver = ugw.AlternateLP(callback=lambda step: seen.append(step.iteration) or len(seen) == 2)
-    with pytest.warns(ugw.ConvergenceWarning):
-        stopped = conic(x, y, rho=0.2, solver=solver, init="random")
-    assert stopped.status == ugw.Status.STOPPED
-    assert seen == [1, 2]
-    with pytest.warns(ugw.ConvergenceWarning):
-        assert conic(x, y, rho=0.2, solver=ugw.AlternateLP(max_iter=1), init="random").status == ugw.Status.MAX_ITER
-    many = conic(x, y, rho=0.2, solver=ugw.Multistart(solver=ugw.AlternateLP(), n=6), init="product")
-    assert many.value <= conic(x, y, rho=0.2, init="product").value + 1e-12
 
 
 def test_by_name_with_the_exponent_of_the_default_loss():

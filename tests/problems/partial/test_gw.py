@@ -31,8 +31,9 @@ def below(pair, seed, mass):
 
 
 def problem(pair, rho, fused=0.0):
-    given = ugw.Fused(fused, pair.cost) if fused else None
-    return build_partial(pair.x, pair.y, sides=partial_divergences(rho), eps=0.0, fused=given, loss=None)[0]
+    """Return the partial problem of a pair."""
+    linear_term = ugw.Fused(fused, pair.cost) if fused else None
+    return build_partial(pair.x, pair.y, sides=partial_divergences(rho), eps=0.0, fused=linear_term, loss=None)[0]
 
 
 def value(pair, rho, plan, fused=0.0):
@@ -89,11 +90,14 @@ def test_unrestricted_plans_may_be_better():
 # --- the solver ---
 
 
-def solved(pair, rho, fused, init, max_iter=500):
-    given = ugw.Fused(fused, pair.cost) if fused else None
-    with warnings.catch_warnings():  # where the optimum is no vertex the last digits take long
+def solve_partial(pair, rho, fused, init, max_iter=500):
+    """Solve the partial problem of a pair without convergence warnings."""
+    linear_term = ugw.Fused(fused, pair.cost) if fused else None
+    with warnings.catch_warnings():  # the last digits take long if the optimum is not a vertex
         warnings.simplefilter("ignore", ugw.ConvergenceWarning)
-        return ugw.solve(pair.x, pair.y, rho=rho, fused=given, init=init, solver=ugw.FrankWolfe(max_iter=max_iter))
+        return ugw.solve(
+            pair.x, pair.y, rho=rho, fused=linear_term, init=init, solver=ugw.FrankWolfe(max_iter=max_iter)
+        )
 
 
 @pytest.mark.parametrize("fused", [0.0, FUSED], ids=["plain", "fused"])
@@ -104,8 +108,8 @@ def test_the_line_search_is_exact_and_the_objective_falls(rho, fused):
         pair = made(6, 7, seed, (1.3, 0.8))
         start = below(pair, seed, 0.6)
         if made is cases.similarities:  # on the way, where steps end inside a segment
-            start = solved(pair, rho, fused, start, max_iter=4).plan
-        step = solved(pair, rho, fused, start, max_iter=1)
+            start = solve_partial(pair, rho, fused, start, max_iter=4).plan
+        step = solve_partial(pair, rho, fused, start, max_iter=1)
         p = problem(pair, rho, fused)
         first = p.project(torch.tensor(start)[None])
         vertex = (p.linear_minimizer(p.state_of_plan(first)) * p.mass_unit)[0].numpy()
@@ -117,7 +121,7 @@ def test_the_line_search_is_exact_and_the_objective_falls(rho, fused):
         np.testing.assert_allclose(step.plan, begin + t * direction, atol=1e-13)
         assert value(pair, rho, step.plan, fused) == pytest.approx(step.value, rel=1e-11)
         inside += 1e-3 < t < 0.99
-        end = solved(pair, rho, fused, start)
+        end = solve_partial(pair, rho, fused, start)
         assert end.converged or made is cases.similarities
         assert np.diff(end.history.objective).max(initial=-1.0) <= 1e-13
         assert end.value <= step.value + 1e-13
@@ -157,7 +161,8 @@ def test_the_gradient_and_the_parabola_are_those_of_the_objective(rho, fused):
     assert float((p.gradient(state) * direction).sum() * p.mass_unit**2) == pytest.approx(slope, rel=1e-12)
 
 
-def pots(pair, mass, start, fused=0.0):
+def pot_plan(pair, mass, start, fused=0.0):
+    """Return the plan (n, m) of POT's partial GW from the same start."""
     options = {"m": mass, "G0": start, "tol": 1e-14, "numItermax": 5000, "warn": False}
     if not fused:
         return ot.gromov.partial_gromov_wasserstein(pair.dx, pair.dy, pair.a, pair.b, **options)
@@ -172,7 +177,7 @@ def test_mass_is_equal_to_pot_or_better_from_the_same_start(seed, mass, fused):
     pair = cases.clouds(8, 9, seed, (1.3, 0.8))
     start = np.outer(pair.a, pair.b) * mass / (1.3 * 0.8)
     rho, given = ugw.Mass(mass), ugw.Fused(fused, pair.cost) if fused else None
-    theirs = value(pair, rho, pots(pair, mass, start, fused), fused)
+    theirs = value(pair, rho, pot_plan(pair, mass, start, fused), fused)
     ours = ugw.solve(pair.x, pair.y, rho=rho, fused=given, init=start)
     assert ours.converged
     assert ours.value <= theirs + 1e-12
@@ -222,7 +227,8 @@ def test_a_mirrored_part_is_found_at_low_and_high_rho(n, copied, outliers, rhos)
     assert ugw.solve(x, y, rho=ugw.Mass(copied / n)).check().value < 1e-9
 
 
-def tiny(seed):
+def tiny_space(seed):
+    """Return a cloud of 2 to 4 points with random scale and weights."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 5))
     return ugw.Space.from_points(rng.random((n, 2)) * rng.uniform(0.3, 2), weights=rng.random(n) + 0.1)
@@ -230,7 +236,7 @@ def tiny(seed):
 
 @pytest.mark.parametrize("rho", [0.05, 0.5])
 def test_the_root_of_the_tv_value_is_a_metric(rho):
-    spaces = [tiny(seed) for seed in range(7)]
+    spaces = [tiny_space(seed) for seed in range(7)]
     pairs = list(itertools.permutations(range(7), 2))
     x, y = (ugw.Space.stack([spaces[pair[side]] for pair in pairs]) for side in (0, 1))
     found = ugw.solve(x, y, rho=ugw.TV(rho), solver=ugw.Multistart(solver=ugw.FrankWolfe(), n=40)).value
