@@ -119,8 +119,7 @@ class Operation:
 
     def __init__(self, function: Any, references: list[Callable[[], Any]], structure: Any, result: Any) -> None:
         self._function, self._references, self._structure = function, references, structure
-        self._n_results = len(_tensors(result))
-        self._views = _tensors(result)
+        self._outputs = _tensors(result)
         self.targets: list[Tensor] = []
 
     @property
@@ -135,7 +134,7 @@ class Operation:
             assert leaf is not None or not isinstance(reference, weakref.ref), "a graph reads a tensor that was freed"
         args, kwargs = tree_unflatten(leaves, self._structure)
         new = _tensors(self._function(*args, **kwargs))
-        for tensor, value in zip(self._views, new, strict=True):
+        for tensor, value in zip(self._outputs, new, strict=True):
             if any(tensor is target for target in self.targets):
                 tensor.copy_(value)
 

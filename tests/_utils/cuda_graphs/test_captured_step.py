@@ -48,19 +48,22 @@ class Steps:
     """A contraction to the target of the settings, and the rounds with which it was called.
 
     With a fixed number of rounds it fails for values above `limit`, as inner iterations without checks may overflow.
+    requests_after: rounds that the next step needs; for values in the interval `request_between` more than many.
     """
 
     __name__ = "steps"
 
-    def __init__(self, limit=float("inf"), requests_after=0.0):
-        self.calls, self.limit, self.requests_after = [], limit, requests_after
+    def __init__(self, limit=float("inf"), requests_after=0.0, request_between=(0.0, 0.0)):
+        self.calls, self.limit = [], limit
+        self.requests_after, self.request_between = requests_after, request_between
 
     def __call__(self, settings, state, n_rounds):
         self.calls.append(n_rounds)
         value = settings.pull + (1.0 - settings.factor) * state.value + 0.01 * state.anchor + 0.1 * state.previous
         if n_rounds is not None:
             value = value.masked_fill(state.value > self.limit, torch.nan)
-        requested = torch.full_like(state.requested, self.requests_after)
+        low, high = self.request_between
+        requested = torch.where((value > low) & (value < high), MANY + 1.0, self.requests_after)
         return State(value, state.value, state.anchor, requested), SimpleNamespace(numbers={"value": value})
 
 
@@ -215,6 +218,19 @@ def test_a_non_finite_step_does_not_undo_the_step_of_another_graph(cuda):
     values, _ = run(captured(steps), *given)
     assert cuda.has_failed
     torch.testing.assert_close(values, plain_run(*given), rtol=0.0, atol=0.0)
+
+
+def test_a_graph_does_not_overwrite_the_state_of_a_plain_step(cuda):
+    """The plain step passes on a part of the state of a graph, and the next step of the graph must be repeated."""
+    settings, state = settings_of(0, 1), replace(state_of(0, 1), value=torch.zeros(1))
+    expected = plain_run(settings, state)
+    second = float(expected[1])
+    steps = Steps(request_between=(second - 1e-6, second + 1e-6))
+    cuda.fail_replay(2)
+    values, _ = run(captured(steps), settings, state)
+    assert cuda.has_failed
+    assert steps.calls[:4] == [USUAL, USUAL, None, None], "warm-up, capture, plain step, repeated step"
+    torch.testing.assert_close(values, expected, rtol=0.0, atol=0.0)
 
 
 # -- rounds of inner iterations ----------------------------------------------------------------------------
