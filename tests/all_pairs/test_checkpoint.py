@@ -129,7 +129,7 @@ def other_runs():
         "rho": ((xs,), {"rho": (1.0, 2.0)}, "the options rho differ"),
         "solver": ((xs,), {"solver": ugw.AlternateMin(tol=1e-5)}, "the options solver differ"),
         "start": ((xs,), {"method": ugw.Method("ugw", init="flb")}, "the options init differ"),
-        "method": ((xs,), {"method": ugw.Method("debiased", init="product")}, "the options method differ"),
+        "method": ((xs,), {"method": ugw.Method("debiased", init="product")}, "the options eps, method differ"),
     }
 
 
