@@ -78,7 +78,7 @@ def check_finite(name: str, tensor: Tensor) -> None:
 
 
 def check_nonnegative(name: str, tensor: Tensor) -> None:
-    """Raise if an entry is negative."""
+    """Raise InputError if an entry is negative; name: what the error calls the tensor."""
     if tensor.detach().amin() < 0:
         _raise_for_first(name, tensor, tensor < 0, "nonnegative")
 

@@ -14,7 +14,10 @@ from .cuda_graphs.cache import clear as clear_graphs
 
 
 def available_bytes(device: torch.device) -> int | None:
-    """Return the bytes that a device has left, None if unknown."""
+    """Return the bytes of memory that this process can still allocate on a device, None if unknown.
+
+    On CUDA these include what torch has reserved and does not use; on a CPU a container's limit counts too.
+    """
     if device.type == "cuda":
         # `memory_reserved` and `memory_allocated` would sort all statistics at each call.
         statistics = torch.cuda.memory_stats_as_nested_dict(device)

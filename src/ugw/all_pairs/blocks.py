@@ -61,7 +61,10 @@ def tile_pairs(
 
 
 def self_pair_blocks(sizes: Sequence[int], max_entries: int, side: int = 0) -> list[Block]:
-    """Return blocks of the pairs (i, i) of the list `side`, 0 or 1."""
+    """Return blocks that contain each pair (i, i) of the spaces of one list, which have `sizes` points, once.
+
+    max_entries: plan entries of a block; a block of a single pair may have more; side: which list it is, 0 or 1.
+    """
     blocks = []
     for group in group_by_size(sizes):
         for indices in _split_evenly(group, max(1, max_entries // sizes[group[0]] ** 2)):

@@ -106,7 +106,11 @@ def _stack(spaces: list[Space], index: torch.Tensor) -> Space:
 
 
 def _solve_one_by_one(task: Task, rows: list[Space], cols: list[Space]) -> TaskResult:
-    """Return the columns of all pairs of the task, NaN where a pair failed, and the failures."""
+    """Solve each pair of the task alone; return the columns of all pairs, (len(task.pairs),) each, and the failures.
+
+    A pair that failed has NaN in all columns, but status RUNNING and n_iter 0; a failure is the position of the pair
+    and the text of its error.
+    """
     solved: list[Columns | None] = []
     failures = []
     for k in range(len(task.pairs)):

@@ -26,7 +26,10 @@ AnyResult = TypeVar("AnyResult", bound=Result)
 
 
 def check_solver(solver: Any, default: AlternateMin | AlternateLP | FrankWolfe) -> Any:
-    """Return the caller's solver, or the default for None; raise InputError unless both are of the same class."""
+    """Return the caller's solver, or the default for None.
+
+    Raises InputError unless the solver is of the class of the default, or a Multistart of such a solver.
+    """
     solver = default if solver is None else solver
     kind = type(default)
     if not isinstance(base_solver(solver), kind):

@@ -201,7 +201,11 @@ class MemoryModel:
         return Estimate(path, needed, self.work(n_inner), self.chunk_size, available, advice)
 
     def _advice(self, available: int) -> str:
-        """Return the changes with which the problem would fit into the available bytes, and what each needs."""
+        """Return the part of an error message that names changes with which the problem would fit.
+
+        Each change is given with the memory it needs, in GiB. If no change is enough, numbers of points are given.
+        available: bytes.
+        """
         options = {}
         if self.path == "dense":
             name = 'low-rank spaces (metric="sqeuclidean") with inner=Sinkhorn(method="streaming")'

@@ -218,7 +218,11 @@ def _guess_kind(file: str, array: np.ndarray) -> str:
 
 
 def _check_unused_options(options: Options, source: MatchInput, target: MatchInput) -> None:
-    """Raise for options that the inputs do not use, and for an incomplete set of the fused options."""
+    """Raise InputError for options that have no effect on these inputs, and for only some of the fused options.
+
+    These are `--kind` with two graphs and `--metric` without points; `--alpha`, `--features-source` and
+    `--features-target` go together.
+    """
     kinds = (source.kind, target.kind)
     if options.kind is not None and kinds == ("graph", "graph"):
         raise ugw.InputError(f"--kind {options.kind} is for arrays, got two graphs")
@@ -292,7 +296,7 @@ def _facts(options: Options) -> dict[str, Any]:
 
 
 def _solve_options(options: Options) -> dict[str, Any]:
-    """Return the options that determine the numbers."""
+    """Return the options on which the solved plan depends, by name: all but those of output and progress."""
     return {
         name: value for name, value in asdict(options).items() if name not in ("out", "report", "progress", "quiet")
     }

@@ -89,10 +89,11 @@ def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int
 
 
 def moons_with_outliers(n: int = 150, *, outliers: int = 20, seed: int = 0) -> tuple[Labeled, Labeled]:
-    """Return two moons, and two rotated moons with a cluster of outliers, all in the unit square.
+    """Return two moons of n points, and n other points of the moons turned by 90° with a cluster of outliers.
 
-    The rotation by a right angle does not change distances. Half a rotation exchanges the moons of a pair, so that a
-    plan may match either moon of the source to either of the target. The outliers, class 2, are far from the moons.
+    Both are in the unit square. Source and target are different samples of the same shape, so their distances agree
+    only approximately. A half turn exchanges the moons of a pair, so that a plan may match either moon of the source to
+    either of the target. The outliers, class 2, are far from the moons.
 
     >>> source, target = moons_with_outliers(n=100, outliers=10)
     >>> source.counts, target.counts

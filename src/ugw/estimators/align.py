@@ -125,7 +125,10 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return X (k, d) in the space of Y, (k, e); a new point gets the image of the nearest fitted one."""
+        """Return the images (k, e) of points X (k, d) in the space of Y.
+
+        The image of a fitted point is its row of `embedding_`; a new point gets the image of the nearest fitted one.
+        """
         return self._project_side(0, "X", X)
 
     def inverse_transform(self, Y: Any) -> np.ndarray:

@@ -128,7 +128,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
     @renamed_arguments(unlabelled="unlabeled")
     def fit_spaces(self, positives: Any, unlabeled: Any, *, known: Any = None) -> Self:
-        """Fit across two feature spaces: positives (n, d) and unlabeled (m, e) points, or Spaces.
+        """Fit across two feature spaces, and return self: positives (n, d) and unlabeled (m, e) points, or Spaces.
 
         known: (m,), 1 or 0 where the label of an unlabeled point is known and −1 elsewhere. It serves only to score
         lists of `rho` and `eps`, by the fraction of these labels that are predicted correctly.
@@ -215,7 +215,10 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             )
 
     def _label(self, result: Result, scores: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return predicted positives and score − threshold, with ties up to the rounding of the plan's dtype."""
+        """Return which points are predicted positive, bool (m,), and score − threshold (m,); (B, m) for a batch.
+
+        Scores that differ by less than the rounding of the plan's dtype are ties: see `label_top_scores`.
+        """
         rounding = ESTIMATOR_CONFIG.tie_rounding_units * torch.finfo(result.tensors.plan.dtype).eps
         tolerance = max(ESTIMATOR_CONFIG.tie_tolerance, rounding)
         return label_top_scores(scores, prior, tie_tolerance=tolerance, random_state=self.random_state)
@@ -267,7 +270,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return candidates
 
     def _score_candidates(self, x: Space, y: Space, init: Any, score: Callable[[Result], float]) -> list[Candidate]:
-        """Return all pairs of the lists of rho and eps with their scores."""
+        """Return a Candidate, with the `score` of its result, for each pair from the lists of rho and eps."""
         eps = resolve_eps(self.rho, self.eps)
         return score_candidates(x, y, rho=self.rho, eps=eps, init=init, solver=self.solver, score=score)
 

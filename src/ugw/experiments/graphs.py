@@ -52,7 +52,7 @@ class Matched:
 
     @property
     def kept_fractions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Fraction of its weight that each node of both graphs sends or receives, (n,) and (m,)."""
+        """Mass that each node sends, (n,), or receives, (m,), over its uniform weight; not clipped, may exceed 1."""
         plan = self.result.plan
         first, second = uniform_weights(plan)
         return plan.sum(axis=1) / first, plan.sum(axis=0) / second

@@ -244,7 +244,10 @@ def _run_in_parallel(
     protocol: Protocol,
     bar: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the results of the tasks as they finish in `jobs` processes."""
+    """Yield the result of each task, as `learn` returns it, in the order in which they finish in `jobs` processes.
+
+    bar: a progress bar, which is advanced by the ticks of all processes.
+    """
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
     ticks = context.Value("q", 0)
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_process, initargs=(ticks,))

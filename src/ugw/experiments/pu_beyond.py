@@ -74,9 +74,10 @@ class _LowerResults:
 
 
 def _best_of_starts(pair: Sequence[Space], rho: Any, eps: float, plans: np.ndarray) -> _LowerResults:
-    """Return, for each item of a batch, value, plan and convergence of the solve with the lowest objective.
+    """Return, for each item of a batch, value, plan and `converged` (bool) of the solve with the lowest objective.
 
-    The solves start from `plans` (B, n, m), from `N_RANDOM_PLANS` random plans, and from the plans of init="auto".
+    The solves start from `plans` (B, n, m), from `N_RANDOM_PLANS` random plans, and from the plans of init="auto". A
+    solve that did not converge is returned too if its objective is the lowest.
     """
     multistart = ugw.Multistart(solver=SOLVER, n=1 + N_RANDOM_PLANS)
     return _LowerResults(

@@ -152,6 +152,6 @@ def draw_fold(task: Task, domains: Mapping[str, Domain], *, size: int, seed: int
 
 
 def _scale_to_unit_box(domain: Domain) -> np.ndarray:
-    """Return the reduced features, each scaled to [0, 1] over the whole domain."""
+    """Return the reduced features (n, d) of a domain, each scaled to [0, 1] over its n images; 0 if constant."""
     low, high = domain.reduced.min(axis=0), domain.reduced.max(axis=0)
     return (domain.reduced - low) / np.where(high > low, high - low, 1.0)

@@ -172,7 +172,7 @@ def _choose_landmarks(distances: DistanceSource, first: int) -> tuple[Tensor, Te
 
 
 def _scale_landmarks(distances: DistanceSource, landmarks: Tensor, order: Tensor, max_rank: int) -> LandmarkScaling:
-    """Return at most `max_rank` eigenpairs at the landmarks, extended to the fit points.
+    """Return the scaling with at most `max_rank` eigenpairs of the landmark distances, extended to the fit points.
 
     Fit points are the landmarks and other points at even steps of `order`.
     """

@@ -31,7 +31,10 @@ def stack_metrics(metrics: Sequence[Metric], n: int) -> Metric:
 
 
 def _with_common_signs(metrics: Sequence[LowRankMetric]) -> list[LowRankMetric]:
-    """Return equal metrics that have the same number of columns of each sign, padded with zeros, sign 1 first."""
+    """Return the metrics with the same `signs`, those of 1 first, and unchanged distances.
+
+    Coordinates of each sign are padded with zeros to the largest number that a metric has of them.
+    """
     by_sign = [[m.points[:, m.signs == sign] for sign in (1.0, -1.0)] for m in metrics]
     ranks = [max(pair[k].shape[1] for pair in by_sign) for k in (0, 1)]
     signs = torch.tensor([1.0] * ranks[0] + [-1.0] * ranks[1], dtype=metrics[0].dtype, device=metrics[0].device)

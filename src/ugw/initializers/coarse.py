@@ -101,7 +101,11 @@ def _prolongate_first(problem: UGW, level: AggregatedProblem, plans: Tensor) -> 
 
 
 def _coarsest_level(problem: UGW) -> tuple[AggregatedProblem, Tensor]:
-    """Return the problem on the clusters of the coarsest level, with a raised eps, and its candidates (B, S, k, l)."""
+    """Return the problem on k and l clusters of the points (the coarsest level), and initial plans of it (B, S, k, l).
+
+    eps is raised to at least `min_coarse_eps_share` of the mean distortion. The plans are not solved yet: the product
+    plan, the one of the first lower bound, and random ones.
+    """
     level = aggregate(problem, THRESHOLDS.n_coarse_clusters, farthest_centers, average=True)
     min_eps = INITIALIZER_CONFIG.min_coarse_eps_share * level.problem.scale()
     small = replace(level.problem, eps=torch.maximum(problem.eps, min_eps))

@@ -37,7 +37,7 @@ def named_plan(problem: StreamingUGW, name: str) -> ImplicitPlan:
 
 
 def product_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the product plan a⊗b."""
+    """Return the product plan a⊗b of unit mass, (B, n, m), stored implicitly."""
     return problem.product
 
 

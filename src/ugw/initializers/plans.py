@@ -45,10 +45,10 @@ def linear_transport_plan(problem: UGW) -> Tensor:
 
 
 def random_anchor_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
-    """Return `count` plans (B, count, n, m), each of which matches points with like distances to random anchors.
+    """Return `count` plans of unit mass, (B, count, n, m), which match points with similar distances to random anchors.
 
-    A plan is a⊗b·exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs (i_k, j_k). The same draw serves
-    every item, scaled to its number of points.
+    A plan is proportional to a⊗b·exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs (i_k, j_k). The
+    same draw serves every item, scaled to its number of points.
     """
     near_x, near_y, width = anchor_distances(problem, count, seed)
     dx, dy = (near.unflatten(2, (count, -1)).transpose(1, 2) for near in (near_x, near_y))

@@ -85,7 +85,11 @@ def n_solved_candidates(n: int, m: int, init: str) -> int:
 
 
 def read_plan(problem: SpacePair, plan: Any, name: str) -> Tensor:
-    """Return a plan given as an array of any precision or as a LazyPlan, as a tensor (B, n, m), or raise InputError."""
+    """Return the caller's plan as a tensor (B, n, m), detached, in the dtype and on the device of the problem.
+
+    plan: an array or a LazyPlan, (n, m) for all items or (B, n, m). Raises InputError, which calls the plan `name`, for
+    other shapes, entries that are negative or not finite, and mass at points of weight 0.
+    """
     weights, plan = problem.x.weight_tensor, plan.dense() if isinstance(plan, LazyPlan) else plan
     tensor = as_tensor(name, plan).detach().to(weights.dtype)
     tensor = as_tensor(name, tensor if isinstance(plan, Tensor) else tensor.to(weights.device), like=weights)

@@ -55,7 +55,7 @@ class Backend:
 
     @property
     def is_available(self) -> bool:
-        """Are the packages that the module imports installed?"""
+        """Whether the packages that the module imports are installed: Triton, or none; devices are not checked."""
         return not self.module.startswith("triton.") or _has_triton()
 
     def implementation(self, primitive: str) -> Callable[..., Any]:
@@ -238,7 +238,10 @@ def _call_on_cuda(primitive: str, operands: tuple[Any, ...], *arguments: Any) ->
 
 
 def _iterate_tensors(arguments: Sequence[Any]) -> Iterator[Tensor]:
-    """Yield the tensors among arguments and in tuples and lists of any depth; for a Gibbs kernel only its `log_a`."""
+    """Yield the tensors among arguments and in tuples and lists of any depth; for a Gibbs kernel only its `log_a`.
+
+    The caller needs only the device, which is that of all tensors of a kernel.
+    """
     for argument in arguments:
         if isinstance(argument, Tensor):
             yield argument

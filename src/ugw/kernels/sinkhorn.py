@@ -286,7 +286,10 @@ def sinkhorn_iterations(
     translation_share: Tensor,
     max_rate: float,
 ) -> SinkhornIterate:
-    """Make `kernel.iterations_per_check` Sinkhorn iterations, and extrapolate gamma by one Aitken step.
+    """Return the iterate after `kernel.iterations_per_check` Sinkhorn iterations.
+
+    The iterate holds phi, gamma, gamma extrapolated by one Aitken step, and the share of the plan's mass that the last
+    updates moved, (B,).
 
     potentials: phi (B, n) and gamma (B, m) to start from; dampings: 1/(1 + eps/rho) of both sides, (B, 1) each;
     translation_share: 1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the extrapolation

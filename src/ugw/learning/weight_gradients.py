@@ -55,7 +55,7 @@ def partial_weight_gradients(problem: PartialGW, state: PartialPlanState) -> tup
 class Side:
     """The first marginal of a stationary unit plan and the linear problem that the plan solves.
 
-    shape: (B, n, m); kl_b: (B,), of the second marginal; masses: logarithms of m(a), m(b); constant: what was
+    shape: (B, n, m); kl_b: (B,), of the second marginal; log_masses: of m(a), m(b); constant: what was
     subtracted from the cost; potentials: (f, g) with their mass, NaN or None where there are none.
     """
 
@@ -81,7 +81,7 @@ class Side:
         )
 
     def gradient(self) -> Tensor:
-        """Return dV/da, (B, n)."""
+        """Return the gradient dV/da of the value V with respect to the weights a of this side, (B, n)."""
         rho, eps, hard = self.linear.div_a.penalty, self.linear.eps, self.linear.div_a.is_hard
         mass, (mass_a, mass_b) = self.log_mass.exp(), (log.exp() for log in self.log_masses)
         logs = torch.where(self.has_weight, self.log_ratio, self._log_ratio_of_weightless())

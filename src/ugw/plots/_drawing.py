@@ -29,7 +29,10 @@ def plan_array(result: Any) -> np.ndarray:
 
 
 def as_array(name: str, values: Any) -> np.ndarray:
-    """Return an array, a list or a tensor on any device as an array of floats; raise unless all are finite."""
+    """Return an array, a list or a tensor (on any device, with or without gradients) as an array of float64.
+
+    Raises InputError unless all entries are finite numbers; name: what the error calls the argument.
+    """
     try:
         array = np.asarray(to_numpy(values), dtype=float)
     except (TypeError, ValueError):
@@ -72,7 +75,10 @@ def principal_coordinates(points: np.ndarray, k: int = 2) -> np.ndarray:
 
 
 def mds_coordinates(distances: np.ndarray, k: int = 2) -> np.ndarray:
-    """Return points (n, k) that approximate distances (n, n), by classical multidimensional scaling."""
+    """Return points (n, k) whose distances approximate `distances` (n, n), by classical multidimensional scaling.
+
+    Beyond `max_mds_landmarks` points, only evenly spaced ones are scaled, and the others placed by them.
+    """
     metric = DenseMetric(torch.from_numpy(np.asarray(distances)))
     return landmark_mds(metric, evenly_spaced_indices(metric.n, STYLE.max_mds_landmarks), k).numpy()
 

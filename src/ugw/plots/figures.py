@@ -203,7 +203,7 @@ def plan(
     vmax: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a heat map of a plan (n, m), with the first space in rows.
+    """Draw a heat map of a plan (n, m), with the first space in rows, and return its axes.
 
     With `labels`, a pair of integers ((n,), (m,)), rows and columns are sorted by class, with lines between classes and
     `names` beside them. The color is the square root of an entry, so that small ones are visible; `vmax` is the end

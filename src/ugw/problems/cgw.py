@@ -188,7 +188,12 @@ class CGW(Problem):
         return ConicTerms(apart=apart, overlap=-self._rho_total * self._log_mass_factor.exp() * overlap)
 
     def lift(self, state: LiftedState) -> Lift:
-        """Return P, Q and w with the masses of the weights, and bounds of the error of the kernel and of the value."""
+        """Return the plan between cones that belongs to a state, for the weights as given, and facts (B,) about it.
+
+        The plan is P with row sums a, Q with column sums b, and w ≤ sqrt(P∘Q), (B, n, m) each; the value depends on the
+        overlap <w, G w>. The facts are error, tolerance and rank of the factorized kernel G, what its error may add to
+        the value, whether the distance is a metric, and the exponents of the cone: see `Lift`.
+        """
         p1, p2 = state.unit_plan.sum(2, keepdim=True), state.unit_plan.sum(1, keepdim=True)
         mass_a, mass_b = (m.exp().to(p1.dtype)[:, None, None] for m in (self.log_mass_a, self.log_mass_b))
         # A row without mass has all of P where w = 0.
@@ -231,5 +236,5 @@ class CGW(Problem):
 
 
 def _replace_infinite(log_ratio: Tensor) -> Tensor:
-    """Return the log ratios, 0 where a point has no weight or no mass: its row or column of the plan is 0 anyway."""
+    """Return the log ratios, 0 instead of ±inf and NaN: such a point has no weight or no mass, and no plan entries."""
     return torch.where(torch.isfinite(log_ratio), log_ratio, 0.0)

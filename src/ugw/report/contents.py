@@ -139,7 +139,7 @@ def _hex_colors(colors: np.ndarray) -> list[str]:
 
 
 def _round_columns(rows: np.ndarray) -> list[list[float]]:
-    """Return the columns of an array (n, 3), rounded to four decimals to keep the page small."""
+    """Return the three columns of an array (n, 3) as lists of n, rounded to four decimals to keep the page small."""
     return [column.round(4).tolist() for column in rows.T]
 
 

@@ -88,7 +88,7 @@ def _checked_views(result: Any, x: Any, y: Any) -> tuple[View, View]:
 def _fill_template(
     result: Result, views: tuple[View, View], data: dict[str, Any], facts: Mapping[str, Any], script: str
 ) -> str:
-    """Return the text of the page."""
+    """Return the HTML of the whole page; names and `converged` are added to `data`, which becomes its JSON."""
     names = [view.name or default for view, default in zip(views, ("source", "target"), strict=True)]
     data |= {"names": names, "converged": result.converged}
     html, css, *scripts = (_asset(name) for name in ("page.html", "page.css", "scene.js", "page.js"))
@@ -97,7 +97,7 @@ def _fill_template(
         style=css,
         headline=escape(f"value {float(result.value):.6g}, mass {float(result.mass):.4g}"),
         banner=_banner(result),
-        table=_table(result, views, facts),
+        table=_summary_rows(result, views, facts),
         notes="".join(f"<li>{escape(note)}</li>" for note in _notes(views, names, data)),
         # A "<" in a string of the JSON could end the script element.
         data=json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
@@ -120,8 +120,12 @@ def _banner(result: Result) -> str:
     return f'<p class="banner {level}" role="alert"><b>Not converged ({status}).</b> {escape(result.message)}</p>'
 
 
-def _table(result: Result, views: tuple[View, View], facts: Mapping[str, Any]) -> str:
-    """Return the rows of the summary table as HTML."""
+def _summary_rows(result: Result, views: tuple[View, View], facts: Mapping[str, Any]) -> str:
+    """Return the HTML of the rows (`<tr>` elements) of the summary table, without the `<table>` around them.
+
+    The rows are sizes and total weights of the spaces, `facts` (the caller's names and values), the numbers of the
+    result, its outer steps, and how the plan is stored.
+    """
     sizes, masses = zip(*((view.space.n, float(view.space.mass)) for view in views), strict=True)
     rows = [("points", f"{sizes[0]} × {sizes[1]}"), ("total weights", f"{masses[0]:.6g} and {masses[1]:.6g}")]
     rows += [(str(name), _format_value(value)) for name, value in facts.items()]

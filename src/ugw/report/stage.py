@@ -99,7 +99,11 @@ def facing_rotation(points: np.ndarray) -> np.ndarray:
 
 
 def aligning_rotation(x: np.ndarray, y: np.ndarray, pairs: MatchPairs, *, allow_reflection: bool) -> np.ndarray:
-    """Return the orthogonal matrix (d, d) that best aligns y with x by the matches (Procrustes problem)."""
+    """Return the orthogonal matrix R (d, d) for which y R is closest to x at the matches (Procrustes problem).
+
+    Both are centered, and matches are weighted by their mass; R is the identity if there is no mass. R is a rotation
+    unless `allow_reflection`. x: (n, d); y: (m, d).
+    """
     if not pairs.mass.sum() > 0:
         return np.eye(y.shape[1])
     weights = pairs.mass[:, None] / pairs.mass.sum()

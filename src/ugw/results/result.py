@@ -110,7 +110,9 @@ class Result(ResultBase):
         return self._to_user(f), self._to_user(g)
 
     def transport(self, values: Any) -> Any:
-        """Average `values` (n,) or (n, k) of the first space onto the second by the plan; NaN where none arrives.
+        """Return the means, (m,) or (m, k), at the points of the second space of `values` (n,) or (n, k) of the first.
+
+        The weights of a mean are the column of the plan; it is NaN where no mass arrives.
 
         Unbatched results only.
         """
@@ -128,7 +130,7 @@ class Result(ResultBase):
 
     @property
     def status(self) -> Any:
-        """How the solve ended: a Status, or a list with one per item."""
+        """How the solve ended: a Status such as CONVERGED or MAX_ITER; a list with one per item if batched."""
         codes = [Status(code) for code in self.tensors.status.tolist()]
         return codes if self.batched else codes[0]
 
@@ -145,7 +147,10 @@ class Result(ResultBase):
 
     @property
     def history(self) -> Any:
-        """The History of the outer steps, or a list with one per item."""
+        """The History of the solve: arrays (steps,) of the objective, plan change, residual and mass of outer steps.
+
+        A batched result has a list with one History per item.
+        """
         histories = []
         for rows in self.tensors.trace.cpu().numpy():
             histories.append(History(*rows[~np.isnan(rows).all(axis=1)].T))

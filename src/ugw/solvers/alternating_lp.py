@@ -217,7 +217,10 @@ def _boundary_point(previous: LiftArrays, new: LiftArrays) -> LiftArrays | None:
 
 
 def _solver_output(problem: PartialCGW, outcome: loop.Outcome) -> SolverOutput:
-    """Return the plan, lift, value and status at the end of a run."""
+    """Return the output for the last iterate of a run: plan, lift, terms of the value, status and trace.
+
+    The plan is the local overlap (B, n, m), scaled so that its mass is `mass_unit` times sqrt(overlap).
+    """
     iterate = outcome.state
     matrices = iterate.lifts[:, :3].cpu().numpy().copy()  # the third one is overwritten with the local overlap
     for index, (P, Q, local_overlap) in enumerate(matrices):

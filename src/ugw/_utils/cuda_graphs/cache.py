@@ -95,7 +95,7 @@ def clear() -> None:
 
 
 def measure_capture(device: torch.device, capture: Callable[[], None]) -> int:
-    """Capture a graph by calling `capture`, and return the bytes of device memory that it holds."""
+    """Call `capture`, which captures CUDA graphs, and return the bytes by which the reserved device memory grew."""
     with torch.cuda.device(device):
         torch.cuda.synchronize()
         torch.cuda.empty_cache()  # a capture does this too, which would hide what it takes

@@ -196,7 +196,10 @@ class StepGraph:
         cache.write_tensors(self._settings_tensors, tensors)
 
     def next(self, state: Any) -> tuple[Any, Any, Tensor]:
-        """Return the state after `state`, the report of the step, and its signals."""
+        """Return the state after `state`, the report of the step, and its signals (3,): see `_signals`.
+
+        All three are at fixed places, which the next call overwrites.
+        """
         with torch.cuda.device(self._device):
             if state is self.new:
                 self._copy_graph.replay()

@@ -49,7 +49,10 @@ def neg_entropy(p: Tensor) -> Tensor:
 
 
 def _item_sums(u: Tensor, v: Tensor, kind: str) -> Tensor:
-    """Launch `_partial_sum_kernel` and add the partial sums. u, v: (B, n, m). Returns (B,), float64."""
+    """Return the sums over (n, m) of the terms that `kind` names, (B,), float64: see `_partial_sum_kernel`.
+
+    u, v: (B, n, m); kind: "dot", "l1_distance" or "neg_entropy". The kernel adds parts in the dtype of u.
+    """
     u, v = u.contiguous(), v.contiguous()
     size = u[0].numel()
     block, blocks = TRITON_CONFIG.reduction_block, TRITON_CONFIG.reduction_blocks_per_program

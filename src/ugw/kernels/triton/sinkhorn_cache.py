@@ -187,7 +187,7 @@ def sinkhorn_iterations(
     translation_share: Tensor,
     max_rate: float,
 ) -> SinkhornIterate:
-    """Make at least 3 Sinkhorn iterations and extrapolate gamma: see `..sinkhorn.sinkhorn_iterations`."""
+    """Return the iterate after `kernel.iterations_per_check` iterations, as `..sinkhorn.sinkhorn_iterations` does."""
     batch, n, m = kernel.matrix.shape
     factors = torch.cat((*dampings, translation_share), dim=1)
     inputs = (kernel.matrix, *kernel.side_vectors(), *potentials, factors)

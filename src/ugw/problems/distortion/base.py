@@ -69,7 +69,7 @@ class Distortion(ABC):
 
     @abstractmethod
     def take(self, index: Tensor) -> Distortion:
-        """The sum for the batch items `index`, (k,) integers or (B,) bool."""
+        """Return the distortion sum of the batch items `index`, (k,) integers or (B,) bool."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -146,7 +146,10 @@ def _spread_and_smallest_tol(g: ElementwiseFunction, length: float) -> tuple[flo
 
 
 def _truncation_bound(matrix: Tensor, values: Tensor, vectors: Tensor) -> float:
-    """Bound Σ |C − C_r| on the error of a truncated eigendecomposition C_r, as |T_k| ≤ 1."""
+    """Return Σ_kl |C − C_r|_kl, a bound on the change of g if C is replaced by C_r, made of r of its eigenpairs.
+
+    C holds coefficients of products of Chebyshev polynomials T_k, and |T_k| ≤ 1. values: (r,); vectors: (K, r).
+    """
     return float((matrix - (vectors * values) @ vectors.T).abs().sum())
 
 

@@ -67,6 +67,8 @@ def _factors_of_items(
 ) -> list[LossFactors | None]:
     """Return the factors of the loss of each item, None for items that are to be summed term by term.
 
+    Term by term are items with n·m ≤ `max_exact_plan`, and, unless `max_rank` is given, items whose factors miss the
+    tolerance with n·m ≤ `max_exact_plan_if_coarse`.
     ranges: lowest and highest distance of each item, between which its loss is factorized; sizes: (n, m) of each item.
     Items with the same loss and range share one factorization.
     """

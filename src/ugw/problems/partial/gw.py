@@ -84,7 +84,10 @@ class PartialGW(PartialProblem):
         return (self.mass_unit * self.target_mass).square()
 
     def mean_cost(self) -> Tensor:
-        """Return the mean cost under the product plan, (B,) > 0."""
+        """Return the scale of the costs, (B,) > 0: their mean under the product plan a⊗b of unit mass, 1 if that is 0.
+
+        It is the mean distortion, plus alpha times the mean |cost| over the largest mass or the fixed one.
+        """
         mean = self.distortion_sum.product_mean(self.log_a, self.log_b)
         if self.cost is not None:
             mean = mean + self.alpha * dot(self.cost.abs(), self.product) / (self.mass_unit * self.target_mass)
