@@ -101,7 +101,9 @@ class CGW(Problem):
 
         Sinkhorn is slow where its entropy is small against the divergences, however small the cost.
         """
-        mean = self.distortion_sum.product_mean(self.log_a, self.log_b).clamp(1e-30, 1.0 - 1e-12)
+        mean = self.distortion_sum.product_mean(self.log_a, self.log_b).clamp(
+            PROBLEM_CONFIG.min_mean_kernel, PROBLEM_CONFIG.max_mean_kernel
+        )
         return (-4.0 * mean.log()).sqrt()
 
     # -- states --------------------------------------------------------------------------------------------

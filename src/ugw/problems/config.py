@@ -37,6 +37,11 @@ class ProblemConfig:
     partial_gradient_rounding: float = 64.0
     # Halley iterations for the Lambert function; ten reach float64 precision, twenty at the branch point.
     lambert_iterations: int = 20
+    # Slope of w·exp(w) below which an iteration leaves w as it is: at the branch point the slope is 0.
+    min_lambert_slope: float = 1e-12
+    # Bounds of the mean conic kernel, so that its logarithm is finite and not 0.
+    min_mean_kernel: float = 1e-30
+    max_mean_kernel: float = 1.0 - 1e-12
     # eps="auto" as a share of the mean distortion under the product plan (of the mean cost in linear problems): sharp
     # plans that still converge fast, in any units of the distances.
     auto_eps_share: float = 1e-2

@@ -129,6 +129,7 @@ def lambert(z: Tensor) -> Tensor:
     for _ in range(PROBLEM_CONFIG.lambert_iterations):
         excess = w * w.exp() - z
         slope = w.exp() * (w + 1.0)
-        newton = excess / torch.where(slope.abs() > 1e-12, slope, 1.0)
-        w = w - torch.where(slope.abs() > 1e-12, newton / (1.0 - 0.5 * newton * (w + 2.0) / (w + 1.0)), 0.0)
+        is_regular = slope.abs() > PROBLEM_CONFIG.min_lambert_slope
+        newton = excess / torch.where(is_regular, slope, 1.0)
+        w = w - torch.where(is_regular, newton / (1.0 - 0.5 * newton * (w + 2.0) / (w + 1.0)), 0.0)
     return w

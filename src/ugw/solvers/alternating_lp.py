@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.pytree import BatchRecord
+from .._utils.pytree import BatchRecord, LoopState
 from ..problems.partial.cgw import LiftArrays, PartialCGW, PartialConicItem
 from ..results.records import SolverOutput, Status
 from ..results.result import Result
@@ -60,7 +60,7 @@ class _Context(BatchRecord):
 
 
 @dataclass(frozen=True, eq=False)
-class _LiftIterate(BatchRecord):
+class _LiftIterate(LoopState):
     """The last two lifts of a run, and numbers of the last step, (B,) each.
 
     lifts: (B, 4, n, m), float64, in the units of `PartialConicItem`: P and Q of the last lift, P and Q of the one
@@ -88,16 +88,6 @@ class _LiftIterate(BatchRecord):
         overlap = torch.as_tensor(overlaps, device=init.device)
         one = torch.ones_like(overlap)
         return cls(torch.as_tensor(lifts, device=init.device), overlap, overlap, change=one, gap=one)
-
-    @property
-    def batch(self) -> int:
-        """Number of batch items."""
-        return self.gap.shape[0]
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the tensors."""
-        return self.gap.device
 
 
 @dataclass(frozen=True)

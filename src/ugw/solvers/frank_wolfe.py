@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.pytree import BatchRecord
+from .._utils.pytree import BatchRecord, LoopState
 from ..problems.balanced_gw import BalancedGW
 from ..problems.base import SpacePair
 from ..problems.ugw import UGW
@@ -72,22 +72,12 @@ class _Context(BatchRecord):
 
 
 @dataclass(frozen=True, eq=False)
-class _Iterate(BatchRecord):
+class _Iterate(LoopState):
     """The state of the last plan, the L1 change of the last step (B,), and its relative duality gap (B,)."""
 
     state: Any
     change: Tensor
     gap: Tensor
-
-    @property
-    def batch(self) -> int:
-        """Number of batch items."""
-        return self.gap.shape[0]
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the tensors."""
-        return self.gap.device
 
 
 def _step(context: _Context, iterate: _Iterate) -> tuple[_Iterate, loop.Report]:

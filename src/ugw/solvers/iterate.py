@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.pytree import BatchRecord
+from .._utils.pytree import BatchRecord, LoopState
 from ..problems.plan_operations import stored_potentials
 from .config import SOLVER_CONFIG
 from .extrapolation import CostHistory
@@ -34,7 +34,7 @@ class Controls(BatchRecord):
 
 
 @dataclass(frozen=True, eq=False)
-class Iterate(BatchRecord):
+class Iterate(LoopState):
     """The last plan of a run, how the last step went, and the controls of the next step. (B,) each unless stated.
 
     state: the last plan with its quantities; previous_state: the one before, without its local cost, None in runs
@@ -103,13 +103,3 @@ class Iterate(BatchRecord):
             ),
             history=CostHistory.empty(state.local_cost, entropy) if extrapolates else None,
         )
-
-    @property
-    def batch(self) -> int:
-        """Number of batch items."""
-        return self.change.shape[0]
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the tensors."""
-        return self.change.device

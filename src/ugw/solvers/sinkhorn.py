@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._utils.checks import check_choice, check_tolerance, check_whole_number
 from .._utils.deprecation import current_value
-from .._utils.pytree import BatchRecord, where
+from .._utils.pytree import BatchRecord, LoopState, where
 from ..kernels.config import KERNEL_CONFIG
 from ..kernels.dispatch import GibbsKernel, sinkhorn_iterations
 from ..measures.divergences import damping
@@ -121,7 +121,7 @@ class Sinkhorn:
 
 
 @dataclass(frozen=True, eq=False)
-class _Potentials(BatchRecord):
+class _Potentials(LoopState):
     """The state of the iterations: phi = f/eps (B, n) and gamma = g/eps (B, m) after the last iteration.
 
     next_gamma: gamma extrapolated, where the next iterations start; residual: (B,), of the last iteration;
@@ -135,16 +135,6 @@ class _Potentials(BatchRecord):
     residual: Any = None
     max_residual: Any = None
     n_rounds: Any = None
-
-    @property
-    def batch(self) -> int:
-        """Number of batch items."""
-        return self.phi.shape[0]
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the potentials."""
-        return self.phi.device
 
 
 @dataclass(eq=False)
