@@ -118,7 +118,8 @@ def test_colors_are_carried_by_the_plan(solved, page):
     for side, expected in zip(data["sides"], (rgb, result.transport(rgb)), strict=True):
         found = [[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in side["color"]]
         assert np.allclose(found, 255 * expected[side["index"]], atol=0.51)
-    write(result, x, y, page, colors=np.arange(12))
+    with pytest.warns(DeprecationWarning, match="colours=.* is deprecated: use colors"):
+        write(result, x, y, page, colours=np.arange(12))
     first, last = (read(page)[1]["sides"][0]["color"][k] for k in (0, 11))
     assert (first, last) == ("#4477dd", "#d9486e")
 

@@ -73,7 +73,7 @@ def read_start(problem: UGW, solver: Any, init: Any) -> Any:
 def with_parameters(
     result: AnyResult, sides: tuple[Divergence, Divergence], eps: Tensor, solver: Any, init: Any, **others: Any
 ) -> AnyResult:
-    """Return the result with the rho, eps and solver options that it was solved with, as a base_solver dict.
+    """Return the result with the rho, eps and solver options that it was solved with, as a plain dict.
 
     sides: the divergences of both marginals, (B,) each; eps: (B,). Stored are
     rho: two numbers, one per side, with the name of the divergence; the mass instead for `ugw.Mass`. In a batch these

@@ -55,7 +55,7 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = "auto") ->
 
 
 def _on_few_points_first(problem: UGW, kept: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what `_meet` returns, from the rho that it finds on a few points. The items are of one size class."""
+    """Return what `_find_log_rho` returns from the rho found on a few clusters. The items are of one size class."""
     few = aggregate(problem, THRESHOLDS.n_coarse_clusters, farthest_centers).problem
     guess, *_ = _find_log_rho(few, kept, problem.scale().log())
     return _find_log_rho(problem, kept, guess)

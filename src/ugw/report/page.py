@@ -13,6 +13,7 @@ from string import Template
 from typing import Any
 
 from .._utils.checks import check_whole_number
+from .._utils.deprecation import renamed_arguments
 from .._utils.output_folder import output_folder
 from ..errors import InputError
 from ..geometry.space import Space
@@ -26,6 +27,7 @@ from .views import View
 SEVERE_STATUSES = (Status.NON_FINITE, Status.COLLAPSED, Status.PRECISION)
 
 
+@renamed_arguments(colours="colors")
 def write(
     result: Result,
     x: Space | View,
