@@ -94,6 +94,15 @@ def test_results_keep_what_they_were_solved_with():
     assert ugw.debiased(x, y, eps=0.1).parameters["eps"] == 0.1
 
 
+def test_parameters_name_the_values_used_and_hold_no_matrices():
+    x, y = clouds()
+    r = ugw.solve(x, y, fused=ugw.Fused(0.3, cost=np.ones((x.n, y.n))))
+    assert r.parameters["fused"] == {"name": "Fused", "alpha": 0.3, "cost": f"array of shape {(x.n, y.n)}"}
+    assert r.parameters["solver"]["inner"]["max_iter"] == 50
+    assert r.parameters["solver"]["proximal"]["first"] == 0.3
+    assert ugw.solve_conic(x, y, cone="partial-transport").parameters["divergence"] == "TV"
+
+
 def test_items_of_a_batch_keep_their_own_parameters():
     x, y = clouds()
     batch = ugw.solve(x, y, rho=np.array([1.0, 2.0]), eps=np.array([0.1, 0.2]))

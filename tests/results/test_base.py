@@ -44,7 +44,7 @@ def test_save_and_load(result, tmp_path):
     assert repr(loaded) == repr(result)
     assert loaded._repr_html_() == result._repr_html_()
     assert loaded.parameters == result.parameters != {}
-    for name in ("value", "values", "masses", "ratio", "distances", "shares", "names"):
+    for name in ("value", "values", "masses", "ratio", "ugw", "distances", "shares", "names"):
         if hasattr(type(result), name) or name in vars(result):
             try:
                 expected = getattr(result, name)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .._utils.checks import check_choice
 from ..errors import InputError
+from ..initializers.conic import with_strategy_options
 from ..initializers.multistart import Multistart, base_solver
 from ..initializers.select import INIT_NAMES, check_common_dimension, read_plan
 from ..measures.divergences import Divergence, Mass
@@ -77,7 +78,7 @@ def with_parameters(
 
     sides: the divergences of both marginals, (B,) each; eps: (B,). Stored are
     rho: two numbers, one per side, with the name of the divergence; the mass instead for `ugw.Mass`. In a batch these
-    and eps are lists with one entry per item. others: further arguments of the solve; None is left out.
+    and eps are lists with one entry per item. Solver options that were not given are stored as the values used. others: further arguments of the solve; None is left out.
     """
     per_item: dict[str, Any] = {"eps": eps}
     if isinstance(sides[0], Mass):
@@ -85,7 +86,8 @@ def with_parameters(
     else:
         per_item["rho"] = tuple(side.rho for side in sides)  # type: ignore[attr-defined]
     numbers = {name: _numbers(value, batched=result.batched) for name, value in per_item.items()}
-    parameters = {"divergence": type(sides[0]).__name__, **numbers, "solver": to_plain(solver)}
+    parameters = {"divergence": type(sides[0]).__name__, **numbers}
+    parameters["solver"] = to_plain(with_strategy_options(solver, AlternateMin()))
     parameters["init"] = init if isinstance(init, str) else "plan"
     parameters |= {name: to_plain(value) for name, value in others.items() if value is not None}
     if result.batched:

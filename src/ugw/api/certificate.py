@@ -42,8 +42,8 @@ class Tightness(ResultBase):
     @property
     def ratio(self) -> Any:
         """CGW / UGW, from 0 to 1; 1 where both are 0 up to rounding, as for isometric spaces at eps = 0."""
-        cgw, ugw = torch.as_tensor(self.cgw).clamp(min=0.0), torch.as_tensor(self.ugw)
-        smallest = max(API_CONFIG.min_relative_value, self._rounding) * torch.as_tensor(self.conic.terms.apart)
+        cgw, ugw = _as_tensor(self.cgw).clamp(min=0.0), _as_tensor(self.ugw)
+        smallest = max(API_CONFIG.min_relative_value, self._rounding) * _as_tensor(self.conic.terms.apart)
         are_zero = torch.maximum(cgw, ugw.abs()) <= smallest
         ratio = torch.where(are_zero, 1.0, cgw / torch.where(are_zero, 1.0, ugw))
         if not self.conic.numpy:
@@ -53,8 +53,8 @@ class Tightness(ResultBase):
     @property
     def holds(self) -> bool:
         """Whether CGW ≤ UGW is certified: the conic value plus the error bound of its kernel is below the UGW value."""
-        bound, ugw = torch.as_tensor(self.conic.value_bound), torch.as_tensor(self.ugw)
-        return bool((bound <= ugw + self._rounding * torch.as_tensor(self.conic.terms.apart)).all())
+        bound, ugw = _as_tensor(self.conic.value_bound), _as_tensor(self.ugw)
+        return bool((bound <= ugw + self._rounding * _as_tensor(self.conic.terms.apart)).all())
 
     @property
     def converged(self) -> Any:
@@ -99,7 +99,7 @@ class Tightness(ResultBase):
 
     def to_arrays(self) -> Arrays:
         """Return the UGW value and the arrays of both results by name."""
-        arrays = {"ugw": torch.as_tensor(self.ugw).detach().cpu().numpy()}
+        arrays = {"ugw": _as_tensor(self.ugw).detach().cpu().numpy()}
         return (
             arrays
             | with_prefix("conic", self.conic.to_arrays())
@@ -158,6 +158,11 @@ def tightness(x: Space, y: Space, *, rho: Any = 1.0, cone: Any = "gaussian-helli
     value = objective(unbalanced.plan, x, y, rho=rho, loss=loss).total
     conic = own.better(solve_conic(x, y, rho=rho, cone=parsed_cone, init=unbalanced))
     return Tightness(conic, unbalanced, value)
+
+
+def _as_tensor(value: Any) -> Tensor:
+    """Return a number as a float64 tensor, whatever the default dtype of torch; arrays and tensors keep their dtype."""
+    return torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
 
 
 def _restrict_to_finite_loss(conic: ConicResult, x: Space, y: Space, loss: Cone) -> Tensor:

@@ -13,7 +13,7 @@ from .._utils.size_class import CONIC_CHOICES
 from ..geometry.space import Space
 from ..initializers.conic import STRATEGIES, Strategy, run_entropic_phase, with_strategy_options
 from ..initializers.multistart import Multistart, solve_from_candidates
-from ..measures.cones import Cone
+from ..measures.cones import Cone, PartialTransport
 from ..problems.build import parse_cone
 from ..problems.cgw import CGW
 from ..problems.ugw import UGW
@@ -77,7 +77,8 @@ def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, i
         solve_items = conic_solve(problem, surrogate, solver, strategy)
         output = solve_in_chunks(problem, solver, groups, problem.batch, solve_items)
     sides = surrogate.div_a, surrogate.div_b
-    return with_parameters(problem.result(output), sides, problem.eps, solver, init, cone=cone)
+    arguments = {"cone": cone, "divergence": "TV" if isinstance(cone, PartialTransport) else None}
+    return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
 
 
 def conic_solve(problem: Any, surrogate: UGW, solver: Any, strategy: Strategy) -> SolveItems:

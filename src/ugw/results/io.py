@@ -23,6 +23,18 @@ Arrays = dict[str, np.ndarray]
 _RECORD_FIELDS = ("terms", "potentials", "lift")
 _PLAN_FIELDS = ("plan", "previous_plan")
 
+# Names of arrays in files of earlier versions, and their names now. There `other` was the previous plan.
+_OLD_LIFT_NAMES = {
+    "lift_error": "lift_kernel_error",
+    "lift_wanted": "lift_kernel_tolerance",
+    "lift_slack": "lift_value_slack",
+    "lift_rank": "lift_kernel_rank",
+    "lift_metric": "lift_is_metric",
+    "lift_exponent": "lift_distance_exponent",
+    "lift_power": "lift_radius_power",
+}
+_OLD_PLAN_PARTS = {"rows_sum": "row_sums", "cols_sum": "col_sums", "moved": "right_product"}
+
 
 def write_npz(path: str | os.PathLike[str], arrays: Arrays) -> None:
     """Write arrays to a compressed `.npz` file, which appears complete or not at all."""
@@ -35,6 +47,33 @@ def read_npz(path: str | os.PathLike[str]) -> Arrays:
     """Return the arrays of an `.npz` file by name; pickled objects are refused."""
     with np.load(path, allow_pickle=False) as file:
         return dict(file)
+
+
+def with_current_names(arrays: Arrays) -> Arrays:
+    """Return the arrays of a file under their current names; those of an earlier version have others.
+
+    >>> list(with_current_names({"other": np.zeros(1), "lift_rank": np.zeros(1)}))
+    ['previous_plan', 'lift_kernel_rank']
+    """
+    return {_current_name(name): array for name, array in arrays.items()} if _is_old(arrays) else arrays
+
+
+def _is_old(arrays: Arrays) -> bool:
+    """Return whether the arrays are those of an earlier version, in which `other` named the previous plan."""
+    return any(name == "other" or name.startswith("other_") for name in arrays)
+
+
+def _current_name(old: str) -> str:
+    """Return the current name of an array of an earlier version."""
+    if old in _OLD_LIFT_NAMES:
+        return _OLD_LIFT_NAMES[old]
+    plan, _, part = old.partition("_")
+    if plan not in ("plan", "other"):
+        return old
+    plan = "previous_plan" if plan == "other" else plan
+    if part.startswith("log_"):
+        part = f"log_plan_{part.removeprefix('log_')}"
+    return f"{plan}_{_OLD_PLAN_PARTS.get(part, part)}" if part else plan
 
 
 def to_array(tensor: Tensor) -> np.ndarray:

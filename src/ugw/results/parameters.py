@@ -16,7 +16,7 @@ _OMITTED_FIELDS = ("callback", "progress")
 def to_plain(value: Any) -> Any:
     """Return a value as numbers, strings, lists and dictionaries, which JSON can hold.
 
-    Tensors and arrays become lists or numbers; a record becomes a dictionary with its class under "name"; a function
+    Numbers and vectors become numbers and lists, matrices only their shape as text; a record becomes a dictionary with its class under "name"; a function
     becomes its name; anything else becomes its repr.
 
     >>> import ugw
@@ -27,6 +27,8 @@ def to_plain(value: Any) -> Any:
         return value
     if isinstance(value, Enum):
         return value.name
+    if isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 1:
+        return f"array of shape {tuple(value.shape)}"  # the cost of Fused has as many entries as the plan
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().tolist()
     if isinstance(value, np.ndarray | np.generic):

@@ -15,7 +15,15 @@ from .._utils.pytree import clone, put_, take
 from ..errors import InputError
 from ..geometry.implicit_plan import ImplicitPlan
 from .base import ResultBase
-from .io import Arrays, check_output, from_json_array, json_array, output_from_arrays, output_to_arrays
+from .io import (
+    Arrays,
+    check_output,
+    from_json_array,
+    json_array,
+    output_from_arrays,
+    output_to_arrays,
+    with_current_names,
+)
 from .parameters import item_parameters
 from .records import History, SolverOutput, Status, present
 
@@ -270,12 +278,14 @@ class Result(ResultBase):
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
         """Return the result that `to_arrays` described; raise ValueError if the arrays do not fit together."""
+        arrays = with_current_names(arrays)
         sizes = tuple((int(n), int(m)) for n, m in arrays["sizes"]) if arrays["batched"] else None
         output = output_from_arrays(arrays)
         check_output(output, 1 if sizes is None else len(sizes))
         if cls.needs_lift and output.lift is None:
             raise ValueError("no lift: load it as a Result")
-        return cls(output, sizes, bool(arrays["numpy"]), from_json_array(arrays["parameters"]))
+        parameters = from_json_array(arrays["parameters"]) if "parameters" in arrays else {}
+        return cls(output, sizes, bool(arrays["numpy"]), parameters)
 
 
 def _crop_plan(plan: Any, n: int, m: int) -> Any:
