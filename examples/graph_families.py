@@ -21,7 +21,7 @@ TRAIN, TEST, K = 7, 9, 3  # training and test graphs per family, number of neigh
 SEED, OUTLIERS = 0, (0, 1, 2, 4)
 OPTIONS = {"eps": 0.2, "solver": ugw.AlternateMin(tol=1e-2)}
 training = ugw.datasets.graph_families(TRAIN, seed=SEED)
-tests = {count: ugw.datasets.graph_families(TEST, strays=count, seed=SEED + 1) for count in OUTLIERS}
+tests = {count: ugw.datasets.graph_families(TEST, outliers=count, seed=SEED + 1) for count in OUTLIERS}
 train = [graph.space() for graphs in training.values() for graph in graphs]
 labels, truth = np.repeat(range(3), TRAIN), np.repeat(range(3), TEST)
 

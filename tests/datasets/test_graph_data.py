@@ -68,19 +68,19 @@ def test_bad_numbers_are_refused(make, said):
 
 
 def test_families_have_the_structure_of_their_names():
-    families = datasets.graph_families(6, strays=3, seed=5)
+    families = datasets.graph_families(6, outliers=3, seed=5)
     assert list(families) == ["communities", "small world", "tree"]
     for name, graphs in families.items():
         assert len(graphs) == 6
         for made in graphs:
-            own, strays = np.flatnonzero(made.labels == 0), np.flatnonzero(made.labels == 1)
+            own, outliers = np.flatnonzero(made.labels == 0), np.flatnonzero(made.labels == 1)
             assert networkx.is_connected(made.graph)
             assert list(made.graph) == list(range(len(made.labels)))
             assert 15 <= len(own) <= 25
-            assert len(strays) == 3
+            assert len(outliers) == 3
             for i, j, length in made.graph.edges(data="weight"):
                 assert length == (3 if made.labels[[i, j]].any() else 1)
-            assert all(made.graph.degree[node] == 1 for node in strays.tolist())
+            assert all(made.graph.degree[node] == 1 for node in outliers.tolist())
             inner = made.graph.subgraph(own.tolist())
             assert networkx.is_tree(inner) == (name == "tree")
             if name == "small world":
@@ -96,7 +96,7 @@ def test_communities_of_a_family_are_three():
 
 
 def test_more_outliers_extend_the_same_graphs():
-    some, more, others = (datasets.graph_families(3, strays=k, seed=s) for k, s in ((1, 0), (4, 0), (1, 9)))
+    some, more, others = (datasets.graph_families(3, outliers=k, seed=s) for k, s in ((1, 0), (4, 0), (1, 9)))
     for name in some:
         for one, two in zip(some[name], more[name], strict=True):
             assert networkx.utils.graphs_equal(one.graph, two.graph.subgraph(list(one.graph)))
@@ -104,7 +104,13 @@ def test_more_outliers_extend_the_same_graphs():
         assert not all(networkx.utils.graphs_equal(one.graph, two.graph) for one, two in pairs)
 
 
-@pytest.mark.parametrize("wrong", [{"count": 0}, {"strays": -1}, {"seed": -1}, {"strays": 1.5}])
+@pytest.mark.parametrize("wrong", [{"count": 0}, {"outliers": -1}, {"seed": -1}, {"outliers": 1.5}])
 def test_bad_numbers_of_families_are_refused(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         datasets.graph_families(**wrong)
+
+
+def test_the_old_name_of_the_number_of_outliers_still_works():
+    with pytest.warns(DeprecationWarning, match="outliers"):
+        families = datasets.graph_families(1, strays=2)
+    assert all((graphs[0].labels == 1).sum() == 2 for graphs in families.values())

@@ -12,6 +12,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial import Delaunay
 
 from .._utils.checks import check_whole_number
+from .._utils.deprecation import renamed_arguments
 from ..geometry.space import Space
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ class GraphSizes:
     # Number of nodes of a graph of a family.
     min_family_nodes: int = 15
     max_family_nodes: int = 25
-    # Length of an edge to a stray node, in edges of the graph.
-    stray_length: float = 3.0
+    # Length of an edge to an outlier of `graph_families`, in edges of the graph.
+    family_outlier_length: float = 3.0
 
 
 SIZES = GraphSizes()
@@ -105,38 +106,39 @@ def _communities(rng: np.random.Generator, sizes: Mapping[str, int], outliers: i
 # -- families ------------------------------------------------------------------------------------------------
 
 
-def graph_families(count: int = 10, *, strays: int = 0, seed: int = 0) -> dict[str, list[LabeledGraph]]:
+@renamed_arguments(strays="outliers")
+def graph_families(count: int = 10, *, outliers: int = 0, seed: int = 0) -> dict[str, list[LabeledGraph]]:
     """Return random graphs of three families, `count` of each: communities, small worlds and trees, of 15 to 25 nodes.
 
     Communities: three, with edges between two nodes of one with probability 0.7, of two with 0.03. Small world: a ring
     of nodes with four neighbors each, with one edge in twenty rewired. Tree: each node is attached to an earlier
-    one, with a probability proportional to its degree. Edges have length 1. A stray node, class 1, is attached to a
-    random node by an edge of length 3. With the same seed, more strays are added to the same graphs.
+    one, with a probability proportional to its degree. Edges have length 1. An outlier, class 1, is attached to a
+    random node by an edge of length 3. With the same seed, more outliers are added to the same graphs.
 
-    >>> families = graph_families(2, strays=3)
+    >>> families = graph_families(2, outliers=3)
     >>> {name: len(graphs) for name, graphs in families.items()}
     {'communities': 2, 'small world': 2, 'tree': 2}
     >>> int((families["tree"][0].labels == 1).sum())
     3
     """
-    for name, value, minimum in (("count", count, 1), ("strays", strays, 0), ("seed", seed, 0)):
+    for name, value, minimum in (("count", count, 1), ("outliers", outliers, 0), ("seed", seed, 0)):
         check_whole_number(name, value, minimum=minimum)
     return {
-        name: [_add_strays(make, strays, np.random.default_rng([seed, family, k])) for k in range(count)]
+        name: [_with_outliers(make, outliers, np.random.default_rng([seed, family, k])) for k in range(count)]
         for family, (name, make) in enumerate(_FAMILIES.items())
     }
 
 
-def _add_strays(make: Callable[[int, int], networkx.Graph], strays: int, rng: np.random.Generator) -> LabeledGraph:
-    """Return a graph made by make(n, seed), of random size n, with `strays` stray nodes."""
+def _with_outliers(make: Callable[[int, int], networkx.Graph], outliers: int, rng: np.random.Generator) -> LabeledGraph:
+    """Return a graph made by make(n, seed), of random size n, with `outliers` outliers."""
     import networkx
 
     n = int(rng.integers(SIZES.min_family_nodes, SIZES.max_family_nodes + 1))
     graph = networkx.Graph(make(n, int(rng.integers(2**31))))
     networkx.set_edge_attributes(graph, 1.0, "weight")
-    for stray in range(n, n + strays):
-        graph.add_edge(int(rng.integers(n)), stray, weight=SIZES.stray_length)
-    return LabeledGraph(graph, np.repeat([0, 1], [n, strays]), ("own", "stray"))
+    for node in range(n, n + outliers):
+        graph.add_edge(int(rng.integers(n)), node, weight=SIZES.family_outlier_length)
+    return LabeledGraph(graph, np.repeat([0, 1], [n, outliers]), ("own", "outlier"))
 
 
 def _three_communities(n: int, seed: int) -> networkx.Graph:
