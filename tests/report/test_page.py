@@ -173,7 +173,9 @@ def test_many_points_are_thinned_and_the_page_says_so(page):
     assert [side["drawn"] for side in data["sides"]] == [20, 20]
     assert "20 of 90 points are drawn" in parts.text
     assert "20 of 70 points are drawn" in parts.text
-    steps = np.diff(data["sides"][0]["index"][:20])  # 20 of 90 at even steps
+    drawn = data["sides"][0]["index"][:20]  # 20 of 90 at even steps, the first and the last among them
+    assert (drawn[0], drawn[-1]) == (0, 89)
+    steps = np.diff(drawn)
     assert steps.min() >= 4
     assert steps.max() <= 5
     assert len(data["pairs"]["i"]) <= REPORT_CONFIG.max_lines
@@ -327,3 +329,11 @@ def test_the_documentation_runs_as_written(tmp_path, monkeypatch):
     parts, data = read(tmp_path / "report.html")
     assert "two moons, rotated, with outliers" in parts.text
     assert [side["n"] for side in data["sides"]] == [150, 170]
+
+
+def test_the_old_spelling_of_colors_still_works(page):
+    x, y = spaces(5, 4, d=2)
+    result = ugw.solve(x, y, eps=0.1, init="product")
+    with pytest.warns(DeprecationWarning, match="colors"):
+        _, data = read_after(write, result, x, y, page, colours=np.arange(5.0))
+    assert len(set(data["sides"][0]["color"])) == 5

@@ -335,7 +335,8 @@ def picture(result: ugw.Result, source: MatchInput, target: MatchInput, *, resca
     x, y = (side.positions / _extent(side.positions) if rescale else side.positions for side in (source, target))
     plan = result.plan
     if result.path != "stored":
-        drawn = [evenly_spaced_indices(len(positions), MATCH_CONFIG.max_drawn_points).numpy() for positions in (x, y)]
+        limit = MATCH_CONFIG.max_drawn_points
+        drawn = [evenly_spaced_indices(len(positions), limit, with_ends=True).numpy() for positions in (x, y)]
         plan, (x, y) = plan.rows(drawn[0])[:, drawn[1]], (x[drawn[0]], y[drawn[1]])
         # Weights with which each point keeps its fraction of mass, although only some of its partners are drawn.
         fractions = [divide_by_weights(p, w)[k] for p, w, k in zip(result.marginals, weights, drawn, strict=True)]

@@ -41,13 +41,19 @@ def farthest_points(
     return torch.stack(chosen, dim=1)[:, :count]
 
 
-def evenly_spaced_indices(n: int, count: int, device: torch.device | None = None) -> Tensor:
+def evenly_spaced_indices(n: int, count: int, device: torch.device | None = None, *, with_ends: bool = False) -> Tensor:
     """Return `count` of the indices 0 to n − 1 at even steps, all of them if there are no more.
+
+    with_ends: the first and the last index are among them, else the middles of `count` equal intervals.
 
     >>> evenly_spaced_indices(10, 4), evenly_spaced_indices(3, 4)
     (tensor([1, 3, 6, 8]), tensor([0, 1, 2]))
+    >>> evenly_spaced_indices(10, 4, with_ends=True)
+    tensor([0, 3, 6, 9])
     """
     if n <= count:
         return torch.arange(n, device=device)
+    if with_ends:
+        return torch.linspace(0, n - 1, count, dtype=torch.float64, device=device).round().long()
     steps = (torch.arange(count, dtype=torch.float64, device=device) + 0.5) / count
     return (steps * n).long()

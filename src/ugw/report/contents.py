@@ -26,7 +26,7 @@ def page_data(result: Result, views: tuple[View, View], colors: Any, limit: int)
     """
     plan = result.plan
     marginals = [as_array("the plan's marginals", side).astype(float) for side in result.marginals]
-    drawn = [evenly_spaced_indices(view.space.n, limit).numpy() for view in views]
+    drawn = [evenly_spaced_indices(view.space.n, limit, with_ends=True).numpy() for view in views]
     weights = [as_array("weights", view.space.weights).astype(float) for view in views]
     fractions = [divide_by_weights(marginal, weight) for marginal, weight in zip(marginals, weights, strict=True)]
     matches = [largest_matches(row_reader(plan, k), drawn[k], fractions[k], len(marginals[1 - k])) for k in (0, 1)]

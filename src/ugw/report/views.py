@@ -115,5 +115,5 @@ def mds_positions(space: Space, landmarks: int = REPORT_CONFIG.max_mds_landmarks
     >>> bool(np.isclose(np.linalg.norm(positions[3] - positions[0]), 2**0.5))
     True
     """
-    index = evenly_spaced_indices(space.n, landmarks, space.device)
+    index = evenly_spaced_indices(space.n, landmarks, space.device, with_ends=True)
     return as_array("positions", landmark_mds(space.metric, index, 3))
