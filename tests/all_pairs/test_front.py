@@ -194,6 +194,15 @@ def test_pairs_that_did_not_converge_are_reported():
     assert len(good) == 2
 
 
+def test_the_default_eps_of_debiased_does_not_depend_on_the_units_of_the_loss():
+    method = ugw.Method("debiased", loss=torch.abs)
+    values = []
+    for unit in (1.0, 1e3):
+        spaces = [ugw.Space.from_points(unit * space.points) for space in clouds((5, 7))]
+        values.append(ugw.pairwise(spaces, method=method, rho=unit).values / unit)
+    close(*values)
+
+
 def test_a_negative_debiased_value_is_reported(monkeypatch):
     """The status is that of `ugw.debiased`; here the self terms are made too large."""
     from ugw.all_pairs import methods

@@ -61,7 +61,7 @@ def pairwise(  # noqa: PLR0913 - objective, labels and execution are separate ar
     sides = read_spaces(spaces, spaces_y, names)
     options = chosen.solve_options(rho, eps, solver)
     if chosen.name == "debiased" and isinstance(eps, str) and eps == "auto":
-        options["eps"] = auto_eps_of_all_pairs(sides[0].spaces, sides[1].spaces)
+        options["eps"] = auto_eps_of_all_pairs(sides[0].spaces, sides[1].spaces, chosen.loss)
     _check_options(chosen, options, sides)
     job = PairwiseJob.create(chosen, options, sides)
     folder = (
