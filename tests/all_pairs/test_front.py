@@ -194,6 +194,17 @@ def test_pairs_that_did_not_converge_are_reported():
     assert len(good) == 2
 
 
+@pytest.mark.parametrize(
+    ("method", "rho", "name"),
+    [("ugw", 1.0, "AlternateMin"), ("ugw", ugw.TV(0.5), "FrankWolfe"), ("cgw", 1.0, "AlternateMin")],
+)
+def test_the_parameters_name_the_solver(method, rho, name):
+    solver = ugw.pairwise(clouds((4, 5)), method=method, rho=rho).parameters["solver"]
+    assert solver["name"] == name
+    if name == "AlternateMin":
+        assert solver["inner"]["max_iter"] == {"ugw": 50, "cgw": 200}[method]
+
+
 def test_the_default_eps_of_debiased_does_not_depend_on_the_units_of_the_loss():
     method = ugw.Method("debiased", loss=torch.abs)
     values = []

@@ -62,8 +62,8 @@ def pairwise(  # noqa: PLR0913 - objective, labels and execution are separate ar
     options = chosen.solve_options(rho, eps, solver)
     if chosen.name == "debiased" and isinstance(eps, str) and eps == "auto":
         options["eps"] = auto_eps_of_all_pairs(sides[0].spaces, sides[1].spaces, chosen.loss)
-    _check_options(chosen, options, sides)
-    job = PairwiseJob.create(chosen, options, sides)
+    solver_used = _check_options(chosen, options, sides)
+    job = PairwiseJob.create(chosen, options | {"solver": solver_used}, sides)
     folder = (
         None if checkpoint is None else Checkpoint.open(checkpoint, job.digests, {"method": chosen.name, **options})
     )
@@ -78,8 +78,8 @@ def pairwise(  # noqa: PLR0913 - objective, labels and execution are separate ar
     return warn_if_not_converged(result)
 
 
-def _check_options(method: Method, options: Options, sides: tuple[SpaceList, SpaceList]) -> None:
-    """Raise for options with which some pair cannot be solved, before any work is done."""
+def _check_options(method: Method, options: Options, sides: tuple[SpaceList, SpaceList]) -> Any:
+    """Return the solver of all pairs; raise for options with which some pair cannot be solved, before any work."""
     if options["solver"] is not None:
         inner = base_solver(options["solver"])
         if getattr(inner, "progress", False) or getattr(inner, "callback", None) is not None:
@@ -88,7 +88,7 @@ def _check_options(method: Method, options: Options, sides: tuple[SpaceList, Spa
             )
     check_masses(*sides, options)
     x, y = (max(side.spaces, key=lambda space: space.n) for side in sides)
-    method.spec.check(x, y, options)
+    solver = method.spec.check(x, y, options)
     if options["init"] == "linear":
         for side in sides:
             for i, space in enumerate(side.spaces):
@@ -96,6 +96,7 @@ def _check_options(method: Method, options: Options, sides: tuple[SpaceList, Spa
                     raise InputError(
                         f'init="linear" needs spaces made by Space.from_points, got {side.label(i)} without'
                     )
+    return solver
 
 
 def _solve_blocks(

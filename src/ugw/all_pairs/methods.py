@@ -17,7 +17,7 @@ from ..api.arguments import check_solver
 from ..api.conic import solve_conic
 from ..errors import InputError
 from ..geometry.space import Space
-from ..initializers.conic import STRATEGIES
+from ..initializers.conic import STRATEGIES, with_strategy_options
 from ..initializers.select import INIT_NAMES
 from ..learning.debiased import check_one_rho, product_plan_value, solve_self_term
 from ..learning.value_and_grad import build_detached
@@ -100,7 +100,8 @@ class Method:
 class MethodSpec:
     """The defaults of a method, the names of its options, and its functions of batches of pairs.
 
-    check: raises for options with which the two largest spaces cannot be solved; solve_pairs: columns of pairs (x, y);
+    check: returns the solver, with the options that were not given filled in, and raises for options with which the
+    two largest spaces cannot be solved; solve_pairs: columns of pairs (x, y);
     solve_self: columns of pairs (x, x); has_zero_self_value: whether the value of (x, x) is exactly 0;
     needs_self_values: whether a value is computed from those of (x, y), (x, x) and (y, y); relative_cost: time of a
     pair compared with one of "ugw".
@@ -108,7 +109,7 @@ class MethodSpec:
 
     default_rho: float
     option_names: tuple[str, ...]
-    check: Callable[[Space, Space, Options], None]
+    check: Callable[[Space, Space, Options], Any]
     solve_pairs: Callable[[Space, Space, Options], Columns]
     solve_self: Callable[[Space, Options], Columns]
     has_zero_self_value: Callable[[Options], bool]
@@ -177,19 +178,18 @@ def auto_eps_of_all_pairs(first: Sequence[Space], second: Sequence[Space], loss:
     return PROBLEM_CONFIG.auto_eps_share * scale
 
 
-def _check_ugw(x: Space, y: Space, options: Options) -> None:
-    """Raise for options that `ugw.solve` refuses."""
+def _check_ugw(x: Space, y: Space, options: Options) -> Any:
+    """Return the solver; raise for options that `ugw.solve` refuses."""
     partial = partial_divergences(options["rho"])
     if partial is not None:
         build_partial(x, y, sides=partial, eps=options["eps"], fused=options["fused"], loss=options["loss"])
-        check_solver(options["solver"], FrankWolfe())
-        return
-    check_solver(options["solver"], AlternateMin())
+        return check_solver(options["solver"], FrankWolfe())
     build_ugw(x, y, **_objective_options(options))
+    return with_strategy_options(check_solver(options["solver"], AlternateMin()), AlternateMin())
 
 
-def _check_debiased(x: Space, y: Space, options: Options) -> None:
-    """Raise for options that `ugw.debiased` refuses, and for a relative eps, which differs between pairs."""
+def _check_debiased(x: Space, y: Space, options: Options) -> Any:
+    """Return the solver; raise for options that `ugw.debiased` refuses, and for a relative eps."""
     if partial_divergences(options["rho"]) is not None:
         raise InputError(f"method 'debiased' needs a rho of KL, got {options['rho']!r}")
     if isinstance(options["eps"], Relative):
@@ -197,18 +197,20 @@ def _check_debiased(x: Space, y: Space, options: Options) -> None:
             f"eps of method 'debiased' must be one number, so that a space is solved with itself once, "
             f"got ugw.relative({options['eps'].share!r})"
         )
-    _check_ugw(x, y, options)
+    solver = _check_ugw(x, y, options)
     check_one_rho(build_ugw(x, y, **_objective_options(options)))
+    return solver
 
 
-def _check_conic(x: Space, y: Space, options: Options) -> None:
-    """Raise for options that `ugw.solve_conic` refuses."""
+def _check_conic(x: Space, y: Space, options: Options) -> Any:
+    """Return the solver; raise for options that `ugw.solve_conic` refuses."""
     as_nonnegative("eps", options["eps"])
     cone = parse_cone(x, y, options["cone"])
     strategy = STRATEGIES[cone.solver_kind]
-    check_solver(options["solver"], strategy.solver)
+    solver = check_solver(options["solver"], strategy.solver)
     if cone.solver_kind == "programs":  # its constructor raises if the spaces are too large
         strategy.build(x, y, rho=options["rho"], cone=cone, eps=options["eps"])
+    return with_strategy_options(solver, strategy.solver)
 
 
 def _objective_options(options: Options) -> Options:

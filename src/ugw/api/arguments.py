@@ -76,9 +76,10 @@ def with_parameters(
 ) -> AnyResult:
     """Return the result with the rho, eps and solver options that it was solved with, as a plain dict.
 
-    sides: the divergences of both marginals, (B,) each; eps: (B,). Stored are
-    rho: two numbers, one per side, with the name of the divergence; the mass instead for `ugw.Mass`. In a batch these
-    and eps are lists with one entry per item. Solver options that were not given are stored as the values used. others: further arguments of the solve; None is left out.
+    sides: the divergences of both marginals, (B,) each; eps: (B,); others: further arguments of the solve, of which
+    those that are None are left out. Stored are rho, one number per side, with the name of the divergence, for
+    `ugw.Mass` the mass instead; in a batch these and eps are lists with one entry per item. Solver options that were
+    not given are stored as the values used.
     """
     per_item: dict[str, Any] = {"eps": eps}
     if isinstance(sides[0], Mass):

@@ -16,8 +16,8 @@ _OMITTED_FIELDS = ("callback", "progress")
 def to_plain(value: Any) -> Any:
     """Return a value as numbers, strings, lists and dictionaries, which JSON can hold.
 
-    Numbers and vectors become numbers and lists, matrices only their shape as text; a record becomes a dictionary with its class under "name"; a function
-    becomes its name; anything else becomes its repr.
+    Numbers and vectors become numbers and lists; of a matrix only the shape is kept, as text; a record becomes a
+    dictionary with its class under "name"; a function becomes its name; anything else becomes its repr.
 
     >>> import ugw
     >>> to_plain(ugw.Multistart(n=3))["solver"]["name"]
