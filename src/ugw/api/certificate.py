@@ -128,7 +128,7 @@ class Tightness(ResultBase):
 
 
 def tightness(x: Space, y: Space, *, rho: Any = 1.0, cone: Any = "gaussian-hellinger", eps: Any = None) -> Tightness:
-    """Compute CGW and UGW of two spaces with the same cone, their ratio, and a certificate that CGW ≤ UGW.
+    """Return CGW and UGW of two spaces with the same cone, their ratio, and whether CGW ≤ UGW is certified.
 
     UGW is solved with a small eps, `relative(1e-3)` if None, and its plan is then valued without entropy. Each is
     solved from its own starts and from the plan of the other, so CGW is never above UGW. Where λ is infinite somewhere,

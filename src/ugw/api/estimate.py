@@ -107,7 +107,7 @@ def estimate(
 
 
 def n_candidates(n: int, m: int, start: str, solver: Any) -> int:
-    """Return how many plans (n, m) are solved for at a time, for each item, from a start of that name."""
+    """Return the number of candidates (n, m) of an item that are solved together: of the start, and of a Multistart."""
     return n_solved_candidates(n, m, start) + (solver.n - 1 if isinstance(solver, Multistart) else 0)
 
 

@@ -72,7 +72,7 @@ class Cell:
 
     @property
     def line(self) -> str:
-        """The numbers under `HEADER`."""
+        """The line of text under `HEADER`: rho, eps, three percentages, information in nats, and convergence."""
         converged = "yes" if self.result.converged else "NO"
         return (
             f"{format_rho(self.rho):<6} {self.eps:>5g} {self.result.mass:>10.1%} {self.on_outliers:>12.1%} "
@@ -97,7 +97,7 @@ class Table:
 
 
 def run(*, n: int = 60, rhos: Sequence[float] = RHOS, eps: Sequence[float] = EPS, seed: int = 1) -> Table:
-    """Return a plan for each rho and each eps.
+    """Return both graphs, and the cells with the plans: `rows[i][j]` is that of rhos[i] and eps[j].
 
     >>> ((blurred, sharp),) = run(n=24, rhos=(1.0,), eps=(8.0, 0.5)).rows
     >>> sharp.across < 0.05 < blurred.across, sharp.on_outliers < 0.5

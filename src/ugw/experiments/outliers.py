@@ -66,7 +66,7 @@ class Record:
 
     @property
     def line(self) -> str:
-        """The line of text under `HEADER`: method, rho, and percentages of mass kept, on outliers and moon to moon."""
+        """The line of text under `HEADER`: method, rho, percentages of mass kept and of `LEGEND`, and convergence."""
         converged = "yes" if self.result.converged else "NO"
         return (
             f"{self.method:<4} {format_rho(self.rho):<9} {self.result.mass:>9.1%} {self.on_outliers:>12.1%} "

@@ -159,7 +159,7 @@ class Row:
 
     @property
     def line(self) -> str:
-        """The numbers under `HEADER`."""
+        """The line of text under `HEADER`: the kind, and the five fractions in percent."""
         fractions = f"{self.negative:>14.1%} {self.entropic:>11.1%} {self.exact:>16.1%}"
         return f"{self.kind:<16} {fractions} {self.lower:>14.1%} {self.lowest:>14.1%}"
 
@@ -175,7 +175,7 @@ LEGEND = (
 def run(
     *, kinds: Sequence[str] = tuple(KINDS), n: int = POINTS, pairs: int = PAIRS, starts: int = STARTS, seed: int = 0
 ) -> list[Row]:
-    """Return both measurements for pairs of random spaces of each kind, n points per side.
+    """Return a Row of fractions for each kind, measured on `pairs` pairs of random spaces of n points.
 
     >>> (row,) = run(kinds=("Euclidean",), n=6, pairs=3, starts=3)
     >>> row.negative, row.entropic, row.lower

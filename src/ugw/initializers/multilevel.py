@@ -72,7 +72,11 @@ def random_anchor_plan(problem: StreamingUGW) -> ImplicitPlan:
 
 
 def multilevel_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the prolongation to all points of the plan found on a sample of them. The items are of one size class."""
+    """Return an initial plan (B, n, m): that of a sample of the points, prolongated to all points.
+
+    The plan of the sample is found in the same way; a sample small enough is solved with stored plans. The items are of
+    one size class.
+    """
     sizes = size_class(*problem.largest).streaming_sample
     if sizes is None:
         stored = stored_problem(problem)
@@ -116,7 +120,7 @@ def linear_step_plan(problem: StreamingUGW, plan: Any, inner: Tensor | None = No
 
 
 def stored_problem(problem: StreamingUGW) -> UGW:
-    """Return the same problem with stored plans."""
+    """Return the UGW problem of the same spaces and parameters, whose plans are stored matrices (B, n, m)."""
     cost = None if problem.cost is None else problem.cost.dense()
     return UGW(
         problem.x,
@@ -188,7 +192,7 @@ def _linear_step_from_other_bases(problem: StreamingUGW, plan: ImplicitPlan) -> 
 
 
 def _start_eps(problem: StreamingUGW) -> Tensor:
-    """Return the eps (B,) of the linear steps of a start: that of the problem, or a share of the mean distortion."""
+    """Return the eps (B,) of the linear steps of a start: the problem's, at least a share of the mean distortion."""
     return torch.maximum(problem.eps, INITIALIZER_CONFIG.min_streaming_eps_share * problem.scale())
 
 

@@ -113,7 +113,7 @@ def penalized_objective(problem: Problem, state: Any) -> Tensor:
 
 
 def _run_candidates(problem: Any, plans: Tensor, solver: AlternateMin | FrankWolfe) -> tuple[Tensor, Tensor]:
-    """Return where candidates (B, S, n, m) are after the steps of a solver, and their objectives (B, S), inf if NaN."""
+    """Return candidates (B, S, n, m) after the steps of a solver, and their objectives (B, S), inf if not finite."""
     ends, values = [], []
     for group, items in split_candidates(plans, plans.shape[2:]):
         end, value = _run_batch(problem, group.flatten(0, 1), items, solver)
@@ -135,7 +135,10 @@ def _run_batch(
 
 
 def _take_items(problem: Problem, index: Tensor) -> tuple[Problem, Tensor]:
-    """Return some items of a problem, and which: a captured function returns a finite tensor last."""
+    """Return the items `index` of a problem, and `index` itself.
+
+    A function that is captured in a CUDA graph must return a finite tensor last.
+    """
     return problem.take(index), index
 
 

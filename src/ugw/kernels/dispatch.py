@@ -216,7 +216,7 @@ def sinkhorn_iterations(
     translation_share: Tensor,
     max_rate: float,
 ) -> SinkhornIterate:
-    """Make `kernel.iterations_per_check` Sinkhorn iterations, and extrapolate gamma by one Aitken step.
+    """Return the iterate after `kernel.iterations_per_check` Sinkhorn iterations, with gamma extrapolated by Aitken.
 
     potentials: phi (B, n) and gamma (B, m); dampings: two (B, 1); translation_share: (B, 1); see
     `sinkhorn.sinkhorn_iterations`.

@@ -62,7 +62,7 @@ class GibbsKernel(Protocol):
         ...
 
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
-        """Make `iterations_per_check` Sinkhorn iterations from gamma, eqs. (4.1) and (4.3).
+        """Return potentials, marginals and last changes of `iterations_per_check` iterations, eqs. (4.1) and (4.3).
 
         Each sets phi = −damping1 · row_logsumexp(gamma), gamma = −damping2 · col_logsumexp(phi), and translates both.
         gamma: (B, m); dampings: two (B, 1); translation_share: (B, 1). Sums that underflow give NaN.

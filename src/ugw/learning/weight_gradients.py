@@ -29,13 +29,13 @@ def weight_gradients(problem: UGW, state: PlanState, potentials: tuple[Tensor, T
 
     With both sides hard only their sum over changes of weight that keep m(a) = m(b) means something.
     """
-    linear, shape = problem.linearize(state), state.unit_plan
+    linear, unit_plan = problem.linearize(state), state.unit_plan
     constant = state.distortion + 0.5 * problem.alpha * (-state.log_mass).exp() * state.linear
     f, g = potentials or (None, None)
     first = Side(
-        linear, shape, state.kls[:, 1], state.log_mass, (problem.log_mass_a, problem.log_mass_b), constant, (f, g)
+        linear, unit_plan, state.kls[:, 1], state.log_mass, (problem.log_mass_a, problem.log_mass_b), constant, (f, g)
     )
-    return first.gradient(), first.mirrored().gradient()
+    return first.gradient(), first.other_side().gradient()
 
 
 def partial_weight_gradients(problem: PartialGW, state: PartialPlanState) -> tuple[Tensor, Tensor, Tensor]:
@@ -55,27 +55,27 @@ def partial_weight_gradients(problem: PartialGW, state: PartialPlanState) -> tup
 class Side:
     """The first marginal of a stationary unit plan and the linear problem that the plan solves.
 
-    shape: (B, n, m); kl_b: (B,), of the second marginal; log_masses: of m(a), m(b); constant: what was
+    unit_plan: (B, n, m); kl_b: (B,), of the second marginal; log_masses: of m(a), m(b); constant: what was
     subtracted from the cost; potentials: (f, g) with their mass, NaN or None where there are none.
     """
 
     linear: LinearProblem
-    shape: Any
+    unit_plan: Any
     kl_b: Tensor
     log_mass: Tensor
     log_masses: tuple[Tensor, Tensor]
     constant: Tensor
     potentials: tuple[Tensor | None, Tensor | None]
 
-    def mirrored(self) -> Side:
-        """Return the same for the second marginal: the transposed problem."""
+    def other_side(self) -> Side:
+        """Return the Side of the second marginal: plan and linear problem are transposed, a and b exchanged."""
         old = self.linear
         turned = LinearProblem(old.cost.mT, old.log_b, old.log_a, old.div_b, old.div_a, old.eps)
         return replace(
             self,
             linear=turned,
-            shape=self.shape.mT,
-            kl_b=(self.shape.sum(2).double() * self.log_ratio).sum(1),
+            unit_plan=self.unit_plan.mT,
+            kl_b=(self.unit_plan.sum(2).double() * self.log_ratio).sum(1),
             log_masses=self.log_masses[::-1],
             potentials=self.potentials[::-1],
         )
@@ -103,7 +103,7 @@ class Side:
     @cached_property
     def log_ratio(self) -> Tensor:
         """log(p1/a) at unit masses; 0 for points without weight."""
-        return log_ratio(self.shape.sum(2), self.linear.log_a)
+        return log_ratio(self.unit_plan.sum(2), self.linear.log_a)
 
     @cached_property
     def multiplier(self) -> Tensor:
@@ -115,7 +115,7 @@ class Side:
         excess = self.log_mass - self.log_masses[1]
         scalars = self.constant + other.penalty * (self.kl_b + 2.0 * excess)
         soft_g = -other.penalty[:, None] * self._log_ratio_b
-        multiplier = _mean_row_costs(self.shape, self.linear.cost, soft_g) + scalars[:, None]
+        multiplier = _mean_row_costs(self.unit_plan, self.linear.cost, soft_g) + scalars[:, None]
         both = self.linear.div_a.is_hard & other.is_hard & (self.linear.eps == 0)
         if bool(both.any()):
             multiplier = torch.where(both[:, None], self._duals(both) + 0.5 * self.constant[:, None], multiplier)
@@ -128,7 +128,7 @@ class Side:
     @property
     def _log_ratio_b(self) -> Tensor:
         """log(p2/b) at unit masses, (B, m); 0 for points without weight."""
-        return log_ratio(self.shape.sum(1), self.linear.log_b)
+        return log_ratio(self.unit_plan.sum(1), self.linear.log_b)
 
     def _duals(self, items: Tensor) -> Tensor:
         """Return the multipliers (B, n) of the linear program that a plan between hard sides solves at eps = 0."""
@@ -145,7 +145,7 @@ class Side:
             return multiplier
         known = torch.where(self.has_weight, multiplier, 0.0)
         softmin = self._softmin
-        shift = (self.shape.sum(2).double() * (known - softmin)).sum(1, keepdim=True)
+        shift = (self.unit_plan.sum(2).double() * (known - softmin)).sum(1, keepdim=True)
         return torch.where(self.has_weight, known, softmin + shift)
 
     def _log_ratio_of_weightless(self) -> Tensor:
@@ -154,7 +154,7 @@ class Side:
             return self.log_ratio
         rho = torch.where(self.linear.div_a.is_hard, 1.0, self.linear.div_a.penalty)[:, None]
         fall = -self._softmin / rho
-        shift = (self.shape.sum(2).double() * (self.log_ratio - fall)).sum(1, keepdim=True)
+        shift = (self.unit_plan.sum(2).double() * (self.log_ratio - fall)).sum(1, keepdim=True)
         return fall + shift
 
     @cached_property
@@ -162,7 +162,7 @@ class Side:
         """f up to a constant, (B, n), for all points: one update of Sinkhorn from the g of the plan."""
         soft = -self.linear.div_b.penalty[:, None] * self._log_ratio_b
         hard = self.linear.div_b.is_hard
-        g = torch.where(hard[:, None], self.mirrored().multiplier, soft) if bool(hard.any()) else soft
+        g = torch.where(hard[:, None], self.other_side().multiplier, soft) if bool(hard.any()) else soft
         g = torch.where(self.linear.log_b > -torch.inf, g, 0.0)
         size = self.constant.abs().clamp(min=torch.finfo(torch.float64).tiny)
         eps = torch.maximum(self.linear.eps, LEARNING_CONFIG.sharp_eps_share * size)
@@ -173,7 +173,7 @@ class Side:
 
 
 def log_ratio(marginal: Tensor, log_weights: Tensor) -> Tensor:
-    """Return log(marginal / weights), 0 where there is no weight."""
+    """Return log(marginal / weights), (B, n) in float64, 0 where there is no weight. marginal: (B, n)."""
     tiny = torch.finfo(torch.float64).tiny
     return torch.where(log_weights > -torch.inf, marginal.double().clamp(min=tiny).log() - log_weights.double(), 0.0)
 

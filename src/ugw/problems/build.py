@@ -286,7 +286,10 @@ def largest_size(x: Space, y: Space) -> tuple[int, int]:
 
 
 def max_distance_difference(x: Space, y: Space) -> float:
-    """Return the largest difference of two distances or 0, one in each space; similarities may be negative."""
+    """Return an upper bound on |d_x − d_y| for a distance in each space, over all batch items.
+
+    It is the highest distance of both spaces minus the lowest one or 0: similarities may be negative.
+    """
     lows, highs = zip(*(s.metric.extremes() for s in (x, y)), strict=True)
     return max(float(high.max()) for high in highs) - min(0.0, *(float(low.min()) for low in lows))
 

@@ -40,4 +40,4 @@ class Solver(ABC):
 
     @abstractmethod
     def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Result:
-        """Solve from the plan `init` (B, n, m), with a monitor that may have observed earlier runs."""
+        """Return the result of a solve from the plan `init` (B, n, m); the monitor may have observed earlier runs."""

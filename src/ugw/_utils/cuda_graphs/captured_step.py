@@ -214,7 +214,10 @@ class StepGraph:
 
 
 def _signals(requested_rounds: RequestedRounds, settings: Any, new: Any, report: Any) -> Tensor:
-    """Return (3,): are all numbers finite, the share of items that need more rounds, and the largest number."""
+    """Return (3,), float64: 1 if all numbers of the report are finite, otherwise 0; and the `_summary` of `new`.
+
+    The summary is the share of items that need more rounds, and the largest number of rounds that an item needs.
+    """
     is_finite = torch.stack(list(report.numbers.values())).isfinite().all()
     return torch.cat([is_finite.double()[None], _summary(requested_rounds(settings, new))])
 

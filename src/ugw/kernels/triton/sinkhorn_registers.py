@@ -96,7 +96,7 @@ def sinkhorn_iterations(
     translation_share: Tensor,
     max_rate: float,
 ) -> SinkhornIterate:
-    """Make Sinkhorn iterations and extrapolate gamma in one launch: see `..sinkhorn.sinkhorn_iterations`."""
+    """Return what `..sinkhorn.sinkhorn_iterations` returns, computed in one launch."""
     matrix = kernel.matrix
     batch, n, m = matrix.shape
     phi, gamma = potentials

@@ -65,7 +65,7 @@ class Distortion(ABC):
 
     @abstractmethod
     def with_metrics(self, dx: Metric, dy: Metric) -> Distortion:
-        """The sum for the same g on other metrics, whose distances are within the range of the present ones."""
+        """Return the distortion sum of the same g on other metrics, whose distances are in the range of these ones."""
 
     @abstractmethod
     def take(self, index: Tensor) -> Distortion:

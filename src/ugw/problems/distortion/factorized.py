@@ -78,7 +78,7 @@ class FactorizedDistortion(Distortion):
         return self._cached_terms
 
     def _item_sum(self, b: int) -> FactorizedDistortion:
-        """The sum for batch item b alone, kept with its evaluated terms."""
+        """Return the distortion sum of batch item b alone, which is kept with its evaluated terms."""
         if b not in self._item_sums:
             factors = self.factors[b if len(self.factors) > 1 else 0]
             metrics = self.dx.item(b, self.dx.n), self.dy.item(b, self.dy.n)
@@ -86,11 +86,11 @@ class FactorizedDistortion(Distortion):
         return self._item_sums[b]
 
     def with_metrics(self, dx: Metric, dy: Metric) -> FactorizedDistortion:
-        """The sum with the same factors on other metrics."""
+        """Return the distortion sum with the same factors on other metrics."""
         return FactorizedDistortion(dx, dy, self.factors)
 
     def take(self, index: Tensor) -> FactorizedDistortion:
-        """The sum for the batch items `index`."""
+        """Return the distortion sum of the batch items `index`."""
         if self._is_shared:
             return self
         if index.dtype == torch.bool:

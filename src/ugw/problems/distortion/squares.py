@@ -60,7 +60,7 @@ class SquaredDistortion(Distortion):
         return type(self)(dx, dy)
 
     def take(self, index: Tensor) -> Self:
-        """The sum for the batch items `index`."""
+        """Return the distortion sum of the batch items `index`."""
         return type(self)(self.dx.take(index), self.dy.take(index))
 
 

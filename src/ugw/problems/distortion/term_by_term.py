@@ -98,11 +98,11 @@ class TermByTermDistortion(Distortion):
         return max([1, *counts, 0 if self.g.rho_total is None else len(self.g.rho_total)])
 
     def with_metrics(self, dx: Metric, dy: Metric) -> TermByTermDistortion:
-        """The sum for the same g on other metrics, which have one item for each plan."""
+        """Return the distortion sum of the same g on other metrics, which have one item for each plan."""
         return TermByTermDistortion(dx, dy, self.g if self.item_index is None else self.g.take(self.item_index))
 
     def take(self, index: Tensor) -> TermByTermDistortion:
-        """The sum for the batch items `index`; the evaluated terms are shared."""
+        """Return the distortion sum of the batch items `index`; the evaluated terms are shared."""
         if self._n_items == 1:
             return self
         items = torch.arange(self._n_items, device=self.dx.device) if self.item_index is None else self.item_index
