@@ -344,3 +344,15 @@ def test_rho_for_mass_of_items_of_different_sizes():
     pairs = threshold_pairs([(8, 7), (24, 21)])
     x, y = (Space.stack(list(side)) for side in zip(*pairs, strict=True))
     np.testing.assert_allclose(ugw.rho_for_mass(x, y), [ugw.rho_for_mass(*pair) for pair in pairs], rtol=1e-5)
+
+
+def test_an_infinite_loss_of_one_item_does_not_change_an_item_of_short_distances():
+    rng, loss, plan = np.random.default_rng(0), ugw.HellingerKantorovich(), np.eye(6) / 6
+    xs = [ugw.Space.from_points(scale * rng.random((6, 2))) for scale in (0.5, 3.0)]
+    ys = [ugw.Space.from_points(x.points + 0.01 * rng.normal(size=(6, 2))) for x in xs]
+    given = {"rho": 0.3, "eps": 0.05, "loss": loss}
+    both = ugw.solve(ugw.Space.stack(xs), ugw.Space.stack(ys), init=np.stack([plan, plan]), **given)
+    for i in range(2):
+        alone = ugw.solve(xs[i], ys[i], init=plan, **given)
+        assert both[i].value == pytest.approx(alone.value, rel=1e-7)
+        np.testing.assert_allclose(both[i].plan, alone.plan, atol=1e-6)

@@ -52,6 +52,15 @@ def with_product_start_for_easy_items(problem: UGW, groups: list[Group]) -> list
     return divided
 
 
+def with_infinite_losses_apart(problem: UGW, groups: list[Group]) -> list[Group]:
+    """Return the groups with the items whose loss may be infinite in groups of their own: their plans keep zeros."""
+    is_infinite = problem.distortion_sum.infinite_items.to(problem.eps.device).expand(problem.batch)
+    if not bool(is_infinite.any()) or bool(is_infinite.all()):
+        return groups
+    parts = [(items[is_infinite[items] == answer], start) for items, start in groups for answer in (False, True)]
+    return [part for part in parts if len(part[0])]
+
+
 def solve_in_chunks(
     problem: SpacePair, solver: Any, groups: list[Group], chunk_size: int, solve_items: SolveItems
 ) -> SolverOutput:

@@ -28,7 +28,14 @@ from ..solvers.alternating import AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 from ..solvers.monitor import Monitor
 from .arguments import check_solver, read_start, with_parameters
-from .batching import Group, SolveItems, group_items, solve_in_chunks, with_product_start_for_easy_items
+from .batching import (
+    Group,
+    SolveItems,
+    group_items,
+    solve_in_chunks,
+    with_infinite_losses_apart,
+    with_product_start_for_easy_items,
+)
 from .estimate import check_memory, estimate, model_of, n_candidates
 
 
@@ -94,7 +101,7 @@ def solve_problem(problem: UGW, solver: Any, init: Any, **arguments: Any) -> Res
     is_streaming = isinstance(problem, StreamingUGW)
     groups = group_items(problem, start, STREAMING_CHOICES if is_streaming else UGW_CHOICES)
     if not is_streaming:
-        groups = with_product_start_for_easy_items(problem, groups)
+        groups = with_infinite_losses_apart(problem, with_product_start_for_easy_items(problem, groups))
     name = _most_expensive_start(groups)
     model = model_of(problem, n_candidates(problem.x.n, problem.y.n, name, solver), name)
     check_memory(model, base_solver(solver).inner.with_defaults().max_iter)

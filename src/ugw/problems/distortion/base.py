@@ -35,6 +35,11 @@ class Distortion(ABC):
         return self.error
 
     @property
+    def infinite_items(self) -> Tensor:
+        """(B,) or (1,) bool, on the CPU: can g be infinite at distances of each item?"""
+        return torch.zeros(1, dtype=torch.bool)
+
+    @property
     def may_be_infinite(self) -> bool:
         """Can g be infinite at distances of these metrics?"""
         return False

@@ -34,12 +34,20 @@ class TermByTermDistortion(Distortion):
         return torch.zeros(1, dtype=torch.long, device=self.dx.device)
 
     @cached_property
-    def may_be_infinite(self) -> bool:
-        """Is g infinite at some distance within the range of the metrics?"""
+    def infinite_items(self) -> Tensor:
+        """(B,) or (1,) bool, on the CPU: is g infinite at some distance within the range of the item's metrics?"""
         (low_x, high_x), (low_y, high_y) = distance_range(self.dx), distance_range(self.dy)
-        longest = max(float(high_x.max() - low_y.min()), float(high_y.max() - low_x.min()))
-        grid = torch.linspace(0.0, longest, 2000, dtype=torch.float64)
-        return self.g.rho_total is None and not bool(torch.isfinite(self.g.loss(grid)).all())
+        longest = torch.maximum(high_x - low_y, high_y - low_x)
+        if self.g.rho_total is not None:
+            return torch.zeros_like(longest, dtype=torch.bool)
+        is_infinite = ~torch.isfinite(self.g.loss(longest[:, None] * _unit_grid())).all(1)
+        shared = self.item_index is None or len(is_infinite) == 1
+        return is_infinite if shared else is_infinite[self.item_index.cpu()]  # type: ignore[union-attr]
+
+    @property
+    def may_be_infinite(self) -> bool:
+        """Is g infinite at some distance within the range of the metrics of any item?"""
+        return bool(self.infinite_items.any())
 
     def apply(self, plan: Tensor) -> Tensor:
         """Compute the sum for a plan (B, n, m); an infinite g counts only where the plan has mass.
@@ -107,6 +115,11 @@ class TermByTermDistortion(Distortion):
             return self
         items = torch.arange(self._n_items, device=self.dx.device) if self.item_index is None else self.item_index
         return replace(self, item_index=items[index])
+
+
+def _unit_grid() -> Tensor:
+    """Evenly spaced shares of the longest distance at which g is tested for infinite values, float64."""
+    return torch.linspace(0.0, 1.0, 2000, dtype=torch.float64)
 
 
 def _batched_matrix(metric: Metric) -> Tensor:
