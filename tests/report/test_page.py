@@ -329,11 +329,3 @@ def test_the_documentation_runs_as_written(tmp_path, monkeypatch):
     parts, data = read(tmp_path / "report.html")
     assert "two moons, rotated, with outliers" in parts.text
     assert [side["n"] for side in data["sides"]] == [150, 170]
-
-
-def test_the_old_spelling_of_colors_still_works(page):
-    x, y = spaces(5, 4, d=2)
-    result = ugw.solve(x, y, eps=0.1, init="product")
-    with pytest.warns(DeprecationWarning, match="colors"):
-        _, data = read_after(write, result, x, y, page, colours=np.arange(5.0))
-    assert len(set(data["sides"][0]["color"])) == 5

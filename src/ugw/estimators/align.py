@@ -33,7 +33,7 @@ from .scores import foscttm
 
 
 class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """PartialPlanState X to Y by unbalanced Gromov–Wasserstein, and transfer points and labels by the plan.
+    """Match X with Y by unbalanced Gromov–Wasserstein, and transfer points and labels by the plan.
 
     metric: a distance by name, "knn", or a function that makes a Space of points, such as `ugw.estimators.KNN(k=30)`;
     None is "euclidean", or "knn" for AnnData, with the graph `obsp["distances"]` if it exists.
