@@ -255,7 +255,7 @@ def _solve_self_debiased(x: Space, options: Options) -> Columns:
 
 
 def _solve_conic(x: Space, y: Space, options: Options) -> Columns:
-    """Return the columns of `ugw.solve_conic`, with the distances and whether they are a metric."""
+    """Return the columns of `ugw.solve_conic` for a batch of pairs, with `distance`, and `is_metric` as 0 or 1."""
     result = solve_conic(x, y, **options)
     is_metric = torch.as_tensor(result.is_metric).to(torch.int64)
     return _columns(result, distance=torch.as_tensor(result.distance), is_metric=is_metric)

@@ -275,7 +275,7 @@ def is_missing(labels: np.ndarray) -> np.ndarray:
 
 
 def _check_labels(labels: Any, x: Space, y: Space) -> None:
-    """Raise unless labels are None, or one array per side with one label per point; one side may be None."""
+    """Raise InputError unless labels are None or a pair of arrays (n,) and (m,), of which either may be None."""
     if labels is None:
         return
     if isinstance(labels, Space) or len(labels) != 2:

@@ -50,7 +50,7 @@ HEADER = "   n  pairs      min       5%   median      95%      max   CGW ≤ UGW
 
 
 def run(n: int, pairs: int, *, seed: int = 0) -> Ratios:
-    """Return the ratios of random pairs, with UGW at eps = 1e-3.
+    """Return the ratios CGW / UGW of `pairs` pairs of n uniform points in the unit square, with UGW at `EPS`.
 
     >>> ratios = run(2, 5)
     >>> bool(ratios.values.max() <= 1 + 1e-9), ratios.certified

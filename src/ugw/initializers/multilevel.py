@@ -42,7 +42,10 @@ def product_plan(problem: StreamingUGW) -> ImplicitPlan:
 
 
 def first_lower_bound_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan that one linear step makes of the transport plan between eccentricities."""
+    """Return the plan (B, n, m) one linear step after the transport plan between the eccentricities of the points.
+
+    The step makes the plan implicit over the bases of the problem.
+    """
     sides = (problem.dx, problem.log_a), (problem.dy, problem.log_b)
     gaps = _squared_differences(
         *(eccentricities(metric, log_weights.exp())[:, :, None] for metric, log_weights in sides)

@@ -108,7 +108,7 @@ class Debiased(ResultBase):
         return f"{where}{Status(int(self.codes[failed[0]])).message} (got {worst:.3g})"
 
     def detach(self) -> Debiased:
-        """Return the same without the autograd graph of the value."""
+        """Return this result with a value that is detached from its autograd graph."""
         return replace(self, value_tensor=self.value_tensor.detach())
 
     def rows(self) -> list[tuple[str, str]]:

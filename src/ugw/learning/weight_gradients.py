@@ -102,7 +102,7 @@ class Side:
 
     @cached_property
     def log_ratio(self) -> Tensor:
-        """log(p1/a) at unit masses; 0 for points without weight."""
+        """log(p1/a) at unit masses, (B, n) in float64; 0 for points without weight."""
         return log_ratio(self.unit_plan.sum(2), self.linear.log_a)
 
     @cached_property

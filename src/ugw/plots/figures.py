@@ -86,7 +86,8 @@ def matching(
 def aligned(result: Any, points_x: Any, points_y: Any) -> np.ndarray:
     """Return the second points (m, k) after the rotation and reflection that best match the first ones by the plan.
 
-    The plan depends on distances only: without this, lines may cross only because of how the clouds are oriented.
+    They are centered at their mean under the plan. The plan depends on distances only: without this, lines may cross
+    only because of how the clouds are oriented.
 
     >>> import numpy as np
     >>> points = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
@@ -113,7 +114,10 @@ def _check_sizes(coupling: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
 
 
 def _place_side_by_side(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return both clouds in R² or R³, with a common center except on the axis along which y is moved away."""
+    """Return both clouds, (n, d) and (m, d) with d = 2 or 3, moved so that they do not overlap.
+
+    The boxes of both are centered at 0, then y is moved along one axis by the half extents and a gap.
+    """
     d = max(2, x.shape[1], y.shape[1])
     x, y = (np.pad(cloud, ((0, 0), (0, d - cloud.shape[1]))) for cloud in (x, y))
     x, y = (cloud - (cloud.max(axis=0) + cloud.min(axis=0)) / 2 for cloud in (x, y))

@@ -43,7 +43,7 @@ class BalancedGW(BatchRecord):
         return self.problem.objective(state)
 
     def marginal_error(self, state: PlanState) -> Tensor:
-        """Return the relative L1 violation (B,) of the marginals."""
+        """Return the larger of Σ |p1 − a| and Σ |p2 − b|, all of unit mass, (B,)."""
         return hard_marginal_error(self.problem, state.unit_plan)
 
     def quadratic_along(self, state: PlanState, direction: Tensor) -> tuple[Tensor, Tensor]:

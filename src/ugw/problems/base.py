@@ -166,7 +166,10 @@ class Problem(SpacePair):
 
 
 def hard_marginal_error(problem: SpacePair, unit_plan: Any) -> Tensor:
-    """Return the relative L1 violation (B,) of hard marginals by a plan of unit mass, 0 where no marginal is hard."""
+    """Return the larger of Σ |p1 − a| and Σ |p2 − b| over the hard sides, (B,), 0 where no side is hard.
+
+    Plan and weights are of unit mass, so these L1 violations are relative.
+    """
     error_a = (unit_plan.sum(2) - problem.log_a.exp()).abs().sum(1).double()
     error_b = (unit_plan.sum(1) - problem.log_b.exp()).abs().sum(1).double()
     return torch.maximum(

@@ -82,7 +82,7 @@ def to_array(tensor: Tensor) -> np.ndarray:
 
 
 def json_array(value: Any) -> np.ndarray:
-    """Return a JSON-able value as an array () of text."""
+    """Return the JSON text of a value as an array of shape (), as it is stored in a file of arrays."""
     return np.array(json.dumps(value))
 
 

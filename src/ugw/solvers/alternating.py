@@ -316,7 +316,11 @@ def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int, monitor: Mo
 
 
 def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput:
-    """Return the output of a run: final plan, potentials, terms, status and history."""
+    """Return the output of a run: final plan, potentials, terms, status and history.
+
+    An item that reached `max_iter` gets the status PRECISION if rounding alone may change its plan by more than
+    `max_trusted_noise`. An item that alternates between two plans gets the better one.
+    """
     problem, iterate, status = settings.problem, outcome.state, outcome.status
     is_noisy = (status == Status.MAX_ITER) & (settings.noise > SOLVER_CONFIG.max_trusted_noise)
     status = torch.where(is_noisy, int(Status.PRECISION), status)

@@ -157,7 +157,7 @@ class PartialConicItem:
 
 
 def support(lift: LiftArrays) -> np.ndarray:
-    """Return the flat indices of the pairs at which both P and Q have mass."""
+    """Return the flat indices i·m + j of the pairs ij at which both P and Q (n, m) of a lift have mass."""
     return np.flatnonzero((lift[0] > 0) & (lift[1] > 0))
 
 
