@@ -75,8 +75,8 @@ def run(n, device, dtype, steps):
 def plain_alternation(n, inner, steps, most=400):
     """Return the kernel products that updates of P and Q, and our steps, need to be within 1e-3 of our value."""
     x, y = clouds(n, n, torch.float64, "cpu")
-    problem, twin = build_conic(x, y, rho=RHO, cone="gaussian-hellinger", eps=0.0)
-    first = coarse_plan(twin)
+    problem, surrogate = build_conic(x, y, rho=RHO, cone="gaussian-hellinger", eps=0.0)
+    first = coarse_plan(surrogate)
     ours = []
     solver = ugw.AlternateMin(max_iter=steps, callback=lambda step: ours.append(float(step.objective)))
     end = float(ugw.solve_conic(x, y, rho=RHO, init=first, solver=solver).value)

@@ -123,12 +123,12 @@ def clouds(seed, n, m, *, metric="euclidean", dtype="float64", features=False, e
     return tuple(made)
 
 
-def twins(seed, n, strays, *, metric="euclidean", dtype="float64"):
-    """A cloud in R³, and the same cloud turned, in reverse order, a little off, with strays added."""
+def copy_with_outliers(seed, n, n_outliers, *, metric="euclidean", dtype="float64"):
+    """A cloud in R³, and the same cloud turned, in reverse order, a little off, with n_outliers added."""
     rng = np.random.default_rng(seed)
     cloud = rng.normal(size=(n, 3)) * [1.0, 0.6, 0.3]
-    other = np.vstack([cloud[::-1, [1, 2, 0]] + 0.02 * rng.normal(size=(n, 3)), 3.0 + rng.normal(size=(strays, 3))])
-    weights = np.full(n + strays, 1.0 / n)
+    other = np.vstack([cloud[::-1, [1, 2, 0]] + 0.02 * rng.normal(size=(n, 3)), 3.0 + rng.normal(size=(n_outliers, 3))])
+    weights = np.full(n + n_outliers, 1.0 / n)
     return (
         ugw.Space.from_points(cloud.astype(dtype), metric=metric),
         ugw.Space.from_points(other.astype(dtype), weights=weights.astype(dtype), metric=metric),
@@ -280,14 +280,14 @@ for n, m, rho in ((8, 7, 1.0), (20, 25, 0.3), (60, 50, 0.3), (150, 160, 0.1)):
 for n, m in ((20, 20), (60, 70), (150, 140), (400, 400)):
     add(f"solve-default-{n}", "default", lambda n=n, m=m: solved(clouds(n + 1, n, m), rho=0.1, eps=1e-2))
 add("solve-default-1000", "default", lambda: solved(clouds(3, 1000, 1000), rho=0.1, eps=1e-2))
-add("solve-twins-60", "tight", lambda: solved(twins(4, 50, 10), rho=1.0, eps=1e-2, solver=tight()))
-add("solve-twins-400", "default", lambda: solved(twins(5, 360, 40), rho=1.0, eps=1e-2))
+add("solve-outliers-60", "tight", lambda: solved(copy_with_outliers(4, 50, 10), rho=1.0, eps=1e-2, solver=tight()))
+add("solve-outliers-400", "default", lambda: solved(copy_with_outliers(5, 360, 40), rho=1.0, eps=1e-2))
 add("solve-small-eps-20", "tight", lambda: solved(clouds(6, 20, 18), rho=0.5, eps=1e-3, solver=tight()))
 add("solve-small-eps-60", "default", lambda: solved(clouds(7, 60, 60), rho=0.1, eps=1e-3))
-add("solve-small-eps-150", "default", lambda: solved(twins(8, 140, 10), rho=0.5, eps=1e-3))
+add("solve-small-eps-150", "default", lambda: solved(copy_with_outliers(8, 140, 10), rho=0.5, eps=1e-3))
 add("solve-large-eps-60", "tight", lambda: solved(clouds(9, 60, 55), rho=1.0, eps=0.5, solver=tight()))
 add("solve-relative-60", "tight", lambda: solved(clouds(10, 60, 40), rho=0.5, eps=ugw.relative(0.1), solver=tight()))
-add("solve-relative-150", "default", lambda: solved(twins(11, 130, 20), rho=1.0, eps=ugw.relative(1e-2)))
+add("solve-relative-150", "default", lambda: solved(copy_with_outliers(11, 130, 20), rho=1.0, eps=ugw.relative(1e-2)))
 add("solve-unequal-rho-60", "tight", lambda: solved(clouds(12, 60, 50), rho=(0.1, 2.0), eps=1e-2, solver=tight()))
 add("solve-semi-relaxed-60", "tight", lambda: solved(clouds(13, 60, 50), rho=(INF, 0.2), eps=1e-2, solver=tight()))
 add("solve-balanced-20", "tight", lambda: solved(clouds(14, 20, 24, even=True), rho=INF, eps=1e-2, solver=tight()))
@@ -295,11 +295,15 @@ add("solve-balanced-150", "default", lambda: solved(clouds(15, 150, 150, even=Tr
 add("solve-balanced-eps-0-20", "default", lambda: solved(clouds(16, 20, 20, even=True), rho=INF, eps=0.0))
 add("solve-balanced-eps-0-60", "default", lambda: solved(clouds(17, 60, 60, even=True), rho=INF, eps=0.0))
 add("solve-eps-0-20", "default", lambda: solved(clouds(18, 20, 25), rho=0.2, eps=0.0))
-add("solve-eps-0-60", "default", lambda: solved(twins(19, 55, 5), rho=0.5, eps=0.0))
+add("solve-eps-0-60", "default", lambda: solved(copy_with_outliers(19, 55, 5), rho=0.5, eps=0.0))
 add("solve-tv-20", "default", lambda: solved(clouds(20, 20, 22), rho=ugw.TV(0.1), eps=0.0))
-add("solve-tv-unequal-60", "default", lambda: solved(twins(21, 50, 10), rho=(ugw.TV(0.2), ugw.TV(0.4)), eps=0.0))
+add(
+    "solve-tv-unequal-60",
+    "default",
+    lambda: solved(copy_with_outliers(21, 50, 10), rho=(ugw.TV(0.2), ugw.TV(0.4)), eps=0.0),
+)
 add("solve-mass-20", "default", lambda: solved(clouds(22, 20, 22), rho=ugw.Mass(0.5), eps=0.0))
-add("solve-mass-60", "default", lambda: solved(twins(23, 50, 10), rho=ugw.Mass(0.8), eps=0.0))
+add("solve-mass-60", "default", lambda: solved(copy_with_outliers(23, 50, 10), rho=ugw.Mass(0.8), eps=0.0))
 add(
     "solve-fused-features-60",
     "tight",
@@ -320,10 +324,10 @@ add(
 add(
     "solve-loss-60",
     "default",
-    lambda: solved(twins(27, 50, 10), rho=0.5, eps=2e-2, loss=ugw.Loss(lambda t: t**2 / (1.0 + t**2))),
+    lambda: solved(copy_with_outliers(27, 50, 10), rho=0.5, eps=2e-2, loss=ugw.Loss(lambda t: t**2 / (1.0 + t**2))),
 )
 add("solve-float32-60", "float32", lambda: solved(clouds(28, 60, 50, dtype="float32"), rho=0.3, eps=1e-2))
-add("solve-float32-400", "float32", lambda: solved(twins(29, 360, 40, dtype="float32"), rho=1.0, eps=1e-2))
+add("solve-float32-400", "float32", lambda: solved(copy_with_outliers(29, 360, 40, dtype="float32"), rho=1.0, eps=1e-2))
 add("solve-log-60", "tight", lambda: solved(clouds(30, 60, 50), rho=0.3, eps=1e-2, solver=tight(method="log")))
 add("solve-anneal-60", "default", lambda: solved(clouds(31, 60, 50), rho=0.3, eps=1e-2, solver=annealed()))
 add("solve-max-iter-60", "default", lambda: solved(clouds(32, 60, 50), rho=0.3, eps=1e-2, solver=few_steps()))
@@ -339,7 +343,7 @@ for number, start in enumerate(("best", "product", "flb", "random", "coarse")):
         "default",
         lambda number=number, start=start: solved(clouds(40 + number, 60, 55), rho=0.2, eps=1e-2, init=start),
     )
-add("solve-init-linear-60", "default", lambda: solved(twins(45, 50, 10), rho=0.5, eps=1e-2, init="linear"))
+add("solve-init-linear-60", "default", lambda: solved(copy_with_outliers(45, 50, 10), rho=0.5, eps=1e-2, init="linear"))
 add(
     "solve-init-plan-60",
     "tight",
@@ -411,7 +415,7 @@ add(
 add(
     "solve-streaming-1000",
     "default",
-    lambda: solved(twins(63, 950, 50, metric="sqeuclidean"), rho=1.0, eps=0.1, solver=streaming(tol=1e-5)),
+    lambda: solved(copy_with_outliers(63, 950, 50, metric="sqeuclidean"), rho=1.0, eps=0.1, solver=streaming(tol=1e-5)),
 )
 add(
     "solve-streaming-product-150",
@@ -510,8 +514,8 @@ add(
 # -- cases: conic ------------------------------------------------------------------------------------------------------
 
 add("conic-gaussian-8", "default", lambda: conic(clouds(80, 8, 9), rho=1.0, eps=0.0))
-add("conic-gaussian-60", "default", lambda: conic(twins(81, 50, 10), rho=1.0, eps=0.0))
-add("conic-gaussian-150", "default", lambda: conic(twins(82, 140, 10), rho=0.5, eps=0.0))
+add("conic-gaussian-60", "default", lambda: conic(copy_with_outliers(81, 50, 10), rho=1.0, eps=0.0))
+add("conic-gaussian-150", "default", lambda: conic(copy_with_outliers(82, 140, 10), rho=0.5, eps=0.0))
 add(
     "conic-unequal-rho-20",
     "default",
@@ -612,7 +616,7 @@ def calibrated(spaces, **options):
     return Prepared(lambda: ugw.rho_for_mass(x, y, **options), lambda rho: {"derived rho": rho})
 
 
-add("rho-for-mass-60", "default", lambda: calibrated(twins(125, 50, 10), kept=0.8, eps=1e-2))
+add("rho-for-mass-60", "default", lambda: calibrated(copy_with_outliers(125, 50, 10), kept=0.8, eps=1e-2))
 add("rho-for-mass-ragged", "default", lambda: calibrated(batches(126, (12, 20), (15, 18)), kept=0.85, eps=1e-2))
 
 
@@ -633,7 +637,7 @@ def compared(spaces, **options):
 
 
 add("tightness-12", "default", lambda: compared(clouds(128, 12, 11), rho=0.5, eps=1e-3))
-add("tightness-40", "default", lambda: compared(twins(129, 35, 5), rho=1.0, eps=ugw.relative(1e-2)))
+add("tightness-40", "default", lambda: compared(copy_with_outliers(129, 35, 5), rho=1.0, eps=ugw.relative(1e-2)))
 
 # -- cases: many spaces ------------------------------------------------------------------------------------------------
 
@@ -843,12 +847,12 @@ def half_labeled(seed):
     return x, np.r_[np.ones(40, int), np.zeros(80, int)]
 
 
-add("aligner-60", "default", lambda: aligned(twins(170, 50, 10), rho=1.0, eps=5e-3))
+add("aligner-60", "default", lambda: aligned(copy_with_outliers(170, 50, 10), rho=1.0, eps=5e-3))
 add(
     "aligner-choice-40",
     "default",
     lambda: aligned(
-        twins(171, 40, 0),
+        copy_with_outliers(171, 40, 0),
         fitting={"pairs": np.c_[np.arange(40), np.arange(40)[::-1]]},
         rho=[0.1, 1.0],
         eps=[5e-3, 5e-2],

@@ -21,7 +21,7 @@ def dense_row(n, *, repeats, limit, device="cuda", dtype=torch.float32):
     instance = problems.clouds(n, rho=RHO, eps=EPS, masses=MASSES)
     spaces = instance.on(device, dtype)
     now, seconds = measure.clock(device), []
-    for _ in range(WARM + repeats):  # nobody looks on
+    for _ in range(WARM + repeats):  # without a monitor
         start = now()
         ugw.solve(*spaces, rho=RHO, eps=EPS)
         seconds.append(now() - start)

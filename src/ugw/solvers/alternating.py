@@ -130,7 +130,7 @@ def advance(
 ) -> tuple[Iterate, loop.Report | None]:
     """Return the iterate after one step with the controls of the next one, and the report of the step.
 
-    n_rounds: see `step`; is_checked: False if nobody reads the report, which is then None where no schedule needs it.
+    n_rounds: see `step`; is_checked: False if the report is not read, which is then None where no schedule needs it.
     """
     problem, controls = settings.problem, iterate.controls
     state, solution = step(settings, iterate, n_rounds)

@@ -1,4 +1,4 @@
-"""Steps on CUDA: captured as CUDA graphs, several between two synchronizations where nobody monitors the run."""
+"""Steps on CUDA: captured as CUDA graphs, several between two synchronizations in runs without a monitor."""
 
 from __future__ import annotations
 
