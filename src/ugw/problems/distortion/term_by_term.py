@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...geometry.metric import Metric
+from ..config import PROBLEM_CONFIG
 from .base import Distortion, PairLoss, distance_range
 from .config import DISTORTION_CONFIG
 
@@ -119,7 +120,7 @@ class TermByTermDistortion(Distortion):
 
 def _unit_grid() -> Tensor:
     """Evenly spaced shares of the longest distance at which g is tested for infinite values, float64."""
-    return torch.linspace(0.0, 1.0, 2000, dtype=torch.float64)
+    return torch.linspace(0.0, 1.0, PROBLEM_CONFIG.n_loss_samples, dtype=torch.float64)
 
 
 def _batched_matrix(metric: Metric) -> Tensor:
