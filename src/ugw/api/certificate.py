@@ -36,7 +36,7 @@ class Tightness(ResultBase):
 
     @property
     def cgw(self) -> Any:
-        """The conic value."""
+        """The CGW value without entropy that the solver found, `conic.value`: a number, or an array or tensor (B,)."""
         return self.conic.value
 
     @property

@@ -51,7 +51,10 @@ def read_array(source: str) -> np.ndarray:
 
 
 def _split_key(source: str) -> tuple[Path, str | None]:
-    """Return (path, key) of `file.npz:key`; (path, None) of any other source, and if a file has this whole name."""
+    """Return the path of a source and the name of an array in it: (file.npz, key) for `file.npz:key`.
+
+    Any other source, and one that is the name of an existing file as a whole, gives (source, None).
+    """
     stem, mark, key = source.rpartition(".npz:")
     if mark and not Path(source).exists():
         return Path(stem + ".npz"), key

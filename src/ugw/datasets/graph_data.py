@@ -112,8 +112,9 @@ def graph_families(count: int = 10, *, outliers: int = 0, seed: int = 0) -> dict
 
     Communities: three, with edges between two nodes of one with probability 0.7, of two with 0.03. Small world: a ring
     of nodes with four neighbors each, with one edge in twenty rewired. Tree: each node is attached to an earlier
-    one, with a probability proportional to its degree. Edges have length 1. An outlier, class 1, is attached to a
-    random node by an edge of length 3. With the same seed, more outliers are added to the same graphs.
+    one, with a probability proportional to its degree. Edges have length 1. These nodes have label 0. Each graph gets
+    `outliers` more nodes, with label 1, each attached to a random node of label 0 by an edge of length 3. With the same
+    seed, more outliers are added to the same graphs, and the first ones stay the same.
 
     >>> families = graph_families(2, outliers=3)
     >>> {name: len(graphs) for name, graphs in families.items()}

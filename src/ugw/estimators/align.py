@@ -286,7 +286,7 @@ def _check_labels(labels: Any, x: Space, y: Space) -> None:
 
 
 def _plan_array(result: Result) -> Any:
-    """Return the plan (n, m) as a float64 array, or as a LazyPlan."""
+    """Return the plan (n, m) of a result as a float64 NumPy array; a LazyPlan is returned unchanged."""
     plan = result.plan
     if isinstance(plan, LazyPlan):
         return plan

@@ -281,7 +281,7 @@ def _begin_process(ticks: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """Wait for the end of the parent process and exit."""
+    """Wait until the parent process has ended, then end this process at once; runs in a thread of each worker."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

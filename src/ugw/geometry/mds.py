@@ -59,7 +59,7 @@ def landmark_mds(distances: DistanceSource, landmarks: Tensor, dim: int) -> Tens
     """Return points (n, dim), in float64, from classical MDS of the landmarks, distinct indices (k,).
 
     All other points are placed by their distances to the landmarks (landmark MDS, de Silva and Tenenbaum), block by
-    block, in O(n·k) time.
+    block, in O(n·k·dim) time after the eigendecomposition of a matrix (k, k).
     """
     anchors = classical_mds(distances.submatrix(landmarks, landmarks), dim)
     if len(landmarks) == distances.n:

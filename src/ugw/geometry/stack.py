@@ -19,7 +19,11 @@ def pad_with_zeros(tensor: Tensor, *sizes: int) -> Tensor:
 
 
 def stack_metrics(metrics: Sequence[Metric], n: int) -> Metric:
-    """Return one metric (B, n, n) of metrics (n_i, n_i), padded to n points; of low rank if all of them are."""
+    """Return one metric (B, n, n) of metrics (n_i, n_i), n_i ≤ n, padded to n points.
+
+    It is a LowRankMetric if all of them are, and padded points then coincide with the first point; otherwise it is a
+    DenseMetric, and padded points have distance 0 to all points.
+    """
     low_rank = [m for m in metrics if isinstance(m, LowRankMetric)]
     if len(low_rank) < len(metrics):
         return DenseMetric(torch.stack([pad_with_zeros(m.dense(), n, n) for m in metrics]))

@@ -86,7 +86,10 @@ def _prolongated_candidates(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _middle_level(problem: UGW) -> AggregatedProblem:
-    """Return the problem on the clusters of the middle level."""
+    """Return the problem on 100 to 400 clusters per side, the level between the coarsest level and all points.
+
+    Called only for problems of many points, for which `size_class` gives a number of middle clusters.
+    """
     return aggregate(problem, size_class(*problem.largest).n_middle_clusters, quantile_centers, average=True)
 
 

@@ -53,7 +53,10 @@ class Multistart:
         return solve_from_candidates(self, problem, init[:, None])
 
     def with_random_plans(self, problem: SpacePair, plans: Tensor) -> Tensor:
-        """Return the plans (B, S, n, m) and n − 1 random ones, whatever S is: (B, S + n − 1, n, m)."""
+        """Return the plans (B, S, n, m) followed by `self.n` − 1 random ones, whatever S is.
+
+        Returns (B, S + self.n − 1, n, m); n and m are numbers of points.
+        """
         if self.n == 1:
             return plans
         more = random_anchor_plans(problem, self.n - 1, seed=INITIALIZER_CONFIG.multistart_seed)

@@ -70,7 +70,9 @@ def best_candidates(values: Tensor, count: int, tie_tolerance: float = 0.0) -> T
 def different_candidates(plans: Tensor, values: Tensor, count: int) -> Tensor:
     """Return the indices (B, up to `count`) of the plans of lowest values, none of them close to a better one.
 
-    plans: (B, S, n, m); values: (B, S). An item with fewer different plans repeats its first.
+    plans: (B, S, n, m); values: (B, S). Two plans are close if their L1 distance at unit mass is below
+    `min_candidate_distance`. An item with fewer different plans repeats its first; columns in which all items would
+    repeat are left out, except on a GPU.
     """
     first = torch.arange(len(values), device=values.device)
     unit_plans = to_unit_mass(plans)

@@ -48,7 +48,10 @@ class Divergence:
         self._set_parameter(parameter)
 
     def _set_parameter(self, parameter: Tensor) -> None:
-        """Set the parameter, () or (B,), under its name (rho or m), and `is_hard` and `penalty`, which depend on it."""
+        """Set the parameter, () or (B,), under its name (rho or m), `is_hard` to False and `penalty` to the parameter.
+
+        Subclasses change the last two: KL is hard, with penalty 0, where rho is infinite; Mass has penalty 0.
+        """
         self._parameter = parameter
         setattr(self, self._parameter_name, parameter)
         self.is_hard, self.penalty = torch.zeros_like(parameter, dtype=torch.bool), parameter

@@ -50,12 +50,12 @@ class LiftedState(BatchRecord):
 
     @property
     def plan(self) -> Tensor:
-        """The plan with its mass, (B, n, m)."""
+        """The plan shown to users, (B, n, m): the unit plan times the mass exp(log_mass)."""
         return self.unit_plan * self.log_mass.exp().to(self.unit_plan.dtype)[:, None, None]
 
     @property
     def is_collapsed(self) -> Tensor:
-        """(B,) bool: does nothing match, so that the value is that of two spaces apart?"""
+        """(B,) bool: is the overlap 0 up to underflow, so that the value is its maximum, with no mass matched?"""
         return self.overlap <= PROBLEM_CONFIG.min_overlap
 
     def reported(self) -> LiftedState:

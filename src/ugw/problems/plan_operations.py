@@ -46,7 +46,8 @@ def find_product_plans(plan: Any) -> Tensor | None:
 def mix_with_product_plan(plan: Any, share: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
     """Return the mixture (1 − share)·plan + share·a⊗b of plans of unit mass; share: (B,) in [0, 1].
 
-    For implicit plans the logarithms are mixed, which is what a proximal term reads.
+    An implicit plan gets the logarithm (1 − share)·log plan + share·log a⊗b instead, not normalized and with its stored
+    sums unchanged: a proximal term reads only logarithms.
     """
     if isinstance(plan, ImplicitPlan):
         return implicit_operations.mix_with_product_plan(plan, share, log_a, log_b)

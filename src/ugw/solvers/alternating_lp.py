@@ -141,9 +141,14 @@ def _step(context: _Context, iterate: _LiftIterate) -> tuple[_LiftIterate, loop.
 
 
 def _step_item(item: PartialConicItem, lift: LiftArrays, previous: LiftArrays, overlap: float, tol: float) -> _ItemStep:
-    """Return one step of one item from its last lift, whose overlap with itself is `overlap`.
+    """Return one step of one item: the new lift, its overlap with itself, and the numbers of the step.
 
-    previous: the lift before; tol: relative gap at which the item has converged.
+    A linear program finds the lift of largest overlap with `lift`. The best lift tried on the segment from `lift` to
+    it is the new one, unless one is better on the line that continues from `previous`, the lift before `lift`, through
+    the new one; that line shortens zigzags.
+
+    overlap: of `lift` with itself; tol: the item has converged if the largest overlap with `lift` exceeds `overlap`
+    by at most this relative gap, or by a small one without any gain.
     """
     config = SOLVER_CONFIG
     target = item.maximize_overlap_with(lift)

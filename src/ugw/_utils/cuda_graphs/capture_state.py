@@ -41,5 +41,5 @@ def pop_captured_constants() -> list[Tensor]:
 
 
 def clear_constants() -> None:
-    """Drop all cached constants."""
+    """Empty the cache of tensors that `cached_constant` fills, to free their memory."""
     _constants.clear()

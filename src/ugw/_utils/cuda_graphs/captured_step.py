@@ -192,7 +192,10 @@ class StepGraph:
             cache.write_tensors(self._inputs, leaves(self.new))
 
     def write_settings(self, tensors: list[Tensor]) -> None:
-        """Write the tensors of other settings into those of the graph."""
+        """Copy tensors into the settings of the graph, in place, so that the next replay reads their values.
+
+        tensors: those of the settings of another run, in the order of `leaves`, with the same shapes and dtypes.
+        """
         cache.write_tensors(self._settings_tensors, tensors)
 
     def next(self, state: Any) -> tuple[Any, Any, Tensor]:

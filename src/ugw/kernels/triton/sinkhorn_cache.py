@@ -187,7 +187,15 @@ def sinkhorn_iterations(
     translation_share: Tensor,
     max_rate: float,
 ) -> SinkhornIterate:
-    """Return the iterate after `kernel.iterations_per_check` iterations, as `..sinkhorn.sinkhorn_iterations` does."""
+    """Return the iterate after `kernel.iterations_per_check` Sinkhorn iterations.
+
+    Arguments and result are those of `..sinkhorn.sinkhorn_iterations`: phi, gamma, gamma extrapolated by one Aitken
+    step, and the share of the plan's mass that the last updates moved, (B,).
+
+    potentials: phi (B, n) and gamma (B, m) to start from; dampings: 1/(1 + eps/rho) of both sides, (B, 1) each;
+    translation_share: 1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the extrapolation
+    assumes.
+    """
     batch, n, m = kernel.matrix.shape
     factors = torch.cat((*dampings, translation_share), dim=1)
     inputs = (kernel.matrix, *kernel.side_vectors(), *potentials, factors)

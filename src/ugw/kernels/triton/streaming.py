@@ -270,9 +270,12 @@ def pack(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> tuple[Tens
 
 
 def _pack_side(factor: Tensor, extra: Tensor, count: int, *, scales: tuple[float, float], is_row: bool) -> Tensor:
-    """Pack one side into `count` rows: a factor (B, n, r) and one number per point, (B, n), times their scales.
+    """Return the packed rows (B, count, K) of one side, float32; the products of both sides' rows are those of `pack`.
 
-    Returns (B, count, K).
+    factor: (B, n, r), multiplied by scales[0]; extra: (B, n), one number per point, multiplied by scales[1]. Each
+    number is split into two TF32 halves whose sum has nearly the precision of float32: a row has 3r numbers of the
+    factor, 2 of `extra` and 2 ones, in the order that `_pack_kernel` gives for `is_row`. K is 3r + 4 rounded up to
+    a power of 2, at least 16. Points beyond n get an extra of about −infinity, so that they add nothing to sums.
     """
     batch, n, rank = factor.shape
     width = max(16, triton.next_power_of_2(3 * rank + 4))

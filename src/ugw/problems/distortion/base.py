@@ -41,7 +41,10 @@ class Distortion(ABC):
 
     @property
     def may_be_infinite(self) -> bool:
-        """Can g be infinite at distances of these metrics?"""
+        """Can g be infinite at a difference of distances of these metrics, for any item? False unless overridden.
+
+        Overrides test samples of the range of differences, so that True does not say that the plan meets one.
+        """
         return False
 
     @abstractmethod
