@@ -21,10 +21,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: install  ## match two shapes, GW beside UGW; the table is printed, the picture goes to out/
+demo: install  ## match two shapes by GW and by UGW, print a table and write the picture to out/
 	.venv/bin/ugw demo --out out
 
-paper: install  ## every experiment of the paper, `ugw reproduce NAME` one by one; pictures and numbers go to out/
+paper: install  ## run all experiments of the paper (`ugw reproduce NAME` runs one); writes pictures and numbers to out/
 	@set -e; for name in $$(.venv/bin/python -c 'from ugw.experiments import REPRODUCED; print(*REPRODUCED)'); do \
 		echo "== $$name"; .venv/bin/ugw reproduce $$name --out out; done
 

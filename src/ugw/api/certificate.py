@@ -131,8 +131,8 @@ def tightness(x: Space, y: Space, *, rho: Any = 1.0, cone: Any = "gaussian-helli
     """Return CGW and UGW of two spaces with the same cone, their ratio, and whether CGW ≤ UGW is certified.
 
     UGW is solved with a small eps, `relative(1e-3)` if None, and its plan is then valued without entropy. Each is
-    solved from its own starts and from the plan of the other, so CGW is never above UGW. Where λ is infinite somewhere,
-    UGW starts from the part of the conic plan that pays it nowhere, and from nothing else.
+    solved from its own starts and from the plan of the other, so CGW is never above UGW. If λ is infinite for
+    some pairs, UGW is solved only from the conic plan restricted to entries whose mutual λ is finite.
 
     >>> import numpy as np, ugw
     >>> rng = np.random.default_rng(0)

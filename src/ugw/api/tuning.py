@@ -29,8 +29,8 @@ from .config import API_CONFIG
 def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = "auto") -> Any:
     """Find the rho, the same for both sides, at which the plan keeps the share `kept` of the mass sqrt(m(a) m(b)).
 
-    Found by solving, not by a bound: on a few representatives of the spaces first, then on all points. Where the share
-    jumps over `kept`, the closest rho found, and a warning.
+    It solves for several rho, on a few representative points first and then on all points. If the share jumps over
+    `kept` as rho grows, it returns the rho whose share is closest and warns.
     eps: as for `solve`. Returns a number, or an array (B,) for a batch of spaces.
 
     >>> import numpy as np, ugw

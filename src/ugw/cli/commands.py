@@ -228,7 +228,7 @@ _KINDS = click.Choice(["points", "distances"])
     show_default=True,
     metavar="E | P% | auto",
     help="Entropy: smaller is sharper and slower, 0 is none. A percentage is relative to the mean "
-    "distortion, hence free of units. auto is 1%, as in `ugw.solve`.",
+    "distortion, so it does not depend on units. auto is 1%, as in `ugw.solve`.",
 )
 @click.option("--kind", type=_KINDS, help="What arrays hold. Needed for square ones.")
 @click.option("--kind-source", type=_KINDS, help="The same, for the source alone.")
@@ -280,7 +280,7 @@ _KINDS = click.Choice(["points", "distances"])
 @click.option(
     "--report",
     metavar="FILE",
-    help="Also write this .html file: a page to turn, point at and read in any browser, without a network. "
+    help="Also write this .html file: an interactive page for any browser, which works offline. "
     "Needs plotly: pip install 'ugw[report]'.",
 )
 @click.option("--progress/--no-progress", default=False, help="Show a progress bar.")
@@ -297,7 +297,7 @@ def match(**options: Any) -> None:
       plan.npz      plan (n, m), source_marginal (n), target_marginal (m); instead of a plan too large to
                     store the ten largest entries of its rows: partners and masses (n, 10)
       summary.json  value, its terms, mass, status, options, history
-      matching.png  the matching; two graphs: colors carried from one to the other
+      matching.png  the matching; for two graphs, colors of the source transported to the target
     With --report FILE also an interactive page: where the mass of each point goes.
 
     \b

@@ -36,9 +36,8 @@ class Space:
     float64, and copy them only if necessary. Weights default to 1/n each. A leading dimension of the data is a batch
     of spaces; arrays without it are shared by all items.
 
-    >>> import numpy as np
-    >>> from ugw.geometry.space import Space
-    >>> Space.from_points(np.random.rand(200, 3), weights=np.full(200, 0.01))
+    >>> import numpy as np, ugw
+    >>> ugw.Space.from_points(np.random.rand(200, 3), weights=np.full(200, 0.01))
     Space(n=200, mass=2, float64, points in R^3)
     """
 

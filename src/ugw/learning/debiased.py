@@ -39,7 +39,7 @@ _PARTS = ("cross", "self_x", "self_y")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Debiased(ResultBase):
-    """A debiased value, and the three results of which it is computed.
+    """A debiased value, and the three results it is computed from.
 
     value_tensor: the value as a tensor, () or (B,), with its gradient; cross: the result of X and Y; self_x, self_y: of
     each space with itself; codes: (B,) statuses.

@@ -45,9 +45,10 @@ def solve_differentiable(
     """Solve like `ugw.solve`; `plan`, `mass`, `marginals`, `transport(...)`, `value` and each term have gradients.
 
     The fixed point is differentiated implicitly: a backward pass solves one linear system with as many unknowns as the
-    plan has entries, by conjugate gradients, at the price of some outer steps. It needs eps > 0, a stored plan and a
-    solve that converged well: a plan off by δ has a gradient off by about δ/eps. Entries of points without weight
-    count as constants. For the value alone `ugw.ugw_loss` is cheaper and knows no such limits.
+    plan has entries, by conjugate gradients, which costs about as much as a few outer steps. It needs
+    eps > 0, a stored plan and a solve that converged well: a plan off by δ has a gradient off by about δ/eps. Entries
+    of points without weight count as constants. For the value alone `ugw.ugw_loss` is cheaper and does not have these
+    limits.
     Arguments: as for `ugw.ugw_loss`.
 
     >>> import torch, ugw

@@ -62,7 +62,9 @@ def resolve_eps(eps: Any, rho: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """The linear term (alpha/2)(<M, p> + <M, q>), M the squared distance of the features, or `cost`.
+    """The linear term alpha <M, p> of a plan p, with M the squared distances between the features, or `cost`.
+
+    For the two plans p, q of the alternation it is (alpha/2)(<M, p> + <M, q>).
 
     alpha: a number ≥ 0, or an array (B,); cost: (n, m) or (B, n, m), or None to take the spaces' features.
 

@@ -29,8 +29,8 @@ from .monitor import Monitor
 class AlternateLP(Solver):
     """Solve a partial transport problem by linear programs.
 
-    tol: stop where the overlap of every lift with the last one is at most the last one's own, up to this relative
-    amount; progress, callback: as for AlternateMin.
+    tol: stop when no lift has an overlap with the current lift that exceeds the current lift's overlap with itself by
+    more than this relative amount; max_iter, progress, callback: as for AlternateMin.
 
     >>> import numpy as np, ugw
     >>> x, y = ugw.Space.from_points([[0.0], [1.0]]), ugw.Space.from_points([[0.0], [1.0], [5.0]])
