@@ -134,7 +134,7 @@ def test_options_of_a_method():
     d = ugw.pairwise(spaces, method=cone, rho=0.5)
     expected = ugw.solve_conic(spaces[1], spaces[0], rho=0.5, cone="hellinger-kantorovich").distance
     assert d.distances[0, 1] == pytest.approx(expected, abs=1e-9)
-    with pytest.raises(ugw.InputError, match="no powers of a distance with this cone"):
+    with pytest.raises(ugw.InputError, match="not powers of a distance with this cone"):
         _ = ugw.pairwise(spaces, method=cone, rho=2.0).distances  # beyond rho = 1 no metric
 
 
@@ -244,11 +244,11 @@ def test_frames():
 
 def test_which_values_are_distances():
     spaces = clouds((4, 5), unit=True)
-    with pytest.raises(ugw.InputError, match="'ugw' are no powers"):
+    with pytest.raises(ugw.InputError, match="'ugw' are not powers"):
         _ = ugw.pairwise(spaces, method=QUICK, eps=1e-2).distances
-    with pytest.raises(ugw.InputError, match="'gw' are no powers"):
+    with pytest.raises(ugw.InputError, match="'gw' are not powers"):
         _ = ugw.pairwise(spaces, method=ugw.Method("gw", init="product"), eps=1e-2).distances
-    with pytest.raises(ugw.InputError, match="'cgw' are no powers of a distance with this cone, rho and eps"):
+    with pytest.raises(ugw.InputError, match="'cgw' are not powers of a distance with this cone, rho and eps"):
         _ = ugw.pairwise(spaces, method=ugw.Method("cgw", init="product"), eps=0.1).distances
 
 

@@ -189,7 +189,7 @@ def test_invalid_arguments_are_refused():
         ((a, b), {"cost": cost, "solver": ugw.FrankWolfe()}, "must be an AlternateMin for KL .* got FrankWolfe"),
         ((a, b), {"cost": cost, "solver": "quick"}, "must be an AlternateMin for KL .* got str"),
         ((a, b), {"cost": cost, "solver": ugw.Multistart()}, "got Multistart"),
-        ((a, b), {"cost": cost, "rho": ugw.TV(1.0), "solver": ugw.AlternateMin()}, "must be an FrankWolfe for TV"),
+        ((a, b), {"cost": cost, "rho": ugw.TV(1.0), "solver": ugw.AlternateMin()}, "must be a FrankWolfe for TV"),
         ((a, a), {"cost": cost[:, :9], "rho": INF, "eps": 0.0, "solver": ugw.AlternateMin()}, "got AlternateMin"),
         ((np.ones((2, 9)), b), {"cost": cost, "rho": np.ones(3)}, "batch sizes must agree"),
     ):

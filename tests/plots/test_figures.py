@@ -232,6 +232,10 @@ def test_aligned_is_an_isometry_that_undoes_a_rotation(of):
         (lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), lines=2.5, ax=ax), "lines must"),
         (lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), labels=[0, 1, 2], ax=ax), "labels.*pair"),
         (lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), weights=3.0, ax=ax), "weights.*pair"),
+        (
+            lambda ax, _: plots.matching(np.eye(3), ugw.Space.from_distances(np.zeros((3, 3))), cloud(3, 2), ax=ax),
+            "points_x must be points .* got a Space without points",
+        ),
         (lambda *_: plots.aligned(np.eye(3), np.full((3, 2), np.nan), cloud(3, 2)), "points_x.*finite"),
         (lambda *_: plots.aligned(np.eye(3), cloud(3, 2), cloud(4, 2)), "cannot join 3 points to 4"),
         (lambda *_: plots.aligned(np.eye(3), np.ones(3), cloud(3, 2)), "points_x must have one point per row"),
@@ -417,3 +421,10 @@ def test_british_arguments_still_work_with_a_warning(ax):
         plots.colored_graph(graph, colours=np.arange(3.0), ax=ax)
     with pytest.warns(DeprecationWarning, match="colours=.* is deprecated: use colors"):
         plots.color_transfer(np.eye(3) / 3, colours=np.arange(3.0), graph=graph, ax=ax)
+
+
+def test_spaces_stand_for_their_points():
+    points = cloud(4, 2)
+    space = ugw.Space.from_points(points)
+    drawn = [plots.matching(np.eye(4) / 4, x, x).collections[-1].get_offsets() for x in (points, space)]
+    np.testing.assert_array_equal(*drawn)

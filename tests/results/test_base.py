@@ -75,3 +75,18 @@ def test_numpy_in_numpy_out():
     assert type(batch.value) is np.ndarray
     assert type(batch.converged) is np.ndarray
     assert type(ugw.barycenter([x, y], n=3, eps=0.1, solver=ugw.BarycenterMin(tol=0.1)).shares) is np.ndarray
+
+
+@pytest.mark.parametrize(("saved", "loading"), [("PairwiseResult", ugw.Result), ("Result", ugw.PairwiseResult)])
+def test_the_file_of_another_result_is_named(saved, loading, tmp_path):
+    MAKE[saved](*spaces()).save(tmp_path / "r.npz")
+    with pytest.raises(ugw.InputError, match=f"not a saved {loading.__name__}: it holds a {saved}"):
+        loading.load(tmp_path / "r.npz")
+
+
+def test_files_that_are_no_archives(tmp_path):
+    (tmp_path / "r.csv").write_text("1,2\n")
+    with pytest.raises(ugw.InputError, match=r"r.csv is not an .npz file written by save\(\)$"):
+        ugw.Result.load(tmp_path / "r.csv")
+    with pytest.raises(ugw.InputError, match=r"^there is no file \S+missing.npz$"):
+        ugw.Result.load(tmp_path / "missing.npz")

@@ -315,7 +315,13 @@ def test_shapes_of_a_batch():
 
 @pytest.mark.parametrize("i", [3, -4])
 def test_items_out_of_range(i):
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match=f"a batch of 3 results has no item {i}"):
+        batch()[i]
+
+
+@pytest.mark.parametrize("i", [slice(0, 2), "a", 1.0])
+def test_items_have_integer_indices(i):
+    with pytest.raises(TypeError, match="a batch of 3 results takes an integer index, got"):
         batch()[i]
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ugw.errors import InputError
 from ugw.problems.plan_operations import product_plan
 from ugw.solvers.config import SOLVER_CONFIG
 from ugw.solvers.proximal import ProximalSchedule, has_growing_entries, reference_plan
@@ -75,3 +76,8 @@ def test_one_entry_that_grows_is_noticed_however_small():
     assert has_growing_entries(before, after, torch.tensor([0.1]), log_a, log_b).tolist() == [True]
     assert has_growing_entries(before, after, torch.tensor([0.2]), log_a, log_b).tolist() == [False]
     assert has_growing_entries(after, before, torch.tensor([0.1]), log_a, log_b).tolist() == [False]
+
+
+def test_the_first_share_is_at_least_the_last():
+    with pytest.raises(InputError, match=r"first must be at least last, got 0\.01 < 0\.3"):
+        ProximalSchedule(first=0.01, last=0.3)

@@ -187,6 +187,9 @@ def _as_parameter(name: str, value: Any) -> Tensor:
     if isinstance(value, (list, tuple)):
         # Two numbers are ambiguous: one per side or one per batch item.
         raise InputError(f"{name} must be a number or an array (B,), one for each item, got a {type(value).__name__}")
+    if isinstance(value, str):
+        hint = ': infinity is float("inf")' if "inf" in value.lower() else ""
+        raise InputError(f"{name} must be a number or an array (B,), got the string {value!r}{hint}")
     tensor = as_tensor(name, value)
     check_ndim(name, tensor, (0, 1), "() or (B,)")
     return tensor.to("cpu", torch.float64)

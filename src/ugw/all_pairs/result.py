@@ -68,7 +68,7 @@ class PairwiseResult(ResultBase):
             }
             reason = reasons.get(self.method, ": take method='cgw'")
             raise InputError(
-                f"the values of {self.method!r} are no powers of a distance{reason}, or `values` as they are"
+                f"the values of {self.method!r} are not powers of a distance{reason}; `values` has them as they are"
             )
         return self.roots
 

@@ -36,9 +36,19 @@ def check_solver(solver: Any, default: AlternateMin | AlternateLP | FrankWolfe) 
     if not isinstance(base_solver(solver), kind):
         got = type(solver).__name__
         if isinstance(solver, Multistart):
-            got += f" of an {type(solver.solver).__name__}: make it Multistart(solver={kind.__name__}(), n={solver.n})"
-        raise InputError(f"solver must be an {kind.__name__} or a Multistart of one, got {got}")
+            inner = with_article(type(solver.solver).__name__)
+            got += f" of {inner}: make it Multistart(solver={kind.__name__}(), n={solver.n})"
+        raise InputError(f"solver must be {with_article(kind.__name__)} or a Multistart of one, got {got}")
     return solver
+
+
+def with_article(name: str) -> str:
+    """Return a class name after "a" or "an".
+
+    >>> with_article("FrankWolfe"), with_article("AlternateMin")
+    ('a FrankWolfe', 'an AlternateMin')
+    """
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
 def plan_of_start(init: Any) -> Any:

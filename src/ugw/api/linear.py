@@ -19,6 +19,7 @@ from ..problems.build import (
     check_hard_masses,
     check_mass,
     check_spaces,
+    check_zero_eps,
     common_batch_size,
     resolve_eps,
 )
@@ -31,7 +32,7 @@ from ..solvers.base import Solver
 from ..solvers.frank_wolfe import FrankWolfe
 from ..solvers.proximal import ProximalSchedule
 from ..solvers.sinkhorn import Sinkhorn
-from .arguments import with_parameters
+from .arguments import with_article, with_parameters
 
 # The default solver with entropy. Only the proximal term depends on the plan, so that steps may be sharp and many inner
 # iterations pay.
@@ -95,7 +96,7 @@ def _check_class(solver: Any, default: Solver, problem: str) -> Solver:
     """
     kind = type(default)
     if solver is not None and not isinstance(solver, kind):
-        raise InputError(f"solver must be an {kind.__name__} for {problem}, got {type(solver).__name__}")
+        raise InputError(f"solver must be {with_article(kind.__name__)} for {problem}, got {type(solver).__name__}")
     return default if solver is None else solver
 
 
@@ -104,8 +105,7 @@ def _build(a: Space, b: Space, cost: Tensor, rho: Any, eps: Any) -> UW | Partial
     sides, resolved = partial_divergences(rho), resolve_eps(eps, rho)
     number = resolved.share if isinstance(resolved, Relative) else as_nonnegative("eps", resolved)
     if sides is not None:
-        if isinstance(resolved, Relative) or bool((number > 0).any()):
-            raise InputError("TV and Mass are exact linear programs, without entropy: eps must be 0, got more")
+        check_zero_eps(resolved, "TV and Mass are exact linear programs")
         partial = _with_batch(PartialW, a, b, sides, number, cost)
         if isinstance(partial.div_a, Mass):
             check_mass(partial, partial.div_a.m)

@@ -145,7 +145,7 @@ def _networkx_edges(graph: Any, edge_weight: str | None) -> tuple[int, np.ndarra
     Nodes are numbered in the order of the graph.
     """
     if graph.is_directed():
-        raise InputError(f"graph must be undirected, got a {type(graph).__name__}, expected .to_undirected()")
+        raise InputError(f"graph must be undirected, got a {type(graph).__name__}: call graph.to_undirected() first")
     number = {node: i for i, node in enumerate(graph)}
     missing = object()
     triples = list(graph.edges(data="weight" if edge_weight is None else edge_weight, default=missing))

@@ -181,7 +181,9 @@ def partial_divergences(rho: Any) -> tuple[TV | Mass, TV | Mass] | None:
         return None
     first, second = _split_sides(rho)
     if not isinstance(first, TV) or not isinstance(second, TV):
-        raise InputError(f"TV must be on both sides, and Mass speaks for both, got rho=({first!r}, {second!r})")
+        raise InputError(
+            f"TV must be on both sides, and one Mass applies to both sides, got rho=({first!r}, {second!r})"
+        )
     return first, second
 
 
@@ -202,5 +204,8 @@ def _split_sides(rho: Any) -> tuple[Any, Any]:
 def _as_kl(rho: Any) -> KL:
     """Return a number, an array or a KL as a KL, or raise InputError."""
     if isinstance(rho, TV | Mass):
-        raise InputError(f"rho must be a number or a KL here, got {rho!r}: TV and Mass are for solve and objective")
+        raise InputError(
+            f"rho must be a number or a KL here, got {rho!r}: TV and Mass are for solve, solve_linear, objective, "
+            "ugw_loss and pairwise"
+        )
     return rho if isinstance(rho, KL) else KL(as_positive("rho", rho))

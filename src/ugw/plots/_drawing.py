@@ -11,6 +11,7 @@ from ..errors import InputError
 from ..geometry.landmarks import evenly_spaced_indices
 from ..geometry.mds import landmark_mds
 from ..geometry.metric import DenseMetric
+from ..geometry.space import Space
 from ..results.projection import barycentric_projection
 from .style import STYLE
 
@@ -45,7 +46,8 @@ def as_array(name: str, values: Any) -> np.ndarray:
 
 def to_numpy(values: Any) -> Any:
     """Return a tensor as an array, which NumPy cannot do itself on a GPU or with gradients; others unchanged."""
-    return values.detach().cpu().numpy() if hasattr(values, "detach") else values
+    is_tensor = hasattr(values, "detach") and not isinstance(values, Space)  # a Space has `detach` too
+    return values.detach().cpu().numpy() if is_tensor else values
 
 
 def as_pair(name: str, values: Any) -> tuple[Any, Any]:
@@ -60,9 +62,18 @@ def as_pair(name: str, values: Any) -> tuple[Any, Any]:
     return first, second
 
 
+def point_array(name: str, points: Any) -> np.ndarray:
+    """Return points, an array (n, d) or a Space that has points, as an array; raise InputError for other Spaces."""
+    if not isinstance(points, Space):
+        return as_array(name, points)
+    if points.point_tensor is None:
+        raise InputError(f"{name} must be points (n, d) or a Space with points, got a Space without points")
+    return as_array(name, points.point_tensor)
+
+
 def coordinates(name: str, points: Any) -> np.ndarray:
     """Return points as an array (n, d); raise unless d is 1, 2 or 3."""
-    array = as_array(name, points)
+    array = point_array(name, points)
     if array.ndim != 2 or not 1 <= array.shape[1] <= 3:
         raise InputError(f"{name} must have shape (n, 1), (n, 2) or (n, 3) to be drawn, got {array.shape}")
     return array

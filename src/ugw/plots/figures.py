@@ -22,6 +22,7 @@ from ._drawing import (
     kept_fractions,
     make_axes,
     plan_array,
+    point_array,
     read_class_names,
     read_labels,
     set_equal_frame,
@@ -51,9 +52,9 @@ def matching(
 ) -> Axes:
     """Draw two clouds side by side, with lines from some points to the point that receives most of their mass.
 
-    result: a Result or a plan (n, m); points_x: (n, 1 to 3); points_y: (m, 1 to 3). If one cloud has three dimensions,
-    the other is drawn in the plane z = 0. The second cloud is moved below or beside the first; no distance changes.
-    `aligned` also rotates it.
+    result: a Result or a plan (n, m); points_x: (n, 1 to 3); points_y: (m, 1 to 3), or Spaces with such points. If one
+    cloud has three dimensions, the other is drawn in the plane z = 0. The second cloud is moved below or beside the
+    first; no distance changes. `aligned` also rotates it.
 
     The area of a dot is the mass that its point sends or receives, divided by its weight: `weights` is the
     pair ((n,), (m,)), equal weights for None. `lines` points, spread evenly over both clouds, each show their largest
@@ -94,7 +95,7 @@ def aligned(result: Any, points_x: Any, points_y: Any) -> np.ndarray:
     >>> np.allclose(aligned(np.eye(3) / 3, points, points @ [[0, -1], [1, 0]]), points - points.mean(axis=0))
     True
     """
-    coupling, x, y = plan_array(result), as_array("points_x", points_x), as_array("points_y", points_y)
+    coupling, x, y = plan_array(result), point_array("points_x", points_x), point_array("points_y", points_y)
     _check_sizes(coupling, x, y)
     k = y.shape[1]
     x = np.pad(x[:, :k], ((0, 0), (0, max(0, k - x.shape[1]))))

@@ -55,8 +55,10 @@ def resolve_eps(eps: Any, rho: Any) -> Any:
     >>> resolve_eps("auto", 1.0)
     Relative(share=tensor(0.0100, dtype=torch.float64))
     """
-    if not (isinstance(eps, str) and eps == "auto"):
+    if not isinstance(eps, str):
         return eps
+    if eps != "auto":
+        raise InputError(f'eps must be a number, a relative eps or "auto", got {eps!r}: 1 % is ugw.relative(0.01)')
     return relative(PROBLEM_CONFIG.auto_eps_share) if partial_divergences(rho) is None else 0.0
 
 
@@ -215,8 +217,7 @@ def build_partial_conic(x: Space, y: Space, *, rho: Any, cone: PartialTransport,
         raise InputError(
             f"partial transport needs one rho for both sides, got {float(rho_a[i]):g} and {float(rho_b[i]):g}"
         )
-    if bool((as_nonnegative("eps", eps) > 0).any()):
-        raise InputError("partial transport is solved by linear programs, without entropy: eps must be 0, got more")
+    check_zero_eps(eps, "partial transport is solved by linear programs")
     n, m = largest_size(x, y)
     max_entries = THRESHOLDS.max_entries_of_linear_programs
     if n * m > max_entries:
@@ -234,7 +235,7 @@ def build_partial(
 
     The surrogate has the rho of TV, or for Mass a share of the mean distortion.
     """
-    _check_no_entropy(eps, sides[0])
+    check_zero_eps(resolve_eps(eps, sides[0]), "TV and Mass are solved by exact linear programs")
     rhos = [KL(side.rho.detach()) if isinstance(side, TV) else torch.ones_like(side.m) for side in sides]
     ugw = build_ugw(x, y, rho=tuple(rhos), eps=relative(PROBLEM_CONFIG.surrogate_eps_share), fused=fused, loss=loss)
     if ugw.distortion_sum.may_be_infinite:
@@ -250,11 +251,13 @@ def build_partial(
     return problem, replace(ugw, eps=torch.minimum(ugw.eps, max_eps))
 
 
-def _check_no_entropy(eps: Any, rho: Any) -> None:
-    """Raise InputError unless eps is 0 or "auto"."""
-    eps = resolve_eps(eps, rho)
-    if isinstance(eps, Relative) or bool((as_nonnegative("eps", eps) > 0).any()):
-        raise InputError("TV and Mass are solved by exact linear programs, without entropy: eps must be 0, got more")
+def check_zero_eps(eps: Any, reason: str) -> None:
+    """Raise InputError unless eps, a number, an array (B,) or a Relative, is 0; reason: how the problem is solved."""
+    values = eps.share if isinstance(eps, Relative) else as_nonnegative("eps", eps)
+    if bool((values > 0).any()):
+        largest = f"{float(values.detach().max()):g}"
+        given = f"relative({largest})" if isinstance(eps, Relative) else largest
+        raise InputError(f"{reason}, without entropy: eps must be 0, got {given}")
 
 
 def check_mass(problem: SpacePair, mass: Tensor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from abc import ABC, abstractmethod
 from html import escape
 from typing import Any, Self
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 
 from ..errors import InputError, NotConverged
-from .io import Arrays, read_npz, write_npz
+from .io import Arrays, read_npz, saved_kind, write_npz
 
 # Colors of the left border of HTML tables: green if everything converged, orange if not.
 _CONVERGED_COLOR, _FAILED_COLOR = "#2a7d4f", "#b3541e"
@@ -65,10 +66,19 @@ class ResultBase(ABC):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Return the result that `save` wrote to `path`; raise InputError for any other file."""
+        name = os.fspath(path)
+        if not os.path.exists(name):
+            raise InputError(f"there is no file {name}")
+        if not zipfile.is_zipfile(name):
+            raise InputError(f"{name} is not an .npz file written by save()")
+        arrays: Arrays = {}
         try:
-            return cls.from_arrays(read_npz(path))
+            arrays = read_npz(path)
+            return cls.from_arrays(arrays)
         except Exception as error:  # a broken file makes the readers raise errors of many kinds
-            raise InputError(f"{os.fspath(path)} is not a saved {cls.__name__}: {error}") from error
+            kind = saved_kind(arrays)
+            found = f"it holds a {kind}, load it with {kind}.load" if kind not in (None, cls.__name__) else str(error)
+            raise InputError(f"{name} is not a saved {cls.__name__}: {found}") from error
 
     def _repr_html_(self) -> str:
         """Return the rows of the summary as an HTML table, for notebooks."""

@@ -19,6 +19,16 @@ from .records import ConicTerms, History, Lift, SolverOutput, Status, Terms
 
 Arrays = dict[str, np.ndarray]
 
+# An array that only the files of one class of results have, and that class; a ConicResult has those of a Result too.
+_KINDS_BY_ARRAY = {
+    "facts": "PairwiseResult",
+    "cross.status": "Debiased",
+    "shares": "Barycenter",
+    "conic.status": "Tightness",
+    "lift_P": "ConicResult",
+    "batched": "Result",
+}
+
 # Fields of SolverOutput that are records themselves, and those that are plans (stored or implicit).
 _RECORD_FIELDS = ("terms", "potentials", "lift")
 _PLAN_FIELDS = ("plan", "previous_plan")
@@ -47,6 +57,15 @@ def read_npz(path: str | os.PathLike[str]) -> Arrays:
     """Return the arrays of an `.npz` file by name; pickled objects are refused."""
     with np.load(path, allow_pickle=False) as file:
         return dict(file)
+
+
+def saved_kind(arrays: Arrays) -> str | None:
+    """Return the name of the result class whose `save` wrote the arrays, by the arrays only it has; None if unknown.
+
+    >>> saved_kind({"facts": np.zeros(1)}), saved_kind({"points": np.zeros(1)})
+    ('PairwiseResult', None)
+    """
+    return next((kind for name, kind in _KINDS_BY_ARRAY.items() if name in arrays), None)
 
 
 def with_current_names(arrays: Arrays) -> Arrays:

@@ -52,9 +52,9 @@ class Status(IntEnum):
 _MESSAGES = {
     Status.RUNNING: "the solve has not ended",
     Status.CONVERGED: "converged",
-    Status.MAX_ITER: "the iteration limit came first: raise max_iter or eps, loosen tol, or set anneal; "
+    Status.MAX_ITER: "the iteration limit was reached: raise max_iter or eps, loosen tol, or set anneal; "
     "if it is the inner residual that is large, raise inner=Sinkhorn(max_iter=...)",
-    Status.ALTERNATING: "two plans alternate without meeting; `plan` is the better of them, `plan_pair` has both: "
+    Status.ALTERNATING: "two plans alternate without converging; `plan` is the better of them, `plan_pair` has both: "
     "raise eps or try another init",
     Status.PRECISION: "eps is too small against the cost for this dtype, rounding alone moves the plan: "
     "use float64 or raise eps",
@@ -65,6 +65,10 @@ _MESSAGES = {
     'try init="best" or solver=Multistart(...)',
     Status.NON_FINITE: "a step gave non-finite numbers and was undone: raise eps, use float64 or rescale the spaces",
 }
+
+
+# Advice for MAX_ITER of the solvers by linear programs, which have neither entropy nor inner iterations.
+LINEAR_PROGRAM_LIMIT_MESSAGE = "the iteration limit was reached: raise max_iter or loosen tol"
 
 
 def present(value: Tensor | ImplicitPlan, *, batched: bool, numpy: bool) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -25,7 +26,7 @@ from .io import (
     with_current_names,
 )
 from .parameters import item_parameters
-from .records import History, SolverOutput, Status, present
+from .records import LINEAR_PROGRAM_LIMIT_MESSAGE, History, SolverOutput, Status, present
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -173,9 +174,16 @@ class Result(ResultBase):
         where = f"item {i} ({len(failed)} of {len(t.status)} not converged): " if self.batched and failed else ""
         status = Status(int(t.status[i]))
         return (
-            f"{where}{status.message} (after {int(t.n_iter[i])} steps the plan changed by {float(t.change[i]):.1e}, "
-            f"inner residual {float(t.residual[i]):.1e})"
+            f"{where}{self._advice(status)} (after {int(t.n_iter[i])} steps "
+            f"the plan changed by {float(t.change[i]):.1e}, inner residual {float(t.residual[i]):.1e})"
         )
+
+    def _advice(self, status: Status) -> str:
+        """Return the message of a status; for MAX_ITER of solvers by linear programs, which ignore eps, their own."""
+        solver = self.parameters.get("solver") or {}
+        name = (solver.get("solver") or solver).get("name")  # a Multistart holds the solver that it repeats
+        is_linear_program = name in ("FrankWolfe", "AlternateLP")
+        return LINEAR_PROGRAM_LIMIT_MESSAGE if is_linear_program and status == Status.MAX_ITER else status.message
 
     # -- batches -------------------------------------------------------------------------------------------
 
@@ -196,8 +204,16 @@ class Result(ResultBase):
 
     def __getitem__(self, i: int) -> Self:
         """Return item i of a batch, without padding."""
-        index = range(len(self))[i]
-        n, m = self.sizes[index]  # type: ignore[index]
+        if self.sizes is None:
+            raise TypeError("this result is not a batch: it has no items")
+        try:
+            index = operator.index(i)
+        except TypeError:
+            raise TypeError(f"a batch of {len(self)} results takes an integer index, got {i!r}") from None
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"a batch of {len(self)} results has no item {index}")
+        index %= len(self)
+        n, m = self.sizes[index]
         t = take(self.tensors, torch.tensor([index], device=self.tensors.plan.device))
         item = replace(
             t,

@@ -35,6 +35,8 @@ class ProximalSchedule:
 
     def __post_init__(self) -> None:
         check_fractions("ProximalSchedule", (self.first, self.last, self.factor), ("first", "last", "factor"))
+        if self.first < self.last:
+            raise InputError(f"ProximalSchedule first must be at least last, got {self.first} < {self.last}")
 
     @classmethod
     def from_option(cls, value: Any) -> ProximalSchedule:

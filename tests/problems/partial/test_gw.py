@@ -328,7 +328,7 @@ def test_invalid_arguments_are_refused():
     for rho, said in (
         (ugw.Mass(0.9), "at most the smaller of both masses, got m = 0.9, expected at most 0.8"),
         ((ugw.TV(1.0), 1.0), "TV must be on both sides"),
-        ((ugw.Mass(0.1), ugw.Mass(0.1)), "Mass speaks for both"),
+        ((ugw.Mass(0.1), ugw.Mass(0.1)), "one Mass applies to both sides"),
         ((ugw.TV(1.0),) * 3, "3 entries"),
     ):
         with pytest.raises(ugw.InputError, match=said):
@@ -342,9 +342,9 @@ def test_invalid_arguments_are_refused():
     with pytest.raises(ugw.InputError, match="eps must hold"):
         ugw.solve(x, y, rho=ugw.TV(1.0), eps=None)
     assert ugw.solve(x, y, rho=ugw.Mass(0.8), eps=0.0).mass == pytest.approx(0.8)
-    with pytest.raises(ugw.InputError, match="solver must be an FrankWolfe"):
+    with pytest.raises(ugw.InputError, match="solver must be a FrankWolfe"):
         ugw.solve(x, y, rho=ugw.TV(1.0), solver=ugw.AlternateMin())
-    with pytest.raises(ugw.InputError, match="for solve and objective"):
+    with pytest.raises(ugw.InputError, match="for solve, solve_linear, objective"):
         ugw.solve_conic(x, y, rho=ugw.TV(1.0))
     with pytest.raises(ugw.InputError, match="no potentials"):
         _ = ugw.solve(x, y, rho=ugw.TV(1.0)).potentials
