@@ -144,13 +144,12 @@ def test_gradient_descent_shrinks_points_unless_the_loss_is_debiased():
 
 def test_each_problem_is_built_once(monkeypatch):
     builds, solves = [], []
-    build, run = ugw.learning.value_and_grad.build, ugw.AlternateMin.run
-    monkeypatch.setattr("ugw.learning.value_and_grad.build", lambda *a, **k: builds.append(1) or build(*a, **k))
+    build = ugw.learning.value_and_grad.build_ugw
+    monkeypatch.setattr("ugw.learning.value_and_grad.build_ugw", lambda *a, **k: builds.append(1) or build(*a, **k))
     monkeypatch.setattr(
         "ugw.learning.debiased.solve_problem",
         lambda *a, _inner=ugw.learning.debiased.solve_problem, **k: solves.append(1) or _inner(*a, **k),
     )
-    assert run is ugw.AlternateMin.run
     ugw.debiased(*Data.make().spaces(), eps=0.1)
     assert len(builds) == 3  # X and Y, X and X, Y and Y
     assert len(solves) == 4  # two starts of each self term
