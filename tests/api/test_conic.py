@@ -324,11 +324,11 @@ def test_a_result_is_saved_and_loaded(tmp_path, batched):
     assert back.terms.as_dict().keys() == c.terms.as_dict().keys()
 
 
-def test_a_plain_result_has_no_lift(tmp_path):
+def test_a_plain_result_is_not_loaded_as_a_conic_result(tmp_path):
     pair = cases.clouds(5, 6, 8)
     ugw.solve(pair.x, pair.y, eps=0.1, init="flb").save(tmp_path / "r.npz")
-    with pytest.raises(InputError, match="no lift: load it as a Result"):
-        _ = ugw.ConicResult.load(tmp_path / "r.npz").lift
+    with pytest.raises(InputError, match=r"it holds a Result, load it with Result\.load"):
+        ugw.ConicResult.load(tmp_path / "r.npz")
 
 
 def test_which_cones_and_rhos_are_metrics():
