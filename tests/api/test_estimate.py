@@ -240,15 +240,20 @@ for case in json.loads(sys.argv[1]):
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux to measure a peak")
+def measured_peaks(cases):
+    """The predicted and the measured peak in bytes of each case, in a fresh process."""
+    command, env = [sys.executable, "-c", MEASURE, json.dumps(cases)], os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 def test_the_peak_is_as_predicted():
     cases = [("dense", 500, 1, "float64"), ("dense", 150, 6, "float64"),
              ("streaming", 400, 1, "float64"), ("loss", 40, 1, "float64"), ("dense", 400, 1, "float32")]  # fmt: skip
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, json.dumps(cases)], capture_output=True, text=True, env=env, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    ratios = [guess / real for guess, real in map(json.loads, done.stdout.splitlines())]
+    # The peak of a process varies with what the allocator returns to the system: the larger of two runs counts.
+    runs = [measured_peaks(cases) for _ in range(2)]
+    ratios = [guess / max(real, again) for (guess, real), (_, again) in zip(*runs, strict=True)]
     assert len(ratios) == len(cases)
     assert all(1.0 <= ratio <= 2.0 for ratio in ratios), list(zip(cases, ratios, strict=True))
 

@@ -13,11 +13,13 @@ class MemoryFactors:
     """
 
     # Bytes that a first solve adds to the process, whatever its size.
-    base_bytes: int = 14 * 2**20
+    base_bytes: int = 17 * 2**20
     # Plans (n, m) held while one plan is solved for, if its start is chosen among candidates.
-    dense: float = 50.0
+    dense: float = 58.0
     # Plans (n, m) held while one plan is solved for from a given start or the product plan.
     dense_single_start: float = 36.0
+    # Multiple of the plans of an item in a batch: the allocator keeps tensors of batches that were compacted.
+    batch: float = 1.2
     # Plans of the coarsest level held for each of its candidates.
     candidates: float = 16.0
     # Vectors of the width of the basis, in float64, held for each point of a streaming problem.

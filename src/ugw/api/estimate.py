@@ -163,6 +163,7 @@ class MemoryModel:
         n_coarse = (INITIALIZER_CONFIG.n_random_candidates + 2) * self.has_coarse_start
         coarse_entries = n_coarse * min(self.n, side) * min(self.m, side)
         per_plan = factors.dense if self.has_coarse_start else factors.dense_single_start
+        per_plan *= factors.batch if self.batch > 1 else 1.0
         dense = max(per_plan * self.n_plans * entries, factors.candidates * coarse_entries) * self.itemsize
         if self.path not in ("factorized", "conic"):
             return dense
