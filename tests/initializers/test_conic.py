@@ -1,7 +1,7 @@
 """How conic problems are solved: whose options count."""
 
 import ugw
-from ugw.initializers.conic import TRANSPORT_SOLVER, with_strategy_options
+from ugw.initializers.conic import TRANSPORT_SOLVER
 from ugw.solvers.proximal import ProximalSchedule
 
 
@@ -9,13 +9,13 @@ def test_only_options_left_alone_are_tuned():
     given = ugw.AlternateMin(
         proximal=ugw.ProximalSchedule(first=0.2, last=0.02, factor=0.9), inner=ugw.Sinkhorn(max_iter=20, tol=1e-6)
     )
-    assert with_strategy_options(given, TRANSPORT_SOLVER) == given
-    assert with_strategy_options(ugw.AlternateMin(), TRANSPORT_SOLVER) == TRANSPORT_SOLVER
-    inner = with_strategy_options(ugw.AlternateMin(inner=ugw.Sinkhorn(tol=1e-6)), TRANSPORT_SOLVER).inner
+    assert given.with_defaults(TRANSPORT_SOLVER) == given
+    assert ugw.AlternateMin().with_defaults(TRANSPORT_SOLVER) == TRANSPORT_SOLVER
+    inner = ugw.AlternateMin(inner=ugw.Sinkhorn(tol=1e-6)).with_defaults(TRANSPORT_SOLVER).inner
     assert inner == ugw.Sinkhorn(tol=1e-6, max_iter=TRANSPORT_SOLVER.inner.max_iter)
-    many = with_strategy_options(ugw.Multistart(n=3), TRANSPORT_SOLVER)
+    many = ugw.Multistart(n=3).with_defaults(TRANSPORT_SOLVER)
     assert many == ugw.Multistart(n=3, solver=TRANSPORT_SOLVER)
-    assert with_strategy_options(ugw.AlternateLP(tol=1e-3), ugw.AlternateLP()) == ugw.AlternateLP(tol=1e-3)
+    assert ugw.AlternateLP(tol=1e-3).with_defaults(ugw.AlternateLP()) == ugw.AlternateLP(tol=1e-3)
 
 
 def test_an_explicit_option_that_equals_the_default_of_another_problem_is_kept():
@@ -23,7 +23,7 @@ def test_an_explicit_option_that_equals_the_default_of_another_problem_is_kept()
     explicit = ugw.AlternateMin(
         proximal=ProximalSchedule(first=0.3, last=0.01, factor=0.95), inner=ugw.Sinkhorn(max_iter=50)
     )
-    resolved = with_strategy_options(explicit, TRANSPORT_SOLVER)
+    resolved = explicit.with_defaults(TRANSPORT_SOLVER)
     assert resolved.proximal == explicit.proximal
     assert resolved.inner.max_iter == 50
-    assert with_strategy_options(ugw.Multistart(solver=explicit), TRANSPORT_SOLVER).solver == resolved
+    assert ugw.Multistart(solver=explicit).with_defaults(TRANSPORT_SOLVER).solver == resolved

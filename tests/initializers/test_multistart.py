@@ -33,7 +33,7 @@ def test_the_best_of_its_starts():
     given = problem()
     starts = torch.cat(
         [
-            init.product_plan(given)[:, None],
+            given.product[:, None],
             init.random_anchor_plans(given, 5, seed=INITIALIZER_CONFIG.multistart_seed),
         ],
         dim=1,
@@ -73,7 +73,7 @@ def test_random_starts_are_added_once_for_several_given_plans():
     steps = []
     solver = ugw.Multistart(n=4, solver=ugw.AlternateMin(callback=steps.append))
     given = problem()
-    both = torch.cat([init.product_plan(given)[:, None], init.first_lower_bound_plan(given)[:, None]], dim=1)
+    both = torch.cat([given.product[:, None], init.first_lower_bound_plan(given)[:, None]], dim=1)
     r = solve_from_candidates(solver, given, both)
     assert steps[0].live == 2 + 3
     each = [solver(given, both[:, k]).value for k in range(2)]
@@ -86,7 +86,7 @@ def test_random_starts_are_added_once_for_several_given_plans():
 def test_ties_go_to_the_first():
     """The same start many times: rounding must not choose among equals."""
     given = problem()
-    plan = init.product_plan(given)
+    plan = given.product
     r = solve_from_candidates(ugw.AlternateMin(), given, plan[:, None].repeat(1, 4, 1, 1))
     assert r.value == pytest.approx(ugw.AlternateMin()(given, plan).value, rel=1e-12)
     values = torch.tensor([[1.0 + 5e-10, 1.0, 1.0 - 3e-10], [-2.0, -2.0 - 1e-9, -3.0], [0.5, 0.4, 0.4 - 1e-11]])
@@ -133,7 +133,7 @@ def test_eps_0_with_hard_marginals_compares_the_returned_plans():
     given = problem(x, y, rho=INF, eps=0.0)
     starts = torch.cat(
         [
-            init.product_plan(given)[:, None],
+            given.product[:, None],
             init.random_anchor_plans(given, 2, seed=INITIALIZER_CONFIG.multistart_seed),
         ],
         dim=1,

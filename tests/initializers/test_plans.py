@@ -61,7 +61,7 @@ def test_every_start_is_a_plan_of_unit_mass(name):
 
 
 def test_product():
-    plan = init.product_plan(problem(space(mass=2.0), space(7, 2, 1, mass=3.0)))[0]
+    plan = problem(space(mass=2.0), space(7, 2, 1, mass=3.0)).product[0]
     np.testing.assert_allclose(plan, np.outer(arrays()[1], arrays(7, 2, 1)[1]), rtol=1e-12)
 
 
@@ -98,7 +98,7 @@ def test_linear_puts_shifted_copies_on_each_other():
 
 def test_random_starts_differ_from_each_other_and_from_the_product():
     given = problem(space(), space(7, 3, 1))
-    plans = [*init.random_anchor_plans(given, 4)[0], init.product_plan(given)[0]]
+    plans = [*init.random_anchor_plans(given, 4)[0], given.product[0]]
     for i in range(5):
         for j in range(i):
             assert (plans[i] - plans[j]).abs().sum() > 1e-2

@@ -9,7 +9,7 @@ import torch
 import ugw
 from ugw.geometry.space import Space
 from ugw.initializers.config import INITIALIZER_CONFIG
-from ugw.initializers.plans import product_plan, random_anchor_plans
+from ugw.initializers.plans import random_anchor_plans
 from ugw.initializers.successive_halving import (
     Round,
     best_candidates,
@@ -31,7 +31,7 @@ def problem():
 
 
 def candidates(given, count=6):
-    return torch.cat([product_plan(given)[:, None], random_anchor_plans(given, count - 1)], dim=1)
+    return torch.cat([given.product[:, None], random_anchor_plans(given, count - 1)], dim=1)
 
 
 def test_the_lowest_values_come_first():

@@ -20,14 +20,9 @@ class State:
     nothing: None = None
 
     @property
-    def batch(self):
-        """Number of items."""
-        return len(self.value)
-
-    @property
-    def device(self):
-        """The device of the numbers."""
-        return self.value.device
+    def residual(self):
+        """One number per item, for batch size and device."""
+        return self.value
 
     def take(self, index):
         """Return the state of some items."""
@@ -68,7 +63,7 @@ def context(values=START, bad=None):
 
 def step(context, state):
     """Halve the number of each item, and report it."""
-    context.seen.append(state.batch)
+    context.seen.append(len(state.value))
     value = state.value / 2
     new = State(value, (state.pair[0] / 2, state.pair[1] / 2))
     status = torch.where(value <= context.goal, int(Status.CONVERGED), int(Status.RUNNING))

@@ -160,7 +160,7 @@ def test_an_exception_in_the_callback_passes_through_and_leaves_no_file(tmp_path
 
 
 def test_no_monitor_without_progress_or_callback():
-    with open_monitor(progress=False, callback=None, max_iter=5) as watch:
+    with ugw.AlternateMin().monitoring() as watch:
         assert watch is None
 
 

@@ -56,20 +56,6 @@ class BatchRecord:
         return take_fields(self, index)
 
 
-class LoopState(BatchRecord):
-    """Mixin for the records that `solvers.loop` iterates on: all tensors share one batch dimension and one device."""
-
-    @property
-    def batch(self) -> int:
-        """Number of batch items."""
-        return next(leaves(self)).shape[0]
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the tensors."""
-        return next(leaves(self)).device
-
-
 def put_(target: Any, index: Tensor | slice, source: Any) -> None:
     """Write the batch items of `source` to the positions `index` of `target`, in place; return nothing.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ PARTIAL_CHOICES = (*UGW_CHOICES, "tries_many_vertices")
 STREAMING_CHOICES = (*UGW_CHOICES, "streaming_sample")
 
 
+@cache
 def size_class(n: int, m: int) -> SizeClass:
     """Return the choices for a problem of n × m points, not counting padding.
 

@@ -17,7 +17,7 @@ from ..api.arguments import check_solver
 from ..api.conic import solve_conic
 from ..errors import InputError
 from ..geometry.space import Space
-from ..initializers.conic import STRATEGIES, with_strategy_options
+from ..initializers.conic import STRATEGIES
 from ..initializers.select import INIT_NAMES
 from ..learning.debiased import check_one_rho, product_plan_value, solve_self_term
 from ..learning.value_and_grad import build_detached
@@ -25,7 +25,6 @@ from ..measures.divergences import Divergence, Mass, divergence_pair, partial_di
 from ..problems.build import (
     Fused,
     Relative,
-    batch_size_of,
     build_partial,
     build_ugw,
     check_finite_rho,
@@ -139,7 +138,7 @@ def _is_hard(rho: Any) -> bool:
 def _divergences(rho: Any) -> tuple[Divergence, Divergence]:
     """Return the divergences of both sides; raise for an array of parameters, which would be one per batch item."""
     pair = partial_divergences(rho) or divergence_pair(rho)
-    if any(batch_size_of(side._parameter) is not None for side in pair):
+    if any(side.penalty.ndim for side in pair):
         raise InputError("rho of pairwise must be one number for all pairs, or a tuple of two, got an array")
     return pair
 
@@ -149,7 +148,7 @@ def _check_eps(eps: Any) -> None:
     if isinstance(eps, list | tuple):
         raise InputError(f"eps of pairwise must be one number for all pairs, got a {type(eps).__name__}")
     number = eps.share if isinstance(eps, Relative) else as_nonnegative("eps", eps)
-    if batch_size_of(number) is not None:
+    if number.ndim:
         raise InputError("eps of pairwise must be one number for all pairs, got an array")
 
 
@@ -185,7 +184,7 @@ def _check_ugw(x: Space, y: Space, options: Options) -> Any:
         build_partial(x, y, sides=partial, eps=options["eps"], fused=options["fused"], loss=options["loss"])
         return check_solver(options["solver"], FrankWolfe())
     build_ugw(x, y, **_objective_options(options))
-    return with_strategy_options(check_solver(options["solver"], AlternateMin()), AlternateMin())
+    return check_solver(options["solver"], AlternateMin())
 
 
 def _check_debiased(x: Space, y: Space, options: Options) -> Any:
@@ -210,7 +209,7 @@ def _check_conic(x: Space, y: Space, options: Options) -> Any:
     solver = check_solver(options["solver"], strategy.solver)
     if cone.solver_kind == "programs":  # its constructor raises if the spaces are too large
         strategy.build(x, y, rho=options["rho"], cone=cone, eps=options["eps"])
-    return with_strategy_options(solver, strategy.solver)
+    return solver
 
 
 def _objective_options(options: Options) -> Options:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from .._utils.checks import check_choice
 from ..errors import InputError
-from ..initializers.conic import with_strategy_options
 from ..initializers.multistart import Multistart, base_solver
 from ..initializers.select import INIT_NAMES, check_common_dimension, read_plan
 from ..measures.divergences import Divergence, Mass
@@ -27,7 +25,7 @@ AnyResult = TypeVar("AnyResult", bound=Result)
 
 
 def check_solver(solver: Any, default: AlternateMin | AlternateLP | FrankWolfe) -> Any:
-    """Return the caller's solver, or the default for None.
+    """Return the caller's solver with the options of the default where none are given, or the default for None.
 
     Raises InputError unless the solver is of the class of the default, or a Multistart of such a solver.
     """
@@ -39,7 +37,7 @@ def check_solver(solver: Any, default: AlternateMin | AlternateLP | FrankWolfe) 
             inner = with_article(type(solver.solver).__name__)
             got += f" of {inner}: make it Multistart(solver={kind.__name__}(), n={solver.n})"
         raise InputError(f"solver must be {with_article(kind.__name__)} or a Multistart of one, got {got}")
-    return solver
+    return solver.with_defaults(default)
 
 
 def with_article(name: str) -> str:
@@ -51,17 +49,12 @@ def with_article(name: str) -> str:
     return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
-def plan_of_start(init: Any) -> Any:
-    """Return the plan of a Result or ConicResult that is given as a start; anything else as it is."""
-    return init.plan if isinstance(init, Result) else init
-
-
 def read_start(problem: UGW, solver: Any, init: Any) -> Any:
     """Return the name of a start, or checked plans (B, n, m), implicit ones for a streaming problem.
 
     init: a name, a plan, a LazyPlan, or a Result or ConicResult, whose plan is taken.
     """
-    init = plan_of_start(init)
+    init = init.plan if isinstance(init, Result) else init
     is_streaming = isinstance(problem, StreamingUGW)
     if is_streaming and isinstance(solver, Multistart):
         raise InputError(
@@ -91,24 +84,16 @@ def with_parameters(
     `ugw.Mass` the mass instead; in a batch these and eps are lists with one entry per item. Solver options that were
     not given are stored as the values used.
     """
-    per_item: dict[str, Any] = {"eps": eps}
+    items = slice(None) if result.batched else 0
+    numbers: dict[str, Any] = {"eps": eps.tolist()[items]}
     if isinstance(sides[0], Mass):
-        per_item["mass"] = sides[0].m
+        numbers["mass"] = sides[0].m.tolist()[items]
     else:
-        per_item["rho"] = tuple(side.rho for side in sides)  # type: ignore[attr-defined]
-    numbers = {name: _numbers(value, batched=result.batched) for name, value in per_item.items()}
+        numbers["rho"] = [side.rho.tolist()[items] for side in sides]  # type: ignore[attr-defined]
     parameters = {"divergence": type(sides[0]).__name__, **numbers}
-    parameters["solver"] = to_plain(with_strategy_options(solver, AlternateMin()))
+    parameters["solver"] = to_plain(solver)
     parameters["init"] = init if isinstance(init, str) else "plan"
     parameters |= {name: to_plain(value) for name, value in others.items() if value is not None}
     if result.batched:
         parameters["per_item"] = list(numbers)
     return replace(result, parameters=parameters)
-
-
-def _numbers(value: Any, *, batched: bool) -> Any:
-    """Return (B,) tensors, or a pair of them, as lists, or as numbers for a single result."""
-    if isinstance(value, tuple):
-        return [_numbers(side, batched=batched) for side in value]
-    numbers = torch.as_tensor(value).detach().cpu().tolist()
-    return numbers if batched else numbers[0]

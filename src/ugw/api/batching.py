@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._utils.device_memory import release_cached_memory
 from .._utils.pytree import take
-from .._utils.size_class import group_by_size
+from .._utils.size_class import UGW_CHOICES, group_by_size
 from ..initializers.multistart import base_solver
 from ..problems.base import SpacePair
 from ..problems.ugw import UGW
@@ -26,38 +26,36 @@ EASY_EPS_SHARE = 1.0 - 1e-6
 
 
 def group_items(problem: SpacePair, start: Any, choices: Sequence[str]) -> list[Group]:
-    """Return the items of a batch in groups of one size class, each with its start.
+    """Return the items of a batch in groups that are solved in one way, each group with its start.
 
     An item is grouped by its own size without padding, so that it gets the result it would get alone.
     choices: the fields of `SizeClass` that matter for the problem.
     """
-    sizes = problem.sizes or ((problem.x.n, problem.y.n),)
-    groups = group_by_size(sizes, choices)
+    groups = group_by_size(problem.sizes or ((problem.x.n, problem.y.n),), choices)
     return [(torch.tensor(items, device=problem.eps.device), start) for items in groups]
 
 
-def with_product_start_for_easy_items(problem: UGW, groups: list[Group]) -> list[Group]:
-    """Return the groups with the items that have one local minimum in groups of their own, which start from "product".
+def group_ugw_items(problem: UGW, start: Any) -> list[Group]:
+    """Return the groups of `group_items` for a UGW problem with stored plans, divided by two more properties.
 
-    Only where the start is "auto": no start is better than another there.
+    Items that have one local minimum start from "product" where the start is "auto": no start is better than another.
+    Items whose loss may be infinite are apart, because their plans keep zeros.
     """
-    divided: list[Group] = []
-    for items, start in groups:
-        if not (isinstance(start, str) and start == "auto"):
-            divided.append((items, start))
-            continue
-        is_easy = (problem.eps >= EASY_EPS_SHARE * problem.scale())[items]
-        parts = (items[~is_easy], start), (items[is_easy], "product")
-        divided.extend(part for part in parts if len(part[0]))
-    return divided
+    groups = group_items(problem, start, UGW_CHOICES)
+    if isinstance(start, str) and start == "auto":
+        is_easy = problem.eps >= EASY_EPS_SHARE * problem.scale()
+        groups = _divide(groups, is_easy, "product")
+    if problem.keeps_zeros:
+        groups = _divide(groups, problem.distortion_sum.infinite_items.to(problem.eps.device).expand(problem.batch))
+    return groups
 
 
-def with_infinite_losses_apart(problem: UGW, groups: list[Group]) -> list[Group]:
-    """Return the groups with the items whose loss may be infinite in groups of their own: their plans keep zeros."""
-    is_infinite = problem.distortion_sum.infinite_items.to(problem.eps.device).expand(problem.batch)
-    if not bool(is_infinite.any()) or bool(is_infinite.all()):
-        return groups
-    parts = [(items[is_infinite[items] == answer], start) for items, start in groups for answer in (False, True)]
+def _divide(groups: list[Group], condition: Tensor, start: Any = None) -> list[Group]:
+    """Return the groups with the items where the condition (B,) holds apart; these get `start` if one is given."""
+    parts = []
+    for items, own_start in groups:
+        holds = condition[items]
+        parts += [(items[~holds], own_start), (items[holds], own_start if start is None else start)]
     return [part for part in parts if len(part[0])]
 
 

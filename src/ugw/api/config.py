@@ -45,6 +45,9 @@ class ApiConfig:
     max_chunk_entries_cuda: int = 2**28
     # A CPU solve is refused if its estimate exceeds the available memory by this factor: the estimate has a margin.
     max_overcommit: float = 1.2
+    # Entries of all plans of a batch below which the items are one chunk, without an estimate: in float64 the 42
+    # candidates of each item take some 100 MiB, and a chunk of that size is still fast.
+    max_unmodeled_entries: int = 2**14
     # Bytes below which a CPU solve starts without asking for the available memory, which takes a while.
     max_unchecked_bytes: int = 2**27
     # Rank assumed for low-rank spaces in the advice to use them.

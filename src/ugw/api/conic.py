@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from .._utils.device_memory import allocation_errors_explained
 from .._utils.size_class import CONIC_CHOICES
 from ..geometry.space import Space
-from ..initializers.conic import STRATEGIES, Strategy, run_entropic_phase, with_strategy_options
+from ..initializers.conic import STRATEGIES, Strategy, run_entropic_phase
 from ..initializers.multistart import Multistart, solve_from_candidates
 from ..measures.cones import Cone, PartialTransport
 from ..problems.build import parse_cone
@@ -24,7 +25,7 @@ from ..solvers.alternating import AlternateMin
 from ..solvers.alternating_lp import AlternateLP
 from ..solvers.monitor import Monitor
 from .arguments import check_solver, read_start, with_parameters
-from .batching import SolveItems, group_items, solve_in_chunks
+from .batching import group_items, solve_in_chunks
 from .estimate import model_of
 
 
@@ -69,26 +70,26 @@ def solve_conic(
 def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, init: Any) -> ConicResult:
     """Return the result of a conic problem, without a convergence warning; arguments as for `solve_conic`."""
     strategy = STRATEGIES[cone.solver_kind]
-    solver = with_strategy_options(check_solver(solver, strategy.solver), strategy.solver)
+    solver = check_solver(solver, strategy.solver)
     n_terms = int(problem.distortion_sum.rank.max()) if isinstance(problem, CGW) else 1
     model = replace(model_of(surrogate, 1, "auto"), path="conic", n_terms=max(1, n_terms))
     with allocation_errors_explained(lambda: model.estimate(n_inner=1).message):
         start = read_start(surrogate, solver, init)
         groups = group_items(problem, start, CONIC_CHOICES)
-        solve_items = conic_solve(problem, surrogate, solver, strategy)
+        solve_items = partial(_solve_items, (problem, surrogate), solver, strategy)
         output = solve_in_chunks(problem, solver, groups, problem.batch, solve_items)
     sides = surrogate.div_a, surrogate.div_b
     arguments = {"cone": cone, "divergence": "TV" if isinstance(cone, PartialTransport) else None}
     return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
 
 
-def conic_solve(problem: Any, surrogate: UGW, solver: Any, strategy: Strategy) -> SolveItems:
-    """Return the function that solves some items of a conic problem."""
+def _solve_items(
+    pair: tuple[Any, UGW], solver: Any, strategy: Strategy, index: Tensor | None, start: Any, monitor: Monitor | None
+) -> SolverOutput:
+    """Return the solutions of the items `index` of a conic problem, None for all of them.
 
-    def solve_items(index: Tensor | None, start: Any, monitor: Monitor | None) -> SolverOutput:
-        """Solve the items `index` from a name or from plans that `read_start` returned."""
-        items, own_surrogate = (problem, surrogate) if index is None else (problem.take(index), surrogate.take(index))
-        items, plans = run_entropic_phase(items, solver, strategy.candidates(items, own_surrogate, solver, start))
-        return solve_from_candidates(solver, items, plans, monitor).tensors
-
-    return solve_items
+    pair: the problem and its surrogate; start: a name, or the plans of the items that `read_start` returned.
+    """
+    problem, surrogate = pair if index is None else (pair[0].take(index), pair[1].take(index))
+    problem, plans = run_entropic_phase(problem, solver, strategy.candidates(problem, surrogate, solver, start))
+    return solve_from_candidates(solver, problem, plans, monitor).tensors

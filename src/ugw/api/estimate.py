@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,9 +102,7 @@ def estimate(
     distortion_sum = None if loss is None else loss_distortion(x, y, loss)
     model = _model(x, y, distortion_sum, is_streaming=is_streaming, is_fused=fused is not None)
     batch = max((len(space) for space in (x, y) if space.batched), default=1)
-    return replace(model, batch=batch, n_plans=n_candidates(x.n, y.n, "auto", solver)).estimate(
-        inner.with_defaults().max_iter
-    )
+    return replace(model, batch=batch, n_plans=n_candidates(x.n, y.n, "auto", solver)).estimate(inner.max_iter)
 
 
 def n_candidates(n: int, m: int, start: str, solver: Any) -> int:
@@ -253,10 +252,20 @@ def _model(x: Space, y: Space, distortion_sum: Distortion | None, *, is_streamin
     )
 
 
-def check_memory(model: MemoryModel, n_inner: int) -> None:
-    """Raise OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try."""
-    if model.device.type != "cpu" or model.total_bytes(model.chunk_size) <= API_CONFIG.max_unchecked_bytes:
-        return
-    needed = model.estimate(n_inner)
-    if needed.available is not None and needed.bytes > API_CONFIG.max_overcommit * needed.available:
-        raise OutOfMemory(needed.message)
+def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
+    """Return the number of batch items to solve at a time.
+
+    Raises OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try.
+    starts: of the groups of items, names or plans.
+    """
+    if problem.batch * problem.x.n * problem.y.n <= API_CONFIG.max_unmodeled_entries:
+        return problem.batch
+    # The start that takes the most memory; a plan given by the caller takes as much as the product plan.
+    names = (start for start in starts if isinstance(start, str))
+    name = max(names, key=_COARSE_STARTS.__contains__, default="product")
+    model = model_of(problem, n_candidates(problem.x.n, problem.y.n, name, solver), name)
+    if model.device.type == "cpu" and model.total_bytes(model.chunk_size) > API_CONFIG.max_unchecked_bytes:
+        needed = model.estimate(base_solver(solver).inner.max_iter)
+        if needed.available is not None and needed.bytes > API_CONFIG.max_overcommit * needed.available:
+            raise OutOfMemory(needed.message)
+    return model.chunk_size

@@ -15,7 +15,6 @@ from ..geometry.space import Space
 from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
 from ..problems.build import (
     Relative,
-    batch_size_of,
     check_hard_masses,
     check_mass,
     check_spaces,
@@ -90,14 +89,16 @@ def solve_linear(
 
 
 def _check_class(solver: Any, default: Solver, problem: str) -> Solver:
-    """Return the caller's solver, or the default for None; raise InputError unless both are of the same class.
+    """Return the caller's solver with the options of the default where none are given, or the default for None.
+
+    Raises InputError unless both are of the same class.
 
     A linear problem has one minimum, so that a Multistart is refused.
     """
     kind = type(default)
     if solver is not None and not isinstance(solver, kind):
         raise InputError(f"solver must be {with_article(kind.__name__)} for {problem}, got {type(solver).__name__}")
-    return default if solver is None else solver
+    return default if solver is None else solver.with_defaults(default)
 
 
 def _build(a: Space, b: Space, cost: Tensor, rho: Any, eps: Any) -> UW | PartialW:
@@ -187,15 +188,16 @@ def _cost_between(a: Space, b: Space, metric: str) -> Tensor:
 def _with_batch(kind: Any, a: Space, b: Space, sides: tuple[Divergence, Divergence], eps: Tensor, cost: Tensor) -> Any:
     """Return the problem of class `kind`, with one value of every parameter for each item of the common batch."""
     div_a, div_b = sides
-    counts = {
-        "the first side": a.weight_tensor.shape[0] if a.batched else None,
-        "the second side": b.weight_tensor.shape[0] if b.batched else None,
-        "rho of the first side": batch_size_of(div_a.penalty),
-        "rho of the second side": batch_size_of(div_b.penalty),
-        "eps": batch_size_of(eps),
-        "the cost": cost.shape[0] if cost.ndim == 3 else None,
-    }
-    batch = common_batch_size(counts)
+    batch = common_batch_size(
+        {
+            "the first side": a.weight_tensor[..., 0],
+            "the second side": b.weight_tensor[..., 0],
+            "rho of the first side": div_a.penalty,
+            "rho of the second side": div_b.penalty,
+            "eps": eps,
+            "the cost": cost[..., 0, 0],
+        }
+    )
     size, device = batch or 1, a.device
     pair = (side.expand(size, device) for side in (div_a, div_b))
     return kind(a, b, *pair, eps.to(device).expand(size), cost, batched=batch is not None)

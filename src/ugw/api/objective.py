@@ -11,7 +11,7 @@ from ..initializers.select import read_plan
 from ..measures.divergences import partial_divergences
 from ..problems.build import Fused, build_partial, build_ugw, resolve_eps
 from ..results.records import Terms
-from .arguments import plan_of_start
+from ..results.result import Result
 
 # The logarithm that stands for a mass of 0.
 _LOG_ZERO_MASS = -1e30
@@ -39,7 +39,8 @@ def objective(
     >>> round(ugw.objective(np.eye(3) / 3, x, x, rho=1.0).total, 12)
     0.0
     """
-    plan, sides = plan_of_start(plan), partial_divergences(rho)
+    plan = plan.plan if isinstance(plan, Result) else plan
+    sides = partial_divergences(rho)
     if sides is not None:
         partial, surrogate = build_partial(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
         terms = partial.unrestricted_objective(read_plan(surrogate, plan, "plan"))

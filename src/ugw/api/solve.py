@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._utils.device_memory import allocation_errors_explained
-from .._utils.size_class import PARTIAL_CHOICES, STREAMING_CHOICES, UGW_CHOICES
+from .._utils.size_class import PARTIAL_CHOICES, STREAMING_CHOICES
 from ..errors import InputError
 from ..geometry.space import Space
 from ..initializers import multilevel
@@ -28,15 +29,8 @@ from ..solvers.alternating import AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 from ..solvers.monitor import Monitor
 from .arguments import check_solver, read_start, with_parameters
-from .batching import (
-    Group,
-    SolveItems,
-    group_items,
-    solve_in_chunks,
-    with_infinite_losses_apart,
-    with_product_start_for_easy_items,
-)
-from .estimate import check_memory, estimate, model_of, n_candidates
+from .batching import group_items, group_ugw_items, solve_in_chunks
+from .estimate import checked_chunk_size, estimate
 
 
 def solve(
@@ -80,8 +74,8 @@ def solve(
     arguments = {"loss": loss, "fused": fused}
     sides = partial_divergences(rho)
     if sides is not None:
-        partial, surrogate = build_partial(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
-        result = solve_partial_problem(partial, surrogate, check_solver(solver, FrankWolfe()), init, **arguments)
+        problem_and_surrogate = build_partial(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
+        result = solve_partial_problem(*problem_and_surrogate, check_solver(solver, FrankWolfe()), init, **arguments)
         return warn_if_not_converged(result)
     chosen: Any = check_solver(solver, AlternateMin())
     method = base_solver(chosen).inner.method
@@ -98,14 +92,12 @@ def solve_problem(problem: UGW, solver: Any, init: Any, **arguments: Any) -> Res
     init: as for `solve`; arguments: further arguments of the solve, stored in `result.parameters`.
     """
     start = read_start(problem, solver, init)
-    is_streaming = isinstance(problem, StreamingUGW)
-    groups = group_items(problem, start, STREAMING_CHOICES if is_streaming else UGW_CHOICES)
-    if not is_streaming:
-        groups = with_infinite_losses_apart(problem, with_product_start_for_easy_items(problem, groups))
-    name = _most_expensive_start(groups)
-    model = model_of(problem, n_candidates(problem.x.n, problem.y.n, name, solver), name)
-    check_memory(model, base_solver(solver).inner.with_defaults().max_iter)
-    output = solve_in_chunks(problem, solver, groups, model.chunk_size, ugw_solve(problem, solver))
+    if isinstance(problem, StreamingUGW):
+        groups = group_items(problem, start, STREAMING_CHOICES)
+    else:
+        groups = group_ugw_items(problem, start)
+    chunk_size = checked_chunk_size(problem, [start for _, start in groups], solver)
+    output = solve_in_chunks(problem, solver, groups, chunk_size, partial(_solve_items, problem, solver))
     sides = problem.div_a, problem.div_b
     return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
 
@@ -114,50 +106,39 @@ def solve_problem(problem: UGW, solver: Any, init: Any, **arguments: Any) -> Res
 def solve_partial_problem(problem: PartialGW, surrogate: UGW, solver: Any, init: Any, **arguments: Any) -> Result:
     """Return the result of a partial problem; arguments as for `solve_problem`."""
     groups = group_items(problem, read_start(surrogate, solver, init), PARTIAL_CHOICES)
-    output = solve_in_chunks(problem, solver, groups, problem.batch, partial_solve(problem, surrogate, solver))
+    solve_items = partial(_solve_partial_items, problem, surrogate, solver)
+    output = solve_in_chunks(problem, solver, groups, problem.batch, solve_items)
     sides = problem.div_a, problem.div_b
     return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
 
 
-def _most_expensive_start(groups: list[Group]) -> str:
-    """Return the name of the start that takes the most memory, "given" for a plan."""
-    names = {start if isinstance(start, str) else "given" for _, start in groups}
-    return next(iter(names - {"product"} or names))
+def _solve_items(problem: UGW, solver: Any, index: Tensor | None, start: Any, monitor: Monitor | None) -> SolverOutput:
+    """Return the solutions of the items `index` of a UGW problem, None for all of them.
 
-
-def ugw_solve(problem: UGW, solver: Any) -> SolveItems:
-    """Return the function that solves some items of a UGW problem, stored or streaming, from a start."""
-
-    def solve_items(index: Tensor | None, start: Any, monitor: Monitor | None) -> SolverOutput:
-        """Solve the items `index` from a name or from plans that `read_start` returned."""
-        items = problem if index is None else problem.take(index)
-        if isinstance(items, StreamingUGW):
-            make = multilevel.named_plan if isinstance(start, str) else multilevel.to_implicit_plan
-            with solver.monitoring() if monitor is None else nullcontext(monitor) as monitor:
-                return solver.run(items, make(items, start), monitor).tensors
-        plans = candidate_plans(items, start)
+    start: a name, or the plans of the items that `read_start` returned.
+    """
+    items = problem if index is None else problem.take(index)
+    if isinstance(items, StreamingUGW):
+        make = multilevel.named_plan if isinstance(start, str) else multilevel.to_implicit_plan
+        with solver.monitoring() if monitor is None else nullcontext(monitor) as monitor:
+            return solver.run(items, make(items, start), monitor).tensors
+    plans = candidate_plans(items, start)
+    if items.keeps_zeros:
         _check_finite_value(items, plans)
-        return solve_from_candidates(solver, items, select_candidates(items, plans, start), monitor).tensors
-
-    return solve_items
+    return solve_from_candidates(solver, items, select_candidates(items, plans, start), monitor).tensors
 
 
-def partial_solve(problem: PartialGW, surrogate: UGW, solver: Any) -> SolveItems:
-    """Return the function that solves some items of a partial problem from the plans of its surrogate."""
-
-    def solve_items(index: Tensor | None, start: Any, monitor: Monitor | None) -> SolverOutput:
-        """Solve the items `index` from a name or from plans that `read_start` returned."""
-        items, own_surrogate = (problem, surrogate) if index is None else (problem.take(index), surrogate.take(index))
-        plans = partial_candidates(items, own_surrogate, start)
-        return solve_from_candidates(solver, items, plans, monitor).tensors
-
-    return solve_items
+def _solve_partial_items(
+    problem: PartialGW, surrogate: UGW, solver: Any, index: Tensor | None, start: Any, monitor: Monitor | None
+) -> SolverOutput:
+    """Return the solutions of the items `index` of a partial problem; see `_solve_items`."""
+    items, own_surrogate = (problem, surrogate) if index is None else (problem.take(index), surrogate.take(index))
+    plans = partial_candidates(items, own_surrogate, start)
+    return solve_from_candidates(solver, items, plans, monitor).tensors
 
 
 def _check_finite_value(problem: UGW, plans: Tensor) -> None:
     """Raise InputError if a loss that is infinite somewhere has an infinite value at a start. plans: (B, S, n, m)."""
-    if not problem.distortion_sum.may_be_infinite:
-        return
     for k in range(plans.shape[1]):
         value = problem.objective(problem.state_of_plan(plans[:, k])).total
         if not bool(torch.isfinite(value).all()):

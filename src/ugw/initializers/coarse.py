@@ -17,7 +17,7 @@ from ..solvers.sinkhorn import Sinkhorn
 from .aggregation import AggregatedProblem, aggregate
 from .centers import farthest_centers, quantile_centers
 from .config import INITIALIZER_CONFIG
-from .plans import break_symmetries, first_lower_bound_plan, product_plan, random_anchor_plans
+from .plans import break_symmetries, first_lower_bound_plan, random_anchor_plans
 from .successive_halving import (
     Round,
     best_candidates,
@@ -95,7 +95,7 @@ def _middle_level(problem: UGW) -> AggregatedProblem:
 
 def _with_product_plan(problem: UGW, plans: Tensor) -> Tensor:
     """Return the product plan and the plans (B, S, n, m), without exact symmetries: (B, 1 + S, n, m)."""
-    return break_symmetries(problem, torch.cat([product_plan(problem)[:, None], plans], dim=1))
+    return break_symmetries(problem, torch.cat([problem.product[:, None], plans], dim=1))
 
 
 def _prolongate_first(problem: UGW, level: AggregatedProblem, plans: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ def _coarsest_level(problem: UGW) -> tuple[AggregatedProblem, Tensor]:
     small = replace(level.problem, eps=torch.maximum(problem.eps, min_eps))
     plans = torch.cat(
         [
-            product_plan(small)[:, None],
+            small.product[:, None],
             first_lower_bound_plan(small)[:, None],
             random_anchor_plans(small, INITIALIZER_CONFIG.n_random_candidates),
         ],

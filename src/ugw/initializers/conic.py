@@ -22,8 +22,8 @@ from ..solvers.proximal import ProximalSchedule
 from ..solvers.sinkhorn import Sinkhorn
 from .coarse import coarse_plan, coarse_plans
 from .config import INITIALIZER_CONFIG
-from .multistart import Multistart, base_solver
-from .plans import first_lower_bound_plan, noise_plans, product_plan, random_anchor_plans, vertex_plans
+from .multistart import base_solver
+from .plans import first_lower_bound_plan, noise_plans, random_anchor_plans, vertex_plans
 from .select import candidate_plans
 from .successive_halving import Round, different_candidates, pick_plans, successive_halving
 
@@ -86,7 +86,7 @@ def _different_conic_candidates(problem: CGW, surrogate: UGW) -> Tensor:
     plans = torch.cat([problem.product[:, None], noise_plans(problem, sizes.n_noise_candidates)], dim=1)
     if not sizes.is_tiny:
         coarse = coarse_plans(surrogate, INITIALIZER_CONFIG.n_conic_coarse)
-        simple = product_plan(surrogate)[:, None], first_lower_bound_plan(surrogate)[:, None]
+        simple = surrogate.product[:, None], first_lower_bound_plan(surrogate)[:, None]
         improved, _ = successive_halving(surrogate, torch.cat([coarse, *simple], dim=1), SURROGATE_SCHEDULE)
         plans = torch.cat([improved, plans], dim=1)
     plans, values = successive_halving(problem, plans, CONIC_SCHEDULE)
@@ -124,18 +124,6 @@ def run_entropic_phase(problem: Any, solver: Any, plans: Tensor) -> tuple[Any, T
     ends, _ = successive_halving(problem, plans, (Round(entropic),))
     plans = torch.where(has_entropy[:, None, None, None], ends, plans)
     return replace(problem, eps=torch.zeros_like(problem.eps)), plans
-
-
-def with_strategy_options(options: Any, defaults: Any) -> Any:
-    """Return a solver, also one in a Multistart, with the options of `defaults` where none are given (None).
-
-    >>> given = with_strategy_options(AlternateMin(tol=1e-3), AlternateMin(inner=Sinkhorn(max_iter=200)))
-    >>> given.tol, given.inner.max_iter
-    (0.001, 200)
-    """
-    if isinstance(options, Multistart):
-        return replace(options, solver=with_strategy_options(options.solver, defaults))
-    return options.with_defaults(defaults) if isinstance(options, AlternateMin) else options
 
 
 # By the kind of step that a cone asks for.

@@ -6,7 +6,9 @@ one sum over the sample gives the potentials there. Few steps are left on the fi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -34,11 +36,6 @@ LEVEL_SOLVER = AlternateMin(tol=1e-4, max_iter=INITIALIZER_CONFIG.n_level_steps)
 def named_plan(problem: StreamingUGW, name: str) -> ImplicitPlan:
     """Return the initial plan that a name stands for."""
     return PLANS_BY_NAME[name](problem)
-
-
-def product_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the product plan a⊗b of unit mass, (B, n, m), stored implicitly."""
-    return problem.product
 
 
 def first_lower_bound_plan(problem: StreamingUGW) -> ImplicitPlan:
@@ -91,8 +88,8 @@ def multilevel_plan(problem: StreamingUGW) -> ImplicitPlan:
     return _prolongate(plan, sample, problem)
 
 
-PLANS_BY_NAME = {
-    "product": product_plan,
+PLANS_BY_NAME: dict[str, Callable[[StreamingUGW], ImplicitPlan]] = {
+    "product": attrgetter("product"),
     "flb": first_lower_bound_plan,
     "linear": linear_transport_plan,
     "random": random_anchor_plan,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from .._utils.checks import check_whole_number
 from .._utils.pytree import take
 from ..errors import InputError
 from ..problems.base import SpacePair
+from ..problems.ugw import UGW
 from ..results.records import SolverOutput, Status
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
@@ -52,6 +53,10 @@ class Multistart:
         """Return the best result over the plan `init` (B, n, m) and n − 1 random plans."""
         return solve_from_candidates(self, problem, init[:, None])
 
+    def with_defaults(self, defaults: Solver) -> Multistart:
+        """Return the Multistart whose solver has the options of `defaults` where its own are None."""
+        return replace(self, solver=self.solver.with_defaults(defaults))
+
     def with_random_plans(self, problem: SpacePair, plans: Tensor) -> Tensor:
         """Return the plans (B, S, n, m) followed by `self.n` − 1 random ones, whatever S is.
 
@@ -80,7 +85,10 @@ def solve_from_candidates(solver: Any, problem: Any, plans: Tensor, monitor: Mon
     repeated = problem if count == 1 else problem.take(items.repeat_interleave(count))
     with solver.monitoring() if monitor is None else nullcontext(monitor) as monitor:
         result = solver.run(repeated, plans.flatten(0, 1), monitor)
-        output = polish(repeated, result, solver.max_iter, monitor).tensors
+        is_balanced = repeated.div_a.is_hard & repeated.div_b.is_hard & (repeated.eps == 0)
+        if isinstance(repeated, UGW) and bool(is_balanced.any()):
+            result = polish(repeated, result, is_balanced, solver.max_iter, monitor)
+        output = result.tensors
     if count > 1:
         output = take(output, _best_of_each_item(repeated, output, count) + count * items)
     return problem.result(output)

@@ -20,11 +20,6 @@ from .centers import eccentricities, eccentricity_ranks
 from .config import INITIALIZER_CONFIG
 
 
-def product_plan(problem: UGW) -> Tensor:
-    """Return the product plan a⊗b, eq. (2.3), (B, n, m). It is close to a saddle point: safe, and slow to leave."""
-    return problem.product
-
-
 def first_lower_bound_plan(problem: UGW) -> Tensor:
     """Return the transport plan (B, n, m) between eccentricities ecc_X = Dx a / m(a), cost |ecc_X(i) − ecc_Y(j)|².
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -20,13 +21,13 @@ from ..solvers.mixed_precision import low_precision_problem
 from ..solvers.proximal import ProximalSchedule
 from .coarse import coarse_plan, coarse_plans
 from .config import INITIALIZER_CONFIG
-from .plans import break_symmetries, first_lower_bound_plan, linear_transport_plan, product_plan, random_anchor_plans
+from .plans import break_symmetries, first_lower_bound_plan, linear_transport_plan, random_anchor_plans
 from .successive_halving import Round, successive_halving
 
 INIT_NAMES = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 # The starts that are one plan (B, n, m) of the problem.
 SINGLE_PLANS: dict[str, Callable[[UGW], Tensor]] = {
-    "product": product_plan,
+    "product": attrgetter("product"),  # close to a saddle point: safe, and slow to leave
     "flb": first_lower_bound_plan,
     "linear": linear_transport_plan,
     "random": lambda problem: random_anchor_plans(problem, 1)[:, 0],
@@ -52,7 +53,7 @@ def candidate_plans(problem: UGW, init: Any) -> Tensor:
     sizes = size_class(*problem.largest)
     plans = coarse_plans(problem, INITIALIZER_CONFIG.n_tiny_candidates if sizes.is_tiny else 1)
     if init == "best" or sizes.has_product_candidate:
-        plans = torch.cat([product_plan(problem)[:, None], plans], dim=1)
+        plans = torch.cat([problem.product[:, None], plans], dim=1)
     return break_symmetries(problem, plans)
 
 

@@ -12,7 +12,7 @@ from ..kernels import exact_ot
 from ..kernels.dispatch import dot
 from ..results.records import SolverOutput, Terms
 from ..results.result import Result
-from .base import hard_marginal_error, require_local_cost
+from .base import hard_marginal_error
 from .config import PROBLEM_CONFIG
 from .plan_operations import normalize
 from .ugw import UGW
@@ -49,7 +49,7 @@ class BalancedGW(BatchRecord):
     def quadratic_along(self, state: PlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
         """Return (s, c), (B,) each, with F(p + t·m·d) = F(p) + s·t + c·t²; d: (B, n, m), difference of unit plans."""
         mass = state.log_mass.exp()
-        slope = 2.0 * mass**2 * dot(require_local_cost(state.local_cost), direction)
+        slope = 2.0 * mass**2 * dot(state.local_cost, direction)
         if self.problem.cost is not None:
             slope = slope + self.problem.alpha * mass * dot(self.problem.cost, direction)
         return slope, mass**2 * dot(self.problem.distortion_sum.apply(direction), direction)

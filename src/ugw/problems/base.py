@@ -17,7 +17,6 @@ from ..measures.divergences import KL, Divergence
 from ..results.records import Lift, ObjectiveTerms, SolverOutput
 from ..results.result import Result
 from .linear import LinearProblem, LinearSolution
-from .plan_operations import product_plan
 
 
 class SpacePair(ABC):
@@ -72,8 +71,8 @@ class SpacePair(ABC):
 
     @property
     def product(self) -> Any:
-        """The product plan a⊗b at unit mass, (B, n, m)."""
-        return product_plan(self.log_a, self.log_b)
+        """The product plan a⊗b at unit mass, eq. (2.3), (B, n, m)."""
+        return self.log_a.exp()[:, :, None] * self.log_b.exp()[:, None, :]
 
     @abstractmethod
     def take(self, index: Tensor) -> Self:
@@ -85,9 +84,9 @@ class SpacePair(ABC):
         divergences = {"div_a": self.div_a.take(index), "div_b": self.div_b.take(index)}
         return replace(self, **spaces, **divergences, eps=self.eps[index], batched=True, **others)  # type: ignore
 
-    @abstractmethod
     def result(self, tensors: SolverOutput) -> Result:
         """Return the Result that users get, from the output of a solver."""
+        return Result(tensors, self.sizes, self.numpy)
 
 
 def take_cost(cost: Any, index: Tensor) -> Any:
@@ -146,9 +145,9 @@ class Problem(SpacePair):
     def cost_scale(self) -> Tensor:
         """Return a typical entry of the cost of the linear problems, (B,) > 0."""
 
-    @abstractmethod
     def final_state(self, state: Any) -> Any:
-        """Return the state that a run returns when it ends at `state`."""
+        """Return the state that a run returns when it ends at `state`: with the mass that is shown to users."""
+        return state.reported()
 
     @abstractmethod
     def potentials_and_lift(
@@ -175,10 +174,3 @@ def hard_marginal_error(problem: SpacePair, unit_plan: Any) -> Tensor:
     return torch.maximum(
         torch.where(problem.div_a.is_hard, error_a, 0.0), torch.where(problem.div_b.is_hard, error_b, 0.0)
     )
-
-
-def require_local_cost(local_cost: Tensor | None) -> Tensor:
-    """Return the local cost of a state; raise RuntimeError if the state was stored without it (None)."""
-    if local_cost is None:
-        raise RuntimeError("this state was stored without its local cost")
-    return local_cost

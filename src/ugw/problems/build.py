@@ -96,16 +96,17 @@ def build_ugw(
     alpha, cost = _fused_cost(x, y, fused, stored=not stream)
     if stream:
         x, y = (replace(space, metric=space.metric.center(space.weight_tensor)) for space in (x, y))  # type: ignore
-    counts = {
-        "the first space": x.weight_tensor.shape[0] if x.batched else None,
-        "the second space": y.weight_tensor.shape[0] if y.batched else None,
-        "rho of the first side": batch_size_of(div_a.rho),
-        "rho of the second side": batch_size_of(div_b.rho),
-        "eps": batch_size_of(share),
-        "alpha": batch_size_of(alpha),
-        "the linear cost": cost.shape[0] if isinstance(cost, Tensor) and cost.ndim == 3 else None,
-    }
-    batch = common_batch_size(counts)
+    batch = common_batch_size(
+        {
+            "the first space": x.weight_tensor[..., 0],
+            "the second space": y.weight_tensor[..., 0],
+            "rho of the first side": div_a.rho,
+            "rho of the second side": div_b.rho,
+            "eps": share,
+            "alpha": alpha,
+            "the linear cost": cost[..., 0, 0] if isinstance(cost, Tensor) else None,
+        }
+    )
     size, device = batch or 1, x.device
     problem = (StreamingUGW if stream else UGW)(
         x,
@@ -129,7 +130,6 @@ def uses_streaming(x: Space, y: Space, *, fused: Fused | None, loss: Any, method
     """
     if method not in ("auto", "streaming"):
         return False
-    plan_bytes = x.n * y.n * x.weight_tensor.element_size()
     obstacle = None
     if not all(isinstance(space.metric, LowRankMetric) for space in (x, y)):
         obstacle = (
@@ -139,12 +139,14 @@ def uses_streaming(x: Space, y: Space, *, fused: Fused | None, loss: Any, method
     elif loss is not None:
         obstacle = "the loss t², got another one"
     elif isinstance(fused, Fused) and fused.cost is not None:
+        plan_bytes = x.n * y.n * x.weight_tensor.element_size()
         obstacle = f"features on the spaces, got a linear cost of {plan_bytes / 2**30:.3g} GiB"
-    if method == "streaming" and obstacle is not None:
-        raise InputError(f"plans that are not stored need {obstacle}")
+    if obstacle is not None:
+        if method == "streaming":
+            raise InputError(f"plans that are not stored need {obstacle}")
+        return False
     limits = THRESHOLDS.max_stored_entries
-    is_large = math.prod(largest_size(x, y)) > limits.get(x.device.type, limits["cpu"])
-    return obstacle is None and (method == "streaming" or is_large)
+    return method == "streaming" or math.prod(largest_size(x, y)) > limits.get(x.device.type, limits["cpu"])
 
 
 def loss_distortion(x: Space, y: Space, loss: Any) -> Distortion:
@@ -348,14 +350,12 @@ def _feature_cost(x: Any, y: Any) -> Tensor:
     return torch.cdist(*pair, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
-def batch_size_of(value: Tensor) -> int | None:
-    """Return the length of a parameter (B,), or None for a number."""
-    return value.shape[0] if value.ndim else None
+def common_batch_size(inputs: dict[str, Tensor | None]) -> int | None:
+    """Return the one batch size that all named inputs agree on, or None if none of them is a batch.
 
-
-def common_batch_size(counts: dict[str, int | None]) -> int | None:
-    """Return the one batch size that all named inputs agree on, or None if none of them is a batch."""
-    sizes = {name: count for name, count in counts.items() if count is not None}
+    inputs: tensors (B,), or () for an input without a batch dimension; None is ignored.
+    """
+    sizes = {name: len(value) for name, value in inputs.items() if value is not None and value.ndim}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in sizes.items())
         raise InputError(f"batch sizes must agree, got {listed}; a rho for each side is a tuple, (rho1, rho2)")

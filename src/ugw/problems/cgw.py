@@ -11,6 +11,7 @@ the lift of the unbalanced transport plan for the cost −2 log k and divergence
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ from ..measures.cones import Cone
 from ..measures.divergences import KL
 from ..results.conic_result import ConicResult
 from ..results.records import ConicTerms, Lift, SolverOutput
-from .base import Problem, require_local_cost
+from .base import Problem
 from .config import PROBLEM_CONFIG
 from .distortion.base import Distortion
 from .linear import LinearProblem, LinearSolution
@@ -40,7 +41,7 @@ class LiftedState(BatchRecord):
 
     unit_plan: Tensor
     w: Tensor
-    local_cost: Tensor | None
+    local_cost: Any  # Tensor, None where only the plan is stored
     overlap: Tensor
     last_plan: Tensor
     last_overlap: Tensor
@@ -135,7 +136,7 @@ class CGW(Problem):
 
     def linearize(self, state: LiftedState) -> LinearProblem:
         """Return max <k, w> as unbalanced transport with cost −2 log k minus a constant, which only scales its plan."""
-        k = require_local_cost(state.local_cost)
+        k = state.local_cost
         floor = torch.finfo(k.dtype).eps ** 2 * k.amax(dim=(1, 2), keepdim=True)
         cost = -2.0 * torch.maximum(k, floor.clamp(min=torch.finfo(k.dtype).tiny)).log()
         cost = cost - dot(cost, state.unit_plan).to(cost.dtype)[:, None, None]
@@ -146,7 +147,7 @@ class CGW(Problem):
 
         Each has at least the bilinear value <k, w> of both of these plans, so <w, G w_last> never falls.
         """
-        k = require_local_cost(state.local_cost)
+        k = state.local_cost
         plan = self.improve_plan(solution.unit_plan, k)
         value, required = dot(k, self.lift_plan(plan)), torch.maximum(state.last_overlap, state.overlap)
         is_worse = ~(value >= required)
@@ -185,7 +186,7 @@ class CGW(Problem):
     def objective(self, p: LiftedState, q: LiftedState | None = None) -> ConicTerms:
         """Return the terms of the value at (w_p, w_q), (B,) each; q = p unless given."""
         with_cost, other = (p, q or p) if p.local_cost is not None else (q or p, p)
-        overlap = p.overlap if q is None else dot(other.w, require_local_cost(with_cost.local_cost))
+        overlap = p.overlap if q is None else dot(other.w, with_cost.local_cost)
         apart = self.rho_a * (2.0 * self.log_mass_a).exp() + self.rho_b * (2.0 * self.log_mass_b).exp()
         return ConicTerms(apart=apart, overlap=-self._rho_total * self._log_mass_factor.exp() * overlap)
 

@@ -59,14 +59,9 @@ class MassRule(BatchRecord):
     log_mass_b: Tensor
 
     @cached_property
-    def log_unit(self) -> Tensor:
-        """log sqrt(m(a) m(b)), (B,): the unit in which masses are compared."""
-        return 0.5 * (self.log_mass_a + self.log_mass_b)
-
-    @cached_property
     def min_log_mass(self) -> Tensor:
-        """The log mass (B,) below which a plan has collapsed."""
-        return self.log_unit + PROBLEM_CONFIG.min_relative_log_mass
+        """The log mass (B,) below which a plan has collapsed, relative to sqrt(m(a) m(b))."""
+        return 0.5 * (self.log_mass_a + self.log_mass_b) + PROBLEM_CONFIG.min_relative_log_mass
 
     def optimal_log_mass(self, distortion: Tensor, kls: Tensor, linear: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log of the optimal mass, and the log mass shown to users, (B,) each.
@@ -83,7 +78,7 @@ class MassRule(BatchRecord):
         if self.alpha is None:
             return log_mass, log_mass
         has_no_optimum = ~(self.is_hard_a | self.is_hard_b) & (self._linear_pull(linear, free) > 1.0 / math.e)
-        return log_mass, torch.where(has_no_optimum, self.log_unit + PROBLEM_CONFIG.no_mass_log, log_mass)
+        return log_mass, torch.where(has_no_optimum, self.min_log_mass + PROBLEM_CONFIG.no_mass_log, log_mass)
 
     def linear_weight(self, log_mass: Tensor) -> Tensor:
         """Return alpha / 2m, (B,): the factor of the linear cost in the problem divided by the mass m of a plan."""

@@ -28,11 +28,6 @@ def normalize(plan: Any) -> Any:
     return plan / plan.sum(dim=(1, 2), keepdim=True)
 
 
-def product_plan(log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return the product plan a⊗b of unit mass, (B, n, m)."""
-    return log_a.exp()[:, :, None] * log_b.exp()[:, None, :]
-
-
 def find_product_plans(plan: Any) -> Tensor | None:
     """(B,) bool: which stored plans (B, n, m) are the products of their marginals up to rounding? None if implicit."""
     if not isinstance(plan, Tensor):
@@ -51,15 +46,8 @@ def mix_with_product_plan(plan: Any, share: Tensor, log_a: Tensor, log_b: Tensor
     """
     if isinstance(plan, ImplicitPlan):
         return implicit_operations.mix_with_product_plan(plan, share, log_a, log_b)
-    return torch.lerp(plan, product_plan(log_a, log_b), share.to(plan.dtype)[:, None, None])
-
-
-def stored_potentials(plan: Any) -> tuple[Tensor, Tensor] | None:
-    """Return the potentials (f, g), (B, n) and (B, m), that an implicit plan was computed from.
-
-    None for plans stored as tensors.
-    """
-    return (plan.f, plan.g) if isinstance(plan, ImplicitPlan) else None
+    product = log_a.exp()[:, :, None] * log_b.exp()[:, None, :]
+    return torch.lerp(plan, product, share.to(plan.dtype)[:, None, None])
 
 
 def l1_distance(plan: Any, other: Any) -> Tensor:

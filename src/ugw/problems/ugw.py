@@ -22,9 +22,8 @@ from .._utils.precision import full_float32_products
 from ..geometry.space import Space
 from ..kernels.dispatch import dot, neg_entropy
 from ..measures.divergences import KL, kl_terms
-from ..results.records import SolverOutput, Terms
-from ..results.result import Result
-from .base import CompiledInputs, Problem, require_local_cost, take_cost
+from ..results.records import Terms
+from .base import CompiledInputs, Problem, take_cost
 from .config import PROBLEM_CONFIG
 from .distortion.squares import SquaredDistortion
 from .linear import LinearProblem, LinearSolution
@@ -54,6 +53,8 @@ class UGW(Problem):
 
     penalty_weights: PenaltyWeights = field(init=False)
     mass_rule: MassRule = field(init=False)
+    has_linear_local_cost: bool = field(init=False)
+    keeps_zeros: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.set_weights()
@@ -64,6 +65,9 @@ class UGW(Problem):
         hard = self.div_a.is_hard, self.div_b.is_hard
         object.__setattr__(self, "penalty_weights", weights)
         object.__setattr__(self, "mass_rule", MassRule(weights, alpha, *hard, self.log_mass_a, self.log_mass_b))
+        # Where the loss may be infinite, an infinite local cost counts only where the plan has mass.
+        object.__setattr__(self, "keeps_zeros", self.distortion_sum.may_be_infinite)
+        object.__setattr__(self, "has_linear_local_cost", not self.keeps_zeros)
 
     # -- other problems ------------------------------------------------------------------------------------
 
@@ -91,10 +95,6 @@ class UGW(Problem):
         cost = None if self.cost is None else self.cost.to(dtype)
         return self.with_spaces(self.x.to(dtype), self.y.to(dtype), cost, self.scale())
 
-    def result(self, tensors: SolverOutput) -> Result:
-        """Return the Result that users get, from the output of a solver."""
-        return Result(tensors, self.sizes, self.numpy)
-
     def compiled_inputs(self) -> CompiledInputs | None:
         """Return the metrics and the linear cost if the loss is t², None otherwise."""
         if not isinstance(self.distortion_sum, SquaredDistortion):
@@ -102,16 +102,6 @@ class UGW(Problem):
         return CompiledInputs(self.x.metric, self.y.metric, self.cost)
 
     # -- the size of the cost ------------------------------------------------------------------------------
-
-    @property
-    def has_linear_local_cost(self) -> bool:  # type: ignore[override]
-        """Is the local cost linear in the plan? Not where the loss may be infinite."""
-        return not self.distortion_sum.may_be_infinite
-
-    @property
-    def keeps_zeros(self) -> bool:  # type: ignore[override]
-        """Must a plan keep its zeros? Where the loss may be infinite, mass there could cost that in the next step."""
-        return self.distortion_sum.may_be_infinite
 
     def scale(self) -> Tensor:
         """Return the mean distortion of the product plan at unit mass, (B,).
@@ -132,7 +122,7 @@ class UGW(Problem):
         """Return the mean distortion plus the mean of the linear cost under the product plan, (B,)."""
         if self.cost is None:
             return self.scale()
-        weight = 0.5 * self.alpha * (-self.mass_rule.log_unit).exp()
+        weight = 0.5 * self.alpha * (-0.5 * (self.log_mass_a + self.log_mass_b)).exp()
         return self.scale() + weight * self._mean_linear_cost()
 
     def _mean_linear_cost(self) -> Tensor:
@@ -147,7 +137,7 @@ class UGW(Problem):
         is_product: (B,) bool, is the plan the product of its marginals? Its local cost needs no matrix product then.
         """
         local_cost = self._local_cost(unit_plan, is_product)
-        drift = self.distortion_sum.initial_drift(self.batch, self.eps.device)
+        drift = torch.zeros_like(self.eps) if self.distortion_sum.is_incremental else None
         return self._state(unit_plan, local_cost, drift)
 
     def _local_cost(self, unit_plan: Any, is_product: Tensor | None) -> Any:
@@ -183,7 +173,7 @@ class UGW(Problem):
             log_mass,
             **scalars,
             reported_log_mass=reported,
-            min_log_mass=self.mass_rule.min_log_mass,
+            is_collapsed=reported < self.mass_rule.min_log_mass,
             drift=drift,
         )
 
@@ -193,8 +183,7 @@ class UGW(Problem):
 
     def _inner(self, cost: Any, unit_plan: Any) -> Tensor:
         """Return <cost, unit_plan>, (B,); an infinite cost counts only where the plan has mass."""
-        may_be_infinite = self.distortion_sum.may_be_infinite
-        return dot(torch.where(unit_plan > 0, cost, 0.0) if may_be_infinite else cost, unit_plan)
+        return dot(torch.where(unit_plan > 0, cost, 0.0) if self.keeps_zeros else cost, unit_plan)
 
     def linearize(self, state: PlanState) -> LinearProblem:
         """Return the linear problem with the cost ∂F(·, q)/∂p, eq. (2.2), divided by m(q), at the plan q of a state.
@@ -203,7 +192,7 @@ class UGW(Problem):
         scalars of the paper's cost: it keeps the mass of the solution within a factor n·m of 1, mid-range for the inner
         solver.
         """
-        cost = require_local_cost(state.local_cost)
+        cost = state.local_cost
         if self.cost is not None:
             cost = cost + self.mass_rule.linear_weight(state.log_mass).to(cost.dtype)[:, None, None] * self.cost
         cost = cost - self._mean_cost(state).to(cost.dtype)[:, None, None]
@@ -221,14 +210,10 @@ class UGW(Problem):
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
         """Return the state of the solution of the linear problem at `state`, with its optimal mass."""
-        local_cost, drift = self.distortion_sum.update(
-            solution.unit_plan, state.unit_plan, state.local_cost, state.drift
-        )
-        return self._state(solution.unit_plan, local_cost, drift)
-
-    def final_state(self, state: PlanState) -> PlanState:
-        """Return the state with the mass that is shown to users."""
-        return state.reported()
+        total, plan = self.distortion_sum, solution.unit_plan
+        if not total.is_incremental:
+            return self._state(plan, total.apply(plan))
+        return self._state(plan, *total.update(plan, state.unit_plan, state.local_cost, state.drift))
 
     # -- the objective -------------------------------------------------------------------------------------
 
@@ -237,7 +222,7 @@ class UGW(Problem):
         is_same = q is None
         q = p if q is None else q
         log_mass = p.log_mass + q.log_mass
-        distortion = p.distortion if is_same else self._inner(require_local_cost(q.local_cost), p.unit_plan)
+        distortion = p.distortion if is_same else self._inner(q.local_cost, p.unit_plan)
         linear = torch.zeros_like(log_mass)
         if self.cost is not None:
             linear = 0.5 * self.alpha * (p.log_mass.exp() * p.linear + q.log_mass.exp() * q.linear)

@@ -18,8 +18,7 @@ from torch import Tensor
 from ..geometry.space import Space
 from ..kernels.dispatch import dot
 from ..measures.divergences import KL, kl
-from ..results.records import SolverOutput, Terms
-from ..results.result import Result
+from ..results.records import Terms
 from .base import Problem, take_cost
 from .config import PROBLEM_CONFIG
 from .linear import LinearProblem, LinearSolution
@@ -50,10 +49,6 @@ class UW(Problem):
         """Return the problem of the batch items `index`, (k,); an item may appear more than once."""
         return self.take_common_fields(index, cost=take_cost(self.cost, index))
 
-    def result(self, tensors: SolverOutput) -> Result:
-        """Return the Result that users get, from the output of a solver."""
-        return Result(tensors, self.sizes, self.numpy)
-
     def mean_cost(self) -> Tensor:
         """Return the mean cost (B,) under the product plan at unit mass."""
         return dot(self.cost, self.product)
@@ -81,7 +76,7 @@ class UW(Problem):
         )
         linear = dot(self.cost, unit_plan)
         log_mass = self._optimal_log_mass(linear, kls)
-        min_log_mass = 0.5 * (self.log_mass_a + self.log_mass_b) + PROBLEM_CONFIG.min_relative_log_mass
+        relative_log_mass = log_mass - 0.5 * (self.log_mass_a + self.log_mass_b)
         return PlanState(
             unit_plan,
             zero,
@@ -90,7 +85,7 @@ class UW(Problem):
             kls=kls,
             linear=linear,
             reported_log_mass=log_mass,
-            min_log_mass=min_log_mass,
+            is_collapsed=relative_log_mass < PROBLEM_CONFIG.min_relative_log_mass,
         )
 
     def _optimal_log_mass(self, linear: Tensor, kls: Tensor) -> Tensor:
@@ -110,10 +105,6 @@ class UW(Problem):
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
         """Return the state of the solution of the linear problem, with its optimal mass."""
         return self.state_of_plan(solution.unit_plan)
-
-    def final_state(self, state: PlanState) -> PlanState:
-        """Return the state itself."""
-        return state
 
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
         """Return the terms of F(p), or the means of those of F(p) and F(q), (B,) each. A hard side contributes 0."""

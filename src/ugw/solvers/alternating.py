@@ -52,8 +52,8 @@ class AlternateMin(Solver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.proximal is not None:
-            object.__setattr__(self, "proximal", ProximalSchedule.from_option(self.proximal))
+        if self.proximal is not None and not isinstance(self.proximal, ProximalSchedule):
+            object.__setattr__(self, "proximal", ProximalSchedule.from_old_option(self.proximal))
         if self.anneal is not None:
             check_tolerance("AlternateMin anneal", self.anneal)
         if not isinstance(self.inner, Sinkhorn):
@@ -63,7 +63,13 @@ class AlternateMin(Solver):
         """Return the options with the proximal schedule and inner iterations of `defaults` where they are None.
 
         Without `defaults` these are `ProximalSchedule()` and `SOLVER_CONFIG.inner_max_iter`.
+
+        >>> given = AlternateMin(tol=1e-3).with_defaults(AlternateMin(inner=Sinkhorn(max_iter=200)))
+        >>> given.tol, given.inner.max_iter
+        (0.001, 200)
         """
+        if self.proximal is not None and self.inner.max_iter is not None:
+            return self
         proximal = ProximalSchedule() if defaults is None or defaults.proximal is None else defaults.proximal
         inner = self.inner.with_defaults(None if defaults is None else defaults.inner)
         return replace(self, inner=inner, proximal=self.proximal or proximal)

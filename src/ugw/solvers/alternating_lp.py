@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.pytree import BatchRecord, LoopState
+from .._utils.pytree import BatchRecord
 from ..problems.partial.cgw import LiftArrays, PartialCGW, PartialConicItem
 from ..results.records import SolverOutput, Status
 from ..results.result import Result
@@ -60,20 +60,20 @@ class _Context(BatchRecord):
 
 
 @dataclass(frozen=True, eq=False)
-class _LiftIterate(LoopState):
+class _LiftIterate(BatchRecord):
     """The last two lifts of a run, and numbers of the last step, (B,) each.
 
     lifts: (B, 4, n, m), float64, in the units of `PartialConicItem`: P and Q of the last lift, P and Q of the one
     before; overlap: of the last lift with itself; max_bilinear_overlap: the largest overlap of two lifts so far;
-    change: L1 change of P and Q relative to the masses; gap: how much the best overlap with the last lift exceeds its
-    own, relative to that.
+    change: L1 change of P and Q relative to the masses; residual: relative gap, by which the best overlap with the
+    last lift exceeds its own.
     """
 
     lifts: Tensor
     overlap: Tensor
     max_bilinear_overlap: Tensor
     change: Tensor
-    gap: Tensor
+    residual: Tensor
 
     @classmethod
     def initial(cls, problem: PartialCGW, init: Tensor) -> _LiftIterate:
@@ -87,7 +87,7 @@ class _LiftIterate(LoopState):
             overlaps[index] = item.local_overlap(lift).sum()
         overlap = torch.as_tensor(overlaps, device=init.device)
         one = torch.ones_like(overlap)
-        return cls(torch.as_tensor(lifts, device=init.device), overlap, overlap, change=one, gap=one)
+        return cls(torch.as_tensor(lifts, device=init.device), overlap, overlap, change=one, residual=one)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _step(context: _Context, iterate: _LiftIterate) -> tuple[_LiftIterate, loop.
         step = _step_item(item, (P, Q), (previous_p, previous_q), overlap, context.tol)
         _write_entries(lifts[index], entries, (*step.lift, P, Q))
         steps.append((step.overlap, step.bilinear_overlap, step.change, step.gap, float(step.is_converged)))
-    numbers = torch.tensor(steps, dtype=torch.float64, device=iterate.device)
+    numbers = torch.tensor(steps, dtype=torch.float64, device=iterate.overlap.device)
     overlap, bilinear_overlap, change, gap, is_converged = numbers.unbind(1)
     max_bilinear_overlap = torch.maximum(bilinear_overlap, iterate.max_bilinear_overlap)
     final_status = torch.where(overlap > 0, int(Status.CONVERGED), int(Status.COLLAPSED))
@@ -136,7 +136,7 @@ def _step(context: _Context, iterate: _LiftIterate) -> tuple[_LiftIterate, loop.
         "residual": gap,
         "mass": problem.mass_unit * overlap.sqrt(),
     }
-    lift_tensor = torch.as_tensor(lifts, device=iterate.device)
+    lift_tensor = torch.as_tensor(lifts, device=iterate.overlap.device)
     return _LiftIterate(lift_tensor, overlap, max_bilinear_overlap, change, gap), loop.Report(status, report)
 
 
@@ -221,7 +221,7 @@ def _solver_output(problem: PartialCGW, outcome: loop.Outcome) -> SolverOutput:
     for index, (P, Q, local_overlap) in enumerate(matrices):
         item, entries = problem.numpy_item(index)
         local_overlap[entries] = item.local_overlap((P[entries], Q[entries]))
-    P, Q, local_overlap = torch.as_tensor(matrices, device=iterate.device).unbind(1)
+    P, Q, local_overlap = torch.as_tensor(matrices, device=iterate.overlap.device).unbind(1)
     overlap = local_overlap.sum(dim=(1, 2))
     scale = problem.mass_unit / torch.where(overlap > 0, overlap, 1.0).sqrt()
     plan = (local_overlap * scale[:, None, None]).to(problem.x.dtype)
@@ -233,7 +233,7 @@ def _solver_output(problem: PartialCGW, outcome: loop.Outcome) -> SolverOutput:
         relaxed_value=problem.objective(torch.maximum(iterate.max_bilinear_overlap, overlap)).total,
         marginal_error=torch.zeros_like(overlap),
         change=iterate.change,
-        residual=iterate.gap,
+        residual=iterate.residual,
         status=outcome.status,
         n_iter=outcome.n_iter,
         trace=outcome.table(),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from .._utils.checks import check_progress_and_callback, check_tolerance, check_whole_number
 from ..results.result import Result
@@ -34,8 +34,17 @@ class Solver(ABC):
         with self.monitoring() as monitor:
             return self.run(problem, init, monitor)
 
+    def with_defaults(self, defaults: Self) -> Self:
+        """Return the solver with the options of `defaults` where its own are None, which no option of most solvers is.
+
+        defaults: a solver of the same class.
+        """
+        return self
+
     def monitoring(self, n_runs: int = 1) -> AbstractContextManager[Monitor | None]:
         """Return the context that yields the monitor of this number of runs, None if there is nothing to monitor."""
+        if not self.progress and self.callback is None:
+            return nullcontext()
         return open_monitor(progress=self.progress, callback=self.callback, max_iter=n_runs * self.max_iter)
 
     @abstractmethod

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.pytree import BatchRecord, LoopState
+from .._utils.pytree import BatchRecord
 from ..problems.balanced_gw import BalancedGW
-from ..problems.base import SpacePair
 from ..problems.ugw import UGW
 from ..results.records import SolverOutput, Status, Terms
 from ..results.result import Result
@@ -54,7 +53,7 @@ class FrankWolfe(Solver):
             relaxed_value=terms.total,
             marginal_error=problem.marginal_error(state),
             change=outcome.state.change,
-            residual=outcome.state.gap,
+            residual=outcome.state.residual,
             status=outcome.status,
             n_iter=outcome.n_iter,
             trace=outcome.table(),
@@ -72,12 +71,12 @@ class _Context(BatchRecord):
 
 
 @dataclass(frozen=True, eq=False)
-class _Iterate(LoopState):
+class _Iterate(BatchRecord):
     """The state of the last plan, the L1 change of the last step (B,), and its relative duality gap (B,)."""
 
     state: Any
     change: Tensor
-    gap: Tensor
+    residual: Tensor
 
 
 def _step(context: _Context, iterate: _Iterate) -> tuple[_Iterate, loop.Report]:
@@ -108,16 +107,13 @@ def _step(context: _Context, iterate: _Iterate) -> tuple[_Iterate, loop.Report]:
     return _Iterate(new, change, gap), loop.Report(status, numbers)
 
 
-def polish(problem: SpacePair, result: Result, max_iter: int, monitor: Monitor | None) -> Result:
-    """Return the result in which items with eps = 0 and two hard marginals are improved by Frank–Wolfe to a vertex.
+def polish(problem: UGW, result: Result, is_balanced: Tensor, max_iter: int, monitor: Monitor | None) -> Result:
+    """Return the result in which the items `is_balanced`, (B,) bool, are improved by Frank–Wolfe to a vertex.
 
-    The monitor of the run continues to observe. If it has stopped the run, these items have the status STOPPED.
+    These have eps = 0 and two hard marginals. The monitor of the run continues to observe. If it has stopped the run,
+    they have the status STOPPED.
     """
-    is_balanced = problem.div_a.is_hard & problem.div_b.is_hard & (problem.eps == 0)
-    items = torch.nonzero(is_balanced).flatten()
-    if not len(items) or not isinstance(problem, UGW):
-        return result
-    old = result.tensors
+    items, old = torch.nonzero(is_balanced).flatten(), result.tensors
     if monitor is not None and monitor.stopped:
         return problem.result(replace(old, status=torch.where(is_balanced, int(Status.STOPPED), old.status)))
     solver = FrankWolfe(max_iter=max_iter)

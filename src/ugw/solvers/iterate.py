@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.pytree import BatchRecord, LoopState
-from ..problems.plan_operations import stored_potentials
+from .._utils.pytree import BatchRecord
+from ..geometry.implicit_plan import ImplicitPlan
 from .config import SOLVER_CONFIG
 from .extrapolation import CostHistory
 from .stopping import RunSettings
@@ -34,7 +34,7 @@ class Controls(BatchRecord):
 
 
 @dataclass(frozen=True, eq=False)
-class Iterate(LoopState):
+class Iterate(BatchRecord):
     """The last plan of a run, how the last step went, and the controls of the next step. (B,) each unless stated.
 
     state: the last plan with its quantities; previous_state: the one before, without its local cost, None in runs
@@ -72,12 +72,11 @@ class Iterate(LoopState):
             eps = problem.eps
             if settings.options.anneal is not None:
                 eps = torch.maximum(eps, settings.max_entropy)
-            stored = stored_potentials(state.unit_plan)
-            potentials = (
-                (torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b)) if stored is None else stored
-            )
-            # Without potentials the first linear problem is solved well, because the initial plan may be a solution.
-            change = torch.full_like(entropy, 0.0 if stored is None else SOLVER_CONFIG.assumed_first_change)
+            if isinstance(state.unit_plan, ImplicitPlan):
+                potentials, change = (state.unit_plan.f, state.unit_plan.g), SOLVER_CONFIG.assumed_first_change * one
+            else:
+                # Without potentials the first linear problem is solved well: the initial plan may be a solution.
+                potentials, change = (torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b)), zero
         else:
             eps, change, potentials = previous.controls.eps, previous.change, (previous.f, previous.g)
         first_entropy = torch.maximum(entropy, eps)

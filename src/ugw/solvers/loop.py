@@ -90,9 +90,9 @@ def iterate(
 
     The state of an item is fixed at the step that ended it, so its result does not depend on the other items of the
     batch; it costs no more time once the batch is compacted. A step with non-finite numbers is undone. `context` (the
-    problem) and `state` have a method `take`.
+    problem) and `state` have a method `take`, and `state` a tensor `residual` (B,), for batch size and device.
     """
-    items = torch.arange(state.batch, device=state.device)  # the items that the tensors hold now
+    items = torch.arange(len(state.residual), device=state.residual.device)  # the items that the tensors hold now
     is_running = torch.ones_like(items, dtype=torch.bool)
     status, n_iter = torch.full_like(items, int(Status.RUNNING)), torch.zeros_like(items)
     final, trace = None, []

@@ -54,11 +54,8 @@ class Monitor:
 
 
 @contextmanager
-def open_monitor(*, progress: bool, callback: Callback | None, max_iter: int) -> Iterator[Monitor | None]:
-    """Yield the monitor of one run, None if there is nothing to show or call; its bar is closed at the end."""
-    if not progress and callback is None:
-        yield None
-        return
+def open_monitor(*, progress: bool, callback: Callback | None, max_iter: int) -> Iterator[Monitor]:
+    """Yield the monitor of one run; its bar is closed at the end."""
     bar = _progress_bar(max_iter) if progress else None
     try:
         yield Monitor(bar, callback)

@@ -39,13 +39,11 @@ class ProximalSchedule:
             raise InputError(f"ProximalSchedule first must be at least last, got {self.first} < {self.last}")
 
     @classmethod
-    def from_option(cls, value: Any) -> ProximalSchedule:
-        """Return the schedule given as an option of a solver.
+    def from_old_option(cls, value: Any) -> ProximalSchedule:
+        """Return the schedule given as a tuple (first, last, factor), the old form, with a DeprecationWarning.
 
-        A tuple (first, last, factor), the old form, issues a DeprecationWarning; anything else raises InputError.
+        Anything but such a tuple raises InputError.
         """
-        if isinstance(value, ProximalSchedule):
-            return value
         if not isinstance(value, tuple) or len(value) != 3:
             raise InputError(
                 f"AlternateMin proximal must be a ProximalSchedule(first=, last=, factor=), got {type(value).__name__}"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._utils.checks import check_choice, check_tolerance, check_whole_number
 from .._utils.deprecation import current_value
-from .._utils.pytree import BatchRecord, LoopState, where
+from .._utils.pytree import BatchRecord, where
 from ..kernels.config import KERNEL_CONFIG
 from ..kernels.dispatch import GibbsKernel, sinkhorn_iterations
 from ..measures.divergences import damping
@@ -121,7 +121,7 @@ class Sinkhorn:
 
 
 @dataclass(frozen=True, eq=False)
-class _Potentials(LoopState):
+class _Potentials(BatchRecord):
     """The state of the iterations: phi = f/eps (B, n) and gamma = g/eps (B, m) after the last iteration.
 
     next_gamma: gamma extrapolated, where the next iterations start; residual: (B,), of the last iteration;

@@ -16,8 +16,14 @@ class Distortion(ABC):
     """The linear map plan → Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for two metrics and a function g.
 
     B is the batch size of the plans. Subclasses differ in how they compute the sum, and implement `apply`,
-    `with_metrics` and `take`; exact ones inherit `error`, `tolerance` and `may_be_infinite`.
+    `with_metrics` and `take`; exact ones inherit `error` and `tolerance`.
     """
+
+    # Can g be infinite at a difference of distances of these metrics, for any item? Tested at samples of the range of
+    # differences, so that True does not say that the plan meets one.
+    may_be_infinite: bool = False
+    # Has it a method `update`, which computes the sum from that of the previous plan? See `IncrementalDistortion`.
+    is_incremental: bool = False
 
     @property
     @abstractmethod
@@ -39,32 +45,9 @@ class Distortion(ABC):
         """(B,) or (1,) bool, on the CPU: can g be infinite at distances of each item?"""
         return torch.zeros(1, dtype=torch.bool)
 
-    @property
-    def may_be_infinite(self) -> bool:
-        """Can g be infinite at a difference of distances of these metrics, for any item? False unless overridden.
-
-        Overrides test samples of the range of differences, so that True does not say that the plan meets one.
-        """
-        return False
-
     @abstractmethod
     def apply(self, plan: Tensor) -> Tensor:
         """Compute Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j'. plan: (B, n, m). Returns (B, n, m)."""
-
-    def update(
-        self, unit_plan: Tensor, previous_plan: Tensor, previous_cost: Tensor | None, drift: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Compute the local cost of a plan, possibly from the cost of the previous plan.
-
-        unit_plan, previous_plan: (B, n, m) of unit mass; previous_cost: (B, n, m), the result of the previous call;
-        drift: (B,), the L1 distance covered since the last full product, None if the previous cost is not to be used.
-        Returns the cost (B, n, m) and the new drift: `apply(unit_plan)` and None unless a subclass updates costs.
-        """
-        return self.apply(unit_plan), None
-
-    def initial_drift(self, batch: int, device: torch.device) -> Tensor | None:
-        """The drift (B,) of a state whose cost comes from `apply`: None unless a subclass updates costs."""
-        return None
 
     def product_mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
         """Mean of g under the product plan a⊗b of unit mass. log_a: (B, n); log_b: (B, m). Returns (B,), float64."""

@@ -32,16 +32,16 @@ class IncrementalDistortion(SquaredDistortion):
         """The incremental sum for the metrics of a given sum."""
         return cls(distortion.dx, distortion.dy)
 
-    def initial_drift(self, batch: int, device: torch.device) -> Tensor:
-        """Zeros (B,): a cost that comes from `apply` is exact."""
-        return torch.zeros(batch, dtype=torch.float64, device=device)
+    is_incremental = True
 
     def update(
         self, unit_plan: Tensor, previous_plan: Tensor, previous_cost: Tensor | None, drift: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Compute the local cost of a plan from the previous cost, or anew if any item's drift exceeds `max_drift`.
 
-        See `Distortion.update`. Returns the cost (B, n, m) and the drift (B,): 0 after a full product.
+        unit_plan, previous_plan: (B, n, m) of unit mass; previous_cost: (B, n, m), the result of the previous call;
+        drift: (B,), the L1 distance covered since the last full product, None if the previous cost is not to be used.
+        Returns the cost (B, n, m) and the drift (B,): 0 after a full product.
         """
         step = l1_distance(unit_plan, previous_plan)
         drift = None if drift is None else drift + step

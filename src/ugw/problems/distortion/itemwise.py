@@ -42,7 +42,7 @@ class ItemwiseDistortion(Distortion):
         return torch.cat([part.tolerance for part in self.parts])[self.part_index]
 
     @property
-    def may_be_infinite(self) -> bool:
+    def may_be_infinite(self) -> bool:  # type: ignore[override]
         """Can g be infinite for any item?"""
         return any(part.may_be_infinite for part in self.parts)
 

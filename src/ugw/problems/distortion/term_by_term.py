@@ -46,7 +46,7 @@ class TermByTermDistortion(Distortion):
         return is_infinite if shared else is_infinite[self.item_index.cpu()]  # type: ignore[union-attr]
 
     @property
-    def may_be_infinite(self) -> bool:
+    def may_be_infinite(self) -> bool:  # type: ignore[override]
         """Is g infinite at some distance within the range of the metrics of any item?"""
         return bool(self.infinite_items.any())
 

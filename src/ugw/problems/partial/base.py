@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,8 +16,7 @@ from torch import Tensor
 from ..._utils.pytree import BatchRecord
 from ...kernels import exact_ot
 from ...measures.divergences import TV, Mass
-from ...results.records import SolverOutput, Terms
-from ...results.result import Result
+from ...results.records import Terms
 from ..base import SpacePair
 from ..config import PROBLEM_CONFIG
 
@@ -32,7 +32,7 @@ class PartialPlanState(BatchRecord):
     """
 
     unit_plan: Tensor
-    local_cost: Tensor | None
+    local_cost: Any  # Tensor, None where the problem is linear
     mass_unit: Tensor
     mass: Tensor
     distortion: Tensor
@@ -60,10 +60,6 @@ class PartialProblem(SpacePair):
 
     div_a: TV | Mass
     div_b: TV | Mass
-
-    def result(self, tensors: SolverOutput) -> Result:
-        """Return the Result that users get, from the output of a solver."""
-        return Result(tensors, self.sizes, self.numpy)
 
     @property
     def mass_unit(self) -> Tensor:

@@ -19,7 +19,7 @@ from ...geometry.space import Space
 from ...kernels.dispatch import dot
 from ...measures.divergences import TV, Mass
 from ...results.records import Terms
-from ..base import require_local_cost, take_cost
+from ..base import take_cost
 from ..distortion.base import Distortion
 from .base import PartialPlanState, PartialProblem
 
@@ -60,7 +60,7 @@ class PartialGW(PartialProblem):
 
     def gradient(self, state: PartialPlanState) -> Tensor:
         """Return ∂F/∂p at a state divided by `mass_unit`, (B, n, m)."""
-        local = require_local_cost(state.local_cost)
+        local = state.local_cost
         gradient = 2.0 * local - (2.0 * self.total_penalty * state.mass).to(local.dtype)[:, None, None]
         if self.cost is None:
             return gradient
@@ -69,10 +69,7 @@ class PartialGW(PartialProblem):
     def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
         """Return s and c, (B,) each, with F(p + t·d) = F(p) + s·t + c·t², for d (B, n, m) in units of `mass_unit`."""
         mass_change = direction.sum(dim=(1, 2), dtype=torch.float64)
-        slope = (
-            2.0 * dot(require_local_cost(state.local_cost), direction)
-            - 2.0 * self.total_penalty * state.mass * mass_change
-        )
+        slope = 2.0 * dot(state.local_cost, direction) - 2.0 * self.total_penalty * state.mass * mass_change
         curvature = dot(self.distortion_sum.apply(direction), direction) - self.total_penalty * mass_change.square()
         slope, curvature = self.mass_unit**2 * slope, self.mass_unit**2 * curvature
         return slope if self.cost is None else slope + self.alpha * self.mass_unit * dot(
