@@ -81,6 +81,22 @@ class Parameters:
         return replace(self, rho1=self.rho2, rho2=self.rho1)
 
 
+# Total masses of both spaces, and parameters with finite rhos and with hard sides, over which facts of UGW are tested.
+MASSES = [(1.0, 1.0), (1.3, 0.6), (30.0, 0.02)]
+SOFT = [
+    Parameters(1.0, 1.0, 0.1),
+    Parameters(0.3, 2.0, 0.05),
+    Parameters(2.0, 0.3, 0.0),
+    Parameters(0.3, 2.0, 0.05, 0.7),
+]
+HARD = [
+    Parameters(INF, 0.7, 0.05),
+    Parameters(0.7, INF, 0.05),
+    Parameters(INF, INF, 0.05),
+    Parameters(INF, 0.7, 0.05, 0.7),
+]
+
+
 def clouds(n: int, m: int, seed: int, mass: tuple[float, float] = (1.0, 1.0)) -> Pair:
     """Random points in R³ and R², uneven weights, and a linear cost that is not of rank one."""
     rng = np.random.default_rng(seed)
@@ -88,6 +104,11 @@ def clouds(n: int, m: int, seed: int, mass: tuple[float, float] = (1.0, 1.0)) ->
     a, b = rng.random(n) + 0.2, rng.random(m) + 0.2
     pair = Pair(cdist(x, x), a, cdist(y, y), b, rng.random((n, m)))
     return pair.weighing(*mass)
+
+
+def clouds_of_mass(parameters: Parameters, mass: tuple[float, float], seed: int = 0) -> Pair:
+    """Clouds of 5 and 6 points with the given masses; both have the first mass if both sides are hard."""
+    return clouds(5, 6, seed, (mass[0], mass[0]) if parameters.rho == (INF, INF) else mass)
 
 
 def similarities(n: int, m: int, seed: int, mass: tuple[float, float] = (1.0, 1.0)) -> Pair:

@@ -9,7 +9,7 @@ import torch
 
 import ugw
 from oracles import cases
-from oracles.cases import INF, Parameters
+from oracles.cases import HARD, INF, MASSES, SOFT, Parameters, clouds_of_mass
 from ugw.problems.base import hard_marginal_error
 from ugw.problems.distortion import squares
 from ugw.problems.distortion.incremental import IncrementalDistortion
@@ -18,24 +18,6 @@ from ugw.problems.plan_operations import find_product_plans, normalize
 from ugw.solvers.sinkhorn import Sinkhorn
 
 TIGHT = Sinkhorn(tol=1e-12, max_iter=5000)
-MASSES = [(1.0, 1.0), (1.3, 0.6), (30.0, 0.02)]
-SOFT = [
-    Parameters(1.0, 1.0, 0.1),
-    Parameters(0.3, 2.0, 0.05),
-    Parameters(2.0, 0.3, 0.0),
-    Parameters(0.3, 2.0, 0.05, 0.7),
-]
-HARD = [
-    Parameters(INF, 0.7, 0.05),
-    Parameters(0.7, INF, 0.05),
-    Parameters(INF, INF, 0.05),
-    Parameters(INF, 0.7, 0.05, 0.7),
-]
-
-
-def spaces(parameters, mass, seed=0):
-    """Return clouds of 5 and 6 points with the parameters masses; both have the first mass if both sides are hard."""
-    return cases.clouds(5, 6, seed, (mass[0], mass[0]) if parameters.rho == (INF, INF) else mass)
 
 
 def hard_mass(pair, parameters):
@@ -69,7 +51,7 @@ def test_every_term_equals_its_four_index_sum(parameters, mass, made):
 @pytest.mark.parametrize("mass", MASSES)
 @pytest.mark.parametrize("parameters", SOFT + HARD, ids=str)
 def test_every_term_of_a_pair_of_plans(parameters, mass):
-    pair = spaces(parameters, mass, seed=4)
+    pair = clouds_of_mass(parameters, mass, seed=4)
     unit = math.sqrt(mass[0] * mass[1])
     p, q = cases.random_plan(pair, 1, 0.4 * unit), cases.random_plan(pair, 2, 2.5 * unit)
     problem = cases.problem(pair, parameters)
@@ -91,7 +73,7 @@ def test_zero_entries_of_a_plan_contribute_nothing():
 
 def test_the_brute_force_objective_equals_the_four_index_sum():
     for parameters in SOFT:
-        pair = spaces(parameters, (1.3, 0.6))
+        pair = clouds_of_mass(parameters, (1.3, 0.6))
         plan = cases.random_plan(pair, 1)
         quick = float(cases.quick_value(pair, parameters, torch.tensor(plan)))
         assert quick == pytest.approx(cases.value(pair, parameters, plan), rel=1e-13)
@@ -133,7 +115,7 @@ def step(pair, parameters, q):
 @pytest.mark.parametrize("mass", MASSES[:2])
 @pytest.mark.parametrize("parameters", SOFT[:2] + SOFT[3:] + HARD, ids=str)
 def test_a_linear_step_minimizes_f_against_a_fixed_plan(parameters, mass):
-    pair = spaces(parameters, mass)
+    pair = clouds_of_mass(parameters, mass)
     q = cases.random_plan(pair, 7, 0.6 * math.sqrt(mass[0] * mass[1]))
     if parameters.alpha:  # there the mass of q counts; linearize() takes it from the state
         q *= 1.7
@@ -171,7 +153,7 @@ def test_the_unit_plan_of_a_step_does_not_depend_on_the_masses(parameters):
     # The premise of unit-mass shapes: the paper's linear problem at other masses has a solution of the same unit_plan.
     plans = []
     for mass in MASSES:
-        pair = spaces(parameters, mass)
+        pair = clouds_of_mass(parameters, mass)
         q = cases.random_plan(pair, 7, 0.6 * mass[1])
         p = step(pair, parameters, q)
         plans.append(p / p.sum())
@@ -181,7 +163,7 @@ def test_the_unit_plan_of_a_step_does_not_depend_on_the_masses(parameters):
 
 @pytest.mark.parametrize("parameters", [SOFT[1], SOFT[3], HARD[0]], ids=str)
 def test_a_converged_plan_is_a_fixed_point_of_the_step(parameters):
-    pair = spaces(parameters, (1.3, 0.6))
+    pair = clouds_of_mass(parameters, (1.3, 0.6))
     problem = cases.problem(pair, parameters)
     end = cases.state_of_plan(problem, cases.solve(pair, parameters).plan)
     solution = TIGHT(problem.linearize(end))
@@ -201,7 +183,7 @@ SHARP = [Parameters(1.0, 0.4, 1e-3), Parameters(INF, 0.4, 1e-3), Parameters(1.0,
 @pytest.mark.parametrize("mass", MASSES[:2])
 @pytest.mark.parametrize("parameters", SOFT[:2] + SOFT[3:] + HARD + SHARP, ids=str)
 def test_potentials_are_those_of_the_paper(parameters, mass):
-    pair = spaces(parameters, mass)
+    pair = clouds_of_mass(parameters, mass)
     result = cases.solve(pair, parameters)
     f, g = result.potentials
     p, q = result.plan_pair
@@ -219,7 +201,7 @@ def test_potentials_are_those_of_the_paper(parameters, mass):
 
 def test_potentials_at_the_iteration_limit():
     # The plan is still that of its potentials, exactly; only its marginals are not yet theirs.
-    pair, parameters = spaces(SOFT[1], (1.3, 0.6)), SOFT[1]
+    pair, parameters = clouds_of_mass(SOFT[1], (1.3, 0.6)), SOFT[1]
     with pytest.warns(ugw.ConvergenceWarning):
         result = cases.solve(pair, parameters, cases.random_plan(pair, 5), max_iter=3)
     f, g = result.potentials
