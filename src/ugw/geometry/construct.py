@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import (
-    as_positive,
+    as_parameter,
     as_tensor,
     check_finite,
     check_ndim,
@@ -94,7 +94,7 @@ def _compress_one(metric: Metric, tol: float, max_rank: int) -> LowRankMetric:
 
 def _check_compression_options(tol: Any, max_rank: Any) -> tuple[float, int]:
     """Return `tol` as a float in (0, 1) and `max_rank` as an integer ≥ 1, or raise InputError."""
-    checked = as_positive("tol", tol, allow_inf=False)
+    checked = as_parameter("tol", tol)
     if checked.ndim or float(checked) >= 1.0:
         raise InputError(f"tol must be a number below 1, a share of the largest distance, got {tol!r}")
     if isinstance(max_rank, bool) or not isinstance(max_rank, (int, np.integer)) or max_rank < 1:

@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_positive
+from .._utils.checks import as_parameter
 from ..errors import InputError
 
 
@@ -91,7 +91,7 @@ class KL(Divergence):
 
     def __init__(self, rho: Any) -> None:
         """Check and store rho."""
-        super().__init__(as_positive("rho", rho))
+        super().__init__(as_parameter("rho", rho, allow_inf=True))
 
     def _set_parameter(self, parameter: Tensor) -> None:
         """Set rho, `is_hard` and `penalty`; an infinite rho is a constraint, of penalty 0."""
@@ -118,7 +118,7 @@ class TV(Divergence):
 
     def __init__(self, rho: Any) -> None:
         """Check and store rho."""
-        super().__init__(as_positive("rho of TV", rho, allow_inf=False))
+        super().__init__(as_parameter("rho of TV", rho))
 
 
 class Mass(Divergence):
@@ -135,7 +135,7 @@ class Mass(Divergence):
 
     def __init__(self, m: Any) -> None:
         """Check and store m."""
-        super().__init__(as_positive("m of Mass", m, allow_inf=False))
+        super().__init__(as_parameter("m of Mass", m))
 
     def _set_parameter(self, parameter: Tensor) -> None:
         """Set m, `is_hard` (False) and `penalty` (0, because the objective has no term for the marginals)."""
@@ -208,4 +208,4 @@ def _as_kl(rho: Any) -> KL:
             f"rho must be a number or a KL here, got {rho!r}: TV and Mass are for solve, solve_linear, objective, "
             "ugw_loss and pairwise"
         )
-    return rho if isinstance(rho, KL) else KL(as_positive("rho", rho))
+    return rho if isinstance(rho, KL) else KL(rho)
