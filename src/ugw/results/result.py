@@ -250,14 +250,12 @@ class Result(ResultBase):
 
     def __repr__(self) -> str:
         """Return one line: size, value, mass and status, or how many items of a batch converged."""
-        t = self.tensors
         if self.batched:
-            return f"{type(self).__name__}(batch of {len(self)}, {int((t.status == Status.CONVERGED).sum())} converged)"
-        n, m = t.plan.shape[1:]
+            return f"{type(self).__name__}(batch of {len(self)}, {int(self.converged.sum())} converged)"
+        n, m = self.tensors.plan.shape[1:]
         return (
-            f"{type(self).__name__}({n} × {m}, value={t.terms.total[0].item():.6g}, "
-            f"mass={t.plan.sum((1, 2), dtype=torch.float64).item():.4g}, "
-            f"{Status(int(t.status[0])).name.lower().replace('_', ' ')} after {int(t.n_iter[0])} steps)"
+            f"{type(self).__name__}({n} × {m}, value={self.value:.6g}, mass={self.mass:.4g}, "
+            f"{self.status.name.lower().replace('_', ' ')} after {self.n_iter} steps)"
         )
 
     def summary(self) -> str:
@@ -270,17 +268,12 @@ class Result(ResultBase):
         """Return the name and the text of each line of `summary`; of a batch one line per item."""
         if self.batched:
             return [(f"[{i}]", repr(item)) for i, item in enumerate(self)]
-        t = self.tensors
-        rows = [("value", f"{t.terms.total[0].item():.8g}")]
-        rows += [(f"  {name}", f"{term[0].item():.6g}") for name, term in t.terms.as_dict().items()]
-        rows += [("mass", f"{t.plan.sum((1, 2), dtype=torch.float64).item():.6g}")]
-        if float(t.marginal_error[0]):
-            rows += [("hard sides", f"off by {float(t.marginal_error[0]):.1e}")]
-        return [
-            *rows,
-            ("gap", f"{(t.terms.total[0] - t.relaxed_value[0]).item():.1e}"),
-            ("status", self.message),
-        ]
+        rows = [("value", f"{self.value:.8g}")]
+        rows += [(f"  {name}", f"{term:.6g}") for name, term in self.terms.as_dict().items()]
+        rows += [("mass", f"{self.mass:.6g}")]
+        if self.marginal_error:
+            rows += [("hard sides", f"off by {self.marginal_error:.1e}")]
+        return [*rows, ("gap", f"{self.gap:.1e}"), ("status", self.message)]
 
     # -- files ---------------------------------------------------------------------------------------------
 
