@@ -64,13 +64,6 @@ def check_ndim(name: str, tensor: Tensor, ndims: tuple[int, ...], expected: str)
         raise InputError(f"{name} must not be empty, got shape {tuple(tensor.shape)}, expected {expected}")
 
 
-def check_square(name: str, matrix: Tensor) -> None:
-    """Raise unless the matrix has shape (n, n) or (B, n, n) with n ≥ 1."""
-    check_ndim(name, matrix, (2, 3), "(n, n) or (B, n, n)")
-    if matrix.shape[-1] != matrix.shape[-2]:
-        raise InputError(f"{name} must be square, (n, n) or (B, n, n), got {tuple(matrix.shape)}")
-
-
 def check_finite(name: str, tensor: Tensor) -> None:
     """Raise if an entry is NaN or infinite."""
     # Minimum and maximum propagate NaN: one pass without the n×n temporaries of `isfinite`.
