@@ -24,7 +24,7 @@ def renamed_arguments(**renamed: str) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
-        """Wrap one function."""
+        """Return the function with a wrapper that renames keywords."""
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:

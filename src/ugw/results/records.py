@@ -92,7 +92,7 @@ class ObjectiveTerms(BatchRecord):
         return reduce(add, vars(self).values())  # not `sum`, which from Python 3.12 on rounds floats otherwise
 
     def present(self, *, batched: bool, numpy: bool) -> Self:
-        """Return the terms as users see them: plain numbers or arrays."""
+        """Return the terms as users see them: numbers, arrays (B,) or tensors."""
         return type(self)(**{k: present(v, batched=batched, numpy=numpy) for k, v in self.as_dict().items()})
 
     def as_dict(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class ObjectiveTerms(BatchRecord):
 
 @dataclass(frozen=True, eq=False)
 class Terms(ObjectiveTerms):
-    """The weighted terms of the UGW objective; a hard marginal contributes 0."""
+    """The weighted terms of the UGW objective; `linear` is that of `Fused`, and a hard marginal contributes 0."""
 
     distortion: Any
     linear: Any
@@ -121,7 +121,7 @@ class ConicTerms(ObjectiveTerms):
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """One entry per outer step: F(p, p), F(p, q) with the plan before, plan change, inner residual, mass of p."""
+    """Arrays (steps,): F(p, p), F(p, q) with the plan before, plan change, inner residual, and mass of p."""
 
     objective: np.ndarray
     relaxed: np.ndarray
@@ -136,7 +136,7 @@ class History:
 
 @dataclass(frozen=True, eq=False)
 class Lift(BatchRecord):
-    """A plan between cones, (B, n, m) each: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ sqrt(P∘Q); and facts (B,) about it.
+    """A plan between cones, (B, n, m) each: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ P^(rho1/R) Q^(rho2/R); and facts (B,) about it.
 
     kernel_error: bound on the error of the kernel; kernel_tolerance: the error that was asked for; value_slack: what
     the kernel error may add to the value; kernel_rank: terms of the factorized kernel, 0 if exact; is_metric: whether

@@ -33,7 +33,7 @@ from .records import LINEAR_PROGRAM_LIMIT_MESSAGE, History, SolverOutput, Status
 class Result(ResultBase):
     """The plan that a solve returned, its value and terms, and whether the solve converged.
 
-    Values are NumPy arrays if the spaces were made of arrays, else tensors; scalars if the spaces were no batch.
+    Values are numbers and NumPy arrays if the spaces were made of arrays, else tensors; a batch adds a dimension B.
     `sizes` are the (n, m) of the items of a batch without padding, or None; `r[i]` is item i without its padding.
     `parameters` are the rho, eps and solver options of the solve as a plain dict, numbers per item in a batch.
 
@@ -121,9 +121,7 @@ class Result(ResultBase):
     def transport(self, values: Any) -> Any:
         """Return the means, (m,) or (m, k), at the points of the second space of `values` (n,) or (n, k) of the first.
 
-        The weights of a mean are the column of the plan; it is NaN where no mass arrives.
-
-        Unbatched results only.
+        The weights of a mean are the column of the plan; it is NaN where no mass arrives. Unbatched results only.
         """
         plan = self._unbatched_output().plan
         n, m = plan.shape[1:]
