@@ -13,8 +13,7 @@ import ugw
 from oracles.cases import label
 from ugw._utils import checks
 from ugw._utils.checks import (
-    as_nonnegative,
-    as_positive,
+    as_parameter,
     as_tensor,
     check_choice,
     check_symmetric,
@@ -81,7 +80,7 @@ def test_tensors_keep_their_autograd_graph():
     leaf = torch.ones(2, requires_grad=True)
     assert as_tensor("x", leaf) is leaf
     rho = torch.tensor(2.0, requires_grad=True)
-    as_positive("rho", rho).square().backward()
+    as_parameter("rho", rho).square().backward()
     assert rho.grad.item() == 4.0
 
 
@@ -115,7 +114,7 @@ NOT_NUMBERS = [
 
 @pytest.mark.parametrize("value", NOT_NUMBERS, ids=label)
 def test_values_other_than_real_numbers_are_refused_in_one_line(value):
-    for convert in (as_tensor, as_positive, as_nonnegative):
+    for convert in (as_tensor, as_parameter):
         with pytest.raises(InputError, match=r"^x must") as caught:
             convert("x", value)
         assert "got" in str(caught.value)
@@ -124,7 +123,7 @@ def test_values_other_than_real_numbers_are_refused_in_one_line(value):
 
 @given(st.floats(min_value=0, exclude_min=True) | st.integers(1, 2**80))
 def test_positive_numbers_pass_unchanged(value):
-    parameter = as_positive("rho", value)
+    parameter = as_parameter("rho", value, allow_inf=True)
     assert parameter.shape == ()
     assert parameter.dtype == torch.float64
     assert parameter.item() == float(value)
@@ -132,32 +131,31 @@ def test_positive_numbers_pass_unchanged(value):
 
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=4))
 def test_nonnegative_arrays_pass_unchanged(values):
-    assert as_nonnegative("eps", np.array(values)).tolist() == values
+    assert as_parameter("eps", np.array(values), allow_zero=True).tolist() == values
 
 
 @pytest.mark.parametrize("bad", [0, -0.0, -1.0, float("nan"), float("-inf"), np.array([1.0, -2.0]), np.array([np.nan])])
-def test_as_positive_refuses(bad):
+def test_positive_parameter_refuses(bad):
     with pytest.raises(InputError, match=r"rho must be positive \(inf is allowed\), got"):
-        as_positive("rho", bad)
+        as_parameter("rho", bad, allow_inf=True)
 
 
-def test_as_positive_refuses_inf_without_allow_inf():
-    assert as_positive("rho", np.inf).item() == np.inf
+def test_parameter_refuses_inf_unless_allowed():
+    assert as_parameter("rho", np.inf, allow_inf=True).item() == np.inf
     with pytest.raises(InputError, match="rho must be positive and finite, got inf at index 1"):
-        as_positive("rho", np.array([1.0, np.inf]), allow_inf=False)
+        as_parameter("rho", np.array([1.0, np.inf]))
 
 
 @pytest.mark.parametrize("bad", [-1e-300, float("nan"), float("inf"), np.array([0.0, -1.0])])
-def test_as_nonnegative_refuses(bad):
+def test_nonnegative_parameter_refuses(bad):
     with pytest.raises(InputError, match="eps must be nonnegative and finite, got"):
-        as_nonnegative("eps", bad)
+        as_parameter("eps", bad, allow_zero=True)
 
 
 @pytest.mark.parametrize("bad", [np.array([]), np.array([[1.0]]), np.ones((2, 2))])
 def test_parameters_are_scalars_or_one_per_item(bad):
-    for convert in (as_positive, as_nonnegative):
-        with pytest.raises(InputError, match=r"expected \(\) or \(B,\)|must have shape \(\) or \(B,\)"):
-            convert("eps", bad)
+    with pytest.raises(InputError, match=r"expected \(\) or \(B,\)|must have shape \(\) or \(B,\)"):
+        as_parameter("eps", bad)
 
 
 @pytest.mark.parametrize("entries", [4, 1 << 22])  # in blocks of one row, and in one block

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-from ugw._utils.deprecation import current_value, renamed_arguments, renamed_attribute
+from ugw._utils.deprecation import renamed_arguments, renamed_attribute
 
 
 @renamed_arguments(colour="color")
@@ -33,11 +33,6 @@ def test_the_new_keyword_does_not_warn():
 def test_both_keywords_are_an_error():
     with pytest.raises(TypeError, match="both 'color' and its old name 'colour'"):
         paint("square", color="blue", colour="blue")
-
-
-def test_an_old_value_is_replaced_with_a_warning():
-    with pytest.warns(DeprecationWarning, match="method='stabilised' is deprecated"):
-        assert current_value("method", "stabilised", {"stabilised": "stabilized"}) == "stabilized"
 
 
 def test_an_old_attribute_reads_the_new_one():

@@ -8,27 +8,21 @@ import torch
 from torch import Tensor
 
 from ugw._utils import pytree as _batch
-from ugw._utils.pytree import clone, put_, take, take_fields
+from ugw._utils.pytree import BatchRecord, clone, put_, take
 
 
 @dataclass(frozen=True, eq=False)
-class Inner:
+class Inner(BatchRecord):
     matrix: Tensor
     pair: tuple[Tensor, Tensor] | None
 
-    def take(self, index):
-        return take_fields(self, index)
-
 
 @dataclass(frozen=True, eq=False)
-class Outer:
+class Outer(BatchRecord):
     scalars: Tensor
     inner: Inner
     nothing: None
     label: str
-
-    def take(self, index):
-        return take_fields(self, index)
 
 
 def record(batch=5, offset=0.0, label="kept"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -35,7 +35,9 @@ def as_tensor(name: str, value: Any, *, like: Tensor | None = None) -> Tensor:
         tensor, keeps_dtype = value, value.dtype.is_floating_point
     else:
         array = _as_array(name, value)
-        tensor = torch.from_numpy(_torch_compatible(array))
+        dtype = np.float32 if array.dtype.char == "f" else np.float64
+        # Copied only if torch requires it: it needs native byte order, and contiguous, aligned, writable memory.
+        tensor = torch.from_numpy(np.require(array, dtype, ["C", "A", "W", "E"]))
         keeps_dtype = hasattr(value, "dtype") and array.dtype.kind == "f"  # a list has no dtype
     if tensor.dtype == torch.bool or tensor.dtype.is_complex or tensor.layout != torch.strided:
         raise InputError(f"{name} must hold {_EXPECTED_DTYPE}, got {_describe(tensor)}")
@@ -62,13 +64,6 @@ def check_ndim(name: str, tensor: Tensor, ndims: tuple[int, ...], expected: str)
         raise InputError(f"{name} must not be empty, got shape {tuple(tensor.shape)}, expected {expected}")
 
 
-def check_square(name: str, matrix: Tensor) -> None:
-    """Raise unless the matrix has shape (n, n) or (B, n, n) with n ≥ 1."""
-    check_ndim(name, matrix, (2, 3), "(n, n) or (B, n, n)")
-    if matrix.shape[-1] != matrix.shape[-2]:
-        raise InputError(f"{name} must be square, (n, n) or (B, n, n), got {tuple(matrix.shape)}")
-
-
 def check_finite(name: str, tensor: Tensor) -> None:
     """Raise if an entry is NaN or infinite."""
     # Minimum and maximum propagate NaN: one pass without the n×n temporaries of `isfinite`.
@@ -78,7 +73,7 @@ def check_finite(name: str, tensor: Tensor) -> None:
 
 
 def check_nonnegative(name: str, tensor: Tensor) -> None:
-    """Raise InputError if an entry is negative; name: what the error calls the tensor."""
+    """Raise if an entry is negative."""
     if tensor.detach().amin() < 0:
         _raise_for_first(name, tensor, tensor < 0, "nonnegative")
 
@@ -116,30 +111,29 @@ def rounding_tolerance(matrix: Tensor) -> Tensor:
     return UTILS_CONFIG.rounding_units * torch.finfo(matrix.dtype).eps * largest
 
 
-def as_positive(name: str, value: Any, *, allow_inf: bool = True) -> Tensor:
-    """Return a parameter in (0, inf], or (0, inf) without `allow_inf`, as a float64 tensor of shape () or (B,).
+def as_parameter(name: str, value: Any, *, allow_zero: bool = False, allow_inf: bool = False) -> Tensor:
+    """Return a parameter in (0, inf), with 0 or inf if allowed, as a float64 tensor of shape () or (B,) on the CPU.
 
-    The result is on the CPU and keeps the graph of a tensor that requires gradients.
+    value: a number or an array (B,). The graph of a tensor that requires gradients is kept.
 
-    >>> as_positive("rho", np.array([0.5, np.inf]))
+    >>> as_parameter("rho", np.array([0.5, np.inf]), allow_inf=True)
     tensor([0.5000,    inf], dtype=torch.float64)
     """
-    parameter = _as_parameter(name, value)
-    bad = ~(parameter > 0)  # unlike `parameter <= 0`, this is true for NaN
+    if isinstance(value, (list, tuple)):
+        # Two numbers are ambiguous: one per side or one per batch item.
+        raise InputError(f"{name} must be a number or an array (B,), one for each item, got a {type(value).__name__}")
+    if isinstance(value, str):
+        hint = ': infinity is float("inf")' if "inf" in value.lower() else ""
+        raise InputError(f"{name} must be a number or an array (B,), got the string {value!r}{hint}")
+    parameter = as_tensor(name, value)
+    check_ndim(name, parameter, (0, 1), "() or (B,)")
+    parameter = parameter.to("cpu", torch.float64)
+    is_allowed = parameter >= 0 if allow_zero else parameter > 0  # False for NaN
     if not allow_inf:
-        bad |= torch.isinf(parameter)
-    _raise_for_first(name, parameter, bad, "positive (inf is allowed)" if allow_inf else "positive and finite")
-    return parameter
-
-
-def as_nonnegative(name: str, value: Any) -> Tensor:
-    """Return a parameter in [0, inf) as a float64 tensor of shape () or (B,) on the CPU.
-
-    >>> as_nonnegative("eps", 0).item()
-    0.0
-    """
-    parameter = _as_parameter(name, value)
-    _raise_for_first(name, parameter, ~((parameter >= 0) & torch.isfinite(parameter)), "nonnegative and finite")
+        is_allowed &= torch.isfinite(parameter)
+    if not is_allowed.all():
+        expected = f"{'nonnegative' if allow_zero else 'positive'} {'(inf is allowed)' if allow_inf else 'and finite'}"
+        _raise_for_first(name, parameter, ~is_allowed, expected)
     return parameter
 
 
@@ -161,44 +155,13 @@ def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
         raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
-def check_progress_and_callback(name: str, *, progress: Any, callback: Any) -> None:
-    """Raise unless `progress` is a bool and `callback` is None or callable. name: the solver's class name."""
-    if not isinstance(progress, bool):
-        raise InputError(f"{name} progress must be True or False, got {progress!r}")
-    if callback is not None and not callable(callback):
-        raise InputError(f"{name} callback must be a function of one step, got {callback!r}")
-
-
-def check_fractions(name: str, value: Any, names: tuple[str, ...]) -> None:
-    """Raise unless `value` is a tuple of numbers in (0, 1), one for each entry of `names`."""
-    if not isinstance(value, tuple) or len(value) != len(names):
-        raise InputError(f"{name} must be a tuple ({', '.join(names)}), got {value!r}")
-    for part, number in zip(names, value, strict=True):
-        check_tolerance(f"{name}, {part},", number)
-
-
 def dtype_name(dtype: torch.dtype) -> str:
     """Return the name of a dtype without `torch.`, for example `float32`."""
     return str(dtype).removeprefix("torch.")
 
 
-def _as_parameter(name: str, value: Any) -> Tensor:
-    """Return a number or an array (B,) as a float64 tensor on the CPU."""
-    if isinstance(value, (list, tuple)):
-        # Two numbers are ambiguous: one per side or one per batch item.
-        raise InputError(f"{name} must be a number or an array (B,), one for each item, got a {type(value).__name__}")
-    if isinstance(value, str):
-        hint = ': infinity is float("inf")' if "inf" in value.lower() else ""
-        raise InputError(f"{name} must be a number or an array (B,), got the string {value!r}{hint}")
-    tensor = as_tensor(name, value)
-    check_ndim(name, tensor, (0, 1), "() or (B,)")
-    return tensor.to("cpu", torch.float64)
-
-
-def _raise_for_first(name: str, tensor: Tensor, bad: Tensor, expected: str) -> None:
-    """Raise an error naming the first entry of `tensor` where `bad` is true; return if there is none."""
-    if not bad.any():
-        return
+def _raise_for_first(name: str, tensor: Tensor, bad: Tensor, expected: str) -> NoReturn:
+    """Raise an InputError that names the first entry of `tensor` where `bad` is true; there must be one."""
     index = tuple(bad.nonzero()[0].tolist())
     place = f" at {_format_index(index)}" if index else ""
     raise InputError(f"{name} must be {expected}, got {tensor.detach()[index].item():.6g}{place}")
@@ -221,12 +184,6 @@ def _as_array(name: str, value: Any) -> np.ndarray:
         kind = type(value).__name__
         raise InputError(f"{name} must hold {_EXPECTED_DTYPE}, got {kind} of dtype {array.dtype}")
     return array
-
-
-def _torch_compatible(array: np.ndarray) -> np.ndarray:
-    """Return the array, or a copy if torch requires one: float, native byte order, writable, contiguous."""
-    is_float32 = array.dtype.kind == "f" and array.dtype.itemsize == 4
-    return np.require(array, np.float32 if is_float32 else np.float64, ["C", "A", "W", "E"])
 
 
 def _describe(tensor: Tensor) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .caller import warn_at_caller
@@ -17,20 +17,6 @@ def warn_renamed(old: str, new: str) -> None:
     warn_at_caller(f"{old} is deprecated: use {new}", DeprecationWarning)
 
 
-def current_value(argument: str, value: Any, renamed: Mapping[str, str]) -> Any:
-    """Return the new spelling of an option's value, with a warning if `value` is an old one.
-
-    argument: the name of the option, for the message; renamed: old spelling → new spelling.
-
-    >>> current_value("method", "stabilized", {"stabilised": "stabilized"})
-    'stabilized'
-    """
-    if not isinstance(value, str) or value not in renamed:
-        return value
-    warn_renamed(f"{argument}={value!r}", f"{argument}={renamed[value]!r}")
-    return renamed[value]
-
-
 def renamed_arguments(**renamed: str) -> Callable[[F], F]:
     """Return a decorator that lets a function accept old keyword names: `@renamed_arguments(colour="color")`.
 
@@ -38,7 +24,7 @@ def renamed_arguments(**renamed: str) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
-        """Wrap one function."""
+        """Return the function with a wrapper that renames keywords."""
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 
-def tf32_products() -> AbstractContextManager[None]:
-    """Return a context in which float32 products on CUDA use TF32; for steps whose errors later steps correct."""
-    return _set_tf32(allowed=True)
-
-
-def full_float32_products() -> AbstractContextManager[None]:
-    """Return a context in which float32 matrix products on CUDA do not use TF32."""
-    return _set_tf32(allowed=False)
-
-
 @contextmanager
-def _set_tf32(*, allowed: bool) -> Iterator[None]:
-    """Allow or forbid TF32 inside the context, and restore the previous setting after it."""
+def tf32_products(*, allowed: bool = True) -> Iterator[None]:
+    """Allow or forbid TF32 in float32 matrix products on CUDA inside the context; restore the setting afterwards.
+
+    TF32 is for steps whose errors later steps correct.
+    """
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = allowed
     try:

@@ -31,12 +31,6 @@ def take(value: Record, index: Tensor) -> Record:
     return value
 
 
-def take_fields(record: Record, index: Tensor) -> Record:
-    """Return a copy of a dataclass with `take` applied to each field."""
-    changes = {f.name: take(getattr(record, f.name), index) for f in fields(record)}  # type: ignore[arg-type]
-    return replace(record, **changes)  # type: ignore[type-var]
-
-
 class BatchRecord:
     """Mixin for dataclasses whose tensor fields share one leading batch dimension: selects batch items field by field.
 
@@ -53,7 +47,8 @@ class BatchRecord:
 
     def take(self, index: Tensor) -> Self:
         """Return the record of the batch items `index`, (k,) integers or (B,) bools."""
-        return take_fields(self, index)
+        changes = {f.name: take(getattr(self, f.name), index) for f in fields(self)}  # type: ignore[arg-type]
+        return replace(self, **changes)  # type: ignore[type-var]
 
 
 def put_(target: Any, index: Tensor | slice, source: Any) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_nonnegative, check_choice
+from .._utils.checks import as_parameter, check_choice
 from ..api import solve as api
 from ..api.arguments import check_solver
 from ..api.conic import solve_conic
@@ -147,7 +147,7 @@ def _check_eps(eps: Any) -> None:
     """Raise unless eps is one number or `ugw.relative` of one number."""
     if isinstance(eps, list | tuple):
         raise InputError(f"eps of pairwise must be one number for all pairs, got a {type(eps).__name__}")
-    number = eps.share if isinstance(eps, Relative) else as_nonnegative("eps", eps)
+    number = eps.share if isinstance(eps, Relative) else as_parameter("eps", eps, allow_zero=True)
     if number.ndim:
         raise InputError("eps of pairwise must be one number for all pairs, got an array")
 
@@ -203,7 +203,7 @@ def _check_debiased(x: Space, y: Space, options: Options) -> Any:
 
 def _check_conic(x: Space, y: Space, options: Options) -> Any:
     """Return the solver; raise for options that `ugw.solve_conic` refuses."""
-    as_nonnegative("eps", options["eps"])
+    as_parameter("eps", options["eps"], allow_zero=True)
     cone = parse_cone(x, y, options["cone"])
     strategy = STRATEGIES[cone.solver_kind]
     solver = check_solver(options["solver"], strategy.solver)

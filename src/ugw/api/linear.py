@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_nonnegative, as_tensor, check_finite
+from .._utils.checks import as_parameter, as_tensor, check_finite
 from ..errors import InputError
 from ..geometry.point_distances import cross_distances
 from ..geometry.space import Space
@@ -104,7 +104,7 @@ def _check_class(solver: Any, default: Solver, problem: str) -> Solver:
 def _build(a: Space, b: Space, cost: Tensor, rho: Any, eps: Any) -> UW | PartialW:
     """Return the linear problem: a PartialW for TV, Mass and two hard marginals at eps = 0, a UW otherwise."""
     sides, resolved = partial_divergences(rho), resolve_eps(eps, rho)
-    number = resolved.share if isinstance(resolved, Relative) else as_nonnegative("eps", resolved)
+    number = resolved.share if isinstance(resolved, Relative) else as_parameter("eps", resolved, allow_zero=True)
     if sides is not None:
         check_zero_eps(resolved, "TV and Mass are exact linear programs")
         partial = _with_batch(PartialW, a, b, sides, number, cost)

@@ -15,7 +15,7 @@ import torch
 
 import ugw
 
-from .._utils.checks import as_positive, check_finite, check_nonnegative
+from .._utils.checks import as_parameter, check_finite, check_nonnegative
 from .._utils.output_folder import output_folder
 from .._utils.threads import single_thread
 from ..geometry.landmarks import evenly_spaced_indices
@@ -205,7 +205,7 @@ def _read_weights(file: str, n: int) -> np.ndarray:
     weights = torch.from_numpy(array.reshape(n))
     check_finite(f"{file}: weights", weights)
     check_nonnegative(f"{file}: weights", weights)
-    as_positive(f"{file}: total mass of the weights", weights.sum(), allow_inf=False)
+    as_parameter(f"{file}: total mass of the weights", weights.sum())
     return weights.numpy()
 
 

@@ -8,7 +8,7 @@ which reduces the mean error to a fourth or less.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -76,10 +76,10 @@ def compress_distances(distances: DistanceSource, *, first: int, tol: float, max
         metric = _extend_to_all_points(distances, scaling, rank)
         error = _measure_error(distances, metric, order) / scaling.largest_distance
         if error <= tol:
-            return LowRankMetric(metric.points, metric.signs, error * scaling.largest_distance)
+            return replace(metric, error=error * scaling.largest_distance)
     raise InputError(
         f"distances must be within tol = {tol:.3g} of the largest one, got {error:.3g} at rank {ranks[-1]}: "
-        f"take {_rank_advice(scaling, ranks[-1], tol)}tol={_round_up(error)}"
+        f"take {_rank_advice(scaling, ranks[-1], tol)}tol={1.05 * error:.2g}"  # 5% more, so that two digits are enough
     )
 
 
@@ -179,7 +179,8 @@ def _scale_landmarks(distances: DistanceSource, landmarks: Tensor, order: Tensor
     others = order[~torch.isin(order, landmarks)]
     n_others = GEOMETRY_CONFIG.max_fit_points - len(landmarks)
     fit_points = torch.cat([landmarks, others[evenly_spaced_indices(len(others), n_others, others.device)]])
-    fit_distances = _symmetric_submatrix(distances, fit_points)
+    fit_distances = distances.submatrix(fit_points, fit_points).double()
+    fit_distances = 0.5 * (fit_distances + fit_distances.mT)  # exactly symmetric
     largest = float(fit_distances.abs().max()) or 1.0
     fit_distances = fit_distances / largest
     m = len(landmarks)
@@ -194,14 +195,7 @@ def _scale_landmarks(distances: DistanceSource, landmarks: Tensor, order: Tensor
     if len(values) == 0:  # all distances are 0
         values, vectors = means.new_ones(1), means.new_zeros(m, 1)
     scaling = LandmarkScaling(largest, landmarks, means, values, vectors, vectors, fit_distances)
-    extended = scaling.extend(fit_distances[:, :m])
-    return LandmarkScaling(largest, landmarks, means, values, vectors, extended, fit_distances)
-
-
-def _symmetric_submatrix(distances: DistanceSource, index: Tensor) -> Tensor:
-    """Return D[index][:, index], (k, k), in float64 and exactly symmetric."""
-    block = distances.submatrix(index, index).double()
-    return 0.5 * (block + block.mT)
+    return replace(scaling, fit_vectors=scaling.extend(fit_distances[:, :m]))
 
 
 def _candidate_ranks(max_rank: int) -> list[int]:
@@ -266,8 +260,3 @@ def _rank_advice(scaling: LandmarkScaling, rank: int, tol: float) -> str:
     sufficient = larger[_first_sufficient(scaling, larger, GEOMETRY_CONFIG.advice_margin * tol)]
     is_enough = scaling.max_error(scaling.fit_weights(sufficient)) <= tol
     return f"max_rank={sufficient} or " if is_enough else ""
-
-
-def _round_up(value: float) -> str:
-    """Return two digits of a number that is at least `value`."""
-    return f"{1.05 * value:.2g}"

@@ -10,15 +10,13 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import (
-    as_positive,
+    as_parameter,
     as_tensor,
     check_finite,
     check_ndim,
     check_nonnegative,
-    check_square,
     check_symmetric,
     check_zero_diagonal,
-    dtype_name,
 )
 from ..errors import InputError
 from .compression import PointDistances, compress_distances
@@ -53,16 +51,14 @@ def metric_from_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> 
             'metric="sqeuclidean", which is of low rank and has gradients'
         )
     sources = [PointDistances(item, metric) for item in (points if points.ndim == 3 else points[None])]
-    metrics = [
-        compress_distances(source, first=source.outermost_point, tol=tol, max_rank=max_rank) for source in sources
-    ]
+    metrics = [compress_distances(s, first=s.outermost_point, tol=tol, max_rank=max_rank) for s in sources]
     return stack_metrics(metrics, points.shape[-2]) if points.ndim == 3 else metrics[0]
 
 
 def compress_metric(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, max_rank: Any) -> Metric:
     """Return a low-rank metric whose distances differ by at most `tol` times the largest one; a batch has one rank.
 
-    sizes: the number of points of each batch item without padding.
+    sizes: the number of points of each batch item without padding, None for one space.
     """
     tol, max_rank = _check_compression_options(tol, max_rank)
     if isinstance(metric, LowRankMetric):
@@ -78,10 +74,10 @@ def compress_metric(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, 
     if isinstance(metric, DenseMetric):
         check_no_gradient("distances to compress", metric.matrix)
         check_zero_diagonal("distances to compress", metric.matrix)
-    if not metric.batched:
+    if sizes is None or not metric.batched:
         return _compress_one(metric, tol, max_rank)
-    items = [metric.item(i, n) for i, n in enumerate(sizes or (metric.n,) * metric.shape[0])]
-    return stack_metrics([_compress_one(item, tol, max_rank) for item in items], metric.n)
+    items = [_compress_one(metric.item(i, n), tol, max_rank) for i, n in enumerate(sizes)]
+    return stack_metrics(items, metric.n)
 
 
 def _compress_one(metric: Metric, tol: float, max_rank: int) -> LowRankMetric:
@@ -94,7 +90,7 @@ def _compress_one(metric: Metric, tol: float, max_rank: int) -> LowRankMetric:
 
 def _check_compression_options(tol: Any, max_rank: Any) -> tuple[float, int]:
     """Return `tol` as a float in (0, 1) and `max_rank` as an integer ≥ 1, or raise InputError."""
-    checked = as_positive("tol", tol, allow_inf=False)
+    checked = as_parameter("tol", tol)
     if checked.ndim or float(checked) >= 1.0:
         raise InputError(f"tol must be a number below 1, a share of the largest distance, got {tol!r}")
     if isinstance(max_rank, bool) or not isinstance(max_rank, (int, np.integer)) or max_rank < 1:
@@ -114,7 +110,9 @@ def as_points(name: str, points: Any, *, batch: bool = True) -> Tensor:
 def as_symmetric_matrix(name: str, matrix: Any) -> Tensor:
     """Return a finite symmetric matrix as a tensor (n, n) or (B, n, n), or raise InputError."""
     tensor = as_tensor(name, matrix)
-    check_square(name, tensor)
+    check_ndim(name, tensor, (2, 3), "(n, n) or (B, n, n)")
+    if tensor.shape[-1] != tensor.shape[-2]:
+        raise InputError(f"{name} must be square, (n, n) or (B, n, n), got {tuple(tensor.shape)}")
     check_finite(name, tensor)
     check_symmetric(name, tensor)
     return tensor
@@ -152,17 +150,3 @@ def as_features(features: Any, like: Tensor, n: int) -> Tensor:
         raise InputError(f"features must have shape (..., {n}, d), got {tuple(tensor.shape)}")
     check_finite("features", tensor)
     return tensor
-
-
-def as_dtype_or_device(target: Any) -> torch.dtype | torch.device:
-    """Return the dtype or device that `target` names, or raise InputError if this machine has none of that name."""
-    target = {"float32": torch.float32, "float64": torch.float64}.get(str(target), target)
-    if isinstance(target, torch.dtype):
-        if target not in (torch.float32, torch.float64):
-            raise InputError(f"a space is float32 or float64, got {dtype_name(target)}")
-        return target
-    try:
-        return torch.empty(0, device=torch.device(target)).device
-    except (RuntimeError, TypeError, AssertionError, ImportError) as error:  # no such name, or not on this machine
-        reason = str(error).strip().split("\n")[0]
-        raise InputError(f"to() must be given float32, float64 or a device, got {target!r} ({reason})") from None

@@ -75,7 +75,7 @@ class ImplicitPlan(BatchRecord):
 
     @property
     def mT(self) -> ImplicitPlan:
-        """The transposed plan (B, m, n); computes one product with the left basis."""
+        """The transposed plan (B, m, n), for which one product with the left basis is computed."""
         # The product with the new right basis is not known before the transposed plan exists.
         transposed = ImplicitPlan(self.log_plan.mT, self.col_sums, self.row_sums, self.right_product, self.g, self.f)
         return replace(transposed, right_product=transposed @ self.log_plan.left)
@@ -121,10 +121,10 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
 
     iterations_per_check: ClassVar[int] = 2  # the check costs nothing compared with a sum over all pairs
 
-    log_kernel: BilinearMatrix  # −cost / eps
-    log_a: Tensor
-    log_b: Tensor
-    eps: Tensor
+    log_kernel: BilinearMatrix  # −cost / eps, (B, n, m)
+    log_a: Tensor  # (B, n)
+    log_b: Tensor  # (B, m)
+    eps: Tensor  # (B,)
     # Results of the last sums over columns (B, n) and rows (B, m): guesses for the next ones, which are close.
     _row_guess: Tensor | None = field(default=None)
     _col_guess: Tensor | None = field(default=None)
@@ -140,13 +140,13 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
         return self.log_kernel.core_factors()
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:
-        """See `GibbsKernel.row_logsumexp`."""
+        """Return log Σ_j b_j exp(gamma_j − cost_ij / eps), (B, n). gamma: (B, m)."""
         left, right = self._core_factors
         self._row_guess = kernels.streaming_logsumexp(left, right, self._column_bias(gamma), self._row_guess)
         return (self._row_guess + self.log_kernel.row).to(gamma.dtype)
 
     def col_logsumexp(self, phi: Tensor) -> Tensor:
-        """See `GibbsKernel.col_logsumexp`."""
+        """Return log Σ_i a_i exp(phi_i − cost_ij / eps), (B, m). phi: (B, n)."""
         left, right = self._core_factors
         bias = (self.log_a + phi + self.log_kernel.row).to(phi.dtype)
         self._col_guess = kernels.streaming_logsumexp(right, left, bias, self._col_guess)
@@ -157,7 +157,10 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
         return (self.log_b + gamma + self.log_kernel.col).to(gamma.dtype)
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, ImplicitPlan, Tensor]:
-        """See `GibbsKernel.plan`. Row sums and the product with the right basis are computed in one pass."""
+        """Return phi = −damping · row_logsumexp(gamma), (B, n), the plan at unit mass, and its log mass (B,).
+
+        gamma: (B, m); damping: (B, 1). Row sums and the product with the right basis are computed in one pass.
+        """
         left, right = self._core_factors
         basis = self.log_kernel.right
         values = torch.cat([torch.ones_like(basis[:, :, :1]), basis], dim=2)
@@ -190,9 +193,9 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
         return phi, plan, log_mass
 
     def recenter(self, gamma: Tensor) -> StreamingKernel:
-        """See `GibbsKernel.recenter`."""
+        """Return the kernel itself, which is accurate for all potentials. gamma: (B, m)."""
         return self
 
     def log_domain(self) -> StreamingKernel:
-        """See `GibbsKernel.log_domain`."""
+        """Return the kernel itself, which is accurate for all potentials."""
         return self

@@ -116,12 +116,7 @@ class LowRankMetric:
 
     def columns(self, index: Tensor) -> Tensor:
         """Return D[:, index], (..., n, k). index: (k,) the same for all items, or (B, k)."""
-        points = self.points
-        if index.ndim == 2 and self.batched:
-            chosen = torch.take_along_dim(points, index[:, :, None], dim=1)
-        else:
-            chosen = points[..., index, :]
-        return _signed_squared_distances(points, chosen, self.signs)
+        return _signed_squared_distances(self.points, self.subset(index).points, self.signs)
 
     def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
         """Return D[rows][:, cols], (..., k, l). rows: (k,), cols: (l,)."""

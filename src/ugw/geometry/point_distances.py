@@ -32,7 +32,7 @@ def point_distances(points: Tensor, metric: str) -> Tensor:
     else:
         check_no_gradient(f"points with metric={metric!r}", points)
         items = points.cpu().double().numpy().reshape(-1, *points.shape[-2:])
-        stacked = np.stack([_scipy_distances(item, metric) for item in items])
+        stacked = np.stack([_scipy_distances(metric, item) for item in items])
         distances = torch.from_numpy(stacked).to(points).reshape(*points.shape[:-1], points.shape[-2])
     check_finite(f"{metric} distances between the points", distances)
     return distances
@@ -48,10 +48,7 @@ def cross_distances(points_x: Tensor, points_y: Tensor, metric: str) -> Tensor:
         distances = _torch_distances(points_x, points_y, metric)
     else:
         arrays = (points.cpu().double().numpy() for points in (points_x, points_y))
-        try:
-            distances = torch.from_numpy(scipy.spatial.distance.cdist(*arrays, metric)).to(points_x)
-        except (ValueError, TypeError) as error:
-            raise _unknown_metric_error(metric, error) from error
+        distances = torch.from_numpy(_scipy_distances(metric, *arrays)).to(points_x)
     check_finite(f"{metric} distances between the points", distances)
     return distances
 
@@ -88,18 +85,15 @@ def _torch_distances(points_x: Tensor, points_y: Tensor, metric: str) -> Tensor:
     return distances.square() if metric == "sqeuclidean" else distances
 
 
-def _scipy_distances(points: np.ndarray, metric: str) -> np.ndarray:
-    """Return the distances (n, n) between points (n, d) by SciPy."""
-    # pdist does half the work of cdist(x, x), and is exactly symmetric with a zero diagonal.
+def _scipy_distances(metric: str, points: np.ndarray, others: np.ndarray | None = None) -> np.ndarray:
+    """Return SciPy's distances (n, n) between points (n, d), or (n, m) from them to other points (m, d)."""
     try:
+        if others is not None:
+            return scipy.spatial.distance.cdist(points, others, metric)
+        # pdist does half the work of cdist(x, x), and is exactly symmetric with a zero diagonal.
         return scipy.spatial.distance.squareform(scipy.spatial.distance.pdist(points, metric))
     except (ValueError, TypeError) as error:
-        raise _unknown_metric_error(metric, error) from error
-
-
-def _unknown_metric_error(metric: str, error: Exception) -> InputError:
-    """Return the InputError for a metric that SciPy refused with `error`."""
-    return InputError(
-        f"metric must be {', '.join(DIFFERENTIABLE_METRICS)} or a name that scipy.spatial.distance.cdist knows"
-        f" and that fits the points, got {metric!r} ({error})"
-    )
+        raise InputError(
+            f"metric must be {', '.join(DIFFERENTIABLE_METRICS)} or a name that scipy.spatial.distance.cdist knows"
+            f" and that fits the points, got {metric!r} ({error})"
+        ) from error

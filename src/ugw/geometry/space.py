@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import as_tensor, check_finite, check_nonnegative, check_zero_diagonal, dtype_name
+from .._utils.pytree import take
 from ..errors import InputError
 from .construct import (
-    as_dtype_or_device,
     as_features,
     as_points,
     as_symmetric_matrix,
@@ -238,17 +238,17 @@ class Space:
         if not -len(self.sizes) <= i < len(self.sizes):
             raise IndexError(f"batch item {i} of {len(self.sizes)}")  # IndexError is what ends a for loop
         n = self.sizes[i]
-        return replace(self._with_tensors(self.metric.item(i, n), lambda tensor: tensor[i, :n]), sizes=None)
+        return self._with_tensors(lambda tensor: tensor[i, :n], metric=self.metric.item(i, n), sizes=None)
 
-    def _with_tensors(self, metric: Metric, change: Callable[[Tensor], Tensor]) -> Space:
-        """Return the space with another metric, and with `change` applied to weights, features and points."""
+    def _with_tensors(self, change: Callable[[Tensor], Tensor], **fields: Any) -> Space:
+        """Return the space with `change` applied to weights, features and points, and with other fields replaced."""
         features, points = self.feature_tensor, self.point_tensor
         return replace(
             self,
-            metric=metric,
             weight_tensor=change(self.weight_tensor),
             feature_tensor=None if features is None else change(features),
             point_tensor=None if points is None else change(points),
+            **fields,
         )
 
     @property
@@ -270,7 +270,14 @@ class Space:
         index = index.nonzero().squeeze(-1) if index.dtype == torch.bool else index
         # Reading the index would synchronize a GPU, so it is read only where sizes differ.
         sizes = self.sizes[:1] * len(index) if self.has_equal_sizes else tuple(self.sizes[i] for i in index.tolist())
-        return replace(self._with_tensors(self.metric.take(index), lambda tensor: tensor[index]), sizes=sizes)
+        return replace(
+            self,
+            metric=self.metric.take(index),
+            weight_tensor=self.weight_tensor[index],
+            feature_tensor=take(self.feature_tensor, index),
+            point_tensor=take(self.point_tensor, index),
+            sizes=sizes,
+        )
 
     def scaled(self, how: str = "max") -> Space:
         """Return the space with distances divided by s = max |D_ij| ("max") or s = aᵀ D a / m(a)² ("mean").
@@ -326,8 +333,17 @@ class Space:
         >>> Space.from_points([[0], [1]]).to(torch.float32)
         Space(n=2, mass=1, float32, points in R^1)
         """
-        place = as_dtype_or_device(target)
-        return self._with_tensors(self.metric.to(place), lambda tensor: tensor.to(place))
+        place = {"float32": torch.float32, "float64": torch.float64}.get(str(target), target)
+        if isinstance(place, torch.dtype):
+            if place not in (torch.float32, torch.float64):
+                raise InputError(f"a space is float32 or float64, got {dtype_name(place)}")
+        else:
+            try:
+                place = torch.empty(0, device=torch.device(place)).device
+            except (RuntimeError, TypeError, AssertionError, ImportError) as error:  # unknown, or not on this machine
+                reason = str(error).strip().split("\n")[0]
+                raise InputError(f"to() must be given float32, float64 or a device, got {place!r} ({reason})") from None
+        return self._with_tensors(lambda tensor: tensor.to(place), metric=self.metric.to(place))
 
     def detach(self) -> Space:
         """Return the space without autograd graphs.
@@ -335,7 +351,7 @@ class Space:
         >>> Space.from_points(torch.ones(2, 1, requires_grad=True)).detach().metric.dense().requires_grad
         False
         """
-        return self._with_tensors(self.metric.detach(), Tensor.detach)
+        return self._with_tensors(Tensor.detach, metric=self.metric.detach())
 
     def __repr__(self) -> str:
         """Return one line with sizes, masses, dtype and what the space has."""

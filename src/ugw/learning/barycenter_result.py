@@ -12,16 +12,7 @@ from torch import Tensor
 from ..geometry.metric import DenseMetric
 from ..geometry.space import Space
 from ..results.base import ResultBase
-from ..results.io import (
-    Arrays,
-    from_json_array,
-    history_from_arrays,
-    history_to_arrays,
-    json_array,
-    to_array,
-    with_prefix,
-    without_prefix,
-)
+from ..results.io import Arrays, from_json_array, json_array, to_array, with_prefix, without_prefix
 from ..results.records import History, Status, present
 from ..results.result import Result
 
@@ -121,7 +112,7 @@ class Barycenter(ResultBase):
             arrays["points"] = to_array(self.space.point_tensor)
         arrays |= {"shares": to_array(self.share_tensor), "code": np.array(int(self.code))}
         arrays |= {"numpy": np.array(self.space.numpy), "parameters": json_array(self.parameters)}
-        arrays |= with_prefix("history", history_to_arrays(self.history))
+        arrays |= with_prefix("history", vars(self.history))
         return arrays | with_prefix("parts", self.parts.to_arrays())
 
     @classmethod
@@ -134,7 +125,7 @@ class Barycenter(ResultBase):
             numpy=bool(arrays["numpy"]),
         )
         parts = Result.from_arrays(without_prefix("parts", arrays))
-        history = history_from_arrays(without_prefix("history", arrays))
+        history = History(**without_prefix("history", arrays))
         shares, parameters = torch.from_numpy(arrays["shares"]), from_json_array(arrays["parameters"])
         if shares.shape != (len(parts),) or space.metric.shape != (space.n, space.n):
             raise ValueError("arrays of the wrong shape")

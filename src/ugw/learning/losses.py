@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_nonnegative
+from .._utils.checks import as_parameter
 from ..geometry.space import Space
 from ..measures.cones import parse_loss
 from ..measures.divergences import divergence_pair, partial_divergences
@@ -87,7 +87,7 @@ class UGWLoss(torch.nn.Module):
         if partial_divergences(rho) is None:
             divergence_pair(rho)
         if not isinstance(resolve_eps(eps, rho), Relative):
-            as_nonnegative("eps", resolve_eps(eps, rho))
+            as_parameter("eps", resolve_eps(eps, rho), allow_zero=True)
         self.rho, self.eps, self.loss, self.fused, self.init, self.solver = rho, eps, loss, fused, init, solver
         self.debiased = debiased
         self.result = None

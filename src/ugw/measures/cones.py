@@ -98,7 +98,6 @@ class Loss(KLCone):
 
     Whether its conic distance is a metric is not known.
 
-
     >>> import ugw
     >>> x, y = ugw.Space.from_points([[0.0], [1.0]]), ugw.Space.from_points([[0.0], [1.5], [9.0]])
     >>> far = ugw.Loss(lambda t: t.clamp(max=1.0) ** 2)  # constant for t ≥ 1

@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_positive
+from .._utils.checks import as_parameter
 from ..errors import InputError
 
 
@@ -33,41 +33,33 @@ def damping(slope: Tensor) -> Tensor:
 
 
 class Divergence:
-    """A divergence with one parameter: a number, or an array (B,) with one value per batch item.
+    """A divergence with one parameter, rho or m: a number, or an array (B,) with one value per batch item.
 
-    is_hard: () or (B,) bool, whether the marginal is a constraint; penalty: () or (B,), the factor of the divergence
-    in the objective, 0 for a constraint.
+    A subclass checks its parameter and sets tensors () or (B,), and no other attributes: the parameter under its name;
+    is_hard, whether the marginal is a constraint; penalty, the factor of the divergence in the objective.
     """
 
     is_hard: Tensor
     penalty: Tensor
     _parameter_name = "rho"
 
-    def __init__(self, parameter: Tensor) -> None:
-        """Store a checked parameter."""
-        self._set_parameter(parameter)
-
-    def _set_parameter(self, parameter: Tensor) -> None:
-        """Set the parameter, () or (B,), under its name (rho or m), `is_hard` to False and `penalty` to the parameter.
-
-        Subclasses change the last two: KL is hard, with penalty 0, where rho is infinite; Mass has penalty 0.
-        """
-        self._parameter = parameter
-        setattr(self, self._parameter_name, parameter)
-        self.is_hard, self.penalty = torch.zeros_like(parameter, dtype=torch.bool), parameter
+    @property
+    def _parameter(self) -> Tensor:
+        """The tensor rho or m."""
+        return getattr(self, self._parameter_name)
 
     def expand(self, batch: int, device: torch.device) -> Self:
         """Return the divergence with one parameter for each of `batch` items, on a device."""
-        return self._with_parameter(self._parameter.to(device).expand(batch))
+        return self._with_tensors({name: tensor.to(device).expand(batch) for name, tensor in vars(self).items()})
 
     def take(self, index: Tensor) -> Self:
         """Return the divergence of the batch items `index`, (k,) integers or (B,) bools."""
-        return self._with_parameter(self._parameter[index])
+        return self._with_tensors({name: tensor[index] for name, tensor in vars(self).items()})
 
-    def _with_parameter(self, parameter: Tensor) -> Self:
-        """Return the divergence with another parameter, which is not checked and stays on its device."""
+    def _with_tensors(self, tensors: dict[str, Tensor]) -> Self:
+        """Return a divergence of the same class with these tensors; a check would synchronize their device."""
         divergence = object.__new__(type(self))
-        divergence._set_parameter(parameter)
+        vars(divergence).update(tensors)
         return divergence
 
     def __repr__(self) -> str:
@@ -87,18 +79,12 @@ class KL(Divergence):
     [False, True]
     """
 
-    rho: Tensor
-
     def __init__(self, rho: Any) -> None:
-        """Check and store rho."""
-        super().__init__(as_positive("rho", rho))
-
-    def _set_parameter(self, parameter: Tensor) -> None:
-        """Set rho, `is_hard` and `penalty`; an infinite rho is a constraint, of penalty 0."""
-        super()._set_parameter(parameter)
-        self.is_hard = torch.isinf(parameter)
+        """Check rho and set the tensors."""
+        self.rho = as_parameter("rho", rho, allow_inf=True)
+        self.is_hard = torch.isinf(self.rho)
         # A constraint adds no penalty to the objective and no scalar to the cost.
-        self.penalty = torch.where(self.is_hard, 0.0, parameter)
+        self.penalty = torch.where(self.is_hard, 0.0, self.rho)
 
     def damping(self, eps: Tensor) -> Tensor:
         """Return the factor (B,) in the Sinkhorn update f = −damping · eps · LSE(...), 1 where hard. eps: (B,)."""
@@ -114,11 +100,10 @@ class TV(Divergence):
     TV(rho=0.5)
     """
 
-    rho: Tensor
-
     def __init__(self, rho: Any) -> None:
-        """Check and store rho."""
-        super().__init__(as_positive("rho of TV", rho, allow_inf=False))
+        """Check rho and set the tensors."""
+        self.rho = self.penalty = as_parameter("rho of TV", rho)
+        self.is_hard = torch.zeros_like(self.rho, dtype=torch.bool)
 
 
 class Mass(Divergence):
@@ -130,17 +115,13 @@ class Mass(Divergence):
     Mass(m=0.7)
     """
 
-    m: Tensor
     _parameter_name = "m"
 
     def __init__(self, m: Any) -> None:
-        """Check and store m."""
-        super().__init__(as_positive("m of Mass", m, allow_inf=False))
-
-    def _set_parameter(self, parameter: Tensor) -> None:
-        """Set m, `is_hard` (False) and `penalty` (0, because the objective has no term for the marginals)."""
-        super()._set_parameter(parameter)
-        self.penalty = torch.zeros_like(parameter)
+        """Check m and set the tensors; the objective has no term for the marginals, so the penalty is 0."""
+        self.m = as_parameter("m of Mass", m)
+        self.penalty = torch.zeros_like(self.m)
+        self.is_hard = torch.zeros_like(self.m, dtype=torch.bool)
 
 
 def Balanced() -> KL:
@@ -161,8 +142,15 @@ def divergence_pair(rho: Any) -> tuple[KL, KL]:
     >>> divergence_pair((1.0, float("inf")))
     (KL(rho=1), KL(rho=inf))
     """
-    first, second = _split_sides(rho)
-    return _as_kl(first), _as_kl(second)
+    sides = _split_sides(rho)
+    for side in sides:
+        if isinstance(side, TV | Mass):
+            raise InputError(
+                f"rho must be a number or a KL here, got {side!r}: TV and Mass are for solve, solve_linear, objective, "
+                "ugw_loss and pairwise"
+            )
+    first, second = (side if isinstance(side, KL) else KL(side) for side in sides)
+    return first, second
 
 
 def partial_divergences(rho: Any) -> tuple[TV | Mass, TV | Mass] | None:
@@ -199,13 +187,3 @@ def _split_sides(rho: Any) -> tuple[Any, Any]:
             f"of {len(rho)}: write tuple(rho) or np.array(rho)"
         )
     return rho, rho
-
-
-def _as_kl(rho: Any) -> KL:
-    """Return a number, an array or a KL as a KL, or raise InputError."""
-    if isinstance(rho, TV | Mass):
-        raise InputError(
-            f"rho must be a number or a KL here, got {rho!r}: TV and Mass are for solve, solve_linear, objective, "
-            "ugw_loss and pairwise"
-        )
-    return rho if isinstance(rho, KL) else KL(as_positive("rho", rho))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_nonnegative, as_positive, as_tensor, check_finite
+from .._utils.checks import as_parameter, as_tensor, check_finite
 from .._utils.size_class import THRESHOLDS
 from ..errors import InputError
 from ..geometry.low_rank import LowRankMetric
@@ -44,7 +44,7 @@ def relative(share: Any) -> Relative:
     >>> relative(1e-2)
     Relative(share=tensor(0.0100, dtype=torch.float64))
     """
-    return Relative(as_positive("relative eps", share, allow_inf=False))
+    return Relative(as_parameter("relative eps", share))
 
 
 def resolve_eps(eps: Any, rho: Any) -> Any:
@@ -91,7 +91,7 @@ def build_ugw(
     """
     check_spaces(x, y)
     div_a, div_b = divergence_pair(rho)
-    share = eps.share if isinstance(eps, Relative) else as_nonnegative("eps", eps)
+    share = eps.share if isinstance(eps, Relative) else as_parameter("eps", eps, allow_zero=True)
     stream = uses_streaming(x, y, fused=fused, loss=loss, method=method)
     alpha, cost = _fused_cost(x, y, fused, stored=not stream)
     if stream:
@@ -177,7 +177,7 @@ def is_finite_loss(loss: Cone, longest: float) -> bool:
 def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[CGW, UGW]:
     """Return the conic problem for two spaces and its surrogate, the UGW problem with the same spaces and rhos."""
     surrogate = _conic_surrogate(x, y, rho)
-    entropy = as_nonnegative("eps", eps)
+    entropy = as_parameter("eps", eps, allow_zero=True)
     if entropy.ndim and len(entropy) != surrogate.batch:
         raise InputError(f"batch sizes must agree, got eps {len(entropy)} and {surrogate.batch}")
     read = parse_cone(x, y, cone)
@@ -255,7 +255,7 @@ def build_partial(
 
 def check_zero_eps(eps: Any, reason: str) -> None:
     """Raise InputError unless eps, a number, an array (B,) or a Relative, is 0; reason: how the problem is solved."""
-    values = eps.share if isinstance(eps, Relative) else as_nonnegative("eps", eps)
+    values = eps.share if isinstance(eps, Relative) else as_parameter("eps", eps, allow_zero=True)
     if bool((values > 0).any()):
         largest = f"{float(values.detach().max()):g}"
         given = f"relative({largest})" if isinstance(eps, Relative) else largest
@@ -327,7 +327,7 @@ def _fused_cost(x: Space, y: Space, fused: Fused | None, *, stored: bool) -> tup
         return torch.zeros((), dtype=torch.float64), None
     if not isinstance(fused, Fused):
         raise InputError(f"fused must be a ugw.Fused(alpha, cost), got {type(fused).__name__}")
-    alpha = as_nonnegative("alpha", fused.alpha)
+    alpha = as_parameter("alpha", fused.alpha, allow_zero=True)
     if fused.cost is None:
         _check_features(x, y)
         return alpha, _feature_cost(x, y) if stored else True

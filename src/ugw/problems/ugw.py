@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.precision import full_float32_products
+from .._utils.precision import tf32_products
 from ..geometry.space import Space
 from ..kernels.dispatch import dot, neg_entropy
 from ..measures.divergences import KL, kl_terms
@@ -115,7 +115,7 @@ class UGW(Problem):
     @cached_property
     def _cached_scale(self) -> Tensor:
         """The mean distortion, computed once and without TF32, whatever the precision of the caller."""
-        with full_float32_products():
+        with tf32_products(allowed=False):
             return _product_distortion(self)
 
     def cost_scale(self) -> Tensor:

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from html import escape
 from typing import Any, Self
 
-import numpy as np
 import torch
 
 from ..errors import InputError, NotConverged
@@ -50,8 +49,7 @@ class ResultBase(ABC):
     @property
     def all_converged(self) -> bool:
         """Whether every item converged."""
-        converged = self.converged
-        return bool(converged.all()) if isinstance(converged, torch.Tensor | np.ndarray) else bool(converged)
+        return bool(torch.as_tensor(self.converged).all())
 
     def check(self) -> Self:
         """Return the result itself if every item converged; raise NotConverged with its message otherwise."""

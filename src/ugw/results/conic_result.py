@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..errors import InputError
 from .records import Lift
@@ -39,7 +38,7 @@ class ConicResult(Result):
     @property
     def distance(self) -> Any:
         """The root of the value, of the order given by the cone; 0 where rounding made the value negative."""
-        return self._to_user(self._distance)
+        return self._to_user(self.tensors.terms.total.clamp(min=0.0) ** (1.0 / self._lift.distance_exponent))
 
     @property
     def is_metric(self) -> Any:
@@ -115,18 +114,9 @@ class ConicResult(Result):
         rows = super().rows()
         if self.batched:
             return rows
-        lift = self._lift
-        distance = f"{float(self._distance[0]):.8g}"
-        rank = int(lift.kernel_rank[0])
-        kernel = f"rank {rank}, error ≤ {float(lift.kernel_error[0]):.1e}" if rank else "exact"
-        if not bool(lift.is_metric[0]):
-            distance += " (not a metric)"
+        distance = f"{self.distance:.8g}" + ("" if self.is_metric else " (not a metric)")
+        kernel = f"rank {self.kernel_rank}, error ≤ {self.kernel_error:.1e}" if self.kernel_rank else "exact"
         return [rows[0], ("distance", distance), *rows[1:-2], ("kernel", kernel), *rows[-2:]]
-
-    @property
-    def _distance(self) -> Tensor:
-        """The distances (B,)."""
-        return self.tensors.terms.total.clamp(min=0.0) ** (1.0 / self._lift.distance_exponent)
 
     @property
     def _lift(self) -> Lift:

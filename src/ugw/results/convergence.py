@@ -1,4 +1,4 @@
-"""The one convergence warning of the library: every entry point issues it here, at the line of its caller."""
+"""The convergence warning that every entry point issues, located at the line of its caller."""
 
 from __future__ import annotations
 

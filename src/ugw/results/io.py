@@ -74,12 +74,8 @@ def with_current_names(arrays: Arrays) -> Arrays:
     >>> list(with_current_names({"other": np.zeros(1), "lift_rank": np.zeros(1)}))
     ['previous_plan', 'lift_kernel_rank']
     """
-    return {_current_name(name): array for name, array in arrays.items()} if _is_old(arrays) else arrays
-
-
-def _is_old(arrays: Arrays) -> bool:
-    """Return whether the arrays are those of an earlier version, in which `other` named the previous plan."""
-    return any(name == "other" or name.startswith("other_") for name in arrays)
+    is_old = any(name == "other" or name.startswith("other_") for name in arrays)
+    return {_current_name(name): array for name, array in arrays.items()} if is_old else arrays
 
 
 def _current_name(old: str) -> str:
@@ -162,16 +158,6 @@ def check_output(output: SolverOutput, items: int) -> None:
         raise ValueError(f"arrays of {sorted(lengths)} items, expected {items}")
     for code in output.status.tolist():
         Status(code)
-
-
-def history_to_arrays(history: History) -> Arrays:
-    """Return the columns of a history by name."""
-    return {f.name: getattr(history, f.name) for f in fields(History)}
-
-
-def history_from_arrays(arrays: Arrays) -> History:
-    """Return the history that `history_to_arrays` described."""
-    return History(**{f.name: arrays[f.name] for f in fields(History)})
 
 
 def _plan_tensors(name: str, plan: Tensor | ImplicitPlan) -> dict[str, Tensor]:

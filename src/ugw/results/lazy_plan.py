@@ -17,7 +17,7 @@ from .config import RESULTS_CONFIG
 class LazyPlan:
     """A plan (n, m), or (B, n, m) for a batch, whose entries are computed from potentials when they are needed.
 
-    Methods return NumPy arrays if the spaces were made of arrays, else tensors.
+    Methods return NumPy arrays if the spaces were made of arrays, else tensors; a batch adds a leading dimension B.
     """
 
     def __init__(self, implicit: ImplicitPlan, *, batched: bool, numpy: bool) -> None:
@@ -50,7 +50,7 @@ class LazyPlan:
         return LazyPlan(self._implicit.mT, batched=self._batched, numpy=self._numpy)
 
     def apply(self, matrix: Any) -> Any:
-        """Return the plan times `matrix` (m,) or (m, k), for a batch (B, m, k); differentiable in the matrix."""
+        """Return the product (n,) or (n, k) with a matrix (m,) or (m, k), in a batch (B, m, k), with its gradient."""
         values = as_tensor("matrix", matrix, like=self._implicit.row_sums)
         m, is_vector = self.shape[-1], not self._batched and values.ndim == 1
         values = values[:, None] if is_vector else values

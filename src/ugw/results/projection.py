@@ -1,4 +1,4 @@
-"""Products with plans, stored or lazy, as NumPy arrays: barycentric projection."""
+"""Products and barycentric projections with plans that are arrays or lazy, as NumPy arrays."""
 
 from __future__ import annotations
 

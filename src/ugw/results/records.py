@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import reduce
 from operator import add
@@ -89,20 +89,20 @@ class ObjectiveTerms(BatchRecord):
     @property
     def total(self) -> Any:
         """The sum of the terms: the value of the objective."""
-        return reduce(add, self.as_dict().values())  # not `sum`, which from Python 3.12 on rounds floats otherwise
+        return reduce(add, vars(self).values())  # not `sum`, which from Python 3.12 on rounds floats otherwise
 
     def present(self, *, batched: bool, numpy: bool) -> Self:
-        """Return the terms as users see them: plain numbers or arrays."""
+        """Return the terms as users see them: numbers, arrays (B,) or tensors."""
         return type(self)(**{k: present(v, batched=batched, numpy=numpy) for k, v in self.as_dict().items()})
 
     def as_dict(self) -> dict[str, Any]:
         """Return the terms by name, in the order in which they are printed."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return dict(vars(self))
 
 
 @dataclass(frozen=True, eq=False)
 class Terms(ObjectiveTerms):
-    """The weighted terms of the UGW objective; a hard marginal contributes 0."""
+    """The weighted terms of the UGW objective; `linear` is that of `Fused`, and a hard marginal contributes 0."""
 
     distortion: Any
     linear: Any
@@ -121,7 +121,7 @@ class ConicTerms(ObjectiveTerms):
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """One entry per outer step: F(p, p), F(p, q) with the plan before, plan change, inner residual, mass of p."""
+    """Arrays (steps,): F(p, p), F(p, q) with the plan before, plan change, inner residual, and mass of p."""
 
     objective: np.ndarray
     relaxed: np.ndarray
@@ -136,7 +136,7 @@ class History:
 
 @dataclass(frozen=True, eq=False)
 class Lift(BatchRecord):
-    """A plan between cones, (B, n, m) each: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ sqrt(P∘Q); and facts (B,) about it.
+    """A plan between cones, (B, n, m) each: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ P^(rho1/R) Q^(rho2/R); and facts (B,) about it.
 
     kernel_error: bound on the error of the kernel; kernel_tolerance: the error that was asked for; value_slack: what
     the kernel error may add to the value; kernel_rank: terms of the factorized kernel, 0 if exact; is_metric: whether
@@ -161,8 +161,8 @@ class SolverOutput(BatchRecord):
     """The output of a solver: tensors with a leading batch dimension B, on the device of the solve.
 
     plan, previous_plan: (B, n, m), the last two plans, stored or implicit; potentials: f (B, n) and g (B, m), or
-    None; trace: (B, steps, 5), the columns of History, NaN after an item ended; lift: of conic
-    problems; all others (B,).
+    None; trace: (B, steps, 5), the columns of History, NaN after an item ended; lift: of conic problems; all others
+    (B,).
     """
 
     plan: Any
@@ -180,21 +180,24 @@ class SolverOutput(BatchRecord):
 
     @classmethod
     def concatenate(cls, parts: Sequence[SolverOutput]) -> SolverOutput:
-        """Return one output with the items of several runs, one after the other."""
+        """Return one output with the batch items of several outputs, in order."""
         return join(cls.with_common_shapes(*parts))
 
     @staticmethod
     def with_common_shapes(*parts: SolverOutput) -> list[SolverOutput]:
-        """Return the outputs with traces of equal length, and with potentials in all of them if one has potentials."""
+        """Return the outputs with traces padded to equal length, and with potentials in all of them if one has any.
+
+        Steps and potentials that an output lacks are NaN.
+        """
         n_steps = max(part.trace.shape[1] for part in parts)
         has_potentials = any(part.potentials is not None for part in parts)
-        return [part._padded(n_steps, with_potentials=has_potentials) for part in parts]
-
-    def _padded(self, n_steps: int, *, with_potentials: bool) -> SolverOutput:
-        """Return the output with its trace padded by NaN to `n_steps`, and NaN potentials if some are needed."""
-        missing = self.trace.new_full((len(self.trace), n_steps - self.trace.shape[1], self.trace.shape[2]), torch.nan)
-        potentials = self.potentials
-        if with_potentials and potentials is None:
-            p1, p2 = self.plan.sum(2), self.plan.sum(1)
-            potentials = torch.full_like(p1, torch.nan), torch.full_like(p2, torch.nan)
-        return replace(self, trace=torch.cat([self.trace, missing], dim=1), potentials=potentials)
+        outputs = []
+        for part in parts:
+            n_missing = n_steps - part.trace.shape[1]
+            trace = torch.nn.functional.pad(part.trace, (0, 0, 0, n_missing), value=torch.nan)
+            potentials = part.potentials
+            if has_potentials and potentials is None:
+                p1, p2 = part.plan.sum(2), part.plan.sum(1)
+                potentials = torch.full_like(p1, torch.nan), torch.full_like(p2, torch.nan)
+            outputs.append(replace(part, trace=trace, potentials=potentials))
+        return outputs

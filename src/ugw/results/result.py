@@ -33,7 +33,7 @@ from .records import LINEAR_PROGRAM_LIMIT_MESSAGE, History, SolverOutput, Status
 class Result(ResultBase):
     """The plan that a solve returned, its value and terms, and whether the solve converged.
 
-    Values are NumPy arrays if the spaces were made of arrays, else tensors; scalars if the spaces were no batch.
+    Values are numbers and NumPy arrays if the spaces were made of arrays, else tensors; a batch adds a dimension B.
     `sizes` are the (n, m) of the items of a batch without padding, or None; `r[i]` is item i without its padding.
     `parameters` are the rho, eps and solver options of the solve as a plain dict, numbers per item in a batch.
 
@@ -121,9 +121,7 @@ class Result(ResultBase):
     def transport(self, values: Any) -> Any:
         """Return the means, (m,) or (m, k), at the points of the second space of `values` (n,) or (n, k) of the first.
 
-        The weights of a mean are the column of the plan; it is NaN where no mass arrives.
-
-        Unbatched results only.
+        The weights of a mean are the column of the plan; it is NaN where no mass arrives. Unbatched results only.
         """
         plan = self._unbatched_output().plan
         n, m = plan.shape[1:]
@@ -250,14 +248,12 @@ class Result(ResultBase):
 
     def __repr__(self) -> str:
         """Return one line: size, value, mass and status, or how many items of a batch converged."""
-        t = self.tensors
         if self.batched:
-            return f"{type(self).__name__}(batch of {len(self)}, {int((t.status == Status.CONVERGED).sum())} converged)"
-        n, m = t.plan.shape[1:]
+            return f"{type(self).__name__}(batch of {len(self)}, {int(self.converged.sum())} converged)"
+        n, m = self.tensors.plan.shape[1:]
         return (
-            f"{type(self).__name__}({n} × {m}, value={t.terms.total[0].item():.6g}, "
-            f"mass={t.plan.sum((1, 2), dtype=torch.float64).item():.4g}, "
-            f"{Status(int(t.status[0])).name.lower().replace('_', ' ')} after {int(t.n_iter[0])} steps)"
+            f"{type(self).__name__}({n} × {m}, value={self.value:.6g}, mass={self.mass:.4g}, "
+            f"{self.status.name.lower().replace('_', ' ')} after {self.n_iter} steps)"
         )
 
     def summary(self) -> str:
@@ -270,17 +266,12 @@ class Result(ResultBase):
         """Return the name and the text of each line of `summary`; of a batch one line per item."""
         if self.batched:
             return [(f"[{i}]", repr(item)) for i, item in enumerate(self)]
-        t = self.tensors
-        rows = [("value", f"{t.terms.total[0].item():.8g}")]
-        rows += [(f"  {name}", f"{term[0].item():.6g}") for name, term in t.terms.as_dict().items()]
-        rows += [("mass", f"{t.plan.sum((1, 2), dtype=torch.float64).item():.6g}")]
-        if float(t.marginal_error[0]):
-            rows += [("hard sides", f"off by {float(t.marginal_error[0]):.1e}")]
-        return [
-            *rows,
-            ("gap", f"{(t.terms.total[0] - t.relaxed_value[0]).item():.1e}"),
-            ("status", self.message),
-        ]
+        rows = [("value", f"{self.value:.8g}")]
+        rows += [(f"  {name}", f"{term:.6g}") for name, term in self.terms.as_dict().items()]
+        rows += [("mass", f"{self.mass:.6g}")]
+        if self.marginal_error:
+            rows += [("hard sides", f"off by {self.marginal_error:.1e}")]
+        return [*rows, ("gap", f"{self.gap:.1e}"), ("status", self.message)]
 
     # -- files ---------------------------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Self
 
-from .._utils.checks import check_progress_and_callback, check_tolerance, check_whole_number
+from .._utils.checks import check_tolerance, check_whole_number
+from ..errors import InputError
 from ..results.result import Result
 from .monitor import Callback, Monitor, open_monitor
 
@@ -27,7 +28,10 @@ class Solver(ABC):
         name = type(self).__name__
         check_tolerance(f"{name} tol", self.tol)
         check_whole_number(f"{name} max_iter", self.max_iter)
-        check_progress_and_callback(name, progress=self.progress, callback=self.callback)
+        if not isinstance(self.progress, bool):
+            raise InputError(f"{name} progress must be True or False, got {self.progress!r}")
+        if self.callback is not None and not callable(self.callback):
+            raise InputError(f"{name} callback must be a function of one step, got {self.callback!r}")
 
     def __call__(self, problem: Any, init: Any) -> Result:
         """Solve from the plan `init` (B, n, m), of any mass."""

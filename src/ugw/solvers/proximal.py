@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import check_fractions
+from .._utils.checks import check_tolerance
 from .._utils.deprecation import warn_renamed
 from ..errors import InputError
 from ..problems.plan_operations import max_log_growth, mix_with_product_plan
@@ -34,7 +34,8 @@ class ProximalSchedule:
     factor: float = 0.95
 
     def __post_init__(self) -> None:
-        check_fractions("ProximalSchedule", (self.first, self.last, self.factor), ("first", "last", "factor"))
+        for name in ("first", "last", "factor"):
+            check_tolerance(f"ProximalSchedule, {name},", getattr(self, name))
         if self.first < self.last:
             raise InputError(f"ProximalSchedule first must be at least last, got {self.first} < {self.last}")
 

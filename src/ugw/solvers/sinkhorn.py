@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import check_choice, check_tolerance, check_whole_number
-from .._utils.deprecation import current_value
+from .._utils.deprecation import warn_renamed
 from .._utils.pytree import BatchRecord, where
 from ..kernels.config import KERNEL_CONFIG
 from ..kernels.dispatch import GibbsKernel, sinkhorn_iterations
@@ -42,8 +42,9 @@ class Sinkhorn:
 
     def __post_init__(self) -> None:
         """Check the fields; replace the old spelling of a method, with a warning."""
-        # The record is frozen: its own constructor may still set a field.
-        object.__setattr__(self, "method", current_value("Sinkhorn method", self.method, {"stabilised": "stabilized"}))
+        if self.method == "stabilised":
+            warn_renamed("Sinkhorn method='stabilised'", "Sinkhorn method='stabilized'")
+            object.__setattr__(self, "method", "stabilized")  # the record is frozen
         check_tolerance("Sinkhorn tol", self.tol)
         if self.max_iter is not None:
             check_whole_number("Sinkhorn max_iter", self.max_iter)
