@@ -111,11 +111,11 @@ def sinkhorn_arguments(shape, dampings, dtype, eps=0.01):
     for log in log_weights:
         if log.shape[1] > 4:
             log[:, 2] = -torch.inf
-    phi, gamma = uniform(batch, n, seed=3, dtype=dtype), uniform(batch, m, seed=4, dtype=dtype)
+    gamma = uniform(batch, m, seed=4, dtype=dtype)
     one = torch.ones(batch, dtype=dtype, device=DEVICE)
     kernel = make_gibbs_kernel(uniform(*shape, dtype=dtype), *log_weights, eps * one, gamma)
     share = 0.0 if dampings == HARD else 1.0 / sum(1.0 / d - 1.0 for d in dampings)
-    return kernel, (phi, gamma), tuple(d * one[:, None] for d in dampings), share * one[:, None], MAX_RATE
+    return gamma, kernel, tuple(d * one[:, None] for d in dampings), share * one[:, None], MAX_RATE
 
 
 def by_shape(arguments, shapes=SHAPES, **tolerances):
@@ -181,10 +181,10 @@ def assert_close_iterates(found, expected, case):
     the reference itself in float32, in the log domain or stabilized, is allowed on top.
     """
     arguments = case.arguments(torch.float32)
-    kernel = arguments[0]
-    rounded = [sinkhorn_iterations(k, *arguments[1:]).extrapolated_gamma for k in (kernel.log_domain(), kernel)]
-    has_weight = kernel.log_a > -torch.inf, kernel.log_b > -torch.inf
-    present = {"phi": has_weight[0], "gamma": has_weight[1], "extrapolated_gamma": has_weight[1], "residual": ...}
+    gamma, kernel, *others = arguments
+    rounded = [sinkhorn_iterations(gamma, k, *others).extrapolated_gamma for k in (kernel.log_domain(), kernel)]
+    has_weight = kernel.log_b > -torch.inf
+    present = {"gamma": has_weight, "extrapolated_gamma": has_weight, "residual": ...}
     for name, at in present.items():
         one, exact = getattr(found, name).double(), getattr(expected, name)
         assert bool(torch.isfinite(one).all())
@@ -192,7 +192,7 @@ def assert_close_iterates(found, expected, case):
         if name == "extrapolated_gamma":
             if kernel.matrix[0].numel() == 1 and float(arguments[3].abs().max()) == 0.0:
                 continue  # exact after one iteration: the rate is a quotient of rounding errors
-            errors = torch.stack([torch.where(has_weight[1], (r - exact).abs(), 0.0) for r in rounded])
+            errors = torch.stack([torch.where(has_weight, (r - exact).abs(), 0.0) for r in rounded])
             allowed = allowed + 2.0 * errors.amax(dim=(0, 2))[:, None]
         assert bool(((one - exact).abs() <= allowed)[at].all()), name
 
@@ -204,7 +204,7 @@ def reference(primitive, case):
     """The result of the torch reference in float64; of Sinkhorn in the log domain."""
     arguments = case.arguments(torch.float64)
     if primitive == "sinkhorn_iterations":
-        arguments = arguments[0].log_domain(), *arguments[1:]
+        arguments = arguments[0], arguments[1].log_domain(), *arguments[2:]
     return BACKENDS[primitive][-1].implementation(primitive)(*arguments)
 
 
@@ -243,18 +243,18 @@ def test_nan_entries_give_nan_sums(primitive):
 
 @SINKHORN_BACKENDS
 def test_underflow_gives_a_nonfinite_residual(backend):
-    kernel, (phi, gamma), *others = sinkhorn_arguments((2, 6, 8), SOFT, torch.float32)
+    gamma, *others = sinkhorn_arguments((2, 6, 8), SOFT, torch.float32)
     gamma = gamma.clone()
     gamma[1] -= 300.0  # exp(−300) is 0 in float32
-    iterate = backend.implementation("sinkhorn_iterations")(kernel, (phi, gamma), *others)
+    iterate = backend.implementation("sinkhorn_iterations")(gamma, *others)
     assert torch.isfinite(iterate.residual).tolist() == [True, False]
 
 
 @SINKHORN_BACKENDS
 def test_an_empty_row_gives_a_nonfinite_residual(backend):
-    kernel, *others = sinkhorn_arguments((2, 6, 8), SOFT, torch.float32)
-    kernel.matrix[0, 3] = 0.0
-    iterate = backend.implementation("sinkhorn_iterations")(kernel, *others)
+    arguments = sinkhorn_arguments((2, 6, 8), SOFT, torch.float32)
+    arguments[1].matrix[0, 3] = 0.0
+    iterate = backend.implementation("sinkhorn_iterations")(*arguments)
     assert torch.isfinite(iterate.residual).tolist() == [False, True]
 
 
@@ -279,7 +279,7 @@ class FakeCuda(torch.Tensor):
 
 
 def fake_kernel(n, m, dtype=torch.float32):
-    kernel = sinkhorn_arguments((1, 5, 5), SOFT, dtype)[0]
+    kernel = sinkhorn_arguments((1, 5, 5), SOFT, dtype)[1]
     kernel.matrix = torch.zeros(1, 1, 1, dtype=dtype).expand(1, n, m).as_subclass(FakeCuda)
     return kernel
 
@@ -301,7 +301,7 @@ def test_sinkhorn_backends_are_selected_by_size_and_dtype():
     modules = [select_backend("sinkhorn_iterations", fake_kernel(*size)).module for size in sizes]
     assert modules == ["triton.sinkhorn_registers", "triton.sinkhorn_cache", "triton.sinkhorn_cache", "sinkhorn"]
     assert select_backend("sinkhorn_iterations", fake_kernel(10, 10, torch.float64)).module == "sinkhorn"
-    kernel = sinkhorn_arguments((1, 5, 5), SOFT, torch.float32)[0]
+    kernel = sinkhorn_arguments((1, 5, 5), SOFT, torch.float32)[1]
     assert select_backend("sinkhorn_iterations", kernel.log_domain()).module == "sinkhorn"
 
 

@@ -334,9 +334,9 @@ def test_an_extrapolation_that_increases_the_residual_is_undone(monkeypatch):
 
     def run_with_bad_extrapolation(step, kernel, state):
         """Return the results of a round, of the first one with random potentials as extrapolation."""
-        phi, gamma, next_gamma, residual = run_iterations(step, kernel, state)
+        gamma, next_gamma, residual = run_iterations(step, kernel, state)
         rounds.append((state.next_gamma, gamma, residual))
-        return phi, gamma, next_gamma if len(rounds) > 1 else 10.0 * torch.randn_like(gamma), residual
+        return gamma, next_gamma if len(rounds) > 1 else 10.0 * torch.randn_like(gamma), residual
 
     monkeypatch.setattr(sinkhorn, "_run_iterations", run_with_bad_extrapolation)
     torch.manual_seed(0)

@@ -210,20 +210,15 @@ def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Ten
 
 
 def sinkhorn_iterations(
-    kernel: GibbsKernel,
-    potentials: tuple[Tensor, Tensor],
-    dampings: tuple[Tensor, ...],
-    translation_share: Tensor,
-    max_rate: float,
+    gamma: Tensor, kernel: GibbsKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
     """Return the iterate after `kernel.iterations_per_check` Sinkhorn iterations, with gamma extrapolated by Aitken.
 
-    potentials: phi (B, n) and gamma (B, m); dampings: two (B, 1); translation_share: (B, 1); see
-    `sinkhorn.sinkhorn_iterations`.
+    gamma: (B, m); dampings: two (B, 1); translation_share: (B, 1); see `sinkhorn.sinkhorn_iterations`.
     """
-    if not kernel.log_a.is_cuda:
-        return sinkhorn.sinkhorn_iterations(kernel, potentials, dampings, translation_share, max_rate)
-    return _call_on_cuda("sinkhorn_iterations", (kernel,), kernel, potentials, dampings, translation_share, max_rate)
+    if not gamma.is_cuda:
+        return sinkhorn.sinkhorn_iterations(gamma, kernel, dampings, translation_share, max_rate)
+    return _call_on_cuda("sinkhorn_iterations", (kernel,), gamma, kernel, dampings, translation_share, max_rate)
 
 
 def _call_on_cuda(primitive: str, operands: tuple[Any, ...], *arguments: Any) -> Any:

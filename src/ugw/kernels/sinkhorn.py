@@ -16,14 +16,14 @@ from .config import KERNEL_CONFIG
 
 
 class IterationResult(NamedTuple):
-    """Potentials after some Sinkhorn iterations, and the changes in the last two of them.
+    """The potential gamma after some Sinkhorn iterations, and the changes in the last two of them.
 
-    potentials: phi (B, n) and gamma (B, m); updates: their changes in the last iteration before the translation, which
-    leaves the plan unchanged; marginals: of unit mass, those before the updates; last_change, previous_change: of gamma
-    in the last and the second to last iteration, (B, m).
+    gamma: (B, m); updates: the changes of phi (B, n) and gamma (B, m) in the last iteration, before the translation,
+    which leaves the plan unchanged; marginals: (B, n) and (B, m), of unit mass, those that the updates corrected;
+    last_change, previous_change: (B, m), of gamma in the last and the second to last iteration.
     """
 
-    potentials: tuple[Tensor, Tensor]
+    gamma: Tensor
     updates: tuple[Tensor, Tensor]
     marginals: tuple[Tensor, Tensor]
     last_change: Tensor
@@ -33,11 +33,11 @@ class IterationResult(NamedTuple):
 class SinkhornIterate(NamedTuple):
     """The result of `sinkhorn_iterations`.
 
-    phi: (B, n); gamma: (B, m); extrapolated_gamma: (B, m), Aitken's extrapolation of the last iterations; residual:
-    (B,), the fraction of the plan's mass that the last iteration moved, not finite where the exponent range was left.
+    gamma: (B, m), the potential, from which phi follows; extrapolated_gamma: (B, m), Aitken's extrapolation of the last
+    iterations; residual: (B,), the fraction of the plan's mass that the last iteration moved, not finite where the
+    exponent range was left.
     """
 
-    phi: Tensor
     gamma: Tensor
     extrapolated_gamma: Tensor
     residual: Tensor
@@ -62,7 +62,9 @@ class GibbsKernel(Protocol):
         ...
 
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
-        """Return potentials, marginals and last changes of `iterations_per_check` iterations, eqs. (4.1) and (4.3).
+        """Return gamma, its last changes and the marginals after `iterations_per_check` iterations.
+
+        Eqs. (4.1) and (4.3).
 
         Each sets phi = −damping1 · row_logsumexp(gamma), gamma = −damping2 · col_logsumexp(phi), and translates both.
         gamma: (B, m); dampings: two (B, 1); translation_share: (B, 1). Sums that underflow give NaN.
@@ -109,7 +111,7 @@ class LogDomainIterations:
             phi, gamma = new_phi + shift, new_gamma - shift
         updates = new_phi - last_phi, new_gamma - last_gamma
         marginals = torch.softmax(log_p1 - updates[0], 1), torch.softmax(log_p2, 1)
-        return IterationResult((phi, gamma), updates, marginals, gamma - last_gamma, last_gamma - previous_gamma)
+        return IterationResult(gamma, updates, marginals, gamma - last_gamma, last_gamma - previous_gamma)
 
 
 class LogKernel(LogDomainIterations):
@@ -235,7 +237,7 @@ class StabilizedKernel:
             v.mul_((-shift).exp_())
         updates = new_x - last_x, new_y - last_y
         marginals = torch.softmax(p1.log_() - updates[0], 1), p2 / masses[1]
-        return IterationResult((x + self._alpha, y + self._beta), updates, marginals, y - last_y, last_y - previous_y)
+        return IterationResult(y + self._beta, updates, marginals, y - last_y, last_y - previous_y)
 
     def side_vectors(self) -> tuple[Tensor, Tensor]:
         """The vectors of each side as fused backends read them, (B, 4, n) and (B, 4, m), float32 or float64.
@@ -280,22 +282,14 @@ def make_gibbs_kernel(cost: Tensor, log_a: Tensor, log_b: Tensor, eps: Tensor, g
 
 
 def sinkhorn_iterations(
-    kernel: GibbsKernel,
-    potentials: tuple[Tensor, Tensor],
-    dampings: tuple[Tensor, ...],
-    translation_share: Tensor,
-    max_rate: float,
+    gamma: Tensor, kernel: GibbsKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Return the iterate after `kernel.iterations_per_check` Sinkhorn iterations.
+    """Return the iterate after `kernel.iterations_per_check` Sinkhorn iterations, with gamma extrapolated by Aitken.
 
-    The iterate holds phi, gamma, gamma extrapolated by one Aitken step, and the share of the plan's mass that the last
-    updates moved, (B,).
-
-    potentials: phi (B, n) and gamma (B, m) to start from; dampings: 1/(1 + eps/rho) of both sides, (B, 1) each;
-    translation_share: 1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the extrapolation
-    assumes.
+    gamma: (B, m), the potential to start from; dampings: 1/(1 + eps/rho) of both sides, (B, 1) each; translation_share:
+    1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the extrapolation assumes.
     """
-    result = kernel.iterate(potentials[1], dampings, translation_share)
+    result = kernel.iterate(gamma, dampings, translation_share)
     # The fraction of the plan's mass that the updates moved: each weighted by the marginal it corrected.
     moved = [(p * u.abs().clamp_(max=1.0)).sum(1) for p, u in zip(result.marginals, result.updates, strict=True)]
     # The slow modes share one rate, close to damping1·damping2: pairs of points that see only each other, each
@@ -303,9 +297,8 @@ def sinkhorn_iterations(
     weighted = result.marginals[1] * result.previous_change
     rate = (weighted * result.last_change).sum(1) / (weighted * result.previous_change).sum(1)
     rate = rate.nan_to_num_(nan=0.0).clamp_(0.0, max_rate)
-    phi, gamma = result.potentials
-    extrapolated = torch.addcmul(gamma, result.last_change, (rate / (1.0 - rate))[:, None])
-    return SinkhornIterate(phi, gamma, extrapolated, moved[0] + moved[1])
+    extrapolated = torch.addcmul(result.gamma, result.last_change, (rate / (1.0 - rate))[:, None])
+    return SinkhornIterate(result.gamma, extrapolated, moved[0] + moved[1])
 
 
 def _matvec(matrix: Tensor, vector: Tensor) -> Tensor:

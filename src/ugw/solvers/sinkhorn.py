@@ -57,17 +57,15 @@ class Sinkhorn:
         iteration_multiplier: Tensor | None = None,
         n_rounds: int | None = None,
     ) -> LinearSolution:
-        """Solve a linear problem from potentials (f, g), or zero.
+        """Solve a linear problem from potentials f (B, n) and g (B, m), or zero.
 
         Per item, (B,) each: `tol` replaces the tolerance, `iteration_multiplier` ≥ 1 multiplies the iterations allowed.
         n_rounds: make this number of rounds of `iterations_per_check` iterations instead, without synchronizing.
         """
         dtype = problem.cost.dtype
         eps = problem.eps.to(dtype)
-        if potentials is None:
-            potentials = torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b)
-        f, g = potentials
-        gamma = g / eps[:, None]
+        # An iteration computes f from g: only g is a start.
+        gamma = torch.zeros_like(problem.log_b) if potentials is None else potentials[1] / eps[:, None]
         slopes = problem.eps[:, None] / torch.stack([problem.div_a.rho, problem.div_b.rho], dim=1)
         slope = slopes.sum(1, keepdim=True).to(dtype)
         min_slope = SOLVER_CONFIG.hard_side_rounding * torch.finfo(dtype).eps
@@ -76,7 +74,7 @@ class Sinkhorn:
             damping=damping(slopes).to(dtype).split(1, dim=1),
             share=slope.clamp(min=min_slope).reciprocal_().masked_fill_(slope <= min_slope, 0.0),
         )
-        state = _Potentials(f / eps[:, None], gamma, gamma)
+        state = _Potential(gamma, gamma)
         if n_rounds is None:
             one = torch.ones_like(eps)
             context.tol = torch.full_like(eps, self.tol) if tol is None else tol.to(dtype)
@@ -121,15 +119,14 @@ class Sinkhorn:
 
 
 @dataclass(frozen=True, eq=False)
-class _Potentials(LoopState):
-    """The state of the iterations: phi = f/eps (B, n) and gamma = g/eps (B, m) after the last iteration.
+class _Potential(LoopState):
+    """The state of the iterations: gamma = g/eps (B, m) after the last iteration.
 
     next_gamma: gamma extrapolated, where the next iterations start; residual: (B,), of the last iteration;
     max_residual: (B,), a residual above it rejects the last extrapolation; n_rounds: (B,), made so far, None if not
     counted. residual and max_residual are None before the first iteration.
     """
 
-    phi: Tensor
     gamma: Tensor
     next_gamma: Tensor
     residual: Any = None
@@ -156,8 +153,8 @@ class _Iteration(BatchRecord):
     max_rounds: Any = None
 
 
-def _iterate_and_check(context: _Iteration, state: _Potentials) -> tuple[_Potentials, loop.Report]:
-    """Return the potentials after a round of iterations, in the log domain where exponents overflow, and a report."""
+def _iterate_and_check(context: _Iteration, state: _Potential) -> tuple[_Potential, loop.Report]:
+    """Return the potential after a round of iterations, in the log domain where exponents overflow, and a report."""
     context.kernel = context.kernel.recenter(state.next_gamma)
     results = _run_iterations(context, context.kernel, state)
     is_lost = ~torch.isfinite(results[-1])
@@ -171,20 +168,19 @@ def _iterate_and_check(context: _Iteration, state: _Potentials) -> tuple[_Potent
     return new, loop.Report(status, {"residual": new.residual})
 
 
-def _update(state: _Potentials, results: tuple[Tensor, ...]) -> _Potentials:
+def _update(state: _Potential, results: tuple[Tensor, ...]) -> _Potential:
     """Return the state after a round of iterations; where an extrapolation raised the residual, the state before it.
 
-    results: phi, gamma, next_gamma and residual of the round.
+    results: gamma, next_gamma and residual of the round.
     """
-    phi, gamma, next_gamma, residual = results
+    gamma, next_gamma, residual = results
     n_rounds = None if state.n_rounds is None else state.n_rounds + 1.0
     if state.max_residual is None:
-        return _Potentials(phi, gamma, next_gamma, residual, residual, n_rounds)
-    # A rejected extrapolation is undone; the next iterations start from the potentials before it.
+        return _Potential(gamma, next_gamma, residual, residual, n_rounds)
+    # A rejected extrapolation is undone; the next iterations start from the potential before it.
     is_rejected = residual > state.max_residual
     reject = is_rejected[:, None]
-    return _Potentials(
-        phi=torch.where(reject, state.phi, phi),
+    return _Potential(
         gamma=torch.where(reject, state.gamma, gamma),
         next_gamma=torch.where(reject, state.gamma, next_gamma),
         residual=torch.where(is_rejected, state.residual, residual),
@@ -193,7 +189,7 @@ def _update(state: _Potentials, results: tuple[Tensor, ...]) -> _Potentials:
     )
 
 
-def _run_iterations(context: _Iteration, kernel: GibbsKernel, state: _Potentials) -> tuple[Tensor, ...]:
-    """Return phi, gamma, gamma extrapolated, and the residual after a round of iterations from `state.next_gamma`."""
-    potentials = state.phi, state.next_gamma
-    return sinkhorn_iterations(kernel, potentials, context.damping, context.share, SOLVER_CONFIG.max_aitken_rate)
+def _run_iterations(context: _Iteration, kernel: GibbsKernel, state: _Potential) -> tuple[Tensor, ...]:
+    """Return gamma, gamma extrapolated, and the residual after a round of iterations from `state.next_gamma`."""
+    gamma = state.next_gamma
+    return sinkhorn_iterations(gamma, kernel, context.damping, context.share, SOLVER_CONFIG.max_aitken_rate)
