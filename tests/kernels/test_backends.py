@@ -1,5 +1,6 @@
 """All backends of every primitive against its torch reference in float64; Triton is interpreted without a GPU."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from ugw.kernels import dispatch
 from ugw.kernels.anderson import AndersonStep
 from ugw.kernels.config import KERNEL_CONFIG
-from ugw.kernels.dispatch import BACKENDS, select_backend
+from ugw.kernels.dispatch import BACKENDS, Backend, select_backend
 from ugw.kernels.sinkhorn import StabilizedKernel, make_gibbs_kernel, sinkhorn_iterations
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -276,12 +277,40 @@ class FakeCuda(torch.Tensor):
     """A CPU tensor that claims to be on a GPU."""
 
     is_cuda = True
+    device = torch.device("cuda")
 
 
 def fake_kernel(n, m, dtype=torch.float32):
     kernel = sinkhorn_arguments((1, 5, 5), SOFT, dtype)[1]
     kernel.matrix = torch.zeros(1, 1, 1, dtype=dtype).expand(1, n, m).as_subclass(FakeCuda)
     return kernel
+
+
+def fake_cuda(value):
+    """The value with `FakeCuda` tensors; in place of a kernel a small one."""
+    if isinstance(value, torch.Tensor):
+        return value.as_subclass(FakeCuda)
+    if isinstance(value, list | tuple):
+        return type(value)(map(fake_cuda, value))
+    return fake_kernel(5, 5) if isinstance(value, StabilizedKernel) else value
+
+
+@pytest.mark.parametrize("primitive", BACKENDS)
+def test_primitives_call_the_selected_backend_on_the_device_of_their_first_argument(primitive, monkeypatch):
+    called, devices = [], []
+    arguments = CASES[primitive][0].arguments(torch.float32)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: devices.append(device) or nullcontext())
+    monkeypatch.setattr(
+        Backend, "implementation", lambda backend, _: lambda *args: called.append((backend.module, args))
+    )
+    if DEVICE == "cpu":
+        getattr(dispatch, primitive)(*arguments)
+        assert not called, "the reference is called directly"
+    getattr(dispatch, primitive)(*fake_cuda(arguments))
+    ((module, passed),) = called
+    assert module == BACKENDS[primitive][0].module
+    assert len(passed) == len(arguments)
+    assert devices == [torch.device("cuda")]
 
 
 def test_reductions_in_triton_need_stored_float32_without_gradients():
