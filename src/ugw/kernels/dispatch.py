@@ -14,13 +14,7 @@ from torch import Tensor
 
 from . import anderson, reductions, sinkhorn
 from . import streaming_logsumexp as streaming
-from .sinkhorn import (
-    GibbsKernel,
-    LogDomainIterations,
-    LogKernel,
-    StabilizedKernel,
-    make_gibbs_kernel,
-)
+from .sinkhorn import GibbsKernel, LogDomainIterations, LogKernel, StabilizedKernel
 from .triton.config import TRITON_CONFIG, padded_size
 
 __all__ = [
@@ -33,7 +27,6 @@ __all__ = [
     "dot",
     "extrapolate",
     "l1_distance",
-    "make_gibbs_kernel",
     "neg_entropy",
     "sinkhorn_iterations",
     "streaming_logsumexp",
@@ -137,7 +130,7 @@ def select_backend(primitive: str, *operands: Any) -> Backend:
 
 
 def dispatched(
-    reference: Primitive, operands: Callable[..., tuple[Any, ...]] = lambda first, *_: (first,)
+    reference: Primitive, operands: Callable[..., tuple[Any, ...]] = lambda first, *_, **__: (first,)
 ) -> Primitive:
     """Return a primitive with the signature of its torch reference that runs on the device of its first argument.
 
@@ -165,7 +158,7 @@ extrapolate = dispatched(anderson.extrapolate, lambda last_input, outputs, facto
 anderson_coefficients = dispatched(anderson.anderson_coefficients)
 streaming_logsumexp = dispatched(streaming.streaming_logsumexp)
 streaming_weighted_sum = dispatched(streaming.streaming_weighted_sum)
-sinkhorn_iterations = dispatched(sinkhorn.sinkhorn_iterations, lambda gamma, kernel, *_: (kernel,))
+sinkhorn_iterations = dispatched(sinkhorn.sinkhorn_iterations, lambda gamma, kernel, *_, **__: (kernel,))
 
 
 @cache

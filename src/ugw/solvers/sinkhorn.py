@@ -87,7 +87,7 @@ class Sinkhorn:
         else:
             for _ in range(n_rounds):
                 state = _update(state, _run_iterations(context, context.kernel, state))
-        phi, unit_plan, log_mass = context.kernel.log_domain().plan(state.gamma, context.damping[0])
+        phi, unit_plan, log_mass = context.kernel.plan(state.gamma, context.damping[0])
         return LinearSolution(unit_plan, log_mass, phi * eps[:, None], state.gamma * eps[:, None], state.residual)
 
     def with_defaults(self, defaults: Sinkhorn | None = None) -> Sinkhorn:

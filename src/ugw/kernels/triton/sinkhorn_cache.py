@@ -184,7 +184,7 @@ def sinkhorn_iterations(
     """Return the `SinkhornIterate` of `..sinkhorn.sinkhorn_iterations`, which has the same arguments."""
     batch, n, m = kernel.matrix.shape
     factors = torch.cat((*dampings, translation_share), dim=1)
-    inputs = (kernel.matrix, *kernel.side_vectors(), gamma, factors)
+    inputs = (kernel.matrix, *kernel.side_vectors, gamma, factors)
     matrix, side_a, side_b, first_gamma, factors = (t.contiguous() for t in inputs)
     count = kernel.iterations_per_check
     phi, log_p1 = matrix.new_empty(2, count, batch, n)

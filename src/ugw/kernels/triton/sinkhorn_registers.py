@@ -98,7 +98,7 @@ def sinkhorn_iterations(
     rows, cols = padded_size(n), padded_size(m)
     warps = min(16, max(1, rows * cols // (32 * TRITON_CONFIG.register_entries_per_thread)))
     factors = torch.cat((*dampings, translation_share), dim=1)
-    inputs = (t.contiguous() for t in (matrix, *kernel.side_vectors(), gamma, factors))
+    inputs = (t.contiguous() for t in (matrix, *kernel.side_vectors, gamma, factors))
     _iterations_kernel[(batch,)](
         *inputs, *result, n, m, max_rate, info.tiny / info.eps,
         COUNT=kernel.iterations_per_check, N=rows, M=cols, LOG2E=LOG2E, num_warps=warps,
