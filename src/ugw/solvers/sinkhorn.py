@@ -13,7 +13,6 @@ from .._utils.deprecation import current_value
 from .._utils.pytree import BatchRecord, LoopState, where
 from ..kernels.config import KERNEL_CONFIG
 from ..kernels.dispatch import GibbsKernel, sinkhorn_iterations
-from ..measures.divergences import damping
 from ..problems.linear import LinearProblem, LinearSolution
 from ..results.records import Status
 from . import loop
@@ -71,7 +70,7 @@ class Sinkhorn:
         min_slope = SOLVER_CONFIG.hard_side_rounding * torch.finfo(dtype).eps
         context = _Iteration(
             kernel=problem.kernel(None if self.method == "log" else gamma),
-            damping=damping(slopes).to(dtype).split(1, dim=1),
+            dampings=(1.0 / (1.0 + slopes)).to(dtype).split(1, dim=1),
             share=slope.clamp(min=min_slope).reciprocal_().masked_fill_(slope <= min_slope, 0.0),
         )
         state = _Potential(gamma, gamma)
@@ -79,15 +78,16 @@ class Sinkhorn:
             one = torch.ones_like(eps)
             context.tol = torch.full_like(eps, self.tol) if tol is None else tol.to(dtype)
             multiplier = one if iteration_multiplier is None else iteration_multiplier
-            max_iter = self.with_defaults().max_iter
-            context.max_rounds = (max_iter / context.kernel.iterations_per_check * multiplier).ceil()  # type: ignore
+            max_iter = SOLVER_CONFIG.inner_max_iter if self.max_iter is None else self.max_iter
+            context.max_rounds = (max_iter / context.kernel.iterations_per_check * multiplier).ceil()
             rules = loop.Rules(max_iter=int(context.max_rounds.max()), compact_at=0.5, keeps_history=False)
             first = replace(state, residual=one, max_residual=torch.inf * one, n_rounds=0.0 * one)
             state = loop.iterate(_iterate_and_check, context, first, rules).state
         else:
+            factors = context.dampings, context.share, SOLVER_CONFIG.max_aitken_rate
             for _ in range(n_rounds):
-                state = _update(state, _run_iterations(context, context.kernel, state))
-        phi, unit_plan, log_mass = context.kernel.plan(state.gamma, context.damping[0])
+                state = _update(state, sinkhorn_iterations(state.next_gamma, context.kernel, *factors))
+        phi, unit_plan, log_mass = context.kernel.plan(state.gamma, context.dampings[0])
         return LinearSolution(unit_plan, log_mass, phi * eps[:, None], state.gamma * eps[:, None], state.residual)
 
     def with_defaults(self, defaults: Sinkhorn | None = None) -> Sinkhorn:
@@ -136,7 +136,7 @@ class _Potential(LoopState):
 
 @dataclass(eq=False)
 class _Iteration(BatchRecord):
-    """The constants of the iterations, (B, 1) each: damping = 1/(1 + eps/rho), share = 1/(eps/rho1 + eps/rho2).
+    """The constants of the iterations, (B, 1) each: dampings 1/(1 + eps/rho), share = 1/(eps/rho1 + eps/rho2).
 
     The plan depends on f + g alone, the dual value on how the sum is split: the best split, eq. (4.3), is
 
@@ -147,7 +147,7 @@ class _Iteration(BatchRecord):
     """
 
     kernel: GibbsKernel
-    damping: tuple[Tensor, ...]
+    dampings: tuple[Tensor, ...]
     share: Tensor
     tol: Any = None
     max_rounds: Any = None
@@ -156,24 +156,23 @@ class _Iteration(BatchRecord):
 def _iterate_and_check(context: _Iteration, state: _Potential) -> tuple[_Potential, loop.Report]:
     """Return the potential after a round of iterations, in the log domain where exponents overflow, and a report."""
     context.kernel = context.kernel.recenter(state.next_gamma)
-    results = _run_iterations(context, context.kernel, state)
-    is_lost = ~torch.isfinite(results[-1])
+    factors = context.dampings, context.share, SOLVER_CONFIG.max_aitken_rate
+    iterate: tuple[Tensor, ...] = sinkhorn_iterations(state.next_gamma, context.kernel, *factors)
+    is_lost = ~torch.isfinite(iterate[-1])
     if bool(is_lost.any()):
-        again = _run_iterations(context, context.kernel.log_domain(), state)
-        pairs = zip(again, results, strict=True)
-        results = tuple(torch.where(is_lost.view(-1, *[1] * (a.ndim - 1)), a, b) for a, b in pairs)
-    new = _update(state, results)
+        iterate = where(is_lost, sinkhorn_iterations(state.next_gamma, context.kernel.log_domain(), *factors), iterate)
+    new = _update(state, iterate)
     status = torch.where(new.n_rounds >= context.max_rounds, int(Status.MAX_ITER), int(Status.RUNNING))
     status = torch.where(new.residual <= context.tol, int(Status.CONVERGED), status)
     return new, loop.Report(status, {"residual": new.residual})
 
 
-def _update(state: _Potential, results: tuple[Tensor, ...]) -> _Potential:
+def _update(state: _Potential, iterate: tuple[Tensor, ...]) -> _Potential:
     """Return the state after a round of iterations; where an extrapolation raised the residual, the state before it.
 
-    results: gamma, next_gamma and residual of the round.
+    iterate: the fields of the `SinkhornIterate` of the round.
     """
-    gamma, next_gamma, residual = results
+    gamma, next_gamma, residual = iterate
     n_rounds = None if state.n_rounds is None else state.n_rounds + 1.0
     if state.max_residual is None:
         return _Potential(gamma, next_gamma, residual, residual, n_rounds)
@@ -187,9 +186,3 @@ def _update(state: _Potential, results: tuple[Tensor, ...]) -> _Potential:
         max_residual=residual.masked_fill(is_rejected, torch.inf),
         n_rounds=n_rounds,
     )
-
-
-def _run_iterations(context: _Iteration, kernel: GibbsKernel, state: _Potential) -> tuple[Tensor, ...]:
-    """Return gamma, gamma extrapolated, and the residual after a round of iterations from `state.next_gamma`."""
-    gamma = state.next_gamma
-    return sinkhorn_iterations(gamma, kernel, context.damping, context.share, SOLVER_CONFIG.max_aitken_rate)
