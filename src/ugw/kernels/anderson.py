@@ -20,7 +20,7 @@ from .config import KERNEL_CONFIG
 class AndersonStep(NamedTuple):
     """The extrapolation chosen for each item.
 
-    factors: (B, 3), multiples for `extrapolate`, 0 where nothing is extrapolated; is_extrapolated: (B,) bool;
+    factors: (B, 3), c0, c1 and c2 of `extrapolate`, 0 where nothing is extrapolated; is_extrapolated: (B,) bool;
     is_overrelaxed: (B,) bool, whether the extrapolation prolongs the last step.
     """
 
@@ -30,10 +30,11 @@ class AndersonStep(NamedTuple):
 
 
 def anderson_differences(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
-    """The five differences that determine an extrapolation, from three consecutive iterations, oldest first.
+    """Return the five differences, (B, n, m) each, from which an extrapolation is computed.
 
-    inputs, outputs: three costs each, (B, n, m), stored or not. Returns the two differences of successive inputs, the
-    two differences of successive residuals and the last residual.
+    They are the two differences of successive inputs, the two differences of successive residuals, and the last
+    residual. inputs, outputs: three costs each, of consecutive iterations, oldest first, (B, n, m), as tensors or
+    `BilinearMatrix`.
     """
     input_steps = inputs[1] - inputs[0], inputs[2] - inputs[1]
     output_steps = outputs[1] - outputs[0], outputs[2] - outputs[1]
@@ -45,7 +46,7 @@ def anderson_differences(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple
 def anderson_moments(
     a: Tensor, b: Tensor, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Means and mean products of the five `anderson_differences` under the weights a⊗b.
+    """Return the means and the mean products of the five `anderson_differences` under the weights a⊗b.
 
     a: (B, n); b: (B, m); inputs, outputs: three costs (B, n, m) each, oldest first. Returns (B, 5, 1) and (B, 5, 5),
     float64.
@@ -65,10 +66,10 @@ def anderson_moments(
 
 
 def extrapolate(last_input: Any, outputs: Sequence[Any], factors: Sequence[Tensor]) -> Any:
-    """The last output plus multiples of the two output differences and of the last residual.
+    """Return the cost f2 + c0 (f1 − f0) + c1 (f2 − f1) + c2 (f2 − last_input), (B, n, m), where the next step starts.
 
-    last_input: (B, n, m), stored or not; outputs: the last three, oldest first; factors: three (B,).
-    Returns f2 + c0 (f1 − f0) + c1 (f2 − f1) + c2 (f2 − last_input), (B, n, m).
+    last_input: (B, n, m), the cost at which the last step started; outputs: f0, f1, f2, the costs (B, n, m) of the last
+    three plans, oldest first; all as tensors or as `BilinearMatrix`; factors: c0, c1, c2, (B,) each.
     """
     result = outputs[2]
     directions = (outputs[1] - outputs[0], outputs[2] - outputs[1], outputs[2] - last_input)
@@ -80,7 +81,7 @@ def extrapolate(last_input: Any, outputs: Sequence[Any], factors: Sequence[Tenso
 
 
 def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
-    """Choose Anderson extrapolation, over-relaxation or neither for each item, and compute the factors.
+    """Choose Anderson extrapolation, over-relaxation or neither for each item; return the `AndersonStep` with factors.
 
     gram: (B, 5, 5), covariances of the `anderson_differences`; relative_change: (B,), the last change of the plan in
     units of its tolerance, 0 where nothing may be extrapolated; was_rejected: (B,) bool, whether an over-relaxed step
@@ -102,9 +103,11 @@ def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: T
 
 
 def largest_growth(input_gram: Tensor, cross_gram: Tensor) -> Tensor:
-    """The largest eigenvalue of the pencil (cross_gram, input_gram): the growth of the map on the last differences.
+    """Return the largest factor (B,) by which the map multiplies a combination of the last two input differences.
 
-    Both symmetric, (B, 2, 2). Parallel differences count as one. Returns (B,).
+    This is the largest eigenvalue λ of cross_gram v = λ input_gram v. input_gram: (B, 2, 2), inner products of the
+    input differences; cross_gram: (B, 2, 2), those with the output differences, symmetrized. Parallel differences
+    count as one.
     """
     independence = KERNEL_CONFIG.min_independence
     lengths = input_gram.diagonal(dim1=1, dim2=2).sqrt()

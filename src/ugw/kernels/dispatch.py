@@ -57,7 +57,7 @@ class Backend:
 
 
 def _always(*operands: Any) -> bool:
-    """True: the torch references accept all operands."""
+    """Return True: the torch references accept all operands."""
     return True
 
 
@@ -83,7 +83,7 @@ def _is_cuda_float64(tensor: Tensor) -> bool:
 
 
 def _fits_registers(kernel: GibbsKernel) -> bool:
-    """Is the kernel a stored float32 matrix on CUDA that, padded to powers of two, fits into registers?"""
+    """Is the kernel a stored float32 matrix on CUDA that, padded to powers of two, fits into a GPU's registers?"""
     if not isinstance(kernel, StabilizedKernel) or not _is_cuda_float32(kernel.matrix):
         return False
     n, m = kernel.matrix.shape[1:]
@@ -91,7 +91,7 @@ def _fits_registers(kernel: GibbsKernel) -> bool:
 
 
 def _fits_cache(kernel: GibbsKernel) -> bool:
-    """Is the kernel a stored float32 matrix on CUDA that fits into its cache?"""
+    """Is the kernel a stored float32 matrix on CUDA that fits into the cache of the GPU?"""
     if not isinstance(kernel, StabilizedKernel) or not _is_cuda_float32(kernel.matrix):
         return False
     return kernel.matrix[0].numel() <= TRITON_CONFIG.max_cache_entries

@@ -40,9 +40,9 @@ class IterationResult(NamedTuple):
 class SinkhornIterate(NamedTuple):
     """The result of `sinkhorn_iterations`.
 
-    gamma: (B, m), the potential, from which phi follows; extrapolated_gamma: (B, m), Aitken's extrapolation of the last
-    iterations; residual: (B,), the fraction of the plan's mass that the last iteration moved, not finite where the
-    exponent range was left.
+    gamma: (B, m), the potential after the last iteration; it determines phi and the plan, see `GibbsKernel.plan`;
+    extrapolated_gamma: (B, m), Aitken's extrapolation of the last iterations; residual: (B,), the fraction of the
+    plan's mass that the last iteration moved, not finite where the exponent range was left.
     """
 
     gamma: Tensor
@@ -51,9 +51,9 @@ class SinkhornIterate(NamedTuple):
 
 
 class GibbsKernel(Protocol):
-    """The kernel exp(−cost/eps) of a linear problem, as Sinkhorn uses it: two log-sum-exp reductions and the plan.
+    """The Gibbs kernel exp(−cost/eps), (B, n, m), with weights: log-sum-exp over rows and columns, iterations, plan.
 
-    Values at points of weight 0 are arbitrary but finite.
+    Potentials at points of weight 0 are arbitrary but finite.
     """
 
     iterations_per_check: ClassVar[int]  # iterations between two checks of the residual, at least 2
@@ -77,9 +77,7 @@ class GibbsKernel(Protocol):
         ...
 
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
-        """Return gamma, its last changes and the marginals after `iterations_per_check` iterations.
-
-        Eqs. (4.1) and (4.3).
+        """Make `iterations_per_check` Sinkhorn iterations from gamma, eqs. (4.1) and (4.3); return `IterationResult`.
 
         Each sets phi = −damping1 · row_logsumexp(gamma), gamma = −damping2 · col_logsumexp(phi), and translates both.
         gamma: (B, m); dampings: two (B, 1); translation_share: (B, 1). Sums that underflow give NaN.
@@ -94,15 +92,15 @@ class GibbsKernel(Protocol):
         ...
 
     def recenter(self, gamma: Tensor) -> GibbsKernel:
-        """A kernel that is accurate for potentials near `gamma`: this one if it is, otherwise a new one."""
+        """Return a kernel that is accurate for potentials near gamma (B, m): this one if it is, otherwise a new one."""
         ...
 
     def log_domain(self) -> GibbsKernel:
-        """A slower kernel that is accurate for all potentials."""
+        """Return the same kernel in a slower form that is accurate for all potentials."""
         ...
 
     def take(self, index: Tensor) -> GibbsKernel:
-        """The kernel of the batch items `index`."""
+        """Return the kernel of the batch items `index`, (k,) integers or (B,) bools."""
         ...
 
 
@@ -112,7 +110,7 @@ class LogDomainIterations:
     def iterate(
         self: GibbsKernel, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor
     ) -> IterationResult:
-        """Make Sinkhorn iterations in the log domain, where nothing underflows. See `GibbsKernel.iterate`."""
+        """Make the iterations of `GibbsKernel.iterate` in the log domain, where nothing underflows."""
         phi = last_gamma = gamma
         for _ in range(self.iterations_per_check):
             previous_gamma, last_gamma, last_phi = last_gamma, gamma, phi
@@ -234,7 +232,7 @@ class StabilizedKernel(LogKernel):
         return _log_sums(_matvec(self.matrix.mT, scaling), self.padding_b, scaling).sub_(self.offset_b)
 
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
-        """Make Sinkhorn iterations with the stored matrix, in few operations. See `GibbsKernel.iterate`.
+        """Make the iterations of `GibbsKernel.iterate` with the stored matrix, in few operations.
 
         The iterates are x = phi − alpha and y = gamma − beta: their exponentials u, v scale K to the plan, whose
         marginals are then u·(K v) and v·(Kᵀ u).
@@ -265,9 +263,10 @@ class StabilizedKernel(LogKernel):
 
     @cached_property
     def side_vectors(self) -> tuple[Tensor, Tensor]:
-        """The vectors of each side as fused backends read them, (B, 4, n) and (B, 4, m), float32 or float64.
+        """The vectors of both sides in two tensors, (B, 4, n) and (B, 4, m), as Triton backends read them.
 
         Along dimension 1: centering (alpha or beta), offset of the log sums, log weight, and 1 at points of weight 0.
+        Their dtype is that of the kernel.
         """
         sides = (self.alpha, self.offset_a, self.log_a), (self.beta, self.offset_b, self.log_b)
         first, second = (torch.stack([*side, (side[2] == -math.inf).to(side[2].dtype)], dim=1) for side in sides)
@@ -280,17 +279,18 @@ class StabilizedKernel(LogKernel):
         return self if is_near else StabilizedKernel.centered(self, gamma)
 
     def log_domain(self) -> LogKernel:
-        """Return the kernel without the stored matrix."""
+        """Return the kernel without the stored matrix K, whose sums do not underflow."""
         return LogKernel(self.log_kernel, self.log_a, self.log_b)
 
 
 def sinkhorn_iterations(
     gamma: Tensor, kernel: GibbsKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Return the iterate after `kernel.iterations_per_check` Sinkhorn iterations, with gamma extrapolated by Aitken.
+    """Make `kernel.iterations_per_check` Sinkhorn iterations; return gamma, its Aitken extrapolation and the residual.
 
-    gamma: (B, m), the potential to start from; dampings: 1/(1 + eps/rho) of both sides, (B, 1) each; translation_share:
-    1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the extrapolation assumes.
+    gamma: (B, m), the potential to start from; kernel: of B problems; dampings: 1/(1 + eps/rho) of both sides, (B, 1)
+    each; translation_share: 1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the
+    extrapolation assumes.
     """
     result = kernel.iterate(gamma, dampings, translation_share)
     # The fraction of the plan's mass that the updates moved: each weighted by the marginal it corrected.
@@ -305,7 +305,7 @@ def sinkhorn_iterations(
 
 
 def _matvec(matrix: Tensor, vector: Tensor) -> Tensor:
-    """Matrix-vector product of each item. matrix: (B, n, m); vector: (B, m). Returns (B, n)."""
+    """Return the matrix-vector product of each item. matrix: (B, n, m); vector: (B, m). Returns (B, n)."""
     if matrix.is_cuda:
         return torch.bmm(matrix, vector[:, :, None])[:, :, 0]
     # On a CPU, a batch of products with columns takes four times as long as the same with rows.

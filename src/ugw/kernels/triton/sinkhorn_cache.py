@@ -19,7 +19,7 @@ from .sinkhorn_registers import LOG2E, empty_result
 
 @triton.jit
 def _log2_sum(log_ptr, size, BLOCK: tl.constexpr):
-    """log2 Σ 2^x over the entries x of the vector at log_ptr, (size,), which must not under- or overflow."""
+    """Return log2 Σ 2^x, a number, over the entries x of the vector at log_ptr, (size,); it must be in range."""
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, size, BLOCK):
         k = start + tl.arange(0, BLOCK)
@@ -109,7 +109,10 @@ def _col_kernel(
 
 @triton.jit
 def _translation(log_p1_ptr, log_p2_ptr, share, index, n, m, BLOCK: tl.constexpr):
-    """The translation of an iteration with log marginals in row `index` of log_p1_ptr (·, n) and log_p2_ptr (·, m)."""
+    """Return the translation of an iteration, a number in units of log 2: share times the log ratio of both masses.
+
+    The log marginals of the iteration are in row `index` of log_p1_ptr (·, n) and of log_p2_ptr (·, m).
+    """
     return share * (_log2_sum(log_p1_ptr + index * n, n, BLOCK) - _log2_sum(log_p2_ptr + index * m, m, BLOCK))
 
 
