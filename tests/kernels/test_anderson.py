@@ -1,5 +1,7 @@
 """Anderson moments and extrapolation by their definitions; coefficients: tests/solvers/test_extrapolation.py."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -20,16 +22,16 @@ def test_differences_of_inputs_and_residuals():
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 9), (2, 33, 20)], ids=str)
-def test_weighted_moments(shape, monkeypatch):
-    costs = random_costs(shape, 3)
+def test_moments(shape, monkeypatch):
+    inputs, outputs = random_costs(shape, 3), random_costs(shape, 3, seed=3)
+    costs = anderson.anderson_differences(inputs, outputs)
     a, b = (side.softmax(1) for side in (*random_costs(shape[:2], 1, 1), *random_costs((shape[0], shape[2]), 1, 2)))
     weight = a[:, :, None] * b[:, None, :]
     means = torch.stack([(weight * c).sum((1, 2)) for c in costs], 1)[:, :, None]
     products = torch.stack([torch.stack([(weight * c * d).sum((1, 2)) for d in costs], 1) for c in costs], 1)
-    for block in (KERNEL_CONFIG.moment_block_entries, 10):  # several blocks of rows and of items
-        config = KERNEL_CONFIG.__class__(moment_block_entries=block)
-        monkeypatch.setattr(anderson, "KERNEL_CONFIG", config)
-        found = anderson.weighted_moments(a, b, costs)
+    for block in (KERNEL_CONFIG.moment_block_cpu, 3 * shape[0] * shape[2], 1):  # all rows, three rows, one row
+        monkeypatch.setattr(anderson, "KERNEL_CONFIG", replace(KERNEL_CONFIG, moment_block_cpu=block))
+        found = anderson.anderson_moments(a, b, inputs, outputs)
         torch.testing.assert_close(found, (means, products), rtol=1e-12, atol=1e-14)
 
 

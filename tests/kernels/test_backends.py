@@ -1,5 +1,6 @@
 """All backends of every primitive against its torch reference in float64; Triton is interpreted without a GPU."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,8 +10,8 @@ import torch
 from ugw.kernels import dispatch
 from ugw.kernels.anderson import AndersonStep
 from ugw.kernels.config import KERNEL_CONFIG
-from ugw.kernels.dispatch import BACKENDS, select_backend
-from ugw.kernels.sinkhorn import StabilizedKernel, make_gibbs_kernel, sinkhorn_iterations
+from ugw.kernels.dispatch import BACKENDS, Backend, select_backend
+from ugw.kernels.sinkhorn import LogKernel, StabilizedKernel, sinkhorn_iterations
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -111,11 +112,11 @@ def sinkhorn_arguments(shape, dampings, dtype, eps=0.01):
     for log in log_weights:
         if log.shape[1] > 4:
             log[:, 2] = -torch.inf
-    phi, gamma = uniform(batch, n, seed=3, dtype=dtype), uniform(batch, m, seed=4, dtype=dtype)
+    gamma = uniform(batch, m, seed=4, dtype=dtype)
     one = torch.ones(batch, dtype=dtype, device=DEVICE)
-    kernel = make_gibbs_kernel(uniform(*shape, dtype=dtype), *log_weights, eps * one, gamma)
+    kernel = StabilizedKernel.centered(LogKernel(uniform(*shape, dtype=dtype) / -eps, *log_weights), gamma)
     share = 0.0 if dampings == HARD else 1.0 / sum(1.0 / d - 1.0 for d in dampings)
-    return kernel, (phi, gamma), tuple(d * one[:, None] for d in dampings), share * one[:, None], MAX_RATE
+    return gamma, kernel, tuple(d * one[:, None] for d in dampings), share * one[:, None], MAX_RATE
 
 
 def by_shape(arguments, shapes=SHAPES, **tolerances):
@@ -181,10 +182,10 @@ def assert_close_iterates(found, expected, case):
     the reference itself in float32, in the log domain or stabilized, is allowed on top.
     """
     arguments = case.arguments(torch.float32)
-    kernel = arguments[0]
-    rounded = [sinkhorn_iterations(k, *arguments[1:]).extrapolated_gamma for k in (kernel.log_domain(), kernel)]
-    has_weight = kernel.log_a > -torch.inf, kernel.log_b > -torch.inf
-    present = {"phi": has_weight[0], "gamma": has_weight[1], "extrapolated_gamma": has_weight[1], "residual": ...}
+    gamma, kernel, *others = arguments
+    rounded = [sinkhorn_iterations(gamma, k, *others).extrapolated_gamma for k in (kernel.log_domain(), kernel)]
+    has_weight = kernel.log_b > -torch.inf
+    present = {"gamma": has_weight, "extrapolated_gamma": has_weight, "residual": ...}
     for name, at in present.items():
         one, exact = getattr(found, name).double(), getattr(expected, name)
         assert bool(torch.isfinite(one).all())
@@ -192,7 +193,7 @@ def assert_close_iterates(found, expected, case):
         if name == "extrapolated_gamma":
             if kernel.matrix[0].numel() == 1 and float(arguments[3].abs().max()) == 0.0:
                 continue  # exact after one iteration: the rate is a quotient of rounding errors
-            errors = torch.stack([torch.where(has_weight[1], (r - exact).abs(), 0.0) for r in rounded])
+            errors = torch.stack([torch.where(has_weight, (r - exact).abs(), 0.0) for r in rounded])
             allowed = allowed + 2.0 * errors.amax(dim=(0, 2))[:, None]
         assert bool(((one - exact).abs() <= allowed)[at].all()), name
 
@@ -204,7 +205,7 @@ def reference(primitive, case):
     """The result of the torch reference in float64; of Sinkhorn in the log domain."""
     arguments = case.arguments(torch.float64)
     if primitive == "sinkhorn_iterations":
-        arguments = arguments[0].log_domain(), *arguments[1:]
+        arguments = arguments[0], arguments[1].log_domain(), *arguments[2:]
     return BACKENDS[primitive][-1].implementation(primitive)(*arguments)
 
 
@@ -243,18 +244,18 @@ def test_nan_entries_give_nan_sums(primitive):
 
 @SINKHORN_BACKENDS
 def test_underflow_gives_a_nonfinite_residual(backend):
-    kernel, (phi, gamma), *others = sinkhorn_arguments((2, 6, 8), SOFT, torch.float32)
+    gamma, *others = sinkhorn_arguments((2, 6, 8), SOFT, torch.float32)
     gamma = gamma.clone()
     gamma[1] -= 300.0  # exp(−300) is 0 in float32
-    iterate = backend.implementation("sinkhorn_iterations")(kernel, (phi, gamma), *others)
+    iterate = backend.implementation("sinkhorn_iterations")(gamma, *others)
     assert torch.isfinite(iterate.residual).tolist() == [True, False]
 
 
 @SINKHORN_BACKENDS
 def test_an_empty_row_gives_a_nonfinite_residual(backend):
-    kernel, *others = sinkhorn_arguments((2, 6, 8), SOFT, torch.float32)
-    kernel.matrix[0, 3] = 0.0
-    iterate = backend.implementation("sinkhorn_iterations")(kernel, *others)
+    arguments = sinkhorn_arguments((2, 6, 8), SOFT, torch.float32)
+    arguments[1].matrix[0, 3] = 0.0
+    iterate = backend.implementation("sinkhorn_iterations")(*arguments)
     assert torch.isfinite(iterate.residual).tolist() == [False, True]
 
 
@@ -276,12 +277,39 @@ class FakeCuda(torch.Tensor):
     """A CPU tensor that claims to be on a GPU."""
 
     is_cuda = True
+    device = torch.device("cuda")
 
 
 def fake_kernel(n, m, dtype=torch.float32):
-    kernel = sinkhorn_arguments((1, 5, 5), SOFT, dtype)[0]
-    kernel.matrix = torch.zeros(1, 1, 1, dtype=dtype).expand(1, n, m).as_subclass(FakeCuda)
-    return kernel
+    kernel = sinkhorn_arguments((1, 5, 5), SOFT, dtype)[1]
+    return replace(kernel, matrix=torch.zeros(1, 1, 1, dtype=dtype).expand(1, n, m).as_subclass(FakeCuda))
+
+
+def fake_cuda(value):
+    """The value with `FakeCuda` tensors; in place of a kernel a small one."""
+    if isinstance(value, torch.Tensor):
+        return value.as_subclass(FakeCuda)
+    if isinstance(value, list | tuple):
+        return type(value)(map(fake_cuda, value))
+    return fake_kernel(5, 5) if isinstance(value, StabilizedKernel) else value
+
+
+@pytest.mark.parametrize("primitive", BACKENDS)
+def test_primitives_call_the_selected_backend_on_the_device_of_their_first_argument(primitive, monkeypatch):
+    called, devices = [], []
+    arguments = CASES[primitive][0].arguments(torch.float32)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: devices.append(device) or nullcontext())
+    monkeypatch.setattr(
+        Backend, "implementation", lambda backend, _: lambda *args: called.append((backend.module, args))
+    )
+    if DEVICE == "cpu":
+        getattr(dispatch, primitive)(*arguments)
+        assert not called, "the reference is called directly"
+    getattr(dispatch, primitive)(*fake_cuda(arguments))
+    ((module, passed),) = called
+    assert module == BACKENDS[primitive][0].module
+    assert len(passed) == len(arguments)
+    assert devices == [torch.device("cuda")]
 
 
 def test_reductions_in_triton_need_stored_float32_without_gradients():
@@ -301,7 +329,7 @@ def test_sinkhorn_backends_are_selected_by_size_and_dtype():
     modules = [select_backend("sinkhorn_iterations", fake_kernel(*size)).module for size in sizes]
     assert modules == ["triton.sinkhorn_registers", "triton.sinkhorn_cache", "triton.sinkhorn_cache", "sinkhorn"]
     assert select_backend("sinkhorn_iterations", fake_kernel(10, 10, torch.float64)).module == "sinkhorn"
-    kernel = sinkhorn_arguments((1, 5, 5), SOFT, torch.float32)[0]
+    kernel = sinkhorn_arguments((1, 5, 5), SOFT, torch.float32)[1]
     assert select_backend("sinkhorn_iterations", kernel.log_domain()).module == "sinkhorn"
 
 
@@ -318,5 +346,4 @@ def test_without_triton_torch_is_selected(monkeypatch):
     monkeypatch.setattr(dispatch, "_has_triton", lambda: False)
     one = uniform(2, 3, 4).as_subclass(FakeCuda)
     assert select_backend("dot", one, one).module == "reductions"
-    assert isinstance(fake_kernel(10, 10), StabilizedKernel)
     assert select_backend("sinkhorn_iterations", fake_kernel(10, 10)).module == "sinkhorn"

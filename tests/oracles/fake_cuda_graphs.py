@@ -20,7 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ugw._utils.cuda_graphs import cache
-from ugw.kernels.dispatch import Backend
 
 # Operations that need a value on the host, or whose results have a size that depends on values.
 HOST_READS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "lift_fresh")
@@ -170,9 +169,9 @@ def _capture(cuda: FakeCuda, graph: FakeGraph, pool: Any = None) -> Iterator[Non
 
 @contextmanager
 def fake_cuda_graphs() -> Iterator[FakeCuda]:
-    """Let all tensors pretend to be on CUDA, without Triton, and emulate the capture and replay of graphs.
+    """Let all tensors pretend to be on CUDA and emulate the capture and replay of graphs.
 
-    The cache of graphs is empty before and after.
+    Their `device` is still the CPU, so that primitives are computed by the torch references, not by Triton. The cache of graphs is empty before and after.
     """
     cuda = FakeCuda()
     replacements = {
@@ -201,7 +200,6 @@ def fake_cuda_graphs() -> Iterator[FakeCuda]:
         patch.setattr(torch.Tensor, "tolist", checked_tolist)
         patch.setattr(torch.nn.functional, "one_hot", _one_hot)
         patch.setattr(torch.Tensor, "is_cuda", property(lambda tensor: not cuda.is_paused), raising=False)
-        patch.setattr(Backend, "is_available", property(lambda backend: not backend.module.startswith("triton.")))
         yield cuda
     cache.clear()
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from oracles import cases
+from ugw.kernels.sinkhorn import LogKernel, StabilizedKernel
 from ugw.measures.divergences import KL
 from ugw.problems.linear import LinearProblem
 from ugw.solvers.sinkhorn import Sinkhorn
@@ -176,3 +177,9 @@ def test_items_of_a_batch_are_taken_field_by_field():
     assert part.unit_plan.shape == (1, 5, 6)
     assert part.f.shape == (1, 5)
     assert torch.equal(part.g, solution.g[2:])
+
+
+def test_a_potential_selects_the_stabilized_kernel():
+    _, problem = linear()
+    assert type(problem.kernel(None)) is LogKernel
+    assert type(problem.kernel(torch.zeros_like(problem.log_b))) is StabilizedKernel

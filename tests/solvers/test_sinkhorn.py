@@ -329,16 +329,16 @@ def test_a_tolerance_per_item():
 
 
 def test_an_extrapolation_that_increases_the_residual_is_undone(monkeypatch):
-    """After a bad extrapolation the next iterations start from the potentials before it."""
-    rounds, run_iterations = [], sinkhorn._run_iterations
+    """After a bad extrapolation the next iterations start from the potential before it."""
+    rounds, iterations = [], sinkhorn.sinkhorn_iterations
 
-    def run_with_bad_extrapolation(step, kernel, state):
-        """Return the results of a round, of the first one with random potentials as extrapolation."""
-        phi, gamma, next_gamma, residual = run_iterations(step, kernel, state)
-        rounds.append((state.next_gamma, gamma, residual))
-        return phi, gamma, next_gamma if len(rounds) > 1 else 10.0 * torch.randn_like(gamma), residual
+    def iterations_with_bad_extrapolation(first_gamma, *arguments):
+        """Return the iterate of a round, of the first one with a random potential as extrapolation."""
+        gamma, next_gamma, residual = iterations(first_gamma, *arguments)
+        rounds.append((first_gamma, gamma, residual))
+        return gamma, next_gamma if len(rounds) > 1 else 10.0 * torch.randn_like(gamma), residual
 
-    monkeypatch.setattr(sinkhorn, "_run_iterations", run_with_bad_extrapolation)
+    monkeypatch.setattr(sinkhorn, "sinkhorn_iterations", iterations_with_bad_extrapolation)
     torch.manual_seed(0)
     solve(*arrays(), (0.5, 2.0), 0.01, max_iter=15)
     residuals = [residual for _, _, residual in rounds]

@@ -8,7 +8,7 @@ saddle: there the last step is prolonged instead (over-relaxation).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +20,7 @@ from .config import KERNEL_CONFIG
 class AndersonStep(NamedTuple):
     """The extrapolation chosen for each item.
 
-    factors: (B, 3), multiples for `extrapolate`, 0 where nothing is extrapolated; is_extrapolated: (B,) bool;
+    factors: (B, 3), c0, c1 and c2 of `extrapolate`, 0 where nothing is extrapolated; is_extrapolated: (B,) bool;
     is_overrelaxed: (B,) bool, whether the extrapolation prolongs the last step.
     """
 
@@ -30,10 +30,11 @@ class AndersonStep(NamedTuple):
 
 
 def anderson_differences(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
-    """The five differences that determine an extrapolation, from three consecutive iterations, oldest first.
+    """Return the five differences, (B, n, m) each, from which an extrapolation is computed.
 
-    inputs, outputs: three costs each, (B, n, m), stored or not. Returns the two differences of successive inputs, the
-    two differences of successive residuals and the last residual.
+    They are the two differences of successive inputs, the two differences of successive residuals, and the last
+    residual. inputs, outputs: three costs each, of consecutive iterations, oldest first, (B, n, m), as tensors or
+    `BilinearMatrix`.
     """
     input_steps = inputs[1] - inputs[0], inputs[2] - inputs[1]
     output_steps = outputs[1] - outputs[0], outputs[2] - outputs[1]
@@ -45,42 +46,30 @@ def anderson_differences(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple
 def anderson_moments(
     a: Tensor, b: Tensor, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Means and mean products of the five `anderson_differences` under the weights a⊗b.
+    """Return the means and the mean products of the five `anderson_differences` under the weights a⊗b.
 
-    a: (B, n); b: (B, m); inputs, outputs: three costs (B, n, m) each. Returns (B, 5, 1) and (B, 5, 5), float64.
+    a: (B, n); b: (B, m); inputs, outputs: three costs (B, n, m) each, oldest first. Returns (B, 5, 1) and (B, 5, 5),
+    float64.
     """
-    return weighted_moments(a, b, anderson_differences(inputs, outputs))
-
-
-def weighted_moments(a: Tensor, b: Tensor, costs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Means of k costs and of their products under the weights a⊗b.
-
-    a: (B, n); b: (B, m); costs: (B, n, m) each. Returns (B, k, 1) and (B, k, k), float64.
-    """
-    entries = a.shape[1] * b.shape[1]
-    if not a.is_cuda or entries <= KERNEL_CONFIG.max_joint_moment_entries:
-        block = KERNEL_CONFIG.moment_block_entries
-        items = len(a) if a.is_cuda else max(1, block // entries)
-        rows = a.shape[1] if a.is_cuda else max(1, block // b.shape[1])
-        chunks = [_moments_by_rows(rows, v, w, part) for v, w, *part in _split_together(items, 0, a, b, *costs)]
-        mean, products = (torch.cat(chunk) for chunk in zip(*chunks, strict=True))
-        return mean, products
-    # One cost at a time: several weighted costs together would be the memory peak of a solve.
-    weight, flat = (a[:, :, None] * b[:, None, :]).flatten(1), [c.flatten(1) for c in costs]
-    means, products = [], weight.new_empty((len(weight), len(flat), len(flat)))
-    for k, cost in enumerate(flat):
-        weighted = (cost * weight)[:, None, :]
-        means.append(weighted.sum(2))
-        for j, other in enumerate(flat[: k + 1]):
-            products[:, k, j] = products[:, j, k] = (weighted @ other[:, :, None])[:, 0, 0]
-    return torch.stack(means, dim=1).double(), products.double()
+    block_entries = KERNEL_CONFIG.moment_block_cuda if a.is_cuda else KERNEL_CONFIG.moment_block_cpu
+    n_rows = max(1, block_entries // b.numel())
+    means, products = (a.new_zeros((len(a), 5, k), dtype=torch.float64) for k in (1, 5))
+    # Differences and weighted differences of all rows at once would be the memory peak of a solve.
+    for start in range(0, a.shape[1], n_rows):
+        rows = slice(start, start + n_rows)
+        block = anderson_differences([cost[:, rows] for cost in inputs], [cost[:, rows] for cost in outputs])
+        differences = torch.stack(block, dim=1)
+        weighted = (differences * (a[:, rows, None] * b[:, None, :])[:, None]).flatten(2)
+        means += weighted.sum(2, keepdim=True)
+        products += weighted @ differences.flatten(2).mT
+    return means, products
 
 
 def extrapolate(last_input: Any, outputs: Sequence[Any], factors: Sequence[Tensor]) -> Any:
-    """The last output plus multiples of the two output differences and of the last residual.
+    """Return the cost f2 + c0 (f1 − f0) + c1 (f2 − f1) + c2 (f2 − last_input), (B, n, m), where the next step starts.
 
-    last_input: (B, n, m), stored or not; outputs: the last three, oldest first; factors: three (B,).
-    Returns f2 + c0 (f1 − f0) + c1 (f2 − f1) + c2 (f2 − last_input), (B, n, m).
+    last_input: (B, n, m), the cost at which the last step started; outputs: f0, f1, f2, the costs (B, n, m) of the last
+    three plans, oldest first; all as tensors or as `BilinearMatrix`; factors: c0, c1, c2, (B,) each.
     """
     result = outputs[2]
     directions = (outputs[1] - outputs[0], outputs[2] - outputs[1], outputs[2] - last_input)
@@ -92,22 +81,16 @@ def extrapolate(last_input: Any, outputs: Sequence[Any], factors: Sequence[Tenso
 
 
 def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
-    """Choose Anderson extrapolation, over-relaxation or neither for each item, and compute the factors.
+    """Choose Anderson extrapolation, over-relaxation or neither for each item; return the `AndersonStep` with factors.
 
     gram: (B, 5, 5), covariances of the `anderson_differences`; relative_change: (B,), the last change of the plan in
     units of its tolerance, 0 where nothing may be extrapolated; was_rejected: (B,) bool, whether an over-relaxed step
     of this item was rejected before: then it is over-relaxed again only if the residual itself grows.
     """
     may_extrapolate = relative_change > 0.0
-    # With E = output − input differences and the residual e: least squares for |e + E c|.
     input_gram, residual_gram, side = gram[:, :2, :2], gram[:, 2:4, 2:4], -gram[:, 2:4, 4]
     cross_gram = input_gram + gram[:, :2, 2:4]
-    first, last = _damped_solution(residual_gram, side)
-    is_trusted = first.abs() + last.abs() <= KERNEL_CONFIG.max_two_coefficients
-    first = torch.where(is_trusted, first, 0.0)
-    last = torch.where(is_trusted, last, _last_coefficient(residual_gram, side))
-    grain = KERNEL_CONFIG.coefficient_grain
-    coefficients = grain * (torch.stack([first, last], dim=1) / grain + 0.5).floor()
+    coefficients = _mixing_coefficients(residual_gram, side)
     expands = largest_growth(input_gram, 0.5 * (cross_gram + cross_gram.mT)) >= 1.0
     # The previous residual is e minus the last residual difference.
     previous_square = gram[:, 4, 4] + residual_gram[:, 1, 1] + 2.0 * side[:, 1]
@@ -120,9 +103,11 @@ def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: T
 
 
 def largest_growth(input_gram: Tensor, cross_gram: Tensor) -> Tensor:
-    """The largest eigenvalue of the pencil (cross_gram, input_gram): the growth of the map on the last differences.
+    """Return the largest factor (B,) by which the map multiplies a combination of the last two input differences.
 
-    Both symmetric, (B, 2, 2). Parallel differences count as one. Returns (B,).
+    This is the largest eigenvalue λ of cross_gram v = λ input_gram v. input_gram: (B, 2, 2), inner products of the
+    input differences; cross_gram: (B, 2, 2), those with the output differences, symmetrized. Parallel differences
+    count as one.
     """
     independence = KERNEL_CONFIG.min_independence
     lengths = input_gram.diagonal(dim1=1, dim2=2).sqrt()
@@ -138,49 +123,21 @@ def largest_growth(input_gram: Tensor, cross_gram: Tensor) -> Tensor:
     return torch.where(torch.minimum(plus, minus) <= 2.0 * independence, single, both)
 
 
-def _damped_solution(matrix: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
-    """Solve the damped symmetric 2 × 2 systems by Cramer's rule, without synchronizing a GPU.
+def _mixing_coefficients(residual_gram: Tensor, side: Tensor) -> Tensor:
+    """Return Anderson's coefficients c (B, 2), which minimize |e + E c| for residual differences E and the residual e.
 
-    matrix: (B, 2, 2); side: (B, 2). Returns both coefficients, (B,) each.
+    residual_gram: (B, 2, 2), EᵀE; side: (B, 2), −Eᵀe. Where both coefficients together are too large, only the last
+    difference is used; NaN where that would step backward.
     """
-    damping = 1.0 + KERNEL_CONFIG.least_squares_damping
-    first, second = matrix[:, 0, 0] * damping, matrix[:, 1, 1] * damping
-    cross = matrix[:, 0, 1]
-    determinant = first * second - cross.square()
-    return (
-        (second * side[:, 0] - cross * side[:, 1]) / determinant,
-        (first * side[:, 1] - cross * side[:, 0]) / determinant,
-    )
-
-
-def _last_coefficient(matrix: Tensor, side: Tensor) -> Tensor:
-    """The coefficient of the last difference if it is the only one, NaN if it would step backward.
-
-    matrix: (B, 2, 2); side: (B, 2). Returns (B,).
-    """
-    is_forward = (side[:, 1] > 0.0) & (matrix[:, 1, 1] > 0.0)
-    coefficient = (side[:, 1] / matrix[:, 1, 1]).clamp(max=KERNEL_CONFIG.max_one_coefficient)
-    return torch.where(is_forward, coefficient, torch.nan)
-
-
-def _split_together(count: int, dim: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Split tensors of equal length in dimension `dim` into blocks of `count`; yield the blocks of all together."""
-    return zip(*(t.split(count, dim) for t in tensors), strict=True)
-
-
-def _moments_by_rows(n_rows: int, a: Tensor, b: Tensor, costs: Sequence[Tensor]) -> list[Tensor]:
-    """Return Σ_ij a_i b_j c_ij of each cost c, (B, k, 1), and Σ_ij a_i b_j c_ij c'_ij of each two, (B, k, k), float64.
-
-    The sums run over blocks of `n_rows` rows, to bound the memory. a: (B, n); b: (B, m); costs: k times (B, n, m).
-    """
-    blocks = [_block_moments(v, b, torch.stack(part, dim=1)) for v, *part in _split_together(n_rows, 1, a, *costs)]
-    return [torch.stack(block).sum(0, dtype=torch.float64) for block in zip(*blocks, strict=True)]
-
-
-def _block_moments(a: Tensor, b: Tensor, costs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sums of k costs and of their products, weighted by a⊗b: (B, k, 1) and (B, k, k).
-
-    a: (B, n); b: (B, m); costs: (B, k, n, m). The sums have the dtype of the costs.
-    """
-    weighted = (costs * (a[:, :, None] * b[:, None, :])[:, None]).flatten(2)
-    return weighted.sum(2, keepdim=True), weighted @ costs.flatten(2).mT
+    cross, damping = residual_gram[:, 0, 1], 1.0 + KERNEL_CONFIG.least_squares_damping
+    first_square, last_square = residual_gram[:, 0, 0] * damping, residual_gram[:, 1, 1] * damping
+    determinant = first_square * last_square - cross.square()  # Cramer's rule does not synchronize a GPU
+    first = (last_square * side[:, 0] - cross * side[:, 1]) / determinant
+    last = (first_square * side[:, 1] - cross * side[:, 0]) / determinant
+    is_trusted = first.abs() + last.abs() <= KERNEL_CONFIG.max_two_coefficients
+    is_forward = (side[:, 1] > 0.0) & (residual_gram[:, 1, 1] > 0.0)
+    single = (side[:, 1] / residual_gram[:, 1, 1]).clamp(max=KERNEL_CONFIG.max_one_coefficient)
+    single = torch.where(is_forward, single, torch.nan)
+    both = torch.stack([torch.where(is_trusted, first, 0.0), torch.where(is_trusted, last, single)], dim=1)
+    grain = KERNEL_CONFIG.coefficient_grain
+    return grain * (both / grain + 0.5).floor()

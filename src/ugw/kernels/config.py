@@ -17,10 +17,10 @@ class KernelConfig:
     max_recentering_fraction: float = 0.1
 
     # --- reductions and Anderson moments in torch ---
-    # Plan entries up to which all moments are computed in one product on a GPU; above, cost by cost to save memory.
-    max_joint_moment_entries: int = 2**16
-    # Entries of the blocks in which a CPU computes moments: six of them fit into its L2 cache.
-    moment_block_entries: int = 2**15
+    # Entries of the blocks of rows of all items in which a CPU computes moments: six of them fit into its L2 cache.
+    moment_block_cpu: int = 2**15
+    # The same on CUDA: the temporary tensors of a block, fifteen times as large, stay below 130 MB in float64.
+    moment_block_cuda: int = 2**20
 
     # --- streaming sums in torch ---
     # Entries of a block on a CPU: small enough for its cache, large enough to keep the arithmetic units busy.

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, wraps
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from . import anderson, reductions, sinkhorn
 from . import streaming_logsumexp as streaming
-from .anderson import AndersonStep
-from .sinkhorn import (
-    GibbsKernel,
-    LogDomainIterations,
-    LogKernel,
-    SinkhornIterate,
-    StabilizedKernel,
-    make_gibbs_kernel,
-)
+from .sinkhorn import GibbsKernel, LogDomainIterations, LogKernel, StabilizedKernel
 from .triton.config import TRITON_CONFIG, padded_size
 
 __all__ = [
@@ -35,12 +27,13 @@ __all__ = [
     "dot",
     "extrapolate",
     "l1_distance",
-    "make_gibbs_kernel",
     "neg_entropy",
     "sinkhorn_iterations",
     "streaming_logsumexp",
     "streaming_weighted_sum",
 ]
+
+Primitive = TypeVar("Primitive", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -64,7 +57,7 @@ class Backend:
 
 
 def _always(*operands: Any) -> bool:
-    """True: the torch references accept all operands."""
+    """Return True: the torch references accept all operands."""
     return True
 
 
@@ -90,7 +83,7 @@ def _is_cuda_float64(tensor: Tensor) -> bool:
 
 
 def _fits_registers(kernel: GibbsKernel) -> bool:
-    """Is the kernel a stored float32 matrix on CUDA that, padded to powers of two, fits into registers?"""
+    """Is the kernel a stored float32 matrix on CUDA that, padded to powers of two, fits into a GPU's registers?"""
     if not isinstance(kernel, StabilizedKernel) or not _is_cuda_float32(kernel.matrix):
         return False
     n, m = kernel.matrix.shape[1:]
@@ -98,7 +91,7 @@ def _fits_registers(kernel: GibbsKernel) -> bool:
 
 
 def _fits_cache(kernel: GibbsKernel) -> bool:
-    """Is the kernel a stored float32 matrix on CUDA that fits into its cache?"""
+    """Is the kernel a stored float32 matrix on CUDA that fits into the cache of the GPU?"""
     if not isinstance(kernel, StabilizedKernel) or not _is_cuda_float32(kernel.matrix):
         return False
     return kernel.matrix[0].numel() <= TRITON_CONFIG.max_cache_entries
@@ -136,119 +129,36 @@ def select_backend(primitive: str, *operands: Any) -> Backend:
     raise RuntimeError(f"no backend of {primitive} supports these operands")
 
 
-def dot(u: Tensor, v: Tensor) -> Tensor:
-    """Inner product Σ u·v of each item. u: (B, n, m) or (n, m); v: (B, n, m). Returns (B,), float64."""
-    if not v.is_cuda:
-        return reductions.dot(u, v)
-    return _call_on_cuda("dot", (u, v), u, v)
+def dispatched(
+    reference: Primitive, operands: Callable[..., tuple[Any, ...]] = lambda first, *_, **__: (first,)
+) -> Primitive:
+    """Return a primitive with the signature of its torch reference that runs on the device of its first argument.
 
-
-def l1_distance(u: Tensor, v: Tensor) -> Tensor:
-    """L1 distance Σ |u − v| of each item. u, v: (B, n, m). Returns (B,), float64."""
-    if not v.is_cuda:
-        return reductions.l1_distance(u, v)
-    return _call_on_cuda("l1_distance", (u, v), u, v)
-
-
-def neg_entropy(p: Tensor) -> Tensor:
-    """Negative entropy Σ p log p of each item. p: (B, n, m). Returns (B,), float64."""
-    if not p.is_cuda:
-        return reductions.neg_entropy(p)
-    return _call_on_cuda("neg_entropy", (p,), p)
-
-
-def anderson_moments(
-    a: Tensor, b: Tensor, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Means (B, 5, 1) and mean products (B, 5, 5) of the `anderson_differences` under a⊗b, float64.
-
-    a: (B, n); b: (B, m); inputs, outputs: three costs (B, n, m) each, oldest first.
+    On CUDA it calls the backend that `select_backend` returns, on other devices the reference. operands: returns those
+    of the arguments on which the choice of the backend depends; by default the first one.
     """
-    if not a.is_cuda:
-        return anderson.anderson_moments(a, b, inputs, outputs)
-    return _call_on_cuda("anderson_moments", (*inputs, *outputs), a, b, inputs, outputs)
+    name = reference.__name__
+
+    @wraps(reference)
+    def primitive(first: Any, *others: Any, **options: Any) -> Any:
+        if first.device.type != "cuda":
+            return reference(first, *others, **options)
+        implementation = select_backend(name, *operands(first, *others, **options)).implementation(name)
+        with torch.cuda.device(first.device):  # Triton launches kernels on the current device
+            return implementation(first, *others, **options)
+
+    return cast(Primitive, primitive)
 
 
-def extrapolate(last_input: Any, outputs: Sequence[Any], factors: Sequence[Tensor]) -> Any:
-    """The last output plus multiples of the two output differences and of the last residual, (B, n, m).
-
-    last_input, outputs (three, oldest first): (B, n, m), stored or not; factors: three (B,).
-    """
-    if not factors[0].is_cuda:
-        return anderson.extrapolate(last_input, outputs, factors)
-    return _call_on_cuda("extrapolate", (last_input, *outputs), last_input, outputs, factors)
-
-
-def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
-    """Choose the extrapolation of each item and compute its factors; see `anderson.anderson_coefficients`.
-
-    gram: (B, 5, 5), covariances of the `anderson_differences`; relative_change: (B,); was_rejected: (B,) bool.
-    """
-    if not gram.is_cuda:
-        return anderson.anderson_coefficients(gram, relative_change, was_rejected)
-    return _call_on_cuda("anderson_coefficients", (gram,), gram, relative_change, was_rejected)
-
-
-def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
-    """Compute log Σ_j exp(left_i · right_j + bias_j) without storing the matrix. Returns (B, n).
-
-    left: (B, n, r); right: (B, m, r); bias: (B, m), -inf where j is ignored; guess: (B, n), near the result.
-    """
-    if not left.is_cuda:
-        return streaming.streaming_logsumexp(left, right, bias, guess)
-    return _call_on_cuda("streaming_logsumexp", (left,), left, right, bias, guess)
-
-
-def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
-    """Compute Σ_j exp(left_i · right_j + bias_j − shift_i) values_jk without storing the matrix. Returns (B, n, k).
-
-    left: (B, n, r); right: (B, m, r); bias: (B, m); shift: (B, n); values: (B, m, k).
-    """
-    if not left.is_cuda:
-        return streaming.streaming_weighted_sum(left, right, bias, shift, values)
-    return _call_on_cuda("streaming_weighted_sum", (left,), left, right, bias, shift, values)
-
-
-def sinkhorn_iterations(
-    kernel: GibbsKernel,
-    potentials: tuple[Tensor, Tensor],
-    dampings: tuple[Tensor, ...],
-    translation_share: Tensor,
-    max_rate: float,
-) -> SinkhornIterate:
-    """Return the iterate after `kernel.iterations_per_check` Sinkhorn iterations, with gamma extrapolated by Aitken.
-
-    potentials: phi (B, n) and gamma (B, m); dampings: two (B, 1); translation_share: (B, 1); see
-    `sinkhorn.sinkhorn_iterations`.
-    """
-    if not kernel.log_a.is_cuda:
-        return sinkhorn.sinkhorn_iterations(kernel, potentials, dampings, translation_share, max_rate)
-    return _call_on_cuda("sinkhorn_iterations", (kernel,), kernel, potentials, dampings, translation_share, max_rate)
-
-
-def _call_on_cuda(primitive: str, operands: tuple[Any, ...], *arguments: Any) -> Any:
-    """Return the result of a primitive for `arguments`, by the first available backend that supports `operands`.
-
-    operands: the arguments on which the choice of the backend depends; all are on CUDA. Triton launches kernels on the
-    current device, so the device of the first tensor is made current.
-    """
-    device = next(_iterate_tensors(arguments)).device
-    with torch.cuda.device(device):
-        return select_backend(primitive, *operands).implementation(primitive)(*arguments)
-
-
-def _iterate_tensors(arguments: Sequence[Any]) -> Iterator[Tensor]:
-    """Yield the tensors among arguments and in tuples and lists of any depth; for a Gibbs kernel only its `log_a`.
-
-    The caller needs only the device, which is that of all tensors of a kernel.
-    """
-    for argument in arguments:
-        if isinstance(argument, Tensor):
-            yield argument
-        elif isinstance(argument, (tuple, list)):
-            yield from _iterate_tensors(argument)
-        elif hasattr(argument, "log_a"):
-            yield argument.log_a
+dot = dispatched(reductions.dot, lambda u, v: (u, v))
+l1_distance = dispatched(reductions.l1_distance, lambda u, v: (u, v))
+neg_entropy = dispatched(reductions.neg_entropy)
+anderson_moments = dispatched(anderson.anderson_moments, lambda a, b, inputs, outputs: (*inputs, *outputs))
+extrapolate = dispatched(anderson.extrapolate, lambda last_input, outputs, factors: (last_input, *outputs))
+anderson_coefficients = dispatched(anderson.anderson_coefficients)
+streaming_logsumexp = dispatched(streaming.streaming_logsumexp)
+streaming_weighted_sum = dispatched(streaming.streaming_weighted_sum)
+sinkhorn_iterations = dispatched(sinkhorn.sinkhorn_iterations, lambda gamma, kernel, *_, **__: (kernel,))
 
 
 @cache

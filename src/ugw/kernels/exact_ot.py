@@ -16,7 +16,9 @@ from .config import KERNEL_CONFIG
 
 
 def optimal_plan(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """An optimal vertex of the transport polytope p1 = a, p2 = b, where a and b have equal mass. Returns (B, n, m).
+    """Return a plan (B, n, m) of least cost <cost, p> among those with p1 = a, p2 = b, a vertex of the polytope.
+
+    cost: (B, n, m); a: (B, n) and b: (B, m), of equal mass.
 
     >>> cost = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
     >>> optimal_plan(cost, torch.tensor([[0.5, 0.5]]), torch.tensor([[0.25, 0.75]]))[0]
@@ -28,13 +30,15 @@ def optimal_plan(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def row_multipliers(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Lagrange multipliers of p1 = a in the transport problem, up to a constant. Returns (B, n), float64."""
+    """Return the Lagrange multipliers (B, n), float64, of p1 = a in `optimal_plan`, up to a constant per item."""
     multipliers = [_network_simplex(row, col, c)[1] for c, row, col, _ in _numpy_items(cost, a, b, None)]
     return torch.from_numpy(np.stack(multipliers)).to(cost.device)
 
 
 def optimal_partial_plan(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> Tensor:
-    """An optimal vertex of p1 ≤ a, p2 ≤ b with total mass `mass` (B,), or with any mass if None. Returns (B, n, m).
+    """Return a plan (B, n, m) of least cost <cost, p> among those with p1 ≤ a, p2 ≤ b and total mass `mass`, a vertex.
+
+    cost: (B, n, m); a: (B, n); b: (B, m); mass: (B,), or None if the plan may have any mass.
 
     A dummy point on each side receives the unmatched mass. Without a given mass this is free, so a pair is used only
     if its cost is negative; with one, transport between the dummy points costs more than any plan. Weights are cut to
@@ -56,9 +60,9 @@ def optimal_partial_plan(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None
 
 
 def partial_multipliers(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Derivatives of the optimal <cost, p> of `optimal_partial_plan` with respect to a, b and the mass.
+    """Return the derivatives of the optimal <cost, p> of `optimal_partial_plan` with respect to a, b and the mass.
 
-    Returns the multipliers of p1 ≤ a (B, n) and of p2 ≤ b (B, m), which are not positive, and that of the mass (B,),
+    They are the multipliers of p1 ≤ a (B, n) and of p2 ≤ b (B, m), which are not positive, and that of the mass (B,),
     which is 0 if none is given; float64.
     """
     rows, cols, masses = [], [], []
@@ -72,25 +76,29 @@ def partial_multipliers(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None)
 
 
 def round_to_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Round a plan to the marginals a and b of equal mass (Altschuler, Weed, Rigollet, 2017). plan: (B, n, m).
+    """Return a plan (B, n, m) near the given one whose marginals are a and b (Altschuler, Weed, Rigollet, 2017).
 
-    The L1 distance moved is at most twice the L1 violation of the marginals. Returns (B, n, m).
+    plan: (B, n, m); a: (B, n) and b: (B, m), of equal mass. The L1 distance between both plans is at most twice the
+    L1 violation of the marginals.
     """
     plan = clip_to_marginals(plan, a, b)
     return add_missing_mass(plan, a, b, a.sum(1) - plan.sum(dim=(1, 2)))
 
 
 def clip_to_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Scale down the rows, then the columns, whose mass exceeds their weight. plan: (B, n, m). Returns (B, n, m)."""
+    """Return the plan (B, n, m) with rows, then columns, whose mass exceeds their weight scaled down to it.
+
+    plan: (B, n, m); a: (B, n); b: (B, m).
+    """
     tiny = torch.finfo(plan.dtype).tiny
     plan = plan * (a / plan.sum(2).clamp(min=tiny)).clamp(max=1.0)[:, :, None]
     return plan * (b / plan.sum(1).clamp(min=tiny)).clamp(max=1.0)[:, None, :]
 
 
 def add_missing_mass(plan: Tensor, a: Tensor, b: Tensor, missing: Tensor) -> Tensor:
-    """Add the mass `missing` (B,) as a product of the unused marginals a − p1 and b − p2.
+    """Return the plan (B, n, m) plus a product of the unused weights a − p1 and b − p2 that has the mass `missing`.
 
-    plan: (B, n, m) with p1 ≤ a and p2 ≤ b. Returns (B, n, m).
+    plan: (B, n, m) with p1 ≤ a and p2 ≤ b; a: (B, n); b: (B, m); missing: (B,).
     """
     tiny = torch.finfo(plan.dtype).tiny
     unused_a, unused_b = (a - plan.sum(2)).clamp(min=0.0), (b - plan.sum(1)).clamp(min=0.0)
@@ -107,9 +115,10 @@ def _numpy_items(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> Ite
 def _add_dummy_points(
     cost: np.ndarray, row: np.ndarray, col: np.ndarray, mass: float | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Turn partial transport into balanced transport with a dummy point on each side for the unmatched mass.
+    """Return the balanced problem of a partial one, with a dummy point on each side for the unmatched mass.
 
-    cost: (n, m); row: (n,); col: (m,). Returns the weights (n + 1,) and (m + 1,) and the cost (n + 1, m + 1).
+    cost: (n, m); row: (n,) and col: (m,), weights; mass: of the plan, or None for any. Returns the weights (n + 1,) and
+    (m + 1,) and the cost (n + 1, m + 1).
     """
     extended = np.zeros((len(row) + 1, len(col) + 1))
     if mass is None:
@@ -139,5 +148,5 @@ def _network_simplex(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> tuple[np
 
 
 def _to_numpy(tensor: Tensor) -> np.ndarray:
-    """The tensor as a float64 array on the CPU, without its gradient."""
+    """Return the tensor as a NumPy array of the same shape, float64, without its gradient."""
     return tensor.detach().double().cpu().numpy()

@@ -12,25 +12,25 @@ from torch import Tensor
 
 
 def dot(u: Tensor, v: Tensor) -> Tensor:
-    """Inner product Σ u·v of each item. u: (B, n, m) or (n, m); v: (B, n, m). Returns (B,), float64."""
+    """Return the inner product Σ u·v of each item. u: (B, n, m) or (n, m); v: (B, n, m). Returns (B,), float64."""
     return _item_sum(u * v)
 
 
 def l1_distance(u: Tensor, v: Tensor) -> Tensor:
-    """L1 distance Σ |u − v| of each item. u, v: (B, n, m). Returns (B,), float64."""
+    """Return the L1 distance Σ |u − v| of each item. u, v: (B, n, m). Returns (B,), float64."""
     return _item_sum((u - v).abs_())
 
 
 def neg_entropy(p: Tensor) -> Tensor:
-    """Negative entropy Σ p log p of each item, with 0 log 0 = 0. p: (B, n, m). Returns (B,), float64."""
+    """Return the negative entropy Σ p log p of each item, with 0 log 0 = 0. p: (B, n, m). Returns (B,), float64."""
     # Where p is 0, the logarithm may be anything finite.
     return dot(p.clamp(min=torch.finfo(p.dtype).tiny).log_(), p)
 
 
 def quantile_indices(weights: Tensor, count: int) -> Tensor:
-    """Indices of the points at the quantiles (k + 1/2)/count of the cumulative weights.
+    """Return the indices (B, count), ascending, of points at the quantiles (k + 1/2)/count of the cumulative weights.
 
-    weights: (B, n) ≥ 0. Returns (B, count), increasing.
+    weights: (B, n) ≥ 0; k = 0, …, count − 1.
     """
     cumulative = weights.cumsum(1, dtype=torch.float64)
     quantiles = (torch.arange(count, dtype=torch.float64, device=weights.device) + 0.5) / count
@@ -51,5 +51,5 @@ def sample_rows(a: Tensor, costs: Sequence[Tensor], count: int) -> tuple[Tensor,
 
 
 def _item_sum(t: Tensor) -> Tensor:
-    """Sum of the entries of each item, (B, n, m) → (B,), in float64."""
+    """Return the sum of the entries of each item, (B,), float64. t: (B, n, m)."""
     return t.sum(2).sum(1, dtype=torch.float64)

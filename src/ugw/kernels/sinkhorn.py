@@ -7,23 +7,30 @@ Potentials are dimensionless here: phi = f / eps, (B, n), and gamma = g / eps, (
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from .._utils.pytree import BatchRecord
 from .config import KERNEL_CONFIG
+
+# Arguments of `nan_to_num` for a potential: a point with only forbidden pairs has no mass to move, so that its infinite
+# potential becomes 0; NaN stays NaN.
+_INFINITE_AS_ZERO = (torch.nan, 0.0, 0.0)
 
 
 class IterationResult(NamedTuple):
-    """Potentials after some Sinkhorn iterations, and the changes in the last two of them.
+    """The potential gamma after some Sinkhorn iterations, and the changes in the last two of them.
 
-    potentials: phi (B, n) and gamma (B, m); updates: their changes in the last iteration before the translation, which
-    leaves the plan unchanged; marginals: of unit mass, those before the updates; last_change, previous_change: of gamma
-    in the last and the second to last iteration, (B, m).
+    gamma: (B, m); updates: the changes of phi (B, n) and gamma (B, m) in the last iteration, before the translation,
+    which leaves the plan unchanged; marginals: (B, n) and (B, m), of unit mass, those that the updates corrected;
+    last_change, previous_change: (B, m), of gamma in the last and the second to last iteration.
     """
 
-    potentials: tuple[Tensor, Tensor]
+    gamma: Tensor
     updates: tuple[Tensor, Tensor]
     marginals: tuple[Tensor, Tensor]
     last_change: Tensor
@@ -33,25 +40,33 @@ class IterationResult(NamedTuple):
 class SinkhornIterate(NamedTuple):
     """The result of `sinkhorn_iterations`.
 
-    phi: (B, n); gamma: (B, m); extrapolated_gamma: (B, m), Aitken's extrapolation of the last iterations; residual:
-    (B,), the fraction of the plan's mass that the last iteration moved, not finite where the exponent range was left.
+    gamma: (B, m), the potential after the last iteration; it determines phi and the plan, see `GibbsKernel.plan`;
+    extrapolated_gamma: (B, m), Aitken's extrapolation of the last iterations; residual: (B,), the fraction of the
+    plan's mass that the last iteration moved, not finite where the exponent range was left.
     """
 
-    phi: Tensor
     gamma: Tensor
     extrapolated_gamma: Tensor
     residual: Tensor
 
 
 class GibbsKernel(Protocol):
-    """The kernel exp(−cost/eps) of a linear problem, as Sinkhorn uses it: two log-sum-exp reductions and the plan.
+    """The Gibbs kernel exp(−cost/eps), (B, n, m), with weights: log-sum-exp over rows and columns, iterations, plan.
 
-    Values at points of weight 0 are arbitrary but finite.
+    Potentials at points of weight 0 are arbitrary but finite.
     """
 
-    log_a: Tensor
-    log_b: Tensor
     iterations_per_check: ClassVar[int]  # iterations between two checks of the residual, at least 2
+
+    @property
+    def log_a(self) -> Tensor:
+        """Logarithms of the weights of the rows, (B, n)."""
+        ...
+
+    @property
+    def log_b(self) -> Tensor:
+        """Logarithms of the weights of the columns, (B, m)."""
+        ...
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:
         """Compute log Σ_j b_j exp(gamma_j − cost_ij / eps). gamma: (B, m). Returns (B, n)."""
@@ -62,7 +77,7 @@ class GibbsKernel(Protocol):
         ...
 
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
-        """Return potentials, marginals and last changes of `iterations_per_check` iterations, eqs. (4.1) and (4.3).
+        """Make `iterations_per_check` Sinkhorn iterations from gamma, eqs. (4.1) and (4.3); return `IterationResult`.
 
         Each sets phi = −damping1 · row_logsumexp(gamma), gamma = −damping2 · col_logsumexp(phi), and translates both.
         gamma: (B, m); dampings: two (B, 1); translation_share: (B, 1). Sums that underflow give NaN.
@@ -77,15 +92,15 @@ class GibbsKernel(Protocol):
         ...
 
     def recenter(self, gamma: Tensor) -> GibbsKernel:
-        """A kernel that is accurate for potentials near `gamma`: this one if it is, otherwise a new one."""
+        """Return a kernel that is accurate for potentials near gamma (B, m): this one if it is, otherwise a new one."""
         ...
 
     def log_domain(self) -> GibbsKernel:
-        """A slower kernel that is accurate for all potentials."""
+        """Return the same kernel in a slower form that is accurate for all potentials."""
         ...
 
     def take(self, index: Tensor) -> GibbsKernel:
-        """The kernel of the batch items `index`."""
+        """Return the kernel of the batch items `index`, (k,) integers or (B,) bools."""
         ...
 
 
@@ -95,35 +110,35 @@ class LogDomainIterations:
     def iterate(
         self: GibbsKernel, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor
     ) -> IterationResult:
-        """Make Sinkhorn iterations in the log domain, where nothing underflows. See `GibbsKernel.iterate`."""
+        """Make the iterations of `GibbsKernel.iterate` in the log domain, where nothing underflows."""
         phi = last_gamma = gamma
         for _ in range(self.iterations_per_check):
             previous_gamma, last_gamma, last_phi = last_gamma, gamma, phi
             row_lse = self.row_logsumexp(gamma)
-            new_phi = _infinite_as_zero(-dampings[0] * row_lse)
+            new_phi = (-dampings[0] * row_lse).nan_to_num_(*_INFINITE_AS_ZERO)
             col_lse = self.col_logsumexp(new_phi)
-            new_gamma = _infinite_as_zero(-dampings[1] * col_lse)
+            new_gamma = (-dampings[1] * col_lse).nan_to_num_(*_INFINITE_AS_ZERO)
             log_p1, log_p2 = self.log_a + new_phi + row_lse, self.log_b + new_gamma + col_lse
             log_masses = torch.logsumexp(log_p1, 1, keepdim=True), torch.logsumexp(log_p2, 1, keepdim=True)
             shift = translation_share * (log_masses[0] - log_masses[1])
             phi, gamma = new_phi + shift, new_gamma - shift
         updates = new_phi - last_phi, new_gamma - last_gamma
         marginals = torch.softmax(log_p1 - updates[0], 1), torch.softmax(log_p2, 1)
-        return IterationResult((phi, gamma), updates, marginals, gamma - last_gamma, last_gamma - previous_gamma)
+        return IterationResult(gamma, updates, marginals, gamma - last_gamma, last_gamma - previous_gamma)
 
 
-class LogKernel(LogDomainIterations):
+@dataclass(frozen=True, eq=False)
+class LogKernel(BatchRecord, LogDomainIterations):
     """A stored kernel that takes log-sum-exp in every call: slow, and accurate whatever the range of the cost.
 
-    log_kernel: (B, n, m), −cost / eps.
+    log_kernel: (B, n, m), −cost / eps; log_a: (B, n); log_b: (B, m).
     """
 
     iterations_per_check: ClassVar[int] = KERNEL_CONFIG.iterations_per_check
 
-    def __init__(self, log_kernel: Tensor, log_a: Tensor, log_b: Tensor) -> None:
-        """Store −cost / eps (B, n, m) and the log weights (B, n) and (B, m)."""
-        self.log_a, self.log_b = log_a, log_b
-        self.log_kernel = log_kernel
+    log_kernel: Tensor
+    log_a: Tensor
+    log_b: Tensor
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:
         """Compute log Σ_j b_j exp(gamma_j − cost_ij / eps). gamma: (B, m). Returns (B, n)."""
@@ -134,12 +149,12 @@ class LogKernel(LogDomainIterations):
         return torch.logsumexp(self.log_kernel + (self.log_a + phi)[:, :, None], dim=1)
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute phi, the plan at unit mass and its log mass. See `GibbsKernel.plan`."""
+        """Compute phi (B, n), the plan (B, n, m) at unit mass and its log mass (B,). See `GibbsKernel.plan`."""
         plan = self.log_kernel + (self.log_b + gamma)[:, None, :]
-        largest = _finite_or_zero(plan.amax(dim=2))
+        largest = plan.amax(dim=2).nan_to_num_(0.0, 0.0, 0.0)
         plan.sub_(largest[:, :, None]).exp_()
         row_lse = largest + plan.sum(dim=2).log()
-        phi = _infinite_as_zero(-damping * row_lse)
+        phi = (-damping * row_lse).nan_to_num_(*_INFINITE_AS_ZERO)
         log_mass = torch.logsumexp(self.log_a + phi + row_lse, dim=1)
         # Each row has its largest entry at 1, or no mass at all: the factor is at most 1, and NaN if no row has mass.
         is_empty = (log_mass == -math.inf)[:, None]
@@ -154,78 +169,87 @@ class LogKernel(LogDomainIterations):
         """Return the kernel itself."""
         return self
 
-    def take(self, index: Tensor) -> LogKernel:
-        """The kernel of the batch items `index`."""
-        return LogKernel(self.log_kernel[index], self.log_a[index], self.log_b[index])
 
+@dataclass(frozen=True, eq=False)
+class StabilizedKernel(LogKernel):
+    """A `LogKernel` with the stored matrix K = exp(log a ⊕ log b − cost/eps + alpha ⊕ beta), for faster iterations.
 
-class StabilizedKernel:
-    """The stored matrix K = exp(log a ⊕ log b − cost/eps + alpha ⊕ beta): two matrix-vector products an iteration.
+    An iteration takes two matrix-vector products. `alpha` and `beta` make the largest entry of every row and column 1,
+    so a sum under- or overflows only if the potentials leave those that the kernel was centered at by more than the
+    exponent range. The result is then not finite, and the caller uses `log_domain()` instead.
 
-    `alpha` and `beta` make the largest entry of every row and column 1, so a sum under- or overflows only if the
-    potentials leave those that the kernel was centered at by more than the exponent range. The result is then not
-    finite, and the caller uses `log_domain()` instead.
+    center: (B, m), the potential gamma at which the kernel is centered; matrix: (B, n, m), K; alpha, offset_a,
+    padding_a: (B, n); beta, offset_b, padding_b: (B, m). The offsets are alpha + log a and beta + log b, 0 where these
+    are infinite. The paddings are 1 at points of weight 0, whose sums are 0 and would have no logarithm, and 0
+    elsewhere. On a CPU a padding that is 0 everywhere is None; on CUDA the host does not wait for the answer.
     """
 
-    iterations_per_check: ClassVar[int] = KERNEL_CONFIG.iterations_per_check
+    center: Tensor
+    matrix: Tensor
+    alpha: Tensor
+    beta: Tensor
+    offset_a: Tensor
+    offset_b: Tensor
+    padding_a: Tensor | None
+    padding_b: Tensor | None
 
-    def __init__(self, log_kernel: LogKernel, gamma: Tensor) -> None:
-        """Center the kernel at the potential gamma (B, m)."""
-        self._log_kernel, self._center = log_kernel, gamma
-        self.log_a, self.log_b = log_kernel.log_a, log_kernel.log_b
-        log_k = log_kernel.log_kernel + (self.log_b + gamma)[:, None, :]
-        # A row without weight is 0, any other has 1 as its largest entry; then the same for columns.
-        has_weight = self.log_a > -math.inf
-        row_shift = torch.where(has_weight, _finite_or_zero(-log_k.amax(dim=2)), -math.inf)
-        self._alpha = torch.where(has_weight, row_shift - self.log_a, 0.0)
+    @classmethod
+    def centered(cls, kernel: LogKernel, gamma: Tensor) -> StabilizedKernel:
+        """Return the stabilized form of a kernel, centered at the potential gamma (B, m)."""
+        log_a, log_b = kernel.log_a, kernel.log_b
+        log_k = kernel.log_kernel + (log_b + gamma)[:, None, :]
+        # A row without weight is 0, any other has 1 as its largest entry; then the same for columns. Where all entries
+        # are forbidden, the shift is 0 instead of infinite.
+        has_weight = log_a > -math.inf
+        row_shift = (-log_k.amax(dim=2)).nan_to_num_(0.0, 0.0, 0.0).masked_fill_(~has_weight, -math.inf)
         log_k += row_shift[:, :, None]
-        col_shift = _finite_or_zero(-log_k.amax(dim=1))
-        self._beta = gamma + col_shift
+        col_shift = (-log_k.amax(dim=1)).nan_to_num_(0.0, 0.0, 0.0)
         log_k += col_shift[:, None, :]
-        self.matrix = log_k.exp_()
-        self._set_derived()
-
-    def _set_derived(self) -> None:
-        """Set the vectors that follow from alpha, beta and the weights."""
-        self._pad_a, self._pad_b = _padding(self.log_a), _padding(self.log_b)
-        self._offset_a = _finite_or_zero(self._alpha + self.log_a)
-        self._offset_b = _finite_or_zero(self._beta + self.log_b)
-        self._side_vectors: tuple[Tensor, Tensor] | None = None
+        alpha, beta = torch.where(has_weight, row_shift - log_a, 0.0), gamma + col_shift
+        paddings = [(log_weights == -math.inf).to(log_k.dtype) for log_weights in (log_a, log_b)]
+        return cls(
+            log_kernel=kernel.log_kernel,
+            log_a=log_a,
+            log_b=log_b,
+            center=gamma,
+            matrix=log_k.exp_(),
+            alpha=alpha,
+            beta=beta,
+            offset_a=(alpha + log_a).nan_to_num_(0.0, 0.0, 0.0),
+            offset_b=(beta + log_b).nan_to_num_(0.0, 0.0, 0.0),
+            padding_a=paddings[0] if log_a.is_cuda or bool(paddings[0].any()) else None,
+            padding_b=paddings[1] if log_b.is_cuda or bool(paddings[1].any()) else None,
+        )
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:
-        """Compute log Σ_j b_j exp(gamma_j − cost_ij / eps). gamma: (B, m). Returns (B, n)."""
-        scaling = (gamma - self._beta).exp_()
-        sums = _add_padding(_matvec(self.matrix, scaling), self._pad_a)
-        return _nan_where_underflowed(sums, scaling).log().sub_(self._offset_a)
+        """Compute log Σ_j b_j exp(gamma_j − cost_ij / eps), NaN where it underflows. gamma: (B, m). Returns (B, n)."""
+        scaling = (gamma - self.beta).exp_()
+        return _log_sums(_matvec(self.matrix, scaling), self.padding_a, scaling).sub_(self.offset_a)
 
     def col_logsumexp(self, phi: Tensor) -> Tensor:
-        """Compute log Σ_i a_i exp(phi_i − cost_ij / eps). phi: (B, n). Returns (B, m)."""
-        scaling = (phi - self._alpha).exp_()
-        sums = _add_padding(_matvec(self.matrix.mT, scaling), self._pad_b)
-        return _nan_where_underflowed(sums, scaling).log().sub_(self._offset_b)
+        """Compute log Σ_i a_i exp(phi_i − cost_ij / eps), NaN where it underflows. phi: (B, n). Returns (B, m)."""
+        scaling = (phi - self.alpha).exp_()
+        return _log_sums(_matvec(self.matrix.mT, scaling), self.padding_b, scaling).sub_(self.offset_b)
 
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
-        """Make Sinkhorn iterations with the stored matrix, in few operations. See `GibbsKernel.iterate`.
+        """Make the iterations of `GibbsKernel.iterate` with the stored matrix, in few operations.
 
         The iterates are x = phi − alpha and y = gamma − beta: their exponentials u, v scale K to the plan, whose
         marginals are then u·(K v) and v·(Kᵀ u).
         """
         minus = -dampings[0], -dampings[1]
-        base_a = torch.addcmul(self._alpha, minus[0], self._offset_a).neg_()
-        base_b = torch.addcmul(self._beta, minus[1], self._offset_b).neg_()
-        x = y = last_y = gamma - self._beta
+        base_a = torch.addcmul(self.alpha, minus[0], self.offset_a).neg_()
+        base_b = torch.addcmul(self.beta, minus[1], self.offset_b).neg_()
+        x = y = last_y = gamma - self.beta
         v = y.exp()
         for remaining in reversed(range(self.iterations_per_check)):
             previous_y, last_y, last_x = last_y, y, x
+            is_last = remaining == 0
             sums_a = _matvec(self.matrix, v)
-            padded = _add_padding(sums_a, self._pad_a)
-            checked = _nan_where_underflowed(padded, v) if remaining == 0 else padded
-            new_x = torch.addcmul(base_a, minus[0], checked.log())
+            new_x = torch.addcmul(base_a, minus[0], _log_sums(sums_a, self.padding_a, v if is_last else None))
             u = new_x.exp()
             sums_b = _matvec(self.matrix.mT, u)
-            padded = _add_padding(sums_b, self._pad_b)
-            checked = _nan_where_underflowed(padded, u) if remaining == 0 else padded
-            new_y = torch.addcmul(base_b, minus[1], checked.log())
+            new_y = torch.addcmul(base_b, minus[1], _log_sums(sums_b, self.padding_b, u if is_last else None))
             v = new_y.exp()
             p1, p2 = u.mul_(sums_a), sums_b.mul_(v)
             masses = p1.sum(1, keepdim=True), p2.sum(1, keepdim=True)
@@ -235,67 +259,40 @@ class StabilizedKernel:
             v.mul_((-shift).exp_())
         updates = new_x - last_x, new_y - last_y
         marginals = torch.softmax(p1.log_() - updates[0], 1), p2 / masses[1]
-        return IterationResult((x + self._alpha, y + self._beta), updates, marginals, y - last_y, last_y - previous_y)
+        return IterationResult(y + self.beta, updates, marginals, y - last_y, last_y - previous_y)
 
+    @cached_property
     def side_vectors(self) -> tuple[Tensor, Tensor]:
-        """The vectors of each side as fused backends read them, (B, 4, n) and (B, 4, m), float32 or float64.
+        """The vectors of both sides in two tensors, (B, 4, n) and (B, 4, m), as Triton backends read them.
 
         Along dimension 1: centering (alpha or beta), offset of the log sums, log weight, and 1 at points of weight 0.
+        Their dtype is that of the kernel.
         """
-        if self._side_vectors is None:
-            self._side_vectors = (
-                torch.stack([self._alpha, self._offset_a, self.log_a, _zero_weight(self.log_a, self._pad_a)], dim=1),
-                torch.stack([self._beta, self._offset_b, self.log_b, _zero_weight(self.log_b, self._pad_b)], dim=1),
-            )
-        return self._side_vectors
-
-    def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute phi, the plan at unit mass and its log mass in the log domain. See `GibbsKernel.plan`."""
-        return self._log_kernel.plan(gamma, damping)
+        sides = (self.alpha, self.offset_a, self.log_a), (self.beta, self.offset_b, self.log_b)
+        first, second = (torch.stack([*side, (side[2] == -math.inf).to(side[2].dtype)], dim=1) for side in sides)
+        return first, second
 
     def recenter(self, gamma: Tensor) -> StabilizedKernel:
         """Return the kernel itself if gamma (B, m) is near its center, otherwise a kernel centered at gamma."""
         limit = KERNEL_CONFIG.max_recentering_fraction * math.log(torch.finfo(gamma.dtype).max)
-        is_near = (gamma - self._center).abs().amax() <= limit
-        return self if is_near else StabilizedKernel(self._log_kernel, gamma)
+        is_near = (gamma - self.center).abs().amax() <= limit
+        return self if is_near else StabilizedKernel.centered(self, gamma)
 
     def log_domain(self) -> LogKernel:
-        """The kernel in the log domain, which this one was made from."""
-        return self._log_kernel
-
-    def take(self, index: Tensor) -> StabilizedKernel:
-        """The kernel of the batch items `index`, with the same center."""
-        part = object.__new__(StabilizedKernel)
-        part._log_kernel, part._center = self._log_kernel.take(index), self._center[index]
-        part.log_a, part.log_b = part._log_kernel.log_a, part._log_kernel.log_b
-        part._alpha, part._beta, part.matrix = self._alpha[index], self._beta[index], self.matrix[index]
-        part._set_derived()
-        return part
-
-
-def make_gibbs_kernel(cost: Tensor, log_a: Tensor, log_b: Tensor, eps: Tensor, gamma: Tensor | None) -> GibbsKernel:
-    """The kernel of a stored cost: stabilized and centered at the potential gamma (B, m), or a `LogKernel` if None."""
-    log_kernel = LogKernel(cost / -eps[:, None, None], log_a, log_b)
-    return log_kernel if gamma is None else StabilizedKernel(log_kernel, gamma)
+        """Return the kernel without the stored matrix K, whose sums do not underflow."""
+        return LogKernel(self.log_kernel, self.log_a, self.log_b)
 
 
 def sinkhorn_iterations(
-    kernel: GibbsKernel,
-    potentials: tuple[Tensor, Tensor],
-    dampings: tuple[Tensor, ...],
-    translation_share: Tensor,
-    max_rate: float,
+    gamma: Tensor, kernel: GibbsKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Return the iterate after `kernel.iterations_per_check` Sinkhorn iterations.
+    """Make `kernel.iterations_per_check` Sinkhorn iterations; return gamma, its Aitken extrapolation and the residual.
 
-    The iterate holds phi, gamma, gamma extrapolated by one Aitken step, and the share of the plan's mass that the last
-    updates moved, (B,).
-
-    potentials: phi (B, n) and gamma (B, m) to start from; dampings: 1/(1 + eps/rho) of both sides, (B, 1) each;
-    translation_share: 1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the extrapolation
-    assumes.
+    gamma: (B, m), the potential to start from; kernel: of B problems; dampings: 1/(1 + eps/rho) of both sides, (B, 1)
+    each; translation_share: 1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the
+    extrapolation assumes.
     """
-    result = kernel.iterate(potentials[1], dampings, translation_share)
+    result = kernel.iterate(gamma, dampings, translation_share)
     # The fraction of the plan's mass that the updates moved: each weighted by the marginal it corrected.
     moved = [(p * u.abs().clamp_(max=1.0)).sum(1) for p, u in zip(result.marginals, result.updates, strict=True)]
     # The slow modes share one rate, close to damping1·damping2: pairs of points that see only each other, each
@@ -303,47 +300,29 @@ def sinkhorn_iterations(
     weighted = result.marginals[1] * result.previous_change
     rate = (weighted * result.last_change).sum(1) / (weighted * result.previous_change).sum(1)
     rate = rate.nan_to_num_(nan=0.0).clamp_(0.0, max_rate)
-    phi, gamma = result.potentials
-    extrapolated = torch.addcmul(gamma, result.last_change, (rate / (1.0 - rate))[:, None])
-    return SinkhornIterate(phi, gamma, extrapolated, moved[0] + moved[1])
+    extrapolated = torch.addcmul(result.gamma, result.last_change, (rate / (1.0 - rate))[:, None])
+    return SinkhornIterate(result.gamma, extrapolated, moved[0] + moved[1])
 
 
 def _matvec(matrix: Tensor, vector: Tensor) -> Tensor:
-    """Matrix-vector product of each item. matrix: (B, n, m); vector: (B, m). Returns (B, n)."""
+    """Return the matrix-vector product of each item. matrix: (B, n, m); vector: (B, m). Returns (B, n)."""
     if matrix.is_cuda:
         return torch.bmm(matrix, vector[:, :, None])[:, :, 0]
     # On a CPU, a batch of products with columns takes four times as long as the same with rows.
     return torch.bmm(vector[:, None, :], matrix.mT)[:, 0]
 
 
-def _zero_weight(log_weights: Tensor, padding: Tensor | None = None) -> Tensor:
-    """1.0 at points of weight 0, otherwise 0.0, (B, n); `padding` if that is already computed."""
-    return (log_weights == -math.inf).to(log_weights.dtype) if padding is None else padding
+def _log_sums(sums: Tensor, padding: Tensor | None, scaling: Tensor | None) -> Tensor:
+    """Return the logarithms (B, n) of the sums K·scaling, 0 at points of weight 0.
 
-
-def _padding(log_weights: Tensor) -> Tensor | None:
-    """The `_zero_weight` indicator, added to sums so that they have a logarithm; None on a CPU if it is all 0."""
-    indicator = _zero_weight(log_weights)
-    return indicator if indicator.is_cuda or bool(indicator.any()) else None
-
-
-def _add_padding(sums: Tensor, padding: Tensor | None) -> Tensor:
-    """Sums (B, n) plus 1 at points of weight 0, where they are 0."""
-    return sums if padding is None else sums + padding
-
-
-def _infinite_as_zero(potential: Tensor) -> Tensor:
-    """The potential (B, n), 0 where it is infinite: a point with only forbidden pairs has no mass to move."""
-    return torch.nan_to_num(potential, torch.nan, 0.0, 0.0)
-
-
-def _nan_where_underflowed(sums: Tensor, scaling: Tensor) -> Tensor:
-    """Sums (B, n), NaN where they are so small that entries of K lost to underflow could matter. scaling: (B, m)."""
-    info = torch.finfo(sums.dtype)
-    floor = scaling.amax(dim=1, keepdim=True) * (scaling.shape[1] * info.tiny / info.eps)
-    return torch.where(sums > floor, sums, torch.nan)
-
-
-def _finite_or_zero(value: Tensor) -> Tensor:
-    """The tensor with infinities and NaN replaced by 0."""
-    return torch.nan_to_num(value, 0.0, 0.0, 0.0)  # where(isfinite(...)) would take six operations
+    sums: (B, n); padding: (B, n), 1 at points of weight 0, or None if there are none; scaling: (B, m) if the sums are
+    to be checked, otherwise None. Checked sums give NaN where they are so small that entries of K lost to underflow
+    could matter.
+    """
+    if padding is not None:
+        sums = sums + padding
+    if scaling is not None:
+        info = torch.finfo(sums.dtype)
+        floor = scaling.amax(dim=1, keepdim=True) * (scaling.shape[1] * info.tiny / info.eps)
+        sums = torch.where(sums > floor, sums, torch.nan)
+    return sums.log()

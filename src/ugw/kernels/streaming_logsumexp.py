@@ -15,9 +15,10 @@ from .config import KERNEL_CONFIG
 
 
 def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
-    """Compute log Σ_j exp(left_i · right_j + bias_j). Returns (B, n).
+    """Return log Σ_j exp(left_i · right_j + bias_j), (B, n), without storing the matrix.
 
-    guess: (B, n), an approximation of the result, which saves the search for the maximum of each row.
+    left: (B, n, r); right: (B, m, r); bias: (B, m), -inf where j is ignored; guess: (B, n), an approximation of the
+    result, which saves the search for the maximum of each row.
     """
     shift = torch.zeros_like(left[:, :, 0]) if guess is None else guess
     blocks = []
@@ -31,16 +32,20 @@ def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor
 
 
 def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
-    """Compute Σ_j exp(left_i · right_j + bias_j − shift_i) values_jk.
+    """Return Σ_j exp(left_i · right_j + bias_j − shift_i) values_jk, (B, n, k), without storing the matrix.
 
-    shift: (B, n); values: (B, m, k). Returns (B, n, k).
+    left: (B, n, r); right: (B, m, r); bias: (B, m), -inf where j is ignored; shift: (B, n), near the logarithms of the
+    sums of exponentials, so that none overflows; values: (B, m, k).
     """
     blocks = [torch.bmm(z.exp_(), values) for z in _exponent_blocks(left, right, bias, shift)]
     return torch.cat(blocks, dim=1)
 
 
 def _logsumexp_inplace(z: Tensor, largest: Tensor | None) -> Tensor:
-    """log Σ_j exp(z_ij), overwriting z (B, n, m); the row maxima `largest` (B, n, 1), if given, stabilize it."""
+    """Return log Σ_j exp(z_ij), (B, n), and overwrite z (B, n, m).
+
+    largest: (B, n, 1), the maxima of the rows, subtracted before the exponential; None if z needs no shift.
+    """
     if largest is None:
         return z.exp_().sum(2).log_()
     finite_largest = torch.where(torch.isfinite(largest), largest, 0.0)
@@ -48,7 +53,7 @@ def _logsumexp_inplace(z: Tensor, largest: Tensor | None) -> Tensor:
 
 
 def _exponent_blocks(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> Iterator[Tensor]:
-    """Yield left · right + bias − shift for blocks of rows, (B, rows, m); the next block overwrites the last.
+    """Yield the matrix left · right + bias − shift by blocks of rows, (B, rows, m); each block overwrites the last.
 
     All blocks share one buffer unless gradients are recorded: separate blocks would fragment the memory of a CPU.
     """
@@ -62,7 +67,7 @@ def _exponent_blocks(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -
 
 
 def _augment(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """Matrices (B, n, r + 2) and (B, r + 2, m) whose product is left · right + bias − shift."""
+    """Return matrices (B, n, r + 2) and (B, r + 2, m) whose product is left · right + bias − shift, (B, n, m)."""
     lowest = torch.finfo(bias.dtype).min / 4  # not -inf: some matrix products pad with zeros, and -inf · 0 is NaN
     ones_n, ones_m = torch.ones_like(shift)[:, :, None], torch.ones_like(bias)[:, :, None]
     rows = torch.cat([left, ones_n, -shift[:, :, None]], dim=2)
@@ -71,6 +76,6 @@ def _augment(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> tuple[
 
 
 def _rows_per_block(right: Tensor, batch: int) -> int:
-    """Number of rows per block for the device of `right` (B, m, r)."""
+    """Return the number of rows of a block of the matrices (batch, n, m) on the device of `right`, (B, m, r)."""
     entries = KERNEL_CONFIG.streaming_block_cuda if right.is_cuda else KERNEL_CONFIG.streaming_block_cpu
     return max(1, entries // (batch * right.shape[1]))

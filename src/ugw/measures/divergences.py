@@ -27,11 +27,6 @@ def kl_terms(p: Tensor, a: Tensor) -> Tensor:
     return terms.masked_fill((a == 0) & (p > 0), torch.inf)
 
 
-def damping(slope: Tensor) -> Tensor:
-    """Return 1 / (1 + eps/rho), the factor of a Sinkhorn update with relaxed marginals. slope: eps/rho."""
-    return 1.0 / (1.0 + slope)
-
-
 class Divergence:
     """A divergence with one parameter, rho or m: a number, or an array (B,) with one value per batch item.
 
@@ -88,7 +83,7 @@ class KL(Divergence):
 
     def damping(self, eps: Tensor) -> Tensor:
         """Return the factor (B,) in the Sinkhorn update f = −damping · eps · LSE(...), 1 where hard. eps: (B,)."""
-        return damping(eps / self.rho)
+        return 1.0 / (1.0 + eps / self.rho)
 
 
 class TV(Divergence):

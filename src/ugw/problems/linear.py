@@ -11,7 +11,7 @@ from torch import Tensor
 from .._utils.pytree import BatchRecord
 from ..geometry.bilinear_matrix import BilinearMatrix
 from ..geometry.implicit_plan import StreamingKernel
-from ..kernels import dispatch as kernels
+from ..kernels.dispatch import GibbsKernel, LogKernel, StabilizedKernel
 from ..measures.divergences import KL
 
 
@@ -35,12 +35,13 @@ class LinearProblem(BatchRecord):
         """Number of batch items."""
         return self.cost.shape[0]
 
-    def kernel(self, gamma: Tensor | None) -> kernels.GibbsKernel:
+    def kernel(self, gamma: Tensor | None) -> GibbsKernel:
         """Return the kernel of Sinkhorn iterations, stabilized around gamma = g / eps (B, m) unless that is None."""
         eps = self.eps.to(self.cost.dtype)
         if isinstance(self.cost, BilinearMatrix):
             return StreamingKernel.from_cost(self.cost, self.log_a, self.log_b, eps)
-        return kernels.make_gibbs_kernel(self.cost, self.log_a, self.log_b, eps, gamma)
+        kernel = LogKernel(self.cost / -eps[:, None, None], self.log_a, self.log_b)
+        return kernel if gamma is None else StabilizedKernel.centered(kernel, gamma)
 
     def add_proximal_term(self, plan: Any, strength: Tensor) -> LinearProblem:
         """Return the problem plus the proximal term strength·KL(p | plan).

@@ -13,7 +13,6 @@ from .._utils.deprecation import warn_renamed
 from .._utils.pytree import BatchRecord, where
 from ..kernels.config import KERNEL_CONFIG
 from ..kernels.dispatch import GibbsKernel, sinkhorn_iterations
-from ..measures.divergences import damping
 from ..problems.linear import LinearProblem, LinearSolution
 from ..results.records import Status
 from . import loop
@@ -58,39 +57,38 @@ class Sinkhorn:
         iteration_multiplier: Tensor | None = None,
         n_rounds: int | None = None,
     ) -> LinearSolution:
-        """Solve a linear problem from potentials (f, g), or zero.
+        """Solve a linear problem from potentials f (B, n) and g (B, m), or zero.
 
         Per item, (B,) each: `tol` replaces the tolerance, `iteration_multiplier` ≥ 1 multiplies the iterations allowed.
         n_rounds: make this number of rounds of `iterations_per_check` iterations instead, without synchronizing.
         """
         dtype = problem.cost.dtype
         eps = problem.eps.to(dtype)
-        if potentials is None:
-            potentials = torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b)
-        f, g = potentials
-        gamma = g / eps[:, None]
+        # An iteration computes f from g: only g is a start.
+        gamma = torch.zeros_like(problem.log_b) if potentials is None else potentials[1] / eps[:, None]
         slopes = problem.eps[:, None] / torch.stack([problem.div_a.rho, problem.div_b.rho], dim=1)
         slope = slopes.sum(1, keepdim=True).to(dtype)
         min_slope = SOLVER_CONFIG.hard_side_rounding * torch.finfo(dtype).eps
         context = _Iteration(
             kernel=problem.kernel(None if self.method == "log" else gamma),
-            damping=damping(slopes).to(dtype).split(1, dim=1),
+            dampings=(1.0 / (1.0 + slopes)).to(dtype).split(1, dim=1),
             share=slope.clamp(min=min_slope).reciprocal_().masked_fill_(slope <= min_slope, 0.0),
         )
-        state = _Potentials(f / eps[:, None], gamma, gamma)
+        state = _Potential(gamma, gamma)
         if n_rounds is None:
             one = torch.ones_like(eps)
             context.tol = torch.full_like(eps, self.tol) if tol is None else tol.to(dtype)
             multiplier = one if iteration_multiplier is None else iteration_multiplier
-            max_iter = self.with_defaults().max_iter
-            context.max_rounds = (max_iter / context.kernel.iterations_per_check * multiplier).ceil()  # type: ignore
+            max_iter = SOLVER_CONFIG.inner_max_iter if self.max_iter is None else self.max_iter
+            context.max_rounds = (max_iter / context.kernel.iterations_per_check * multiplier).ceil()
             rules = loop.Rules(max_iter=int(context.max_rounds.max()), compact_at=0.5, keeps_history=False)
             first = replace(state, residual=one, max_residual=torch.inf * one, n_rounds=0.0 * one)
             state = loop.iterate(_iterate_and_check, context, first, rules).state
         else:
+            factors = context.dampings, context.share, SOLVER_CONFIG.max_aitken_rate
             for _ in range(n_rounds):
-                state = _update(state, _run_iterations(context, context.kernel, state))
-        phi, unit_plan, log_mass = context.kernel.log_domain().plan(state.gamma, context.damping[0])
+                state = _update(state, sinkhorn_iterations(state.next_gamma, context.kernel, *factors))
+        phi, unit_plan, log_mass = context.kernel.plan(state.gamma, context.dampings[0])
         return LinearSolution(unit_plan, log_mass, phi * eps[:, None], state.gamma * eps[:, None], state.residual)
 
     def with_defaults(self, defaults: Sinkhorn | None = None) -> Sinkhorn:
@@ -122,15 +120,14 @@ class Sinkhorn:
 
 
 @dataclass(frozen=True, eq=False)
-class _Potentials(BatchRecord):
-    """The state of the iterations: phi = f/eps (B, n) and gamma = g/eps (B, m) after the last iteration.
+class _Potential(BatchRecord):
+    """The state of the iterations: gamma = g/eps (B, m) after the last iteration.
 
     next_gamma: gamma extrapolated, where the next iterations start; residual: (B,), of the last iteration;
     max_residual: (B,), a residual above it rejects the last extrapolation; n_rounds: (B,), made so far, None if not
     counted. residual and max_residual are None before the first iteration.
     """
 
-    phi: Tensor
     gamma: Tensor
     next_gamma: Tensor
     residual: Any = None
@@ -140,7 +137,7 @@ class _Potentials(BatchRecord):
 
 @dataclass(eq=False)
 class _Iteration(BatchRecord):
-    """The constants of the iterations, (B, 1) each: damping = 1/(1 + eps/rho), share = 1/(eps/rho1 + eps/rho2).
+    """The constants of the iterations, (B, 1) each: dampings 1/(1 + eps/rho), share = 1/(eps/rho1 + eps/rho2).
 
     The plan depends on f + g alone, the dual value on how the sum is split: the best split, eq. (4.3), is
 
@@ -151,50 +148,42 @@ class _Iteration(BatchRecord):
     """
 
     kernel: GibbsKernel
-    damping: tuple[Tensor, ...]
+    dampings: tuple[Tensor, ...]
     share: Tensor
     tol: Any = None
     max_rounds: Any = None
 
 
-def _iterate_and_check(context: _Iteration, state: _Potentials) -> tuple[_Potentials, loop.Report]:
-    """Return the potentials after a round of iterations, in the log domain where exponents overflow, and a report."""
+def _iterate_and_check(context: _Iteration, state: _Potential) -> tuple[_Potential, loop.Report]:
+    """Return the potential after a round of iterations, in the log domain where exponents overflow, and a report."""
     context.kernel = context.kernel.recenter(state.next_gamma)
-    results = _run_iterations(context, context.kernel, state)
-    is_lost = ~torch.isfinite(results[-1])
+    factors = context.dampings, context.share, SOLVER_CONFIG.max_aitken_rate
+    iterate: tuple[Tensor, ...] = sinkhorn_iterations(state.next_gamma, context.kernel, *factors)
+    is_lost = ~torch.isfinite(iterate[-1])
     if bool(is_lost.any()):
-        again = _run_iterations(context, context.kernel.log_domain(), state)
-        pairs = zip(again, results, strict=True)
-        results = tuple(torch.where(is_lost.view(-1, *[1] * (a.ndim - 1)), a, b) for a, b in pairs)
-    new = _update(state, results)
+        iterate = where(is_lost, sinkhorn_iterations(state.next_gamma, context.kernel.log_domain(), *factors), iterate)
+    new = _update(state, iterate)
     status = torch.where(new.n_rounds >= context.max_rounds, int(Status.MAX_ITER), int(Status.RUNNING))
     status = torch.where(new.residual <= context.tol, int(Status.CONVERGED), status)
     return new, loop.Report(status, {"residual": new.residual})
 
 
-def _update(state: _Potentials, results: tuple[Tensor, ...]) -> _Potentials:
+def _update(state: _Potential, iterate: tuple[Tensor, ...]) -> _Potential:
     """Return the state after a round of iterations; where an extrapolation raised the residual, the state before it.
 
-    results: phi, gamma, next_gamma and residual of the round.
+    iterate: the fields of the `SinkhornIterate` of the round.
     """
-    phi, gamma, next_gamma, residual = results
+    gamma, next_gamma, residual = iterate
     n_rounds = None if state.n_rounds is None else state.n_rounds + 1.0
     if state.max_residual is None:
-        return _Potentials(phi, gamma, next_gamma, residual, residual, n_rounds)
-    # A rejected extrapolation is undone; the next iterations start from the potentials before it.
+        return _Potential(gamma, next_gamma, residual, residual, n_rounds)
+    # A rejected extrapolation is undone; the next iterations start from the potential before it.
     is_rejected = residual > state.max_residual
     reject = is_rejected[:, None]
-    return _Potentials(
-        phi=torch.where(reject, state.phi, phi),
+    return _Potential(
         gamma=torch.where(reject, state.gamma, gamma),
         next_gamma=torch.where(reject, state.gamma, next_gamma),
         residual=torch.where(is_rejected, state.residual, residual),
         max_residual=residual.masked_fill(is_rejected, torch.inf),
         n_rounds=n_rounds,
     )
-
-
-def _run_iterations(context: _Iteration, kernel: GibbsKernel, state: _Potentials) -> tuple[Tensor, ...]:
-    """Return phi, gamma, gamma extrapolated, and the residual after a round of iterations from `state.next_gamma`."""
-    potentials = state.phi, state.next_gamma
-    return sinkhorn_iterations(kernel, potentials, context.damping, context.share, SOLVER_CONFIG.max_aitken_rate)

@@ -167,7 +167,7 @@ def _coefficients_kernel(
 def anderson_moments(
     a: Tensor, b: Tensor, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Means and mean products of the five `anderson_differences` under the weights a⊗b.
+    """Return the means and the mean products of the five `anderson_differences` under the weights a⊗b.
 
     a: (B, n); b: (B, m); inputs, outputs: three float32 costs (B, n, m) each. Returns (B, 5, 1) and (B, 5, 5), float64.
     """
@@ -187,9 +187,9 @@ def anderson_moments(
 
 
 def extrapolate(last_input: Tensor, outputs: Sequence[Tensor], factors: Sequence[Tensor]) -> Tensor:
-    """The last output plus multiples of the two output differences and of the last residual.
+    """Return the extrapolated cost (B, n, m) of `..anderson.extrapolate`.
 
-    last_input: (B, n, m), float32; outputs: the last three, oldest first; factors: three (B,). Returns (B, n, m).
+    last_input: (B, n, m), float32; outputs: the last three, oldest first, likewise; factors: three (B,).
     """
     last_input, outputs = last_input.contiguous(), [output.contiguous() for output in outputs]
     out, size = torch.empty_like(last_input), last_input[0].numel()
@@ -202,7 +202,7 @@ def extrapolate(last_input: Tensor, outputs: Sequence[Tensor], factors: Sequence
 
 
 def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
-    """Choose the extrapolation of each item and compute its factors: see `..anderson.anderson_coefficients`.
+    """Return the `AndersonStep` of `..anderson.anderson_coefficients`, which has the same arguments.
 
     gram: (B, 5, 5) and relative_change: (B,), float64; was_rejected: (B,) bool.
     """

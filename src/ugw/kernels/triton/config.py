@@ -64,5 +64,5 @@ TRITON_CONFIG = TritonConfig()
 
 
 def padded_size(size: int) -> int:
-    """The number of entries, a power of two of at least 16, in which a Triton program holds a vector of `size`."""
+    """Return the length of the block, a power of two of at least 16, in which a program holds a vector of `size`."""
     return max(16, 1 << (size - 1).bit_length())

@@ -34,17 +34,17 @@ def _partial_sum_kernel(
 
 
 def dot(u: Tensor, v: Tensor) -> Tensor:
-    """Inner product Σ u·v of each item. u, v: (B, n, m), float32. Returns (B,), float64."""
+    """Return the inner product Σ u·v of each item. u, v: (B, n, m), float32. Returns (B,), float64."""
     return _item_sums(u, v, "dot")
 
 
 def l1_distance(u: Tensor, v: Tensor) -> Tensor:
-    """L1 distance Σ |u − v| of each item. u, v: (B, n, m), float32. Returns (B,), float64."""
+    """Return the L1 distance Σ |u − v| of each item. u, v: (B, n, m), float32. Returns (B,), float64."""
     return _item_sums(u, v, "l1_distance")
 
 
 def neg_entropy(p: Tensor) -> Tensor:
-    """Negative entropy Σ p log p of each item. p: (B, n, m), float32. Returns (B,), float64."""
+    """Return the negative entropy Σ p log p of each item. p: (B, n, m), float32. Returns (B,), float64."""
     return _item_sums(p, p, "neg_entropy")
 
 

@@ -19,7 +19,7 @@ from .sinkhorn_registers import LOG2E, empty_result
 
 @triton.jit
 def _log2_sum(log_ptr, size, BLOCK: tl.constexpr):
-    """log2 Σ 2^x over the entries x of the vector at log_ptr, (size,), which must not under- or overflow."""
+    """Return log2 Σ 2^x, a number, over the entries x of the vector at log_ptr, (size,); it must be in range."""
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, size, BLOCK):
         k = start + tl.arange(0, BLOCK)
@@ -109,20 +109,22 @@ def _col_kernel(
 
 @triton.jit
 def _translation(log_p1_ptr, log_p2_ptr, share, index, n, m, BLOCK: tl.constexpr):
-    """The translation of an iteration with log marginals in row `index` of log_p1_ptr (·, n) and log_p2_ptr (·, m)."""
+    """Return the translation of an iteration, a number in units of log 2: share times the log ratio of both masses.
+
+    The log marginals of the iteration are in row `index` of log_p1_ptr (·, n) and of log_p2_ptr (·, m).
+    """
     return share * (_log2_sum(log_p1_ptr + index * n, n, BLOCK) - _log2_sum(log_p2_ptr + index * m, m, BLOCK))
 
 
 @triton.jit
 def _result_kernel(
-    phi_ptr, gamma_ptr, log_p1_ptr, log_p2_ptr, factors_ptr, new_phi_ptr, new_gamma_ptr, extrapolated_ptr, residual_ptr,
+    phi_ptr, gamma_ptr, log_p1_ptr, log_p2_ptr, factors_ptr, new_gamma_ptr, extrapolated_ptr, residual_ptr,
     batch, n, m, max_rate, COUNT: tl.constexpr, BLOCK: tl.constexpr, LOG2E: tl.constexpr,
 ):  # fmt: skip
     """Compute the `SinkhornIterate` of one item from the last three of COUNT ≥ 3 iterations.
 
     Input: phi_ptr, log_p1_ptr: (COUNT, B, n) and gamma_ptr, log_p2_ptr: (COUNT, B, m), without translation, in units of
-    log 2; factors_ptr: (B, 3). Output: new_phi_ptr: (B, n); new_gamma_ptr and extrapolated_ptr: (B, m);
-    residual_ptr: (B,).
+    log 2; factors_ptr: (B, 3). Output: new_gamma_ptr and extrapolated_ptr: (B, m); residual_ptr: (B,).
     """
     item = tl.program_id(0).to(tl.int64)
     share = tl.load(factors_ptr + item * 3 + 2)
@@ -150,7 +152,6 @@ def _result_kernel(
         weight += p1
         moved += p1 * tl.minimum(tl.abs(update) / LOG2E, 1.0)
         lost += 0.0 * phi
-        tl.store(new_phi_ptr + item * n + i, (phi + shift) / LOG2E, mask=inside)
     residual = tl.sum(moved, 0) / tl.sum(weight, 0)
     weight, moved = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
     cross, square = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
@@ -181,25 +182,13 @@ def _result_kernel(
 
 
 def sinkhorn_iterations(
-    kernel: StabilizedKernel,
-    potentials: tuple[Tensor, Tensor],
-    dampings: tuple[Tensor, ...],
-    translation_share: Tensor,
-    max_rate: float,
+    gamma: Tensor, kernel: StabilizedKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Return the iterate after `kernel.iterations_per_check` Sinkhorn iterations.
-
-    Arguments and result are those of `..sinkhorn.sinkhorn_iterations`: phi, gamma, gamma extrapolated by one Aitken
-    step, and the share of the plan's mass that the last updates moved, (B,).
-
-    potentials: phi (B, n) and gamma (B, m) to start from; dampings: 1/(1 + eps/rho) of both sides, (B, 1) each;
-    translation_share: 1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the extrapolation
-    assumes.
-    """
+    """Return the `SinkhornIterate` of `..sinkhorn.sinkhorn_iterations`, which has the same arguments."""
     batch, n, m = kernel.matrix.shape
     factors = torch.cat((*dampings, translation_share), dim=1)
-    inputs = (kernel.matrix, *kernel.side_vectors(), *potentials, factors)
-    matrix, side_a, side_b, first_phi, first_gamma, factors = (t.contiguous() for t in inputs)
+    inputs = (kernel.matrix, *kernel.side_vectors, gamma, factors)
+    matrix, side_a, side_b, first_gamma, factors = (t.contiguous() for t in inputs)
     count = kernel.iterations_per_check
     phi, log_p1 = matrix.new_empty(2, count, batch, n)
     gamma, log_p2 = matrix.new_empty(2, count, batch, m)
@@ -219,7 +208,7 @@ def sinkhorn_iterations(
             matrix, side_a, side_b, phi[step], factors, gamma[step], log_p2[step], n, m, tiny,
             LAST=is_last, N=cols[1], M=cols[0], LOG2E=LOG2E,
         )  # fmt: skip
-    result = empty_result(first_phi, first_gamma)
+    result = empty_result(first_gamma)
     _result_kernel[(batch,)](
         phi, gamma, log_p1, log_p2, factors, *result, batch, n, m, max_rate, COUNT=count, BLOCK=block, LOG2E=LOG2E
     )  # fmt: skip

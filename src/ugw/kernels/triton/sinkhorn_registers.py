@@ -23,17 +23,16 @@ LOG2E = math.log2(math.e)
 
 @triton.jit
 def _iterations_kernel(
-    k_ptr, side_a_ptr, side_b_ptr, phi_ptr, gamma_ptr, factors_ptr,
-    new_phi_ptr, new_gamma_ptr, extrapolated_ptr, residual_ptr, n, m, max_rate, tiny,
+    k_ptr, side_a_ptr, side_b_ptr, gamma_ptr, factors_ptr, new_gamma_ptr, extrapolated_ptr, residual_ptr,
+    n, m, max_rate, tiny,
     COUNT: tl.constexpr, N: tl.constexpr, M: tl.constexpr, LOG2E: tl.constexpr,
 ):  # fmt: skip
     """Make COUNT Sinkhorn iterations of one item; see `sinkhorn_iterations`.
 
     Input: k_ptr: (B, n, m), the kernel matrix; side_a_ptr: (B, 4, n) and side_b_ptr: (B, 4, m), see
-    `StabilizedKernel.side_vectors`; phi_ptr: (B, n) and gamma_ptr: (B, m), potentials; factors_ptr: (B, 3), both
-    dampings and the translation share; tiny: the smallest trusted sum, over the number of terms and their largest.
-    Output: new_phi_ptr: (B, n); new_gamma_ptr, extrapolated_ptr: (B, m); residual_ptr: (B,). N, M: n and m padded to
-    powers of two.
+    `StabilizedKernel.side_vectors`; gamma_ptr: (B, m), the potential; factors_ptr: (B, 3), both dampings and the
+    translation share; tiny: the smallest trusted sum, over the number of terms and their largest. Output:
+    new_gamma_ptr, extrapolated_ptr: (B, m); residual_ptr: (B,). N, M: n and m padded to powers of two.
     """
     item = tl.program_id(0).to(tl.int64)
     i, j = tl.arange(0, N), tl.arange(0, M)
@@ -48,7 +47,7 @@ def _iterations_kernel(
     pad_a, pad_b = tl.load(a + 3 * n, mask=in_a, other=1.0), tl.load(b + 3 * m, mask=in_b, other=1.0)
     damping_a, damping_b = tl.load(factors_ptr + item * 3), tl.load(factors_ptr + item * 3 + 1)
     share = tl.load(factors_ptr + item * 3 + 2)
-    phi = LOG2E * tl.load(phi_ptr + item * n + i, mask=in_a, other=0.0)
+    phi = tl.zeros((N,), tl.float32)  # each iteration computes it from gamma
     gamma = LOG2E * tl.load(gamma_ptr + item * m + j, mask=in_b, other=0.0)
     last_gamma, previous_gamma, last_phi = gamma, gamma, phi
     new_phi, new_gamma, log_p1, log_p2 = phi, gamma, phi, gamma
@@ -83,29 +82,23 @@ def _iterations_kernel(
     rate = tl.sum(p2 * last_change * previous_change, 0) / tl.sum(p2 * previous_change * previous_change, 0)
     rate = tl.where(rate > 0.0, tl.minimum(rate, max_rate), 0.0)
     extrapolated = gamma + last_change * rate / (1.0 - rate)
-    tl.store(new_phi_ptr + item * n + i, phi / LOG2E, mask=in_a)
     tl.store(new_gamma_ptr + item * m + j, gamma / LOG2E, mask=in_b)
     tl.store(extrapolated_ptr + item * m + j, extrapolated / LOG2E, mask=in_b)
     tl.store(residual_ptr + item, residual)
 
 
 def sinkhorn_iterations(
-    kernel: StabilizedKernel,
-    potentials: tuple[Tensor, Tensor],
-    dampings: tuple[Tensor, ...],
-    translation_share: Tensor,
-    max_rate: float,
+    gamma: Tensor, kernel: StabilizedKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Return what `..sinkhorn.sinkhorn_iterations` returns, computed in one launch."""
+    """Return the `SinkhornIterate` of `..sinkhorn.sinkhorn_iterations`, which has the same arguments, in one launch."""
     matrix = kernel.matrix
     batch, n, m = matrix.shape
-    phi, gamma = potentials
-    result = empty_result(phi, gamma)
+    result = empty_result(gamma)
     info = torch.finfo(matrix.dtype)
     rows, cols = padded_size(n), padded_size(m)
     warps = min(16, max(1, rows * cols // (32 * TRITON_CONFIG.register_entries_per_thread)))
     factors = torch.cat((*dampings, translation_share), dim=1)
-    inputs = (t.contiguous() for t in (matrix, *kernel.side_vectors(), phi, gamma, factors))
+    inputs = (t.contiguous() for t in (matrix, *kernel.side_vectors, gamma, factors))
     _iterations_kernel[(batch,)](
         *inputs, *result, n, m, max_rate, info.tiny / info.eps,
         COUNT=kernel.iterations_per_check, N=rows, M=cols, LOG2E=LOG2E, num_warps=warps,
@@ -113,8 +106,6 @@ def sinkhorn_iterations(
     return result
 
 
-def empty_result(phi: Tensor, gamma: Tensor) -> SinkhornIterate:
-    """An uninitialized result for potentials phi (B, n) and gamma (B, m)."""
-    return SinkhornIterate(
-        torch.empty_like(phi), torch.empty_like(gamma), torch.empty_like(gamma), gamma.new_empty(len(gamma))
-    )
+def empty_result(gamma: Tensor) -> SinkhornIterate:
+    """Return an uninitialized `SinkhornIterate` for a potential gamma (B, m)."""
+    return SinkhornIterate(torch.empty_like(gamma), torch.empty_like(gamma), gamma.new_empty(len(gamma)))

@@ -23,7 +23,7 @@ LOG2E = math.log2(math.e)
 
 @triton.jit
 def _round_to_tf32(x):
-    """The nearest number with the 11 significant bits of TF32; NaN stays NaN, whose bits would become those of 0."""
+    """Return x rounded to the 11 significant bits of TF32; NaN stays NaN, whose bits would become those of 0."""
     return tl.where(x == x, ((x.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True), x)
 
 
@@ -191,7 +191,7 @@ def _weighted_sums_kernel(
 
 
 def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
-    """Compute log Σ_j exp(left_i · right_j + bias_j): see `..streaming_logsumexp`. Returns (B, n)."""
+    """Return log Σ_j exp(left_i · right_j + bias_j), (B, n), float32; arguments as in `..streaming_logsumexp`."""
     batch, n = left.shape[:2]
     block = TRITON_CONFIG.streaming_block
     shift = torch.zeros_like(left[:, :, 0]) if guess is None else guess
@@ -209,9 +209,9 @@ def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor
 
 
 def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
-    """Compute Σ_j exp(left_i · right_j + bias_j − shift_i) values_jk: see `..streaming_logsumexp`. Returns (B, n, k).
+    """Return Σ_j exp(left_i · right_j + bias_j − shift_i) values_jk, (B, n, k), float32.
 
-    values: (B, m, k).
+    Arguments as in `..streaming_logsumexp`.
     """
     rows, cols = pack(left, right, bias, shift)
     has_few_values = values.shape[2] <= TRITON_CONFIG.max_register_values
@@ -289,9 +289,10 @@ def _pack_side(factor: Tensor, extra: Tensor, count: int, *, scales: tuple[float
 
 
 def _value_halves(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """Values (hi, lo) that multiply the upper half of a weight, and (hi, 0) that multiply its lower half.
+    """Return (hi, lo), which multiplies the upper half of a weight, and (hi, 0), which multiplies its lower half.
 
-    values: (B, ·, V), padded to m rows and to a power of two of columns W ≥ 2 V. Returns (B, m, W) twice.
+    values: (B, ·, V), the sum of its TF32 halves hi and lo. Both results are padded to m rows and to a power of two of
+    columns, W ≥ 2 V: (B, m, W) each.
     """
     hi, lo = split_tf32(values)
     width = max(16, triton.next_power_of_2(2 * values.shape[2]))
@@ -303,9 +304,9 @@ def _value_halves(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
 def _column_splits(
     batch: int, rows: tuple[int, int], cols: tuple[int, int], device: torch.device
 ) -> tuple[int, int, int]:
-    """Divide the columns among enough programs to fill the device.
+    """Return how the columns are divided among enough programs to fill the device.
 
-    rows, cols: their number and the number in a block. Returns the number of blocks of columns, the blocks of one
+    rows, cols: their number and the number in a block. The result is the number of blocks of columns, the blocks of one
     program, and the number of programs for each block of rows.
     """
     blocks = cols[0] // cols[1]
