@@ -31,7 +31,7 @@ from .._utils.atomic_files import atomic_folder
 from .._utils.checks import check_whole_number
 from ..datasets import office
 from ..datasets.labeled import Domain
-from ..datasets.measured import office_caltech10
+from ..datasets.office import office_caltech10
 from ..errors import InputError
 from ..estimators import PUClassifier
 from ..estimators.pu import label_top_scores, partial_transport_plan
