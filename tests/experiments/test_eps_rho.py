@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from ugw import datasets
 from ugw.experiments import eps_rho
 
 
@@ -33,10 +34,10 @@ def test_a_large_eps_gives_an_uninformative_plan(table):
 
 
 def test_information_of_plans_made_by_hand(table):
-    labels = (np.array([0, 1]), np.array([0, 1]))
+    side = datasets.LabeledGraph(None, np.array([0, 1]), ("a", "b"))
 
     def cell(plan):
-        return eps_rho.Cell(1.0, 1.0, type("Plan", (), {"plan": np.array(plan)}), labels)
+        return eps_rho.Cell(side, side, 1.0, type("Plan", (), {"plan": np.array(plan)}), 1.0)
 
     assert cell([[0.5, 0.0], [0.0, 0.5]]).information == pytest.approx(math.log(2))
     assert cell([[3.0, 1.0], [3.0, 1.0]]).information == pytest.approx(0)

@@ -13,7 +13,7 @@ from pathlib import Path
 import ugw
 
 from . import graphs
-from ._shared import write_results
+from ._shared import print_lines, write_results
 
 RHOS = tuple(rho for rho in graphs.RHOS if math.isfinite(rho))
 
@@ -40,17 +40,10 @@ def run(
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Match the graphs by UGW and by partial GW; write graphs-partial.png and graphs-partial.json into `folder`.
-
-    echo: called with each line of the numbers to print.
-    """
+    """Run the experiment, print its numbers with `echo`, and write graphs-partial.png and .json into `folder`."""
     unbalanced, partial = run()
-    echo(graphs.header(partial[0]))
-    for pair in zip(unbalanced, partial, strict=True):
-        for record in pair:
-            echo(record.line)
-    for line in (graphs.LEGEND, *graphs.compare_with_paper(partial)):
-        echo(line)
+    lines = [record.line for pair in zip(unbalanced, partial, strict=True) for record in pair]
+    print_lines(echo, (graphs.header(partial[0]), *lines, graphs.LEGEND, *graphs.compare_with_paper(partial)))
     numbers = {
         "eps": graphs.EPS,
         "published_masses": graphs.PUBLISHED_MASSES,

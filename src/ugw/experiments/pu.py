@@ -36,8 +36,9 @@ from ..errors import InputError
 from ..estimators import PUClassifier
 from ..estimators.pu import label_top_scores, partial_transport_plan
 from ..geometry.space import Space
+from ._shared import print_lines, write_numbers
 from .pu_table import figure, format_table, select_rows
-from .pu_tasks import Fold, Task, draw_fold, file_name, parse_tasks
+from .pu_tasks import Fold, Task, draw_fold, parse_tasks
 
 # Solved in float32. At small rhos two plans alternate: the parity of max_iter determines which one is returned
 # (docs/pu.md).
@@ -77,10 +78,16 @@ class Protocol:
         parameters = [asdict(self), repr(SOLVER), FLB_RHO, sorted(office.SHA256.items()), ugw.__version__]
         return hashlib.sha256(json.dumps(parameters).encode()).hexdigest()[:16]
 
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The parameters and the version of ugw, for a JSON file."""
+        return {"protocol": asdict(self), "version": ugw.__version__}
+
 
 QUICK = Protocol(folds=4, log_rhos=(-5, -7, -9))
-# Function that runs a task: (task, domains, protocol, tick) → its results.
+# Function that runs a task: (task, domains, protocol, tick) → its results; and its arguments without tick.
 RunTask = Callable[[Task, Mapping[str, Domain], Protocol, Callable[[], Any]], dict[str, Any]]
+Call = tuple[Task, Mapping[str, Domain], Protocol]
 
 
 # -- one task ----------------------------------------------------------------------------------------------
@@ -125,12 +132,10 @@ def make_spaces(
     folds = [draw_fold(task, domains, size=protocol.size, seed=seed) for seed in seeds]
     x = Space.from_points(np.stack([fold.positives for fold in folds]))
     y = Space.from_points(np.stack([fold.unlabeled for fold in folds]))
-    initial = (
-        _PartialTransportPlans(folds, task.prior)
-        if task.has_one_space
-        else _EccentricityPlans(x, y, 2.0**protocol.log_eps)
-    )
-    return x, y, np.stack([fold.truth for fold in folds]), initial
+    truth = np.stack([fold.truth for fold in folds])
+    if task.has_one_space:
+        return x, y, truth, _PartialTransportPlans(folds, task.prior)
+    return x, y, truth, _EccentricityPlans(x, y, 2.0**protocol.log_eps)
 
 
 def rescale_masses(plans: np.ndarray) -> np.ndarray:
@@ -208,18 +213,19 @@ def run_all(
 
     jobs = cpu_count() if jobs is None else jobs
     check_whole_number("jobs", jobs)
-    done = {task.name: stored for task in tasks if (stored := _read_result(kept / task.file, protocol)) is not None}
+    files = {task.name: kept / task.file for task in tasks}
+    done = {name: _read_result(file, protocol) for name, file in files.items() if file.exists()}
     remaining = [task for task in tasks if task.name not in done]
     if remaining:
         if domains is None:
             domains = office_caltech10(keys=dict.fromkeys(key for task in remaining for key in task.keys))
         kept.mkdir(parents=True, exist_ok=True)
         learn, steps = learn or run, steps or len(protocol.pairs)
+        calls = [(task, {key: domains[key] for key in task.keys}, protocol) for task in remaining]
         jobs = min(jobs, len(remaining))
-        run_remaining = partial(_run_in_turn, learn) if jobs == 1 else partial(_run_in_parallel, learn, jobs)
         with tqdm(total=len(remaining) * steps, unit="batch", desc="pu", disable=None) as bar:
-            for result in run_remaining(remaining, domains, protocol, bar):
-                _write_result(kept, result, protocol)
+            for result in _run_in_turn(learn, calls, bar) if jobs == 1 else _run_in_parallel(learn, calls, bar, jobs):
+                _write_result(files[result["task"]], result, protocol)
                 done[result["task"]] = result
                 if bar.disable:  # not a terminal: write a line to the log instead
                     sys.stderr.write(f"pu: {result['task']} done, {len(done)} of {len(tasks)}\n")
@@ -227,36 +233,23 @@ def run_all(
     return {task.name: done[task.name] for task in tasks}
 
 
-def _run_in_turn(
-    learn: RunTask, tasks: Sequence[Task], domains: Mapping[str, Domain], protocol: Protocol, bar: Any
-) -> Iterator[dict[str, Any]]:
-    """Yield the results of the tasks one after the other, in this process."""
-    for task in tasks:
-        bar.set_postfix_str(task.name)
-        yield learn(task, domains, protocol, bar.update)
+def _run_in_turn(learn: RunTask, calls: Sequence[Call], bar: Any) -> Iterator[dict[str, Any]]:
+    """Yield the results of the tasks one after the other, in this process; each tick advances the progress bar."""
+    for call in calls:
+        bar.set_postfix_str(call[0].name)
+        yield learn(*call, bar.update)
 
 
-def _run_in_parallel(
-    learn: RunTask,
-    jobs: int,
-    tasks: Sequence[Task],
-    domains: Mapping[str, Domain],
-    protocol: Protocol,
-    bar: Any,
-) -> Iterator[dict[str, Any]]:
-    """Yield the result of each task, as `learn` returns it, in the order in which they finish in `jobs` processes.
-
-    bar: a progress bar, which is advanced by the ticks of all processes.
-    """
+def _run_in_parallel(learn: RunTask, calls: Sequence[Call], bar: Any, jobs: int) -> Iterator[dict[str, Any]]:
+    """Yield the results of the tasks in the order in which they finish in `jobs` processes, which tick as above."""
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
     ticks = context.Value("q", 0)
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_process, initargs=(ticks,))
     try:
-        longest_first = sorted(tasks, key=lambda task: task.has_one_space)  # across features takes three times as long
-        running = {
-            pool.submit(learn, task, {key: domains[key] for key in task.keys}, protocol, _tick)
-            for task in longest_first
-        }
+        longest_first = sorted(
+            calls, key=lambda call: call[0].has_one_space
+        )  # across features takes three times as long
+        running = {pool.submit(learn, *call, _tick) for call in longest_first}
         while running:
             done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
             bar.update(ticks.get_obj().value - bar.n)  # without the lock, which a killed process may still hold
@@ -294,17 +287,15 @@ def _tick() -> None:
         _ticks.value += 1
 
 
-def _write_result(kept: Path, result: dict[str, Any], protocol: Protocol) -> None:
-    """Write the results of a task to its file."""
-    with atomic_folder(kept) as stage:
+def _write_result(file: Path, result: dict[str, Any], protocol: Protocol) -> None:
+    """Write the results of a task to its file, completely or not at all."""
+    with atomic_folder(file.parent) as stage:
         text = json.dumps(result | {"fingerprint": protocol.fingerprint}, indent=1)
-        (stage / file_name(result["task"])).write_text(text + "\n", encoding="utf-8")
+        (stage / file.name).write_text(text + "\n", encoding="utf-8")
 
 
-def _read_result(file: Path, protocol: Protocol) -> dict[str, Any] | None:
-    """Return the results in a file, or None if there is no file; raise if they are of another protocol."""
-    if not file.exists():
-        return None
+def _read_result(file: Path, protocol: Protocol) -> dict[str, Any]:
+    """Return the results of a task from its file; raise InputError if they are of another protocol."""
     try:
         result = json.loads(file.read_text(encoding="utf-8"))
         is_same = result.pop("fingerprint") == protocol.fingerprint
@@ -334,10 +325,8 @@ def reproduce(
     jobs = 1 if jobs is None and device != "cpu" else jobs
     results = run_all(selected, protocol, kept or folder / "pu-tasks", jobs=jobs, learn=partial(run, device=device))
     rows = select_rows(selected, results, folds=protocol.folds)
-    for line in format_table(rows):
-        echo(line)
+    print_lines(echo, format_table(rows))
     if quick:
         echo(f"a quick look: {protocol.folds} folds and {len(protocol.pairs)} pairs of rho, not the paper's 20 and 36")
     figure(rows).savefig(folder / "pu.png", dpi=160)
-    numbers = {"protocol": asdict(protocol), "version": ugw.__version__, "rows": rows, "tasks": results}
-    (folder / "pu.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    write_numbers(folder, "pu", protocol.numbers | {"rows": rows, "tasks": results})

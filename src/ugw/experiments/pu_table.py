@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from ..plots.style import STYLE
 from .pu_tasks import METHODS, Task
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # log2 of both rhos in the paper's column with two parameters: the largest ones.
 LARGEST_LOG_RHOS = (-5, -5)
@@ -111,8 +109,6 @@ def _format_cell(row: Mapping[str, Any]) -> str:
 
 def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Return a bar chart of the tasks, with marks for the paper's numbers and lines for labels at random."""
-    from matplotlib.figure import Figure
-
     shown, colors = ("init", "pgw", "ugw"), STYLE.palette
     names = list(dict.fromkeys(row["task"] for row in rows))
     canvas = Figure(figsize=(max(5.0, 2.0 + 1.15 * len(names)), 4.4), layout="constrained")
