@@ -191,7 +191,7 @@ def dot_area(n: int) -> float:
 
 
 def make_axes(ax: Axes | None, *, three_d: bool) -> Axes:
-    """Return the given axes, checked for their dimension, or those of a new figure."""
+    """Return the given axes, or for None those of a new figure; raise InputError if they have another dimension."""
     if ax is None:
         import matplotlib.pyplot as plt
 
@@ -218,6 +218,12 @@ def set_equal_frame(ax: Axes, points: np.ndarray) -> None:
     else:
         ax.set_aspect("equal")
     ax.set_axis_off()
+
+
+def set_labels(ax: Axes, x: str, y: str) -> None:
+    """Write the labels of both axes."""
+    ax.set_xlabel(x, fontsize=STYLE.font_size, color=STYLE.ink)
+    ax.set_ylabel(y, fontsize=STYLE.font_size, color=STYLE.ink)
 
 
 def set_thin_frame(ax: Axes) -> None:

@@ -14,7 +14,7 @@ from ..geometry.landmarks import evenly_spaced_indices
 from ..geometry.mds import landmark_mds
 from ..geometry.space import Space
 from ..plots._drawing import as_array, coordinates, principal_coordinates, to_numpy
-from ..plots.figures import layout, node_count
+from ..plots.figures import edge_indices, layout, node_count
 from .config import REPORT_CONFIG
 
 if TYPE_CHECKING:
@@ -82,12 +82,11 @@ class View:
 
     @property
     def edges(self) -> np.ndarray:
-        """Indices (E, 2) of the ends of the graph's edges, empty without a graph."""
+        """Indices (E, 2) of the ends of the graph's edges without loops, empty without a graph."""
         if self.graph is None:
             return np.empty((0, 2), dtype=int)
-        index = {node: k for k, node in enumerate(self.graph.nodes)}
-        ends = [(index[u], index[v]) for u, v in self.graph.edges() if u != v]
-        return np.array(ends, dtype=int).reshape(-1, 2)
+        ends = edge_indices(self.graph)
+        return ends[ends[:, 0] != ends[:, 1]]
 
     @cached_property
     def located(self) -> tuple[np.ndarray, str]:
@@ -98,12 +97,10 @@ class View:
             return layout(self.graph), "laid out as a graph"
         if self.space.point_tensor is not None:
             points = as_array("points", self.space.points)
-            width = points.shape[1]
-            if width <= 3:
+            if points.shape[1] <= 3:
                 return points, ""
-            return principal_coordinates(points, 3)[
-                :, AXIS_ORDER
-            ], f"drawn in the first 3 of {width} principal coordinates"
+            explanation = f"drawn in the first 3 of {points.shape[1]} principal coordinates"
+            return principal_coordinates(points, 3)[:, AXIS_ORDER], explanation
         return mds_positions(self.space)[:, AXIS_ORDER], "placed by multidimensional scaling of its distances"
 
 
