@@ -76,11 +76,11 @@ def communities_with_outliers(n: int = 60, *, seed: int = 0) -> tuple[LabeledGra
     check_whole_number("seed", seed, minimum=0)
     rng = np.random.default_rng(seed)
     large, few = 2 * n // 3, max(1, n // 12)
-    source = _communities(rng, {"first": n // 2, "second": n - n // 2})
-    return source, _communities(rng, {"large": large, "small": n - large}, few)
+    source = _community_graph(rng, {"first": n // 2, "second": n - n // 2})
+    return source, _community_graph(rng, {"large": large, "small": n - large}, few)
 
 
-def _communities(rng: np.random.Generator, sizes: Mapping[str, int], outliers: int = 0) -> LabeledGraph:
+def _community_graph(rng: np.random.Generator, sizes: Mapping[str, int], outliers: int = 0) -> LabeledGraph:
     """Return a graph of two communities of these sizes by name, with `outliers` outliers each."""
     import networkx
 

@@ -105,7 +105,7 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         x, y = rescale((x, y), self.scale, together=False)
         candidates = None
         if is_grid(self.rho, self.eps):
-            candidates = score_candidates(self, x, y, self.init, _alignment_score(x, y, pairs, labels))
+            candidates = score_candidates(self, x, y, self.init, _make_score(x, y, pairs, labels))
         select_parameters(self, candidates)
         self.result_ = solve(x, y, rho=self.rho_, eps=self.eps_, init=self.init, solver=self.solver)
         self.plan_ = _plan_array(self.result_)
@@ -197,7 +197,7 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 sides[1 - side].obs[anndata_io.LABEL_PREFIX + label_name] = transferred
 
 
-def _alignment_score(x: Space, y: Space, pairs: Any, labels: Any) -> Callable[[Result], float]:
+def _make_score(x: Space, y: Space, pairs: Any, labels: Any) -> Callable[[Result], float]:
     """Return the score of a candidate as a function of its result, higher is better.
 
     It is 1 − FOSCTTM of the known pairs, or without pairs the fraction of labels that are transferred correctly.

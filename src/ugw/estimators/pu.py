@@ -184,7 +184,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         init = self._initial_plan(x, y, prior, together=together)
         self.result_ = solve(x, y, rho=self.rho_, eps=self.eps_, init=init, solver=self.solver)
         self.scores_ = _received_fractions(self.result_, y)
-        labels, decision = self._label(self.result_, self.scores_, prior)
+        labels, decision = self._label_points(self.result_, self.scores_, prior)
         self.labels_ = self.classes_[labels.astype(int)]
         if together and isinstance(init, np.ndarray):
             self._warn_if_far_from_positives(labels, init.sum(0), prior)
@@ -205,7 +205,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
                 stacklevel=4,
             )
 
-    def _label(self, result: Result, scores: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
+    def _label_points(self, result: Result, scores: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
         """Return which points are predicted positive, bool (m,), and score − threshold (m,); (B, m) for a batch.
 
         Scores that differ by less than the rounding of the plan's dtype are ties: see `label_top_scores`.
@@ -243,7 +243,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         def fraction_found(result: Result) -> float:
             """Return the fraction of hidden positives found, with half a point for their rank to break ties."""
             scores = _received_fractions(result, y)
-            labels, _ = self._label(result, scores, prior)
+            labels, _ = self._label_points(result, scores, prior)
             rank = (scores[-count:, None] > scores[:-count]).mean()
             return float(labels[-count:].sum() + 0.5 * rank) / (count + 0.5)
 
@@ -274,7 +274,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
         def accuracy(result: Result) -> float:
             """Return the fraction of known labels predicted correctly."""
-            labels, _ = self._label(result, _received_fractions(result, y), prior)
+            labels, _ = self._label_points(result, _received_fractions(result, y), prior)
             return float((labels == known)[known >= 0].mean())
 
         init = self._initial_plan(x, y, prior, together=False)

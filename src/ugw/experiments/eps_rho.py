@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm, to_rgb
 from matplotlib.figure import Figure, SubFigure
+from scipy.special import rel_entr
 
 import ugw
 
@@ -35,7 +36,7 @@ PAPER = (
 
 
 @dataclass(frozen=True, eq=False)
-class Cell(Matching):
+class GridMatching(Matching):
     """The plan for one rho and one eps."""
 
     eps: float
@@ -49,8 +50,7 @@ class Cell(Matching):
     def information(self) -> float:
         """Mutual information of the plan at mass 1, KL from the product of its marginals, in nats."""
         plan = self.result.plan / self.result.plan.sum()
-        product = plan.sum(axis=1, keepdims=True) * plan.sum(axis=0)
-        return float(np.sum(plan * np.log(np.where(plan > 0, plan, 1) / np.where(plan > 0, product, 1))))
+        return float(rel_entr(plan, plan.sum(axis=1, keepdims=True) * plan.sum(axis=0)).sum())
 
     @property
     def line(self) -> str:
@@ -61,6 +61,7 @@ class Cell(Matching):
         )
 
 
+Grid = list[list[GridMatching]]  # a row for each rho, a column for each eps
 HEADER = f"{'':<6} {'ε':>5} {'mass kept':>10} {'on outliers':>12} {'across':>8} {'information':>12} {'conv.':>6}"
 LEGEND = (
     "on outliers: mass they receive over their weight; across: share of the communities' mass that changes community; "
@@ -68,60 +69,46 @@ LEGEND = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Both graphs and the plans: `rows[i][j]` is that of the i-th rho and the j-th eps."""
+def run(*, n: int = 60, rhos: Sequence[float] = RHOS, eps: Sequence[float] = EPS, seed: int = 1) -> Grid:
+    """Return the matchings of two graphs of about n nodes, a row for each rho and a column for each eps.
 
-    source: datasets.LabeledGraph
-    target: datasets.LabeledGraph
-    rows: list[list[Cell]]
-
-
-def run(*, n: int = 60, rhos: Sequence[float] = RHOS, eps: Sequence[float] = EPS, seed: int = 1) -> Table:
-    """Return both graphs of n nodes, and the plans between them for each rho and each eps.
-
-    >>> ((blurred, sharp),) = run(n=24, rhos=(1.0,), eps=(8.0, 0.5)).rows
+    >>> ((blurred, sharp),) = run(n=24, rhos=(1.0,), eps=(8.0, 0.5))
     >>> sharp.across < 0.05 < blurred.across, sharp.on_outliers < 0.5
     (True, True)
     """
     source, target = datasets.communities_with_outliers(n, seed=seed)
     x, y = source.space(), target.space()
-    rows = [[Cell(source, target, rho, ugw.solve(x, y, rho=rho, eps=e), e) for e in eps] for rho in rhos]
-    return Table(source, target, rows)
+    return [[GridMatching(source, target, rho, ugw.solve(x, y, rho=rho, eps=e), e) for e in eps] for rho in rhos]
 
 
-def figure(table: Table) -> Figure:
+def figure(rows: Grid) -> Figure:
     """Return a picture of the graphs and of the matrix of plans with one color scale."""
     canvas = Figure(figsize=(11.5, 6.2), layout="constrained")
     left, right = canvas.subfigures(1, 2, width_ratios=(1, 3.1))
-    for ax, side, name in zip(left.subplots(2, 1), (table.source, table.target), ("source", "target"), strict=True):
-        _draw_graph(ax, side)
+    for ax, name in zip(left.subplots(2, 1), ("source", "target"), strict=True):
+        side = getattr(rows[0][0], name)
+        rgb = np.array([to_rgb(COLORS[k]) for k in side.labels])
+        plots.colored_graph(side.graph, rgb, shares=np.full(len(rgb), 0.5), ax=ax)
         ax.set_title(name, fontsize=11, color=STYLE.ink)
-    _draw_plans(right, table.rows)
+    _draw_plans(right, rows)
     return canvas
 
 
-def _draw_graph(ax: Axes, side: datasets.LabeledGraph) -> None:
-    """Draw a graph with nodes in the colors of their classes."""
-    rgb = np.array([to_rgb(COLORS[k]) for k in side.labels])
-    plots.colored_graph(side.graph, rgb, shares=np.full(len(rgb), 0.5), ax=ax)
-
-
-def _draw_plans(part: SubFigure, rows: list[list[Cell]]) -> None:
+def _draw_plans(part: SubFigure, rows: Grid) -> None:
     """Draw the plans as heat maps, rho in rows and eps in columns."""
     panels = part.subplots(len(rows), len(rows[0]), squeeze=False)
-    largest = max(float(np.quantile(cell.result.plan, 0.999)) for row in rows for cell in row)
+    largest = max(float(np.quantile(matching.result.plan, 0.999)) for row in rows for matching in row)
     norm = PowerNorm(0.5, vmin=0, vmax=largest)
     for axes, row in zip(panels, rows, strict=True):
-        for ax, cell in zip(axes, row, strict=True):
-            image = ax.imshow(cell.result.plan, cmap="Blues", norm=norm, aspect="auto")
+        for ax, matching in zip(axes, row, strict=True):
+            image = ax.imshow(matching.result.plan, cmap="Blues", norm=norm, aspect="auto")
             set_thin_frame(ax)
-            _mark_classes(ax, (cell.source.labels, cell.target.labels))
-            label = f"{cell.on_outliers:.0%} of outliers, {cell.across:.0%} across"
+            _mark_classes(ax, (matching.source.labels, matching.target.labels))
+            label = f"{matching.on_outliers:.0%} of outliers, {matching.across:.0%} across"
             ax.set_xlabel(label, fontsize=8.5, color=STYLE.ink, labelpad=7)
         axes[0].set_ylabel(format_rho(row[0].rho), fontsize=11, color=STYLE.ink, labelpad=9)
-    for ax, cell in zip(panels[0], rows[0], strict=True):
-        ax.set_title(f"ε = {cell.eps:g}", fontsize=11, color=STYLE.ink)
+    for ax, matching in zip(panels[0], rows[0], strict=True):
+        ax.set_title(f"ε = {matching.eps:g}", fontsize=11, color=STYLE.ink)
     bar = part.colorbar(image, ax=panels, fraction=0.03, pad=0.02, ticks=[0, largest / 4, largest], extend="max")
     bar.ax.set_yticklabels(["0", f"{largest / 4:.1g}", f"{largest:.1g}"], fontsize=8, color=STYLE.ink)
     bar.set_label("mass of an entry", fontsize=9, color=STYLE.ink)
@@ -146,8 +133,8 @@ def _mark_classes(ax: Axes, labels: tuple[np.ndarray, np.ndarray]) -> None:
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     """Run the experiment, print its numbers with `echo`, and write eps-rho.png and eps-rho.json into `folder`."""
-    table = run()
-    cells = [cell for row in table.rows for cell in row]
-    print_lines(echo, (HEADER, *(cell.line for cell in cells), LEGEND, PAPER))
-    plans = [cell.numbers("eps", "on_outliers", "across", "information") for cell in cells]
-    write_results(folder, "eps-rho", figure(table), {"plans": plans}, dpi=100)
+    rows = run()
+    matchings = [matching for row in rows for matching in row]
+    print_lines(echo, (HEADER, *(matching.line for matching in matchings), LEGEND, PAPER))
+    plans = [matching.numbers("eps", "on_outliers", "across", "information") for matching in matchings]
+    write_results(folder, "eps-rho", figure(rows), {"plans": plans}, dpi=100)

@@ -36,7 +36,7 @@ _ANCHOR_COLORS = (STYLE.palette[0], STYLE.palette[1], STYLE.palette[3], STYLE.pa
 
 
 @dataclass(frozen=True, eq=False)
-class Matched:
+class GraphMatching:
     """Two graphs and a plan (n, m) between their nodes."""
 
     title: str
@@ -57,13 +57,13 @@ class Matched:
         return plan.sum(axis=1) / first, plan.sum(axis=0) / second
 
     @property
-    def received(self) -> dict[str, float]:
+    def received_fractions(self) -> dict[str, float]:
         """Mass that each part of the target receives, divided by its weight."""
         fraction = self.kept_fractions[1]
         return {name: float(fraction[self.target.labels == k].mean()) for k, name in enumerate(self.target.names)}
 
     @property
-    def discarded(self) -> int:
+    def n_unmatched(self) -> int:
         """Number of unmatched nodes of both graphs."""
         return int(sum((fraction < MIN_KEPT_FRACTION).sum() for fraction in self.kept_fractions))
 
@@ -76,10 +76,10 @@ class Matched:
     @property
     def line(self) -> str:
         """The line of text under `header`."""
-        parts = "".join(f"{share:>14.1%}" for share in self.received.values())
+        parts = "".join(f"{share:>14.1%}" for share in self.received_fractions.values())
         converged = format_flag(self.result.converged)
         return (
-            f"{self.title:<15} {self.mass:>7.4f}{parts} {self.part_to_part:>13.1%} {self.discarded:>9} {converged:>6}"
+            f"{self.title:<15} {self.mass:>7.4f}{parts} {self.part_to_part:>13.1%} {self.n_unmatched:>9} {converged:>6}"
         )
 
     @property
@@ -88,36 +88,36 @@ class Matched:
         return {
             "title": self.title,
             "mass": self.mass,
-            "received": self.received,
+            "received": self.received_fractions,
             "part_to_part": self.part_to_part,
-            "discarded_nodes": self.discarded,
+            "discarded_nodes": self.n_unmatched,
             "value": float(self.result.value),
             "distortion": float(self.result.terms.distortion),
             "converged": bool(self.result.converged),
         }
 
 
-def header(record: Matched) -> str:
+def header(record: GraphMatching) -> str:
     """Return the line with the names of the columns, among them the parts of the record's target."""
-    parts = "".join(f"{name:>14}" for name in record.received)
+    parts = "".join(f"{name:>14}" for name in record.received_fractions)
     return f"{'':<15} {'mass':>7}{parts} {'part to part':>13} {'discarded':>9} {'conv.':>6}"
 
 
 LEGEND = "parts of the target: mass received over weight; discarded: nodes that move less than 5 % of their weight"
 
 
-def run(*, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: int = 0) -> list[Matched]:
+def run(*, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: int = 0) -> list[GraphMatching]:
     """Return the matchings of two graphs of about n nodes by UGW for each rho, GW for ∞.
 
     >>> record = run(n=40, rhos=(0.1,))[0]
-    >>> min(record.received, key=record.received.get)
+    >>> min(record.received_fractions, key=record.received_fractions.get)
     'small circle'
     """
     source, target = datasets.planar_graphs(n, seed=seed)
     x, y = source.space(), target.space()
     titles = [f"{method_name(rho)}, {format_rho(rho)}" for rho in rhos]
     results = [ugw.solve(x, y, rho=rho, eps=eps) for rho in rhos]
-    return [Matched(title, source, target, result) for title, result in zip(titles, results, strict=True)]
+    return [GraphMatching(title, source, target, result) for title, result in zip(titles, results, strict=True)]
 
 
 def node_colors(graph: datasets.LabeledGraph) -> np.ndarray:
@@ -127,7 +127,7 @@ def node_colors(graph: datasets.LabeledGraph) -> np.ndarray:
     return (weight / weight.sum(axis=1, keepdims=True)) @ np.array([to_rgb(color) for color in _ANCHOR_COLORS])
 
 
-def figure(records: Sequence[Matched]) -> Figure:
+def figure(records: Sequence[GraphMatching]) -> Figure:
     """Return a picture with a column for each plan: the source, and below the target in the transferred colors."""
     canvas = Figure(figsize=(2.9 * len(records), 5.8), layout="constrained")
     panels = canvas.subplots(2, len(records), squeeze=False)
@@ -137,7 +137,7 @@ def figure(records: Sequence[Matched]) -> Figure:
         plots.colored_graph(record.source.graph, source_colors, shares=sent, ax=above)
         weights = uniform_weights(record.result.plan)[1]
         plots.color_transfer(record.result, source_colors, record.target.graph, weights=weights, ax=below)
-        circle = f"{record.received['small circle']:.0%} of the small circle matched"
+        circle = f"{record.received_fractions['small circle']:.0%} of the small circle matched"
         set_heading(above, record.title, f"mass {record.mass:.3f}, {record.part_to_part:.0%} part to part\n{circle}")
     for ax, side in zip(panels[:, 0], ("source", "target"), strict=True):
         style = {"fontsize": 10, "color": STYLE.ink, "rotation": 90, "va": "center", "ha": "right"}
@@ -145,7 +145,7 @@ def figure(records: Sequence[Matched]) -> Figure:
     return canvas
 
 
-def compare_with_paper(records: Sequence[Matched]) -> list[str]:
+def compare_with_paper(records: Sequence[GraphMatching]) -> list[str]:
     """Return lines with our masses and those of the paper, which belong to other graphs."""
     rows = [
         f"{record.title:<15} mass {record.mass:.3f}, the paper's graphs {published:g}"

@@ -20,7 +20,7 @@ RHOS = tuple(rho for rho in graphs.RHOS if math.isfinite(rho))
 
 def run(
     *, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = graphs.EPS
-) -> tuple[list[graphs.Matched], list[graphs.Matched]]:
+) -> tuple[list[graphs.GraphMatching], list[graphs.GraphMatching]]:
     """Return the matchings of UGW for each rho, and those of partial GW at the masses of the UGW plans.
 
     The last entries are balanced GW: with entropy in the first list, without in the second.
@@ -35,7 +35,7 @@ def run(
     for record in unbalanced:
         mass = min(record.mass, 1.0)  # hard marginals hold only up to rounding
         title = f"PGW, m = {mass:.3f}"
-        partial.append(graphs.Matched(title, record.source, record.target, ugw.solve(x, y, rho=ugw.Mass(mass))))
+        partial.append(graphs.GraphMatching(title, record.source, record.target, ugw.solve(x, y, rho=ugw.Mass(mass))))
     return unbalanced, partial
 
 

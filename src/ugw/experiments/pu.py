@@ -37,7 +37,7 @@ from ..estimators import PUClassifier
 from ..estimators.pu import label_top_scores, partial_transport_plan
 from ..geometry.space import Space
 from ._shared import print_lines, write_numbers
-from .pu_table import figure, format_table, select_rows
+from .pu_table import figure, format_table, table_rows
 from .pu_tasks import Fold, Task, draw_fold, parse_tasks
 
 # Solved in float32. At small rhos two plans alternate: the parity of max_iter determines which one is returned
@@ -107,7 +107,7 @@ def run(
     results: dict[str, Any] = {"task": task.name, "pairs": protocol.pairs, "init": accuracy(init, truth[test])}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the results contain the fraction that converged
-        pgw = _partial_gw_labels(x, y, initial.for_partial, task.prior, protocol.folds)
+        pgw = _partial_gw_labels(x, y, initial.partial_init, task.prior, protocol.folds)
         results |= {"pgw": accuracy(pgw, truth[test]), "ugw": [], "mass": [], "converged": []}
         counts = {*init.sum(axis=1).tolist(), *pgw.sum(axis=1).tolist()}
         float32_spaces = [s.to("float32").to(device) for s in (x, y)]
@@ -158,17 +158,17 @@ class _PartialTransportPlans:
     def __init__(self, folds: Sequence[Fold], prior: float) -> None:
         """Solve the partial transport of all folds."""
         pairs = ((Space.from_points(fold.positives), Space.from_points(fold.unlabeled)) for fold in folds)
-        self.for_partial = np.stack([partial_transport_plan(x, y, prior) for x, y in pairs])
+        self.partial_init = np.stack([partial_transport_plan(x, y, prior) for x, y in pairs])
 
     def plans(self, *_: float) -> np.ndarray:
         """Return the plans (folds, n, m), the same for every rho."""
-        return self.for_partial
+        return self.partial_init
 
 
 class _EccentricityPlans:
     """Initial plans across feature spaces: entropic unbalanced transport between eccentricities."""
 
-    for_partial = "auto"
+    partial_init = "auto"
 
     def __init__(self, x: Space, y: Space, eps: float) -> None:
         """Compute the costs (folds, n, m), squared differences of eccentricities."""
@@ -200,13 +200,13 @@ def run_all(
     *,
     domains: Mapping[str, Domain] | None = None,
     jobs: int | None = None,
-    learn: RunTask | None = None,
+    run_task: RunTask | None = None,
     steps: int | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return the results of the tasks by name: stored ones are read from the folder `kept`, others are run and stored.
 
     jobs: tasks that run at a time, in separate processes if more than one; None for the number of cores.
-    learn: function that runs a task and calls tick `steps` times; None for `run`, with one tick for each pair.
+    run_task: function that runs a task and calls tick `steps` times; None for `run`, with one tick for each pair.
     """
     from joblib import cpu_count
     from tqdm.auto import tqdm
@@ -220,11 +220,13 @@ def run_all(
         if domains is None:
             domains = office_caltech10(keys=dict.fromkeys(key for task in remaining for key in task.keys))
         kept.mkdir(parents=True, exist_ok=True)
-        learn, steps = learn or run, steps or len(protocol.pairs)
+        run_task, steps = run_task or run, steps or len(protocol.pairs)
         calls = [(task, {key: domains[key] for key in task.keys}, protocol) for task in remaining]
         jobs = min(jobs, len(remaining))
         with tqdm(total=len(remaining) * steps, unit="batch", desc="pu", disable=None) as bar:
-            for result in _run_in_turn(learn, calls, bar) if jobs == 1 else _run_in_parallel(learn, calls, bar, jobs):
+            for result in (
+                _run_in_turn(run_task, calls, bar) if jobs == 1 else _run_in_parallel(run_task, calls, bar, jobs)
+            ):
                 _write_result(files[result["task"]], result, protocol)
                 done[result["task"]] = result
                 if bar.disable:  # not a terminal: write a line to the log instead
@@ -233,23 +235,23 @@ def run_all(
     return {task.name: done[task.name] for task in tasks}
 
 
-def _run_in_turn(learn: RunTask, calls: Sequence[Call], bar: Any) -> Iterator[dict[str, Any]]:
+def _run_in_turn(run_task: RunTask, calls: Sequence[Call], bar: Any) -> Iterator[dict[str, Any]]:
     """Yield the results of the tasks one after the other, in this process; each tick advances the progress bar."""
     for call in calls:
         bar.set_postfix_str(call[0].name)
-        yield learn(*call, bar.update)
+        yield run_task(*call, bar.update)
 
 
-def _run_in_parallel(learn: RunTask, calls: Sequence[Call], bar: Any, jobs: int) -> Iterator[dict[str, Any]]:
+def _run_in_parallel(run_task: RunTask, calls: Sequence[Call], bar: Any, jobs: int) -> Iterator[dict[str, Any]]:
     """Yield the results of the tasks in the order in which they finish in `jobs` processes, which tick as above."""
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
     ticks = context.Value("q", 0)
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_process, initargs=(ticks,))
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_set_up_worker, initargs=(ticks,))
     try:
         longest_first = sorted(
             calls, key=lambda call: call[0].has_one_space
         )  # across features takes three times as long
-        running = {pool.submit(learn, *call, _tick) for call in longest_first}
+        running = {pool.submit(run_task, *call, _tick) for call in longest_first}
         while running:
             done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
             bar.update(ticks.get_obj().value - bar.n)  # without the lock, which a killed process may still hold
@@ -261,7 +263,7 @@ def _run_in_parallel(learn: RunTask, calls: Sequence[Call], bar: Any, jobs: int)
 _ticks: Any = None
 
 
-def _begin_process(ticks: Any) -> None:
+def _set_up_worker(ticks: Any) -> None:
     """Set up a worker process: one thread, end at Ctrl-C, and end with the parent process.
 
     ticks: shared counter of the finished pairs of all processes.
@@ -323,8 +325,8 @@ def reproduce(
     protocol = QUICK if quick else Protocol()
     selected = parse_tasks(tasks)
     jobs = 1 if jobs is None and device != "cpu" else jobs
-    results = run_all(selected, protocol, kept or folder / "pu-tasks", jobs=jobs, learn=partial(run, device=device))
-    rows = select_rows(selected, results, folds=protocol.folds)
+    results = run_all(selected, protocol, kept or folder / "pu-tasks", jobs=jobs, run_task=partial(run, device=device))
+    rows = table_rows(selected, results, folds=protocol.folds)
     print_lines(echo, format_table(rows))
     if quick:
         echo(f"a quick look: {protocol.folds} folds and {len(protocol.pairs)} pairs of rho, not the paper's 20 and 36")

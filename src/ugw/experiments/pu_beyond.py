@@ -112,7 +112,7 @@ def reproduce(
     """
     protocol = QUICK if quick else Protocol()
     selected = parse_tasks(tasks)
-    results = run_all(selected, protocol, kept, jobs=jobs, learn=run, steps=len(TITLES))
+    results = run_all(selected, protocol, kept, jobs=jobs, run_task=run, steps=len(TITLES))
     table = table_rows(selected, results)
     print_lines(echo, format_table(table, protocol.folds))
     write_numbers(folder, "pu-beyond", protocol.numbers | {"rows": table, "tasks": results})

@@ -71,7 +71,7 @@ def point_array(name: str, points: Any) -> np.ndarray:
     return as_array(name, points.point_tensor)
 
 
-def coordinates(name: str, points: Any) -> np.ndarray:
+def drawable_points(name: str, points: Any) -> np.ndarray:
     """Return points as an array (n, d); raise unless d is 1, 2 or 3."""
     array = point_array(name, points)
     if array.ndim != 2 or not 1 <= array.shape[1] <= 3:

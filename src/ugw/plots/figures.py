@@ -17,8 +17,8 @@ from ._drawing import (
     as_array,
     as_colors,
     convergence_curves,
-    coordinates,
     dot_area,
+    drawable_points,
     kept_fractions,
     make_axes,
     plan_array,
@@ -67,7 +67,7 @@ def matching(
     >>> axes = matching(np.eye(30) / 30, points, points)
     """
     coupling = plan_array(result)
-    x, y = coordinates("points_x", points_x), coordinates("points_y", points_y)
+    x, y = drawable_points("points_x", points_x), drawable_points("points_y", points_y)
     _check_sizes(coupling, x, y)
     x, y = _place_side_by_side(x, y)
     check_whole_number("lines", lines, minimum=0)

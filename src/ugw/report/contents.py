@@ -36,7 +36,7 @@ def page_data(result: Result, views: tuple[View, View], colors: Any, limit: int)
     for k, opposite in ((0, matches[1]), (1, matches[0])):
         ends = np.unique(np.concatenate([drawn[k], *opposite.partners]).astype(int))
         listed.append(np.concatenate([drawn[k], np.setdiff1d(ends, drawn[k])]))
-    positions = [view.located[0] for view in views]
+    positions = [view.positions_and_note[0] for view in views]
     arrangement = arrange(positions[0], positions[1], pairs)
     source_colors = _source_colors(positions[0], colors)
     stored = plan if isinstance(plan, LazyPlan) else as_array("the plan", plan)
@@ -75,7 +75,7 @@ def _side_data(
     listed: indices of its points in the page, drawn ones first; list_position: index of a point of the opposite space →
     its position in the lists of that side.
     """
-    positions, n, n_drawn = view.located[0], view.space.n, len(matches.points)
+    positions, n, n_drawn = view.positions_and_note[0], view.space.n, len(matches.points)
     side: dict[str, Any] = {
         "n": n,
         "drawn": n_drawn,

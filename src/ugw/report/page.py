@@ -155,7 +155,7 @@ def _notes(views: tuple[View, View], names: list[str], data: dict[str, Any]) -> 
     """Return sentences that explain the drawing: positions, omitted points, scales and matches."""
     notes = []
     for view, name, side in zip(views, names, data["sides"], strict=True):
-        if explanation := view.located[1]:
+        if explanation := view.positions_and_note[1]:
             notes.append(f"{name}: {explanation}.")
         if side["drawn"] < side["n"]:
             notes.append(f"{name}: {side['drawn']} of {side['n']} points are drawn, at even steps of their numbers.")
