@@ -131,7 +131,7 @@ def graph_families(count: int = 10, *, outliers: int = 0, seed: int = 0) -> dict
 
 
 def _family_graph(family: str, outliers: int, rng: np.random.Generator) -> LabeledGraph:
-    """Return a random graph of a family, of random size, with `outliers` outliers."""
+    """Return a random graph of a family of `graph_families`, of random size, with `outliers` outliers."""
     import networkx
 
     n = int(rng.integers(SIZES.min_family_nodes, SIZES.max_family_nodes + 1))

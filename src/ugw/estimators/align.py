@@ -169,7 +169,7 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return as_space(points, "euclidean" if self.metric is None else self.metric)
 
     def _project_side(self, side: int, name: str, data: Any) -> np.ndarray:
-        """Return points of one side, 0 for X and 1 for Y, in the space of the other side."""
+        """Return the images (k, ·) of points of one side, 0 for X and 1 for Y, in the space of the other side."""
         check_is_fitted(self)
         plan = self.plan_.T if side else self.plan_
         target, fitted = self._points[1 - side], self._points[side]
@@ -198,9 +198,9 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
 
 def _make_score(x: Space, y: Space, pairs: Any, labels: Any) -> Callable[[Result], float]:
-    """Return the score of a candidate as a function of its result, higher is better.
+    """Return the function that scores the result of a candidate, higher is better.
 
-    It is 1 − FOSCTTM of the known pairs, or without pairs the fraction of labels that are transferred correctly.
+    The score is 1 − FOSCTTM of the known pairs, or without pairs the fraction of labels that are transferred correctly.
     """
     if pairs is None and labels is None:
         raise InputError("a list of rho or eps must be judged by fit(..., pairs=) or labels=, got neither")

@@ -103,7 +103,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit in one feature space: X (n, d); y (n,), 1 for a positive, 0 for unlabeled."""
+        """Fit in one feature space, and return self: X (n, d); y (n,), 1 for a positive, 0 for unlabeled."""
         X, y = validate_data(self, as_array(X), as_array(y), dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
         self.classes_ = np.unique(y)

@@ -37,7 +37,7 @@ PAPER = (
 
 @dataclass(frozen=True, eq=False)
 class GridMatching(Matching):
-    """The plan for one rho and one eps."""
+    """The matching of the two graphs for one rho and one eps."""
 
     eps: float
 
@@ -82,7 +82,7 @@ def run(*, n: int = 60, rhos: Sequence[float] = RHOS, eps: Sequence[float] = EPS
 
 
 def figure(rows: Grid) -> Figure:
-    """Return a picture of the graphs and of the matrix of plans with one color scale."""
+    """Return a picture of both graphs, and of all plans as heat maps with one color scale."""
     canvas = Figure(figsize=(11.5, 6.2), layout="constrained")
     left, right = canvas.subfigures(1, 2, width_ratios=(1, 3.1))
     for ax, name in zip(left.subplots(2, 1), ("source", "target"), strict=True):

@@ -58,13 +58,13 @@ class GraphMatching:
 
     @property
     def received_fractions(self) -> dict[str, float]:
-        """Mass that each part of the target receives, divided by its weight."""
+        """Mass that each part of the target receives, divided by its weight, by the name of the part."""
         fraction = self.kept_fractions[1]
         return {name: float(fraction[self.target.labels == k].mean()) for k, name in enumerate(self.target.names)}
 
     @property
     def n_unmatched(self) -> int:
-        """Number of unmatched nodes of both graphs."""
+        """Number of nodes of both graphs that keep less than `MIN_KEPT_FRACTION` of their weight."""
         return int(sum((fraction < MIN_KEPT_FRACTION).sum() for fraction in self.kept_fractions))
 
     @property

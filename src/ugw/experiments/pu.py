@@ -38,7 +38,7 @@ from ..estimators.pu import label_top_scores, partial_transport_plan
 from ..geometry.space import Space
 from ._shared import print_lines, write_numbers
 from .pu_table import figure, format_table, table_rows
-from .pu_tasks import Fold, Task, draw_fold, parse_tasks
+from .pu_tasks import Task, draw_fold, parse_tasks
 
 # Solved in float32. At small rhos two plans alternate: the parity of max_iter determines which one is returned
 # (docs/pu.md).
@@ -107,7 +107,7 @@ def run(
     results: dict[str, Any] = {"task": task.name, "pairs": protocol.pairs, "init": accuracy(init, truth[test])}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the results contain the fraction that converged
-        pgw = _partial_gw_labels(x, y, initial.partial_init, task.prior, protocol.folds)
+        pgw = _partial_gw_labels(x, y, initial.fixed, task.prior, protocol.folds)
         results |= {"pgw": accuracy(pgw, truth[test]), "ugw": [], "mass": [], "converged": []}
         counts = {*init.sum(axis=1).tolist(), *pgw.sum(axis=1).tolist()}
         float32_spaces = [s.to("float32").to(device) for s in (x, y)]
@@ -127,15 +127,13 @@ def run(
 
 def make_spaces(
     task: Task, domains: Mapping[str, Domain], protocol: Protocol, seeds: Sequence[int]
-) -> tuple[Space, Space, np.ndarray, _PartialTransportPlans | _EccentricityPlans]:
+) -> tuple[Space, Space, np.ndarray, InitialPlans]:
     """Return the folds of these seeds as two batches of spaces, the truth (folds, m), and the initial plans."""
     folds = [draw_fold(task, domains, size=protocol.size, seed=seed) for seed in seeds]
     x = Space.from_points(np.stack([fold.positives for fold in folds]))
     y = Space.from_points(np.stack([fold.unlabeled for fold in folds]))
     truth = np.stack([fold.truth for fold in folds])
-    if task.has_one_space:
-        return x, y, truth, _PartialTransportPlans(folds, task.prior)
-    return x, y, truth, _EccentricityPlans(x, y, 2.0**protocol.log_eps)
+    return x, y, truth, InitialPlans(x, y, task, 2.0**protocol.log_eps)
 
 
 def rescale_masses(plans: np.ndarray) -> np.ndarray:
@@ -152,41 +150,39 @@ def accuracy(labels: np.ndarray, truth: np.ndarray) -> list[float]:
     return (100.0 * (labels == truth).mean(axis=1)).tolist()
 
 
-class _PartialTransportPlans:
-    """Initial plans in one feature space: exact partial transport of the points, independent of rho."""
+class InitialPlans:
+    """Initial plans (folds, n, m) of a task for any rho.
 
-    def __init__(self, folds: Sequence[Fold], prior: float) -> None:
-        """Solve the partial transport of all folds."""
-        pairs = ((Space.from_points(fold.positives), Space.from_points(fold.unlabeled)) for fold in folds)
-        self.partial_init = np.stack([partial_transport_plan(x, y, prior) for x, y in pairs])
+    In one feature space they are `fixed`, exact partial transport of the points. Across feature spaces `fixed` is None,
+    and they are entropic unbalanced transport between eccentricities, scaled to a mass near 1.
+    """
 
-    def plans(self, *_: float) -> np.ndarray:
-        """Return the plans (folds, n, m), the same for every rho."""
-        return self.partial_init
-
-
-class _EccentricityPlans:
-    """Initial plans across feature spaces: entropic unbalanced transport between eccentricities."""
-
-    partial_init = "auto"
-
-    def __init__(self, x: Space, y: Space, eps: float) -> None:
-        """Compute the costs (folds, n, m), squared differences of eccentricities."""
-        first, second = (space.metric.dense().mean(2).numpy() for space in (x, y))
-        self.cost, self.eps = (first[:, :, None] - second[:, None, :]) ** 2, eps
+    def __init__(self, x: Space, y: Space, task: Task, eps: float) -> None:
+        """Compute the fixed plans, or the costs (folds, n, m): squared differences of eccentricities."""
+        self.eps, self.fixed = eps, None
+        if task.has_one_space:
+            self.fixed = np.stack([partial_transport_plan(x[k], y[k], task.prior) for k in range(len(x))])
+        else:
+            first, second = (space.metric.dense().mean(2).numpy() for space in (x, y))
+            self.cost = (first[:, :, None] - second[:, None, :]) ** 2
 
     def plans(self, *rho: float) -> np.ndarray:
-        """Return the plans (folds, n, m) for a rho of each side, scaled to a mass near 1."""
+        """Return the plans (folds, n, m) for a rho of each side."""
+        if self.fixed is not None:
+            return self.fixed
         return rescale_masses(ugw.solve_linear(None, None, cost=self.cost, rho=rho, eps=self.eps).plan)
 
 
-def _partial_gw_labels(x: Space, y: Space, init: Any, prior: float, folds: int) -> np.ndarray:
-    """Return the labels (folds, m) of the first folds by partial GW of all positives, of total mass `prior`."""
+def _partial_gw_labels(x: Space, y: Space, plans: np.ndarray | None, prior: float, folds: int) -> np.ndarray:
+    """Return the labels (folds, m) of the first folds by partial GW of all positives, of total mass `prior`.
+
+    plans: initial plans (≥ folds, n, m), None for init="auto".
+    """
     index = torch.arange(folds)
     positives = x.take(index)
     positives = replace(positives, weight_tensor=prior * positives.weight_tensor)
-    initial = init if isinstance(init, str) else init[:folds]
-    pu = PUClassifier(prior, rho=ugw.Mass(prior), eps=0.0, init=initial, scale=None)
+    init = "auto" if plans is None else plans[:folds]
+    pu = PUClassifier(prior, rho=ugw.Mass(prior), eps=0.0, init=init, scale=None)
     return pu.fit_spaces(positives, y.take(index)).labels_ == 1
 
 
@@ -243,7 +239,10 @@ def _run_in_turn(run_task: RunTask, calls: Sequence[Call], bar: Any) -> Iterator
 
 
 def _run_in_parallel(run_task: RunTask, calls: Sequence[Call], bar: Any, jobs: int) -> Iterator[dict[str, Any]]:
-    """Yield the results of the tasks in the order in which they finish in `jobs` processes, which tick as above."""
+    """Yield the results of the tasks in the order in which they finish in `jobs` processes.
+
+    The progress bar is advanced by the ticks of all processes.
+    """
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
     ticks = context.Value("q", 0)
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_set_up_worker, initargs=(ticks,))

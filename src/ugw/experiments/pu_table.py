@@ -63,7 +63,7 @@ def _best_shared_pair(tasks: Sequence[Task], results: Mapping[str, Any], kind: t
 
 
 def _best_index(scores: np.ndarray) -> int:
-    """Return the index of the highest score, the first up to rounding."""
+    """Return the index of the highest score, the first of those that are equal up to rounding."""
     return int(np.flatnonzero(scores >= scores.max() - 1e-9)[0])
 
 
@@ -102,7 +102,7 @@ def _chance_accuracy(prior: float) -> float:
 
 
 def _format_cell(row: Mapping[str, Any]) -> str:
-    """Return the text of one cell of the table."""
+    """Return the text of a row of `table_rows` in the table: accuracy ± deviation, [the paper's], difference."""
     ours = f"{row['accuracy']:.1f} ± {row['std']:.1f}"
     return f"{ours:<10} [{row['paper']:.1f}] {row['difference']:+.1f}" if "paper" in row else ours
 

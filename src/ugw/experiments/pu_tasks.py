@@ -21,6 +21,8 @@ METHODS = ("init", "pgw", "ugw", "ugw-2", "ugw-8")
 class Task:
     """Positives in `source` features of Caltech, unlabeled images of the domain `letter` in `target` features.
 
+    prior: the fraction of positives among the unlabeled images.
+
     >>> Task("surf", "decaf", "W", 0.1).name
     'surf-C:decaf-W:0.1'
     """
