@@ -219,10 +219,9 @@ def run_all(
         run_task, steps = run_task or run, steps or len(protocol.pairs)
         calls = [(task, {key: domains[key] for key in task.keys}, protocol) for task in remaining]
         jobs = min(jobs, len(remaining))
+        run_calls = _run_in_turn if jobs == 1 else partial(_run_in_parallel, jobs=jobs)
         with tqdm(total=len(remaining) * steps, unit="batch", desc="pu", disable=None) as bar:
-            for result in (
-                _run_in_turn(run_task, calls, bar) if jobs == 1 else _run_in_parallel(run_task, calls, bar, jobs)
-            ):
+            for result in run_calls(run_task, calls, bar):
                 _write_result(files[result["task"]], result, protocol)
                 done[result["task"]] = result
                 if bar.disable:  # not a terminal: write a line to the log instead
@@ -247,9 +246,8 @@ def _run_in_parallel(run_task: RunTask, calls: Sequence[Call], bar: Any, jobs: i
     ticks = context.Value("q", 0)
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_set_up_worker, initargs=(ticks,))
     try:
-        longest_first = sorted(
-            calls, key=lambda call: call[0].has_one_space
-        )  # across features takes three times as long
+        # Tasks across two feature spaces take three times as long and come first.
+        longest_first = sorted(calls, key=lambda call: call[0].has_one_space)
         running = {pool.submit(run_task, *call, _tick) for call in longest_first}
         while running:
             done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
