@@ -9,7 +9,7 @@ import pytest
 
 import ugw
 from ugw import datasets
-from ugw.datasets import coassays
+from ugw.datasets import coassays, npz_files
 
 REAL = [
     (datasets.scgem, coassays.SCGEM, (34, 27)),
@@ -30,9 +30,7 @@ def small(tmp_path, **changes):
     rng = np.random.default_rng(0)
     arrays = {"one": rng.random((6, 3), dtype=np.float32), "two": rng.random((6, 2), dtype=np.float32)}
     arrays |= {"y": np.array([1, 1, 2, 2, 2, 1])}
-    source = coassays.Source(
-        "six.npz", (("one", 3), ("two", 2)), {"a": 3, "b": 3}, coassays.digest(arrays, ["one", "two"])
-    )
+    source = coassays.Source("six.npz", (("one", 3), ("two", 2)), {"a": 3, "b": 3}, npz_files.digest(arrays))
     (tmp_path / "scot").mkdir(parents=True, exist_ok=True)
     np.savez(tmp_path / "scot" / "six.npz", **(arrays | changes))
     return source, arrays
@@ -42,18 +40,18 @@ def test_data_are_searched_in_path_then_ugw_data_then_the_cache(nowhere, monkeyp
     source, arrays = small(nowhere / "given")
     file = nowhere / "given" / "scot" / "six.npz"
     for path in (file, file.parent, nowhere / "given"):
-        one, two, labels = coassays.read(source, path)
-        np.testing.assert_array_equal(one, arrays["one"])
-        np.testing.assert_array_equal(two, arrays["two"])
-        np.testing.assert_array_equal(labels, [0, 0, 1, 1, 1, 0])
+        one, two = coassays.read_coassay(source, path)
+        np.testing.assert_array_equal(one.points, arrays["one"])
+        np.testing.assert_array_equal(two.points, arrays["two"])
+        np.testing.assert_array_equal(one.labels, [0, 0, 1, 1, 1, 0])
     with pytest.raises(ugw.InputError, match="not found"):
-        coassays.read(source, None)
+        coassays.read_coassay(source, None)
     small(nowhere / "cache" / "ugw")
-    assert coassays.read(source, None)[0].shape == (6, 3)
+    assert coassays.read_coassay(source, None)[0].points.shape == (6, 3)
     small(nowhere / "set", y=np.array([1, 1, 1, 1, 1, 1]))
     monkeypatch.setenv("UGW_DATA", str(nowhere / "set"))
     with pytest.raises(ugw.InputError, match="got \\[6, 0\\]"):  # the folder that is named comes first
-        coassays.read(source, None)
+        coassays.read_coassay(source, None)
 
 
 @pytest.mark.parametrize(("load", "source", "_"), REAL)
@@ -83,13 +81,13 @@ def test_other_files_are_refused(nowhere):
     ):
         small(nowhere, **changes)
         with pytest.raises(ugw.InputError, match=said):
-            coassays.read(source, nowhere)
+            coassays.read_coassay(source, nowhere)
     small(nowhere, one=np.array([None, {}], dtype=object))  # would need pickle
     with pytest.raises(ugw.InputError, match=r"must be an \.npz with arrays one, two and y"):
-        coassays.read(source, nowhere)
+        coassays.read_coassay(source, nowhere)
     file.write_bytes(b"nothing")
     with pytest.raises(ugw.InputError, match=r"must be an \.npz"):
-        coassays.read(source, nowhere)
+        coassays.read_coassay(source, nowhere)
 
 
 def test_packing_does_not_change_the_checksum(nowhere):
@@ -99,9 +97,9 @@ def test_packing_does_not_change_the_checksum(nowhere):
         for name, array in arrays.items()
     }
     np.savez_compressed(nowhere / "scot" / "six.npz", **wide)
-    assert coassays.read(source, nowhere)[0].dtype == np.float64
+    assert coassays.read_coassay(source, nowhere)[0].points.dtype == np.float64
     with pytest.raises(ugw.InputError, match="checksum"):
-        coassays.read(replace(source, sha256="0" * 64), nowhere)
+        coassays.read_coassay(replace(source, sha256="0" * 64), nowhere)
 
 
 @pytest.mark.skipif(not os.environ.get("UGW_DATA"), reason="UGW_DATA does not name the folder with the data")

@@ -7,7 +7,7 @@ import pytest
 
 import ugw
 from ugw import datasets
-from ugw.datasets import _measured, office
+from ugw.datasets import npz_files, office
 
 COUNTS, WIDTHS = (3, 2), {"surf": (6, 2)}
 
@@ -22,7 +22,7 @@ def small(monkeypatch, tmp_path):
     monkeypatch.setattr(office, "COUNTS", {"dslr": COUNTS})
     monkeypatch.setattr(office, "WIDTHS", WIDTHS)
     monkeypatch.setattr(office, "CLASSES", ("backpack", "bike"))
-    monkeypatch.setattr(office, "SHA256", {("surf", "dslr"): _measured.digest(arrays, ["X", "pca_ref"])})
+    monkeypatch.setattr(office, "SHA256", {("surf", "dslr"): npz_files.digest(arrays)})
 
     def write(folder, **changes):
         (folder / "office_caltech10").mkdir(parents=True, exist_ok=True)
@@ -67,10 +67,10 @@ def test_other_files_are_refused_in_one_line(small, tmp_path):
     ):
         write(tmp_path, **changes)
         with pytest.raises(ugw.InputError, match=said) as error:
-            office.read("surf", "dslr", tmp_path)
+            datasets.office_caltech10(tmp_path)
         assert "\n" not in str(error.value)
     with pytest.raises(ugw.InputError, match="must be one of surf_dslr, got decaf_caltech"):
-        office.read("decaf", "caltech", tmp_path)
+        datasets.office_caltech10(tmp_path, keys=["decaf_caltech"])
 
 
 @pytest.mark.skipif(not os.environ.get("UGW_DATA"), reason="UGW_DATA does not name the folder with the data")

@@ -14,7 +14,7 @@ def pairs():
 
 
 def test_the_smaller_rho_the_less_of_the_small_circle_is_matched(pairs):
-    shares = [record.received["small circle"] for record in pairs[0]]
+    shares = [record.received_fractions["small circle"] for record in pairs[0]]
     assert shares[0] < 0.7 < shares[1] < shares[2]
     assert shares[2] == pytest.approx(1, abs=1e-6)
     assert all(record.result.converged for record in pairs[0])
@@ -27,7 +27,7 @@ def test_partial_gw_has_the_masses_that_ugw_found(pairs):
 
 def test_partial_gw_leaves_nodes_behind_where_ugw_thins_them_out(pairs):
     unbalanced, partial = pairs[0][0], pairs[1][0]
-    assert unbalanced.discarded == 0 < partial.discarded
+    assert unbalanced.n_unmatched == 0 < partial.n_unmatched
     share = np.concatenate(partial.kept_fractions)
     halves = (share > 1e-9) & (share < 1 - 1e-9)
     assert halves.mean() < 0.2  # most nodes are in or out, of UGW's none is
@@ -41,18 +41,18 @@ def test_the_numbers_are_those_of_a_plan_made_by_hand():
     ring, circle = source.names.index("ring"), target.names.index("small circle")
     plan[np.ix_(source.labels == ring, target.labels == ring)] = 3.0
     plan[np.ix_(source.labels == ring, target.labels == circle)] = 1.0
-    made = graphs.Matched("", source, target, type("Plan", (), {"plan": plan / plan.sum()}))
+    made = graphs.GraphMatching("", source, target, type("Plan", (), {"plan": plan / plan.sum()}))
     rings, circles = (target.labels == ring).sum(), (target.labels == circle).sum()
     assert made.part_to_part == pytest.approx(3 * rings / (3 * rings + circles))
-    assert made.received["cluster"] == 0
-    assert made.discarded == (source.labels != ring).sum() + (~np.isin(target.labels, (ring, circle))).sum()
+    assert made.received_fractions["cluster"] == 0
+    assert made.n_unmatched == (source.labels != ring).sum() + (~np.isin(target.labels, (ring, circle))).sum()
 
 
 def test_the_source_keeps_its_colors_when_matched_to_itself():
     source, _ = datasets.planar_graphs(40)
     n = len(source.labels)
     colors = graphs.node_colors(source)
-    same = graphs.Matched("self", source, source, ugw.solve(source.space(), source.space(), rho=1.0, eps=1e-4))
+    same = graphs.GraphMatching("self", source, source, ugw.solve(source.space(), source.space(), rho=1.0, eps=1e-4))
     assert np.abs(same.result.plan.T @ colors / same.result.plan.sum(axis=0)[:, None] - colors).max() < 0.1
     assert colors.shape == (n, 3)
 

@@ -49,7 +49,7 @@ def test_the_callback_receives_each_record_when_it_is_done():
 
 def test_a_row_stands_under_its_header(records):
     for record in records:
-        row = imbalanced.row(record)
+        row = record.line
         assert len(row) == len(imbalanced.HEADER)
         assert f"{record.result.value:.4f}" in row
         assert " yes " in row

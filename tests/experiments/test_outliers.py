@@ -35,7 +35,7 @@ def test_the_shares_are_those_of_a_plan_made_by_hand(records):
     plan = np.zeros((len(source.labels), len(target.labels)))
     plan[np.ix_(source.labels == 0, target.labels == 1)] = 3.0
     plan[np.ix_(source.labels == 1, target.labels == 1)] = 1.0
-    made = outliers.Record("UGW", 1.0, source, target, type("Plan", (), {"plan": plan}))
+    made = outliers.Record(source, target, 1.0, type("Plan", (), {"plan": plan}), "UGW")
     assert made.on_outliers == 0
     assert made.moon_to_moon == pytest.approx(0.75)
 

@@ -45,7 +45,7 @@ def test_the_table():
 
     ways = {"ugw": found([80.0, 90.0], value=[2.0, 4.0]), "minima": found([90.0, 90.0], value=[1.0, 4.0])}
     ways |= {"cgw": found([80.0, 80.0]), "mass": found([90.0, 100.0], log2_rho=[-4.0, -6.0])}
-    (row,) = pu_beyond.rows([SAME], {SAME.name: ways})
+    (row,) = pu_beyond.table_rows([SAME], {SAME.name: ways})
     assert row["minima"] == {"accuracy": 90.0, "std": 0.0}
     assert row["lower"] == {"folds": 1, "mean": 0.25}
     text = pu_beyond.format_table([row], folds=2)

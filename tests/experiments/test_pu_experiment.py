@@ -81,7 +81,7 @@ def test_parameters_are_chosen_on_validation_folds():
         tasks[0].name: results(ugw=[(99.0, 82.0), (81.0, 86.0), (82.0, 86.0)]),
         tasks[1].name: results(ugw=[(98.0, 60.0), (71.0, 61.0), (72.0, 65.0)]),
     }
-    rows = {(row["task"], row["method"]): row for row in pu_table.select_rows(tasks, found, folds=2)}
+    rows = {(row["task"], row["method"]): row for row in pu_table.table_rows(tasks, found, folds=2)}
     one, two = (task.name for task in tasks)
     assert rows[one, "ugw"]["accuracy"] == 81.0  # a tie, which the larger rho wins, whatever the test folds say
     assert rows[one, "ugw"]["log2_rho"] == [-5, -8]
@@ -97,7 +97,7 @@ def test_parameters_are_chosen_on_validation_folds():
 
 def test_tasks_without_a_published_number_are_not_compared():
     task = parse_tasks("mobilenet-C:surf-A:0.1")[0]
-    rows = pu_table.select_rows([task], {task.name: results(ugw=[(80.0, 80.0)] * 3)}, folds=2)
+    rows = pu_table.table_rows([task], {task.name: results(ugw=[(80.0, 80.0)] * 3)}, folds=2)
     assert not any("paper" in row for row in rows)
     assert "[" not in pu_table.format_table(rows)[2]
 
@@ -163,7 +163,7 @@ from dataclasses import replace
 from ugw.experiments import pu
 from ugw.experiments.pu_tasks import Task
 
-def learn(task, domains, protocol, tick):
+def run_task(task, domains, protocol, tick):
     tick()
     pathlib.Path(sys.argv[1], task.letter).touch()
     time.sleep(600)
@@ -171,7 +171,7 @@ def learn(task, domains, protocol, tick):
 if __name__ == "__main__":
     tasks = [Task("surf", "surf", domain, 0.1) for domain in "AW"]
     nothing = dict.fromkeys(key for task in tasks for key in task.keys)
-    pu.run_all(tasks, pu.QUICK, pathlib.Path(sys.argv[1], "kept"), domains=nothing, jobs=2, learn=learn)
+    pu.run_all(tasks, pu.QUICK, pathlib.Path(sys.argv[1], "kept"), domains=nothing, jobs=2, run_task=run_task)
 """
 
 

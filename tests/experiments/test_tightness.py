@@ -37,7 +37,7 @@ def test_the_alternation_ends_where_neither_plan_improves_the_pair(kind):
 
 def test_for_negative_type_the_better_plan_costs_no_more_than_any_pair():
     rng = np.random.default_rng(3)
-    dx, dy = tightness.tree(rng, 7), tightness.hyperbolic(rng, 7)
+    dx, dy = tightness.tree_distances(rng, 7), tightness.hyperbolic_distances(rng, 7)
     for _ in range(50):
         first, second = rng.permutation(7), rng.permutation(7)
         pair = tightness.distortion(dx, dy, first, second)

@@ -22,14 +22,14 @@ def points(n, d, seed=0):
 def test_points_are_drawn_where_they_are(d):
     x = points(9, d)
     for given in (x, torch.from_numpy(x).requires_grad_()):
-        places, said = View(ugw.Space.from_points(given)).located
+        places, said = View(ugw.Space.from_points(given)).positions_and_note
         assert np.array_equal(places, x)
         assert said == ""
 
 
 def test_many_coordinates_are_reduced_to_three():
     flat = points(30, 3) @ points(3, 8, seed=1)  # three dimensions in eight
-    places, said = View(ugw.Space.from_points(flat)).located
+    places, said = View(ugw.Space.from_points(flat)).positions_and_note
     assert np.allclose(cdist(places, places), cdist(flat, flat))
     assert "8 principal coordinates" in said
 
@@ -40,7 +40,7 @@ def test_distances_are_unfolded_also_beyond_the_landmarks(landmarks):
     far = cdist(x, x)
     places = mds_positions(ugw.Space.from_distances(far), landmarks)
     assert np.allclose(cdist(places, places), far)
-    found, said = View(ugw.Space.from_distances(far)).located
+    found, said = View(ugw.Space.from_distances(far)).positions_and_note
     assert np.allclose(cdist(found, found), far)
     assert "scaling" in said
 
@@ -58,8 +58,8 @@ def test_distances_of_equal_points_and_similarities_have_places():
 def test_a_graph_is_laid_out_with_its_edges_and_names():
     graph = networkx.Graph([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")])
     view = View(ugw.Space.from_graph(graph), graph=graph)
-    assert view.located[0].shape == (4, 2)
-    assert view.located[0] is view.located[0]  # laid out once
+    assert view.positions_and_note[0].shape == (4, 2)
+    assert view.positions_and_note[0] is view.positions_and_note[0]  # laid out once
     assert view.labels == ["a", "b", "c", "d"]
     assert sorted(map(tuple, np.sort(view.edges, axis=1).tolist())) == [(0, 1), (0, 2), (1, 2), (2, 3)]
     assert View(view.space, labels=[1, 2, 3, 4]).labels == ["1", "2", "3", "4"]
@@ -68,7 +68,7 @@ def test_a_graph_is_laid_out_with_its_edges_and_names():
 
 def test_given_places_come_first():
     graph = networkx.path_graph(4)
-    assert np.array_equal(View(ugw.Space.from_graph(graph), places=SQUARE, graph=graph).located[0], SQUARE)
+    assert np.array_equal(View(ugw.Space.from_graph(graph), places=SQUARE, graph=graph).positions_and_note[0], SQUARE)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from .._utils.deprecation import renamed_names
 from ..geometry.mesh import Mesh
+from .camel_meshes import camels
+from .coassays import scgem, snareseq
 from .graph_data import LabeledGraph, communities_with_outliers, graph_families, planar_graphs
 from .labeled import Domain, Labeled
-from .measured import camels, office_caltech10, scgem, snareseq
+from .office import office_caltech10
 from .synthetic import imbalanced_mixtures, moons_with_outliers, two_moons
 
 __all__ = [

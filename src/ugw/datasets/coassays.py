@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-import numpy as np
-
-from ._measured import check_digest, digest, find_file, load_labeled_arrays
-
-__all__ = ["SCGEM", "SNARESEQ", "Source", "digest", "read"]
+from .labeled import Labeled
+from .npz_files import find_file, load_labeled_arrays
 
 
 @dataclass(frozen=True)
@@ -20,11 +17,6 @@ class Source:
     assays: tuple[tuple[str, int], tuple[str, int]]
     counts: dict[str, int]
     sha256: str
-
-    @property
-    def cells(self) -> int:
-        """The number of cells."""
-        return sum(self.counts.values())
 
 
 SCGEM = Source(
@@ -41,18 +33,42 @@ SNARESEQ = Source(
 )
 
 
-def read(source: Source, path: str | os.PathLike[str] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return both assays (n, d), (n, e) in float64 and classes (n,) from 0. path: a file, or a folder that has it."""
-    shapes = {name: (source.cells, width) for name, width in source.assays}
-    listed = ", ".join(f"{name} ({source.cells} × {width})" for name, width in source.assays)
-    file_path = find_file(
-        source.file,
-        "scot",
-        path,
+def scgem(path: str | os.PathLike[str] | None = None) -> tuple[Labeled, Labeled]:
+    """Return scGEM (Cheow et al. 2016): gene expression, R³⁴, and methylation, R²⁷, of the same 177 cells.
+
+    Row i of both is the same cell; classes are five stages of reprogramming. path: the file scgem.npz or a folder that
+    contains it; None searches the folder named by the environment variable UGW_DATA, then the cache folder. Shapes,
+    counts and a checksum are checked.
+
+    >>> expression, methylation = scgem()  # doctest: +SKIP
+    >>> expression.counts  # doctest: +SKIP
+    {'BJ': 35, 'd8': 40, 'd16T+': 32, 'd24T+': 36, 'iPSc': 34}
+    """
+    return read_coassay(SCGEM, path)
+
+
+def snareseq(path: str | os.PathLike[str] | None = None) -> tuple[Labeled, Labeled]:
+    """Return SNARE-seq (Chen et al. 2019): chromatin accessibility, R¹⁹, and expression, R¹⁰, of the same 1047 cells.
+
+    Four cell lines; reduced features. path: as for `scgem`.
+
+    >>> accessibility, expression = snareseq()  # doctest: +SKIP
+    >>> expression.counts  # doctest: +SKIP
+    {'H1': 379, 'GM': 324, 'BJ': 201, 'K562': 143}
+    """
+    return read_coassay(SNARESEQ, path)
+
+
+def read_coassay(source: Source, path: str | os.PathLike[str] | None) -> tuple[Labeled, Labeled]:
+    """Return both assays of a file, (n, d) and (n, e), with the same class labels (n,)."""
+    counts = list(source.counts.values())
+    shapes = {name: (sum(counts), width) for name, width in source.assays}
+    listed = ", ".join(f"{name} ({n} × {width})" for name, (n, width) in shapes.items())
+    origin = (
         "The data are those of SCOT, https://github.com/rsinghlab/SCOT, folder data/: save them as one .npz with "
-        f"arrays {listed} and y, the class of each cell from 1, in the order {', '.join(source.counts)}",
+        f"arrays {listed} and y, the class of each cell from 1, in the order {', '.join(source.counts)}"
     )
-    arrays = load_labeled_arrays(file_path, shapes, list(source.counts.values()))
-    check_digest(file_path, arrays, list(shapes), source.sha256)
-    first, second = (arrays[name].astype(np.float64) for name in shapes)
-    return first, second, arrays["y"].astype(np.int64) - 1
+    file_path = find_file(source.file, "scot", path, origin)
+    first, second, labels = load_labeled_arrays(file_path, shapes, counts, source.sha256)
+    names = tuple(source.counts)
+    return Labeled(first, labels, names), Labeled(second, labels, names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -76,11 +76,11 @@ def communities_with_outliers(n: int = 60, *, seed: int = 0) -> tuple[LabeledGra
     check_whole_number("seed", seed, minimum=0)
     rng = np.random.default_rng(seed)
     large, few = 2 * n // 3, max(1, n // 12)
-    source = _communities(rng, {"first": n // 2, "second": n - n // 2})
-    return source, _communities(rng, {"large": large, "small": n - large}, few)
+    source = _community_graph(rng, {"first": n // 2, "second": n - n // 2})
+    return source, _community_graph(rng, {"large": large, "small": n - large}, few)
 
 
-def _communities(rng: np.random.Generator, sizes: Mapping[str, int], outliers: int = 0) -> LabeledGraph:
+def _community_graph(rng: np.random.Generator, sizes: Mapping[str, int], outliers: int = 0) -> LabeledGraph:
     """Return a graph of two communities of these sizes by name, with `outliers` outliers each."""
     import networkx
 
@@ -125,17 +125,23 @@ def graph_families(count: int = 10, *, outliers: int = 0, seed: int = 0) -> dict
     for name, value, minimum in (("count", count, 1), ("outliers", outliers, 0), ("seed", seed, 0)):
         check_whole_number(name, value, minimum=minimum)
     return {
-        name: [_with_outliers(make, outliers, np.random.default_rng([seed, family, k])) for k in range(count)]
-        for family, (name, make) in enumerate(_FAMILIES.items())
+        name: [_family_graph(name, outliers, np.random.default_rng([seed, family, k])) for k in range(count)]
+        for family, name in enumerate(("communities", "small world", "tree"))
     }
 
 
-def _with_outliers(make: Callable[[int, int], networkx.Graph], outliers: int, rng: np.random.Generator) -> LabeledGraph:
-    """Return a graph made by make(n, seed), of random size n, with `outliers` outliers."""
+def _family_graph(family: str, outliers: int, rng: np.random.Generator) -> LabeledGraph:
+    """Return a random graph of a family of `graph_families`, of random size, with `outliers` outliers."""
     import networkx
 
     n = int(rng.integers(SIZES.min_family_nodes, SIZES.max_family_nodes + 1))
-    graph = networkx.Graph(make(n, int(rng.integers(2**31))))
+    seed = int(rng.integers(2**31))
+    if family == "communities":
+        graph = _three_communities(n, seed)
+    elif family == "small world":
+        graph = networkx.connected_watts_strogatz_graph(n, 4, 0.05, seed=seed)
+    else:
+        graph = networkx.barabasi_albert_graph(n, 1, seed=seed)
     networkx.set_edge_attributes(graph, 1.0, "weight")
     for node in range(n, n + outliers):
         graph.add_edge(int(rng.integers(n)), node, weight=SIZES.family_outlier_length)
@@ -143,31 +149,14 @@ def _with_outliers(make: Callable[[int, int], networkx.Graph], outliers: int, rn
 
 
 def _three_communities(n: int, seed: int) -> networkx.Graph:
-    """Return a connected random graph of three communities."""
+    """Return a connected random graph of three communities, n nodes in total."""
     import networkx
 
     sizes, rng = [n // 3, n // 3, n - 2 * (n // 3)], np.random.default_rng(seed)
     while True:
         graph = networkx.random_partition_graph(sizes, 0.7, 0.03, seed=int(rng.integers(2**31)))
         if networkx.is_connected(graph):
-            return graph
-
-
-def _small_world(n: int, seed: int) -> networkx.Graph:
-    """Return a Watts-Strogatz graph of n nodes."""
-    import networkx
-
-    return networkx.connected_watts_strogatz_graph(n, 4, 0.05, seed=seed)
-
-
-def _tree(n: int, seed: int) -> networkx.Graph:
-    """Return a random tree by preferential attachment (Barabási-Albert)."""
-    import networkx
-
-    return networkx.barabasi_albert_graph(n, 1, seed=seed)
-
-
-_FAMILIES = {"communities": _three_communities, "small world": _small_world, "tree": _tree}
+            return networkx.Graph(graph)
 
 
 # -- planar graphs -----------------------------------------------------------------------------------------
@@ -191,9 +180,8 @@ def planar_graphs(n: int = 160, *, seed: int = 0) -> tuple[LabeledGraph, Labeled
     spacing = 8 / n  # longest edge: neighbors along a curve are closer, different curves are farther apart
     body = {"ring": _circle(ring), "long branch": _long_branch(long), "short branch": _short_branch(short)}
     changed = {"cluster": _disk(rng, few), "small circle": _circle(n // 6, center=(0.88, 0.865), radius=0.11)}
-    return _planar_graph(rng, body | {"cluster": _disk(rng, many)}, spacing), _planar_graph(
-        rng, body | changed, spacing
-    )
+    unchanged = {"cluster": _disk(rng, many)}
+    return _planar_graph(rng, body | unchanged, spacing), _planar_graph(rng, body | changed, spacing)
 
 
 def _circle(count: int, *, center: Sequence[float] = (0.4, 0.44), radius: float = 0.23) -> np.ndarray:
@@ -231,14 +219,11 @@ def _planar_graph(rng: np.random.Generator, parts: Mapping[str, np.ndarray], lon
     points = points + 0.1 * longest * rng.normal(size=points.shape)
     labels = np.repeat(np.arange(len(parts)), [len(part) for part in parts.values()])
     triangles = Delaunay(points).simplices
-    ends = np.unique(
-        np.sort(np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [0, 2]]])), axis=0
-    )
+    ends = np.unique(np.sort(triangles[:, [[0, 1], [1, 2], [0, 2]]].reshape(-1, 2)), axis=0)
     length = np.linalg.norm(points[ends[:, 0]] - points[ends[:, 1]], axis=1)
     tree = minimum_spanning_tree(coo_matrix((length, ends.T), shape=(len(points),) * 2)).toarray()
     is_edge = (length <= longest) | (np.maximum(tree, tree.T)[ends[:, 0], ends[:, 1]] > 0)
     graph = networkx.empty_graph(len(points))
-    for (i, j), size in zip(ends[is_edge].tolist(), length[is_edge].tolist(), strict=True):
-        graph.add_edge(i, j, weight=size)
+    graph.add_weighted_edges_from(zip(*ends[is_edge].T.tolist(), length[is_edge].tolist(), strict=True))
     networkx.set_node_attributes(graph, {k: tuple(position) for k, position in enumerate(points.tolist())}, "pos")
     return LabeledGraph(graph, labels, tuple(parts))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-
-import numpy as np
+from collections.abc import Iterable
 
 from ..errors import InputError
-from ._measured import check_digest, find_file, load_labeled_arrays
+from .labeled import Domain
+from .npz_files import find_file, load_labeled_arrays
 
 CLASSES = (
     "backpack", "bike", "calculator", "headphones", "keyboard", "laptop", "monitor", "mouse", "mug", "projector",
@@ -42,17 +42,31 @@ ORIGIN = (
 )
 
 
-def read(features: str, domain: str, path: str | os.PathLike[str] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return features (n, d) and reduced features (n, k) in float64, and classes (n,) from 0.
+def office_caltech10(
+    path: str | os.PathLike[str] | None = None, *, keys: Iterable[str] | None = None
+) -> dict[str, Domain]:
+    """Return Office-Caltech10 (Gong et al. 2012): ten classes of objects in four domains; backpacks are class 0.
 
-    path: a folder that has the files or a subfolder office_caltech10/ with them.
+    Keys are surf_caltech, surf_amazon, surf_webcam, surf_dslr (SURF, R⁸⁰⁰), decaf_webcam, decaf_dslr (DeCAF6, R⁴⁰⁹⁶),
+    and mobilenet_caltech, ..., mobilenet_dslr (R¹⁰²⁴), which the paper does not have. `reduced`: 10 or 40 coordinates.
+    path: a folder with the files; None searches as `scgem` does. Shapes, counts and checksums are checked.
+    keys: the domains to read, all for None.
+
+    >>> domains = office_caltech10()  # doctest: +SKIP
+    >>> domains["surf_dslr"].reduced.shape, domains["surf_dslr"].counts["backpack"]  # doctest: +SKIP
+    ((157, 10), 12)
     """
-    if (features, domain) not in SHA256:
-        keys = ", ".join(f"{f}_{d}" for f, d in SHA256)
-        raise InputError(f"the features of a domain must be one of {keys}, got {features}_{domain}")
-    file_path = find_file(f"{features}_{domain}.npz", FOLDER, path, ORIGIN)
-    wide, narrow = WIDTHS[features]
-    n = sum(COUNTS[domain])
-    arrays = load_labeled_arrays(file_path, {"X": (n, wide), "pca_ref": (n, narrow)}, COUNTS[domain])
-    check_digest(file_path, arrays, ["X", "pca_ref"], SHA256[features, domain])
-    return arrays["X"].astype(np.float64), arrays["pca_ref"].astype(np.float64), arrays["y"].astype(np.int64) - 1
+    all_keys = [f"{features}_{domain}" for features, domain in SHA256]
+    return {key: _read_domain(key, path, all_keys) for key in (all_keys if keys is None else keys)}
+
+
+def _read_domain(key: str, path: str | os.PathLike[str] | None, all_keys: list[str]) -> Domain:
+    """Return the domain of a key such as "surf_dslr"; raise InputError if it is not one of `all_keys`."""
+    if key not in all_keys:
+        raise InputError(f"the features of a domain must be one of {', '.join(all_keys)}, got {key}")
+    features, _, domain = key.partition("_")
+    file_path = find_file(f"{key}.npz", FOLDER, path, ORIGIN)
+    n, (wide, narrow) = sum(COUNTS[domain]), WIDTHS[features]
+    shapes = {"X": (n, wide), "pca_ref": (n, narrow)}
+    points, reduced, labels = load_labeled_arrays(file_path, shapes, COUNTS[domain], SHA256[features, domain])
+    return Domain(points, labels, CLASSES, reduced=reduced)

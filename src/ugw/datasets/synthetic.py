@@ -63,7 +63,7 @@ def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> t
         _sample_ellipsoid(rng, n_ellipse, (SHAPES.short_semi_axis, SHAPES.long_semi_axis)),
         rng.uniform(-SHAPES.square_side / 2, SHAPES.square_side / 2, size=(n - n_ellipse, 2)) + offset[:2],
     ]
-    return label_clouds(source, ("ellipsoid", "ball")), label_clouds(target, ("ellipse", "square"))
+    return _label_clouds(source, ("ellipsoid", "ball")), _label_clouds(target, ("ellipse", "square"))
 
 
 def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int = 0) -> Labeled:
@@ -85,7 +85,7 @@ def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int
     moons = [moon + noise * rng.normal(size=moon.shape) for moon in (upper, lower)]
     if outliers:
         moons.append(np.array([2.6, 1.2]) + 0.1 * rng.normal(size=(outliers, 2)))
-    return label_clouds(moons, ("upper", "lower", "outliers")[: len(moons)])
+    return _label_clouds(moons, ("upper", "lower", "outliers")[: len(moons)])
 
 
 def moons_with_outliers(n: int = 150, *, outliers: int = 20, seed: int = 0) -> tuple[Labeled, Labeled]:
@@ -108,7 +108,7 @@ def moons_with_outliers(n: int = 150, *, outliers: int = 20, seed: int = 0) -> t
     ]
     target = [clouds[1][rotated.labels == 0], clouds[1][rotated.labels == 1], cluster]
     scaled_source = Labeled(clouds[0], source.labels, source.names)
-    return scaled_source, label_clouds(target, ("upper", "lower", "outliers"))
+    return scaled_source, _label_clouds(target, ("upper", "lower", "outliers"))
 
 
 def _sample_ellipsoid(rng: np.random.Generator, n: int, axes: tuple[float, ...]) -> np.ndarray:
@@ -119,7 +119,7 @@ def _sample_ellipsoid(rng: np.random.Generator, n: int, axes: tuple[float, ...])
     return radius * direction * np.asarray(axes)
 
 
-def label_clouds(clouds: list[np.ndarray], names: tuple[str, ...]) -> Labeled:
-    """Return the union of several clouds (n_k, d); points of cloud k have class k."""
+def _label_clouds(clouds: list[np.ndarray], names: tuple[str, ...]) -> Labeled:
+    """Return the points of several clouds, (n_k, d) each, as one set; those of cloud k have class k."""
     labels = np.repeat(np.arange(len(clouds)), [len(cloud) for cloud in clouds])
     return Labeled(points=np.concatenate(clouds), labels=labels, names=names)

@@ -54,9 +54,8 @@ class KNN:
         k = min(self.k, len(points) - 1)
         if k == 0:
             return self.paths(csr_array((1, 1)), points)
-        mode = "connectivity" if self.hops else "distance"
-        graph = NearestNeighbors(n_neighbors=k, metric=self.metric).fit(points).kneighbors_graph(mode=mode)
-        return self.paths(graph, points)
+        neighbors = NearestNeighbors(n_neighbors=k, metric=self.metric).fit(points)
+        return self.paths(neighbors.kneighbors_graph(mode="distance"), points)
 
     def paths(self, graph: Any, points: np.ndarray | None = None) -> Space:
         """Return the space of shortest paths in a sparse undirected graph (n, n) whose stored entries are edges.
@@ -69,11 +68,9 @@ class KNN:
         expected = f"one: take k larger than {self.k}, or KNN(bridge=True), which joins the components"
         distances = shortest_paths(entries.shape[0], edges, lengths, expected=expected, bridge=self.bridge)
         space = Space.from_distances(distances)
-        return (
-            space
-            if points is None
-            else replace(space, point_tensor=Space.from_points(points, metric="sqeuclidean").point_tensor)
-        )
+        if points is None:
+            return space
+        return replace(space, point_tensor=Space.from_points(points, metric="sqeuclidean").point_tensor)
 
 
 def as_space(points: Any, metric: Any, *, batches: bool = False) -> Space:
@@ -117,6 +114,11 @@ def rescale(spaces: Sequence[Space], scale: str | None, *, together: bool) -> li
 def as_array(values: Any) -> Any:
     """Return a tensor as a detached NumPy array, and anything else unchanged."""
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+
+
+def point_array(space: Space) -> np.ndarray | None:
+    """Return the points of a space as a float64 array, (n, d) or (B, n, d), or None if it has no points."""
+    return None if space.point_tensor is None else space.point_tensor.detach().cpu().double().numpy()
 
 
 def clear_feature_names(estimator: Any) -> None:
@@ -171,14 +173,15 @@ def resolve_eps(rho: Any, eps: Any) -> Any:
 
 
 def score_candidates(
-    x: Space, y: Space, *, rho: Any, eps: Any, init: Any, solver: Any, score: Callable[[Result], float]
+    estimator: Any, x: Space, y: Space, init: Any, score: Callable[[Result], float]
 ) -> list[Candidate]:
-    """Solve for every pair of the lists `rho` and `eps` as one batch; return their scores in that order.
+    """Return a Candidate for every pair from the estimator's lists `rho` and `eps`, all solved as one batch.
 
-    score: function of a result, higher is better.
+    init: the initial plan, or its name; score: function of a result, higher is better.
     """
-    candidates = (value.tolist() if isinstance(value, np.ndarray) else value for value in (rho, eps))
-    pairs = list(itertools.product(*(value if isinstance(value, list) else [value] for value in candidates)))
+    given = (estimator.rho, resolve_eps(estimator.rho, estimator.eps))
+    lists = (value.tolist() if isinstance(value, np.ndarray) else value for value in given)
+    pairs = list(itertools.product(*(value if isinstance(value, list) else [value] for value in lists)))
     if not pairs:
         raise InputError("a list of candidates must not be empty, got [] for rho or eps")
     sided_rhos = [r if isinstance(r, tuple) else (r, r) for r, _ in pairs]
@@ -189,9 +192,22 @@ def score_candidates(
         raise InputError(f"candidates must be numbers, or pairs of numbers for rho, got {pairs!r}") from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # reported by `Candidate.converged`
-        results = solve(x, y, rho=rhos, eps=epss, init=init, solver=solver)
+        results = solve(x, y, rho=rhos, eps=epss, init=init, solver=estimator.solver)
     solved = zip(pairs, results, strict=True)
     return [Candidate(r, e, score(result), bool(result.converged)) for (r, e), result in solved]
+
+
+def select_parameters(estimator: Any, candidates: list[Candidate] | None) -> None:
+    """Set `rho_` and `eps_` of an estimator to those of the best candidate, or to the given ones if there are none.
+
+    `validation_` becomes the candidates.
+    """
+    estimator.validation_ = candidates
+    if candidates is None:
+        estimator.rho_, estimator.eps_ = estimator.rho, resolve_eps(estimator.rho, estimator.eps)
+    else:
+        best = best_candidate(candidates)
+        estimator.rho_, estimator.eps_ = best.rho, best.eps
 
 
 def best_candidate(candidates: Sequence[Candidate]) -> Candidate:

@@ -20,14 +20,14 @@ from . import anndata_io
 from ._common import (
     as_array,
     as_space,
-    best_candidate,
     clear_feature_names,
     is_grid,
     kept_fractions,
     nearest_indices,
+    point_array,
     rescale,
-    resolve_eps,
     score_candidates,
+    select_parameters,
 )
 from .scores import foscttm
 
@@ -103,20 +103,15 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         x, y = self._make_space("X", X), self._make_space("Y", Y)
         _check_labels(labels, x, y)
         x, y = rescale((x, y), self.scale, together=False)
-        self.rho_, self.eps_, self.validation_ = self.rho, resolve_eps(self.rho, self.eps), None
+        candidates = None
         if is_grid(self.rho, self.eps):
-            score = _alignment_score(x, y, pairs, labels)
-            options = {"rho": self.rho, "eps": self.eps_, "init": self.init, "solver": self.solver}
-            self.validation_ = score_candidates(x, y, **options, score=score)
-            winner = best_candidate(self.validation_)
-            self.rho_, self.eps_ = winner.rho, winner.eps
+            candidates = score_candidates(self, x, y, self.init, _make_score(x, y, pairs, labels))
+        select_parameters(self, candidates)
         self.result_ = solve(x, y, rho=self.rho_, eps=self.eps_, init=self.init, solver=self.solver)
         self.plan_ = _plan_array(self.result_)
         marginals = (self.result_.tensors.plan.sum(2 - k, dtype=torch.float64)[0].cpu().numpy() for k in (0, 1))
         self.mass_ = tuple(kept_fractions(p, s.weight_tensor) for p, s in zip(marginals, (x, y), strict=True))
-        self._points = tuple(
-            None if s.point_tensor is None else s.point_tensor.detach().cpu().double().numpy() for s in (x, y)
-        )
+        self._points = point_array(x), point_array(y)
         self.embedding_ = None if self._points[1] is None else barycentric_projection(self.plan_, self._points[1])
         if self._points[0] is not None:
             self.n_features_in_ = self._points[0].shape[1]
@@ -155,13 +150,14 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     # -- parts ---------------------------------------------------------------------------------------------
 
     def _read_points(self, name: str, data: Any, *, fitting: bool = False) -> np.ndarray:
-        """Return the points (n, d) of an array or an AnnData, checked. name: "X" or "Y"."""
+        """Return the points (n, d) of an array or an AnnData, checked. name: "X" or "Y", which may have shape (n,)."""
         if anndata_io.is_anndata(data):
             data = anndata_io.read_points(data, self.use_rep)
         data = as_array(data)
         if name == "X":
             return validate_data(self, data, dtype=np.float64, reset=fitting, ensure_min_samples=2 if fitting else 1)
-        return _as_columns(check_array(data, dtype=np.float64, ensure_2d=False, input_name="Y"))
+        points = check_array(data, dtype=np.float64, ensure_2d=False, input_name="Y")
+        return points[:, None] if points.ndim == 1 else points
 
     def _make_space(self, name: str, data: Any) -> Space:
         """Return the space of one side: an array, a Space or an AnnData."""
@@ -173,7 +169,7 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return as_space(points, "euclidean" if self.metric is None else self.metric)
 
     def _project_side(self, side: int, name: str, data: Any) -> np.ndarray:
-        """Return points of one side, 0 for X and 1 for Y, in the space of the other side."""
+        """Return the images (k, ·) of points of one side, 0 for X and 1 for Y, in the space of the other side."""
         check_is_fitted(self)
         plan = self.plan_.T if side else self.plan_
         target, fitted = self._points[1 - side], self._points[side]
@@ -201,18 +197,18 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 sides[1 - side].obs[anndata_io.LABEL_PREFIX + label_name] = transferred
 
 
-def _alignment_score(x: Space, y: Space, pairs: Any, labels: Any) -> Callable[[Result], float]:
-    """Return the score of a candidate as a function of its result, higher is better.
+def _make_score(x: Space, y: Space, pairs: Any, labels: Any) -> Callable[[Result], float]:
+    """Return the function that scores the result of a candidate, higher is better.
 
-    It is 1 − FOSCTTM of the known pairs, or without pairs the fraction of labels that are transferred correctly.
+    The score is 1 − FOSCTTM of the known pairs, or without pairs the fraction of labels that are transferred correctly.
     """
     if pairs is None and labels is None:
         raise InputError("a list of rho or eps must be judged by fit(..., pairs=) or labels=, got neither")
     if pairs is not None:
         rows = _read_pairs(pairs, x.n, y.n)
-        if y.point_tensor is None:
+        target = point_array(y)
+        if target is None:
             raise InputError("pairs= needs points in Y, got a Space without: give labels=")
-        target = y.point_tensor.detach().cpu().double().numpy()
 
         def projection_score(result: Result) -> float:
             """Return 1 − FOSCTTM of the projected points of X and their partners."""
@@ -288,11 +284,4 @@ def _check_labels(labels: Any, x: Space, y: Space) -> None:
 def _plan_array(result: Result) -> Any:
     """Return the plan (n, m) of a result as a float64 NumPy array; a LazyPlan is returned unchanged."""
     plan = result.plan
-    if isinstance(plan, LazyPlan):
-        return plan
-    return np.asarray(plan if isinstance(plan, np.ndarray) else plan.detach().cpu(), dtype=np.float64)
-
-
-def _as_columns(points: np.ndarray) -> np.ndarray:
-    """Return points (n,) as (n, 1), and (n, d) unchanged."""
-    return points[:, None] if points.ndim == 1 else points
+    return plan if isinstance(plan, LazyPlan) else np.asarray(as_array(plan), dtype=np.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
@@ -33,9 +32,10 @@ from ._common import (
     is_grid,
     kept_fractions,
     nearest_indices,
+    point_array,
     rescale,
-    resolve_eps,
     score_candidates,
+    select_parameters,
 )
 from .config import ESTIMATOR_CONFIG
 
@@ -103,22 +103,19 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit in one feature space: X (n, d); y (n,), 1 for a positive, 0 for unlabeled."""
+        """Fit in one feature space, and return self: X (n, d); y (n,), 1 for a positive, 0 for unlabeled."""
         X, y = validate_data(self, as_array(X), as_array(y), dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
         self.classes_ = np.unique(y)
         if len(self.classes_) > 2:
-            raise InputError(
-                f"Only binary classification is supported. y must have two labels, got {len(self.classes_)} classes"
-            )
+            n = len(self.classes_)
+            raise InputError(f"Only binary classification is supported. y must have two labels, got {n} classes")
         if len(self.classes_) < 2:
             raise InputError("y must have positives and unlabeled points, got one class")
         positive = y == self.classes_[1]
-        self._candidates = (
-            self._score_by_hidden_positives(X[positive], X[~positive]) if is_grid(self.rho, self.eps) else None
-        )
-        x, y_space = self._make_spaces(X[positive], X[~positive], together=True)
-        unlabeled_decision = self._solve_and_label(x, y_space, together=True)
+        sets = X[positive], X[~positive]
+        select_parameters(self, self._score_by_hidden_positives(*sets) if is_grid(self.rho, self.eps) else None)
+        unlabeled_decision = self._solve_and_label(*self._make_spaces(*sets, together=True), together=True)
         decision = np.empty(len(X))
         decision[~positive] = unlabeled_decision
         decision[positive] = max(unlabeled_decision.max(), 1.0)
@@ -149,12 +146,12 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             unlabeled = validate_data(self, as_array(unlabeled), dtype=np.float64)
         x, y = self._make_spaces(positives, unlabeled, together=False)
         self.classes_ = np.array([0, 1])
-        self._candidates = self._score_by_known_labels(x, y, known) if is_grid(self.rho, self.eps) else None
-        self._points, self._decision = None, self._solve_and_label(x, y, together=False)
-        if y.point_tensor is not None and not y.batched:
-            points = y.point_tensor.detach().cpu().double().numpy()
-            self.n_features_in_ = points.shape[1]
-            self._points, self._decision = _merge_duplicates(points, self._decision)
+        select_parameters(self, self._score_by_known_labels(x, y, known) if is_grid(self.rho, self.eps) else None)
+        self._decision = self._solve_and_label(x, y, together=False)
+        self._points = None if y.batched else point_array(y)
+        if self._points is not None:
+            self.n_features_in_ = self._points.shape[1]
+            self._points, self._decision = _merge_duplicates(self._points, self._decision)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -182,18 +179,12 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return x, y
 
     def _solve_and_label(self, x: Space, y: Space, *, together: bool) -> np.ndarray:
-        """Solve, set the fitted attributes, and return score − threshold (m,)."""
+        """Solve at `rho_` and `eps_`, set the fitted attributes, and return score − threshold (m,)."""
         prior = self._checked_prior()
-        if self._candidates is None:
-            rho, eps, self.validation_ = self.rho, resolve_eps(self.rho, self.eps), None
-        else:
-            winner = best_candidate(self._candidates)
-            rho, eps, self.validation_ = winner.rho, winner.eps, self._candidates
-        self.rho_, self.eps_ = rho, eps
         init = self._initial_plan(x, y, prior, together=together)
-        self.result_ = solve(x, y, rho=rho, eps=eps, init=init, solver=self.solver)
+        self.result_ = solve(x, y, rho=self.rho_, eps=self.eps_, init=init, solver=self.solver)
         self.scores_ = _received_fractions(self.result_, y)
-        labels, decision = self._label(self.result_, self.scores_, prior)
+        labels, decision = self._label_points(self.result_, self.scores_, prior)
         self.labels_ = self.classes_[labels.astype(int)]
         if together and isinstance(init, np.ndarray):
             self._warn_if_far_from_positives(labels, init.sum(0), prior)
@@ -214,7 +205,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
                 stacklevel=4,
             )
 
-    def _label(self, result: Result, scores: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
+    def _label_points(self, result: Result, scores: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
         """Return which points are predicted positive, bool (m,), and score − threshold (m,); (B, m) for a batch.
 
         Scores that differ by less than the rounding of the plan's dtype are ties: see `label_top_scores`.
@@ -252,12 +243,12 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         def fraction_found(result: Result) -> float:
             """Return the fraction of hidden positives found, with half a point for their rank to break ties."""
             scores = _received_fractions(result, y)
-            labels, _ = self._label(result, scores, prior)
+            labels, _ = self._label_points(result, scores, prior)
             rank = (scores[-count:, None] > scores[:-count]).mean()
             return float(labels[-count:].sum() + 0.5 * rank) / (count + 0.5)
 
         init = self._initial_plan(x, y, prior, together=True)
-        candidates = self._score_candidates(x, y, init, fraction_found)
+        candidates = score_candidates(self, x, y, init, fraction_found)
         chance = (count * prior + 0.25) / (count + 0.5)
         score = best_candidate(candidates).score
         if score < chance:
@@ -268,11 +259,6 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
                 stacklevel=3,
             )
         return candidates
-
-    def _score_candidates(self, x: Space, y: Space, init: Any, score: Callable[[Result], float]) -> list[Candidate]:
-        """Return a Candidate, with the `score` of its result, for each pair from the lists of rho and eps."""
-        eps = resolve_eps(self.rho, self.eps)
-        return score_candidates(x, y, rho=self.rho, eps=eps, init=init, solver=self.solver, score=score)
 
     def _score_by_known_labels(self, x: Space, y: Space, known: Any) -> list[Candidate]:
         """Return the candidates with scores: the fraction of known labels that they predict correctly."""
@@ -288,11 +274,11 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
         def accuracy(result: Result) -> float:
             """Return the fraction of known labels predicted correctly."""
-            labels, _ = self._label(result, _received_fractions(result, y), prior)
+            labels, _ = self._label_points(result, _received_fractions(result, y), prior)
             return float((labels == known)[known >= 0].mean())
 
         init = self._initial_plan(x, y, prior, together=False)
-        return self._score_candidates(x, y, init, accuracy)
+        return score_candidates(self, x, y, init, accuracy)
 
 
 def partial_transport_plan(x: Space, y: Space, prior: float) -> np.ndarray:

@@ -56,7 +56,6 @@ def label_transfer_accuracy(projected: Any, labels: Any, target: Any, target_lab
         raise InputError(f"k must be at most the number of target rows, got {k}, expected at most {len(target)}")
     is_projected = ~np.isnan(projected).any(1)
     classifier = KNeighborsClassifier(n_neighbors=k).fit(np.asarray(target), np.asarray(target_labels))
-    is_right = (
-        classifier.predict(projected[is_projected]) == labels[is_projected] if is_projected.any() else np.zeros(0)
-    )
-    return float(is_right.sum() / len(labels))
+    if not is_projected.any():
+        return 0.0
+    return float((classifier.predict(projected[is_projected]) == labels[is_projected]).sum() / len(labels))

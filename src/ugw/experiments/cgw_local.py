@@ -7,19 +7,16 @@ smaller, as it must be, and the difference grows as rho decreases.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import ugw
 
 from ..plots.style import STYLE
-from ._shared import write_results
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ._shared import print_lines, write_results
 
 RHOS = (0.1, 1.0, 10.0)
 SHIFTS = tuple(np.round(np.linspace(0.0, 0.5, 11), 3).tolist())
@@ -28,7 +25,7 @@ POINTS = 10
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """Values of CGW and UGW, (rhos, shifts) each, and whether CGW ≤ UGW is certified for all of them."""
+    """Values of CGW and UGW, (len(rhos), len(shifts)) each, and whether CGW ≤ UGW is certified for all of them."""
 
     rhos: tuple[float, ...]
     shifts: tuple[float, ...]
@@ -38,7 +35,7 @@ class Curves:
 
 
 def run(*, n: int = POINTS, rhos: Sequence[float] = RHOS, shifts: Sequence[float] = SHIFTS, seed: int = 0) -> Curves:
-    """Return both values for each rho and each shift, solved as one batch.
+    """Return CGW and UGW between n random points and their shifted copies, for each rho and each shift t.
 
     >>> curves = run(n=4, rhos=(1.0,), shifts=(0.0, 0.3))
     >>> bool(abs(curves.cgw[0, 0]) < 1e-6 < curves.cgw[0, 1]), curves.certified
@@ -48,9 +45,9 @@ def run(*, n: int = POINTS, rhos: Sequence[float] = RHOS, shifts: Sequence[float
     points, moves = rng.random((n, 2)), rng.normal(size=(n, 2))
     original = ugw.Space.from_points(points)
     shifted = [ugw.Space.from_points(points + t * moves) for t in shifts]
-    x, y = ugw.Space.stack([original] * (len(rhos) * len(shifts))), ugw.Space.stack(shifted * len(rhos))
-    bounds = ugw.tightness(x, y, rho=np.repeat(rhos, len(shifts)), eps=0.0)
     shape = (len(rhos), len(shifts))
+    x, y = ugw.Space.stack([original] * (shape[0] * shape[1])), ugw.Space.stack(shifted * shape[0])
+    bounds = ugw.tightness(x, y, rho=np.repeat(rhos, len(shifts)), eps=0.0)
     return Curves(tuple(rhos), tuple(shifts), bounds.cgw.reshape(shape), bounds.ugw.reshape(shape), bounds.holds)
 
 
@@ -58,20 +55,16 @@ def lines(curves: Curves) -> list[str]:
     """Return the numbers as text, one line for each shift."""
     head = "      t" + "".join(f"   CGW ρ={rho:<5g}   UGW ρ={rho:<5g}   ratio" for rho in curves.rhos)
     rows = [head]
-    for j, t in enumerate(curves.shifts):
-        parts = [
-            f"{c:>z14.6f}{u:>z14.6f}{c / u if u > 1e-8 else 1.0:>8.3f}"
-            for c, u in zip(curves.cgw[:, j], curves.ugw[:, j], strict=True)
-        ]
-        rows.append(f"{t:>7.3f}" + "".join(parts))
+    for t, cgw, unbalanced in zip(curves.shifts, curves.cgw.T, curves.ugw.T, strict=True):
+        pairs = zip(cgw, unbalanced, strict=True)
+        cells = [f"{c:>z14.6f}{u:>z14.6f}{c / u if u > 1e-8 else 1.0:>8.3f}" for c, u in pairs]
+        rows.append(f"{t:>7.3f}" + "".join(cells))
     rows.append(f"CGW ≤ UGW {'certified for every pair' if curves.certified else 'NOT certified'}")
     return rows
 
 
 def figure(curves: Curves) -> Figure:
     """Return a picture with one panel for each rho: both values against the shift."""
-    from matplotlib.figure import Figure
-
     canvas = Figure(figsize=(3.4 * len(curves.rhos), 3.0), layout="constrained")
     panels = canvas.subplots(1, len(curves.rhos), squeeze=False)[0]
     for ax, rho, cgw, unbalanced in zip(panels, curves.rhos, curves.cgw, curves.ugw, strict=True):
@@ -90,8 +83,6 @@ def figure(curves: Curves) -> Figure:
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     """Run the experiment, print its numbers with `echo`, and write cgw-local.png and cgw-local.json into `folder`."""
     curves = run()
-    for line in lines(curves):
-        echo(line)
-    numbers = {"rhos": curves.rhos, "shifts": curves.shifts, "certified": curves.certified}
-    values = {"cgw": curves.cgw.tolist(), "ugw": curves.ugw.tolist()}
-    write_results(folder, "cgw-local", figure(curves), numbers | values)
+    print_lines(echo, lines(curves))
+    numbers = asdict(curves) | {"cgw": curves.cgw.tolist(), "ugw": curves.ugw.tolist()}
+    write_results(folder, "cgw-local", figure(curves), numbers)

@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import ugw
 
 from ..plots.style import STYLE
-from ._shared import write_results
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ._shared import format_flag, write_results
 
 RHO, EPS = 0.1, 1e-3
 # Number of pairs of spaces for each number of points.
@@ -42,7 +39,7 @@ class Ratios:
         low, median, high = np.quantile(self.values, (0.05, 0.5, 0.95))
         return (
             f"{self.n:>4} {len(self.values):>6} {self.values.min():>8.4f} {low:>8.4f} {median:>8.4f} {high:>8.4f} "
-            f"{self.values.max():>8.4f}   {'yes' if self.certified else 'NO'}"
+            f"{self.values.max():>8.4f}   {format_flag(self.certified)}"
         )
 
 
@@ -70,8 +67,6 @@ def run(n: int, pairs: int, *, seed: int = 0) -> Ratios:
 
 def figure(ratios: Sequence[Ratios]) -> Figure:
     """Return one histogram for each number of points, with a common axis."""
-    from matplotlib.figure import Figure
-
     canvas = Figure(figsize=(2.6 * len(ratios), 2.8), layout="constrained")
     lowest = min(0.5, *(float(r.values.min()) for r in ratios))
     bins = np.linspace(np.floor(20 * lowest) / 20, 1.0, 26)

@@ -10,9 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm, to_rgb
+from matplotlib.figure import Figure, SubFigure
+from scipy.special import rel_entr
 
 import ugw
 
@@ -20,21 +23,12 @@ from .. import datasets
 from ..plots import figures as plots
 from ..plots._drawing import set_thin_frame
 from ..plots.style import STYLE
-from ._shared import format_rho, write_results
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+from ._shared import Matching, format_rho, print_lines, write_results
 
 RHOS = (1.0, 5.0, math.inf)
 EPS = (8.0, 3.0, 1.5, 0.5)
 # Blue, red, pink and green, as in the paper.
-COLORS = (
-    STYLE.palette[0],
-    STYLE.palette[5],
-    STYLE.palette[3],
-    STYLE.palette[2],
-)
+COLORS = tuple(STYLE.palette[k] for k in (0, 5, 3, 2))
 PAPER = (
     "the paper shows pictures: a smaller rho removes outliers and matches across communities; "
     "at eps = 3 communities and their outliers mix; a large eps says nothing"
@@ -42,44 +36,32 @@ PAPER = (
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
-    """The plan for one rho and one eps, (n, m), and the classes of its rows and columns."""
+class GridMatching(Matching):
+    """The matching of the two graphs for one rho and one eps."""
 
-    rho: float
     eps: float
-    result: ugw.Result
-    labels: tuple[np.ndarray, np.ndarray]
-
-    @property
-    def on_outliers(self) -> float:
-        """Mass that the outliers receive, divided by their weight."""
-        is_outlier = self.labels[1] >= 2
-        return float(self.result.plan[:, is_outlier].sum() / is_outlier.mean())
 
     @property
     def across(self) -> float:
         """Fraction of the mass between communities that goes to the wrong one, for the better of both assignments."""
-        plan = self.result.plan[:, self.labels[1] < 2]
-        same = float(plan[self.labels[0][:, None] == self.labels[1][self.labels[1] < 2]].sum() / plan.sum())
-        return min(same, 1 - same)
+        return min(self.same_class, 1 - self.same_class)
 
     @property
     def information(self) -> float:
         """Mutual information of the plan at mass 1, KL from the product of its marginals, in nats."""
         plan = self.result.plan / self.result.plan.sum()
-        product = plan.sum(axis=1, keepdims=True) * plan.sum(axis=0)
-        return float(np.sum(plan * np.log(np.where(plan > 0, plan, 1) / np.where(plan > 0, product, 1))))
+        return float(rel_entr(plan, plan.sum(axis=1, keepdims=True) * plan.sum(axis=0)).sum())
 
     @property
     def line(self) -> str:
         """The line of text under `HEADER`: rho, eps, three percentages, information in nats, and convergence."""
-        converged = "yes" if self.result.converged else "NO"
         return (
             f"{format_rho(self.rho):<6} {self.eps:>5g} {self.result.mass:>10.1%} {self.on_outliers:>12.1%} "
-            f"{self.across:>8.1%} {self.information:>12.3f} {converged:>6}"
+            f"{self.across:>8.1%} {self.information:>12.3f} {self.converged:>6}"
         )
 
 
+Grid = list[list[GridMatching]]  # a row for each rho, a column for each eps
 HEADER = f"{'':<6} {'ε':>5} {'mass kept':>10} {'on outliers':>12} {'across':>8} {'information':>12} {'conv.':>6}"
 LEGEND = (
     "on outliers: mass they receive over their weight; across: share of the communities' mass that changes community; "
@@ -87,67 +69,46 @@ LEGEND = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Both graphs and the plans, rho by rho."""
+def run(*, n: int = 60, rhos: Sequence[float] = RHOS, eps: Sequence[float] = EPS, seed: int = 1) -> Grid:
+    """Return the matchings of two graphs of about n nodes, a row for each rho and a column for each eps.
 
-    source: datasets.LabeledGraph
-    target: datasets.LabeledGraph
-    rows: list[list[Cell]]
-
-
-def run(*, n: int = 60, rhos: Sequence[float] = RHOS, eps: Sequence[float] = EPS, seed: int = 1) -> Table:
-    """Return both graphs, and the cells with the plans: `rows[i][j]` is that of rhos[i] and eps[j].
-
-    >>> ((blurred, sharp),) = run(n=24, rhos=(1.0,), eps=(8.0, 0.5)).rows
+    >>> ((blurred, sharp),) = run(n=24, rhos=(1.0,), eps=(8.0, 0.5))
     >>> sharp.across < 0.05 < blurred.across, sharp.on_outliers < 0.5
     (True, True)
     """
     source, target = datasets.communities_with_outliers(n, seed=seed)
     x, y = source.space(), target.space()
-    labels = (source.labels, target.labels)
-    rows = [[Cell(rho, e, ugw.solve(x, y, rho=rho, eps=e), labels) for e in eps] for rho in rhos]
-    return Table(source, target, rows)
+    return [[GridMatching(source, target, rho, ugw.solve(x, y, rho=rho, eps=e), e) for e in eps] for rho in rhos]
 
 
-def figure(table: Table) -> Figure:
-    """Return a picture of the graphs and of the matrix of plans with one color scale."""
-    from matplotlib.figure import Figure
-
+def figure(rows: Grid) -> Figure:
+    """Return a picture of both graphs, and of all plans as heat maps with one color scale."""
     canvas = Figure(figsize=(11.5, 6.2), layout="constrained")
     left, right = canvas.subfigures(1, 2, width_ratios=(1, 3.1))
-    for ax, side, name in zip(left.subplots(2, 1), (table.source, table.target), ("source", "target"), strict=True):
-        _draw_graph(ax, side)
+    for ax, name in zip(left.subplots(2, 1), ("source", "target"), strict=True):
+        side = getattr(rows[0][0], name)
+        rgb = np.array([to_rgb(COLORS[k]) for k in side.labels])
+        plots.colored_graph(side.graph, rgb, shares=np.full(len(rgb), 0.5), ax=ax)
         ax.set_title(name, fontsize=11, color=STYLE.ink)
-    _draw_plans(right, table.rows)
+    _draw_plans(right, rows)
     return canvas
 
 
-def _draw_graph(ax: Axes, side: datasets.LabeledGraph) -> None:
-    """Draw a graph with nodes in the colors of their classes."""
-    from matplotlib.colors import to_rgb
-
-    rgb = np.array([to_rgb(COLORS[k]) for k in side.labels])
-    plots.colored_graph(side.graph, rgb, shares=np.full(len(rgb), 0.5), ax=ax)
-
-
-def _draw_plans(part: SubFigure, rows: list[list[Cell]]) -> None:
+def _draw_plans(part: SubFigure, rows: Grid) -> None:
     """Draw the plans as heat maps, rho in rows and eps in columns."""
-    from matplotlib.colors import PowerNorm
-
     panels = part.subplots(len(rows), len(rows[0]), squeeze=False)
-    largest = max(float(np.quantile(cell.result.plan, 0.999)) for row in rows for cell in row)
+    largest = max(float(np.quantile(matching.result.plan, 0.999)) for row in rows for matching in row)
     norm = PowerNorm(0.5, vmin=0, vmax=largest)
     for axes, row in zip(panels, rows, strict=True):
-        for ax, cell in zip(axes, row, strict=True):
-            image = ax.imshow(cell.result.plan, cmap="Blues", norm=norm, aspect="auto")
+        for ax, matching in zip(axes, row, strict=True):
+            image = ax.imshow(matching.result.plan, cmap="Blues", norm=norm, aspect="auto")
             set_thin_frame(ax)
-            _mark_classes(ax, cell.labels)
-            label = f"{cell.on_outliers:.0%} of outliers, {cell.across:.0%} across"
+            _mark_classes(ax, (matching.source.labels, matching.target.labels))
+            label = f"{matching.on_outliers:.0%} of outliers, {matching.across:.0%} across"
             ax.set_xlabel(label, fontsize=8.5, color=STYLE.ink, labelpad=7)
         axes[0].set_ylabel(format_rho(row[0].rho), fontsize=11, color=STYLE.ink, labelpad=9)
-    for ax, cell in zip(panels[0], rows[0], strict=True):
-        ax.set_title(f"ε = {cell.eps:g}", fontsize=11, color=STYLE.ink)
+    for ax, matching in zip(panels[0], rows[0], strict=True):
+        ax.set_title(f"ε = {matching.eps:g}", fontsize=11, color=STYLE.ink)
     bar = part.colorbar(image, ax=panels, fraction=0.03, pad=0.02, ticks=[0, largest / 4, largest], extend="max")
     bar.ax.set_yticklabels(["0", f"{largest / 4:.1g}", f"{largest:.1g}"], fontsize=8, color=STYLE.ink)
     bar.set_label("mass of an entry", fontsize=9, color=STYLE.ink)
@@ -172,21 +133,8 @@ def _mark_classes(ax: Axes, labels: tuple[np.ndarray, np.ndarray]) -> None:
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     """Run the experiment, print its numbers with `echo`, and write eps-rho.png and eps-rho.json into `folder`."""
-    table = run()
-    cells = [cell for row in table.rows for cell in row]
-    for line in (HEADER, *(cell.line for cell in cells), LEGEND, PAPER):
-        echo(line)
-    write_results(folder, "eps-rho", figure(table), {"plans": [_numbers(cell) for cell in cells]}, dpi=100)
-
-
-def _numbers(cell: Cell) -> dict[str, Any]:
-    """Return the numbers of one plan for eps-rho.json."""
-    return {
-        "rho": str(cell.rho),
-        "eps": cell.eps,
-        "mass": float(cell.result.mass),
-        "on_outliers": cell.on_outliers,
-        "across": cell.across,
-        "information": cell.information,
-        "converged": bool(cell.result.converged),
-    }
+    rows = run()
+    matchings = [matching for row in rows for matching in row]
+    print_lines(echo, (HEADER, *(matching.line for matching in matchings), LEGEND, PAPER))
+    plans = [matching.numbers("eps", "on_outliers", "across", "information") for matching in matchings]
+    write_results(folder, "eps-rho", figure(rows), {"plans": plans}, dpi=100)

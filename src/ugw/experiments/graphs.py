@@ -11,19 +11,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 import ugw
 
 from .. import datasets
 from ..plots import figures as plots
 from ..plots.style import STYLE
-from ._shared import format_rho, set_heading, uniform_weights, write_results
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ._shared import format_flag, format_rho, method_name, print_lines, set_heading, uniform_weights, write_results
 
 RHOS = (0.1, 1.0, 10.0, math.inf)
 EPS = 1e-2
@@ -37,8 +36,8 @@ _ANCHOR_COLORS = (STYLE.palette[0], STYLE.palette[1], STYLE.palette[3], STYLE.pa
 
 
 @dataclass(frozen=True, eq=False)
-class Matched:
-    """Two graphs and a plan between them."""
+class GraphMatching:
+    """Two graphs and a plan (n, m) between their nodes."""
 
     title: str
     source: datasets.LabeledGraph
@@ -58,14 +57,14 @@ class Matched:
         return plan.sum(axis=1) / first, plan.sum(axis=0) / second
 
     @property
-    def received(self) -> dict[str, float]:
-        """Mass that each part of the target receives, divided by its weight."""
+    def received_fractions(self) -> dict[str, float]:
+        """Mass that each part of the target receives, divided by its weight, by the name of the part."""
         fraction = self.kept_fractions[1]
         return {name: float(fraction[self.target.labels == k].mean()) for k, name in enumerate(self.target.names)}
 
     @property
-    def discarded(self) -> int:
-        """Number of unmatched nodes of both graphs."""
+    def n_unmatched(self) -> int:
+        """Number of nodes of both graphs that keep less than `MIN_KEPT_FRACTION` of their weight."""
         return int(sum((fraction < MIN_KEPT_FRACTION).sum() for fraction in self.kept_fractions))
 
     @property
@@ -76,11 +75,11 @@ class Matched:
 
     @property
     def line(self) -> str:
-        """The numbers under `header`."""
-        parts = "".join(f"{share:>14.1%}" for share in self.received.values())
-        converged = "yes" if self.result.converged else "NO"
+        """The line of text under `header`."""
+        parts = "".join(f"{share:>14.1%}" for share in self.received_fractions.values())
+        converged = format_flag(self.result.converged)
         return (
-            f"{self.title:<15} {self.mass:>7.4f}{parts} {self.part_to_part:>13.1%} {self.discarded:>9} {converged:>6}"
+            f"{self.title:<15} {self.mass:>7.4f}{parts} {self.part_to_part:>13.1%} {self.n_unmatched:>9} {converged:>6}"
         )
 
     @property
@@ -89,51 +88,47 @@ class Matched:
         return {
             "title": self.title,
             "mass": self.mass,
-            "received": self.received,
+            "received": self.received_fractions,
             "part_to_part": self.part_to_part,
-            "discarded_nodes": self.discarded,
+            "discarded_nodes": self.n_unmatched,
             "value": float(self.result.value),
             "distortion": float(self.result.terms.distortion),
             "converged": bool(self.result.converged),
         }
 
 
-def header(record: Matched) -> str:
-    """Return the names of the columns."""
-    parts = "".join(f"{name:>14}" for name in record.received)
+def header(record: GraphMatching) -> str:
+    """Return the line with the names of the columns, among them the parts of the record's target."""
+    parts = "".join(f"{name:>14}" for name in record.received_fractions)
     return f"{'':<15} {'mass':>7}{parts} {'part to part':>13} {'discarded':>9} {'conv.':>6}"
 
 
 LEGEND = "parts of the target: mass received over weight; discarded: nodes that move less than 5 % of their weight"
 
 
-def run(*, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: int = 0) -> list[Matched]:
-    """Return UGW for each rho, GW for inf, between graphs of about n nodes.
+def run(*, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: int = 0) -> list[GraphMatching]:
+    """Return the matchings of two graphs of about n nodes by UGW for each rho, GW for ∞.
 
     >>> record = run(n=40, rhos=(0.1,))[0]
-    >>> min(record.received, key=record.received.get)
+    >>> min(record.received_fractions, key=record.received_fractions.get)
     'small circle'
     """
     source, target = datasets.planar_graphs(n, seed=seed)
     x, y = source.space(), target.space()
-    names = ["GW, ρ = ∞" if math.isinf(rho) else f"UGW, {format_rho(rho)}" for rho in rhos]
+    titles = [f"{method_name(rho)}, {format_rho(rho)}" for rho in rhos]
     results = [ugw.solve(x, y, rho=rho, eps=eps) for rho in rhos]
-    return [Matched(name, source, target, result) for name, result in zip(names, results, strict=True)]
+    return [GraphMatching(title, source, target, result) for title, result in zip(titles, results, strict=True)]
 
 
 def node_colors(graph: datasets.LabeledGraph) -> np.ndarray:
     """Return the colors (n, 3) of the nodes by position: different parts differ, neighbors are similar."""
-    from matplotlib.colors import to_rgb
-
     distance = np.linalg.norm(plots.layout(graph.graph)[:, None] - np.array(_ANCHORS), axis=2)
     weight = np.exp(-((distance / 0.18) ** 2) / 2) + 1e-9
     return (weight / weight.sum(axis=1, keepdims=True)) @ np.array([to_rgb(color) for color in _ANCHOR_COLORS])
 
 
-def figure(records: Sequence[Matched]) -> Figure:
+def figure(records: Sequence[GraphMatching]) -> Figure:
     """Return a picture with a column for each plan: the source, and below the target in the transferred colors."""
-    from matplotlib.figure import Figure
-
     canvas = Figure(figsize=(2.9 * len(records), 5.8), layout="constrained")
     panels = canvas.subplots(2, len(records), squeeze=False)
     source_colors = node_colors(records[0].source)
@@ -142,7 +137,7 @@ def figure(records: Sequence[Matched]) -> Figure:
         plots.colored_graph(record.source.graph, source_colors, shares=sent, ax=above)
         weights = uniform_weights(record.result.plan)[1]
         plots.color_transfer(record.result, source_colors, record.target.graph, weights=weights, ax=below)
-        circle = f"{record.received['small circle']:.0%} of the small circle matched"
+        circle = f"{record.received_fractions['small circle']:.0%} of the small circle matched"
         set_heading(above, record.title, f"mass {record.mass:.3f}, {record.part_to_part:.0%} part to part\n{circle}")
     for ax, side in zip(panels[:, 0], ("source", "target"), strict=True):
         style = {"fontsize": 10, "color": STYLE.ink, "rotation": 90, "va": "center", "ha": "right"}
@@ -150,22 +145,20 @@ def figure(records: Sequence[Matched]) -> Figure:
     return canvas
 
 
-def compare_with_paper(records: Sequence[Matched]) -> list[str]:
+def compare_with_paper(records: Sequence[GraphMatching]) -> list[str]:
     """Return lines with our masses and those of the paper, which belong to other graphs."""
     rows = [
         f"{record.title:<15} mass {record.mass:.3f}, the paper's graphs {published:g}"
         for record, published in zip(records, PUBLISHED_MASSES, strict=False)
     ]
-    return [
-        *rows,
-        "ours are graphs of the same kind, drawn by another generator and smaller: the masses need not be equal",
-    ]
+    note = "ours are graphs of the same kind, drawn by another generator and smaller: the masses need not be equal"
+    return [*rows, note]
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     """Run the experiment, print its numbers with `echo`, and write graphs.png and graphs.json into `folder`."""
     records = run()
-    for line in (header(records[0]), *(record.line for record in records), LEGEND, *compare_with_paper(records)):
-        echo(line)
+    lines = (record.line for record in records)
+    print_lines(echo, (header(records[0]), *lines, LEGEND, *compare_with_paper(records)))
     numbers = {"eps": EPS, "published_masses": PUBLISHED_MASSES, "solved": [record.numbers for record in records]}
     write_results(folder, "graphs", figure(records), numbers, dpi=110)

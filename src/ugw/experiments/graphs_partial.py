@@ -13,14 +13,14 @@ from pathlib import Path
 import ugw
 
 from . import graphs
-from ._shared import write_results
+from ._shared import print_lines, write_results
 
 RHOS = tuple(rho for rho in graphs.RHOS if math.isfinite(rho))
 
 
 def run(
     *, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = graphs.EPS
-) -> tuple[list[graphs.Matched], list[graphs.Matched]]:
+) -> tuple[list[graphs.GraphMatching], list[graphs.GraphMatching]]:
     """Return the matchings of UGW for each rho, and those of partial GW at the masses of the UGW plans.
 
     The last entries are balanced GW: with entropy in the first list, without in the second.
@@ -35,22 +35,15 @@ def run(
     for record in unbalanced:
         mass = min(record.mass, 1.0)  # hard marginals hold only up to rounding
         title = f"PGW, m = {mass:.3f}"
-        partial.append(graphs.Matched(title, record.source, record.target, ugw.solve(x, y, rho=ugw.Mass(mass))))
+        partial.append(graphs.GraphMatching(title, record.source, record.target, ugw.solve(x, y, rho=ugw.Mass(mass))))
     return unbalanced, partial
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Match the graphs by UGW and by partial GW; write graphs-partial.png and graphs-partial.json into `folder`.
-
-    echo: called with each line of the numbers to print.
-    """
+    """Run the experiment, print its numbers with `echo`, and write graphs-partial.png and .json into `folder`."""
     unbalanced, partial = run()
-    echo(graphs.header(partial[0]))
-    for pair in zip(unbalanced, partial, strict=True):
-        for record in pair:
-            echo(record.line)
-    for line in (graphs.LEGEND, *graphs.compare_with_paper(partial)):
-        echo(line)
+    lines = [record.line for pair in zip(unbalanced, partial, strict=True) for record in pair]
+    print_lines(echo, (graphs.header(partial[0]), *lines, graphs.LEGEND, *graphs.compare_with_paper(partial)))
     numbers = {
         "eps": graphs.EPS,
         "published_masses": graphs.PUBLISHED_MASSES,

@@ -13,20 +13,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 import ugw
 
 from .. import datasets
 from ..plots import figures as plots
 from ..plots.style import STYLE
-from ._shared import uniform_weights, write_results
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from ._shared import Matching, draw_legend, method_name, uniform_weights, write_results
 
 # Fractions of the ellipse in the target.
 SHARES = (0.3, 0.7)
@@ -37,36 +34,38 @@ POINTS = 200
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
-    """One solve: the data, rho, the result and its time.
-
-    >>> record = run(n=20, eps=0.02, shares=(0.3,))[1]
-    >>> record.method, record.across < 0.05
-    ('UGW', True)
-    """
+class Record(Matching):
+    """The matching of a target in which the ellipse has the fraction `share` of the mass, and the time of the solve."""
 
     source: datasets.Labeled
     target: datasets.Labeled
     share: float
-    rho: float
-    result: ugw.Result
     seconds: float
 
     @property
     def method(self) -> str:
         """The name of the method: "GW" for hard marginals, else "UGW"."""
-        return "GW" if math.isinf(self.rho) else "UGW"
+        return method_name(self.rho)
 
     @property
     def mixture(self) -> str:
-        """The class masses of the target."""
+        """The class masses of the target as text."""
         return f"{self.share:.1f} ellipse + {1 - self.share:.1f} square"
 
     @property
     def across(self) -> float:
         """Fraction of the transported mass that goes from one class to the other."""
-        differs = self.source.labels[:, None] != self.target.labels
-        return float(self.result.plan[differs].sum() / self.result.plan.sum())
+        return 1 - self.same_class
+
+    @property
+    def line(self) -> str:
+        """The line of text under `HEADER`: value, its terms, mass kept, mass across, converged, seconds."""
+        result, terms = self.result, self.result.terms
+        return (
+            f"{self.mixture:<24} {self.method:<4} {result.value:>8.4f} {terms.distortion:>9.4f} "
+            f"{terms.marginal_a:>z8.4f} {terms.marginal_b:>z8.4f} {terms.entropy:>8.4f} "
+            f"{result.mass:>6.1%} {self.across:>7.1%} {self.converged:>5} {self.seconds:>5.1f}"
+        )
 
 
 def run(
@@ -78,10 +77,12 @@ def run(
     seed: int = 0,
     report: Callable[[Record], None] | None = None,
 ) -> list[Record]:
-    """Solve GW and UGW for each mixture, n points per side; `report` is called with each record when it is ready.
+    """Return the matchings by GW and by UGW of each mixture, n points per side.
 
-    >>> [record.method for record in run(n=20, eps=0.02, shares=(0.3,))]
-    ['GW', 'UGW']
+    report: called with each record when it is ready.
+
+    >>> [(record.method, record.across < 0.05) for record in run(n=20, eps=0.02, shares=(0.3,))]
+    [('GW', False), ('UGW', True)]
     """
     records = []
     for share in shares:
@@ -90,7 +91,7 @@ def run(
         for side_rho in (math.inf, rho):
             start = time.perf_counter()
             result = ugw.solve(x, y, rho=side_rho, eps=eps)
-            records.append(Record(source, target, share, side_rho, result, time.perf_counter() - start))
+            records.append(Record(source, target, side_rho, result, share, time.perf_counter() - start))
             if report is not None:
                 report(records[-1])
     return records
@@ -104,29 +105,8 @@ LEGEND = "kept: mass of the plan; across: share of it between different classes;
 PAPER = "the paper shows pictures: GW matches the shapes poorly as their masses differ, UGW recovers coherent matchings"
 
 
-def row(record: Record) -> str:
-    """Return one line of the table under `HEADER`: value, its terms, mass kept, mass across, converged, seconds.
-
-    >>> print(row(run(n=20, eps=0.02, shares=(0.3,))[0]).split()[5])
-    GW
-    """
-    result, terms = record.result, record.result.terms
-    converged = "yes" if result.converged else "NO"
-    return (
-        f"{record.mixture:<24} {record.method:<4} {result.value:>8.4f} {terms.distortion:>9.4f} "
-        f"{terms.marginal_a:>z8.4f} {terms.marginal_b:>z8.4f} {terms.entropy:>8.4f} "
-        f"{result.mass:>6.1%} {record.across:>7.1%} {converged:>5} {record.seconds:>5.1f}"
-    )
-
-
 def figure(records: Sequence[Record]) -> Figure:
-    """Return a picture with one panel for each record; red lines join different classes.
-
-    >>> len(figure(run(n=20, eps=0.02, shares=(0.3,))).axes)
-    2
-    """
-    from matplotlib.figure import Figure
-
+    """Return a picture with one panel for each record; red lines join different classes."""
     mixtures = list(dict.fromkeys(record.share for record in records))
     groups = [[record for record in records if record.share == share] for share in mixtures]
     canvas = Figure(figsize=(3.0 * len(records), 4.2))
@@ -137,14 +117,16 @@ def figure(records: Sequence[Record]) -> Figure:
         part.subplots_adjust(left=0.01, right=0.99, bottom=0.0, top=0.82, wspace=0.02)
         for k, record in enumerate(group, start=1):
             _draw_panel(part.add_subplot(1, len(group), k, projection="3d"), record)
-    _draw_legend(canvas, records[0])
+    pairs = zip(records[0].source.names, records[0].target.names, strict=True)
+    names = [f"{first} and {second}" for first, second in pairs]
+    draw_legend(canvas, names, "across classes", loc="lower center", handletextpad=0.5)
     return canvas
 
 
 def show(echo: Callable[[str], None]) -> list[Record]:
     """Run the experiment, print each row of the table with `echo` when it is ready, and return the records."""
     echo(HEADER)
-    records = run(report=lambda record: echo(row(record)))
+    records = run(report=lambda record: echo(record.line))
     echo(LEGEND)
     return records
 
@@ -153,18 +135,7 @@ def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     """Run the experiment, print its numbers with `echo`, and write imbalanced.png and imbalanced.json into `folder`."""
     records = show(echo)
     echo(PAPER)
-    solved = [
-        {
-            "share": record.share,
-            "method": record.method,
-            "rho": str(record.rho),
-            "value": float(record.result.value),
-            "mass": float(record.result.mass),
-            "across": record.across,
-            "converged": bool(record.result.converged),
-        }
-        for record in records
-    ]
+    solved = [record.numbers("share", "method", "value", "across") for record in records]
     write_results(folder, "imbalanced", figure(records), {"eps": EPS, "solved": solved}, dpi=100)
 
 
@@ -176,30 +147,14 @@ def _draw_panel(ax: Axes, record: Record) -> None:
     name = "GW" if record.method == "GW" else f"UGW, ρ = {record.rho:g}"
     warning = "" if result.converged else ", NOT CONVERGED"
     numbers = f"{record.across:.0%} across classes\nvalue {result.value:.3f}, mass kept {result.mass:.0%}{warning}"
-    texts = ((1.12, name, 11, "bold"), (1.05, numbers, 9, "normal"))
-    for height, text, size, weight in texts:
+    for height, text, size, weight in ((1.12, name, 11, "bold"), (1.05, numbers, 9, "normal")):
         style = {"fontsize": size, "fontweight": weight, "color": STYLE.ink, "ha": "center", "va": "top"}
         ax.text2D(0.5, height, text, transform=ax.transAxes, **style)
 
 
 def reflected_target(record: Record) -> np.ndarray:
-    """Return the target's points, reflected if the plan reflects the shapes, so that fewer lines cross."""
+    """Return the target's points (m, 2), reflected if the plan reflects the shapes, so that fewer lines cross."""
     source, target = record.source, record.target
     plan_within_classes = np.where(source.labels[:, None] == target.labels, record.result.plan, 0)
     same_orientation = source.points[:, 1] @ plan_within_classes @ target.points[:, 1] >= 0
     return target.points * (1 if same_orientation else [1, -1])
-
-
-def _draw_legend(canvas: Figure, record: Record) -> None:
-    """Draw the legend of classes and lines below the panels."""
-    from matplotlib.lines import Line2D
-
-    dot = {"marker": "o", "linestyle": "", "markersize": 6}
-    handles = [
-        Line2D([], [], color=color, label=f"{a} and {b}", **dot)
-        for color, a, b in zip(STYLE.palette, record.source.names, record.target.names, strict=False)
-    ]
-    handles.append(Line2D([], [], color=STYLE.ink, linewidth=1, label="a point's largest plan entry"))
-    handles.append(Line2D([], [], color=STYLE.mismatch, linewidth=1, label="across classes"))
-    style = {"frameon": False, "fontsize": 9, "labelcolor": STYLE.ink, "handletextpad": 0.5}
-    canvas.legend(handles=handles, loc="lower center", ncols=len(handles), **style)

@@ -10,19 +10,24 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import ugw
 
 from .. import datasets
 from ..plots import figures as plots
-from ..plots.style import STYLE
-from ._shared import format_rho, set_heading, uniform_weights, write_results
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ._shared import (
+    Matching,
+    draw_legend,
+    format_rho,
+    method_name,
+    print_lines,
+    set_heading,
+    uniform_weights,
+    write_results,
+)
 
 RHOS = (math.inf, 1.0, 0.1)
 RHO_LINEAR = 1e-2
@@ -34,43 +39,30 @@ PAPER = (
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
-    """One matching of the moons, by GW, UGW or UW."""
+class Record(Matching):
+    """A matching of the moons by a method: "GW", "UGW" or "UW"."""
 
-    method: str
-    rho: float
     source: datasets.Labeled
     target: datasets.Labeled
-    result: ugw.Result
+    method: str
 
     @property
     def matched_labels(self) -> np.ndarray:
-        """The target's labels, with the moons exchanged if the plan exchanges them, which an isometry does."""
-        labels, moons = self.target.labels, self.target.labels < 2
-        same = self.source.labels[:, None] == labels[moons]
-        swapped = 2 * self.result.plan[:, moons][same].sum() < self.result.plan[:, moons].sum()
-        return np.where(moons & swapped, 1 - labels, labels)
-
-    @property
-    def on_outliers(self) -> float:
-        """Mass that the outliers receive, divided by their weight."""
-        is_outlier = self.target.labels == 2
-        return float(self.result.plan[:, is_outlier].sum() / is_outlier.mean())
+        """The target's labels (m,), with the moons exchanged if the plan exchanges them, which an isometry does."""
+        labels = self.target.labels
+        return np.where((labels < 2) & (self.same_class < 0.5), 1 - labels, labels)
 
     @property
     def moon_to_moon(self) -> float:
         """Fraction of the mass of the target's moons that comes from the matching moon; 0.5 is chance."""
-        moons = self.target.labels < 2
-        plan = self.result.plan[:, moons]
-        return float(plan[self.source.labels[:, None] == self.matched_labels[moons]].sum() / plan.sum())
+        return max(self.same_class, 1 - self.same_class)
 
     @property
     def line(self) -> str:
         """The line of text under `HEADER`: method, rho, percentages of mass kept and of `LEGEND`, and convergence."""
-        converged = "yes" if self.result.converged else "NO"
         return (
             f"{self.method:<4} {format_rho(self.rho):<9} {self.result.mass:>9.1%} {self.on_outliers:>12.1%} "
-            f"{self.moon_to_moon:>13.1%} {converged:>6}"
+            f"{self.moon_to_moon:>13.1%} {self.converged:>6}"
         )
 
 
@@ -83,26 +75,20 @@ LEGEND = (
 def run(
     *, n: int = 150, outliers: int = 20, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: int = 0
 ) -> list[Record]:
-    """Return UGW for each rho, GW for inf, and UW.
+    """Return the matchings of n points per side by UGW for each rho (GW for ∞), and last by UW.
 
     >>> [(record.method, record.on_outliers < 0.5) for record in run(n=30, outliers=4)]
     [('GW', False), ('UGW', False), ('UGW', True), ('UW', True)]
     """
     source, target = datasets.moons_with_outliers(n, outliers=outliers, seed=seed)
     x, y = source.space(), target.space()
-    records = []
-    for rho in rhos:
-        name = "GW" if math.isinf(rho) else "UGW"
-        records.append(Record(name, rho, source, target, ugw.solve(x, y, rho=rho, eps=eps)))
+    records = [Record(source, target, rho, ugw.solve(x, y, rho=rho, eps=eps), method_name(rho)) for rho in rhos]
     linear = ugw.solve_linear(source.points, target.points, rho=RHO_LINEAR, eps=eps)
-    return [*records, Record("UW", RHO_LINEAR, source, target, linear)]
+    return [*records, Record(source, target, RHO_LINEAR, linear, "UW")]
 
 
 def figure(records: Sequence[Record]) -> Figure:
     """Return a picture with one panel for each record; red lines join different moons."""
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
     canvas = Figure(figsize=(2.7 * len(records), 5.0), layout="constrained")
     canvas.get_layout_engine().set(h_pad=0.1)
     for ax, record in zip(canvas.subplots(1, len(records)), records, strict=True):
@@ -113,32 +99,14 @@ def figure(records: Sequence[Record]) -> Figure:
         )
         numbers = f"{record.on_outliers:.0%} of the outliers matched\n{record.moon_to_moon:.0%} moon to moon"
         set_heading(ax, f"{record.method}, {format_rho(record.rho)}", numbers)
-    dot = {"marker": "o", "linestyle": "", "markersize": 6}
-    handles = [
-        Line2D([], [], color=color, label=name, **dot)
-        for color, name in zip(STYLE.palette, ("a moon", "the other moon", "outliers"), strict=False)
-    ]
-    handles.append(Line2D([], [], color=STYLE.ink, linewidth=1, label="a point's largest plan entry"))
-    handles.append(Line2D([], [], color=STYLE.mismatch, linewidth=1, label="to the wrong moon or an outlier"))
-    canvas.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=9, labelcolor=STYLE.ink)
+    names = ("a moon", "the other moon", "outliers")
+    draw_legend(canvas, names, "to the wrong moon or an outlier", loc="outside lower center")
     return canvas
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     """Run the experiment, print its numbers with `echo`, and write outliers.png and outliers.json into `folder`."""
     records = run()
-    for line in (HEADER, *(record.line for record in records), LEGEND, PAPER):
-        echo(line)
-    solved = [
-        {
-            "method": record.method,
-            "rho": str(record.rho),
-            "mass": float(record.result.mass),
-            "on_outliers": record.on_outliers,
-            "moon_to_moon": record.moon_to_moon,
-            "value": float(record.result.value),
-            "converged": bool(record.result.converged),
-        }
-        for record in records
-    ]
+    print_lines(echo, (HEADER, *(record.line for record in records), LEGEND, PAPER))
+    solved = [record.numbers("method", "on_outliers", "moon_to_moon", "value") for record in records]
     write_results(folder, "outliers", figure(records), {"eps": EPS, "solved": solved}, dpi=110)

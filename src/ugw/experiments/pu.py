@@ -31,13 +31,14 @@ from .._utils.atomic_files import atomic_folder
 from .._utils.checks import check_whole_number
 from ..datasets import office
 from ..datasets.labeled import Domain
-from ..datasets.measured import office_caltech10
+from ..datasets.office import office_caltech10
 from ..errors import InputError
 from ..estimators import PUClassifier
 from ..estimators.pu import label_top_scores, partial_transport_plan
 from ..geometry.space import Space
-from .pu_table import figure, format_table, select_rows
-from .pu_tasks import Fold, Task, draw_fold, file_name, parse_tasks
+from ._shared import print_lines, write_numbers
+from .pu_table import figure, format_table, table_rows
+from .pu_tasks import Task, draw_fold, parse_tasks
 
 # Solved in float32. At small rhos two plans alternate: the parity of max_iter determines which one is returned
 # (docs/pu.md).
@@ -77,10 +78,16 @@ class Protocol:
         parameters = [asdict(self), repr(SOLVER), FLB_RHO, sorted(office.SHA256.items()), ugw.__version__]
         return hashlib.sha256(json.dumps(parameters).encode()).hexdigest()[:16]
 
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The parameters and the version of ugw, for a JSON file."""
+        return {"protocol": asdict(self), "version": ugw.__version__}
+
 
 QUICK = Protocol(folds=4, log_rhos=(-5, -7, -9))
-# Function that runs a task: (task, domains, protocol, tick) → its results.
+# Function that runs a task: (task, domains, protocol, tick) → its results; and its arguments without tick.
 RunTask = Callable[[Task, Mapping[str, Domain], Protocol, Callable[[], Any]], dict[str, Any]]
+Call = tuple[Task, Mapping[str, Domain], Protocol]
 
 
 # -- one task ----------------------------------------------------------------------------------------------
@@ -100,7 +107,7 @@ def run(
     results: dict[str, Any] = {"task": task.name, "pairs": protocol.pairs, "init": accuracy(init, truth[test])}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the results contain the fraction that converged
-        pgw = _partial_gw_labels(x, y, initial.for_partial, task.prior, protocol.folds)
+        pgw = _partial_gw_labels(x, y, initial.fixed, task.prior, protocol.folds)
         results |= {"pgw": accuracy(pgw, truth[test]), "ugw": [], "mass": [], "converged": []}
         counts = {*init.sum(axis=1).tolist(), *pgw.sum(axis=1).tolist()}
         float32_spaces = [s.to("float32").to(device) for s in (x, y)]
@@ -120,17 +127,13 @@ def run(
 
 def make_spaces(
     task: Task, domains: Mapping[str, Domain], protocol: Protocol, seeds: Sequence[int]
-) -> tuple[Space, Space, np.ndarray, _PartialTransportPlans | _EccentricityPlans]:
+) -> tuple[Space, Space, np.ndarray, InitialPlans]:
     """Return the folds of these seeds as two batches of spaces, the truth (folds, m), and the initial plans."""
     folds = [draw_fold(task, domains, size=protocol.size, seed=seed) for seed in seeds]
     x = Space.from_points(np.stack([fold.positives for fold in folds]))
     y = Space.from_points(np.stack([fold.unlabeled for fold in folds]))
-    initial = (
-        _PartialTransportPlans(folds, task.prior)
-        if task.has_one_space
-        else _EccentricityPlans(x, y, 2.0**protocol.log_eps)
-    )
-    return x, y, np.stack([fold.truth for fold in folds]), initial
+    truth = np.stack([fold.truth for fold in folds])
+    return x, y, truth, InitialPlans(x, y, task, 2.0**protocol.log_eps)
 
 
 def rescale_masses(plans: np.ndarray) -> np.ndarray:
@@ -147,41 +150,39 @@ def accuracy(labels: np.ndarray, truth: np.ndarray) -> list[float]:
     return (100.0 * (labels == truth).mean(axis=1)).tolist()
 
 
-class _PartialTransportPlans:
-    """Initial plans in one feature space: exact partial transport of the points, independent of rho."""
+class InitialPlans:
+    """Initial plans (folds, n, m) of a task for any rho.
 
-    def __init__(self, folds: Sequence[Fold], prior: float) -> None:
-        """Solve the partial transport of all folds."""
-        pairs = ((Space.from_points(fold.positives), Space.from_points(fold.unlabeled)) for fold in folds)
-        self.for_partial = np.stack([partial_transport_plan(x, y, prior) for x, y in pairs])
+    In one feature space they are `fixed`, exact partial transport of the points. Across feature spaces `fixed` is None,
+    and they are entropic unbalanced transport between eccentricities, scaled to a mass near 1.
+    """
 
-    def plans(self, *_: float) -> np.ndarray:
-        """Return the plans (folds, n, m), the same for every rho."""
-        return self.for_partial
-
-
-class _EccentricityPlans:
-    """Initial plans across feature spaces: entropic unbalanced transport between eccentricities."""
-
-    for_partial = "auto"
-
-    def __init__(self, x: Space, y: Space, eps: float) -> None:
-        """Compute the costs (folds, n, m), squared differences of eccentricities."""
-        first, second = (space.metric.dense().mean(2).numpy() for space in (x, y))
-        self.cost, self.eps = (first[:, :, None] - second[:, None, :]) ** 2, eps
+    def __init__(self, x: Space, y: Space, task: Task, eps: float) -> None:
+        """Compute the fixed plans, or the costs (folds, n, m): squared differences of eccentricities."""
+        self.eps, self.fixed = eps, None
+        if task.has_one_space:
+            self.fixed = np.stack([partial_transport_plan(x[k], y[k], task.prior) for k in range(len(x))])
+        else:
+            first, second = (space.metric.dense().mean(2).numpy() for space in (x, y))
+            self.cost = (first[:, :, None] - second[:, None, :]) ** 2
 
     def plans(self, *rho: float) -> np.ndarray:
-        """Return the plans (folds, n, m) for a rho of each side, scaled to a mass near 1."""
+        """Return the plans (folds, n, m) for a rho of each side."""
+        if self.fixed is not None:
+            return self.fixed
         return rescale_masses(ugw.solve_linear(None, None, cost=self.cost, rho=rho, eps=self.eps).plan)
 
 
-def _partial_gw_labels(x: Space, y: Space, init: Any, prior: float, folds: int) -> np.ndarray:
-    """Return the labels (folds, m) of the first folds by partial GW of all positives, of total mass `prior`."""
+def _partial_gw_labels(x: Space, y: Space, plans: np.ndarray | None, prior: float, folds: int) -> np.ndarray:
+    """Return the labels (folds, m) of the first folds by partial GW of all positives, of total mass `prior`.
+
+    plans: initial plans (≥ folds, n, m), None for init="auto".
+    """
     index = torch.arange(folds)
     positives = x.take(index)
     positives = replace(positives, weight_tensor=prior * positives.weight_tensor)
-    initial = init if isinstance(init, str) else init[:folds]
-    pu = PUClassifier(prior, rho=ugw.Mass(prior), eps=0.0, init=initial, scale=None)
+    init = "auto" if plans is None else plans[:folds]
+    pu = PUClassifier(prior, rho=ugw.Mass(prior), eps=0.0, init=init, scale=None)
     return pu.fit_spaces(positives, y.take(index)).labels_ == 1
 
 
@@ -195,31 +196,33 @@ def run_all(
     *,
     domains: Mapping[str, Domain] | None = None,
     jobs: int | None = None,
-    learn: RunTask | None = None,
+    run_task: RunTask | None = None,
     steps: int | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return the results of the tasks by name: stored ones are read from the folder `kept`, others are run and stored.
 
     jobs: tasks that run at a time, in separate processes if more than one; None for the number of cores.
-    learn: function that runs a task and calls tick `steps` times; None for `run`, with one tick for each pair.
+    run_task: function that runs a task and calls tick `steps` times; None for `run`, with one tick for each pair.
     """
     from joblib import cpu_count
     from tqdm.auto import tqdm
 
     jobs = cpu_count() if jobs is None else jobs
     check_whole_number("jobs", jobs)
-    done = {task.name: stored for task in tasks if (stored := _read_result(kept / task.file, protocol)) is not None}
+    files = {task.name: kept / task.file for task in tasks}
+    done = {name: _read_result(file, protocol) for name, file in files.items() if file.exists()}
     remaining = [task for task in tasks if task.name not in done]
     if remaining:
         if domains is None:
             domains = office_caltech10(keys=dict.fromkeys(key for task in remaining for key in task.keys))
         kept.mkdir(parents=True, exist_ok=True)
-        learn, steps = learn or run, steps or len(protocol.pairs)
+        run_task, steps = run_task or run, steps or len(protocol.pairs)
+        calls = [(task, {key: domains[key] for key in task.keys}, protocol) for task in remaining]
         jobs = min(jobs, len(remaining))
-        run_remaining = partial(_run_in_turn, learn) if jobs == 1 else partial(_run_in_parallel, learn, jobs)
+        run_calls = _run_in_turn if jobs == 1 else partial(_run_in_parallel, jobs=jobs)
         with tqdm(total=len(remaining) * steps, unit="batch", desc="pu", disable=None) as bar:
-            for result in run_remaining(remaining, domains, protocol, bar):
-                _write_result(kept, result, protocol)
+            for result in run_calls(run_task, calls, bar):
+                _write_result(files[result["task"]], result, protocol)
                 done[result["task"]] = result
                 if bar.disable:  # not a terminal: write a line to the log instead
                     sys.stderr.write(f"pu: {result['task']} done, {len(done)} of {len(tasks)}\n")
@@ -227,36 +230,25 @@ def run_all(
     return {task.name: done[task.name] for task in tasks}
 
 
-def _run_in_turn(
-    learn: RunTask, tasks: Sequence[Task], domains: Mapping[str, Domain], protocol: Protocol, bar: Any
-) -> Iterator[dict[str, Any]]:
-    """Yield the results of the tasks one after the other, in this process."""
-    for task in tasks:
-        bar.set_postfix_str(task.name)
-        yield learn(task, domains, protocol, bar.update)
+def _run_in_turn(run_task: RunTask, calls: Sequence[Call], bar: Any) -> Iterator[dict[str, Any]]:
+    """Yield the results of the tasks one after the other, in this process; each tick advances the progress bar."""
+    for call in calls:
+        bar.set_postfix_str(call[0].name)
+        yield run_task(*call, bar.update)
 
 
-def _run_in_parallel(
-    learn: RunTask,
-    jobs: int,
-    tasks: Sequence[Task],
-    domains: Mapping[str, Domain],
-    protocol: Protocol,
-    bar: Any,
-) -> Iterator[dict[str, Any]]:
-    """Yield the result of each task, as `learn` returns it, in the order in which they finish in `jobs` processes.
+def _run_in_parallel(run_task: RunTask, calls: Sequence[Call], bar: Any, jobs: int) -> Iterator[dict[str, Any]]:
+    """Yield the results of the tasks in the order in which they finish in `jobs` processes.
 
-    bar: a progress bar, which is advanced by the ticks of all processes.
+    The progress bar is advanced by the ticks of all processes.
     """
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
     ticks = context.Value("q", 0)
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_process, initargs=(ticks,))
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_set_up_worker, initargs=(ticks,))
     try:
-        longest_first = sorted(tasks, key=lambda task: task.has_one_space)  # across features takes three times as long
-        running = {
-            pool.submit(learn, task, {key: domains[key] for key in task.keys}, protocol, _tick)
-            for task in longest_first
-        }
+        # Tasks across two feature spaces take three times as long and come first.
+        longest_first = sorted(calls, key=lambda call: call[0].has_one_space)
+        running = {pool.submit(run_task, *call, _tick) for call in longest_first}
         while running:
             done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
             bar.update(ticks.get_obj().value - bar.n)  # without the lock, which a killed process may still hold
@@ -268,7 +260,7 @@ def _run_in_parallel(
 _ticks: Any = None
 
 
-def _begin_process(ticks: Any) -> None:
+def _set_up_worker(ticks: Any) -> None:
     """Set up a worker process: one thread, end at Ctrl-C, and end with the parent process.
 
     ticks: shared counter of the finished pairs of all processes.
@@ -294,17 +286,15 @@ def _tick() -> None:
         _ticks.value += 1
 
 
-def _write_result(kept: Path, result: dict[str, Any], protocol: Protocol) -> None:
-    """Write the results of a task to its file."""
-    with atomic_folder(kept) as stage:
+def _write_result(file: Path, result: dict[str, Any], protocol: Protocol) -> None:
+    """Write the results of a task to its file, completely or not at all."""
+    with atomic_folder(file.parent) as stage:
         text = json.dumps(result | {"fingerprint": protocol.fingerprint}, indent=1)
-        (stage / file_name(result["task"])).write_text(text + "\n", encoding="utf-8")
+        (stage / file.name).write_text(text + "\n", encoding="utf-8")
 
 
-def _read_result(file: Path, protocol: Protocol) -> dict[str, Any] | None:
-    """Return the results in a file, or None if there is no file; raise if they are of another protocol."""
-    if not file.exists():
-        return None
+def _read_result(file: Path, protocol: Protocol) -> dict[str, Any]:
+    """Return the results of a task from its file; raise InputError if they are of another protocol."""
     try:
         result = json.loads(file.read_text(encoding="utf-8"))
         is_same = result.pop("fingerprint") == protocol.fingerprint
@@ -332,12 +322,10 @@ def reproduce(
     protocol = QUICK if quick else Protocol()
     selected = parse_tasks(tasks)
     jobs = 1 if jobs is None and device != "cpu" else jobs
-    results = run_all(selected, protocol, kept or folder / "pu-tasks", jobs=jobs, learn=partial(run, device=device))
-    rows = select_rows(selected, results, folds=protocol.folds)
-    for line in format_table(rows):
-        echo(line)
+    results = run_all(selected, protocol, kept or folder / "pu-tasks", jobs=jobs, run_task=partial(run, device=device))
+    rows = table_rows(selected, results, folds=protocol.folds)
+    print_lines(echo, format_table(rows))
     if quick:
         echo(f"a quick look: {protocol.folds} folds and {len(protocol.pairs)} pairs of rho, not the paper's 20 and 36")
     figure(rows).savefig(folder / "pu.png", dpi=160)
-    numbers = {"protocol": asdict(protocol), "version": ugw.__version__, "rows": rows, "tasks": results}
-    (folder / "pu.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    write_numbers(folder, "pu", protocol.numbers | {"rows": rows, "tasks": results})

@@ -5,11 +5,9 @@ Nothing is selected on validation folds, so that only the plans differ.
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import ugw
 from ..datasets.labeled import Domain
 from ..estimators.pu import label_top_scores
 from ..geometry.space import Space
+from ._shared import print_lines, write_numbers
 from .pu import QUICK, SOLVER, Protocol, accuracy, make_spaces, run_all
 from .pu_table import LARGEST_LOG_RHOS
 from .pu_tasks import Task, parse_tasks
@@ -36,13 +35,11 @@ def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, tick: Cal
     rho, eps = (2.0 ** LARGEST_LOG_RHOS[0], 2.0 ** LARGEST_LOG_RHOS[1]), 2.0**protocol.log_eps
     results: dict[str, Any] = {"task": task.name}
 
-    def store(method: str, result: Any, **extra: Any) -> None:
-        """Store accuracies, mass and convergence of a batch of results."""
-        plans = np.asarray(result.plan)
+    def store(method: str, plans: np.ndarray, converged: np.ndarray, **extra: Any) -> None:
+        """Store accuracies, mass and convergence of a batch of plans (folds, n, m)."""
         labels, _ = label_top_scores(plans.sum(axis=1), task.prior)
-        masses = plans.sum(axis=(1, 2))
-        results[method] = {"accuracy": accuracy(labels, truth), "mass": float(masses.mean()), **extra}
-        results[method]["converged"] = float(np.mean(result.converged))
+        numbers = {"mass": float(plans.sum(axis=(1, 2)).mean()), "converged": float(np.mean(converged))}
+        results[method] = {"accuracy": accuracy(labels, truth), **numbers, **extra}
         tick()
 
     with warnings.catch_warnings():
@@ -50,43 +47,31 @@ def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, tick: Cal
         float32_spaces = [space.to("float32") for space in (x, y)]
         plans = initial.plans(*rho).astype(np.float32)
         single = ugw.solve(*float32_spaces, rho=rho, eps=eps, init=plans, solver=SOLVER)
-        store("ugw", single, value=single.value.tolist())
-        best = _best_of_starts(float32_spaces, rho, eps, plans)
-        store("minima", best, value=best.value.tolist())
-        store("cgw", ugw.solve_conic(x, y, rho=rho, init=single.plan.astype(float)))
+        store("ugw", single.plan, single.converged, value=single.value.tolist())
+        value, *best = _best_of_starts(float32_spaces, rho, eps, plans)
+        store("minima", *best, value=value.tolist())
+        conic = ugw.solve_conic(x, y, rho=rho, init=single.plan.astype(float))
+        store("cgw", conic.plan, conic.converged)
         matched_rho = ugw.rho_for_mass(x, y, kept=task.prior, eps=eps)
-        store("mass", ugw.solve(x, y, rho=matched_rho, eps=eps), log2_rho=np.log2(matched_rho).tolist())
+        matched = ugw.solve(x, y, rho=matched_rho, eps=eps)
+        store("mass", matched.plan, matched.converged, log2_rho=np.log2(matched_rho).tolist())
     return results | {"seconds": time.process_time() - start_time}
 
 
-class _LowerResults:
-    """For each item the one of two results with the lower objective, selected from two batches.
-
-    value, converged: (B,); plan: (B, n, m).
-    """
-
-    def __init__(self, first: Any, second: Any) -> None:
-        """Select value, plan and convergence of each item."""
-        is_first = first.value <= second.value
-        self.value = np.where(is_first, first.value, second.value)
-        self.plan = np.where(is_first[:, None, None], first.plan, second.plan)
-        self.converged = np.where(is_first, first.converged, second.converged)
-
-
-def _best_of_starts(pair: Sequence[Space], rho: Any, eps: float, plans: np.ndarray) -> _LowerResults:
-    """Return, for each item of a batch, value, plan and `converged` (bool) of the solve with the lowest objective.
+def _best_of_starts(pair: Sequence[Space], rho: Any, eps: float, plans: np.ndarray) -> list[np.ndarray]:
+    """Return values (B,), plans (B, n, m) and convergence (B,) of the solves with the lowest objective of each item.
 
     The solves start from `plans` (B, n, m), from `N_RANDOM_PLANS` random plans, and from the plans of init="auto". A
     solve that did not converge is returned too if its objective is the lowest.
     """
     multistart = ugw.Multistart(solver=SOLVER, n=1 + N_RANDOM_PLANS)
-    return _LowerResults(
-        ugw.solve(*pair, rho=rho, eps=eps, init=plans, solver=multistart),
-        ugw.solve(*pair, rho=rho, eps=eps, solver=SOLVER),
-    )
+    first = ugw.solve(*pair, rho=rho, eps=eps, init=plans, solver=multistart)
+    second = ugw.solve(*pair, rho=rho, eps=eps, solver=SOLVER)
+    index = np.where(first.value <= second.value, 0, 1), np.arange(len(plans))
+    return [np.stack([getattr(r, name) for r in (first, second)])[index] for name in ("value", "plan", "converged")]
 
 
-def rows(tasks: Sequence[Task], results: Mapping[str, Any]) -> list[dict[str, Any]]:
+def table_rows(tasks: Sequence[Task], results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a row for each task: mean accuracy and deviation of each method, and the decrease of the objective."""
     table = []
     for task in tasks:
@@ -104,22 +89,18 @@ def rows(tasks: Sequence[Task], results: Mapping[str, Any]) -> list[dict[str, An
 
 
 def format_table(table: Sequence[Mapping[str, Any]], folds: int) -> list[str]:
-    """Return the lines of the table."""
+    """Return the lines of the table of `table_rows`; folds: the number of test folds of a task."""
     lines = [f"test accuracy in %, rho = 2^{LARGEST_LOG_RHOS[0]} but for the mass rule, whose mean log2 rho is given"]
     head = "".join(f"{title:<16}" for title in TITLES.values())
     lines.append(f"{'task':<22}{head}{'lower objective':<22}log2 rho")
     for row in table:
-        cells = "".join(f"{_format_cell(row[method]):<16}" for method in TITLES)
+        texts = [f"{row[method]['accuracy']:.1f} ± {row[method]['std']:.1f}" for method in TITLES]
+        cells = "".join(f"{text:<16}" for text in texts)
         lower = f"{row['lower']['folds']} of {folds}, by {100 * row['lower']['mean']:.2g} %"
         lines.append(f"{row['task']:<22}{cells}{lower:<22}{row['log2_rho']:.1f}")
     gains = {name: np.mean([row[name]["accuracy"] - row["ugw"]["accuracy"] for row in table]) for name in TITLES}
     gain_text = ", ".join(f"{TITLES[name]} {gain:+.1f}" for name, gain in gains.items() if name != "ugw")
     return [*lines, f"mean gain over UGW (2): {gain_text}"]
-
-
-def _format_cell(numbers: Mapping[str, float]) -> str:
-    """Return the text `accuracy ± deviation`."""
-    return f"{numbers['accuracy']:.1f} ± {numbers['std']:.1f}"
 
 
 def reproduce(
@@ -131,9 +112,7 @@ def reproduce(
     """
     protocol = QUICK if quick else Protocol()
     selected = parse_tasks(tasks)
-    results = run_all(selected, protocol, kept, jobs=jobs, learn=run, steps=len(TITLES))
-    table = rows(selected, results)
-    for line in format_table(table, protocol.folds):
-        echo(line)
-    numbers = {"protocol": asdict(protocol), "version": ugw.__version__, "rows": table, "tasks": results}
-    (folder / "pu-beyond.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    results = run_all(selected, protocol, kept, jobs=jobs, run_task=run, steps=len(TITLES))
+    table = table_rows(selected, results)
+    print_lines(echo, format_table(table, protocol.folds))
+    write_numbers(folder, "pu-beyond", protocol.numbers | {"rows": table, "tasks": results})

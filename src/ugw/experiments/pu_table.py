@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from ..plots.style import STYLE
 from .pu_tasks import METHODS, Task
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # log2 of both rhos in the paper's column with two parameters: the largest ones.
 LARGEST_LOG_RHOS = (-5, -5)
@@ -20,19 +18,19 @@ DDOF = {"init": 0, "pgw": 0, "ugw": 1, "ugw-2": 1, "ugw-8": 1}
 TITLES = {"init": "Init", "pgw": "PGW", "ugw": "UGW", "ugw-2": "UGW (2)", "ugw-8": "UGW (8)"}
 
 
-def select_rows(tasks: Sequence[Task], results: Mapping[str, Any], *, folds: int) -> list[dict[str, Any]]:
+def table_rows(tasks: Sequence[Task], results: Mapping[str, Any], *, folds: int) -> list[dict[str, Any]]:
     """Return a row for each task and method: accuracy, standard deviation over test folds, difference to the paper.
 
     ugw: the pair of rhos that is best on the task's validation folds; ugw-2: one pair for all, as in the paper's table;
     ugw-8: one pair for each pair of features, by the mean gain over labels that are all wrong. Ties: the larger rhos.
     """
     rows = []
-    shared = {key: _shared_pair(tasks, results, key, folds) for key in {(t.source, t.target) for t in tasks}}
+    shared = {key: _best_shared_pair(tasks, results, key, folds) for key in {(t.source, t.target) for t in tasks}}
     for task in tasks:
         result = results[task.name]
         grid, pairs = np.array(result["ugw"]), [tuple(pair) for pair in result["pairs"]]
         best = {
-            "ugw": _first_best(grid[:, folds:].mean(axis=1)),
+            "ugw": _best_index(grid[:, folds:].mean(axis=1)),
             "ugw-2": pairs.index(LARGEST_LOG_RHOS),
             "ugw-8": shared[task.source, task.target],
         }
@@ -54,18 +52,18 @@ def select_rows(tasks: Sequence[Task], results: Mapping[str, Any], *, folds: int
     return rows
 
 
-def _shared_pair(tasks: Sequence[Task], results: Mapping[str, Any], kind: tuple[str, str], folds: int) -> int:
+def _best_shared_pair(tasks: Sequence[Task], results: Mapping[str, Any], kind: tuple[str, str], folds: int) -> int:
     """Return the index of the best pair for all tasks between two kinds of features, by (accuracy − floor) / prior."""
     gains = []
     for task in tasks:
         if (task.source, task.target) == kind:
             floor = 100.0 * (1.0 - 2.0 * task.prior)  # all predicted positives are wrong
             gains.append((np.array(results[task.name]["ugw"])[:, folds:].mean(axis=1) - floor) / task.prior)
-    return _first_best(np.mean(gains, axis=0))
+    return _best_index(np.mean(gains, axis=0))
 
 
-def _first_best(scores: np.ndarray) -> int:
-    """Return the index of the highest score, the first up to rounding."""
+def _best_index(scores: np.ndarray) -> int:
+    """Return the index of the highest score, the first of those that are equal up to rounding."""
     return int(np.flatnonzero(scores >= scores.max() - 1e-9)[0])
 
 
@@ -104,15 +102,13 @@ def _chance_accuracy(prior: float) -> float:
 
 
 def _format_cell(row: Mapping[str, Any]) -> str:
-    """Return the text of one cell of the table."""
+    """Return the text of a row of `table_rows` in the table: accuracy ± deviation, [the paper's], difference."""
     ours = f"{row['accuracy']:.1f} ± {row['std']:.1f}"
     return f"{ours:<10} [{row['paper']:.1f}] {row['difference']:+.1f}" if "paper" in row else ours
 
 
 def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Return a bar chart of the tasks, with marks for the paper's numbers and lines for labels at random."""
-    from matplotlib.figure import Figure
-
     shown, colors = ("init", "pgw", "ugw"), STYLE.palette
     names = list(dict.fromkeys(row["task"] for row in rows))
     canvas = Figure(figsize=(max(5.0, 2.0 + 1.15 * len(names)), 4.4), layout="constrained")
@@ -131,7 +127,7 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     for k, name in enumerate(names):
         chance = _chance_accuracy(_prior(name))
         ax.hlines(chance, k - 0.45, k + 0.45, color=STYLE.ink, linestyle=":", label=None if k else "labels at random")
-    ax.set_xticks(range(len(names)), [_break_name(name) for name in names], fontsize=9)
+    ax.set_xticks(range(len(names)), [_multiline_name(name) for name in names], fontsize=9)
     ax.set_xlim(-0.6, len(names) - 0.4)
     ax.set_ylim(np.floor(min(row["accuracy"] for row in rows) / 5) * 5 - 5, 100)
     ax.set_ylabel("test accuracy, %", color=STYLE.ink, fontsize=11)
@@ -143,7 +139,7 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     return canvas
 
 
-def _break_name(name: str) -> str:
+def _multiline_name(name: str) -> str:
     """Return a task name such as surf-C:decaf-W:0.1 in three lines."""
     source, target, prior = name.split(":")
     return f"{source} →\n{target}\nprior {prior}"

@@ -21,6 +21,8 @@ METHODS = ("init", "pgw", "ugw", "ugw-2", "ugw-8")
 class Task:
     """Positives in `source` features of Caltech, unlabeled images of the domain `letter` in `target` features.
 
+    prior: the fraction of positives among the unlabeled images.
+
     >>> Task("surf", "decaf", "W", 0.1).name
     'surf-C:decaf-W:0.1'
     """
@@ -37,8 +39,8 @@ class Task:
 
     @property
     def file(self) -> str:
-        """The name of the file of its results."""
-        return file_name(self.name)
+        """The name of the file of its results, such as surf-C_decaf-W_0.1.json."""
+        return self.name.replace(":", "_") + ".json"
 
     @property
     def keys(self) -> tuple[str, str]:
@@ -53,18 +55,9 @@ class Task:
     @property
     def published(self) -> dict[str, tuple[float, float]]:
         """The paper's accuracy and standard deviation, in percent, of each method; empty for other features."""
-        return (
-            dict(zip(METHODS, zip(*PUBLISHED[self.name], strict=True), strict=True)) if self.name in PUBLISHED else {}
-        )
-
-
-def file_name(name: str) -> str:
-    """Return the file name for the results of the task of that name.
-
-    >>> file_name("surf-C:decaf-W:0.1")
-    'surf-C_decaf-W_0.1.json'
-    """
-    return name.replace(":", "_") + ".json"
+        if self.name not in PUBLISHED:
+            return {}
+        return dict(zip(METHODS, zip(*PUBLISHED[self.name], strict=True), strict=True))
 
 
 def _tasks_between(source: str, target: str) -> list[Task]:
@@ -107,14 +100,14 @@ def parse_tasks(names: str | None) -> list[Task]:
     """
     all_tasks = TASKS | SUBSTITUTES
     selected: dict[str, Task] = {}
-    for name in ("paper" if names is None else names).split(","):
-        if name.strip() in ("paper", "substitute"):
-            selected |= TASKS if name.strip() == "paper" else SUBSTITUTES
-        elif name.strip() in all_tasks:
-            selected[name.strip()] = all_tasks[name.strip()]
+    for name in map(str.strip, ("paper" if names is None else names).split(",")):
+        if name in ("paper", "substitute"):
+            selected |= TASKS if name == "paper" else SUBSTITUTES
+        elif name in all_tasks:
+            selected[name] = all_tasks[name]
         else:
             raise InputError(
-                f"got the task {name.strip()!r}, expected paper, substitute or FROM:TO:PRIOR, as surf-C:decaf-W:0.1; "
+                f"got the task {name!r}, expected paper, substitute or FROM:TO:PRIOR, as surf-C:decaf-W:0.1; "
                 f"of the paper's: {', '.join(TASKS)}; with mobilenet in the place of decaf any domain"
             )
     return list(selected.values())

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import floyd_warshall
 from scipy.spatial.distance import cdist
@@ -21,10 +21,7 @@ from scipy.spatial.distance import cdist
 import ugw
 
 from ..plots.style import STYLE
-from ._shared import write_results
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ._shared import print_lines, write_results
 
 RHOS = (0.1, 1.0)
 EPS = 1e-2  # of distances with mean 1
@@ -46,13 +43,13 @@ PAPER = (
 Rng = np.random.Generator
 
 
-def euclidean(rng: Rng, n: int) -> np.ndarray:
+def euclidean_distances(rng: Rng, n: int) -> np.ndarray:
     """Return the distances (n, n) of normally distributed points of the plane."""
     points = rng.normal(size=(n, 2))
     return cdist(points, points)
 
 
-def sphere(rng: Rng, n: int) -> np.ndarray:
+def sphere_distances(rng: Rng, n: int) -> np.ndarray:
     """Return the great-circle distances (n, n) of uniform points of the unit sphere."""
     points = rng.normal(size=(n, 3))
     points /= np.linalg.norm(points, axis=1, keepdims=True)
@@ -60,7 +57,7 @@ def sphere(rng: Rng, n: int) -> np.ndarray:
     return 2 * np.arcsin(np.clip(cdist(points, points) / 2, 0, 1))
 
 
-def hyperbolic(rng: Rng, n: int) -> np.ndarray:
+def hyperbolic_distances(rng: Rng, n: int) -> np.ndarray:
     """Return the hyperbolic distances (n, n) of random points of the Poincaré disk."""
     angle, radius = rng.uniform(0, 2 * np.pi, size=n), 0.95 * np.sqrt(rng.random(n))
     points = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -68,7 +65,7 @@ def hyperbolic(rng: Rng, n: int) -> np.ndarray:
     return 2 * np.arcsinh(cdist(points, points) / np.sqrt(height[:, None] * height))
 
 
-def tree(rng: Rng, n: int) -> np.ndarray:
+def tree_distances(rng: Rng, n: int) -> np.ndarray:
     """Return the path lengths (n, n) of a random recursive tree with random edge lengths."""
     lengths = np.full((n, n), np.inf)
     for child in range(1, n):
@@ -76,32 +73,33 @@ def tree(rng: Rng, n: int) -> np.ndarray:
     return floyd_warshall(np.minimum(lengths, lengths.T))
 
 
-def graph(rng: Rng, n: int) -> np.ndarray:
+def graph_distances(rng: Rng, n: int) -> np.ndarray:
     """Return the path lengths (n, n) of a connected Erdős–Rényi graph with mean degree 3."""
-    while True:
-        adjacent = np.triu(rng.random((n, n)) < 3 / n, k=1)
-        paths = floyd_warshall(np.where(adjacent | adjacent.T, 1.0, np.inf))
-        if np.isfinite(paths).all():
-            return paths
+    return _connected_paths(lambda: np.triu(rng.random((n, n)) < 3 / n, k=1))
 
 
-def bipartite(rng: Rng, n: int) -> np.ndarray:
+def bipartite_distances(rng: Rng, n: int) -> np.ndarray:
     """Return the path lengths (n, n) of a connected random bipartite graph: a third of the nodes against the others."""
     side = np.arange(n) < n // 3
+    return _connected_paths(lambda: (side[:, None] & ~side) & (rng.random((n, n)) < 0.6))
+
+
+def _connected_paths(draw_edges: Callable[[], np.ndarray]) -> np.ndarray:
+    """Return the path lengths (n, n) of the first connected graph; `draw_edges` draws one as booleans (n, n)."""
     while True:
-        adjacent = (side[:, None] & ~side) & (rng.random((n, n)) < 0.6)
+        adjacent = draw_edges()
         paths = floyd_warshall(np.where(adjacent | adjacent.T, 1.0, np.inf))
         if np.isfinite(paths).all():
             return paths
 
 
 KINDS: dict[str, Callable[[Rng, int], np.ndarray]] = {
-    "Euclidean": euclidean,
-    "tree": tree,
-    "sphere": sphere,
-    "hyperbolic": hyperbolic,
-    "random graph": graph,
-    "bipartite graph": bipartite,
+    "Euclidean": euclidean_distances,
+    "tree": tree_distances,
+    "sphere": sphere_distances,
+    "hyperbolic": hyperbolic_distances,
+    "random graph": graph_distances,
+    "bipartite graph": bipartite_distances,
 }
 
 
@@ -148,14 +146,14 @@ def distortion(dx: np.ndarray, dy: np.ndarray, first: np.ndarray, second: np.nda
 
 @dataclass(frozen=True)
 class Row:
-    """Fractions for spaces of one kind: see `LEGEND`."""
+    """Fractions in [0, 1] for spaces of one kind."""
 
     kind: str
-    negative: float
-    entropic: float
-    exact: float
-    lower: float
-    lowest: float
+    negative: float  # spaces of negative type
+    entropic: float  # UGW solves with entropy that end with π = γ
+    exact: float  # alternating runs without entropy that end with π = γ
+    lower: float  # alternating runs that end with F(π, γ) below F(π, π) and F(γ, γ)
+    lowest: float  # pairs of spaces for which the lowest F(π, γ) of all runs is below the lowest F(π, π)
 
     @property
     def line(self) -> str:
@@ -224,8 +222,6 @@ def _alternating_runs(rng: Rng, spaces: list[np.ndarray], starts: int) -> list[t
 
 def figure(rows: Sequence[Row]) -> Figure:
     """Return a picture with one bar for each kind: how the alternating runs end."""
-    from matplotlib.figure import Figure
-
     canvas = Figure(figsize=(8.0, 0.5 * len(rows) + 1.3), layout="constrained")
     ax = canvas.subplots()
     positions = np.arange(len(rows))[::-1]
@@ -255,7 +251,6 @@ def figure(rows: Sequence[Row]) -> Figure:
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     """Run the experiment, print its numbers with `echo`, and write tightness.png and tightness.json into `folder`."""
     rows = run()
-    for line in (HEADER, *(row.line for row in rows), LEGEND, PAPER):
-        echo(line)
+    print_lines(echo, (HEADER, *(row.line for row in rows), LEGEND, PAPER))
     numbers = {"rhos": RHOS, "eps": EPS, "points": POINTS, "pairs": PAIRS, "starts": STARTS}
     write_results(folder, "tightness", figure(rows), numbers | {"rows": [asdict(row) for row in rows]}, dpi=130)

@@ -71,7 +71,7 @@ def point_array(name: str, points: Any) -> np.ndarray:
     return as_array(name, points.point_tensor)
 
 
-def coordinates(name: str, points: Any) -> np.ndarray:
+def drawable_points(name: str, points: Any) -> np.ndarray:
     """Return points as an array (n, d); raise unless d is 1, 2 or 3."""
     array = point_array(name, points)
     if array.ndim != 2 or not 1 <= array.shape[1] <= 3:
@@ -191,7 +191,7 @@ def dot_area(n: int) -> float:
 
 
 def make_axes(ax: Axes | None, *, three_d: bool) -> Axes:
-    """Return the given axes, checked for their dimension, or those of a new figure."""
+    """Return the given axes, or for None those of a new figure; raise InputError if they have another dimension."""
     if ax is None:
         import matplotlib.pyplot as plt
 
@@ -218,6 +218,12 @@ def set_equal_frame(ax: Axes, points: np.ndarray) -> None:
     else:
         ax.set_aspect("equal")
     ax.set_axis_off()
+
+
+def set_labels(ax: Axes, x: str, y: str) -> None:
+    """Write the labels of both axes."""
+    ax.set_xlabel(x, fontsize=STYLE.font_size, color=STYLE.ink)
+    ax.set_ylabel(y, fontsize=STYLE.font_size, color=STYLE.ink)
 
 
 def set_thin_frame(ax: Axes) -> None:

@@ -17,15 +17,17 @@ from ._drawing import (
     as_array,
     as_colors,
     convergence_curves,
-    coordinates,
     dot_area,
+    drawable_points,
     kept_fractions,
     make_axes,
     plan_array,
     point_array,
+    principal_coordinates,
     read_class_names,
     read_labels,
     set_equal_frame,
+    set_labels,
     set_thin_frame,
     transfer_colors,
 )
@@ -34,8 +36,6 @@ from .style import STYLE
 if TYPE_CHECKING:
     import networkx
     from matplotlib.axes import Axes
-
-__all__ = ["aligned", "color_transfer", "colored_graph", "convergence", "layout", "matching", "plan"]
 
 # -- matching lines ----------------------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ def matching(
     >>> axes = matching(np.eye(30) / 30, points, points)
     """
     coupling = plan_array(result)
-    x, y = coordinates("points_x", points_x), coordinates("points_y", points_y)
+    x, y = drawable_points("points_x", points_x), drawable_points("points_y", points_y)
     _check_sizes(coupling, x, y)
     x, y = _place_side_by_side(x, y)
     check_whole_number("lines", lines, minimum=0)
@@ -190,11 +190,10 @@ def _cloud_colors(
     from matplotlib.colors import to_rgb
 
     if labels is None:
-        values = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)[0][:, 0]
-        colors_x = as_colors(values)
+        colors_x = as_colors(principal_coordinates(x, 1)[:, 0])
         return colors_x, transfer_colors(coupling, colors_x)
     table = np.array([to_rgb(color) for color in STYLE.palette])
-    return table[labels[0] % len(STYLE.palette)], table[labels[1] % len(STYLE.palette)]
+    return table[labels[0] % len(table)], table[labels[1] % len(table)]
 
 
 # -- plan heat map -----------------------------------------------------------------------------------------
@@ -225,18 +224,15 @@ def plan(
     ax = make_axes(ax, three_d=False)
     if classes is not None:
         coupling = coupling[np.ix_(*(np.argsort(side, kind="stable") for side in classes))]
-    largest = (
-        vmax or float(np.quantile(coupling[coupling > 0], STYLE.plan_scale_quantile)) if (coupling > 0).any() else 1.0
-    )
+    entries = coupling[coupling > 0]
+    largest = (vmax or float(np.quantile(entries, STYLE.plan_scale_quantile))) if len(entries) else 1.0
     image = ax.imshow(coupling, cmap=STYLE.plan_colormap, norm=PowerNorm(0.5, vmin=0, vmax=largest), aspect="auto")
     bar = ax.figure.colorbar(image, ax=ax, fraction=0.045, pad=0.03, ticks=[0, largest / 4, largest])
-    bar.ax.set_yticklabels(
-        ["0", f"{largest / 4:.2g}", f"{largest:.2g}"], fontsize=STYLE.small_font_size, color=STYLE.ink
-    )
+    small = {"fontsize": STYLE.small_font_size, "color": STYLE.ink}
+    bar.ax.set_yticklabels(["0", f"{largest / 4:.2g}", f"{largest:.2g}"], **small)
     bar.outline.set_visible(False)
-    bar.ax.set_title("mass", fontsize=STYLE.small_font_size, color=STYLE.ink)
-    ax.set_xlabel("target", fontsize=STYLE.font_size, color=STYLE.ink)
-    ax.set_ylabel("source", fontsize=STYLE.font_size, color=STYLE.ink)
+    bar.ax.set_title("mass", **small)
+    set_labels(ax, "target", "source")
     set_thin_frame(ax)
     if classes is not None:
         _draw_class_ticks(ax, classes, name_lists)
@@ -283,9 +279,8 @@ def color_transfer(
     fractions = kept_fractions(coupling, None if weights is None else (None, weights))[1]
     source_colors = as_array("colors", colors)
     if source_colors.shape[:1] != coupling.shape[:1]:
-        raise InputError(
-            f"colors must have one row for each of the {len(coupling)} source nodes, got {source_colors.shape}"
-        )
+        n, shape = len(coupling), source_colors.shape
+        raise InputError(f"colors must have one row for each of the {n} source nodes, got {shape}")
     return colored_graph(graph, transfer_colors(coupling, as_colors(source_colors)), shares=fractions, pos=pos, ax=ax)
 
 
@@ -311,13 +306,17 @@ def colored_graph(
     if scale.shape != (n,):
         raise InputError(f"shares must have shape ({n},), got {scale.shape}")
     ax = make_axes(ax, three_d=False)
-    number = {node: k for k, node in enumerate(graph.nodes)}
-    ends = np.array([(number[u], number[v]) for u, v in graph.edges()], dtype=int).reshape(-1, 2)
-    ax.add_collection(LineCollection(positions[ends], colors=STYLE.pale, linewidths=0.8, zorder=1))
+    ax.add_collection(LineCollection(positions[edge_indices(graph)], colors=STYLE.pale, linewidths=0.8, zorder=1))
     area = STYLE.node_scale * dot_area(n) * np.clip(scale, STYLE.min_node_scale, STYLE.max_dot_scale)
     ax.scatter(*positions.T, s=area, c=rgb, linewidths=0.4, edgecolors="white", zorder=2)
     set_equal_frame(ax, positions)
     return ax
+
+
+def edge_indices(graph: networkx.Graph) -> np.ndarray:
+    """Return the positions (E, 2) in `graph.nodes` of the ends of the edges."""
+    index = {node: k for k, node in enumerate(graph.nodes)}
+    return np.array([(index[u], index[v]) for u, v in graph.edges()], dtype=int).reshape(-1, 2)
 
 
 def node_count(graph: Any) -> int:
@@ -373,8 +372,7 @@ def convergence(result: Any, *, ax: Axes | None = None) -> Axes:
         markers = {"marker": marker, "markersize": 3.5, "markevery": max(1, len(values) // 12)}
         ax.plot(step, values, style, linewidth=1.4, color=color, label=name, **markers)
     ax.set_yscale("log")
-    ax.set_xlabel("outer step", fontsize=STYLE.font_size, color=STYLE.ink)
-    ax.set_ylabel("relative size", fontsize=STYLE.font_size, color=STYLE.ink)
+    set_labels(ax, "outer step", "relative size")
     outcome = "converged" if result.converged else f"NOT converged ({result.status.name.lower().replace('_', ' ')})"
     title = f"{outcome} after {result.n_iter} steps, value {float(result.value):.4g}"
     ax.set_title(title, fontsize=STYLE.font_size, color=STYLE.ink, loc="left")

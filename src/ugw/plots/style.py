@@ -7,19 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PlotStyle:
-    """Colors, sizes and limits of all pictures."""
+    """Colors, sizes and limits; areas are in points², other sizes relative to what is drawn."""
 
     # Class colors by Okabe and Ito, distinguishable with the common color-vision deficiencies.
     palette: tuple[str, ...] = (
-        "#0072B2",
-        "#E69F00",
-        "#009E73",
-        "#CC79A7",
-        "#56B4E9",
-        "#D55E00",
-        "#F0E442",
-        "#000000",
-    )
+        "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000",
+    )  # fmt: skip
     # Text, ticks, spines and matching lines.
     ink: str = "#333333"
     # Matching lines between different classes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from ..errors import InputError
 from ..geometry.landmarks import evenly_spaced_indices
@@ -25,9 +26,9 @@ def page_data(result: Result, views: tuple[View, View], colors: Any, limit: int)
     drawn points come first, then points that are only ends of matches; all indices are positions in these lists.
     """
     plan = result.plan
-    marginals = [as_array("the plan's marginals", side).astype(float) for side in result.marginals]
+    marginals = [as_array("the plan's marginals", side) for side in result.marginals]
     drawn = [evenly_spaced_indices(view.space.n, limit, with_ends=True).numpy() for view in views]
-    weights = [as_array("weights", view.space.weights).astype(float) for view in views]
+    weights = [as_array("weights", view.space.weights) for view in views]
     fractions = [divide_by_weights(marginal, weight) for marginal, weight in zip(marginals, weights, strict=True)]
     matches = [largest_matches(row_reader(plan, k), drawn[k], fractions[k], len(marginals[1 - k])) for k in (0, 1)]
     pairs = merge_matches(matches[0], matches[1], REPORT_CONFIG.max_lines)
@@ -35,25 +36,21 @@ def page_data(result: Result, views: tuple[View, View], colors: Any, limit: int)
     for k, opposite in ((0, matches[1]), (1, matches[0])):
         ends = np.unique(np.concatenate([drawn[k], *opposite.partners]).astype(int))
         listed.append(np.concatenate([drawn[k], np.setdiff1d(ends, drawn[k])]))
-    positions = [view.located[0] for view in views]
+    positions = [view.positions_and_note[0] for view in views]
     arrangement = arrange(positions[0], positions[1], pairs)
     source_colors = _source_colors(positions[0], colors)
     stored = plan if isinstance(plan, LazyPlan) else as_array("the plan", plan)
-    target_colors = np.nan_to_num(barycentric_projection(stored.T, source_colors))
+    point_colors = source_colors, np.nan_to_num(barycentric_projection(stored.T, source_colors))
     list_position = [dict(zip(side.tolist(), range(len(side)), strict=True)) for side in listed]
-    sides = [
-        _side_data(view, arrangement.transforms[k], listed[k], matches[k], list_position[1 - k])
-        | {
-            "weight": _round_values(weights[k][listed[k]]),
-            "mass": _round_values(marginals[k][listed[k]]),
-            "share": _round_values(fractions[k][listed[k]]),
-            "color": _hex_colors((source_colors, target_colors)[k][listed[k]]),
-        }
-        for k, view in enumerate(views)
-    ]
-    for side, fraction, color in zip(sides, fractions, (source_colors, target_colors), strict=True):
+    sides = []
+    for k, view in enumerate(views):
+        side = _side_data(view, arrangement.transforms[k], listed[k], matches[k], list_position[1 - k])
+        for name, values in (("weight", weights[k]), ("mass", marginals[k]), ("share", fractions[k])):
+            side[name] = _round_values(values[listed[k]])
+        side["color"] = _hex_colors(point_colors[k][listed[k]])
         if "surface" in side:
-            side["surface"] |= {"share": _round_values(fraction), "color": _hex_colors(color)}
+            side["surface"] |= {"share": _round_values(fractions[k]), "color": _hex_colors(point_colors[k])}
+        sides.append(side)
     return {
         "sides": sides,
         "pairs": {
@@ -78,7 +75,7 @@ def _side_data(
     listed: indices of its points in the page, drawn ones first; list_position: index of a point of the opposite space →
     its position in the lists of that side.
     """
-    positions, n, n_drawn = view.located[0], view.space.n, len(matches.points)
+    positions, n, n_drawn = view.positions_and_note[0], view.space.n, len(matches.points)
     side: dict[str, Any] = {
         "n": n,
         "drawn": n_drawn,
@@ -95,20 +92,12 @@ def _side_data(
         ends = position[edges]
         side["edges"] = ends[(ends >= 0).all(axis=1)][: REPORT_CONFIG.max_surface_size].tolist()
     if view.faces is not None and n <= REPORT_CONFIG.max_surface_size:
-        faces = [column.tolist() for column in view.faces.T]
         side["surface"] = {
             "at": _round_columns(transform(positions)),
-            "faces": faces,
-            "nearest": _nearest_drawn(positions, matches.points),
+            "faces": view.faces.T.tolist(),
+            "nearest": cKDTree(positions[matches.points]).query(positions)[1].tolist(),  # the drawn point of a vertex
         }
     return side
-
-
-def _nearest_drawn(positions: np.ndarray, drawn: np.ndarray) -> list[int]:
-    """Return for each of the points (n, d) the position in `drawn` of the nearest drawn point. drawn: (k,) indices."""
-    from scipy.spatial import cKDTree
-
-    return cKDTree(positions[drawn]).query(positions)[1].tolist()
 
 
 def _source_colors(positions: np.ndarray, colors: Any) -> np.ndarray:

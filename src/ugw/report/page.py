@@ -93,7 +93,7 @@ def _fill_template(
     """Return the HTML of the whole page; names and `converged` are added to `data`, which becomes its JSON."""
     names = [view.name or default for view, default in zip(views, ("source", "target"), strict=True)]
     data |= {"names": names, "converged": result.converged}
-    html, css, *scripts = (_asset(name) for name in ("page.html", "page.css", "scene.js", "page.js"))
+    html, css, *scripts = (_asset_text(name) for name in ("page.html", "page.css", "scene.js", "page.js"))
     return Template(html).substitute(
         title=escape(f"{names[0]} → {names[1]}"),
         style=css,
@@ -108,7 +108,7 @@ def _fill_template(
     )
 
 
-def _asset(name: str) -> str:
+def _asset_text(name: str) -> str:
     """Return the text of a file of the folder `assets`."""
     return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
@@ -155,7 +155,7 @@ def _notes(views: tuple[View, View], names: list[str], data: dict[str, Any]) -> 
     """Return sentences that explain the drawing: positions, omitted points, scales and matches."""
     notes = []
     for view, name, side in zip(views, names, data["sides"], strict=True):
-        if explanation := view.located[1]:
+        if explanation := view.positions_and_note[1]:
             notes.append(f"{name}: {explanation}.")
         if side["drawn"] < side["n"]:
             notes.append(f"{name}: {side['drawn']} of {side['n']} points are drawn, at even steps of their numbers.")

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._utils.deprecation import renamed_attribute
 from ..errors import InputError
 from ..geometry.landmarks import evenly_spaced_indices
 from ..geometry.mds import landmark_mds
 from ..geometry.space import Space
-from ..plots._drawing import as_array, coordinates, principal_coordinates, to_numpy
-from ..plots.figures import layout, node_count
+from ..plots._drawing import as_array, drawable_points, principal_coordinates, to_numpy
+from ..plots.figures import edge_indices, layout, node_count
 from .config import REPORT_CONFIG
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class View:
         if self.space.batched:
             raise InputError(f"a report draws single spaces, got a batch of {len(self.space)}: take an item, space[i]")
         n = self.space.n
-        if self.places is not None and len(coordinates("places", self.places)) != n:
+        if self.places is not None and len(drawable_points("places", self.places)) != n:
             raise InputError(f"places must have a row for each of the {n} points, got {len(self.places)}")
         nodes = n if self.graph is None else node_count(self.graph)
         if nodes != n:
@@ -82,29 +83,28 @@ class View:
 
     @property
     def edges(self) -> np.ndarray:
-        """Indices (E, 2) of the ends of the graph's edges, empty without a graph."""
+        """Indices (E, 2) of the ends of the graph's edges without loops, empty without a graph."""
         if self.graph is None:
             return np.empty((0, 2), dtype=int)
-        index = {node: k for k, node in enumerate(self.graph.nodes)}
-        ends = [(index[u], index[v]) for u, v in self.graph.edges() if u != v]
-        return np.array(ends, dtype=int).reshape(-1, 2)
+        ends = edge_indices(self.graph)
+        return ends[ends[:, 0] != ends[:, 1]]
 
     @cached_property
-    def located(self) -> tuple[np.ndarray, str]:
-        """Positions (n, 1 to 3) of all points, and how they were computed: "" if they were given."""
+    def positions_and_note(self) -> tuple[np.ndarray, str]:
+        """Positions (n, 1 to 3) of all points, and a note on how they were computed, "" if they were given."""
         if self.places is not None:
-            return coordinates("places", self.places), ""
+            return drawable_points("places", self.places), ""
         if self.graph is not None:
             return layout(self.graph), "laid out as a graph"
         if self.space.point_tensor is not None:
             points = as_array("points", self.space.points)
-            width = points.shape[1]
-            if width <= 3:
+            if points.shape[1] <= 3:
                 return points, ""
-            return principal_coordinates(points, 3)[
-                :, AXIS_ORDER
-            ], f"drawn in the first 3 of {width} principal coordinates"
+            explanation = f"drawn in the first 3 of {points.shape[1]} principal coordinates"
+            return principal_coordinates(points, 3)[:, AXIS_ORDER], explanation
         return mds_positions(self.space)[:, AXIS_ORDER], "placed by multidimensional scaling of its distances"
+
+    located = renamed_attribute("View", "located", "positions_and_note")
 
 
 def mds_positions(space: Space, landmarks: int = REPORT_CONFIG.max_mds_landmarks) -> np.ndarray:

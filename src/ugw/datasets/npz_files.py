@@ -1,4 +1,4 @@
-"""Searching, reading and checking of `.npz` files of measured data. Nothing is downloaded or unpickled."""
+"""Finding, reading and checking of the `.npz` files of measured data. Nothing is downloaded or unpickled."""
 
 from __future__ import annotations
 
@@ -12,17 +12,13 @@ import numpy as np
 from ..errors import InputError
 
 
-def cache_folder() -> Path:
-    """Return the folder in which data are searched by default."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ugw"
-
-
 def find_file(file: str, folder: str, path: str | os.PathLike[str] | None, origin: str) -> Path:
-    """Return the path of the file in `path`, or for None in the folder UGW_DATA or the cache folder.
+    """Return the path of `file`: it is searched in `path`, or for None in the folder UGW_DATA and the cache folder.
 
     folder: name of the subfolder that may contain it; origin: a sentence for the error on where the data come from.
     """
-    cache, data_folder = cache_folder(), os.environ.get("UGW_DATA")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ugw"
+    data_folder = os.environ.get("UGW_DATA")
     roots = [Path(path)] if path is not None else [*([Path(data_folder)] if data_folder else []), cache]
     for root in roots:
         for candidate in (root, root / file, root / folder / file):
@@ -35,7 +31,7 @@ def find_file(file: str, folder: str, path: str | os.PathLike[str] | None, origi
 
 
 def load_arrays(file_path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the arrays of these names of a file."""
+    """Return the arrays of a file by name, in the order of `names`; raise InputError if it cannot be read."""
     try:
         with np.load(file_path, allow_pickle=False) as file:
             return {name: file[name] for name in names}
@@ -46,11 +42,11 @@ def load_arrays(file_path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def load_labeled_arrays(
-    file_path: Path, shapes: Mapping[str, tuple[int, int]], counts: Sequence[int]
-) -> dict[str, np.ndarray]:
-    """Return the arrays of these shapes and the class numbers y of a file, checked.
+    file_path: Path, shapes: Mapping[str, tuple[int, int]], counts: Sequence[int], sha256: str
+) -> list[np.ndarray]:
+    """Return the arrays of these names and shapes in float64, and last the classes `y` of their rows, int64 from 0.
 
-    counts: required numbers of points of the classes 1, 2, ...
+    Raises InputError unless shapes, the `counts` of the classes (in the file 1, 2, ...) and `digest` are as required.
     """
     arrays = load_arrays(file_path, (*shapes, "y"))
     for name, shape in shapes.items():
@@ -62,30 +58,23 @@ def load_labeled_arrays(
     actual = np.bincount(y, minlength=len(counts) + 1)[1:].tolist()
     if actual != list(counts):
         raise InputError(f"y must have {list(counts)} of the classes 1, 2, ..., got {actual} in {file_path}")
-    return arrays
+    check_digest(file_path, arrays, sha256)
+    return [*(arrays[name].astype(np.float64) for name in shapes), y.astype(np.int64) - 1]
 
 
-def check_digest(
-    file_path: Path,
-    arrays: Mapping[str, np.ndarray],
-    names: Sequence[str],
-    expected: str,
-    integer_names: Sequence[str] = ("y",),
-) -> None:
-    """Raise unless `digest` of the arrays is `expected`."""
-    if digest(arrays, names, integer_names) != expected:
-        raise InputError(f"{file_path} must have the checksum {expected[:12]}…, got other numbers: take the file anew")
+def check_digest(file_path: Path, arrays: Mapping[str, np.ndarray], sha256: str) -> None:
+    """Raise InputError unless the `digest` of the arrays of a file is `sha256`."""
+    if digest(arrays) != sha256:
+        raise InputError(f"{file_path} must have the checksum {sha256[:12]}…, got other numbers: take the file anew")
 
 
-def digest(arrays: Mapping[str, np.ndarray], names: Sequence[str], integer_names: Sequence[str] = ("y",)) -> str:
-    """Return the SHA-256 of the numbers, `names` as float32 and `integer_names` as int64, independent of compression.
+def digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of the numbers, floats as float32 and integers as int64, independent of compression.
 
-    >>> digest({"x": np.zeros((2, 1)), "y": np.array([1, 2])}, ["x"])[:8]
+    >>> digest({"x": np.zeros((2, 1)), "y": np.array([1, 2])})[:8]
     'ab25350e'
     """
     hasher = hashlib.sha256()
-    for name in names:
-        hasher.update(np.ascontiguousarray(arrays[name], dtype="<f4").tobytes())
-    for name in integer_names:
-        hasher.update(np.ascontiguousarray(arrays[name], dtype="<i8").tobytes())
+    for array in arrays.values():
+        hasher.update(np.ascontiguousarray(array, dtype="<f4" if array.dtype.kind == "f" else "<i8").tobytes())
     return hasher.hexdigest()
