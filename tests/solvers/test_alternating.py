@@ -11,7 +11,7 @@ import ugw
 from oracles import cases
 from oracles.cases import INF, Parameters
 from ugw.solvers import alternating as alternate
-from ugw.solvers.stopping import prepare_run
+from ugw.solvers.run_state import prepare_run
 
 SOFT = [Parameters(1.0, 1.0, 0.05), Parameters(0.3, 2.0, 0.05), Parameters(0.3, 0.5, 0.02, 0.4)]
 HARD = [Parameters(INF, 0.5, 0.05), Parameters(0.5, INF, 0.05)]

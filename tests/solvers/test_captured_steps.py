@@ -17,7 +17,7 @@ from ugw.problems.distortion.incremental import IncrementalDistortion
 from ugw.solvers import alternating, captured_steps
 from ugw.solvers.captured_steps import capture_properties
 from ugw.solvers.config import SOLVER_CONFIG
-from ugw.solvers.stopping import prepare_run
+from ugw.solvers.run_state import prepare_run
 
 
 @pytest.fixture

@@ -19,12 +19,11 @@ from ..results.result import Result
 from . import loop
 from .base import Solver
 from .config import SOLVER_CONFIG
-from .iterate import Controls, Iterate
 from .mixed_precision import low_precision_phase
 from .monitor import Monitor
 from .proximal import ProximalSchedule, has_growing_entries, reference_plan
+from .run_state import Controls, Iterate, RunSettings, prepare_run
 from .sinkhorn import Sinkhorn
-from .stopping import RunSettings, prepare_run
 
 
 @dataclass(frozen=True, kw_only=True)
