@@ -29,25 +29,24 @@ class PairwiseJob:
     method: Method
     options: Options
     sides: tuple[SpaceList, SpaceList]
-    orders: tuple[Sequence[int], Sequence[int]]
+    orders: tuple[Sequence[int], ...]
     digests: list[list[str]]
     blocks: list[Block]
 
     @classmethod
     def create(cls, method: Method, options: Options, sides: tuple[SpaceList, SpaceList]) -> PairwiseJob:
         """Divide all pairs of the two lists into blocks."""
-        first, second = sides
-        digests = [[digest(space) for space in side.spaces] for side in dict.fromkeys(sides)]
-        orders = [_sorted_indices(side.sizes, hashes) for side, hashes in zip((first, second), digests, strict=False)]
-        rows, cols = ([side.sizes[i] for i in order] for side, order in ((first, orders[0]), (second, orders[-1])))
-        spec, one_list = method.spec, first is second
-        entries = max_block_entries(float(sum(rows)) * sum(cols), first.spaces[0].device.type, spec.relative_cost)
-        is_wanted = _pair_filter(one_list=one_list, symmetric=is_symmetric(options))
+        digests = {side: [digest(space) for space in side.spaces] for side in dict.fromkeys(sides)}
+        orders = tuple(_sorted_indices(side.sizes, digests[side]) for side in sides)
+        rows, cols = ([side.sizes[i] for i in order] for side, order in zip(sides, orders, strict=True))
+        spec, one_list = method.spec, sides[0] is sides[1]
+        entries = max_block_entries(float(sum(rows)) * sum(cols), sides[0].spaces[0].device.type, spec.relative_cost)
+        is_wanted = _pair_filter(one_list=one_list, symmetric=is_symmetric(options["rho"]))
         blocks = tile_pairs(rows, cols, entries, is_wanted)
         if not spec.has_zero_self_value(options):
             blocks += self_pair_blocks(rows, entries, 0) if one_list or spec.needs_self_values else []
             blocks += self_pair_blocks(cols, entries, 1) if not one_list and spec.needs_self_values else []
-        return cls(method, options, sides, (orders[0], orders[-1]), digests, blocks)
+        return cls(method, options, sides, orders, list(digests.values()), blocks)
 
     @property
     def has_one_list(self) -> bool:
@@ -57,7 +56,7 @@ class PairwiseJob:
     @property
     def is_symmetric(self) -> bool:
         """Whether the result of (i, j) is also that of (j, i)."""
-        return self.has_one_list and is_symmetric(self.options)
+        return self.has_one_list and is_symmetric(self.options["rho"])
 
     def list_indices(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices (P,) in their lists of the first and of the second space of each pair."""
@@ -117,9 +116,8 @@ class ResultMatrix:
             target |= {name: np.zeros(size, dtype=np.int64) for name in ("status", "n_iter")}
         if self.job.method.spec.has_zero_self_value(self.job.options):
             for side, target in zip(self.job.sides, self.self_columns, strict=True):
-                for i, space in enumerate(side.spaces):
-                    for name, value in exact_self_columns(space, self.job.options).items():
-                        target[name][i] = value
+                for name, column in exact_self_columns(side.spaces, self.job.options).items():
+                    target[name][:] = column
 
     def add_block(self, block: Block, columns: Columns, failures: list[tuple[int, str]]) -> None:
         """Store the columns (P,) of a block, and its failures: positions in the block, with their errors."""

@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..geometry.space import Space
 from ..results.convergence import convergence_warnings_ignored
 from ..results.records import Status
-from .methods import METHOD_SPECS, Columns, Options
+from .methods import METHOD_SPECS, Columns, Options, solve_self_pairs
 from .serialize import from_arrays, to_arrays
 
 # The columns of a block, and its failures: the position of a pair in the block, and one line of text.
@@ -93,10 +93,11 @@ def run_task(task: Task) -> TaskResult:
 
 def _solve_pairs(task: Task, rows: list[Space], cols: list[Space], positions: Sequence[int]) -> Columns:
     """Return the columns (P,) of the pairs at these positions of the task, solved as one batch."""
-    spec = METHOD_SPECS[task.method]
     first, second = (torch.tensor([task.pairs[k][side] for k in positions]) for side in (0, 1))
     x = _stack(rows, first)
-    return spec.solve_self(x, task.options) if task.is_self else spec.solve_pairs(x, _stack(cols, second), task.options)
+    if task.is_self:
+        return solve_self_pairs(x, task.options)
+    return METHOD_SPECS[task.method].solve_pairs(x, _stack(cols, second), task.options)
 
 
 def _stack(spaces: list[Space], index: torch.Tensor) -> Space:

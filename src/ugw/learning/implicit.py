@@ -19,16 +19,13 @@ from .._utils.caller import warn_at_caller
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
 from ..kernels.dispatch import dot
-from ..measures.divergences import partial_divergences
 from ..problems.build import Fused
 from ..problems.ugw import UGW
 from ..results.records import Terms
 from ..results.result import Result
 from .config import LEARNING_CONFIG
 from .envelope import differentiable_once, distortion_term, linear_term
-from .value_and_grad import as_space, build_detached, solve_problem_with_gradient, warn_about_gradient
-
-_NO_ENTROPY = "a plan has gradients where eps > 0, got eps = 0: there it jumps; ugw.ugw_loss has them"
+from .value_and_grad import SolveArguments, as_space, warn_about_gradient
 
 
 def solve_differentiable(
@@ -59,13 +56,11 @@ def solve_differentiable(
     True
     """
     x, y = as_space("x", x), as_space("y", y)
-    if partial_divergences(rho) is not None:
-        raise InputError(_NO_ENTROPY)
-    problem = build_detached(x, y, rho=rho, eps=eps, loss=loss, fused=fused, solver=solver)
-    if not bool((problem.eps > 0).all()):
-        raise InputError(_NO_ENTROPY)
-    with torch.no_grad():
-        _, result = solve_problem_with_gradient(problem, x, y, fused=fused, loss=loss, init=init, solver=solver)
+    arguments = SolveArguments(rho=rho, eps=eps, loss=loss, fused=fused, solver=solver)
+    problem = arguments.build_problem(x, y) if arguments.partial_sides is None else None
+    if problem is None or not bool((problem.eps > 0).all()):
+        raise InputError("a plan has gradients where eps > 0, got eps = 0: there it jumps; ugw.ugw_loss has them")
+    result = arguments.solve(problem, init)
     warn_about_gradient(result, has_gradient=torch.is_grad_enabled())
     if not torch.is_grad_enabled():
         return result
