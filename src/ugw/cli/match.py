@@ -50,29 +50,29 @@ MATCH_CONFIG = MatchConfig()
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of `ugw match` as given on the command line."""
+    """The options of `ugw match` as given on the command line, which has their defaults."""
 
     source: str
     target: str
-    kind: str | None = None
-    kind_source: str | None = None
-    kind_target: str | None = None
-    metric: str | None = None
-    weights_source: str | None = None
-    weights_target: str | None = None
-    features_source: str | None = None
-    features_target: str | None = None
-    alpha: float | None = None
-    rho: float | tuple[float, float] = 1.0
-    eps: str = "1%"
-    scale: str = "none"
-    init: str = "auto"
-    tol: float = 1e-6
-    max_iter: int = 1000
-    out: str = "out"
-    report: str | None = None
-    progress: bool = False
-    quiet: bool = False
+    kind: str | None
+    kind_source: str | None
+    kind_target: str | None
+    metric: str | None
+    weights_source: str | None
+    weights_target: str | None
+    features_source: str | None
+    features_target: str | None
+    alpha: float | None
+    rho: float | tuple[float, float]
+    eps: str
+    scale: str
+    init: str
+    tol: float
+    max_iter: int
+    out: str
+    report: str | None
+    progress: bool
+    quiet: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,11 +108,8 @@ def run(options: Options) -> tuple[ugw.Result, str]:
         stage = stack.enter_context(output_folder(Path(options.out), names=FILE_NAMES))
         page_stage = page and stack.enter_context(output_folder(page.parent, names=(page.name,)))
         start = time.perf_counter()
-        with (
-            single_thread()
-            if source.space.n * target.space.n <= MATCH_CONFIG.max_single_thread_entries
-            else nullcontext()
-        ):
+        is_small = source.space.n * target.space.n <= MATCH_CONFIG.max_single_thread_entries
+        with single_thread() if is_small else nullcontext():
             result = _solve(options, source, target)
         seconds = time.perf_counter() - start
         np.savez_compressed(stage / "plan.npz", **plan_arrays(result))  # type: ignore[arg-type]
@@ -123,15 +120,11 @@ def run(options: Options) -> tuple[ugw.Result, str]:
         rescale = options.scale != "none" or "graph" in (source.kind, target.kind)
         picture(result, source, target, rescale=rescale).savefig(stage / "matching.png", dpi=160)
         if page and page_stage:
-            facts = _facts(options) | {"seconds": round(seconds, 1)}
+            facts = _report_facts(options) | {"seconds": round(seconds, 1)}
             write(result, source.view(), target.view(), page_stage / page.name, facts=facts)
     written = f"{', '.join(FILE_NAMES)} in {options.out}" + (f", and {page}" if page else "")
-    lines = [f"{'source':<12} {source}", f"{'target':<12} {target}", result.summary()]
-    lines += [
-        f"{'seconds':<12} {seconds:.1f}",
-        f"{'wrote':<12} {written}",
-    ]
-    return result, "\n".join(lines)
+    rows = [("source", source), ("target", target), *result.rows(), ("seconds", f"{seconds:.1f}"), ("wrote", written)]
+    return result, "\n".join(f"{name:<12} {text}" for name, text in rows)
 
 
 def _report_path(options: Options) -> Path | None:
@@ -169,8 +162,7 @@ def read_input(options: Options, side: str) -> MatchInput:
         if kind == "graph":
             space, positions = ugw.Space.from_graph(graph, **extra), plots.layout(graph)
         elif kind == "distances":
-            space = ugw.Space.from_distances(array, **extra)
-            positions = mds_coordinates(array)
+            space, positions = ugw.Space.from_distances(array, **extra), mds_coordinates(array)
         else:
             space = ugw.Space.from_points(array, metric=options.metric or "euclidean", **extra)
             positions = array if array.shape[1] <= 3 else principal_coordinates(array)
@@ -212,8 +204,10 @@ def _read_weights(file: str, n: int) -> np.ndarray:
 def _guess_kind(file: str, array: np.ndarray) -> str:
     """Return "points"; raise for a square array, which could also be distances."""
     if array.shape[0] == array.shape[1]:
-        size = f"{array.shape[0]} × {array.shape[1]}"
-        raise ugw.InputError(f"{file}: a square array ({size}) may hold points or distances: say which with --kind")
+        size = len(array)
+        raise ugw.InputError(
+            f"{file}: a square array ({size} × {size}) may hold points or distances: say which with --kind"
+        )
     return "points"
 
 
@@ -273,7 +267,6 @@ def plan_arrays(result: ugw.Result) -> dict[str, np.ndarray]:
 
 def _result_entries(result: ugw.Result) -> dict[str, Any]:
     """Return the entries of summary.json about the result."""
-    history = result.history
     return {
         "value": result.value,
         "terms": result.terms.as_dict(),
@@ -283,12 +276,12 @@ def _result_entries(result: ugw.Result) -> dict[str, Any]:
         "status": result.status.name.lower(),
         "message": result.message,
         "n_iter": result.n_iter,
-        "history": {name: getattr(history, name) for name in ("objective", "change", "residual", "mass")},
+        "history": {name: getattr(result.history, name) for name in ("objective", "change", "residual", "mass")},
     }
 
 
-def _facts(options: Options) -> dict[str, Any]:
-    """Return the lines of the report about the problem."""
+def _report_facts(options: Options) -> dict[str, Any]:
+    """Return the parameters that the report shows, by name: rho, eps, and the others if they differ from the default."""
     eps = f"{options.eps} of the mean distortion" if options.eps.endswith("%") else read_eps(options.eps)
     extra = {"metric": options.metric, "alpha": options.alpha, "scale": options.scale, "init": options.init}
     changed = {name: value for name, value in extra.items() if value not in (None, "none", "auto")}
@@ -297,9 +290,8 @@ def _facts(options: Options) -> dict[str, Any]:
 
 def _solve_options(options: Options) -> dict[str, Any]:
     """Return the options on which the solved plan depends, by name: all but those of output and progress."""
-    return {
-        name: value for name, value in asdict(options).items() if name not in ("out", "report", "progress", "quiet")
-    }
+    unrelated = ("out", "report", "progress", "quiet")
+    return {name: value for name, value in asdict(options).items() if name not in unrelated}
 
 
 def _to_json(value: Any) -> Any:
