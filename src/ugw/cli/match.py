@@ -204,10 +204,8 @@ def _read_weights(file: str, n: int) -> np.ndarray:
 def _guess_kind(file: str, array: np.ndarray) -> str:
     """Return "points"; raise for a square array, which could also be distances."""
     if array.shape[0] == array.shape[1]:
-        size = len(array)
-        raise ugw.InputError(
-            f"{file}: a square array ({size} × {size}) may hold points or distances: say which with --kind"
-        )
+        size = f"{len(array)} × {len(array)}"
+        raise ugw.InputError(f"{file}: a square array ({size}) may hold points or distances: say which with --kind")
     return "points"
 
 
@@ -267,6 +265,7 @@ def plan_arrays(result: ugw.Result) -> dict[str, np.ndarray]:
 
 def _result_entries(result: ugw.Result) -> dict[str, Any]:
     """Return the entries of summary.json about the result."""
+    history = result.history
     return {
         "value": result.value,
         "terms": result.terms.as_dict(),
@@ -276,12 +275,12 @@ def _result_entries(result: ugw.Result) -> dict[str, Any]:
         "status": result.status.name.lower(),
         "message": result.message,
         "n_iter": result.n_iter,
-        "history": {name: getattr(result.history, name) for name in ("objective", "change", "residual", "mass")},
+        "history": {name: getattr(history, name) for name in ("objective", "change", "residual", "mass")},
     }
 
 
 def _report_facts(options: Options) -> dict[str, Any]:
-    """Return the parameters that the report shows, by name: rho, eps, and the others if they differ from the default."""
+    """Return the parameters that the report shows, by name: rho and eps, and others that differ from the default."""
     eps = f"{options.eps} of the mean distortion" if options.eps.endswith("%") else read_eps(options.eps)
     extra = {"metric": options.metric, "alpha": options.alpha, "scale": options.scale, "init": options.init}
     changed = {name: value for name, value in extra.items() if value not in (None, "none", "auto")}
