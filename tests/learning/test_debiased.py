@@ -9,7 +9,7 @@ import torch
 
 import ugw
 from oracles.gradients import INF, SHARP, STREAMING, Data, check, rand
-from ugw.learning.debiased import debiased_codes, product_plan_value
+from ugw.learning.debiased import debiased_codes, product_plan_distortion
 from ugw.problems.build import build_ugw
 
 
@@ -120,9 +120,9 @@ def test_the_status_is_that_of_the_first_part_that_failed():
     good, early, lost = ugw.Status.CONVERGED, ugw.Status.MAX_ITER, ugw.Status.COLLAPSED
     for statuses, expected in (((good, early, lost), early), ((lost, early, good), lost), ((good,) * 3, good)):
         parts = [torch.tensor([int(s)]) for s in statuses]
-        assert debiased_codes(torch.zeros(1, dtype=torch.float64), product_plan_value(problem), parts).tolist() == [
-            int(expected)
-        ]
+        assert debiased_codes(
+            torch.zeros(1, dtype=torch.float64), product_plan_distortion(problem), parts
+        ).tolist() == [int(expected)]
 
 
 def test_gradient_descent_shrinks_points_unless_the_loss_is_debiased():

@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..geometry.space import Space
 from ..initializers.conic import STRATEGIES, with_strategy_options
 from ..initializers.select import INIT_NAMES
-from ..learning.debiased import check_one_rho, product_plan_value, solve_self_term
+from ..learning.debiased import check_one_rho, product_plan_distortion, solve_self_term
 from ..learning.value_and_grad import SolveArguments
 from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
 from ..problems.build import (
@@ -233,7 +233,7 @@ def _solve_ugw(x: Space, y: Space, options: Options) -> Columns:
 
 def _solve_cross_terms(x: Space, y: Space, options: Options) -> Columns:
     """Return the columns of the cross terms of "debiased", with the scale against which a value is negative."""
-    return _columns(api.solve(x, y, **options), sign_scale=product_plan_value(_build_problem(x, y, options)))
+    return _columns(api.solve(x, y, **options), sign_scale=product_plan_distortion(_build_problem(x, y, options)))
 
 
 def _solve_conic(x: Space, y: Space, options: Options) -> Columns:

@@ -65,7 +65,7 @@ class BarycenterMin(Solver):
     def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Any:
         """Return the outcome of the rounds from the first state `init`."""
         context = replace(problem, options=self)
-        return loop.iterate(_round, context, init, loop.Rules(max_iter=self.max_iter), monitor)
+        return loop.iterate(_run_round, context, init, loop.Rules(max_iter=self.max_iter), monitor)
 
 
 def barycenter(
@@ -157,7 +157,7 @@ def _solve_plans(context: _Context, space: Space, init: Any) -> Result:
         return api.solve(context.spaces, space, init=init, **options)
 
 
-def _round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
+def _run_round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     """Return the next state, after new plans and new distances, and its report."""
     result = _solve_plans(context, context.space(state), state.plans[0])
     output = result.tensors

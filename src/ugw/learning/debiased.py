@@ -25,7 +25,7 @@ from ..problems.ugw_streamed import StreamingUGW
 from ..results.base import ResultBase
 from ..results.io import Arrays, to_array, with_prefix, without_prefix
 from ..results.lazy_plan import LazyPlan
-from ..results.records import Status
+from ..results.records import Status, present
 from ..results.result import Result
 from .config import LEARNING_CONFIG
 from .value_and_grad import SolveArguments, as_space, warn_about_gradient
@@ -61,8 +61,7 @@ class Debiased(ResultBase):
         """The debiased value: a number or an array (B,), or a tensor with its gradient if a space has tensors."""
         if not self.cross.numpy or self.value_tensor.requires_grad:
             return self.value_tensor
-        value = to_array(self.value_tensor)
-        return value.copy() if value.ndim else value.item()
+        return present(self.value_tensor[None], batched=False, numpy=True)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -184,7 +183,7 @@ def debiased(
     mass_term = 0.5 * problem.eps * (squared_masses[0] - squared_masses[1]).square()
     value = values[0] - 0.5 * values[1] - 0.5 * values[2] + mass_term
     statuses = [part.tensors.status.expand(problem.batch) for part in results]
-    codes = debiased_codes(value.detach(), product_plan_value(problem), statuses)
+    codes = debiased_codes(value.detach(), product_plan_distortion(problem), statuses)
     user_value = (value if cross.batched else value[0]).to(x.dtype)
     result = Debiased(user_value, cross, results[1], results[2], codes)
     has_solve_failure = bool((codes != int(Status.NEGATIVE)).any())
@@ -219,13 +218,11 @@ def check_one_rho(problem: UGW) -> None:
     rho_a, rho_b = problem.div_a.rho, problem.div_b.rho
     if bool((rho_a != rho_b).any()):
         i = int(torch.nonzero(rho_a != rho_b)[0])
-        raise InputError(
-            f"a debiased value needs one rho for both sides, got {float(rho_a[i]):g} and {float(rho_b[i]):g}: "
-            "with two it may be negative"
-        )
+        got = f"{float(rho_a[i]):g} and {float(rho_b[i]):g}"
+        raise InputError(f"a debiased value needs one rho for both sides, got {got}: with two it may be negative")
 
 
-def product_plan_value(problem: UGW) -> Tensor:
+def product_plan_distortion(problem: UGW) -> Tensor:
     """Return the distortion of the product plan, (B,): the scale against which a value counts as negative."""
     return problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp()
 
@@ -233,7 +230,7 @@ def product_plan_value(problem: UGW) -> Tensor:
 def debiased_codes(value: Tensor, scale: Tensor, statuses: Sequence[Tensor]) -> Tensor:
     """Return the status codes of debiased values: of the first part that failed, else NEGATIVE or CONVERGED.
 
-    value, scale and all statuses have one shape; scale: see `product_plan_value`.
+    value, scale and all statuses have one shape; scale: see `product_plan_distortion`.
     """
     converged = int(Status.CONVERGED)
     codes = torch.where(value < -LEARNING_CONFIG.negative_share * scale, int(Status.NEGATIVE), converged)

@@ -88,8 +88,7 @@ class UGWLoss(torch.nn.Module):
         if not isinstance(resolve_eps(eps, rho), Relative):
             as_nonnegative("eps", resolve_eps(eps, rho))
         self.rho, self.eps, self.loss, self.fused, self.init, self.solver = rho, eps, loss, fused, init, solver
-        self.debiased = debiased
-        self.result = None
+        self.debiased, self.result = debiased, None
 
     def forward(self, x: Any, y: Any) -> Tensor:
         """Return the loss between two spaces or clouds of points, () or (B,)."""
@@ -161,8 +160,6 @@ def resolve_last_init(init: Any, last: Any, x: Space, y: Space) -> Any:
     if last is None or not last.all_converged:
         return "auto"
     plans = last.cross.tensors.plan if isinstance(last, Debiased) else last.tensors.plan
-    fits = plans.shape[1:] == (x.n, y.n) and plans.dtype == x.dtype and plans.device == x.device
-    count = len(x if x.batched else y) if x.batched or y.batched else 1
-    if not fits or len(plans) != count:
-        return "auto"
-    return last
+    batch = next((len(space) for space in (x, y) if space.batched), 1)
+    fits = plans.shape == (batch, x.n, y.n) and plans.dtype == x.dtype and plans.device == x.device
+    return last if fits else "auto"
