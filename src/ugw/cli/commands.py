@@ -74,7 +74,7 @@ def _folder_name(text: str) -> str:
     return text
 
 
-def _rho(text: str) -> float | tuple[float, ...]:
+def _parse_rho(text: str) -> float | tuple[float, ...]:
     """Return the rho of `ugw.solve` for the text of --rho: a number, inf, or two of them with a comma."""
     try:
         parts = tuple(float(part) for part in text.split(","))
@@ -208,7 +208,7 @@ _SCALES = click.Choice(["none", "max", "mean"])
 @click.argument("target")
 @_option(
     "--rho",
-    type=_rho,
+    type=_parse_rho,
     default="1",
     metavar="R | R1,R2",
     help="Penalty of unmatched mass, in squared distance; inf keeps a side's weights exactly "

@@ -120,8 +120,8 @@ def _read_csv(path: Path) -> np.ndarray:
         raise InputError(f"{path}: not a text file in UTF-8") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    numbered_lines = [(i, line) for i, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    numbered_lines = [(i, line) for i, line in numbered_lines if not _COMMENT.match(line)]
+    lines = enumerate(text.splitlines(), start=1)
+    numbered_lines = [(i, line) for i, line in lines if line.strip() and not _COMMENT.match(line)]
     if not numbered_lines:
         raise InputError(f"{path}: the file holds no numbers")
     delimiter = next((mark for mark in (";", "\t", ",") if mark in numbered_lines[0][1]), ",")
@@ -162,11 +162,16 @@ def _header_width(i: int, line: str, delimiter: str) -> int | None:
 
 def _read_rows(numbered_lines: list[tuple[int, str]], delimiter: str) -> np.ndarray:
     """Return the table (n, d) of numbered lines; the error names the first line that cannot be read."""
-    lines = [line for _, line in numbered_lines]
-    try:
-        return np.loadtxt(lines, delimiter=delimiter, quotechar='"', comments=None, ndmin=2)
-    except ValueError:
-        raise InputError(_first_error(numbered_lines, delimiter)) from None
+    rows: list[list[float]] = []
+    for i, line in numbered_lines:
+        fields = next(csv.reader([line], delimiter=delimiter))
+        invalid = next((field for field in fields if not _is_number(field)), None)
+        if invalid is not None:
+            raise InputError(f"line {i}: expected a number, got {_describe_field(invalid)}")
+        if rows and len(fields) != len(rows[0]):
+            raise InputError(f"line {i}: expected {len(rows[0])} numbers as above, got {len(fields)}")
+        rows.append([float(field) for field in fields])
+    return np.array(rows)
 
 
 def _describe_field(field: str) -> str:
@@ -176,26 +181,12 @@ def _describe_field(field: str) -> str:
 
 
 def _is_number(text: str) -> bool:
-    """Return whether `float` can read the text."""
+    """Return whether the text is a number: what `float` reads, except digits grouped by underscores."""
     try:
         float(text)
     except ValueError:
         return False
-    return True
-
-
-def _first_error(numbered_lines: list[tuple[int, str]], delimiter: str) -> str:
-    """Return why a table could not be read, with the number of the line."""
-    width = None
-    for i, line in numbered_lines:
-        fields = next(csv.reader([line], delimiter=delimiter))
-        invalid = next((field for field in fields if not _is_number(field)), None)
-        if invalid is not None:
-            return f"line {i}: expected a number, got {_describe_field(invalid)}"
-        width = width or len(fields)
-        if len(fields) != width:
-            return f"line {i}: expected {width} numbers as above, got {len(fields)}"
-    return "not a table of numbers"
+    return "_" not in text
 
 
 # -- graphs ------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ class MatchInput:
         """Return how the report draws the input, with the layout of a graph already computed."""
         return View(self.space, Path(self.file).name, None if self.graph is None else self.positions, self.graph)
 
-    def record(self) -> dict[str, Any]:
+    def summary_entry(self) -> dict[str, Any]:
         """Return the entry of summary.json: file, kind, size, mass, and the nodes of a graph in plan order."""
         entry = {"file": self.file, "kind": self.kind, "n": self.space.n, "mass": float(self.space.mass)}
         return entry if self.graph is None else entry | {"nodes": [str(node) for node in self.graph.nodes]}
@@ -113,8 +113,8 @@ def run(options: Options) -> tuple[ugw.Result, str]:
             result = _solve(options, source, target)
         seconds = time.perf_counter() - start
         np.savez_compressed(stage / "plan.npz", **plan_arrays(result))  # type: ignore[arg-type]
-        summary = {"source": source.record(), "target": target.record(), "options": _solve_options(options)}
-        summary |= _result_entries(result) | {"seconds": seconds}
+        summary: dict[str, Any] = {"source": source.summary_entry(), "target": target.summary_entry()}
+        summary |= {"options": _solve_options(options), **_result_entries(result), "seconds": seconds}
         text = json.dumps(_to_json(summary), indent=2, allow_nan=False, ensure_ascii=False)
         (stage / "summary.json").write_text(text + "\n", encoding="utf-8")
         rescale = options.scale != "none" or "graph" in (source.kind, target.kind)
