@@ -41,7 +41,8 @@ def read_spaces(spaces: Any, spaces_y: Any, names: Any) -> tuple[SpaceList, Spac
         _check_compatible(first)
         return first, first
     pair = (None, None) if names is None else names
-    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2 or any(map(_is_name, pair)):
+    is_pair = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
+    if not is_pair or any(isinstance(side, str) or not isinstance(side, Iterable | None) for side in pair):
         raise InputError(f"names of two lists must be a pair of lists, (for spaces, for spaces_y), got {names!r}")
     first, second = _read_list("spaces", spaces, pair[0]), _read_list("spaces_y", spaces_y, pair[1])
     _check_compatible(first, second)
@@ -89,11 +90,6 @@ def _read_list(argument: str, spaces: Any, names: Any) -> SpaceList:
         if space.batched:
             raise InputError(f"{argument}[{i}] must be one space, got a batch of {len(space)}")
     return SpaceList(tuple(space.detach() for space in items), _read_names(argument, names, len(items)), argument)
-
-
-def _is_name(value: Any) -> bool:
-    """Return whether `value` is one name and not a list of names."""
-    return value is not None and (isinstance(value, str) or not isinstance(value, Iterable))
 
 
 def _read_names(argument: str, names: Any, count: int) -> tuple[str, ...] | None:

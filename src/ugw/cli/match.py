@@ -6,7 +6,7 @@ import json
 import math
 import time
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FILE_NAMES = ("plan.npz", "summary.json", "matching.png")
+# Options on which the plan does not depend, left out of summary.json.
+OUTPUT_OPTIONS = ("out", "report", "progress", "quiet")
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ def run(options: Options) -> tuple[ugw.Result, str]:
         seconds = time.perf_counter() - start
         np.savez_compressed(stage / "plan.npz", **plan_arrays(result))  # type: ignore[arg-type]
         summary: dict[str, Any] = {"source": source.summary_entry(), "target": target.summary_entry()}
-        summary |= {"options": _solve_options(options), **_result_entries(result), "seconds": seconds}
+        plan_options = {name: value for name, value in vars(options).items() if name not in OUTPUT_OPTIONS}
+        summary |= {"options": plan_options, **_result_entries(result), "seconds": seconds}
         text = json.dumps(_to_json(summary), indent=2, allow_nan=False, ensure_ascii=False)
         (stage / "summary.json").write_text(text + "\n", encoding="utf-8")
         rescale = options.scale != "none" or "graph" in (source.kind, target.kind)
@@ -287,12 +290,6 @@ def _report_facts(options: Options) -> dict[str, Any]:
     return {"rho": options.rho, "eps": eps} | changed
 
 
-def _solve_options(options: Options) -> dict[str, Any]:
-    """Return the options on which the solved plan depends, by name: all but those of output and progress."""
-    unrelated = ("out", "report", "progress", "quiet")
-    return {name: value for name, value in asdict(options).items() if name not in unrelated}
-
-
 def _to_json(value: Any) -> Any:
     """Return a value as JSON types, recursively; inf and nan become strings."""
     if isinstance(value, dict):
@@ -323,7 +320,9 @@ def picture(result: ugw.Result, source: MatchInput, target: MatchInput, *, resca
         plots.colored_graph(source.graph, colors, shares=source_fractions, pos=source.positions, ax=left)
         plots.color_transfer(result, colors, target.graph, pos=target.positions, weights=weights[1], ax=right)
         return figure
-    x, y = (side.positions / _extent(side.positions) if rescale else side.positions for side in (source, target))
+    x, y = source.positions, target.positions
+    if rescale:  # by the largest extent over all axes, unless all points coincide
+        x, y = (positions / (float(np.ptp(positions, axis=0).max()) or 1.0) for positions in (x, y))
     plan = result.plan
     if result.path != "stored":
         limit = MATCH_CONFIG.max_drawn_points
@@ -335,8 +334,3 @@ def picture(result: ugw.Result, source: MatchInput, target: MatchInput, *, resca
     ax = figure.add_subplot(projection="3d" if 3 in (x.shape[1], y.shape[1]) else None)
     plots.matching(plan, x, plots.aligned(plan, x, y), weights=(weights[0], weights[1]), ax=ax)
     return figure
-
-
-def _extent(positions: np.ndarray) -> float:
-    """Return the largest extent of the positions over all axes, 1 if they coincide."""
-    return float(np.ptp(positions, axis=0).max()) or 1.0
