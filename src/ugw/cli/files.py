@@ -162,16 +162,11 @@ def _header_width(i: int, line: str, delimiter: str) -> int | None:
 
 def _read_rows(numbered_lines: list[tuple[int, str]], delimiter: str) -> np.ndarray:
     """Return the table (n, d) of numbered lines; the error names the first line that cannot be read."""
-    rows: list[list[float]] = []
-    for i, line in numbered_lines:
-        fields = next(csv.reader([line], delimiter=delimiter))
-        invalid = next((field for field in fields if not _is_number(field)), None)
-        if invalid is not None:
-            raise InputError(f"line {i}: expected a number, got {_describe_field(invalid)}")
-        if rows and len(fields) != len(rows[0]):
-            raise InputError(f"line {i}: expected {len(rows[0])} numbers as above, got {len(fields)}")
-        rows.append([float(field) for field in fields])
-    return np.array(rows)
+    lines = [line for _, line in numbered_lines]
+    try:
+        return np.loadtxt(lines, delimiter=delimiter, quotechar='"', comments=None, ndmin=2)
+    except ValueError:
+        raise InputError(_first_error(numbered_lines, delimiter)) from None
 
 
 def _describe_field(field: str) -> str:
@@ -181,12 +176,26 @@ def _describe_field(field: str) -> str:
 
 
 def _is_number(text: str) -> bool:
-    """Return whether the text is a number: what `float` reads, except digits grouped by underscores."""
+    """Return whether `float` can read the text."""
     try:
         float(text)
     except ValueError:
         return False
-    return "_" not in text
+    return True
+
+
+def _first_error(numbered_lines: list[tuple[int, str]], delimiter: str) -> str:
+    """Return why a table could not be read, with the number of the line."""
+    width = None
+    for i, line in numbered_lines:
+        fields = next(csv.reader([line], delimiter=delimiter))
+        invalid = next((field for field in fields if not _is_number(field)), None)
+        if invalid is not None:
+            return f"line {i}: expected a number, got {_describe_field(invalid)}"
+        width = width or len(fields)
+        if len(fields) != width:
+            return f"line {i}: expected {width} numbers as above, got {len(fields)}"
+    return "not a table of numbers"
 
 
 # -- graphs ------------------------------------------------------------------------------------------------
