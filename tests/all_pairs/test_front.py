@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -84,12 +83,12 @@ def test_debiased_values_are_those_of_debiased():
 
 def test_self_terms_are_solved_once_for_each_space(monkeypatch):
     from ugw.api import solve as api
-    from ugw.learning import debiased
+    from ugw.learning import value_and_grad
 
-    cross, own, solve, solve_problem = [], [], api.solve, debiased.solve_problem
+    cross, own, solve, solve_problem = [], [], api.solve, value_and_grad.solve_problem
     monkeypatch.setattr(api, "solve", lambda x, y, **given: cross.append(len(x)) or solve(x, y, **given))
     monkeypatch.setattr(
-        debiased,
+        value_and_grad,
         "solve_problem",
         lambda problem, *args, **given: own.append(problem.batch) or solve_problem(problem, *args, **given),
     )
@@ -216,15 +215,15 @@ def test_the_default_eps_of_debiased_does_not_depend_on_the_units_of_the_loss():
 
 def test_a_negative_debiased_value_is_reported(monkeypatch):
     """The status is that of `ugw.debiased`; here the self terms are made too large."""
-    from ugw.all_pairs import methods
+    from ugw.all_pairs import worker
 
-    inner = methods.METHOD_SPECS["debiased"]
+    inner = worker.solve_self_pairs
 
     def too_large(x, options):
         """Return the columns of the self terms with values of 10."""
-        return inner.solve_self(x, options) | {"value": np.full(len(x), 10.0)}
+        return inner(x, options) | {"value": np.full(len(x), 10.0)}
 
-    monkeypatch.setitem(methods.METHOD_SPECS, "debiased", replace(inner, solve_self=too_large))
+    monkeypatch.setattr(worker, "solve_self_pairs", too_large)
     with pytest.warns(ugw.ConvergenceWarning, match="below 0"):
         d = ugw.pairwise(clouds((5, 7)), method=ugw.Method("debiased", init="product"), eps=0.1)
     assert d.status[0, 1] is Status.NEGATIVE

@@ -43,9 +43,12 @@ def max_block_entries(total_entries: float, device: str, relative_cost: int) -> 
 
 
 def tile_pairs(
-    row_sizes: Sequence[int], col_sizes: Sequence[int], max_entries: int, is_wanted: Callable[[int, int], bool]
+    row_sizes: Sequence[int],
+    col_sizes: Sequence[int],
+    max_entries: int,
+    is_wanted: Callable[[int, int], bool] | None = None,
 ) -> list[Block]:
-    """Return blocks that contain each wanted pair (i, j) once.
+    """Return blocks that contain once each pair (i, j) for which `is_wanted(i, j)`, or all pairs if it is None.
 
     max_entries: plan entries of a block; a block of a single pair may have more.
     """
@@ -54,7 +57,7 @@ def tile_pairs(
         max_pairs = max(1, max_entries // (row_sizes[row_group[0]] * col_sizes[col_group[0]]))
         n_cols = min(len(col_group), max(math.isqrt(max_pairs), max_pairs // len(row_group)))
         for rows, cols in product(_split_evenly(row_group, max_pairs // n_cols), _split_evenly(col_group, n_cols)):
-            pairs = tuple((i, j) for i, j in product(rows, cols) if is_wanted(i, j))
+            pairs = tuple((i, j) for i, j in product(rows, cols) if is_wanted is None or is_wanted(i, j))
             if pairs:
                 blocks.append(Block(pairs, sum(_estimated_work(row_sizes[i], col_sizes[j]) for i, j in pairs)))
     return blocks

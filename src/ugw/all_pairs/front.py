@@ -11,7 +11,7 @@ from typing import Any
 from .._utils.version import version
 from ..errors import Incomplete, InputError
 from ..initializers.multistart import base_solver
-from ..results.convergence import warn_if_not_converged
+from ..results.base import warn_if_not_converged
 from .blocks import Block
 from .checkpoint import Checkpoint
 from .executor import WorkersDied, is_missing_package, run_tasks
@@ -64,16 +64,14 @@ def pairwise(  # noqa: PLR0913 - objective, labels and execution are separate ar
         options["eps"] = auto_eps_of_all_pairs(sides[0].spaces, sides[1].spaces, chosen.loss)
     solver_used = _check_options(chosen, options, sides)
     job = PairwiseJob.create(chosen, options | {"solver": solver_used}, sides)
-    folder = (
-        None if checkpoint is None else Checkpoint.open(checkpoint, job.digests, {"method": chosen.name, **options})
-    )
+    folder = None
+    if checkpoint is not None:
+        folder = Checkpoint.open(checkpoint, job.digests, {"method": chosen.name, **options})
     matrix = ResultMatrix(job)
     failure = _solve_blocks(matrix, folder, n_jobs, progress=progress)
     result = matrix.result()
     if failure is not None:
-        hint = (
-            f"; finished blocks are in {folder.folder}, the same call goes on from there" if folder is not None else ""
-        )
+        hint = f"; finished blocks are in {folder.folder}, the same call goes on from there" if folder else ""
         raise Incomplete(f"{failure}{hint}; `result` of this error has all that was solved", result)
     return warn_if_not_converged(result)
 
@@ -86,16 +84,15 @@ def _check_options(method: Method, options: Options, sides: tuple[SpaceList, Spa
             raise InputError(
                 "a solver of pairwise must have no progress and no callback: write pairwise(progress=True)"
             )
-    check_masses(*sides, options)
+    check_masses(*sides, options["rho"])
     x, y = (max(side.spaces, key=lambda space: space.n) for side in sides)
     solver = method.spec.check(x, y, options)
     if options["init"] == "linear":
         for side in sides:
             for i, space in enumerate(side.spaces):
                 if space.point_tensor is None:
-                    raise InputError(
-                        f'init="linear" needs spaces made by Space.from_points, got {side.label(i)} without'
-                    )
+                    got = f"{side.label(i)} without"
+                    raise InputError(f'init="linear" needs spaces made by Space.from_points, got {got}')
     return solver
 
 

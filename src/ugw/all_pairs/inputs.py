@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..geometry.space import Space
 from ..measures.divergences import Mass
 from .config import PAIRWISE_CONFIG
-from .methods import Options, are_both_marginals_hard
+from .methods import are_marginals_hard
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,23 +38,23 @@ def read_spaces(spaces: Any, spaces_y: Any, names: Any) -> tuple[SpaceList, Spac
     """Return the two lists; without `spaces_y` both are the same object."""
     if spaces_y is None:
         first = _read_list("spaces", spaces, names)
-        _check_compatible([first])
+        _check_compatible(first)
         return first, first
     pair = (None, None) if names is None else names
-    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2 or any(map(_is_name, pair)):
+    is_pair = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
+    if not is_pair or any(isinstance(side, str) or not isinstance(side, Iterable | None) for side in pair):
         raise InputError(f"names of two lists must be a pair of lists, (for spaces, for spaces_y), got {names!r}")
     first, second = _read_list("spaces", spaces, pair[0]), _read_list("spaces_y", spaces_y, pair[1])
-    _check_compatible([first, second])
+    _check_compatible(first, second)
     return first, second
 
 
-def check_masses(first: SpaceList, second: SpaceList, options: Options) -> None:
+def check_masses(first: SpaceList, second: SpaceList, rho: Any) -> None:
     """Raise if no plan exists: different masses with two hard marginals, or a mass below that of `ugw.Mass`."""
-    rho = options["rho"]
     masses = [(float(space.mass), side.label(i)) for side in (first, second) for i, space in enumerate(side.spaces)]
     (smallest, lightest), (largest, heaviest) = min(masses), max(masses)
     tolerance = PAIRWISE_CONFIG.mass_rounding_units * torch.finfo(first.spaces[0].dtype).eps
-    if are_both_marginals_hard(options) and largest > smallest * (1.0 + tolerance):
+    if are_marginals_hard(rho) and largest > smallest * (1.0 + tolerance):
         raise InputError(
             f"both marginals are kept, which needs equal masses, got {smallest:.9g} for {lightest} and "
             f"{largest:.9g} for {heaviest}, which differ by {largest - smallest:.3g}: give them weights of one "
@@ -92,11 +92,6 @@ def _read_list(argument: str, spaces: Any, names: Any) -> SpaceList:
     return SpaceList(tuple(space.detach() for space in items), _read_names(argument, names, len(items)), argument)
 
 
-def _is_name(value: Any) -> bool:
-    """Return whether `value` is one name and not a list of names."""
-    return value is not None and (isinstance(value, str) or not isinstance(value, Iterable))
-
-
 def _read_names(argument: str, names: Any, count: int) -> tuple[str, ...] | None:
     """Return the names as strings; raise unless there are `count` different ones."""
     if names is None:
@@ -116,28 +111,22 @@ def _read_names(argument: str, names: Any, count: int) -> tuple[str, ...] | None
     return strings
 
 
-def _check_compatible(lists: list[SpaceList]) -> None:
+def _check_compatible(*lists: SpaceList) -> None:
     """Raise unless all spaces have one dtype, one device and one number of features."""
-    reference = lists[0].spaces[0]
+    expected = _shared_properties(lists[0].spaces[0])
+    advice = ("use Space.to(dtype)", "use Space.to(device)", "features must be on all or none, of one width")
     for space_list in lists:
         for i, space in enumerate(space_list.spaces):
-            for what, actual, expected, advice in (
-                ("dtype", dtype_name(space.dtype), dtype_name(reference.dtype), "use Space.to(dtype)"),
-                ("device", str(space.device), str(reference.device), "use Space.to(device)"),
-                (
-                    "width of features",
-                    _feature_width(space),
-                    _feature_width(reference),
-                    "features must be on all or none, of one width",
-                ),
-            ):
-                if actual != expected:
+            actual = _shared_properties(space)
+            for (what, value), what_to_do in zip(actual.items(), advice, strict=True):
+                if value != expected[what]:
                     raise InputError(
-                        f"all spaces must have one {what}, got {expected} for {lists[0].label(0)} and {actual} for "
-                        f"{space_list.label(i)}: {advice}"
+                        f"all spaces must have one {what}, got {expected[what]} for {lists[0].label(0)} and "
+                        f"{value} for {space_list.label(i)}: {what_to_do}"
                     )
 
 
-def _feature_width(space: Space) -> str:
-    """Return the number of features per point, or "none", for error messages."""
-    return "none" if space.feature_tensor is None else str(space.feature_tensor.shape[-1])
+def _shared_properties(space: Space) -> dict[str, str]:
+    """Return the dtype, the device and the number of features per point, or "none", as texts for error messages."""
+    width = "none" if space.feature_tensor is None else str(space.feature_tensor.shape[-1])
+    return {"dtype": dtype_name(space.dtype), "device": str(space.device), "width of features": width}

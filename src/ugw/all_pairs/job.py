@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,25 +30,25 @@ class PairwiseJob:
     method: Method
     options: Options
     sides: tuple[SpaceList, SpaceList]
-    orders: tuple[Sequence[int], Sequence[int]]
+    orders: tuple[Sequence[int], ...]
     digests: list[list[str]]
     blocks: list[Block]
 
     @classmethod
     def create(cls, method: Method, options: Options, sides: tuple[SpaceList, SpaceList]) -> PairwiseJob:
-        """Divide all pairs of the two lists into blocks."""
-        first, second = sides
-        digests = [[digest(space) for space in side.spaces] for side in dict.fromkeys(sides)]
-        orders = [_sorted_indices(side.sizes, hashes) for side, hashes in zip((first, second), digests, strict=False)]
-        rows, cols = ([side.sizes[i] for i in order] for side, order in ((first, orders[0]), (second, orders[-1])))
-        spec, one_list = method.spec, first is second
-        entries = max_block_entries(float(sum(rows)) * sum(cols), first.spaces[0].device.type, spec.relative_cost)
-        is_wanted = _pair_filter(one_list=one_list, symmetric=is_symmetric(options))
+        """Return the job of all pairs of the two lists, divided into blocks."""
+        digests = {side: [digest(space) for space in side.spaces] for side in dict.fromkeys(sides)}
+        orders = tuple(_sorted_indices(side.sizes, digests[side]) for side in sides)
+        rows, cols = ([side.sizes[i] for i in order] for side, order in zip(sides, orders, strict=True))
+        spec, one_list = method.spec, sides[0] is sides[1]
+        entries = max_block_entries(float(sum(rows)) * sum(cols), sides[0].spaces[0].device.type, spec.relative_cost)
+        # In one list i < j or i ≠ j: pairs (i, i) are in blocks of their own.
+        is_wanted = (operator.lt if is_symmetric(options["rho"]) else operator.ne) if one_list else None
         blocks = tile_pairs(rows, cols, entries, is_wanted)
         if not spec.has_zero_self_value(options):
             blocks += self_pair_blocks(rows, entries, 0) if one_list or spec.needs_self_values else []
             blocks += self_pair_blocks(cols, entries, 1) if not one_list and spec.needs_self_values else []
-        return cls(method, options, sides, (orders[0], orders[-1]), digests, blocks)
+        return cls(method, options, sides, orders, list(digests.values()), blocks)
 
     @property
     def has_one_list(self) -> bool:
@@ -57,7 +58,7 @@ class PairwiseJob:
     @property
     def is_symmetric(self) -> bool:
         """Whether the result of (i, j) is also that of (j, i)."""
-        return self.has_one_list and is_symmetric(self.options)
+        return self.has_one_list and is_symmetric(self.options["rho"])
 
     def list_indices(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices (P,) in their lists of the first and of the second space of each pair."""
@@ -87,13 +88,6 @@ def _sorted_indices(sizes: Sequence[int], digests: Sequence[str]) -> list[int]:
     return sorted(range(len(sizes)), key=lambda i: (-sizes[i], digests[i]))
 
 
-def _pair_filter(*, one_list: bool, symmetric: bool) -> Callable[[int, int], bool]:
-    """Return a function that says whether pair (i, j) is solved; pairs (i, i) of one list are in separate blocks."""
-    if not one_list:
-        return lambda i, j: True
-    return (lambda i, j: i < j) if symmetric else (lambda i, j: i != j)
-
-
 @dataclass(eq=False)
 class ResultMatrix:
     """The results of all blocks so far.
@@ -117,13 +111,13 @@ class ResultMatrix:
             target |= {name: np.zeros(size, dtype=np.int64) for name in ("status", "n_iter")}
         if self.job.method.spec.has_zero_self_value(self.job.options):
             for side, target in zip(self.job.sides, self.self_columns, strict=True):
-                for i, space in enumerate(side.spaces):
-                    for name, value in exact_self_columns(space, self.job.options).items():
-                        target[name][i] = value
+                for name, column in exact_self_columns(side.spaces, self.job.options).items():
+                    target[name][:] = column
 
     def add_block(self, block: Block, columns: Columns, failures: list[tuple[int, str]]) -> None:
-        """Store the columns (P,) of a block, and its failures: positions in the block, with their errors."""
-        rows, cols = self.job.list_indices(block)
+        """Store the columns of the solved pairs of a block, and its failures: positions of the others, with errors."""
+        all_rows, all_cols = self.job.list_indices(block)
+        rows, cols = (np.delete(side, [k for k, _ in failures]) for side in (all_rows, all_cols))
         for name, column in columns.items():
             if block.self_side is not None:
                 self.self_columns[block.self_side][name][rows] = column
@@ -133,7 +127,7 @@ class ResultMatrix:
                 self.pair_columns[name][cols, rows] = column
         first, second = self.job.sides if block.self_side is None else (self.job.sides[block.self_side],) * 2
         for k, text in failures:
-            self.failures.append((f"({first.label(int(rows[k]))}, {second.label(int(cols[k]))})", text))
+            self.failures.append((f"({first.label(all_rows[k])}, {second.label(all_cols[k])})", text))
 
     def result(self) -> PairwiseResult:
         """Return the result of all pairs so far; pairs not solved have the value NaN and the status RUNNING."""

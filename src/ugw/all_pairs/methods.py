@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,14 @@ from torch import Tensor
 
 from .._utils.checks import as_parameter, check_choice
 from ..api import solve as api
-from ..api.arguments import check_solver
 from ..api.conic import solve_conic
 from ..errors import InputError
 from ..geometry.space import Space
 from ..initializers.conic import STRATEGIES
+from ..initializers.multistart import check_solver
 from ..initializers.select import INIT_NAMES
-from ..learning.debiased import check_one_rho, product_plan_value, solve_self_term
-from ..learning.value_and_grad import build_detached
+from ..learning.debiased import check_one_rho, product_plan_distortion, solve_self_term
+from ..learning.value_and_grad import SolveArguments
 from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
 from ..problems.build import (
     Fused,
@@ -32,6 +32,7 @@ from ..problems.build import (
     resolve_eps,
 )
 from ..problems.config import PROBLEM_CONFIG
+from ..problems.ugw import UGW
 from ..results.records import Status
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
@@ -80,58 +81,54 @@ class Method:
 
     def solve_options(self, rho: Any, eps: Any, solver: Any) -> Options:
         """Return the keyword arguments of a solve, with the method's defaults for "auto", checked."""
-        spec = self.spec
-        rho = spec.default_rho if isinstance(rho, str) and rho == "auto" else rho
-        has_no_entropy = self.name == "cgw" and isinstance(eps, str) and eps == "auto"
-        eps = 0.0 if has_no_entropy else resolve_eps(eps, rho)
-        extra = {name: getattr(self, name) for name in spec.option_names}
-        if "cone" in extra:
-            extra["cone"] = "gaussian-hellinger" if self.cone is None else self.cone
+        rho = self.spec.default_rho if isinstance(rho, str) and rho == "auto" else rho
+        is_conic = self.name == "cgw"
+        eps = 0.0 if is_conic and isinstance(eps, str) and eps == "auto" else resolve_eps(eps, rho)
+        extra = {name: getattr(self, name) for name in self.spec.option_names}
         _check_eps(eps)
-        if self.name == "cgw":
+        if is_conic:
             check_finite_rho(rho)
-        if self.name == "gw" and not _is_hard(rho):
+            extra["cone"] = "gaussian-hellinger" if self.cone is None else self.cone
+        if self.name == "gw" and not are_marginals_hard(rho):
             raise InputError(f"method 'gw' keeps both marginals, rho = inf, got rho={rho!r}: method 'ugw' has a rho")
         return {"rho": rho, "eps": eps, "solver": solver, "init": self.init, **extra}
 
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """The defaults of a method, the names of its options, and its functions of batches of pairs.
+    """The option names and defaults of a method, and its functions of two spaces, or of two batches of spaces.
 
     check: returns the solver, with the options that were not given filled in, and raises for options with which the
-    two largest spaces cannot be solved; solve_pairs: columns of pairs (x, y);
-    solve_self: columns of pairs (x, x); has_zero_self_value: whether the value of (x, x) is exactly 0;
-    needs_self_values: whether a value is computed from those of (x, y), (x, x) and (y, y); relative_cost: time of a
-    pair compared with one of "ugw".
+    two largest spaces cannot be solved; solve_pairs: columns of pairs (x, y); is_zero_on_self: whether the value of
+    (x, x) is 0 for every eps; needs_self_values: whether a value is computed from those of (x, y), (x, x) and (y, y);
+    relative_cost: time of a pair compared with one of "ugw".
     """
 
-    default_rho: float
     option_names: tuple[str, ...]
     check: Callable[[Space, Space, Options], Any]
     solve_pairs: Callable[[Space, Space, Options], Columns]
-    solve_self: Callable[[Space, Options], Columns]
-    has_zero_self_value: Callable[[Options], bool]
+    default_rho: float = 1.0
+    is_zero_on_self: bool = False
     needs_self_values: bool = False
     relative_cost: int = 1
+
+    def has_zero_self_value(self, options: Options) -> bool:
+        """Return whether the value of (x, x) is exactly 0: at eps = 0 the identity is optimal, since λ(0) = 0."""
+        eps = options["eps"]
+        return self.is_zero_on_self or (not isinstance(eps, Relative) and float(eps) == 0.0)
 
 
 # -- checks of the options -----------------------------------------------------------------------------------
 
 
-def is_symmetric(options: Options) -> bool:
+def is_symmetric(rho: Any) -> bool:
     """Return whether (x, y) and (y, x) have the same value, which is so with one rho for both sides."""
-    first, second = _divergences(options["rho"])
+    first, second = _divergences(rho)
     return bool(first._parameter == second._parameter)
 
 
-def are_both_marginals_hard(options: Options) -> bool:
+def are_marginals_hard(rho: Any) -> bool:
     """Return whether both marginals are constraints, so that all masses must be equal."""
-    return _is_hard(options["rho"])
-
-
-def _is_hard(rho: Any) -> bool:
-    """Return whether the divergences of both sides are constraints."""
     return all(bool(side.is_hard) for side in _divergences(rho))
 
 
@@ -162,19 +159,19 @@ def auto_eps_of_all_pairs(first: Sequence[Space], second: Sequence[Space], loss:
         auto = resolve_eps("auto", 1.0)
         problems = (build_ugw(x, y, rho=1.0, eps=auto, fused=None, loss=loss) for x in first for y in second)
         return float(np.mean([float(problem.eps[0]) for problem in problems]))
-    means = []
-    for side in (first, second):
-        moments = []
-        for space in side:
-            law = (space.weight_tensor / space.weight_tensor.sum()).detach()[:, None]
-            moments.append(
-                [float((law * apply(law)).sum()) for apply in (space.metric.apply, space.metric.apply_squared)]
-            )
-        means.append(np.array(moments))
-    (mean_x, square_x), (mean_y, square_y) = means[0].T, means[1].T
-    average = float(square_x.mean() + square_y.mean() - 2.0 * mean_x.mean() * mean_y.mean())
-    scale = average if average > 0 else float(square_x.mean() + square_y.mean()) or 1.0
-    return PROBLEM_CONFIG.auto_eps_share * scale
+    (mean_x, square_x), (mean_y, square_y) = _average_distance_moments(first), _average_distance_moments(second)
+    average = square_x + square_y - 2.0 * mean_x * mean_y
+    return PROBLEM_CONFIG.auto_eps_share * (average if average > 0 else (square_x + square_y or 1.0))
+
+
+def _average_distance_moments(spaces: Sequence[Space]) -> tuple[float, float]:
+    """Return E D and E D² of the distance of two independent points of a space, each averaged over the spaces."""
+    moments = []
+    for space in spaces:
+        law = (space.weight_tensor / space.weight_tensor.sum()).detach()[:, None]
+        moments.append([float((law * apply(law)).sum()) for apply in (space.metric.apply, space.metric.apply_squared)])
+    mean, square = np.mean(moments, axis=0).tolist()
+    return mean, square
 
 
 def _check_ugw(x: Space, y: Space, options: Options) -> Any:
@@ -183,7 +180,7 @@ def _check_ugw(x: Space, y: Space, options: Options) -> Any:
     if partial is not None:
         build_partial(x, y, sides=partial, eps=options["eps"], fused=options["fused"], loss=options["loss"])
         return check_solver(options["solver"], FrankWolfe())
-    build_ugw(x, y, **_objective_options(options))
+    _build_problem(x, y, options)
     return check_solver(options["solver"], AlternateMin())
 
 
@@ -197,7 +194,7 @@ def _check_debiased(x: Space, y: Space, options: Options) -> Any:
             f"got ugw.relative({options['eps'].share!r})"
         )
     solver = _check_ugw(x, y, options)
-    check_one_rho(build_ugw(x, y, **_objective_options(options)))
+    check_one_rho(_build_problem(x, y, options))
     return solver
 
 
@@ -212,9 +209,9 @@ def _check_conic(x: Space, y: Space, options: Options) -> Any:
     return solver
 
 
-def _objective_options(options: Options) -> Options:
-    """Return the options that define the objective."""
-    return {name: options[name] for name in ("rho", "eps", "fused", "loss")}
+def _build_problem(x: Space, y: Space, options: Options) -> UGW:
+    """Return the problem of two spaces, or of a batch of pairs, whose plans are stored."""
+    return build_ugw(x, y, **{name: options[name] for name in ("rho", "eps", "fused", "loss")})
 
 
 # -- solvers of batches of pairs -----------------------------------------------------------------------------
@@ -233,24 +230,9 @@ def _solve_ugw(x: Space, y: Space, options: Options) -> Columns:
     return _columns(api.solve(x, y, **options))
 
 
-def _solve_self_ugw(x: Space, options: Options) -> Columns:
-    """Return the columns of `ugw.solve` for spaces with themselves, the better of two initial plans."""
-    problem = build_detached(x, x, **_objective_options(options), solver=options["solver"])
-    terms = {name: options[name] for name in ("fused", "loss", "solver")}
-    return _columns(solve_self_term(problem, options["init"], **terms))
-
-
-def _solve_debiased(x: Space, y: Space, options: Options) -> Columns:
-    """Return the columns of the cross terms, with the scale against which negative values are judged."""
-    return _columns(
-        api.solve(x, y, **options), sign_scale=product_plan_value(build_ugw(x, y, **_objective_options(options)))
-    )
-
-
-def _solve_self_debiased(x: Space, options: Options) -> Columns:
-    """Return the columns of the self terms."""
-    columns = _solve_self_ugw(x, options)
-    return columns | {"sign_scale": np.zeros_like(columns["value"])}
+def _solve_cross_terms(x: Space, y: Space, options: Options) -> Columns:
+    """Return the columns of the cross terms of "debiased", with the scale against which a value is negative."""
+    return _columns(api.solve(x, y, **options), sign_scale=product_plan_distortion(_build_problem(x, y, options)))
 
 
 def _solve_conic(x: Space, y: Space, options: Options) -> Columns:
@@ -260,49 +242,24 @@ def _solve_conic(x: Space, y: Space, options: Options) -> Columns:
     return _columns(result, distance=torch.as_tensor(result.distance), is_metric=is_metric)
 
 
-def _solve_self_conic(x: Space, options: Options) -> Columns:
-    """Raise: the conic distance of a space to itself is 0 and is never solved."""
-    raise RuntimeError("a space is at distance 0 from itself")
+def solve_self_pairs(x: Space, options: Options) -> Columns:
+    """Return the columns of `ugw.solve` for a batch of spaces with themselves, the better of two initial plans."""
+    arguments = SolveArguments(**{name: value for name, value in options.items() if name != "init"})
+    return _columns(solve_self_term(arguments, arguments.build_problem(x, x), options["init"]))
 
 
-def _has_no_entropy(options: Options) -> bool:
-    """Return whether eps is 0: then the identity is optimal for (x, x), with value 0 since λ(0) = 0."""
-    return not isinstance(options["eps"], Relative) and float(options["eps"]) == 0.0
-
-
-def exact_self_columns(x: Space, options: Options) -> dict[str, Any]:
-    """Return the columns of (x, x) where its value is exactly 0: those of the identity plan."""
+def exact_self_columns(spaces: Sequence[Space], options: Options) -> dict[str, Any]:
+    """Return the columns of pairs (x, x) whose value is exactly 0, those of the identity: arrays (P,) or numbers."""
     rho = options["rho"]
-    mass = float(rho.m) if isinstance(rho, Mass) else float(x.mass)
+    masses = np.array([float(rho.m) if isinstance(rho, Mass) else float(space.mass) for space in spaces])
     zeros = dict.fromkeys(("value", "n_iter", "distance", "sign_scale"), 0.0)
-    return zeros | {"mass": mass, "status": int(Status.CONVERGED), "is_metric": 1}
+    return zeros | {"mass": masses, "status": int(Status.CONVERGED), "is_metric": 1}
 
 
-_UGW_SPEC = MethodSpec(
-    default_rho=1.0,
-    option_names=("loss", "fused"),
-    check=_check_ugw,
-    solve_pairs=_solve_ugw,
-    solve_self=_solve_self_ugw,
-    has_zero_self_value=_has_no_entropy,
-)
+_UGW_OPTIONS = ("loss", "fused")
 METHOD_SPECS = {
-    "ugw": _UGW_SPEC,
-    "gw": replace(_UGW_SPEC, default_rho=math.inf),
-    "debiased": replace(
-        _UGW_SPEC,
-        check=_check_debiased,
-        solve_pairs=_solve_debiased,
-        solve_self=_solve_self_debiased,
-        needs_self_values=True,
-    ),
-    "cgw": MethodSpec(
-        default_rho=1.0,
-        option_names=("cone",),
-        check=_check_conic,
-        solve_pairs=_solve_conic,
-        solve_self=_solve_self_conic,
-        has_zero_self_value=lambda options: True,
-        relative_cost=2,
-    ),
+    "ugw": MethodSpec(_UGW_OPTIONS, _check_ugw, _solve_ugw),
+    "gw": MethodSpec(_UGW_OPTIONS, _check_ugw, _solve_ugw, default_rho=math.inf),
+    "debiased": MethodSpec(_UGW_OPTIONS, _check_debiased, _solve_cross_terms, needs_self_values=True),
+    "cgw": MethodSpec(("cone",), _check_conic, _solve_conic, is_zero_on_self=True, relative_cost=2),
 }

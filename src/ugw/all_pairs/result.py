@@ -90,17 +90,16 @@ class PairwiseResult(ResultBase):
     def rows(self) -> list[tuple[str, str]]:
         """Return the name and the text of each line of the HTML table."""
         n, m = self.codes.shape
-        values = self.values if isinstance(self.values, np.ndarray) else to_array(self.values)
+        values = self._array("values")
         spread = f"{np.nanmin(values):.6g} to {np.nanmax(values):.6g}" if np.isfinite(values).any() else "none"
         return [("method", self.method), ("pairs", f"{n} × {m}"), ("values", spread), ("status", self.message)]
 
     def to_arrays(self) -> Arrays:
         """Return all matrices by name, and the names of the spaces and the parameters as JSON."""
         arrays = {"codes": self.codes, "n_iter": self.n_iter, "numpy": np.array(isinstance(self.values, np.ndarray))}
-        tables = {"values": self.values, "masses": self.masses, "roots": self.roots}
-        for name, table in tables.items():
-            if table is not None:
-                arrays[name] = table if isinstance(table, np.ndarray) else to_array(table)
+        for name in ("values", "masses", "roots"):
+            if getattr(self, name) is not None:
+                arrays[name] = self._array(name)
         facts = {"method": self.method, "names": self.names, "parameters": self.parameters}
         return arrays | {"facts": json_array(facts)}
 
@@ -131,10 +130,13 @@ class PairwiseResult(ResultBase):
             raise InputError("to_frame needs pandas: pip install pandas") from None
         if what not in ("values", "masses", "distances", "status", "n_iter"):
             raise InputError(f"to_frame must be given values, masses, distances, status or n_iter, got {what!r}")
-        table = getattr(self, what)
-        array = table if isinstance(table, np.ndarray) else table.cpu().numpy()
         rows, cols = (None if side is None else list(side) for side in self.names)
-        return pandas.DataFrame(array, index=rows, columns=cols)
+        return pandas.DataFrame(self._array(what), index=rows, columns=cols)
+
+    def _array(self, name: str) -> np.ndarray:
+        """Return the matrix (n, m) with this name as a NumPy array."""
+        table = getattr(self, name)
+        return table if isinstance(table, np.ndarray) else to_array(table)
 
     def __len__(self) -> int:
         """Return the number of rows."""

@@ -1,4 +1,4 @@
-"""Conversion of spaces to plain arrays, for other processes, and their digests, for checkpoints."""
+"""Copies of spaces for other processes, and digests of spaces for checkpoints."""
 
 from __future__ import annotations
 
@@ -10,46 +10,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._utils.pytree import tree_map, without_cached_properties
 from ..geometry.space import Space
 
 
-def to_arrays(value: Any) -> Any:
-    """Return a record of tensors as (class, {field: array}), recursively; other values are returned unchanged.
+def portable_copy(space: Space) -> Space:
+    """Return a copy of a space that can be pickled for another machine: contiguous tensors on the CPU, without graphs.
 
-    Arrays are contiguous copies, so that a view does not bring its whole batch along.
+    Cached properties are left out, and so is the rest of a batch of which the space is a view.
     """
-    if isinstance(value, Tensor):
-        return np.ascontiguousarray(value.detach().cpu().numpy())
-    if is_dataclass(value) and not isinstance(value, type):
-        return type(value), {f.name: to_arrays(getattr(value, f.name)) for f in fields(value)}
-    return value
 
+    def copy(tensor: Tensor) -> Tensor:
+        """Return a contiguous copy on the CPU."""
+        return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
-def from_arrays(value: Any) -> Any:
-    """Return the record that `to_arrays` converted, with tensors on the CPU."""
-    if isinstance(value, np.ndarray):
-        return torch.from_numpy(value if value.flags.writeable else value.copy())
-    if isinstance(value, tuple) and len(value) == 2 and is_dataclass(value[0]):
-        record_class, arrays = value
-        return record_class(**{name: from_arrays(array) for name, array in arrays.items()})
-    return value
+    return tree_map(without_cached_properties(space), copy)
 
 
 def digest(space: Space) -> str:
-    """Return a hash of all arrays of a space, with their names, dtypes and shapes, in hexadecimal digits."""
+    """Return a hash of all tensors of a space, with their names, dtypes and shapes, in hexadecimal digits."""
     hasher = blake2b(digest_size=16)
 
     def add(name: str, value: Any) -> None:
-        """Hash a value that `to_arrays` returned, with its name."""
-        if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], dict):
-            for field_name, field_value in value[1].items():
-                add(f"{name}.{field_name}", field_value)
-        elif isinstance(value, np.ndarray):
-            hasher.update(f"{name} {value.dtype.str} {value.shape}".encode())
-            hasher.update(value.data)
+        """Hash a tensor, a record or a plain value, with its name."""
+        if isinstance(value, Tensor):
+            array = np.ascontiguousarray(value.detach().cpu().numpy())
+            hasher.update(f"{name} {array.dtype.str} {array.shape}".encode())
+            hasher.update(array.data)
+        elif is_dataclass(value):
+            for f in fields(value):
+                add(f"{name}.{f.name}", getattr(value, f.name))
         else:
             hasher.update(f"{name} {value!r}".encode())
 
     for name in ("metric", "weight_tensor", "feature_tensor", "point_tensor"):
-        add(name, to_arrays(getattr(space, name)))
+        add(name, getattr(space, name))
     return hasher.hexdigest()

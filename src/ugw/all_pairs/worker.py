@@ -13,12 +13,11 @@ from .._utils.threads import single_thread
 from .._utils.version import version
 from ..errors import InputError
 from ..geometry.space import Space
-from ..results.convergence import convergence_warnings_ignored
-from ..results.records import Status
-from .methods import METHOD_SPECS, Columns, Options
-from .serialize import from_arrays, to_arrays
+from ..results.base import convergence_warnings_ignored
+from .methods import METHOD_SPECS, Columns, Options, solve_self_pairs
+from .serialize import portable_copy
 
-# The columns of a block, and its failures: the position of a pair in the block, and one line of text.
+# Columns of the pairs of a block that were solved, and the failures: positions of the others, with one line of text.
 TaskResult = tuple[Columns, list[tuple[int, str]]]
 
 
@@ -39,18 +38,12 @@ class Task:
     version: str = field(default_factory=version)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields with spaces as NumPy arrays and the device without its index.
+        """Return the fields with copies of the spaces on the CPU and the device without its index.
 
         A worker uses the first device of that type that it sees.
         """
-        arrays = {"rows": [to_arrays(s) for s in self.rows], "cols": [to_arrays(s) for s in self.cols]}
-        return vars(self) | arrays | {"device": torch.device(self.device.type)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Set the fields from those of `__getstate__`."""
-        spaces = {side: tuple(from_arrays(space) for space in state[side]) for side in ("rows", "cols")}
-        for name, value in (state | spaces).items():
-            object.__setattr__(self, name, value)
+        spaces = {side: tuple(map(portable_copy, getattr(self, side))) for side in ("rows", "cols")}
+        return vars(self) | spaces | {"device": torch.device(self.device.type)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +70,9 @@ def _run_with_key(key: int, task: Task) -> tuple[int, TaskResult]:
 def run_task(task: Task) -> TaskResult:
     """Solve a block of pairs on one thread; return its columns and its failures.
 
-    The pairs are solved as one batch. If that raises, they are solved one by one: a pair that raises again has the
-    value NaN, and one line of text among the failures. A solve that does not converge is no failure. Raises InputError
-    for a task of another version of ugw.
+    The pairs are solved as one batch. If that raises, they are solved one by one, and a pair that raises again is a
+    failure and not in the columns. A solve that does not converge is no failure. Raises InputError for a task of
+    another version of ugw.
     """
     if task.version != version():
         raise InputError(f"a worker has ugw {version()}, the call is from ugw {task.version}: install the same on all")
@@ -93,10 +86,11 @@ def run_task(task: Task) -> TaskResult:
 
 def _solve_pairs(task: Task, rows: list[Space], cols: list[Space], positions: Sequence[int]) -> Columns:
     """Return the columns (P,) of the pairs at these positions of the task, solved as one batch."""
-    spec = METHOD_SPECS[task.method]
     first, second = (torch.tensor([task.pairs[k][side] for k in positions]) for side in (0, 1))
     x = _stack(rows, first)
-    return spec.solve_self(x, task.options) if task.is_self else spec.solve_pairs(x, _stack(cols, second), task.options)
+    if task.is_self:
+        return solve_self_pairs(x, task.options)
+    return METHOD_SPECS[task.method].solve_pairs(x, _stack(cols, second), task.options)
 
 
 def _stack(spaces: list[Space], index: torch.Tensor) -> Space:
@@ -106,22 +100,14 @@ def _stack(spaces: list[Space], index: torch.Tensor) -> Space:
 
 
 def _solve_one_by_one(task: Task, rows: list[Space], cols: list[Space]) -> TaskResult:
-    """Solve each pair of the task alone; return the columns of all pairs, (len(task.pairs),) each, and the failures.
-
-    A pair that failed has NaN in all columns, but status RUNNING and n_iter 0; a failure is the position of the pair
-    and the text of its error.
-    """
-    solved: list[Columns | None] = []
+    """Solve each pair of the task alone; return the columns of the pairs that were solved, and the failures."""
+    solved: list[Columns] = []
     failures = []
     for k in range(len(task.pairs)):
         try:
             solved.append(_solve_pairs(task, rows, cols, [k]))
         except Exception as error:
-            solved.append(None)
             message = " ".join(str(error).split()) or "no message"
             failures.append((k, f"{type(error).__name__}: {message}"))
-    blank = {"value": np.full(1, np.nan), "mass": np.full(1, np.nan), "status": np.full(1, int(Status.RUNNING))}
-    blank |= {"n_iter": np.zeros(1, dtype=np.int64)}
-    names = next((columns for columns in solved if columns is not None), blank)
-    blank = {name: np.full(1, np.nan) for name in names} | blank
-    return {name: np.concatenate([(columns or blank)[name] for columns in solved]) for name in names}, failures
+    names = solved[0] if solved else ()
+    return {name: np.concatenate([columns[name] for columns in solved]) for name in names}, failures

@@ -13,18 +13,19 @@ from .._utils.device_memory import allocation_errors_explained
 from .._utils.size_class import CONIC_CHOICES
 from ..geometry.space import Space
 from ..initializers.conic import STRATEGIES, Strategy, run_entropic_phase
-from ..initializers.multistart import Multistart, solve_from_candidates
+from ..initializers.multistart import Multistart, check_solver, solve_from_candidates
+from ..initializers.select import read_start
 from ..measures.cones import Cone, PartialTransport
 from ..problems.build import parse_cone
 from ..problems.cgw import CGW
 from ..problems.ugw import UGW
+from ..results.base import warn_if_not_converged
 from ..results.conic_result import ConicResult
-from ..results.convergence import warn_if_not_converged
+from ..results.parameters import solve_parameters
 from ..results.records import SolverOutput
 from ..solvers.alternating import AlternateMin
 from ..solvers.alternating_lp import AlternateLP
 from ..solvers.monitor import Monitor
-from .arguments import check_solver, read_start, with_parameters
 from .batching import group_items, solve_in_chunks
 from .estimate import model_of
 
@@ -80,7 +81,8 @@ def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, i
         output = solve_in_chunks(problem, solver, groups, problem.batch, solve_items)
     sides = surrogate.div_a, surrogate.div_b
     arguments = {"cone": cone, "divergence": "TV" if isinstance(cone, PartialTransport) else None}
-    return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
+    parameters = solve_parameters(sides, problem.eps, solver, init, batched=problem.batched, **arguments)
+    return replace(problem.result(output), parameters=parameters)
 
 
 def _solve_items(

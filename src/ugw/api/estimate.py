@@ -15,7 +15,7 @@ from ..errors import OutOfMemory
 from ..geometry.low_rank import LowRankMetric
 from ..geometry.space import Space
 from ..initializers.config import INITIALIZER_CONFIG
-from ..initializers.multistart import Multistart, base_solver
+from ..initializers.multistart import Multistart, base_solver, check_solver
 from ..initializers.select import n_solved_candidates
 from ..problems.build import Fused, check_spaces, loss_distortion, uses_streaming
 from ..problems.distortion.base import Distortion
@@ -25,7 +25,6 @@ from ..problems.distortion.term_by_term import TermByTermDistortion
 from ..problems.ugw import UGW
 from ..problems.ugw_streamed import StreamingUGW
 from ..solvers.alternating import AlternateMin
-from .arguments import check_solver
 from .config import API_CONFIG
 
 GIB = 2**30

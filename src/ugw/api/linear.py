@@ -12,6 +12,7 @@ from .._utils.checks import as_parameter, as_tensor, check_finite
 from ..errors import InputError
 from ..geometry.point_distances import cross_distances
 from ..geometry.space import Space
+from ..initializers.multistart import with_article
 from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
 from ..problems.build import (
     Relative,
@@ -24,14 +25,14 @@ from ..problems.build import (
 )
 from ..problems.partial.ot import PartialW
 from ..problems.uot import UW
-from ..results.convergence import warn_if_not_converged
+from ..results.base import warn_if_not_converged
+from ..results.parameters import solve_parameters
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.base import Solver
 from ..solvers.frank_wolfe import FrankWolfe
 from ..solvers.proximal import ProximalSchedule
 from ..solvers.sinkhorn import Sinkhorn
-from .arguments import with_article, with_parameters
 
 # The default solver with entropy. Only the proximal term depends on the plan, so that steps may be sharp and many inner
 # iterations pay.
@@ -85,7 +86,8 @@ def solve_linear(
             start = problem.product
         result = chosen(problem, start)
     sides = problem.div_a, problem.div_b
-    return warn_if_not_converged(with_parameters(result, sides, problem.eps, chosen, "product"))
+    parameters = solve_parameters(sides, problem.eps, chosen, "product", batched=problem.batched)
+    return warn_if_not_converged(replace(result, parameters=parameters))
 
 
 def _check_class(solver: Any, default: Solver, problem: str) -> Solver:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,21 +15,21 @@ from .._utils.size_class import PARTIAL_CHOICES, STREAMING_CHOICES
 from ..errors import InputError
 from ..geometry.space import Space
 from ..initializers import multilevel
-from ..initializers.multistart import Multistart, base_solver, solve_from_candidates
+from ..initializers.multistart import Multistart, base_solver, check_solver, solve_from_candidates
 from ..initializers.partial import partial_candidates
-from ..initializers.select import candidate_plans, select_candidates
+from ..initializers.select import candidate_plans, read_start, select_candidates
 from ..measures.divergences import partial_divergences
 from ..problems.build import Fused, build_partial, build_ugw, resolve_eps
 from ..problems.partial.gw import PartialGW
 from ..problems.ugw import UGW
 from ..problems.ugw_streamed import StreamingUGW
-from ..results.convergence import warn_if_not_converged
+from ..results.base import warn_if_not_converged
+from ..results.parameters import solve_parameters
 from ..results.records import SolverOutput
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 from ..solvers.monitor import Monitor
-from .arguments import check_solver, read_start, with_parameters
 from .batching import group_items, group_ugw_items, solve_in_chunks
 from .estimate import checked_chunk_size, estimate
 
@@ -99,7 +100,8 @@ def solve_problem(problem: UGW, solver: Any, init: Any, **arguments: Any) -> Res
     chunk_size = checked_chunk_size(problem, [start for _, start in groups], solver)
     output = solve_in_chunks(problem, solver, groups, chunk_size, partial(_solve_items, problem, solver))
     sides = problem.div_a, problem.div_b
-    return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
+    parameters = solve_parameters(sides, problem.eps, solver, init, batched=problem.batched, **arguments)
+    return replace(problem.result(output), parameters=parameters)
 
 
 @torch.no_grad()
@@ -109,7 +111,8 @@ def solve_partial_problem(problem: PartialGW, surrogate: UGW, solver: Any, init:
     solve_items = partial(_solve_partial_items, problem, surrogate, solver)
     output = solve_in_chunks(problem, solver, groups, problem.batch, solve_items)
     sides = problem.div_a, problem.div_b
-    return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
+    parameters = solve_parameters(sides, problem.eps, solver, init, batched=problem.batched, **arguments)
+    return replace(problem.result(output), parameters=parameters)
 
 
 def _solve_items(problem: UGW, solver: Any, index: Tensor | None, start: Any, monitor: Monitor | None) -> SolverOutput:

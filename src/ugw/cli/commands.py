@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import warnings
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,6 +17,7 @@ from .._utils.output_folder import output_folder
 from .._utils.threads import single_thread
 from ..experiments import BEYOND, REPRODUCED
 from ..initializers.select import INIT_NAMES
+from ..results.base import convergence_warnings_ignored
 from .match import Options, read_eps, run
 
 # Exit code after Ctrl-C, 128 + SIGINT as in shells.
@@ -48,9 +49,8 @@ class _OneLineErrors(click.Group):
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "memory" not in str(error):
                 raise
-            _exit_with_error(
-                "not enough memory: the distances and the plan take n² + m² + several n·m numbers of 8 bytes"
-            )
+            size = "n² + m² + several n·m numbers of 8 bytes"
+            _exit_with_error(f"not enough memory: the distances and the plan take {size}")
 
 
 def _exit_with_error(message: str) -> NoReturn:
@@ -64,46 +64,42 @@ def _exit(line: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-class _Folder(click.ParamType):
-    """The type of options that name a folder."""
-
-    name = "folder"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name of the folder; fail if it is empty."""
-        if not str(value):
-            self.fail("expected the name of a folder, got '' (. is the working folder)", param, ctx)
-        return str(value)
+# Types of options: functions of the text on the command line that raise click.BadParameter.
 
 
-class _Rho(click.ParamType):
-    """The type of --rho: a number, inf, or two of them with a comma."""
-
-    name = "rho"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a float, or a tuple of two."""
-        try:
-            parts = [float(part) for part in str(value).split(",")]
-        except ValueError:
-            parts = []
-        if len(parts) not in (1, 2):
-            self.fail(f"expected a number, inf, or two of them as 0.5,inf, got {value!r}", param, ctx)
-        return parts[0] if len(parts) == 1 else tuple(parts)
+def _folder_name(text: str) -> str:
+    """Return the text if it names a folder: any but the empty one."""
+    if not text:
+        raise click.BadParameter("expected the name of a folder, got '' (. is the working folder)")
+    return text
 
 
-class _Eps(click.ParamType):
-    """The type of --eps: a number, a percentage, or auto."""
+def _parse_rho(text: str) -> float | tuple[float, ...]:
+    """Return the rho of `ugw.solve` for the text of --rho: a number, inf, or two of them with a comma."""
+    try:
+        parts = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        parts = ()
+    if len(parts) not in (1, 2):
+        raise click.BadParameter(f"expected a number, inf, or two of them as 0.5,inf, got {text!r}")
+    return parts[0] if len(parts) == 1 else parts
 
-    name = "eps"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text of the option, checked; `match.read_eps` converts it."""
-        try:
-            read_eps(str(value))
-        except ValueError:
-            self.fail(f"expected a number, a percentage as 1%, or auto, got {value!r}", param, ctx)
-        return str(value)
+def _eps_text(text: str) -> str:
+    """Return the text of --eps if `match.read_eps` can read it: a number, a percentage, or auto."""
+    try:
+        read_eps(text)
+    except ValueError:
+        raise click.BadParameter(f"expected a number, a percentage as 1%, or auto, got {text!r}") from None
+    return text
+
+
+def _out_option(files: str) -> Any:
+    """Return the decorator that adds the option --out; files: what its help says that the folder is for."""
+    return _option("--out", type=_folder_name, default="out", metavar="DIR", help=f"Folder for {files}.")
+
+
+_option = partial(click.option, show_default=True)
 
 
 @click.group(cls=_OneLineErrors, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -123,9 +119,7 @@ def main() -> None:
 
 
 @main.command()
-@click.option(
-    "--out", type=_Folder(), default="out", show_default=True, metavar="DIR", help="Folder for imbalanced.png."
-)
+@_out_option("imbalanced.png")
 def demo(out: str) -> None:
     """Compare balanced GW with UGW on classes of different masses, in about ten seconds.
 
@@ -136,8 +130,7 @@ def demo(out: str) -> None:
     from ..experiments import imbalanced
 
     with output_folder(Path(out), names=("imbalanced.png",)) as stage, single_thread():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the table shows it
+        with convergence_warnings_ignored():  # the table shows it
             records = imbalanced.show(click.echo)
         imbalanced.figure(records).savefig(stage / "imbalanced.png", dpi=160)
     click.echo(f"wrote {Path(out, 'imbalanced.png')}")
@@ -148,7 +141,7 @@ def demo(out: str) -> None:
 
 @main.command(no_args_is_help=True)
 @click.argument("name", type=click.Choice(list(REPRODUCED)))
-@click.option("--out", type=_Folder(), default="out", show_default=True, metavar="DIR", help="Folder for its files.")
+@_out_option("its files")
 @click.option(
     "--tasks", metavar="NAMES", help="pu: some tasks, as surf-C:surf-A:0.1,surf-C:decaf-W:0.2; or substitute."
 )
@@ -186,8 +179,8 @@ def reproduce(
     elif tasks is not None or quick or jobs is not None or beyond or device != "cpu":
         raise click.UsageError("--tasks, --quick, --jobs, --device and --beyond are for pu")
     try:
-        with output_folder(Path(out), names=files) as stage, single_thread(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the tables show it, or the numbers are certified
+        # The tables show what did not converge, or the numbers are certified.
+        with output_folder(Path(out), names=files) as stage, single_thread(), convergence_warnings_ignored():
             import_module(f"ugw.experiments.{module}").reproduce(stage, click.echo, **extra)
     except KeyboardInterrupt:
         if name != "pu":
@@ -207,25 +200,24 @@ def _check_device(device: str, *, beyond: bool) -> None:
 # -- ugw match ---------------------------------------------------------------------------------------------
 
 _KINDS = click.Choice(["points", "distances"])
+_SCALES = click.Choice(["none", "max", "mean"])
 
 
 @main.command(no_args_is_help=True)
 @click.argument("source")
 @click.argument("target")
-@click.option(
+@_option(
     "--rho",
-    type=_Rho(),
+    type=_parse_rho,
     default="1",
-    show_default=True,
     metavar="R | R1,R2",
     help="Penalty of unmatched mass, in squared distance; inf keeps a side's weights exactly "
     "(inf: balanced GW). Two values, as 0.5,inf, are for source and target.",
 )
-@click.option(
+@_option(
     "--eps",
-    type=_Eps(),
+    type=_eps_text,
     default="1%",
-    show_default=True,
     metavar="E | P% | auto",
     help="Entropy: smaller is sharper and slower, 0 is none. A percentage is relative to the mean "
     "distortion, so it does not depend on units. auto is 1%, as in `ugw.solve`.",
@@ -239,13 +231,7 @@ _KINDS = click.Choice(["points", "distances"])
     help="Distance between points: euclidean (default), sqeuclidean, "
     "cityblock, cosine, ... (those of scipy.spatial.distance.cdist).",
 )
-@click.option(
-    "--scale",
-    type=click.Choice(["none", "max", "mean"]),
-    default="none",
-    show_default=True,
-    help="Divide each side's distances by their largest or their mean.",
-)
+@_option("--scale", type=_SCALES, default="none", help="Divide each side's distances by their largest or their mean.")
 @click.option(
     "--weights-source",
     metavar="FILE",
@@ -259,24 +245,10 @@ _KINDS = click.Choice(["points", "distances"])
 )
 @click.option("--features-target", metavar="FILE", help="The same for the target.")
 @click.option("--alpha", type=float, metavar="A", help="Weight of the squared distance between features.")
-@click.option("--init", type=click.Choice(INIT_NAMES), default="auto", show_default=True, help="Initial plan.")
-@click.option(
-    "--tol",
-    metavar="T",
-    type=float,
-    default=1e-6,
-    show_default=True,
-    help="Stop at this relative change of the plan.",
-)
-@click.option("--max-iter", type=int, default=1000, show_default=True, help="Stop after this many outer steps.")
-@click.option(
-    "--out",
-    type=_Folder(),
-    default="out",
-    show_default=True,
-    metavar="DIR",
-    help="Folder for plan.npz, summary.json and matching.png.",
-)
+@_option("--init", type=click.Choice(INIT_NAMES), default="auto", help="Initial plan.")
+@_option("--tol", metavar="T", type=float, default=1e-6, help="Stop at this relative change of the plan.")
+@_option("--max-iter", type=int, default=1000, help="Stop after this many outer steps.")
+@_out_option("plan.npz, summary.json and matching.png")
 @click.option(
     "--report",
     metavar="FILE",
@@ -313,8 +285,7 @@ def match(**options: Any) -> None:
     Exit code 0: done; 2: bad input, one line says what; 130: interrupted.
     """  # noqa: D301
     parsed = Options(**options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # printed below in one line
+    with convergence_warnings_ignored():  # printed below in one line
         result, report = run(parsed)
     if not result.converged:
         click.echo(f"Warning: not converged: {result.message}", err=True)

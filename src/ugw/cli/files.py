@@ -120,8 +120,8 @@ def _read_csv(path: Path) -> np.ndarray:
         raise InputError(f"{path}: not a text file in UTF-8") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    numbered_lines = [(i, line) for i, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    numbered_lines = [(i, line) for i, line in numbered_lines if not _COMMENT.match(line)]
+    lines = enumerate(text.splitlines(), start=1)
+    numbered_lines = [(i, line) for i, line in lines if line.strip() and not _COMMENT.match(line)]
     if not numbered_lines:
         raise InputError(f"{path}: the file holds no numbers")
     delimiter = next((mark for mark in (";", "\t", ",") if mark in numbered_lines[0][1]), ",")

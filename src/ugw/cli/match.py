@@ -6,7 +6,7 @@ import json
 import math
 import time
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FILE_NAMES = ("plan.npz", "summary.json", "matching.png")
+# Options on which the plan does not depend, left out of summary.json.
+OUTPUT_OPTIONS = ("out", "report", "progress", "quiet")
 
 
 @dataclass(frozen=True)
@@ -50,29 +52,29 @@ MATCH_CONFIG = MatchConfig()
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of `ugw match` as given on the command line."""
+    """The options of `ugw match` as given on the command line, which has their defaults."""
 
     source: str
     target: str
-    kind: str | None = None
-    kind_source: str | None = None
-    kind_target: str | None = None
-    metric: str | None = None
-    weights_source: str | None = None
-    weights_target: str | None = None
-    features_source: str | None = None
-    features_target: str | None = None
-    alpha: float | None = None
-    rho: float | tuple[float, float] = 1.0
-    eps: str = "1%"
-    scale: str = "none"
-    init: str = "auto"
-    tol: float = 1e-6
-    max_iter: int = 1000
-    out: str = "out"
-    report: str | None = None
-    progress: bool = False
-    quiet: bool = False
+    kind: str | None
+    kind_source: str | None
+    kind_target: str | None
+    metric: str | None
+    weights_source: str | None
+    weights_target: str | None
+    features_source: str | None
+    features_target: str | None
+    alpha: float | None
+    rho: float | tuple[float, float]
+    eps: str
+    scale: str
+    init: str
+    tol: float
+    max_iter: int
+    out: str
+    report: str | None
+    progress: bool
+    quiet: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +95,7 @@ class MatchInput:
         """Return how the report draws the input, with the layout of a graph already computed."""
         return View(self.space, Path(self.file).name, None if self.graph is None else self.positions, self.graph)
 
-    def record(self) -> dict[str, Any]:
+    def summary_entry(self) -> dict[str, Any]:
         """Return the entry of summary.json: file, kind, size, mass, and the nodes of a graph in plan order."""
         entry = {"file": self.file, "kind": self.kind, "n": self.space.n, "mass": float(self.space.mass)}
         return entry if self.graph is None else entry | {"nodes": [str(node) for node in self.graph.nodes]}
@@ -108,30 +110,24 @@ def run(options: Options) -> tuple[ugw.Result, str]:
         stage = stack.enter_context(output_folder(Path(options.out), names=FILE_NAMES))
         page_stage = page and stack.enter_context(output_folder(page.parent, names=(page.name,)))
         start = time.perf_counter()
-        with (
-            single_thread()
-            if source.space.n * target.space.n <= MATCH_CONFIG.max_single_thread_entries
-            else nullcontext()
-        ):
+        is_small = source.space.n * target.space.n <= MATCH_CONFIG.max_single_thread_entries
+        with single_thread() if is_small else nullcontext():
             result = _solve(options, source, target)
         seconds = time.perf_counter() - start
         np.savez_compressed(stage / "plan.npz", **plan_arrays(result))  # type: ignore[arg-type]
-        summary = {"source": source.record(), "target": target.record(), "options": _solve_options(options)}
-        summary |= _result_entries(result) | {"seconds": seconds}
+        summary: dict[str, Any] = {"source": source.summary_entry(), "target": target.summary_entry()}
+        plan_options = {name: value for name, value in vars(options).items() if name not in OUTPUT_OPTIONS}
+        summary |= {"options": plan_options, **_result_entries(result), "seconds": seconds}
         text = json.dumps(_to_json(summary), indent=2, allow_nan=False, ensure_ascii=False)
         (stage / "summary.json").write_text(text + "\n", encoding="utf-8")
         rescale = options.scale != "none" or "graph" in (source.kind, target.kind)
         picture(result, source, target, rescale=rescale).savefig(stage / "matching.png", dpi=160)
         if page and page_stage:
-            facts = _facts(options) | {"seconds": round(seconds, 1)}
+            facts = _report_facts(options) | {"seconds": round(seconds, 1)}
             write(result, source.view(), target.view(), page_stage / page.name, facts=facts)
     written = f"{', '.join(FILE_NAMES)} in {options.out}" + (f", and {page}" if page else "")
-    lines = [f"{'source':<12} {source}", f"{'target':<12} {target}", result.summary()]
-    lines += [
-        f"{'seconds':<12} {seconds:.1f}",
-        f"{'wrote':<12} {written}",
-    ]
-    return result, "\n".join(lines)
+    rows = [("source", source), ("target", target), *result.rows(), ("seconds", f"{seconds:.1f}"), ("wrote", written)]
+    return result, "\n".join(f"{name:<12} {text}" for name, text in rows)
 
 
 def _report_path(options: Options) -> Path | None:
@@ -169,8 +165,7 @@ def read_input(options: Options, side: str) -> MatchInput:
         if kind == "graph":
             space, positions = ugw.Space.from_graph(graph, **extra), plots.layout(graph)
         elif kind == "distances":
-            space = ugw.Space.from_distances(array, **extra)
-            positions = mds_coordinates(array)
+            space, positions = ugw.Space.from_distances(array, **extra), mds_coordinates(array)
         else:
             space = ugw.Space.from_points(array, metric=options.metric or "euclidean", **extra)
             positions = array if array.shape[1] <= 3 else principal_coordinates(array)
@@ -212,7 +207,7 @@ def _read_weights(file: str, n: int) -> np.ndarray:
 def _guess_kind(file: str, array: np.ndarray) -> str:
     """Return "points"; raise for a square array, which could also be distances."""
     if array.shape[0] == array.shape[1]:
-        size = f"{array.shape[0]} × {array.shape[1]}"
+        size = f"{len(array)} × {len(array)}"
         raise ugw.InputError(f"{file}: a square array ({size}) may hold points or distances: say which with --kind")
     return "points"
 
@@ -287,19 +282,12 @@ def _result_entries(result: ugw.Result) -> dict[str, Any]:
     }
 
 
-def _facts(options: Options) -> dict[str, Any]:
-    """Return the lines of the report about the problem."""
+def _report_facts(options: Options) -> dict[str, Any]:
+    """Return the parameters that the report shows, by name: rho and eps, and others that differ from the default."""
     eps = f"{options.eps} of the mean distortion" if options.eps.endswith("%") else read_eps(options.eps)
     extra = {"metric": options.metric, "alpha": options.alpha, "scale": options.scale, "init": options.init}
     changed = {name: value for name, value in extra.items() if value not in (None, "none", "auto")}
     return {"rho": options.rho, "eps": eps} | changed
-
-
-def _solve_options(options: Options) -> dict[str, Any]:
-    """Return the options on which the solved plan depends, by name: all but those of output and progress."""
-    return {
-        name: value for name, value in asdict(options).items() if name not in ("out", "report", "progress", "quiet")
-    }
 
 
 def _to_json(value: Any) -> Any:
@@ -332,7 +320,9 @@ def picture(result: ugw.Result, source: MatchInput, target: MatchInput, *, resca
         plots.colored_graph(source.graph, colors, shares=source_fractions, pos=source.positions, ax=left)
         plots.color_transfer(result, colors, target.graph, pos=target.positions, weights=weights[1], ax=right)
         return figure
-    x, y = (side.positions / _extent(side.positions) if rescale else side.positions for side in (source, target))
+    x, y = source.positions, target.positions
+    if rescale:  # by the largest extent over all axes, unless all points coincide
+        x, y = (positions / (float(np.ptp(positions, axis=0).max()) or 1.0) for positions in (x, y))
     plan = result.plan
     if result.path != "stored":
         limit = MATCH_CONFIG.max_drawn_points
@@ -344,8 +334,3 @@ def picture(result: ugw.Result, source: MatchInput, target: MatchInput, *, resca
     ax = figure.add_subplot(projection="3d" if 3 in (x.shape[1], y.shape[1]) else None)
     plots.matching(plan, x, plots.aligned(plan, x, y), weights=(weights[0], weights[1]), ax=ax)
     return figure
-
-
-def _extent(positions: np.ndarray) -> float:
-    """Return the largest extent of the positions over all axes, 1 if they coincide."""
-    return float(np.ptp(positions, axis=0).max()) or 1.0

@@ -73,6 +73,31 @@ def base_solver(solver: Any) -> Any:
     return solver.solver if isinstance(solver, Multistart) else solver
 
 
+def check_solver(solver: Any, default: Solver) -> Any:
+    """Return the caller's solver with the options of the default where none are given, or the default for None.
+
+    Raises InputError unless the solver is of the class of the default, or a Multistart of such a solver.
+    """
+    solver = default if solver is None else solver
+    kind = type(default)
+    if not isinstance(base_solver(solver), kind):
+        got = type(solver).__name__
+        if isinstance(solver, Multistart):
+            inner = with_article(type(solver.solver).__name__)
+            got += f" of {inner}: make it Multistart(solver={kind.__name__}(), n={solver.n})"
+        raise InputError(f"solver must be {with_article(kind.__name__)} or a Multistart of one, got {got}")
+    return solver.with_defaults(default)
+
+
+def with_article(name: str) -> str:
+    """Return a class name after "a" or "an".
+
+    >>> with_article("FrankWolfe"), with_article("AlternateMin")
+    ('a FrankWolfe', 'an AlternateMin')
+    """
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+
+
 def solve_from_candidates(solver: Any, problem: Any, plans: Tensor, monitor: Monitor | None = None) -> Result:
     """Return the best result of each item, solving from all its initial plans (B, S, n, m) as one batch.
 

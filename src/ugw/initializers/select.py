@@ -15,12 +15,15 @@ from .._utils.size_class import size_class
 from ..errors import InputError
 from ..problems.base import SpacePair
 from ..problems.ugw import UGW
+from ..problems.ugw_streamed import StreamingUGW
 from ..results.lazy_plan import LazyPlan
+from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.mixed_precision import low_precision_problem
 from ..solvers.proximal import ProximalSchedule
 from .coarse import coarse_plan, coarse_plans
 from .config import INITIALIZER_CONFIG
+from .multistart import Multistart
 from .plans import break_symmetries, first_lower_bound_plan, linear_transport_plan, random_anchor_plans
 from .successive_halving import Round, successive_halving
 
@@ -83,6 +86,31 @@ def n_solved_candidates(n: int, m: int, init: str) -> int:
     if size_class(n, m).is_tiny:
         return 1 + INITIALIZER_CONFIG.n_tiny_candidates
     return 2 if init == "best" else 1
+
+
+def read_start(problem: UGW, solver: Any, init: Any) -> Any:
+    """Return the name of a start, or checked plans (B, n, m), implicit ones for a streaming problem.
+
+    init: a name, a plan, a LazyPlan, or a Result or ConicResult, whose plan is taken.
+    """
+    init = init.plan if isinstance(init, Result) else init
+    is_streaming = isinstance(problem, StreamingUGW)
+    if is_streaming and isinstance(solver, Multistart):
+        raise InputError(
+            "a Multistart stores its plans, got a problem too large for that: the default start tries many"
+        )
+    if is_streaming and bool(((problem.eps == 0) & problem.div_a.is_hard & problem.div_b.is_hard).any()):
+        raise InputError(
+            'eps = 0 with both marginals hard needs a stored plan: take eps > 0, or inner=Sinkhorn(method="stabilized")'
+        )
+    if is_streaming and isinstance(init, LazyPlan):
+        return init.implicit_plan((problem.batch, problem.x.n, problem.y.n))
+    if not isinstance(init, str):
+        return read_plan(problem, init, "init")
+    check_choice("init", init, INIT_NAMES)
+    if init == "linear":
+        check_common_dimension(problem)
+    return init
 
 
 def read_plan(problem: SpacePair, plan: Any, name: str) -> Tensor:

@@ -25,7 +25,7 @@ from ..geometry.metric import DenseMetric
 from ..geometry.space import Space
 from ..measures.divergences import divergence_pair
 from ..problems.build import Relative, build_ugw, resolve_eps
-from ..results.convergence import convergence_warnings_ignored, warn_if_not_converged
+from ..results.base import convergence_warnings_ignored, warn_if_not_converged
 from ..results.parameters import to_plain
 from ..results.records import History, Status
 from ..results.result import Result
@@ -65,7 +65,7 @@ class BarycenterMin(Solver):
     def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Any:
         """Return the outcome of the rounds from the first state `init`."""
         context = replace(problem, options=self)
-        return loop.iterate(_round, context, init, loop.Rules(max_iter=self.max_iter), monitor)
+        return loop.iterate(_run_round, context, init, loop.Rules(max_iter=self.max_iter), monitor)
 
 
 def barycenter(
@@ -104,18 +104,17 @@ def barycenter(
     with torch.no_grad():
         first = _first_space(batch, shares, n, dim, start)
         points = first.point_tensor[None] if dim is not None and first.point_tensor is not None else None
-        sides = divergence_pair(rho)
         eps = resolve_eps(eps, rho)
         if isinstance(eps, Relative):
             eps = build_ugw(batch, first, rho=rho, eps=eps, fused=None).eps
-        context = _Context(batch, first.weight_tensor, shares, (sides, eps), solver)
-        state = _State(first.metric.dense()[None], points, _solve_plans(context, first, "auto").tensors.plan[None])
+        context = _Context(batch, first.weight_tensor, shares, divergence_pair(rho), eps, solver)
+        output = _solve_plans(context, first, "auto").tensors
+        state = _State(first.metric.dense()[None], points, output.plan[None], output.change.max()[None])
         with solver.monitoring() as monitor:
             outcome = solver.run(context, state, monitor)
         end = outcome.state
         parts = _solve_plans(context, context.space(end), end.plans[0])
-    final_points = None if end.points is None else end.points[0]
-    space = replace(context.space(end), point_tensor=final_points, numpy=batch.numpy)
+    space = replace(context.space(end), numpy=batch.numpy)
     history = History(*outcome.table()[0].T.cpu().numpy())
     parameters = {name: parts.parameters[name] for name in ("divergence", "rho", "eps")} | {"solver": to_plain(solver)}
     result = Barycenter(space, shares, parts, Status(int(outcome.status[0])), history, parameters)
@@ -124,17 +123,19 @@ def barycenter(
 
 @dataclass(frozen=True, eq=False)
 class _Context:
-    """The data of all rounds: spaces (S, ...), weights of the barycenter (n,), shares t_s (S,), (rho, eps), options."""
+    """The data of all rounds. spaces: (S, ...); weights: of the barycenter, (n,); shares: the t_s, (S,)."""
 
     spaces: Space
     weights: Tensor
     shares: Tensor
-    penalties: tuple[Any, Any]
+    rho: Any
+    eps: Any
     options: BarycenterMin
 
     def space(self, state: _State) -> Space:
         """Return the barycenter of a state as a space."""
-        return Space(metric=DenseMetric(state.distances[0]), weight_tensor=self.weights)
+        points = None if state.points is None else state.points[0]
+        return Space(metric=DenseMetric(state.distances[0]), weight_tensor=self.weights, point_tensor=points)
 
     def take(self, index: Tensor) -> _Context:
         """Return the context itself: there is one item."""
@@ -143,59 +144,58 @@ class _Context:
 
 @dataclass(frozen=True, eq=False)
 class _State(BatchRecord):
-    """The state of a round, one batch item. distances: (1, n, n); points: (1, n, d) or None; plans: (1, S, N, n)."""
+    """The state of a round, one batch item.
+
+    distances: (1, n, n); points: (1, n, d) or None; plans: (1, S, N, n); residual: (1,), largest change of a plan in
+    the last step of its solve.
+    """
 
     distances: Tensor
     points: Tensor | None
     plans: Tensor
-
-    @property
-    def batch(self) -> int:
-        """The number of batch items: 1."""
-        return 1
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the state."""
-        return self.distances.device
+    residual: Tensor
 
 
 def _solve_plans(context: _Context, space: Space, init: Any) -> Result:
     """Return the results between each space and the barycenter, from a start or from given plans (S, N, n)."""
-    rho, eps = context.penalties
+    options = {"rho": context.rho, "eps": context.eps, "solver": context.options.inner}
     with convergence_warnings_ignored():
-        return api.solve(context.spaces, space, rho=rho, eps=eps, init=init, solver=context.options.inner)
+        return api.solve(context.spaces, space, init=init, **options)
 
 
-def _round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
+def _run_round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     """Return the next state, after new plans and new distances, and its report."""
     result = _solve_plans(context, context.space(state), state.plans[0])
     output = result.tensors
     plans, shares = output.plan, context.shares.to(output.plan.dtype)[:, None, None]
     second = plans.sum(1)
-    pull = (shares * second[:, :, None] * second[:, None, :]).sum(0)
+    stress_weights = (shares * second[:, :, None] * second[:, None, :]).sum(0)
     target = (shares * (plans.mT @ context.spaces.metric.apply(plans))).sum(0)
-    used = pull > 0
-    target = torch.where(used, target / torch.where(used, pull, 1.0), state.distances[0])
+    used = stress_weights > 0
+    target = torch.where(used, target / torch.where(used, stress_weights, 1.0), state.distances[0])
     target = _with_zero_diagonal(0.5 * (target + target.mT), context.spaces)
     points = state.points
     if points is not None:
-        points = _majorize(points[0], target, pull)[None]
-        target = torch.cdist(points[0], points[0], compute_mode="donot_use_mm_for_euclid_dist")
-    size = (pull * target.abs()).sum()
-    moved = (pull * (target - state.distances[0]).abs()).sum() / torch.where(size > 0, size, 1.0)
-    objective = (context.shares * output.terms.total).sum()[None]
-    mass = (context.shares * plans.sum(dim=(1, 2), dtype=torch.float64)).sum()[None]
-    change = moved.double()[None]
+        points = _majorize(points[0], target, stress_weights)[None]
+        target = _euclidean_distances(points[0])
+    size = (stress_weights * target.abs()).sum()
+    difference = (stress_weights * (target - state.distances[0]).abs()).sum()
+    change = (difference / torch.where(size > 0, size, 1.0)).double()[None]
+    residual = output.change.max()[None]
     status = torch.where(change <= context.options.tol, int(Status.CONVERGED), int(Status.RUNNING))
     numbers = {
-        "objective": objective,
+        "objective": (context.shares * output.terms.total).sum()[None],
         "relaxed": (context.shares * output.relaxed_value).sum()[None],
         "change": change,
-        "residual": output.change.max()[None],
-        "mass": mass,
+        "residual": residual,
+        "mass": (context.shares * plans.sum(dim=(1, 2), dtype=torch.float64)).sum()[None],
     }
-    return _State(target[None], points, plans[None]), loop.Report(status, numbers)
+    return _State(target[None], points, plans[None], residual), loop.Report(status, numbers)
+
+
+def _euclidean_distances(points: Tensor) -> Tensor:
+    """Return the distances (n, n) of points (n, d), without the cancellation of the formula by squared norms."""
+    return torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def _with_zero_diagonal(target: Tensor, spaces: Space) -> Tensor:
@@ -204,12 +204,15 @@ def _with_zero_diagonal(target: Tensor, spaces: Space) -> Tensor:
     return target if bool(own.any()) else target - torch.diag(target.diagonal())
 
 
-def _majorize(points: Tensor, target: Tensor, pull: Tensor) -> Tensor:
-    """Return points (n, d) after some steps of SMACOF for Σ pull_jj' (|z_j − z_j'| − target_jj')². points: (n, d)."""
-    off = pull - torch.diag(pull.diagonal())
+def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
+    """Return points (n, d) after some steps of SMACOF for Σ weights_jj' (|z_j − z_j'| − target_jj')² from z = points.
+
+    target, weights: (n, n).
+    """
+    off = weights - torch.diag(weights.diagonal())
     inverse = torch.linalg.pinv(torch.diag(off.sum(1)) - off, hermitian=True)
     for _ in range(LEARNING_CONFIG.n_majorization_steps):
-        distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+        distances = _euclidean_distances(points)
         ratio = torch.where(distances > 0, off * target / torch.where(distances > 0, distances, 1.0), 0.0)
         points = inverse @ ((torch.diag(ratio.sum(1)) - ratio) @ points)
     return points
@@ -249,24 +252,22 @@ def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> 
         raise InputError("a barycenter needs n, its number of points, or a start, got " + ("both" if n else "neither"))
     if start is None:
         check_whole_number("n", n)
-        start = _sample_points(batch, shares, n)
+        start = _sample_space(batch, shares, n)
     elif not isinstance(start, Space) or start.batched:
         raise InputError(f"start must be one Space, got {type(start).__name__}")
     elif start.dtype != batch.dtype or start.device != batch.device:
-        raise InputError(
-            f"start must be {batch.dtype} on {batch.device} like the spaces, got {start.dtype}, {start.device}"
-        )
+        expected = f"{batch.dtype} on {batch.device} like the spaces"
+        raise InputError(f"start must be {expected}, got {start.dtype}, {start.device}")
     start = start.detach()
     if dim is None:
         return start
     points = start.point_tensor
     if points is None or points.shape[-1] != dim:
         points = _embed_points(start.metric.dense(), dim)
-    distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
-    return replace(start, metric=DenseMetric(distances), point_tensor=points)
+    return replace(start, metric=DenseMetric(_euclidean_distances(points)), point_tensor=points)
 
 
-def _sample_points(batch: Space, shares: Tensor, n: int) -> Space:
+def _sample_space(batch: Space, shares: Tensor, n: int) -> Space:
     """Return n points of the space with the largest share, far from each other and slightly perturbed, as a space."""
     chosen = batch[int(shares.argmax())]
     matrix = chosen.metric.dense()
@@ -275,9 +276,8 @@ def _sample_points(batch: Space, shares: Tensor, n: int) -> Space:
     draw = torch.rand(n, n, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(matrix)
     noise = LEARNING_CONFIG.start_jitter * chosen.metric.dense().abs().mean() * (draw + draw.mT)
     mass = (shares * batch.weight_tensor.sum(-1).double()).sum().to(matrix)
-    return Space(
-        metric=DenseMetric(_with_zero_diagonal(matrix + noise, batch)), weight_tensor=(mass / n).expand(n).clone()
-    )
+    distances = _with_zero_diagonal(matrix + noise, batch)
+    return Space(metric=DenseMetric(distances), weight_tensor=(mass / n).expand(n).clone())
 
 
 def _embed_points(distances: Tensor, dim: int) -> Tensor:

@@ -133,8 +133,5 @@ class Barycenter(ResultBase):
 
     def __repr__(self) -> str:
         """Return one line: the number of spaces and points, the value, and how it ended."""
-        ended = self.status.name.lower().replace("_", " ")
-        value = float(self.value)
-        return (
-            f"Barycenter(of {len(self.parts)}, n={self.space.n}, value={value:.6g}, {ended} after {self.n_iter} rounds)"
-        )
+        ended = f"{self.status.name.lower().replace('_', ' ')} after {self.n_iter} rounds"
+        return f"Barycenter(of {len(self.parts)}, n={self.space.n}, value={float(self.value):.6g}, {ended})"

@@ -17,24 +17,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..api.arguments import check_solver
-from ..api.solve import solve_problem
 from ..errors import InputError
 from ..initializers import multilevel
-from ..measures.divergences import partial_divergences
 from ..problems.build import Fused
 from ..problems.ugw import UGW
 from ..problems.ugw_streamed import StreamingUGW
 from ..results.base import ResultBase
 from ..results.io import Arrays, to_array, with_prefix, without_prefix
 from ..results.lazy_plan import LazyPlan
-from ..results.records import Status
+from ..results.records import Status, present
 from ..results.result import Result
-from ..solvers.alternating import AlternateMin
 from .config import LEARNING_CONFIG
-from .value_and_grad import as_space, build_detached, solve_problem_with_gradient, warn_about_gradient, with_gradient
+from .value_and_grad import SolveArguments, as_space, warn_about_gradient
 
-_PARTS = ("cross", "self_x", "self_y")
+# The results of which a debiased value is computed, and what precedes their messages.
+_PARTS = {"cross": "", "self_x": "first self term: ", "self_y": "second self term: "}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,8 +61,7 @@ class Debiased(ResultBase):
         """The debiased value: a number or an array (B,), or a tensor with its gradient if a space has tensors."""
         if not self.cross.numpy or self.value_tensor.requires_grad:
             return self.value_tensor
-        value = to_array(self.value_tensor)
-        return value.copy() if value.ndim else value.item()
+        return present(self.value_tensor[None], batched=False, numpy=True)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -80,8 +76,8 @@ class Debiased(ResultBase):
     @property
     def status(self) -> Any:
         """A Status, or a list of them: that of the first solve that did not converge, else NEGATIVE or CONVERGED."""
-        codes = [Status(code) for code in self.codes.tolist()]
-        return codes if self.batched else codes[0]
+        statuses = [Status(code) for code in self.codes.tolist()]
+        return statuses if self.batched else statuses[0]
 
     @property
     def converged(self) -> Any:
@@ -97,9 +93,9 @@ class Debiased(ResultBase):
 
         If all converged: that the value is negative, for the first such item, or "converged".
         """
-        for part, result in (("", self.cross), ("first self term: ", self.self_x), ("second self term: ", self.self_y)):
-            if not result.all_converged:
-                return part + result.message
+        for name, label in _PARTS.items():
+            if not (part := getattr(self, name)).all_converged:
+                return label + part.message
         failed = torch.nonzero(self.codes != int(Status.CONVERGED)).flatten().tolist()
         if not failed:
             return Status.CONVERGED.message
@@ -126,11 +122,12 @@ class Debiased(ResultBase):
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
         """Return the debiased value that `to_arrays` described."""
-        parts = {name: Result.from_arrays(without_prefix(name, arrays)) for name in _PARTS}
+        parts = [Result.from_arrays(without_prefix(name, arrays)) for name in _PARTS]
         value, codes = torch.from_numpy(arrays["value"]), torch.from_numpy(arrays["codes"])
         if value.ndim > 1 or codes.shape != (max(1, value.numel()),):
             raise ValueError("arrays of the wrong shape")
-        return cls(value, parts["cross"], parts["self_x"], parts["self_y"], codes)
+        cross, self_x, self_y = parts
+        return cls(value, cross, self_x, self_y, codes)
 
     def __repr__(self) -> str:
         """Return one line: the value and status, or how many items of a batch converged."""
@@ -165,47 +162,43 @@ def debiased(
     (True, True, tensor(True))
     """
     x, y = as_space("x", x), as_space("y", y)
-    if partial_divergences(rho) is not None:
+    arguments = SolveArguments(rho=rho, eps=eps, loss=loss, fused=fused, solver=solver)
+    if arguments.partial_sides is not None:
         raise InputError(f"a debiased value takes off what entropy adds, got rho={rho!r}, which has none: see ugw_loss")
     if fused is not None and fused.cost is not None:
         raise InputError("a debiased value needs features on the spaces, got Fused(cost=...), which has no self terms")
-    terms = {"rho": rho, "loss": loss, "fused": fused, "solver": solver}
-    problem = build_detached(x, y, eps=eps, **terms)
+    problem = arguments.build_problem(x, y)
     check_one_rho(problem)
     previous = init if isinstance(init, Debiased) else None
-    options = {"fused": fused, "loss": loss, "solver": solver}
-    cross_value, cross = solve_problem_with_gradient(
-        problem, x, y, init=previous.cross if previous else init, **options
-    )
+    cross = arguments.solve(problem, previous.cross if previous else init)
+    values, results = [arguments.value(problem, x, y, cross)], [cross]
     name = init if isinstance(init, str) else "auto"
-    shared_eps = problem.eps if problem.batched else problem.eps[0]
-    self_values, self_results = [], []
-    for space, start in ((x, previous.self_x if previous else name), (y, previous.self_y if previous else name)):
-        own = build_detached(space, space, eps=shared_eps, **terms)
-        own_result = solve_self_term(own, start, **options)
-        self_values.append(with_gradient(own, space, space, fused, own_result))
-        self_results.append(own_result)
-    squares = [space.weight_tensor.double().sum(-1).square() for space in (x, y)]
-    mass_term = 0.5 * problem.eps * (squares[0] - squares[1]).square()
-    value = cross_value - 0.5 * self_values[0] - 0.5 * self_values[1] + mass_term
-    statuses = [part.tensors.status.expand(problem.batch) for part in (cross, *self_results)]
-    codes = debiased_codes(value.detach(), product_plan_value(problem), statuses)
+    self_starts = (previous.self_x, previous.self_y) if previous else (name, name)
+    self_arguments = replace(arguments, eps=problem.eps if problem.batched else problem.eps[0])
+    for space, start in zip((x, y), self_starts, strict=True):
+        self_problem = self_arguments.build_problem(space, space)
+        results.append(solve_self_term(self_arguments, self_problem, start))
+        values.append(self_arguments.value(self_problem, space, space, results[-1]))
+    squared_masses = [space.weight_tensor.double().sum(-1).square() for space in (x, y)]
+    mass_term = 0.5 * problem.eps * (squared_masses[0] - squared_masses[1]).square()
+    value = values[0] - 0.5 * values[1] - 0.5 * values[2] + mass_term
+    statuses = [part.tensors.status.expand(problem.batch) for part in results]
+    codes = debiased_codes(value.detach(), product_plan_distortion(problem), statuses)
     user_value = (value if cross.batched else value[0]).to(x.dtype)
-    result = Debiased(user_value, cross, self_results[0], self_results[1], codes)
+    result = Debiased(user_value, cross, results[1], results[2], codes)
     has_solve_failure = bool((codes != int(Status.NEGATIVE)).any())
     warn_about_gradient(result, has_gradient=value.requires_grad and has_solve_failure)
     return result
 
 
-def solve_self_term(problem: UGW, init: Any, *, fused: Fused | None, loss: Any, solver: Any) -> Result:
+def solve_self_term(arguments: SolveArguments, problem: UGW, init: Any) -> Result:
     """Return the result of the problem of a space with itself, the better of two starts, without a warning.
 
     init: a name, with the identity as the second start; or a previous Result, from which alone the solve continues.
     """
-    chosen = check_solver(solver, AlternateMin())
-    starts = [init] if isinstance(init, Result) else [_identity_plan(problem), init]
-    results = [solve_problem(problem, chosen, start, loss=loss, fused=fused) for start in starts]
-    return results[0] if len(results) == 1 else results[0].better(results[1])
+    if isinstance(init, Result):
+        return arguments.solve(problem, init)
+    return arguments.solve(problem, _identity_plan(problem)).better(arguments.solve(problem, init))
 
 
 @torch.no_grad()
@@ -225,13 +218,11 @@ def check_one_rho(problem: UGW) -> None:
     rho_a, rho_b = problem.div_a.rho, problem.div_b.rho
     if bool((rho_a != rho_b).any()):
         i = int(torch.nonzero(rho_a != rho_b)[0])
-        raise InputError(
-            f"a debiased value needs one rho for both sides, got {float(rho_a[i]):g} and {float(rho_b[i]):g}: "
-            "with two it may be negative"
-        )
+        got = f"{float(rho_a[i]):g} and {float(rho_b[i]):g}"
+        raise InputError(f"a debiased value needs one rho for both sides, got {got}: with two it may be negative")
 
 
-def product_plan_value(problem: UGW) -> Tensor:
+def product_plan_distortion(problem: UGW) -> Tensor:
     """Return the distortion of the product plan, (B,): the scale against which a value counts as negative."""
     return problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp()
 
@@ -239,7 +230,7 @@ def product_plan_value(problem: UGW) -> Tensor:
 def debiased_codes(value: Tensor, scale: Tensor, statuses: Sequence[Tensor]) -> Tensor:
     """Return the status codes of debiased values: of the first part that failed, else NEGATIVE or CONVERGED.
 
-    value, scale and all statuses have one shape; scale: see `product_plan_value`.
+    value, scale and all statuses have one shape; scale: see `product_plan_distortion`.
     """
     converged = int(Status.CONVERGED)
     codes = torch.where(value < -LEARNING_CONFIG.negative_share * scale, int(Status.NEGATIVE), converged)

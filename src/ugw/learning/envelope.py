@@ -38,15 +38,12 @@ def value_with_gradient(problem: UGW, x: Space, y: Space, fused: Fused | None, o
     """
     with torch.no_grad():
         state = _state_of_plan(problem, output.plan)
-    total = distortion_term(problem, x.metric, y.metric, output.plan)
-    if fused is not None:
-        total = total + problem.alpha.detach() * linear_term(x, y, fused, output.plan)
+    total = _data_terms(problem, x, y, fused, output.plan)
     if x.weight_tensor.requires_grad or y.weight_tensor.requires_grad:
         with torch.no_grad():
             gradients = weight_gradients(problem, state, output.potentials)
-        for gradient, space in zip(gradients, (x, y), strict=True):
-            total = total + (gradient * space.weight_tensor).sum(-1)
-    return differentiable_once(total + _parameter_terms(problem, state), output.terms.total)
+        total = total + _weight_term(gradients, x, y)
+    return attach_gradient(output.terms.total, total + _parameter_terms(problem, state))
 
 
 def _state_of_plan(problem: UGW, plan: Any) -> PlanState:
@@ -65,22 +62,19 @@ def partial_value_with_gradient(
     problem: PartialGW, x: Space, y: Space, fused: Fused | None, output: SolverOutput
 ) -> Tensor:
     """Return the value (B,) of a partial problem, differentiable in x, y and fused; see `value_with_gradient`."""
-    total = distortion_term(problem, x.metric, y.metric, output.plan)
     with torch.no_grad():
         state = problem.state_of_plan(output.plan / problem.mass_unit.to(output.plan.dtype)[:, None, None])
-        of_a, of_b, of_mass = partial_weight_gradients(problem, state)
-        masses = [(2.0 * log).exp() for log in (problem.log_mass_a, problem.log_mass_b)]
-        left = [mass - (problem.mass_unit * state.mass).square() for mass in masses]
+        gradient_a, gradient_b, mass_gradient = partial_weight_gradients(problem, state)
+        squared_masses = [(2.0 * log).exp() for log in (problem.log_mass_a, problem.log_mass_b)]
+        unmatched = [square - (problem.mass_unit * state.mass).square() for square in squared_masses]
+    total = _data_terms(problem, x, y, fused, output.plan) + _weight_term((gradient_a, gradient_b), x, y)
     if fused is not None:
-        total = total + problem.alpha.detach() * linear_term(x, y, fused, output.plan)
         total = total + problem.alpha * (problem.mass_unit * state.linear)
-    for gradient, space in ((of_a, x), (of_b, y)):
-        total = total + (gradient * space.weight_tensor).sum(-1)
     if isinstance(problem.div_a, Mass):
-        total = total + problem.div_a.m * of_mass
+        total = total + problem.div_a.m * mass_gradient
     else:
-        total = total + problem.div_a.penalty * left[0] + problem.div_b.penalty * left[1]
-    return differentiable_once(total, output.terms.total)
+        total = total + problem.div_a.penalty * unmatched[0] + problem.div_b.penalty * unmatched[1]
+    return attach_gradient(output.terms.total, total)
 
 
 def conic_value_with_gradient(problem: CGW, x: Space, y: Space, output: SolverOutput) -> Tensor:
@@ -95,19 +89,25 @@ def conic_value_with_gradient(problem: CGW, x: Space, y: Space, output: SolverOu
     local = distortion_sum.apply(lift.w)
     total = -(problem.rho_a + problem.rho_b) * dot(local, lift.w)
     with torch.no_grad():
-        k = local.detach().double()
-        gradients = _conic_weight_gradients(problem, k, lift.w.double())
-    for gradient, space in zip(gradients, (x, y), strict=True):
-        total = total + (gradient * space.weight_tensor).sum(-1)
-    return differentiable_once(total, output.terms.total)
+        gradients = _conic_weight_gradients(problem, local.detach().double(), lift.w.double())
+    return attach_gradient(output.terms.total, total + _weight_term(gradients, x, y))
+
+
+def _data_terms(problem: UGW | PartialGW, x: Space, y: Space, fused: Fused | None, plan: Any) -> Tensor:
+    """Return distortion and linear term of a plan, (B,), differentiable in distances, features and cost, not alpha."""
+    total = distortion_term(problem, x.metric, y.metric, plan)
+    return total if fused is None else total + problem.alpha.detach() * linear_term(x, y, fused, plan)
+
+
+def _weight_term(gradients: tuple[Tensor, Tensor], x: Space, y: Space) -> Tensor:
+    """Return <dV/da, a> + <dV/db, b>, (B,), whose gradients in the weights are those given, (B, n) and (B, m)."""
+    return (gradients[0] * x.weight_tensor).sum(-1) + (gradients[1] * y.weight_tensor).sum(-1)
 
 
 def distortion_term(problem: UGW | PartialGW, dx: Metric, dy: Metric, plan: Any) -> Tensor:
     """Return Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), differentiable in the distances. plan: stored or implicit."""
     distortion_sum = problem.distortion_sum
     if not isinstance(distortion_sum, SquaredDistortion):
-        if distortion_sum is None:
-            raise RuntimeError("__post_init__ sets the distortion sum")
         return dot(distortion_sum.with_metrics(dx, dy).apply(plan), plan)
     squares = torch.zeros_like(problem.eps)
     for metric, marginal in ((dx, plan.sum(2)), (dy, plan.sum(1))):
@@ -132,47 +132,49 @@ def linear_term(x: Space, y: Space, fused: Fused, plan: Any) -> Tensor:
 
 def _parameter_terms(problem: UGW, state: PlanState) -> Tensor:
     """Return the part of the value (B,) linear in rho, eps and alpha at a fixed plan; 0 if none has a gradient."""
-    given = (problem.div_a.rho, problem.div_b.rho, problem.eps, problem.alpha)
-    if not any(parameter.requires_grad for parameter in given):
-        return torch.zeros_like(problem.eps)
+    total = torch.zeros_like(problem.eps)
+    # The rho of a hard side is inf and adds nothing.
+    rhos = (torch.where(side.is_hard, 0.0, side.rho) for side in (problem.div_a, problem.div_b))
+    parameters = (*rhos, problem.eps, problem.alpha)
+    if not any(parameter.requires_grad for parameter in parameters):
+        return total
     with torch.no_grad():
         one = torch.ones_like(problem.eps)
-        unit = replace(problem, div_a=KL(one), div_b=KL(one), eps=one, alpha=one)
-        terms = unit.objective(state)
-    hard = (problem.div_a.is_hard, problem.div_b.is_hard, torch.zeros_like(one, dtype=torch.bool))
+        terms = replace(problem, div_a=KL(one), div_b=KL(one), eps=one, alpha=one).objective(state)
     slopes = (terms.marginal_a, terms.marginal_b, terms.entropy, terms.linear)
-    parts = zip(given, slopes, (*hard, hard[2]), strict=True)
-    return sum((torch.where(off, 0.0, p) * slope for p, slope, off in parts), torch.zeros_like(one))
+    for parameter, slope in zip(parameters, slopes, strict=True):
+        total = total + parameter * slope
+    return total
 
 
 def _conic_weight_gradients(problem: CGW, k: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """Return dCGW/da (B, n) and dCGW/db (B, m): 2 rho1 (m(a) − u), u = (k∘w)1 / a, and its mirror image."""
     matched, share = k * w, (problem.rho_a / (problem.rho_a + problem.rho_b))[:, None, None]
-    first = (matched.sum(2), problem.log_a, problem.log_mass_a)
-    second = (matched.sum(1), problem.log_b, problem.log_mass_b)
-    u, v = (
-        sums / torch.where(log > -torch.inf, (log + mass[:, None]).exp(), 1.0) for sums, log, mass in (first, second)
-    )
-    u_all = torch.where(problem.log_a > -torch.inf, u, _best_partner(k, v, problem.log_b, share))
-    v_all = torch.where(problem.log_b > -torch.inf, v, _best_partner(k.mT, u, problem.log_a, 1.0 - share))
-    made_a = 2.0 * problem.rho_a[:, None] * (problem.log_mass_a.exp()[:, None] - u_all)
-    made_b = 2.0 * problem.rho_b[:, None] * (problem.log_mass_b.exp()[:, None] - v_all)
-    return made_a, made_b
+    log_a, log_b, mass_a, mass_b = problem.log_a, problem.log_b, problem.log_mass_a.exp(), problem.log_mass_b.exp()
+    u = matched.sum(2) / torch.where(log_a > -torch.inf, log_a.exp() * mass_a[:, None], 1.0)
+    v = matched.sum(1) / torch.where(log_b > -torch.inf, log_b.exp() * mass_b[:, None], 1.0)
+    u_all = torch.where(log_a > -torch.inf, u, _ratio_of_weightless(k, v, log_b, share))
+    v_all = torch.where(log_b > -torch.inf, v, _ratio_of_weightless(k.mT, u, log_a, 1.0 - share))
+    gradient_a = 2.0 * problem.rho_a[:, None] * (mass_a[:, None] - u_all)
+    return gradient_a, 2.0 * problem.rho_b[:, None] * (mass_b[:, None] - v_all)
 
 
-def _best_partner(k: Tensor, v: Tensor, log_b: Tensor, share: Tensor) -> Tensor:
-    """Return u (B, n) of points without weight: k ≤ u^share v^(1 − share), with equality where mass is matched."""
+def _ratio_of_weightless(k: Tensor, v: Tensor, log_b: Tensor, share: Tensor) -> Tensor:
+    """Return the least u (B, n) with k_ij ≤ u_i^share v_j^(1 − share) for all j with weight: that of a small weight."""
     log_u = (k.log() - (1.0 - share) * v.log()[:, None, :]) / share
     usable = (log_b > -torch.inf)[:, None, :] & torch.isfinite(log_u)
     return torch.where(usable, log_u, -torch.inf).amax(2).exp()
 
 
-def differentiable_once(graph: Tensor, value: Tensor) -> Tensor:
-    """Return the value with the gradient of `graph`; a second derivative raises, because the plan is held fixed."""
-    return _DifferentiableOnce.apply(graph, value) if graph.requires_grad else value
+def attach_gradient(value: Tensor, graph: Tensor) -> Tensor:
+    """Return `value` with the gradient of `graph`, of the same shape, in place of its own.
+
+    It can be differentiated once: second derivatives raise InputError, because the plan is held fixed.
+    """
+    return _AttachGradient.apply(graph, value) if graph.requires_grad else value
 
 
-class _DifferentiableOnce(torch.autograd.Function):
+class _AttachGradient(torch.autograd.Function):
     """The identity on `value`, with the gradient of `graph`; raises for second derivatives."""
 
     @staticmethod

@@ -19,16 +19,13 @@ from .._utils.caller import warn_at_caller
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
 from ..kernels.dispatch import dot
-from ..measures.divergences import partial_divergences
 from ..problems.build import Fused
 from ..problems.ugw import UGW
 from ..results.records import Terms
 from ..results.result import Result
 from .config import LEARNING_CONFIG
-from .envelope import differentiable_once, distortion_term, linear_term
-from .value_and_grad import as_space, build_detached, solve_problem_with_gradient, warn_about_gradient
-
-_NO_ENTROPY = "a plan has gradients where eps > 0, got eps = 0: there it jumps; ugw.ugw_loss has them"
+from .envelope import attach_gradient, distortion_term, linear_term
+from .value_and_grad import SolveArguments, as_space, warn_about_gradient
 
 
 def solve_differentiable(
@@ -59,13 +56,11 @@ def solve_differentiable(
     True
     """
     x, y = as_space("x", x), as_space("y", y)
-    if partial_divergences(rho) is not None:
-        raise InputError(_NO_ENTROPY)
-    problem = build_detached(x, y, rho=rho, eps=eps, loss=loss, fused=fused, solver=solver)
-    if not bool((problem.eps > 0).all()):
-        raise InputError(_NO_ENTROPY)
-    with torch.no_grad():
-        _, result = solve_problem_with_gradient(problem, x, y, fused=fused, loss=loss, init=init, solver=solver)
+    arguments = SolveArguments(rho=rho, eps=eps, loss=loss, fused=fused, solver=solver)
+    problem = arguments.build_problem(x, y) if arguments.partial_sides is None else None
+    if problem is None or not bool((problem.eps > 0).all()):
+        raise InputError("a plan has gradients where eps > 0, got eps = 0: there it jumps; ugw.ugw_loss has them")
+    result = arguments.solve(problem, init)
     warn_about_gradient(result, has_gradient=torch.is_grad_enabled())
     if not torch.is_grad_enabled():
         return result
@@ -100,15 +95,11 @@ def _with_implicit_gradient(problem: UGW, data: _Data, result: Result) -> Result
     weights = [space.weight_tensor.expand(problem.batch, -1) for space in (data.x, data.y)]
     if not any(t.requires_grad for t in (residual, *weights)):
         return result
-    back = _Adjoint(problem, data.detach(), plan)
-    plan_with_gradient = _ImplicitFunction.apply(residual, *weights, plan, back)
-    terms = _terms(problem, data, plan_with_gradient)
-    terms_with_value = {
-        name: differentiable_once(graph, getattr(result.tensors.terms, name)) for name, graph in terms.items()
-    }
-    tensors = replace(
-        result.tensors, plan=plan_with_gradient.to(result.tensors.plan.dtype), terms=Terms(**terms_with_value)
-    )
+    output, adjoint = result.tensors, _Adjoint(problem, data.detach(), plan)
+    plan_with_gradient = _ImplicitFunction.apply(residual, *weights, plan, adjoint)
+    graphs = _objective_terms(problem, data, plan_with_gradient)
+    terms = {name: attach_gradient(getattr(output.terms, name), graph) for name, graph in graphs.items()}
+    tensors = replace(output, plan=plan_with_gradient.to(output.plan.dtype), terms=Terms(**terms))
     return replace(result, tensors=tensors)
 
 
@@ -124,10 +115,7 @@ def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
     cost(p) + m eps log(p/a⊗b) + m rho1 log(p1/a) ⊕ m rho2 log(p2/b), the cost with its three scalars.
     """
     mass = p.sum(dim=(1, 2), keepdim=True)
-    distortion_sum = problem.distortion_sum
-    if distortion_sum is None:
-        raise RuntimeError("__post_init__ sets the distortion sum")
-    total = distortion_sum.with_metrics(data.x.metric, data.y.metric).apply(p)
+    total = problem.distortion_sum.with_metrics(data.x.metric, data.y.metric).apply(p)
     a, b = data.x.weight_tensor[..., :, None], data.y.weight_tensor[..., None, :]
     rho_a, rho_b, eps = (v[:, None, None] for v in (problem.div_a.penalty, problem.div_b.penalty, problem.eps))
     rows, cols = p.sum(2, keepdim=True), p.sum(1, keepdim=True)
@@ -135,30 +123,25 @@ def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
         ratio = _safe_log_ratio(part, reference)
         total = total + rho * (mass * ratio + (part * ratio).sum(dim=(1, 2), keepdim=True))
     if data.fused is not None:
-        # The gradient of <M, p> is M.
-        (cost,) = torch.autograd.grad(
-            linear_term(data.x, data.y, data.fused, (held := p.detach().requires_grad_())).sum(),
-            held,
-            create_graph=True,
-        )
+        fixed = p.detach().requires_grad_()
+        linear = linear_term(data.x, data.y, data.fused, fixed).sum()
+        (cost,) = torch.autograd.grad(linear, fixed, create_graph=True)  # the gradient of <M, p> is M
         total = total + 0.5 * problem.alpha[:, None, None] * cost
     return torch.where(p > 0, total, 0.0)
 
 
-def _terms(problem: UGW, data: _Data, p: Tensor) -> dict[str, Tensor]:
+def _objective_terms(problem: UGW, data: _Data, p: Tensor) -> dict[str, Tensor]:
     """Return the terms of F(p, p) by name, (B,) each, with their graphs."""
     a, b = data.x.weight_tensor.expand(problem.batch, -1), data.y.weight_tensor.expand(problem.batch, -1)
-    parts = {
-        "marginal_a": (problem.div_a.penalty, p.sum(2), a),
-        "marginal_b": (problem.div_b.penalty, p.sum(1), b),
-        "entropy": (problem.eps, p.flatten(1), (a[:, :, None] * b[:, None, :]).flatten(1)),
-    }
     mass = p.sum(dim=(1, 2))
-    terms = {"distortion": distortion_term(problem, data.x.metric, data.y.metric, p)}
-    terms["linear"] = torch.zeros_like(mass)
+    terms = {"distortion": distortion_term(problem, data.x.metric, data.y.metric, p), "linear": torch.zeros_like(mass)}
     if data.fused is not None:
         terms["linear"] = problem.alpha * linear_term(data.x, data.y, data.fused, p)
-    for name, (rho, part, reference) in parts.items():
+    for name, rho, part, reference in (
+        ("marginal_a", problem.div_a.penalty, p.sum(2), a),
+        ("marginal_b", problem.div_b.penalty, p.sum(1), b),
+        ("entropy", problem.eps, p.flatten(1), (a[:, :, None] * b[:, None, :]).flatten(1)),
+    ):
         entropy = (part * _safe_log_ratio(part, reference)).sum(1)
         terms[name] = rho * (2.0 * mass * entropy - mass.square() + reference.sum(1).square())
     return terms
@@ -168,9 +151,9 @@ class _ImplicitFunction(torch.autograd.Function):
     """The plan as a function of the residual of its stationarity and of the weights of hard sides."""
 
     @staticmethod
-    def forward(ctx: Any, residual: Tensor, a: Tensor, b: Tensor, plan: Tensor, back: _Adjoint) -> Tensor:
+    def forward(ctx: Any, residual: Tensor, a: Tensor, b: Tensor, plan: Tensor, adjoint: _Adjoint) -> Tensor:
         """Return a copy of the plan (B, n, m)."""
-        ctx.back = back
+        ctx.adjoint = adjoint
         return plan.clone()
 
     @staticmethod
@@ -178,12 +161,15 @@ class _ImplicitFunction(torch.autograd.Function):
         """Return the gradients of the residual and of both weights by one adjoint solve."""
         if torch.is_grad_enabled():
             raise InputError("a plan can be differentiated once, got create_graph=True")
-        return (*ctx.back(gradient), None, None)
+        return (*ctx.adjoint(gradient), None, None)
 
 
 @dataclass(frozen=True, eq=False)
 class _Adjoint:
-    """The map v ↦ (−u, μ, ν) with H u + μ ⊕ ν = v, u changing no hard marginal; H is scaled by the root of the plan."""
+    """The map v ↦ (−u, μ, ν) with H u + μ ⊕ ν = v, where H = ∂Φ/∂p and u changes no hard marginal.
+
+    The system is scaled by the root of the plan on both sides.
+    """
 
     problem: UGW
     data: _Data
@@ -201,19 +187,19 @@ class _Adjoint:
             """Return H u; H is symmetric, so that autograd's product with its transpose is the same."""
             return torch.autograd.grad(phi, p, u, retain_graph=True)[0]
 
-        def tangent(z: Tensor) -> Tensor:
+        def project(z: Tensor) -> Tensor:
             """Return the projection of z onto the directions that change no hard marginal."""
             mu, nu = multipliers(root * z)
             return z - root * (mu[:, :, None] + nu[:, None, :])
 
-        y, residual = _conjugate_gradients(lambda y: tangent(root * apply(root * tangent(y))), tangent(root * v))
+        y, residual = _conjugate_gradients(lambda y: project(root * apply(root * project(y))), project(root * v))
         if bool((residual > LEARNING_CONFIG.max_trusted_residual).any()):
             warn_at_caller(
                 "the gradient of the plan is not exact: its linear system was solved to a residual of "
                 f"{float(residual.max()):.1e}. The plan is no isolated minimum, or eps is small: raise it",
                 ConvergenceWarning,
             )
-        u = root * tangent(y)
+        u = root * project(y)
         mu, nu = multipliers(self.plan * (v - apply(u)))
         return -u, mu, nu
 

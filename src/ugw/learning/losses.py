@@ -15,7 +15,7 @@ from ..problems.build import Fused, Relative, check_finite_rho, check_spaces, re
 from ..results.conic_result import ConicResult
 from ..results.result import Result
 from .debiased import Debiased, debiased
-from .value_and_grad import as_space, loss_to_user, solve_conic_with_gradient, solve_with_gradient
+from .value_and_grad import SolveArguments, as_space, loss_to_user, solve_conic_with_gradient
 
 
 def ugw_loss(
@@ -46,9 +46,8 @@ def ugw_loss(
     torch.Size([3, 2])
     """
     x, y = as_space("x", x), as_space("y", y)
-    return loss_to_user(
-        *solve_with_gradient(x, y, rho=rho, eps=eps, loss=loss, fused=fused, init=init, solver=solver), x.dtype
-    )
+    arguments = SolveArguments(rho=rho, eps=eps, loss=loss, fused=fused, solver=solver)
+    return loss_to_user(*arguments.solve_with_gradient(x, y, init), x.dtype)
 
 
 class UGWLoss(torch.nn.Module):
@@ -89,18 +88,18 @@ class UGWLoss(torch.nn.Module):
         if not isinstance(resolve_eps(eps, rho), Relative):
             as_parameter("eps", resolve_eps(eps, rho), allow_zero=True)
         self.rho, self.eps, self.loss, self.fused, self.init, self.solver = rho, eps, loss, fused, init, solver
-        self.debiased = debiased
-        self.result = None
+        self.debiased, self.result = debiased, None
 
     def forward(self, x: Any, y: Any) -> Tensor:
         """Return the loss between two spaces or clouds of points, () or (B,)."""
         x, y = as_space("x", x), as_space("y", y)
-        given = {"rho": self.rho, "eps": self.eps, "loss": self.loss, "fused": self.fused, "solver": self.solver}
+        options = {"rho": self.rho, "eps": self.eps, "loss": self.loss, "fused": self.fused, "solver": self.solver}
+        init = resolve_last_init(self.init, self.result, x, y)
         if self.debiased:
-            result = debiased(x, y, **given, init=resolve_last_init(self.init, self.result, x, y))
+            result = debiased(x, y, init=init, **options)
             self.result = result.detach()
             return result.value_tensor
-        value, self.result = solve_with_gradient(x, y, **given, init=resolve_last_init(self.init, self.result, x, y))
+        value, self.result = SolveArguments(**options).solve_with_gradient(x, y, init)
         return loss_to_user(value, self.result, x.dtype)
 
     def extra_repr(self) -> str:
@@ -140,9 +139,8 @@ class CGWLoss(torch.nn.Module):
         check_spaces(x, y)
         dtype, x, y = x.dtype, x.to(torch.float64), y.to(torch.float64)
         init = resolve_last_init(self.init, self.result, x, y)
-        value, self.result = solve_conic_with_gradient(
-            x, y, rho=self.rho, cone=self.cone, init=init, solver=self.solver
-        )
+        options = {"rho": self.rho, "cone": self.cone, "solver": self.solver}
+        value, self.result = solve_conic_with_gradient(x, y, init=init, **options)
         return loss_to_user(value, self.result, dtype)
 
     def extra_repr(self) -> str:
@@ -162,8 +160,6 @@ def resolve_last_init(init: Any, last: Any, x: Space, y: Space) -> Any:
     if last is None or not last.all_converged:
         return "auto"
     plans = last.cross.tensors.plan if isinstance(last, Debiased) else last.tensors.plan
-    fits = plans.shape[1:] == (x.n, y.n) and plans.dtype == x.dtype and plans.device == x.device
-    count = len(x if x.batched else y) if x.batched or y.batched else 1
-    if not fits or len(plans) != count:
-        return "auto"
-    return last
+    batch = next((len(space) for space in (x, y) if space.batched), 1)
+    fits = plans.shape == (batch, x.n, y.n) and plans.dtype == x.dtype and plans.device == x.device
+    return last if fits else "auto"

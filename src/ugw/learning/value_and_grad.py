@@ -2,85 +2,85 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..api.arguments import check_solver
 from ..api.conic import solve_conic_problem
 from ..api.solve import solve_partial_problem, solve_problem
 from ..errors import InputError
 from ..geometry.space import Space
-from ..initializers.multistart import base_solver
+from ..initializers.multistart import base_solver, check_solver
 from ..measures.cones import PartialTransport
-from ..measures.divergences import partial_divergences
+from ..measures.divergences import TV, Mass, partial_divergences
 from ..problems.build import Fused, build_conic, build_partial, build_ugw, parse_cone, resolve_eps
 from ..problems.ugw import UGW
-from ..results.base import ResultBase
+from ..results.base import ResultBase, warn_if_not_converged
 from ..results.conic_result import ConicResult
-from ..results.convergence import warn_if_not_converged
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 from .envelope import conic_value_with_gradient, partial_value_with_gradient, value_with_gradient
 
 
-def build_detached(x: Space, y: Space, *, rho: Any, eps: Any, loss: Any, fused: Fused | None, solver: Any) -> UGW:
-    """Return the problem that `ugw.solve` with these arguments solves, on the spaces without their autograd graphs.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SolveArguments:
+    """The arguments of `ugw.solve` except the spaces and the start: objective and solver, as a caller gave them.
 
-    A relative eps and "auto" are resolved for the spaces as they are; gradients hold eps fixed.
+    Gradients hold eps fixed: a relative eps and "auto" are resolved for the spaces as they are. No method warns about a
+    solve that did not converge: callers do.
     """
-    method = base_solver(check_solver(solver, AlternateMin())).inner.method
-    eps = resolve_eps(eps, rho)
-    return build_ugw(x.detach(), y.detach(), rho=rho, eps=eps, loss=loss, fused=fused, method=method)
 
+    rho: Any
+    eps: Any
+    loss: Any
+    fused: Fused | None
+    solver: Any
 
-def solve_with_gradient(
-    x: Space, y: Space, *, rho: Any, eps: Any, loss: Any, fused: Fused | None, init: Any, solver: Any
-) -> tuple[Tensor, Result]:
-    """Return the value (B,) of `ugw.solve`, float64, as a differentiable function of its arguments, and the Result.
+    @property
+    def partial_sides(self) -> tuple[TV | Mass, TV | Mass] | None:
+        """The divergences of both sides if rho is `ugw.TV` or `ugw.Mass`, which have no entropy; None otherwise."""
+        return partial_divergences(self.rho)
 
-    The value is attached to the autograd graph unless gradients are disabled. A solve that did not converge gives no
-    warning here: the caller warns. Arguments as for `ugw.solve`.
-    """
-    sides = partial_divergences(rho)
-    if sides is None:
-        problem = build_detached(x, y, rho=rho, eps=eps, loss=loss, fused=fused, solver=solver)
-        return solve_problem_with_gradient(problem, x, y, fused=fused, loss=loss, init=init, solver=solver)
-    partial, surrogate = build_partial(x.detach(), y.detach(), sides=sides, eps=eps, fused=fused, loss=loss)
-    chosen = check_solver(solver, FrankWolfe())
-    result = solve_partial_problem(partial, surrogate, chosen, init, loss=loss, fused=fused)
-    if not torch.is_grad_enabled():
-        return result.tensors.terms.total, result
-    return partial_value_with_gradient(partial, x, y, fused, result.tensors), result
+    def build_problem(self, x: Space, y: Space) -> UGW:
+        """Return the problem that `ugw.solve` with these arguments solves, on the spaces without autograd graphs."""
+        method = base_solver(check_solver(self.solver, AlternateMin())).inner.method
+        eps = resolve_eps(self.eps, self.rho)
+        return build_ugw(x.detach(), y.detach(), rho=self.rho, eps=eps, loss=self.loss, fused=self.fused, method=method)
 
+    def solve(self, problem: UGW, init: Any) -> Result:
+        """Return the Result of a problem that `build_problem` returned. init: as for `ugw.solve`."""
+        solver = check_solver(self.solver, AlternateMin())
+        return solve_problem(problem, solver, init, loss=self.loss, fused=self.fused)
 
-def solve_problem_with_gradient(
-    problem: UGW, x: Space, y: Space, *, fused: Fused | None, loss: Any, init: Any, solver: Any
-) -> tuple[Tensor, Result]:
-    """Solve a problem built by `build_detached`; return its value (B,), differentiable in the spaces, and the Result.
+    def value(self, problem: UGW, x: Space, y: Space, result: Result) -> Tensor:
+        """Return the value (B,) of a result, float64, differentiable in x, y and `fused` if gradients are enabled."""
+        if not torch.is_grad_enabled():
+            return result.tensors.terms.total
+        return value_with_gradient(problem, x, y, self.fused, result.tensors)
 
-    x, y, fused: as the caller gave them, with their autograd graphs. No warning, as in `solve_with_gradient`.
-    """
-    result = solve_problem(problem, check_solver(solver, AlternateMin()), init, loss=loss, fused=fused)
-    return with_gradient(problem, x, y, fused, result), result
-
-
-def with_gradient(problem: UGW, x: Space, y: Space, fused: Fused | None, result: Result) -> Tensor:
-    """Return the value (B,) of a result, differentiable in x, y and fused unless gradients are disabled."""
-    if not torch.is_grad_enabled():
-        return result.tensors.terms.total
-    return value_with_gradient(problem, x, y, fused, result.tensors)
+    def solve_with_gradient(self, x: Space, y: Space, init: Any) -> tuple[Tensor, Result]:
+        """Return the value (B,) of `ugw.solve`, float64, differentiable if gradients are enabled, and the Result."""
+        sides, terms = self.partial_sides, {"loss": self.loss, "fused": self.fused}
+        if sides is None:
+            problem = self.build_problem(x, y)
+            result = self.solve(problem, init)
+            return self.value(problem, x, y, result), result
+        partial, surrogate = build_partial(x.detach(), y.detach(), sides=sides, eps=self.eps, **terms)
+        result = solve_partial_problem(partial, surrogate, check_solver(self.solver, FrankWolfe()), init, **terms)
+        if not torch.is_grad_enabled():
+            return result.tensors.terms.total, result
+        return partial_value_with_gradient(partial, x, y, self.fused, result.tensors), result
 
 
 def solve_conic_with_gradient(
     x: Space, y: Space, *, rho: Any, cone: Any, init: Any, solver: Any
 ) -> tuple[Tensor, ConicResult]:
-    """Return the conic value (B,), float64, as a differentiable function of the spaces, and the ConicResult.
+    """Return the conic value (B,), float64, differentiable in the spaces if gradients are enabled, and the ConicResult.
 
-    The value is attached to the autograd graph unless gradients are disabled. A solve that did not converge gives no
-    warning here: the caller warns. rho, cone, init, solver: as for `ugw.solve_conic`.
+    rho, cone, init, solver: as for `ugw.solve_conic`, but a solve that did not converge gives no warning: callers warn.
     """
     detached = x.detach(), y.detach()
     parsed_cone = parse_cone(*detached, cone)

@@ -29,11 +29,13 @@ def weight_gradients(problem: UGW, state: PlanState, potentials: tuple[Tensor, T
 
     With both sides hard only their sum over changes of weight that keep m(a) = m(b) means something.
     """
-    linear, unit_plan = problem.linearize(state), state.unit_plan
-    constant = state.distortion + 0.5 * problem.alpha * (-state.log_mass).exp() * state.linear
-    f, g = potentials or (None, None)
     first = Side(
-        linear, unit_plan, state.kls[:, 1], state.log_mass, (problem.log_mass_a, problem.log_mass_b), constant, (f, g)
+        linear=problem.linearize(state),
+        unit_plan=state.unit_plan,
+        log_mass=state.log_mass,
+        log_masses=(problem.log_mass_a, problem.log_mass_b),
+        constant=state.distortion + 0.5 * problem.alpha * (-state.log_mass).exp() * state.linear,
+        potentials=potentials or (None, None),
     )
     return first.gradient(), first.other_side().gradient()
 
@@ -55,13 +57,12 @@ def partial_weight_gradients(problem: PartialGW, state: PartialPlanState) -> tup
 class Side:
     """The first marginal of a stationary unit plan and the linear problem that the plan solves.
 
-    unit_plan: (B, n, m); kl_b: (B,), of the second marginal; log_masses: of m(a), m(b); constant: what was
-    subtracted from the cost; potentials: (f, g) with their mass, NaN or None where there are none.
+    unit_plan: (B, n, m); log_mass: of the plan, (B,); log_masses: of m(a), m(b); constant: (B,), what was subtracted
+    from the cost; potentials: (f, g) with their mass, NaN or None where there are none.
     """
 
     linear: LinearProblem
     unit_plan: Any
-    kl_b: Tensor
     log_mass: Tensor
     log_masses: tuple[Tensor, Tensor]
     constant: Tensor
@@ -70,12 +71,10 @@ class Side:
     def other_side(self) -> Side:
         """Return the Side of the second marginal: plan and linear problem are transposed, a and b exchanged."""
         old = self.linear
-        turned = LinearProblem(old.cost.mT, old.log_b, old.log_a, old.div_b, old.div_a, old.eps)
         return replace(
             self,
-            linear=turned,
+            linear=LinearProblem(old.cost.mT, old.log_b, old.log_a, old.div_b, old.div_a, old.eps),
             unit_plan=self.unit_plan.mT,
-            kl_b=(self.unit_plan.sum(2).double() * self.log_ratio).sum(1),
             log_masses=self.log_masses[::-1],
             potentials=self.potentials[::-1],
         )
@@ -88,12 +87,11 @@ class Side:
         # r = p1/a with the masses back in; 1 on a hard side.
         ratio = (logs + (self.log_mass - self.log_masses[0])[:, None]).exp()
         ratio = torch.where(hard[:, None], 1.0, ratio)
-        from_a = (
-            2.0 * (rho * mass_a + eps * mass_a * mass_b.square())[:, None] - 2.0 * ((rho + eps) * mass)[:, None] * ratio
-        )
+        constant = 2.0 * (rho * mass_a + eps * mass_a * mass_b.square())[:, None]
+        gradient = constant - 2.0 * ((rho + eps) * mass)[:, None] * ratio
         if not bool(hard.any()):
-            return from_a
-        return from_a + torch.where(hard[:, None], 2.0 * mass[:, None] * self._extended(self.multiplier), 0.0)
+            return gradient
+        return gradient + torch.where(hard[:, None], 2.0 * mass[:, None] * self._multiplier_of_all_points(), 0.0)
 
     @property
     def has_weight(self) -> Tensor:
@@ -108,54 +106,49 @@ class Side:
     @cached_property
     def multiplier(self) -> Tensor:
         """The multiplier f/m of a hard side, (B, n), with the constant: of the solve, or at eps = 0 a mean row cost."""
-        f = self.potentials[0]
-        if f is not None and bool((self.linear.eps > 0).all()):
-            return self._per_mass(f)
+        f, eps = self.potentials[0], self.linear.eps
+        from_solve = None if f is None else f.double() / self.log_mass.exp()[:, None]
+        if from_solve is not None and bool((eps > 0).all()):
+            return from_solve
         other = self.linear.div_b
-        excess = self.log_mass - self.log_masses[1]
-        scalars = self.constant + other.penalty * (self.kl_b + 2.0 * excess)
+        kl_b = (self.unit_plan.sum(1).double() * self._log_ratio_b).sum(1)
+        scalars = self.constant + other.penalty * (kl_b + 2.0 * (self.log_mass - self.log_masses[1]))
         soft_g = -other.penalty[:, None] * self._log_ratio_b
         multiplier = _mean_row_costs(self.unit_plan, self.linear.cost, soft_g) + scalars[:, None]
-        both = self.linear.div_a.is_hard & other.is_hard & (self.linear.eps == 0)
+        both = self.linear.div_a.is_hard & other.is_hard & (eps == 0)
         if bool(both.any()):
-            multiplier = torch.where(both[:, None], self._duals(both) + 0.5 * self.constant[:, None], multiplier)
-        return multiplier if f is None else torch.where(self.linear.eps[:, None] > 0, self._per_mass(f), multiplier)
-
-    def _per_mass(self, potential: Tensor) -> Tensor:
-        """Return a potential (B, n) divided by the mass of the plan."""
-        return potential.double() / self.log_mass.exp()[:, None]
+            multiplier = torch.where(both[:, None], self._row_duals(both) + 0.5 * self.constant[:, None], multiplier)
+        return multiplier if from_solve is None else torch.where(eps[:, None] > 0, from_solve, multiplier)
 
     @property
     def _log_ratio_b(self) -> Tensor:
         """log(p2/b) at unit masses, (B, m); 0 for points without weight."""
         return log_ratio(self.unit_plan.sum(1), self.linear.log_b)
 
-    def _duals(self, items: Tensor) -> Tensor:
+    def _row_duals(self, items: Tensor) -> Tensor:
         """Return the multipliers (B, n) of the linear program that a plan between hard sides solves at eps = 0."""
-        multipliers = torch.zeros_like(self.log_ratio)
-        linear = self.linear
-        multipliers[items] = exact.row_multipliers(
-            linear.cost[items], linear.log_a[items].exp(), linear.log_b[items].exp()
-        )
+        multipliers, linear = torch.zeros_like(self.log_ratio), self.linear
+        weights = linear.log_a[items].exp(), linear.log_b[items].exp()
+        multipliers[items] = exact.row_multipliers(linear.cost[items], *weights)
         return multipliers
 
-    def _extended(self, multiplier: Tensor) -> Tensor:
-        """Return the multiplier (B, n), extended to points without weight by one Sinkhorn update."""
+    def _multiplier_of_all_points(self) -> Tensor:
+        """Return the multiplier (B, n) of a hard side, for points without weight by one Sinkhorn update."""
         if bool(self.has_weight.all()):
-            return multiplier
-        known = torch.where(self.has_weight, multiplier, 0.0)
-        softmin = self._softmin
-        shift = (self.unit_plan.sum(2).double() * (known - softmin)).sum(1, keepdim=True)
-        return torch.where(self.has_weight, known, softmin + shift)
+            return self.multiplier
+        known = torch.where(self.has_weight, self.multiplier, 0.0)
+        return torch.where(self.has_weight, known, self._shift_to_mean(self._softmin, known))
 
     def _log_ratio_of_weightless(self) -> Tensor:
         """Return log(p1/a), (B, n), that points without weight would have on a soft side at a small weight."""
         if bool(self.has_weight.all()):
             return self.log_ratio
         rho = torch.where(self.linear.div_a.is_hard, 1.0, self.linear.div_a.penalty)[:, None]
-        fall = -self._softmin / rho
-        shift = (self.unit_plan.sum(2).double() * (self.log_ratio - fall)).sum(1, keepdim=True)
-        return fall + shift
+        return self._shift_to_mean(-self._softmin / rho, self.log_ratio)
+
+    def _shift_to_mean(self, values: Tensor, reference: Tensor) -> Tensor:
+        """Return values (B, n) plus a constant per item that gives them the mean under p1 of the reference (B, n)."""
+        return values + (self.unit_plan.sum(2).double() * (reference - values)).sum(1, keepdim=True)
 
     @cached_property
     def _softmin(self) -> Tensor:

@@ -1,18 +1,23 @@
-"""What all public results have in common: convergence, `check`, an HTML table, `save` and `load`."""
+"""What all public results have in common: convergence and its one warning, `check`, an HTML table, `save`, `load`."""
 
 from __future__ import annotations
 
 import os
+import warnings
 import zipfile
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html import escape
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 
-from ..errors import InputError, NotConverged
+from .._utils.caller import warn_at_caller
+from ..errors import ConvergenceWarning, InputError, NotConverged
 from .io import Arrays, read_npz, saved_kind, write_npz
 
+AnyResult = TypeVar("AnyResult", bound="ResultBase")
 # Colors of the left border of HTML tables: green if everything converged, orange if not.
 _CONVERGED_COLOR, _FAILED_COLOR = "#2a7d4f", "#b3541e"
 
@@ -86,3 +91,21 @@ class ResultBase(ABC):
             for name, text in self.rows()
         )
         return f"<table style='border-left:4px solid {color}'>{body}</table>"
+
+
+def warn_if_not_converged(result: AnyResult, *, consequence: str = "") -> AnyResult:
+    """Return the result; issue one ConvergenceWarning with its message unless all of it converged.
+
+    consequence: what follows for the caller, printed before the message of the result.
+    """
+    if not result.all_converged:
+        warn_at_caller(consequence + result.message, ConvergenceWarning)
+    return result
+
+
+@contextmanager
+def convergence_warnings_ignored() -> Iterator[None]:
+    """Silence ConvergenceWarning inside the block: the caller reports on the combined result afterwards."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield

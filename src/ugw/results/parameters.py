@@ -7,7 +7,9 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
-import torch
+from torch import Tensor
+
+from ..measures.divergences import Divergence, Mass
 
 # Solver options that do not change the result, and may not be plain values.
 _OMITTED_FIELDS = ("callback", "progress")
@@ -27,9 +29,9 @@ def to_plain(value: Any) -> Any:
         return value
     if isinstance(value, Enum):
         return value.name
-    if isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 1:
+    if isinstance(value, Tensor | np.ndarray) and value.ndim > 1:
         return f"array of shape {tuple(value.shape)}"  # the cost of Fused has as many entries as the plan
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         return value.detach().cpu().tolist()
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
@@ -43,6 +45,30 @@ def to_plain(value: Any) -> Any:
     if callable(value) and hasattr(value, "__qualname__"):
         return value.__qualname__
     return repr(value)
+
+
+def solve_parameters(
+    sides: tuple[Divergence, Divergence], eps: Tensor, solver: Any, init: Any, *, batched: bool, **others: Any
+) -> dict[str, Any]:
+    """Return the rho, eps and solver options of a solve as a plain dictionary.
+
+    sides: the divergences of both marginals, (B,) each; eps: (B,); others: further arguments of the solve, of which
+    those that are None are left out. rho is one number per side, beside the name of the divergence; `ugw.Mass` has the
+    mass instead. In a batch these and eps are lists with one entry per item.
+    """
+    items = slice(None) if batched else 0
+    numbers: dict[str, Any] = {"eps": eps.tolist()[items]}
+    if isinstance(sides[0], Mass):
+        numbers["mass"] = sides[0].m.tolist()[items]
+    else:
+        numbers["rho"] = [side.rho.tolist()[items] for side in sides]  # type: ignore[attr-defined]
+    parameters = {"divergence": type(sides[0]).__name__, **numbers}
+    parameters["solver"] = to_plain(solver)
+    parameters["init"] = init if isinstance(init, str) else "plan"
+    parameters |= {name: to_plain(value) for name, value in others.items() if value is not None}
+    if batched:
+        parameters["per_item"] = list(numbers)
+    return parameters
 
 
 def item_parameters(parameters: dict[str, Any], index: int) -> dict[str, Any]:
