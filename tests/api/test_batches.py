@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import ugw
+from oracles.thresholds import patch_thresholds
 from ugw._utils import size_class
 from ugw.geometry.space import Space
 from ugw.results.lazy_plan import LazyPlan
@@ -297,7 +298,7 @@ def test_items_on_both_sides_of_every_size_threshold(monkeypatch, name):
     if PROBLEMS[name][0] is ugw.solve_conic:
         # Of plans near a saddle point the rounding of float32 decides where they go, and padding changes rounding.
         thresholds = replace(thresholds, min_low_precision_entries=5000)
-    monkeypatch.setattr(size_class, "THRESHOLDS", thresholds)
+    patch_thresholds(monkeypatch, thresholds)
     # Linear programs with many more variables than a plan has entries are slow.
     check_batch_against_items(name, [(5, 6), (4, 8)] if name == "partial-transport" else SMALL_SIZES)
 
@@ -318,7 +319,7 @@ def test_items_on_both_sides_of_the_smaller_thresholds_as_they_are(name, sizes):
 def test_small_sizes_are_in_many_classes():
     """The sizes of the test above pass every threshold that it lowers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(size_class, "THRESHOLDS", LOW_THRESHOLDS)
+        patch_thresholds(patch, LOW_THRESHOLDS)
         classes = [size_class.size_class(n, m) for n, m in SMALL_SIZES]
     constant = {"has_tf32_phase"}  # on CUDA alone
     for name in set(size_class.SizeClass.__dataclass_fields__) - constant:

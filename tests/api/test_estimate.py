@@ -42,7 +42,8 @@ def batches(metric="euclidean"):
 
 def in_chunks(monkeypatch, entries):
     """Chunks of at most so many plan entries on a CPU; one item has 6·7 of them, times the plans of its starts."""
-    monkeypatch.setattr(memory, "API_CONFIG", replace(memory.API_CONFIG, max_chunk_entries_cpu=entries))
+    limits = replace(memory.API_CONFIG, max_chunk_entries_cpu=entries, max_unmodeled_entries=0)
+    monkeypatch.setattr(memory, "API_CONFIG", limits)
 
 
 def with_memory(monkeypatch, free):
@@ -134,7 +135,9 @@ def test_chunks_of_plans_that_are_not_stored(monkeypatch, start):
     given = {"rho": 1.0, "eps": np.array([0.1, 0.2, 0.05, 0.1, 0.3]), "solver": solver, "fused": ugw.Fused(0.2)}
     given["init"] = ugw.solve(x, y, **{**given, "init": "flb"}).plan if start == "lazy" else start
     whole = ugw.solve(x, y, **given)
-    monkeypatch.setattr(memory, "API_CONFIG", replace(memory.API_CONFIG, max_chunk_bytes=15 * 2**20))
+    monkeypatch.setattr(
+        memory, "API_CONFIG", replace(memory.API_CONFIG, max_chunk_bytes=15 * 2**20, max_unmodeled_entries=0)
+    )
     assert ugw.estimate(x, y, fused=given["fused"], solver=solver).chunk_size < 5
     chunked = ugw.solve(x, y, **given)
     assert chunked.path == "streaming"

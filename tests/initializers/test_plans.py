@@ -10,7 +10,7 @@ import torch
 from scipy.spatial.distance import cdist
 
 import ugw
-from ugw._utils import size_class
+from oracles.thresholds import patch_thresholds
 from ugw._utils.size_class import THRESHOLDS
 from ugw.geometry.space import Space
 from ugw.initializers import plans as init
@@ -277,7 +277,7 @@ def test_auto_is_never_worse_than_the_flat_start():
 def test_auto_leaves_the_flat_start_out_above_the_limit(monkeypatch):
     """Above n·m = 10⁵ "auto" is the coarse start alone, below it the better of both; "best" solves from both."""
     patched = replace(THRESHOLDS, max_tiny_entries=41, max_entries_without_middle_level=41)
-    monkeypatch.setattr(size_class, "THRESHOLDS", patched)
+    patch_thresholds(monkeypatch, patched)
     given, compared, compare = problem(space(), space(7, 2, 1)), [], select.nearly_converged_best
 
     def counted(problem, plans):
@@ -291,7 +291,7 @@ def test_auto_leaves_the_flat_start_out_above_the_limit(monkeypatch):
     assert chosen("auto").shape[1] == 1
     assert chosen("best").shape[1] == 2
     assert not compared
-    monkeypatch.setattr(size_class, "THRESHOLDS", replace(patched, max_entries_without_middle_level=42))
+    patch_thresholds(monkeypatch, replace(patched, max_entries_without_middle_level=42))
     assert chosen("auto").shape[1] == 1
     assert compared == [2]
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import ugw
+from oracles.thresholds import patch_thresholds
 from ugw._utils import size_class
 from ugw.initializers import multilevel
 from ugw.problems.build import build_ugw
@@ -103,7 +104,7 @@ def test_starts_lead_to_as_good_a_plan(init):
 
 def test_multilevel_starts_are_close_to_the_best_value(monkeypatch):
     thresholds = replace(size_class.THRESHOLDS, max_stored_sample=40, max_level_ratio=3)
-    monkeypatch.setattr(size_class, "THRESHOLDS", thresholds)
+    patch_thresholds(monkeypatch, thresholds)
     x, y = spaces(300, 280)
     problem = build_ugw(x, y, rho=0.5, eps=0.02, fused=None, method="streaming")
     with torch.no_grad():

@@ -8,11 +8,9 @@ import torch
 
 from ugw.geometry.metric import DenseMetric
 from ugw.problems.distortion import squares
-from ugw.problems.distortion.base import PairLoss
 from ugw.problems.distortion.config import DISTORTION_CONFIG
 from ugw.problems.distortion.incremental import IncrementalDistortion
 from ugw.problems.distortion.squares import SquaredDistortion
-from ugw.problems.distortion.term_by_term import TermByTermDistortion
 
 N, M, B = 20, 18, 3
 
@@ -90,13 +88,3 @@ def test_only_the_change_is_multiplied_in_low_precision(distortion, monkeypatch)
 def test_items_and_other_metrics_keep_the_incremental_sum(distortion):
     assert isinstance(distortion.take(torch.tensor([1])), IncrementalDistortion)
     assert isinstance(distortion.with_metrics(distortion.dx, distortion.dy), IncrementalDistortion)
-
-
-@pytest.mark.parametrize("kind", ["squared", "term by term"])
-def test_other_sums_are_computed_anew(distortion, kind):
-    metrics = distortion.dx, distortion.dy
-    plain = SquaredDistortion(*metrics) if kind == "squared" else TermByTermDistortion(*metrics, PairLoss(torch.square))
-    plan = random_plan(3)
-    cost, drift = plain.update(plan, random_plan(2), torch.zeros(B, N, M), torch.zeros(B))
-    torch.testing.assert_close(cost, plain.apply(plan))
-    assert drift is None
