@@ -210,7 +210,7 @@ def _check_conic(x: Space, y: Space, options: Options) -> Any:
 
 
 def _build_problem(x: Space, y: Space, options: Options) -> UGW:
-    """Return the problem of two spaces, or of a batch of pairs, whose plans are stored."""
+    """Return the UGW problem between two spaces or two batches, with plans stored as matrices, for these options."""
     return build_ugw(x, y, **{name: options[name] for name in ("rho", "eps", "fused", "loss")})
 
 

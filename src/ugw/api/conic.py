@@ -40,17 +40,20 @@ def solve_conic(
     init: Any = "auto",
     solver: AlternateMin | AlternateLP | Multistart | None = None,
 ) -> ConicResult:
-    """Solve for the conic distance CGW between two spaces or two batches: a metric, and at most UGW at eps = 0.
+    """Solve for the conic divergence CGW between two spaces or two batches; it is at most UGW at eps = 0.
 
         CGW = rho1 m(a)² + rho2 m(b)² − R max <w, G w>,  G = exp(−λ(|Dx_ii' − Dy_jj'|)/R),  R = rho1 + rho2
+
+    over w = P^(rho1/R) Q^(rho2/R) with P 1 = a and Qᵀ 1 = b. The result has CGW as `value`, and as `distance` its root
+    of the order of the cone (the square root for KL), which is a metric where `is_metric` is true.
 
     rho: as for `solve`, finite. cone: "gaussian-hellinger" (λ = t²), "hellinger-kantorovich" or
     `ugw.HellingerKantorovich(cutoff)`, or λ as a function of tensors or `ugw.Loss(function)`; "partial-transport" or
     `ugw.PartialTransport(q)`, TV in place of KL, for small spaces and one rho: see there. Cones other than partial
     transport have the options `tol` and `max_rank` of the low-rank factors of the kernel G. Factors are used if
     n·m > 400; up to n·m = 2500 the sum is computed exactly if they miss `tol` and `max_rank` is None.
-    eps: entropy of a preliminary phase of steps, whose plans the solve starts from, in units of rho; 0, the default, is
-    no such phase, and partial transport requires 0. CGW itself has no entropy.
+    eps: entropy of a preliminary phase of steps, whose plans the solve starts from, as a multiple of rho; 0, the
+    default, is no such phase, and partial transport requires 0. CGW itself has no entropy.
     init: as for `solve`; the lift of a Result of `solve` is never worse than its plan's UGW objective at eps = 0.
     solver: as for `solve`; `ugw.AlternateLP(tol=, max_iter=, ...)` for partial transport. Options left at their
     defaults are those that suit conic problems.

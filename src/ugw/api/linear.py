@@ -156,7 +156,11 @@ def _read_sides(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
 
 
 def _space_of_weights(name: str, given: Any, cost: Tensor, axis: int, *, numpy: bool) -> Space:
-    """Return a side given as weights (None: 1/n each) as a space of coincident points, which stores no distances."""
+    """Return a side given as weights (None: 1/n each) as a space of coincident points, which stores no distances.
+
+    name: of the argument, for errors; axis: of the cost that has the side's n points, −2 or −1; numpy: whether results
+    hold NumPy arrays. A Space is returned as it is.
+    """
     if isinstance(given, Space):
         return given
     n = cost.shape[axis]

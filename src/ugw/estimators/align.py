@@ -241,9 +241,10 @@ def _read_pairs(pairs: Any, n: int, m: int) -> np.ndarray:
 
 
 def vote_labels(plan: Any, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each column of a plan (n, m) the label that sends it most mass, (m,), and its fraction of that mass.
+    """Return for each column of a plan (n, m) the label whose rows send it the most mass, (m,), and its fraction, (m,).
 
-    labels: (n,) of the rows; missing labels have no vote. A column without mass gets the most frequent label and 0.
+    The fraction is relative to the mass that the column receives from all rows with a label. labels: (n,) of the rows;
+    rows whose label is missing do not vote. A column without votes gets the most frequent label and the fraction 0.
 
     >>> vote_labels(np.array([[0.3, 0.0], [0.1, 0.0]]), np.array(["a", "b"]))
     (array(['a', 'a'], dtype='<U1'), array([0.75, 0.  ]))

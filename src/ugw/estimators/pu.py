@@ -179,7 +179,10 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return x, y
 
     def _solve_and_label(self, x: Space, y: Space, *, together: bool) -> np.ndarray:
-        """Solve at `rho_` and `eps_`, set the fitted attributes, and return score − threshold (m,)."""
+        """Solve at `rho_` and `eps_`, set result_, scores_ and labels_, and return score − threshold of y, (m,).
+
+        together: whether both spaces are point clouds in one R^d, so that their points can be compared directly.
+        """
         prior = self._checked_prior()
         init = self._initial_plan(x, y, prior, together=together)
         self.result_ = solve(x, y, rho=self.rho_, eps=self.eps_, init=init, solver=self.solver)
@@ -328,7 +331,7 @@ def _merge_duplicates(points: np.ndarray, decision: np.ndarray) -> tuple[np.ndar
 def label_top_scores(
     scores: np.ndarray, prior: float, *, tie_tolerance: float = ESTIMATOR_CONFIG.tie_tolerance, random_state: Any = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the round(prior · m) highest scores as booleans (m,), and score − threshold (m,).
+    """Return a mask (m,) bool of the round(prior · m) highest scores, and the decision values score − threshold (m,).
 
     Scores within the relative `tie_tolerance` of the last selected one are ties, broken at random. Rows of a batch
     (B, m) are treated separately.

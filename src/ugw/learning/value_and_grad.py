@@ -45,7 +45,7 @@ class SolveArguments:
         return partial_divergences(self.rho)
 
     def build_problem(self, x: Space, y: Space) -> UGW:
-        """Return the problem that `ugw.solve` with these arguments solves, on the spaces without autograd graphs."""
+        """Return the problem that `ugw.solve` with these arguments solves, between detached copies of the spaces."""
         method = base_solver(check_solver(self.solver, AlternateMin())).inner.method
         eps = resolve_eps(self.eps, self.rho)
         return build_ugw(x.detach(), y.detach(), rho=self.rho, eps=eps, loss=self.loss, fused=self.fused, method=method)

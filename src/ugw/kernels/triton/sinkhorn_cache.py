@@ -19,7 +19,10 @@ from .sinkhorn_registers import LOG2E, empty_result
 
 @triton.jit
 def _log2_sum(log_ptr, size, BLOCK: tl.constexpr):
-    """Return log2 Σ 2^x, a number, over the entries x of the vector at log_ptr, (size,); it must be in range."""
+    """Return log2 Σ 2^x, a number, over the entries x of the vector at log_ptr, (size,).
+
+    No maximum is subtracted: the sum must be in the range of float32.
+    """
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, size, BLOCK):
         k = start + tl.arange(0, BLOCK)

@@ -89,6 +89,9 @@ def _factors_of_items(
 
 
 def _without_batch_dimension(g: PairLoss) -> Callable[[Tensor], Tensor]:
-    """Return g of a single item as a function of CPU tensors in float64 without a batch dimension."""
+    """Return the function t ↦ g(t) of one item, for float64 tensors of differences t on the CPU, of any shape.
+
+    g: of a batch of one item; its rho is copied to the CPU.
+    """
     rho_total = None if g.rho_total is None else g.rho_total.double().cpu()
     return lambda t: PairLoss(g.loss, rho_total)(t[None])[0]

@@ -41,7 +41,7 @@ class PartialPlanState(BatchRecord):
 
     @property
     def plan(self) -> Tensor:
-        """The plan with its mass, (B, n, m)."""
+        """The plan in the units of the weights, (B, n, m): the unit plan times `mass_unit`."""
         return self.unit_plan * self.mass_unit.to(self.unit_plan.dtype)[:, None, None]
 
     @property

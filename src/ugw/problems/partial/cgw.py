@@ -48,7 +48,10 @@ class PartialConicItem:
     cone: PartialTransport
 
     def lift_plan(self, plan: np.ndarray) -> LiftArrays:
-        """Return the lift P = p a/p1, Q = p b/p2 of a plan p (n, m); rows or columns without mass get those of a⊗b."""
+        """Return the lift (P, Q) of a plan p (n, m): P = p a/p1 with row sums a, Q = p b/p2 with column sums b.
+
+        A row of P without mass is a_i b/m(b), a column of Q without mass b_j a/m(a).
+        """
         return self.rescale_to_weights((plan, plan), (np.outer(self.a, self.b), np.outer(self.a, self.b)))
 
     def rescale_to_weights(self, lift: LiftArrays, default: LiftArrays) -> LiftArrays:
