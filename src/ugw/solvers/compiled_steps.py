@@ -27,7 +27,7 @@ NUMBERS = ("objective", "relaxed", "change", "residual", "mass")  # columns of t
 
 def has_compiled_steps(problem: Problem) -> bool:
     """Return whether the compiled loop makes the steps of a problem: small, stored, float64, on a CPU, loss t²."""
-    if problem.x.dtype != torch.float64 or problem.x.device.type != "cpu":
+    if problem.x.dtype != torch.float64 or problem.eps.is_cuda:
         return False
     if not size_class(*problem.largest).uses_compiled_steps or not native.is_available():
         return False
@@ -52,7 +52,7 @@ def iterate_compiled(
 
 @dataclass(frozen=True)
 class _CompiledOutcome(loop.Outcome):
-    """The outcome of compiled steps. history: (B, steps, columns), the numbers of all steps, NaN after an item's end."""
+    """The outcome of compiled steps. history: (B, steps, columns), numbers of all steps, NaN after an item's end."""
 
     history: Tensor
 
@@ -206,13 +206,12 @@ class _CompiledRun:
             is_extrapolated=numbers["is_extrapolated"] > 0,
             **{name: numbers[name] for name in ("eps", "entropy", "leaves_zeros", "iteration_multiplier")},
         )
-        names = "solution_log_mass last_entropy objective change residual n_returns converged_objective".split()
         return Iterate(
             state=state,
             previous_state=previous_state,
             f=self._f[:, : self._n],
             g=self._g[:, : self._m],
-            **{name: numbers[name] for name in names},
+            **{name: numbers[name] for name in _RESULTS},
             controls=controls,
             history=history,
         )
@@ -302,6 +301,18 @@ _SETTINGS = (
     "cost_scale",
     "inner_tol",
     "objective_resolution",
+)
+
+
+# The fields (B,) of `Iterate` that tell how the last step went.
+_RESULTS = (
+    "solution_log_mass",
+    "last_entropy",
+    "objective",
+    "change",
+    "residual",
+    "n_returns",
+    "converged_objective",
 )
 
 

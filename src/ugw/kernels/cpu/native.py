@@ -106,8 +106,14 @@ def _load() -> Library | None:
         handle.ugw_run.argtypes = [ctypes.POINTER(Run)]
         if handle.ugw_run_size() != ctypes.sizeof(Run):  # built from other sources
             continue
-        names = (_field_names(handle, record) for record in ("config", "parameters", "plan", "iterate"))
-        return Library(handle, *names, handle.ugw_instruction_set().decode())
+        return Library(
+            handle,
+            config_fields=_field_names(handle, "config"),
+            parameter_fields=_field_names(handle, "parameters"),
+            plan_fields=_field_names(handle, "plan"),
+            iterate_fields=_field_names(handle, "iterate"),
+            instruction_set=handle.ugw_instruction_set().decode(),
+        )
     return None
 
 
