@@ -14,6 +14,12 @@ from ugw.solvers.config import SOLVER_CONFIG
 from ugw.solvers.mixed_precision import low_precision_phase, low_precision_problem
 
 
+@pytest.fixture(autouse=True)
+def _torch_steps(monkeypatch):
+    """Compiled steps, which small problems would get, have no low-precision phase."""
+    monkeypatch.setenv("UGW_COMPILED", "0")
+
+
 def spaces(n, m, dtype=np.float64, metric="euclidean"):
     """Return two clouds of n and m points, the second with other weights and twice the mass."""
     rng = np.random.default_rng(0)

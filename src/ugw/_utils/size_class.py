@@ -30,6 +30,8 @@ class SizeThresholds:
     points_per_middle_step: int = 167
     # ... and at most this many (more take longer than they improve the choice).
     max_middle_clusters: int = 400
+    # Max entries for which the compiled loop makes the steps on a CPU (measured on one thread: faster below this).
+    max_compiled_entries: int = 22_500
     # Min entries that pay for a low-precision phase, in float32 instead of float64.
     min_low_precision_entries: int = 5_000
     # Min entries that pay for a phase in TF32 instead of float32, on CUDA.
@@ -67,6 +69,7 @@ class SizeClass:
     """The choices for a problem of n × m points.
 
     is_tiny: are all candidates solved to convergence? has_product_candidate: does "auto" try the product plan?
+    uses_compiled_steps: does the compiled loop make the steps, where it is built?
     has_low_precision_phase, has_tf32_phase: do first steps in float32, or on CUDA in TF32, pay? samples_rows: are costs
     extrapolated from sampled rows? n_middle_clusters: clusters per side of the level between the coarsest one and all
     points, 0 if there is none; has_small_coarse_level: do all candidates run to the end on the coarsest level?
@@ -77,6 +80,7 @@ class SizeClass:
 
     is_tiny: bool
     has_product_candidate: bool
+    uses_compiled_steps: bool
     has_low_precision_phase: bool
     has_tf32_phase: bool
     samples_rows: bool
@@ -91,6 +95,7 @@ class SizeClass:
 UGW_CHOICES = (
     "is_tiny",
     "has_product_candidate",
+    "uses_compiled_steps",
     "has_low_precision_phase",
     "has_tf32_phase",
     "samples_rows",
@@ -116,6 +121,7 @@ def size_class(n: int, m: int) -> SizeClass:
     return SizeClass(
         is_tiny=entries <= limits.max_tiny_entries,
         has_product_candidate=entries <= limits.max_entries_without_middle_level,
+        uses_compiled_steps=entries <= limits.max_compiled_entries,
         has_low_precision_phase=entries >= limits.min_low_precision_entries,
         has_tf32_phase=entries >= limits.min_tf32_entries,
         samples_rows=n > limits.max_rows_without_sampling,

@@ -17,6 +17,7 @@ from ..measures.divergences import KL, Divergence
 from ..results.records import Lift, ObjectiveTerms, SolverOutput
 from ..results.result import Result
 from .linear import LinearProblem, LinearSolution
+from .mass import MassRule
 
 
 class SpacePair(ABC):
@@ -98,12 +99,14 @@ def take_cost(cost: Any, index: Tensor) -> Any:
 class CompiledInputs:
     """The inputs of a step that is plain arithmetic on stored plans with the loss t².
 
-    dx, dy: metrics of both spaces; cost: (n, m) or (B, n, m), the linear cost of a fused problem, or None.
+    dx, dy: metrics of both spaces; cost: (n, m) or (B, n, m), the linear cost of a fused problem, or None; mass_rule:
+    the optimal mass of a plan, with the factors of the divergences.
     """
 
     dx: Metric
     dy: Metric
     cost: Tensor | None
+    mass_rule: MassRule
 
 
 class Problem(SpacePair):

@@ -96,10 +96,10 @@ class UGW(Problem):
         return self.with_spaces(self.x.to(dtype), self.y.to(dtype), cost, self.scale())
 
     def compiled_inputs(self) -> CompiledInputs | None:
-        """Return the metrics and the linear cost if the loss is t², None otherwise."""
+        """Return the metrics, the linear cost and the mass rule if the loss is t², None otherwise."""
         if not isinstance(self.distortion_sum, SquaredDistortion):
             return None
-        return CompiledInputs(self.x.metric, self.y.metric, self.cost)
+        return CompiledInputs(self.x.metric, self.y.metric, self.cost, self.mass_rule)
 
     # -- the size of the cost ------------------------------------------------------------------------------
 

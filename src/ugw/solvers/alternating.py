@@ -18,6 +18,7 @@ from ..results.records import SolverOutput, Status
 from ..results.result import Result
 from . import loop
 from .base import Solver
+from .compiled_steps import has_compiled_steps, iterate_compiled
 from .config import SOLVER_CONFIG
 from .mixed_precision import low_precision_phase
 from .monitor import Monitor
@@ -309,7 +310,10 @@ def _check_proximal_convergence(
 
 
 def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int, monitor: Monitor | None) -> loop.Outcome:
-    """Run at most `max_iter` steps: one by one on a CPU, captured as CUDA graphs on a GPU."""
+    """Run at most `max_iter` steps: compiled or one by one on a CPU, captured as CUDA graphs on a GPU."""
+    is_plain = type(settings.options.inner) is Sinkhorn and iterate.state.drift is None
+    if is_plain and has_compiled_steps(settings.problem):
+        return iterate_compiled(settings, iterate, max_iter, monitor)
     if not iterate.change.is_cuda:
         rules = loop.Rules(
             max_iter=max_iter, compact_at=SOLVER_CONFIG.compaction_share, keeps_history=settings.is_monitored

@@ -97,6 +97,12 @@ class SolverConfig:
     # Plan entries of a batch from which the local cost is updated incrementally on CUDA after a TF32 phase.
     min_incremental_entries: int = 2**25
 
+    # -- compiled steps
+    # Seconds of one call of the compiled loop, after which Python can react to an interrupt.
+    compiled_call_seconds: float = 0.2
+    # Steps for which the history of a compiled run has room at first; then it grows.
+    first_history_rows: int = 64
+
     # -- CUDA
     # Steps between two synchronizations of an unmonitored run on CUDA.
     max_unchecked_steps: int = 6

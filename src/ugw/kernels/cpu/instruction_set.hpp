@@ -1,0 +1,20 @@
+// The whole loop for one instruction set. The file that includes this one defines UGW_NAMESPACE and UGW_VECTOR_BYTES, and
+// switches the instruction set on after it has included common.hpp with all system headers: their inline functions must
+// run on every processor, because the linker keeps only one copy of each.
+
+namespace UGW_NAMESPACE {
+
+#include "simd.hpp"
+#include "matrix.hpp"
+#include "item.hpp"
+#include "sinkhorn.hpp"
+#include "plan_state.hpp"
+#include "anderson.hpp"
+#include "step.hpp"
+#include "item_loop.hpp"
+
+void run(const Run& run, std::atomic<std::int64_t>& next, std::chrono::steady_clock::time_point deadline) {
+    run_items(run, next, deadline);
+}
+
+}  // namespace UGW_NAMESPACE

@@ -1,0 +1,43 @@
+// The steps of one item within one call.
+
+// Is the item still running, with steps left in this call?
+static bool is_left(const Run& run, std::int64_t i) {
+    return run.status[i] == static_cast<std::int64_t>(run.config->RUNNING) && run.n_iter[i] < run.last_step;
+}
+
+// Run steps until the item ends, has made the last step of this call, or the time is over.
+static void run_item(const Run& run, std::int64_t i, Arena& arena, std::chrono::steady_clock::time_point deadline) {
+    const Config& config = *run.config;
+    const int running = static_cast<int>(config.RUNNING), non_finite = static_cast<int>(config.NON_FINITE);
+    arena.reset();
+    const Item item = read_item(run, i, arena);
+    StepMemory memory;
+    memory.take(item.n, item.m, arena);
+    while (is_left(run, i)) {
+        const std::int64_t k = run.n_iter[i] + 1;
+        HistoryRow row;
+        int status = advance(item, k, memory, row);
+        if (status != non_finite) {
+            run.n_iter[i] = k;
+            if (run.history != nullptr) run.history[i * run.history_capacity + k - 1] = row;
+            if (status == running && k >= static_cast<std::int64_t>(config.max_iter))
+                status = static_cast<int>(config.MAX_ITER);
+        }
+        run.status[i] = status;
+        if (std::chrono::steady_clock::now() >= deadline) return;
+    }
+}
+
+// Take items from a common counter until none is left or the time is over.
+static void run_items(const Run& run, std::atomic<std::int64_t>& next, std::chrono::steady_clock::time_point deadline) {
+    std::size_t memory = 0;
+    for (std::int64_t i = 0; i < run.batch; ++i) {
+        const int n = static_cast<int>(run.sizes[2 * i]), m = static_cast<int>(run.sizes[2 * i + 1]);
+        memory = std::max(memory, item_memory(n, m) + StepMemory::size(n, m));
+    }
+    Arena arena(memory + 64 * PADDING);
+    for (std::int64_t i = next++; i < run.batch; i = next++) {
+        if (is_left(run, i)) run_item(run, i, arena, deadline);
+        if (std::chrono::steady_clock::now() >= deadline) return;
+    }
+}

@@ -1,0 +1,99 @@
+// The functions that Python calls: alternating minimization of a batch of small problems, and the layout of its records.
+#include <cstdlib>
+#include <cstring>
+
+#include "common.hpp"
+
+using Deadline = std::chrono::steady_clock::time_point;
+using RunFunction = void (*)(const Run&, std::atomic<std::int64_t>&, Deadline);
+
+#define UGW_RUN(name)                                                  \
+    namespace name {                                                   \
+    void run(const Run&, std::atomic<std::int64_t>&, Deadline);        \
+    }
+UGW_RUN(baseline)
+#if defined(__x86_64__) && defined(__linux__)
+UGW_RUN(avx2)
+UGW_RUN(avx512)
+#endif
+
+namespace {
+
+struct Choice {
+    const char* name;
+    RunFunction run;
+};
+
+// The best instruction set of this processor, or the one that UGW_INSTRUCTION_SET names if the processor has it.
+Choice choose_instruction_set() {
+    const char* wanted = std::getenv("UGW_INSTRUCTION_SET");
+    auto is_wanted = [wanted](const char* name) { return wanted == nullptr || std::strcmp(wanted, name) == 0; };
+    (void)is_wanted;
+#if defined(__x86_64__) && defined(__linux__)
+    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                            __builtin_cpu_supports("avx512vl");
+    if (has_avx512 && is_wanted("avx512")) return {"avx512", avx512::run};
+    if (has_avx2 && is_wanted("avx2")) return {"avx2", avx2::run};
+#endif
+    return {"baseline", baseline::run};
+}
+
+const Choice& chosen() {
+    static const Choice choice = choose_instruction_set();
+    return choice;
+}
+
+}  // namespace
+
+#define UGW_NAME(name) #name ","
+#define UGW_PREVIOUS_NAME(name) "previous_" #name ","
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// Names of the fields of a record in order, each followed by a comma; null for an unknown record.
+const char* ugw_field_names(const char* record) {
+    if (std::strcmp(record, "config") == 0) return UGW_CONFIG_FIELDS(UGW_NAME);
+    if (std::strcmp(record, "parameters") == 0) return UGW_PARAMETER_FIELDS(UGW_NAME);
+    if (std::strcmp(record, "plan") == 0) return UGW_PLAN_FIELDS(UGW_NAME);
+    if (std::strcmp(record, "iterate") == 0) return UGW_ITERATE_FIELDS(UGW_NAME);
+    return nullptr;
+}
+
+// Bytes of the record `Run`, to compare with those of its declaration in Python.
+std::int64_t ugw_run_size() { return sizeof(Run); }
+
+const char* ugw_instruction_set() { return chosen().name; }
+
+// Run the items of a batch until all have ended or made the last step of this call, or its seconds are over. Returns the
+// number of items that have steps left, −1 if memory is missing.
+std::int64_t ugw_run(const Run* run) {
+    const auto deadline = std::chrono::steady_clock::now() +
+                          std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                              std::chrono::duration<double>(run->seconds));
+    std::atomic<std::int64_t> next{0};
+    std::atomic<bool> is_out_of_memory{false};
+    auto work = [&] {
+        try {
+            chosen().run(*run, next, deadline);
+        } catch (const std::exception&) {
+            is_out_of_memory = true;
+        }
+    };
+    std::vector<std::thread> workers;
+    try {
+        for (std::int64_t k = 1; k < run->n_threads && k < run->batch; ++k) workers.emplace_back(work);
+    } catch (const std::exception&) {
+        // Fewer workers than asked for do the same work.
+    }
+    work();
+    for (std::thread& worker : workers) worker.join();
+    if (is_out_of_memory) return -1;
+    std::int64_t n_left = 0;
+    for (std::int64_t i = 0; i < run->batch; ++i)
+        n_left += run->status[i] == static_cast<std::int64_t>(run->config->RUNNING) && run->n_iter[i] < run->last_step;
+    return n_left;
+}
+}
+#pragma GCC visibility pop

@@ -1,0 +1,136 @@
+"""The compiled library as Python calls it: where it is, the layout of its records, and one call of its loop."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import c_double, c_int64, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from torch import Tensor
+
+SWITCH = "UGW_COMPILED"  # environment variable; "0" makes every step in torch
+
+
+class _Strided(ctypes.Structure):
+    """The address of an array and its strides over items, rows and columns, in numbers; a stride may be 0."""
+
+    _fields_ = [("data", c_void_p), ("item", c_int64), ("row", c_int64), ("col", c_int64)]
+
+
+class Run(ctypes.Structure):
+    """The arguments of one call, the same fields as `Run` in common.hpp."""
+
+    _fields_ = [
+        ("batch", c_int64),
+        ("n_threads", c_int64),
+        ("last_step", c_int64),
+        ("history_capacity", c_int64),
+        ("seconds", c_double),
+        ("config", c_void_p),
+        ("sizes", c_void_p),
+        ("parameters", c_void_p),
+        ("dx", _Strided),
+        ("dy", _Strided),
+        ("cost", _Strided),
+        ("log_a", _Strided),
+        ("log_b", _Strided),
+        ("iterates", c_void_p),
+        ("status", c_void_p),
+        ("n_iter", c_void_p),
+        ("history", c_void_p),
+        ("f", c_void_p),
+        ("g", c_void_p),
+        ("f_size", c_int64),
+        ("g_size", c_int64),
+        ("plans", c_void_p),
+        ("outputs", c_void_p),
+        ("inputs", c_void_p),
+        ("rows", c_int64),
+        ("stride", c_int64),
+    ]
+
+
+@dataclass(frozen=True)
+class Library:
+    """The loaded library: names of the fields of its records, in order, and the instruction set that it uses."""
+
+    handle: ctypes.CDLL
+    config_fields: tuple[str, ...]
+    parameter_fields: tuple[str, ...]
+    plan_fields: tuple[str, ...]
+    iterate_fields: tuple[str, ...]
+    instruction_set: str
+
+    def run(self, arguments: Run) -> int:
+        """Run steps of a batch, see `ugw_run` in library.cpp; return the number of items to call it again for."""
+        n_left = self.handle.ugw_run(ctypes.byref(arguments))
+        if n_left < 0:
+            raise MemoryError("no memory for the work arrays of a compiled step")
+        return n_left
+
+
+def padded_size(count: int) -> int:
+    """Return the length of a padded row of `count` numbers: a multiple of PADDING in common.hpp."""
+    return -(-count // 8) * 8
+
+
+def is_available() -> bool:
+    """Return whether the compiled library is built and not switched off by UGW_COMPILED=0."""
+    return os.environ.get(SWITCH) != "0" and _load() is not None
+
+
+def load() -> Library:
+    """Return the compiled library; RuntimeError where it is not built."""
+    library = _load()
+    if library is None:
+        raise RuntimeError("the compiled library of ugw is not built: install ugw where there is a C++ compiler")
+    return library
+
+
+@cache
+def _load() -> Library | None:
+    """Return the library that lies beside this file, None if there is none that this machine can load."""
+    for path in sorted(Path(__file__).parent.glob("_alternating*.so")):
+        try:
+            handle = ctypes.CDLL(str(path))
+        except OSError:  # built for another machine
+            continue
+        handle.ugw_field_names.restype = ctypes.c_char_p
+        handle.ugw_field_names.argtypes = [ctypes.c_char_p]
+        handle.ugw_instruction_set.restype = ctypes.c_char_p
+        handle.ugw_run_size.restype = c_int64
+        handle.ugw_run.restype = c_int64
+        handle.ugw_run.argtypes = [ctypes.POINTER(Run)]
+        if handle.ugw_run_size() != ctypes.sizeof(Run):  # built from other sources
+            continue
+        return Library(
+            handle,
+            config_fields=_field_names(handle, "config"),
+            parameter_fields=_field_names(handle, "parameters"),
+            plan_fields=_field_names(handle, "plan"),
+            iterate_fields=_field_names(handle, "iterate"),
+            instruction_set=handle.ugw_instruction_set().decode(),
+        )
+    return None
+
+
+def _field_names(handle: ctypes.CDLL, record: str) -> tuple[str, ...]:
+    """Return the names of the fields of a record of the library, in order."""
+    return tuple(handle.ugw_field_names(record.encode()).decode().rstrip(",").split(","))
+
+
+def strided_matrices(tensor: Tensor | None) -> _Strided:
+    """Return the address and strides of matrices (B, n, m), or of one (n, m) that all items share; zeros for None."""
+    if tensor is None:
+        return _Strided(None, 0, 0, 0)
+    shared = (0,) if tensor.ndim == 2 else ()
+    return _Strided(tensor.data_ptr(), *shared, *tensor.stride())
+
+
+def strided_vectors(tensor: Tensor) -> _Strided:
+    """Return the address and strides of vectors (B, n)."""
+    item, col = tensor.stride()
+    return _Strided(tensor.data_ptr(), item, 0, col)

@@ -1,0 +1,354 @@
+"""Steps of small stored problems on a CPU by the compiled loop, which makes many steps of a whole batch in one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._utils.size_class import THRESHOLDS, size_class
+from ..kernels.config import KERNEL_CONFIG
+from ..kernels.cpu import native
+from ..problems.base import Problem
+from ..problems.config import PROBLEM_CONFIG
+from ..results.records import Status
+from . import loop
+from .config import SOLVER_CONFIG
+from .extrapolation import CostHistory
+from .monitor import Monitor
+from .run_state import Controls, Iterate, RunSettings
+
+NUMBERS = ("objective", "relaxed", "change", "residual", "mass")  # columns of the history, `HistoryRow` in common.hpp
+
+
+def has_compiled_steps(problem: Problem) -> bool:
+    """Return whether the compiled loop makes the steps of a problem: small, stored, float64, on a CPU, loss t²."""
+    if problem.x.dtype != torch.float64 or problem.eps.is_cuda:
+        return False
+    if not size_class(*problem.largest).uses_compiled_steps or not native.is_available():
+        return False
+    return problem.compiled_inputs() is not None
+
+
+def iterate_compiled(
+    settings: RunSettings, iterate: Iterate, max_iter: int, monitor: Monitor | None, n_threads: int | None = None
+) -> loop.Outcome:
+    """Run at most `max_iter` steps of an alternating minimization by the compiled loop.
+
+    It does what `loop.iterate(advance, ...)` does with the torch step. n_threads: that share the items of a batch, as
+    many as torch uses if None.
+    """
+    run = _CompiledRun(settings, iterate, max_iter, torch.get_num_threads() if n_threads is None else n_threads)
+    if monitor is None:
+        run.advance_to(max_iter)
+    else:
+        run.advance_observed(max_iter, monitor)
+    return run.outcome()
+
+
+@dataclass(frozen=True)
+class _CompiledOutcome(loop.Outcome):
+    """The outcome of compiled steps. history: (B, steps, columns), numbers of all steps, NaN after an item's end."""
+
+    history: Tensor
+
+    def table(self) -> Tensor:
+        """Return the numbers of all steps, (B, steps, columns)."""
+        return self.history
+
+
+class _CompiledRun:
+    """The arrays of one run in the layout of the library, see `Run` in common.hpp, and the calls that advance it."""
+
+    def __init__(self, settings: RunSettings, iterate: Iterate, max_iter: int, n_threads: int) -> None:
+        """Pack the settings and the iterate before the first step."""
+        self._settings, self._iterate, self._library = settings, iterate, native.load()
+        problem = settings.problem
+        inputs = problem.compiled_inputs()
+        if inputs is None:
+            raise RuntimeError("the problem has no compiled steps")
+        plan = iterate.state.unit_plan
+        self._batch, self._n, self._m = plan.shape
+        self._status = torch.full((self._batch,), int(Status.RUNNING))
+        self._n_iter = torch.zeros_like(self._status)
+        sizes = problem.sizes or ((self._n, self._m),)
+        # Kept here, because the library holds only their addresses.
+        self._inputs = {
+            "config": torch.tensor(
+                _config_values(self._library.config_fields, settings, max_iter), dtype=torch.float64
+            ),
+            "sizes": torch.tensor(sizes),
+            "parameters": _pack(_parameters(settings, inputs.mass_rule), self._library.parameter_fields),
+        }
+        self._metrics = inputs.dx.dense().detach(), inputs.dy.dense().detach()
+        self._cost = None if inputs.cost is None else inputs.cost.detach()
+        self._weights = problem.log_a, problem.log_b
+        self._numbers = _pack_iterate(iterate, self._library)
+        self._f, self._g = _padded(iterate.f), _padded(iterate.g)
+        self._plans = _padded_three_times(plan)
+        self._outputs = _padded_three_times(iterate.state.local_cost)
+        self._costs = None
+        if iterate.history is not None:
+            self._outputs[:, 2, :, : self._m] = iterate.history.outputs[0]
+            self._costs = _padded_three_times(iterate.controls.cost)
+            self._costs[:, 1, :, : self._m] = iterate.history.inputs[0]
+            self._costs[:, 2, :, : self._m] = iterate.history.inputs[1]
+        if iterate.previous_state is not None:
+            self._plans[:, 2, :, : self._m] = iterate.previous_state.unit_plan
+        self._history = torch.empty(self._batch, 0, len(NUMBERS), dtype=torch.float64)
+        self._arguments = self._make_arguments(n_threads)
+
+    def _make_arguments(self, n_threads: int) -> native.Run:
+        """Return the arguments of a call, except the last step and the history."""
+        return native.Run(
+            batch=self._batch,
+            n_threads=min(n_threads, self._batch),
+            seconds=SOLVER_CONFIG.compiled_call_seconds,
+            **{name: tensor.data_ptr() for name, tensor in self._inputs.items()},
+            dx=native.strided_matrices(self._metrics[0]),
+            dy=native.strided_matrices(self._metrics[1]),
+            cost=native.strided_matrices(self._cost),
+            log_a=native.strided_vectors(self._weights[0]),
+            log_b=native.strided_vectors(self._weights[1]),
+            iterates=self._numbers.data_ptr(),
+            status=self._status.data_ptr(),
+            n_iter=self._n_iter.data_ptr(),
+            f=self._f.data_ptr(),
+            g=self._g.data_ptr(),
+            f_size=self._f.shape[1],
+            g_size=self._g.shape[1],
+            plans=self._plans.data_ptr(),
+            outputs=self._outputs.data_ptr(),
+            inputs=None if self._costs is None else self._costs.data_ptr(),
+            rows=self._plans.shape[2],
+            stride=self._plans.shape[3],
+        )
+
+    def advance_to(self, last_step: int) -> None:
+        """Make the steps up to number `last_step` of every item that has not ended."""
+        if not self._settings.is_monitored:
+            self._call(last_step)
+            return
+        while bool((self._status == Status.RUNNING).any()) and int(self._n_iter.max()) < last_step:
+            self._grow_history(last_step)
+            self._call(min(last_step, self._history.shape[1]))
+
+    def advance_observed(self, last_step: int, monitor: Monitor) -> None:
+        """Make the steps one by one and show each to the monitor, which may stop the run."""
+        for step in range(1, last_step + 1):
+            was_running = self._status == Status.RUNNING
+            if self._history.shape[1] < step:
+                self._grow_history(last_step)
+            self._call(step)
+            is_valid = was_running & (self._status != Status.NON_FINITE)
+            rows = self._history[is_valid, step - 1]
+            numbers = dict(zip(NUMBERS, rows.unbind(1), strict=True))
+            if monitor(numbers, int(was_running.sum())):
+                self._status[self._status == Status.RUNNING] = int(Status.STOPPED)
+            if not bool((self._status == Status.RUNNING).any()):
+                return
+
+    def _call(self, last_step: int) -> None:
+        """Call the library until every item has ended or made step `last_step`; between calls Ctrl-C may interrupt."""
+        self._arguments.last_step = last_step
+        while self._library.run(self._arguments):
+            pass
+
+    def _grow_history(self, last_step: int) -> None:
+        """Make room for more steps in the history, at most `last_step` in all."""
+        n_rows = self._history.shape[1]
+        more = min(last_step, max(SOLVER_CONFIG.first_history_rows, 4 * n_rows)) - n_rows
+        empty = torch.full((self._batch, more, len(NUMBERS)), torch.nan, dtype=torch.float64)
+        self._history = torch.cat([self._history, empty], dim=1) if n_rows else empty
+        self._arguments.history = self._history.data_ptr()
+        self._arguments.history_capacity = self._history.shape[1]
+
+    def outcome(self) -> loop.Outcome:
+        """Return the final iterates, status codes, steps and history of all items, as `loop.iterate` does."""
+        trace, table = [], self._history
+        if self._settings.is_monitored:
+            n_steps = int((self._n_iter + (self._status == Status.NON_FINITE)).max())
+            table = self._history[:, :n_steps]
+            items = torch.arange(self._batch)
+            trace = [(items, rows) for rows in table.unbind(1)]
+        return _CompiledOutcome(self._unpack(), self._status, self._n_iter, trace, table)
+
+    def _unpack(self) -> Iterate:
+        """Return the iterate after the last step of each item."""
+        iterate, plan_fields = self._iterate, self._library.plan_fields
+        columns = self._numbers.unbind(1)
+        n_plan = len(plan_fields)
+        numbers = dict(zip(self._library.iterate_fields, columns[2 * n_plan :], strict=True))
+        local_cost = self._select(self._outputs, 0)
+        state = _with_numbers(
+            iterate.state, self._select(self._plans, 0), dict(zip(plan_fields, columns, strict=False))
+        )
+        state = replace(state, local_cost=local_cost)
+        previous_state, history, cost = None, None, None
+        if iterate.previous_state is not None:
+            before = dict(zip(plan_fields, columns[n_plan:], strict=False))
+            previous_state = _with_numbers(iterate.previous_state, self._select(self._plans, -1), before)
+        if self._costs is not None:
+            cost = self._select(self._costs, 0)
+            history = CostHistory(
+                inputs=(self._select(self._costs, -2), self._select(self._costs, -1)),
+                outputs=(self._select(self._outputs, -1), local_cost),
+                n_steps=numbers.pop("n_steps"),
+                is_long_step=numbers.pop("is_long_step") > 0,
+                had_rejected_long_step=numbers.pop("had_rejected_long_step") > 0,
+            )
+        controls = Controls(
+            cost=cost,
+            is_extrapolated=numbers["is_extrapolated"] > 0,
+            **{name: numbers[name] for name in ("eps", "entropy", "leaves_zeros", "iteration_multiplier")},
+        )
+        return Iterate(
+            state=state,
+            previous_state=previous_state,
+            f=self._f[:, : self._n],
+            g=self._g[:, : self._m],
+            **{name: numbers[name] for name in _RESULTS},
+            controls=controls,
+            history=history,
+        )
+
+    def _select(self, matrices: Tensor, offset: int) -> Tensor:
+        """Return the matrix (B, n, m) of the last step plus `offset` from the last three, (B, 3, rows, stride)."""
+        position = (self._n_iter + (3 + offset)) % 3
+        taken = matrices[:, int(position[0])] if self._batch == 1 else matrices[torch.arange(self._batch), position]
+        return taken[:, : self._n, : self._m].clone(memory_format=torch.contiguous_format)
+
+
+def _padded(vectors: Tensor) -> Tensor:
+    """Return vectors (B, n) with rows padded by zeros, in new memory."""
+    padded = vectors.new_zeros(len(vectors), native.padded_size(vectors.shape[1]))
+    padded[:, : vectors.shape[1]] = vectors
+    return padded
+
+
+def _padded_three_times(matrices: Tensor) -> Tensor:
+    """Return three copies (B, 3, n, stride) of matrices (B, n, m), with rows padded by zeros."""
+    batch, n, m = matrices.shape
+    padded = matrices.new_zeros(batch, 3, n, native.padded_size(m))
+    padded[:, :, :, :m] = matrices[:, None]
+    return padded
+
+
+def _pack(values: dict[str, Tensor], names: tuple[str, ...]) -> Tensor:
+    """Return the values (B,) of the named fields as one array (B, fields), in float64."""
+    return torch.stack([values[name] for name in names], dim=1)
+
+
+def _config_values(names: tuple[str, ...], settings: RunSettings, max_iter: int) -> list[float]:
+    """Return the thresholds and options of a run in the order of `names`."""
+    options = settings.options
+    of_run = {
+        "tol": options.tol,
+        "anneal": float("nan") if options.anneal is None else options.anneal,
+        "inner_max_iter": options.inner.max_iter,
+        "proximal_factor": options.proximal.factor,
+        "uses_log_domain": options.inner.method == "log",
+        "samples_rows": settings.samples_rows,
+        "is_monitored": settings.is_monitored,
+        "max_iter": max_iter,
+    }
+    thresholds = _thresholds()
+    return [float(of_run[name] if name in of_run else thresholds[name]) for name in names]
+
+
+@cache
+def _thresholds() -> dict[str, Any]:
+    """Return the thresholds of all packages that the compiled loop reads, and the status codes, by name."""
+    statuses = {status.name: int(status) for status in Status}
+    return {**vars(THRESHOLDS), **vars(PROBLEM_CONFIG), **vars(KERNEL_CONFIG), **vars(SOLVER_CONFIG), **statuses}
+
+
+def _parameters(settings: RunSettings, mass_rule: Any) -> dict[str, Tensor]:
+    """Return the constants of the items that the compiled loop reads, (B,) each, by name."""
+    problem, eps = settings.problem, settings.problem.eps
+    penalty_a, penalty_b, _ = mass_rule.weights.each.unbind(1)
+    may_extrapolate = settings.may_extrapolate
+    return {
+        **{name: getattr(settings, name) for name in _SETTINGS},
+        "eps": eps,
+        "rho_a": problem.div_a.rho,
+        "rho_b": problem.div_b.rho,
+        "penalty_a": penalty_a,
+        "penalty_b": penalty_b,
+        "penalty_total": mass_rule.weights.total,
+        "log_mass_a": mass_rule.log_mass_a,
+        "log_mass_b": mass_rule.log_mass_b,
+        "is_hard_a": mass_rule.is_hard_a.double(),
+        "is_hard_b": mass_rule.is_hard_b.double(),
+        "alpha": torch.zeros_like(eps) if mass_rule.alpha is None else mass_rule.alpha,
+        "collapsed_log_mass": mass_rule.min_log_mass,
+        "converged_status": settings.converged_status.double(),
+        "may_extrapolate": torch.zeros_like(eps) if may_extrapolate is None else may_extrapolate.double(),
+    }
+
+
+# The fields of `RunSettings` that the compiled loop reads as they are.
+_SETTINGS = (
+    "last_entropy",
+    "max_entropy",
+    "change_tol",
+    "residual_tol",
+    "noise",
+    "cost_scale",
+    "inner_tol",
+    "objective_resolution",
+)
+
+
+# The fields (B,) of `Iterate` that tell how the last step went.
+_RESULTS = (
+    "solution_log_mass",
+    "last_entropy",
+    "objective",
+    "change",
+    "residual",
+    "n_returns",
+    "converged_objective",
+)
+
+
+def _pack_iterate(iterate: Iterate, library: native.Library) -> Tensor:
+    """Return the numbers of an iterate in the layout of `IterateNumbers` in common.hpp, (B, fields)."""
+    plan = _plan_numbers(iterate.state)
+    previous = plan if iterate.previous_state is None else _plan_numbers(iterate.previous_state)
+    controls, history = iterate.controls, iterate.history
+    none = torch.zeros_like(iterate.change)
+    others = {
+        **{name: value for name, value in vars(iterate).items() if isinstance(value, Tensor)},
+        **{name: value for name, value in vars(controls).items() if isinstance(value, Tensor)},
+        "is_extrapolated": controls.is_extrapolated.double(),
+        "n_steps": none if history is None else history.n_steps,
+        "is_long_step": none if history is None else history.is_long_step.double(),
+        "had_rejected_long_step": none if history is None else history.had_rejected_long_step.double(),
+    }
+    columns = [values[name] for values in (plan, previous) for name in library.plan_fields]
+    return torch.stack([*columns, *(others[name] for name in library.iterate_fields)], dim=1)
+
+
+def _plan_numbers(state: Any) -> dict[str, Tensor]:
+    """Return the numbers of the state of a plan, (B,) each, by the names of `PlanNumbers` in common.hpp."""
+    kls = dict(zip(("kl_a", "kl_b", "kl_plan"), state.kls.unbind(1), strict=True))
+    names = ("log_mass", "distortion", "linear", "reported_log_mass")
+    return {**kls, **{name: getattr(state, name) for name in names}, "is_collapsed": state.is_collapsed.double()}
+
+
+def _with_numbers(state: Any, unit_plan: Tensor, numbers: dict[str, Tensor]) -> Any:
+    """Return the state with another plan (B, n, m) and its numbers, (B,) each, by the names of `PlanNumbers`."""
+    return replace(
+        state,
+        unit_plan=unit_plan,
+        log_mass=numbers["log_mass"],
+        distortion=numbers["distortion"],
+        kls=torch.stack([numbers["kl_a"], numbers["kl_b"], numbers["kl_plan"]], dim=1),
+        linear=numbers["linear"],
+        reported_log_mass=numbers["reported_log_mass"],
+        is_collapsed=numbers["is_collapsed"] > 0,
+    )
