@@ -145,6 +145,15 @@ def test_chunks_of_plans_that_are_not_stored(monkeypatch, start):
     torch.testing.assert_close(chunked.plan.marginals[0], whole.plan.marginals[0], rtol=1e-12, atol=1e-12)
 
 
+def test_the_starts_of_a_multistart_count_for_small_problems_too(monkeypatch):
+    x, y = batches()
+    many = ugw.Multistart(n=100_000)
+    with_memory(monkeypatch, 2**20)
+    assert bool(ugw.solve(x, y, eps=0.1, init="product").all_converged)
+    with pytest.raises(ugw.OutOfMemory):
+        ugw.solve(x, y, eps=0.1, init="product", solver=many)
+
+
 def test_a_callback_sees_every_chunk_and_stops_them_all(monkeypatch):
     x, y = batches()
     seen = []

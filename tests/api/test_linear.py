@@ -195,3 +195,13 @@ def test_invalid_arguments_are_refused():
     ):
         with pytest.raises(ugw.InputError, match=said):
             ugw.solve_linear(*args, **options)
+
+
+def test_options_that_are_not_given_are_those_of_linear_problems():
+    rng = np.random.default_rng(0)
+    a, b = rng.random((8, 2)), rng.random((9, 2))
+    given = ugw.solve_linear(a, b, eps=1e-3, solver=ugw.AlternateMin(tol=1e-6)).parameters["solver"]
+    default = ugw.solve_linear(a, b, eps=1e-3).parameters["solver"]
+    assert given["tol"] == 1e-6
+    assert given["proximal"] == default["proximal"]
+    assert given["inner"]["max_iter"] == default["inner"]["max_iter"]

@@ -29,10 +29,19 @@ def test_moments(shape, monkeypatch):
     weight = a[:, :, None] * b[:, None, :]
     means = torch.stack([(weight * c).sum((1, 2)) for c in costs], 1)[:, :, None]
     products = torch.stack([torch.stack([(weight * c * d).sum((1, 2)) for d in costs], 1) for c in costs], 1)
-    for block in (KERNEL_CONFIG.moment_block_cpu, 3 * shape[0] * shape[2], 1):  # all rows, three rows, one row
+    for block in (KERNEL_CONFIG.moment_block_cpu, 3 * shape[2], 1):  # all entries, three rows, one row
         monkeypatch.setattr(anderson, "KERNEL_CONFIG", replace(KERNEL_CONFIG, moment_block_cpu=block))
         found = anderson.anderson_moments(a, b, inputs, outputs)
         torch.testing.assert_close(found, (means, products), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_moments_of_an_item_do_not_depend_on_its_batch(dtype):
+    inputs, outputs = ([cost.to(dtype) for cost in random_costs((64, 40, 50), 3, seed=k)] for k in (0, 3))
+    a, b = (torch.rand(64, size, dtype=dtype) for size in (40, 50))
+    batch = anderson.anderson_moments(a, b, inputs, outputs)
+    alone = anderson.anderson_moments(a[5:6], b[5:6], [c[5:6] for c in inputs], [c[5:6] for c in outputs])
+    assert all(torch.equal(one, many[5:6]) for one, many in zip(alone, batch, strict=True))
 
 
 def test_extrapolate():

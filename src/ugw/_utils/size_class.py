@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ PARTIAL_CHOICES = (*UGW_CHOICES, "tries_many_vertices")
 STREAMING_CHOICES = (*UGW_CHOICES, "streaming_sample")
 
 
-@cache
+@lru_cache(maxsize=4096)  # a solve asks many times for the same sizes
 def size_class(n: int, m: int) -> SizeClass:
     """Return the choices for a problem of n × m points, not counting padding.
 

@@ -255,9 +255,10 @@ def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
     """Return the number of batch items to solve at a time.
 
     Raises OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try.
-    starts: of the groups of items, names or plans.
+    starts: of the groups of items, names or plans; solver: one that `check_solver` returned.
     """
-    if problem.batch * problem.x.n * problem.y.n <= API_CONFIG.max_unmodeled_entries:
+    entries = problem.batch * problem.x.n * problem.y.n
+    if entries <= API_CONFIG.max_unmodeled_entries and not isinstance(solver, Multistart):
         return problem.batch
     # The start that takes the most memory; a plan given by the caller takes as much as the product plan.
     names = (start for start in starts if isinstance(start, str))

@@ -24,24 +24,19 @@ class AggregatedProblem(BatchRecord):
     x: Clusters
     y: Clusters
 
-    @property
-    def is_exact(self) -> Tensor:
-        """(B,) bool: is it the original problem, with its points in another order?"""
-        return self.x.is_exact & self.y.is_exact
-
     def prolongate(self, plan: Tensor, original: UGW) -> Tensor:
         """Return the plan (B, n, m) of unit mass on all points that a plan (B, k, l) between clusters leads to.
 
         That is the transport plan for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s), or, where every cluster is a
         single point, the plan itself. plan: of any mass > 0.
         """
-        plan = to_unit_mass(plan)
-        if not plan.is_cuda and not bool(self.is_exact.any()):
+        plan, is_exact = to_unit_mass(plan), self.x.is_exact & self.y.is_exact
+        if not plan.is_cuda and not bool(is_exact.any()):
             return self._transport(plan, original)
         same = self.x.weight_shares(original.log_a) @ plan @ self.y.weight_shares(original.log_b).mT
-        if not plan.is_cuda and bool(self.is_exact.all()):
+        if not plan.is_cuda and bool(is_exact.all()):
             return same
-        return torch.where(self.is_exact[:, None, None], same, self._transport(plan, original))
+        return torch.where(is_exact[:, None, None], same, self._transport(plan, original))
 
     def _transport(self, plan: Tensor, original: UGW) -> Tensor:
         """Return the transport plan (B, n, m) for the cost between all points that a plan between clusters implies."""
@@ -63,7 +58,7 @@ def aggregate(problem: UGW, count: int, choose_centers: ChooseCenters, *, averag
     small = problem.with_spaces(
         _space_of_clusters(x, x.weights * mass_x[:, None], problem),
         _space_of_clusters(y, y.weights * mass_y[:, None], problem),
-        _aggregated_cost(problem, x, y, average=average),
+        None if problem.cost is None else _aggregated_cost(problem, x, y, average=average),
     )
     return AggregatedProblem(small, x, y)
 
@@ -74,10 +69,8 @@ def _space_of_clusters(clusters: Clusters, weights: Tensor, problem: UGW) -> Spa
     return Space(DenseMetric(clusters.cluster_distances), weights, None, None, sizes, problem.numpy)
 
 
-def _aggregated_cost(problem: UGW, x: Clusters, y: Clusters, *, average: bool) -> Tensor | None:
+def _aggregated_cost(problem: UGW, x: Clusters, y: Clusters, *, average: bool) -> Tensor:
     """Return the linear cost (B, k, l) of a fused problem between clusters: means, or that of their centers."""
-    if problem.cost is None:
-        return None
     cost = problem.cost.expand(problem.batch, -1, -1)
     if average:
         return x.weight_shares(problem.log_a).mT @ cost @ y.weight_shares(problem.log_b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ def farthest_centers(metric: Metric, weights: Tensor, count: int) -> Tensor:
     """Return indices (B, count): the most eccentric point, then each time the one farthest from all chosen before."""
     present = weights > 0
     first = torch.where(present, eccentricity_ranks(metric, weights), -torch.inf).argmax(1)
-    return farthest_points(lambda index: _column(metric, index, len(weights)), first, count, candidates=present)
+    return farthest_points(partial(_column, metric, len(weights)), first, count, candidates=present)
 
 
 def quantile_centers(metric: Metric, weights: Tensor, count: int) -> Tensor:
@@ -42,7 +43,7 @@ def eccentricity_ranks(metric: Metric, weights: Tensor) -> Tensor:
     return (values / step.clamp(min=torch.finfo(values.dtype).tiny)).round()
 
 
-def _column(metric: Metric, index: Tensor, batch: int) -> Tensor:
+def _column(metric: Metric, batch: int, index: Tensor) -> Tensor:
     """Return the distances (B, n) of all points to those at the indices (B,), and 0 for these themselves.
 
     A point that stands for a cluster may be at a positive distance from itself, and would be chosen again.

@@ -13,6 +13,7 @@ from torch import Tensor
 from .._utils.cuda_graphs.capture_state import cached_constant
 from ..geometry.space import Space
 from ..problems.base import SpacePair
+from ..problems.distortion.squares import distance_moments
 from ..problems.linear import LinearProblem
 from ..problems.ugw import UGW
 from ..solvers.sinkhorn import Sinkhorn
@@ -63,7 +64,7 @@ def anchor_distances(problem: SpacePair, count: int, seed: int = 0) -> tuple[Ten
     u = torch.stack([u, u.flip(1)])[_side_that_draws_first(problem)]  # (B, n_anchors, 2)
     near_x = _distances_to_anchors(problem.x, problem.log_a, u[:, :, 0])
     near_y = _distances_to_anchors(problem.y, problem.log_b, u[:, :, 1])
-    scale = _mean_square(problem.x, problem.log_a) + _mean_square(problem.y, problem.log_b)
+    scale = distance_moments(problem.x.metric, problem.log_a)[1] + distance_moments(problem.y.metric, problem.log_b)[1]
     width = (INITIALIZER_CONFIG.anchor_width * torch.where(scale > 0, scale, 1.0)).to(near_x.dtype)
     return near_x, near_y, width
 
@@ -187,10 +188,5 @@ def _by_eccentricity(space: Space, log_weights: Tensor) -> Tensor:
 
 def _side_that_draws_first(problem: SpacePair) -> Tensor:
     """Return (B,) 0 or 1, the space with the larger mean square distance: swapping the spaces swaps their draws."""
-    return (_mean_square(problem.x, problem.log_a) < _mean_square(problem.y, problem.log_b)).long()
-
-
-def _mean_square(space: Space, log_weights: Tensor) -> Tensor:
-    """Return the mean square distance (B,) of a space under weights of unit mass."""
-    w = log_weights.exp()[:, :, None]
-    return (w * space.metric.apply_squared(w)).sum(dim=(1, 2), dtype=torch.float64)
+    squares = [distance_moments(s.metric, w)[1] for s, w in ((problem.x, problem.log_a), (problem.y, problem.log_b))]
+    return (squares[0] < squares[1]).long()

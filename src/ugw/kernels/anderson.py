@@ -9,6 +9,7 @@ saddle: there the last step is prolonged instead (over-relaxation).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
@@ -52,16 +53,19 @@ def anderson_moments(
     float64.
     """
     block_entries = KERNEL_CONFIG.moment_block_cuda if a.is_cuda else KERNEL_CONFIG.moment_block_cpu
-    n_rows = max(1, block_entries // b.numel())
-    means, products = (a.new_zeros((len(a), 5, k), dtype=torch.float64) for k in (1, 5))
-    # Differences and weighted differences of all rows at once would be the memory peak of a solve.
-    for start in range(0, a.shape[1], n_rows):
-        rows = slice(start, start + n_rows)
-        block = anderson_differences([cost[:, rows] for cost in inputs], [cost[:, rows] for cost in outputs])
+    batch, n, m = inputs[0].shape
+    # The rows of a block do not depend on the batch, so that an item has the sums that it has alone.
+    n_rows = min(n, max(1, block_entries // m))
+    n_items = max(1, block_entries // (n_rows * m))
+    means, products = (a.new_zeros((batch, 5, k), dtype=torch.float64) for k in (1, 5))
+    # Differences and weighted differences of all entries at once would be the memory peak of a solve.
+    for first, start in product(range(0, batch, n_items), range(0, n, n_rows)):
+        items, rows = slice(first, first + n_items), slice(start, start + n_rows)
+        block = anderson_differences(*([cost[items, rows] for cost in costs] for costs in (inputs, outputs)))
         differences = torch.stack(block, dim=1)
-        weighted = (differences * (a[:, rows, None] * b[:, None, :])[:, None]).flatten(2)
-        means += weighted.sum(2, keepdim=True)
-        products += weighted @ differences.flatten(2).mT
+        weighted = (differences * (a[items, rows, None] * b[items, None, :])[:, None]).flatten(2)
+        means[items] += weighted.sum(2, keepdim=True)
+        products[items] += weighted @ differences.flatten(2).mT
     return means, products
 
 

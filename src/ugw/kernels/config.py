@@ -17,7 +17,7 @@ class KernelConfig:
     max_recentering_fraction: float = 0.1
 
     # --- reductions and Anderson moments in torch ---
-    # Entries of the blocks of rows of all items in which a CPU computes moments: six of them fit into its L2 cache.
+    # Entries of the blocks of rows and items in which a CPU computes moments: six of them fit into its L2 cache.
     moment_block_cpu: int = 2**15
     # The same on CUDA: the temporary tensors of a block, fifteen times as large, stay below 130 MB in float64.
     moment_block_cuda: int = 2**20

@@ -93,7 +93,9 @@ def build_ugw(
     div_a, div_b = divergence_pair(rho)
     share = eps.share if isinstance(eps, Relative) else as_parameter("eps", eps, allow_zero=True)
     stream = uses_streaming(x, y, fused=fused, loss=loss, method=method)
-    alpha, cost = _fused_cost(x, y, fused, stored=not stream)
+    alpha, cost = torch.zeros((), dtype=torch.float64), None
+    if fused is not None:
+        alpha, cost = _fused_cost(x, y, fused, stored=not stream)
     if stream:
         x, y = (replace(space, metric=space.metric.center(space.weight_tensor)) for space in (x, y))  # type: ignore
     batch = common_batch_size(
@@ -321,10 +323,8 @@ def check_spaces(x: Any, y: Any) -> None:
         )
 
 
-def _fused_cost(x: Space, y: Space, fused: Fused | None, *, stored: bool) -> tuple[Tensor, Any]:
-    """Return alpha and the linear cost M, or 0 and None; True in place of M for a streaming problem, which makes it."""
-    if fused is None:
-        return torch.zeros((), dtype=torch.float64), None
+def _fused_cost(x: Space, y: Space, fused: Fused, *, stored: bool) -> tuple[Tensor, Any]:
+    """Return alpha and the linear cost M; True in place of M for a streaming problem, which makes it."""
     if not isinstance(fused, Fused):
         raise InputError(f"fused must be a ugw.Fused(alpha, cost), got {type(fused).__name__}")
     alpha = as_parameter("alpha", fused.alpha, allow_zero=True)

@@ -12,7 +12,8 @@ class ProblemConfig:
 
     # Log of the smallest mass of a plan relative to sqrt(m(a) m(b)); a lighter plan has collapsed.
     min_relative_log_mass: float = -30.0
-    # Log of the mass reported where the linear cost exceeds the gain of any mass, relative to the above.
+    # Added to the log mass at which a plan has collapsed: the log mass reported where the linear cost exceeds the gain
+    # of any mass.
     no_mass_log: float = -270.0
     # Largest exponent used for a mass, so that exp does not overflow float64.
     max_log: float = 700.0

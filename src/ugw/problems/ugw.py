@@ -173,7 +173,7 @@ class UGW(Problem):
             log_mass,
             **scalars,
             reported_log_mass=reported,
-            is_collapsed=reported < self.mass_rule.min_log_mass,
+            min_log_mass=self.mass_rule.min_log_mass,
             drift=drift,
         )
 

@@ -17,9 +17,9 @@ class PlanState(BatchRecord):
     unit_plan: (B, n, m), the plan divided by its mass; local_cost: (B, n, m), Σ (Dx_ii' − Dy_jj')² unit_plan_i'j';
     log_mass: (B,), log of the optimal mass; distortion: (B,), <local_cost, unit_plan>; kls: (B, 3), divergences of both
     marginals and of the plan from the weights, all at unit mass; linear: (B,), <M, unit_plan>; reported_log_mass: (B,),
-    log of the mass shown to users, next to no mass where the linear cost exceeds the gain of any plan; is_collapsed:
-    (B,) bool, whether that mass is 0 or too small to call the plan a matching; drift: (B,), L1 length of the path since
-    the local cost was last computed from a whole plan, None where it always is.
+    log of the mass shown to users, next to no mass where the linear cost exceeds the gain of any plan; min_log_mass:
+    (B,), below which a plan has collapsed; drift: (B,), L1 length of the path since the local cost was last computed
+    from a whole plan, None where it always is.
     """
 
     unit_plan: Any  # Tensor or ImplicitPlan
@@ -29,13 +29,18 @@ class PlanState(BatchRecord):
     kls: Tensor
     linear: Tensor
     reported_log_mass: Tensor
-    is_collapsed: Tensor
+    min_log_mass: Tensor
     drift: Tensor | None = None
 
     @property
     def plan(self) -> Any:
         """The plan with its mass, (B, n, m)."""
         return self.unit_plan * self.log_mass.exp().to(self.unit_plan.dtype)[:, None, None]
+
+    @property
+    def is_collapsed(self) -> Tensor:
+        """(B,) bool: is the mass shown to users 0, or too small to call the plan a matching?"""
+        return self.reported_log_mass < self.min_log_mass
 
     def reported(self) -> PlanState:
         """Return the state with the mass that is shown to users."""

@@ -76,7 +76,7 @@ class UW(Problem):
         )
         linear = dot(self.cost, unit_plan)
         log_mass = self._optimal_log_mass(linear, kls)
-        relative_log_mass = log_mass - 0.5 * (self.log_mass_a + self.log_mass_b)
+        min_log_mass = 0.5 * (self.log_mass_a + self.log_mass_b) + PROBLEM_CONFIG.min_relative_log_mass
         return PlanState(
             unit_plan,
             zero,
@@ -85,7 +85,7 @@ class UW(Problem):
             kls=kls,
             linear=linear,
             reported_log_mass=log_mass,
-            is_collapsed=relative_log_mass < PROBLEM_CONFIG.min_relative_log_mass,
+            min_log_mass=min_log_mass,
         )
 
     def _optimal_log_mass(self, linear: Tensor, kls: Tensor) -> Tensor:

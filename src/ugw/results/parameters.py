@@ -54,7 +54,8 @@ def solve_parameters(
 
     sides: the divergences of both marginals, (B,) each; eps: (B,); others: further arguments of the solve, of which
     those that are None are left out. rho is one number per side, beside the name of the divergence; `ugw.Mass` has the
-    mass instead. In a batch these and eps are lists with one entry per item.
+    mass instead. In a batch these and eps are lists with one entry per item. solver: with all its options, as
+    `check_solver` returns it.
     """
     items = slice(None) if batched else 0
     numbers: dict[str, Any] = {"eps": eps.tolist()[items]}

@@ -39,9 +39,9 @@ class Solver(ABC):
             return self.run(problem, init, monitor)
 
     def with_defaults(self, defaults: Self) -> Self:
-        """Return the solver with the options of `defaults` where its own are None, which no option of most solvers is.
+        """Return the solver with options that are None taken from `defaults`, a solver of the same class.
 
-        defaults: a solver of the same class.
+        Only AlternateMin has such options; other solvers return themselves.
         """
         return self
 

@@ -350,5 +350,4 @@ def _with_numbers(state: Any, unit_plan: Tensor, numbers: dict[str, Tensor]) -> 
         kls=torch.stack([numbers["kl_a"], numbers["kl_b"], numbers["kl_plan"]], dim=1),
         linear=numbers["linear"],
         reported_log_mass=numbers["reported_log_mass"],
-        is_collapsed=numbers["is_collapsed"] > 0,
     )
