@@ -13,7 +13,7 @@ help:  ## this list
 
 install: $(INSTALLED)  ## .venv with the library (editable) and everything its tests need
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml setup.py constraints.txt $(wildcard src/ugw/kernels/cpu/*.[ch]pp)
 	@$(or $(PYTHON),false) -c '$(NEW_ENOUGH)' 2>/dev/null || { \
 		echo "ugw needs Python 3.11 or newer, found: $$($(or $(PYTHON),python3) --version 2>/dev/null || echo none); try: make PYTHON=/path/to/python3.11 install" >&2; exit 1; }
 	@echo "Setting up .venv with $$($(PYTHON) --version); torch is the large part, this can take some minutes."
@@ -80,4 +80,4 @@ bench-full: $(BENCHED)  ## the same with all sizes and all peers: some hours; go
 	.venv/bin/python -m benchmarks.compare --full $(ARGS)
 
 clean:  ## remove .venv, out/ and caches
-	rm -rf .venv out docs/gallery docs/api build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv out docs/gallery docs/api build dist src/*.egg-info src/ugw/kernels/cpu/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

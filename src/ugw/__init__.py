@@ -8,6 +8,7 @@ from typing import Any
 from ._utils.version import version
 from .all_pairs import Method, PairwiseResult, pairwise
 from .api.certificate import tightness
+from .api.config_report import show_config
 from .api.conic import solve_conic
 from .api.estimate import Estimate, estimate
 from .api.linear import solve_linear
@@ -77,6 +78,7 @@ __all__ = [
     "relative",
     "report",
     "rho_for_mass",
+    "show_config",
     "solve",
     "solve_conic",
     "solve_differentiable",

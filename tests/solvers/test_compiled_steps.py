@@ -53,7 +53,7 @@ CASES = {
     **{f"{n}x{m}": (pair(n, m), {"rho": 0.3, "eps": 0.02}) for n, m in [(1, 1), (1, 5), (7, 4), (20, 20), (33, 41)]},
     **{f"eps {eps}": (pair(20, 17), {"rho": 0.2, "eps": eps}) for eps in (0.1, 1e-2, 1e-3, 1e-4, 0.0)},
     **{f"rho {rho}": (pair(15, 18), {"rho": rho, "eps": 0.02}) for rho in [(0.1, 2.0), (INF, 0.3), (0.3, INF), INF]},
-    "rho 1e4": (pair(15, 18), {"rho": 1e4, "eps": 0.02}),
+    "rho 100": (pair(15, 18), {"rho": 100.0, "eps": 0.02}),
     "balanced without entropy": (pair(12, 12), {"rho": INF, "eps": 0.0}),
     "fused": (pair(14, 11), {"rho": 0.3, "eps": 0.02, "fused": ugw.Fused(0.5)}),
     "fused, no mass pays": (pair(14, 11), {"rho": 0.01, "eps": 0.02, "fused": ugw.Fused(5.0)}),
@@ -389,3 +389,10 @@ def test_every_instruction_set_gives_the_same_value(instruction_set):
     x, y = (Space.from_points(rng.random((n, 2))) for n in (21, 18))
     expected = [ugw.solve(x, y, rho=0.3, eps=eps, init="product").value for eps in (0.01, 0.0)]
     np.testing.assert_allclose([float(value) for value in values], expected, rtol=1e-9)
+
+
+def test_the_configuration_names_the_compiled_backend(monkeypatch):
+    assert ugw.show_config()["compiled"] == native.load().instruction_set
+    monkeypatch.setenv(native.SWITCH, "0")
+    assert ugw.show_config()["compiled"] == "switched off (UGW_COMPILED=0)"
+    assert {"ugw", "torch", "triton", "cuda"} <= ugw.show_config().keys()

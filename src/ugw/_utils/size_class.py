@@ -31,7 +31,7 @@ class SizeThresholds:
     # ... and at most this many (more take longer than they improve the choice).
     max_middle_clusters: int = 400
     # Max entries for which the compiled loop makes the steps on a CPU (measured on one thread: faster below this).
-    max_compiled_entries: int = 22_500
+    max_compiled_entries: int = 100_000
     # Min entries that pay for a low-precision phase, in float32 instead of float64.
     min_low_precision_entries: int = 5_000
     # Min entries that pay for a phase in TF32 instead of float32, on CUDA.

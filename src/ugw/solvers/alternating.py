@@ -311,8 +311,8 @@ def _check_proximal_convergence(
 
 def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int, monitor: Monitor | None) -> loop.Outcome:
     """Run at most `max_iter` steps: compiled or one by one on a CPU, captured as CUDA graphs on a GPU."""
-    is_plain = type(settings.options.inner) is Sinkhorn and iterate.state.drift is None
-    if is_plain and has_compiled_steps(settings.problem):
+    is_plain = type(settings.options.inner) is Sinkhorn
+    if is_plain and has_compiled_steps(settings.problem) and iterate.state.drift is None:
         return iterate_compiled(settings, iterate, max_iter, monitor)
     if not iterate.change.is_cuda:
         rules = loop.Rules(

@@ -111,15 +111,18 @@ static void weighted_row_sum(const double* factors, Matrix matrix, int rows, int
     product_rows<1>(factors, 0, matrix.data, matrix.stride, rows, out, 0, pad(cols) / LANES);
 }
 
-// out_j = Σ_i factors_i·matrix_ij² for the padded columns j.
+// out_j = Σ_i factors_i·matrix_ij² for the padded columns j; two sums, so that additions need not wait.
 static void weighted_square_sum(const double* factors, Matrix matrix, int rows, int cols, double* out) {
     for (int j = 0; j < pad(cols); j += LANES) {
-        Vec sum = {};
-        for (int i = 0; i < rows; ++i) {
-            const Vec entry = load(matrix.row(i) + j);
-            sum += factors[i] * (entry * entry);
+        Vec even = {}, odd = {};
+        int i = 0;
+        for (; i + 2 <= rows; i += 2) {
+            const Vec first = load(matrix.row(i) + j), second = load(matrix.row(i + 1) + j);
+            even += (factors[i] * first) * first;
+            odd += (factors[i + 1] * second) * second;
         }
-        store(out + j, sum);
+        if (i < rows) even += (factors[i] * load(matrix.row(i) + j)) * load(matrix.row(i) + j);
+        store(out + j, even + odd);
     }
 }
 

@@ -79,7 +79,12 @@ def padded_size(count: int) -> int:
 
 def is_available() -> bool:
     """Return whether the compiled library is built and not switched off by UGW_COMPILED=0."""
-    return os.environ.get(SWITCH) != "0" and _load() is not None
+    return not is_switched_off() and _load() is not None
+
+
+def is_switched_off() -> bool:
+    """Return whether the environment variable UGW_COMPILED is 0."""
+    return os.environ.get(SWITCH) == "0"
 
 
 def load() -> Library:

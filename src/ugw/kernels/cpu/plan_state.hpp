@@ -71,17 +71,6 @@ static double mean_log(const double* p, const double* log_a, double mass, int co
     return sum_lanes(total);
 }
 
-// Σ p log p, with 0 log 0 = 0.
-static double neg_entropy(Matrix plan, int rows, int cols) {
-    Vec total = {};
-    for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < pad(cols); j += LANES) {
-            const Vec p = load(plan.row(i) + j);
-            total += log(max(p, broadcast(std::numeric_limits<double>::min()))) * p;
-        }
-    return sum_lanes(total);
-}
-
 // The upper real branch W(z) of w e^w = z, −1 where z < −1/e, by Halley's iteration.
 static double lambert(double z, const Config& config) {
     const double e = std::exp(1.0);
@@ -122,8 +111,10 @@ static void set_optimal_mass(const Item& item, PlanNumbers& plan) {
     plan.is_collapsed = plan.reported_log_mass < p.collapsed_log_mass ? 1.0 : 0.0;
 }
 
-// Compute the local cost and the numbers of a plan of unit mass.
-static PlanNumbers state_of_plan(const Item& item, Matrix plan, StateMemory& memory, Matrix local_cost) {
+// Compute the local cost and the numbers of a plan of unit mass; neg_entropy: Σ p log p.
+static PlanNumbers state_of_plan(
+    const Item& item, Matrix plan, double neg_entropy, StateMemory& memory, Matrix local_cost
+) {
     const int n = item.n, m = item.m;
     PlanNumbers numbers;
     compute_marginals(item, plan, memory);
@@ -131,7 +122,7 @@ static PlanNumbers state_of_plan(const Item& item, Matrix plan, StateMemory& mem
     numbers.distortion = compute_local_cost(item, plan, memory, local_cost) / (mass * mass);
     numbers.kl_a = kl(memory.p1, item.a, mass, n);
     numbers.kl_b = kl(memory.p2, item.b, mass, m);
-    numbers.kl_plan = neg_entropy(plan, n, m) / mass - std::log(mass) -
+    numbers.kl_plan = neg_entropy / mass - std::log(mass) -
                       (mean_log(memory.p1, item.log_a, mass, n) + mean_log(memory.p2, item.log_b, mass, m));
     numbers.linear = item.has_linear_cost() ? dot(item.cost, plan, n, m) / mass : 0.0;
     set_optimal_mass(item, numbers);

@@ -23,16 +23,22 @@ UGW_INLINE Vec max(Vec v, Vec w) { return v < w ? w : v; }
 UGW_INLINE Vec min(Vec v, Vec w) { return v > w ? w : v; }
 UGW_INLINE Vec abs(Vec v) { return (Vec)((Bits)v & INT64_MAX); }
 
+// Both reduce halves, so that few operations wait for each other.
 UGW_INLINE double sum_lanes(Vec v) {
-    double sum = 0.0;
-    for (int lane = 0; lane < LANES; ++lane) sum += v[lane];
-    return sum;
+    double lanes[LANES];
+    store(lanes, v);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    return lanes[0];
 }
 
 UGW_INLINE double max_lanes(Vec v) {
-    double largest = v[0];
-    for (int lane = 1; lane < LANES; ++lane) largest = largest < v[lane] ? v[lane] : largest;
-    return largest;
+    double lanes[LANES];
+    store(lanes, v);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; ++lane)
+            lanes[lane] = lanes[lane] < lanes[lane + half] ? lanes[lane + half] : lanes[lane];
+    return lanes[0];
 }
 
 constexpr double INFINITE = std::numeric_limits<double>::infinity();

@@ -288,11 +288,16 @@ static double run_rounds(
     }
 }
 
-// phi = −damping·row_logsumexp(gamma) and the plan a_i b_j exp(phi_i + gamma_j − cost_ij/eps) of unit mass; returns its
-// log mass. memory.gamma is given, memory.phi is set.
-static double compute_plan(const LinearProblem& problem, SinkhornMemory& memory, Matrix plan) {
+// The log mass of a plan before it is divided by its mass, and its negative entropy Σ p log p after that.
+struct PlanSums {
+    double log_mass, neg_entropy;
+};
+
+// phi = −damping·row_logsumexp(gamma) and the plan a_i b_j exp(phi_i + gamma_j − cost_ij/eps) of unit mass. memory.gamma
+// is given, memory.phi is set. The logarithms of the entries are their exponents, so that none is computed.
+static PlanSums compute_plan(const LinearProblem& problem, SinkhornMemory& memory, Matrix plan) {
     const int n = problem.n, m = problem.m;
-    double *shift = memory.v, *largest = memory.u, *log_p1 = memory.p1;
+    double *shift = memory.v, *largest = memory.u, *log_p1 = memory.p1, *log_factor = memory.x;
     for (int j = 0; j < pad(m); j += LANES) store(shift + j, load(problem.log_b + j) + load(memory.gamma + j));
     for (int i = 0; i < n; ++i) {
         const double* row = problem.log_kernel.row(i);
@@ -312,12 +317,20 @@ static double compute_plan(const LinearProblem& problem, SinkhornMemory& memory,
     update_side_in_log_domain(memory.row_lse, problem.log_a, problem.damping_a, n, memory.phi, log_p1);
     const double log_mass = logsumexp(log_p1, n);
     for (int i = 0; i < pad(n); i += LANES) {
-        Vec log_factor = load(problem.log_a + i) + load(memory.phi + i) + load(largest + i) - log_mass;
-        log_factor = load(memory.row_lse + i) == -INFINITE ? broadcast(-INFINITE) : log_factor;
+        Vec exponent = load(problem.log_a + i) + load(memory.phi + i) + load(largest + i) - log_mass;
+        exponent = load(memory.row_lse + i) == -INFINITE ? broadcast(-INFINITE) : exponent;
         // A plan without any mass is no plan.
-        store(memory.u + i, exp(log_mass == -INFINITE ? broadcast(NOT_A_NUMBER) : log_factor));
+        exponent = log_mass == -INFINITE ? broadcast(NOT_A_NUMBER) : exponent;
+        store(log_factor + i, exponent - load(largest + i));
+        store(memory.new_x + i, exp(exponent));
     }
+    Vec neg_entropy = {};
     for (int i = 0; i < n; ++i)
-        for (int j = 0; j < pad(m); j += LANES) store(plan.row(i) + j, load(plan.row(i) + j) * memory.u[i]);
-    return log_mass;
+        for (int j = 0; j < pad(m); j += LANES) {
+            const Vec p = load(plan.row(i) + j) * memory.new_x[i];
+            const Vec log_p = load(problem.log_kernel.row(i) + j) + load(shift + j) + log_factor[i];
+            neg_entropy += p == 0.0 ? Vec{} : p * log_p;
+            store(plan.row(i) + j, p);
+        }
+    return {log_mass, sum_lanes(neg_entropy)};
 }

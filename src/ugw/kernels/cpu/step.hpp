@@ -72,8 +72,8 @@ static std::pair<double, double> inner_effort(const Item& item) {
 }
 
 // Solve the linear problem at the iterate: potentials in memory.sinkhorn, `plan` of unit mass; returns the residual and
-// the log mass of the plan.
-static std::pair<double, double> solve_linear_problem(
+// the sums of the plan.
+static std::pair<double, PlanSums> solve_linear_problem(
     const Item& item, Matrix local_cost, Matrix last_plan, double entropy, StepMemory& memory, Matrix plan
 ) {
     linearize(item, local_cost, last_plan, entropy, memory.log_kernel);
@@ -199,8 +199,8 @@ static StepResult make_step(const Item& item, std::int64_t k, StepMemory& memory
     StepResult step;
     const auto solved = solve_linear_problem(item, local_cost, last_plan, entropy, memory, plan);
     step.residual = solved.first;
-    step.solution_log_mass = solved.second;
-    step.state = state_of_plan(item, plan, memory.state, cost);
+    step.solution_log_mass = solved.second.log_mass;
+    step.state = state_of_plan(item, plan, solved.second.neg_entropy, memory.state, cost);
     step.change = relative_change(item, plan, step.state.log_mass, last_plan, old.state.log_mass);
     const double reported = step.state.reported_log_mass;
     step.objective = objective(item, step.state, reported, step.state, reported, step.state.distortion);
