@@ -149,7 +149,9 @@ def group_by_size(sizes: Sequence[tuple[int, int]], choices: Sequence[str]) -> l
 
 
 def _n_middle_clusters(n: int, m: int) -> int:
-    """Return the clusters per side of the middle level, 0 where candidates run on all points."""
+    """Return the clusters per side of the middle level; 0 where there is none, and plans of the coarsest level are
+    prolongated to all points at once.
+    """
     limits = THRESHOLDS
     if n * m <= limits.max_entries_without_middle_level:
         return 0

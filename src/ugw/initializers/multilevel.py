@@ -60,9 +60,9 @@ def linear_transport_plan(problem: StreamingUGW) -> ImplicitPlan:
 
 
 def random_anchor_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan that one linear step makes of a random one.
+    """Return the plan (B, n, m) after one linear step from a random plan.
 
-    That is a⊗b·exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs (i_k, j_k).
+    The random plan is a⊗b·exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs (i_k, j_k).
     """
     near_x, near_y, width = anchor_distances(problem, 1)
     kernel = StreamingKernel.from_cost(_squared_differences(near_x, near_y), problem.log_a, problem.log_b, width)

@@ -240,7 +240,10 @@ def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change
 
 
 def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_worse: Tensor) -> Iterate:
-    """Return the iterate with an extrapolated local cost for the next step, where the last steps allow one."""
+    """Return `new` with an extrapolated local cost for the next step in the items whose last steps allow one.
+
+    is_worse: (B,) bool, whether the last step raised the objective.
+    """
     history, config = iterate.history, SOLVER_CONFIG
     if history is None or settings.may_extrapolate is None:
         return new
