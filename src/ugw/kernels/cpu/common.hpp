@@ -72,6 +72,13 @@ struct IterateNumbers {
     UGW_ITERATE_FIELDS(UGW_DECLARE)
 };
 
+// Constants of one linear problem; max_rounds: of `iterations_per_check` iterations each.
+#define UGW_LINEAR_FIELDS(FIELD) FIELD(eps) FIELD(rho_a) FIELD(rho_b) FIELD(tolerance) FIELD(max_rounds)
+
+struct LinearParameters {
+    UGW_LINEAR_FIELDS(UGW_DECLARE)
+};
+
 // The numbers of one step in the history, in this order.
 struct HistoryRow {
     double objective, relaxed, change, residual, mass;
@@ -108,4 +115,17 @@ struct Run {
     double* outputs;
     double* inputs;
     std::int64_t rows, stride;
+};
+
+// The arguments of one call of Sinkhorn: linear problems of one size, with one entry per item in the first dimension.
+struct LinearRun {
+    std::int64_t batch;
+    std::int64_t n_threads;
+    std::int64_t n, m;
+    const Config* config;
+    const LinearParameters* parameters;
+    Strided cost, log_a, log_b;  // cost may be +inf
+    double *f, *g;               // (batch, n) and (batch, m): initial potentials, replaced by the final ones
+    double* plan;                // (batch, n, m), of unit mass
+    double *log_mass, *residual;
 };

@@ -6,10 +6,12 @@
 
 using Deadline = std::chrono::steady_clock::time_point;
 using RunFunction = void (*)(const Run&, std::atomic<std::int64_t>&, Deadline);
+using LinearFunction = void (*)(const LinearRun&, std::atomic<std::int64_t>&);
 
 #define UGW_RUN(name)                                                  \
     namespace name {                                                   \
     void run(const Run&, std::atomic<std::int64_t>&, Deadline);        \
+    void solve_linear(const LinearRun&, std::atomic<std::int64_t>&);   \
     }
 UGW_RUN(baseline)
 #if defined(__x86_64__) && defined(__linux__)
@@ -22,6 +24,7 @@ namespace {
 struct Choice {
     const char* name;
     RunFunction run;
+    LinearFunction solve_linear;
 };
 
 // The best instruction set of this processor, or the one that UGW_INSTRUCTION_SET names if the processor has it.
@@ -33,15 +36,37 @@ Choice choose_instruction_set() {
     const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                             __builtin_cpu_supports("avx512vl");
-    if (has_avx512 && is_wanted("avx512")) return {"avx512", avx512::run};
-    if (has_avx2 && is_wanted("avx2")) return {"avx2", avx2::run};
+    if (has_avx512 && is_wanted("avx512")) return {"avx512", avx512::run, avx512::solve_linear};
+    if (has_avx2 && is_wanted("avx2")) return {"avx2", avx2::run, avx2::solve_linear};
 #endif
-    return {"baseline", baseline::run};
+    return {"baseline", baseline::run, baseline::solve_linear};
 }
 
 const Choice& chosen() {
     static const Choice choice = choose_instruction_set();
     return choice;
+}
+
+// Call `work` in up to `n_threads` threads, this one included; false if memory was missing in one of them.
+template <typename Work>
+bool call_in_threads(std::int64_t n_threads, Work work) {
+    std::atomic<bool> is_out_of_memory{false};
+    auto guarded = [&] {
+        try {
+            work();
+        } catch (const std::exception&) {
+            is_out_of_memory = true;
+        }
+    };
+    std::vector<std::thread> workers;
+    try {
+        for (std::int64_t k = 1; k < n_threads; ++k) workers.emplace_back(guarded);
+    } catch (const std::exception&) {
+        // Fewer workers than asked for do the same work.
+    }
+    guarded();
+    for (std::thread& worker : workers) worker.join();
+    return !is_out_of_memory;
 }
 
 }  // namespace
@@ -58,11 +83,12 @@ const char* ugw_field_names(const char* record) {
     if (std::strcmp(record, "parameters") == 0) return UGW_PARAMETER_FIELDS(UGW_NAME);
     if (std::strcmp(record, "plan") == 0) return UGW_PLAN_FIELDS(UGW_NAME);
     if (std::strcmp(record, "iterate") == 0) return UGW_ITERATE_FIELDS(UGW_NAME);
+    if (std::strcmp(record, "linear") == 0) return UGW_LINEAR_FIELDS(UGW_NAME);
     return nullptr;
 }
 
-// Bytes of the record `Run`, to compare with those of its declaration in Python.
-std::int64_t ugw_run_size() { return sizeof(Run); }
+// Bytes of the records `Run` and `LinearRun` together, to compare with those of their declarations in Python.
+std::int64_t ugw_run_size() { return sizeof(Run) + sizeof(LinearRun); }
 
 const char* ugw_instruction_set() { return chosen().name; }
 
@@ -73,27 +99,19 @@ std::int64_t ugw_run(const Run* run) {
                           std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                               std::chrono::duration<double>(run->seconds));
     std::atomic<std::int64_t> next{0};
-    std::atomic<bool> is_out_of_memory{false};
-    auto work = [&] {
-        try {
-            chosen().run(*run, next, deadline);
-        } catch (const std::exception&) {
-            is_out_of_memory = true;
-        }
-    };
-    std::vector<std::thread> workers;
-    try {
-        for (std::int64_t k = 1; k < run->n_threads && k < run->batch; ++k) workers.emplace_back(work);
-    } catch (const std::exception&) {
-        // Fewer workers than asked for do the same work.
-    }
-    work();
-    for (std::thread& worker : workers) worker.join();
-    if (is_out_of_memory) return -1;
+    const auto work = [&] { chosen().run(*run, next, deadline); };
+    if (!call_in_threads(std::min(run->n_threads, run->batch), work)) return -1;
     std::int64_t n_left = 0;
     for (std::int64_t i = 0; i < run->batch; ++i)
         n_left += run->status[i] == static_cast<std::int64_t>(run->config->RUNNING) && run->n_iter[i] < run->last_step;
     return n_left;
+}
+
+// Solve the linear problems of a batch by Sinkhorn. Returns 0, or −1 if memory is missing.
+std::int64_t ugw_solve_linear(const LinearRun* run) {
+    std::atomic<std::int64_t> next{0};
+    const auto work = [&] { chosen().solve_linear(*run, next); };
+    return call_in_threads(std::min(run->n_threads, run->batch), work) ? 0 : -1;
 }
 }
 #pragma GCC visibility pop

@@ -39,6 +39,38 @@ struct SinkhornMemory {
     static std::size_t size(int n, int m) { return 9 * std::size_t(pad(n)) + 12 * std::size_t(pad(m)); }
 };
 
+// The linear problem for a log_kernel = −cost/eps.
+static LinearProblem make_linear_problem(
+    int n, int m, const double* log_a, const double* log_b, Matrix log_kernel, double eps, double rho_a, double rho_b,
+    const Config& config
+) {
+    const double slope_a = eps / rho_a, slope_b = eps / rho_b, slope = slope_a + slope_b;
+    const double min_slope = config.hard_side_rounding * std::numeric_limits<double>::epsilon();
+    const double share = slope <= min_slope ? 0.0 : 1.0 / slope;
+    return {n, m, log_a, log_b, log_kernel, eps, 1.0 / (1.0 + slope_a), 1.0 / (1.0 + slope_b), share};
+}
+
+// The matrices and vectors that the solution of a linear problem needs.
+struct LinearMemory {
+    Matrix log_kernel;
+    StabilizedKernel kernel;
+    SinkhornMemory sinkhorn;
+
+    void take(int n, int m, Arena& arena) {
+        log_kernel = arena.take_matrix(n, m);
+        kernel.matrix = arena.take_matrix(n, m);
+        kernel.transposed = arena.take_matrix(m, n);
+        for (double** vector : {&kernel.alpha, &kernel.offset_a}) *vector = arena.take(pad(n));
+        for (double** vector : {&kernel.beta, &kernel.offset_b}) *vector = arena.take(pad(m));
+        kernel.center = arena.take(pad(n) + pad(m));
+        sinkhorn.take(n, m, arena);
+    }
+    static std::size_t size(int n, int m) {
+        const std::size_t matrices = 2 * std::size_t(n) * pad(m) + std::size_t(m) * pad(n);
+        return matrices + 3 * std::size_t(pad(n) + pad(m)) + SinkhornMemory::size(n, m);
+    }
+};
+
 // Center a kernel at the potential gamma: the largest entry of every row and column with weight becomes 1.
 static void center_kernel(const LinearProblem& problem, const double* gamma, StabilizedKernel& kernel) {
     const int n = problem.n, m = problem.m, cols = pad(m);

@@ -1,25 +1,13 @@
 // One step of alternating minimization and the controls of the next one, the counterpart of solvers/alternating.py.
 
-struct StepMemory {
-    Matrix log_kernel;
-    StabilizedKernel kernel;
-    SinkhornMemory sinkhorn;
+struct StepMemory : LinearMemory {
     StateMemory state;
 
     void take(int n, int m, Arena& arena) {
-        log_kernel = arena.take_matrix(n, m);
-        kernel.matrix = arena.take_matrix(n, m);
-        kernel.transposed = arena.take_matrix(m, n);
-        for (double** vector : {&kernel.alpha, &kernel.offset_a}) *vector = arena.take(pad(n));
-        for (double** vector : {&kernel.beta, &kernel.offset_b}) *vector = arena.take(pad(m));
-        kernel.center = arena.take(pad(n) + pad(m));
-        sinkhorn.take(n, m, arena);
+        LinearMemory::take(n, m, arena);
         state.take(n, m, arena);
     }
-    static std::size_t size(int n, int m) {
-        const std::size_t matrices = 2 * std::size_t(n) * pad(m) + std::size_t(m) * pad(n);
-        return matrices + 3 * std::size_t(pad(n) + pad(m)) + SinkhornMemory::size(n, m) + StateMemory::size(n, m);
-    }
+    static std::size_t size(int n, int m) { return LinearMemory::size(n, m) + StateMemory::size(n, m); }
 };
 
 // The entropy of the linear problem at an iterate; the part above eps is proximal.
@@ -52,14 +40,6 @@ static void linearize(const Item& item, Matrix local_cost, Matrix plan, double e
         }
 }
 
-static LinearProblem linear_problem(const Item& item, double entropy, Matrix log_kernel) {
-    const double slope_a = entropy / item.parameters->rho_a, slope_b = entropy / item.parameters->rho_b;
-    const double slope = slope_a + slope_b;
-    const double min_slope = item.config->hard_side_rounding * std::numeric_limits<double>::epsilon();
-    const double share = slope <= min_slope ? 0.0 : 1.0 / slope;
-    return {item.n, item.m, item.log_a, item.log_b, log_kernel, entropy, 1.0 / (1.0 + slope_a), 1.0 / (1.0 + slope_b), share};
-}
-
 // The tolerance of the next inner solve and the multiple of its iterations. A change of 0 marks a plan that may be a
 // solution, whose linear problem is to be solved well.
 static std::pair<double, double> inner_effort(const Item& item) {
@@ -77,7 +57,10 @@ static std::pair<double, PlanSums> solve_linear_problem(
     const Item& item, Matrix local_cost, Matrix last_plan, double entropy, StepMemory& memory, Matrix plan
 ) {
     linearize(item, local_cost, last_plan, entropy, memory.log_kernel);
-    const LinearProblem problem = linear_problem(item, entropy, memory.log_kernel);
+    const LinearProblem problem = make_linear_problem(
+        item.n, item.m, item.log_a, item.log_b, memory.log_kernel, entropy, item.parameters->rho_a,
+        item.parameters->rho_b, *item.config
+    );
     SinkhornMemory& s = memory.sinkhorn;
     for (int i = 0; i < pad(item.n); i += LANES) store(s.phi + i, load(item.f + i) / entropy);
     for (int j = 0; j < pad(item.m); j += LANES) store(s.gamma + j, load(item.g + j) / entropy);
