@@ -20,8 +20,10 @@ class MemoryFactors:
     dense_single_start: float = 36.0
     # Multiple of the plans of an item in a batch: the allocator keeps tensors of batches that were compacted.
     batch: float = 1.2
+    # Multiple of the plans where the compiled loop makes the steps: it keeps the last three of each matrix.
+    compiled: float = 1.7
     # Plans of the coarsest level held for each of its candidates.
-    candidates: float = 16.0
+    candidates: float = 28.0
     # Vectors of the width of the basis, in float64, held for each point of a streaming problem.
     streaming: float = 14.0
     # Copies of all plans that are held for each term of a factorized loss.

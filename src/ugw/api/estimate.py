@@ -17,6 +17,7 @@ from ..geometry.space import Space
 from ..initializers.config import INITIALIZER_CONFIG
 from ..initializers.multistart import Multistart, base_solver, check_solver
 from ..initializers.select import n_solved_candidates
+from ..kernels.cpu import native
 from ..problems.build import Fused, check_spaces, loss_distortion, uses_streaming
 from ..problems.distortion.base import Distortion
 from ..problems.distortion.config import DISTORTION_CONFIG
@@ -162,6 +163,8 @@ class MemoryModel:
         coarse_entries = n_coarse * min(self.n, side) * min(self.m, side)
         per_plan = factors.dense if self.has_coarse_start else factors.dense_single_start
         per_plan *= factors.batch if self.batch > 1 else 1.0
+        if self.itemsize == 8 and size_class(self.n, self.m).uses_compiled_steps and native.is_available():
+            per_plan *= factors.compiled
         dense = max(per_plan * self.n_plans * entries, factors.candidates * coarse_entries) * self.itemsize
         if self.path not in ("factorized", "conic"):
             return dense
