@@ -103,7 +103,8 @@ def table_row(row):
     return (
         f"| {row['n']} | {row['rho']:g} | {row['eps']:g} | {row['pot_ms']:.1f} | {row['compiled_auto_ms']:.1f} | "
         f"{row['compiled_product_ms']:.1f} | {torch_times[0]} | {torch_times[1]} | {row['ratio']:.1f} | "
-        f"{row['target']}{met} | {row['ratio_product']:.1f} | {row['pot_value']:.6f} | {row['compiled_auto_value']:.6f} |"
+        f"{row['target']}{met} | {row['ratio_product']:.1f} | {row['pot_value']:.6f} | "
+        f"{row['compiled_auto_value']:.6f} |"
     )
 
 

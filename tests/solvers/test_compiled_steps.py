@@ -154,6 +154,55 @@ def test_a_step_out_of_the_exponent_range_is_that_of_torch():
         compare_steps(settings, replace(iterate, g=g), n_steps=2)
 
 
+@pytest.mark.parametrize("case", ["eps 0.0", "zero weights, eps 0"])
+def test_proximal_steps_from_a_plan_with_zeros_are_those_of_torch(case):
+    problem = build(case)
+    near_diagonal = torch.ones_like(problem.product).triu(-4).tril(4)
+    plan = problem.product * near_diagonal
+    settings, iterate = begin(problem, plan=plan / plan.sum())
+    compare_steps(settings, iterate, n_steps=3)
+    # A converged plan continues once with some product plan in its reference.
+    controls = replace(iterate.controls, leaves_zeros=torch.zeros_like(iterate.change))
+    compare_steps(settings, replace(iterate, controls=controls), n_steps=3)
+
+
+@pytest.mark.parametrize("case", ["eps 0.0", "eps 0.0001", "rho inf"])
+def test_the_checks_of_a_converged_plan_are_those_of_torch(case):
+    # Every step is small enough: what remains are growing entries, and an objective below that of the last plan.
+    settings, iterate = begin(build(case))
+    large = torch.full_like(iterate.change, 10.0)
+    settings = replace(settings, change_tol=large, residual_tol=large)
+    compare_steps(settings, iterate, n_steps=10)
+    compare_steps(replace(settings, noise=1e-4 * large, cost_scale=1e-6 * large), iterate, n_steps=10)
+
+
+@pytest.mark.parametrize("case", ["eps 0.1", "eps 0.01", "sampled rows"])
+def test_after_a_rejected_longer_step_steps_are_those_of_torch(case):
+    settings, iterate = begin(build(case))
+    n_compared = 0
+    for _ in range(15):
+        iterate = torch_iterate(settings, iterate, 1).state
+        history = replace(iterate.history, had_rejected_long_step=~iterate.history.had_rejected_long_step)
+        n_compared += bool(history.n_steps[0] >= 2)
+        compare_steps(settings, replace(iterate, history=history), n_steps=1)
+    assert n_compared > 5
+
+
+def test_a_plan_that_alternates_is_found_as_in_torch():
+    settings, iterate = begin(build("eps 0.01"))
+    iterate = torch_iterate(settings, iterate, 3).state
+    # The plan of two steps before is the plan that the next step will make: a cycle of two plans.
+    with torch.no_grad():
+        following = advance(settings, iterate)[0].state
+    previous = replace(following, local_cost=None)
+    for n_returns in (0.0, 1.0, 2.0, 3.0):
+        count = torch.full_like(iterate.change, n_returns)
+        compare_steps(settings, replace(iterate, previous_state=previous, n_returns=count), n_steps=1)
+    assert iterate_compiled(
+        settings, replace(iterate, previous_state=previous, n_returns=count), 5, None
+    ).status.tolist() == [Status.ALTERNATING]
+
+
 def value_scale(x, y, result):
     """Return the unit of values: the value, or the mean distortion of the product plan at the mass of the result."""
     mean = ugw.objective(np.outer(x.weights, y.weights) / x.mass / y.mass, x, y, rho=1.0).distortion

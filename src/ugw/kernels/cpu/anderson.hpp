@@ -8,33 +8,30 @@ struct Extrapolation {
 // Covariances of the differences of the last two inputs (0, 1), of the last two residuals (2, 3), and of the last
 // residual (4) under the weights row_weights⊗b. inputs, outputs: of three steps, oldest first.
 static void anderson_covariances(const Item& item, const Matrix inputs[3], const Matrix outputs[3], double gram[5][5]) {
-    double mean[5] = {}, products[5][5] = {};
+    Vec mean[5] = {}, products[5][5] = {};
     for (int i = 0; i < item.n; ++i) {
         const double weight = item.row_weights[i];
         if (weight == 0.0) continue;
-        Vec row_mean[5] = {}, row_products[5][5] = {};
         for (int j = 0; j < pad(item.m); j += LANES) {
             Vec x[3], y[3];
             for (int k = 0; k < 3; ++k) x[k] = load(inputs[k].row(i) + j), y[k] = load(outputs[k].row(i) + j);
             const Vec first = x[1] - x[0], last = x[2] - x[1];
             // Subtract before any product: where the map contracts slowly, residual differences are small.
             const Vec values[5] = {first, last, (y[1] - y[0]) - first, (y[2] - y[1]) - last, y[2] - x[2]};
-            const Vec b = load(item.b + j);
+            const Vec product_weight = weight * load(item.b + j);
 #pragma GCC unroll 5
             for (int k = 0; k < 5; ++k) {
-                const Vec weighted = b * values[k];
-                row_mean[k] += weighted;
+                const Vec weighted = product_weight * values[k];
+                mean[k] += weighted;
 #pragma GCC unroll 5
-                for (int l = 0; l <= k; ++l) row_products[k][l] += weighted * values[l];
+                for (int l = 0; l <= k; ++l) products[k][l] += weighted * values[l];
             }
         }
-        for (int k = 0; k < 5; ++k) {
-            mean[k] += weight * sum_lanes(row_mean[k]);
-            for (int l = 0; l <= k; ++l) products[k][l] += weight * sum_lanes(row_products[k][l]);
-        }
     }
+    double means[5];
+    for (int k = 0; k < 5; ++k) means[k] = sum_lanes(mean[k]);
     for (int k = 0; k < 5; ++k)
-        for (int l = 0; l <= k; ++l) gram[k][l] = gram[l][k] = products[k][l] - mean[k] * mean[l];
+        for (int l = 0; l <= k; ++l) gram[k][l] = gram[l][k] = sum_lanes(products[k][l]) - means[k] * means[l];
 }
 
 // The largest eigenvalue of the pencil (k, g), both symmetric 2×2: the growth of the map on the last differences.
