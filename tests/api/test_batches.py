@@ -250,6 +250,7 @@ LOW_THRESHOLDS = replace(
     middle_clusters_step=5,
     points_per_middle_step=10,
     max_middle_clusters=10,
+    max_compiled_entries=60,
     min_low_precision_entries=80,
     max_rows_without_sampling=9,
     max_noise_candidates=16,
@@ -259,6 +260,14 @@ LOW_THRESHOLDS = replace(
     max_level_ratio=3,
 )
 SMALL_SIZES = [(5, 6), (6, 9), (9, 11), (11, 12)]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_size_classes():
+    """Size classes are cached: those of other thresholds are forgotten before and after each test."""
+    size_class.size_class.cache_clear()
+    yield
+    size_class.size_class.cache_clear()
 
 
 def threshold_pairs(sizes, metric="euclidean"):

@@ -261,7 +261,7 @@ def measured_peaks(cases):
 
 
 def test_the_peak_is_as_predicted():
-    cases = [("dense", 500, 1, "float64"), ("dense", 150, 6, "float64"),
+    cases = [("dense", 500, 1, "float64"), ("dense", 150, 6, "float64"), ("dense", 300, 1, "float64"),
              ("streaming", 400, 1, "float64"), ("loss", 40, 1, "float64"), ("dense", 400, 1, "float32")]  # fmt: skip
     # The peak of a process varies with what the allocator returns to the system: the larger of two runs counts.
     runs = [measured_peaks(cases) for _ in range(2)]

@@ -396,6 +396,7 @@ def no_work(monkeypatch):
         raise AssertionError("work was done before the input was refused")
 
     monkeypatch.setattr("ugw.solvers.loop.iterate", work)
+    monkeypatch.setattr("ugw.solvers.alternating.iterate_compiled", work)
 
 
 BAD_RHO = [

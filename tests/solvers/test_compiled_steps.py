@@ -166,6 +166,28 @@ def test_proximal_steps_from_a_plan_with_zeros_are_those_of_torch(case):
     compare_steps(settings, replace(iterate, controls=controls), n_steps=3)
 
 
+@pytest.mark.parametrize("case", ["eps 0.0", "eps 0.0001", "rho inf"])
+def test_the_checks_of_a_converged_plan_are_those_of_torch(case):
+    # Every step is small enough: what remains are growing entries, and an objective below that of the last plan.
+    settings, iterate = begin(build(case))
+    large = torch.full_like(iterate.change, 10.0)
+    settings = replace(settings, change_tol=large, residual_tol=large)
+    compare_steps(settings, iterate, n_steps=10)
+    compare_steps(replace(settings, noise=1e-4 * large, cost_scale=1e-6 * large), iterate, n_steps=10)
+
+
+@pytest.mark.parametrize("case", ["eps 0.1", "eps 0.01", "sampled rows"])
+def test_after_a_rejected_longer_step_steps_are_those_of_torch(case):
+    settings, iterate = begin(build(case))
+    n_compared = 0
+    for _ in range(15):
+        iterate = torch_iterate(settings, iterate, 1).state
+        history = replace(iterate.history, had_rejected_long_step=~iterate.history.had_rejected_long_step)
+        n_compared += bool(history.n_steps[0] >= 2)
+        compare_steps(settings, replace(iterate, history=history), n_steps=1)
+    assert n_compared > 5
+
+
 def test_a_plan_that_alternates_is_found_as_in_torch():
     settings, iterate = begin(build("eps 0.01"))
     iterate = torch_iterate(settings, iterate, 3).state

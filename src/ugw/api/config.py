@@ -20,8 +20,12 @@ class MemoryFactors:
     dense_single_start: float = 36.0
     # Multiple of the plans of an item in a batch: the allocator keeps tensors of batches that were compacted.
     batch: float = 1.2
-    # Plans of the coarsest level held for each of its candidates.
-    candidates: float = 16.0
+    # Multiple of the plans where the compiled loop makes the steps: it keeps the last three of each matrix.
+    compiled: float = 1.85
+    # Plans of the coarsest level held for each of its candidates that run as one batch.
+    candidates: float = 28.0
+    # Plans of the coarsest level held for each of its candidates throughout.
+    stored_candidates: float = 3.0
     # Vectors of the width of the basis, in float64, held for each point of a streaming problem.
     streaming: float = 14.0
     # Copies of all plans that are held for each term of a factorized loss.

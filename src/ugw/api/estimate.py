@@ -17,6 +17,7 @@ from ..geometry.space import Space
 from ..initializers.config import INITIALIZER_CONFIG
 from ..initializers.multistart import Multistart, base_solver, check_solver
 from ..initializers.select import n_solved_candidates
+from ..kernels.cpu import native
 from ..problems.build import Fused, check_spaces, loss_distortion, uses_streaming
 from ..problems.distortion.base import Distortion
 from ..problems.distortion.config import DISTORTION_CONFIG
@@ -132,7 +133,10 @@ class MemoryModel:
     def peak_bytes(self, items: int) -> int:
         """Return the estimated peak while `items` items are solved together."""
         blocks = 2.2 * DISTORTION_CONFIG.block_terms * self.itemsize if self.path == "term-by-term" else 0
-        return int(API_CONFIG.memory.base_bytes + blocks + items * self._item_bytes())
+        needed = items * self._item_bytes()
+        if self.path == "dense":
+            needed = max(items * self._dense_bytes(), self._coarse_bytes(items))
+        return int(API_CONFIG.memory.base_bytes + blocks + needed)
 
     def total_bytes(self, chunk_size: int) -> int:
         """Return the estimated peak of the whole batch: that of a chunk, and the last two plans of all items."""
@@ -151,18 +155,38 @@ class MemoryModel:
         """Return the ranks of both spaces, or the suggested rank."""
         return self.ranks or (API_CONFIG.suggested_rank,) * 2
 
+    def _dense_bytes(self) -> float:
+        """Return the bytes that the plans of one item on all its points add to the peak."""
+        factors = API_CONFIG.memory
+        per_plan = factors.dense if self.has_coarse_start else factors.dense_single_start
+        per_plan *= factors.batch if self.batch > 1 else 1.0
+        if self.itemsize == 8 and size_class(self.n, self.m).uses_compiled_steps and native.is_available():
+            per_plan *= factors.compiled
+        return per_plan * self.n_plans * self.n * self.m * self.itemsize
+
+    def _coarse_entries(self) -> int:
+        """Return the entries of the plans of one item on the coarsest level, 0 without a coarse start."""
+        side = THRESHOLDS.n_coarse_clusters
+        n_candidates = (INITIALIZER_CONFIG.n_random_candidates + 2) * self.has_coarse_start
+        return n_candidates * min(self.n, side) * min(self.m, side)
+
+    def _coarse_bytes(self, items: int) -> float:
+        """Return the bytes of all candidates of `items` items on the coarsest level: stored, and running in batches."""
+        entries, limits = items * self._coarse_entries(), INITIALIZER_CONFIG.max_batch_entries
+        running = min(entries, limits.get(self.device.type, limits["cpu"]))
+        factors = API_CONFIG.memory
+        return (factors.candidates * running + factors.stored_candidates * entries) * self.itemsize
+
     def _item_bytes(self) -> float:
         """Return the bytes that one item adds to the peak."""
         factors, entries = API_CONFIG.memory, self.n * self.m
         if self.path == "streaming":
             n, m = (min(size, THRESHOLDS.max_stored_sample) for size in (self.n, self.m))
             return self._points_bytes() + replace(self, path="dense", n=n, m=m)._item_bytes()
-        side = THRESHOLDS.n_coarse_clusters
-        n_coarse = (INITIALIZER_CONFIG.n_random_candidates + 2) * self.has_coarse_start
-        coarse_entries = n_coarse * min(self.n, side) * min(self.m, side)
-        per_plan = factors.dense if self.has_coarse_start else factors.dense_single_start
-        per_plan *= factors.batch if self.batch > 1 else 1.0
-        dense = max(per_plan * self.n_plans * entries, factors.candidates * coarse_entries) * self.itemsize
+        coarse_entries = self._coarse_entries()
+        dense = max(
+            self._dense_bytes(), (factors.candidates + factors.stored_candidates) * coarse_entries * self.itemsize
+        )
         if self.path not in ("factorized", "conic"):
             return dense
         sizes = size_class(self.n, self.m)
