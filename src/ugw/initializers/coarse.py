@@ -56,22 +56,25 @@ def coarse_plans(problem: UGW, count: int) -> Tensor:
     hundred clusters in between, and only the best plan there is prolongated. Where clusters are single points,
     prolongation changes nothing.
     """
+    low_precision = low_precision_problem(problem)
     with tf32_products():
-        plans = _coarse_plans(low_precision_problem(problem), count)
+        if size_class(*problem.largest).n_middle_clusters:
+            plans = _best_on_middle_level(low_precision)
+        else:
+            n_prolongated = max(INITIALIZER_CONFIG.n_prolongated, count)
+            is_repeated, plans = _prolongated_candidates(low_precision, n_prolongated)
+            plans, values = successive_halving(low_precision, plans, FINE_SCHEDULE)
+            values = values.masked_fill(is_repeated, torch.inf)
+            plans = pick_plans(plans, best_candidates(values, count, INITIALIZER_CONFIG.rounding_tie))
     return plans.to(problem.x.dtype)
 
 
-def _coarse_plans(problem: UGW, count: int) -> Tensor:
-    """Return what `coarse_plans` returns, in the precision of the problem."""
-    if size_class(*problem.largest).n_middle_clusters:
-        level = call_on_device(_middle_level, problem)
-        plans = call_on_device(_with_product_plan, level.problem, _prolongated_candidates(level.problem, 1)[1])
-        plans, _ = successive_halving(level.problem, plans, MIDDLE_SCHEDULE)
-        return call_on_device(_prolongate_first, problem, level, plans)
-    is_repeated, plans = _prolongated_candidates(problem, max(INITIALIZER_CONFIG.n_prolongated, count))
-    plans, values = successive_halving(problem, plans, FINE_SCHEDULE)
-    values = values.masked_fill(is_repeated, torch.inf)
-    return pick_plans(plans, best_candidates(values, count, INITIALIZER_CONFIG.rounding_tie))
+def _best_on_middle_level(problem: UGW) -> Tensor:
+    """Return the plan (B, 1, n, m) on all points of the best candidate of the middle level, the product plan included."""
+    level = call_on_device(_middle_level, problem)
+    plans = call_on_device(_with_product_plan, level.problem, _prolongated_candidates(level.problem, 1)[1])
+    plans, _ = successive_halving(level.problem, plans, MIDDLE_SCHEDULE)
+    return call_on_device(_prolongate_first, problem, level, plans)
 
 
 def _prolongated_candidates(problem: UGW, count: int) -> tuple[Tensor, Tensor]:

@@ -75,13 +75,14 @@ class _CompiledRun:
         self._status = torch.full((self._batch,), int(Status.RUNNING))
         self._n_iter = torch.zeros_like(self._status)
         sizes = problem.sizes or ((self._n, self._m),)
+        parameters = _parameters(settings, inputs.mass_rule)
         # Kept here, because the library holds only their addresses.
         self._inputs = {
             "config": torch.tensor(
                 _config_values(self._library.config_fields, settings, max_iter), dtype=torch.float64
             ),
             "sizes": torch.tensor(sizes),
-            "parameters": _pack(_parameters(settings, inputs.mass_rule), self._library.parameter_fields),
+            "parameters": torch.stack([parameters[name] for name in self._library.parameter_fields], dim=1),
         }
         self._metrics = inputs.dx.dense().detach(), inputs.dy.dense().detach()
         self._cost = None if inputs.cost is None else inputs.cost.detach()
@@ -235,11 +236,6 @@ def _padded_three_times(matrices: Tensor) -> Tensor:
     padded = matrices.new_zeros(batch, 3, n, native.padded_size(m))
     padded[:, :, :, :m] = matrices[:, None]
     return padded
-
-
-def _pack(values: dict[str, Tensor], names: tuple[str, ...]) -> Tensor:
-    """Return the values (B,) of the named fields as one array (B, fields), in float64."""
-    return torch.stack([values[name] for name in names], dim=1)
 
 
 def _config_values(names: tuple[str, ...], settings: RunSettings, max_iter: int) -> list[float]:

@@ -16,6 +16,7 @@ from ..kernels.dispatch import GibbsKernel, sinkhorn_iterations
 from ..problems.linear import LinearProblem, LinearSolution
 from ..results.records import Status
 from . import loop
+from .compiled_sinkhorn import has_compiled_solver, solve_compiled
 from .config import SOLVER_CONFIG
 
 
@@ -62,6 +63,12 @@ class Sinkhorn:
         Per item, (B,) each: `tol` replaces the tolerance, `iteration_multiplier` ≥ 1 multiplies the iterations allowed.
         n_rounds: make this number of rounds of `iterations_per_check` iterations instead, without synchronizing.
         """
+        max_iter = SOLVER_CONFIG.inner_max_iter if self.max_iter is None else self.max_iter
+        if n_rounds is None and has_compiled_solver(problem):
+            one = torch.ones_like(problem.eps)
+            limit = max_iter * (one if iteration_multiplier is None else iteration_multiplier)
+            tolerance = self.tol * one if tol is None else tol
+            return solve_compiled(problem, potentials, tolerance, limit, in_log_domain=self.method == "log")
         dtype = problem.cost.dtype
         eps = problem.eps.to(dtype)
         # An iteration computes f from g: only g is a start.
@@ -79,7 +86,6 @@ class Sinkhorn:
             one = torch.ones_like(eps)
             context.tol = torch.full_like(eps, self.tol) if tol is None else tol.to(dtype)
             multiplier = one if iteration_multiplier is None else iteration_multiplier
-            max_iter = SOLVER_CONFIG.inner_max_iter if self.max_iter is None else self.max_iter
             context.max_rounds = (max_iter / context.kernel.iterations_per_check * multiplier).ceil()
             rules = loop.Rules(max_iter=int(context.max_rounds.max()), compact_at=0.5, keeps_history=False)
             first = replace(state, residual=one, max_residual=torch.inf * one, n_rounds=0.0 * one)

@@ -53,6 +53,27 @@ class Run(ctypes.Structure):
     ]
 
 
+class LinearRun(ctypes.Structure):
+    """The arguments of one call of Sinkhorn, the same fields as `LinearRun` in common.hpp."""
+
+    _fields_ = [
+        ("batch", c_int64),
+        ("n_threads", c_int64),
+        ("n", c_int64),
+        ("m", c_int64),
+        ("config", c_void_p),
+        ("parameters", c_void_p),
+        ("cost", _Strided),
+        ("log_a", _Strided),
+        ("log_b", _Strided),
+        ("f", c_void_p),
+        ("g", c_void_p),
+        ("plan", c_void_p),
+        ("log_mass", c_void_p),
+        ("residual", c_void_p),
+    ]
+
+
 @dataclass(frozen=True)
 class Library:
     """The loaded library: names of the fields of its records, in order, and the instruction set that it uses."""
@@ -62,6 +83,7 @@ class Library:
     parameter_fields: tuple[str, ...]
     plan_fields: tuple[str, ...]
     iterate_fields: tuple[str, ...]
+    linear_fields: tuple[str, ...]
     instruction_set: str
 
     def run(self, arguments: Run) -> int:
@@ -70,6 +92,11 @@ class Library:
         if n_left < 0:
             raise MemoryError("no memory for the work arrays of a compiled step")
         return n_left
+
+    def solve_linear(self, arguments: LinearRun) -> None:
+        """Solve the linear problems of a batch, see `ugw_solve_linear` in library.cpp."""
+        if self.handle.ugw_solve_linear(ctypes.byref(arguments)) < 0:
+            raise MemoryError("no memory for the work arrays of a compiled solve")
 
 
 def padded_size(count: int) -> int:
@@ -109,7 +136,9 @@ def _load() -> Library | None:
         handle.ugw_run_size.restype = c_int64
         handle.ugw_run.restype = c_int64
         handle.ugw_run.argtypes = [ctypes.POINTER(Run)]
-        if handle.ugw_run_size() != ctypes.sizeof(Run):  # built from other sources
+        handle.ugw_solve_linear.restype = c_int64
+        handle.ugw_solve_linear.argtypes = [ctypes.POINTER(LinearRun)]
+        if handle.ugw_run_size() != ctypes.sizeof(Run) + ctypes.sizeof(LinearRun):  # built from other sources
             continue
         return Library(
             handle,
@@ -117,6 +146,7 @@ def _load() -> Library | None:
             parameter_fields=_field_names(handle, "parameters"),
             plan_fields=_field_names(handle, "plan"),
             iterate_fields=_field_names(handle, "iterate"),
+            linear_fields=_field_names(handle, "linear"),
             instruction_set=handle.ugw_instruction_set().decode(),
         )
     return None

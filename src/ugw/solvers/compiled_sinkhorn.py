@@ -1,0 +1,82 @@
+"""Sinkhorn for small stored linear problems on a CPU: one compiled call for a whole batch."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._utils.size_class import size_class
+from ..kernels.config import KERNEL_CONFIG
+from ..kernels.cpu import native
+from ..problems.linear import LinearProblem, LinearSolution
+from .config import SOLVER_CONFIG
+
+
+def has_compiled_solver(problem: LinearProblem) -> bool:
+    """Return whether the compiled library solves a linear problem: small, stored, float64, on a CPU."""
+    cost = problem.cost
+    if not isinstance(cost, Tensor) or cost.dtype != torch.float64 or cost.is_cuda or torch.is_grad_enabled():
+        return False
+    return size_class(*cost.shape[1:]).uses_compiled_steps and native.is_available()
+
+
+def solve_compiled(
+    problem: LinearProblem,
+    potentials: tuple[Tensor, Tensor] | None,
+    tol: Tensor,
+    max_iter: Tensor,
+    *,
+    in_log_domain: bool,
+) -> LinearSolution:
+    """Return the solution that `Sinkhorn.__call__` computes in torch.
+
+    potentials: f (B, n) and g (B, m) to start from, zero if None; tol, max_iter: (B,), residual and iterations at which
+    to stop; in_log_domain: whether to take log-sum-exp throughout.
+    """
+    library, (batch, n, m) = native.load(), problem.cost.shape
+    constants = {
+        "eps": problem.eps,
+        "rho_a": problem.div_a.rho,
+        "rho_b": problem.div_b.rho,
+        "tolerance": tol,
+        "max_rounds": (max_iter / KERNEL_CONFIG.iterations_per_check).ceil(),
+    }
+    parameters = torch.stack([constants[name] for name in library.linear_fields], dim=1)
+    config = _config(library.config_fields, in_log_domain=in_log_domain)
+    f, g = (
+        torch.zeros(batch, size, dtype=torch.float64)
+        if potentials is None
+        else potentials[side].clone(memory_format=torch.contiguous_format)
+        for side, size in enumerate((n, m))
+    )
+    plan, log_mass, residual = (torch.empty(shape, dtype=torch.float64) for shape in ((batch, n, m), batch, batch))
+    arguments = native.LinearRun(
+        batch=batch,
+        n_threads=torch.get_num_threads(),
+        n=n,
+        m=m,
+        config=config.data_ptr(),
+        parameters=parameters.data_ptr(),
+        cost=native.strided_matrices(problem.cost),
+        log_a=native.strided_vectors(problem.log_a),
+        log_b=native.strided_vectors(problem.log_b),
+        f=f.data_ptr(),
+        g=g.data_ptr(),
+        plan=plan.data_ptr(),
+        log_mass=log_mass.data_ptr(),
+        residual=residual.data_ptr(),
+    )
+    library.solve_linear(arguments)
+    return LinearSolution(plan, log_mass, f, g, residual)
+
+
+@cache
+def _config(names: tuple[str, ...], *, in_log_domain: bool) -> Tensor:
+    """Return the thresholds that Sinkhorn reads, in the order of `names`; NaN for those that only whole steps read."""
+    thresholds: dict[str, Any] = {**vars(KERNEL_CONFIG), **vars(SOLVER_CONFIG), "uses_log_domain": in_log_domain}
+    values = (thresholds.get(name, math.nan) for name in names)
+    return torch.tensor([float(value) for value in values], dtype=torch.float64)
