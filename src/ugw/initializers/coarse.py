@@ -70,7 +70,7 @@ def coarse_plans(problem: UGW, count: int) -> Tensor:
 
 
 def _best_on_middle_level(problem: UGW) -> Tensor:
-    """Return the plan (B, 1, n, m) on all points of the best candidate of the middle level, the product plan included."""
+    """Return the plan (B, 1, n, m), on all points, of the best candidate of the middle level."""
     level = call_on_device(_middle_level, problem)
     plans = call_on_device(_with_product_plan, level.problem, _prolongated_candidates(level.problem, 1)[1])
     plans, _ = successive_halving(level.problem, plans, MIDDLE_SCHEDULE)
