@@ -176,6 +176,15 @@ def test_the_checks_of_a_converged_plan_are_those_of_torch(case):
     compare_steps(replace(settings, noise=1e-4 * large, cost_scale=1e-6 * large), iterate, n_steps=10)
 
 
+def test_inner_iterations_that_do_not_suffice_are_doubled_as_in_torch():
+    settings, iterate = begin(build("eps 0.01"), AlternateMin(inner=Sinkhorn(max_iter=400)))
+    large = torch.full_like(iterate.change, 10.0)
+    settings = replace(settings, change_tol=large, residual_tol=1e-30 * large)
+    compare_steps(settings, iterate, n_steps=5)
+    multiplier = iterate_compiled(settings, iterate, 5, None).state.controls.iteration_multiplier
+    assert multiplier.tolist() == [8.0]  # 3200 iterations at most
+
+
 @pytest.mark.parametrize("case", ["eps 0.1", "eps 0.01", "sampled rows"])
 def test_after_a_rejected_longer_step_steps_are_those_of_torch(case):
     settings, iterate = begin(build(case))
