@@ -63,8 +63,8 @@ def solve_linear(
     eps: a number ≥ 0, an array (B,), or `ugw.relative(share)` of the mean cost of the product plan. 0 is exact by
     linear programs for TV, Mass and two hard marginals, and solved by proximal steps for KL. "auto":
     `relative(1e-2)`, or 0 for TV and Mass, which have no entropy.
-    solver: an `ugw.AlternateMin(...)`, or where linear programs solve the problem an `ugw.FrankWolfe(...)`. Options
-    left at their defaults are those that suit linear problems.
+    solver: an `ugw.AlternateMin(...)`, or where linear programs solve the problem an `ugw.FrankWolfe(...)`. Its
+    proximal schedule and inner iterations, if not given, are those that suit linear problems.
     The cost is `terms.linear` of the result; potentials are those of p = a⊗b·exp((f ⊕ g − cost)/eps).
 
     >>> import numpy as np, ugw

@@ -96,9 +96,12 @@ class TermByTermDistortion(Distortion):
             return flat_plan @ values[0].mT
         if self.item_index is None:
             return torch.bmm(values, flat_plan[:, :, None])[:, :, 0]
-        count = max(1, DISTORTION_CONFIG.block_terms // values[0].numel())
-        chunks = zip(self.item_index.split(count), flat_plan.split(count), strict=True)
-        return torch.cat([torch.bmm(values[items], part[:, :, None])[:, :, 0] for items, part in chunks])
+        # All plans of an item at once: a copy of its matrix for each plan would take longer than the products.
+        products = flat_plan.new_empty(len(flat_plan), values.shape[1])
+        for item in self.item_index.unique().tolist():
+            plans = torch.nonzero(self.item_index == item)[:, 0]
+            products[plans] = flat_plan[plans] @ values[item].mT
+        return products
 
     @property
     def _n_items(self) -> int:
