@@ -19,7 +19,7 @@ from . import loop
 from .config import SOLVER_CONFIG
 from .extrapolation import CostHistory
 from .monitor import Monitor
-from .run_state import Controls, Iterate, RunSettings
+from .run_state import CONSTANTS, Controls, Iterate, RunSettings
 
 NUMBERS = ("objective", "relaxed", "change", "residual", "mass")  # columns of the history, `HistoryRow` in common.hpp
 
@@ -268,7 +268,7 @@ def _parameters(settings: RunSettings, mass_rule: Any) -> dict[str, Tensor]:
     penalty_a, penalty_b, _ = mass_rule.weights.each.unbind(1)
     may_extrapolate = settings.may_extrapolate
     return {
-        **{name: getattr(settings, name) for name in _SETTINGS},
+        **{name: getattr(settings, name) for name in CONSTANTS},
         "eps": eps,
         "rho_a": problem.div_a.rho,
         "rho_b": problem.div_b.rho,
@@ -284,19 +284,6 @@ def _parameters(settings: RunSettings, mass_rule: Any) -> dict[str, Tensor]:
         "converged_status": settings.converged_status.double(),
         "may_extrapolate": torch.zeros_like(eps) if may_extrapolate is None else may_extrapolate.double(),
     }
-
-
-# The fields of `RunSettings` that the compiled loop reads as they are.
-_SETTINGS = (
-    "last_entropy",
-    "max_entropy",
-    "change_tol",
-    "residual_tol",
-    "noise",
-    "cost_scale",
-    "inner_tol",
-    "objective_resolution",
-)
 
 
 # The fields (B,) of `Iterate` that tell how the last step went.
