@@ -274,43 +274,6 @@ def test_auto_is_never_worse_than_the_flat_start():
     assert (auto.value < flat.value - 1e-3).sum() >= 3  # and often better
 
 
-def test_auto_leaves_the_flat_start_out_above_the_limit(monkeypatch):
-    """Above n·m = 10⁵ "auto" is the coarse start alone, below it the better of both; "best" solves from both."""
-    patched = replace(THRESHOLDS, max_tiny_entries=41, max_entries_without_middle_level=41)
-    patch_thresholds(monkeypatch, patched)
-    given, compared, compare = problem(space(), space(7, 2, 1)), [], select.nearly_converged_best
-
-    def counted(problem, plans):
-        compared.append(plans.shape[1])
-        return compare(problem, plans)
-
-    def chosen(name):
-        return select.select_candidates(given, select.candidate_plans(given, name), name)
-
-    monkeypatch.setattr(select, "nearly_converged_best", counted)
-    assert chosen("auto").shape[1] == 1
-    assert chosen("best").shape[1] == 2
-    assert not compared
-    patch_thresholds(monkeypatch, replace(patched, max_entries_without_middle_level=42))
-    assert chosen("auto").shape[1] == 1
-    assert compared == [2]
-
-
-def test_the_plan_ahead_is_the_one_that_leads_lower():
-    """A poor start beside a good one, in either order."""
-    x, y = space(30, 2), space(25, 3, 1)
-    given = problem(x, y, rho=0.5, eps=0.002)
-    plans = starts("random", given)
-    values = torch.tensor([float(ugw.solve(x, y, rho=0.5, eps=0.002, init=plan).value) for plan in plans[0]])
-    best, worst = int(values.argmin()), int(values.argmax())
-    assert values[worst] > 1.01 * values[best]
-    for pair in ([best, worst], [worst, best]):
-        found = select.nearly_converged_best(given, plans[:, pair])
-        end = ugw.solve(x, y, rho=0.5, eps=0.002, init=found[0])
-        assert end.value == pytest.approx(float(values[best]), rel=1e-6)
-        assert end.n_iter < 20  # it has nearly settled
-
-
 @pytest.mark.parametrize("sizes", [[(24, 21), (30, 40), (22, 19)], [(75, 70), (80, 90)]], ids=["float64", "float32"])
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 def test_auto_on_more_points(sizes):

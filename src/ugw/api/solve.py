@@ -17,7 +17,7 @@ from ..geometry.space import Space
 from ..initializers import multilevel
 from ..initializers.multistart import Multistart, base_solver, check_solver, solve_from_candidates
 from ..initializers.partial import partial_candidates
-from ..initializers.select import candidate_plans, read_start, select_candidates
+from ..initializers.select import candidate_plans, read_start
 from ..measures.divergences import partial_divergences
 from ..problems.build import Fused, build_partial, build_ugw, resolve_eps
 from ..problems.partial.gw import PartialGW
@@ -128,7 +128,7 @@ def _solve_items(problem: UGW, solver: Any, index: Tensor | None, start: Any, mo
     plans = candidate_plans(items, start)
     if items.keeps_zeros:
         _check_finite_value(items, plans)
-    return solve_from_candidates(solver, items, select_candidates(items, plans, start), monitor).tensors
+    return solve_from_candidates(solver, items, plans, monitor).tensors
 
 
 def _solve_partial_items(
