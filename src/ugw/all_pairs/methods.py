@@ -21,6 +21,7 @@ from ..initializers.multistart import check_solver
 from ..initializers.select import INIT_NAMES
 from ..learning.debiased import check_one_rho, product_plan_distortion, solve_self_term
 from ..learning.value_and_grad import SolveArguments
+from ..measures.cones import PartialTransport, parse_loss
 from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
 from ..problems.build import (
     Fused,
@@ -33,6 +34,7 @@ from ..problems.build import (
 )
 from ..problems.config import PROBLEM_CONFIG
 from ..problems.ugw import UGW
+from ..results.parameters import penalty_parameters, to_plain
 from ..results.records import Status
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
@@ -92,6 +94,19 @@ class Method:
         if self.name == "gw" and not are_marginals_hard(rho):
             raise InputError(f"method 'gw' keeps both marginals, rho = inf, got rho={rho!r}: method 'ugw' has a rho")
         return {"rho": rho, "eps": eps, "solver": solver, "init": self.init, **extra}
+
+    def parameters(self, options: Options) -> dict[str, Any]:
+        """Return the method and its options in the form of `parameters` of a `Result`.
+
+        options: as `solve_options` returns them, with the solver of all pairs.
+        """
+        others = {name: value for name, value in options.items() if name not in ("rho", "eps") and value is not None}
+        if isinstance(options.get("cone"), str):
+            others["cone"] = parse_loss(options["cone"], 1.0)
+        if isinstance(others.get("cone"), PartialTransport):
+            others["divergence"] = "TV"
+        penalties = penalty_parameters(_divergences(options["rho"]), options["eps"])
+        return {"method": self.name, **penalties, **{name: to_plain(value) for name, value in others.items()}}
 
 
 @dataclass(frozen=True)
