@@ -30,6 +30,7 @@ from ..problems.build import (
     build_ugw,
     check_finite_rho,
     parse_cone,
+    resolve_conic_eps,
     resolve_eps,
 )
 from ..problems.config import PROBLEM_CONFIG
@@ -85,7 +86,7 @@ class Method:
         """Return the keyword arguments of a solve, with the method's defaults for "auto", checked."""
         rho = self.spec.default_rho if isinstance(rho, str) and rho == "auto" else rho
         is_conic = self.name == "cgw"
-        eps = 0.0 if is_conic and isinstance(eps, str) and eps == "auto" else resolve_eps(eps, rho)
+        eps = resolve_conic_eps(eps) if is_conic else resolve_eps(eps, rho)
         extra = {name: getattr(self, name) for name in self.spec.option_names}
         _check_eps(eps)
         if is_conic:
@@ -206,7 +207,7 @@ def _check_debiased(x: Space, y: Space, options: Options) -> Any:
     if isinstance(options["eps"], Relative):
         raise InputError(
             f"eps of method 'debiased' must be one number, so that a space is solved with itself once, "
-            f"got ugw.relative({options['eps'].share!r})"
+            f"got ugw.{options['eps']!r}"
         )
     solver = _check_ugw(x, y, options)
     check_one_rho(_build_problem(x, y, options))
