@@ -33,8 +33,8 @@ class KNN:
     largest finite distance; without it, such a graph is an error.
 
     >>> import numpy as np
-    >>> KNN(k=1)(np.array([[0.0, 0.0], [0.0, 3.0], [4.0, 3.0]])).metric.dense()[0]
-    tensor([0., 3., 7.], dtype=torch.float64)
+    >>> KNN(k=1)(np.array([[0.0, 0.0], [0.0, 3.0], [4.0, 3.0]])).distances[0]
+    array([0., 3., 7.])
     """
 
     k: int = 15
