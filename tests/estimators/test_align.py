@@ -198,6 +198,23 @@ def test_lists_of_parameters_are_selected_by_pairs_or_labels(how):
         assert c.converged
 
 
+@pytest.mark.parametrize("eps", ["auto", [ugw.relative(0.1), ugw.relative(0.01)]], ids=["auto", "list"])
+def test_candidates_with_a_relative_eps_have_the_score_of_their_own_fit(eps):
+    X, Y = pair()
+    aligner = Aligner(rho=[0.1, 1.0], eps=eps, scale=None).fit(X, Y, pairs="rows")
+    shares = [0.01] * 2 if eps == "auto" else [0.1, 0.01] * 2
+    assert [c.eps.share.item() for c in aligner.validation_] == shares
+    for c in aligner.validation_:
+        alone = Aligner(rho=c.rho, eps=c.eps, scale=None).fit(X, Y)
+        assert c.score == pytest.approx(1 - foscttm(alone.embedding_, Y), abs=1e-6)
+
+
+def test_default_eps_without_scale_does_not_depend_on_the_units():
+    X, Y = pair()
+    plans = [Aligner(rho=unit**2, scale=None).fit(unit * X, unit * Y).plan_ for unit in (1.0, 1e3)]
+    np.testing.assert_allclose(plans[1], plans[0], atol=1e-6)
+
+
 def test_invalid_arguments_are_refused():
     X, Y = pair()
     choice = Aligner(rho=[0.1, 1.0])

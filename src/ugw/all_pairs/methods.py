@@ -52,8 +52,9 @@ Options = dict[str, Any]
 class Method:
     """A method of `pairwise` by name, with its less common options.
 
-    init: the name of an initial plan, as for `ugw.solve`; loss, fused: as there, for "ugw", "gw" and "debiased"
-    ("fused" by the features of the spaces); cone: as for `ugw.solve_conic`, for "cgw".
+    init: the name of an initial plan, as for `ugw.solve`, and no plan, which would fit one pair only; loss, fused: as
+    there, for "ugw", "gw" and "debiased" ("fused" by the features of the spaces); cone: as for `ugw.solve_conic`, for
+    "cgw".
 
     >>> Method("ugw", init="product")
     Method(name='ugw', init='product', loss=None, fused=None, cone=None)
@@ -68,6 +69,9 @@ class Method:
     def __post_init__(self) -> None:
         """Check the fields."""
         check_choice("method", self.name, tuple(METHOD_SPECS))
+        if not isinstance(self.init, str):
+            expected = "the name of an initial plan, the same for all pairs"
+            raise InputError(f"init of method {self.name!r} must be {expected}, got {type(self.init).__name__}")
         check_choice(f"init of method {self.name!r}", self.init, INIT_NAMES)
         for name in (f.name for f in fields(self)[2:]):
             if getattr(self, name) is not None and name not in self.spec.option_names:
