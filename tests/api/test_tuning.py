@@ -109,7 +109,7 @@ def test_where_the_kept_mass_jumps_the_closest_rho_and_a_warning(monkeypatch):
         rho = problem.div_a.rho
         return torch.where(rho < 0.2, 0.45, 0.9) + 0.01 * rho.clamp(max=1.0)
 
-    monkeypatch.setattr(ugw.api.tuning, "_kept_share", share)
+    monkeypatch.setattr(ugw.api.tuning, "kept_share", share)
     x, y = stacked(3, 2, 0, (1.0, 2.0)), stacked(4, 3, 1, (1.0, 0.5))
     with pytest.warns(ugw.ConvergenceWarning, match=r"jumps over kept=0\.5 .* keeps 0\.452, 0\.452$"):
         rho = ugw.rho_for_mass(x, y, kept=0.5)

@@ -87,7 +87,7 @@ def test_blocks_share_one_buffer(monkeypatch):
     left, right, bias, shift = torch.rand(2, 9, 3), torch.rand(2, 5, 3), torch.rand(2, 5), torch.rand(2, 9)
     expected = left @ right.mT + bias[:, None, :] - shift[:, :, None]
     with torch.no_grad():
-        seen = [(z.data_ptr(), z.clone()) for z in streaming._exponent_blocks(left, right, bias, shift)]
+        seen = [(z.data_ptr(), z.clone()) for z in streaming.exponent_blocks(left, right, bias, shift)]
     assert [z.shape[1] for _, z in seen] == [4, 4, 1]
     assert len({place for place, _ in seen}) == 1
     torch.testing.assert_close(torch.cat([z for _, z in seen], dim=1), expected)

@@ -121,7 +121,7 @@ def test_multilevel_starts_are_close_to_the_best_value(monkeypatch):
 def test_a_sample_keeps_the_masses_and_the_mean_distortion():
     x, y = spaces(400, 380)
     problem = build_ugw(x, y, rho=0.5, eps=0.02, fused=None, method="streaming")
-    sample = multilevel._sample_problem(problem, 100, 90)
+    sample = multilevel.sample_problem(problem, 100, 90)
     torch.testing.assert_close(sample.log_mass_a, problem.log_mass_a)
     torch.testing.assert_close(sample.log_mass_b, problem.log_mass_b)
     torch.testing.assert_close(sample.scale(), problem.scale(), rtol=0.05, atol=0.0)

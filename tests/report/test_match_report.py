@@ -80,7 +80,7 @@ def test_a_plan_that_is_not_stored(here, monkeypatch):
 
 def test_without_plotly_a_report_is_refused_before_the_work(here, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    monkeypatch.setattr("ugw.cli.match._solve", lambda *_: pytest.fail("solved first"))
+    monkeypatch.setattr(ugw, "solve", lambda *_, **__: pytest.fail("solved first"))
     done = match("a.csv", "b.npy", "--report", "page.html")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == "Error: a report needs plotly: pip install 'ugw[report]'\n"

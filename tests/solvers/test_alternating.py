@@ -352,7 +352,7 @@ def test_a_plan_has_converged_only_if_the_inner_solver_has_and_annealing_has_end
     old = alternate.Iterate.initial(state, settings)
     for change, residual, code in ((0.0, 0.0, "CONVERGED"), (0.0, 1e-3, "RUNNING"), (1e-3, 0.0, "RUNNING")):
         new = replace(old, change=old.change + change, residual=0.0 * old.residual + residual)
-        assert alternate._status_after_step(settings, old, new).tolist() == [int(ugw.Status[code])]
+        assert alternate.status_after_step(settings, old, new).tolist() == [int(ugw.Status[code])]
     annealing = replace(old, controls=replace(old.controls, eps=2.0 * old.controls.eps))
     still = replace(old, residual=0.0 * old.residual)
-    assert alternate._status_after_step(settings, annealing, still).tolist() == [int(ugw.Status.RUNNING)]
+    assert alternate.status_after_step(settings, annealing, still).tolist() == [int(ugw.Status.RUNNING)]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ugw
-from ugw.solvers.alternating_lp import _boundary_point
+from ugw.solvers.alternating_lp import boundary_point
 
 PT = ugw.PartialTransport()
 
@@ -38,10 +38,10 @@ def test_values_never_rise(init):
 
 def test_the_line_through_two_lifts_ends_at_the_boundary():
     before, new = (np.array([[0.5, 0.5]]),) * 2, (np.array([[0.75, 0.25]]), np.array([[0.5, 0.5]]))
-    P, Q = _boundary_point(before, new)
+    P, Q = boundary_point(before, new)
     assert np.allclose(P, [[1.0, 0.0]])
     assert np.allclose(Q, [[0.5, 0.5]])
-    assert _boundary_point(new, new) is None
+    assert boundary_point(new, new) is None
 
 
 def test_callback_limit_and_multistart():

@@ -202,7 +202,7 @@ def test_settings_of_a_run_belong_to_its_own_problem(cuda):
         state, settings = prepare_run(problem, problem.product, ugw.AlternateMin().with_defaults())
         torch.testing.assert_close(settings.cost_scale, torch.minimum(problem.scale(), torch.tensor([2.0]).double()))
         torch.testing.assert_close(state.distortion, problem.state_of_plan(problem.product).distortion)
-    assert cache.kept_names() == ["_compute_settings"]
+    assert cache.kept_names() == ["compute_settings"]
 
 
 def test_converged_items_request_no_rounds():
@@ -232,5 +232,5 @@ def test_initial_plans_by_graphs_are_those_of_plain_calls(n, batch):
             expected = [coarse_plan(problem) for problem in problems]
     for plan, other in zip(plans, (*expected, expected[0]), strict=True):
         assert float((plan - other).abs().sum((1, 2)).max()) <= 1e-2
-    assert {"_coarsest_level", "_prolongate_different", "_compute_settings", "_unit_plan_and_value"} <= names
-    assert ({"_middle_level", "_with_product_plan", "_prolongate_first"} <= names) is (n == 340)
+    assert {"coarsest_level", "prolongate_different", "compute_settings", "unit_plan_and_value"} <= names
+    assert ({"middle_level", "with_product_plan", "prolongate_first"} <= names) is (n == 340)
