@@ -4,15 +4,14 @@ The plans agree to 1e-9 and not to the last bit, because sums over padded rows g
 """
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 import ugw
-from oracles.thresholds import patch_thresholds
-from ugw._utils import size_class
+from oracles.thresholds import changed_thresholds
+from ugw._utils.size_class import THRESHOLDS, SizeClass, size_class
 from ugw.geometry.space import Space
 from ugw.results.lazy_plan import LazyPlan
 from ugw.results.records import Status
@@ -241,8 +240,7 @@ PROBLEMS = {
     "general cone": (ugw.solve_conic, {"rho": 0.1, "cone": ugw.Loss(general_loss)}),
 }
 # Every threshold is passed by items of a few points: those of tests, in the order of `SizeThresholds`.
-LOW_THRESHOLDS = replace(
-    size_class.THRESHOLDS,
+LOW_THRESHOLDS = dict(
     max_tiny_entries=30,
     max_entries_without_middle_level=100,
     n_coarse_clusters=8,
@@ -260,14 +258,6 @@ LOW_THRESHOLDS = replace(
     max_level_ratio=3,
 )
 SMALL_SIZES = [(5, 6), (6, 9), (9, 11), (11, 12)]
-
-
-@pytest.fixture(autouse=True)
-def _fresh_size_classes():
-    """Size classes are cached: those of other thresholds are forgotten before and after each test."""
-    size_class.size_class.cache_clear()
-    yield
-    size_class.size_class.cache_clear()
 
 
 def threshold_pairs(sizes, metric="euclidean"):
@@ -302,14 +292,14 @@ def check_batch_against_items(name, sizes):
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_items_on_both_sides_of_every_size_threshold(monkeypatch, name):
+def test_items_on_both_sides_of_every_size_threshold(name):
     thresholds = LOW_THRESHOLDS
     if PROBLEMS[name][0] is ugw.solve_conic:
         # Of plans near a saddle point the rounding of float32 decides where they go, and padding changes rounding.
-        thresholds = replace(thresholds, min_low_precision_entries=5000)
-    patch_thresholds(monkeypatch, thresholds)
-    # Linear programs with many more variables than a plan has entries are slow.
-    check_batch_against_items(name, [(5, 6), (4, 8)] if name == "partial-transport" else SMALL_SIZES)
+        thresholds = thresholds | {"min_low_precision_entries": 5000}
+    with changed_thresholds(THRESHOLDS, **thresholds):
+        # Linear programs with many more variables than a plan has entries are slow.
+        check_batch_against_items(name, [(5, 6), (4, 8)] if name == "partial-transport" else SMALL_SIZES)
 
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
@@ -327,11 +317,10 @@ def test_items_on_both_sides_of_the_smaller_thresholds_as_they_are(name, sizes):
 
 def test_small_sizes_are_in_many_classes():
     """The sizes of the test above pass every threshold that it lowers."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch_thresholds(patch, LOW_THRESHOLDS)
-        classes = [size_class.size_class(n, m) for n, m in SMALL_SIZES]
+    with changed_thresholds(THRESHOLDS, **LOW_THRESHOLDS):
+        classes = [size_class(n, m) for n, m in SMALL_SIZES]
     constant = {"has_tf32_phase"}  # on CUDA alone
-    for name in set(size_class.SizeClass.__dataclass_fields__) - constant:
+    for name in set(SizeClass.__dataclass_fields__) - constant:
         assert len({getattr(c, name) for c in classes}) > 1, name
 
 

@@ -1,7 +1,6 @@
 """Starts: what each of them is, and that none depends on a batch, on padding, on order or on side."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import ot
@@ -10,7 +9,7 @@ import torch
 from scipy.spatial.distance import cdist
 
 import ugw
-from oracles.thresholds import patch_thresholds
+from oracles.thresholds import changed_thresholds
 from ugw._utils.size_class import THRESHOLDS
 from ugw.geometry.space import Space
 from ugw.initializers import plans as init
@@ -276,8 +275,6 @@ def test_auto_is_never_worse_than_the_flat_start():
 
 def test_auto_leaves_the_flat_start_out_above_the_limit(monkeypatch):
     """Above n·m = 10⁵ "auto" is the coarse start alone, below it the better of both; "best" solves from both."""
-    patched = replace(THRESHOLDS, max_tiny_entries=41, max_entries_without_middle_level=41)
-    patch_thresholds(monkeypatch, patched)
     given, compared, compare = problem(space(), space(7, 2, 1)), [], select.nearly_converged_best
 
     def counted(problem, plans):
@@ -288,11 +285,12 @@ def test_auto_leaves_the_flat_start_out_above_the_limit(monkeypatch):
         return select.select_candidates(given, select.candidate_plans(given, name), name)
 
     monkeypatch.setattr(select, "nearly_converged_best", counted)
-    assert chosen("auto").shape[1] == 1
-    assert chosen("best").shape[1] == 2
+    with changed_thresholds(THRESHOLDS, max_tiny_entries=41, max_entries_without_middle_level=41):
+        assert chosen("auto").shape[1] == 1
+        assert chosen("best").shape[1] == 2
     assert not compared
-    patch_thresholds(monkeypatch, replace(patched, max_entries_without_middle_level=42))
-    assert chosen("auto").shape[1] == 1
+    with changed_thresholds(THRESHOLDS, max_tiny_entries=41):
+        assert chosen("auto").shape[1] == 1
     assert compared == [2]
 
 
@@ -344,13 +342,12 @@ def test_auto_continues_more_than_the_first_of_the_coarse_plans_where_all_points
     assert ugw.solve(*SECOND_WINS, rho=INF, eps=1e-3).value < 0.0620
 
 
-def test_plans_run_together_end_as_they_do_alone(monkeypatch):
+def test_plans_run_together_end_as_they_do_alone():
     x, y = SECOND_WINS
     given = problem(Space.stack([space(8), x]), y, rho=np.array([1.0, INF]), eps=1e-3)
     together = coarse_plan(given)
-    alone = replace(INITIALIZER_CONFIG, max_batch_entries={"cpu": 0})
-    monkeypatch.setattr("ugw.initializers.successive_halving.INITIALIZER_CONFIG", alone)
-    torch.testing.assert_close(coarse_plan(given), together, rtol=0, atol=1e-9)
+    with changed_thresholds(INITIALIZER_CONFIG, max_batch_entries={"cpu": 0}):
+        torch.testing.assert_close(coarse_plan(given), together, rtol=0, atol=1e-9)
 
 
 def test_a_given_plan_is_taken_as_it_is_whatever_its_mass():

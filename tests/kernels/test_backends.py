@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from oracles.thresholds import changed_thresholds
 from ugw.kernels import dispatch
 from ugw.kernels.anderson import AndersonStep
 from ugw.kernels.config import KERNEL_CONFIG
 from ugw.kernels.dispatch import BACKENDS, Backend, select_backend
 from ugw.kernels.sinkhorn import LogKernel, StabilizedKernel, sinkhorn_iterations
+from ugw.kernels.triton.config import TRITON_CONFIG
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -260,11 +262,9 @@ def test_an_empty_row_gives_a_nonfinite_residual(backend):
 
 
 @pytest.mark.parametrize("shape", [(1, 9, 70), (2, 70, 6), (1, 35, 40)], ids=str)
-def test_vectors_longer_than_a_block(shape, monkeypatch):
+@changed_thresholds(TRITON_CONFIG, row_sum_block=(4, 32), col_sum_block=(8, 32), vector_block=32)
+def test_vectors_longer_than_a_block(shape):
     sinkhorn_cache = pytest.importorskip("ugw.kernels.triton.sinkhorn_cache")
-    # Small blocks, so that short vectors already take several of them.
-    blocks = replace(sinkhorn_cache.TRITON_CONFIG, row_sum_block=(4, 32), col_sum_block=(8, 32), vector_block=32)
-    monkeypatch.setattr(sinkhorn_cache, "TRITON_CONFIG", blocks)
     case = Case(str(shape), lambda dtype: sinkhorn_arguments(shape, SOFT, dtype), 1e-4, 2e-4)
     found = sinkhorn_cache.sinkhorn_iterations(*case.arguments(torch.float32))
     assert_close_iterates(found, reference("sinkhorn_iterations", case), case)

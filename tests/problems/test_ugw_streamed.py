@@ -1,14 +1,12 @@
 """Plans that are not stored, against the same plans stored: sums, products, costs, and the whole solve."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 import ugw
-from oracles.thresholds import patch_thresholds
-from ugw._utils import size_class
+from oracles.thresholds import changed_thresholds
+from ugw._utils.size_class import THRESHOLDS
 from ugw.initializers import multilevel
 from ugw.problems.build import build_ugw
 from ugw.problems.plan_operations import cost_rms, l1_distance, max_log_growth, normalize
@@ -102,9 +100,8 @@ def test_starts_lead_to_as_good_a_plan(init):
     assert r.value <= 1.05 * stored.value
 
 
-def test_multilevel_starts_are_close_to_the_best_value(monkeypatch):
-    thresholds = replace(size_class.THRESHOLDS, max_stored_sample=40, max_level_ratio=3)
-    patch_thresholds(monkeypatch, thresholds)
+@changed_thresholds(THRESHOLDS, max_stored_sample=40, max_level_ratio=3)
+def test_multilevel_starts_are_close_to_the_best_value():
     x, y = spaces(300, 280)
     problem = build_ugw(x, y, rho=0.5, eps=0.02, fused=None, method="streaming")
     with torch.no_grad():
@@ -139,15 +136,14 @@ def test_items_of_a_batch_equal_single_solves():
         assert r[i].plan.dense().shape == (20 + i, 18)
 
 
-def test_large_problems_stream_by_themselves(monkeypatch):
+def test_large_problems_stream_by_themselves():
     x, y = spaces()
     assert ugw.solve(x, y, eps=0.05).path == "stored"
-    limits = replace(size_class.THRESHOLDS, max_stored_entries={"cpu": 2000})
-    monkeypatch.setattr(ugw.problems.build, "THRESHOLDS", limits)
-    assert ugw.solve(x, y, eps=0.05).path == "streaming"
-    assert ugw.solve(x, y, eps=0.05, solver=STORED).path == "stored"
-    given = ugw.Space.from_points(np.random.default_rng(0).random((60, 2)))
-    assert ugw.solve(given, y, eps=0.05).path == "stored"
+    with changed_thresholds(THRESHOLDS, max_stored_entries={"cpu": 2000}):
+        assert ugw.solve(x, y, eps=0.05).path == "streaming"
+        assert ugw.solve(x, y, eps=0.05, solver=STORED).path == "stored"
+        given = ugw.Space.from_points(np.random.default_rng(0).random((60, 2)))
+        assert ugw.solve(given, y, eps=0.05).path == "stored"
 
 
 def test_a_streamed_result_is_an_initial_plan():

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 import ugw
+from oracles.thresholds import changed_thresholds
 from ugw.cli import commands as cli
-from ugw.cli.match import MatchConfig
+from ugw.cli.match import MATCH_CONFIG
 
 
 @pytest.fixture
@@ -56,13 +57,13 @@ def test_a_report_is_written_on_request_with_the_same_plan(here, args):
         assert fact in text
 
 
+@changed_thresholds(MATCH_CONFIG, max_drawn_points=5)
 def test_a_plan_that_is_not_stored(here, monkeypatch):
     made = ugw.solve
     inner = ugw.Sinkhorn(method="streaming")
     monkeypatch.setattr(
         ugw, "solve", lambda *args, **given: made(*args, **given | {"solver": ugw.AlternateMin(inner=inner)})
     )
-    monkeypatch.setattr("ugw.cli.match.MATCH_CONFIG", MatchConfig(max_drawn_points=5))
     np.save("more.npy", np.random.default_rng(1).random((14, 3)))
     done = match("b.npy", "more.npy", "--metric", "sqeuclidean", "--report", "page.html")
     assert done.exit_code == 0, done.stderr

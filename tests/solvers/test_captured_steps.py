@@ -9,23 +9,22 @@ import torch
 
 import ugw
 from oracles.fake_cuda_graphs import fake_cuda_graphs
-from ugw._utils.cuda_graphs import cache, captured_step
+from oracles.thresholds import changed_thresholds
+from ugw._utils.cuda_graphs import cache
 from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
 from ugw.initializers.coarse import coarse_plan
 from ugw.problems.build import build_ugw
 from ugw.problems.distortion.incremental import IncrementalDistortion
-from ugw.solvers import alternating, captured_steps
+from ugw.solvers import alternating
 from ugw.solvers.captured_steps import capture_properties
 from ugw.solvers.config import SOLVER_CONFIG
 from ugw.solvers.run_state import prepare_run
 
 
 @pytest.fixture
-def cuda(monkeypatch):
+def cuda():
     """A device that is busy with any batch of two or more, so that batches are compacted to powers of two."""
-    for module in (captured_step, captured_steps):
-        monkeypatch.setattr(module, "CAPTURE_CONFIG", replace(CAPTURE_CONFIG, busy_entries=1))
-    with fake_cuda_graphs() as device:
+    with changed_thresholds(CAPTURE_CONFIG, busy_entries=1), fake_cuda_graphs() as device:
         yield device
 
 
@@ -114,9 +113,8 @@ def test_a_non_finite_step_of_a_batch_is_repeated(cuda):
     assert_same_as_on_a_cpu(cuda, result, 0, 5)
 
 
-def test_large_problems_are_solved_without_graphs(cuda, monkeypatch):
-    config = replace(CAPTURE_CONFIG, max_step_entries=0)
-    monkeypatch.setattr(captured_step, "CAPTURE_CONFIG", config)
+@changed_thresholds(CAPTURE_CONFIG, max_step_entries=0)
+def test_large_problems_are_solved_without_graphs(cuda):
     result = solve(0)
     assert "advance" not in cache.kept_names()
     assert cuda.n_captures == 0

@@ -10,11 +10,13 @@ import pytest
 import torch
 
 import ugw
+from oracles.thresholds import changed_thresholds
 from ugw.kernels.anderson import anderson_differences, anderson_moments, largest_growth
 from ugw.kernels.config import KERNEL_CONFIG
 from ugw.problems.build import build_ugw
 from ugw.problems.plan_operations import anderson_covariances, normalize
-from ugw.solvers import alternating, extrapolation
+from ugw.solvers import extrapolation
+from ugw.solvers.config import SOLVER_CONFIG
 from ugw.solvers.extrapolation import CostHistory
 
 SURE = KERNEL_CONFIG.min_overrelaxed_change
@@ -214,13 +216,12 @@ def test_covariances_of_sampled_rows_are_close_to_those_of_all_rows():
 @pytest.mark.parametrize("method", ["auto", "streaming"])
 def test_extrapolation_reaches_as_good_a_value_in_fewer_steps(monkeypatch, rho, method):
     """The first steps, which choose a local minimum, are not extrapolated."""
-    monkeypatch.setenv("UGW_COMPILED", "0")  # compiled steps read their own thresholds
+    monkeypatch.setenv("UGW_COMPILED", "0")  # compiled steps are compared with these
     pairs = [spaces(seed, metric="sqeuclidean" if method == "streaming" else "euclidean") for seed in range(3)]
     given = {"rho": rho, "init": "product", "solver": ugw.AlternateMin(inner=ugw.Sinkhorn(method=method), tol=1e-7)}
     fast = [ugw.solve(x, y, eps=ugw.relative(0.03), **given).check() for x, y in pairs]
-    config = replace(alternating.SOLVER_CONFIG, max_change_to_extrapolate=0.0)
-    monkeypatch.setattr(alternating, "SOLVER_CONFIG", config)
-    plain = [ugw.solve(x, y, eps=ugw.relative(0.03), **given).check() for x, y in pairs]
+    with changed_thresholds(SOLVER_CONFIG, max_change_to_extrapolate=0.0):
+        plain = [ugw.solve(x, y, eps=ugw.relative(0.03), **given).check() for x, y in pairs]
     for one, other in zip(fast, plain, strict=True):
         assert float(one.value) <= float(other.value) * (1 + 1e-7)
     assert sum(r.n_iter for r in fast) < 0.8 * sum(r.n_iter for r in plain)

@@ -1,12 +1,11 @@
 """Mixed precision: which problems get a low-precision phase, and that it does not change the result."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 import ugw
+from oracles.thresholds import changed_thresholds
 from ugw._utils.size_class import THRESHOLDS
 from ugw.problems.build import build_ugw
 from ugw.solvers import alternating
@@ -65,14 +64,13 @@ def test_the_low_precision_problem_keeps_the_scale_measured_in_float64():
 
 
 @pytest.mark.parametrize(("tol", "value_tol", "plan_tol"), [(1e-10, 1e-9, 1e-6), (1e-6, 1e-7, 1e-4)])
-def test_the_result_is_that_of_a_solve_without_the_phase(monkeypatch, tol, value_tol, plan_tol):
+def test_the_result_is_that_of_a_solve_without_the_phase(tol, value_tol, plan_tol):
     x, y = spaces(90, 80)
     solver = ugw.AlternateMin(tol=tol, max_iter=3000)
     assert low_precision_phase(problem_of(x, y)) is not None
     mixed = ugw.solve(x, y, eps=ugw.relative(1e-2), init="product", solver=solver)
-    never = replace(SOLVER_CONFIG, min_iter_for_low_precision=solver.max_iter + 1)
-    monkeypatch.setattr(alternating, "SOLVER_CONFIG", never)
-    exact = ugw.solve(x, y, eps=ugw.relative(1e-2), init="product", solver=solver)
+    with changed_thresholds(SOLVER_CONFIG, min_iter_for_low_precision=solver.max_iter + 1):
+        exact = ugw.solve(x, y, eps=ugw.relative(1e-2), init="product", solver=solver)
     assert mixed.status == exact.status
     assert mixed.value == pytest.approx(exact.value, rel=value_tol)
     assert np.abs(mixed.plan - exact.plan).sum() <= plan_tol * exact.mass

@@ -251,12 +251,12 @@ def _config_values(names: tuple[str, ...], settings: RunSettings, max_iter: int)
         "is_monitored": settings.is_monitored,
         "max_iter": max_iter,
     }
-    thresholds = _thresholds()
+    thresholds = read_thresholds()
     return [float(of_run[name] if name in of_run else thresholds[name]) for name in names]
 
 
 @cache
-def _thresholds() -> dict[str, Any]:
+def read_thresholds() -> dict[str, Any]:
     """Return the thresholds of all packages that the compiled loop reads, and the status codes, by name."""
     statuses = {status.name: int(status) for status in Status}
     return {**vars(THRESHOLDS), **vars(PROBLEM_CONFIG), **vars(KERNEL_CONFIG), **vars(SOLVER_CONFIG), **statuses}

@@ -1,6 +1,6 @@
 """Calls by captured graphs return what plain calls return. Graphs are emulated; tests/test_cuda.py uses real ones."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import pytest
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from oracles.fake_cuda_graphs import fake_cuda_graphs
+from oracles.thresholds import changed_thresholds
 from ugw._utils.cuda_graphs import cache, capture_state, captured_call
 from ugw._utils.cuda_graphs.capture_state import cached_constant, is_capturing
 from ugw._utils.cuda_graphs.captured_call import capture_call
@@ -146,8 +147,8 @@ def test_a_function_that_reads_values_is_called_directly_and_not_captured_again(
     assert cache.kept_names() == []
 
 
-def test_calls_with_large_arguments_are_not_captured(cuda, monkeypatch):
-    monkeypatch.setattr(captured_call, "CAPTURE_CONFIG", replace(CAPTURE_CONFIG, max_call_bytes=7))
+@changed_thresholds(CAPTURE_CONFIG, max_call_bytes=7)
+def test_calls_with_large_arguments_are_not_captured(cuda):
     assert_captured_like_plain(shift_and_double, *[(torch.ones(1), 0.0)] * 3)  # 4 bytes
     assert cuda.n_replays == 1
     assert_captured_like_plain(shift_and_double, *[(torch.ones(2), 0.0)] * 3)

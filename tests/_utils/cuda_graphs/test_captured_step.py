@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from oracles.fake_cuda_graphs import fake_cuda_graphs
-from ugw._utils.cuda_graphs import cache, captured_step
+from oracles.thresholds import changed_thresholds
+from ugw._utils.cuda_graphs import cache
 from ugw._utils.cuda_graphs.captured_step import CapturedStep, CaptureProperties
 from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
 from ugw._utils.pytree import BatchRecord, clone
@@ -274,11 +275,6 @@ def test_nothing_is_captured_before_a_step_without_synchronization(cuda):
 # -- limits ------------------------------------------------------------------------------------------------
 
 
-def limit(monkeypatch, **limits):
-    for module in (captured_step, cache):
-        monkeypatch.setattr(module, "CAPTURE_CONFIG", replace(CAPTURE_CONFIG, **limits))
-
-
 def test_large_steps_run_without_synchronization_and_without_graphs(cuda):
     steps = Steps()
     values, _ = run(captured(steps, n_entries=CAPTURE_CONFIG.max_step_entries + 1), settings_of(0), state_of(0))
@@ -304,8 +300,8 @@ def test_steps_that_must_synchronize_run_as_they_are():
     assert step.release(last) is last
 
 
-def test_graphs_that_read_much_are_not_kept(cuda, monkeypatch):
-    limit(monkeypatch, max_kept_step_bytes=10)
+@changed_thresholds(CAPTURE_CONFIG, max_kept_step_bytes=10)
+def test_graphs_that_read_much_are_not_kept(cuda):
     steps = Steps()
     for seed in range(2):
         step = captured(steps)
@@ -316,8 +312,8 @@ def test_graphs_that_read_much_are_not_kept(cuda, monkeypatch):
     assert cuda.n_captures == 4
 
 
-def test_the_number_of_kept_graphs_is_limited(cuda, monkeypatch):
-    limit(monkeypatch, max_graphs=3)
+@changed_thresholds(CAPTURE_CONFIG, max_graphs=3)
+def test_the_number_of_kept_graphs_is_limited(cuda):
     steps = Steps()
     for batch in range(2, 8):
         step = captured(steps)
