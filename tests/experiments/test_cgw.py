@@ -41,10 +41,9 @@ def test_ratios_are_at_most_1():
     assert (found.values <= 1.0 + 1e-9).all()
 
 
-def test_reproducing_the_ratios_writes_them_for_each_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(cgw_ratio, "PAIRS", {2: 3})
+def test_reproducing_the_ratios_writes_them_for_each_size(tmp_path):
     said = []
-    cgw_ratio.reproduce(tmp_path, said.append)
+    cgw_ratio.reproduce(tmp_path, said.append, {2: 3})
     written = json.loads((tmp_path / "cgw-ratio.json").read_text(encoding="utf-8"))
     assert len(written["ratios"]["2"]) == 3
     assert len(said) == 2

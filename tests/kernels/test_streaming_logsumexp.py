@@ -1,4 +1,4 @@
-"""Streaming sums in torch against sums over the stored matrix; other backends: test_backends.py."""
+"""Streaming sums in torch against sums over the stored matrix; other backends: test_dispatch.py."""
 
 import numpy as np
 import pytest
