@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import ugw
+from oracles.spaces import space
 from oracles.thresholds import changed_thresholds
 from ugw._utils import device_memory
 from ugw._utils.size_class import THRESHOLDS
@@ -28,16 +29,10 @@ RHO = (np.array([1.0, 0.3, INF, 0.5, INF]), np.array([1.0, 2.0, 0.7, INF, INF]))
 EPS = np.array([0.1, 0.2, 0.0, 0.05, 0.0])
 
 
-def space(n, seed, d=2, metric="euclidean", dtype=torch.float64):
-    rng = np.random.default_rng(seed)
-    points, weights = (torch.as_tensor(v, dtype=dtype) for v in (rng.random((n, d)), rng.random(n) + 0.2))
-    features = torch.as_tensor(rng.random((n, 2)), dtype=dtype)
-    return Space.from_points(points, weights=weights / weights.sum(), features=features, metric=metric)
-
-
 def batches(metric="euclidean"):
-    x = Space.stack([space(n, seed, metric=metric) for seed, (n, _) in enumerate(SIZES)])
-    y = Space.stack([space(m, 10 + seed, metric=metric) for seed, (_, m) in enumerate(SIZES)])
+    options = {"dtype": torch.float64, "n_features": 2, "metric": metric}
+    x = Space.stack([space(n, 2, seed, **options) for seed, (n, _) in enumerate(SIZES)])
+    y = Space.stack([space(m, 2, 10 + seed, **options) for seed, (_, m) in enumerate(SIZES)])
     return x, y
 
 
@@ -99,14 +94,14 @@ def test_solving_in_chunks_gives_the_same_results(kind):
 
 def test_items_start_as_they_would_alone():
     """An easy item (large eps) beside a hard one: each has the plan that it would have alone, whatever the chunks."""
-    x, y = space(9, 0), space(8, 1)
+    x, y = space(9), space(8, seed=1)
     eps = np.array([1e3, 0.01])
     alone = [ugw.solve(x, y, eps=float(e), solver=ugw.AlternateMin(tol=1e-3)).value for e in eps]
     for entries in (1, 2**19):
         with chunks_of(entries):
             both = ugw.solve(x, y, eps=eps, solver=ugw.AlternateMin(tol=1e-3))
         # Shared spaces multiply all plans at once: another number of them is rounded otherwise.
-        torch.testing.assert_close(both.value, torch.stack(alone), rtol=1e-6, atol=0.0)
+        np.testing.assert_allclose(both.value, alone, rtol=1e-6)
 
 
 def test_a_chunk_that_cuda_cannot_hold_is_halved(monkeypatch):
@@ -197,8 +192,8 @@ def test_chunks_keep_to_the_budget_and_are_of_one_size():
 
 def test_an_item_that_repeats_its_first_plan_keeps_its_others(monkeypatch):
     """It repeats that where others of the batch have more plans that differ."""
-    x = space(12, 3)
-    given = ugw.problems.build.build_ugw(x, space(11, 4), rho=1.0, eps=1e-3, fused=None)
+    x = space(12, seed=3)
+    given = ugw.problems.build.build_ugw(x, space(11, seed=4), rho=1.0, eps=1e-3, fused=None)
     different, repeats = coarse.different_candidates, 0
 
     def with_repeats(plans, values, count):
@@ -268,16 +263,16 @@ def test_the_peak_is_as_predicted():
 @pytest.mark.parametrize("method", ["auto", "streaming", "stabilized"])
 @pytest.mark.parametrize("limit", [10, 1000])
 def test_the_path_is_the_one_that_runs(method, limit):
-    x, y = space(8, 0, metric="sqeuclidean"), space(9, 1, metric="sqeuclidean")
+    x, y = space(8, metric="sqeuclidean"), space(9, seed=1, metric="sqeuclidean")
     solver = ugw.AlternateMin(inner=ugw.Sinkhorn(method=method))
     with changed_thresholds(THRESHOLDS, max_stored_entries={"cpu": limit}):
         assert ugw.estimate(x, y, solver=solver).path == ugw.solve(x, y, eps=0.1, solver=solver).path
     with pytest.raises(ugw.InputError, match="low-rank"):
-        ugw.estimate(space(8, 0), space(9, 1), solver=ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming")))
+        ugw.estimate(space(8), space(9, seed=1), solver=ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming")))
 
 
 def test_the_fields_of_an_estimate():
-    x, y = space(30, 0), space(40, 1)
+    x, y = space(30), space(40, seed=1)
     e = ugw.estimate(x, y)
     assert e.fits
     assert e.path == "stored"
@@ -286,7 +281,7 @@ def test_the_fields_of_an_estimate():
     inner = ugw.Sinkhorn().with_defaults().max_iter
     assert e.work == 30 * 40 * (30 + 40 + 2 * inner)
     assert ugw.estimate(x, y, solver=ugw.Multistart(n=5)).work == 5 * e.work
-    tiny = ugw.estimate(space(5, 0), space(4, 1))
+    tiny = ugw.estimate(space(5), space(4, seed=1))
     assert tiny.work == 3 * 5 * 4 * (5 + 4 + 2 * inner)  # from the product plan and from two others
     double = Space.from_points(torch.rand(900, 2, dtype=torch.float64))
     assert ugw.estimate(double.to(torch.float32), double.to(torch.float32)).bytes < ugw.estimate(double, double).bytes
@@ -338,7 +333,7 @@ def test_the_advice_fits(monkeypatch):
 
 
 def test_the_old_name_of_the_chunk_size_warns():
-    x = space(5, 0)
+    x = space(5)
     with pytest.warns(DeprecationWarning, match="chunk_size"):
         assert ugw.estimate(x, x).together == 1
 
@@ -358,7 +353,7 @@ def test_a_failed_allocation_is_reported_with_advice(monkeypatch, solve, error):
 
     monkeypatch.setitem(select.SINGLE_PLANS, "product", fail)
     with pytest.raises(ugw.OutOfMemory, match=r"out of memory: stored plans need about .* GiB") as caught:
-        solve(space(6, 0), space(7, 1), init="product")
+        solve(space(6), space(7, seed=1), init="product")
     assert caught.value.__cause__ is error
     assert "\n" not in str(caught.value)
 
@@ -369,5 +364,5 @@ def test_other_errors_are_not_changed(monkeypatch):
 
     monkeypatch.setitem(select.SINGLE_PLANS, "product", fail)
     with pytest.raises(RuntimeError, match="expanded size") as caught:
-        ugw.solve(space(6, 0), space(7, 1), init="product")
+        ugw.solve(space(6), space(7, seed=1), init="product")
     assert not isinstance(caught.value, ugw.OutOfMemory)

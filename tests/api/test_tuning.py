@@ -7,14 +7,9 @@ import pytest
 import torch
 
 import ugw
+from oracles.spaces import space
 from ugw.errors import InputError
 from ugw.geometry.space import Space
-
-
-def space(n=8, d=2, seed=0, mass=1.0, scale=1.0):
-    rng = np.random.default_rng(seed)
-    points, weights = scale * rng.random((n, d)), rng.random(n) + 0.2
-    return Space.from_points(points, weights=weights * mass / weights.sum())
 
 
 def kept(x, y, rho, eps=None, init="coarse"):
@@ -93,13 +88,13 @@ def test_rho_for_mass_of_spaces_above_the_coarse_size():
 )
 def test_bad_shares(share):
     with pytest.raises(InputError, match=r"^kept must be a number between 0 and 1, got") as caught:
-        ugw.rho_for_mass(space(), space(), kept=share)
+        ugw.rho_for_mass(space(8), space(8), kept=share)
     assert "\n" not in str(caught.value)
 
 
 def test_an_unreachable_mass_fraction_is_an_input_error():
     """Entropy alone decides the mass of isometric copies of one point; and a large eps keeps too much."""
-    for x, y, eps in ((space(1), space(1), 0.1), (space(), space(9, 3, 1), 1e6)):
+    for x, y, eps in ((space(1), space(1), 0.1), (space(8), space(9, 3, 1), 1e6)):
         with pytest.raises(InputError, match=r"kept=0\.3 is out of reach.*got"):
             ugw.rho_for_mass(x, y, kept=0.3, eps=eps)
 
@@ -137,7 +132,7 @@ def test_annealing_lowers_the_mean_value_at_small_eps():
 
 def test_annealing_ends_at_the_eps_asked_for():
     """From a converged plan back to it, through a larger eps and down again, the value is that of eps."""
-    x, y = space(), space(9, 3, 1)
+    x, y = space(8), space(9, 3, 1)
     r = ugw.solve(x, y, eps=0.05, init="product", solver=ugw.AlternateMin(anneal=0.8, tol=1e-9))
     assert ugw.objective(r.plan, x, y, eps=0.05).total == pytest.approx(r.value, rel=1e-12)
     again = ugw.solve(x, y, eps=0.05, init=r.plan, solver=ugw.AlternateMin(tol=1e-9))

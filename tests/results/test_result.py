@@ -10,6 +10,7 @@ import torch
 
 import ugw
 from oracles import cases
+from oracles.spaces import space
 from ugw.errors import InputError, NotConverged
 from ugw.results.records import Status
 from ugw.results.result import Result
@@ -17,18 +18,12 @@ from ugw.results.result import Result
 INF = math.inf
 
 
-def space(n=5, d=3, seed=0, mass=1.0):
-    rng = np.random.default_rng(seed)
-    points, weights = rng.random((n, d)), rng.random(n) + 0.2
-    return ugw.Space.from_points(points, weights=weights * mass / weights.sum())
-
-
 def solve(x=None, y=None, *, rho=(0.6, 1.5), eps=0.05, init="product", **kwargs):
-    return ugw.solve(x or space(mass=1.4), y or space(6, 2, 1, mass=0.9), rho=rho, eps=eps, init=init, **kwargs)
+    return ugw.solve(x or space(5, 3, mass=1.4), y or space(6, 2, 1, mass=0.9), rho=rho, eps=eps, init=init, **kwargs)
 
 
 def batch(**kwargs):
-    x = ugw.Space.stack([space(4, seed=3), space(5), space(2, seed=4)])
+    x = ugw.Space.stack([space(4, 3, 3), space(5, 3), space(2, 3, 4)])
     y = ugw.Space.stack([space(3, 2, 5), space(6, 2, 1), space(4, 2, 6)])
     return solve(x, y, **kwargs)
 
@@ -40,10 +35,10 @@ def stopped(**kwargs):
 
 KINDS = {
     "plain": lambda: solve(),
-    "balanced": lambda: solve(space(), space(6, 2, 1), rho=INF, eps=0.1),
+    "balanced": lambda: solve(space(5, 3), space(6, 2, 1), rho=INF, eps=0.1),
     "semi-relaxed": lambda: solve(rho=(INF, 1.0)),
     "exact": lambda: solve(eps=0.0),
-    "vertex": lambda: solve(space(), space(6, 2, 1), rho=INF, eps=0.0),
+    "vertex": lambda: solve(space(5, 3), space(6, 2, 1), rho=INF, eps=0.0),
     "fused": lambda: solve(fused=ugw.Fused(0.3, np.random.default_rng(0).random((5, 6)))),
     "unconverged": stopped,
     "batch": batch,
@@ -140,7 +135,7 @@ def test_potentials_give_the_plan(rho, eps):
 def test_no_potentials_at_eps_0():
     for r in (
         solve(eps=0.0),
-        solve(space(), space(6, 2, 1), rho=INF, eps=0.0),
+        solve(space(5, 3), space(6, 2, 1), rho=INF, eps=0.0),
         batch(eps=0.0),
         batch(eps=np.array([0.1, 0.0, 0.1]))[1],
     ):
@@ -150,7 +145,7 @@ def test_no_potentials_at_eps_0():
 
 
 def test_marginal_error_is_the_relative_violation_of_the_hard_sides():
-    x, y = space(mass=1.4), space(6, 2, 1, mass=1.4)
+    x, y = space(5, 3, mass=1.4), space(6, 2, 1, mass=1.4)
     hasty = ugw.AlternateMin(max_iter=1, inner=ugw.Sinkhorn(max_iter=1))
     for rho in (INF, (INF, 0.5), (0.5, INF), 1.0):
         with pytest.warns(ugw.ConvergenceWarning):
@@ -166,7 +161,7 @@ def test_marginal_error_is_the_relative_violation_of_the_hard_sides():
 @pytest.mark.parametrize("rho", [INF, (INF, 1.0), (1.0, INF)])
 @pytest.mark.parametrize("eps", [0.1, 0.0])
 def test_hard_marginals_are_kept_where_it_converged(rho, eps):
-    x, y = space(), space(6, 2, 1)
+    x, y = space(5, 3), space(6, 2, 1)
     r = solve(x, y, rho=rho, eps=eps)
     assert r.converged
     assert r.marginal_error <= 1e-5
@@ -211,7 +206,7 @@ def test_transport_of_tensors_gives_tensors():
 
 def test_transport_is_nan_for_points_without_mass():
     points, weights = np.random.default_rng(0).random((6, 2)), np.array([1.0, 2.0, 0.0, 1.0, 1.0, 1.0])
-    moved = solve(space(), ugw.Space.from_points(points, weights=weights)).transport(np.arange(5.0))
+    moved = solve(space(5, 3), ugw.Space.from_points(points, weights=weights)).transport(np.arange(5.0))
     assert np.isnan(moved).tolist() == [False, False, True, False, False, False]
 
 

@@ -1,0 +1,56 @@
+"""Random spaces for tests, and UGW problems between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+import ugw
+from ugw.problems.build import build_ugw
+from ugw.problems.ugw import UGW
+
+
+def weighted_points(n: int = 6, d: int = 2, seed: Any = 0, mass: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return uniform points (n, d) in the unit cube and uneven weights (n,) of the given sum. seed: or a generator."""
+    rng = np.random.default_rng(seed)
+    points, weights = rng.random((n, d)), rng.random(n) + 0.2
+    return points, weights * mass / weights.sum()
+
+
+def space(
+    n: int = 6,
+    d: int = 2,
+    seed: Any = 0,
+    mass: float = 1.0,
+    *,
+    scale: float = 1.0,
+    n_features: int = 0,
+    dtype: Any = np.float64,
+    **options: Any,
+) -> ugw.Space:
+    """Return a space of n uniform points in [0, scale]^d with uneven weights of the given sum and normal features.
+
+    dtype: of arrays, or of tensors if it is one of torch; options: of `Space.from_points`.
+    """
+    rng = np.random.default_rng(seed)
+    points, weights = weighted_points(n, d, rng, mass)
+    arrays = {"points": scale * points, "weights": weights}
+    if n_features:
+        arrays["features"] = rng.normal(size=(n, n_features))
+    if isinstance(dtype, torch.dtype):
+        return ugw.Space.from_points(**{k: torch.as_tensor(v, dtype=dtype) for k, v in arrays.items()}, **options)
+    return ugw.Space.from_points(**{k: v.astype(dtype) for k, v in arrays.items()}, **options)
+
+
+def pair(n: int = 6, m: int = 7, **options: Any) -> tuple[ugw.Space, ugw.Space]:
+    """Return spaces of n points in the square and of m points in the cube. options: of `space`."""
+    return space(n, 2, 0, **options), space(m, 3, 1, **options)
+
+
+def ugw_problem(
+    x: ugw.Space | None = None, y: ugw.Space | None = None, *, rho: Any = 1.0, eps: Any = 0.05, **options: Any
+) -> UGW:
+    """Return a UGW problem, by default between the spaces of `pair`. options: of `build_ugw`."""
+    return build_ugw(x or space(), y or space(7, 3, 1), rho=rho, eps=eps, **{"fused": None} | options)
