@@ -10,13 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.spatial.distance import cdist
 
+from oracles.spaces import cloud
 from ugw.errors import InputError
 from ugw.geometry.space import Space
-
-
-def cloud(n=6, d=3, seed=0, dtype=np.float64):
-    """Normal random points (n, d)."""
-    return np.random.default_rng(seed).normal(size=(n, d)).astype(dtype)
 
 
 def distances(n=6, seed=0):

@@ -12,6 +12,11 @@ from ugw.problems.build import build_ugw
 from ugw.problems.ugw import UGW
 
 
+def cloud(n: int = 6, d: int = 3, seed: int = 0, dtype: Any = np.float64) -> np.ndarray:
+    """Return normally distributed points (n, d)."""
+    return np.random.default_rng(seed).normal(size=(n, d)).astype(dtype)
+
+
 def weighted_points(n: int = 6, d: int = 2, seed: Any = 0, mass: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """Return uniform points (n, d) in the unit cube and uneven weights (n,) of the given sum. seed: or a generator."""
     rng = np.random.default_rng(seed)
@@ -44,9 +49,14 @@ def space(
     return ugw.Space.from_points(**{k: v.astype(dtype) for k, v in arrays.items()}, **options)
 
 
-def pair(n: int = 6, m: int = 7, **options: Any) -> tuple[ugw.Space, ugw.Space]:
-    """Return spaces of n points in the square and of m points in the cube. options: of `space`."""
-    return space(n, 2, 0, **options), space(m, 3, 1, **options)
+def pair(
+    n: int = 6, m: int = 7, *, seed: int = 0, dims: tuple[int, int] = (2, 3), **options: Any
+) -> tuple[ugw.Space, ugw.Space]:
+    """Return spaces of n and m points, in the square and in the cube unless `dims` says otherwise.
+
+    options: of `space`, for both.
+    """
+    return space(n, dims[0], seed, **options), space(m, dims[1], seed + 1, **options)
 
 
 def ugw_problem(

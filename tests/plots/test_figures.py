@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
 import ugw
+from oracles.spaces import cloud
 from ugw import InputError, plots
 from ugw.plots._drawing import mds_coordinates, principal_coordinates
 from ugw.plots.style import STYLE
@@ -58,11 +59,6 @@ def solved(request):
     rng = np.random.default_rng(0)
     x, y = (ugw.Space.from_points(request.param(rng.random((n, 2)))) for n in (12, 15))
     return ugw.solve(x, y, rho=0.5, eps=0.05), x, y
-
-
-def cloud(n, d, seed=0):
-    """Return normally distributed points (n, d)."""
-    return np.random.default_rng(seed).normal(size=(n, d))
 
 
 def lines_of(ax):

@@ -3,13 +3,14 @@
 import warnings
 from dataclasses import dataclass
 
-import numpy as np
 import pytest
 
 import ugw
+from oracles.spaces import pair
 from ugw.initializers.conic import TRANSPORT_SOLVER
 from ugw.solvers.config import SOLVER_CONFIG
 
+PAIR = pair(12, 10, seed=8, dims=(2, 2))
 used_schedules, used_max_iter = set(), set()
 
 
@@ -40,23 +41,16 @@ def clear_records():
     used_max_iter.clear()
 
 
-@pytest.fixture
-def pair():
-    """Two clouds of 12 and 10 points."""
-    rng = np.random.default_rng(0)
-    return ugw.Space.from_points(rng.random((12, 2))), ugw.Space.from_points(rng.random((10, 2)))
-
-
-def test_a_given_schedule_is_used_in_a_conic_problem_although_it_equals_the_ugw_default(pair):
+def test_a_given_schedule_is_used_in_a_conic_problem_although_it_equals_the_ugw_default():
     schedule = RecordingSchedule(first=0.3, last=0.01, factor=0.95)
-    result = ugw.solve_conic(*pair, init="product", solver=ugw.AlternateMin(proximal=schedule))
+    result = ugw.solve_conic(*PAIR, init="product", solver=ugw.AlternateMin(proximal=schedule))
     assert used_schedules == {(0.3, 0.01, 0.95)}
-    default = ugw.solve_conic(*pair, init="product")
+    default = ugw.solve_conic(*PAIR, init="product")
     assert result.value == pytest.approx(default.value, rel=1e-5)
 
 
-def test_a_given_number_of_inner_iterations_is_used_in_a_conic_problem_although_it_equals_the_ugw_default(pair):
-    ugw.solve_conic(*pair, init="product", solver=ugw.AlternateMin(inner=RecordingSinkhorn(max_iter=50)))
+def test_a_given_number_of_inner_iterations_is_used_in_a_conic_problem_although_it_equals_the_ugw_default():
+    ugw.solve_conic(*PAIR, init="product", solver=ugw.AlternateMin(inner=RecordingSinkhorn(max_iter=50)))
     assert used_max_iter == {50}
 
 
@@ -64,16 +58,16 @@ def test_a_given_number_of_inner_iterations_is_used_in_a_conic_problem_although_
     ("solve", "expected"),
     [(ugw.solve, SOLVER_CONFIG.inner_max_iter), (ugw.solve_conic, TRANSPORT_SOLVER.inner.max_iter)],
 )
-def test_none_for_the_inner_iterations_means_those_of_the_strategy(pair, solve, expected):
-    solve(*pair, init="product", solver=ugw.AlternateMin(inner=RecordingSinkhorn()))
+def test_none_for_the_inner_iterations_means_those_of_the_strategy(solve, expected):
+    solve(*PAIR, init="product", solver=ugw.AlternateMin(inner=RecordingSinkhorn()))
     assert used_max_iter == {expected}
 
 
-def test_none_for_the_schedule_means_that_of_the_strategy(pair):
-    default = ugw.solve_conic(*pair, init="product")
-    same = ugw.solve_conic(*pair, init="product", solver=ugw.AlternateMin(proximal=TRANSPORT_SOLVER.proximal))
+def test_none_for_the_schedule_means_that_of_the_strategy():
+    default = ugw.solve_conic(*PAIR, init="product")
+    same = ugw.solve_conic(*PAIR, init="product", solver=ugw.AlternateMin(proximal=TRANSPORT_SOLVER.proximal))
     other = ugw.solve_conic(
-        *pair,
+        *PAIR,
         init="product",
         solver=ugw.AlternateMin(proximal=ugw.ProximalSchedule(first=0.3, last=0.01, factor=0.95)),
     )
@@ -87,15 +81,15 @@ def test_options_without_a_strategy_are_the_documented_defaults():
     assert resolved.inner.max_iter == SOLVER_CONFIG.inner_max_iter
 
 
-def test_a_tuple_as_schedule_works_with_a_deprecation_warning(pair):
+def test_a_tuple_as_schedule_works_with_a_deprecation_warning():
     with pytest.warns(DeprecationWarning, match=r"use proximal=ugw.ProximalSchedule\(first=0.2, last=0.02") as caught:
         solver = ugw.AlternateMin(proximal=(0.2, 0.02, 0.9))
     assert caught[0].filename == __file__
     new = ugw.AlternateMin(proximal=ugw.ProximalSchedule(first=0.2, last=0.02, factor=0.9))
     assert solver == new
     with warnings.catch_warnings(action="error"):  # derived options do not warn again
-        result = ugw.solve(*pair, eps=1e-4, init="product", solver=solver)
-    assert result.value == ugw.solve(*pair, eps=1e-4, init="product", solver=new).value
+        result = ugw.solve(*PAIR, eps=1e-4, init="product", solver=solver)
+    assert result.value == ugw.solve(*PAIR, eps=1e-4, init="product", solver=new).value
 
 
 @pytest.mark.parametrize("value", [(0.3, 0.01), [0.3, 0.01, 0.95], 0.3, (0.3, 0.01, 2.0)])
