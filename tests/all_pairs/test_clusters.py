@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ugw
-from oracles.pairwise import QUICK, blocks_of, clouds
+from oracles.pairwise import QUICK, blocks_of, clouds, same
 from oracles.thresholds import changed_thresholds
 from ugw.all_pairs.config import PAIRWISE_CONFIG
 from ugw.all_pairs.job import ResultMatrix
@@ -38,11 +38,6 @@ def expected():
     """The result of one process."""
     with blocks_of(ENTRIES):
         return ugw.pairwise(clouds(SIZES), method=QUICK)
-
-
-def same(found, expected):
-    """Return whether two results have the same bytes."""
-    return found.values.tobytes() == expected.values.tobytes()
 
 
 # -- Dask ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ugw
-from oracles.pairwise import QUICK, blocks_of, clouds
+from oracles.pairwise import QUICK, blocks_of, clouds, same
 from ugw.all_pairs import executor
 from ugw.all_pairs.job import ResultMatrix
 from ugw.all_pairs.worker import Task, run_task
@@ -15,11 +15,6 @@ from ugw.all_pairs.worker import Task, run_task
 joblib = pytest.importorskip("joblib")
 
 HERE = os.getpid()
-
-
-def same(first, second):
-    """Return whether two results have the same bytes."""
-    return first.values.tobytes() == second.values.tobytes() and first.masses.tobytes() == second.masses.tobytes()
 
 
 def test_processes_return_the_same_bytes_and_restore_the_number_of_threads():

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.spaces import space
+from oracles.spaces import pair, space
 from oracles.thresholds import changed_thresholds
 from ugw._utils.size_class import THRESHOLDS, SizeClass, size_class
 from ugw.geometry.space import Space
@@ -255,16 +255,7 @@ SMALL_SIZES = [(5, 6), (6, 9), (9, 11), (11, 12)]
 
 def threshold_pairs(sizes, metric="euclidean"):
     """Pairs of spaces of these sizes, all of mass 1, with features."""
-    pairs = []
-    for i, (n, m) in enumerate(sizes):
-        rng = np.random.default_rng(100 + i)
-        made = []
-        for size, dim in ((n, 3), (m, 2)):
-            weights = rng.random(size) + 0.2
-            given = {"weights": weights / weights.sum(), "features": rng.normal(size=(size, 2)), "metric": metric}
-            made.append(Space.from_points(rng.random((size, dim)), **given))
-        pairs.append(made)
-    return pairs
+    return [pair(n, m, seed=100 + 2 * i, n_features=2, metric=metric) for i, (n, m) in enumerate(sizes)]
 
 
 def check_batch_against_items(name, sizes):

@@ -4,36 +4,13 @@ import json
 import sys
 from pathlib import Path
 
-import networkx
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import ugw
+from oracles.command_line import match
 from oracles.thresholds import changed_thresholds
-from ugw.cli import commands as cli
 from ugw.cli.match import MATCH_CONFIG
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A folder with points, distances and graphs, and the working directory."""
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    a, b = rng.random((8, 2)), rng.random((9, 3))
-    np.savetxt("a.csv", a, delimiter=",", header="x,y", comments="")
-    np.save("b.npy", b)
-    np.save("far.npy", np.linalg.norm(b[:, None] - b, axis=2))
-    np.save("wide.npy", rng.random((7, 5)))
-    networkx.write_graphml(networkx.cycle_graph(7), "g.graphml")
-    networkx.write_gml(networkx.path_graph(6), "h.gml")
-    return tmp_path
-
-
-def match(*args):
-    """A quick match: blurred, from one start."""
-    given = ["match", *args, "--eps", "10%", "--init", "product"]
-    return CliRunner().invoke(cli.main, given, catch_exceptions=False)
 
 
 @pytest.mark.parametrize(

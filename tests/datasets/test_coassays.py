@@ -17,14 +17,6 @@ REAL = [
 ]
 
 
-@pytest.fixture
-def nowhere(monkeypatch, tmp_path):
-    """No data in UGW_DATA and an empty cache folder."""
-    monkeypatch.delenv("UGW_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path
-
-
 def small(tmp_path, **changes):
     """A source of six cells, and its file."""
     rng = np.random.default_rng(0)

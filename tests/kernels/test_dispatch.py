@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from oracles.streaming import DEVICE, streaming_factors
+from oracles.streaming import SHAPES as STREAMING_SHAPES
 from oracles.thresholds import changed_thresholds
 from ugw.kernels import dispatch
 from ugw.kernels.anderson import AndersonStep
@@ -17,11 +19,8 @@ from ugw.kernels.triton.config import TRITON_CONFIG
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # One entry, ragged edges, powers of two on an edge, more than one program and strip, more rows than columns and fewer.
 SHAPES = [(1, 1, 1), (3, 5, 9), (2, 16, 16), (2, 33, 20), (1, 100, 100), (2, 9, 1100)]
-# (batch, n, m, rank): one row, ragged edges on both sides, ranks that fill the packed columns and that do not.
-STREAMING_SHAPES = [(1, 1, 1, 1), (2, 65, 130, 4), (1, 130, 63, 3), (1, 7, 300, 9), (3, 20, 40, 20)]
 # Sinkhorn: dampings of both sides; a damping of 1 is a hard marginal.
 SOFT, HARD, HALF_HARD = (0.9, 0.8), (1.0, 1.0), (1.0, 0.5)
 MAX_RATE = 1.0 - 1e-6
@@ -80,16 +79,6 @@ def coefficient_arguments(rank, _dtype, count=60):
     relative_change = (30.0 * torch.rand(count, generator=draw, dtype=torch.float64) - 10.0).clamp(min=0.0)
     was_rejected = torch.rand(count, generator=draw) < 0.5
     return gram.to(DEVICE), relative_change.to(DEVICE), was_rejected.to(DEVICE)
-
-
-def streaming_factors(shape, dtype):
-    """left, right and bias, with a column that is ignored."""
-    batch, n, m, rank = shape
-    left, right = normal(batch, n, rank, seed=1), normal(batch, m, rank, seed=2) / rank**0.5
-    bias = 3.0 * normal(batch, m, seed=3)
-    if m > 1:
-        bias[:, 1] = -torch.inf
-    return left.to(dtype), right.to(dtype), bias.to(dtype)
 
 
 def row_logsumexp(left, right, bias):

@@ -5,26 +5,18 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
+from oracles.streaming import DEVICE, SHAPES, streaming_factors
 from ugw.kernels import streaming_logsumexp as streaming
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # The dtype and the largest error of a logarithm.
 DTYPES = [(torch.float64, 1e-12), (torch.float32, 2e-5)]
-# (batch, n, m, rank): one row, ragged edges on both sides, ranks that fill the packed columns and that do not, and two
-# blocks on a CPU.
-SHAPES = [(1, 1, 1, 1), (2, 65, 130, 4), (1, 130, 63, 3), (1, 7, 300, 9), (3, 20, 40, 20), (2, 700, 500, 3)]
+SHAPES = [*SHAPES, (2, 700, 500, 3)]  # the last one in two blocks on a CPU
 
 
-def arrays(shape, seed=0):
+def arrays(shape):
     """left, right, bias with a point that does not count, values; float32 numbers in float64."""
-    batch, n, m, rank = shape
-    rng = np.random.default_rng(seed)
-    made = [rng.normal(size=(batch, n, rank)), rng.normal(size=(batch, m, rank)) / rank**0.5]
-    made += [3.0 * rng.normal(size=(batch, m)), rng.normal(size=(batch, m, 5))]
-    left, right, bias, values = (a.astype(np.float32).astype(np.float64) for a in made)
-    if m > 1:
-        bias[:, 1] = -np.inf
-    return left, right, bias, values
+    values = torch.randn(shape[0], shape[2], 5, generator=torch.Generator().manual_seed(1))
+    return [part.double().cpu().numpy() for part in (*streaming_factors(shape), values)]
 
 
 def tensors(made, dtype):

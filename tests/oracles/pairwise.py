@@ -45,3 +45,8 @@ def blocks_of(entries: int) -> AbstractContextManager[None]:
     """Inside the returned context a block of pairs has plans of at most `entries` entries in all."""
     bounds = {f"{bound}_block_entries_{device}": entries for bound in ("min", "max") for device in ("cpu", "cuda")}
     return changed_thresholds(PAIRWISE_CONFIG, **bounds)
+
+
+def same(one, other):
+    """Return whether two results have the same bytes."""
+    return one.values.tobytes() == other.values.tobytes() and one.masses.tobytes() == other.masses.tobytes()

@@ -32,15 +32,20 @@ def space(
     *,
     scale: float = 1.0,
     n_features: int = 0,
+    empty: int | None = None,
     dtype: Any = np.float64,
     **options: Any,
 ) -> ugw.Space:
     """Return a space of n uniform points in [0, scale]^d with uneven weights of the given sum and normal features.
 
-    dtype: of arrays, or of tensors if it is one of torch; options: of `Space.from_points`.
+    empty: index of a point without weight; dtype: of arrays, or of tensors if it is one of torch; options: of
+    `Space.from_points`.
     """
     rng = np.random.default_rng(seed)
     points, weights = weighted_points(n, d, rng, mass)
+    if empty is not None:
+        weights[empty] = 0.0
+        weights *= mass / weights.sum()
     arrays = {"points": scale * points, "weights": weights}
     if n_features:
         arrays["features"] = rng.normal(size=(n, n_features))
@@ -57,6 +62,15 @@ def pair(
     options: of `space`, for both.
     """
     return space(n, dims[0], seed, **options), space(m, dims[1], seed + 1, **options)
+
+
+def streamable_pair(n: int = 60, m: int = 50, seed: int = 0, mass: float = 1.3, **options: Any) -> list[ugw.Space]:
+    """Return spaces of masses 1 and `mass` with squared distances; one point of each has no weight.
+
+    options: of `space`.
+    """
+    options |= {"metric": "sqeuclidean"}
+    return [space(n, 3, seed, empty=3, **options), space(m, 2, seed + 1, mass, empty=-1, **options)]
 
 
 def ugw_problem(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import ugw
+from oracles.plans import streamed_result
 from oracles.thresholds import changed_thresholds
 from ugw.plots._drawing import divide_by_weights
 from ugw.report.config import REPORT_CONFIG
@@ -85,11 +85,7 @@ def test_divide_by_weights():
 
 @pytest.fixture(scope="module")
 def streamed():
-    rng = np.random.default_rng(0)
-    x = ugw.Space.from_points(rng.random((30, 3)), metric="sqeuclidean")
-    y = ugw.Space.from_points(rng.random((20, 2)), metric="sqeuclidean", weights=np.full(20, 0.1))
-    solver = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
-    return ugw.solve(x, y, rho=0.5, eps=0.02, solver=solver).plan
+    return streamed_result().plan
 
 
 def test_a_plan_that_is_not_stored_gives_the_same_and_is_not_made(streamed, monkeypatch):

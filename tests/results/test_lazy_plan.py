@@ -5,18 +5,14 @@ import pytest
 import torch
 
 import ugw
+from oracles.plans import STREAMING, streamed_result
 from oracles.thresholds import changed_thresholds
 from ugw.results.config import RESULTS_CONFIG
-
-STREAMING = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
 
 
 @pytest.fixture(scope="module")
 def result():
-    rng = np.random.default_rng(0)
-    x = ugw.Space.from_points(rng.random((30, 3)), metric="sqeuclidean")
-    y = ugw.Space.from_points(rng.random((20, 2)), metric="sqeuclidean", weights=np.full(20, 0.1))
-    return ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING)
+    return streamed_result()
 
 
 def test_a_lazy_plan_equals_the_dense_plan(result):
