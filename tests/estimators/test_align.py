@@ -192,6 +192,12 @@ def test_lists_of_parameters_are_selected_by_pairs_or_labels(how):
         assert c.converged
 
 
+def test_the_first_of_the_best_candidates_wins():
+    aligner = Aligner(eps=[0.05, 1e-3, 1e-4]).fit(*mirrored_pair(), pairs="rows")
+    assert [c.score == 1.0 for c in aligner.validation_] == [False, True, True]
+    assert aligner.eps_ == 1e-3
+
+
 def test_invalid_arguments_are_refused():
     X, Y = mirrored_pair()
     choice = Aligner(rho=[0.1, 1.0])

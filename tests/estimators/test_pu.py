@@ -11,9 +11,8 @@ from scipy.spatial.distance import cdist
 
 import ugw
 from oracles.estimators import pu_data
-from ugw.estimators import KNN, Candidate, PUClassifier
+from ugw.estimators import KNN, PUClassifier
 from ugw.estimators import pu as pu_module
-from ugw.estimators._common import best_candidate
 from ugw.estimators.pu import label_top_scores, partial_transport_plan
 
 
@@ -229,11 +228,6 @@ def test_hidden_positives_are_among_those_to_find(monkeypatch):
     PUClassifier(prior=0.25, rho=[0.05, 0.1]).fit(X, y)
     assert asked[:2] == [(44, pytest.approx(14 / 44))] * 2
     assert asked[2] == (40, 0.25)
-
-
-def test_the_first_of_the_best_candidates_wins():
-    scores = [Candidate(rho, 0.01, score, converged=True) for rho, score in ((1.0, 0.5), (2.0, 0.9), (3.0, 0.9))]
-    assert best_candidate(scores).rho == 2.0
 
 
 def test_predicted_points_far_from_the_positives_give_a_warning():

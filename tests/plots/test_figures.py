@@ -13,7 +13,6 @@ from mpl_toolkits.mplot3d.art3d import Line3DCollection
 import ugw
 from oracles.spaces import cloud
 from ugw import InputError, plots
-from ugw.plots._drawing import mds_coordinates, principal_coordinates
 from ugw.plots.style import STYLE
 
 mpl.use("Agg")
@@ -253,22 +252,6 @@ def test_aligned_is_an_isometry_that_undoes_a_rotation(of):
 def test_invalid_input_is_refused(draw, said, ax, ax3):
     with pytest.raises(InputError, match=said):
         draw(ax, ax3)
-
-
-def test_mds_reproduces_the_distances_of_plane_points():
-    x = cloud(12, 2)
-    far = np.linalg.norm(x[:, None] - x, axis=2)
-    back = mds_coordinates(far)
-    assert np.allclose(np.linalg.norm(back[:, None] - back, axis=2), far)
-    for n in (1, 2, 3):  # where there is nothing to unfold
-        assert mds_coordinates(np.zeros((n, n))).shape == (n, 2)
-        assert mds_coordinates(np.zeros((n, n)), 3).shape == (n, 3)
-    assert principal_coordinates(cloud(1, 7)).shape == (1, 2)
-    solid = cloud(9, 3)
-    far = np.linalg.norm(solid[:, None] - solid, axis=2)
-    for back in (mds_coordinates(far, 3), principal_coordinates(solid, 3)):
-        assert np.allclose(np.linalg.norm(back[:, None] - back, axis=2), far)
-        assert (np.diff(back.var(axis=0)) < 0).all()  # the widest first
 
 
 # -- plan --------------------------------------------------------------------------------------------------

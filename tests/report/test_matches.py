@@ -5,7 +5,7 @@ import pytest
 
 from oracles.plans import streamed_result
 from oracles.thresholds import changed_thresholds
-from ugw.plots._drawing import divide_by_weights
+from ugw.plots.drawing import divide_by_weights
 from ugw.report.config import REPORT_CONFIG
 from ugw.report.matches import Matches, largest_matches, merge_matches, row_reader
 from ugw.results.lazy_plan import LazyPlan
