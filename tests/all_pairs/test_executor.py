@@ -10,7 +10,7 @@ import ugw
 from oracles.pairwise import QUICK, blocks_of, clouds, same
 from ugw.all_pairs import executor
 from ugw.all_pairs.job import ResultMatrix
-from ugw.all_pairs.worker import Task, run_task
+from ugw.all_pairs.worker import run_task
 
 joblib = pytest.importorskip("joblib")
 
@@ -191,29 +191,6 @@ def test_other_missing_modules_raise_unchanged(monkeypatch):
     monkeypatch.setattr(executor, "run_task", lambda task: raise_missing_module("nothing_of_ours"))
     with pytest.raises(ModuleNotFoundError, match="nothing_of_ours"):
         ugw.pairwise(clouds((5,)), method=QUICK)
-
-
-def test_a_worker_of_another_version():
-    x = clouds((5,))
-    task = Task(
-        tuple(x), tuple(x), ((0, 0),), is_self=False, method="ugw", options={}, device=x[0].device, version="0.0.1"
-    )
-    with pytest.raises(ugw.InputError, match=r"the call is from ugw 0\.0\.1: install the same"):
-        run_task(task)
-
-
-def test_a_worker_without_the_device():
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("there is one here")
-    x = clouds((5,))
-    options = QUICK.solve_options("auto", 0.1, None)
-    task = Task(
-        tuple(x), tuple(x), ((0, 0),), is_self=False, method="ugw", options=options, device=torch.device("cuda")
-    )
-    with pytest.raises(ugw.InputError, match="got device"):
-        run_task(task)
 
 
 def test_keyboard_interrupts_are_not_caught(monkeypatch):

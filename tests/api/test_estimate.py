@@ -14,7 +14,6 @@ import torch
 import ugw
 from oracles.spaces import space
 from oracles.thresholds import changed_thresholds
-from ugw._utils import device_memory
 from ugw._utils.size_class import THRESHOLDS
 from ugw.api import estimate as memory
 from ugw.api.config import API_CONFIG
@@ -289,13 +288,6 @@ def test_the_fields_of_an_estimate():
     assert ugw.estimate(low, low).work < ugw.estimate(double, double).work
     streaming = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
     assert ugw.estimate(low, low, solver=streaming).path == "streaming"
-
-
-def test_available_memory_is_detected():
-    free = device_memory.available_bytes(torch.device("cpu"))
-    assert free is None or free > 2**20
-    assert device_memory.available_bytes(torch.device("meta")) is None
-    assert device_memory.machine_memory() > 2**20
 
 
 # -- when it does not fit ----------------------------------------------------------------------------------

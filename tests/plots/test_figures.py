@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
 import ugw
-from oracles.spaces import cloud
+from oracles.spaces import cloud, pair
 from ugw import InputError, plots
 from ugw.plots.style import STYLE
 
@@ -53,10 +53,9 @@ def of(request):
     return lambda values: kinds[request.param](np.asarray(values))
 
 
-@pytest.fixture(scope="module", params=[np.asarray, torch.as_tensor], ids=["numpy", "torch"])
+@pytest.fixture(scope="module", params=[np.float64, torch.float64], ids=["numpy", "torch"])
 def solved(request):
-    rng = np.random.default_rng(0)
-    x, y = (ugw.Space.from_points(request.param(rng.random((n, 2)))) for n in (12, 15))
+    x, y = pair(12, 15, dims=(2, 2), dtype=request.param)
     return ugw.solve(x, y, rho=0.5, eps=0.05), x, y
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import ugw
+from oracles.plans import STREAMING
 from oracles.spaces import pair
 from ugw.report import View, write
 from ugw.report.config import REPORT_CONFIG
@@ -181,9 +182,8 @@ def test_many_points_are_thinned_and_the_page_says_so(page):
 
 
 def test_a_plan_that_is_not_stored_stays_so(page, monkeypatch):
-    rng = np.random.default_rng(0)
-    x, y = (ugw.Space.from_points(rng.random((k, 3)), metric="sqeuclidean") for k in (40, 30))
-    result = ugw.solve(x, y, rho=0.5, eps=0.05, solver=ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming")))
+    x, y = pair(40, 30, dims=(3, 3), metric="sqeuclidean")
+    result = ugw.solve(x, y, rho=0.5, eps=0.05, solver=STREAMING)
     plan = result.plan.dense()
     monkeypatch.setattr(type(result.plan), "dense", lambda *_, **__: pytest.fail("made the whole plan"))
     parts, data = read_after(write, result, x, y, page)

@@ -1,11 +1,13 @@
 """Options of AlternateMin: given ones are used as they are, None is replaced by the values of the problem's strategy."""
 
+import math
 import warnings
 from dataclasses import dataclass
 
 import pytest
 
 import ugw
+from oracles.errors import refused
 from oracles.spaces import pair
 from ugw.initializers.conic import TRANSPORT_SOLVER
 from ugw.solvers.config import SOLVER_CONFIG
@@ -96,3 +98,41 @@ def test_a_tuple_as_schedule_works_with_a_deprecation_warning():
 def test_anything_else_as_schedule_is_an_input_error(value):
     with pytest.raises(ugw.InputError, match="ProximalSchedule"):
         ugw.AlternateMin(proximal=value)
+
+
+BAD_FIELDS = [
+    (ugw.AlternateMin, "tol", [0, 0.0, 1, 1.5, -1e-6, math.nan, "1e-6", None, True]),
+    (ugw.AlternateMin, "max_iter", [0, -5, 10.0, "10", None, True, math.inf]),
+    (ugw.AlternateMin, "anneal", [0, 1, -0.5, 2.0, math.nan, "0.9", True]),
+    (ugw.AlternateMin, "inner", [None, "log", ugw.AlternateMin(), ugw.Sinkhorn]),
+    (ugw.AlternateMin, "progress", ["yes", 2, None]),
+    (ugw.AlternateMin, "callback", ["stop", 3]),
+    (ugw.Sinkhorn, "tol", [0, 1, -1.0, math.nan, "x", None, False]),
+    (ugw.Sinkhorn, "max_iter", [0, 2.5, "x", True]),
+    (ugw.Sinkhorn, "method", ["exp", "LOG", None, 0]),
+    (ugw.Multistart, "n", [0, -1, 2.0, "8", None, True]),
+    (ugw.Multistart, "solver", [None, "alternate", ugw.Sinkhorn(), ugw.AlternateMin, ugw.Multistart()]),
+]
+
+
+@pytest.mark.parametrize(
+    ("solver_class", "name", "value"),
+    [(solver_class, name, value) for solver_class, name, values in BAD_FIELDS for value in values],
+    ids=lambda v: v.__name__ if isinstance(v, type) else repr(v)[:20],
+)
+def test_solvers_refuse_invalid_fields_at_construction(solver_class, name, value):
+    message = refused(solver_class, **{name: value})
+    assert message.startswith(f"{solver_class.__name__} {name} must be ")
+
+
+@pytest.mark.parametrize("solver_class", [ugw.AlternateMin, ugw.Sinkhorn, ugw.Multistart])
+def test_solvers_are_frozen_keyword_only_records(solver_class):
+    solver = solver_class()
+    assert solver == solver_class()
+    name = next(iter(vars(solver)))
+    with pytest.raises(AttributeError):
+        setattr(solver, name, getattr(solver, name))
+    with pytest.raises(TypeError):
+        solver_class(1)
+    with pytest.raises(TypeError):
+        solver_class(verbose=True)

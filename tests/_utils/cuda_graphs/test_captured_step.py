@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.fake_cuda_graphs import fake_cuda_graphs
 from oracles.thresholds import changed_thresholds
 from ugw._utils.cuda_graphs import cache
 from ugw._utils.cuda_graphs.captured_step import CapturedStep, CaptureProperties
@@ -16,12 +15,6 @@ from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
 from ugw._utils.pytree import BatchRecord, clone
 
 USUAL, MANY, PATIENCE = CAPTURE_CONFIG.usual_rounds, CAPTURE_CONFIG.many_rounds, CAPTURE_CONFIG.patience_steps
-
-
-@pytest.fixture
-def cuda():
-    with fake_cuda_graphs() as device:
-        yield device
 
 
 @dataclass(frozen=True, eq=False)
