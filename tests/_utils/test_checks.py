@@ -113,10 +113,7 @@ NOT_NUMBERS = [
 @pytest.mark.parametrize("value", NOT_NUMBERS, ids=label)
 def test_values_other_than_real_numbers_are_refused_in_one_line(value):
     for convert in (as_tensor, as_parameter):
-        with pytest.raises(InputError, match=r"^x must") as caught:
-            convert("x", value)
-        assert "got" in str(caught.value)
-        assert "\n" not in str(caught.value)
+        refused(convert, "x", value, match="^x must")
 
 
 @given(st.floats(min_value=0, exclude_min=True) | st.integers(1, 2**80))

@@ -35,13 +35,7 @@ def test_processes_return_the_same_bytes_and_restore_the_number_of_threads():
 
 @pytest.mark.parametrize(
     ("n_jobs", "config", "expected"),
-    [
-        (None, {}, 1),
-        (3, {}, 3),
-        (None, {"n_jobs": 2}, 2),
-        (1, {"n_jobs": 2}, 1),
-        (-1, {}, -1),
-    ],
+    [(None, {}, 1), (3, {}, 3), (None, {"n_jobs": 2}, 2), (1, {"n_jobs": 2}, 1), (-1, {}, -1)],
 )
 def test_the_number_of_workers_comes_from_n_jobs_or_from_joblib(n_jobs, config, expected):
     with joblib.parallel_config(**config):

@@ -11,10 +11,7 @@ import ugw
 from ugw import datasets
 from ugw.datasets import coassays, npz_files
 
-REAL = [
-    (datasets.scgem, coassays.SCGEM, (34, 27)),
-    (datasets.snareseq, coassays.SNARESEQ, (19, 10)),
-]
+REAL = [(datasets.scgem, coassays.SCGEM, (34, 27)), (datasets.snareseq, coassays.SNARESEQ, (19, 10))]
 
 
 def small(tmp_path, **changes):

@@ -104,10 +104,7 @@ def test_weights_solve_the_least_squares_problem():
 @changed_thresholds(GEOMETRY_CONFIG, max_landmarks=100, max_fit_points=200)
 def test_a_permuted_space_has_the_same_distances(n):
     points, order = plane(n), np.random.default_rng(1).permutation(n)
-    for make in (
-        lambda p: ugw.Space.from_points(p, tol=0.06),
-        lambda p: ugw.Space.from_points(p).compressed(0.06),
-    ):
+    for make in (lambda p: ugw.Space.from_points(p, tol=0.06), lambda p: ugw.Space.from_points(p).compressed(0.06)):
         d = make(points).metric.dense().numpy()
         np.testing.assert_allclose(make(points[order]).metric.dense(), d[np.ix_(order, order)], atol=1e-9)
 

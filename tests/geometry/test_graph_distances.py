@@ -11,12 +11,7 @@ from scipy.spatial.distance import cdist
 
 from oracles.geometry import floyd_warshall, knn_paths, paths_of
 from ugw.errors import InputError
-from ugw.geometry.graph_distances import (
-    graph_distances,
-    knn_distances,
-    mesh_distances,
-    shortest_paths,
-)
+from ugw.geometry.graph_distances import graph_distances, knn_distances, mesh_distances, shortest_paths
 
 
 @st.composite

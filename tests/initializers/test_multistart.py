@@ -21,11 +21,7 @@ INF = math.inf
 def test_the_best_of_its_starts():
     given = ugw_problem(eps=0.02)
     starts = torch.cat(
-        [
-            given.product[:, None],
-            init.random_anchor_plans(given, 5, seed=INITIALIZER_CONFIG.multistart_seed),
-        ],
-        dim=1,
+        [given.product[:, None], init.random_anchor_plans(given, 5, seed=INITIALIZER_CONFIG.multistart_seed)], dim=1
     )
     values = [ugw.AlternateMin()(given, starts[:, k]).value for k in range(6)]
     assert max(values) > min(values) + 1e-4  # the starts do end in different places
@@ -126,11 +122,7 @@ def test_eps_0_with_hard_marginals_compares_the_returned_plans():
     y = Space.stack([space(5, 3, 20 + seed) for seed in range(5)])
     given = ugw_problem(x, y, rho=INF, eps=0.0)
     starts = torch.cat(
-        [
-            given.product[:, None],
-            init.random_anchor_plans(given, 2, seed=INITIALIZER_CONFIG.multistart_seed),
-        ],
-        dim=1,
+        [given.product[:, None], init.random_anchor_plans(given, 2, seed=INITIALIZER_CONFIG.multistart_seed)], dim=1
     )
     quick = ugw.AlternateMin(max_iter=40)
     values = [solve_from_candidates(quick, given, starts[:, k : k + 1]).value for k in range(3)]

@@ -5,9 +5,9 @@ import pytest
 import ugw
 
 
-def refused(call, *args, **kwargs):
+def refused(call, *args, match=None, **kwargs):
     """Return the message of the InputError that a call ends with: one line that says what was given."""
-    with pytest.raises(ugw.InputError) as caught:
+    with pytest.raises(ugw.InputError, match=match) as caught:
         call(*args, **kwargs)
     message = str(caught.value)
     assert "\n" not in message

@@ -188,14 +188,8 @@ def test_aligned_is_an_isometry_that_undoes_a_rotation(of):
 @pytest.mark.parametrize(
     ("draw", "said"),
     [
-        (
-            lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(4, 2), ax=ax),
-            "cannot join 3 points to 4",
-        ),
-        (
-            lambda ax, _: plots.matching(np.eye(3), cloud(3, 4), cloud(3, 2), ax=ax),
-            "points_x must have shape",
-        ),
+        (lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(4, 2), ax=ax), "cannot join 3 points to 4"),
+        (lambda ax, _: plots.matching(np.eye(3), cloud(3, 4), cloud(3, 2), ax=ax), "points_x must have shape"),
         (lambda ax, _: plots.matching(np.ones((2, 3, 3)), cloud(3, 2), cloud(3, 2), ax=ax), r"result\[i\]"),
         (lambda ax, _: plots.matching(np.eye(3), cloud(3, 3), cloud(3, 2), ax=ax), 'projection="3d"'),
         (lambda _, ax3: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), ax=ax3), "got 3-D axes"),
@@ -207,10 +201,7 @@ def test_aligned_is_an_isometry_that_undoes_a_rotation(of):
             lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), weights=([1], None), ax=ax),
             r"weights\[0\]",
         ),
-        (
-            lambda ax, _: plots.color_transfer(np.eye(3), [1.0, 2.0], networkx.path_graph(3), ax=ax),
-            "colors must",
-        ),
+        (lambda ax, _: plots.color_transfer(np.eye(3), [1.0, 2.0], networkx.path_graph(3), ax=ax), "colors must"),
         (lambda ax, _: plots.colored_graph(networkx.path_graph(3), np.ones((3, 2)), ax=ax), r"\(n, 3\)"),
         (lambda ax, _: plots.colored_graph(networkx.path_graph(3), np.ones(4), ax=ax), "3 rows"),
         (lambda ax, _: plots.colored_graph(networkx.path_graph(3), np.ones(3), pos=cloud(3, 3), ax=ax), r"\(3, 2\)"),

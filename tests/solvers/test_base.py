@@ -69,9 +69,7 @@ def test_none_for_the_schedule_means_that_of_the_strategy():
     default = ugw.solve_conic(*PAIR, init="product")
     same = ugw.solve_conic(*PAIR, init="product", solver=ugw.AlternateMin(proximal=TRANSPORT_SOLVER.proximal))
     other = ugw.solve_conic(
-        *PAIR,
-        init="product",
-        solver=ugw.AlternateMin(proximal=ugw.ProximalSchedule(first=0.3, last=0.01, factor=0.95)),
+        *PAIR, init="product", solver=ugw.AlternateMin(proximal=ugw.ProximalSchedule(first=0.3, last=0.01, factor=0.95))
     )
     assert default.history.objective.tolist() == same.history.objective.tolist()
     assert default.history.objective.tolist() != other.history.objective.tolist()

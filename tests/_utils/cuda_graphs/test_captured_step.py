@@ -231,8 +231,7 @@ def test_a_graph_does_not_overwrite_the_state_of_a_plain_step(cuda):
 
 
 @pytest.mark.parametrize(
-    ("n_waiting", "n_long_steps"),
-    [(0, 0), (1, 3), (9, 3), (10, 3 * PATIENCE), (40, 3 * PATIENCE)],
+    ("n_waiting", "n_long_steps"), [(0, 0), (1, 3), (9, 3), (10, 3 * PATIENCE), (40, 3 * PATIENCE)]
 )
 def test_few_items_that_need_more_rounds_do_not_delay_the_others(cuda, n_waiting, n_long_steps):
     """Of 40 items: they get more rounds in every PATIENCE-th step, or in all steps if they are a quarter."""
