@@ -1,4 +1,4 @@
-"""Time of each call: the table of docs/solvers.md.
+"""Time of each call: the table of docs/performance.md.
 
     OMP_NUM_THREADS=1 python -m benchmarks.which_solver [--only PART OF A NAME] [n ...]
 

@@ -30,7 +30,7 @@ except ugw.InputError as missing:
 # "coarse" is nearly as good as the default, and much faster.
 
 spaces = [pose.space(points=POINTS) for pose in poses]
-longest = max((float(space.metric.dense().max()) for space in spaces), default=1.0)
+longest = max((float(space.distances.max()) for space in spaces), default=1.0)
 quick = {"method": ugw.Method("cgw", init="coarse"), "solver": ugw.AlternateMin(tol=1e-3)}
 distances = ugw.pairwise(spaces, rho=(0.1 * longest) ** 2, **quick).check().distances / longest if poses else None
 

@@ -185,7 +185,7 @@ FUGW = Fugw("fugw", "fugw", "fugw.solvers.dense")
 DOUBLING = tuple(math.ceil(200 / 2**k) for k in range(5, -1, -1))
 OTT = Ott("OTT-JAX", "ott-jax", "ott", same=False, limits=DOUBLING, note="entropy against the counting measure")
 OTT_CORRECTED = Ott(
-    "OTT-JAX (weights bent)", "ott-jax", "ott", same=False, limits=DOUBLING, settings={"corrected": True},
+    "OTT-JAX (corrected weights)", "ott-jax", "ott", same=False, limits=DOUBLING, settings={"corrected": True},
     note="a^(1+eps/rho) for a, to make up for its entropy",
 )  # fmt: skip
 TORCHGW = TorchGW(

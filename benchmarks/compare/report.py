@@ -13,14 +13,15 @@ import ugw
 
 from . import measure, targets
 
+OURS = "ugw, to the same objective"  # as the fastest other library
+WHOLE = "ugw, to convergence"
 LOOKS = {
-    "ours": ("C3", "o"),
-    "ours, whole": ("C3", "."),
+    OURS: ("C3", "o"),
+    WHOLE: ("C3", "."),
     "POT": ("C0", "s"),
     "POT (torch)": ("C9", "v"),
     "unbalancedgw (log)": ("C2", "^"),
 }
-WHOLE = "ours, whole"
 OTHERS = [("C1", "D"), ("C4", "P"), ("C5", "X"), ("C6", "<"), ("C7", ">")]
 
 
@@ -47,14 +48,14 @@ def number(value, digits=3):
 
 def ratio(value):
     if value is None:
-        return "never there"
+        return "not reached"
     return f"**{value:.2f}×**" if value >= 1 else f"{value:.2f}×"
 
 
 def dense_table(rows):
     """Return one table line for each row and peer."""
     lines = [
-        "| row | peer | its objective | its s | its steps | ours there, s (step) | ratio | its MiB |",
+        "| row | library | objective | s | steps | ugw, s (step) | ratio | MiB |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for name, row in rows.items():
@@ -67,8 +68,8 @@ def dense_table(rows):
                 lines.append(f"| {name} | {peer} | {told['rate']:.2f} Tpairs/s | {number(told['seconds'])} | | | | |")
                 continue
             there = f"{number(told['our_seconds'])} ({told.get('our_step') or '–'})"
-            other = "" if told["same"] else " (another problem)"
-            late = " (stopped)" if told.get("stopped") else ""
+            other = "" if told["same"] else " (different problem)"
+            late = " (time limit)" if told.get("stopped") else ""
             lines.append(
                 f"| {name} | {peer}{star}{other} | {told['objective']:.9f} | {number(told['seconds'])}{late} | "
                 f"{told.get('steps', '–')} | {there} | {ratio(told['ratio'])} | {number(told['memory'])} |"
@@ -77,9 +78,9 @@ def dense_table(rows):
 
 
 def our_table(rows):
-    """Return the table of our own times: start, steps, seconds per step."""
+    """Return the table of the times of ugw: initialization, steps, seconds per step."""
     lines = [
-        "| row | objective | worse than the best peer | s | of it start | steps | s per step | MiB | status |",
+        "| row | objective | difference to the best | s | initialization, s | steps | s per step | MiB | status |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     for name, row in rows.items():
@@ -99,19 +100,19 @@ def our_table(rows):
 
 
 def target_table(rows):
-    lines = ["| work | row | target | measured | met |", "|---|---|---:|---:|---|"]
+    lines = ["| problem | row | target | measured | met |", "|---|---|---:|---:|---|"]
     for target in targets.TARGETS:
         for name, value, met in target.judge(rows):
             said = {True: "yes", False: "**NO**", None: "not measured"}[met]
-            got = "never there" if value is None and met is False else number(value)
+            got = "not reached" if value is None and met is False else number(value)
             if met is None and rows.get(name, {}).get("reason"):
                 said = rows[name]["reason"]
-            lines.append(f"| {target.work} | {name} | {target.quantity}: {target.text} | {got} | {said} |")
+            lines.append(f"| {target.work} | {name} | {target.text} | {got} | {said} |")
     return lines
 
 
 def series(rows):
-    """(kind, parameters, solver) → [(n, seconds)]: peers to their own objectives, ours to the fastest's and whole."""
+    """(kind, parameters, solver) → [(n, seconds)]: peers to their objectives, ugw to the fastest's and to the end."""
     found = defaultdict(list)
     for name, row in rows.items():
         kind = " ".join(name.split()[:2])
@@ -122,7 +123,7 @@ def series(rows):
             found[kind, setting, WHOLE].append((row["n"], row["ours"]["total"]))
         ours = row.get("peers", {}).get(row.get("fastest"), {}).get("our_seconds")
         if ours is not None:
-            found[kind, setting, "ours"].append((row["n"], ours))
+            found[kind, setting, OURS].append((row["n"], ours))
         for peer, told in row.get("peers", {}).items():
             if "seconds" in told and not told.get("stopped"):
                 found[kind, setting, peer].append((row["n"], told["seconds"]))
@@ -136,7 +137,10 @@ def exponent(points):
 
 
 def growth_table(rows):
-    lines = ["| path | setting | solver | sizes | exponent | of the work |", "|---|---|---|---|---:|---:|"]
+    lines = [
+        "| path | setting | solver | sizes | measured exponent | exponent of the work |",
+        "|---|---|---|---|---:|---:|",
+    ]
     for (kind, setting, solver), points in series(rows).items():
         slope = exponent(points)
         if slope is not None:
@@ -154,12 +158,14 @@ def page(rows, machines):
     return "\n".join([
         "# Comparison with other libraries", "",
         *(f"- {line}" for line in machine), f"- {'; '.join(peers)}", "",
-        "One process, one thread, float64 on the CPU, seconds of that thread. A peer's seconds: until its objective is "
-        f"within {measure.WITHIN:g} (relative) of its own last one. Ours: until that same objective. All are judged by "
-        "`ugw.objective` in float64. ← marks the fastest peer that solves the same problem.", "",
+        "CPU: one process, one thread, float64, processor time of that thread; streaming on two threads, wall-clock "
+        "time. GPU: float32, wall-clock time. Time of "
+        f"another library: until its objective is within {measure.WITHIN:g} (relative) of its final one. Time of ugw: "
+        "until it reaches that objective. Ratio: the first time divided by the second. All plans are evaluated by "
+        "`ugw.objective` in float64. ← marks the fastest library that solves the same problem.", "",
         "## Targets", "", *target_table(rows), "",
-        "## Against each peer", "", *dense_table(rows), "",
-        "## Where our time goes", "", *our_table(rows), "",
+        "## Comparison with each library", "", *dense_table(rows), "",
+        "## Complete calls of ugw", "", *our_table(rows), "",
         "## Growth: seconds ∝ n^exponent", "", *growth_table(rows), "",
     ])  # fmt: skip
 
@@ -205,7 +211,7 @@ def draw(axis, setting, solvers, slope):
     for solver, points in solvers.items():
         color, marker = LOOKS.get(solver) or next(spare)
         n, seconds = zip(*points, strict=True)
-        style = {"linewidth": 2.5 if solver == "ours" else 1.2, "linestyle": "--" if solver == WHOLE else "-"}
+        style = {"linewidth": 2.5 if solver == OURS else 1.2, "linestyle": "--" if solver == WHOLE else "-"}
         axis.loglog(n, seconds, color=color, marker=marker, label=solver, **style)
     n, seconds = (np.array(v, dtype=float) for v in zip(*next(iter(solvers.values())), strict=True))
     axis.loglog(n, seconds[0] * (n / n[0]) ** slope, color="0.6", linestyle=":", label=f"n^{slope:g}")

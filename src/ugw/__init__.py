@@ -7,7 +7,7 @@ from typing import Any
 
 from ._utils.version import version
 from .all_pairs import Method, PairwiseResult, pairwise
-from .api.certificate import tightness
+from .api.certificate import Tightness, tightness
 from .api.config_report import show_config
 from .api.conic import solve_conic
 from .api.estimate import Estimate, estimate
@@ -66,6 +66,7 @@ __all__ = [
     "Sinkhorn",
     "Space",
     "Status",
+    "Tightness",
     "UGWLoss",
     "barycenter",
     "datasets",

@@ -13,13 +13,11 @@ def test_a_class_can_be_compared_and_hashed():
 @pytest.mark.parametrize(
     ("choice", "below", "above"),
     [
-        ("is_tiny", (20, 20), (20, 21)),
-        ("has_product_candidate", (250, 400), (251, 400)),
+        ("uses_compiled_steps", (250, 400), (251, 400)),
         ("has_low_precision_phase", (70, 71), (50, 100)),
         ("has_tf32_phase", (1999, 2000), (2000, 2000)),
         ("samples_rows", (64, 3), (65, 3)),
         ("n_middle_clusters", (250, 400), (251, 400)),
-        ("has_small_coarse_level", (8, 500), (9, 500)),
         ("n_noise_candidates", (71, 11), (46, 17)),
         ("tries_many_vertices", (50, 50), (41, 61)),
         ("streaming_sample", (1000, 900), (1001, 900)),
@@ -51,7 +49,7 @@ def test_the_sample_of_a_streaming_problem(n, m, sample):
 
 
 def test_items_are_grouped_by_the_choices_that_matter():
-    sizes = [(4, 5), (30, 40), (6, 60), (21, 22)]
-    assert group_by_size(sizes, ["is_tiny"]) == [[0, 2], [1, 3]]
+    sizes = [(4, 5), (70, 40), (6, 60), (65, 11)]
+    assert group_by_size(sizes, ["samples_rows"]) == [[0, 2], [1, 3]]
     assert group_by_size(sizes, UGW_CHOICES) == [[0, 2], [1, 3]]
     assert group_by_size(sizes, CONIC_CHOICES) == [[0, 2], [1], [3]]

@@ -141,12 +141,19 @@ def test_a_batch_and_a_dictionary_are_lists():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_tensors_in_tensors_out(dtype):
+def test_tensors_in_tensors_out(dtype, tmp_path):
     arrays = clouds((5, 7))
     spaces = [ugw.Space.from_points(s.point_tensor.to(dtype), weights=s.weight_tensor.to(dtype)) for s in arrays]
     d = ugw.pairwise(spaces, method=QUICK, eps=1e-2)
     assert isinstance(d.values, torch.Tensor)
     assert isinstance(d.masses, torch.Tensor)
+    assert d.converged.dtype == torch.bool
+    assert d.n_iter.dtype == torch.int64
+    assert "all converged" in repr(d.check())
+    d.save(tmp_path / "d.npz")
+    loaded = ugw.PairwiseResult.load(tmp_path / "d.npz")
+    assert torch.equal(loaded.n_iter, d.n_iter)
+    assert torch.equal(loaded.converged, d.converged)
     atol = 1e-12 if dtype == torch.float64 else 1e-5
     np.testing.assert_allclose(d.values.numpy(), ugw.pairwise(arrays, method=QUICK, eps=1e-2).values, atol=atol)
     points = torch.rand(5, 2, requires_grad=True)
@@ -162,6 +169,18 @@ def test_the_parameters_name_the_solver(method, rho, name):
     assert solver["name"] == name
     if name == "AlternateMin":
         assert solver["inner"]["max_iter"] == {"ugw": 50, "cgw": 200}[method]
+
+
+def test_the_parameters_have_the_form_of_those_of_a_solve():
+    spaces = clouds((4, 5), unit=True)
+    for rho in (0.5, (0.5, 2.0), ugw.TV(0.3), ugw.Mass(0.4)):
+        alone = ugw.solve(*spaces, rho=rho, eps=0.0).parameters
+        assert ugw.pairwise(spaces, rho=rho, eps=0.0).parameters == {"method": "ugw", **alone}
+    for cone in ("gaussian-hellinger", "partial-transport", ugw.PartialTransport(1.0)):
+        alone = ugw.solve_conic(*spaces, cone=cone).parameters
+        found = ugw.pairwise(spaces, method=ugw.Method("cgw", cone=cone)).parameters
+        assert found == {"method": "cgw", **alone}
+    assert ugw.pairwise(spaces).parameters["eps"] == {"name": "Relative", "share": 0.01}  # another number for each pair
 
 
 def test_the_default_eps_of_debiased_does_not_depend_on_the_units_of_the_loss():

@@ -12,6 +12,7 @@ from oracles.pairwise import QUICK, clouds
     [
         ({"name": "fast"}, "method must be one of"),
         ({"init": "best guess"}, "init of method 'ugw' must be one of"),
+        ({"init": np.eye(3)}, r"must be the name of an initial plan, the same for all pairs, got ndarray$"),
         ({"cone": "gaussian-hellinger"}, "method 'ugw' has no cone"),
         ({"name": "cgw", "fused": ugw.Fused(1.0)}, "method 'cgw' has no fused"),
         ({"fused": ugw.Fused(1.0, np.eye(3))}, "by the features of the spaces"),

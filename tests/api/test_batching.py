@@ -234,10 +234,8 @@ PROBLEMS = {
 }
 # Every threshold is passed by items of a few points: those of tests, in the order of `SizeThresholds`.
 LOW_THRESHOLDS = dict(
-    max_tiny_entries=30,
     max_entries_without_middle_level=100,
     n_coarse_clusters=8,
-    max_entries_of_small_coarse_level=48,
     middle_clusters_step=5,
     points_per_middle_step=10,
     max_middle_clusters=10,

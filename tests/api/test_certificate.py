@@ -1,5 +1,7 @@
 """UGW beside CGW."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
@@ -31,13 +33,32 @@ def test_isometric_spaces_have_ratio_1_without_entropy():
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")  # rounding may well be told
 @pytest.mark.parametrize("rho", [0.1, 10.0])
-@pytest.mark.parametrize("eps", [0.0, None])
+@pytest.mark.parametrize("eps", [0.0, ugw.relative(1e-3)], ids=str)
 def test_rounding_makes_no_ratio_negative_or_above_1(eps, rho):
     copies, _ = cases.copies(6, seed=0)
     t = ugw.tightness(copies.x.to(torch.float32), copies.y.to(torch.float32), rho=rho, eps=eps)
     assert t.cgw < 0  # as rounding has it
     assert 0.0 <= t.ratio <= 1.0
-    assert eps is None or t.ratio == 1.0
+    assert eps != 0.0 or t.ratio == 1.0
+
+
+def test_eps_is_that_of_solve():
+    pair = cases.clouds(5, 6, 0)
+    for given, expected in (({}, ugw.relative(1e-3)), ({"eps": "auto"}, ugw.relative(1e-2)), ({"eps": 0.1}, 0.1)):
+        found = ugw.tightness(pair.x, pair.y, **given).unbalanced
+        assert found.parameters["eps"] == ugw.solve(pair.x, pair.y, eps=expected).parameters["eps"]
+    assert repr(inspect.signature(ugw.tightness).parameters["eps"].default) == "relative(0.001)"
+    with pytest.raises(InputError, match="eps"):
+        ugw.tightness(pair.x, pair.y, eps=None)
+
+
+def test_a_saved_comparison_is_loaded_by_its_public_class(tmp_path):
+    pair = cases.clouds(5, 6, 0)
+    t = ugw.tightness(pair.x, pair.y)
+    t.save(tmp_path / "t.npz")
+    assert ugw.Tightness.load(tmp_path / "t.npz").ratio == t.ratio
+    with pytest.raises(InputError, match=r"it holds a Tightness, load it with Tightness\.load"):
+        ugw.Result.load(tmp_path / "t.npz")
 
 
 def test_the_certificate_is_refused_where_the_conic_value_is_too_large():

@@ -400,6 +400,14 @@ def test_the_same_input_gives_the_same_output():
     np.testing.assert_array_equal(c.plan, d.plan)
 
 
+@pytest.mark.parametrize("cone", ["gaussian-hellinger", "partial-transport"])
+def test_auto_is_no_entropy(cone):
+    pair = cases.clouds(5, 6, 0)
+    auto, zero = (ugw.solve_conic(pair.x, pair.y, cone=cone, eps=eps) for eps in ("auto", 0.0))
+    assert auto.value == zero.value
+    assert auto.parameters == zero.parameters
+
+
 @pytest.mark.parametrize("eps", [1e-2, 1.0])
 def test_entropy_changes_the_iterates_and_not_the_objective(eps):
     pair = cases.clouds(5, 6, 1, (1.3, 0.6))
@@ -564,6 +572,9 @@ def test_callbacks_and_limits():
         ({"rho": np.array([1.0, 2.0]), "eps": np.array([0.1, 0.2, 0.3])}, "batch sizes must agree"),
         ({"eps": -0.1}, "eps must be nonnegative"),
         ({"eps": math.inf}, "eps must be nonnegative and finite"),
+        ({"eps": "small"}, "eps must be a number or an array"),
+        ({"eps": ugw.relative(0.1)}, r"a multiple of rho, or an array \(B,\), got relative\(0.1\)"),
+        ({"eps": ugw.relative(0.1), "cone": "partial-transport"}, r"eps must be 0, got relative\(0.1\)"),
         ({"eps": np.array([0.1, 0.2])}, "batch sizes must agree"),
         ({"cone": "wfr"}, "cone must be one of"),
         ({"cone": lambda t: -t}, "cone must be ≥ 0"),

@@ -18,7 +18,8 @@ from ugw._utils.size_class import THRESHOLDS
 from ugw.api import estimate as memory
 from ugw.api.config import API_CONFIG
 from ugw.geometry.space import Space
-from ugw.initializers import coarse, select
+from ugw.initializers import coarse, select, successive_halving
+from ugw.kernels.cpu import native
 from ugw.results.records import Status
 
 INF = math.inf
@@ -193,13 +194,14 @@ def test_an_item_that_repeats_its_first_plan_keeps_its_others(monkeypatch):
     """It repeats that where others of the batch have more plans that differ."""
     x = space(12, seed=3)
     given = ugw.problems.build.build_ugw(x, space(11, seed=4), rho=1.0, eps=1e-3, fused=None)
-    different, repeats = coarse.different_candidates, 0
+    different, repeats = successive_halving.different_candidates, 0
 
     def with_repeats(plans, values, count):
         index = different(plans, values, 2)
         return torch.cat([index, index[:, :1].expand(-1, repeats)], dim=1)
 
-    monkeypatch.setattr(coarse, "different_candidates", with_repeats)
+    monkeypatch.setenv(native.SWITCH, "0")
+    monkeypatch.setattr(successive_halving, "different_candidates", with_repeats)
     alone = coarse.coarse_plans(given, 2)
     repeats = 4
     torch.testing.assert_close(coarse.coarse_plans(given, 2), alone, rtol=1e-12, atol=1e-12)

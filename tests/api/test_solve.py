@@ -520,7 +520,7 @@ def test_linear_starts_need_points_in_one_space():
     message = refused(ugw.solve, *pair(), init="linear")
     assert "R^3" in message
     assert "R^2" in message
-    without = Space.from_distances(space(6, 3).metric.dense().numpy())
+    without = Space.from_distances(space(6, 3).distances)
     for spaces in ((without, space(6, 3)), (space(6, 3), without), (without, without)):
         assert "from_points" in refused(ugw.solve, *spaces, init="linear")
     ragged = Space.stack([space(5, 2, 0), space(6, 3, 1)])  # which has no points

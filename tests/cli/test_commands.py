@@ -78,7 +78,18 @@ def test_features_of_one_number_may_be_a_list(here):
 def test_eps_auto_is_the_default_of_solve(here):
     run("match", "a.csv", "b.npy", "--eps", "auto")
     x, y = (ugw.Space.from_points(np.load("two.npz")[key]) for key in "ab")
-    assert summary()["value"] == pytest.approx(ugw.solve(x, y).value, rel=1e-12)
+    r = ugw.solve(x, y)
+    assert summary()["value"] == pytest.approx(r.value, rel=1e-12)
+    assert summary()["options"]["eps"] == "auto"
+    assert summary()["parameters"]["eps"] == pytest.approx(r.parameters["eps"])
+
+
+def test_the_summary_has_the_parameters_of_the_solve(here):
+    match("a.csv", "b.npy", "--rho", "0.5,inf", "--tol", "1e-5")
+    parameters = summary()["parameters"]
+    assert parameters["rho"] == [0.5, "inf"]
+    assert parameters["eps"] > 0
+    assert (parameters["init"], parameters["solver"]["tol"]) == ("product", 1e-5)
 
 
 def test_a_plain_eps_is_absolute(here):

@@ -181,6 +181,23 @@ def test_the_first_of_the_best_candidates_wins():
     assert aligner.eps_ == 1e-3
 
 
+@pytest.mark.parametrize("eps", ["auto", [ugw.relative(0.1), ugw.relative(0.01)]], ids=["auto", "list"])
+def test_candidates_with_a_relative_eps_have_the_score_of_their_own_fit(eps):
+    X, Y = mirrored_pair()
+    aligner = Aligner(rho=[0.1, 1.0], eps=eps, scale=None).fit(X, Y, pairs="rows")
+    shares = [0.01] * 2 if eps == "auto" else [0.1, 0.01] * 2
+    assert [c.eps.share.item() for c in aligner.validation_] == shares
+    for c in aligner.validation_:
+        alone = Aligner(rho=c.rho, eps=c.eps, scale=None).fit(X, Y)
+        assert c.score == pytest.approx(1 - foscttm(alone.embedding_, Y), abs=1e-6)
+
+
+def test_default_eps_without_scale_does_not_depend_on_the_units():
+    X, Y = mirrored_pair()
+    plans = [Aligner(rho=unit**2, scale=None).fit(unit * X, unit * Y).plan_ for unit in (1.0, 1e3)]
+    np.testing.assert_allclose(plans[1], plans[0], atol=1e-6)
+
+
 def test_invalid_arguments_are_refused():
     X, Y = mirrored_pair()
     choice = Aligner(rho=[0.1, 1.0])
@@ -219,13 +236,13 @@ def test_invalid_arguments_are_refused():
 
 def test_knn_and_hop_distances_equal_their_definitions():
     X, _ = mirrored_pair(40)
-    lengths = KNN(k=6)(X).metric.dense().numpy()
+    lengths = KNN(k=6)(X).distances
     np.testing.assert_allclose(lengths, ugw.Space.from_knn(X, k=6).metric.dense(), rtol=1e-10)
-    hops = KNN(k=6, hops=True)(X).metric.dense().numpy()
+    hops = KNN(k=6, hops=True)(X).distances
     graph = kneighbors_graph(X, 6, mode="connectivity")
     assert set(np.unique(hops)) <= set(range(40))
     np.testing.assert_array_equal((hops == 1), (graph + graph.T).toarray() > 0)
-    other = KNN(k=6, metric="correlation")(X).metric.dense().numpy()
+    other = KNN(k=6, metric="correlation")(X).distances
     assert not np.allclose(other, lengths)
     assert KNN(k=100)(X[:4]).n == 4  # no more neighbors than there are
 
@@ -234,6 +251,6 @@ def test_parts_of_a_graph_are_refused_or_bridged():
     X = np.vstack([mirrored_pair(10)[0], mirrored_pair(10, seed=1)[0] + 100.0])
     with pytest.raises(ugw.InputError, match=r"got 2 components .*take k larger than 4"):
         KNN(k=4)(X)
-    distances = KNN(k=4, bridge=True)(X).metric.dense().numpy()
+    distances = KNN(k=4, bridge=True)(X).distances
     inside = max(distances[:10, :10].max(), distances[10:, 10:].max())
     assert (distances[:10, 10:] == inside).all()

@@ -144,17 +144,17 @@ def test_the_partial_initial_plan_equals_that_of_pot():
     theirs = ot.partial.partial_wasserstein(np.full(20, 0.25 / 20), np.full(40, 1 / 40), cost, m=0.25)
     assert (plan * cost).sum() == pytest.approx((theirs * cost).sum(), rel=1e-10)
     np.testing.assert_allclose(plan.sum(1), 0.25 / 20, atol=1e-14)
-    pu = PUClassifier(prior=0.25, scale=None).fit(X, y)
-    given = PUClassifier(prior=0.25, scale=None, init=plan).fit(X, y)
+    options = {"prior": 0.25, "scale": None, "eps": 5e-3}  # small: the solution depends on the start
+    pu, given, other = (PUClassifier(**options, init=init).fit(X, y) for init in ("auto", plan, "flb"))
     np.testing.assert_allclose(pu.result_.plan, given.result_.plan, atol=1e-12)
-    assert not np.allclose(pu.result_.plan, PUClassifier(prior=0.25, scale=None, init="flb").fit(X, y).result_.plan)
+    assert not np.allclose(pu.result_.plan, other.result_.plan)
 
 
 def test_one_scale_in_one_feature_space_and_two_in_two():
     X, y = pu_data()
     one = PUClassifier(prior=0.25, init="flb").fit(X, y)
     largest = max(cdist(P, P).max() for P in (X[y == 1], X[y == 0]))
-    same = PUClassifier(prior=0.25, init="flb", scale=None).fit(X / largest, y)
+    same = PUClassifier(prior=0.25, init="flb", scale=None, eps=5e-3).fit(X / largest, y)
     np.testing.assert_allclose(one.result_.plan, same.result_.plan, atol=1e-9)
     two = PUClassifier(prior=0.25).fit_spaces(X[y == 1], 7.0 * X[y == 0])
     spaces = [ugw.Space.from_points(P).scaled("max") for P in (X[y == 1], X[y == 0])]
@@ -169,7 +169,7 @@ def test_two_feature_spaces():
     assert pu.predict(lifted[y == 0]).tolist() == pu.labels_.tolist()
     spaces = [ugw.Space.from_points(P) for P in (X[y == 1], lifted[y == 0])]
     np.testing.assert_array_equal(PUClassifier(prior=0.25, scale=None).fit_spaces(*spaces).labels_, pu.labels_)
-    bare = [ugw.Space.from_distances(s.metric.dense().numpy()) for s in spaces]
+    bare = [ugw.Space.from_distances(s.distances) for s in spaces]
     blind = PUClassifier(prior=0.25, scale=None).fit_spaces(*bare)
     np.testing.assert_array_equal(blind.labels_, pu.labels_)
     with pytest.raises(ugw.InputError, match="without"):
@@ -252,6 +252,21 @@ def test_default_eps_is_zero_for_partial_problems():
     assert PUClassifier(prior=0.25).fit(X, y).eps_ == 0.005
     assert PUClassifier(prior=0.25, rho=ugw.Mass(0.25)).fit(X, y).eps_ == 0.0
     assert PUClassifier(prior=0.25, rho=[0.05, 0.1]).fit(X, y).eps_ == 0.005
+    assert PUClassifier(prior=0.25, rho=ugw.Mass(0.25), scale=None).fit(X, y).eps_ == 0.0
+
+
+@pytest.mark.parametrize("rho", [0.1, [0.1, 0.3]], ids=["one", "list"])
+def test_default_eps_without_scale_is_that_of_solve_in_any_units(rho):
+    X, y = pu_data()
+    found = []
+    for unit in (1.0, 1e3):
+        rhos = [unit**2 * r for r in rho] if isinstance(rho, list) else unit**2 * rho
+        pu = PUClassifier(prior=0.25, rho=rhos, scale=None, init="flb").fit(unit * X, y)
+        spaces = [ugw.Space.from_points(unit * X[y == label]) for label in (1, 0)]
+        assert pu.result_.parameters["eps"] == ugw.solve(*spaces, rho=pu.rho_).parameters["eps"]
+        assert repr(pu.eps_) == "relative(0.01)"
+        found.append(pu.result_.plan)
+    np.testing.assert_allclose(found[1], found[0], atol=1e-6)
 
 
 def test_lists_across_spaces_are_selected_by_known_labels():
@@ -285,8 +300,19 @@ def test_invalid_arguments_are_refused():
         PUClassifier(prior=0.5, rho=[0.1, 1.0]).fit(X[-42:], y[-42:] + np.r_[1, 1, np.zeros(40, int)])
     with pytest.raises(ugw.InputError, match="must not be empty"):
         PUClassifier(prior=0.5, rho=[]).fit(X, y)
-    with pytest.raises(ugw.InputError, match="must be numbers"):
-        PUClassifier(prior=0.5, rho=[ugw.TV(1.0)]).fit(X, y)
+    for lists in ({"rho": [ugw.TV(1.0)]}, {"eps": [0.1, ugw.relative(0.1)]}, {"eps": [ugw.relative(np.ones(2))]}):
+        with pytest.raises(ugw.InputError, match="candidates must be numbers"):
+            PUClassifier(prior=0.5, **lists).fit(X, y)
+
+
+def test_a_plan_is_refused_where_some_positives_are_hidden():
+    X, y = pu_data()
+    plan = np.full((20, 40), 1 / 800)
+    given = {"prior": 0.25, "init": plan, "rho": [0.05, 0.1]}
+    with pytest.raises(ugw.InputError, match=r"init must be a name where fit selects rho or eps.*got ndarray$"):
+        PUClassifier(**given).fit(X, y)
+    known = np.where(np.arange(40) < 10, 1, 0)
+    assert PUClassifier(**given).fit_spaces(X[y == 1], X[y == 0], known=known).rho_ in (0.05, 0.1)  # none is hidden
 
 
 def test_the_british_argument_of_fit_spaces_still_works_with_a_warning():

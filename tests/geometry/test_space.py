@@ -417,3 +417,19 @@ def test_numpy_in_numpy_out():
     batch = Space.stack([space, space])
     assert type(batch.mass) is np.ndarray
     assert type(Space.from_points(torch.from_numpy(points)).weights) is torch.Tensor
+
+
+def test_distances_are_of_the_kind_of_the_input():
+    points = np.random.default_rng(0).random((2, 5, 3))
+    for metric in ("euclidean", "sqeuclidean"):
+        expected = np.stack([cdist(cloud, cloud, metric) for cloud in points])
+        batch, tensors = (Space.from_points(p, metric=metric) for p in (points, torch.tensor(points)))
+        assert isinstance(batch.distances, np.ndarray)
+        np.testing.assert_allclose(batch.distances, expected, atol=1e-12)
+        np.testing.assert_array_equal(batch[1].distances, batch.distances[1])
+        assert torch.equal(tensors.distances, tensors.metric.dense())
+    space = Space.from_points(points[0])
+    space.distances[:] = 0.0  # a copy: the space does not change
+    assert space.distances[0, 1] > 0
+    leaf = torch.tensor(points[0], requires_grad=True)
+    assert Space.from_points(leaf).distances.requires_grad

@@ -6,12 +6,8 @@ import torch
 
 import ugw
 from oracles.cases import INF
-from oracles.spaces import space, ugw_problem
-from oracles.thresholds import changed_thresholds
-from ugw._utils.size_class import THRESHOLDS
+from oracles.spaces import space
 from ugw.geometry.space import Space
-from ugw.initializers import plans as init
-from ugw.initializers import select
 
 
 def test_auto_is_the_better_of_flat_and_coarse():
@@ -42,42 +38,6 @@ def test_auto_is_never_worse_than_the_flat_start():
         assert (r.value <= flat.value + 1e-6)[compared].all()
         assert (r.converged | ~flat.converged).all()
     assert (auto.value < flat.value - 1e-3).sum() >= 3  # and often better
-
-
-def test_auto_leaves_the_flat_start_out_above_the_limit(monkeypatch):
-    """Above n·m = 10⁵ "auto" is the coarse start alone, below it the better of both; "best" solves from both."""
-    given, compared, compare = ugw_problem(space(), space(7, 2, 1)), [], select.nearly_converged_best
-
-    def counted(problem, plans):
-        compared.append(plans.shape[1])
-        return compare(problem, plans)
-
-    def chosen(name):
-        return select.select_candidates(given, select.candidate_plans(given, name), name)
-
-    monkeypatch.setattr(select, "nearly_converged_best", counted)
-    with changed_thresholds(THRESHOLDS, max_tiny_entries=41, max_entries_without_middle_level=41):
-        assert chosen("auto").shape[1] == 1
-        assert chosen("best").shape[1] == 2
-    assert not compared
-    with changed_thresholds(THRESHOLDS, max_tiny_entries=41):
-        assert chosen("auto").shape[1] == 1
-    assert compared == [2]
-
-
-def test_the_plan_ahead_is_the_one_that_leads_lower():
-    """A poor start beside a good one, in either order."""
-    x, y = space(30, 2), space(25, 3, 1)
-    given = ugw_problem(x, y, rho=0.5, eps=0.002)
-    plans = init.random_anchor_plans(given, 5)
-    values = torch.tensor([float(ugw.solve(x, y, rho=0.5, eps=0.002, init=plan).value) for plan in plans[0]])
-    best, worst = int(values.argmin()), int(values.argmax())
-    assert values[worst] > 1.01 * values[best]
-    for pair in ([best, worst], [worst, best]):
-        found = select.nearly_converged_best(given, plans[:, pair])
-        end = ugw.solve(x, y, rho=0.5, eps=0.002, init=found[0])
-        assert end.value == pytest.approx(float(values[best]), rel=1e-6)
-        assert end.n_iter < 20  # it has nearly settled
 
 
 @pytest.mark.parametrize("sizes", [[(24, 21), (30, 40), (22, 19)], [(75, 70), (80, 90)]], ids=["float64", "float32"])

@@ -128,8 +128,24 @@ def test_numpy_in_numpy_out():
     assert isinstance(b.value, float)
     assert isinstance(b.distances, np.ndarray)
     assert b.points is None
+    assert isinstance(b.parts.plan, np.ndarray)
+    assert isinstance(b.space.weights, np.ndarray)
     assert b.distances[0, 1] == pytest.approx(2.5, rel=1e-2)
     assert "of 2, n=4" in repr(b)
+
+
+def test_parameters_have_numbers_of_all_options():
+    b = ugw.barycenter(clouds(), n=4, dim=2, weights=[2.0, 1.0, 1.0], rho=(0.7, INF), eps=0.05)
+    own = {"divergence": "KL", "rho": [0.7, INF], "eps": 0.05, "n": 4, "dim": 2, "shares": [0.5, 0.25, 0.25]}
+    assert {name: b.parameters[name] for name in own} == own
+    assert b.parameters["solver"]["inner"] == b.parts.parameters["solver"]
+    assert b.parameters["solver"]["inner"]["inner"]["max_iter"] == 50
+    rhos = [0.5, 0.6, 0.7]
+    each = ugw.barycenter(clouds(), start=clouds()[0], rho=np.array(rhos), eps=ugw.relative(0.1)).parameters
+    assert each["rho"] == [rhos, rhos]
+    assert len(set(each["eps"])) == 3
+    assert (each["n"], each["start"]) == (5, "space")
+    assert "dim" not in each
 
 
 def test_rounds_that_end_early_say_so():
@@ -155,6 +171,8 @@ def test_bad_input_is_named():
         ({"n": 3, "weights": [0.0, 0.0, 0.0]}, "positive sum"),
         ({"n": 3, "solver": ugw.AlternateMin()}, "BarycenterMin"),
         ({"start": spaces[0].to("float32")}, "like the spaces"),
+        ({"start": ugw.Space.stack(spaces)}, "one Space, got a batch of 3"),
+        ({"start": np.eye(3)}, "one Space, got ndarray"),
         ({"n": 3, "rho": ugw.TV(0.1)}, "a KL here"),
     ):
         with pytest.raises(ugw.InputError, match=said):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -75,6 +76,21 @@ def test_the_value_and_its_terms_have_their_gradients():
     implicitly = torch.autograd.grad(ugw.solve_differentiable(x, y, **given, init=plan).value, leaf, retain_graph=True)
     envelope = torch.autograd.grad(ugw.ugw_loss(x, y, **given, init=plan), leaf)
     torch.testing.assert_close(implicitly, envelope, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("which", ["rho", "eps", "alpha", "cost"])
+def test_spaces_of_arrays_with_a_parameter_that_requires_gradients(which):
+    x, y = (ugw.Space.from_points(rand(n, 2, seed=n).numpy()) for n in (5, 4))
+    leaf = rand(5, 4, seed=0) if which == "cost" else torch.tensor(0.3, dtype=torch.float64)
+    given = {"rho": 0.5, "eps": 0.1, "alpha": 0.4, "cost": rand(5, 4, seed=1), which: leaf.requires_grad_()}
+    fused = ugw.Fused(given.pop("alpha"), given.pop("cost"))
+    r = ugw.solve_differentiable(x, y, fused=fused, solver=SHARP, **given)
+    assert all(value.requires_grad for value in (r.plan, r.value, r.mass, r.terms.entropy, r.marginals[0]))
+    (gradient,) = torch.autograd.grad(r.value, leaf)
+    (expected,) = torch.autograd.grad(ugw.ugw_loss(x, y, fused=fused, solver=SHARP, **given), leaf)
+    torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-8)
+    plain = ugw.solve_differentiable(x, y, rho=0.5, eps=0.1)
+    assert isinstance(plain.plan, np.ndarray)  # nothing requires gradients
 
 
 def test_items_of_a_batch_and_other_losses():

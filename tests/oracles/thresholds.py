@@ -9,7 +9,7 @@ from ugw._utils.size_class import size_class
 from ugw.solvers import compiled_sinkhorn, compiled_steps
 
 # Functions that remember what they computed from thresholds.
-CACHED = (size_class, compiled_steps.read_thresholds, compiled_sinkhorn.read_thresholds)
+CACHED = (size_class, compiled_steps.thresholds, compiled_sinkhorn.read_thresholds)
 
 
 @contextmanager

@@ -15,15 +15,11 @@ from functools import lru_cache
 class SizeThresholds:
     """The sizes at which a choice changes. Entries are those of a plan, n·m."""
 
-    # Max entries of a tiny plan, for which every candidate is solved to convergence: that costs less than choosing.
-    max_tiny_entries: int = 400
-    # Max entries for which "auto" also tries the product plan and candidates run on all points; beyond, they run on
-    # the clusters of the middle level (measured: cheaper, and as good, above this).
+    # Max entries for which candidates for a start run on all points; beyond, they run on the clusters of the middle
+    # level (measured: cheaper, and as good, above this).
     max_entries_without_middle_level: int = 100_000
-    # Clusters of a side on the coarsest level: 42 candidates on 50 × 50 entries take about as long as a solve.
-    n_coarse_clusters: int = 50
-    # Max entries of the coarsest level for which no candidate is dropped on the way: all of them are affordable.
-    max_entries_of_small_coarse_level: int = 400
+    # Clusters of a side on the coarsest level: with fewer, plans are less often those of the best local minimum.
+    n_coarse_clusters: int = 40
     # The middle level has this many clusters per side ...
     middle_clusters_step: int = 100
     # ... for this many points each, rounded up ...
@@ -68,24 +64,19 @@ THRESHOLDS = SizeThresholds()
 class SizeClass:
     """The choices for a problem of n × m points.
 
-    is_tiny: are all candidates solved to convergence? has_product_candidate: does "auto" try the product plan?
     uses_compiled_steps: does the compiled loop make the steps, where it is built?
     has_low_precision_phase, has_tf32_phase: do first steps in float32, or on CUDA in TF32, pay? samples_rows: are costs
     extrapolated from sampled rows? n_middle_clusters: clusters per side of the level between the coarsest one and all
-    points, 0 if there is none; has_small_coarse_level: do all candidates run to the end on the coarsest level?
-    n_noise_candidates: of a conic problem; tries_many_vertices: does a partial problem start from random plans and
-    vertices? streaming_sample: points (n, m) of the sample on which the start of a streaming problem is found, None for
-    all of them.
+    points, 0 if there is none; n_noise_candidates: of a conic problem; tries_many_vertices: does a partial problem
+    start from random plans and vertices? streaming_sample: points (n, m) of the sample on which the start of a
+    streaming problem is found, None for all of them.
     """
 
-    is_tiny: bool
-    has_product_candidate: bool
     uses_compiled_steps: bool
     has_low_precision_phase: bool
     has_tf32_phase: bool
     samples_rows: bool
     n_middle_clusters: int
-    has_small_coarse_level: bool
     n_noise_candidates: int
     tries_many_vertices: bool
     streaming_sample: tuple[int, int] | None
@@ -93,14 +84,11 @@ class SizeClass:
 
 # The choices that matter for UGW with stored plans, and so for every problem that takes its candidates from UGW.
 UGW_CHOICES = (
-    "is_tiny",
-    "has_product_candidate",
     "uses_compiled_steps",
     "has_low_precision_phase",
     "has_tf32_phase",
     "samples_rows",
     "n_middle_clusters",
-    "has_small_coarse_level",
 )
 CONIC_CHOICES = (*UGW_CHOICES, "n_noise_candidates")
 PARTIAL_CHOICES = (*UGW_CHOICES, "tries_many_vertices")
@@ -111,22 +99,18 @@ STREAMING_CHOICES = (*UGW_CHOICES, "streaming_sample")
 def size_class(n: int, m: int) -> SizeClass:
     """Return the choices for a problem of n × m points, not counting padding.
 
-    >>> size_class(20, 20).is_tiny, size_class(20, 21).is_tiny
-    (True, False)
+    >>> size_class(64, 20).samples_rows, size_class(65, 20).samples_rows
+    (False, True)
     >>> size_class(1000, 1000).n_middle_clusters
     400
     """
     limits, entries = THRESHOLDS, n * m
-    coarse_entries = min(n, limits.n_coarse_clusters) * min(m, limits.n_coarse_clusters)
     return SizeClass(
-        is_tiny=entries <= limits.max_tiny_entries,
-        has_product_candidate=entries <= limits.max_entries_without_middle_level,
         uses_compiled_steps=entries <= limits.max_compiled_entries,
         has_low_precision_phase=entries >= limits.min_low_precision_entries,
         has_tf32_phase=entries >= limits.min_tf32_entries,
         samples_rows=n > limits.max_rows_without_sampling,
         n_middle_clusters=_n_middle_clusters(n, m),
-        has_small_coarse_level=coarse_entries <= limits.max_entries_of_small_coarse_level,
         n_noise_candidates=_n_noise_candidates(entries),
         tries_many_vertices=entries <= limits.max_entries_with_many_vertices,
         streaming_sample=_streaming_sample(n, m),
@@ -138,7 +122,7 @@ def group_by_size(sizes: Sequence[tuple[int, int]], choices: Sequence[str]) -> l
 
     sizes: (n, m) of each item without its padding; choices: names of fields of `SizeClass`.
 
-    >>> group_by_size([(5, 5), (30, 30), (6, 4)], UGW_CHOICES)
+    >>> group_by_size([(5, 5), (90, 90), (6, 4)], UGW_CHOICES)
     [[0, 2], [1]]
     """
     groups: dict[tuple[object, ...], list[int]] = {}

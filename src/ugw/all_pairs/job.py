@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from ..learning.debiased import debiased_codes
-from ..results.parameters import to_plain
 from .blocks import Block, max_block_entries, self_pair_blocks, tile_pairs
 from .inputs import SpaceList
 from .methods import Columns, Method, Options, exact_self_columns, is_symmetric
@@ -146,11 +145,11 @@ class ResultMatrix:
             values=self._to_user(columns["value"]),
             masses=self._to_user(columns["mass"]),
             codes=columns["status"],
-            n_iter=columns["n_iter"],
+            n_iter=self._to_user(columns["n_iter"]),
             names=(first.names, second.names),
             method=job.method.name,
             roots=self._distances(columns),
-            parameters={name: to_plain(value) for name, value in job.options.items() if value is not None},
+            parameters=job.method.parameters(job.options),
         )
 
     def _debiased_columns(self) -> Columns:

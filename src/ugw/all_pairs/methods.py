@@ -21,6 +21,7 @@ from ..initializers.multistart import check_solver
 from ..initializers.select import INIT_NAMES
 from ..learning.debiased import check_one_rho, product_plan_distortion, solve_self_term
 from ..learning.value_and_grad import SolveArguments
+from ..measures.cones import PartialTransport, parse_loss
 from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
 from ..problems.build import (
     Fused,
@@ -29,10 +30,12 @@ from ..problems.build import (
     build_ugw,
     check_finite_rho,
     parse_cone,
+    resolve_conic_eps,
     resolve_eps,
 )
 from ..problems.config import PROBLEM_CONFIG
 from ..problems.ugw import UGW
+from ..results.parameters import penalty_parameters, to_plain
 from ..results.records import Status
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
@@ -49,8 +52,9 @@ Options = dict[str, Any]
 class Method:
     """A method of `pairwise` by name, with its less common options.
 
-    init: the name of an initial plan, as for `ugw.solve`; loss, fused: as there, for "ugw", "gw" and "debiased"
-    ("fused" by the features of the spaces); cone: as for `ugw.solve_conic`, for "cgw".
+    init: the name of an initial plan, as for `ugw.solve`, and no plan, which would fit one pair only; loss, fused: as
+    there, for "ugw", "gw" and "debiased" ("fused" by the features of the spaces); cone: as for `ugw.solve_conic`, for
+    "cgw".
 
     >>> Method("ugw", init="product")
     Method(name='ugw', init='product', loss=None, fused=None, cone=None)
@@ -65,6 +69,9 @@ class Method:
     def __post_init__(self) -> None:
         """Check the fields."""
         check_choice("method", self.name, tuple(METHOD_SPECS))
+        if not isinstance(self.init, str):
+            expected = "the name of an initial plan, the same for all pairs"
+            raise InputError(f"init of method {self.name!r} must be {expected}, got {type(self.init).__name__}")
         check_choice(f"init of method {self.name!r}", self.init, INIT_NAMES)
         for name in (f.name for f in fields(self)[2:]):
             if getattr(self, name) is not None and name not in self.spec.option_names:
@@ -83,7 +90,7 @@ class Method:
         """Return the keyword arguments of a solve, with the method's defaults for "auto", checked."""
         rho = self.spec.default_rho if isinstance(rho, str) and rho == "auto" else rho
         is_conic = self.name == "cgw"
-        eps = 0.0 if is_conic and isinstance(eps, str) and eps == "auto" else resolve_eps(eps, rho)
+        eps = resolve_conic_eps(eps) if is_conic else resolve_eps(eps, rho)
         extra = {name: getattr(self, name) for name in self.spec.option_names}
         _check_eps(eps)
         if is_conic:
@@ -92,6 +99,19 @@ class Method:
         if self.name == "gw" and not are_marginals_hard(rho):
             raise InputError(f"method 'gw' keeps both marginals, rho = inf, got rho={rho!r}: method 'ugw' has a rho")
         return {"rho": rho, "eps": eps, "solver": solver, "init": self.init, **extra}
+
+    def parameters(self, options: Options) -> dict[str, Any]:
+        """Return the method and its options in the form of `parameters` of a `Result`.
+
+        options: as `solve_options` returns them, with the solver of all pairs.
+        """
+        others = {name: value for name, value in options.items() if name not in ("rho", "eps") and value is not None}
+        if isinstance(options.get("cone"), str):
+            others["cone"] = parse_loss(options["cone"], 1.0)
+        if isinstance(others.get("cone"), PartialTransport):
+            others["divergence"] = "TV"
+        penalties = penalty_parameters(_divergences(options["rho"]), options["eps"])
+        return {"method": self.name, **penalties, **{name: to_plain(value) for name, value in others.items()}}
 
 
 @dataclass(frozen=True)
@@ -191,7 +211,7 @@ def _check_debiased(x: Space, y: Space, options: Options) -> Any:
     if isinstance(options["eps"], Relative):
         raise InputError(
             f"eps of method 'debiased' must be one number, so that a space is solved with itself once, "
-            f"got ugw.relative({options['eps'].share!r})"
+            f"got ugw.{options['eps']!r}"
         )
     solver = _check_ugw(x, y, options)
     check_one_rho(_build_problem(x, y, options))

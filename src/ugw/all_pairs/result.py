@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 class PairwiseResult(ResultBase):
     """Values (n, m) of all pairs of n spaces and m others, or of n spaces with each other.
 
-    values, masses: NumPy arrays if the spaces were made from NumPy arrays, else tensors on their device; NaN where a
-    pair was not solved. codes, n_iter: (n, m) arrays of `ugw.Status` codes and of outer iterations, 0 where a value is
-    known exactly. names: of the rows and of the columns, None without names. method: the name of the method.
-    parameters: the rho, eps and solver options, as a plain dict.
+    values, masses, n_iter: (n, m), NumPy arrays if the spaces were made from NumPy arrays, else tensors on their
+    device. Values and masses are NaN where a pair was not solved; n_iter, the number of outer iterations, is 0 where a
+    value is known exactly. codes: NumPy array (n, m) of `ugw.Status` codes. names: of the rows and of the columns, None
+    without names. method: the name of the method.
+    parameters: the method, its rho, eps and other options as a plain dict, in the form of `Result.parameters`.
 
     >>> import numpy as np, ugw
     >>> sizes = {"ant": 4, "bee": 5, "cow": 9}
@@ -39,7 +40,7 @@ class PairwiseResult(ResultBase):
     values: Any
     masses: Any
     codes: np.ndarray
-    n_iter: np.ndarray
+    n_iter: Any
     names: tuple[tuple[str, ...] | None, tuple[str, ...] | None]
     method: str
     roots: Any = None  # (n, m) distances, None if the values of the method are not powers of a distance
@@ -54,8 +55,14 @@ class PairwiseResult(ResultBase):
         return members
 
     @property
-    def converged(self) -> np.ndarray:
-        """Boolean array (n, m), True where the status is CONVERGED."""
+    def converged(self) -> Any:
+        """Booleans (n, m), true where the status is CONVERGED: an array, or a tensor like `values`."""
+        flags = self._is_converged
+        return flags if isinstance(self.values, np.ndarray) else torch.from_numpy(flags).to(self.values.device)
+
+    @property
+    def _is_converged(self) -> np.ndarray:
+        """`converged` as a NumPy array."""
         return self.codes == int(Status.CONVERGED)
 
     @property
@@ -75,7 +82,7 @@ class PairwiseResult(ResultBase):
     @property
     def message(self) -> str:
         """The number of pairs that did not converge, and the status of the first with advice."""
-        failed = np.argwhere(~self.converged)
+        failed = np.argwhere(~self._is_converged)
         if not len(failed):
             return Status.CONVERGED.message
         i, j = (int(k) for k in failed[0])
@@ -96,8 +103,8 @@ class PairwiseResult(ResultBase):
 
     def to_arrays(self) -> Arrays:
         """Return all matrices by name, and the names of the spaces and the parameters as JSON."""
-        arrays = {"codes": self.codes, "n_iter": self.n_iter, "numpy": np.array(isinstance(self.values, np.ndarray))}
-        for name in ("values", "masses", "roots"):
+        arrays = {"codes": self.codes, "numpy": np.array(isinstance(self.values, np.ndarray))}
+        for name in ("values", "masses", "n_iter", "roots"):
             if getattr(self, name) is not None:
                 arrays[name] = self._array(name)
         facts = {"method": self.method, "names": self.names, "parameters": self.parameters}
@@ -108,14 +115,13 @@ class PairwiseResult(ResultBase):
         """Return the result that `to_arrays` described."""
         facts = from_json_array(arrays["facts"])
         names = tuple(None if side is None else tuple(side) for side in facts["names"])
-        tables: dict[str, Any] = {name: arrays.get(name) for name in ("values", "masses", "roots")}
+        tables: dict[str, Any] = {name: arrays.get(name) for name in ("values", "masses", "n_iter", "roots")}
         if not arrays["numpy"]:
             tables = {name: None if table is None else torch.from_numpy(table) for name, table in tables.items()}
         if arrays["values"].shape != arrays["codes"].shape or arrays["codes"].ndim != 2:
             raise ValueError("arrays of the wrong shape")
         return cls(
             codes=arrays["codes"],
-            n_iter=arrays["n_iter"],
             names=names,  # type: ignore[arg-type]
             method=facts["method"],
             parameters=facts["parameters"],
@@ -145,5 +151,5 @@ class PairwiseResult(ResultBase):
     def __repr__(self) -> str:
         """Return the method, the shape and the fraction of converged pairs."""
         n, m = self.codes.shape
-        fraction = float(self.converged.mean())
+        fraction = float(self._is_converged.mean())
         return f"PairwiseResult({self.method}, {n} × {m}, {'all' if fraction == 1.0 else f'{fraction:.1%}'} converged)"

@@ -22,12 +22,24 @@ from .conic import solve_conic
 from .objective import objective
 from .solve import solve
 
+_DEFAULT_EPS = relative(API_CONFIG.tightness_eps_share)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tightness(ResultBase):
     """CGW and UGW of two spaces: their values without entropy, and the results from which they come.
 
     conic: the result of CGW; unbalanced: the result of UGW; ugw: the UGW objective of its plan without entropy.
+
+    >>> import numpy as np, tempfile, ugw
+    >>> points = np.random.default_rng(0).random((6, 2))
+    >>> t = ugw.tightness(ugw.Space.from_points(points), ugw.Space.from_points(2.0 * points))
+    >>> t.cgw <= t.ugw, t.converged
+    (True, True)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     t.save(f"{folder}/t.npz")
+    ...     ugw.Tightness.load(f"{folder}/t.npz").ratio == t.ratio
+    True
     """
 
     conic: ConicResult
@@ -127,12 +139,14 @@ class Tightness(ResultBase):
         return "\n".join(f"{name:<10} {text}" for name, text in self.rows()[:-1])
 
 
-def tightness(x: Space, y: Space, *, rho: Any = 1.0, cone: Any = "gaussian-hellinger", eps: Any = None) -> Tightness:
+def tightness(
+    x: Space, y: Space, *, rho: Any = 1.0, cone: Any = "gaussian-hellinger", eps: Any = _DEFAULT_EPS
+) -> Tightness:
     """Return CGW and UGW of two spaces with the same cone, their ratio, and whether CGW ≤ UGW is certified.
 
-    UGW is solved with a small eps, `relative(1e-3)` if None, and its plan is then valued without entropy. Each is
-    solved from its own starts and from the plan of the other, so CGW is never above UGW. If λ is infinite for
-    some pairs, UGW is solved only from the conic plan restricted to entries whose mutual λ is finite.
+    eps: that of UGW, as for `ugw.solve`, by default `relative(1e-3)`, a small one; its plan is then valued without
+    entropy. Each is solved from its own starts and from the plan of the other, so CGW is never above UGW. If λ is
+    infinite for some pairs, UGW is solved only from the conic plan restricted to entries whose mutual λ is finite.
 
     >>> import numpy as np, ugw
     >>> rng = np.random.default_rng(0)
@@ -150,11 +164,10 @@ def tightness(x: Space, y: Space, *, rho: Any = 1.0, cone: Any = "gaussian-helli
     loss = None if isinstance(parsed_cone, GaussianHellinger) else parsed_cone
     own = solve_conic(x, y, rho=rho, cone=parsed_cone)
     finite = is_finite_loss(parsed_cone, max_distance_difference(x, y))
-    entropy = relative(API_CONFIG.tightness_eps_share) if eps is None else eps
     start = own.plan if finite else _restrict_to_finite_loss(own, x, y, parsed_cone)
-    unbalanced = solve(x, y, rho=rho, eps=entropy, loss=loss, init=start)
+    unbalanced = solve(x, y, rho=rho, eps=eps, loss=loss, init=start)
     if finite:
-        unbalanced = solve(x, y, rho=rho, eps=entropy, loss=loss).better(unbalanced)
+        unbalanced = solve(x, y, rho=rho, eps=eps, loss=loss).better(unbalanced)
     value = objective(unbalanced.plan, x, y, rho=rho, loss=loss).total
     conic = own.better(solve_conic(x, y, rho=rho, cone=parsed_cone, init=unbalanced))
     return Tightness(conic, unbalanced, value)

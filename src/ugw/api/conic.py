@@ -53,7 +53,7 @@ def solve_conic(
     transport have the options `tol` and `max_rank` of the low-rank factors of the kernel G. Factors are used if
     n·m > 400; up to n·m = 2500 the sum is computed exactly if they miss `tol` and `max_rank` is None.
     eps: entropy of a preliminary phase of steps, whose plans the solve starts from, as a multiple of rho; 0, the
-    default, is no such phase, and partial transport requires 0. CGW itself has no entropy.
+    default and "auto", is no such phase, and partial transport requires 0. CGW itself has no entropy.
     init: as for `solve`; the lift of a Result of `solve` is never worse than its plan's UGW objective at eps = 0.
     solver: as for `solve`; `ugw.AlternateLP(tol=, max_iter=, ...)` for partial transport. The proximal schedule and the
     inner iterations, if not given, are those that suit conic problems.

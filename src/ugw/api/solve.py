@@ -13,11 +13,12 @@ from torch import Tensor
 from .._utils.device_memory import allocation_errors_explained
 from .._utils.size_class import PARTIAL_CHOICES, STREAMING_CHOICES
 from ..errors import InputError
+from ..geometry.implicit_plan import ImplicitPlan
 from ..geometry.space import Space
 from ..initializers import multilevel
 from ..initializers.multistart import Multistart, base_solver, check_solver, solve_from_candidates
 from ..initializers.partial import partial_candidates
-from ..initializers.select import candidate_plans, read_start, select_candidates
+from ..initializers.select import candidate_plans, read_start
 from ..measures.divergences import partial_divergences
 from ..problems.build import Fused, build_partial, build_ugw, resolve_eps
 from ..problems.partial.gw import PartialGW
@@ -93,6 +94,8 @@ def solve_problem(problem: UGW, solver: Any, init: Any, **arguments: Any) -> Res
     init: as for `solve`; arguments: further arguments of the solve, stored in `result.parameters`.
     """
     start = read_start(problem, solver, init)
+    if isinstance(start, ImplicitPlan):
+        _check_implicit_start(problem, start)
     if isinstance(problem, StreamingUGW):
         groups = group_items(problem, start, STREAMING_CHOICES)
     else:
@@ -128,7 +131,7 @@ def _solve_items(problem: UGW, solver: Any, index: Tensor | None, start: Any, mo
     plans = candidate_plans(items, start)
     if items.keeps_zeros:
         _check_finite_value(items, plans)
-    return solve_from_candidates(solver, items, select_candidates(items, plans, start), monitor).tensors
+    return solve_from_candidates(solver, items, plans, monitor).tensors
 
 
 def _solve_partial_items(
@@ -138,6 +141,15 @@ def _solve_partial_items(
     items, own_surrogate = (problem, surrogate) if index is None else (problem.take(index), surrogate.take(index))
     plans = partial_candidates(items, own_surrogate, start)
     return solve_from_candidates(solver, items, plans, monitor).tensors
+
+
+def _check_implicit_start(problem: UGW, plan: ImplicitPlan) -> None:
+    """Raise InputError if a plan (B, n, m) has mass at points of weight 0, or is on another device than the problem."""
+    if plan.device != problem.log_a.device:
+        raise InputError(f"init must be on {problem.log_a.device} like the spaces, got a plan on {plan.device}")
+    sides = (plan.row_sums, problem.log_a), (plan.col_sums, problem.log_b)
+    if any(bool(((sums > 0) & (log_weights == -torch.inf)).any()) for sums, log_weights in sides):
+        raise InputError("init must be 0 at points of weight 0, got mass in their rows or columns")
 
 
 def _check_finite_value(problem: UGW, plans: Tensor) -> None:

@@ -268,7 +268,8 @@ def match(**options: Any) -> None:
     Writes to --out, all or nothing:
       plan.npz      plan (n, m), source_marginal (n), target_marginal (m); instead of a plan too large to
                     store the ten largest entries of its rows: partners and masses (n, 10)
-      summary.json  value, its terms, mass, status, options, history
+      summary.json  value, its terms, mass, status, options, parameters
+                    (rho, eps and solver options as numbers), history
       matching.png  the matching; for two graphs, colors of the source transported to the target
     With --report FILE also an interactive page: where the mass of each point goes.
 

@@ -278,6 +278,7 @@ def _result_entries(result: ugw.Result) -> dict[str, Any]:
         "status": result.status.name.lower(),
         "message": result.message,
         "n_iter": result.n_iter,
+        "parameters": result.parameters,
         "history": {name: getattr(history, name) for name in ("objective", "change", "residual", "mass")},
     }
 

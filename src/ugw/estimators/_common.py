@@ -19,6 +19,7 @@ from ..errors import ConvergenceWarning, InputError
 from ..geometry.graph_distances import shortest_paths
 from ..geometry.space import Space
 from ..measures.divergences import partial_divergences
+from ..problems.build import Relative, relative
 from ..problems.build import resolve_eps as resolve_solver_eps
 from ..results.result import Result
 from .config import ESTIMATOR_CONFIG
@@ -33,8 +34,8 @@ class KNN:
     largest finite distance; without it, such a graph is an error.
 
     >>> import numpy as np
-    >>> KNN(k=1)(np.array([[0.0, 0.0], [0.0, 3.0], [4.0, 3.0]])).metric.dense()[0]
-    tensor([0., 3., 7.], dtype=torch.float64)
+    >>> KNN(k=1)(np.array([[0.0, 0.0], [0.0, 3.0], [4.0, 3.0]])).distances[0]
+    array([0., 3., 7.])
     """
 
     k: int = 15
@@ -162,14 +163,19 @@ def is_grid(rho: Any, eps: Any) -> bool:
     return any(isinstance(v, list) or (isinstance(v, np.ndarray) and v.ndim > 0) for v in (rho, eps))
 
 
-def resolve_eps(rho: Any, eps: Any) -> Any:
-    """Return eps, or the default of the estimators for "auto": 0.005, or 0 for TV and Mass.
+def resolve_eps(rho: Any, eps: Any, scale: str | None) -> Any:
+    """Return eps, or the default of the estimators for "auto".
 
-    >>> resolve_eps(1.0, "auto"), resolve_eps(0.1, 0.5)
-    (0.005, 0.5)
+    That is 0.005 in units of the scaled distances, 1 % of the mean distortion, as for `ugw.solve`, if distances are not
+    scaled, and 0 for TV and Mass.
+
+    >>> resolve_eps(1.0, "auto", "max"), resolve_eps(1.0, "auto", None), resolve_eps(0.1, 0.5, None)
+    (0.005, relative(0.01), 0.5)
     """
-    is_auto = isinstance(eps, str) and eps == "auto" and partial_divergences(rho) is None
-    return ESTIMATOR_CONFIG.default_eps if is_auto else resolve_solver_eps(eps, rho)
+    has_entropy = partial_divergences(rho) is None
+    if isinstance(eps, str) and eps == "auto" and has_entropy and scale is not None:
+        return ESTIMATOR_CONFIG.default_eps
+    return resolve_solver_eps(eps, rho)
 
 
 def score_candidates(
@@ -179,7 +185,7 @@ def score_candidates(
 
     init: the initial plan, or its name; score: function of a result, higher is better.
     """
-    given = (estimator.rho, resolve_eps(estimator.rho, estimator.eps))
+    given = (estimator.rho, resolve_eps(estimator.rho, estimator.eps, estimator.scale))
     lists = (value.tolist() if isinstance(value, np.ndarray) else value for value in given)
     pairs = list(itertools.product(*(value if isinstance(value, list) else [value] for value in lists)))
     if not pairs:
@@ -187,14 +193,22 @@ def score_candidates(
     sided_rhos = [r if isinstance(r, tuple) else (r, r) for r, _ in pairs]
     try:
         rhos = tuple(np.array([float(r[side]) for r in sided_rhos]) for side in (0, 1))
-        epss = np.array([float(e) for _, e in pairs])
-    except (TypeError, ValueError, IndexError) as error:
-        raise InputError(f"candidates must be numbers, or pairs of numbers for rho, got {pairs!r}") from error
+        epss = _stack_eps([e for _, e in pairs])
+    except (TypeError, ValueError, IndexError, RuntimeError) as error:
+        expected = "numbers, or pairs of numbers for rho, or for eps all ugw.relative(share)"
+        raise InputError(f"candidates must be {expected}, got {pairs!r}") from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # reported by `Candidate.converged`
         results = solve(x, y, rho=rhos, eps=epss, init=init, solver=estimator.solver)
     solved = zip(pairs, results, strict=True)
     return [Candidate(r, e, score(result), bool(result.converged)) for (r, e), result in solved]
+
+
+def _stack_eps(values: Sequence[Any]) -> Any:
+    """Return one eps for a batch with one item per value, which are numbers or all made by `ugw.relative`."""
+    if all(isinstance(eps, Relative) for eps in values):
+        return relative(np.array([float(eps.share) for eps in values]))
+    return np.array([float(eps) for eps in values])
 
 
 def select_parameters(estimator: Any, candidates: list[Candidate] | None) -> None:
@@ -204,7 +218,8 @@ def select_parameters(estimator: Any, candidates: list[Candidate] | None) -> Non
     """
     estimator.validation_ = candidates
     if candidates is None:
-        estimator.rho_, estimator.eps_ = estimator.rho, resolve_eps(estimator.rho, estimator.eps)
+        estimator.rho_ = estimator.rho
+        estimator.eps_ = resolve_eps(estimator.rho, estimator.eps, estimator.scale)
     else:
         best = best_candidate(candidates)
         estimator.rho_, estimator.eps_ = best.rho, best.eps

@@ -37,10 +37,11 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     metric: a distance by name, "knn", or a function that makes a Space of points, such as `ugw.estimators.KNN(k=30)`;
     None is "euclidean", or "knn" for AnnData, with the graph `obsp["distances"]` if it exists.
-    rho, eps: as for `ugw.solve`, in units of the scaled distances; float("inf") is balanced; eps="auto" is 0.005, or 0
-    for `ugw.TV` and `ugw.Mass`. A *list* or an array of either are candidates, solved as one batch and scored by
-    `fit(..., pairs=)` or `labels=` (`validation_`).
-    init, solver: as for `ugw.solve`. scale: "max" or "mean" divides each side's distances by their largest or mean.
+    rho, eps: as for `ugw.solve`, in units of the scaled distances; float("inf") is balanced; eps="auto" is 0.005, or
+    `ugw.relative(1e-2)` with scale=None, or 0 for `ugw.TV` and `ugw.Mass`. A *list* or an array of either are
+    candidates, solved as one batch and scored by `fit(..., pairs=)` or `labels=` (`validation_`).
+    init, solver: as for `ugw.solve`. scale: "max" or "mean" divides each side's distances by their largest or mean;
+    None leaves them.
     use_rep: which representation of an AnnData to take, a key of obsm or "X"; None is "X_pca" if there, else "X".
 
     After `fit`: `result_`, `plan_` (n, m), an array, or a `LazyPlan` if it is too large to store; `mass_`, the fraction

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class EstimatorConfig:
     """Thresholds and defaults of the estimators."""
 
-    # eps="auto" for KL penalties, in units of the scaled distances: sharp enough to transfer labels, and still fast.
+    # eps="auto" for KL penalties and scaled distances, in their units: sharp enough to transfer labels, and still fast.
     default_eps: float = 5e-3
     # Fraction of the positives hidden among the unlabeled points to choose rho and eps.
     hidden_fraction: float = 0.2

@@ -50,11 +50,12 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
     prior: the fraction of positives among the unlabeled points, in (0, 1); must be given.
     metric: a distance by name, "knn", or a function that makes a Space of points, such as `ugw.estimators.KNN(k=10)`.
-    rho, eps: as for `ugw.solve`, in units of the scaled distances; eps="auto" is 0.005, or 0 for `ugw.TV`, `ugw.Mass`.
-    A *list* or an array of either are candidates: a fifth of the positives is hidden among the unlabeled points, and
-    the pair that finds most of them is selected (`validation_`).
+    rho, eps: as for `ugw.solve`, in units of the scaled distances; eps="auto" is 0.005, or `ugw.relative(1e-2)` with
+    scale=None, or 0 for `ugw.TV` and `ugw.Mass`. A *list* or an array of either are candidates: a fifth of the
+    positives is hidden among the unlabeled points, and the pair that finds most of them is selected (`validation_`).
     init: "partial-w", exact partial transport of the points, in one feature space only; "flb"; another initial plan of
-    `ugw.solve`; or "auto": partial-w in one feature space, flb across two.
+    `ugw.solve`; or "auto": partial-w in one feature space, flb across two. With lists of rho or eps `fit` takes a name
+    only: with some positives hidden, a plan has another shape.
     scale: "max" or "mean" divides the distances by their largest or mean, in one feature space by one number for
     both sets; None leaves them. solver: as for `ugw.solve`. random_state: seeds the tie-breaking and the choice of
     the hidden positives; a number gives the same labels each time.
@@ -238,6 +239,11 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         count = max(1, round(ESTIMATOR_CONFIG.hidden_fraction * len(positives)))
         if len(positives) - count < 2:
             raise InputError(f"to choose rho and eps takes at least 3 positives, got {len(positives)}")
+        if not isinstance(self.init, str):
+            raise InputError(
+                "init must be a name where fit selects rho or eps: it hides positives among the unlabeled, so that a "
+                f"plan has another shape, got {type(self.init).__name__}"
+            )
         order = check_random_state(self.random_state).permutation(len(positives))
         hidden, shown = positives[order[:count]], positives[np.sort(order[count:])]
         x, y = self._make_spaces(shown, np.vstack([unlabeled, hidden]), together=True)

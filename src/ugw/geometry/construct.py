@@ -1,4 +1,4 @@
-"""Checks of the arrays that a space is made of, and the metrics of points and of compressed distances."""
+"""Checks of what a space is made of, and the metrics of points and of compressed distances."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from .._utils.checks import (
     check_nonnegative,
     check_symmetric,
     check_zero_diagonal,
+    dtype_name,
 )
 from ..errors import InputError
 from .compression import PointDistances, compress_distances
@@ -150,3 +151,43 @@ def as_features(features: Any, like: Tensor, n: int) -> Tensor:
         raise InputError(f"features must have shape (..., {n}, d), got {tuple(tensor.shape)}")
     check_finite("features", tensor)
     return tensor
+
+
+def read_weights_and_features(
+    metric: Metric, weights: Any, features: Any
+) -> tuple[Tensor, Tensor | None, tuple[int, ...]]:
+    """Return weights (n,) or (B, n), 1/n each if None, features (n, d) or (B, n, d) or None, and (B,) or ().
+
+    The last is the batch size that metric, weights and features agree on, () without a batch. Raises InputError if they
+    do not agree, and for invalid arrays.
+    """
+    n, like = metric.n, torch.empty(0, dtype=metric.dtype, device=metric.device)
+    if isinstance(metric, DenseMetric):
+        check_finite("distances", metric.matrix)  # sums of finite coordinates or edges may overflow
+    weights = like.new_full((n,), 1 / n) if weights is None else as_weights(weights, like, n)
+    features = None if features is None else as_features(features, like, n)
+    sizes = {"distances": metric.shape[0]} if metric.batched else {}
+    for name, array, ndim in (("weights", weights, 1), ("features", features, 2)):
+        if array is not None and array.ndim > ndim:
+            sizes[name] = len(array)
+    if len(set(sizes.values())) > 1:
+        raise InputError(f"batch sizes must be equal, got {', '.join(f'{k} {v}' for k, v in sizes.items())}")
+    return weights, features, tuple(set(sizes.values()))
+
+
+def read_dtype_or_device(target: Any) -> torch.dtype | torch.device:
+    """Return float32 or float64 or a device, given by name or as an object of torch; raise InputError otherwise.
+
+    >>> read_dtype_or_device("float32"), read_dtype_or_device("cpu")
+    (torch.float32, device(type='cpu'))
+    """
+    place = {"float32": torch.float32, "float64": torch.float64}.get(str(target), target)
+    if isinstance(place, torch.dtype):
+        if place not in (torch.float32, torch.float64):
+            raise InputError(f"a space is float32 or float64, got {dtype_name(place)}")
+        return place
+    try:
+        return torch.empty(0, device=torch.device(place)).device
+    except (RuntimeError, TypeError, AssertionError, ImportError) as error:  # unknown, or not on this machine
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(f"to() must be given float32, float64 or a device, got {place!r} ({reason})") from None

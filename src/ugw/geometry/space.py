@@ -10,16 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_tensor, check_finite, check_nonnegative, check_zero_diagonal, dtype_name
-from .._utils.pytree import take
+from .._utils.checks import as_tensor, check_nonnegative, check_zero_diagonal, dtype_name
 from ..errors import InputError
 from .construct import (
-    as_features,
     as_points,
     as_symmetric_matrix,
-    as_weights,
     compress_metric,
     metric_from_points,
+    read_dtype_or_device,
+    read_weights_and_features,
 )
 from .graph_distances import graph_distances, knn_distances, mesh_distances
 from .low_rank import LowRankMetric
@@ -68,7 +67,7 @@ class Space:
         `compressed`, or InputError is raised; `metric.error` is the largest error measured. Without `tol`, `max_rank`
         has no effect. weights: (n,) or (B, n), 1/n each if None; features: (n, k) or (B, n, k), for `ugw.Fused`.
 
-        >>> Space.from_points([[0, 0], [3, 4]]).metric.dense()[0, 1].item()
+        >>> Space.from_points([[0, 0], [3, 4]]).distances[0, 1].item()
         5.0
         """
         coordinates = as_points("points", points)
@@ -112,8 +111,8 @@ class Space:
         arrays.
 
         >>> import networkx
-        >>> Space.from_graph(networkx.path_graph(4)).metric.dense()[0]
-        tensor([0., 1., 2., 3.], dtype=torch.float64)
+        >>> Space.from_graph(networkx.path_graph(4)).distances[0]
+        array([0., 1., 2., 3.])
         """
         matrix = graph_distances(graph, edge_weight)
         for name, array in (("features", features), ("weights", weights)):
@@ -128,14 +127,13 @@ class Space:
         Two points are joined by an edge of Euclidean length if either is among the k nearest of the other. The graph
         must be connected. Not differentiable.
 
-        >>> Space.from_knn([[0, 0], [0, 3], [4, 3]], k=1).metric.dense()[0]
-        tensor([0., 3., 7.], dtype=torch.float64)
+        >>> Space.from_knn([[0, 0], [0, 3], [4, 3]], k=1).distances[0]
+        array([0., 3., 7.])
         """
         coordinates = as_points("points", points, batch=False)
         matrix = knn_distances(coordinates, k)
-        return _assemble(
-            DenseMetric(matrix), weights, features, points=coordinates, numpy=not isinstance(points, Tensor)
-        )
+        numpy = not isinstance(points, Tensor)
+        return _assemble(DenseMetric(matrix), weights, features, points=coordinates, numpy=numpy)
 
     @classmethod
     def from_mesh(cls, vertices: Any, faces: Any, *, weights: Any = None, features: Any = None) -> Space:
@@ -184,6 +182,14 @@ class Space:
     def weights(self) -> Any:
         """Weights of the points, (n,) or (B, n): a NumPy array if the space was made of arrays, else a tensor."""
         return self._to_user(self.weight_tensor)
+
+    @property
+    def distances(self) -> Any:
+        """The matrix of distances or similarities, (n, n) or (B, n, n), as an array or a tensor like `weights`.
+
+        Low-rank distances are computed from their factors at each access.
+        """
+        return self._to_user(self.metric.dense())
 
     @property
     def features(self) -> Any:
@@ -270,14 +276,7 @@ class Space:
         index = index.nonzero().squeeze(-1) if index.dtype == torch.bool else index
         # Reading the index would synchronize a GPU, so it is read only where sizes differ.
         sizes = self.sizes[:1] * len(index) if self.has_equal_sizes else tuple(self.sizes[i] for i in index.tolist())
-        return replace(
-            self,
-            metric=self.metric.take(index),
-            weight_tensor=self.weight_tensor[index],
-            feature_tensor=take(self.feature_tensor, index),
-            point_tensor=take(self.point_tensor, index),
-            sizes=sizes,
-        )
+        return self._with_tensors(lambda tensor: tensor[index], metric=self.metric.take(index), sizes=sizes)
 
     def scaled(self, how: str = "max") -> Space:
         """Return the space with distances divided by s = max |D_ij| ("max") or s = aᵀ D a / m(a)² ("mean").
@@ -285,7 +284,7 @@ class Space:
         Each batch item has its own s. An item with s = 0 (one point, identical points) is left unchanged. Only the
         metric is scaled: `points` and `features` are not.
 
-        >>> Space.from_points([[0.0], [4.0]]).scaled("mean").metric.dense()[0, 1].item()
+        >>> Space.from_points([[0.0], [4.0]]).scaled("mean").distances[0, 1].item()
         2.0
         """
         if how == "max":
@@ -333,22 +332,13 @@ class Space:
         >>> Space.from_points([[0], [1]]).to(torch.float32)
         Space(n=2, mass=1, float32, points in R^1)
         """
-        place = {"float32": torch.float32, "float64": torch.float64}.get(str(target), target)
-        if isinstance(place, torch.dtype):
-            if place not in (torch.float32, torch.float64):
-                raise InputError(f"a space is float32 or float64, got {dtype_name(place)}")
-        else:
-            try:
-                place = torch.empty(0, device=torch.device(place)).device
-            except (RuntimeError, TypeError, AssertionError, ImportError) as error:  # unknown, or not on this machine
-                reason = str(error).strip().split("\n")[0]
-                raise InputError(f"to() must be given float32, float64 or a device, got {place!r} ({reason})") from None
+        place = read_dtype_or_device(target)
         return self._with_tensors(lambda tensor: tensor.to(place), metric=self.metric.to(place))
 
     def detach(self) -> Space:
         """Return the space without autograd graphs.
 
-        >>> Space.from_points(torch.ones(2, 1, requires_grad=True)).detach().metric.dense().requires_grad
+        >>> Space.from_points(torch.ones(2, 1, requires_grad=True)).detach().distances.requires_grad
         False
         """
         return self._with_tensors(Tensor.detach, metric=self.metric.detach())
@@ -373,24 +363,14 @@ class Space:
 
 def _assemble(metric: Metric, weights: Any, features: Any, *, points: Tensor | None = None, numpy: bool) -> Space:
     """Return the space of a metric after checking weights and features, which get the batch dimension (B,) if any."""
-    n, like = metric.n, torch.empty(0, dtype=metric.dtype, device=metric.device)
-    if isinstance(metric, DenseMetric):
-        check_finite("distances", metric.matrix)  # sums of finite coordinates or edges may overflow
     numpy = numpy and not isinstance(weights, Tensor) and not isinstance(features, Tensor)
-    weights = like.new_full((n,), 1 / n) if weights is None else as_weights(weights, like, n)
-    features = None if features is None else as_features(features, like, n)
-    unbatched_ndims = (("weights", weights, 1), ("features", features, 2))
-    sizes = {"distances": metric.shape[0]} if metric.batched else {}
-    sizes |= {name: len(array) for name, array, ndim in unbatched_ndims if array is not None and array.ndim > ndim}
-    if len(set(sizes.values())) > 1:
-        raise InputError(f"batch sizes must be equal, got {', '.join(f'{k} {v}' for k, v in sizes.items())}")
-    batch = tuple(set(sizes.values()))  # () or (B,)
+    weights, features, batch = read_weights_and_features(metric, weights, features)
     return Space(
         metric=metric,
-        weight_tensor=weights.expand(*batch, n),
+        weight_tensor=weights.expand(*batch, metric.n),
         feature_tensor=None if features is None else features.expand(*batch, *features.shape[-2:]),
         point_tensor=None if points is None else points.expand(*batch, *points.shape[-2:]),
-        sizes=(n,) * batch[0] if batch else None,
+        sizes=(metric.n,) * batch[0] if batch else None,
         numpy=numpy,
     )
 

@@ -20,8 +20,13 @@ class InitializerConfig:
     n_noise_factors: int = 6
     # Size of the noise, in log units, that breaks symmetries: above rounding, far below anything that matters.
     symmetry_breaking_noise: float = 1e-6
-    # eps of the transport plans among the starts falls through these shares of the mean cost: no start need be sharper.
-    transport_eps_shares: tuple[float, ...] = (1e-1, 1e-2)
+    # eps of the transport plans among the starts: two shares of the mean cost, one after the other; no start need be
+    # sharper.
+    first_transport_eps_share: float = 1e-1
+    last_transport_eps_share: float = 1e-2
+    # Residual and iterations at which the linear problem of such a plan is left.
+    transport_tol: float = 1e-2
+    transport_max_iter: int = 20
     # Rounds of Sinkhorn iterations at each of them where a GPU must not be synchronized.
     n_transport_rounds: int = 2
 
@@ -31,26 +36,23 @@ class InitializerConfig:
     # eps on the coarsest level is at least this share of its mean distortion: sharper plans take more steps than they
     # are worth there.
     min_coarse_eps_share: float = 5e-3
-    # Rounds on the coarsest level: steps of each, and how many candidates survive it.
-    coarse_rounds: tuple[tuple[int, int], ...] = ((6, 12), (8, 6))
-    # Steps on the coarsest level where it is small: all candidates run to the end.
-    n_small_coarse_steps: int = 60
-    # Coarse plans that are prolongated to all points, and their steps there before the best are chosen: two steps tell
-    # nearly all that the end would.
-    n_prolongated: int = 4
-    n_fine_steps: int = 2
+    # Rounds on the coarsest level: steps of each, and how many candidates that differ survive it. Few steps tell which
+    # candidates lead to the same plan, more which one is better.
+    coarse_rounds: tuple[tuple[int, int], ...] = ((2, 42), (6, 16))
+    # Rounds on all points; without steps, plans are only evaluated. Two steps tell much about which local minimum is
+    # lower, eight nearly all.
+    fine_rounds: tuple[tuple[int, int], ...] = ((0, 6), (2, 3), (8, 1))
+    # Tolerance and inner iterations of all these steps.
+    search_tol: float = 1e-3
+    search_inner_max_iter: int = 10
+    # Plans of the search from which init="best" solves, beside the product plan.
+    n_best_candidates: int = 3
     # Two plans of unit mass are different candidates if they are this far apart in L1.
     min_candidate_distance: float = 0.1
-    # Steps on the middle level before the best is chosen.
-    n_middle_steps: int = 30
     # Objectives closer than this share differ by rounding alone: the first candidate wins.
     rounding_tie: float = 1e-12
-    # The same for plans that have nearly converged.
-    unconverged_tie: float = 1e-5
     # Max entries of all plans of a batch of candidates that run together, by device: on a CPU they stay in a cache.
     max_batch_entries: dict[str, int] = field(default_factory=lambda: {"cpu": 1 << 20, "cuda": 1 << 26})
-    # Coarse plans from which a tiny problem is solved to convergence, beside the product plan.
-    n_tiny_candidates: int = 2
 
     # -- conic problems ------------------------------------------------------------------------------------------------
     # Steps of UGW from a candidate before CGW takes it.

@@ -65,7 +65,7 @@ def transport_candidates(problem: CGW, surrogate: UGW, solver: Any, init: Any) -
     """Return the plans (B, S, n, m) from which a conic problem over KL is solved. The items are of one size class."""
     if not isinstance(init, str) or init not in IMPROVED_STARTS:
         return candidate_plans(surrogate, init)
-    if init == "best" or (init == "auto" and size_class(*surrogate.largest).has_product_candidate):
+    if init == "best" or (init == "auto" and not size_class(*surrogate.largest).n_middle_clusters):
         return _different_conic_candidates(problem, surrogate)
     with tf32_products():  # with many points the best plan for UGW is the best for CGW, or nearly
         plans, _ = successive_halving(surrogate, coarse_plan(surrogate)[:, None], SURROGATE_SCHEDULE)
@@ -79,16 +79,13 @@ def transport_candidates(problem: CGW, surrogate: UGW, solver: Any, init: Any) -
 def _different_conic_candidates(problem: CGW, surrogate: UGW) -> Tensor:
     """Return the best candidates (B, S, n, m) that differ after a few steps of CGW.
 
-    The candidates are noise and the product plan, and beyond tiny sizes plans that a few steps of the surrogate have
-    improved.
+    The candidates are plans that a few steps of the surrogate have improved, the product plan, and noise.
     """
-    sizes = size_class(*surrogate.largest)
-    plans = torch.cat([problem.product[:, None], noise_plans(problem, sizes.n_noise_candidates)], dim=1)
-    if not sizes.is_tiny:
-        coarse = coarse_plans(surrogate, INITIALIZER_CONFIG.n_conic_coarse)
-        simple = surrogate.product[:, None], first_lower_bound_plan(surrogate)[:, None]
-        improved, _ = successive_halving(surrogate, torch.cat([coarse, *simple], dim=1), SURROGATE_SCHEDULE)
-        plans = torch.cat([improved, plans], dim=1)
+    coarse = coarse_plans(surrogate, INITIALIZER_CONFIG.n_conic_coarse)
+    simple = surrogate.product[:, None], first_lower_bound_plan(surrogate)[:, None]
+    improved, _ = successive_halving(surrogate, torch.cat([coarse, *simple], dim=1), SURROGATE_SCHEDULE)
+    noise = noise_plans(problem, size_class(*surrogate.largest).n_noise_candidates)
+    plans = torch.cat([improved, problem.product[:, None], noise], dim=1)
     plans, values = successive_halving(problem, plans, CONIC_SCHEDULE)
     return pick_plans(plans, different_candidates(plans, values, INITIALIZER_CONFIG.n_conic_survivors))
 

@@ -60,7 +60,7 @@ def anchor_distances(problem: SpacePair, count: int, seed: int = 0) -> tuple[Ten
     K is `count` times the number of anchor pairs of a plan.
     """
     n_anchors = count * INITIALIZER_CONFIG.n_anchor_pairs
-    u = cached_constant(_uniform, seed, (n_anchors, 2), problem.log_a.dtype, problem.eps.device)
+    u = cached_constant(uniform_draws, seed, (n_anchors, 2), problem.log_a.dtype, problem.eps.device)
     u = torch.stack([u, u.flip(1)])[_side_that_draws_first(problem)]  # (B, n_anchors, 2)
     near_x = _distances_to_anchors(problem.x, problem.log_a, u[:, :, 0])
     near_y = _distances_to_anchors(problem.y, problem.log_b, u[:, :, 1])
@@ -85,19 +85,19 @@ def low_rank_noise(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
     side = _side_that_draws_first(problem)
     n_factors = INITIALIZER_CONFIG.n_noise_factors
     size = (max(problem.x.n, problem.y.n), count, n_factors)
-    u = cached_constant(_normal, seed, size, problem.log_a.dtype, problem.eps.device)
+    u = cached_constant(normal_draws, seed, size, problem.log_a.dtype, problem.eps.device)
     items = torch.arange(problem.batch, device=u.device)[:, None]
     ranks = [_by_eccentricity(*pair).argsort(1) for pair in sides]
     of_x, of_y = u[side][items, ranks[0]], u[1 - side][items, ranks[1]]  # (B, points, count, n_factors)
     return torch.einsum("bikt,bjkt->bkij", of_x, of_y) / n_factors**0.5
 
 
-def _uniform(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def uniform_draws(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return random numbers in [0, 1)."""
     return torch.as_tensor(np.random.default_rng(seed).random(size), dtype=dtype, device=device)
 
 
-def _normal(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def normal_draws(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return normal random numbers (2, ...), for the space that draws first and for the other."""
     draws = [np.random.default_rng((seed, role)).standard_normal(size) for role in (0, 1)]
     return torch.as_tensor(np.stack(draws), dtype=dtype, device=device)
@@ -158,10 +158,11 @@ def transport_plan(cost: Tensor, problem: UGW) -> Tensor:
     scale = torch.where(mean > 0, mean, 1.0)
     centered = cost - mean.to(cost.dtype)[:, None, None]
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
-    sinkhorn, potentials = Sinkhorn(tol=1e-2, max_iter=20), None
-    for share in INITIALIZER_CONFIG.transport_eps_shares:
+    config, potentials = INITIALIZER_CONFIG, None
+    sinkhorn = Sinkhorn(tol=config.transport_tol, max_iter=config.transport_max_iter)
+    for share in (config.first_transport_eps_share, config.last_transport_eps_share):
         linear = LinearProblem(centered, *sides, torch.maximum(problem.eps, share * scale))
-        solution = sinkhorn.solve_with_few_checks(linear, potentials, INITIALIZER_CONFIG.n_transport_rounds)
+        solution = sinkhorn.solve_with_few_checks(linear, potentials, config.n_transport_rounds)
         potentials = solution.f, solution.g
     return solution.unit_plan
 

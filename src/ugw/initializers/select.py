@@ -10,22 +10,16 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import as_tensor, check_choice, check_finite, check_nonnegative
-from .._utils.precision import tf32_products
-from .._utils.size_class import size_class
 from ..errors import InputError
 from ..problems.base import SpacePair
 from ..problems.ugw import UGW
 from ..problems.ugw_streamed import StreamingUGW
 from ..results.lazy_plan import LazyPlan
 from ..results.result import Result
-from ..solvers.alternating import AlternateMin
-from ..solvers.mixed_precision import low_precision_problem
-from ..solvers.proximal import ProximalSchedule
 from .coarse import coarse_plan, coarse_plans
 from .config import INITIALIZER_CONFIG
 from .multistart import Multistart
 from .plans import break_symmetries, first_lower_bound_plan, linear_transport_plan, random_anchor_plans
-from .successive_halving import Round, successive_halving
 
 INIT_NAMES = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 # The starts that are one plan (B, n, m) of the problem.
@@ -36,10 +30,6 @@ SINGLE_PLANS: dict[str, Callable[[UGW], Tensor]] = {
     "random": lambda problem: random_anchor_plans(problem, 1)[:, 0],
     "coarse": coarse_plan,
 }
-# The candidates of "auto" are compared when they have nearly converged; entropy falls faster than in a solve.
-NEARLY_CONVERGED = AlternateMin(tol=1e-4, max_iter=60, proximal=ProximalSchedule(first=0.3, last=0.01, factor=0.8))
-SELECTION_SCHEDULE = (Round(NEARLY_CONVERGED, 1, INITIALIZER_CONFIG.unconverged_tie),)
-
 
 def candidate_plans(problem: UGW, init: Any) -> Tensor:
     """Return the plans (B, S, n, m) that the name of a start stands for, or the plan that the caller gave, S = 1."""
@@ -53,39 +43,15 @@ def candidate_plans(problem: UGW, init: Any) -> Tensor:
         check_common_dimension(problem)
     if init in SINGLE_PLANS:
         return SINGLE_PLANS[init](problem)[:, None]
-    sizes = size_class(*problem.largest)
-    plans = coarse_plans(problem, INITIALIZER_CONFIG.n_tiny_candidates if sizes.is_tiny else 1)
-    if init == "best" or sizes.has_product_candidate:
-        plans = torch.cat([problem.product[:, None], plans], dim=1)
-    return break_symmetries(problem, plans)
+    if init == "auto":
+        return coarse_plans(problem, 1)
+    plans = coarse_plans(problem, INITIALIZER_CONFIG.n_best_candidates)
+    return torch.cat([break_symmetries(problem, problem.product[:, None]), plans], dim=1)
 
 
-def select_candidates(problem: UGW, plans: Tensor, init: Any) -> Tensor:
-    """Return the candidates (B, T, n, m) to solve to convergence: one for "auto" unless tiny, else all of them."""
-    if not isinstance(init, str) or init != "auto" or plans.shape[1] == 1 or size_class(*problem.largest).is_tiny:
-        return plans
-    return nearly_converged_best(problem, plans)[:, None]
-
-
-def nearly_converged_best(problem: UGW, plans: Tensor) -> Tensor:
-    """Return the best (B, n, m) of the candidates (B, S, n, m) after they have nearly converged.
-
-    Where no candidate has a finite objective, for which low precision may be the reason, the first one as it is.
-    """
-    low_precision = low_precision_problem(problem)
-    with tf32_products():
-        best, values = successive_halving(low_precision, plans.to(low_precision.x.dtype), SELECTION_SCHEDULE)
-    is_finite = torch.isfinite(values[:, 0])[:, None, None]
-    return torch.where(is_finite, best[:, 0].to(plans.dtype), plans[:, 0])
-
-
-def n_solved_candidates(n: int, m: int, init: str) -> int:
-    """Return how many candidates of an item of n × m points are solved to convergence from a start of that name."""
-    if init not in ("auto", "best"):
-        return 1
-    if size_class(n, m).is_tiny:
-        return 1 + INITIALIZER_CONFIG.n_tiny_candidates
-    return 2 if init == "best" else 1
+def n_solved_candidates(init: str) -> int:
+    """Return how many candidates of an item are solved to convergence from a start of that name."""
+    return 1 + INITIALIZER_CONFIG.n_best_candidates if init == "best" else 1
 
 
 def read_start(problem: UGW, solver: Any, init: Any) -> Any:

@@ -22,27 +22,41 @@ from .plans import to_unit_mass
 class Round:
     """One round: every candidate runs for at most `solver.max_iter` steps, then the best of each item survive.
 
-    n_survivors: how many, best first; None for all of them in their order; tie_tolerance: objectives closer than this
-    share of the lowest count as equal, and the first of them is the better one.
+    solver: None if candidates are only evaluated; n_survivors: how many, best first; None for all of them in their
+    order; must_differ: survivors differ from better ones, see `different_candidates`; tie_tolerance: objectives closer
+    than this share of the lowest count as equal, and the first of them is the better one.
     """
 
-    solver: AlternateMin | FrankWolfe
+    solver: AlternateMin | FrankWolfe | None
     n_survivors: int | None = None
+    must_differ: bool = False
     tie_tolerance: float = 0.0
+
+    @property
+    def n_steps(self) -> int:
+        """The most steps of a candidate."""
+        return 0 if self.solver is None else self.solver.max_iter
 
 
 def successive_halving(problem: Any, plans: Tensor, schedule: Sequence[Round]) -> tuple[Tensor, Tensor]:
     """Return the plans (B, T, n, m) that survive all rounds, where their steps led, and their objectives (B, T).
 
     plans: (B, S, n, m), the candidates of each item; schedule: the rounds, one at least. Plans are returned at unit
-    mass, those of a partial problem with their mass. An objective is inf where steps failed.
+    mass, those of a partial problem with their mass. An objective is inf where steps failed, and of a repeated plan.
     """
     values = plans.new_empty(plans.shape[:2])
     for stage in schedule:
         plans, values = _run_candidates(problem, plans, stage.solver)
-        if stage.n_survivors is not None:
+        if stage.n_survivors is None:
+            continue
+        if stage.must_differ:
+            index = different_candidates(plans, values, stage.n_survivors)
+        else:
             index = best_candidates(values, stage.n_survivors, stage.tie_tolerance)
-            plans, values = pick_plans(plans, index), values.gather(1, index)
+        plans, values = pick_plans(plans, index), values.gather(1, index)
+        if stage.must_differ:  # a repeated plan is no further candidate
+            is_repeated = (index == index[:, :1]).index_fill(1, index.new_zeros(1), value=False)
+            values = values.masked_fill(is_repeated, torch.inf)
     return plans, values
 
 
@@ -114,7 +128,7 @@ def penalized_objective(problem: Problem, state: Any) -> Tensor:
     return problem.objective(state).total + repair
 
 
-def _run_candidates(problem: Any, plans: Tensor, solver: AlternateMin | FrankWolfe) -> tuple[Tensor, Tensor]:
+def _run_candidates(problem: Any, plans: Tensor, solver: AlternateMin | FrankWolfe | None) -> tuple[Tensor, Tensor]:
     """Return candidates (B, S, n, m) after the steps of a solver, and their objectives (B, S), inf if not finite."""
     ends, values = [], []
     for group, items in split_candidates(plans, plans.shape[2:]):
@@ -126,13 +140,15 @@ def _run_candidates(problem: Any, plans: Tensor, solver: AlternateMin | FrankWol
 
 
 def _run_batch(
-    problem: Any, plans: Tensor, items: Tensor | None, solver: AlternateMin | FrankWolfe
+    problem: Any, plans: Tensor, items: Tensor | None, solver: AlternateMin | FrankWolfe | None
 ) -> tuple[Tensor, Tensor]:
     """Return where plans (K, n, m) of these items (K,) are after the steps of a solver, and their objectives (K,)."""
     if isinstance(solver, FrankWolfe):  # a partial plan has its mass, and misses no marginal
         output = solver.run(problem if items is None else problem.take(items), plans, None).tensors
         return output.plan, output.terms.total
     repeated = problem if items is None else call_on_device(_take_items, problem, items)[0]
+    if solver is None:
+        return call_on_device(_evaluate, repeated, plans)
     return call_on_device(_unit_plan_and_value, repeated, solver.final_state(repeated, plans))
 
 
@@ -142,6 +158,12 @@ def _take_items(problem: Problem, index: Tensor) -> tuple[Problem, Tensor]:
     A function that is captured in a CUDA graph must return a finite tensor last.
     """
     return problem.take(index), index
+
+
+def _evaluate(problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:
+    """Return plans (B, n, m) at unit mass, and their objectives (B,)."""
+    unit_plans = to_unit_mass(plans)
+    return unit_plans, penalized_objective(problem, problem.state_of_plan(unit_plans).reported())
 
 
 def _unit_plan_and_value(problem: Problem, state: Any) -> tuple[Tensor, Tensor]:

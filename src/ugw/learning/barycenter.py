@@ -23,10 +23,11 @@ from ..geometry.landmarks import farthest_points
 from ..geometry.mds import classical_mds
 from ..geometry.metric import DenseMetric
 from ..geometry.space import Space
+from ..initializers.multistart import check_solver
 from ..measures.divergences import divergence_pair
 from ..problems.build import Relative, build_ugw, resolve_eps
 from ..results.base import convergence_warnings_ignored, warn_if_not_converged
-from ..results.parameters import to_plain
+from ..results.parameters import penalty_parameters, to_plain
 from ..results.records import History, Status
 from ..results.result import Result
 from ..solvers import loop
@@ -83,8 +84,9 @@ def barycenter(
 
     spaces: several spaces of any sizes and masses, or a batch; weights: the t_s, equal ones if None, divided by their
     sum; dim: None for a free distance matrix (symmetric, ≥ 0, zero diagonal if all X_s have one; the triangle
-    inequality may fail), d for Euclidean distances of points in R^d. start: the first barycenter, whose weights
-    are kept; or else n of the points of a space, with weights of Σ_s t_s m(X_s) / n each.
+    inequality may fail), d for Euclidean distances of points in R^d. start: the first barycenter, one Space, whose
+    weights are kept; or else n of the points of a space, with weights of Σ_s t_s m(X_s) / n each. There is no `init`:
+    the first plans are those of init="auto" between each space and the first barycenter.
     rho, eps: as for `ugw.solve`, the barycenter being the second side of every pair: rho=(rho, inf) makes each of its
     points count in full; "auto" and `ugw.relative(share)` are resolved for the first barycenter. The result is a local
     minimum.
@@ -100,6 +102,7 @@ def barycenter(
     solver = BarycenterMin() if solver is None else solver
     if not isinstance(solver, BarycenterMin):
         raise InputError(f"solver must be a BarycenterMin, got {type(solver).__name__}")
+    solver = replace(solver, inner=check_solver(solver.inner, AlternateMin()))
     shares = _normalized_shares(weights, batch)
     with torch.no_grad():
         first = _first_space(batch, shares, n, dim, start)
@@ -113,10 +116,12 @@ def barycenter(
         with solver.monitoring() as monitor:
             outcome = solver.run(context, state, monitor)
         end = outcome.state
-        parts = _solve_plans(context, context.space(end), end.plans[0])
-    space = replace(context.space(end), numpy=batch.numpy)
+        space = context.space(end)
+        parts = _solve_plans(context, space, end.plans[0])
     history = History(*outcome.table()[0].T.cpu().numpy())
-    parameters = {name: parts.parameters[name] for name in ("divergence", "rho", "eps")} | {"solver": to_plain(solver)}
+    options = {"solver": solver, "n": space.n, "dim": dim, "start": None if start is None else "space"}
+    given = {name: to_plain(value) for name, value in options.items() if value is not None}
+    parameters = penalty_parameters(context.rho, eps) | given | {"shares": shares.tolist()}
     result = Barycenter(space, shares, parts, Status(int(outcome.status[0])), history, parameters)
     return warn_if_not_converged(result)
 
@@ -135,7 +140,8 @@ class _Context:
     def space(self, state: _State) -> Space:
         """Return the barycenter of a state as a space."""
         points = None if state.points is None else state.points[0]
-        return Space(metric=DenseMetric(state.distances[0]), weight_tensor=self.weights, point_tensor=points)
+        metric, numpy = DenseMetric(state.distances[0]), self.spaces.numpy
+        return Space(metric=metric, weight_tensor=self.weights, point_tensor=points, numpy=numpy)
 
     def take(self, index: Tensor) -> _Context:
         """Return the context itself: there is one item."""
@@ -253,8 +259,10 @@ def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> 
     if start is None:
         check_whole_number("n", n)
         start = _sample_space(batch, shares, n)
-    elif not isinstance(start, Space) or start.batched:
+    elif not isinstance(start, Space):
         raise InputError(f"start must be one Space, got {type(start).__name__}")
+    elif start.batched:
+        raise InputError(f"start must be one Space, got a batch of {len(start)}: take one of them, start[i]")
     elif start.dtype != batch.dtype or start.device != batch.device:
         expected = f"{batch.dtype} on {batch.device} like the spaces"
         raise InputError(f"start must be {expected}, got {start.dtype}, {start.device}")

@@ -46,7 +46,8 @@ def solve_differentiable(
     eps > 0, a stored plan and a solve that converged well: a plan off by δ has a gradient off by about δ/eps. Entries
     of points without weight count as constants. For the value alone `ugw.ugw_loss` is cheaper and does not have these
     limits.
-    Arguments: as for `ugw.ugw_loss`.
+    Arguments: as for `ugw.ugw_loss`. A result with gradients has tensors, also for spaces made of NumPy arrays, where
+    rho, eps, alpha or the cost of `Fused` requires them.
 
     >>> import torch, ugw
     >>> points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], dtype=torch.float64, requires_grad=True)
@@ -100,7 +101,7 @@ def _with_implicit_gradient(problem: UGW, data: _Data, result: Result) -> Result
     graphs = _objective_terms(problem, data, plan_with_gradient)
     terms = {name: attach_gradient(getattr(output.terms, name), graph) for name, graph in graphs.items()}
     tensors = replace(output, plan=plan_with_gradient.to(output.plan.dtype), terms=Terms(**terms))
-    return replace(result, tensors=tensors)
+    return replace(result, tensors=tensors, numpy=False)  # NumPy arrays have no graph
 
 
 def _safe_log_ratio(p: Tensor, weights: Tensor) -> Tensor:

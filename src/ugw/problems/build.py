@@ -35,6 +35,10 @@ class Relative:
 
     share: Tensor
 
+    def __repr__(self) -> str:
+        """Return the call of `relative` that makes it."""
+        return f"relative({self.share.tolist()})"
+
 
 def relative(share: Any) -> Relative:
     """Return eps as a share of the mean distortion Σ (Dx_ii' − Dy_jj')² under the product plan of unit mass.
@@ -42,7 +46,7 @@ def relative(share: Any) -> Relative:
     The same share gives plans of the same sharpness whatever the units of the distances.
 
     >>> relative(1e-2)
-    Relative(share=tensor(0.0100, dtype=torch.float64))
+    relative(0.01)
     """
     return Relative(as_parameter("relative eps", share))
 
@@ -53,13 +57,22 @@ def resolve_eps(eps: Any, rho: Any) -> Any:
     >>> resolve_eps(0.5, 1.0)
     0.5
     >>> resolve_eps("auto", 1.0)
-    Relative(share=tensor(0.0100, dtype=torch.float64))
+    relative(0.01)
     """
     if not isinstance(eps, str):
         return eps
     if eps != "auto":
         raise InputError(f'eps must be a number, a relative eps or "auto", got {eps!r}: 1 % is ugw.relative(0.01)')
     return relative(PROBLEM_CONFIG.auto_eps_share) if partial_divergences(rho) is None else 0.0
+
+
+def resolve_conic_eps(eps: Any) -> Any:
+    """Return the eps that a caller gave for a conic problem; for "auto" 0, since CGW has no entropy.
+
+    >>> resolve_conic_eps("auto"), resolve_conic_eps(0.1)
+    (0.0, 0.1)
+    """
+    return 0.0 if isinstance(eps, str) and eps == "auto" else eps
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +192,9 @@ def is_finite_loss(loss: Cone, longest: float) -> bool:
 def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[CGW, UGW]:
     """Return the conic problem for two spaces and its surrogate, the UGW problem with the same spaces and rhos."""
     surrogate = _conic_surrogate(x, y, rho)
-    entropy = as_parameter("eps", eps, allow_zero=True)
+    if isinstance(eps, Relative):
+        raise InputError(f"eps of a conic problem must be a number, a multiple of rho, or an array (B,), got {eps!r}")
+    entropy = as_parameter("eps", resolve_conic_eps(eps), allow_zero=True)
     if entropy.ndim and len(entropy) != surrogate.batch:
         raise InputError(f"batch sizes must agree, got eps {len(entropy)} and {surrogate.batch}")
     read = parse_cone(x, y, cone)
@@ -221,7 +236,7 @@ def build_partial_conic(x: Space, y: Space, *, rho: Any, cone: PartialTransport,
         raise InputError(
             f"partial transport needs one rho for both sides, got {float(rho_a[i]):g} and {float(rho_b[i]):g}"
         )
-    check_zero_eps(eps, "partial transport is solved by linear programs")
+    check_zero_eps(resolve_conic_eps(eps), "partial transport is solved by linear programs")
     n, m = largest_size(x, y)
     max_entries = THRESHOLDS.max_entries_of_linear_programs
     if n * m > max_entries:

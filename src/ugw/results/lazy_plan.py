@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_tensor, check_finite
+from .._utils.checks import as_tensor, check_finite, dtype_name
 from ..errors import InputError
 from ..geometry.implicit_plan import ImplicitPlan
 from .config import RESULTS_CONFIG
@@ -30,9 +31,9 @@ class LazyPlan:
         return tuple(self._implicit.shape if self._batched else self._implicit.shape[1:])
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the entries."""
-        return self._implicit.dtype
+    def dtype(self) -> Any:
+        """The dtype of the entries, of NumPy if methods return NumPy arrays, else of torch."""
+        return np.dtype(dtype_name(self._implicit.dtype)) if self._numpy else self._implicit.dtype
 
     @property
     def mass(self) -> Any:
@@ -101,10 +102,17 @@ class LazyPlan:
         )
 
     def implicit_plan(self, shape: tuple[int, int, int]) -> ImplicitPlan:
-        """Return the implicit plan; raise InputError unless it has the shape (B, n, m)."""
-        if tuple(self._implicit.shape) != shape:
-            raise InputError(f"init must be a plan of shape {shape[1:]}, got {tuple(self._implicit.shape[1:])}")
-        return self._implicit
+        """Return the implicit plan of shape (B, n, m); one plan (n, m) is repeated for all items.
+
+        Raises InputError for a plan of another shape.
+        """
+        batch, n, m = shape
+        if self.shape not in ((n, m), shape):
+            expected = f"({n}, {m})" + (f" or {shape}" if batch > 1 else "")
+            raise InputError(f"init must be a plan of shape {expected}, got {self.shape}")
+        if len(self._implicit.row_sums) == batch:
+            return self._implicit
+        return self._implicit.take(torch.zeros(batch, dtype=torch.long, device=self._implicit.device))
 
     def _to_user(self, value: Tensor) -> Any:
         """Return a tensor (B, ...) as an array or tensor, without the batch dimension for a single plan."""

@@ -47,29 +47,36 @@ def to_plain(value: Any) -> Any:
     return repr(value)
 
 
+def penalty_parameters(sides: tuple[Divergence, Divergence], eps: Any) -> dict[str, Any]:
+    """Return the name of the divergence, rho or mass, and eps as plain values.
+
+    rho is one number per side; `ugw.Mass` has the mass instead. Tensors (B,) become lists with one entry per item.
+
+    >>> from ugw import KL
+    >>> penalty_parameters((KL(1.0), KL(0.5)), 0.1)
+    {'divergence': 'KL', 'eps': 0.1, 'rho': [1.0, 0.5]}
+    """
+    parameters = {"divergence": type(sides[0]).__name__, "eps": to_plain(eps)}
+    if isinstance(sides[0], Mass):
+        return parameters | {"mass": to_plain(sides[0].m)}
+    return parameters | {"rho": [to_plain(side.rho) for side in sides]}  # type: ignore[attr-defined]
+
+
 def solve_parameters(
     sides: tuple[Divergence, Divergence], eps: Tensor, solver: Any, init: Any, *, batched: bool, **others: Any
 ) -> dict[str, Any]:
-    """Return the rho, eps and solver options of a solve as a plain dictionary.
+    """Return the rho, eps and solver options of a solve as a plain dictionary, as `penalty_parameters` does.
 
     sides: the divergences of both marginals, (B,) each; eps: (B,); others: further arguments of the solve, of which
-    those that are None are left out. rho is one number per side, beside the name of the divergence; `ugw.Mass` has the
-    mass instead. In a batch these and eps are lists with one entry per item. solver: with all its options, as
-    `check_solver` returns it.
+    those that are None are left out. A batch has lists with one entry per item, named in "per_item". solver: with all
+    its options, as `check_solver` returns it.
     """
-    items = slice(None) if batched else 0
-    numbers: dict[str, Any] = {"eps": eps.tolist()[items]}
-    if isinstance(sides[0], Mass):
-        numbers["mass"] = sides[0].m.tolist()[items]
-    else:
-        numbers["rho"] = [side.rho.tolist()[items] for side in sides]  # type: ignore[attr-defined]
-    parameters = {"divergence": type(sides[0]).__name__, **numbers}
-    parameters["solver"] = to_plain(solver)
-    parameters["init"] = init if isinstance(init, str) else "plan"
+    parameters = penalty_parameters(sides, eps)
+    numbers = [name for name in parameters if name != "divergence"]
+    parameters |= {"solver": to_plain(solver), "init": init if isinstance(init, str) else "plan"}
     parameters |= {name: to_plain(value) for name, value in others.items() if value is not None}
-    if batched:
-        parameters["per_item"] = list(numbers)
-    return parameters
+    parameters["per_item"] = numbers
+    return parameters if batched else item_parameters(parameters, 0)
 
 
 def item_parameters(parameters: dict[str, Any], index: int) -> dict[str, Any]:

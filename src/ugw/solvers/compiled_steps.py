@@ -76,11 +76,16 @@ class _CompiledRun:
         self._n_iter = torch.zeros_like(self._status)
         sizes = problem.sizes or ((self._n, self._m),)
         parameters = _parameters(settings, inputs.mass_rule)
+        config = config_values(
+            self._library.config_fields,
+            settings.options,
+            samples_rows=settings.samples_rows,
+            is_monitored=settings.is_monitored,
+            max_iter=max_iter,
+        )
         # Kept here, because the library holds only their addresses.
         self._inputs = {
-            "config": torch.tensor(
-                _config_values(self._library.config_fields, settings, max_iter), dtype=torch.float64
-            ),
+            "config": torch.tensor(config, dtype=torch.float64),
             "sizes": torch.tensor(sizes),
             "parameters": torch.stack([parameters[name] for name in self._library.parameter_fields], dim=1),
         }
@@ -238,37 +243,35 @@ def _padded_three_times(matrices: Tensor) -> Tensor:
     return padded
 
 
-def _config_values(names: tuple[str, ...], settings: RunSettings, max_iter: int) -> list[float]:
-    """Return the thresholds and options of a run in the order of `names`."""
-    options = settings.options
+def config_values(
+    names: tuple[str, ...], options: Any, *, samples_rows: bool, is_monitored: bool, max_iter: int
+) -> list[float]:
+    """Return the thresholds and options of a run in the order of `names`. options: an AlternateMin without Nones."""
     of_run = {
         "tol": options.tol,
         "anneal": float("nan") if options.anneal is None else options.anneal,
         "inner_max_iter": options.inner.max_iter,
         "proximal_factor": options.proximal.factor,
         "uses_log_domain": options.inner.method == "log",
-        "samples_rows": settings.samples_rows,
-        "is_monitored": settings.is_monitored,
+        "samples_rows": samples_rows,
+        "is_monitored": is_monitored,
         "max_iter": max_iter,
     }
-    thresholds = read_thresholds()
-    return [float(of_run[name] if name in of_run else thresholds[name]) for name in names]
+    of_library = thresholds()
+    return [float(of_run[name] if name in of_run else of_library[name]) for name in names]
 
 
 @cache
-def read_thresholds() -> dict[str, Any]:
-    """Return the thresholds of all packages that the compiled loop reads, and the status codes, by name."""
+def thresholds() -> dict[str, Any]:
+    """Return the thresholds of all packages that the compiled library reads, and the status codes, by name."""
     statuses = {status.name: int(status) for status in Status}
     return {**vars(THRESHOLDS), **vars(PROBLEM_CONFIG), **vars(KERNEL_CONFIG), **vars(SOLVER_CONFIG), **statuses}
 
 
-def _parameters(settings: RunSettings, mass_rule: Any) -> dict[str, Tensor]:
-    """Return the constants of the items that the compiled loop reads, (B,) each, by name."""
-    problem, eps = settings.problem, settings.problem.eps
-    penalty_a, penalty_b, _ = mass_rule.weights.each.unbind(1)
-    may_extrapolate = settings.may_extrapolate
+def problem_parameters(problem: Problem, mass_rule: Any) -> dict[str, Tensor]:
+    """Return the constants of the items of a problem that the compiled library reads, (B,) each, by name."""
+    penalty_a, penalty_b, eps = mass_rule.weights.each.unbind(1)
     return {
-        **{name: getattr(settings, name) for name in CONSTANTS},
         "eps": eps,
         "rho_a": problem.div_a.rho,
         "rho_b": problem.div_b.rho,
@@ -281,8 +284,17 @@ def _parameters(settings: RunSettings, mass_rule: Any) -> dict[str, Tensor]:
         "is_hard_b": mass_rule.is_hard_b.double(),
         "alpha": torch.zeros_like(eps) if mass_rule.alpha is None else mass_rule.alpha,
         "collapsed_log_mass": mass_rule.min_log_mass,
+    }
+
+
+def _parameters(settings: RunSettings, mass_rule: Any) -> dict[str, Tensor]:
+    """Return the constants of the items that the compiled loop reads, (B,) each, by name."""
+    may_extrapolate = settings.may_extrapolate
+    return {
+        **{name: getattr(settings, name) for name in CONSTANTS},
+        **problem_parameters(settings.problem, mass_rule),
         "converged_status": settings.converged_status.double(),
-        "may_extrapolate": torch.zeros_like(eps) if may_extrapolate is None else may_extrapolate.double(),
+        "may_extrapolate": torch.zeros_like(settings.noise) if may_extrapolate is None else may_extrapolate.double(),
     }
 
 

@@ -129,3 +129,42 @@ struct LinearRun {
     double* plan;                // (batch, n, m), of unit mass
     double *log_mass, *residual;
 };
+
+// Options and thresholds of the search for initial plans, by the names that Python gives them.
+#define UGW_SEARCH_FIELDS(FIELD)                                                                                       \
+    FIELD(n_coarse_clusters) FIELD(n_random_candidates) FIELD(n_anchor_pairs) FIELD(anchor_width)                      \
+    FIELD(eccentricity_step) FIELD(n_noise_factors) FIELD(symmetry_breaking_noise) FIELD(first_transport_eps_share)    \
+    FIELD(last_transport_eps_share) FIELD(transport_tol) FIELD(transport_max_iter) FIELD(min_coarse_eps_share)         \
+    FIELD(min_candidate_distance) FIELD(min_relative_mean) FIELD(tol) FIELD(inner_tol) FIELD(proximal_first)           \
+    FIELD(proximal_last) FIELD(proximal_rounding) FIELD(max_proximal_share) FIELD(sum_rounding)                        \
+    FIELD(max_trusted_noise) FIELD(noise_factor) FIELD(stiff_residual) FIELD(min_residual) FIELD(forcing)              \
+    FIELD(objective_resolution) FIELD(CONVERGED) FIELD(PRECISION)
+
+struct SearchConfig {
+    UGW_SEARCH_FIELDS(UGW_DECLARE)
+};
+
+// One round of successive halving: steps of every candidate, 0 to evaluate it only, and how many survive.
+struct SearchRound {
+    double max_steps, n_survivors;
+};
+
+// The arguments of one search. Arrays have one entry per item in their first dimension.
+struct SearchRun {
+    std::int64_t batch;
+    std::int64_t n_threads;
+    std::int64_t count;  // plans to return per item
+    std::int64_t n_coarse_rounds, n_fine_rounds;
+    const Config* config;  // options of the steps
+    const SearchConfig* search;
+    const SearchRound* rounds;     // those between clusters, then those on all points
+    const std::int64_t* sizes;     // (batch, 2), n and m without padding
+    const Parameters* parameters;  // only the fields that describe the problem are read
+    Strided dx, dy, cost, log_a, log_b;  // cost.data is null if there is no linear cost
+    const double* uniforms;   // (candidates, anchors, 2), in [0, 1)
+    const double* normals;    // (2, max_points, factors)
+    std::int64_t max_points;
+    double* plans;  // (batch, count, rows, cols), of unit mass, zero in the padding
+    std::int64_t rows, cols;
+    double* values;  // (batch, count), their penalized objectives, +inf for a repeated plan
+};

@@ -13,11 +13,14 @@ namespace UGW_NAMESPACE {
 #include "step.hpp"
 #include "item_loop.hpp"
 #include "linear_loop.hpp"
+#include "search.hpp"
 
 void run(const Run& run, std::atomic<std::int64_t>& next, std::chrono::steady_clock::time_point deadline) {
     run_items(run, next, deadline);
 }
 
 void solve_linear(const LinearRun& run, std::atomic<std::int64_t>& next) { solve_linear_items(run, next); }
+
+void search(const SearchRun& run, std::atomic<std::int64_t>& next) { search_items(run, next); }
 
 }  // namespace UGW_NAMESPACE

@@ -7,11 +7,13 @@
 using Deadline = std::chrono::steady_clock::time_point;
 using RunFunction = void (*)(const Run&, std::atomic<std::int64_t>&, Deadline);
 using LinearFunction = void (*)(const LinearRun&, std::atomic<std::int64_t>&);
+using SearchFunction = void (*)(const SearchRun&, std::atomic<std::int64_t>&);
 
 #define UGW_RUN(name)                                                  \
     namespace name {                                                   \
     void run(const Run&, std::atomic<std::int64_t>&, Deadline);        \
     void solve_linear(const LinearRun&, std::atomic<std::int64_t>&);   \
+    void search(const SearchRun&, std::atomic<std::int64_t>&);         \
     }
 UGW_RUN(baseline)
 #if defined(__x86_64__) && defined(__linux__)
@@ -25,6 +27,7 @@ struct Choice {
     const char* name;
     RunFunction run;
     LinearFunction solve_linear;
+    SearchFunction search;
 };
 
 // The best instruction set of this processor, or the one that UGW_INSTRUCTION_SET names if the processor has it.
@@ -36,10 +39,10 @@ Choice choose_instruction_set() {
     const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                             __builtin_cpu_supports("avx512vl");
-    if (has_avx512 && is_wanted("avx512")) return {"avx512", avx512::run, avx512::solve_linear};
-    if (has_avx2 && is_wanted("avx2")) return {"avx2", avx2::run, avx2::solve_linear};
+    if (has_avx512 && is_wanted("avx512")) return {"avx512", avx512::run, avx512::solve_linear, avx512::search};
+    if (has_avx2 && is_wanted("avx2")) return {"avx2", avx2::run, avx2::solve_linear, avx2::search};
 #endif
-    return {"baseline", baseline::run, baseline::solve_linear};
+    return {"baseline", baseline::run, baseline::solve_linear, baseline::search};
 }
 
 const Choice& chosen() {
@@ -84,11 +87,12 @@ const char* ugw_field_names(const char* record) {
     if (std::strcmp(record, "plan") == 0) return UGW_PLAN_FIELDS(UGW_NAME);
     if (std::strcmp(record, "iterate") == 0) return UGW_ITERATE_FIELDS(UGW_NAME);
     if (std::strcmp(record, "linear") == 0) return UGW_LINEAR_FIELDS(UGW_NAME);
+    if (std::strcmp(record, "search") == 0) return UGW_SEARCH_FIELDS(UGW_NAME);
     return nullptr;
 }
 
-// Bytes of the records `Run` and `LinearRun` together, to compare with those of their declarations in Python.
-std::int64_t ugw_run_size() { return sizeof(Run) + sizeof(LinearRun); }
+// Bytes of the records of arguments together, to compare with those of their declarations in Python.
+std::int64_t ugw_run_size() { return sizeof(Run) + sizeof(LinearRun) + sizeof(SearchRun); }
 
 const char* ugw_instruction_set() { return chosen().name; }
 
@@ -111,6 +115,13 @@ std::int64_t ugw_run(const Run* run) {
 std::int64_t ugw_solve_linear(const LinearRun* run) {
     std::atomic<std::int64_t> next{0};
     const auto work = [&] { chosen().solve_linear(*run, next); };
+    return call_in_threads(std::min(run->n_threads, run->batch), work) ? 0 : -1;
+}
+
+// Search initial plans of the items of a batch. Returns 0, or −1 if memory is missing.
+std::int64_t ugw_search(const SearchRun* run) {
+    std::atomic<std::int64_t> next{0};
+    const auto work = [&] { chosen().search(*run, next); };
     return call_in_threads(std::min(run->n_threads, run->batch), work) ? 0 : -1;
 }
 }

@@ -74,6 +74,35 @@ class LinearRun(ctypes.Structure):
     ]
 
 
+class SearchRun(ctypes.Structure):
+    """The arguments of one search for initial plans, the same fields as `SearchRun` in common.hpp."""
+
+    _fields_ = [
+        ("batch", c_int64),
+        ("n_threads", c_int64),
+        ("count", c_int64),
+        ("n_coarse_rounds", c_int64),
+        ("n_fine_rounds", c_int64),
+        ("config", c_void_p),
+        ("search", c_void_p),
+        ("rounds", c_void_p),
+        ("sizes", c_void_p),
+        ("parameters", c_void_p),
+        ("dx", _Strided),
+        ("dy", _Strided),
+        ("cost", _Strided),
+        ("log_a", _Strided),
+        ("log_b", _Strided),
+        ("uniforms", c_void_p),
+        ("normals", c_void_p),
+        ("max_points", c_int64),
+        ("plans", c_void_p),
+        ("rows", c_int64),
+        ("cols", c_int64),
+        ("values", c_void_p),
+    ]
+
+
 @dataclass(frozen=True)
 class Library:
     """The loaded library: names of the fields of its records, in order, and the instruction set that it uses."""
@@ -84,6 +113,7 @@ class Library:
     plan_fields: tuple[str, ...]
     iterate_fields: tuple[str, ...]
     linear_fields: tuple[str, ...]
+    search_fields: tuple[str, ...]
     instruction_set: str
 
     def run(self, arguments: Run) -> int:
@@ -97,6 +127,11 @@ class Library:
         """Solve the linear problems of a batch, see `ugw_solve_linear` in library.cpp."""
         if self.handle.ugw_solve_linear(ctypes.byref(arguments)) < 0:
             raise MemoryError("no memory for the work arrays of a compiled solve")
+
+    def search(self, arguments: SearchRun) -> None:
+        """Search initial plans of the items of a batch, see `ugw_search` in library.cpp."""
+        if self.handle.ugw_search(ctypes.byref(arguments)) < 0:
+            raise MemoryError("no memory for the work arrays of a compiled search")
 
 
 def padded_size(count: int) -> int:
@@ -138,8 +173,10 @@ def _load() -> Library | None:
         handle.ugw_run.argtypes = [ctypes.POINTER(Run)]
         handle.ugw_solve_linear.restype = c_int64
         handle.ugw_solve_linear.argtypes = [ctypes.POINTER(LinearRun)]
-        if handle.ugw_run_size() != ctypes.sizeof(Run) + ctypes.sizeof(LinearRun):  # built from other sources
+        if handle.ugw_run_size() != sum(map(ctypes.sizeof, (Run, LinearRun, SearchRun))):  # built from other sources
             continue
+        handle.ugw_search.restype = c_int64
+        handle.ugw_search.argtypes = [ctypes.POINTER(SearchRun)]
         return Library(
             handle,
             config_fields=_field_names(handle, "config"),
@@ -147,6 +184,7 @@ def _load() -> Library | None:
             plan_fields=_field_names(handle, "plan"),
             iterate_fields=_field_names(handle, "iterate"),
             linear_fields=_field_names(handle, "linear"),
+            search_fields=_field_names(handle, "search"),
             instruction_set=handle.ugw_instruction_set().decode(),
         )
     return None

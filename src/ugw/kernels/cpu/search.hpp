@@ -1,0 +1,658 @@
+// The search for initial plans of one item, the counterpart of initializers/coarse.py: candidates between clusters of the
+// points, successive halving there, prolongation to all points, successive halving there.
+
+// A problem that candidates run on, without their states. eps: at least that of the item.
+struct Level {
+    int n, m;
+    Matrix dx, dy, cost;  // cost.data is null if there is no linear cost
+    const double *log_a, *log_b, *a, *b, *row_weights;
+    double eps, distortion_scale, cost_scale;
+    Parameters parameters;  // with the fields that do not depend on a candidate
+};
+
+// Moments Σ D w w' and Σ D² w w' of distances under weights of unit mass.
+static std::pair<double, double> distance_moments(Matrix d, const double* w, int n) {
+    double first = 0.0, second = 0.0;
+    for (int i = 0; i < n; ++i) {
+        Vec sum = {}, squares = {};
+        for (int j = 0; j < pad(n); j += LANES) {
+            const Vec entry = load(d.row(i) + j), weighted = entry * load(w + j);
+            sum += weighted;
+            squares += entry * weighted;
+        }
+        first += w[i] * sum_lanes(sum);
+        second += w[i] * sum_lanes(squares);
+    }
+    return {first, second};
+}
+
+// Set the scales of a level and the fields of its parameters that depend on them, for an eps of at least `min_eps_share`
+// times the mean distortion of the product plan.
+static void finish_level(Level& level, const Parameters& item, double min_eps_share, double min_relative_mean) {
+    const auto [mean_x, square_x] = distance_moments(level.dx, level.a, level.n);
+    const auto [mean_y, square_y] = distance_moments(level.dy, level.b, level.m);
+    const double squares = square_x + square_y, mean = squares - 2.0 * mean_x * mean_y;
+    level.distortion_scale = mean > min_relative_mean * squares ? mean : (squares > 0.0 ? squares : 1.0);
+    level.cost_scale = level.distortion_scale;
+    if (level.cost.data != nullptr) {
+        double linear = 0.0;
+        for (int i = 0; i < level.n; ++i) {
+            Vec total = {};
+            for (int j = 0; j < pad(level.m); j += LANES) total += abs(load(level.cost.row(i) + j)) * load(level.b + j);
+            linear += level.a[i] * sum_lanes(total);
+        }
+        level.cost_scale += 0.5 * item.alpha * std::exp(-0.5 * (item.log_mass_a + item.log_mass_b)) * linear;
+    }
+    level.eps = std::max(item.eps, min_eps_share * level.distortion_scale);
+    level.parameters = item;
+    level.parameters.eps = level.eps;
+    const double total = item.penalty_a + item.penalty_b + level.eps;
+    level.parameters.penalty_total = total > 0.0 ? total : 1.0;
+}
+
+// -- the run of one candidate -------------------------------------------------------------------------------------------
+
+// The root mean square of the finite entries of a cost under a⊗b.
+static double cost_rms(const Level& level, Matrix cost, double shift, Matrix linear, double weight) {
+    double total = 0.0;
+    for (int i = 0; i < level.n; ++i) {
+        Vec sum = {};
+        for (int j = 0; j < pad(level.m); j += LANES) {
+            Vec entry = load(cost.row(i) + j) - shift;
+            if (linear.data != nullptr) entry += weight * load(linear.row(i) + j);
+            sum += finite_or_zero(entry) * finite_or_zero(entry) * load(level.b + j);
+        }
+        total += level.a[i] * sum_lanes(sum);
+    }
+    return std::sqrt(total);
+}
+
+// Set the tolerances and entropies of a run, as `_compute_settings` in solvers/run_state.py does; rms: root mean square
+// of the first linearized cost.
+static void set_run_parameters(const Level& level, const SearchConfig& config, double rms, Parameters& p) {
+    const double rho_total = p.rho_a + p.rho_b, scale = std::min(level.cost_scale, rho_total);
+    const double rounding = config.sum_rounding * std::numeric_limits<double>::epsilon();
+    const double largest = config.max_proximal_share * scale;
+    const double min_entropy = rounding * std::min(rms, rho_total) / config.max_trusted_noise;
+    const double last_share = config.proximal_last * (1.0 - config.proximal_rounding);
+    p.last_entropy = std::max(p.eps, std::min(std::max(last_share * scale, min_entropy), largest));
+    p.max_entropy = std::max(p.last_entropy, largest);
+    p.noise = rounding * (1.0 + rms / (p.eps > 0.0 ? p.eps : p.last_entropy));
+    const double max_tol = std::max(config.max_trusted_noise, config.tol);
+    p.change_tol = std::min(std::max(config.noise_factor * p.noise, config.tol), max_tol);
+    const double stiffness = std::max(p.penalty_a, p.penalty_b) / scale;
+    const double root = std::sqrt(std::max(stiffness, std::numeric_limits<double>::min()));
+    const double stiff_residual = std::max(config.stiff_residual / root, config.min_residual);
+    p.residual_tol = std::max(std::min(p.change_tol, stiff_residual), std::min(p.noise, config.max_trusted_noise));
+    const bool is_hard = p.is_hard_a != 0.0 || p.is_hard_b != 0.0;
+    p.may_extrapolate = p.last_entropy <= p.eps && !is_hard ? 1.0 : 0.0;
+    p.cost_scale = scale;
+    p.converged_status = p.noise > config.max_trusted_noise ? config.PRECISION : config.CONVERGED;
+    p.inner_tol = std::min(p.residual_tol, std::max(config.forcing * p.change_tol, config.inner_tol));
+    const double objective_scale = level.cost_scale + p.penalty_a + p.penalty_b;
+    p.objective_resolution = (rounding + config.objective_resolution * config.tol) * objective_scale *
+                             std::exp(p.log_mass_a + p.log_mass_b);
+}
+
+// Divide a plan by its mass; false if the mass is not positive and finite.
+static bool normalize(Matrix plan, int n, int m) {
+    double total = 0.0;
+    for (int i = 0; i < n; ++i) total += sum(plan.row(i), m);
+    if (!(total > 0.0) || !std::isfinite(total)) return false;
+    const double factor = 1.0 / total;
+    for (int i = 0; i < n; ++i)
+        for (int j = 0; j < pad(m); j += LANES) store(plan.row(i) + j, factor * load(plan.row(i) + j));
+    return true;
+}
+
+static double neg_entropy(Matrix plan, int n, int m) {
+    Vec total = {};
+    for (int i = 0; i < n; ++i)
+        for (int j = 0; j < pad(m); j += LANES) {
+            const Vec p = load(plan.row(i) + j);
+            total += p > 0.0 ? p * log(p) : Vec{};
+        }
+    return sum_lanes(total);
+}
+
+// The arrays that the runs of the candidates of a level share.
+struct CandidateMemory {
+    StepMemory step;
+    IterateNumbers iterate;
+    Item item;
+
+    void take(const Level& level, Arena& arena) {
+        const int n = level.n, m = level.m;
+        step.take(n, m, arena);
+        item.rows = n;
+        item.stride = pad(m);
+        for (double** matrices : {&item.plans, &item.outputs, &item.inputs})
+            *matrices = arena.take(3 * std::size_t(n) * pad(m));
+        item.f = arena.take(pad(n));
+        item.g = arena.take(pad(m));
+    }
+    static std::size_t size(int n, int m) {
+        return StepMemory::size(n, m) + 9 * std::size_t(n) * pad(m) + pad(n) + pad(m);
+    }
+};
+
+// The objective of a state, with its reported mass, plus about what it costs to repair hard marginals that it misses.
+static double penalized_objective(const Level& level, const Item& item, const PlanNumbers& state, StateMemory& memory) {
+    const Parameters& p = *item.parameters;
+    const double log_mass = state.reported_log_mass;
+    const double value = objective(item, state, log_mass, state, log_mass, state.distortion);
+    double error_a = 0.0, error_b = 0.0;
+    if (p.is_hard_a != 0.0)
+        for (int i = 0; i < item.n; ++i) error_a += std::fabs(memory.p1[i] - item.a[i]);
+    if (p.is_hard_b != 0.0)
+        for (int j = 0; j < item.m; ++j) error_b += std::fabs(memory.p2[j] - item.b[j]);
+    return value + level.cost_scale * std::exp(p.log_mass_a + p.log_mass_b) * std::max(error_a, error_b);
+}
+
+// Run a candidate for at most `max_steps` steps; `plan` is replaced by the last plan, of unit mass. Returns its penalized
+// objective, +inf if it is not finite.
+static double run_candidate(
+    const Level& level, const Config& config, const SearchConfig& search, int max_steps, CandidateMemory& memory,
+    Matrix plan
+) {
+    const int n = level.n, m = level.m;
+    Parameters parameters = level.parameters;
+    Item& item = memory.item;
+    item.config = &config;
+    item.parameters = &parameters;
+    item.n = n, item.m = m;
+    item.dx = level.dx, item.dy = level.dy, item.cost = level.cost;
+    item.log_a = level.log_a, item.log_b = level.log_b, item.a = level.a, item.b = level.b;
+    item.row_weights = level.row_weights;
+    item.iterate = &memory.iterate;
+    if (!normalize(plan, n, m)) return INFINITE;
+    copy(plan, n, m, item.plan(0));
+    IterateNumbers& iterate = memory.iterate;
+    iterate.state = state_of_plan(item, item.plan(0), neg_entropy(plan, n, m), memory.step.state, item.output(0));
+    std::int64_t k = 0;
+    if (max_steps > 0) {
+        const double weight = item.has_linear_cost() ? linear_weight(item, iterate.state.log_mass) : 0.0;
+        const double mean_cost = iterate.state.distortion + weight * iterate.state.linear;
+        set_run_parameters(level, search, cost_rms(level, item.output(0), mean_cost, item.cost, weight), parameters);
+        copy(item.output(0), n, m, item.input(0));
+        const double first_share = std::max(parameters.last_entropy, search.proximal_first * parameters.cost_scale);
+        const double first = parameters.eps < parameters.last_entropy ? first_share : parameters.eps;
+        iterate.previous_state = iterate.state;
+        iterate.solution_log_mass = iterate.residual = iterate.leaves_zeros = iterate.iteration_multiplier = 1.0;
+        iterate.last_entropy = iterate.entropy = std::max(first, parameters.eps);
+        iterate.objective = iterate.converged_objective = INFINITE;
+        iterate.change = iterate.n_returns = iterate.is_extrapolated = iterate.n_steps = iterate.is_long_step = 0.0;
+        iterate.had_rejected_long_step = 0.0;
+        iterate.eps = parameters.eps;
+        std::fill(item.f, item.f + pad(n), 0.0);
+        std::fill(item.g, item.g + pad(m), 0.0);
+        const int running = static_cast<int>(config.RUNNING), non_finite = static_cast<int>(config.NON_FINITE);
+        HistoryRow row;
+        for (int status = running; k < max_steps && status == running;) {
+            status = advance(item, k + 1, memory.step, row);
+            if (status != non_finite) ++k;
+        }
+        copy(item.plan(k), n, m, plan);
+        if (!normalize(plan, n, m)) return INFINITE;
+    }
+    compute_marginals(item, plan, memory.step.state);
+    const double value = penalized_objective(level, item, iterate.state, memory.step.state);
+    return std::isfinite(value) ? value : INFINITE;
+}
+
+// -- successive halving -------------------------------------------------------------------------------------------------
+
+// The candidates of a level: plans, and the order of those that are left by objective.
+struct Candidates {
+    std::vector<Matrix> plans;
+    std::vector<double> values;
+    std::vector<int> order;
+
+    void add(Matrix plan) {
+        order.push_back(static_cast<int>(plans.size()));
+        plans.push_back(plan);
+        values.push_back(INFINITE);
+    }
+};
+
+// Keep the `count` candidates of lowest objective among those that differ by at least `min_distance` in L1 from better ones.
+static void select_different(Candidates& candidates, int count, double min_distance, int n, int m) {
+    std::vector<int>& order = candidates.order;
+    std::stable_sort(order.begin(), order.end(), [&](int i, int j) { return candidates.values[i] < candidates.values[j]; });
+    std::vector<int> chosen;
+    for (const int k : order) {
+        if (static_cast<int>(chosen.size()) == count) break;
+        if (!chosen.empty() && candidates.values[k] == INFINITE) break;
+        const bool differs = std::all_of(chosen.begin(), chosen.end(), [&](int other) {
+            return l1_distance(candidates.plans[k], candidates.plans[other], n, m) >= min_distance;
+        });
+        if (differs) chosen.push_back(k);
+    }
+    order = chosen;
+}
+
+static void run_round(
+    const Level& level, const Config& config, const SearchConfig& search, SearchRound round, CandidateMemory& memory,
+    Candidates& candidates
+) {
+    for (const int k : candidates.order)
+        candidates.values[k] =
+            run_candidate(level, config, search, static_cast<int>(round.max_steps), memory, candidates.plans[k]);
+    select_different(
+        candidates, static_cast<int>(round.n_survivors), search.min_candidate_distance, level.n, level.m
+    );
+}
+
+// -- clusters -----------------------------------------------------------------------------------------------------------
+
+// Points assigned to the nearest of `count` centers; distances: (n, count), means over the points of a cluster; between:
+// (count, count), the same between clusters; exact: does every point of positive weight coincide with its center?
+struct Clusters {
+    int count;
+    std::vector<int> labels;
+    double* weights;
+    Matrix distances, between;
+    bool is_exact;
+
+    // The share of the weight of its cluster that a point has.
+    double share(int i, const double* w) const { return weights[labels[i]] > 0.0 ? w[i] / weights[labels[i]] : 0.0; }
+};
+
+// Eccentricities D w as whole multiples of a small step, so that those that differ by rounding alone tie.
+static std::vector<double> eccentricity_ranks(Matrix d, const double* w, int n, double step_share) {
+    std::vector<double> ranks(n);
+    double largest = 0.0;
+    for (int i = 0; i < n; ++i) {
+        Vec total = {};
+        for (int j = 0; j < pad(n); j += LANES) total += load(d.row(i) + j) * load(w + j);
+        ranks[i] = sum_lanes(total);
+        largest = std::max(largest, std::fabs(ranks[i]));
+    }
+    const double step = std::max(step_share * largest, std::numeric_limits<double>::min());
+    for (double& rank : ranks) rank = std::nearbyint(rank / step);
+    return ranks;
+}
+
+// Points in the order of their eccentricity, the largest first, those of weight 0 last.
+static std::vector<int> eccentricity_order(Matrix d, const double* w, int n, double step_share) {
+    const std::vector<double> ranks = eccentricity_ranks(d, w, n, step_share);
+    std::vector<int> order(n);
+    for (int i = 0; i < n; ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](int i, int j) {
+        if ((w[i] > 0.0) != (w[j] > 0.0)) return w[i] > 0.0;
+        return w[i] > 0.0 && ranks[i] > ranks[j];
+    });
+    return order;
+}
+
+// The most eccentric point, then each time the one farthest from all chosen before, among points of positive weight.
+static std::vector<int> farthest_centers(Matrix d, const double* w, int n, int count, double step_share) {
+    const std::vector<double> ranks = eccentricity_ranks(d, w, n, step_share);
+    int next = -1;
+    for (int i = 0; i < n; ++i)
+        if (w[i] > 0.0 && (next < 0 || ranks[i] > ranks[next])) next = i;
+    std::vector<int> centers{std::max(next, 0)};
+    std::vector<double> nearest(n);
+    auto distance = [&](int i, int center) { return i == center ? 0.0 : d.row(i)[center]; };
+    for (int i = 0; i < n; ++i) nearest[i] = w[i] > 0.0 ? distance(i, centers[0]) : -INFINITE;
+    while (static_cast<int>(centers.size()) < count) {
+        centers.push_back(static_cast<int>(std::max_element(nearest.begin(), nearest.end()) - nearest.begin()));
+        for (int i = 0; i < n; ++i) nearest[i] = std::min(nearest[i], distance(i, centers.back()));
+    }
+    return centers;
+}
+
+static Clusters cluster_points(Matrix d, const double* w, int n, int count, double step_share, Arena& arena) {
+    Clusters clusters;
+    const int k = clusters.count = std::min(count, n);
+    const std::vector<int> centers = farthest_centers(d, w, n, k, step_share);
+    clusters.labels.resize(n);
+    clusters.weights = arena.take(pad(k));
+    clusters.distances = arena.take_matrix(n, k);
+    clusters.between = arena.take_matrix(k, k);
+    clusters.is_exact = true;
+    std::fill(clusters.weights, clusters.weights + pad(k), 0.0);
+    for (int i = 0; i < n; ++i) {
+        int label = 0;
+        double nearest = INFINITE;
+        for (int c = 0; c < k; ++c) {
+            const double distance = i == centers[c] ? 0.0 : d.row(i)[centers[c]];
+            if (distance < nearest) nearest = distance, label = c;
+        }
+        clusters.labels[i] = label;
+        clusters.weights[label] += w[i];
+        clusters.is_exact &= !(w[i] > 0.0) || nearest == 0.0;
+    }
+    for (int i = 0; i < n; ++i) {
+        double* row = clusters.distances.row(i);
+        std::fill(row, row + pad(k), 0.0);
+        for (int j = 0; j < n; ++j) row[clusters.labels[j]] += clusters.share(j, w) * d.row(i)[j];
+    }
+    for (int c = 0; c < k; ++c) std::fill(clusters.between.row(c), clusters.between.row(c) + pad(k), 0.0);
+    for (int i = 0; i < n; ++i) {
+        const double share = clusters.share(i, w);
+        double* row = clusters.between.row(clusters.labels[i]);
+        for (int c = 0; c < k; ++c) row[c] += share * clusters.distances.row(i)[c];
+    }
+    for (int c = 0; c < k; ++c)
+        for (int e = 0; e < c; ++e)
+            clusters.between.row(c)[e] = clusters.between.row(e)[c] =
+                0.5 * (clusters.between.row(c)[e] + clusters.between.row(e)[c]);
+    return clusters;
+}
+
+static double* logarithms(const double* w, int count, Arena& arena) {
+    double* logs = arena.take(pad(count));
+    for (int j = 0; j < pad(count); ++j) logs[j] = j < count && w[j] > 0.0 ? std::log(w[j]) : -INFINITE;
+    return logs;
+}
+
+// The problem between clusters.
+static Level aggregate(const Level& level, const Clusters& x, const Clusters& y, Arena& arena) {
+    Level small;
+    small.n = x.count, small.m = y.count;
+    small.dx = x.between, small.dy = y.between;
+    small.a = x.weights, small.b = y.weights;
+    small.log_a = logarithms(x.weights, x.count, arena);
+    small.log_b = logarithms(y.weights, y.count, arena);
+    small.row_weights = small.a;
+    small.cost = {nullptr, 0};
+    if (level.cost.data == nullptr) return small;
+    small.cost = arena.take_matrix(x.count, y.count);
+    for (int c = 0; c < x.count; ++c) std::fill(small.cost.row(c), small.cost.row(c) + pad(y.count), 0.0);
+    for (int i = 0; i < level.n; ++i) {
+        const double share = x.share(i, level.a);
+        for (int j = 0; j < level.m; ++j)
+            small.cost.row(x.labels[i])[y.labels[j]] += share * y.share(j, level.b) * level.cost.row(i)[j];
+    }
+    return small;
+}
+
+// -- candidates ---------------------------------------------------------------------------------------------------------
+
+static Matrix product_plan(const Level& level, Arena& arena) {
+    const Matrix plan = arena.take_matrix(level.n, level.m);
+    for (int i = 0; i < level.n; ++i)
+        for (int j = 0; j < pad(level.m); j += LANES) store(plan.row(i) + j, level.a[i] * load(level.b + j));
+    return plan;
+}
+
+// Replace a cost by its entropic transport plan of unit mass, with the rhos of the problem, as `transport_plan` in
+// initializers/plans.py does.
+static void transport_plan(
+    const Level& level, const Config& config, const SearchConfig& search, LinearMemory& memory, Matrix cost
+) {
+    const int n = level.n, m = level.m;
+    double mean = 0.0;
+    for (int i = 0; i < n; ++i) {
+        Vec total = {};
+        for (int j = 0; j < pad(m); j += LANES) total += load(cost.row(i) + j) * load(level.b + j);
+        mean += level.a[i] * sum_lanes(total);
+    }
+    SinkhornMemory& s = memory.sinkhorn;
+    std::fill(s.phi, s.phi + pad(n), 0.0);
+    std::fill(s.gamma, s.gamma + pad(m), 0.0);
+    double last_eps = 1.0;
+    LinearProblem problem;
+    for (const double share : {search.first_transport_eps_share, search.last_transport_eps_share}) {
+        const double eps = std::max(level.eps, share * (mean > 0.0 ? mean : 1.0));
+        for (int i = 0; i < n; ++i)
+            for (int j = 0; j < pad(m); j += LANES)
+                store(memory.log_kernel.row(i) + j, (load(cost.row(i) + j) - mean) / -eps);
+        problem = make_linear_problem(
+            n, m, level.log_a, level.log_b, memory.log_kernel, eps, level.parameters.rho_a, level.parameters.rho_b, config
+        );
+        for (int i = 0; i < pad(n); ++i) s.phi[i] *= last_eps / eps;
+        for (int j = 0; j < pad(m); ++j) s.gamma[j] *= last_eps / eps;
+        last_eps = eps;
+        const double max_rounds = std::ceil(search.transport_max_iter / config.iterations_per_check);
+        run_rounds(problem, memory.kernel, config, search.transport_tol, max_rounds, s);
+    }
+    compute_plan(problem, s, cost);
+}
+
+// The transport plan between eccentricities D w, for the cost |ecc_X(i) − ecc_Y(j)|².
+static Matrix first_lower_bound_plan(
+    const Level& level, const Config& config, const SearchConfig& search, LinearMemory& memory, Arena& arena
+) {
+    const Matrix plan = arena.take_matrix(level.n, level.m);
+    auto eccentricity = [](Matrix d, const double* w, int n, int i) {
+        Vec total = {};
+        for (int j = 0; j < pad(n); j += LANES) total += load(d.row(i) + j) * load(w + j);
+        return sum_lanes(total);
+    };
+    std::vector<double> ecc_y(pad(level.m), 0.0);
+    for (int j = 0; j < level.m; ++j) ecc_y[j] = eccentricity(level.dy, level.b, level.m, j);
+    for (int i = 0; i < level.n; ++i) {
+        const double ecc = eccentricity(level.dx, level.a, level.n, i);
+        for (int j = 0; j < pad(level.m); ++j) plan.row(i)[j] = j < level.m ? (ecc - ecc_y[j]) * (ecc - ecc_y[j]) : 0.0;
+    }
+    transport_plan(level, config, search, memory, plan);
+    return plan;
+}
+
+// The order in which a side draws its random numbers, and how many of its points have weight.
+struct DrawingOrder {
+    std::vector<int> order;
+    int n_present;
+};
+
+static DrawingOrder drawing_order(Matrix d, const double* w, int n, double step_share) {
+    DrawingOrder result{eccentricity_order(d, w, n, step_share), 0};
+    for (int i = 0; i < n; ++i) result.n_present += w[i] > 0.0;
+    return result;
+}
+
+// A plan that matches points with similar distances to random anchors: proportional to a⊗b·exp(−Σ_k (Dx[:, i_k] −
+// Dy[:, j_k])² / width). draws: the uniform numbers of both roles for each anchor.
+static Matrix random_anchor_plan(
+    const Level& level, const DrawingOrder& x, const DrawingOrder& y, const double* draws, int role_x, int n_anchors,
+    double width, Arena& arena
+) {
+    const Matrix plan = arena.take_matrix(level.n, level.m);
+    for (int i = 0; i < level.n; ++i) std::fill(plan.row(i), plan.row(i) + pad(level.m), 0.0);
+    for (int k = 0; k < n_anchors; ++k) {
+        const int anchor_x = x.order[static_cast<int>(draws[2 * k + role_x] * x.n_present)];
+        const int anchor_y = y.order[static_cast<int>(draws[2 * k + 1 - role_x] * y.n_present)];
+        const double* far_y = level.dy.row(anchor_y);
+        for (int i = 0; i < level.n; ++i) {
+            const double far_x = level.dx.row(anchor_x)[i];
+            for (int j = 0; j < pad(level.m); j += LANES) {
+                const Vec difference = far_x - load(far_y + j);
+                store(plan.row(i) + j, load(plan.row(i) + j) + difference * difference);
+            }
+        }
+    }
+    double largest = -INFINITE;
+    for (int i = 0; i < level.n; ++i)
+        for (int j = 0; j < pad(level.m); j += LANES) {
+            const Vec exponent = level.log_a[i] + load(level.log_b + j) - load(plan.row(i) + j) / width;
+            store(plan.row(i) + j, exponent);
+            largest = std::max(largest, max_lanes(exponent));
+        }
+    for (int i = 0; i < level.n; ++i)
+        for (int j = 0; j < pad(level.m); j += LANES)
+            store(plan.row(i) + j, exp(load(plan.row(i) + j) - finite_or_zero(largest)));
+    return plan;
+}
+
+// The logarithm (n, m) of a small perturbation that has no symmetry: inner products of normal vectors, one per point.
+// normals: (2, max points, factors), the vectors of both roles in the order of eccentricity.
+static Matrix symmetry_breaking_noise(
+    const Level& level, const SearchConfig& search, const SearchRun& run, const DrawingOrder& x, const DrawingOrder& y,
+    int role_x, Arena& arena
+) {
+    const Matrix noise = arena.take_matrix(level.n, level.m);
+    const int n_factors = static_cast<int>(search.n_noise_factors);
+    const double scale = search.symmetry_breaking_noise / std::sqrt(search.n_noise_factors);
+    auto vectors = [&](int role) { return run.normals + role * run.max_points * n_factors; };
+    for (int i = 0; i < level.n; ++i) std::fill(noise.row(i), noise.row(i) + pad(level.m), 0.0);
+    for (int i = 0; i < level.n; ++i)
+        for (int j = 0; j < level.m; ++j) {
+            const double *u = vectors(role_x) + i * n_factors, *v = vectors(1 - role_x) + j * n_factors;
+            double product = 0.0;
+            for (int t = 0; t < n_factors; ++t) product += u[t] * v[t];
+            noise.row(x.order[i])[y.order[j]] = scale * product;
+        }
+    return noise;
+}
+
+static void break_symmetries(Matrix plan, Matrix noise, int n, int m) {
+    for (int i = 0; i < n; ++i)
+        for (int j = 0; j < pad(m); j += LANES)
+            store(plan.row(i) + j, load(plan.row(i) + j) * exp(load(noise.row(i) + j)));
+    normalize(plan, n, m);
+}
+
+// What the random candidates of a level depend on.
+struct RandomNumbers {
+    DrawingOrder x, y;
+    int role_x;  // 0 if the first space draws first: the one with the larger mean square distance
+    double width;
+    Matrix noise;
+};
+
+static RandomNumbers draw_numbers(const Level& level, const SearchConfig& search, const SearchRun& run, Arena& arena) {
+    RandomNumbers numbers;
+    numbers.x = drawing_order(level.dx, level.a, level.n, search.eccentricity_step);
+    numbers.y = drawing_order(level.dy, level.b, level.m, search.eccentricity_step);
+    const double square_x = distance_moments(level.dx, level.a, level.n).second;
+    const double square_y = distance_moments(level.dy, level.b, level.m).second;
+    numbers.role_x = square_x < square_y ? 1 : 0;
+    const double scale = square_x + square_y;
+    numbers.width = search.anchor_width * (scale > 0.0 ? scale : 1.0);
+    numbers.noise = symmetry_breaking_noise(level, search, run, numbers.x, numbers.y, numbers.role_x, arena);
+    return numbers;
+}
+
+// The product plan, the one of the first lower bound and random ones, without exact symmetries.
+static Candidates make_candidates(
+    const Level& level, const Config& config, const SearchConfig& search, const SearchRun& run, LinearMemory& memory,
+    Arena& arena
+) {
+    const RandomNumbers numbers = draw_numbers(level, search, run, arena);
+    Candidates candidates;
+    candidates.add(product_plan(level, arena));
+    candidates.add(first_lower_bound_plan(level, config, search, memory, arena));
+    const int n_anchors = static_cast<int>(search.n_anchor_pairs);
+    for (int k = 0; k < static_cast<int>(search.n_random_candidates); ++k)
+        candidates.add(random_anchor_plan(
+            level, numbers.x, numbers.y, run.uniforms + 2 * k * n_anchors, numbers.role_x, n_anchors, numbers.width, arena
+        ));
+    for (const Matrix& plan : candidates.plans) break_symmetries(plan, numbers.noise, level.n, level.m);
+    return candidates;
+}
+
+// -- prolongation -------------------------------------------------------------------------------------------------------
+
+// The plan on all points that a plan between clusters leads to: the transport plan for the cost ∫ (Dx[:, r] − Dy[:, s])²
+// dplan(r, s), or the plan itself where every cluster is a single point. transposed_y: (l, m), transposed y.distances.
+static Matrix prolongate(
+    const Level& level, const Clusters& x, const Clusters& y, Matrix transposed_y, Matrix coarse, const Config& config,
+    const SearchConfig& search, LinearMemory& memory, Arena& arena
+) {
+    const int n = level.n, m = level.m, k = x.count, l = y.count;
+    const Matrix plan = arena.take_matrix(n, m);
+    if (x.is_exact && y.is_exact) {
+        for (int i = 0; i < n; ++i) {
+            const double share = x.share(i, level.a);
+            std::fill(plan.row(i), plan.row(i) + pad(m), 0.0);
+            for (int j = 0; j < m; ++j)
+                plan.row(i)[j] = share * y.share(j, level.b) * coarse.row(x.labels[i])[y.labels[j]];
+        }
+        return plan;
+    }
+    std::vector<double> p1(pad(k), 0.0), p2(pad(l), 0.0), col(pad(m), 0.0);
+    for (int c = 0; c < k; ++c) {
+        p1[c] = sum(coarse.row(c), l);
+        for (int e = 0; e < l; ++e) p2[e] += coarse.row(c)[e];
+    }
+    const Matrix matched = memory.kernel.matrix;  // (n, l); the linear problem does not use it yet
+    multiply(x.distances, n, k, coarse, l, matched);
+    multiply(matched, n, l, transposed_y, m, plan);
+    for (int j = 0; j < m; ++j)
+        for (int e = 0; e < l; ++e) col[j] += y.distances.row(j)[e] * y.distances.row(j)[e] * p2[e];
+    for (int i = 0; i < n; ++i) {
+        double row = 0.0;
+        for (int c = 0; c < k; ++c) row += x.distances.row(i)[c] * x.distances.row(i)[c] * p1[c];
+        for (int j = 0; j < pad(m); j += LANES)
+            store(plan.row(i) + j, row + load(col.data() + j) - 2.0 * load(plan.row(i) + j));
+    }
+    transport_plan(level, config, search, memory, plan);
+    return plan;
+}
+
+// -- the search of one item ---------------------------------------------------------------------------------------------
+
+static Level read_level(const SearchRun& run, std::int64_t i, Arena& arena) {
+    Level level;
+    const int n = level.n = static_cast<int>(run.sizes[2 * i]), m = level.m = static_cast<int>(run.sizes[2 * i + 1]);
+    level.dx = packed_matrix(run.dx, i, n, n, arena);
+    level.dy = packed_matrix(run.dy, i, m, m, arena);
+    level.cost = run.cost.data == nullptr ? Matrix{nullptr, 0} : packed_matrix(run.cost, i, n, m, arena);
+    level.log_a = packed_log_weights(run.log_a, i, n, arena);
+    level.log_b = packed_log_weights(run.log_b, i, m, arena);
+    level.a = exponentials(level.log_a, n, arena);
+    level.b = exponentials(level.log_b, m, arena);
+    const int max_rows = static_cast<int>(run.config->max_rows_without_sampling);
+    const bool is_sampled = run.config->samples_rows != 0.0 && n > max_rows;
+    level.row_weights = is_sampled ? sampled_row_weights(level.a, n, max_rows, arena) : level.a;
+    finish_level(level, run.parameters[i], 0.0, run.search->min_relative_mean);
+    return level;
+}
+
+// Doubles of the arrays of one item.
+static std::size_t search_memory(const SearchRun& run, int n, int m) {
+    const SearchConfig& search = *run.search;
+    const int k = std::min(n, static_cast<int>(search.n_coarse_clusters));
+    const int l = std::min(m, static_cast<int>(search.n_coarse_clusters));
+    const std::size_t n_candidates = static_cast<std::size_t>(search.n_random_candidates) + 4;
+    std::size_t n_survivors = 2;
+    for (int r = 0; r < run.n_coarse_rounds; ++r) n_survivors = static_cast<std::size_t>(run.rounds[r].n_survivors) + 2;
+    const std::size_t coarse = n_candidates * k * pad(l) + CandidateMemory::size(k, l) + 2 * (pad(k) + pad(l)) +
+                               std::size_t(n + k) * pad(k) + std::size_t(m + l) * pad(l) + std::size_t(k) * pad(l) +
+                               std::size_t(l) * pad(m);
+    return item_memory(n, m) + coarse + (n_survivors + 1) * std::size_t(n) * pad(m) + CandidateMemory::size(n, m) +
+           64 * PADDING * (n_survivors + 16);
+}
+
+// Search the initial plans of item i and write the best, those that are missing repeat the first.
+static void search_item(const SearchRun& run, std::int64_t i) {
+    const SearchConfig& search = *run.search;
+    const Config& config = *run.config;
+    Arena arena(search_memory(run, static_cast<int>(run.sizes[2 * i]), static_cast<int>(run.sizes[2 * i + 1])));
+    const Level level = read_level(run, i, arena);
+    const int n = level.n, m = level.m, n_clusters = static_cast<int>(search.n_coarse_clusters);
+    const Clusters x = cluster_points(level.dx, level.a, n, n_clusters, search.eccentricity_step, arena);
+    const Clusters y = cluster_points(level.dy, level.b, m, n_clusters, search.eccentricity_step, arena);
+    Level small = aggregate(level, x, y, arena);
+    finish_level(small, run.parameters[i], search.min_coarse_eps_share, search.min_relative_mean);
+    CandidateMemory memory;
+    memory.take(small, arena);
+    Candidates candidates = make_candidates(small, config, search, run, memory.step, arena);
+    for (int r = 0; r < run.n_coarse_rounds; ++r) run_round(small, config, search, run.rounds[r], memory, candidates);
+    CandidateMemory fine_memory;
+    fine_memory.take(level, arena);
+    const Matrix transposed_y = arena.take_matrix(y.count, m);
+    transpose(y.distances, m, y.count, transposed_y);
+    Candidates fine;
+    for (const int k : candidates.order)
+        fine.add(prolongate(level, x, y, transposed_y, candidates.plans[k], config, search, fine_memory.step, arena));
+    fine.add(product_plan(level, arena));
+    const RandomNumbers numbers = draw_numbers(level, search, run, arena);
+    break_symmetries(fine.plans.back(), numbers.noise, n, m);
+    for (int r = 0; r < run.n_fine_rounds; ++r)
+        run_round(level, config, search, run.rounds[run.n_coarse_rounds + r], fine_memory, fine);
+    for (std::int64_t k = 0; k < run.count; ++k) {
+        const bool is_there = k < static_cast<std::int64_t>(fine.order.size());
+        const Matrix plan = fine.plans[fine.order[is_there ? k : 0]];
+        double* target = run.plans + (i * run.count + k) * run.rows * run.cols;
+        for (int row = 0; row < n; ++row) std::memcpy(target + row * run.cols, plan.row(row), sizeof(double) * m);
+        run.values[i * run.count + k] = is_there ? fine.values[fine.order[k]] : INFINITE;
+    }
+}
+
+// Take items from a common counter until none is left.
+static void search_items(const SearchRun& run, std::atomic<std::int64_t>& next) {
+    for (std::int64_t i = next++; i < run.batch; i = next++) search_item(run, i);
+}
