@@ -7,12 +7,14 @@ from ugw._utils.size_class import CONIC_CHOICES, THRESHOLDS, UGW_CHOICES, group_
 
 def test_a_class_can_be_compared_and_hashed():
     assert size_class(6, 7) == size_class(7, 6)
-    assert len({size_class(6, 7), size_class(6, 6), size_class(60, 7)}) == 2
+    assert len({size_class(6, 7), size_class(6, 6), size_class(70, 7)}) == 2
 
 
 @pytest.mark.parametrize(
     ("choice", "below", "above"),
     [
+        ("n_final_candidates", (50, 50), (41, 61)),
+        ("n_final_candidates", (100, 100), (73, 137)),
         ("uses_compiled_steps", (250, 400), (251, 400)),
         ("has_low_precision_phase", (70, 71), (50, 100)),
         ("has_tf32_phase", (1999, 2000), (2000, 2000)),
@@ -49,7 +51,7 @@ def test_the_sample_of_a_streaming_problem(n, m, sample):
 
 
 def test_items_are_grouped_by_the_choices_that_matter():
-    sizes = [(4, 5), (70, 40), (6, 60), (65, 11)]
+    sizes = [(4, 5), (70, 30), (6, 60), (65, 11)]
     assert group_by_size(sizes, ["samples_rows"]) == [[0, 2], [1, 3]]
     assert group_by_size(sizes, UGW_CHOICES) == [[0, 2], [1, 3]]
     assert group_by_size(sizes, CONIC_CHOICES) == [[0, 2], [1], [3]]

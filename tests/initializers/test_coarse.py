@@ -11,6 +11,7 @@ from oracles.thresholds import changed_thresholds
 from ugw.geometry.space import Space
 from ugw.initializers.coarse import coarse_plan
 from ugw.initializers.config import INITIALIZER_CONFIG
+from ugw.kernels.cpu import native
 
 
 def test_coarse_finds_the_copy():
@@ -24,16 +25,17 @@ def test_coarse_finds_the_copy():
 
 
 SECOND_WINS = [
-    Space.from_points(np.random.default_rng(seed).random((n, d))) for seed, n, d in ((1, 14, 3), (101, 16, 2))
+    Space.from_points(np.random.default_rng(seed).random((n, d))) for seed, n, d in ((7, 14, 3), (107, 16, 2))
 ]
 
 
-def test_auto_continues_more_than_the_first_of_the_coarse_plans_where_all_points_are_representatives():
-    """The coarse plan of lowest value leads to .0629 here, the second to .0619."""
-    assert ugw.solve(*SECOND_WINS, rho=INF, eps=1e-3).value < 0.0620
+def test_auto_solves_more_than_the_first_of_the_candidates_of_few_points():
+    """The candidate of lowest objective leads to .0552 here, the second to .0537."""
+    assert ugw.solve(*SECOND_WINS, rho=INF, eps=1e-3).value < 0.0538
 
 
-def test_plans_run_together_end_as_they_do_alone():
+def test_plans_run_together_end_as_they_do_alone(monkeypatch):
+    monkeypatch.setenv(native.SWITCH, "0")  # the compiled search runs each by itself
     x, y = SECOND_WINS
     given = ugw_problem(Space.stack([space(8), x]), y, rho=np.array([1.0, INF]), eps=1e-3)
     together = coarse_plan(given)

@@ -13,6 +13,7 @@ from ugw.geometry.space import Space
 from ugw.initializers import plans as init
 from ugw.initializers.config import INITIALIZER_CONFIG
 from ugw.initializers.multistart import solve_from_candidates
+from ugw.initializers.select import n_solved_candidates
 from ugw.results.records import Status
 
 INF = math.inf
@@ -65,7 +66,7 @@ def test_random_starts_are_added_once_for_several_given_plans():
     assert r.value == pytest.approx(min(each), rel=1e-9)
     steps.clear()
     ugw.solve(space(), space(7, 3, 1), eps=0.02, solver=solver)
-    assert steps[0].live == 3 + 3  # "auto" gives three where plans are small
+    assert steps[0].live == n_solved_candidates(6, 7, "auto") + 3
 
 
 def test_ties_go_to_the_first():

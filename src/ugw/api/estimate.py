@@ -102,12 +102,12 @@ def estimate(
     distortion_sum = None if loss is None else loss_distortion(x, y, loss)
     model = _model(x, y, distortion_sum, is_streaming=is_streaming, is_fused=fused is not None)
     batch = max((len(space) for space in (x, y) if space.batched), default=1)
-    return replace(model, batch=batch, n_plans=n_candidates("auto", solver)).estimate(inner.max_iter)
+    return replace(model, batch=batch, n_plans=n_candidates(x.n, y.n, "auto", solver)).estimate(inner.max_iter)
 
 
-def n_candidates(start: str, solver: Any) -> int:
-    """Return the number of candidates of an item that are solved together: of the start, and of a Multistart."""
-    return n_solved_candidates(start) + (solver.n - 1 if isinstance(solver, Multistart) else 0)
+def n_candidates(n: int, m: int, start: str, solver: Any) -> int:
+    """Return the number of candidates (n, m) of an item that are solved together: of the start, and of a Multistart."""
+    return n_solved_candidates(n, m, start) + (solver.n - 1 if isinstance(solver, Multistart) else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,7 +287,7 @@ def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
     # The start that takes the most memory; a plan given by the caller takes as much as the product plan.
     names = (start for start in starts if isinstance(start, str))
     name = max(names, key=_COARSE_STARTS.__contains__, default="product")
-    model = model_of(problem, n_candidates(name, solver), name)
+    model = model_of(problem, n_candidates(problem.x.n, problem.y.n, name, solver), name)
     if model.device.type == "cpu" and model.total_bytes(model.chunk_size) > API_CONFIG.max_unchecked_bytes:
         needed = model.estimate(base_solver(solver).inner.max_iter)
         if needed.available is not None and needed.bytes > API_CONFIG.max_overcommit * needed.available:

@@ -33,11 +33,13 @@ SEARCH_SOLVER = AlternateMin(
 
 def coarse_plan(problem: UGW) -> Tensor:
     """Return the best plan (B, n, m) of the search."""
-    return coarse_plans(problem, 1)[:, 0]
+    return coarse_plans(problem, 1)[0][:, 0]
 
 
-def coarse_plans(problem: UGW, count: int) -> Tensor:
-    """Return the best plans of the search that differ, (B, up to `count`, n, m), best first.
+def coarse_plans(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
+    """Return the best plans that differ, (B, up to `count`, n, m), best first, and their objectives (B, up to `count`).
+
+    An item with fewer different plans than other items repeats its first one with the objective inf.
 
     Many candidates run on a few clusters, by successive halving; those that differ are prolongated to all points, run
     for a few steps together with the product plan, and are compared again. The order of two coarse objectives says
@@ -48,31 +50,37 @@ def coarse_plans(problem: UGW, count: int) -> Tensor:
     low_precision = low_precision_problem(problem)
     with tf32_products():
         if not size_class(*problem.largest).n_middle_clusters:
-            return search(low_precision, count)[0].to(problem.x.dtype)
-        level = call_on_device(_middle_level, low_precision)
-        plans, _ = search(level.problem, 1)
-        return call_on_device(_prolongate_first, low_precision, level, plans).to(problem.x.dtype)
+            plans, values = search(low_precision, count)
+        else:
+            level = call_on_device(_middle_level, low_precision)
+            plans, values = search(level.problem, 1)
+            plans = call_on_device(_prolongate_first, low_precision, level, plans)
+    return plans.to(problem.x.dtype), values
 
 
 def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
-    """Return the best plans that differ, (B, up to `count`, n, m), best first, and their objectives (B, up to `count`).
-
-    An item with fewer different plans than other items repeats its first one with the objective inf.
-    """
-    coarse, fine = (_schedule(rounds, count) for rounds in (INITIALIZER_CONFIG.coarse_rounds, INITIALIZER_CONFIG.fine_rounds))
+    """Return what `coarse_plans` returns, without a middle level."""
+    config = INITIALIZER_CONFIG
+    coarse, fine = _schedule(config.coarse_rounds, count), _schedule(config.fine_rounds, count)
     if has_compiled_search(problem):
         plans, values = search_compiled(problem, count, SEARCH_SOLVER, coarse, fine)
-        return plans.to(problem.x.dtype), values
-    level, plans = call_on_device(_coarsest_level, problem)
-    plans, _ = successive_halving(level.problem, plans, coarse)
-    return successive_halving(problem, call_on_device(_fine_candidates, problem, level, plans), fine)
+        plans = plans.to(problem.x.dtype)
+    else:
+        level, plans = call_on_device(_coarsest_level, problem)
+        plans, _ = successive_halving(level.problem, plans, coarse)
+        plans, values = successive_halving(problem, call_on_device(_fine_candidates, problem, level, plans), fine)
+    if plans.is_cuda:  # the host does not wait for the number of different plans
+        return plans[:, :count], values[:, :count]
+    n_different = max(1, int(torch.isfinite(values[:, :count]).sum(1).max()))
+    return plans[:, :n_different], values[:, :n_different]
 
 
 def _schedule(rounds: Sequence[tuple[int, int]], count: int) -> tuple[Round, ...]:
-    """Return the rounds with these steps and survivors, at least `count` of these."""
+    """Return the rounds with these steps and survivors, up to the first that leaves at most `count` candidates."""
+    n_needed = 1 + sum(n_survivors > count for _, n_survivors in rounds)
     return tuple(
         Round(replace(SEARCH_SOLVER, max_iter=n_steps) if n_steps else None, max(n_survivors, count), must_differ=True)
-        for n_steps, n_survivors in rounds
+        for n_steps, n_survivors in rounds[:n_needed]
     )
 
 

@@ -44,8 +44,8 @@ def search_compiled(
     cost = None if inputs.cost is None else inputs.cost.detach().double()
     log_weights = problem.log_a.double(), problem.log_b.double()
     sizes = torch.tensor(problem.sizes or ((n, m),))
-    values_of_run = {"samples_rows": True, "is_monitored": False, "max_iter": 0}
-    config = torch.tensor(config_values(library.config_fields, options, **values_of_run), dtype=torch.float64)
+    of_steps = config_values(library.config_fields, options, samples_rows=True, is_monitored=False, max_iter=0)
+    config = torch.tensor(of_steps, dtype=torch.float64)
     search = torch.tensor(_search_values(library.search_fields, options), dtype=torch.float64)
     rounds = [(r.n_steps, r.n_survivors or 0) for r in (*coarse_rounds, *fine_rounds)]
     schedule = torch.tensor(rounds, dtype=torch.float64)

@@ -81,7 +81,7 @@ def _different_conic_candidates(problem: CGW, surrogate: UGW) -> Tensor:
 
     The candidates are plans that a few steps of the surrogate have improved, the product plan, and noise.
     """
-    coarse = coarse_plans(surrogate, INITIALIZER_CONFIG.n_conic_coarse)
+    coarse, _ = coarse_plans(surrogate, INITIALIZER_CONFIG.n_conic_coarse)
     simple = surrogate.product[:, None], first_lower_bound_plan(surrogate)[:, None]
     improved, _ = successive_halving(surrogate, torch.cat([coarse, *simple], dim=1), SURROGATE_SCHEDULE)
     noise = noise_plans(problem, size_class(*surrogate.largest).n_noise_candidates)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import as_tensor, check_choice, check_finite, check_nonnegative
+from .._utils.size_class import size_class
 from ..errors import InputError
 from ..problems.base import SpacePair
 from ..problems.ugw import UGW
@@ -19,7 +20,7 @@ from ..results.result import Result
 from .coarse import coarse_plan, coarse_plans
 from .config import INITIALIZER_CONFIG
 from .multistart import Multistart
-from .plans import break_symmetries, first_lower_bound_plan, linear_transport_plan, random_anchor_plans
+from .plans import first_lower_bound_plan, linear_transport_plan, random_anchor_plans
 
 INIT_NAMES = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 # The starts that are one plan (B, n, m) of the problem.
@@ -30,6 +31,7 @@ SINGLE_PLANS: dict[str, Callable[[UGW], Tensor]] = {
     "random": lambda problem: random_anchor_plans(problem, 1)[:, 0],
     "coarse": coarse_plan,
 }
+
 
 def candidate_plans(problem: UGW, init: Any) -> Tensor:
     """Return the plans (B, S, n, m) that the name of a start stands for, or the plan that the caller gave, S = 1."""
@@ -43,15 +45,23 @@ def candidate_plans(problem: UGW, init: Any) -> Tensor:
         check_common_dimension(problem)
     if init in SINGLE_PLANS:
         return SINGLE_PLANS[init](problem)[:, None]
-    if init == "auto":
-        return coarse_plans(problem, 1)
-    plans = coarse_plans(problem, INITIALIZER_CONFIG.n_best_candidates)
-    return torch.cat([break_symmetries(problem, problem.product[:, None]), plans], dim=1)
+    n_best = INITIALIZER_CONFIG.n_best_candidates if init == "best" else size_class(*problem.largest).n_final_candidates
+    if n_best == 0:
+        return coarse_plans(problem, 1)[0]
+    plans, values = coarse_plans(problem, max(n_best, 2))
+    if plans.shape[1] == 1:  # all candidates have led to one plan, the product plan among them
+        return plans
+    # The same for an item of a batch, whose others have more plans.
+    has_one_plan = torch.isinf(values[:, 1])[:, None, None]
+    last = torch.where(has_one_plan, plans[:, 0], problem.product)
+    return torch.cat([plans[:, :n_best], last[:, None]], dim=1)
 
 
-def n_solved_candidates(init: str) -> int:
-    """Return how many candidates of an item are solved to convergence from a start of that name."""
-    return 1 + INITIALIZER_CONFIG.n_best_candidates if init == "best" else 1
+def n_solved_candidates(n: int, m: int, init: str) -> int:
+    """Return how many candidates of an item of n × m points are solved to convergence from a start of that name."""
+    if init == "best":
+        return 1 + INITIALIZER_CONFIG.n_best_candidates
+    return 1 + size_class(n, m).n_final_candidates if init == "auto" else 1
 
 
 def read_start(problem: UGW, solver: Any, init: Any) -> Any:

@@ -29,8 +29,8 @@ class Round:
 
     solver: AlternateMin | FrankWolfe | None
     n_survivors: int | None = None
-    must_differ: bool = False
     tie_tolerance: float = 0.0
+    must_differ: bool = False
 
     @property
     def n_steps(self) -> int:
