@@ -1,6 +1,6 @@
 # `make demo` and `make test` set up .venv by themselves. Another interpreter: `make PYTHON=python3.12 install`.
 .DEFAULT_GOAL := help
-.PHONY: help install demo paper test test-fuzz test-without test-browser lint format docs bench bench-full clean
+.PHONY: help install demo paper test test-fuzz test-without test-torch test-lowest test-browser lint format docs bench bench-full clean
 
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -42,6 +42,22 @@ comma := ,
 test-without: install  ## the test suite as if packages were not installed: `make test-without PACKAGES="triton plotly"` (default triton)
 	$(PYTEST) -n $(WORKERS) -p tests.hidden_packages --hide $(subst $(eval) ,$(comma),$(strip $(PACKAGES))) $(ARGS)
 
+test-torch: install  ## the test suite without the compiled steps: torch makes every step
+	UGW_COMPILED=0 $(PYTEST) -n $(WORKERS) $(REPORT_DURATIONS) $(ARGS)
+
+LOWEST := .venv-lowest/.installed
+
+$(LOWEST): pyproject.toml setup.py tests/lowest_versions.py $(wildcard src/ugw/kernels/cpu/*.[ch]pp)
+	@echo "Setting up .venv-lowest with the lowest versions that pyproject.toml allows, for Python 3.11 or 3.12."
+	@$(PYTHON) -m venv .venv-lowest
+	@.venv-lowest/bin/python -m tests.lowest_versions > .venv-lowest/constraints.txt
+	@.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-lowest/constraints.txt \
+		-e . pytest pytest-xdist hypothesis
+	@touch $@
+
+test-lowest: $(LOWEST)  ## the tests of problems, solvers, api and geometry with the lowest versions that pyproject.toml allows
+	$(subst .venv/,.venv-lowest/,$(PYTEST)) -n $(WORKERS) tests/problems tests/solvers tests/api tests/geometry $(ARGS)
+
 test-browser: install  ## the reports in a real browser, the distribution's Chromium; skipped where there is none
 	$(PYTEST) -m browser tests/browser $(ARGS)
 
@@ -80,4 +96,4 @@ bench-full: $(BENCHED)  ## the same with all sizes and all peers: some hours; go
 	.venv/bin/python -m benchmarks.compare --full $(ARGS)
 
 clean:  ## remove .venv, out/ and caches
-	rm -rf .venv out docs/gallery docs/api build dist src/*.egg-info src/ugw/kernels/cpu/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lowest out docs/gallery docs/api build dist src/*.egg-info src/ugw/kernels/cpu/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,20 +10,12 @@ import torch
 from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
-from ugw._utils.size_class import size_class
-
 torch.set_num_threads(1)
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton's kernels are first imported
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=25)
 settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile(os.environ.get("UGW_HYPOTHESIS_PROFILE", "repeatable"))
-
-
-@pytest.fixture(autouse=True)
-def _own_size_classes():
-    """Forget the size classes that earlier tests computed, perhaps with other thresholds."""
-    size_class.cache_clear()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -40,7 +40,7 @@ def test_references_to_equations_become_links(extension):
     equations = extension("equations")
     app = SimpleNamespace(builder=SimpleNamespace(get_relative_uri=lambda here, there: f"../{there}.html"))
     known = {"1.2": "mathematics", "9.1": "learning"}
-    parts = list(equations._linked(app, "by eqs. (1.2) and (9.1), not (1.2)", "learning", known))
+    parts = list(equations.linked(app, "by eqs. (1.2) and (9.1), not (1.2)", "learning", known))
     assert "".join(part.astext() for part in parts) == "by eqs. (1.2) and (9.1), not (1.2)"
     assert [part["refuri"] for part in parts if hasattr(part, "attributes")] == [
         "../mathematics.html#eq-1.2",

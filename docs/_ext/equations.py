@@ -89,10 +89,10 @@ def link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         if isinstance(text.parent, (nodes.literal, nodes.literal_block, nodes.reference, nodes.math, nodes.math_block)):
             continue
         if REFERENCE.search(text):
-            text.parent.replace(text, list(_linked(app, str(text), docname, known)))
+            text.parent.replace(text, list(linked(app, str(text), docname, known)))
 
 
-def _linked(app: Sphinx, text: str, docname: str, known: dict[str, str]) -> Any:
+def linked(app: Sphinx, text: str, docname: str, known: dict[str, str]) -> Any:
     """Yield the text and link nodes of a text with references to equations."""
     place = 0
     for found in REFERENCE.finditer(text):

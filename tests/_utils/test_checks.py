@@ -9,9 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ugw
 from oracles.cases import label
-from ugw._utils import checks
+from oracles.errors import refused
 from ugw._utils.checks import (
     as_parameter,
     as_tensor,
@@ -21,7 +20,6 @@ from ugw._utils.checks import (
     check_whole_number,
     check_zero_diagonal,
 )
-from ugw._utils.config import UtilsConfig
 from ugw.errors import InputError
 
 
@@ -115,10 +113,7 @@ NOT_NUMBERS = [
 @pytest.mark.parametrize("value", NOT_NUMBERS, ids=label)
 def test_values_other_than_real_numbers_are_refused_in_one_line(value):
     for convert in (as_tensor, as_parameter):
-        with pytest.raises(InputError, match=r"^x must") as caught:
-            convert("x", value)
-        assert "got" in str(caught.value)
-        assert "\n" not in str(caught.value)
+        refused(convert, "x", value, match="^x must")
 
 
 @given(st.floats(min_value=0, exclude_min=True) | st.integers(1, 2**80))
@@ -158,16 +153,15 @@ def test_parameters_are_scalars_or_one_per_item(bad):
         as_parameter("eps", bad)
 
 
-@pytest.mark.parametrize("entries", [4, 1 << 22])  # in blocks of one row, and in one block
-@pytest.mark.parametrize("shape", [(7, 7), (3, 7, 7)])
-def test_check_symmetric_finds_an_asymmetric_entry_in_any_block(monkeypatch, entries, shape):
-    monkeypatch.setattr(checks, "UTILS_CONFIG", UtilsConfig(max_block_entries=entries))
+@pytest.mark.parametrize("shape", [(7, 7), (3, 7, 7), (2100, 2100), (3, 1200, 1200)], ids=str)  # one block, and two
+def test_check_symmetric_finds_an_asymmetric_entry_in_any_block(shape):
     symmetric = torch.randn(shape, dtype=torch.float64)
     symmetric = symmetric + symmetric.mT
     check_symmetric("D", symmetric)
-    for place in [(0, 6), (5, 2)]:
+    n = shape[-1]
+    for place in [(0, n - 1), (n - 2, 2)]:
         asymmetric = symmetric.clone()
-        asymmetric.view(-1, 7, 7)[-1][place] += 1e-9
+        asymmetric.view(-1, n, n)[-1][place] += 1e-9
         first = ", ".join(map(str, ([2] if len(shape) == 3 else []) + sorted(place)))
         with pytest.raises(InputError, match=rf"D must be symmetric, got .* at index \({first}\) but"):
             check_symmetric("D", asymmetric)
@@ -190,16 +184,6 @@ def test_diagonal_is_zero_up_to_rounding():
         check_zero_diagonal("D", torch.tensor([[0.0, 1.0], [1.0, 1e-6]], dtype=torch.float64))
 
 
-def error_message(check, *args, **kwargs):
-    """Return the one-line message of the InputError that the call raises."""
-    with pytest.raises(InputError) as caught:
-        check(*args, **kwargs)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert "got" in message
-    return message
-
-
 @pytest.mark.parametrize("value", [1, 7, np.int64(3), np.uint8(1)])
 def test_whole_numbers_pass(value):
     check_whole_number("n", value)
@@ -207,12 +191,12 @@ def test_whole_numbers_pass(value):
 
 @pytest.mark.parametrize("value", [0, -1, 1.0, 2.5, True, False, "3", None, math.nan, [3], np.float64(3.0)])
 def test_check_whole_number_refuses_other_values(value):
-    assert error_message(check_whole_number, "n", value).startswith("n must be a whole number ≥ 1, got ")
+    assert refused(check_whole_number, "n", value).startswith("n must be a whole number ≥ 1, got ")
 
 
 def test_check_whole_number_uses_the_given_minimum():
     check_whole_number("n", 0, minimum=0)
-    assert "≥ 5" in error_message(check_whole_number, "n", 4, minimum=5)
+    assert "≥ 5" in refused(check_whole_number, "n", 4, minimum=5)
 
 
 @given(st.floats(min_value=0, max_value=1, exclude_min=True, exclude_max=True))
@@ -227,51 +211,13 @@ def test_check_tolerance_accepts_any_real_type(value):
 
 @given(st.one_of(st.floats(max_value=0), st.floats(min_value=1), st.just(math.nan), st.booleans(), st.text()))
 def test_check_tolerance_refuses_other_values(value):
-    message = error_message(check_tolerance, "tol", value) if "\n" not in repr(value) else "tol must"
+    message = refused(check_tolerance, "tol", value) if "\n" not in repr(value) else "tol must"
     assert message.startswith("tol must")
 
 
 def test_check_choice_accepts_only_the_allowed_strings():
     check_choice("method", "log", ("log", "stabilized"))
     for value in ("Log", "", None, 0, ["log"], b"log"):
-        message = error_message(check_choice, "method", value, ("log", "stabilized"))
+        message = refused(check_choice, "method", value, ("log", "stabilized"))
         assert "'log', 'stabilized'" in message
         assert message.endswith(repr(value))
-
-
-BAD_FIELDS = [
-    (ugw.AlternateMin, "tol", [0, 0.0, 1, 1.5, -1e-6, math.nan, "1e-6", None, True]),
-    (ugw.AlternateMin, "max_iter", [0, -5, 10.0, "10", None, True, math.inf]),
-    (ugw.AlternateMin, "anneal", [0, 1, -0.5, 2.0, math.nan, "0.9", True]),
-    (ugw.AlternateMin, "inner", [None, "log", ugw.AlternateMin(), ugw.Sinkhorn]),
-    (ugw.AlternateMin, "progress", ["yes", 2, None]),
-    (ugw.AlternateMin, "callback", ["stop", 3]),
-    (ugw.Sinkhorn, "tol", [0, 1, -1.0, math.nan, "x", None, False]),
-    (ugw.Sinkhorn, "max_iter", [0, 2.5, "x", True]),
-    (ugw.Sinkhorn, "method", ["exp", "LOG", None, 0]),
-    (ugw.Multistart, "n", [0, -1, 2.0, "8", None, True]),
-    (ugw.Multistart, "solver", [None, "alternate", ugw.Sinkhorn(), ugw.AlternateMin, ugw.Multistart()]),
-]
-
-
-@pytest.mark.parametrize(
-    ("solver_class", "name", "value"),
-    [(solver_class, name, value) for solver_class, name, values in BAD_FIELDS for value in values],
-    ids=lambda v: v.__name__ if isinstance(v, type) else repr(v)[:20],
-)
-def test_solvers_refuse_invalid_fields_at_construction(solver_class, name, value):
-    message = error_message(solver_class, **{name: value})
-    assert message.startswith(f"{solver_class.__name__} {name} must be ")
-
-
-@pytest.mark.parametrize("solver_class", [ugw.AlternateMin, ugw.Sinkhorn, ugw.Multistart])
-def test_solvers_are_frozen_keyword_only_records(solver_class):
-    solver = solver_class()
-    assert solver == solver_class()
-    name = next(iter(vars(solver)))
-    with pytest.raises(AttributeError):
-        setattr(solver, name, getattr(solver, name))
-    with pytest.raises(TypeError):
-        solver_class(1)
-    with pytest.raises(TypeError):
-        solver_class(verbose=True)

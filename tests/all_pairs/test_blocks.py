@@ -1,12 +1,10 @@
 """Blocks of pairs: results do not depend on them, and all pairs are in one of them."""
 
 import math
-import pickle
 from itertools import product
 
 import numpy as np
 import pytest
-import torch
 
 import ugw
 from oracles.pairwise import QUICK, blocks_of, clouds, graphs
@@ -14,8 +12,6 @@ from ugw.all_pairs.blocks import group_by_size, max_block_entries, self_pair_blo
 from ugw.all_pairs.config import PAIRWISE_CONFIG
 from ugw.all_pairs.inputs import read_spaces
 from ugw.all_pairs.job import PairwiseJob
-from ugw.all_pairs.serialize import digest, portable_copy
-from ugw.all_pairs.worker import SelfSolvingTask
 
 # Plans on both sides of 400 entries, where the choice of initial plans changes. 70 and 72 points: more than 5000
 # entries, where the first steps are in float32.
@@ -137,67 +133,3 @@ def test_blocks_are_a_function_of_the_data():
     assert max_block_entries(1e12, "cpu", 1) == PAIRWISE_CONFIG.max_block_entries_cpu
     assert max_block_entries(10.0, "cpu", 1) == PAIRWISE_CONFIG.min_block_entries_cpu
     assert max_block_entries(1e12, "cuda", 8) == PAIRWISE_CONFIG.max_block_entries_cuda // 8
-
-
-# -- serialization -------------------------------------------------------------------------------------------
-
-
-def spaces_by_kind():
-    """Return spaces with all kinds of metrics and arrays, by name."""
-    points = np.random.default_rng(0).random((40, 2))
-    lazy = ugw.Space.from_points(points, metric="sqeuclidean")
-    _ = lazy.metric.squared_norms  # a cached property
-    dense = ugw.Space.from_points(points, features=points[:, :1])
-    batch = ugw.Space.stack([dense] * 50)
-    graph = torch.rand(40, 2, requires_grad=True)
-    return {
-        "dense": dense,
-        "lazy": lazy,
-        "low rank": dense.compressed(tol=0.3),
-        "float32": dense.to(torch.float32),
-        "view": batch[7],
-        "gradient": ugw.Space.from_points(graph),
-    }
-
-
-@pytest.mark.parametrize("name", spaces_by_kind())
-def test_a_serialized_space_is_complete_and_holds_nothing_else(name):
-    space = spaces_by_kind()[name]
-    written = pickle.dumps(portable_copy(space))
-    assert len(written) < 8 * 40 * (40 + 30) + 4000  # a view does not contain its batch
-    back = pickle.loads(written)
-    assert type(back.metric) is type(space.metric)
-    assert back.dtype == space.dtype
-    assert back.numpy == space.numpy
-    assert torch.equal(back.metric.dense(), space.metric.dense().detach())
-    assert torch.equal(back.weight_tensor, space.weight_tensor)
-    assert digest(back) == digest(space)
-
-
-def test_different_spaces_have_different_digests():
-    points = np.random.default_rng(0).random((6, 2))
-    weights = np.full(6, 1 / 6)
-    other, heavier = points.copy(), weights.copy()
-    other[3, 1] += 1e-15
-    heavier[0] += 1e-15
-    made = [
-        ugw.Space.from_points(points),
-        ugw.Space.from_points(other),
-        ugw.Space.from_points(points, weights=heavier),
-        ugw.Space.from_points(points, features=points),
-        ugw.Space.from_points(points, metric="sqeuclidean"),
-        ugw.Space.from_points(points).to(torch.float32),
-        ugw.Space.from_points(points).scaled("max"),
-    ]
-    assert len({digest(space) for space in made}) == len(made)
-    assert digest(ugw.Space.from_points(points, weights=weights)) == digest(made[0])
-
-
-def test_unpickling_a_task_solves_it():
-    spaces = clouds((5, 6, 7))
-    job = PairwiseJob.create(QUICK, QUICK.solve_options("auto", 0.1, None), read_spaces(spaces, None, None))
-    for k, block in enumerate(job.blocks):
-        key, (columns, failed) = pickle.loads(pickle.dumps(SelfSolvingTask(k, job.make_task(k))))
-        assert key == k
-        assert not failed
-        assert len(columns["value"]) == len(block.pairs)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import ugw
-from oracles.pairwise import QUICK, blocks_of, clouds
-from ugw.all_pairs import executor
-from ugw.all_pairs.config import PairwiseConfig
+from oracles.pairwise import QUICK, blocks_of, clouds, same
+from oracles.thresholds import changed_thresholds
+from ugw.all_pairs.config import PAIRWISE_CONFIG
 from ugw.all_pairs.job import ResultMatrix
 
 joblib = pytest.importorskip("joblib")
@@ -38,11 +38,6 @@ def expected():
     """The result of one process."""
     with blocks_of(ENTRIES):
         return ugw.pairwise(clouds(SIZES), method=QUICK)
-
-
-def same(found, expected):
-    """Return whether two results have the same bytes."""
-    return found.values.tobytes() == expected.values.tobytes()
 
 
 # -- Dask ----------------------------------------------------------------------------------------------------
@@ -104,8 +99,8 @@ def test_dask_with_a_worker_killed_during_the_run(dask_client, expected, monkeyp
         assert same(found, expected)
 
 
-def test_dask_workers_that_always_die(dask_client, monkeypatch):
-    monkeypatch.setattr(executor, "PAIRWISE_CONFIG", PairwiseConfig(dask_poll_seconds=0.2))
+@changed_thresholds(PAIRWISE_CONFIG, dask_poll_seconds=0.2)
+def test_dask_workers_that_always_die(dask_client):
     here = os.getpid()
 
     def deadly(t):

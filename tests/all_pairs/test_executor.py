@@ -7,19 +7,14 @@ import numpy as np
 import pytest
 
 import ugw
-from oracles.pairwise import QUICK, blocks_of, clouds
+from oracles.pairwise import QUICK, blocks_of, clouds, same
 from ugw.all_pairs import executor
 from ugw.all_pairs.job import ResultMatrix
-from ugw.all_pairs.worker import Task, run_task
+from ugw.all_pairs.worker import run_task
 
 joblib = pytest.importorskip("joblib")
 
 HERE = os.getpid()
-
-
-def same(first, second):
-    """Return whether two results have the same bytes."""
-    return first.values.tobytes() == second.values.tobytes() and first.masses.tobytes() == second.masses.tobytes()
 
 
 def test_processes_return_the_same_bytes_and_restore_the_number_of_threads():
@@ -40,13 +35,7 @@ def test_processes_return_the_same_bytes_and_restore_the_number_of_threads():
 
 @pytest.mark.parametrize(
     ("n_jobs", "config", "expected"),
-    [
-        (None, {}, 1),
-        (3, {}, 3),
-        (None, {"n_jobs": 2}, 2),
-        (1, {"n_jobs": 2}, 1),
-        (-1, {}, -1),
-    ],
+    [(None, {}, 1), (3, {}, 3), (None, {"n_jobs": 2}, 2), (1, {"n_jobs": 2}, 1), (-1, {}, -1)],
 )
 def test_the_number_of_workers_comes_from_n_jobs_or_from_joblib(n_jobs, config, expected):
     with joblib.parallel_config(**config):
@@ -196,29 +185,6 @@ def test_other_missing_modules_raise_unchanged(monkeypatch):
     monkeypatch.setattr(executor, "run_task", lambda task: raise_missing_module("nothing_of_ours"))
     with pytest.raises(ModuleNotFoundError, match="nothing_of_ours"):
         ugw.pairwise(clouds((5,)), method=QUICK)
-
-
-def test_a_worker_of_another_version():
-    x = clouds((5,))
-    task = Task(
-        tuple(x), tuple(x), ((0, 0),), is_self=False, method="ugw", options={}, device=x[0].device, version="0.0.1"
-    )
-    with pytest.raises(ugw.InputError, match=r"the call is from ugw 0\.0\.1: install the same"):
-        run_task(task)
-
-
-def test_a_worker_without_the_device():
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("there is one here")
-    x = clouds((5,))
-    options = QUICK.solve_options("auto", 0.1, None)
-    task = Task(
-        tuple(x), tuple(x), ((0, 0),), is_self=False, method="ugw", options=options, device=torch.device("cuda")
-    )
-    with pytest.raises(ugw.InputError, match="got device"):
-        run_task(task)
 
 
 def test_keyboard_interrupts_are_not_caught(monkeypatch):

@@ -124,28 +124,6 @@ def test_partial_matching():
         assert d.masses[2, 2] == pytest.approx(0.6 if isinstance(rho, ugw.Mass) else 1.0)
 
 
-def test_options_of_a_method():
-    spaces = clouds((5, 6), features=2)
-    fused = ugw.Method("ugw", fused=ugw.Fused(0.3), init="product")
-    expected = ugw.solve(spaces[1], spaces[0], eps=0.05, fused=ugw.Fused(0.3), init="product").value
-    assert ugw.pairwise(spaces, method=fused, eps=0.05).values[1, 0] == pytest.approx(expected, abs=1e-9)
-    cone = ugw.Method("cgw", cone="hellinger-kantorovich")
-    d = ugw.pairwise(spaces, method=cone, rho=0.5)
-    expected = ugw.solve_conic(spaces[1], spaces[0], rho=0.5, cone="hellinger-kantorovich").distance
-    assert d.distances[0, 1] == pytest.approx(expected, abs=1e-9)
-    with pytest.raises(ugw.InputError, match="not powers of a distance with this cone"):
-        _ = ugw.pairwise(spaces, method=cone, rho=2.0).distances  # beyond rho = 1 no metric
-
-
-def test_another_loss():
-    spaces = clouds((4, 5))
-    away = ugw.Method("ugw", loss=lambda t: t.abs(), init="product")
-    d = ugw.pairwise(spaces, method=away, eps=0.05)
-    expected = ugw.solve(spaces[1], spaces[0], loss=lambda t: t.abs(), eps=0.05, init="product").value
-    assert d.values[0, 1] == pytest.approx(expected, abs=1e-9)
-    assert ugw.pairwise(spaces, method=away, eps=0.0).values.diagonal().tolist() == [0.0, 0.0]
-
-
 def test_one_space_is_a_matrix_of_one():
     x = clouds((6,))
     assert ugw.pairwise(x, method=QUICK).values.shape == (1, 1)
@@ -180,24 +158,6 @@ def test_tensors_in_tensors_out(dtype, tmp_path):
     np.testing.assert_allclose(d.values.numpy(), ugw.pairwise(arrays, method=QUICK, eps=1e-2).values, atol=atol)
     points = torch.rand(5, 2, requires_grad=True)
     assert not ugw.pairwise([ugw.Space.from_points(points)], method=QUICK).values.requires_grad
-
-
-def test_pairs_that_did_not_converge_are_reported():
-    spaces = clouds((5, 7))
-    few = ugw.AlternateMin(max_iter=2)
-    with pytest.warns(ugw.ConvergenceWarning, match=r"first \('a', 'a'\): the iteration limit"):
-        d = ugw.pairwise(spaces, method=QUICK, eps=1e-3, solver=few, names=["a", "b"])
-    assert d.status[0, 1] is Status.MAX_ITER
-    assert not d.converged.any()
-    assert (d.n_iter == 2).all()
-    assert repr(d) == "PairwiseResult(ugw, 2 × 2, 0.0% converged)"
-    with pytest.raises(ugw.NotConverged, match="4 of 4 values not converged"):
-        d.check()
-    good = ugw.pairwise(spaces, method=QUICK, eps=0.1)
-    assert good.check() is good
-    assert good.message == "converged"
-    assert repr(good) == "PairwiseResult(ugw, 2 × 2, all converged)"
-    assert len(good) == 2
 
 
 @pytest.mark.parametrize(
@@ -247,27 +207,6 @@ def test_a_negative_debiased_value_is_reported(monkeypatch):
         d = ugw.pairwise(clouds((5, 7)), method=ugw.Method("debiased", init="product"), eps=0.1)
     assert d.status[0, 1] is Status.NEGATIVE
     assert d.status[0, 0] is Status.CONVERGED
-
-
-def test_frames():
-    pandas = pytest.importorskip("pandas")
-    d = ugw.pairwise(clouds((5, 7)), method=QUICK, eps=0.1, names=["a", "b"])
-    frame = d.to_frame()
-    assert isinstance(frame, pandas.DataFrame)
-    assert frame.loc["a", "b"] == d.values[0, 1]
-    assert d.to_frame("status").loc["b", "b"] is Status.CONVERGED
-    with pytest.raises(ugw.InputError, match="to_frame must be given"):
-        d.to_frame("plans")
-
-
-def test_which_values_are_distances():
-    spaces = clouds((4, 5), unit=True)
-    with pytest.raises(ugw.InputError, match="'ugw' are not powers"):
-        _ = ugw.pairwise(spaces, method=QUICK, eps=1e-2).distances
-    with pytest.raises(ugw.InputError, match="'gw' are not powers"):
-        _ = ugw.pairwise(spaces, method=ugw.Method("gw", init="product"), eps=1e-2).distances
-    with pytest.raises(ugw.InputError, match="'cgw' are not powers of a distance with this cone, rho and eps"):
-        _ = ugw.pairwise(spaces, method=ugw.Method("cgw", init="product"), eps=0.1).distances
 
 
 def test_the_progress_bar_counts_pairs(capfd):

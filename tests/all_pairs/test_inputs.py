@@ -80,23 +80,6 @@ def test_bad_input_is_refused_before_any_work(name):
     run.assert_not_called()
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"name": "fast"}, "method must be one of"),
-        ({"init": "best guess"}, "init of method 'ugw' must be one of"),
-        ({"init": np.eye(3)}, r"must be the name of an initial plan, the same for all pairs, got ndarray$"),
-        ({"cone": "gaussian-hellinger"}, "method 'ugw' has no cone"),
-        ({"name": "cgw", "fused": ugw.Fused(1.0)}, "method 'cgw' has no fused"),
-        ({"fused": ugw.Fused(1.0, np.eye(3))}, "by the features of the spaces"),
-        ({"fused": 0.5}, "must be ugw.Fused"),
-    ],
-)
-def test_methods_are_checked(given, said):
-    with pytest.raises(ugw.InputError, match=said):
-        ugw.Method(**given)
-
-
 # -- folders -------------------------------------------------------------------------------------------------
 
 

@@ -8,12 +8,7 @@ import pytest
 import torch
 
 import ugw
-
-
-def clouds(scale=1.0, n=9, m=8):
-    rng = np.random.default_rng(0)
-    return [ugw.Space.from_points(scale * rng.random((size, 2))) for size in (n, m)]
-
+from oracles.spaces import pair
 
 # -- eps="auto" ----------------------------------------------------------------------------------------------
 
@@ -28,7 +23,7 @@ def test_eps_has_one_default(function):
 
 
 def test_auto_is_one_percent_of_the_mean_distortion():
-    x, y = clouds()
+    x, y = pair(9, 8, dims=(2, 2))
     auto, relative = ugw.solve(x, y), ugw.solve(x, y, eps=ugw.relative(1e-2))
     assert auto.parameters["eps"] == relative.parameters["eps"] > 0
     assert auto.value == relative.value
@@ -37,13 +32,16 @@ def test_auto_is_one_percent_of_the_mean_distortion():
 
 @pytest.mark.parametrize("solve", [ugw.solve, ugw.debiased, ugw.solve_differentiable])
 def test_auto_does_not_depend_on_the_units(solve):
-    values = [solve(*clouds(scale), rho=scale**2).value for scale in (1.0, 1000.0)]
+    values = [solve(*pair(9, 8, dims=(2, 2), scale=scale), rho=scale**2).value for scale in (1.0, 1000.0)]
     assert values[1] == pytest.approx(1e6 * values[0], rel=1e-5)
 
 
 def test_auto_of_pairs_does_not_depend_on_the_units():
     for method in ("ugw", "debiased"):
-        small, large = (ugw.pairwise(clouds(scale), method=method, rho=scale**2).values for scale in (1.0, 1000.0))
+        small, large = (
+            ugw.pairwise(pair(9, 8, dims=(2, 2), scale=scale), method=method, rho=scale**2).values
+            for scale in (1.0, 1000.0)
+        )
         np.testing.assert_allclose(large, 1e6 * small, rtol=1e-4, atol=1.0)
 
 
@@ -63,7 +61,7 @@ STREAMING = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
 @pytest.mark.parametrize("kind", ["plan", "Result", "ConicResult", "LazyPlan"])
 @pytest.mark.parametrize("solve", [ugw.solve, ugw.solve_conic, ugw.debiased, ugw.ugw_loss])
 def test_init_takes_every_plan(kind, solve):
-    x, y = clouds()
+    x, y = pair(9, 8, dims=(2, 2))
     lazy = [ugw.Space.from_points(s.points, metric="sqeuclidean") for s in (x, y)]
     init = {
         "plan": lambda: ugw.solve(x, y, init="product").plan,
@@ -80,7 +78,7 @@ def test_init_takes_every_plan(kind, solve):
 
 
 def test_results_keep_what_they_were_solved_with():
-    x, y = clouds()
+    x, y = pair(9, 8, dims=(2, 2))
     solver = ugw.AlternateMin(tol=1e-5, inner=ugw.Sinkhorn(max_iter=30))
     r = ugw.solve(x, y, rho=(0.5, np.inf), eps=0.03, solver=solver)
     assert r.parameters["rho"] == [0.5, np.inf]
@@ -95,7 +93,7 @@ def test_results_keep_what_they_were_solved_with():
 
 
 def test_parameters_name_the_values_used_and_hold_no_matrices():
-    x, y = clouds()
+    x, y = pair(9, 8, dims=(2, 2))
     r = ugw.solve(x, y, fused=ugw.Fused(0.3, cost=np.ones((x.n, y.n))))
     assert r.parameters["fused"] == {"name": "Fused", "alpha": 0.3, "cost": f"array of shape {(x.n, y.n)}"}
     assert r.parameters["solver"]["inner"]["max_iter"] == 50
@@ -104,7 +102,7 @@ def test_parameters_name_the_values_used_and_hold_no_matrices():
 
 
 def test_items_of_a_batch_keep_their_own_parameters():
-    x, y = clouds()
+    x, y = pair(9, 8, dims=(2, 2))
     batch = ugw.solve(x, y, rho=np.array([1.0, 2.0]), eps=np.array([0.1, 0.2]))
     assert batch.parameters["eps"] == [0.1, 0.2]
     assert batch[1].parameters["rho"] == [2.0, 2.0]
@@ -130,7 +128,7 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_one_warning_at_the_line_of_the_caller(name):
     with pytest.warns(ugw.ConvergenceWarning) as caught:
-        CALLS[name](*clouds())
+        CALLS[name](*pair(9, 8, dims=(2, 2)))
     assert len(caught) == 1
     assert caught[0].filename == __file__
 

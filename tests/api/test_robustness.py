@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import ugw
 from oracles import cases
+from oracles.spaces import pair, space
 from ugw.errors import InputError
 from ugw.geometry.space import Space
 from ugw.results.records import Status
@@ -24,16 +25,6 @@ INF = math.inf
 RHOS = [1.0, (0.3, 2.0), (1.0, INF), (INF, 1.0), INF]
 HUGE_COST = 1e8 * np.random.default_rng(0).random((6, 7))
 pytestmark = pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
-
-
-def space(n=6, d=2, seed=0, mass=1.0, scale=1.0, dtype=np.float64):
-    rng = np.random.default_rng(seed)
-    points, weights = scale * rng.random((n, d)), rng.random(n) + 0.2
-    return Space.from_points(points.astype(dtype), weights=(weights * (mass / weights.sum())).astype(dtype))
-
-
-def pair(**kwargs):
-    return space(6, 2, 0, **kwargs), space(7, 3, 1, **kwargs)
 
 
 def truthful(r, size=1.0):
@@ -497,8 +488,8 @@ def test_random_problems_give_finite_consistent_results(
     if log_rhos == (INF, INF):
         masses[1] = masses[0]
         dtype = np.float64  # float32 would round them apart
-    x = space(n, 2, seed, masses[0], 10.0**log_scale, dtype)
-    y = space(m, 3, seed + 1, masses[1], 10.0**log_scale, dtype)
+    x = space(n, 2, seed, masses[0], scale=10.0**log_scale, dtype=dtype)
+    y = space(m, 3, seed + 1, masses[1], scale=10.0**log_scale, dtype=dtype)
     rho = tuple(INF if v == INF else unit * 10.0**v for v in log_rhos)
     eps = 0.0 if log_eps == -INF else unit * 10.0**log_eps
     r = ugw.solve(x, y, rho=rho, eps=eps, init=init, solver=ugw.AlternateMin(max_iter=40))

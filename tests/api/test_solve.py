@@ -1,4 +1,4 @@
-"""The front door: invariances of `solve`, kinds of arrays, `objective`, and the table of bad input."""
+"""The front door: invariances of `solve`, kinds of arrays, and the table of bad input."""
 
 import itertools
 import math
@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import ugw
 from oracles import cases
 from oracles.cases import label
-from ugw.errors import InputError
+from oracles.errors import refused
+from oracles.spaces import space, weighted_points
 from ugw.geometry.space import Space
 
 INF = math.inf
@@ -32,18 +33,6 @@ EPS = np.array([s["eps"] for s in SETTINGS])
 TIGHT = ugw.AlternateMin(tol=1e-10, inner=ugw.Sinkhorn(tol=1e-12))
 
 
-def arrays(n=6, d=3, seed=0, mass=1.0):
-    """Points (n, d) and uneven weights (n,)."""
-    rng = np.random.default_rng(seed)
-    weights = rng.random(n) + 0.2
-    return rng.random((n, d)), weights * mass / weights.sum()
-
-
-def space(n=6, d=3, seed=0, mass=1.0, **kwargs):
-    points, weights = arrays(n, d, seed, mass)
-    return Space.from_points(points, weights=weights, **kwargs)
-
-
 def pair(**kwargs):
     return space(6, 3, 8, **kwargs), space(7, 2, 108, **kwargs)
 
@@ -57,7 +46,7 @@ def start(seed=2, n=6, m=7):
 
 @pytest.mark.parametrize("init", ["product", "flb", "random", "coarse", "auto"])
 def test_permuting_the_points_permutes_the_plan(init):
-    (p, a), (q, b) = arrays(6, 3, 8), arrays(7, 2, 108)
+    (p, a), (q, b) = weighted_points(6, 3, 8), weighted_points(7, 2, 108)
     rng = np.random.default_rng(3)
     rows, cols = rng.permutation(6), rng.permutation(7)
     moved = Space.from_points(p[rows], weights=a[rows]), Space.from_points(q[cols], weights=b[cols])
@@ -68,7 +57,7 @@ def test_permuting_the_points_permutes_the_plan(init):
 
 @pytest.mark.parametrize("init", ["product", "flb", "random", "coarse", "auto", "best"])
 def test_zero_weight_points_do_not_change_the_result(init):
-    (p, a), (q, b) = arrays(6, 3, 8), arrays(7, 2, 108)
+    (p, a), (q, b) = weighted_points(6, 3, 8), weighted_points(7, 2, 108)
     r = ugw.solve(*pair(), rho=RHO, eps=EPS, init=init)
     far = 5.0 * np.random.default_rng(4).random((3, 3))
     x = Space.from_points(np.insert(p, [0, 2, 6], far, axis=0), weights=np.insert(a, [0, 2, 6], 0.0))
@@ -97,7 +86,7 @@ def test_exchanging_the_spaces_transposes_the_plan(init):
 @pytest.mark.parametrize("init", ["random", "coarse", "auto"])
 def test_exchanging_isometric_spaces_transposes_the_plan(init):
     """The mean square distances are equal: nothing in the data says which space is the first."""
-    (p, a), turn = arrays(6, 2, 0), np.array([[0.0, 1.0], [-1.0, 0.0]])
+    (p, a), turn = weighted_points(6, 2, 0), np.array([[0.0, 1.0], [-1.0, 0.0]])
     order = np.array([3, 1, 5, 0, 4, 2])
     x, y = Space.from_points(p, weights=a), Space.from_points((p @ turn)[order], weights=a[order])
     r = ugw.solve(x, y, eps=0.02, init=init, solver=TIGHT)
@@ -120,7 +109,7 @@ def test_isometric_copies_give_the_permutation_and_value_0():
 
 
 def test_distances_in_other_units_with_rho_and_eps_scaled_give_the_same_plan():
-    (p, a), (q, b), factor = arrays(6, 3, 8), arrays(7, 2, 108), 7e-3
+    (p, a), (q, b), factor = weighted_points(6, 3, 8), weighted_points(7, 2, 108), 7e-3
     r = ugw.solve(*pair(), rho=1.0, eps=0.1)
     s = ugw.solve(
         Space.from_points(factor * p, weights=a),
@@ -169,7 +158,7 @@ def test_random_state_of_others_is_neither_read_nor_moved():
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 def test_inputs_are_not_modified():
-    (p, a), (q, b) = arrays(6, 3, 8), arrays(7, 2, 108)
+    (p, a), (q, b) = weighted_points(6, 3, 8), weighted_points(7, 2, 108)
     d = np.linalg.norm(p[:, None] - p[None], axis=-1)
     cost, plan = start(5), start()
     held = (p, a, q, b, d, cost, plan)
@@ -183,7 +172,7 @@ def test_inputs_are_not_modified():
 
 
 def test_read_only_arrays_are_fine():
-    (p, a), (q, b), plan = arrays(6, 3, 8), arrays(7, 2, 108), start()
+    (p, a), (q, b), plan = weighted_points(6, 3, 8), weighted_points(7, 2, 108), start()
     for array in (p, a, q, b, plan):
         array.flags.writeable = False
     x, y = Space.from_points(p, weights=a), Space.from_points(q, weights=b)
@@ -198,7 +187,7 @@ def test_read_only_arrays_are_fine():
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("eps", [0.1, 0.0])
 def test_numpy_in_numpy_out(dtype, eps):
-    x, y = (Space.from_points(arrays(n, d, n)[0].astype(dtype)) for n, d in ((6, 3), (7, 2)))
+    x, y = (Space.from_points(weighted_points(n, d, n)[0].astype(dtype)) for n, d in ((6, 3), (7, 2)))
     r = ugw.solve(x, y, eps=eps, init="product")
     for array in (r.plan, *r.plan_pair, *r.marginals, *(r.potentials if eps else ())):
         assert isinstance(array, np.ndarray)
@@ -213,7 +202,7 @@ def test_numpy_in_numpy_out(dtype, eps):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("eps", [0.1, 0.0])
 def test_torch_in_torch_out(dtype, eps):
-    x, y = (Space.from_points(torch.tensor(arrays(n, d, n)[0], dtype=dtype)) for n, d in ((6, 3), (7, 2)))
+    x, y = (Space.from_points(torch.tensor(weighted_points(n, d, n)[0], dtype=dtype)) for n, d in ((6, 3), (7, 2)))
     r = ugw.solve(x, y, eps=eps, init="product")
     for tensor in (r.plan, *r.plan_pair, *r.marginals, *(r.potentials if eps else ())):
         assert isinstance(tensor, torch.Tensor)
@@ -228,7 +217,7 @@ def test_torch_in_torch_out(dtype, eps):
 
 
 def test_torch_and_numpy_give_the_same_numbers():
-    (p, a), (q, b) = arrays(6, 3, 8), arrays(7, 2, 108)
+    (p, a), (q, b) = weighted_points(6, 3, 8), weighted_points(7, 2, 108)
     r = ugw.solve(Space.from_points(p, weights=a), Space.from_points(q, weights=b), eps=0.05)
     s = ugw.solve(
         Space.from_points(torch.tensor(p), weights=torch.tensor(a)),
@@ -240,8 +229,8 @@ def test_torch_and_numpy_give_the_same_numbers():
 
 
 def test_spaces_that_require_gradients_are_solved_without():
-    points = torch.tensor(arrays(6, 3)[0], requires_grad=True)
-    r = ugw.solve(Space.from_points(points), Space.from_points(torch.tensor(arrays(7, 2)[0])), eps=0.1)
+    points = torch.tensor(weighted_points(6, 3)[0], requires_grad=True)
+    r = ugw.solve(Space.from_points(points), Space.from_points(torch.tensor(weighted_points(7, 2)[0])), eps=0.1)
     assert not r.plan.requires_grad
     assert points.grad is None
 
@@ -318,74 +307,7 @@ def test_a_converged_solve_does_not_warn():
         ugw.solve(*pair(), eps=0.1)
 
 
-# --- objective ---
-
-
-def test_objective_of_the_plan_is_the_value_term_by_term():
-    x, y = pair(mass=1.7)
-    fused, quick = ugw.Fused(0.3, start()), ugw.AlternateMin(max_iter=100)
-    r = ugw.solve(x, y, rho=RHO, eps=EPS, init="product", fused=fused, solver=quick)
-    terms = ugw.objective(r.plan, x, y, rho=RHO, eps=EPS, fused=fused)
-    np.testing.assert_allclose(terms.total, r.value, rtol=1e-12)
-    for name, term in terms.as_dict().items():
-        np.testing.assert_allclose(term, getattr(r.terms, name), rtol=1e-9, atol=1e-12)
-
-
-@given(
-    st.integers(1, 4),
-    st.integers(1, 4),
-    st.integers(0, 10**6),
-    st.sampled_from([0.1, 1.0, 30.0]),
-    st.sampled_from([(0.2, 1.0), (1.0, 0.7), (INF, 0.7), (0.7, INF)]),
-    st.sampled_from([0.0, 0.3]),
-)
-def test_objective_equals_the_four_index_sum(n, m, seed, mass, rho, eps):
-    rho1, rho2 = rho
-    data = cases.clouds(n, m, seed, mass=(mass, 0.6))
-    parameters = cases.Parameters(rho1, rho2, eps, alpha=0.4)
-    plan = cases.random_plan(data, seed, mass=1.3)
-    terms = ugw.objective(plan, data.x, data.y, rho=rho, eps=eps, fused=ugw.Fused(0.4, data.cost))
-    for name, expected in cases.terms(data, parameters, plan).items():
-        assert getattr(terms, name) == pytest.approx(float(expected), rel=1e-9, abs=1e-9)
-
-
-def test_objective_of_a_batch_is_the_objective_of_its_items():
-    xs, ys = [space(5, 2, 0), space(4, 2, 1), space(6, 2, 2)], [space(3, 2, 3), space(4, 2, 4), space(7, 2, 5)]
-    plans = [np.outer(x.weights, y.weights) for x, y in zip(xs, ys, strict=True)]
-    padded = np.zeros((3, 6, 7))
-    for i, plan in enumerate(plans):
-        padded[i, : plan.shape[0], : plan.shape[1]] = plan
-    terms = ugw.objective(padded, Space.stack(xs), Space.stack(ys), rho=np.array([0.5, 1.0, 2.0]))
-    for i, rho in enumerate((0.5, 1.0, 2.0)):
-        alone = ugw.objective(plans[i], xs[i], ys[i], rho=rho)
-        assert terms.total[i] == pytest.approx(alone.total, rel=1e-12)
-        assert terms.distortion[i] == pytest.approx(alone.distortion, rel=1e-12)
-
-
-def test_objective_of_the_zero_plan_is_the_penalty_of_all_mass():
-    x, y = space(5, 2, 0, mass=2.0), space(4, 2, 1, mass=3.0)
-    terms = ugw.objective(np.zeros((5, 4)), x, y, rho=(0.5, 0.25), eps=0.1)
-    assert terms.total == pytest.approx(0.5 * 4.0 + 0.25 * 9.0 + 0.1 * 36.0)
-
-
-@pytest.mark.parametrize("bad", [start().T, -start(), start() * math.nan, "auto", None])
-def test_objective_refuses_bad_plans_by_their_name(bad):
-    assert refused(ugw.objective, bad, *pair()).startswith("plan must")
-
-
 # --- the table of bad input: before any work, one line, what, got, expected ---
-
-
-def refused(call, *args, **kwargs):
-    """The message of the InputError that a call ends with."""
-    with pytest.raises(InputError) as caught:
-        call(*args, **kwargs)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert "got" in message
-    assert len(message) < 250
-    assert isinstance(caught.value, ValueError)
-    return message
 
 
 @pytest.fixture
@@ -432,7 +354,7 @@ def test_a_list_of_rhos_is_refused_as_ambiguous():
     message = refused(ugw.solve, *pair(), rho=[0.1, 1.0])
     assert "a tuple (first side, second side) or an array (B,), one for each item, got a list of 2" in message
     assert "tuple(rho) or np.array(rho)" in message
-    two = Space.stack([space(), space()])
+    two = Space.stack([space(6, 3), space(6, 3)])
     assert "got a list" in refused(ugw.solve, two, space(7, 2, 108), rho=[0.1, 1.0])
     for said in (
         {"rho": ([0.1, 1.0], 1.0)},
@@ -462,10 +384,12 @@ def test_any_number_out_of_range_is_refused(rho, eps):
 
 
 @pytest.mark.usefixtures("no_work")
-@pytest.mark.parametrize("other", [np.eye(3), torch.eye(3), [[0.0, 1.0], [1.0, 0.0]], None, "x.npy", 3, (), [space()]])
+@pytest.mark.parametrize(
+    "other", [np.eye(3), torch.eye(3), [[0.0, 1.0], [1.0, 0.0]], None, "x.npy", 3, (), [space(6, 3)]]
+)
 @pytest.mark.parametrize("side", [0, 1])
 def test_something_else_where_a_space_is_expected(other, side):
-    both = [space(), space()]
+    both = [space(6, 3), space(6, 3)]
     both[side] = other
     for call in (ugw.solve, ugw.rho_for_mass, lambda *spaces: ugw.objective(np.eye(6), *spaces)):
         message = refused(call, *both)
@@ -510,9 +434,9 @@ def test_the_message_shows_enough_digits_of_nearly_equal_masses():
 
 
 def test_masses_equal_up_to_rounding_are_equal():
-    points, weights = arrays(7, 2, 108)
+    points, weights = weighted_points(7, 2, 108)
     y = Space.from_points(points, weights=weights * (1.0 + 1e-15))
-    assert ugw.solve(space(), y, rho=INF, eps=0.2).converged
+    assert ugw.solve(space(6, 3), y, rho=INF, eps=0.2).converged
 
 
 @pytest.mark.usefixtures("no_work")
@@ -580,7 +504,7 @@ def test_one_negative_entry_is_named_by_its_place():
 @pytest.mark.usefixtures("no_work")
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_plan_with_mass_on_a_point_of_weight_0(side):
-    (p, a), (q, b) = arrays(6, 3, 8), arrays(7, 2, 108)
+    (p, a), (q, b) = weighted_points(6, 3, 8), weighted_points(7, 2, 108)
     (a, b)[side][2] = 0.0
     x, y = Space.from_points(p, weights=a), Space.from_points(q, weights=b)
     message = refused(ugw.solve, x, y, init=start())
@@ -596,8 +520,8 @@ def test_linear_starts_need_points_in_one_space():
     message = refused(ugw.solve, *pair(), init="linear")
     assert "R^3" in message
     assert "R^2" in message
-    without = Space.from_distances(space().distances)
-    for spaces in ((without, space()), (space(), without), (without, without)):
+    without = Space.from_distances(space(6, 3).distances)
+    for spaces in ((without, space(6, 3)), (space(6, 3), without), (without, without)):
         assert "from_points" in refused(ugw.solve, *spaces, init="linear")
     ragged = Space.stack([space(5, 2, 0), space(6, 3, 1)])  # which has no points
     assert "points" in refused(ugw.solve, ragged, space(5, 2, 0), init="linear")
@@ -605,7 +529,7 @@ def test_linear_starts_need_points_in_one_space():
 
 @pytest.mark.usefixtures("no_work")
 def test_batch_shapes_that_do_not_match():
-    two, three = Space.stack([space(), space(5)]), Space.stack([space(7, 2, 108)] * 3)
+    two, three = Space.stack([space(6, 3), space(5)]), Space.stack([space(7, 2, 108)] * 3)
     y = space(7, 2, 108)
     for call in (
         lambda: ugw.solve(two, three),
@@ -615,8 +539,8 @@ def test_batch_shapes_that_do_not_match():
         lambda: ugw.solve(two, y, eps=ugw.relative(np.array([0.1, 0.2, 0.3]))),
         lambda: ugw.solve(two, y, fused=ugw.Fused(np.array([0.1, 0.2, 0.3]), start())),
         lambda: ugw.solve(two, y, fused=ugw.Fused(0.1, np.stack([start()] * 3))),
-        lambda: ugw.solve(space(), y, rho=np.array([1.0, 2.0]), eps=np.array([0.1, 0.2, 0.3])),
-        lambda: ugw.solve(Space.stack([space()]), two),
+        lambda: ugw.solve(space(6, 3), y, rho=np.array([1.0, 2.0]), eps=np.array([0.1, 0.2, 0.3])),
+        lambda: ugw.solve(Space.stack([space(6, 3)]), two),
         lambda: ugw.objective(start(), two, three),
         lambda: ugw.rho_for_mass(two, three),
     ):

@@ -14,13 +14,11 @@ NAMES = ["vertices_1", "vertices_2"], ["faces_1", "faces_2"]
 
 
 @pytest.fixture
-def small(monkeypatch, tmp_path):
+def small(monkeypatch, nowhere):
     """A writer of two tetrahedra in a file of the shape of the real one, and its arrays."""
     rng = np.random.default_rng(0)
     arrays = {name: rng.random((4, 3), dtype=np.float32) for name in NAMES[0]}
     arrays |= {name: np.array([[0, 1, 2], [0, 2, 3], [0, 3, 1], [1, 3, 2]], dtype=np.int32) for name in NAMES[1]}
-    monkeypatch.delenv("UGW_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(camels, "VERTICES", (4, 4))
     monkeypatch.setattr(camels, "FACES", 4)
     monkeypatch.setattr(camels, "SHA256", npz_files.digest(arrays))

@@ -11,18 +11,7 @@ import ugw
 from ugw import datasets
 from ugw.datasets import coassays, npz_files
 
-REAL = [
-    (datasets.scgem, coassays.SCGEM, (34, 27)),
-    (datasets.snareseq, coassays.SNARESEQ, (19, 10)),
-]
-
-
-@pytest.fixture
-def nowhere(monkeypatch, tmp_path):
-    """No data in UGW_DATA and an empty cache folder."""
-    monkeypatch.delenv("UGW_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path
+REAL = [(datasets.scgem, coassays.SCGEM, (34, 27)), (datasets.snareseq, coassays.SNARESEQ, (19, 10))]
 
 
 def small(tmp_path, **changes):

@@ -13,12 +13,10 @@ COUNTS, WIDTHS = (3, 2), {"surf": (6, 2)}
 
 
 @pytest.fixture
-def small(monkeypatch, tmp_path):
+def small(monkeypatch, nowhere):
     """A writer of one file of five images of two classes, of the shape of the real ones, and its arrays."""
     rng = np.random.default_rng(0)
     arrays = {"X": rng.random((5, 6), dtype=np.float32), "pca_ref": rng.random((5, 2)), "y": np.array([1, 1, 1, 2, 2])}
-    monkeypatch.delenv("UGW_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(office, "COUNTS", {"dslr": COUNTS})
     monkeypatch.setattr(office, "WIDTHS", WIDTHS)
     monkeypatch.setattr(office, "CLASSES", ("backpack", "bike"))

@@ -1,31 +1,23 @@
-"""Alignment: projections, labels, scores, the choice of rho and eps, and AnnData."""
+"""Alignment: projections, labels, and the choice of rho and eps."""
 
 import warnings
 
-import anndata
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 import torch
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import kneighbors_graph
 
 import ugw
+from oracles.estimators import mirrored_pair
 from ugw.estimators import KNN, Aligner, foscttm, label_transfer_accuracy
 from ugw.estimators.align import vote_labels
 from ugw.results.lazy_plan import LazyPlan
 
 
-def pair(n=24, seed=0):
-    """A cloud with three axes and its mirrored copy in other coordinates, row by row."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 3)) * [3.0, 2.0, 1.0]
-    return X, X @ np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, -1]]) + 1.0
-
-
 def test_a_copy_is_matched_and_points_are_projected_in_both_directions():
-    X, Y = pair()
+    X, Y = mirrored_pair()
     aligner = Aligner(eps=1e-4).fit(X, Y)
     np.testing.assert_allclose(aligner.transform(X), Y, atol=0.05)
     np.testing.assert_allclose(aligner.inverse_transform(Y), X, atol=0.05)
@@ -40,7 +32,7 @@ def test_a_copy_is_matched_and_points_are_projected_in_both_directions():
 
 
 def test_the_plan_is_that_of_solve_on_scaled_spaces():
-    X, Y = pair()
+    X, Y = mirrored_pair()
     for scale in ("max", "mean", None):
         spaces = [ugw.Space.from_points(P) for P in (X, Y[:, :2])]
         spaces = spaces if scale is None else [s.scaled(scale) for s in spaces]
@@ -52,7 +44,7 @@ def test_the_plan_is_that_of_solve_on_scaled_spaces():
 
 
 def test_points_without_partners_are_nan_and_count_as_wrong():
-    X, Y = pair()
+    X, Y = mirrored_pair()
     far = np.vstack([X, [[40.0, 40.0, 40.0]]])
     aligner = Aligner(rho=ugw.Mass(0.9), eps="auto", scale=None).fit(far, Y)
     lost = np.isnan(aligner.embedding_).any(1)
@@ -65,7 +57,7 @@ def test_points_without_partners_are_nan_and_count_as_wrong():
 
 
 def test_spaces_without_points_have_plans_and_labels_only():
-    X, Y = pair()
+    X, Y = mirrored_pair()
     bare = [ugw.Space.from_distances(cdist(P, P)) for P in (X, Y)]
     aligner = Aligner(eps=1e-4).fit(*bare)
     np.testing.assert_allclose(aligner.plan_, Aligner(eps=1e-4).fit(X, Y).plan_, atol=1e-7)
@@ -80,7 +72,7 @@ def test_spaces_without_points_have_plans_and_labels_only():
 
 
 def test_lazy_plans_give_the_same_results():
-    X, Y = pair()
+    X, Y = mirrored_pair()
     made = []
     for method in ("stabilized", "streaming"):
         solver = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method=method))
@@ -96,7 +88,7 @@ def test_lazy_plans_give_the_same_results():
 
 
 def test_a_new_fit_clears_the_feature_names_of_the_last():
-    X, Y = pair()
+    X, Y = mirrored_pair()
     aligner = Aligner().fit(pd.DataFrame(X, columns=list("uvw")), Y)
     aligner.fit(ugw.Space.from_points(X[:, :2]), Y)
     with warnings.catch_warnings():
@@ -111,7 +103,7 @@ def test_a_new_fit_clears_the_feature_names_of_the_last():
 
 
 def test_points_without_weight_keep_no_mass():
-    X, Y = pair()
+    X, Y = mirrored_pair()
     aligner = Aligner().fit(ugw.Space.from_points(X, weights=np.where(np.arange(24) < 2, 0.0, 1 / 22)), Y)
     assert (aligner.mass_[0][:2] == 0).all()
     assert np.isnan(aligner.embedding_[:2]).all()
@@ -127,7 +119,7 @@ def test_labels_are_transferred_by_the_largest_mass():
     assert labels.tolist() == ["b", "b", "b"]  # nothing arrives at the last: the most frequent label, share 0
     np.testing.assert_allclose(share, [0.2 / 0.35, 0.75, 0.0])
     assert vote_labels(np.array([[0.1], [0.1]]), np.array(["b", "a"]))[0].tolist() == ["a"]  # equal votes
-    X, Y = pair()
+    X, Y = mirrored_pair()
     aligner = Aligner(eps=1e-3).fit(X, Y)
     names = np.array(["x", "y", "z"])[np.arange(24) % 3]
     for back in (False, True):
@@ -146,25 +138,10 @@ def test_missing_labels_have_no_vote():
         np.testing.assert_allclose(share, [0.15 / 0.25, 0.2 / 0.3, 0.0])
     with pytest.raises(ugw.InputError, match="got none"):
         vote_labels(plan, np.array([None] * 3))
-    X, Y = pair()
+    X, Y = mirrored_pair()
     names = np.where(np.arange(24) % 2, np.arange(24) // 4, np.nan)
     aligner = Aligner(eps=[0.2, 0.002]).fit(X, Y, labels=(np.arange(24) // 4, names))
     assert aligner.validation_[1].score == 1.0  # where nothing is known nothing is wrong
-
-
-def test_foscttm_is_the_double_sum():
-    rng = np.random.default_rng(0)
-    P, T = rng.normal(size=(9, 3)), rng.normal(size=(9, 3))
-    D = cdist(P, T)
-    shares = [(D[i] < D[i, i]).sum() / 8 for i in range(9)] + [(D[:, i] < D[i, i]).sum() / 8 for i in range(9)]
-    assert foscttm(P, T) == pytest.approx(np.mean(shares), rel=1e-12)
-    assert foscttm(T, T) == 0.0
-    assert foscttm(np.full((9, 3), np.nan), T) == 1.0
-    for bad in (T[:4], T[:, :2]):
-        with pytest.raises(ugw.InputError, match="belong to each other"):
-            foscttm(P, bad)
-    with pytest.raises(ugw.InputError, match=r"k must be at most .* got 5, expected at most 3"):
-        label_transfer_accuracy(P, np.arange(9), T[:3], np.arange(3))
 
 
 # --- the choice of rho and eps ---
@@ -172,7 +149,7 @@ def test_foscttm_is_the_double_sum():
 
 @pytest.mark.parametrize("how", ["rows", "pairs", "labels"])
 def test_lists_of_parameters_are_selected_by_pairs_or_labels(how):
-    X, Y = pair()
+    X, Y = mirrored_pair()
     names = np.arange(24) // 4
     known = {
         "rows": {"pairs": "rows"},
@@ -198,9 +175,15 @@ def test_lists_of_parameters_are_selected_by_pairs_or_labels(how):
         assert c.converged
 
 
+def test_the_first_of_the_best_candidates_wins():
+    aligner = Aligner(eps=[0.05, 1e-3, 1e-4]).fit(*mirrored_pair(), pairs="rows")
+    assert [c.score == 1.0 for c in aligner.validation_] == [False, True, True]
+    assert aligner.eps_ == 1e-3
+
+
 @pytest.mark.parametrize("eps", ["auto", [ugw.relative(0.1), ugw.relative(0.01)]], ids=["auto", "list"])
 def test_candidates_with_a_relative_eps_have_the_score_of_their_own_fit(eps):
-    X, Y = pair()
+    X, Y = mirrored_pair()
     aligner = Aligner(rho=[0.1, 1.0], eps=eps, scale=None).fit(X, Y, pairs="rows")
     shares = [0.01] * 2 if eps == "auto" else [0.1, 0.01] * 2
     assert [c.eps.share.item() for c in aligner.validation_] == shares
@@ -210,13 +193,13 @@ def test_candidates_with_a_relative_eps_have_the_score_of_their_own_fit(eps):
 
 
 def test_default_eps_without_scale_does_not_depend_on_the_units():
-    X, Y = pair()
+    X, Y = mirrored_pair()
     plans = [Aligner(rho=unit**2, scale=None).fit(unit * X, unit * Y).plan_ for unit in (1.0, 1e3)]
     np.testing.assert_allclose(plans[1], plans[0], atol=1e-6)
 
 
 def test_invalid_arguments_are_refused():
-    X, Y = pair()
+    X, Y = mirrored_pair()
     choice = Aligner(rho=[0.1, 1.0])
     for options, said in (
         ({}, "got neither"),
@@ -252,7 +235,7 @@ def test_invalid_arguments_are_refused():
 
 
 def test_knn_and_hop_distances_equal_their_definitions():
-    X, _ = pair(40)
+    X, _ = mirrored_pair(40)
     lengths = KNN(k=6)(X).distances
     np.testing.assert_allclose(lengths, ugw.Space.from_knn(X, k=6).metric.dense(), rtol=1e-10)
     hops = KNN(k=6, hops=True)(X).distances
@@ -265,84 +248,9 @@ def test_knn_and_hop_distances_equal_their_definitions():
 
 
 def test_parts_of_a_graph_are_refused_or_bridged():
-    X = np.vstack([pair(10)[0], pair(10, seed=1)[0] + 100.0])
+    X = np.vstack([mirrored_pair(10)[0], mirrored_pair(10, seed=1)[0] + 100.0])
     with pytest.raises(ugw.InputError, match=r"got 2 components .*take k larger than 4"):
         KNN(k=4)(X)
     distances = KNN(k=4, bridge=True)(X).distances
     inside = max(distances[:10, :10].max(), distances[10:, 10:].max())
     assert (distances[:10, 10:] == inside).all()
-
-
-# --- AnnData ---
-
-
-def cells(points, labels=None, **obsm):
-    made = anndata.AnnData(X=points)
-    if labels is not None:
-        made.obs["cell_type"] = labels
-    for name, value in obsm.items():
-        made.obsm[name] = value
-    return made
-
-
-def test_anndata_representations_are_read_and_results_are_written():
-    X, Y = pair(30)
-    names = np.array(["a", "b", "c"])[np.arange(30) % 3]
-    one, two = cells(np.zeros((30, 1)), names, X_pca=X), cells(Y)
-    metric = KNN(k=8)
-    aligner = Aligner(metric=metric, eps=2e-3).fit(one, two, labels="cell_type")
-    plain = Aligner(metric=metric, eps=2e-3).fit(X, Y)
-    np.testing.assert_allclose(aligner.plan_, plain.plan_, atol=1e-12)
-    np.testing.assert_array_equal(one.obsm["X_ugw"], aligner.embedding_)
-    np.testing.assert_array_equal(two.obsm["X_ugw"], Y)
-    np.testing.assert_allclose(one.obs["ugw_mass"], aligner.mass_[0])
-    np.testing.assert_allclose(two.obs["ugw_mass"], aligner.mass_[1])
-    assert two.obs["ugw_cell_type"].tolist() == plain.transfer_labels(names)[0].tolist()
-    assert "ugw_cell_type" not in one.obs
-    np.testing.assert_array_equal(aligner.transform(one), aligner.embedding_)
-    assert aligner.score(one, two) == pytest.approx(plain.score(X, Y))
-
-
-def test_anndata_distances_are_reused():
-    X, Y = pair(30)
-    one, two = cells(X), cells(scipy.sparse.csr_matrix(Y))
-    default = Aligner(eps=5e-3).fit(one, two).plan_
-    np.testing.assert_allclose(default, Aligner(metric="knn", eps=5e-3).fit(X, Y).plan_, atol=1e-12)
-    for made, points in ((one, X), (two, Y)):
-        made.obsp["distances"] = kneighbors_graph(points, 6, mode="distance")
-    reused = Aligner(eps=5e-3).fit(one, two).plan_
-    np.testing.assert_allclose(reused, Aligner(metric=KNN(k=6), eps=5e-3).fit(X, Y).plan_, atol=1e-12)
-    assert not np.allclose(reused, default)
-    euclidean = Aligner(metric="euclidean", eps=5e-3).fit(one, two).plan_
-    np.testing.assert_allclose(euclidean, Aligner(eps=5e-3).fit(X, Y).plan_, atol=1e-12)
-
-
-def test_anndata_labels_select_parameters_and_missing_keys_are_named():
-    X, Y = pair(30)
-    names = np.arange(30) // 10
-    one, two = cells(X, names, X_other=X[:, :2]), cells(Y, names)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        aligner = Aligner(eps=[0.1, 5e-3]).fit(one, two, labels="cell_type")
-    assert len(aligner.validation_) == 2
-    assert one.obs["ugw_cell_type"].shape == two.obs["ugw_cell_type"].shape
-    assert Aligner(use_rep="X_other").fit(one, cells(Y, X_other=Y)).n_features_in_ == 2
-    for use_rep, said in (("X_umap", "obsm has 'X_other'"),):
-        with pytest.raises(ugw.InputError, match=said):
-            Aligner(use_rep=use_rep).fit(one, two)
-    fresh = cells(X), cells(Y)
-    with pytest.raises(ugw.InputError, match="column of obs"):
-        Aligner().fit(*fresh, labels="nonsense")
-    assert not any([*made.obs.columns, *made.obsm] for made in fresh)  # refused before anything is written
-    chosen = Aligner(eps=[0.1, 5e-3]).fit(*fresh, labels=(names, names))
-    assert chosen.eps_ == 5e-3
-    assert "ugw_mass" in fresh[0].obs
-
-
-def test_cells_without_a_type_transfer_no_label():
-    X, Y = pair(30)
-    kinds = pd.Categorical(np.where(np.arange(30) < 20, np.array(["a", "b"])[np.arange(30) % 2], None))
-    one, two = cells(X, kinds), cells(Y)
-    Aligner(metric="euclidean", eps=1e-3).fit(one, two, labels="cell_type")
-    assert set(two.obs["ugw_cell_type"]) == {"a", "b"}
-    assert (two.obs["ugw_cell_type"].to_numpy()[:20] == kinds[:20]).all()

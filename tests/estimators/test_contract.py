@@ -11,6 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from oracles.estimators import mirrored_pair, pu_data
 from ugw.estimators import KNN, Aligner, PUClassifier
 
 ESTIMATORS = [PUClassifier(prior=0.3), Aligner()]
@@ -24,21 +25,9 @@ def test_the_contract(estimator, check):
     check(estimator)
 
 
-def pu_data(n=24, seed=0):
-    rng = np.random.default_rng(seed)
-    X = np.vstack([0.3 * rng.normal(size=(n, 2)), 2.0 * rng.normal(size=(n, 2))])
-    return X, np.r_[np.ones(n // 2, int), np.zeros(n + n // 2, int)]
-
-
-def pair(n=24, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 3)) * [3.0, 2.0, 1.0]
-    return X, X @ np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, -1]]) + 1.0
-
-
 @pytest.mark.parametrize("estimator", [*ESTIMATORS, Aligner(metric=KNN(k=5, bridge=True), rho=[0.1, 1.0], eps=[0.01])])
 def test_clones_and_pickles_are_the_same(estimator):
-    X, y = pair() if isinstance(estimator, Aligner) else pu_data()
+    X, y = mirrored_pair() if isinstance(estimator, Aligner) else pu_data(24, 12)
     options = {"pairs": "rows"} if isinstance(estimator.rho, list) else {}
     fitted = clone(estimator).fit(X, y, **options)
     again = clone(fitted).fit(X, y, **options)
@@ -50,12 +39,12 @@ def test_clones_and_pickles_are_the_same(estimator):
 
 
 def test_pipelines_and_searches():
-    X, y = pu_data()
+    X, y = pu_data(24, 12)
     pipe = make_pipeline(StandardScaler(), PUClassifier(prior=0.3))
     search = GridSearchCV(pipe, {"puclassifier__rho": [0.01, 0.1]}, cv=StratifiedKFold(2, shuffle=True, random_state=0))
     assert search.fit(X, y).predict(X).shape == y.shape
     assert 0.0 <= search.score(X, y) <= 1.0
-    X, Y = pair()
+    X, Y = mirrored_pair()
     pipe = make_pipeline(StandardScaler(with_std=False), Aligner())
     search = GridSearchCV(pipe, {"aligner__eps": [0.05, 0.002]}, cv=KFold(2, shuffle=True, random_state=0))
     assert search.fit(X, Y).best_params_ == {"aligner__eps": 0.002}

@@ -10,23 +10,15 @@ import torch
 from scipy.spatial.distance import cdist
 
 import ugw
-from ugw.estimators import KNN, Candidate, PUClassifier
+from oracles.estimators import pu_data
+from ugw.estimators import KNN, PUClassifier
 from ugw.estimators import pu as pu_module
-from ugw.estimators._common import best_candidate
 from ugw.estimators.pu import label_top_scores, partial_transport_plan
-
-
-def data(n=30, hidden=10, seed=0):
-    """n tight positives of which some are hidden among n wide negatives."""
-    rng = np.random.default_rng(seed)
-    X = np.vstack([0.3 * rng.normal(size=(n, 2)), 2.0 * rng.normal(size=(n, 2))])
-    y = np.r_[np.ones(n - hidden, int), np.zeros(n + hidden, int)]
-    return X, y
 
 
 @pytest.mark.parametrize("prior", [0.01, 0.1, 0.26, 0.5, 0.99])
 def test_the_number_of_positive_labels_is_prior_times_n(prior):
-    X, y = data()
+    X, y = pu_data()
     pu = PUClassifier(prior=prior).fit(X, y)
     assert pu.labels_.sum() == round(prior * 40)
     np.testing.assert_array_equal(pu.predict(X[y == 0]), pu.labels_)
@@ -37,7 +29,7 @@ def test_the_number_of_positive_labels_is_prior_times_n(prior):
 
 
 def test_the_hidden_positives_are_found():
-    X, y = data()
+    X, y = pu_data()
     pu = PUClassifier(prior=0.25).fit(X, y)
     assert pu.labels_[:10].sum() >= 8
     np.testing.assert_allclose(pu.scores_, pu.result_.plan.sum(0) * 40)
@@ -100,7 +92,7 @@ def test_scores_equal_up_to_rounding_are_ties():
 
 
 def test_coinciding_points_get_one_prediction():
-    X, y = data()
+    X, y = pu_data()
     twice, of_both = np.vstack([X, X[:20]]), np.r_[y, np.zeros(20, int)]  # each positive also comes unlabeled
     pu = PUClassifier(prior=0.2).fit(twice, of_both)
     assert pu.labels_.sum() == 12
@@ -112,7 +104,7 @@ def test_coinciding_points_get_one_prediction():
 
 
 def test_points_without_weight_receive_no_mass():
-    X, y = data()
+    X, y = pu_data()
     weights = np.where(np.arange(40) < 5, 0.0, 1 / 35)
     spaces = ugw.Space.from_points(X[y == 1]), ugw.Space.from_points(X[y == 0], weights=weights)
     pu = PUClassifier(prior=0.25).fit_spaces(*spaces)
@@ -123,7 +115,7 @@ def test_points_without_weight_receive_no_mass():
 
 
 def test_a_new_fit_clears_the_feature_names_of_the_last():
-    X, y = data()
+    X, y = pu_data()
     pu = PUClassifier(prior=0.25).fit(pd.DataFrame(X, columns=["u", "v"]), y)
     assert pu.feature_names_in_.tolist() == ["u", "v"]
     wide = np.c_[X, X]
@@ -138,7 +130,7 @@ def test_a_new_fit_clears_the_feature_names_of_the_last():
 
 
 def test_labels_of_any_kind():
-    X, y = data()
+    X, y = pu_data()
     base = PUClassifier(prior=0.25).fit(X, y)
     for low, high in ((-1, 1), ("no", "yes"), (False, True)):
         other = PUClassifier(prior=0.25).fit(X, np.where(y == 1, high, low))
@@ -146,7 +138,7 @@ def test_labels_of_any_kind():
 
 
 def test_the_partial_initial_plan_equals_that_of_pot():
-    X, y = data()
+    X, y = pu_data()
     plan = partial_transport_plan(ugw.Space.from_points(X[y == 1]), ugw.Space.from_points(X[y == 0]), 0.25)
     cost = cdist(X[y == 1], X[y == 0])
     theirs = ot.partial.partial_wasserstein(np.full(20, 0.25 / 20), np.full(40, 1 / 40), cost, m=0.25)
@@ -159,7 +151,7 @@ def test_the_partial_initial_plan_equals_that_of_pot():
 
 
 def test_one_scale_in_one_feature_space_and_two_in_two():
-    X, y = data()
+    X, y = pu_data()
     one = PUClassifier(prior=0.25, init="flb").fit(X, y)
     largest = max(cdist(P, P).max() for P in (X[y == 1], X[y == 0]))
     same = PUClassifier(prior=0.25, init="flb", scale=None, eps=5e-3).fit(X / largest, y)
@@ -170,7 +162,7 @@ def test_one_scale_in_one_feature_space_and_two_in_two():
 
 
 def test_two_feature_spaces():
-    X, y = data()
+    X, y = pu_data()
     lifted = np.c_[X, X[:, 0] ** 2]
     pu = PUClassifier(prior=0.25, scale=None).fit_spaces(X[y == 1], lifted[y == 0])
     assert pu.labels_.sum() == 10
@@ -210,7 +202,7 @@ def test_a_batch_of_spaces_is_solved_item_by_item():
 
 
 def test_lists_of_parameters_are_selected_by_hidden_positives():
-    X, y = data(seed=1)
+    X, y = pu_data(seed=1)
     grid = PUClassifier(prior=0.25, rho=[1e-3, 0.05, (0.05, 0.5)], eps=[0.005, 0.05]).fit(X, y)
     assert [(c.rho, c.eps) for c in grid.validation_] == [
         (r, e) for r in (1e-3, 0.05, (0.05, 0.5)) for e in (0.005, 0.05)
@@ -226,7 +218,7 @@ def test_lists_of_parameters_are_selected_by_hidden_positives():
 
 def test_hidden_positives_are_among_those_to_find(monkeypatch):
     """20 positives, of which 4 are hidden among 40 points with 10 positives: 14 of 44."""
-    X, y = data()
+    X, y = pu_data()
     asked = []
     monkeypatch.setattr(
         pu_module,
@@ -236,11 +228,6 @@ def test_hidden_positives_are_among_those_to_find(monkeypatch):
     PUClassifier(prior=0.25, rho=[0.05, 0.1]).fit(X, y)
     assert asked[:2] == [(44, pytest.approx(14 / 44))] * 2
     assert asked[2] == (40, 0.25)
-
-
-def test_the_first_of_the_best_candidates_wins():
-    scores = [Candidate(rho, 0.01, score, converged=True) for rho, score in ((1.0, 0.5), (2.0, 0.9), (3.0, 0.9))]
-    assert best_candidate(scores).rho == 2.0
 
 
 def test_predicted_points_far_from_the_positives_give_a_warning():
@@ -261,7 +248,7 @@ def test_predicted_points_far_from_the_positives_give_a_warning():
 
 
 def test_default_eps_is_zero_for_partial_problems():
-    X, y = data()
+    X, y = pu_data()
     assert PUClassifier(prior=0.25).fit(X, y).eps_ == 0.005
     assert PUClassifier(prior=0.25, rho=ugw.Mass(0.25)).fit(X, y).eps_ == 0.0
     assert PUClassifier(prior=0.25, rho=[0.05, 0.1]).fit(X, y).eps_ == 0.005
@@ -270,7 +257,7 @@ def test_default_eps_is_zero_for_partial_problems():
 
 @pytest.mark.parametrize("rho", [0.1, [0.1, 0.3]], ids=["one", "list"])
 def test_default_eps_without_scale_is_that_of_solve_in_any_units(rho):
-    X, y = data()
+    X, y = pu_data()
     found = []
     for unit in (1.0, 1e3):
         rhos = [unit**2 * r for r in rho] if isinstance(rho, list) else unit**2 * rho
@@ -283,7 +270,7 @@ def test_default_eps_without_scale_is_that_of_solve_in_any_units(rho):
 
 
 def test_lists_across_spaces_are_selected_by_known_labels():
-    X, y = data()
+    X, y = pu_data()
     truth = np.r_[np.ones(10, int), np.zeros(30, int)]
     known = np.where(np.arange(40) % 2, truth, -1)
     pu = PUClassifier(prior=0.25, rho=[0.02, 0.3], eps=[0.005]).fit_spaces(X[y == 1], X[y == 0], known=known)
@@ -297,7 +284,7 @@ def test_lists_across_spaces_are_selected_by_known_labels():
 
 
 def test_invalid_arguments_are_refused():
-    X, y = data()
+    X, y = pu_data()
     for prior in (None, 0.0, 1.0, "half"):
         with pytest.raises(ugw.InputError, match="prior"):
             PUClassifier(prior=prior).fit(X, y)
@@ -319,7 +306,7 @@ def test_invalid_arguments_are_refused():
 
 
 def test_a_plan_is_refused_where_some_positives_are_hidden():
-    X, y = data()
+    X, y = pu_data()
     plan = np.full((20, 40), 1 / 800)
     given = {"prior": 0.25, "init": plan, "rho": [0.05, 0.1]}
     with pytest.raises(ugw.InputError, match=r"init must be a name where fit selects rho or eps.*got ndarray$"):
@@ -329,7 +316,7 @@ def test_a_plan_is_refused_where_some_positives_are_hidden():
 
 
 def test_the_british_argument_of_fit_spaces_still_works_with_a_warning():
-    X, y = data()
+    X, y = pu_data()
     expected = PUClassifier(prior=0.25).fit_spaces(X[y == 1], X[y == 0]).labels_
     with pytest.warns(DeprecationWarning, match="unlabelled=.* is deprecated: use unlabeled="):
         old = PUClassifier(prior=0.25).fit_spaces(X[y == 1], unlabelled=X[y == 0])

@@ -7,16 +7,12 @@ import torch
 from scipy.spatial.distance import cdist
 
 import ugw
-from ugw._utils.config import UtilsConfig
+from oracles.thresholds import changed_thresholds
+from ugw._utils.config import UTILS_CONFIG
 from ugw.geometry import compression
 from ugw.geometry import point_distances as distances
-from ugw.geometry.config import GeometryConfig
+from ugw.geometry.config import GEOMETRY_CONFIG
 from ugw.geometry.low_rank import LowRankMetric
-
-
-def set_limits(monkeypatch, **limits):
-    """Change limits of the geometry package for one test."""
-    monkeypatch.setattr(compression, "GEOMETRY_CONFIG", GeometryConfig(**limits))
 
 
 def plane(n=30, d=2, seed=0):
@@ -71,9 +67,9 @@ def test_the_tolerance_is_kept_on_all_pairs():
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cityblock"])
-def test_the_error_measured_on_some_pairs_holds_for_all(metric, monkeypatch):
-    set_limits(monkeypatch, max_landmarks=200, max_fit_points=300)
-    monkeypatch.setattr(compression, "UTILS_CONFIG", UtilsConfig(max_block_entries=40_000))
+@changed_thresholds(GEOMETRY_CONFIG, max_landmarks=200, max_fit_points=300)
+@changed_thresholds(UTILS_CONFIG, max_block_entries=40_000)
+def test_the_error_measured_on_some_pairs_holds_for_all(metric):
     points = plane(1200)
     d = cdist(points, points, metric)
     low = ugw.Space.from_points(points, metric=metric, tol=0.08).metric
@@ -95,23 +91,20 @@ def test_fitted_weights_reduce_the_mean_error():
 
 
 def test_weights_solve_the_least_squares_problem():
-    points = compression.PointDistances(torch.tensor(plane(40)), "euclidean")
-    landmarks, order = compression._choose_landmarks(points, points.outermost_point)
-    scaling = compression._scale_landmarks(points, landmarks, order, 512)
+    """Columns include the square roots of their weights: no factors other than 1 fit the distances better."""
+    points = plane(40)
+    columns = ugw.Space.from_points(points, tol=0.2).metric.points.numpy()
     i, j = np.triu_indices(40, 1)
-    u = scaling.fit_vectors[:, :5].numpy()
-    expected = np.linalg.lstsq((u[i] - u[j]) ** 2, scaling.fit_distances.numpy()[i, j], rcond=None)[0]
-    np.testing.assert_allclose(scaling.fit_weights(5), expected, rtol=1e-6)
+    factors = np.linalg.lstsq((columns[i] - columns[j]) ** 2, cdist(points, points)[i, j], rcond=None)[0]
+    assert columns.shape == (40, 5)
+    np.testing.assert_allclose(factors, 1.0, atol=1e-8)
 
 
 @pytest.mark.parametrize("n", [60, 400])
-def test_a_permuted_space_has_the_same_distances(n, monkeypatch):
-    set_limits(monkeypatch, max_landmarks=100, max_fit_points=200)
+@changed_thresholds(GEOMETRY_CONFIG, max_landmarks=100, max_fit_points=200)
+def test_a_permuted_space_has_the_same_distances(n):
     points, order = plane(n), np.random.default_rng(1).permutation(n)
-    for make in (
-        lambda p: ugw.Space.from_points(p, tol=0.06),
-        lambda p: ugw.Space.from_points(p).compressed(0.06),
-    ):
+    for make in (lambda p: ugw.Space.from_points(p, tol=0.06), lambda p: ugw.Space.from_points(p).compressed(0.06)):
         d = make(points).metric.dense().numpy()
         np.testing.assert_allclose(make(points[order]).metric.dense(), d[np.ix_(order, order)], atol=1e-9)
 
@@ -197,9 +190,9 @@ def test_repr_shows_rank_and_error():
     assert "rank" not in repr(ugw.Space.from_points(plane(100)))
 
 
+@changed_thresholds(GEOMETRY_CONFIG, max_landmarks=60, max_fit_points=120)
+@changed_thresholds(UTILS_CONFIG, max_block_entries=50_000)
 def test_the_full_matrix_of_many_points_is_never_computed(monkeypatch):
-    set_limits(monkeypatch, max_landmarks=60, max_fit_points=120)
-    monkeypatch.setattr(compression, "UTILS_CONFIG", UtilsConfig(max_block_entries=50_000))
     cross_distances, sizes = compression.cross_distances, []
 
     def record_size(*args):

@@ -1,7 +1,5 @@
 """Shortest-path distances against networkx and brute force."""
 
-import itertools
-
 import networkx
 import numpy as np
 import pytest
@@ -11,24 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
+from oracles.geometry import floyd_warshall, knn_paths, paths_of
 from ugw.errors import InputError
-from ugw.geometry.graph_distances import (
-    graph_distances,
-    knn_distances,
-    mesh_distances,
-    shortest_paths,
-)
-
-
-def floyd_warshall(n, edges, lengths):
-    """Shortest paths (n, n) by three loops over the definition, inf between components."""
-    distances = np.full((n, n), np.inf)
-    np.fill_diagonal(distances, 0)
-    for (i, j), length in zip(edges, lengths, strict=True):
-        distances[i, j] = distances[j, i] = min(distances[i, j], length)
-    for k, i, j in itertools.product(range(n), repeat=3):
-        distances[i, j] = min(distances[i, j], distances[i, k] + distances[k, j])
-    return distances
+from ugw.geometry.graph_distances import graph_distances, knn_distances, mesh_distances, shortest_paths
 
 
 @st.composite
@@ -66,12 +49,6 @@ def weighted_graph():
     graph = networkx.relabel_nodes(graph, {i: f"node {(7 * i) % 30}" for i in graph})
     assert networkx.is_connected(graph)
     return graph
-
-
-def paths_of(graph, weight):
-    """Shortest paths (n, n) by networkx."""
-    lengths = dict(networkx.all_pairs_dijkstra_path_length(graph, weight=weight))
-    return np.array([[lengths[u][v] for v in graph] for u in graph])
 
 
 @pytest.mark.parametrize("weight", ["weight", None])
@@ -173,19 +150,9 @@ def test_edge_attribute_must_be_on_all_edges_or_be_the_default_on_none():
     assert graph_distances(graph, None)[0, 3] == 3
 
 
-def brute_knn(points, k):
-    """Shortest paths (n, n) in the nearest-neighbor graph, from all distances."""
-    full = cdist(points, points)
-    graph = networkx.empty_graph(len(points))
-    for i, row in enumerate(full):
-        others = [j for j in np.argsort(row, kind="stable") if j != i][:k]
-        graph.add_weighted_edges_from((i, j, row[j]) for j in others)
-    return paths_of(graph, "weight")
-
-
 def test_knn_distances_equal_brute_force():
     points = np.random.default_rng(5).normal(size=(40, 2))
-    np.testing.assert_allclose(knn_distances(torch.from_numpy(points), 6), brute_knn(points, 6), rtol=1e-14)
+    np.testing.assert_allclose(knn_distances(torch.from_numpy(points), 6), knn_paths(points, 6), rtol=1e-14)
     everything = knn_distances(torch.from_numpy(points), 39)
     np.testing.assert_allclose(everything, cdist(points, points), rtol=1e-14, atol=1e-15)
 

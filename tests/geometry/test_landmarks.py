@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from oracles.geometry import farthest_by_definition
 from ugw.geometry.landmarks import farthest_points
 
 
@@ -17,19 +18,10 @@ def columns_of(matrices):
     return lambda index: matrices[torch.arange(len(matrices)), index]
 
 
-def brute_force(matrix, first, count, candidates):
-    """Indices chosen one by one by the definition: the candidate whose nearest chosen point is farthest."""
-    chosen = [first]
-    while len(chosen) < count:
-        gaps = [min(float(matrix[i, k]) for k in chosen) if i in candidates else -1.0 for i in range(len(matrix))]
-        chosen.append(gaps.index(max(gaps)))
-    return chosen
-
-
 @pytest.mark.parametrize("count", [1, 2, 9, 20])
 def test_every_item_of_a_batch_gets_the_points_of_the_definition(count):
     matrices, first = distance_matrices(3, 20), torch.tensor([0, 7, 19])
-    expected = [brute_force(d, int(i), count, range(20)) for d, i in zip(matrices, first, strict=True)]
+    expected = [farthest_by_definition(d, int(i), count) for d, i in zip(matrices, first, strict=True)]
     assert farthest_points(columns_of(matrices), first, count).tolist() == expected
 
 
@@ -37,7 +29,7 @@ def test_only_candidates_are_chosen():
     matrices, candidates = distance_matrices(2, 12), torch.arange(12).expand(2, -1) % 3 != 0
     found = farthest_points(columns_of(matrices), torch.tensor([1, 2]), 8, candidates=candidates)
     allowed = [i for i in range(12) if i % 3]
-    assert found.tolist() == [brute_force(d, i, 8, allowed) for d, i in zip(matrices, (1, 2), strict=True)]
+    assert found.tolist() == [farthest_by_definition(d, i, 8, allowed) for d, i in zip(matrices, (1, 2), strict=True)]
     assert sorted(found[0].tolist()) == allowed
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from ugw._utils.config import UtilsConfig
-from ugw.geometry import mds
+from ugw._utils.config import UTILS_CONFIG
+from ugw.geometry.compression import PointDistances
 from ugw.geometry.mds import classical_mds, double_center, landmark_mds
 from ugw.geometry.metric import DenseMetric
 
@@ -50,12 +50,10 @@ def test_landmarks_place_all_other_points(count):
     torch.testing.assert_close(torch.cdist(found, found), metric.matrix)
 
 
-def test_blocks_do_not_change_the_places(monkeypatch):
-    points = cloud(25, 4)
-    metric, index = DenseMetric(torch.cdist(points, points)), torch.arange(8)
-    whole = landmark_mds(metric, index, 3)
-    monkeypatch.setattr(mds, "UTILS_CONFIG", UtilsConfig(max_block_entries=20))
-    torch.testing.assert_close(landmark_mds(metric, index, 3), whole)
+def test_many_points_are_placed_in_blocks():
+    points = cloud(2 * UTILS_CONFIG.max_block_entries // 99, 3)
+    found = landmark_mds(PointDistances(points, "euclidean"), torch.arange(100), 3)[::999]
+    torch.testing.assert_close(torch.cdist(found, found), torch.cdist(points[::999], points[::999]))
 
 
 def test_similarities_and_coincident_points_have_finite_places():

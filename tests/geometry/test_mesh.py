@@ -5,6 +5,7 @@ import pytest
 from scipy.spatial import ConvexHull
 
 import ugw
+from oracles.geometry import farthest_by_definition
 from ugw.datasets import Mesh
 
 
@@ -21,10 +22,7 @@ def sample_by_definition(mesh, count):
     """Sampled vertices, their distances and their weights, step by step from all distances."""
     paths = ugw.Space.from_mesh(mesh.vertices, mesh.faces).metric.dense().numpy()
     off = [sum((v - mesh.vertices.mean(axis=0)) ** 2) for v in mesh.vertices]
-    chosen = [off.index(max(off))]
-    while len(chosen) < count:
-        gaps = [min(paths[i, k] for k in chosen) for i in range(len(paths))]
-        chosen.append(gaps.index(max(gaps)))
+    chosen = farthest_by_definition(paths, off.index(max(off)), count)
     weights = [0.0] * count
     for i in range(len(paths)):
         near = [paths[i, k] for k in chosen]

@@ -8,36 +8,21 @@ import pytest
 import torch
 
 import ugw
+from oracles.spaces import space, ugw_problem
 from ugw.geometry.space import Space
-from ugw.initializers import multistart
 from ugw.initializers import plans as init
 from ugw.initializers.config import INITIALIZER_CONFIG
 from ugw.initializers.multistart import solve_from_candidates
 from ugw.initializers.select import n_solved_candidates
-from ugw.problems.build import build_ugw
 from ugw.results.records import Status
 
 INF = math.inf
 
 
-def space(n=6, d=2, seed=0, mass=1.0):
-    rng = np.random.default_rng(seed)
-    points, weights = rng.random((n, d)), rng.random(n) + 0.2
-    return Space.from_points(points, weights=weights * mass / weights.sum())
-
-
-def problem(x=None, y=None, *, rho=1.0, eps=0.02):
-    return build_ugw(x or space(), y or space(7, 3, 1), rho=rho, eps=eps, fused=None)
-
-
 def test_the_best_of_its_starts():
-    given = problem()
+    given = ugw_problem(eps=0.02)
     starts = torch.cat(
-        [
-            given.product[:, None],
-            init.random_anchor_plans(given, 5, seed=INITIALIZER_CONFIG.multistart_seed),
-        ],
-        dim=1,
+        [given.product[:, None], init.random_anchor_plans(given, 5, seed=INITIALIZER_CONFIG.multistart_seed)], dim=1
     )
     values = [ugw.AlternateMin()(given, starts[:, k]).value for k in range(6)]
     assert max(values) > min(values) + 1e-4  # the starts do end in different places
@@ -73,7 +58,7 @@ def test_it_uses_the_solver_it_holds():
 def test_random_starts_are_added_once_for_several_given_plans():
     steps = []
     solver = ugw.Multistart(n=4, solver=ugw.AlternateMin(callback=steps.append))
-    given = problem()
+    given = ugw_problem(eps=0.02)
     both = torch.cat([given.product[:, None], init.first_lower_bound_plan(given)[:, None]], dim=1)
     r = solve_from_candidates(solver, given, both)
     assert steps[0].live == 2 + 3
@@ -86,23 +71,28 @@ def test_random_starts_are_added_once_for_several_given_plans():
 
 def test_ties_go_to_the_first():
     """The same start many times: rounding must not choose among equals."""
-    given = problem()
+    given = ugw_problem(eps=0.02)
     plan = given.product
     r = solve_from_candidates(ugw.AlternateMin(), given, plan[:, None].repeat(1, 4, 1, 1))
     assert r.value == pytest.approx(ugw.AlternateMin()(given, plan).value, rel=1e-12)
-    values = torch.tensor([[1.0 + 5e-10, 1.0, 1.0 - 3e-10], [-2.0, -2.0 - 1e-9, -3.0], [0.5, 0.4, 0.4 - 1e-11]])
-    held = problem(rho=np.ones(9))
-    tensors = ugw.AlternateMin()(held, plan.repeat(9, 1, 1)).tensors
-    zero = torch.zeros(9, dtype=torch.float64)
-    terms = type(tensors.terms)(values.double().flatten(), zero, zero, zero, zero)
-    chosen = multistart._best_of_each_item(held, replace(tensors, terms=terms), 3)
-    assert chosen.tolist() == [0, 2, 1]
+    values = [[1.0 + 5e-10, 1.0, 1.0 - 3e-10], [-2.0, -2.0 - 1e-9, -3.0], [0.5, 0.4, 0.4 - 1e-11]]
+
+    class GivenValues(ugw.AlternateMin):
+        """Returns results with these values."""
+
+        def run(self, problem, init, monitor):
+            output = super().run(problem, init, monitor).tensors
+            zero, given = torch.zeros(9), torch.tensor(values, dtype=torch.float64).flatten()
+            return problem.result(replace(output, terms=type(output.terms)(given, zero, zero, zero, zero)))
+
+    r = solve_from_candidates(GivenValues(), ugw_problem(rho=np.ones(3), eps=0.02), plan[:, None].repeat(3, 3, 1, 1))
+    assert r.value.tolist() == [values[0][0], values[1][2], values[2][1]]
 
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 def test_a_plan_that_misses_a_hard_marginal_does_not_win_by_its_lower_value():
     x, y = space(), space(7, 3, 1)
-    given = problem(x, y, rho=INF, eps=0.05)
+    given = ugw_problem(x, y, rho=INF, eps=0.05)
     # Starts of which one converges in the steps allowed and the others do not.
     alone = ugw.solve(x, y, rho=INF, eps=0.05, init="product")
     near = ugw.solve(x, y, rho=INF, eps=0.05, init="coarse")
@@ -131,13 +121,9 @@ def test_eps_0_with_hard_marginals_compares_the_returned_plans():
     """The plans are polished to vertices before the best is chosen."""
     x = Space.stack([space(4, 2, seed) for seed in range(5)])
     y = Space.stack([space(5, 3, 20 + seed) for seed in range(5)])
-    given = problem(x, y, rho=INF, eps=0.0)
+    given = ugw_problem(x, y, rho=INF, eps=0.0)
     starts = torch.cat(
-        [
-            given.product[:, None],
-            init.random_anchor_plans(given, 2, seed=INITIALIZER_CONFIG.multistart_seed),
-        ],
-        dim=1,
+        [given.product[:, None], init.random_anchor_plans(given, 2, seed=INITIALIZER_CONFIG.multistart_seed)], dim=1
     )
     quick = ugw.AlternateMin(max_iter=40)
     values = [solve_from_candidates(quick, given, starts[:, k : k + 1]).value for k in range(3)]

@@ -1,33 +1,22 @@
-"""Streaming sums in torch against sums over the stored matrix; other backends: test_backends.py."""
-
-from dataclasses import replace
+"""Streaming sums in torch against sums over the stored matrix; other backends: test_dispatch.py."""
 
 import numpy as np
 import pytest
 import torch
 from scipy.special import logsumexp
 
+from oracles.streaming import DEVICE, SHAPES, streaming_factors
 from ugw.kernels import streaming_logsumexp as streaming
-from ugw.kernels.config import KERNEL_CONFIG
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # The dtype and the largest error of a logarithm.
 DTYPES = [(torch.float64, 1e-12), (torch.float32, 2e-5)]
-SMALL_BLOCKS = replace(KERNEL_CONFIG, streaming_block_cpu=200, streaming_block_cuda=200)
-# (batch, n, m, rank): one row, ragged edges on both sides, ranks that fill the packed columns and that do not.
-SHAPES = [(1, 1, 1, 1), (2, 65, 130, 4), (1, 130, 63, 3), (1, 7, 300, 9), (3, 20, 40, 20)]
+SHAPES = [*SHAPES, (2, 700, 500, 3)]  # the last one in two blocks on a CPU
 
 
-def arrays(shape, seed=0):
+def arrays(shape):
     """left, right, bias with a point that does not count, values; float32 numbers in float64."""
-    batch, n, m, rank = shape
-    rng = np.random.default_rng(seed)
-    made = [rng.normal(size=(batch, n, rank)), rng.normal(size=(batch, m, rank)) / rank**0.5]
-    made += [3.0 * rng.normal(size=(batch, m)), rng.normal(size=(batch, m, 5))]
-    left, right, bias, values = (a.astype(np.float32).astype(np.float64) for a in made)
-    if m > 1:
-        bias[:, 1] = -np.inf
-    return left, right, bias, values
+    values = torch.randn(shape[0], shape[2], 5, generator=torch.Generator().manual_seed(1))
+    return [part.double().cpu().numpy() for part in (*streaming_factors(shape), values)]
 
 
 def tensors(made, dtype):
@@ -71,23 +60,12 @@ def test_wide_values(dtype, error):
     np.testing.assert_allclose(got.cpu(), np.exp(z - shift[:, :, None]) @ values, atol=5 * error, rtol=0.0)
 
 
-def test_the_block_size_does_not_change_the_result(monkeypatch):
-    made = tensors(arrays((2, 50, 31, 3)), torch.float64)
-    guess = streaming.streaming_logsumexp(*made[:3])
-    whole = streaming.streaming_logsumexp(*made[:3], guess), streaming.streaming_weighted_sum(*made[:3], guess, made[3])
-    monkeypatch.setattr(streaming, "KERNEL_CONFIG", SMALL_BLOCKS)
-    parts = streaming.streaming_logsumexp(*made[:3], guess), streaming.streaming_weighted_sum(*made[:3], guess, made[3])
-    for one, other in zip(whole, parts, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-13)
-
-
-def test_blocks_share_one_buffer(monkeypatch):
+def test_blocks_share_one_buffer():
     """Separate blocks, with sums kept between them, fragmented the memory: they took thousands of times that of one."""
-    monkeypatch.setattr(streaming, "KERNEL_CONFIG", replace(KERNEL_CONFIG, streaming_block_cpu=40))
-    left, right, bias, shift = torch.rand(2, 9, 3), torch.rand(2, 5, 3), torch.rand(2, 5), torch.rand(2, 9)
+    left, right, bias, shift = torch.rand(2, 1200, 3), torch.rand(2, 512, 3), torch.rand(2, 512), torch.rand(2, 1200)
     expected = left @ right.mT + bias[:, None, :] - shift[:, :, None]
     with torch.no_grad():
-        seen = [(z.data_ptr(), z.clone()) for z in streaming._exponent_blocks(left, right, bias, shift)]
-    assert [z.shape[1] for _, z in seen] == [4, 4, 1]
+        seen = [(z.data_ptr(), z.clone()) for z in streaming.exponent_blocks(left, right, bias, shift)]
+    assert [z.shape[1] for _, z in seen] == [512, 512, 176]
     assert len({place for place, _ in seen}) == 1
     torch.testing.assert_close(torch.cat([z for _, z in seen], dim=1), expected)

@@ -9,6 +9,7 @@ import torch
 
 import ugw
 from oracles.gradients import CONIC, INF, SHARP, STREAMING, Data, check, rand
+from oracles.thresholds import changed_thresholds
 from ugw.kernels.config import KERNEL_CONFIG
 
 RHOS = [(0.7, 2.0), (1.0, 1.0), (INF, 1.0), (0.5, INF), (INF, INF)]
@@ -175,7 +176,8 @@ def test_a_streamed_plan_has_the_gradients_of_a_stored_one(rho, eps):
     torch.testing.assert_close(made[1], made[0], rtol=tolerance, atol=tolerance)
 
 
-def test_the_backward_pass_of_a_streamed_plan_stores_no_plan(monkeypatch):
+@changed_thresholds(KERNEL_CONFIG, streaming_block_cpu=2**10)
+def test_the_backward_pass_of_a_streamed_plan_stores_no_plan():
     n, m = 300, 200
     x, y = rand(n, 3, seed=0).requires_grad_(), rand(m, 3, seed=1).requires_grad_()
     pair = (ugw.Space.from_points(p, metric="sqeuclidean") for p in (x, y))
@@ -188,8 +190,6 @@ def test_the_backward_pass_of_a_streamed_plan_stores_no_plan(monkeypatch):
             made.extend(t.numel() for t in (out if isinstance(out, tuple) else (out,)) if isinstance(t, torch.Tensor))
             return out
 
-    small_blocks = replace(KERNEL_CONFIG, streaming_block_cpu=2**10)
-    monkeypatch.setattr(ugw.kernels.streaming_logsumexp, "KERNEL_CONFIG", small_blocks)
     with Monitor():
         value.backward()
     assert made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,8 @@ import torch
 
 import ugw
 from oracles.gradients import INF, SHARP, Data, check, rand
-from ugw.learning import implicit
+from oracles.thresholds import changed_thresholds
+from ugw.learning.config import LEARNING_CONFIG
 
 
 def probe(r: ugw.Result) -> torch.Tensor:
@@ -164,8 +164,8 @@ def test_problems_without_plan_gradients_are_refused():
         torch.autograd.grad(r.mass, x, create_graph=True)
 
 
-def test_an_inexact_linear_solve_gives_a_warning(monkeypatch):
-    monkeypatch.setattr(implicit, "LEARNING_CONFIG", replace(implicit.LEARNING_CONFIG, max_cg_products=2))
+@changed_thresholds(LEARNING_CONFIG, max_cg_products=2)
+def test_an_inexact_linear_solve_gives_a_warning():
     x = rand(6, 2, seed=0).requires_grad_()
     r = ugw.solve_differentiable(x, rand(5, 2, seed=1), eps=0.05)
     with pytest.warns(ugw.ConvergenceWarning, match="residual of"):

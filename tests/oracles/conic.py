@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import scipy.optimize
 import torch
 
+import ugw
 from oracles.cases import Pair
 
 Loss = Callable[[np.ndarray], np.ndarray]
@@ -208,3 +210,8 @@ def _least(function, cost, a, b, start=None) -> tuple[float, np.ndarray]:
         end = scipy.optimize.minimize(with_gradient, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         start = end.x
     return float(end.fun), end.x.reshape(c.shape)
+
+
+def quick(pair: Pair, rho: Any = 0.5, cone: Any = "gaussian-hellinger", **options: Any) -> ugw.ConicResult:
+    """Return the result of a solve from one initial plan."""
+    return ugw.solve_conic(pair.x, pair.y, rho=rho, cone=cone, **({"init": "flb"} | options))

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ugw._utils.cuda_graphs import cache
+from ugw._utils.cuda_graphs.captured_call import capture_call
 
 # Operations that need a value on the host, or whose results have a size that depends on values.
 HOST_READS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "lift_fresh")
@@ -202,6 +203,12 @@ def fake_cuda_graphs() -> Iterator[FakeCuda]:
         patch.setattr(torch.Tensor, "is_cuda", property(lambda tensor: not cuda.is_paused), raising=False)
         yield cuda
     cache.clear()
+
+
+def assert_captured_like_plain(function: Any, *calls: Any) -> None:
+    """Compare calls by `capture_call` with plain calls."""
+    for arguments in calls:
+        torch.testing.assert_close(capture_call(function, *arguments), function(*arguments), equal_nan=True)
 
 
 def _one_hot(labels: Tensor, count: int) -> Tensor:

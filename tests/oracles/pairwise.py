@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from unittest import mock
+from contextlib import AbstractContextManager
 
 import networkx
 import numpy as np
 
 import ugw
-from ugw.all_pairs import blocks
+from oracles.thresholds import changed_thresholds
+from ugw.all_pairs.config import PAIRWISE_CONFIG
 
 QUICK = ugw.Method("ugw", init="product")
 
@@ -43,9 +41,12 @@ def loop(value, xs, ys):
     return np.array([[float(value(x, y)) for y in ys] for x in xs])
 
 
-@contextmanager
-def blocks_of(entries: int) -> Iterator[None]:
-    """Inside this context a block of pairs has plans of at most `entries` entries in all."""
+def blocks_of(entries: int) -> AbstractContextManager[None]:
+    """Inside the returned context a block of pairs has plans of at most `entries` entries in all."""
     bounds = {f"{bound}_block_entries_{device}": entries for bound in ("min", "max") for device in ("cpu", "cuda")}
-    with mock.patch.object(blocks, "PAIRWISE_CONFIG", replace(blocks.PAIRWISE_CONFIG, **bounds)):
-        yield
+    return changed_thresholds(PAIRWISE_CONFIG, **bounds)
+
+
+def same(one, other):
+    """Return whether two results have the same bytes."""
+    return one.values.tobytes() == other.values.tobytes() and one.masses.tobytes() == other.masses.tobytes()

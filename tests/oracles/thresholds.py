@@ -1,9 +1,36 @@
-"""Other size thresholds for a test."""
+"""Other thresholds for a test."""
 
-from ugw._utils import size_class
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from ugw._utils.size_class import size_class
+from ugw.solvers import compiled_sinkhorn, compiled_steps
+
+# Functions that remember what they computed from thresholds.
+CACHED = (size_class, compiled_steps.thresholds, compiled_sinkhorn.read_thresholds)
 
 
-def patch_thresholds(monkeypatch, thresholds):
-    """Replace the thresholds of `size_class` until the test ends, and forget the classes computed so far."""
-    monkeypatch.setattr(size_class, "THRESHOLDS", thresholds)
-    size_class.size_class.cache_clear()
+@contextmanager
+def changed_thresholds(record: Any, **values: Any) -> Iterator[None]:
+    """Give fields of a record of thresholds, such as `SOLVER_CONFIG`, other values inside this context.
+
+    Thresholds are sizes from which another way to compute is cheaper, and limits of memory: a problem that reaches them
+    takes too long for a test. Lowered, they let a small problem take the path of a large one; raised, they keep it off
+    that path, to compare the two. Where sizes or arguments that reach a threshold are cheap, choose those instead.
+
+    The record itself is changed, so that every module sees the values. Also a decorator of tests.
+    """
+    assert values.keys() <= vars(record).keys()
+    try:
+        with mock.patch.dict(vars(record), values):
+            _clear_caches()
+            yield
+    finally:
+        _clear_caches()
+
+
+def _clear_caches() -> None:
+    for function in CACHED:
+        function.cache_clear()

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
 import ugw
+from oracles.spaces import cloud, pair
 from ugw import InputError, plots
-from ugw.plots._drawing import mds_coordinates, principal_coordinates
 from ugw.plots.style import STYLE
 
 mpl.use("Agg")
@@ -53,16 +53,10 @@ def of(request):
     return lambda values: kinds[request.param](np.asarray(values))
 
 
-@pytest.fixture(scope="module", params=[np.asarray, torch.as_tensor], ids=["numpy", "torch"])
+@pytest.fixture(scope="module", params=[np.float64, torch.float64], ids=["numpy", "torch"])
 def solved(request):
-    rng = np.random.default_rng(0)
-    x, y = (ugw.Space.from_points(request.param(rng.random((n, 2)))) for n in (12, 15))
+    x, y = pair(12, 15, dims=(2, 2), dtype=request.param)
     return ugw.solve(x, y, rho=0.5, eps=0.05), x, y
-
-
-def cloud(n, d, seed=0):
-    """Return normally distributed points (n, d)."""
-    return np.random.default_rng(seed).normal(size=(n, d))
 
 
 def lines_of(ax):
@@ -194,14 +188,8 @@ def test_aligned_is_an_isometry_that_undoes_a_rotation(of):
 @pytest.mark.parametrize(
     ("draw", "said"),
     [
-        (
-            lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(4, 2), ax=ax),
-            "cannot join 3 points to 4",
-        ),
-        (
-            lambda ax, _: plots.matching(np.eye(3), cloud(3, 4), cloud(3, 2), ax=ax),
-            "points_x must have shape",
-        ),
+        (lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(4, 2), ax=ax), "cannot join 3 points to 4"),
+        (lambda ax, _: plots.matching(np.eye(3), cloud(3, 4), cloud(3, 2), ax=ax), "points_x must have shape"),
         (lambda ax, _: plots.matching(np.ones((2, 3, 3)), cloud(3, 2), cloud(3, 2), ax=ax), r"result\[i\]"),
         (lambda ax, _: plots.matching(np.eye(3), cloud(3, 3), cloud(3, 2), ax=ax), 'projection="3d"'),
         (lambda _, ax3: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), ax=ax3), "got 3-D axes"),
@@ -213,10 +201,7 @@ def test_aligned_is_an_isometry_that_undoes_a_rotation(of):
             lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(3, 2), weights=([1], None), ax=ax),
             r"weights\[0\]",
         ),
-        (
-            lambda ax, _: plots.color_transfer(np.eye(3), [1.0, 2.0], networkx.path_graph(3), ax=ax),
-            "colors must",
-        ),
+        (lambda ax, _: plots.color_transfer(np.eye(3), [1.0, 2.0], networkx.path_graph(3), ax=ax), "colors must"),
         (lambda ax, _: plots.colored_graph(networkx.path_graph(3), np.ones((3, 2)), ax=ax), r"\(n, 3\)"),
         (lambda ax, _: plots.colored_graph(networkx.path_graph(3), np.ones(4), ax=ax), "3 rows"),
         (lambda ax, _: plots.colored_graph(networkx.path_graph(3), np.ones(3), pos=cloud(3, 3), ax=ax), r"\(3, 2\)"),
@@ -257,22 +242,6 @@ def test_aligned_is_an_isometry_that_undoes_a_rotation(of):
 def test_invalid_input_is_refused(draw, said, ax, ax3):
     with pytest.raises(InputError, match=said):
         draw(ax, ax3)
-
-
-def test_mds_reproduces_the_distances_of_plane_points():
-    x = cloud(12, 2)
-    far = np.linalg.norm(x[:, None] - x, axis=2)
-    back = mds_coordinates(far)
-    assert np.allclose(np.linalg.norm(back[:, None] - back, axis=2), far)
-    for n in (1, 2, 3):  # where there is nothing to unfold
-        assert mds_coordinates(np.zeros((n, n))).shape == (n, 2)
-        assert mds_coordinates(np.zeros((n, n)), 3).shape == (n, 3)
-    assert principal_coordinates(cloud(1, 7)).shape == (1, 2)
-    solid = cloud(9, 3)
-    far = np.linalg.norm(solid[:, None] - solid, axis=2)
-    for back in (mds_coordinates(far, 3), principal_coordinates(solid, 3)):
-        assert np.allclose(np.linalg.norm(back[:, None] - back, axis=2), far)
-        assert (np.diff(back.var(axis=0)) < 0).all()  # the widest first
 
 
 # -- plan --------------------------------------------------------------------------------------------------

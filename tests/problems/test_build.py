@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import ugw
+from oracles.errors import refused
+from oracles.spaces import space
 from ugw.errors import InputError
 from ugw.geometry.space import Space
 from ugw.problems.build import build_ugw
@@ -14,16 +16,9 @@ from ugw.problems.build import build_ugw
 INF = math.inf
 
 
-def space(n=4, d=2, seed=0, mass=1.0, scale=1.0, **kwargs):
-    """Return a cloud of n points in R^d with uneven weights of the given mass."""
-    rng = np.random.default_rng(seed)
-    points, weights = scale * rng.random((n, d)), rng.random(n) + 0.2
-    return Space.from_points(points, weights=weights * mass / weights.sum(), **kwargs)
-
-
 def ugw_problem(x=None, y=None, *, rho=1.0, eps=0.1, fused=None):
     """Return a UGW problem, by default between clouds of 4 and 5 points."""
-    return build_ugw(x or space(), y or space(5, 3, 1), rho=rho, eps=eps, fused=fused)
+    return build_ugw(x or space(4), y or space(5, 3, 1), rho=rho, eps=eps, fused=fused)
 
 
 def rhos(problem):
@@ -93,7 +88,7 @@ def test_a_batch_of_one_is_a_batch():
     problem = ugw_problem(rho=np.array([1.0]))
     assert problem.batched
     assert problem.sizes == ((4, 5),)
-    assert len(ugw.solve(space(), space(5), rho=np.array([1.0]), eps=0.2)) == 1
+    assert len(ugw.solve(space(4), space(5), rho=np.array([1.0]), eps=0.2)) == 1
 
 
 def test_true_sizes_of_a_ragged_batch():
@@ -103,7 +98,7 @@ def test_true_sizes_of_a_ragged_batch():
 
 
 def test_parameters_are_float64_for_every_dtype_of_the_spaces():
-    problem = ugw_problem(space().to(torch.float32), space(5).to(torch.float32), rho=(0.1, INF), eps=0.3)
+    problem = ugw_problem(space(4).to(torch.float32), space(5).to(torch.float32), rho=(0.1, INF), eps=0.3)
     assert problem.eps.dtype == problem.div_a.rho.dtype == problem.alpha.dtype == torch.float64
     assert problem.eps.item() == 0.3
     assert problem.log_a.dtype == torch.float32
@@ -122,7 +117,7 @@ def mean_distortion(x, y):
 
 @pytest.mark.parametrize("mass", [1.0, 1e-3, 50.0])
 def test_relative_eps_is_in_units_of_the_mean_distortion(mass):
-    x, y = space(mass=mass), space(5, 3, 1, mass=2.0)
+    x, y = space(4, mass=mass), space(5, 3, 1, mass=2.0)
     assert ugw_problem(x, y, eps=ugw.relative(0.02)).eps.item() == pytest.approx(
         0.02 * mean_distortion(x, y), rel=1e-12
     )
@@ -137,8 +132,8 @@ def test_relative_eps_is_each_items_own():
 
 @pytest.mark.parametrize("unit", [1e-8, 1e-3, 1e8])
 def test_relative_eps_does_not_depend_on_units(unit):
-    r = ugw.solve(space(), space(5, 3, 1), rho=0.7, eps=ugw.relative(0.1))
-    s = ugw.solve(space(scale=unit), space(5, 3, 1, scale=unit), rho=0.7 * unit**2, eps=ugw.relative(0.1))
+    r = ugw.solve(space(4), space(5, 3, 1), rho=0.7, eps=ugw.relative(0.1))
+    s = ugw.solve(space(4, scale=unit), space(5, 3, 1, scale=unit), rho=0.7 * unit**2, eps=ugw.relative(0.1))
     assert s.value == pytest.approx(r.value * unit**2, rel=1e-8)
     np.testing.assert_allclose(s.plan, r.plan, atol=1e-8)
 
@@ -162,9 +157,7 @@ def test_relative_eps_is_positive_where_the_distortion_vanishes(x, y):
 
 @pytest.mark.parametrize("share", [0, -0.1, math.nan, INF, "1e-2", None, True, 1j, [], [[0.1]], [0.1, 0.0], object()])
 def test_bad_shares(share):
-    with pytest.raises(InputError, match=r"^relative eps must .*got") as caught:
-        ugw.relative(share)
-    assert "\n" not in str(caught.value)
+    refused(ugw.relative, share, match="^relative eps must .*got")
 
 
 # --- the fused term ---
@@ -172,7 +165,7 @@ def test_bad_shares(share):
 
 def test_the_cost_of_features_is_their_squared_distance():
     u, v = np.random.default_rng(0).normal(size=(4, 3)), np.random.default_rng(1).normal(size=(5, 3))
-    problem = ugw_problem(space(features=u), space(5, 3, 1, features=v), fused=ugw.Fused(0.3))
+    problem = ugw_problem(space(4, features=u), space(5, 3, 1, features=v), fused=ugw.Fused(0.3))
     np.testing.assert_allclose(problem.cost, ((u[:, None] - v) ** 2).sum(-1), rtol=1e-13)
     assert problem.alpha.tolist() == [0.3]
 
@@ -191,20 +184,20 @@ def test_the_cost_of_features_in_ragged_and_shared_batches():
 
 
 def test_no_fused_term_without_fused():
-    problem = ugw_problem(space(features=np.eye(4)), space(5, features=np.eye(5)[:, :4]))
+    problem = ugw_problem(space(4, features=np.eye(4)), space(5, features=np.eye(5)[:, :4]))
     assert problem.cost is None
     assert problem.alpha.tolist() == [0.0]
 
 
 def test_integer_costs_and_lists_take_the_dtype_of_the_spaces():
-    single = space().to(torch.float32), space(5).to(torch.float32)
+    single = space(4).to(torch.float32), space(5).to(torch.float32)
     for cost in (np.ones((4, 5), dtype=int), np.ones((4, 5)).tolist()):
         assert ugw_problem(*single, fused=ugw.Fused(1, cost)).cost.dtype == torch.float32
 
 
 def test_negative_costs_are_costs():
     cost = -np.random.default_rng(0).random((4, 5))
-    r = ugw.solve(space(), space(5, 3, 1), eps=0.1, fused=ugw.Fused(0.5, cost))
+    r = ugw.solve(space(4), space(5, 3, 1), eps=0.1, fused=ugw.Fused(0.5, cost))
     assert r.terms.linear == pytest.approx(0.5 * (cost * r.plan).sum(), rel=1e-12)
     assert r.terms.linear < 0
 
@@ -220,13 +213,13 @@ def test_equal_masses_where_both_sides_are_hard():
         y = Space.from_points(rng.random((4, 2)).astype(dtype), weights=weights[::-1].astype(dtype))
         ugw_problem(x, y, rho=INF)  # equal up to the order of the sum
     for rho in ((INF, 1.0), (1.0, INF), 1.0):
-        ugw_problem(space(mass=1.0), space(mass=3.0), rho=rho)
+        ugw_problem(space(4, mass=1.0), space(4, mass=3.0), rho=rho)
     with pytest.raises(InputError, match="equal masses, got 1 and 3"):
-        ugw_problem(space(mass=1.0), space(mass=3.0), rho=(INF, INF))
+        ugw_problem(space(4, mass=1.0), space(4, mass=3.0), rho=(INF, INF))
 
 
 def test_only_the_items_that_are_hard_on_both_sides_need_equal_masses():
-    x = Space.stack([space(mass=1.0), space(mass=2.0), space(mass=3.0)])
-    ugw_problem(x, space(mass=2.0), rho=(np.array([1.0, INF, INF]), np.array([INF, INF, 1.0])))
+    x = Space.stack([space(4, mass=1.0), space(4, mass=2.0), space(4, mass=3.0)])
+    ugw_problem(x, space(4, mass=2.0), rho=(np.array([1.0, INF, INF]), np.array([INF, INF, 1.0])))
     with pytest.raises(InputError, match=r"equal masses, got 3 and 2.*item 2"):
-        ugw_problem(x, space(mass=2.0), rho=(np.array([1.0, INF, INF]), INF))
+        ugw_problem(x, space(4, mass=2.0), rho=(np.array([1.0, INF, INF]), INF))

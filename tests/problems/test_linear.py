@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from oracles import cases
+from oracles.linear import linear_problem, plan_with_mass
 from ugw.kernels.sinkhorn import LogKernel, StabilizedKernel
-from ugw.measures.divergences import KL
 from ugw.problems.linear import LinearProblem
 from ugw.solvers.sinkhorn import Sinkhorn
 
@@ -23,15 +23,8 @@ def linear(rho=(0.5, 2.0), eps=0.1, seed=0, mass=(1.0, 1.0)):
     The masses differ unless both sides are hard.
     """
     pair = cases.clouds(5, 6, seed, mass)
-    cost = torch.tensor(np.random.default_rng(seed).normal(size=(1, 5, 6)))
-    log_a, log_b = (torch.tensor(np.log(w))[None] for w in (pair.a, pair.b))
-    one = torch.tensor([eps], dtype=torch.float64)
-    return pair, LinearProblem(cost, log_a, log_b, KL(np.array(rho[:1])), KL(np.array(rho[1:])), one)
-
-
-def plan_with_mass(solution):
-    """Return the plan (n, m) with its mass of the first item of a solution."""
-    return (solution.unit_plan * solution.log_mass.exp()[:, None, None])[0]
+    cost = np.random.default_rng(seed).normal(size=(5, 6))
+    return pair, linear_problem(cost, pair.a, pair.b, rho, eps)
 
 
 def objective(problem, p):
@@ -57,7 +50,7 @@ def test_the_solution_is_stationary(rho, eps):
     # The gradient in p is 0, but for the multipliers of hard sides: a function of i, of j, or a sum of both.
     mass = (1.3, 1.3) if rho == (INF, INF) else (1.3, 0.6)
     pair, problem = linear(rho, eps, mass=mass)
-    p = plan_with_mass(TIGHT(problem))
+    p = torch.tensor(plan_with_mass(TIGHT(problem)))
     left = gradient(problem, p)
     if rho[0] == INF:
         torch.testing.assert_close(p.sum(1), torch.tensor(pair.a), rtol=1e-10, atol=0.0)
@@ -72,7 +65,7 @@ def test_the_solution_is_stationary(rho, eps):
 def test_the_solution_beats_its_neighbors(rho):
     mass = (1.3, 1.3) if rho == (INF, INF) else (1.3, 0.6)
     _, problem = linear(rho, 0.5, mass=mass)
-    p = plan_with_mass(TIGHT(problem))
+    p = torch.tensor(plan_with_mass(TIGHT(problem)))
     best = float(objective(problem, p))
     rng = np.random.default_rng(1)
     for size in (1e-2, 0.3):
@@ -99,7 +92,7 @@ def test_potentials_and_marginals():
     # p = a⊗b exp((f⊕g − cost)/eps); p1 = a e^{−f/rho1}, p2 = b e^{−g/rho2}.
     pair, problem = linear((0.5, 2.0), 0.1, mass=(1.3, 0.6))
     end = TIGHT(problem)
-    p, f, g = plan_with_mass(end), end.f[0], end.g[0]
+    p, f, g = torch.tensor(plan_with_mass(end)), end.f[0], end.g[0]
     ab = torch.tensor(np.outer(pair.a, pair.b))
     torch.testing.assert_close(p, ab * ((f[:, None] + g[None] - problem.cost[0]) / 0.1).exp(), rtol=1e-12, atol=0.0)
     torch.testing.assert_close(p.sum(1), torch.tensor(pair.a) * (-f / 0.5).exp(), rtol=1e-10, atol=0.0)
@@ -120,7 +113,7 @@ def test_the_proximal_term_is_added_to_the_objective(strength, rho):
     pair, problem = linear(rho, 0.1, mass=(1.3, 0.6))
     last = torch.tensor(cases.random_plan(pair, 3))
     moved = problem.add_proximal_term(last[None], torch.tensor([strength], dtype=torch.float64))
-    p = plan_with_mass(TIGHT(moved)).requires_grad_(True)
+    p = torch.tensor(plan_with_mass(TIGHT(moved))).requires_grad_(True)
     proximal_objective(problem, p, last, strength).backward()
     left = p.grad if rho[0] < INF else p.grad - p.grad.mean(1, keepdim=True)
     assert left.abs().max() < 1e-9

@@ -1,12 +1,11 @@
 """Operations on plans and costs: definitions on stored tensors, and implicit plans against the same plans stored."""
 
-import numpy as np
 import pytest
 import torch
 
-import ugw
+from oracles.plans import log_marginals, product_plan, random_plans
+from oracles.spaces import streamable_pair, ugw_problem
 from ugw.initializers.multilevel import random_anchor_plan
-from ugw.problems.build import build_ugw
 from ugw.problems.plan_operations import (
     cost_rms,
     find_product_plans,
@@ -17,33 +16,10 @@ from ugw.problems.plan_operations import (
 )
 
 
-def random_plans(batch=2, n=4, m=5, dtype=torch.float64, seed=0):
-    """Return positive random plans (batch, n, m) of any mass."""
-    return torch.rand(batch, n, m, dtype=dtype, generator=torch.Generator().manual_seed(seed)) + 0.1
-
-
-def log_marginals(plans):
-    """Return the logs of both marginals of plans at unit mass."""
-    plans = normalize(plans)
-    return plans.sum(2).log(), plans.sum(1).log()
-
-
-def exact_product_plan(log_a, log_b):
-    """Return the product plan a⊗b, (B, n, m)."""
-    return log_a.exp()[:, :, None] * log_b.exp()[:, None, :]
-
-
 @pytest.fixture
 def streaming():
-    """A streaming problem of 30 × 25 points with squared distances; one point of each side has no weight."""
-    rng = np.random.default_rng(0)
-    a, b = rng.random(30), rng.random(25)
-    a[3] = b[-1] = 0.0
-    x, y = (
-        ugw.Space.from_points(rng.random((len(w), d)), weights=w / w.sum(), metric="sqeuclidean")
-        for w, d in ((a, 3), (b, 2))
-    )
-    return build_ugw(x, y, rho=1.0, eps=0.05, fused=None, method="streaming")
+    """A streaming problem of 30 × 25 points."""
+    return ugw_problem(*streamable_pair(30, 25), method="streaming")
 
 
 def stored(plan):
@@ -64,7 +40,7 @@ def test_normalized_plans_have_unit_mass_whatever_their_mass(dtype, factor):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_product_plans_are_recognized_up_to_rounding(dtype):
-    products = exact_product_plan(*log_marginals(random_plans(dtype=dtype)))
+    products = product_plan(*log_marginals(random_plans(dtype=dtype)))
     assert find_product_plans(products).tolist() == [True, True]
     changed = products.clone()
     changed[1, 0, 0] *= 1.0 + 1e3 * torch.finfo(dtype).eps
@@ -77,7 +53,7 @@ def test_the_mixture_with_the_product_plan_is_a_convex_combination_per_item():
     log_a, log_b = log_marginals(random_plans(seed=1))
     mixed = mix_with_product_plan(plans, torch.tensor([0.0, 0.25]), log_a, log_b)
     torch.testing.assert_close(mixed[0], plans[0])
-    torch.testing.assert_close(mixed[1], 0.75 * plans[1] + 0.25 * exact_product_plan(log_a, log_b)[1])
+    torch.testing.assert_close(mixed[1], 0.75 * plans[1] + 0.25 * product_plan(log_a, log_b)[1])
 
 
 def test_the_l1_distance_is_the_sum_of_absolute_differences():
@@ -98,13 +74,13 @@ def test_the_largest_growth_ignores_entries_that_are_zero_before_or_after():
 def test_the_rms_of_a_cost_counts_finite_entries_only_and_scales_with_its_units(unit):
     cost = random_plans()
     log_a, log_b = log_marginals(random_plans(seed=1))
-    expected = (exact_product_plan(log_a, log_b) * cost.square()).sum(dim=(1, 2)).sqrt()
+    expected = (product_plan(log_a, log_b) * cost.square()).sum(dim=(1, 2)).sqrt()
     torch.testing.assert_close(cost_rms(unit * cost, log_a, log_b) / unit, expected)
     cost[0, 1, 1] = torch.inf
     finite = torch.where(torch.isinf(cost), 0.0, cost)
     torch.testing.assert_close(
         cost_rms(unit * cost, log_a, log_b) / unit,
-        (exact_product_plan(log_a, log_b) * finite.square()).sum(dim=(1, 2)).sqrt(),
+        (product_plan(log_a, log_b) * finite.square()).sum(dim=(1, 2)).sqrt(),
     )
 
 

@@ -1,13 +1,11 @@
 """The largest_matches matches of a plan, against sorting of the plan itself."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-import ugw
-from ugw.plots._drawing import divide_by_weights
-from ugw.report import matches
+from oracles.plans import streamed_result
+from oracles.thresholds import changed_thresholds
+from ugw.plots.drawing import divide_by_weights
 from ugw.report.config import REPORT_CONFIG
 from ugw.report.matches import Matches, largest_matches, merge_matches, row_reader
 from ugw.results.lazy_plan import LazyPlan
@@ -33,12 +31,13 @@ def sorted_matches(row, weight):
 
 @pytest.mark.parametrize("block", [1, 40, 2**20])
 @pytest.mark.parametrize("side", [0, 1])
-def test_the_largest_matches_are_those_of_a_sort(side, block, monkeypatch):
-    monkeypatch.setattr(matches, "REPORT_CONFIG", replace(REPORT_CONFIG, max_block_entries=block))
+def test_the_largest_matches_are_those_of_a_sort(side, block):
     plan, a, b = plan_and_weights()
     seen, weights = (plan, a) if side == 0 else (plan.T, b)
     points = np.arange(0, len(seen), 2)
-    found = largest_matches(row_reader(plan, side), points, divide_by_weights(seen.sum(axis=1), weights), seen.shape[1])
+    fractions = divide_by_weights(seen.sum(axis=1), weights)
+    with changed_thresholds(REPORT_CONFIG, max_block_entries=block):
+        found = largest_matches(row_reader(plan, side), points, fractions, seen.shape[1])
     assert found.points.tolist() == points.tolist()
     for k, who, what in zip(points, found.partners, found.masses, strict=True):
         if k != 3 or side == 1:  # which of too many ties are kept is not said, only that they come in order
@@ -86,11 +85,7 @@ def test_divide_by_weights():
 
 @pytest.fixture(scope="module")
 def streamed():
-    rng = np.random.default_rng(0)
-    x = ugw.Space.from_points(rng.random((30, 3)), metric="sqeuclidean")
-    y = ugw.Space.from_points(rng.random((20, 2)), metric="sqeuclidean", weights=np.full(20, 0.1))
-    solver = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
-    return ugw.solve(x, y, rho=0.5, eps=0.02, solver=solver).plan
+    return streamed_result().plan
 
 
 def test_a_plan_that_is_not_stored_gives_the_same_and_is_not_made(streamed, monkeypatch):

@@ -7,6 +7,7 @@ import torch
 from scipy.spatial.distance import cdist
 
 import ugw
+from oracles.spaces import cloud
 from ugw.report import View
 from ugw.report.views import mds_positions
 
@@ -14,13 +15,9 @@ SQUARE = np.array([[0.0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]])
 FACES = np.array([[0, 1, 2], [0, 2, 3]])
 
 
-def points(n, d, seed=0):
-    return np.random.default_rng(seed).normal(size=(n, d))
-
-
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_points_are_drawn_where_they_are(d):
-    x = points(9, d)
+    x = cloud(9, d)
     for given in (x, torch.from_numpy(x).requires_grad_()):
         places, said = View(ugw.Space.from_points(given)).positions_and_note
         assert np.array_equal(places, x)
@@ -28,7 +25,7 @@ def test_points_are_drawn_where_they_are(d):
 
 
 def test_many_coordinates_are_reduced_to_three():
-    flat = points(30, 3) @ points(3, 8, seed=1)  # three dimensions in eight
+    flat = cloud(30, 3) @ cloud(3, 8, seed=1)  # three dimensions in eight
     places, said = View(ugw.Space.from_points(flat)).positions_and_note
     assert np.allclose(cdist(places, places), cdist(flat, flat))
     assert "8 principal coordinates" in said
@@ -36,7 +33,7 @@ def test_many_coordinates_are_reduced_to_three():
 
 @pytest.mark.parametrize("landmarks", [8, 1000])
 def test_distances_are_unfolded_also_beyond_the_landmarks(landmarks):
-    x = points(25, 3)
+    x = cloud(25, 3)
     far = cdist(x, x)
     places = mds_positions(ugw.Space.from_distances(far), landmarks)
     assert np.allclose(cdist(places, places), far)

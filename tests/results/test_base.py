@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 
 import ugw
-
-
-def spaces():
-    rng = np.random.default_rng(1)
-    return [ugw.Space.from_points(rng.random((n, 2))) for n in (6, 5)]
-
+from oracles.spaces import pair
 
 MAKE = {
     "Result": lambda x, y: ugw.solve(x, y),
@@ -23,7 +18,7 @@ MAKE = {
 
 @pytest.fixture(scope="module", params=MAKE)
 def result(request):
-    return MAKE[request.param](*spaces())
+    return MAKE[request.param](*pair(6, 5, dims=(2, 2)))
 
 
 def test_converged_and_check(result):
@@ -67,7 +62,7 @@ def test_other_files_are_refused(result, tmp_path):
 
 
 def test_numpy_in_numpy_out():
-    x, y = spaces()
+    x, y = pair(6, 5, dims=(2, 2))
     debiased = ugw.debiased(x, y)
     assert type(debiased.value) is float
     assert type(debiased.converged) is bool
@@ -79,7 +74,7 @@ def test_numpy_in_numpy_out():
 
 @pytest.mark.parametrize(("saved", "loading"), [("PairwiseResult", ugw.Result), ("Result", ugw.PairwiseResult)])
 def test_the_file_of_another_result_is_named(saved, loading, tmp_path):
-    MAKE[saved](*spaces()).save(tmp_path / "r.npz")
+    MAKE[saved](*pair(6, 5, dims=(2, 2))).save(tmp_path / "r.npz")
     with pytest.raises(ugw.InputError, match=f"not a saved {loading.__name__}: it holds a {saved}"):
         loading.load(tmp_path / "r.npz")
 

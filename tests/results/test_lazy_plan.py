@@ -1,23 +1,18 @@
 """What users can do with a plan that is not stored, against the plan itself."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 import ugw
-from ugw.results import lazy_plan
-
-STREAMING = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
+from oracles.plans import STREAMING, streamed_result
+from oracles.thresholds import changed_thresholds
+from ugw.results.config import RESULTS_CONFIG
 
 
 @pytest.fixture(scope="module")
 def result():
-    rng = np.random.default_rng(0)
-    x = ugw.Space.from_points(rng.random((30, 3)), metric="sqeuclidean")
-    y = ugw.Space.from_points(rng.random((20, 2)), metric="sqeuclidean", weights=np.full(20, 0.1))
-    return ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING)
+    return streamed_result()
 
 
 def test_a_lazy_plan_equals_the_dense_plan(result):
@@ -42,11 +37,11 @@ def test_a_lazy_plan_equals_the_dense_plan(result):
     assert "not stored" in repr(plan)
 
 
-def test_the_block_size_does_not_change_the_result(result, monkeypatch):
+def test_the_block_size_does_not_change_the_result(result):
     whole = result.plan.argmax(), result.plan.dense()
-    monkeypatch.setattr(lazy_plan, "RESULTS_CONFIG", replace(lazy_plan.RESULTS_CONFIG, block_entries=50))
-    np.testing.assert_array_equal(result.plan.argmax(), whole[0])
-    np.testing.assert_allclose(result.plan.dense(), whole[1], rtol=1e-12)
+    with changed_thresholds(RESULTS_CONFIG, block_entries=50):
+        np.testing.assert_array_equal(result.plan.argmax(), whole[0])
+        np.testing.assert_allclose(result.plan.dense(), whole[1], rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -106,8 +101,8 @@ def test_gradients_pass_through_apply_with_the_plan_fixed():
     torch.testing.assert_close(v.grad, plan.dense().mT @ g)
 
 
-def test_too_many_entries_are_refused(result, monkeypatch):
-    monkeypatch.setattr(lazy_plan, "RESULTS_CONFIG", replace(lazy_plan.RESULTS_CONFIG, max_dense_entries=100))
+@changed_thresholds(RESULTS_CONFIG, max_dense_entries=100)
+def test_too_many_entries_are_refused(result):
     with pytest.raises(ugw.InputError, match="force=True"):
         result.plan.dense()
     assert result.plan.dense(force=True).shape == (30, 20)

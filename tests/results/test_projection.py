@@ -3,19 +3,14 @@
 import numpy as np
 import pytest
 
-import ugw
+from oracles.plans import streamed_result
 from ugw.results.lazy_plan import LazyPlan
 from ugw.results.projection import apply_plan, barycentric_projection
 
 
 @pytest.fixture
 def lazy_plan():
-    """The plan of a streaming solve between 30 and 20 points."""
-    rng = np.random.default_rng(0)
-    x = ugw.Space.from_points(rng.random((30, 3)), metric="sqeuclidean")
-    y = ugw.Space.from_points(rng.random((20, 2)), metric="sqeuclidean", weights=np.full(20, 0.1))
-    solver = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
-    return ugw.solve(x, y, rho=0.5, eps=0.02, solver=solver).plan
+    return streamed_result().plan
 
 
 def test_a_projection_is_the_mean_of_the_values_weighted_by_a_row():

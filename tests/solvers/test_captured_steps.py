@@ -9,23 +9,22 @@ import torch
 
 import ugw
 from oracles.fake_cuda_graphs import fake_cuda_graphs
-from ugw._utils.cuda_graphs import cache, captured_step
+from oracles.thresholds import changed_thresholds
+from ugw._utils.cuda_graphs import cache
 from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
 from ugw.initializers.coarse import coarse_plan
 from ugw.problems.build import build_ugw
 from ugw.problems.distortion.incremental import IncrementalDistortion
-from ugw.solvers import alternating, captured_steps
+from ugw.solvers import alternating
 from ugw.solvers.captured_steps import capture_properties
 from ugw.solvers.config import SOLVER_CONFIG
 from ugw.solvers.run_state import prepare_run
 
 
 @pytest.fixture
-def cuda(monkeypatch):
+def cuda():
     """A device that is busy with any batch of two or more, so that batches are compacted to powers of two."""
-    for module in (captured_step, captured_steps):
-        monkeypatch.setattr(module, "CAPTURE_CONFIG", replace(CAPTURE_CONFIG, busy_entries=1))
-    with fake_cuda_graphs() as device:
+    with changed_thresholds(CAPTURE_CONFIG, busy_entries=1), fake_cuda_graphs() as device:
         yield device
 
 
@@ -114,9 +113,8 @@ def test_a_non_finite_step_of_a_batch_is_repeated(cuda):
     assert_same_as_on_a_cpu(cuda, result, 0, 5)
 
 
-def test_large_problems_are_solved_without_graphs(cuda, monkeypatch):
-    config = replace(CAPTURE_CONFIG, max_step_entries=0)
-    monkeypatch.setattr(captured_step, "CAPTURE_CONFIG", config)
+@changed_thresholds(CAPTURE_CONFIG, max_step_entries=0)
+def test_large_problems_are_solved_without_graphs(cuda):
     result = solve(0)
     assert "advance" not in cache.kept_names()
     assert cuda.n_captures == 0
@@ -202,7 +200,7 @@ def test_settings_of_a_run_belong_to_its_own_problem(cuda):
         state, settings = prepare_run(problem, problem.product, ugw.AlternateMin().with_defaults())
         torch.testing.assert_close(settings.cost_scale, torch.minimum(problem.scale(), torch.tensor([2.0]).double()))
         torch.testing.assert_close(state.distortion, problem.state_of_plan(problem.product).distortion)
-    assert cache.kept_names() == ["_compute_settings"]
+    assert cache.kept_names() == ["compute_settings"]
 
 
 def test_converged_items_request_no_rounds():
@@ -232,5 +230,5 @@ def test_initial_plans_by_graphs_are_those_of_plain_calls(n, batch):
             expected = [coarse_plan(problem) for problem in problems]
     for plan, other in zip(plans, (*expected, expected[0]), strict=True):
         assert float((plan - other).abs().sum((1, 2)).max()) <= 1e-2
-    assert {"_coarsest_level", "_prolongate_different", "_compute_settings", "_unit_plan_and_value"} <= names
-    assert ({"_middle_level", "_with_product_plan", "_prolongate_first"} <= names) is (n == 340)
+    assert {"coarsest_level", "prolongate_different", "compute_settings", "unit_plan_and_value"} <= names
+    assert ({"middle_level", "with_product_plan", "prolongate_first"} <= names) is (n == 340)

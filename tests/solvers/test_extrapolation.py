@@ -5,16 +5,18 @@ from itertools import pairwise
 from types import SimpleNamespace
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 
 import ugw
+from oracles.spaces import pair
+from oracles.thresholds import changed_thresholds
 from ugw.kernels.anderson import anderson_differences, anderson_moments, largest_growth
 from ugw.kernels.config import KERNEL_CONFIG
 from ugw.problems.build import build_ugw
 from ugw.problems.plan_operations import anderson_covariances, normalize
-from ugw.solvers import alternating, extrapolation
+from ugw.solvers import extrapolation
+from ugw.solvers.config import SOLVER_CONFIG
 from ugw.solvers.extrapolation import CostHistory
 
 SURE = KERNEL_CONFIG.min_overrelaxed_change
@@ -138,7 +140,7 @@ def test_nearly_parallel_steps_are_extrapolated_along_the_last():
 @pytest.mark.parametrize("rate", [0.99, 0.9995])
 def test_a_slowly_contracting_mode_is_extrapolated_forward(rate, dtype):
     """One mode that contracts slowly: in float32 too the step is extrapolated ahead, never back."""
-    x, y = spaces(0)
+    x, y = pair(33, 32, dims=(3, 2))
     given = build_ugw(x.to(dtype), y.to(dtype), rho=1.0, eps=0.1, fused=None)
     for seed in range(6):
         rng = torch.Generator().manual_seed(seed)
@@ -166,15 +168,9 @@ def test_growth_is_the_largest_eigenvalue():
     torch.testing.assert_close(largest_growth(4.0 * same, 2.0 * same), torch.tensor([0.5], dtype=torch.float64))
 
 
-def spaces(seed, n=30, metric="euclidean"):
-    """Return two clouds of n + 3 and n + 2 points in R³ and R²."""
-    rng = np.random.default_rng(seed)
-    return [ugw.Space.from_points(torch.tensor(rng.random((n + d, d))), metric=metric) for d in (3, 2)]
-
-
 def test_covariances_of_stored_and_bilinear_costs():
     """Covariances under a⊗b of stored costs equal their definition, and those of bilinear costs equal these."""
-    x, y = spaces(0, n=20, metric="sqeuclidean")
+    x, y = pair(23, 22, dims=(3, 2), metric="sqeuclidean", dtype=torch.float64)
     x = replace(x, weight_tensor=torch.linspace(0.0, 2.0, x.n, dtype=torch.float64))
     stored, streamed = (build_ugw(x, y, rho=1.0, eps=0.1, fused=None, method=m) for m in ("stabilized", "streaming"))
     plans = [torch.rand(1, x.n, y.n, dtype=torch.float64, generator=torch.Generator().manual_seed(k)) for k in range(6)]
@@ -214,13 +210,13 @@ def test_covariances_of_sampled_rows_are_close_to_those_of_all_rows():
 @pytest.mark.parametrize("method", ["auto", "streaming"])
 def test_extrapolation_reaches_as_good_a_value_in_fewer_steps(monkeypatch, rho, method):
     """The first steps, which choose a local minimum, are not extrapolated."""
-    monkeypatch.setenv("UGW_COMPILED", "0")  # compiled steps read their own thresholds
-    pairs = [spaces(seed, metric="sqeuclidean" if method == "streaming" else "euclidean") for seed in range(3)]
+    monkeypatch.setenv("UGW_COMPILED", "0")  # compiled steps are compared with these
+    metric = "sqeuclidean" if method == "streaming" else "euclidean"
+    pairs = [pair(33, 32, seed=seed, dims=(3, 2), metric=metric) for seed in range(3)]
     given = {"rho": rho, "init": "product", "solver": ugw.AlternateMin(inner=ugw.Sinkhorn(method=method), tol=1e-7)}
     fast = [ugw.solve(x, y, eps=ugw.relative(0.03), **given).check() for x, y in pairs]
-    config = replace(alternating.SOLVER_CONFIG, max_change_to_extrapolate=0.0)
-    monkeypatch.setattr(alternating, "SOLVER_CONFIG", config)
-    plain = [ugw.solve(x, y, eps=ugw.relative(0.03), **given).check() for x, y in pairs]
+    with changed_thresholds(SOLVER_CONFIG, max_change_to_extrapolate=0.0):
+        plain = [ugw.solve(x, y, eps=ugw.relative(0.03), **given).check() for x, y in pairs]
     for one, other in zip(fast, plain, strict=True):
         assert float(one.value) <= float(other.value) * (1 + 1e-7)
     assert sum(r.n_iter for r in fast) < 0.8 * sum(r.n_iter for r in plain)
@@ -229,7 +225,7 @@ def test_extrapolation_reaches_as_good_a_value_in_fewer_steps(monkeypatch, rho, 
 def test_the_last_step_of_a_run_is_not_extrapolated(monkeypatch):
     """A small change after an extrapolated step does not prove convergence."""
     monkeypatch.setenv("UGW_COMPILED", "0")
-    x, y = spaces(1)
+    x, y = pair(33, 32, seed=1, dims=(3, 2))
     is_extrapolated = []
     next_cost_of_history = CostHistory.next_cost
 

@@ -1,14 +1,13 @@
 """Mixed precision: which problems get a low-precision phase, and that it does not change the result."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 import ugw
+from oracles.spaces import pair, ugw_problem
+from oracles.thresholds import changed_thresholds
 from ugw._utils.size_class import THRESHOLDS
-from ugw.problems.build import build_ugw
 from ugw.solvers import alternating
 from ugw.solvers.config import SOLVER_CONFIG
 from ugw.solvers.mixed_precision import low_precision_phase, low_precision_problem
@@ -20,66 +19,53 @@ def _torch_steps(monkeypatch):
     monkeypatch.setenv("UGW_COMPILED", "0")
 
 
-def spaces(n, m, dtype=np.float64, metric="euclidean"):
-    """Return two clouds of n and m points, the second with other weights and twice the mass."""
-    rng = np.random.default_rng(0)
-    weights = rng.random(m) + 0.5
-    return (
-        ugw.Space.from_points(rng.random((n, 2)).astype(dtype), metric=metric),
-        ugw.Space.from_points(
-            rng.random((m, 2)).astype(dtype), weights=(2.0 * weights / weights.sum()).astype(dtype), metric=metric
-        ),
-    )
-
-
 def problem_of(x, y, **options):
     """Return the UGW problem between two spaces with relative eps 1e-2."""
-    return build_ugw(x, y, rho=1.0, eps=ugw.relative(1e-2), fused=None, **options)
+    return ugw_problem(x, y, eps=ugw.relative(1e-2), **options)
 
 
 def test_a_float64_problem_has_a_float32_phase_from_a_number_of_entries_on():
     m = 50
     n = THRESHOLDS.min_low_precision_entries // m
-    problem = problem_of(*spaces(n, m))
+    problem = problem_of(*pair(n, m))
     phase = low_precision_phase(problem)
     assert phase.problem.x.dtype == torch.float32
     assert phase.next_problem is problem
     assert (phase.tol, phase.max_iter) == (SOLVER_CONFIG.float32_tol, SOLVER_CONFIG.float32_max_iter)
-    assert low_precision_phase(problem_of(*spaces(n - 1, m))) is None
+    assert low_precision_phase(problem_of(*pair(n - 1, m))) is None
 
 
 def test_a_float32_problem_on_a_cpu_has_no_phase():
-    problem = problem_of(*spaces(120, 100, np.float32))
+    problem = problem_of(*pair(120, 100, dtype=np.float32))
     assert low_precision_phase(problem) is None
     assert low_precision_problem(problem) is problem
 
 
 def test_only_problems_of_stored_plans_with_the_loss_t2_have_a_phase():
-    assert low_precision_phase(problem_of(*spaces(120, 100, metric="sqeuclidean"), method="streaming")) is None
-    assert low_precision_phase(problem_of(*spaces(120, 100), loss=ugw.Loss(lambda t: t**4))) is None
+    assert low_precision_phase(problem_of(*pair(120, 100, metric="sqeuclidean"), method="streaming")) is None
+    assert low_precision_phase(problem_of(*pair(120, 100), loss=ugw.Loss(lambda t: t**4))) is None
 
 
 def test_the_low_precision_problem_keeps_the_scale_measured_in_float64():
-    problem = problem_of(*spaces(120, 100))
+    problem = problem_of(*pair(120, 100))
     assert low_precision_problem(problem).scale().tolist() == problem.scale().tolist()
 
 
 @pytest.mark.parametrize(("tol", "value_tol", "plan_tol"), [(1e-10, 1e-9, 1e-6), (1e-6, 1e-7, 1e-4)])
-def test_the_result_is_that_of_a_solve_without_the_phase(monkeypatch, tol, value_tol, plan_tol):
-    x, y = spaces(90, 80)
+def test_the_result_is_that_of_a_solve_without_the_phase(tol, value_tol, plan_tol):
+    x, y = pair(90, 80)
     solver = ugw.AlternateMin(tol=tol, max_iter=3000)
     assert low_precision_phase(problem_of(x, y)) is not None
     mixed = ugw.solve(x, y, eps=ugw.relative(1e-2), init="product", solver=solver)
-    never = replace(SOLVER_CONFIG, min_iter_for_low_precision=solver.max_iter + 1)
-    monkeypatch.setattr(alternating, "SOLVER_CONFIG", never)
-    exact = ugw.solve(x, y, eps=ugw.relative(1e-2), init="product", solver=solver)
+    with changed_thresholds(SOLVER_CONFIG, min_iter_for_low_precision=solver.max_iter + 1):
+        exact = ugw.solve(x, y, eps=ugw.relative(1e-2), init="product", solver=solver)
     assert mixed.status == exact.status
     assert mixed.value == pytest.approx(exact.value, rel=value_tol)
     assert np.abs(mixed.plan - exact.plan).sum() <= plan_tol * exact.mass
 
 
 def test_a_run_of_few_steps_has_no_phase(monkeypatch):
-    x, y = spaces(90, 80)
+    x, y = pair(90, 80)
     phases = []
     monkeypatch.setattr(alternating, "low_precision_phase", lambda problem: phases.append(problem))
     for max_iter in (SOLVER_CONFIG.min_iter_for_low_precision - 1, SOLVER_CONFIG.min_iter_for_low_precision):

@@ -5,14 +5,9 @@ import pytest
 import torch
 
 import ugw
+from oracles.spaces import pair
 from ugw.problems.build import build_ugw
 from ugw.solvers.monitor import Step, open_monitor
-
-
-def pair(n=6, m=7, seed=0):
-    """Return two clouds of n and m points."""
-    rng = np.random.default_rng(seed)
-    return ugw.Space.from_points(rng.random((n, 2))), ugw.Space.from_points(rng.random((m, 3)))
 
 
 def solve(*spaces, init="product", eps=0.05, **options):
@@ -57,7 +52,7 @@ def test_the_callback_receives_every_step():
 
 
 def test_the_callback_receives_the_running_items_of_a_batch():
-    (x, y), (u, v) = pair(), pair(seed=1)
+    (x, y), (u, v) = pair(), pair(seed=2)
     steps = []
     r = solve(
         ugw.Space.stack([x, u, x]), ugw.Space.stack([y, v, v]), eps=np.array([0.05, 0.5, 0.02]), callback=steps.append

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from oracles.plans import log_marginals, random_plans
 from ugw.errors import InputError
 from ugw.solvers.config import SOLVER_CONFIG
 from ugw.solvers.proximal import ProximalSchedule, has_growing_entries, reference_plan
@@ -14,13 +15,6 @@ def bounds(eps, scale=2.0, min_entropy=0.0):
     """Return (first, last, largest) of SCHEDULE for one item as floats."""
     values = SCHEDULE.bounds(*(torch.tensor([v], dtype=torch.float64) for v in (eps, scale, min_entropy)))
     return tuple(float(v) for v in values)
-
-
-def random_unit_plan(n, m, seed=0):
-    """Return a random plan (1, n, m) of unit mass and the logs of its marginals."""
-    plan = torch.rand(1, n, m, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    plan = plan / plan.sum()
-    return plan, plan.sum(2).log(), plan.sum(1).log()
 
 
 def test_without_eps_the_bounds_are_shares_of_the_scale():
@@ -53,12 +47,14 @@ def test_the_entropy_decreases_by_the_factor_down_to_the_last_and_increases_wher
 
 
 def test_the_reference_is_the_plan_itself_unless_an_item_must_leave_zeros():
-    plan, log_a, log_b = random_unit_plan(3, 4)
+    plan = random_plans(1, 3, 4)
+    plan, (log_a, log_b) = plan / plan.sum(), log_marginals(plan)
     assert reference_plan(plan, torch.zeros(1), log_a, log_b) is plan
 
 
 def test_the_reference_contains_a_share_of_the_product_plan_in_items_that_must_leave_zeros():
-    plan, log_a, log_b = random_unit_plan(3, 4)
+    plan = random_plans(1, 3, 4)
+    plan, (log_a, log_b) = plan / plan.sum(), log_marginals(plan)
     plans, logs_a, logs_b = plan.repeat(2, 1, 1), log_a.repeat(2, 1), log_b.repeat(2, 1)
     plans[:, 0, 0] = 0.0
     reference = reference_plan(plans, torch.tensor([0.0, 1.0]), logs_a, logs_b)
@@ -70,7 +66,8 @@ def test_the_reference_contains_a_share_of_the_product_plan_in_items_that_must_l
 
 
 def test_one_entry_that_grows_is_noticed_however_small():
-    plan, log_a, log_b = random_unit_plan(3, 4)
+    plan = random_plans(1, 3, 4)
+    plan, (log_a, log_b) = plan / plan.sum(), log_marginals(plan)
     before, after = plan.clone(), plan.clone()
     before[0, 1, 2], after[0, 1, 2] = 1e-200, 1.2e-200
     assert has_growing_entries(before, after, torch.tensor([0.1]), log_a, log_b).tolist() == [True]

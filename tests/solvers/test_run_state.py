@@ -1,19 +1,16 @@
 """The iterate before the first step: potentials of an implicit plan are kept, others start at zero."""
 
-import numpy as np
 import torch
 
 import ugw
-from ugw.problems.build import build_ugw
+from oracles.spaces import pair, ugw_problem
 from ugw.solvers.config import SOLVER_CONFIG
 from ugw.solvers.run_state import Iterate, prepare_run
 
 
 def first_iterate(method):
     """Return the first iterate of a run from the product plan, with potentials of ones where it is implicit."""
-    rng = np.random.default_rng(0)
-    x, y = (ugw.Space.from_points(rng.random((n, 2)), metric="sqeuclidean") for n in (6, 7))
-    problem = build_ugw(x, y, rho=1.0, eps=0.1, fused=None, method=method)
+    problem = ugw_problem(*pair(metric="sqeuclidean"), eps=0.1, method=method)
     plan = problem.product
     if method == "streaming":
         plan.f.fill_(1.0)

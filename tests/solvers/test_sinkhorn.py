@@ -11,6 +11,7 @@ import torch
 from scipy.special import logsumexp
 
 from oracles import cases
+from oracles.linear import linear_problem, plan_with_mass
 from ugw.kernels import sinkhorn as torch_ops
 from ugw.measures.divergences import KL
 from ugw.problems.linear import LinearProblem
@@ -28,20 +29,6 @@ def arrays(n=6, m=8, seed=0, mass=(1.0, 1.0)):
     return cost, pair.a, pair.b
 
 
-def linear(cost, a, b, rho, eps):
-    """One item, as a batch of one."""
-    with np.errstate(divide="ignore"):
-        log_a, log_b = (torch.tensor(np.log(w))[None] for w in (a, b))
-    return LinearProblem(
-        torch.tensor(cost)[None],
-        log_a,
-        log_b,
-        KL(np.array(rho[:1])),
-        KL(np.array(rho[1:])),
-        torch.tensor([eps], dtype=torch.float64),
-    )
-
-
 def stack(problems):
     """Items of one size as one batch."""
     return LinearProblem(
@@ -51,14 +38,9 @@ def stack(problems):
     )
 
 
-def plan_with_mass(solution):
-    """Return the plan (n, m) with its mass of the first item of a solution."""
-    return (solution.unit_plan * solution.log_mass.exp()[:, None, None])[0].numpy()
-
-
 def solve(*args, method="stabilized", tol=1e-12, max_iter=5000):
-    """Solve the linear problem with the arguments of `linear`."""
-    return Sinkhorn(tol=tol, max_iter=max_iter, method=method)(linear(*args))
+    """Solve the linear problem with the arguments of `linear_problem`."""
+    return Sinkhorn(tol=tol, max_iter=max_iter, method=method)(linear_problem(*args))
 
 
 def masses(rho):
@@ -213,7 +195,7 @@ def test_far_points_fall_back_to_log_sum_exp(dtype, monkeypatch):
     for depth in depths:
         far = cost.copy()
         far[0], far[1:, 0] = depth, 3 * depth
-        problems.append(linear(far, a, b, (1.0, 1.0), 0.1))
+        problems.append(linear_problem(far, a, b, (1.0, 1.0), 0.1))
     batch = stack(problems)
     batch = replace(batch, **{k: getattr(batch, k).to(dtype) for k in ("cost", "log_a", "log_b")})
     calls = []
@@ -282,10 +264,10 @@ def test_translation_reduces_the_number_of_iterations(rho, eps, times):
 def test_a_warm_start_converges_at_once():
     args = *arrays(), (0.5, 2.0), 0.05
     end = solve(*args)
-    again = Sinkhorn(tol=1e-10, max_iter=1)(linear(*args), (end.f, end.g))
+    again = Sinkhorn(tol=1e-10, max_iter=1)(linear_problem(*args), (end.f, end.g))
     assert again.residual.item() <= 1e-12
     torch.testing.assert_close(again.unit_plan, end.unit_plan, rtol=1e-10, atol=0.0)
-    cold = Sinkhorn(tol=1e-10, max_iter=1)(linear(*args))
+    cold = Sinkhorn(tol=1e-10, max_iter=1)(linear_problem(*args))
     assert cold.residual.item() > 1e-4
 
 
@@ -305,7 +287,7 @@ def items():
     """Return four linear problems with different rho and eps."""
     problems = []
     for seed, (rho, eps) in enumerate([((0.5, 2.0), 0.5), ((INF, 1.0), 0.05), ((1.0, INF), 0.02), ((3.0, 3.0), 0.1)]):
-        problems.append(linear(*arrays(seed=seed, mass=(1.0, 0.5 + seed)), rho, eps))
+        problems.append(linear_problem(*arrays(seed=seed, mass=(1.0, 0.5 + seed)), rho, eps))
     return problems
 
 

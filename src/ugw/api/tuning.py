@@ -76,7 +76,7 @@ def _find_log_rho(problem: UGW, kept: float, log_rho: Tensor) -> tuple[Tensor, T
     for _ in range(API_CONFIG.max_mass_solves):
         rest = off.nonzero()[:, 0]
         given = _with_rho(problem.take(rest), log_rho[rest])
-        share = share.index_copy(0, rest, _kept_share(given, coarse_plan(given)))
+        share = share.index_copy(0, rest, kept_share(given, coarse_plan(given)))
         closer = (share - kept).abs() < (nearest[1] - kept).abs()
         nearest = torch.where(closer, log_rho, nearest[0]), torch.where(closer, share, nearest[1])
         low = torch.where(share < kept, log_rho, low)
@@ -117,7 +117,7 @@ def _warn_about_jumps(kept: float, share: Tensor) -> None:
     )
 
 
-def _kept_share(problem: UGW, start: Tensor) -> Tensor:
+def kept_share(problem: UGW, start: Tensor) -> Tensor:
     """Return the share of the mass (B,) that the plan solved for from a start (B, n, m) keeps."""
     plan = AlternateMin(tol=1e-5, max_iter=300)(problem, start).tensors.plan
     return (plan.sum(dim=(1, 2), dtype=torch.float64).log() - 0.5 * (problem.log_mass_a + problem.log_mass_b)).exp()

@@ -6,7 +6,7 @@ points.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,12 +82,15 @@ def figure(ratios: Sequence[Ratios]) -> Figure:
     return canvas
 
 
-def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run the experiment, print its numbers with `echo`, and write cgw-ratio.png and cgw-ratio.json into `folder`."""
+def reproduce(folder: Path, echo: Callable[[str], None], pairs: Mapping[int, int] = PAIRS) -> None:
+    """Run the experiment, print its numbers with `echo`, and write cgw-ratio.png and cgw-ratio.json into `folder`.
+
+    pairs: number of pairs of spaces for each number of points.
+    """
     echo(HEADER)
     ratios = []
-    for n, pairs in PAIRS.items():
-        ratios.append(run(n, pairs))
+    for n, count in pairs.items():
+        ratios.append(run(n, count))
         echo(ratios[-1].line)
     numbers = {"rho": RHO, "eps": EPS, "ratios": {sample.n: sample.values.tolist() for sample in ratios}}
     write_results(folder, "cgw-ratio", figure(ratios), numbers)

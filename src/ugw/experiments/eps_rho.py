@@ -21,7 +21,7 @@ import ugw
 
 from .. import datasets
 from ..plots import figures as plots
-from ..plots._drawing import set_thin_frame
+from ..plots.drawing import set_thin_frame
 from ..plots.style import STYLE
 from ._shared import Matching, format_rho, print_lines, write_results
 

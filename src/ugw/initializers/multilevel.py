@@ -81,7 +81,7 @@ def multilevel_plan(problem: StreamingUGW) -> ImplicitPlan:
     if sizes is None:
         stored = stored_problem(problem)
         return to_implicit_plan(problem, LEVEL_SOLVER(stored, coarse_plan(stored)).tensors.plan)
-    sample = _sample_problem(problem, *sizes)
+    sample = sample_problem(problem, *sizes)
     plan = multilevel_plan(sample)
     if size_class(*sizes).streaming_sample is not None:
         plan = LEVEL_SOLVER(sample, plan).tensors.plan
@@ -208,7 +208,7 @@ def _squared_differences(x: Tensor, y: Tensor) -> BilinearMatrix:
     return BilinearMatrix(x.double().square().sum(2), y.double().square().sum(2), core, x, y)
 
 
-def _sample_problem(problem: StreamingUGW, n: int, m: int) -> StreamingUGW:
+def sample_problem(problem: StreamingUGW, n: int, m: int) -> StreamingUGW:
     """Return the problem on n and m points, sampled in proportion to their weights and given equal ones."""
     x = _sample_space(problem.x, problem.log_a, problem.log_mass_a, n)
     y = _sample_space(problem.y, problem.log_b, problem.log_mass_b, m)

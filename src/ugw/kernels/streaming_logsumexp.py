@@ -22,7 +22,7 @@ def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor
     """
     shift = torch.zeros_like(left[:, :, 0]) if guess is None else guess
     blocks = []
-    for z in _exponent_blocks(left, right, bias, shift):
+    for z in exponent_blocks(left, right, bias, shift):
         largest = None if guess is not None else z.amax(dim=2, keepdim=True)
         block = _logsumexp_inplace(z, largest)
         if largest is None and not bool(torch.isfinite(block).all()):  # the guess was too far off
@@ -37,7 +37,7 @@ def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Ten
     left: (B, n, r); right: (B, m, r); bias: (B, m), -inf where j is ignored; shift: (B, n), near the logarithms of the
     sums of exponentials, so that none overflows; values: (B, m, k).
     """
-    blocks = [torch.bmm(z.exp_(), values) for z in _exponent_blocks(left, right, bias, shift)]
+    blocks = [torch.bmm(z.exp_(), values) for z in exponent_blocks(left, right, bias, shift)]
     return torch.cat(blocks, dim=1)
 
 
@@ -52,7 +52,7 @@ def _logsumexp_inplace(z: Tensor, largest: Tensor | None) -> Tensor:
     return z.sub_(finite_largest).exp_().sum(2).log_().add_(finite_largest[:, :, 0])
 
 
-def _exponent_blocks(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> Iterator[Tensor]:
+def exponent_blocks(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> Iterator[Tensor]:
     """Yield the matrix left · right + bias − shift by blocks of rows, (B, rows, m); each block overwrites the last.
 
     All blocks share one buffer unless gradients are recorded: separate blocks would fragment the memory of a CPU.

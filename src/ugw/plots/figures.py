@@ -13,7 +13,7 @@ from .._utils.checks import check_whole_number
 from .._utils.deprecation import renamed_arguments
 from ..errors import InputError
 from ..geometry.landmarks import farthest_points
-from ._drawing import (
+from .drawing import (
     as_array,
     as_colors,
     convergence_curves,

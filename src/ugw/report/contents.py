@@ -9,7 +9,7 @@ from scipy.spatial import cKDTree
 
 from ..errors import InputError
 from ..geometry.landmarks import evenly_spaced_indices
-from ..plots._drawing import as_array, as_colors, convergence_curves, divide_by_weights, principal_coordinates
+from ..plots.drawing import as_array, as_colors, convergence_curves, divide_by_weights, principal_coordinates
 from ..results.lazy_plan import LazyPlan
 from ..results.projection import barycentric_projection
 from ..results.result import Result

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..plots._drawing import to_numpy
+from ..plots.drawing import to_numpy
 from ..results.lazy_plan import LazyPlan
 from .config import REPORT_CONFIG
 

@@ -167,7 +167,7 @@ def advance(
         new = _extrapolate_next(settings, iterate, new, is_worse)
     if not is_checked and not settings.uses_proximal_steps:
         return new, None
-    status = _status_after_step(settings, iterate, new)
+    status = status_after_step(settings, iterate, new)
     if settings.uses_proximal_steps:
         new, status = _check_proximal_convergence(settings, iterate, new, status, synchronizes=n_rounds is None)
     numbers = {"objective": objective, "change": change, "residual": residual}
@@ -263,7 +263,7 @@ def _count_returns(settings: RunSettings, iterate: Iterate, state: Any) -> Tenso
     return torch.where(has_returned, iterate.n_returns + 1, 0.0)
 
 
-def _status_after_step(settings: RunSettings, old: Iterate, new: Iterate) -> Tensor:
+def status_after_step(settings: RunSettings, old: Iterate, new: Iterate) -> Tensor:
     """Return the status codes (B,) after a step from `old` to `new`, before the checks of proximal steps."""
     # The stronger the proximal term, the shorter the steps.
     change = new.change * old.controls.entropy / settings.last_entropy

@@ -159,7 +159,7 @@ def _step_item(item: PartialConicItem, lift: LiftArrays, previous: LiftArrays, o
     is_interior = curvature > 0 and bilinear_overlap > overlap
     bound_maximizer = min((bilinear_overlap - overlap) / curvature, 1.0) if is_interior else 1.0
     new, value = _best_on_segment(overlap_at, lift, target, [*config.segment_shares, bound_maximizer], overlap)
-    boundary = _boundary_point(previous, new)
+    boundary = boundary_point(previous, new)
     if boundary is not None:
         overlap_at = item.overlap_along_segment(new, boundary)[1]
         new, value = _best_on_segment(overlap_at, new, boundary, config.segment_shares, value)
@@ -194,7 +194,7 @@ def _best_on_segment(
     return ((1.0 - t) * start[0] + t * end[0], (1.0 - t) * start[1] + t * end[1]), values[best]
 
 
-def _boundary_point(previous: LiftArrays, new: LiftArrays) -> LiftArrays | None:
+def boundary_point(previous: LiftArrays, new: LiftArrays) -> LiftArrays | None:
     """Return the last lift with P, Q ≥ 0 on the line from a previous one through a new one, to shorten zigzags.
 
     None if the new lift lies on the boundary, or if no entry decreases along the line.

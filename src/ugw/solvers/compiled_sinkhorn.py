@@ -46,7 +46,7 @@ def solve_compiled(
         "max_rounds": (max_iter / KERNEL_CONFIG.iterations_per_check).ceil(),
     }
     parameters = torch.stack([constants[name] for name in library.linear_fields], dim=1)
-    config = _config(library.config_fields, in_log_domain=in_log_domain)
+    config = read_thresholds(library.config_fields, in_log_domain=in_log_domain)
     f, g = (
         torch.zeros(batch, size, dtype=torch.float64)
         if potentials is None
@@ -75,7 +75,7 @@ def solve_compiled(
 
 
 @cache
-def _config(names: tuple[str, ...], *, in_log_domain: bool) -> Tensor:
+def read_thresholds(names: tuple[str, ...], *, in_log_domain: bool) -> Tensor:
     """Return the thresholds that Sinkhorn reads, in the order of `names`; NaN for those that only whole steps read."""
     thresholds: dict[str, Any] = {**vars(KERNEL_CONFIG), **vars(SOLVER_CONFIG), "uses_log_domain": in_log_domain}
     values = (thresholds.get(name, math.nan) for name in names)

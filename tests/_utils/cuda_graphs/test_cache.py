@@ -1,6 +1,6 @@
 """The cache of captured graphs: which calls have the same signature, and which graphs are kept."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -9,6 +9,9 @@ from torch import Tensor
 from ugw._utils.cuda_graphs import cache
 from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
 from ugw._utils.pytree import BatchRecord, flatten
+
+MAX_GRAPHS, MAX_SIGNATURES = CAPTURE_CONFIG.max_graphs, CAPTURE_CONFIG.max_signatures
+PERCENT = CAPTURE_CONFIG.max_graph_bytes // 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +41,6 @@ def empty_cache():
     cache.clear()
     yield
     cache.clear()
-
-
-def limit(monkeypatch, **limits):
-    monkeypatch.setattr(cache, "CAPTURE_CONFIG", replace(CAPTURE_CONFIG, **limits))
 
 
 def signature_of(*arguments, function=double):
@@ -120,55 +119,50 @@ def test_a_stored_graph_is_returned_once():
     assert cache.pop_graph(signature, "variant") is None
 
 
-def test_a_graph_replaces_the_one_of_the_same_signature(monkeypatch):
-    limit(monkeypatch, max_graph_bytes=100)
+def test_a_graph_replaces_the_one_of_the_same_signature():
     signature = signature_of(torch.ones(2))
     for size in (90, 80, 70):
-        cache.store_graph(signature, 1, Graph(size))
-    assert cache.pop_graph(signature, 1) == Graph(70)
+        cache.store_graph(signature, 1, Graph(size * PERCENT))
+    assert cache.pop_graph(signature, 1) == Graph(70 * PERCENT)
 
 
-def test_the_number_of_kept_graphs_is_limited(monkeypatch):
-    limit(monkeypatch, max_graphs=3)
-    signatures = [signature_of(torch.ones(n)) for n in range(1, 6)]
+def test_the_number_of_kept_graphs_is_limited():
+    signatures = [signature_of(torch.ones(n)) for n in range(1, MAX_GRAPHS + 3)]
     for signature in signatures:
         cache.store_graph(signature, 1, Graph(0))
-        assert len(cache.kept_names()) <= 3
+        assert len(cache.kept_names()) <= MAX_GRAPHS
     kept = [cache.pop_graph(signature, 1) is not None for signature in signatures]
-    assert kept == [False, False, True, True, True], "the graphs stored last are kept"
+    assert kept == [False, False] + [True] * MAX_GRAPHS, "the graphs stored last are kept"
 
 
-def test_the_bytes_of_kept_graphs_are_limited(monkeypatch):
-    limit(monkeypatch, max_graph_bytes=100)
+def test_the_bytes_of_kept_graphs_are_limited():
     signatures = [signature_of(torch.ones(n)) for n in range(1, 6)]
     for signature in signatures:
-        cache.store_graph(signature, 1, Graph(40))
+        cache.store_graph(signature, 1, Graph(40 * PERCENT))
     assert len(cache.kept_names()) == 2
     assert cache.pop_graph(signatures[0], 1) is None
-    assert cache.pop_graph(signatures[-1], 1) == Graph(40)
-    cache.store_graph(signatures[-1], 1, Graph(1000))  # too large alone
+    assert cache.pop_graph(signatures[-1], 1) == Graph(40 * PERCENT)
+    cache.store_graph(signatures[-1], 1, Graph(1000 * PERCENT))  # too large alone
     assert cache.kept_names() == []
     for signature in signatures[:2]:  # the bytes of removed graphs count no more
-        cache.store_graph(signature, 1, Graph(50))
+        cache.store_graph(signature, 1, Graph(50 * PERCENT))
     assert len(cache.kept_names()) == 2
 
 
-def test_graphs_of_forgotten_signatures_are_dropped(monkeypatch):
+def test_graphs_of_forgotten_signatures_are_dropped():
     """Nobody would find them, and their bytes count no more."""
-    limit(monkeypatch, max_signatures=3, max_graph_bytes=100)
     forgotten = signature_of(torch.ones(1))
-    cache.store_graph(forgotten, 1, Graph(90))
-    latest = [signature_of(torch.ones(n)) for n in range(2, 6)][-1]
+    cache.store_graph(forgotten, 1, Graph(90 * PERCENT))
+    latest = [signature_of(torch.ones(n)) for n in range(2, MAX_SIGNATURES + 3)][-1]
     assert cache.kept_names() == []
     assert signature_of(torch.ones(1)) is not forgotten
-    cache.store_graph(latest, 1, Graph(90))
+    cache.store_graph(latest, 1, Graph(90 * PERCENT))
     assert cache.kept_names() == ["double"]
 
 
-def test_a_signature_in_use_is_not_forgotten(monkeypatch):
-    limit(monkeypatch, max_signatures=3)
+def test_a_signature_in_use_is_not_forgotten():
     used = signature_of(torch.ones(1))
-    for n in range(2, 8):
+    for n in range(2, MAX_SIGNATURES + 5):
         signature_of(torch.ones(n))
         assert signature_of(torch.ones(1)) is used
 

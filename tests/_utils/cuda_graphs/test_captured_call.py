@@ -1,14 +1,14 @@
 """Calls by captured graphs return what plain calls return. Graphs are emulated; tests/test_cuda.py uses real ones."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
-import pytest
 import torch
 from torch import Tensor
 
-from oracles.fake_cuda_graphs import fake_cuda_graphs
-from ugw._utils.cuda_graphs import cache, capture_state, captured_call
+from oracles.fake_cuda_graphs import assert_captured_like_plain
+from oracles.thresholds import changed_thresholds
+from ugw._utils.cuda_graphs import cache, captured_call
 from ugw._utils.cuda_graphs.capture_state import cached_constant, is_capturing
 from ugw._utils.cuda_graphs.captured_call import capture_call
 from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
@@ -16,12 +16,6 @@ from ugw._utils.pytree import BatchRecord
 
 # Calls of one signature before it is captured.
 N_PLAIN = CAPTURE_CONFIG.calls_before_capture
-
-
-@pytest.fixture
-def cuda():
-    with fake_cuda_graphs() as device:
-        yield device
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +53,6 @@ def ramp(count):
 
 def add_ramp(numbers):
     return numbers + cached_constant(ramp, len(numbers))
-
-
-def assert_captured_like_plain(function, *calls):
-    """Compare calls by `capture_call` with plain calls."""
-    for arguments in calls:
-        torch.testing.assert_close(capture_call(function, *arguments), function(*arguments), equal_nan=True)
 
 
 def test_a_signature_is_captured_at_its_third_call_and_replayed_for_other_values(cuda):
@@ -146,8 +134,8 @@ def test_a_function_that_reads_values_is_called_directly_and_not_captured_again(
     assert cache.kept_names() == []
 
 
-def test_calls_with_large_arguments_are_not_captured(cuda, monkeypatch):
-    monkeypatch.setattr(captured_call, "CAPTURE_CONFIG", replace(CAPTURE_CONFIG, max_call_bytes=7))
+@changed_thresholds(CAPTURE_CONFIG, max_call_bytes=7)
+def test_calls_with_large_arguments_are_not_captured(cuda):
     assert_captured_like_plain(shift_and_double, *[(torch.ones(1), 0.0)] * 3)  # 4 bytes
     assert cuda.n_replays == 1
     assert_captured_like_plain(shift_and_double, *[(torch.ones(2), 0.0)] * 3)
@@ -169,34 +157,3 @@ def test_calls_on_a_cpu_are_not_captured():
         assert_captured_like_plain(shift_and_double, *[(torch.ones(2), 1.0)] * (N_PLAIN + 2))
     assert cache.kept_names() == []
     assert not is_capturing()
-
-
-def test_a_graph_holds_the_constants_that_it_reads(cuda):
-    """Even if they have been dropped from the cache of constants."""
-    for _ in range(N_PLAIN + 1):
-        assert_captured_like_plain(add_ramp, (torch.ones(4),))
-    constant = cached_constant(ramp, 4)
-    assert cached_constant(ramp, 4) is constant
-    for count in range(5, 6 + CAPTURE_CONFIG.max_constants):
-        cached_constant(ramp, count)
-    assert cached_constant(ramp, 4) is not constant
-    del constant
-    cached_constant(ramp, 4)
-    assert_captured_like_plain(add_ramp, (torch.zeros(4),))  # the graph would fail if the constant were freed
-    assert (cuda.n_captures, cuda.n_replays) == (1, 2)
-
-
-def test_constants_of_one_capture_are_not_held_by_the_next(cuda):
-    for _ in range(N_PLAIN + 1):
-        capture_call(add_ramp, torch.ones(4))
-    assert capture_state.pop_captured_constants() == []
-
-
-def test_a_constant_is_computed_once_outside_of_captures():
-    cache.clear()
-    first = cached_constant(ramp, 3)
-    assert cached_constant(ramp, 3) is first
-    assert capture_state.pop_captured_constants() == []
-    cache.clear()
-    assert cached_constant(ramp, 3) is not first
-    cache.clear()

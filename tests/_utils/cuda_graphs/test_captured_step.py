@@ -8,19 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.fake_cuda_graphs import fake_cuda_graphs
-from ugw._utils.cuda_graphs import cache, captured_step
+from oracles.thresholds import changed_thresholds
+from ugw._utils.cuda_graphs import cache
 from ugw._utils.cuda_graphs.captured_step import CapturedStep, CaptureProperties
 from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
 from ugw._utils.pytree import BatchRecord, clone
 
 USUAL, MANY, PATIENCE = CAPTURE_CONFIG.usual_rounds, CAPTURE_CONFIG.many_rounds, CAPTURE_CONFIG.patience_steps
-
-
-@pytest.fixture
-def cuda():
-    with fake_cuda_graphs() as device:
-        yield device
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,8 +231,7 @@ def test_a_graph_does_not_overwrite_the_state_of_a_plain_step(cuda):
 
 
 @pytest.mark.parametrize(
-    ("n_waiting", "n_long_steps"),
-    [(0, 0), (1, 3), (9, 3), (10, 3 * PATIENCE), (40, 3 * PATIENCE)],
+    ("n_waiting", "n_long_steps"), [(0, 0), (1, 3), (9, 3), (10, 3 * PATIENCE), (40, 3 * PATIENCE)]
 )
 def test_few_items_that_need_more_rounds_do_not_delay_the_others(cuda, n_waiting, n_long_steps):
     """Of 40 items: they get more rounds in every PATIENCE-th step, or in all steps if they are a quarter."""
@@ -274,11 +267,6 @@ def test_nothing_is_captured_before_a_step_without_synchronization(cuda):
 # -- limits ------------------------------------------------------------------------------------------------
 
 
-def limit(monkeypatch, **limits):
-    for module in (captured_step, cache):
-        monkeypatch.setattr(module, "CAPTURE_CONFIG", replace(CAPTURE_CONFIG, **limits))
-
-
 def test_large_steps_run_without_synchronization_and_without_graphs(cuda):
     steps = Steps()
     values, _ = run(captured(steps, n_entries=CAPTURE_CONFIG.max_step_entries + 1), settings_of(0), state_of(0))
@@ -304,8 +292,8 @@ def test_steps_that_must_synchronize_run_as_they_are():
     assert step.release(last) is last
 
 
-def test_graphs_that_read_much_are_not_kept(cuda, monkeypatch):
-    limit(monkeypatch, max_kept_step_bytes=10)
+@changed_thresholds(CAPTURE_CONFIG, max_kept_step_bytes=10)
+def test_graphs_that_read_much_are_not_kept(cuda):
     steps = Steps()
     for seed in range(2):
         step = captured(steps)
@@ -316,8 +304,8 @@ def test_graphs_that_read_much_are_not_kept(cuda, monkeypatch):
     assert cuda.n_captures == 4
 
 
-def test_the_number_of_kept_graphs_is_limited(cuda, monkeypatch):
-    limit(monkeypatch, max_graphs=3)
+@changed_thresholds(CAPTURE_CONFIG, max_graphs=3)
+def test_the_number_of_kept_graphs_is_limited(cuda):
     steps = Steps()
     for batch in range(2, 8):
         step = captured(steps)

@@ -1,7 +1,5 @@
 """Term-by-term sums: infinite losses, blocks, and plans that share an item."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -18,9 +16,9 @@ from oracles.distortion import (
     random_plans,
     rho_total,
 )
+from oracles.thresholds import changed_thresholds
 from ugw.geometry.metric import DenseMetric
 from ugw.measures.cones import GaussianHellinger, HellingerKantorovich
-from ugw.problems.distortion import term_by_term
 from ugw.problems.distortion.base import PairLoss
 from ugw.problems.distortion.config import DISTORTION_CONFIG
 from ugw.problems.distortion.term_by_term import TermByTermDistortion
@@ -45,7 +43,8 @@ def test_an_infinite_term_counts_where_the_plan_has_mass_and_only_there():
     assert not TermByTermDistortion(dx, dy, PairLoss(HellingerKantorovich(5.0))).may_be_infinite
 
 
-def test_blocks_of_a_long_sum_respect_their_limit(monkeypatch):
+@changed_thresholds(DISTORTION_CONFIG, block_terms=100_000)
+def test_blocks_of_a_long_sum_respect_their_limit():
     dx, dy = random_metrics(False, False, n=30, m=25)
     evaluated = []
 
@@ -54,7 +53,6 @@ def test_blocks_of_a_long_sum_respect_their_limit(monkeypatch):
         return t.abs()
 
     distortion = TermByTermDistortion(dx, dy, PairLoss(loss, rho_total(1.0)))
-    monkeypatch.setattr(term_by_term, "DISTORTION_CONFIG", replace(DISTORTION_CONFIG, block_terms=100_000))
     for n_sums in (1, 2):  # several blocks are not kept for the next sum
         distortion.apply(random_plans(1, 30, 25))
         assert max(evaluated) <= 100_000
@@ -62,9 +60,8 @@ def test_blocks_of_a_long_sum_respect_their_limit(monkeypatch):
 
 
 @pytest.mark.parametrize("batched", BATCHED, ids=str)
-@pytest.mark.parametrize("block", [DISTORTION_CONFIG.block_terms, 1])
-def test_many_plans_of_one_item_share_its_terms(batched, block, monkeypatch):
-    monkeypatch.setattr(term_by_term, "DISTORTION_CONFIG", replace(DISTORTION_CONFIG, block_terms=block))
+@pytest.mark.parametrize("n_block_terms", [DISTORTION_CONFIG.block_terms, 1])
+def test_many_plans_of_one_item_share_its_terms(batched, n_block_terms):
     dx, dy = random_metrics(*batched)
     rhos = [0.2, 0.3, 0.5, 1.0]
     distortion = TermByTermDistortion(dx, dy, PairLoss(GaussianHellinger(), rho_total(*rhos)))
@@ -74,9 +71,10 @@ def test_many_plans_of_one_item_share_its_terms(batched, block, monkeypatch):
     g = [gaussian_kernel(rhos[i]) for i in index]
     repeated = [DenseMetric(metric.dense()[index]) if metric.batched else metric for metric in (dx, dy)]
     expected = explicit_sum(*repeated, g, plan)
-    for _ in range(2):  # the second time from cached terms
-        assert_close(taken.apply(plan), expected, float(plan.sum()), tol=1e-14)
-    again = torch.tensor([True, False, False, True, True])
-    assert_close(taken.take(again).apply(plan[again]), expected[again], float(plan.sum()), tol=1e-14)
-    fewer = taken.with_metrics(*repeated)
-    assert_close(fewer.apply(plan), expected, float(plan.sum()), tol=1e-14)
+    with changed_thresholds(DISTORTION_CONFIG, block_terms=n_block_terms):
+        for _ in range(2):  # the second time from cached terms
+            assert_close(taken.apply(plan), expected, float(plan.sum()), tol=1e-14)
+        again = torch.tensor([True, False, False, True, True])
+        assert_close(taken.take(again).apply(plan[again]), expected[again], float(plan.sum()), tol=1e-14)
+        fewer = taken.with_metrics(*repeated)
+        assert_close(fewer.apply(plan), expected, float(plan.sum()), tol=1e-14)

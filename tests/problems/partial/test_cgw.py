@@ -9,6 +9,7 @@ import torch
 from scipy.optimize import linprog, minimize_scalar
 
 import ugw
+from oracles.spaces import space
 from ugw.initializers.plans import vertex_plans
 from ugw.problems.build import build_ugw
 from ugw.problems.partial.cgw import PartialConicItem
@@ -16,10 +17,9 @@ from ugw.problems.partial.cgw import PartialConicItem
 PT = ugw.PartialTransport()
 
 
-def space(rng, n, d=2, mass=None):
+def space_of_any_mass(rng, n, d=2, mass=None):
     """Return a cloud of n points in R^d with uneven weights, by default of a random mass."""
-    weights = rng.random(n) + 0.2
-    return ugw.Space.from_points(rng.random((n, d)), weights=weights * (mass or rng.uniform(0.5, 2.0)) / weights.sum())
+    return space(n, d, rng, mass or rng.uniform(0.5, 2.0))
 
 
 def arrays(x, y):
@@ -105,7 +105,7 @@ def test_one_point_against_one(mass_a, mass_b, q):
 @pytest.mark.parametrize("seed", range(6))
 def test_two_points_against_two_by_brute_force(seed):
     rng = np.random.default_rng(seed)
-    x, y, rho, q = space(rng, 2), space(rng, 2), (0.05, 0.3)[seed % 2], (1, 2)[seed // 3]
+    x, y, rho, q = space_of_any_mass(rng, 2), space_of_any_mass(rng, 2), (0.05, 0.3)[seed % 2], (1, 2)[seed // 3]
     dx, dy, a, b = arrays(x, y)
     saved = np.maximum(2 * rho - np.abs(dx[:, None, :, None] - dy[None, :, None, :]) ** q, 0.0).reshape(4, 4)
 
@@ -156,7 +156,11 @@ def grid_program(x, y, *, rho, q, radii, starts):
 @pytest.mark.parametrize(("n", "seed"), [(2, 1), (3, 2)])
 def test_never_above_the_radial_grid(n, seed):
     rng = np.random.default_rng(seed)
-    x, y, rho = space(rng, n, mass=1.0), space(rng, n, mass=(1.0, 0.6)[seed % 2]), (0.1, 1.0)[seed % 2]
+    x, y, rho = (
+        space_of_any_mass(rng, n, mass=1.0),
+        space_of_any_mass(rng, n, mass=(1.0, 0.6)[seed % 2]),
+        (0.1, 1.0)[seed % 2],
+    )
     radii = np.linspace(0.0, 1.0, 11)[1:]
 
     def random(i, *_):
@@ -174,7 +178,7 @@ def test_never_above_the_radial_grid(n, seed):
 
 def test_the_value_is_that_of_the_lift():
     rng = np.random.default_rng(3)
-    x, y = space(rng, 5), space(rng, 4, 3)
+    x, y = space_of_any_mass(rng, 5), space_of_any_mass(rng, 4, 3)
     r = conic(x, y, rho=0.2, cone=ugw.PartialTransport(1.5), init="coarse")
     P, Q, w = r.lift
     assert np.allclose(P.sum(1), x.weights)
@@ -194,7 +198,7 @@ def test_the_value_is_that_of_the_lift():
 def test_never_above_the_tv_objective_of_any_plan(rho):
     """The lift of a plan costs at most Σ λ p p' + rho |p1⊗p1 − a⊗a| + rho |p2⊗p2 − b⊗b|, and steps only improve it."""
     rng = np.random.default_rng(4)
-    x, y = space(rng, 4), space(rng, 5, 3)
+    x, y = space_of_any_mass(rng, 4), space_of_any_mass(rng, 5, 3)
     dx, dy, a, b = arrays(x, y)
     cost = (dx[:, None, :, None] - dy[None, :, None, :]) ** 2
     for k in range(8):
@@ -208,7 +212,7 @@ def test_never_above_the_tv_objective_of_any_plan(rho):
 
 def test_two_homogeneous_in_the_masses():
     rng = np.random.default_rng(5)
-    x, y = space(rng, 4), space(rng, 3)
+    x, y = space_of_any_mass(rng, 4), space_of_any_mass(rng, 3)
     scaled = [ugw.Space.from_points(s.points, weights=7.0 * s.weights) for s in (x, y)]
     value = conic(x, y, rho=0.3).value
     assert conic(*scaled, rho=0.3).value == pytest.approx(49.0 * value, rel=1e-6)
@@ -220,7 +224,7 @@ def test_two_homogeneous_in_the_masses():
 @pytest.mark.parametrize("seed", range(4))
 def test_triangle_inequality_and_symmetry(seed):
     rng = np.random.default_rng(seed)
-    x, y, z = (space(rng, int(n)) for n in rng.integers(1, 4, 3))
+    x, y, z = (space_of_any_mass(rng, int(n)) for n in rng.integers(1, 4, 3))
     rho, cone = (0.1, 0.5, 3.0)[seed % 3], ugw.PartialTransport((2, 1)[seed % 2])
     xy, yz, xz, yx = (conic(s, t, rho=rho, cone=cone) for s, t in ((x, y), (y, z), (x, z), (y, x)))
     assert xz.distance <= xy.distance + yz.distance + 1e-6
@@ -245,7 +249,7 @@ def test_zero_on_isometric_copies(rho):
 
 def test_permuting_the_points_keeps_the_value():
     rng = np.random.default_rng(7)
-    points, weights, y = rng.random((4, 2)), rng.random(4) + 0.1, space(rng, 3)
+    points, weights, y = rng.random((4, 2)), rng.random(4) + 0.1, space_of_any_mass(rng, 3)
     order = rng.permutation(4)
     x, permuted = (ugw.Space.from_points(points[o], weights=weights[o]) for o in (np.arange(4), order))
     assert conic(permuted, y, rho=0.3).value == pytest.approx(conic(x, y, rho=0.3).value, abs=1e-6)
@@ -253,7 +257,7 @@ def test_permuting_the_points_keeps_the_value():
 
 def test_points_without_weight_keep_the_value():
     rng = np.random.default_rng(8)
-    points, y = rng.random((4, 2)), space(rng, 3)
+    points, y = rng.random((4, 2)), space_of_any_mass(rng, 3)
     x = ugw.Space.from_points(points[:3], weights=np.full(3, 0.3))
     more = ugw.Space.from_points(points, weights=np.array([0.3] * 3 + [0.0]))
     assert conic(more, y, rho=0.3).value == pytest.approx(conic(x, y, rho=0.3).value, abs=1e-6)
@@ -265,7 +269,7 @@ def test_points_without_weight_keep_the_value():
 def test_the_linear_step_is_the_best_of_all_lifts():
     """Its overlap with w, against random lifts and against the linear program with a variable for every minimum."""
     rng = np.random.default_rng(10)
-    x, y = space(rng, 4), space(rng, 3)
+    x, y = space_of_any_mass(rng, 4), space_of_any_mass(rng, 3)
     item = PartialConicItem(*arrays(x, y), 0.1, PT)
     w = item.lift_plan(rng.random((4, 3)))
     best = item.overlap_along_segment(w, item.maximize_overlap_with(w))[0]
@@ -292,7 +296,7 @@ def test_the_linear_step_is_the_best_of_all_lifts():
 
 def test_corner_starts_have_the_marginals_and_commute_with_swapping_and_padding():
     rng = np.random.default_rng(18)
-    x, y = space(rng, 4), space(rng, 3)
+    x, y = space_of_any_mass(rng, 4), space_of_any_mass(rng, 3)
     weights = np.insert(x.weights, 2, 0.0)
     more = ugw.Space.from_points(np.insert(x.points, 2, 0.5, axis=0), weights=weights)
     plans, swapped, padded = (
@@ -308,7 +312,11 @@ def test_corner_starts_have_the_marginals_and_commute_with_swapping_and_padding(
 
 def test_items_of_a_batch_equal_single_solves():
     rng = np.random.default_rng(11)
-    xs, ys, rhos = [space(rng, n) for n in (3, 2, 4)], [space(rng, n) for n in (2, 4, 3)], np.array([0.1, 0.5, 2.0])
+    xs, ys, rhos = (
+        [space_of_any_mass(rng, n) for n in (3, 2, 4)],
+        [space_of_any_mass(rng, n) for n in (2, 4, 3)],
+        np.array([0.1, 0.5, 2.0]),
+    )
     r = conic(ugw.Space.stack(xs), ugw.Space.stack(ys), rho=rhos, init="product")
     assert r.is_metric.all()
     for item, x, y, rho in zip(r, xs, ys, rhos, strict=True):
@@ -320,7 +328,7 @@ def test_items_of_a_batch_equal_single_solves():
 
 def test_float32_and_tensors():
     rng = np.random.default_rng(12)
-    x, y = space(rng, 4), space(rng, 3)
+    x, y = space_of_any_mass(rng, 4), space_of_any_mass(rng, 3)
     single = [ugw.Space.from_points(s.point_tensor.float(), weights=s.weight_tensor.float()) for s in (x, y)]
     r = conic(*single, rho=0.3, init="coarse")
     assert isinstance(r.plan, torch.Tensor)
@@ -330,7 +338,7 @@ def test_float32_and_tensors():
 
 def test_saved_and_loaded(tmp_path):
     rng = np.random.default_rng(13)
-    r = conic(space(rng, 3), space(rng, 2), cone=ugw.PartialTransport(1.0), init="product")
+    r = conic(space_of_any_mass(rng, 3), space_of_any_mass(rng, 2), cone=ugw.PartialTransport(1.0), init="product")
     r.save(tmp_path / "r.npz")
     loaded = ugw.ConicResult.load(tmp_path / "r.npz")
     assert loaded.distance == r.distance == r.value
@@ -339,7 +347,7 @@ def test_saved_and_loaded(tmp_path):
 
 def test_by_name_with_the_exponent_of_the_default_loss():
     rng = np.random.default_rng(15)
-    x, y = space(rng, 3), space(rng, 3)
+    x, y = space_of_any_mass(rng, 3), space_of_any_mass(rng, 3)
     assert conic(x, y, cone="partial-transport", init="product").value == conic(x, y, init="product").value
     assert ugw.PartialTransport().distance_exponent == 2.0
 
@@ -360,19 +368,19 @@ def test_by_name_with_the_exponent_of_the_default_loss():
 def test_bad_input_is_refused(options, said):
     rng = np.random.default_rng(16)
     with pytest.raises(ugw.InputError, match=said):
-        conic(space(rng, 3), space(rng, 3), **options)
+        conic(space_of_any_mass(rng, 3), space_of_any_mass(rng, 3), **options)
 
 
 def test_tightness_has_no_ugw_over_tv():
     rng = np.random.default_rng(16)
     with pytest.raises(ugw.InputError, match="cone must be one over KL"):
-        ugw.tightness(space(rng, 2), space(rng, 2), cone=PT)
+        ugw.tightness(space_of_any_mass(rng, 2), space_of_any_mass(rng, 2), cone=PT)
 
 
 def test_large_spaces_are_refused():
     rng = np.random.default_rng(17)
     with pytest.raises(ugw.InputError, match=r"up to n·m = \d+, got 400 × 300"):
-        conic(space(rng, 400), space(rng, 300))
+        conic(space_of_any_mass(rng, 400), space_of_any_mass(rng, 300))
 
 
 @pytest.mark.parametrize("options", [{"tol": 0.0}, {"max_iter": 0}, {"progress": 1}, {"callback": 3}])

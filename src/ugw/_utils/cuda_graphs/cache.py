@@ -81,8 +81,11 @@ def pop_graph(signature: Signature, variant: Any) -> Any:
 
 
 def kept_names() -> list[str]:
-    """Return the name of the captured function for each kept graph, in the order of their last use."""
-    return [signature.name for signature, _ in _graphs]
+    """Return the name of the captured function for each kept graph, in the order of their last use.
+
+    Leading underscores are left out.
+    """
+    return [signature.name.lstrip("_") for signature, _ in _graphs]
 
 
 def clear() -> None:

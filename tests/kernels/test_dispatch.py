@@ -7,19 +7,20 @@ from typing import Any
 import pytest
 import torch
 
+from oracles.streaming import DEVICE, streaming_factors
+from oracles.streaming import SHAPES as STREAMING_SHAPES
+from oracles.thresholds import changed_thresholds
 from ugw.kernels import dispatch
 from ugw.kernels.anderson import AndersonStep
 from ugw.kernels.config import KERNEL_CONFIG
 from ugw.kernels.dispatch import BACKENDS, Backend, select_backend
 from ugw.kernels.sinkhorn import LogKernel, StabilizedKernel, sinkhorn_iterations
+from ugw.kernels.triton.config import TRITON_CONFIG
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # One entry, ragged edges, powers of two on an edge, more than one program and strip, more rows than columns and fewer.
 SHAPES = [(1, 1, 1), (3, 5, 9), (2, 16, 16), (2, 33, 20), (1, 100, 100), (2, 9, 1100)]
-# (batch, n, m, rank): one row, ragged edges on both sides, ranks that fill the packed columns and that do not.
-STREAMING_SHAPES = [(1, 1, 1, 1), (2, 65, 130, 4), (1, 130, 63, 3), (1, 7, 300, 9), (3, 20, 40, 20)]
 # Sinkhorn: dampings of both sides; a damping of 1 is a hard marginal.
 SOFT, HARD, HALF_HARD = (0.9, 0.8), (1.0, 1.0), (1.0, 0.5)
 MAX_RATE = 1.0 - 1e-6
@@ -78,16 +79,6 @@ def coefficient_arguments(rank, _dtype, count=60):
     relative_change = (30.0 * torch.rand(count, generator=draw, dtype=torch.float64) - 10.0).clamp(min=0.0)
     was_rejected = torch.rand(count, generator=draw) < 0.5
     return gram.to(DEVICE), relative_change.to(DEVICE), was_rejected.to(DEVICE)
-
-
-def streaming_factors(shape, dtype):
-    """left, right and bias, with a column that is ignored."""
-    batch, n, m, rank = shape
-    left, right = normal(batch, n, rank, seed=1), normal(batch, m, rank, seed=2) / rank**0.5
-    bias = 3.0 * normal(batch, m, seed=3)
-    if m > 1:
-        bias[:, 1] = -torch.inf
-    return left.to(dtype), right.to(dtype), bias.to(dtype)
 
 
 def row_logsumexp(left, right, bias):
@@ -260,11 +251,9 @@ def test_an_empty_row_gives_a_nonfinite_residual(backend):
 
 
 @pytest.mark.parametrize("shape", [(1, 9, 70), (2, 70, 6), (1, 35, 40)], ids=str)
-def test_vectors_longer_than_a_block(shape, monkeypatch):
+@changed_thresholds(TRITON_CONFIG, row_sum_block=(4, 32), col_sum_block=(8, 32), vector_block=32)
+def test_vectors_longer_than_a_block(shape):
     sinkhorn_cache = pytest.importorskip("ugw.kernels.triton.sinkhorn_cache")
-    # Small blocks, so that short vectors already take several of them.
-    blocks = replace(sinkhorn_cache.TRITON_CONFIG, row_sum_block=(4, 32), col_sum_block=(8, 32), vector_block=32)
-    monkeypatch.setattr(sinkhorn_cache, "TRITON_CONFIG", blocks)
     case = Case(str(shape), lambda dtype: sinkhorn_arguments(shape, SOFT, dtype), 1e-4, 2e-4)
     found = sinkhorn_cache.sinkhorn_iterations(*case.arguments(torch.float32))
     assert_close_iterates(found, reference("sinkhorn_iterations", case), case)
@@ -343,7 +332,7 @@ def test_other_primitives_are_selected_by_dtype():
 
 
 def test_without_triton_torch_is_selected(monkeypatch):
-    monkeypatch.setattr(dispatch, "_has_triton", lambda: False)
+    monkeypatch.setattr(dispatch.Backend, "is_available", property(lambda backend: "triton" not in backend.module))
     one = uniform(2, 3, 4).as_subclass(FakeCuda)
     assert select_backend("dot", one, one).module == "reductions"
     assert select_backend("sinkhorn_iterations", fake_kernel(10, 10)).module == "sinkhorn"

@@ -3,31 +3,17 @@
 import pytest
 import torch
 
+from oracles.streaming import DEVICE, SHAPES, streaming_factors
 from ugw._utils.precision import round_to_tf32, split_tf32
 from ugw.kernels.triton.config import TRITON_CONFIG
 
 streaming = pytest.importorskip("ugw.kernels.triton.streaming", reason="Triton is not installed")
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-# (batch, n, m, rank): one row, ragged edges on both sides, ranks that fill the packed columns and that do not.
-SHAPES = [(1, 1, 1, 1), (2, 65, 130, 4), (1, 130, 63, 3), (1, 7, 300, 9), (3, 20, 40, 20)]
-
-
-def factors(shape):
-    """left, right and bias in float32, with a column that is ignored."""
-    batch, n, m, rank = shape
-    draw = torch.Generator().manual_seed(0)
-    left, right = (torch.randn(batch, size, rank, generator=draw) for size in (n, m))
-    bias = 3.0 * torch.randn(batch, m, generator=draw)
-    if m > 1:
-        bias[:, 1] = -torch.inf
-    return left.to(DEVICE), (right / rank**0.5).to(DEVICE), bias.to(DEVICE)
-
 
 @pytest.mark.parametrize("magnitude", [1e-3, 1.0, 300.0])
 def test_packed_products_have_the_accuracy_of_float32(magnitude):
     # Rounded to TF32 as the hardware does, the packed product must be as good as float32's own.
-    left, right, bias = factors((1, 40, 50, 4))
+    left, right, bias = streaming_factors((1, 40, 50, 4))
     left, shift = magnitude * left, torch.zeros_like(left[:, :, 0])
     bias = bias.clamp(min=-3.0)
     rows, cols = streaming.pack(left, right, bias, shift)
@@ -41,7 +27,7 @@ def test_packed_products_have_the_accuracy_of_float32(magnitude):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_packing_is_that_of_plain_torch(shape):
     """Packed rows hold the halves of both factors, of the bias and of the shift, and ones."""
-    left, right, bias = factors(shape)
+    left, right, bias = streaming_factors(shape)
     shift = torch.linspace(-2.0, 2.0, left[:, :, 0].numel(), device=DEVICE).view_as(left[:, :, 0])
     m, rank = right.shape[1:]
     (l_hi, l_lo), (r_hi, r_lo) = split_tf32(left * streaming.LOG2E), split_tf32(right)

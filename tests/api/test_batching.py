@@ -4,15 +4,15 @@ The plans agree to 1e-9 and not to the last bit, because sums over padded rows g
 """
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 import ugw
-from oracles.thresholds import patch_thresholds
-from ugw._utils import size_class
+from oracles.spaces import pair, space
+from oracles.thresholds import changed_thresholds
+from ugw._utils.size_class import THRESHOLDS, SizeClass, size_class
 from ugw.geometry.space import Space
 from ugw.results.lazy_plan import LazyPlan
 from ugw.results.records import Status
@@ -25,19 +25,11 @@ EPS = np.array([0.1, 0.2, 0.0, 0.1, 0.0])
 STARTS = ["product", "flb", "linear", "random", "coarse", "auto", "best"]
 
 
-def space(n, seed, mass=1.0, d=2, features=None):
-    rng = np.random.default_rng(seed)
-    points, weights = rng.random((n, d)), rng.random(n) + 0.2
-    if features:
-        features = rng.normal(size=(n, features))
-    return Space.from_points(points, weights=weights * mass / weights.sum(), features=features)
-
-
-def spaces(features=None):
+def spaces(n_features=0):
     """Five pairs; the last two items of RHO are hard on both sides, or on one, so their masses are equal."""
     masses = [(1.5, 0.5), (1.0, 30.0), (1.0, 2.0), (0.2, 0.7), (1.0, 1.0)]
-    xs = [space(n, i, masses[i][0], features=features) for i, (n, _) in enumerate(SIZES)]
-    ys = [space(m, 10 + i, masses[i][1], features=features) for i, (_, m) in enumerate(SIZES)]
+    xs = [space(n, 2, i, masses[i][0], n_features=n_features) for i, (n, _) in enumerate(SIZES)]
+    ys = [space(m, 2, 10 + i, masses[i][1], n_features=n_features) for i, (_, m) in enumerate(SIZES)]
     return xs, ys
 
 
@@ -82,7 +74,7 @@ def test_shared_parameters(rho, eps):
 
 @pytest.mark.parametrize(("alpha", "init"), [(0.3, "product"), (np.array([0.0, 0.5, 1.0, 0.1, 0.2]), "auto")])
 def test_fused_batches(alpha, init):
-    xs, ys, eps = *spaces(features=3), np.array([*EPS[:4], 0.1])
+    xs, ys, eps = *spaces(n_features=3), np.array([*EPS[:4], 0.1])
     r = ugw.solve(Space.stack(xs), Space.stack(ys), rho=RHO, eps=eps, fused=ugw.Fused(alpha), init=init)
     for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
         own = alpha if isinstance(alpha, float) else alpha[i]
@@ -90,7 +82,7 @@ def test_fused_batches(alpha, init):
 
 
 def test_a_linear_cost_per_item():
-    xs, y = [space(6, i) for i in range(3)], space(7, 9)
+    xs, y = [space(6, seed=i) for i in range(3)], space(7, seed=9)
     costs = np.random.default_rng(0).random((3, 6, 7))
     r = ugw.solve(Space.stack(xs), y, eps=0.05, fused=ugw.Fused(0.4, costs), init="product")
     for i, x in enumerate(xs):
@@ -99,7 +91,7 @@ def test_a_linear_cost_per_item():
 
 @pytest.mark.parametrize("init", ["linear", "coarse"])
 def test_one_space_against_a_batch(init):
-    x, (_, ys) = space(5, 40), spaces()
+    x, (_, ys) = space(5, seed=40), spaces()
     forward = ugw.solve(x, Space.stack(ys), rho=0.5, eps=EPS, init=init)
     backward = ugw.solve(Space.stack(ys), x, rho=0.5, eps=EPS, init=init)
     for i, y in enumerate(ys):
@@ -109,7 +101,7 @@ def test_one_space_against_a_batch(init):
 
 @pytest.mark.parametrize("init", ["product", "auto"])
 def test_one_pair_for_many_parameters(init):
-    x, y = space(6, 0), space(7, 1)
+    x, y = space(6, seed=0), space(7, seed=1)
     rho = (np.array([0.1, 1.0, INF, 10.0]), np.array([0.2, 1.0, INF, INF]))
     eps = np.array([0.1, 0.0, 0.15, 0.1])
     r = ugw.solve(x, y, rho=rho, eps=eps, init=init)
@@ -121,7 +113,7 @@ def test_one_pair_for_many_parameters(init):
 def test_equal_sizes_given_as_one_array():
     points = np.random.default_rng(0).random((3, 6, 2))
     weights = np.random.default_rng(1).random((3, 6)) + 0.1
-    y = space(4, 1)
+    y = space(4, seed=1)
     r = ugw.solve(Space.from_points(points, weights=weights), y, eps=0.2, init="flb")
     for i in range(3):
         same(r[i], ugw.solve(Space.from_points(points[i], weights=weights[i]), y, eps=0.2, init="flb"))
@@ -148,7 +140,7 @@ def test_the_order_of_a_batch_does_not_matter(init):
 
 def test_an_item_does_not_depend_on_its_neighbors():
     """Also not on a neighbor that collapses, stops at once or never converges."""
-    x, y = space(6, 0), space(7, 1)
+    x, y = space(6, seed=0), space(7, seed=1)
     alone = ugw.solve(x, y, rho=1.0, eps=0.05, init="product")
     far = Space.from_points(1e6 * np.random.default_rng(5).random((3, 2)))
     one = Space.from_points(np.zeros((1, 2)))
@@ -168,7 +160,7 @@ def test_an_item_does_not_depend_on_its_neighbors():
 
 
 def test_status_and_steps_are_per_item():
-    x, y = space(6, 0), space(7, 1)
+    x, y = space(6, seed=0), space(7, seed=1)
     with pytest.warns(ugw.ConvergenceWarning, match=r"item 1 \(1 of 3"):
         r = ugw.solve(x, y, eps=np.array([0.5, 0.01, 0.4]), init="product", solver=ugw.AlternateMin(max_iter=15))
     assert r.status == [Status.CONVERGED, Status.MAX_ITER, Status.CONVERGED]
@@ -196,7 +188,7 @@ def test_tensors(dtype):
 
 
 def test_a_batch_of_one():
-    x, y = space(6, 0), space(7, 1)
+    x, y = space(6, seed=0), space(7, seed=1)
     r = ugw.solve(Space.stack([x]), Space.stack([y]), eps=0.05)
     assert r.plan.shape == (1, 6, 7)
     same(r[0], ugw.solve(x, y, eps=0.05))
@@ -206,7 +198,7 @@ def test_symmetric_spaces_choose_the_same_of_their_equal_plans():
     """A square on a square has eight best plans of one value: padding must not choose among them."""
     corners = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
     square = Space.from_points(corners)
-    other = space(7, 3)
+    other = space(7, seed=3)
     for init in ("coarse", "auto", "random", "flb"):
         alone = ugw.solve(square, square, rho=1.0, eps=0.01, init=init)
         r = ugw.solve(Space.stack([other, square]), Space.stack([square, square]), rho=1.0, eps=0.01, init=init)
@@ -241,8 +233,7 @@ PROBLEMS = {
     "general cone": (ugw.solve_conic, {"rho": 0.1, "cone": ugw.Loss(general_loss)}),
 }
 # Every threshold is passed by items of a few points: those of tests, in the order of `SizeThresholds`.
-LOW_THRESHOLDS = replace(
-    size_class.THRESHOLDS,
+LOW_THRESHOLDS = dict(
     max_entries_with_several_solutions=30,
     max_entries_with_two_solutions=60,
     max_entries_without_middle_level=100,
@@ -262,26 +253,9 @@ LOW_THRESHOLDS = replace(
 SMALL_SIZES = [(5, 6), (6, 9), (9, 11), (11, 12)]
 
 
-@pytest.fixture(autouse=True)
-def _fresh_size_classes():
-    """Size classes are cached: those of other thresholds are forgotten before and after each test."""
-    size_class.size_class.cache_clear()
-    yield
-    size_class.size_class.cache_clear()
-
-
 def threshold_pairs(sizes, metric="euclidean"):
     """Pairs of spaces of these sizes, all of mass 1, with features."""
-    pairs = []
-    for i, (n, m) in enumerate(sizes):
-        rng = np.random.default_rng(100 + i)
-        made = []
-        for size, dim in ((n, 3), (m, 2)):
-            weights = rng.random(size) + 0.2
-            given = {"weights": weights / weights.sum(), "features": rng.normal(size=(size, 2)), "metric": metric}
-            made.append(Space.from_points(rng.random((size, dim)), **given))
-        pairs.append(made)
-    return pairs
+    return [pair(n, m, seed=100 + 2 * i, n_features=2, metric=metric) for i, (n, m) in enumerate(sizes)]
 
 
 def check_batch_against_items(name, sizes):
@@ -302,14 +276,14 @@ def check_batch_against_items(name, sizes):
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_items_on_both_sides_of_every_size_threshold(monkeypatch, name):
+def test_items_on_both_sides_of_every_size_threshold(name):
     thresholds = LOW_THRESHOLDS
     if PROBLEMS[name][0] is ugw.solve_conic:
         # Of plans near a saddle point the rounding of float32 decides where they go, and padding changes rounding.
-        thresholds = replace(thresholds, min_low_precision_entries=5000)
-    patch_thresholds(monkeypatch, thresholds)
-    # Linear programs with many more variables than a plan has entries are slow.
-    check_batch_against_items(name, [(5, 6), (4, 8)] if name == "partial-transport" else SMALL_SIZES)
+        thresholds = thresholds | {"min_low_precision_entries": 5000}
+    with changed_thresholds(THRESHOLDS, **thresholds):
+        # Linear programs with many more variables than a plan has entries are slow.
+        check_batch_against_items(name, [(5, 6), (4, 8)] if name == "partial-transport" else SMALL_SIZES)
 
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
@@ -327,11 +301,10 @@ def test_items_on_both_sides_of_the_smaller_thresholds_as_they_are(name, sizes):
 
 def test_small_sizes_are_in_many_classes():
     """The sizes of the test above pass every threshold that it lowers."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch_thresholds(patch, LOW_THRESHOLDS)
-        classes = [size_class.size_class(n, m) for n, m in SMALL_SIZES]
+    with changed_thresholds(THRESHOLDS, **LOW_THRESHOLDS):
+        classes = [size_class(n, m) for n, m in SMALL_SIZES]
     constant = {"has_tf32_phase"}  # on CUDA alone
-    for name in set(size_class.SizeClass.__dataclass_fields__) - constant:
+    for name in set(SizeClass.__dataclass_fields__) - constant:
         assert len({getattr(c, name) for c in classes}) > 1, name
 
 

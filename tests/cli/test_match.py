@@ -4,35 +4,13 @@ import json
 import sys
 from pathlib import Path
 
-import networkx
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import ugw
-from ugw.cli import commands as cli
-from ugw.cli.match import MatchConfig
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A folder with points, distances and graphs, and the working directory."""
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    a, b = rng.random((8, 2)), rng.random((9, 3))
-    np.savetxt("a.csv", a, delimiter=",", header="x,y", comments="")
-    np.save("b.npy", b)
-    np.save("far.npy", np.linalg.norm(b[:, None] - b, axis=2))
-    np.save("wide.npy", rng.random((7, 5)))
-    networkx.write_graphml(networkx.cycle_graph(7), "g.graphml")
-    networkx.write_gml(networkx.path_graph(6), "h.gml")
-    return tmp_path
-
-
-def match(*args):
-    """A quick match: blurred, from one start."""
-    given = ["match", *args, "--eps", "10%", "--init", "product"]
-    return CliRunner().invoke(cli.main, given, catch_exceptions=False)
+from oracles.command_line import match
+from oracles.thresholds import changed_thresholds
+from ugw.cli.match import MATCH_CONFIG
 
 
 @pytest.mark.parametrize(
@@ -56,13 +34,13 @@ def test_a_report_is_written_on_request_with_the_same_plan(here, args):
         assert fact in text
 
 
+@changed_thresholds(MATCH_CONFIG, max_drawn_points=5)
 def test_a_plan_that_is_not_stored(here, monkeypatch):
     made = ugw.solve
     inner = ugw.Sinkhorn(method="streaming")
     monkeypatch.setattr(
         ugw, "solve", lambda *args, **given: made(*args, **given | {"solver": ugw.AlternateMin(inner=inner)})
     )
-    monkeypatch.setattr("ugw.cli.match.MATCH_CONFIG", MatchConfig(max_drawn_points=5))
     np.save("more.npy", np.random.default_rng(1).random((14, 3)))
     done = match("b.npy", "more.npy", "--metric", "sqeuclidean", "--report", "page.html")
     assert done.exit_code == 0, done.stderr
@@ -80,7 +58,7 @@ def test_a_plan_that_is_not_stored(here, monkeypatch):
 
 def test_without_plotly_a_report_is_refused_before_the_work(here, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    monkeypatch.setattr("ugw.cli.match._solve", lambda *_: pytest.fail("solved first"))
+    monkeypatch.setattr(ugw, "solve", lambda *_, **__: pytest.fail("solved first"))
     done = match("a.csv", "b.npy", "--report", "page.html")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == "Error: a report needs plotly: pip install 'ugw[report]'\n"

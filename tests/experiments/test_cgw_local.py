@@ -1,11 +1,9 @@
-"""The two figures of CGW beside UGW: what they show holds, and their files are written."""
-
-import json
+"""CGW and UGW of a cloud and a shifted copy: what the figure shows holds."""
 
 import numpy as np
 import pytest
 
-from ugw.experiments import cgw_local, cgw_ratio
+from ugw.experiments import cgw_local
 
 
 @pytest.fixture(scope="module")
@@ -31,20 +29,3 @@ def test_close_to_each_other_and_for_a_large_rho_they_agree(curves):
 def test_the_local_figure_has_a_panel_for_each_rho(curves):
     assert [ax.get_title() for ax in cgw_local.figure(curves).axes] == ["ρ = 0.1", "ρ = 10"]
     assert len(cgw_local.lines(curves)) == 5
-
-
-def test_ratios_are_at_most_1():
-    found = cgw_ratio.run(3, 6)
-    assert found.certified
-    assert found.values.shape == (6,)
-    assert (found.values > 0.3).all()
-    assert (found.values <= 1.0 + 1e-9).all()
-
-
-def test_reproducing_the_ratios_writes_them_for_each_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(cgw_ratio, "PAIRS", {2: 3})
-    said = []
-    cgw_ratio.reproduce(tmp_path, said.append)
-    written = json.loads((tmp_path / "cgw-ratio.json").read_text(encoding="utf-8"))
-    assert len(written["ratios"]["2"]) == 3
-    assert len(said) == 2

@@ -1,4 +1,4 @@
-"""The positive-unlabeled experiment: its folds, its choice of parameters, and runs that are interrupted."""
+"""The positive-unlabeled experiment: its tasks, runs that are interrupted, and its command."""
 
 import json
 import os
@@ -19,40 +19,10 @@ import ugw
 from oracles.pu import CROSS, SAME, SMALL
 from ugw import datasets
 from ugw.cli import commands as cli
-from ugw.experiments import pu, pu_table, pu_tasks
-from ugw.experiments.pu_tasks import Task, draw_fold, parse_tasks
+from ugw.experiments import pu, pu_tasks
+from ugw.experiments.pu_tasks import Task
 
 OTHER = Task("surf", "surf", "C", 0.1)
-
-
-def rows_of(domain, points):
-    """Which rows of a domain these are, by their first coordinate, which runs through 0, 1, ..., 124 over 124."""
-    place = np.argsort(domain.reduced[:, 0])
-    return place[np.rint(points[:, 0] * 124).astype(int)]
-
-
-@pytest.mark.parametrize("task", [SAME, CROSS, Task("surf", "surf", "C", 0.2)])
-def test_a_fold_has_prior_times_size_positives_and_no_image_twice(domains, task):
-    source, target = (domains[key] for key in task.keys)
-    fold = draw_fold(task, domains, size=20, seed=3)
-    assert fold.positives.min() >= 0
-    assert fold.positives.max() <= 1
-    assert fold.truth.sum() == round(task.prior * 20)
-    used, found = rows_of(source, fold.positives), rows_of(target, fold.unlabeled)
-    assert (source.labels[used] == 0).all()
-    np.testing.assert_array_equal(target.labels[found] == 0, fold.truth)
-    assert len(set(used)) == len(set(found)) == 20
-    if source is target:
-        assert not set(used) & set(found)
-    again = draw_fold(task, domains, size=20, seed=3)
-    np.testing.assert_array_equal(again.unlabeled, fold.unlabeled)
-    assert not np.array_equal(draw_fold(task, domains, size=20, seed=4).unlabeled, fold.unlabeled)
-
-
-def test_positives_do_not_come_first(domains):
-    # The order of the points must not know the answer, whatever tells ties apart.
-    first = [draw_fold(replace(SAME, prior=0.2), domains, size=20, seed=seed).truth[:4].mean() for seed in range(30)]
-    assert 0.1 < np.mean(first) < 0.3
 
 
 @pytest.mark.parametrize("task", [SAME, CROSS])
@@ -66,48 +36,6 @@ def test_a_task_runs_all_methods_with_the_right_number_of_positives(domains, tas
     # As many called positive as are: the wrong ones come in pairs.
     for accuracy in (made["init"], made["pgw"], made["ugw"]):
         assert np.isin(np.round(accuracy, 9), (80.0, 90.0, 100.0)).all()
-
-
-def results(**scores):
-    """Results of one task: validation and test accuracy, two folds each, of three pairs."""
-    grid = [[test, test, val, val] for test, val in scores["ugw"]]
-    made = {"ugw": grid, "pairs": [(-5, -5), (-5, -8), (-8, -8)], "init": [70.0, 90.0], "pgw": [80.0, 80.0]}
-    return made | {"mass": [1.0, 0.5, 0.1], "converged": [1.0, 1.0, 0.5]}
-
-
-def test_parameters_are_chosen_on_validation_folds():
-    tasks = [SAME, Task("surf", "surf", "A", 0.2)]
-    found = {
-        tasks[0].name: results(ugw=[(99.0, 82.0), (81.0, 86.0), (82.0, 86.0)]),
-        tasks[1].name: results(ugw=[(98.0, 60.0), (71.0, 61.0), (72.0, 65.0)]),
-    }
-    rows = {(row["task"], row["method"]): row for row in pu_table.table_rows(tasks, found, folds=2)}
-    one, two = (task.name for task in tasks)
-    assert rows[one, "ugw"]["accuracy"] == 81.0  # a tie, which the larger rho wins, whatever the test folds say
-    assert rows[one, "ugw"]["log2_rho"] == [-5, -8]
-    assert rows[two, "ugw"]["accuracy"] == 72.0
-    assert [rows[name, "ugw-2"]["accuracy"] for name in (one, two)] == [99.0, 98.0]
-    assert [rows[name, "ugw-8"]["accuracy"] for name in (one, two)] == [82.0, 72.0]  # one pair for both
-    assert rows[one, "init"]["std"] == 10.0
-    assert rows[one, "ugw"]["difference"] == pytest.approx(81.0 - 83.5)
-    text = pu_table.format_table(list(rows.values()))
-    assert len(text) == 6  # a title, names, two tasks, how far from the paper, and chance
-    assert "81.0 ± 0.0 [83.5] -2.5" in text[2]
-
-
-def test_tasks_without_a_published_number_are_not_compared():
-    task = parse_tasks("mobilenet-C:surf-A:0.1")[0]
-    rows = pu_table.table_rows([task], {task.name: results(ugw=[(80.0, 80.0)] * 3)}, folds=2)
-    assert not any("paper" in row for row in rows)
-    assert "[" not in pu_table.format_table(rows)[2]
-
-
-def test_tasks_by_name():
-    assert len(parse_tasks(None)) == len(pu_tasks.PUBLISHED) == 10
-    assert len(parse_tasks("substitute")) == 21
-    assert [task.name for task in parse_tasks(" surf-C:surf-A:0.2 ,surf-C:surf-A:0.2")] == ["surf-C:surf-A:0.2"]
-    with pytest.raises(ugw.InputError, match="got the task 'decaf-C:surf-A"):
-        parse_tasks("decaf-C:surf-A:0.1")
 
 
 def test_an_interrupted_run_goes_on_and_other_options_are_refused(domains, tmp_path, monkeypatch):

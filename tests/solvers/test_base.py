@@ -1,0 +1,136 @@
+"""Options of AlternateMin: given ones are used as they are, None is replaced by the values of the problem's strategy."""
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import pytest
+
+import ugw
+from oracles.errors import refused
+from oracles.spaces import pair
+from ugw.initializers.conic import TRANSPORT_SOLVER
+from ugw.solvers.config import SOLVER_CONFIG
+
+PAIR = pair(12, 10, seed=8, dims=(2, 2))
+used_schedules, used_max_iter = set(), set()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingSchedule(ugw.ProximalSchedule):
+    """A proximal schedule that records (first, last, factor) whenever a run asks for its entropy bounds."""
+
+    def bounds(self, eps, scale, min_entropy):
+        """Record the schedule and return its bounds."""
+        used_schedules.add((self.first, self.last, self.factor))
+        return super().bounds(eps, scale, min_entropy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingSinkhorn(ugw.Sinkhorn):
+    """A Sinkhorn solver that records its max_iter whenever it solves a linear problem."""
+
+    def __call__(self, *args, **kwargs):
+        """Record max_iter and solve."""
+        used_max_iter.add(self.max_iter)
+        return super().__call__(*args, **kwargs)
+
+
+@pytest.fixture(autouse=True)
+def clear_records():
+    """Forget what other tests recorded."""
+    used_schedules.clear()
+    used_max_iter.clear()
+
+
+def test_a_given_schedule_is_used_in_a_conic_problem_although_it_equals_the_ugw_default():
+    schedule = RecordingSchedule(first=0.3, last=0.01, factor=0.95)
+    result = ugw.solve_conic(*PAIR, init="product", solver=ugw.AlternateMin(proximal=schedule))
+    assert used_schedules == {(0.3, 0.01, 0.95)}
+    default = ugw.solve_conic(*PAIR, init="product")
+    assert result.value == pytest.approx(default.value, rel=1e-5)
+
+
+def test_a_given_number_of_inner_iterations_is_used_in_a_conic_problem_although_it_equals_the_ugw_default():
+    ugw.solve_conic(*PAIR, init="product", solver=ugw.AlternateMin(inner=RecordingSinkhorn(max_iter=50)))
+    assert used_max_iter == {50}
+
+
+@pytest.mark.parametrize(
+    ("solve", "expected"),
+    [(ugw.solve, SOLVER_CONFIG.inner_max_iter), (ugw.solve_conic, TRANSPORT_SOLVER.inner.max_iter)],
+)
+def test_none_for_the_inner_iterations_means_those_of_the_strategy(solve, expected):
+    solve(*PAIR, init="product", solver=ugw.AlternateMin(inner=RecordingSinkhorn()))
+    assert used_max_iter == {expected}
+
+
+def test_none_for_the_schedule_means_that_of_the_strategy():
+    default = ugw.solve_conic(*PAIR, init="product")
+    same = ugw.solve_conic(*PAIR, init="product", solver=ugw.AlternateMin(proximal=TRANSPORT_SOLVER.proximal))
+    other = ugw.solve_conic(
+        *PAIR, init="product", solver=ugw.AlternateMin(proximal=ugw.ProximalSchedule(first=0.3, last=0.01, factor=0.95))
+    )
+    assert default.history.objective.tolist() == same.history.objective.tolist()
+    assert default.history.objective.tolist() != other.history.objective.tolist()
+
+
+def test_options_without_a_strategy_are_the_documented_defaults():
+    resolved = ugw.AlternateMin().with_defaults()
+    assert resolved.proximal == ugw.ProximalSchedule()
+    assert resolved.inner.max_iter == SOLVER_CONFIG.inner_max_iter
+
+
+def test_a_tuple_as_schedule_works_with_a_deprecation_warning():
+    with pytest.warns(DeprecationWarning, match=r"use proximal=ugw.ProximalSchedule\(first=0.2, last=0.02") as caught:
+        solver = ugw.AlternateMin(proximal=(0.2, 0.02, 0.9))
+    assert caught[0].filename == __file__
+    new = ugw.AlternateMin(proximal=ugw.ProximalSchedule(first=0.2, last=0.02, factor=0.9))
+    assert solver == new
+    with warnings.catch_warnings(action="error"):  # derived options do not warn again
+        result = ugw.solve(*PAIR, eps=1e-4, init="product", solver=solver)
+    assert result.value == ugw.solve(*PAIR, eps=1e-4, init="product", solver=new).value
+
+
+@pytest.mark.parametrize("value", [(0.3, 0.01), [0.3, 0.01, 0.95], 0.3, (0.3, 0.01, 2.0)])
+def test_anything_else_as_schedule_is_an_input_error(value):
+    with pytest.raises(ugw.InputError, match="ProximalSchedule"):
+        ugw.AlternateMin(proximal=value)
+
+
+BAD_FIELDS = [
+    (ugw.AlternateMin, "tol", [0, 0.0, 1, 1.5, -1e-6, math.nan, "1e-6", None, True]),
+    (ugw.AlternateMin, "max_iter", [0, -5, 10.0, "10", None, True, math.inf]),
+    (ugw.AlternateMin, "anneal", [0, 1, -0.5, 2.0, math.nan, "0.9", True]),
+    (ugw.AlternateMin, "inner", [None, "log", ugw.AlternateMin(), ugw.Sinkhorn]),
+    (ugw.AlternateMin, "progress", ["yes", 2, None]),
+    (ugw.AlternateMin, "callback", ["stop", 3]),
+    (ugw.Sinkhorn, "tol", [0, 1, -1.0, math.nan, "x", None, False]),
+    (ugw.Sinkhorn, "max_iter", [0, 2.5, "x", True]),
+    (ugw.Sinkhorn, "method", ["exp", "LOG", None, 0]),
+    (ugw.Multistart, "n", [0, -1, 2.0, "8", None, True]),
+    (ugw.Multistart, "solver", [None, "alternate", ugw.Sinkhorn(), ugw.AlternateMin, ugw.Multistart()]),
+]
+
+
+@pytest.mark.parametrize(
+    ("solver_class", "name", "value"),
+    [(solver_class, name, value) for solver_class, name, values in BAD_FIELDS for value in values],
+    ids=lambda v: v.__name__ if isinstance(v, type) else repr(v)[:20],
+)
+def test_solvers_refuse_invalid_fields_at_construction(solver_class, name, value):
+    message = refused(solver_class, **{name: value})
+    assert message.startswith(f"{solver_class.__name__} {name} must be ")
+
+
+@pytest.mark.parametrize("solver_class", [ugw.AlternateMin, ugw.Sinkhorn, ugw.Multistart])
+def test_solvers_are_frozen_keyword_only_records(solver_class):
+    solver = solver_class()
+    assert solver == solver_class()
+    name = next(iter(vars(solver)))
+    with pytest.raises(AttributeError):
+        setattr(solver, name, getattr(solver, name))
+    with pytest.raises(TypeError):
+        solver_class(1)
+    with pytest.raises(TypeError):
+        solver_class(verbose=True)
