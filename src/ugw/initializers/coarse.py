@@ -59,7 +59,9 @@ def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 
     An item with fewer different plans than other items repeats its first one with the objective inf.
     """
-    coarse, fine = (_schedule(rounds, count) for rounds in (INITIALIZER_CONFIG.coarse_rounds, INITIALIZER_CONFIG.fine_rounds))
+    coarse, fine = (
+        _schedule(rounds, count) for rounds in (INITIALIZER_CONFIG.coarse_rounds, INITIALIZER_CONFIG.fine_rounds)
+    )
     if has_compiled_search(problem):
         plans, values = search_compiled(problem, count, SEARCH_SOLVER, coarse, fine)
         return plans.to(problem.x.dtype), values

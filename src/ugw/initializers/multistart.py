@@ -89,6 +89,16 @@ def check_solver(solver: Any, default: Solver) -> Any:
     return solver.with_defaults(default)
 
 
+def check_stores_plans(solver: Any, function: str) -> Any:
+    """Return the solver; raise InputError if its inner solver is to stream plans, which `function` always stores."""
+    inner = getattr(base_solver(solver), "inner", None)
+    if inner is not None and inner.method == "streaming":
+        raise InputError(
+            f'{function} stores its plans: Sinkhorn method must be "auto", "stabilized" or "log", got "streaming"'
+        )
+    return solver
+
+
 def with_article(name: str) -> str:
     """Return a class name after "a" or "an".
 

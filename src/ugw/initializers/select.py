@@ -31,6 +31,7 @@ SINGLE_PLANS: dict[str, Callable[[UGW], Tensor]] = {
     "coarse": coarse_plan,
 }
 
+
 def candidate_plans(problem: UGW, init: Any) -> Tensor:
     """Return the plans (B, S, n, m) that the name of a start stands for, or the plan that the caller gave, S = 1."""
     if not isinstance(init, str):

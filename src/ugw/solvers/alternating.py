@@ -31,8 +31,8 @@ from .sinkhorn import Sinkhorn
 class AlternateMin(Solver):
     """Solve a problem by a sequence of linear problems.
 
-    tol: relative L1 change of the plan from one step to the next, and the inner residual, at which to stop; inner: the
-    solver of the linear problems;
+    tol: relative L1 change of the plan from one step to the next, and the inner residual, at which to stop; None: the
+    default of the problem (1e-6, linear problems 1e-7); inner: the solver of the linear problems;
     proximal: a `ProximalSchedule`. If eps is below its share `last` of the cost scale, steps have more entropy, as a
     proximal term relative to the last plan, which leaves the solution as it is. None: the schedule of the problem;
     anneal: factor in (0, 1) by which eps itself decreases each step, from a third of the mean distortion to its value;
@@ -44,11 +44,13 @@ class AlternateMin(Solver):
     True
     """
 
-    tol: float = 1e-6
+    tol: float | None = None
     max_iter: int = 1000
     inner: Sinkhorn = field(default_factory=Sinkhorn)
     proximal: ProximalSchedule | None = None
     anneal: float | None = None
+
+    may_omit_tol = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,19 +62,21 @@ class AlternateMin(Solver):
             raise InputError(f"AlternateMin inner must be a Sinkhorn, got {type(self.inner).__name__}")
 
     def with_defaults(self, defaults: AlternateMin | None = None) -> AlternateMin:
-        """Return the options with the proximal schedule and inner iterations of `defaults` where they are None.
+        """Return the options with tol, proximal schedule and those of `inner` from `defaults` where they are None.
 
-        Without `defaults` these are `ProximalSchedule()` and `SOLVER_CONFIG.inner_max_iter`.
+        What `defaults` leaves open too is from `SOLVER_CONFIG` and `ProximalSchedule()`.
 
-        >>> given = AlternateMin(tol=1e-3).with_defaults(AlternateMin(inner=Sinkhorn(max_iter=200)))
-        >>> given.tol, given.inner.max_iter
-        (0.001, 200)
+        >>> given = AlternateMin(tol=1e-3).with_defaults(AlternateMin(tol=1e-4, inner=Sinkhorn(max_iter=200)))
+        >>> given.tol, given.inner.max_iter, given.inner.tol
+        (0.001, 200, 1e-07)
         """
-        if self.proximal is not None and self.inner.max_iter is not None:
-            return self
-        proximal = ProximalSchedule() if defaults is None or defaults.proximal is None else defaults.proximal
-        inner = self.inner.with_defaults(None if defaults is None else defaults.inner)
-        return replace(self, inner=inner, proximal=self.proximal or proximal)
+        given = defaults or AlternateMin()
+        return replace(
+            self,
+            tol=self.tol or given.tol or SOLVER_CONFIG.default_tol,
+            inner=self.inner.with_defaults(given.inner),
+            proximal=self.proximal or given.proximal or ProximalSchedule(),
+        )
 
     @torch.no_grad()
     def run(self, problem: Problem, init: Any, monitor: Monitor | None) -> Result:
@@ -93,7 +97,7 @@ class AlternateMin(Solver):
         unit_plan, first = normalize(init), None
         phase = low_precision_phase(problem) if self.max_iter >= SOLVER_CONFIG.min_iter_for_low_precision else None
         if phase is not None:
-            options = replace(self, tol=max(self.tol, phase.tol), max_iter=min(self.max_iter, phase.max_iter))
+            options = replace(self, tol=max(self.tol or 0.0, phase.tol), max_iter=min(self.max_iter, phase.max_iter))
             with phase.context():
                 low = unit_plan.to(phase.problem.x.dtype)
                 state, settings = prepare_run(phase.problem, low, options, is_monitored=is_monitored)
