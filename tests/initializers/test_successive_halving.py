@@ -95,7 +95,7 @@ def test_plans_of_a_partial_problem_keep_their_mass():
     tv = ugw.TV(0.05)
     partial, surrogate = build_partial(space(8, 2, 0), space(7, 3, 1), sides=(tv, tv), eps=0.0, fused=None, loss=None)
     plans = random_anchor_plans(surrogate, 4)
-    ends, values = successive_halving(partial, plans, (Round(ugw.FrankWolfe(), 1, 1e-9),))
+    ends, values = successive_halving(partial, plans, (Round(ugw.FrankWolfe(), 1, tie_tolerance=1e-9),))
     solved = [ugw.FrankWolfe()(partial, plans[:, k]) for k in range(4)]
     best = min(solved, key=lambda r: float(r.value))
     assert float(values[0, 0]) == pytest.approx(float(best.value), rel=1e-12)
