@@ -268,11 +268,11 @@ def _fresh_size_classes():
     size_class.size_class.cache_clear()
 
 
-def threshold_pairs(sizes, metric="euclidean"):
+def threshold_pairs(sizes, metric="euclidean", seed=0):
     """Pairs of spaces of these sizes, all of mass 1, with features."""
     pairs = []
     for i, (n, m) in enumerate(sizes):
-        rng = np.random.default_rng(100 + i)
+        rng = np.random.default_rng(100 * (seed + 1) + i)
         made = []
         for size, dim in ((n, 3), (m, 2)):
             weights = rng.random(size) + 0.2
@@ -282,10 +282,10 @@ def threshold_pairs(sizes, metric="euclidean"):
     return pairs
 
 
-def check_batch_against_items(name, sizes):
+def check_batch_against_items(name, sizes, seed=0, **others):
     """`solve(stack)[i]` is `solve(item)` by the comparison rule of the design, at the default tolerance."""
-    solve, options = PROBLEMS[name]
-    pairs = threshold_pairs(sizes, "sqeuclidean" if name == "streaming" else "euclidean")
+    solve, options = PROBLEMS[name][0], PROBLEMS[name][1] | others
+    pairs = threshold_pairs(sizes, "sqeuclidean" if "streaming" in name else "euclidean", seed)
     batch = solve(*(Space.stack(list(side)) for side in zip(*pairs, strict=True)), **options)
     for i, (x, y) in enumerate(pairs):
         alone = solve(x, y, **options)
@@ -321,6 +321,13 @@ def test_items_on_both_sides_of_every_size_threshold(monkeypatch, name):
 )
 def test_items_on_both_sides_of_the_smaller_thresholds_as_they_are(name, sizes):
     check_batch_against_items(name, sizes)
+
+
+@pytest.mark.parametrize("seed", [2, 19])
+def test_long_alternations_do_not_amplify_the_rounding_of_padded_sums(seed):
+    """Balanced problems without entropy, which alternate without converging before linear programs end the solve."""
+    sizes = [(19, 20), (29, 11), (29, 24), (29, 28)]
+    check_batch_against_items("balanced, eps = 0", sizes, seed, solver=None)
 
 
 def test_small_sizes_are_in_many_classes():
