@@ -371,3 +371,21 @@ def test_an_infinite_loss_of_one_item_does_not_change_an_item_of_short_distances
         alone = ugw.solve(xs[i], ys[i], init=plan, **given)
         assert both[i].value == pytest.approx(alone.value, rel=1e-7)
         np.testing.assert_allclose(both[i].plan, alone.plan, atol=1e-6)
+
+
+def test_a_loss_is_infinite_for_items_of_long_distances_alone():
+    """Only these have a limit of their size, and an item of short distances keeps the factors of its loss."""
+    rng, loss = np.random.default_rng(0), ugw.HellingerKantorovich()
+    xs, ys = ([ugw.Space.from_points(s * rng.random((n, 2))) for n, s in ((60, 0.5), (10, 6.0))] for _ in range(2))
+    plan = np.zeros((2, 60, 60))
+    plan[0], plan[1, 0, 0] = 1.0 / 3600, 1.0
+    given = {"rho": 0.3, "eps": 0.05, "loss": loss}
+    both = ugw.solve(ugw.Space.stack(xs), ugw.Space.stack(ys), init=plan, **given)
+    for i, n in enumerate((60, 10)):
+        alone = ugw.solve(xs[i], ys[i], init=plan[i, :n, :n], **given)
+        assert both[i].status is alone.status
+        assert both[i].value == pytest.approx(alone.value, rel=1e-9)
+        np.testing.assert_allclose(both[i].plan, alone.plan, atol=1e-9)
+    large = [ugw.Space.from_points(6.0 * rng.random((60, 2))) for _ in range(2)]
+    with pytest.raises(ugw.InputError, match="up to n·m = 2500, got 60 × 60"):
+        ugw.solve(ugw.Space.stack([xs[1], large[0]]), ugw.Space.stack([ys[1], large[1]]), init=plan, **given)

@@ -22,7 +22,6 @@ from .config import PROBLEM_CONFIG
 from .distortion.base import Distortion, PairLoss
 from .distortion.itemwise import Sizes
 from .distortion.select import select_distortion
-from .distortion.term_by_term import TermByTermDistortion
 from .partial.cgw import PartialCGW
 from .partial.gw import PartialGW
 from .ugw import UGW
@@ -166,27 +165,10 @@ def uses_streaming(x: Space, y: Space, *, fused: Fused | None, loss: Any, method
 
 def loss_distortion(x: Space, y: Space, loss: Any) -> Distortion:
     """Return the distortion sum for a loss other than t²."""
-    longest = max_distance_difference(x, y)
-    read = parse_loss(loss, longest, dtype=x.dtype)
-    finite = is_finite_loss(read, longest)
-    n, m = largest_size(x, y)
-    max_entries = THRESHOLDS.max_entries_of_infinite_loss
-    if not finite and n * m > max_entries:
-        raise InputError(
-            f"a loss that is infinite for some distances is summed term by term, up to n·m = {max_entries}, "
-            f"got {n} × {m}: take a smaller problem, a larger cutoff, or solve_conic, which needs no such sum"
-        )
-    if not finite:
-        return TermByTermDistortion(x.metric, y.metric, PairLoss(read))
+    read = parse_loss(loss, max_distance_difference(x, y), dtype=x.dtype)
     return select_distortion(
         x.metric, y.metric, PairLoss(read), sizes=unpadded_sizes(x, y), tol=read.tol, max_rank=read.max_rank
     )
-
-
-def is_finite_loss(loss: Cone, longest: float) -> bool:
-    """Return whether a loss is finite at all distances up to the longest."""
-    distances = torch.linspace(0.0, longest, PROBLEM_CONFIG.n_loss_samples, dtype=torch.float64)
-    return bool(torch.isfinite(loss(distances)).all())
 
 
 def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[CGW, UGW]:
