@@ -150,6 +150,30 @@ def test_large_problems_stream_by_themselves(monkeypatch):
     assert ugw.solve(given, y, eps=0.05).path == "stored"
 
 
+def test_a_batch_does_not_stream_an_item_that_is_stored_alone(monkeypatch):
+    """The path of an item depends on its own size: a batch of both kinds is refused, with what to do instead."""
+    pairs = [spaces(seed=s, n=n, m=18) for s, n in enumerate((20, 30))]
+    x, y = (ugw.Space.stack([pair[k] for pair in pairs]) for k in (0, 1))
+    for limit, path in ((100, "streaming"), (10_000, "stored")):
+        limits = replace(size_class.THRESHOLDS, max_stored_entries={"cpu": limit})
+        monkeypatch.setattr(ugw.problems.build, "THRESHOLDS", limits)
+        r = ugw.solve(x, y, eps=0.05)
+        assert r.path == path
+        for i, pair in enumerate(pairs):
+            alone = ugw.solve(*pair, eps=0.05)
+            assert alone.path == path
+            assert r[i].value == pytest.approx(alone.value, rel=1e-7)
+    limits = replace(size_class.THRESHOLDS, max_stored_entries={"cpu": 400})
+    monkeypatch.setattr(ugw.problems.build, "THRESHOLDS", limits)
+    for function in (ugw.solve, ugw.estimate):
+        with pytest.raises(ugw.InputError, match=r"of one kind.* got items of 20 × 18 and 30 × 18: .* two calls"):
+            function(x, y)
+    assert ugw.solve(x, y, eps=0.05, solver=STREAMING).path == "streaming"
+    found = ugw.pairwise([pair[0] for pair in pairs], [pairs[0][1]], eps=0.05)  # solves such pairs one by one
+    expected = [ugw.solve(pair[0], pairs[0][1], eps=0.05).value for pair in pairs]
+    np.testing.assert_allclose(found.values[:, 0], expected, rtol=1e-9)
+
+
 def test_a_streamed_result_is_an_initial_plan():
     x, y = spaces()
     short = ugw.AlternateMin(max_iter=5, inner=STREAMING.inner)
