@@ -253,15 +253,15 @@ LOW_THRESHOLDS = dict(
 SMALL_SIZES = [(5, 6), (6, 9), (9, 11), (11, 12)]
 
 
-def threshold_pairs(sizes, metric="euclidean"):
+def threshold_pairs(sizes, metric="euclidean", seed=0):
     """Pairs of spaces of these sizes, all of mass 1, with features."""
-    return [pair(n, m, seed=100 + 2 * i, n_features=2, metric=metric) for i, (n, m) in enumerate(sizes)]
+    return [pair(n, m, seed=100 * (seed + 1) + 2 * i, n_features=2, metric=metric) for i, (n, m) in enumerate(sizes)]
 
 
-def check_batch_against_items(name, sizes):
+def check_batch_against_items(name, sizes, seed=0, **others):
     """`solve(stack)[i]` is `solve(item)` by the comparison rule of the design, at the default tolerance."""
-    solve, options = PROBLEMS[name]
-    pairs = threshold_pairs(sizes, "sqeuclidean" if name == "streaming" else "euclidean")
+    solve, options = PROBLEMS[name][0], PROBLEMS[name][1] | others
+    pairs = threshold_pairs(sizes, "sqeuclidean" if "streaming" in name else "euclidean", seed)
     batch = solve(*(Space.stack(list(side)) for side in zip(*pairs, strict=True)), **options)
     for i, (x, y) in enumerate(pairs):
         alone = solve(x, y, **options)
@@ -297,6 +297,13 @@ def test_items_on_both_sides_of_every_size_threshold(name):
 )
 def test_items_on_both_sides_of_the_smaller_thresholds_as_they_are(name, sizes):
     check_batch_against_items(name, sizes)
+
+
+@pytest.mark.parametrize("seed", [2, 19])
+def test_long_alternations_do_not_amplify_the_rounding_of_padded_sums(seed):
+    """Balanced problems without entropy, which alternate without converging before linear programs end the solve."""
+    sizes = [(19, 20), (29, 11), (29, 24), (29, 28)]
+    check_batch_against_items("balanced, eps = 0", sizes, seed, solver=None)
 
 
 def test_small_sizes_are_in_many_classes():
@@ -339,3 +346,21 @@ def test_an_infinite_loss_of_one_item_does_not_change_an_item_of_short_distances
         alone = ugw.solve(xs[i], ys[i], init=plan, **given)
         assert both[i].value == pytest.approx(alone.value, rel=1e-7)
         np.testing.assert_allclose(both[i].plan, alone.plan, atol=1e-6)
+
+
+def test_a_loss_is_infinite_for_items_of_long_distances_alone():
+    """Only these have a limit of their size, and an item of short distances keeps the factors of its loss."""
+    rng, loss = np.random.default_rng(0), ugw.HellingerKantorovich()
+    xs, ys = ([ugw.Space.from_points(s * rng.random((n, 2))) for n, s in ((60, 0.5), (10, 6.0))] for _ in range(2))
+    plan = np.zeros((2, 60, 60))
+    plan[0], plan[1, 0, 0] = 1.0 / 3600, 1.0
+    given = {"rho": 0.3, "eps": 0.05, "loss": loss}
+    both = ugw.solve(ugw.Space.stack(xs), ugw.Space.stack(ys), init=plan, **given)
+    for i, n in enumerate((60, 10)):
+        alone = ugw.solve(xs[i], ys[i], init=plan[i, :n, :n], **given)
+        assert both[i].status is alone.status
+        assert both[i].value == pytest.approx(alone.value, rel=1e-9)
+        np.testing.assert_allclose(both[i].plan, alone.plan, atol=1e-9)
+    large = [ugw.Space.from_points(6.0 * rng.random((60, 2))) for _ in range(2)]
+    with pytest.raises(ugw.InputError, match="up to n·m = 2500, got 60 × 60"):
+        ugw.solve(ugw.Space.stack([xs[1], large[0]]), ugw.Space.stack([ys[1], large[1]]), init=plan, **given)

@@ -752,3 +752,15 @@ def test_tol_and_max_rank_set_the_accuracy_of_the_kernel():
 def test_bad_accuracy(wrong):
     with pytest.raises(InputError, match=r"of a cone must be .*, got"):
         ugw.HellingerKantorovich(**wrong)
+
+
+def test_a_solver_that_streams_plans_is_refused():
+    x = ugw.Space.from_points(np.random.default_rng(0).random((5, 2)), metric="sqeuclidean")
+    streaming = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
+    for call in (
+        lambda solver: ugw.solve_conic(x, x, solver=solver),
+        lambda solver: ugw.solve_conic(x, x, solver=ugw.Multistart(solver=solver, n=2)),
+        lambda solver: ugw.pairwise([x, x], method="cgw", solver=solver),
+    ):
+        with pytest.raises(InputError, match=r'solve_conic stores its plans: .* got "streaming"'):
+            call(streaming)

@@ -13,6 +13,8 @@ import ugw
 from oracles import cases
 from oracles.cases import INF
 
+STREAMING = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
+
 
 def clouds(n=9, m=11, seed=0, mass=(1.3, 0.8)):
     rng = np.random.default_rng(seed)
@@ -191,6 +193,7 @@ def test_invalid_arguments_are_refused():
         ((a, b), {"cost": cost, "solver": ugw.Multistart()}, "got Multistart"),
         ((a, b), {"cost": cost, "rho": ugw.TV(1.0), "solver": ugw.AlternateMin()}, "must be a FrankWolfe for TV"),
         ((a, a), {"cost": cost[:, :9], "rho": INF, "eps": 0.0, "solver": ugw.AlternateMin()}, "got AlternateMin"),
+        ((a, b), {"cost": cost, "solver": STREAMING}, 'solve_linear stores its plans: .* got "streaming"'),
         ((np.ones((2, 9)), b), {"cost": cost, "rho": np.ones(3)}, "batch sizes must agree"),
     ):
         with pytest.raises(ugw.InputError, match=said):
@@ -205,3 +208,13 @@ def test_options_that_are_not_given_are_those_of_linear_problems():
     assert given["tol"] == 1e-6
     assert given["proximal"] == default["proximal"]
     assert given["inner"]["max_iter"] == default["inner"]["max_iter"]
+
+
+def test_a_solver_without_options_is_the_default_solver():
+    rng = np.random.default_rng(0)
+    a, b = rng.random((8, 2)), rng.random((9, 2))
+    given = ugw.solve_linear(a, b, eps=1e-3, solver=ugw.AlternateMin())
+    default = ugw.solve_linear(a, b, eps=1e-3)
+    assert given.parameters == default.parameters
+    assert default.parameters["solver"]["tol"] == 1e-7
+    assert given.value == default.value

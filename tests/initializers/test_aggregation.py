@@ -31,7 +31,7 @@ def problem(x, y):
 def test_representatives_are_far_apart_and_carry_all_weight():
     x = space(200, 2, 0)
     given = problem(x, space(5))
-    found = cluster_points(x, given.log_a, THRESHOLDS.n_coarse_clusters, farthest_centers)
+    found = cluster_points(x, given.log_a, (min(x.n, THRESHOLDS.n_coarse_clusters),), farthest_centers)
     index, columns, weights = found.centers, found.distances, found.weights
     k = THRESHOLDS.n_coarse_clusters
     assert index.shape == weights.shape == (1, k)
@@ -48,7 +48,7 @@ def test_representatives_are_far_apart_and_carry_all_weight():
 def test_few_points_are_all_representatives():
     x = space(9, 2, 0)
     given = problem(x, space(5))
-    found = cluster_points(x, given.log_a, THRESHOLDS.n_coarse_clusters, farthest_centers)
+    found = cluster_points(x, given.log_a, (min(x.n, THRESHOLDS.n_coarse_clusters),), farthest_centers)
     index, weights = found.centers, found.weights
     assert found.is_exact.all()
     assert sorted(index[0].tolist()) == list(range(9))
@@ -59,7 +59,7 @@ def test_points_without_weight_represent_nothing():
     points, weights = arrays(9, 2, 0)
     weights[[1, 4]] = 0.0
     x = Space.from_points(points, weights=weights)
-    found = cluster_points(x, problem(x, space(5)).log_a, THRESHOLDS.n_coarse_clusters, farthest_centers)
+    found = cluster_points(x, problem(x, space(5)).log_a, (9,), farthest_centers)
     index, gathered = found.centers, found.weights
     used = index[0][gathered[0] > 0]
     assert not {1, 4} & set(used.tolist())
@@ -89,6 +89,24 @@ def test_a_wide_cell_is_chosen_once():
     points = np.random.default_rng(0).standard_cauchy((300, 2))
     given = problem(Space.from_points(points), space(5))
     level = aggregate(given, 100, quantile_centers, average=True).problem
-    few = cluster_points(level.x, level.log_a, 50, farthest_centers)
+    few = cluster_points(level.x, level.log_a, (50,), farthest_centers)
     present = int((level.log_a > -torch.inf).sum())
     assert int((few.weights > 0).sum()) == min(50, present)
+
+
+@pytest.mark.parametrize("choose_centers", [quantile_centers, farthest_centers])
+def test_clusters_of_an_item_do_not_depend_on_its_padding(choose_centers):
+    """Neither those of few points, each of which is a center, nor the sizes of the problem between them."""
+    sizes = [(7, 50), (20, 9), (30, 31)]
+    pairs = [(space(n, 2, i), space(m, 3, 10 + i)) for i, (n, m) in enumerate(sizes)]
+    stack = problem(*(Space.stack(list(side)) for side in zip(*pairs, strict=True)))
+    level = aggregate(stack, 20, choose_centers, average=True)
+    assert level.problem.sizes == ((7, 20), (20, 9), (20, 20))
+    for i, pair in enumerate(pairs):
+        alone = aggregate(problem(*pair), 20, choose_centers, average=True)
+        for found, own in ((level.x, alone.x), (level.y, alone.y)):
+            k, n = own.centers.shape[1], own.labels.shape[1]
+            assert found.centers[i, :k].tolist() == own.centers[0].tolist()
+            assert found.labels[i, :n].tolist() == own.labels[0].tolist()
+            torch.testing.assert_close(found.weights[i, :k], own.weights[0])
+            assert not found.weights[i, k:].any()

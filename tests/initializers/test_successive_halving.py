@@ -9,6 +9,7 @@ import torch
 import ugw
 from ugw.geometry.space import Space
 from ugw.initializers.config import INITIALIZER_CONFIG
+from ugw.initializers.partial import PENALTY_SCHEDULE, SHARP_SCHEDULE
 from ugw.initializers.plans import random_anchor_plans
 from ugw.initializers.successive_halving import (
     Round,
@@ -94,8 +95,16 @@ def test_plans_of_a_partial_problem_keep_their_mass():
     tv = ugw.TV(0.05)
     partial, surrogate = build_partial(space(8, 2, 0), space(7, 3, 1), sides=(tv, tv), eps=0.0, fused=None, loss=None)
     plans = random_anchor_plans(surrogate, 4)
-    ends, values = successive_halving(partial, plans, (Round(ugw.FrankWolfe(), 1, 1e-9),))
+    ends, values = successive_halving(partial, plans, (Round(ugw.FrankWolfe(), 1, tie_tolerance=1e-9),))
     solved = [ugw.FrankWolfe()(partial, plans[:, k]) for k in range(4)]
     best = min(solved, key=lambda r: float(r.value))
     assert float(values[0, 0]) == pytest.approx(float(best.value), rel=1e-12)
     assert float(ends.sum()) == pytest.approx(float(best.mass), rel=1e-12)
+
+
+def test_schedules_of_linear_programs_give_ties_to_the_first():
+    for stage in (*SHARP_SCHEDULE, *PENALTY_SCHEDULE):
+        assert stage.tie_tolerance == INITIALIZER_CONFIG.solution_tie
+        assert not stage.must_differ
+    with pytest.raises(TypeError):
+        Round(None, 1, 0.1)  # a tie tolerance without its name could be taken for `must_differ`

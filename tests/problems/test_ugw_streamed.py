@@ -98,6 +98,32 @@ def test_large_problems_stream_by_themselves():
         assert ugw.solve(given, y, eps=0.05).path == "stored"
 
 
+def test_a_batch_does_not_stream_an_item_that_is_stored_alone():
+    """The path of an item depends on its own size: a batch of both kinds is refused, with what to do instead."""
+    pairs = [streamable_pair(n, 18, seed) for seed, n in enumerate((20, 30))]
+    x, y = (ugw.Space.stack([pair[k] for pair in pairs]) for k in (0, 1))
+    for limit, path in ((100, "streaming"), (10_000, "stored")):
+        with changed_thresholds(THRESHOLDS, max_stored_entries={"cpu": limit}):
+            r = ugw.solve(x, y, eps=0.05)
+            assert r.path == path
+            for i, pair in enumerate(pairs):
+                alone = ugw.solve(*pair, eps=0.05)
+                assert alone.path == path
+                assert r[i].value == pytest.approx(alone.value, rel=1e-7)
+    with changed_thresholds(THRESHOLDS, max_stored_entries={"cpu": 400}):
+        check_that_a_mixed_batch_is_refused(pairs, x, y)
+
+
+def check_that_a_mixed_batch_is_refused(pairs, x, y):
+    for function in (ugw.solve, ugw.estimate):
+        with pytest.raises(ugw.InputError, match=r"of one kind.* got items of 20 × 18 and 30 × 18: .* two calls"):
+            function(x, y)
+    assert ugw.solve(x, y, eps=0.05, solver=STREAMING).path == "streaming"
+    found = ugw.pairwise([pair[0] for pair in pairs], [pairs[0][1]], eps=0.05)  # solves such pairs one by one
+    expected = [ugw.solve(pair[0], pairs[0][1], eps=0.05).value for pair in pairs]
+    np.testing.assert_allclose(found.values[:, 0], expected, rtol=1e-9)
+
+
 def test_a_streamed_result_is_an_initial_plan():
     x, y = streamable_pair()
     short = ugw.AlternateMin(max_iter=5, inner=STREAMING.inner)

@@ -79,6 +79,13 @@ def test_options_without_a_strategy_are_the_documented_defaults():
     resolved = ugw.AlternateMin().with_defaults()
     assert resolved.proximal == ugw.ProximalSchedule()
     assert resolved.inner.max_iter == SOLVER_CONFIG.inner_max_iter
+    assert (resolved.tol, resolved.inner.tol) == (1e-6, 1e-7)
+
+
+@pytest.mark.parametrize("kind", [ugw.FrankWolfe, ugw.AlternateLP, ugw.BarycenterMin])
+def test_none_is_no_tolerance_of_a_solver_with_one_default(kind):
+    with pytest.raises(ugw.InputError, match="tol"):
+        kind(tol=None)
 
 
 def test_a_tuple_as_schedule_works_with_a_deprecation_warning():

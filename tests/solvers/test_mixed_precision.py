@@ -71,3 +71,29 @@ def test_a_run_of_few_steps_has_no_phase(monkeypatch):
     for max_iter in (SOLVER_CONFIG.min_iter_for_low_precision - 1, SOLVER_CONFIG.min_iter_for_low_precision):
         ugw.solve(x, y, eps=0.5, init="product", solver=ugw.AlternateMin(max_iter=max_iter))
         assert len(phases) == max_iter + 1 - SOLVER_CONFIG.min_iter_for_low_precision
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+@pytest.mark.parametrize(("shares", "max_iter"), [((0.3, 0.01), 40), ((0.3, 0.01, 1e-3), 200)])
+def test_phase_and_number_of_steps_of_an_item_do_not_depend_on_its_neighbors(shares, max_iter):
+    """A slow neighbor leaves an item its own steps, and one too sharp for float32 leaves it its phase."""
+    rng = np.random.default_rng(0)
+    xs, ys = ([ugw.Space.from_points(rng.random((80, d))) for _ in shares] for d in (2, 3))
+    given = {"init": "product", "solver": ugw.AlternateMin(max_iter=max_iter)}
+    both = ugw.solve(ugw.Space.stack(xs), ugw.Space.stack(ys), eps=ugw.relative(np.array(shares)), **given)
+    for i, share in enumerate(shares):
+        alone = ugw.solve(xs[i], ys[i], eps=ugw.relative(share), **given)
+        assert both[i].status is alone.status
+        assert both[i].n_iter == alone.n_iter == len(both[i].history)
+        assert both[i].value == pytest.approx(alone.value, rel=1e-12)
+        np.testing.assert_allclose(both[i].plan, alone.plan, atol=1e-9)
+    assert both[0].status is ugw.Status.CONVERGED
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+def test_a_callback_stops_items_with_and_without_the_phase():
+    x, y = pair(90, 80)
+    solver = ugw.AlternateMin(callback=lambda step: step.iteration == 3)
+    both = ugw.solve(x, y, eps=ugw.relative(np.array([1e-2, 1e-3])), init="product", solver=solver)
+    assert both.status == [ugw.Status.STOPPED] * 2
+    assert both.n_iter.tolist() == [4, 1]

@@ -7,6 +7,7 @@ import torch
 import ugw
 from oracles.spaces import pair
 from ugw.problems.build import build_ugw
+from ugw.solvers.config import SOLVER_CONFIG
 from ugw.solvers.monitor import Step, open_monitor
 
 
@@ -97,7 +98,8 @@ def polished(*spaces, **options):
 def alternating_steps(x, y):
     """How many steps such a run makes before."""
     given = build_ugw(x, y, rho=np.inf, eps=0, fused=None)
-    return int(ugw.AlternateMin()(given, given.product).n_iter)
+    solver = ugw.AlternateMin(max_iter=SOLVER_CONFIG.max_steps_before_polish)
+    return int(solver(given, given.product).n_iter)
 
 
 def test_a_run_with_two_kinds_of_steps_is_one_run(capfd):

@@ -17,7 +17,7 @@ from ..api.conic import solve_conic
 from ..errors import InputError
 from ..geometry.space import Space
 from ..initializers.conic import STRATEGIES
-from ..initializers.multistart import check_solver
+from ..initializers.multistart import check_solver, check_stores_plans
 from ..initializers.select import INIT_NAMES
 from ..learning.debiased import check_one_rho, product_plan_distortion, solve_self_term
 from ..learning.value_and_grad import SolveArguments
@@ -223,7 +223,7 @@ def _check_conic(x: Space, y: Space, options: Options) -> Any:
     as_parameter("eps", options["eps"], allow_zero=True)
     cone = parse_cone(x, y, options["cone"])
     strategy = STRATEGIES[cone.solver_kind]
-    solver = check_solver(options["solver"], strategy.solver)
+    solver = check_stores_plans(check_solver(options["solver"], strategy.solver), "solve_conic")
     if cone.solver_kind == "programs":  # its constructor raises if the spaces are too large
         strategy.build(x, y, rho=options["rho"], cone=cone, eps=options["eps"])
     return solver

@@ -36,15 +36,17 @@ def group_items(problem: SpacePair, start: Any, choices: Sequence[str]) -> list[
 
 
 def group_ugw_items(problem: UGW, start: Any) -> list[Group]:
-    """Return the groups of `group_items` for a UGW problem with stored plans, divided by two more properties.
+    """Return the groups of `group_items` for a UGW problem with stored plans, divided by three more properties.
 
     Items that have one local minimum start from "product" where the start is "auto": no start is better than another.
-    Items whose loss may be infinite are apart, because their plans keep zeros.
+    Items that end at a vertex are apart, because they alternate for fewer steps, and so are those whose loss may be
+    infinite, because their plans keep zeros.
     """
     groups = group_items(problem, start, UGW_CHOICES)
     if isinstance(start, str) and start == "auto":
         is_easy = problem.eps >= EASY_EPS_SHARE * problem.scale()
         groups = _divide(groups, is_easy, "product")
+    groups = _divide(groups, problem.has_vertex_solutions)
     if problem.keeps_zeros:
         groups = _divide(groups, problem.distortion_sum.infinite_items.to(problem.eps.device).expand(problem.batch))
     return groups

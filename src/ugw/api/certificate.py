@@ -11,7 +11,8 @@ from torch import Tensor
 from ..errors import InputError
 from ..geometry.space import Space
 from ..measures.cones import Cone, GaussianHellinger, PartialTransport
-from ..problems.build import check_finite_rho, is_finite_loss, max_distance_difference, parse_cone, relative
+from ..problems.build import check_finite_rho, max_distance_difference, parse_cone, relative
+from ..problems.distortion.base import PairLoss
 from ..results.base import ResultBase
 from ..results.conic_result import ConicResult
 from ..results.io import Arrays, with_prefix, without_prefix
@@ -163,7 +164,7 @@ def tightness(
         )
     loss = None if isinstance(parsed_cone, GaussianHellinger) else parsed_cone
     own = solve_conic(x, y, rho=rho, cone=parsed_cone)
-    finite = is_finite_loss(parsed_cone, max_distance_difference(x, y))
+    finite = PairLoss(parsed_cone).is_finite_up_to(max_distance_difference(x, y))
     start = own.plan if finite else _restrict_to_finite_loss(own, x, y, parsed_cone)
     unbalanced = solve(x, y, rho=rho, eps=eps, loss=loss, init=start)
     if finite:

@@ -13,7 +13,7 @@ from .._utils.device_memory import allocation_errors_explained
 from .._utils.size_class import CONIC_CHOICES
 from ..geometry.space import Space
 from ..initializers.conic import STRATEGIES, Strategy, run_entropic_phase
-from ..initializers.multistart import Multistart, check_solver, solve_from_candidates
+from ..initializers.multistart import Multistart, check_solver, check_stores_plans, solve_from_candidates
 from ..initializers.select import read_start
 from ..measures.cones import Cone, PartialTransport
 from ..problems.build import parse_cone
@@ -75,7 +75,7 @@ def solve_conic(
 def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, init: Any) -> ConicResult:
     """Return the result of a conic problem, without a convergence warning; arguments as for `solve_conic`."""
     strategy = STRATEGIES[cone.solver_kind]
-    solver = check_solver(solver, strategy.solver)
+    solver = check_stores_plans(check_solver(solver, strategy.solver), "solve_conic")
     n_terms = int(problem.distortion_sum.rank.max()) if isinstance(problem, CGW) else 1
     model = replace(model_of(surrogate, 1, "auto"), path="conic", n_terms=max(1, n_terms))
     with allocation_errors_explained(lambda: model.estimate(n_inner=1).message):

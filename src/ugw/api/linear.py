@@ -12,7 +12,7 @@ from .._utils.checks import as_parameter, as_tensor, check_finite
 from ..errors import InputError
 from ..geometry.point_distances import cross_distances
 from ..geometry.space import Space
-from ..initializers.multistart import with_article
+from ..initializers.multistart import check_stores_plans, with_article
 from ..measures.divergences import Divergence, Mass, divergence_pair, partial_divergences
 from ..problems.build import (
     Relative,
@@ -64,7 +64,7 @@ def solve_linear(
     linear programs for TV, Mass and two hard marginals, and solved by proximal steps for KL. "auto":
     `relative(1e-2)`, or 0 for TV and Mass, which have no entropy.
     solver: an `ugw.AlternateMin(...)`, or where linear programs solve the problem an `ugw.FrankWolfe(...)`. Its
-    proximal schedule and inner iterations, if not given, are those that suit linear problems.
+    tolerances, proximal schedule and inner iterations, if not given, are those that suit linear problems.
     The cost is `terms.linear` of the result; potentials are those of p = a⊗b·exp((f ⊕ g − cost)/eps).
 
     >>> import numpy as np, ugw
@@ -94,14 +94,13 @@ def solve_linear(
 def _check_class(solver: Any, default: Solver, problem: str) -> Solver:
     """Return the caller's solver with the options of the default where none are given, or the default for None.
 
-    Raises InputError unless both are of the same class.
-
-    A linear problem has one minimum, so that a Multistart is refused.
+    Raises InputError unless both are of the same class, and for a solver that streams plans. A linear problem has one
+    minimum, so that a Multistart is refused.
     """
     kind = type(default)
     if solver is not None and not isinstance(solver, kind):
         raise InputError(f"solver must be {with_article(kind.__name__)} for {problem}, got {type(solver).__name__}")
-    return default if solver is None else solver.with_defaults(default)
+    return default if solver is None else check_stores_plans(solver.with_defaults(default), "solve_linear")
 
 
 def _build(a: Space, b: Space, cost: Tensor, rho: Any, eps: Any) -> UW | PartialW:

@@ -46,27 +46,28 @@ class AggregatedProblem(BatchRecord):
 
 
 def aggregate(problem: UGW, count: int, choose_centers: ChooseCenters, *, average: bool = False) -> AggregatedProblem:
-    """Return the problem on at most `count` clusters of each space.
+    """Return the problem on at most `count` clusters of each space, and at most as many as an item has points.
 
     average: distances between clusters are means over their points. For plans that treat all points of a cluster alike
     this is the problem itself, but for the variance of the distances within a cluster, so that it has nearly the same
     local minima.
     """
-    x = cluster_points(problem.x, problem.log_a, count, choose_centers, average=average)
-    y = cluster_points(problem.y, problem.log_b, count, choose_centers, average=average)
+    sizes = problem.sizes or ((problem.x.n, problem.y.n),)
+    counts_x, counts_y = (tuple(min(count, size) for size in side) for side in zip(*sizes, strict=True))
+    x = cluster_points(problem.x, problem.log_a, counts_x, choose_centers, average=average)
+    y = cluster_points(problem.y, problem.log_b, counts_y, choose_centers, average=average)
     mass_x, mass_y = problem.log_mass_a.exp().to(x.weights), problem.log_mass_b.exp().to(y.weights)
     small = problem.with_spaces(
-        _space_of_clusters(x, x.weights * mass_x[:, None], problem),
-        _space_of_clusters(y, y.weights * mass_y[:, None], problem),
+        _space_of_clusters(x, x.weights * mass_x[:, None], counts_x, numpy=problem.numpy),
+        _space_of_clusters(y, y.weights * mass_y[:, None], counts_y, numpy=problem.numpy),
         None if problem.cost is None else _aggregated_cost(problem, x, y, average=average),
     )
     return AggregatedProblem(small, x, y)
 
 
-def _space_of_clusters(clusters: Clusters, weights: Tensor, problem: UGW) -> Space:
-    """Return the space whose points are clusters, with these weights (B, k)."""
-    sizes = (weights.shape[1],) * problem.batch
-    return Space(DenseMetric(clusters.cluster_distances), weights, None, None, sizes, problem.numpy)
+def _space_of_clusters(clusters: Clusters, weights: Tensor, counts: tuple[int, ...], *, numpy: bool) -> Space:
+    """Return the space whose points are clusters, with these weights (B, k); counts: clusters of each item."""
+    return Space(DenseMetric(clusters.cluster_distances), weights, None, None, counts, numpy)
 
 
 def _aggregated_cost(problem: UGW, x: Clusters, y: Clusters, *, average: bool) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -10,24 +10,33 @@ from torch import Tensor
 
 from ..geometry.landmarks import farthest_points
 from ..geometry.metric import Metric
-from ..kernels.reductions import quantile_indices
+from ..kernels.reductions import even_quantiles, quantile_indices
 from .config import INITIALIZER_CONFIG
 
-# Maps a metric, weights (B, n) and a count to the indices (B, count) of the centers.
-ChooseCenters = Callable[[Metric, Tensor, int], Tensor]
+# Maps a metric, weights (B, n) and the number of centers of each item to their indices (B, k), k the largest number.
+# Indices beyond the number of an item repeat some of its centers.
+ChooseCenters = Callable[[Metric, Tensor, Sequence[int]], Tensor]
 
 
-def farthest_centers(metric: Metric, weights: Tensor, count: int) -> Tensor:
-    """Return indices (B, count): the most eccentric point, then each time the one farthest from all chosen before."""
+def farthest_centers(metric: Metric, weights: Tensor, counts: Sequence[int]) -> Tensor:
+    """Return indices (B, k): the most eccentric point, then each time the one farthest from all chosen before.
+
+    counts: at most the number of points of each item, so that indices repeat where these are fewer than k.
+    """
     present = weights > 0
     first = torch.where(present, eccentricity_ranks(metric, weights), -torch.inf).argmax(1)
-    return farthest_points(partial(_column, metric, len(weights)), first, count, candidates=present)
+    return farthest_points(partial(_column, metric, len(weights)), first, max(counts), candidates=present)
 
 
-def quantile_centers(metric: Metric, weights: Tensor, count: int) -> Tensor:
-    """Return indices (B, count) of points at even steps of the weight, cumulated in the order of eccentricity."""
+def quantile_centers(metric: Metric, weights: Tensor, counts: Sequence[int]) -> Tensor:
+    """Return indices (B, k) of points at even steps of the weight, cumulated in the order of eccentricity."""
     order = eccentricity_ranks(metric, weights).argsort(dim=1, stable=True)
-    return order.gather(1, quantile_indices(weights.gather(1, order), count))
+    rows = {count: even_quantiles(count, weights.device) for count in counts}
+    quantiles = rows[counts[0]]
+    if len(rows) > 1:
+        k = max(counts)
+        quantiles = torch.stack([torch.cat([rows[c], rows[c][:1].expand(k - c)]) for c in counts])
+    return order.gather(1, quantile_indices(weights.gather(1, order), quantiles))
 
 
 def eccentricities(metric: Metric, weights: Tensor) -> Tensor:

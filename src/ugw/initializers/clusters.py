@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,9 +19,9 @@ class Clusters(BatchRecord):
 
     centers: (B, k), indices of points; labels: (B, n), the cluster of each point; weights: (B, k), sums over clusters;
     distances: (B, n, k), from each point to the centers, or their means over the points of a cluster;
-    cluster_distances: (B, k, k), the same between clusters. Points of weight 0 are no centers; where fewer than k
-    points differ, the remaining centers repeat with weight 0. is_exact: (B,) bool, does every point of positive weight
-    coincide with its center?
+    cluster_distances: (B, k, k), the same between clusters. Points of weight 0 are no centers. Where fewer than k
+    points differ, or another item has more centers, the remaining ones repeat with weight 0. is_exact: (B,) bool, does
+    every point of positive weight coincide with its center?
     """
 
     centers: Tensor
@@ -36,17 +37,16 @@ class Clusters(BatchRecord):
 
 
 def cluster_points(
-    space: Space, log_weights: Tensor, count: int, choose_centers: ChooseCenters, *, average: bool = False
+    space: Space, log_weights: Tensor, counts: Sequence[int], choose_centers: ChooseCenters, *, average: bool = False
 ) -> Clusters:
-    """Return clusters around at most `count` centers.
+    """Return clusters around at most `counts[i]` centers of each item.
 
-    log_weights: (B, n), of unit mass; average: distances to a cluster are means over its points instead of distances to
-    its center.
+    log_weights: (B, n), of unit mass; counts: (B,), at most the number of points without padding; average: distances to
+    a cluster are means over its points instead of distances to its center.
     """
     weights, metric = log_weights.exp(), space.metric
-    batch, n = weights.shape
-    centers = choose_centers(metric, weights, min(count, n))
-    distances = metric.columns(centers).expand(batch, n, -1)
+    centers = choose_centers(metric, weights, counts)
+    distances = metric.columns(centers).expand(*weights.shape, -1)
     # A point that stands for a cluster of another level may be at a positive distance from itself.
     nearest = distances.scatter(1, centers[:, None, :], 0.0)
     labels = nearest.argmin(2)

@@ -99,7 +99,7 @@ def linear_program_candidates(problem: PartialCGW, surrogate: UGW, solver: Any, 
         return candidate_plans(surrogate, init)
     smooth, rhos = STRATEGIES[GaussianHellinger.solver_kind], (surrogate.div_a, surrogate.div_b)
     conic, _ = smooth.build(surrogate.x, surrogate.y, rho=rhos, cone=GaussianHellinger(), eps=0.0)
-    schedule = (Round(TRANSPORT_SOLVER, 1, INITIALIZER_CONFIG.solution_tie),)
+    schedule = (Round(TRANSPORT_SOLVER, 1, tie_tolerance=INITIALIZER_CONFIG.solution_tie),)
     solution, _ = successive_halving(conic, smooth.candidates(conic, surrogate, smooth.solver, init), schedule)
     more = (
         random_anchor_plans(problem, INITIALIZER_CONFIG.n_random_starts),

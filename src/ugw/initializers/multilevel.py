@@ -219,7 +219,7 @@ def _sample_space(space: Space, log_weights: Tensor, log_mass: Tensor, k: int) -
     """Return the space of k points at even steps of the cumulated weight, with equal weights."""
     batch = len(log_weights)
     metric: Any = space.metric
-    index = quantile_centers(metric, log_weights.exp(), k)
+    index = quantile_centers(metric, log_weights.exp(), (k,) * batch)
     own = replace(metric, points=metric.points.expand(batch, *metric.points.shape[-2:]))
     features, points = (None if r is None else _take_rows(r, index) for r in (space.feature_tensor, space.point_tensor))
     weights = (log_mass.exp() / k).to(space.dtype)[:, None].expand(batch, k)

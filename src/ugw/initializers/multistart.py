@@ -18,6 +18,7 @@ from ..results.records import SolverOutput, Status
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.base import Solver
+from ..solvers.config import SOLVER_CONFIG
 from ..solvers.frank_wolfe import polish
 from ..solvers.monitor import Monitor
 from .config import INITIALIZER_CONFIG
@@ -89,6 +90,16 @@ def check_solver(solver: Any, default: Solver) -> Any:
     return solver.with_defaults(default)
 
 
+def check_stores_plans(solver: Any, function: str) -> Any:
+    """Return the solver; raise InputError if its inner solver is to stream plans, which `function` always stores."""
+    inner = getattr(base_solver(solver), "inner", None)
+    if inner is not None and inner.method == "streaming":
+        raise InputError(
+            f'{function} stores its plans: Sinkhorn method must be "auto", "stabilized" or "log", got "streaming"'
+        )
+    return solver
+
+
 def with_article(name: str) -> str:
     """Return a class name after "a" or "an".
 
@@ -109,14 +120,23 @@ def solve_from_candidates(solver: Any, problem: Any, plans: Tensor, monitor: Mon
     items = torch.arange(batch, device=plans.device)
     repeated = problem if count == 1 else problem.take(items.repeat_interleave(count))
     with solver.monitoring() if monitor is None else nullcontext(monitor) as monitor:
-        result = solver.run(repeated, plans.flatten(0, 1), monitor)
-        is_balanced = repeated.div_a.is_hard & repeated.div_b.is_hard & (repeated.eps == 0)
-        if isinstance(repeated, UGW) and bool(is_balanced.any()):
-            result = polish(repeated, result, is_balanced, solver.max_iter, monitor)
-        output = result.tensors
+        output = _run_and_polish(solver, repeated, plans.flatten(0, 1), monitor).tensors
     if count > 1:
         output = take(output, _best_of_each_item(repeated, output, count) + count * items)
     return problem.result(output)
+
+
+def _run_and_polish(solver: Any, problem: Any, plans: Tensor, monitor: Monitor | None) -> Result:
+    """Return the result of a solver from plans (B, n, m), with plans of vertices where the solutions of UGW are such.
+
+    A run of these items alone, as `group_ugw_items` makes it, alternates for a limited number of steps before.
+    """
+    if not isinstance(problem, UGW) or not bool(problem.has_vertex_solutions.any()):
+        return solver.run(problem, plans, monitor)
+    has_vertices, limited = problem.has_vertex_solutions, solver
+    if bool(has_vertices.all()):
+        limited = replace(solver, max_iter=min(solver.max_iter, SOLVER_CONFIG.max_steps_before_polish))
+    return polish(problem, limited.run(problem, plans, monitor), has_vertices, solver.max_iter, monitor)
 
 
 def _best_of_each_item(problem: SpacePair, output: SolverOutput, count: int) -> Tensor:

@@ -23,9 +23,13 @@ from .successive_halving import Round, successive_halving
 # The surrogate runs from all its candidates.
 SURROGATE_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_partial_surrogate_steps)),)
 # The surrogate without entropy, at one penalty: the best of its candidates survives.
-SHARP_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_sharp_steps), 1, INITIALIZER_CONFIG.solution_tie),)
+SHARP_SCHEDULE = (
+    Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_sharp_steps), 1, tie_tolerance=INITIALIZER_CONFIG.solution_tie),
+)
 # The partial problem at one penalty: the better of two candidates survives.
-PENALTY_SCHEDULE = (Round(FrankWolfe(max_iter=INITIALIZER_CONFIG.n_penalty_steps), 1, INITIALIZER_CONFIG.solution_tie),)
+PENALTY_SCHEDULE = (
+    Round(FrankWolfe(max_iter=INITIALIZER_CONFIG.n_penalty_steps), 1, tie_tolerance=INITIALIZER_CONFIG.solution_tie),
+)
 
 
 def partial_candidates(problem: PartialGW, surrogate: UGW, init: Any) -> Tensor:

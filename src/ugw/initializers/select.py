@@ -75,7 +75,7 @@ def read_start(problem: UGW, solver: Any, init: Any) -> Any:
         raise InputError(
             "a Multistart stores its plans, got a problem too large for that: the default start tries many"
         )
-    if is_streaming and bool(((problem.eps == 0) & problem.div_a.is_hard & problem.div_b.is_hard).any()):
+    if is_streaming and bool(problem.has_vertex_solutions.any()):
         raise InputError(
             'eps = 0 with both marginals hard needs a stored plan: take eps > 0, or inner=Sinkhorn(method="stabilized")'
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ class Round:
 
     solver: AlternateMin | FrankWolfe | None
     n_survivors: int | None = None
+    _: KW_ONLY
     tie_tolerance: float = 0.0
     must_differ: bool = False
 

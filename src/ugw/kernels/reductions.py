@@ -27,13 +27,17 @@ def neg_entropy(p: Tensor) -> Tensor:
     return dot(p.clamp(min=torch.finfo(p.dtype).tiny).log_(), p)
 
 
-def quantile_indices(weights: Tensor, count: int) -> Tensor:
-    """Return the indices (B, count), ascending, of points at the quantiles (k + 1/2)/count of the cumulative weights.
+def even_quantiles(count: int, device: torch.device) -> Tensor:
+    """Return the quantiles (k + 1/2)/count for k = 0, …, count − 1, (count,), float64."""
+    return (torch.arange(count, dtype=torch.float64, device=device) + 0.5) / count
 
-    weights: (B, n) ≥ 0; k = 0, …, count − 1.
+
+def quantile_indices(weights: Tensor, quantiles: Tensor) -> Tensor:
+    """Return the indices (B, k) of points at quantiles of the cumulative weights.
+
+    weights: (B, n) ≥ 0; quantiles: (k,) or (B, k), between 0 and 1.
     """
     cumulative = weights.cumsum(1, dtype=torch.float64)
-    quantiles = (torch.arange(count, dtype=torch.float64, device=weights.device) + 0.5) / count
     targets = (quantiles * cumulative[:, -1:]).contiguous()
     return torch.searchsorted(cumulative, targets).clamp(max=weights.shape[1] - 1)
 
@@ -45,7 +49,8 @@ def sample_rows(a: Tensor, costs: Sequence[Tensor], count: int) -> tuple[Tensor,
     Returns the equal weights of the selected rows, (B, count), and the rows, (B, count, m) each.
     """
     batch, n = a.shape
-    flat = (quantile_indices(a, count) + n * torch.arange(batch, device=a.device)[:, None]).flatten()
+    index = quantile_indices(a, even_quantiles(count, a.device))
+    flat = (index + n * torch.arange(batch, device=a.device)[:, None]).flatten()
     rows = [cost.flatten(0, 1).index_select(0, flat).view(batch, count, -1) for cost in costs]
     return torch.full_like(a[:, :1], 1.0 / count).expand(-1, count), rows
 

@@ -22,7 +22,6 @@ from .config import PROBLEM_CONFIG
 from .distortion.base import Distortion, PairLoss
 from .distortion.itemwise import Sizes
 from .distortion.select import select_distortion
-from .distortion.term_by_term import TermByTermDistortion
 from .partial.cgw import PartialCGW
 from .partial.gw import PartialGW
 from .ugw import UGW
@@ -139,9 +138,10 @@ def build_ugw(
 
 
 def uses_streaming(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) -> bool:
-    """Return whether the plans of a problem are not stored: if the method says so, or if its largest item is large.
+    """Return whether the plans of a problem are not stored: if the method says so, or if they are large.
 
-    One answer for a batch: its result has plans of one kind. Raises where the spaces do not allow "streaming".
+    Raises where the spaces do not allow "streaming", and if "auto" stores the plans of some items of a batch but not of
+    others, because the plans of a result are of one kind.
     """
     if method not in ("auto", "streaming"):
         return False
@@ -160,33 +160,31 @@ def uses_streaming(x: Space, y: Space, *, fused: Fused | None, loss: Any, method
         if method == "streaming":
             raise InputError(f"plans that are not stored need {obstacle}")
         return False
+    return method == "streaming" or _are_large_plans(x, y)
+
+
+def _are_large_plans(x: Space, y: Space) -> bool:
+    """Return whether plans have too many entries to be stored; raise InputError if only some items of a batch have."""
     limits = THRESHOLDS.max_stored_entries
-    return method == "streaming" or math.prod(largest_size(x, y)) > limits.get(x.device.type, limits["cpu"])
+    limit = limits.get(x.device.type, limits["cpu"])
+    ends = [pick(item_sizes(x, y), key=math.prod) for pick in (min, max)]
+    smallest, largest = (math.prod(size) for size in ends)
+    if smallest <= limit < largest:
+        n_entries = " and ".join(f"{n} × {m}" for n, m in ends)
+        raise InputError(
+            f"the plans of a batch must be of one kind, and by default those of more than {limit:.3g} entries are not "
+            f"stored, got items of {n_entries}: solve large and small items in two calls, or all of them with "
+            'inner=Sinkhorn(method="streaming") or "stabilized"'
+        )
+    return largest > limit
 
 
 def loss_distortion(x: Space, y: Space, loss: Any) -> Distortion:
     """Return the distortion sum for a loss other than t²."""
-    longest = max_distance_difference(x, y)
-    read = parse_loss(loss, longest, dtype=x.dtype)
-    finite = is_finite_loss(read, longest)
-    n, m = largest_size(x, y)
-    max_entries = THRESHOLDS.max_entries_of_infinite_loss
-    if not finite and n * m > max_entries:
-        raise InputError(
-            f"a loss that is infinite for some distances is summed term by term, up to n·m = {max_entries}, "
-            f"got {n} × {m}: take a smaller problem, a larger cutoff, or solve_conic, which needs no such sum"
-        )
-    if not finite:
-        return TermByTermDistortion(x.metric, y.metric, PairLoss(read))
+    read = parse_loss(loss, max_distance_difference(x, y), dtype=x.dtype)
     return select_distortion(
         x.metric, y.metric, PairLoss(read), sizes=unpadded_sizes(x, y), tol=read.tol, max_rank=read.max_rank
     )
-
-
-def is_finite_loss(loss: Cone, longest: float) -> bool:
-    """Return whether a loss is finite at all distances up to the longest."""
-    distances = torch.linspace(0.0, longest, PROBLEM_CONFIG.n_loss_samples, dtype=torch.float64)
-    return bool(torch.isfinite(loss(distances)).all())
 
 
 def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[CGW, UGW]:
@@ -237,7 +235,7 @@ def build_partial_conic(x: Space, y: Space, *, rho: Any, cone: PartialTransport,
             f"partial transport needs one rho for both sides, got {float(rho_a[i]):g} and {float(rho_b[i]):g}"
         )
     check_zero_eps(resolve_conic_eps(eps), "partial transport is solved by linear programs")
-    n, m = largest_size(x, y)
+    n, m = max(item_sizes(x, y), key=math.prod)
     max_entries = THRESHOLDS.max_entries_of_linear_programs
     if n * m > max_entries:
         raise InputError(
@@ -299,14 +297,14 @@ def unpadded_sizes(x: Space, y: Space) -> Sizes:
     return list(zip(rows, cols, strict=True))
 
 
-def largest_size(x: Space, y: Space) -> tuple[int, int]:
-    """Return (n, m), without padding, of the item whose plan has the most entries.
+def item_sizes(x: Space, y: Space) -> Sizes:
+    """Return (n, m) of each item without its padding.
 
     (n, m) with padding where the batch sizes of the spaces disagree, which is an error reported later.
     """
     if x.sizes and y.sizes and len(x.sizes) != len(y.sizes):
-        return x.n, y.n
-    return max(unpadded_sizes(x, y), key=math.prod)
+        return [(x.n, y.n)]
+    return unpadded_sizes(x, y)
 
 
 def max_distance_difference(x: Space, y: Space) -> float:

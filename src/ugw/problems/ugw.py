@@ -101,6 +101,11 @@ class UGW(Problem):
             return None
         return CompiledInputs(self.x.metric, self.y.metric, self.cost, self.mass_rule)
 
+    @property
+    def has_vertex_solutions(self) -> Tensor:
+        """(B,) bool: are both marginals hard and eps 0, so that linear programs end at a vertex of the plans?"""
+        return self.div_a.is_hard & self.div_b.is_hard & (self.eps == 0)
+
     # -- the size of the cost ------------------------------------------------------------------------------
 
     def scale(self) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import check_tolerance
-from .._utils.pytree import where
+from .._utils.pytree import take, where
 from ..errors import InputError
 from ..problems.base import Problem, hard_marginal_error
 from ..problems.linear import LinearSolution
@@ -20,7 +20,7 @@ from . import loop
 from .base import Solver
 from .compiled_steps import has_compiled_steps, iterate_compiled
 from .config import SOLVER_CONFIG
-from .mixed_precision import low_precision_phase
+from .mixed_precision import LowPrecisionPhase, low_precision_phase
 from .monitor import Monitor
 from .proximal import ProximalSchedule, has_growing_entries, reference_plan
 from .run_state import Controls, Iterate, RunSettings, prepare_run
@@ -32,7 +32,8 @@ class AlternateMin(Solver):
     """Solve a problem by a sequence of linear problems.
 
     tol: relative L1 change of the plan from one step to the next, and the inner residual, at which to stop; for CGW the
-    estimated relative decrease of the value that is still to come; inner: the solver of the linear problems;
+    estimated relative decrease of the value that is still to come; None: the default of the problem (1e-6, linear
+    problems 1e-7); inner: the solver of the linear problems;
     proximal: a `ProximalSchedule`. If eps is below its share `last` of the cost scale, steps have more entropy, as a
     proximal term relative to the last plan, which leaves the solution as it is. None: the schedule of the problem;
     anneal: factor in (0, 1) by which eps itself decreases each step, from a third of the mean distortion to its value;
@@ -44,11 +45,13 @@ class AlternateMin(Solver):
     True
     """
 
-    tol: float = 1e-6
+    tol: float | None = None
     max_iter: int = 1000
     inner: Sinkhorn = field(default_factory=Sinkhorn)
     proximal: ProximalSchedule | None = None
     anneal: float | None = None
+
+    may_omit_tol = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,19 +63,21 @@ class AlternateMin(Solver):
             raise InputError(f"AlternateMin inner must be a Sinkhorn, got {type(self.inner).__name__}")
 
     def with_defaults(self, defaults: AlternateMin | None = None) -> AlternateMin:
-        """Return the options with the proximal schedule and inner iterations of `defaults` where they are None.
+        """Return the options with tol, proximal schedule and those of `inner` from `defaults` where they are None.
 
-        Without `defaults` these are `ProximalSchedule()` and `SOLVER_CONFIG.inner_max_iter`.
+        What `defaults` leaves open too is from `SOLVER_CONFIG` and `ProximalSchedule()`.
 
-        >>> given = AlternateMin(tol=1e-3).with_defaults(AlternateMin(inner=Sinkhorn(max_iter=200)))
-        >>> given.tol, given.inner.max_iter
-        (0.001, 200)
+        >>> given = AlternateMin(tol=1e-3).with_defaults(AlternateMin(tol=1e-4, inner=Sinkhorn(max_iter=200)))
+        >>> given.tol, given.inner.max_iter, given.inner.tol
+        (0.001, 200, 1e-07)
         """
-        if self.proximal is not None and self.inner.max_iter is not None:
-            return self
-        proximal = ProximalSchedule() if defaults is None or defaults.proximal is None else defaults.proximal
-        inner = self.inner.with_defaults(None if defaults is None else defaults.inner)
-        return replace(self, inner=inner, proximal=self.proximal or proximal)
+        given = defaults or AlternateMin()
+        return replace(
+            self,
+            tol=self.tol or given.tol or SOLVER_CONFIG.default_tol,
+            inner=self.inner.with_defaults(given.inner),
+            proximal=self.proximal or given.proximal or ProximalSchedule(),
+        )
 
     @torch.no_grad()
     def run(self, problem: Problem, init: Any, monitor: Monitor | None) -> Result:
@@ -89,28 +94,48 @@ class AlternateMin(Solver):
     def _run_phases(
         self, problem: Problem, init: Any, monitor: Monitor | None, *, is_monitored: bool
     ) -> tuple[RunSettings, loop.Outcome]:
-        """Run the low-precision phase where one pays, then the exact phase from its plan."""
+        """Run the low-precision phase where one pays, then the exact phase from its plans."""
         unit_plan, first = normalize(init), None
         phase = low_precision_phase(problem) if self.max_iter >= SOLVER_CONFIG.min_iter_for_low_precision else None
         if phase is not None:
-            options = replace(self, tol=max(self.tol, phase.tol), max_iter=min(self.max_iter, phase.max_iter))
-            with phase.context():
-                low = unit_plan.to(phase.problem.x.dtype)
-                state, settings = prepare_run(phase.problem, low, options, is_monitored=is_monitored)
-                if bool((settings.noise <= SOLVER_CONFIG.max_trusted_noise / 10.0).all()):
-                    first = _iterate(settings, Iterate.initial(state, settings), options.max_iter, monitor)
-            if first is not None:
-                problem, unit_plan = phase.next_problem, normalize(first.state.state.unit_plan.to(unit_plan.dtype))
-        previous = None if first is None else first.state
-        entropy = None if previous is None else previous.controls.entropy
-        state, settings = prepare_run(problem, unit_plan, self, entropy=entropy, is_monitored=is_monitored)
+            first = self._run_low_precision(phase, unit_plan, monitor, is_monitored=is_monitored)
+        if phase is None or first is None:
+            state, settings = prepare_run(problem, unit_plan, self, is_monitored=is_monitored)
+            return settings, _iterate(settings, Iterate.initial(state, settings), self.max_iter, monitor)
+        has_begun, previous = first.n_iter > 0, first.state
+        unit_plan = where(has_begun, normalize(previous.state.unit_plan.to(unit_plan.dtype)), unit_plan)
+        entropy = torch.where(has_begun, previous.controls.entropy, torch.nan)
+        state, settings = prepare_run(phase.next_problem, unit_plan, self, entropy=entropy, is_monitored=is_monitored)
         iterate = Iterate.initial(state, settings, previous)
-        if first is None:
-            return settings, _iterate(settings, iterate, self.max_iter, monitor)
+        if not bool(has_begun.all()):
+            iterate = where(has_begun, iterate, Iterate.initial(state, settings))
         if bool((first.status == Status.STOPPED).any()):  # the exact phase makes one step, without asking again
-            return settings, first.then(_iterate(settings, iterate, 1, None))
-        n_left = max(1, self.max_iter - int(first.n_iter.max()))
-        return settings, first.then(_iterate(settings, iterate, n_left, monitor))
+            outcome = first.then(_iterate(settings, iterate, 1, None))
+            is_stopped = outcome.status == Status.MAX_ITER
+            return settings, replace(outcome, status=torch.where(is_stopped, int(Status.STOPPED), outcome.status))
+        limits = (self.max_iter - first.n_iter).clamp(min=1)
+        return settings, first.then(_iterate(settings, iterate, limits, monitor))
+
+    def _run_low_precision(
+        self, phase: LowPrecisionPhase, unit_plan: Any, monitor: Monitor | None, *, is_monitored: bool
+    ) -> loop.Outcome | None:
+        """Run a low-precision phase from a plan (B, n, m) of unit mass; None if no item may have one.
+
+        Items whose plan would move by rounding there make no step.
+        """
+        options = replace(self, tol=max(self.tol or 0.0, phase.tol), max_iter=min(self.max_iter, phase.max_iter))
+        with phase.context():
+            low = unit_plan.to(phase.problem.x.dtype)
+            state, settings = prepare_run(phase.problem, low, options, is_monitored=is_monitored)
+            iterate = Iterate.initial(state, settings)
+            is_precise = settings.noise <= SOLVER_CONFIG.max_trusted_noise / 10.0
+            index = is_precise.nonzero()[:, 0]
+            if len(index) == len(is_precise):
+                return _iterate(settings, iterate, options.max_iter, monitor)
+            if not len(index):
+                return None
+            outcome = _iterate(take(settings, index), take(iterate, index), options.max_iter, monitor)
+            return outcome.among(index, iterate)
 
 
 def step(settings: RunSettings, iterate: Iterate, n_rounds: int | None) -> tuple[Any, LinearSolution]:
@@ -304,19 +329,25 @@ def _check_proximal_convergence(
     return new, torch.where(continues, int(Status.RUNNING), status)
 
 
-def _iterate(settings: RunSettings, iterate: Iterate, max_iter: int, monitor: Monitor | None) -> loop.Outcome:
-    """Run at most `max_iter` steps: compiled or one by one on a CPU, captured as CUDA graphs on a GPU."""
+def _iterate(settings: RunSettings, iterate: Iterate, limits: int | Tensor, monitor: Monitor | None) -> loop.Outcome:
+    """Run at most `limits` steps: compiled or one by one on a CPU, captured as CUDA graphs on a GPU.
+
+    limits: of all items, or (B,).
+    """
     is_plain = type(settings.options.inner) is Sinkhorn
-    if is_plain and has_compiled_steps(settings.problem) and iterate.state.drift is None:
-        return iterate_compiled(settings, iterate, max_iter, monitor)
+    if isinstance(limits, int) and is_plain and has_compiled_steps(settings.problem) and iterate.state.drift is None:
+        return iterate_compiled(settings, iterate, limits, monitor)
+    rules = loop.Rules(
+        max_iter=limits if isinstance(limits, int) else int(limits.max()),
+        limits=None if isinstance(limits, int) else limits,
+        compact_at=SOLVER_CONFIG.compaction_share,
+        keeps_history=settings.is_monitored,
+    )
     if not iterate.change.is_cuda:
-        rules = loop.Rules(
-            max_iter=max_iter, compact_at=SOLVER_CONFIG.compaction_share, keeps_history=settings.is_monitored
-        )
         return loop.iterate(advance, settings, iterate, rules, monitor)
     from .captured_steps import iterate_on_cuda
 
-    return iterate_on_cuda((advance, requested_rounds), settings, iterate, max_iter, monitor)
+    return iterate_on_cuda((advance, requested_rounds), settings, iterate, rules, monitor)
 
 
 def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput:

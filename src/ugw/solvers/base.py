@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from .._utils.checks import check_tolerance, check_whole_number
 from ..errors import InputError
@@ -15,18 +15,22 @@ from .monitor import Callback, Monitor, open_monitor
 
 @dataclass(frozen=True, kw_only=True)
 class Solver(ABC):
-    """Options of a solver. tol: when to stop; max_iter: maximum number of steps; progress: show a bar; callback: called
-    after each step, True stops the run.
+    """Options of a solver. tol: when to stop, None for the default of the problem where a solver has one; max_iter:
+    maximum number of steps; progress: show a bar; callback: called after each step, True stops the run.
     """
 
-    tol: float
+    tol: float | None
     max_iter: int
     progress: bool = False
     callback: Callback | None = None
 
+    # Whether `tol` may be None, for the default of the problem.
+    may_omit_tol: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         name = type(self).__name__
-        check_tolerance(f"{name} tol", self.tol)
+        if self.tol is not None or not self.may_omit_tol:
+            check_tolerance(f"{name} tol", self.tol)
         check_whole_number(f"{name} max_iter", self.max_iter)
         if not isinstance(self.progress, bool):
             raise InputError(f"{name} progress must be True or False, got {self.progress!r}")

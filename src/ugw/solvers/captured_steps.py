@@ -22,22 +22,19 @@ def iterate_on_cuda(
     functions: tuple[Advance, Callable[..., Tensor]],
     settings: Any,
     iterate: Any,
-    max_iter: int,
+    rules: loop.Rules,
     monitor: Monitor | None,
 ) -> loop.Outcome:
-    """Run at most `max_iter` steps of an alternating minimization on CUDA.
+    """Run an alternating minimization on CUDA.
 
-    functions: `alternating.advance` and `alternating.requested_rounds`; settings, iterate: of the run.
+    functions: `alternating.advance` and `alternating.requested_rounds`; settings, iterate: of the run; rules: those of
+    a CPU, in which only the number of items to keep is replaced, and steps are counted in those between two checks.
     """
     advance, requested_rounds = functions
-    n_steps = _steps_per_check(settings, iterate, max_iter)
+    n_steps = _steps_per_check(settings, iterate, rules)
     step = CapturedStep(_repeat(advance, n_steps), requested_rounds, capture_properties)
-    rules = loop.Rules(
-        max_iter=max_iter // n_steps,
-        compact_at=SOLVER_CONFIG.compaction_share,
-        items_to_keep=step.batch_sizes(settings, iterate),
-        keeps_history=settings.is_monitored,
-    )
+    items_to_keep = step.batch_sizes(settings, iterate)
+    rules = replace(rules, max_iter=rules.max_iter // n_steps, items_to_keep=items_to_keep)
     outcome = loop.iterate(step, settings, iterate, rules, monitor)
     return replace(outcome, state=step.release(outcome.state), n_iter=n_steps * outcome.n_iter)
 
@@ -51,7 +48,7 @@ def capture_properties(settings: Any, iterate: Any) -> CaptureProperties:
     return CaptureProperties(is_capturable, is_sync_free, plan.shape.numel(), plan.shape[1:].numel())
 
 
-def _steps_per_check(settings: Any, iterate: Any, max_iter: int) -> int:
+def _steps_per_check(settings: Any, iterate: Any, rules: loop.Rules) -> int:
     """Return the number of steps between two synchronizations: several for a small unmonitored problem.
 
     A batch that keeps the GPU busy synchronizes after each step. Its items that converge early may therefore end at a
@@ -59,9 +56,9 @@ def _steps_per_check(settings: Any, iterate: Any, max_iter: int) -> int:
     """
     plan = iterate.state.unit_plan
     is_small = isinstance(plan, Tensor) and plan.numel() <= CAPTURE_CONFIG.busy_entries
-    if settings.is_monitored or not is_small:
+    if settings.is_monitored or not is_small or rules.limits is not None:
         return 1
-    return max(count for count in range(1, SOLVER_CONFIG.max_unchecked_steps + 1) if max_iter % count == 0)
+    return max(count for count in range(1, SOLVER_CONFIG.max_unchecked_steps + 1) if rules.max_iter % count == 0)
 
 
 @cache

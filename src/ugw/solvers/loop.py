@@ -51,6 +51,20 @@ class Outcome:
             trace=self.trace + second.trace,
         )
 
+    def among(self, index: Tensor, initial: Any) -> Outcome:
+        """Return the outcome of a batch in which the items `index`, (k,), made these steps and all others none.
+
+        initial: the state of the batch before. The items without steps have the status RUNNING.
+        """
+        state, n_iter = clone(initial), torch.zeros_like(initial.residual, dtype=self.n_iter.dtype)
+        put_(state, index, self.state)
+        return Outcome(
+            state=state,
+            status=torch.full_like(n_iter, int(Status.RUNNING)).index_copy(0, index, self.status),
+            n_iter=n_iter.index_copy(0, index, self.n_iter),
+            trace=[(index[items], numbers) for items, numbers in self.trace],
+        )
+
     def table(self) -> Tensor:
         """Return the numbers of all steps, (B, steps, columns), NaN after the end of an item."""
         batch = len(self.status)
@@ -67,12 +81,14 @@ class Outcome:
 class Rules:
     """Rules of a loop: when to stop, how often to check, and when to compact the batch.
 
+    limits: (B,), the most steps of each item if they differ, from 1 to `max_iter`; `check_every` is 1 then;
     items_to_keep: function from the number of running items to the number of items to keep, ended ones among them; the
     others are dropped once that number is below the share `compact_at` of the items in the batch; keeps_history: are
     the numbers of every step kept?
     """
 
     max_iter: int
+    limits: Tensor | None = None
     check_every: int = 1
     compact_at: float = 1.0
     items_to_keep: Callable[[int], int] = int
@@ -102,7 +118,8 @@ def iterate(
             state = new
             continue
         rows = torch.stack(list(report.numbers.values()), dim=1)
-        code = _final_codes(report.status, rows, is_last=iteration == rules.max_iter)
+        is_last = iteration == rules.max_iter if rules.limits is None else iteration >= rules.limits[items]
+        code = _final_codes(report.status, rows, is_last=is_last)
         is_valid = is_running & (code != Status.NON_FINITE)  # a step that is undone has no history
         if rules.keeps_history:
             trace.append((items, torch.where(is_valid[:, None], rows.double(), torch.nan)))
@@ -138,8 +155,11 @@ def iterate(
     return Outcome(final, status, n_iter, trace)
 
 
-def _final_codes(code: Tensor, rows: Tensor, *, is_last: bool) -> Tensor:
-    """Return the status codes (B,) of a step, replaced where its numbers (B, k) are not finite or no step is left."""
-    if is_last:
-        code = torch.where(code == Status.RUNNING, int(Status.MAX_ITER), code)
+def _final_codes(code: Tensor, rows: Tensor, *, is_last: bool | Tensor) -> Tensor:
+    """Return the status codes (B,) of a step, replaced where its numbers (B, k) are not finite or no step is left.
+
+    is_last: whether no step is left, (B,) or one for all items.
+    """
+    if is_last is not False:
+        code = torch.where((code == Status.RUNNING) & is_last, int(Status.MAX_ITER), code)
     return torch.where(rows.isfinite().all(1), code, int(Status.NON_FINITE))

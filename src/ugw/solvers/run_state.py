@@ -68,7 +68,8 @@ def prepare_run(
 ) -> tuple[Any, RunSettings]:
     """Return the state of an initial plan (B, n, m) of unit mass, and the settings of a run from there.
 
-    options: an AlternateMin; entropy: (B,), of the last step of a previous phase, if there was one.
+    options: an AlternateMin; entropy: (B,), of the last step of a previous phase, if there was one, NaN for items that
+    made no step in it.
     """
     # Options that do not change the arithmetic are dropped, so that captured graphs of other calls can be reused.
     options = replace(options, progress=False, callback=None, max_iter=1)
@@ -107,7 +108,7 @@ def _compute_settings(
     min_entropy = rounding * rms.minimum(rho_total) / config.max_trusted_noise
     first, last, largest = options.proximal.bounds(eps, scale, min_entropy)
     if entropy is not None:
-        first = torch.maximum(last, entropy)
+        first = torch.where(entropy.isnan(), first, torch.maximum(last, entropy))
     noise = rounding * (1.0 + rms / torch.where(eps > 0, eps, last))
     change_tol = (config.noise_factor * noise).clamp(options.tol, max(config.max_trusted_noise, options.tol))
     # A marginal that is off by r costs rho·r²: a large rho needs a smaller residual than the tolerance.

@@ -24,8 +24,9 @@ from .config import SOLVER_CONFIG
 class Sinkhorn:
     """Solver of linear problems: alternates f = −l1·eps·LSE_j(log b + (g − cost)/eps) and its mirror image.
 
-    tol: share of the plan's mass that the next iteration may still move; max_iter: per linear problem, None for the
-    default of the problem (50, conic problems 200);
+    tol: share of the plan's mass that the next iteration may still move, None for the default of the problem (1e-7,
+    linear problems 1e-9); max_iter: per linear problem, None for the default of the problem (50, conic problems 200,
+    linear problems 500);
     method: "stabilized" (matrix-vector products with a stored kernel), "log" (log-sum-exp throughout), "streaming"
     (low-rank spaces only: neither plan nor kernel is stored), or "auto": streaming for large plans, else stabilized.
 
@@ -36,7 +37,7 @@ class Sinkhorn:
     True
     """
 
-    tol: float = 1e-7
+    tol: float | None = None
     max_iter: int | None = None
     method: Literal["auto", "stabilized", "log", "streaming"] = "auto"
 
@@ -45,7 +46,8 @@ class Sinkhorn:
         if self.method == "stabilised":
             warn_renamed("Sinkhorn method='stabilised'", "Sinkhorn method='stabilized'")
             object.__setattr__(self, "method", "stabilized")  # the record is frozen
-        check_tolerance("Sinkhorn tol", self.tol)
+        if self.tol is not None:
+            check_tolerance("Sinkhorn tol", self.tol)
         if self.max_iter is not None:
             check_whole_number("Sinkhorn max_iter", self.max_iter)
         check_choice("Sinkhorn method", self.method, ("auto", "stabilized", "log", "streaming"))
@@ -63,11 +65,11 @@ class Sinkhorn:
         Per item, (B,) each: `tol` replaces the tolerance, `iteration_multiplier` ≥ 1 multiplies the iterations allowed.
         n_rounds: make this number of rounds of `iterations_per_check` iterations instead, without synchronizing.
         """
-        max_iter = SOLVER_CONFIG.inner_max_iter if self.max_iter is None else self.max_iter
+        max_iter, own_tol = self.max_iter or SOLVER_CONFIG.inner_max_iter, self.tol or SOLVER_CONFIG.default_inner_tol
         if n_rounds is None and has_compiled_solver(problem):
             one = torch.ones_like(problem.eps)
             limit = max_iter * (one if iteration_multiplier is None else iteration_multiplier)
-            tolerance = self.tol * one if tol is None else tol
+            tolerance = own_tol * one if tol is None else tol
             return solve_compiled(problem, potentials, tolerance, limit, in_log_domain=self.method == "log")
         dtype = problem.cost.dtype
         eps = problem.eps.to(dtype)
@@ -84,7 +86,7 @@ class Sinkhorn:
         state = _Potential(gamma, gamma)
         if n_rounds is None:
             one = torch.ones_like(eps)
-            context.tol = torch.full_like(eps, self.tol) if tol is None else tol.to(dtype)
+            context.tol = torch.full_like(eps, own_tol) if tol is None else tol.to(dtype)
             multiplier = one if iteration_multiplier is None else iteration_multiplier
             context.max_rounds = (max_iter / context.kernel.iterations_per_check * multiplier).ceil()
             rules = loop.Rules(max_iter=int(context.max_rounds.max()), compact_at=0.5, keeps_history=False)
@@ -98,11 +100,13 @@ class Sinkhorn:
         return LinearSolution(unit_plan, log_mass, phi * eps[:, None], state.gamma * eps[:, None], state.residual)
 
     def with_defaults(self, defaults: Sinkhorn | None = None) -> Sinkhorn:
-        """Return the options with max_iter of `defaults`, or `SOLVER_CONFIG.inner_max_iter`, if it is None."""
-        if self.max_iter is not None:
-            return self
-        given = None if defaults is None else defaults.max_iter
-        return replace(self, max_iter=SOLVER_CONFIG.inner_max_iter if given is None else given)
+        """Return the options with tol and max_iter of `defaults`, or else of `SOLVER_CONFIG`, where they are None."""
+        given = defaults or Sinkhorn()
+        return replace(
+            self,
+            tol=self.tol or given.tol or SOLVER_CONFIG.default_inner_tol,
+            max_iter=self.max_iter or given.max_iter or SOLVER_CONFIG.inner_max_iter,
+        )
 
     @property
     def rounds_per_solve(self) -> float:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...geometry.metric import Metric
+from ..config import PROBLEM_CONFIG
 
 
 class Distortion(ABC):
@@ -78,6 +79,13 @@ class PairLoss:
         if self.rho_total is None:
             return self.loss(t)
         return (-self.loss(t) / self.rho_total.to(t.dtype).view(-1, *[1] * (t.ndim - 1))).exp()
+
+    def is_finite_up_to(self, longest: float) -> bool:
+        """Return whether g is finite at samples of all differences up to the longest; the conic kernel always is."""
+        if self.rho_total is not None:
+            return True
+        differences = torch.linspace(0.0, longest, PROBLEM_CONFIG.n_loss_samples, dtype=torch.float64)
+        return bool(torch.isfinite(self.loss(differences)).all())
 
     def take(self, index: Tensor) -> PairLoss:
         """The functions of the batch items `index`."""

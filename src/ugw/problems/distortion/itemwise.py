@@ -44,7 +44,12 @@ class ItemwiseDistortion(Distortion):
     @property
     def may_be_infinite(self) -> bool:  # type: ignore[override]
         """Can g be infinite for any item?"""
-        return any(part.may_be_infinite for part in self.parts)
+        return bool(self.infinite_items.any())
+
+    @property
+    def infinite_items(self) -> Tensor:
+        """(B,) bool, on the CPU: can g be infinite at distances of each item?"""
+        return torch.cat([part.infinite_items for part in self.parts])[self.part_index.cpu()]
 
     def apply(self, plan: Tensor) -> Tensor:
         """Compute the sum for a plan (B, n, m); 0 at padded points. Returns (B, n, m)."""

@@ -8,6 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ..._utils.size_class import THRESHOLDS
+from ...errors import InputError
 from ...geometry.metric import Metric
 from .base import Distortion, PairLoss, distance_range
 from .config import DISTORTION_CONFIG
@@ -67,8 +69,8 @@ def _factors_of_items(
 ) -> list[LossFactors | None]:
     """Return the factors of the loss of each item, None for items that are to be summed term by term.
 
-    Term by term are items with n·m ≤ `max_exact_plan`, and, unless `max_rank` is given, items whose factors miss the
-    tolerance with n·m ≤ `max_exact_plan_if_coarse`.
+    Term by term are items with n·m ≤ `max_exact_plan`, those whose loss is infinite somewhere, and, unless `max_rank`
+    is given, items whose factors miss the tolerance with n·m ≤ `max_exact_plan_if_coarse`.
     ranges: lowest and highest distance of each item, between which its loss is factorized; sizes: (n, m) of each item.
     Items with the same loss and range share one factorization.
     """
@@ -76,6 +78,10 @@ def _factors_of_items(
     computed: dict[tuple[float, float, float], LossFactors] = {}
     for loss, (lowest, highest), (n, m) in zip(losses, ranges, sizes, strict=True):
         if n * m <= DISTORTION_CONFIG.max_exact_plan:
+            factors.append(None)
+            continue
+        if not loss.is_finite_up_to(highest - lowest):
+            _check_size_of_infinite_loss(n, m)
             factors.append(None)
             continue
         key = (lowest, highest, 0.0 if loss.rho_total is None else float(loss.rho_total[0]))
@@ -86,6 +92,16 @@ def _factors_of_items(
         term_by_term = is_coarse and n * m <= DISTORTION_CONFIG.max_exact_plan_if_coarse
         factors.append(None if term_by_term else computed[key])
     return factors
+
+
+def _check_size_of_infinite_loss(n: int, m: int) -> None:
+    """Raise InputError if an item of n × m points is too large for a loss that is infinite somewhere."""
+    max_entries = THRESHOLDS.max_entries_of_infinite_loss
+    if n * m > max_entries:
+        raise InputError(
+            f"a loss that is infinite for some distances is summed term by term, up to n·m = {max_entries}, "
+            f"got {n} × {m}: take a smaller problem, a larger cutoff, or solve_conic, which needs no such sum"
+        )
 
 
 def _without_batch_dimension(g: PairLoss) -> Callable[[Tensor], Tensor]:
