@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all the rest of this file
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from . import datasets, estimators, plots, report
     from .all_pairs import Method, PairwiseResult, pairwise
     from .api.certificate import Tightness, tightness
@@ -146,6 +147,8 @@ _SUBMODULES = ("datasets", "errors", "estimators", "experiments", "plots", "repo
 
 def __getattr__(name: str) -> Any:
     """Return the version, or import a public object or module on first access."""
+    from importlib import import_module
+
     if name == "__version__":
         from ._utils.version import version
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
-
-from .interrupt import INTERRUPTED, exit_at_interrupt
-
 __all__ = ["main"]
 
 
-def main(*args: Any, **kwargs: Any) -> None:
+def main(*args: object, **kwargs: object) -> None:
     """Run the `ugw` command and exit, with code 130 after Ctrl-C; arguments as for `click.Command.main`."""
     try:
+        from .interrupt import INTERRUPTED, exit_at_interrupt, exit_now
+
         with exit_at_interrupt():
             from .commands import main as command
         command(*args, **kwargs)
-    except KeyboardInterrupt:  # outside of what the command handles, as while its error is printed
-        sys.exit(INTERRUPTED)
+    except KeyboardInterrupt:  # where the command does not handle it: before it starts, or while it prints an error
+        from .interrupt import exit_now
+
+        exit_now()
+    except SystemExit as error:
+        if error.code != INTERRUPTED:
+            raise
+        exit_now()
