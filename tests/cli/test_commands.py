@@ -170,6 +170,7 @@ def test_a_run_that_does_not_converge_says_so_everywhere(here):
         (("a.csv", "b.npy", "--rho", "nan"), "rho must be positive"),
         (("a.csv", "b.npy", "--rho", "1,2,3"), "Invalid value for '--rho'"),
         (("a.csv", "b.npy", "--eps", "x%"), "Invalid value for '--eps'"),
+        (("a.csv", "b.npy", "--eps", "-1%"), "Invalid value for '--eps'"),
         (("a.csv", "b.npy", "--eps=-1"), "eps must be"),
         (("a.csv", "b.npy", "--metric", "nosuch"), "nosuch"),
         (("a.csv", "b.npy", "--weights-source", "f9.npy"), "f9.npy: expected 8 weights, one for each point, got"),

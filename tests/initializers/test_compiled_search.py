@@ -78,3 +78,27 @@ def test_the_compiled_search_finds_the_plans_of_the_torch_search(name, monkeypat
     assert torch.isinf(values[:, count:]).all()
     torch.testing.assert_close(values[:, :count], expected_values, rtol=1e-9, atol=1e-12)
     assert (plans[:, :count] - expected).abs().sum(dim=(2, 3)).max() <= 1e-6
+
+
+@pytest.mark.parametrize("name", ["clusters", "fused"])
+def test_a_batch_is_searched_in_several_calls_with_the_plans_of_one_call(name, monkeypatch):
+    (_, y), options = CASES[name]
+    x = ugw.Space.stack([cloud(n, 2, seed) for seed, n in enumerate((40, 30, 40, 25, 38))])
+    problem = build_ugw(x, y, **{"fused": None, **options})
+    sizes, search = [], native.Library.search
+
+    def record_size(library, run):
+        sizes.append(run.batch)
+        search(library, run)
+
+    monkeypatch.setattr(native.Library, "search", record_size)
+    results = []
+    for n_threads in (5, 1):  # the first call has one item per thread
+        monkeypatch.setattr(torch, "get_num_threads", lambda n=n_threads: n)
+        with torch.no_grad():
+            results.append(coarse.search(problem, 2))
+    assert sizes[0] == 5
+    assert sizes[1] == 1
+    assert sum(sizes[1:]) == 5
+    for whole, in_parts in zip(*results, strict=True):
+        assert torch.equal(whole, in_parts)

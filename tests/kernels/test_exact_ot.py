@@ -1,6 +1,10 @@
 """Exact linear programs against scipy's, and the plans that are moved to their constraints."""
 
+import threading
+from dataclasses import replace
+
 import numpy as np
+import ot
 import pytest
 import scipy.optimize
 import torch
@@ -138,3 +142,19 @@ def test_clipping_and_adding_mass_stay_below_the_weights():
         assert (plan.sum(0) - pair.b).max() < 1e-15
     light = 1e-3 * heavy
     np.testing.assert_array_equal(exact_ot.clip_to_marginals(*batch(light, pair.a, pair.b))[0], light)
+
+
+def test_a_large_program_runs_in_another_thread_with_the_same_plan(monkeypatch):
+    rng = np.random.default_rng(0)
+    cost, even = rng.random((30, 30)), np.full(30, 1 / 30)
+    direct = exact_ot.optimal_plan(*batch(cost, even, even))
+    threads, solve = [], ot.emd
+
+    def emd(*args, **kwargs):
+        threads.append(threading.current_thread())
+        return solve(*args, **kwargs)
+
+    monkeypatch.setattr(ot, "emd", emd)
+    monkeypatch.setattr(exact_ot, "KERNEL_CONFIG", replace(exact_ot.KERNEL_CONFIG, min_interruptible_entries=900))
+    assert torch.equal(exact_ot.optimal_plan(*batch(cost, even, even)), direct)
+    assert threads[0] is not threading.main_thread()

@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..geometry.space import Space
 from ..initializers.conic import STRATEGIES
 from ..initializers.multistart import check_solver, check_stores_plans
-from ..initializers.select import INIT_NAMES
+from ..initializers.names import INIT_NAMES
 from ..learning.debiased import check_one_rho, product_plan_distortion, solve_self_term
 from ..learning.value_and_grad import SolveArguments
 from ..measures.cones import PartialTransport, parse_loss

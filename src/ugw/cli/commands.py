@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from functools import partial
 from importlib import import_module
@@ -9,19 +10,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
-import torch
-
-import ugw
 
 from .._utils.output_folder import output_folder
-from .._utils.threads import single_thread
+from ..errors import InputError
 from ..experiments import BEYOND, REPRODUCED
-from ..initializers.select import INIT_NAMES
-from ..results.base import convergence_warnings_ignored
-from .match import Options, read_eps, run
+from ..initializers.names import INIT_NAMES
+from .interrupt import INTERRUPTED, MESSAGE, exit_at_interrupt
 
-# Exit code after Ctrl-C, 128 + SIGINT as in shells.
-INTERRUPTED = 130
+# Whatever needs torch or NumPy is imported inside the commands: help and shell completion do without.
 
 
 # -- errors and types of options ---------------------------------------------------------------------------
@@ -43,8 +39,8 @@ class _OneLineErrors(click.Group):
         except click.ClickException as error:
             _exit_with_error(error.format_message())
         except click.Abort:
-            _exit("Interrupted: nothing was written", INTERRUPTED)
-        except (ugw.InputError, OSError) as error:
+            _exit(MESSAGE, INTERRUPTED)
+        except (InputError, OSError) as error:
             _exit_with_error(str(error))
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "memory" not in str(error):
@@ -86,11 +82,14 @@ def _parse_rho(text: str) -> float | tuple[float, ...]:
 
 
 def _eps_text(text: str) -> str:
-    """Return the text of --eps if `match.read_eps` can read it: a number, a percentage, or auto."""
+    """Return the text of --eps, which `match.read_eps` reads: a number, a percentage above 0, or auto."""
     try:
-        read_eps(text)
+        number = 1.0 if text == "auto" else float(text.removesuffix("%"))
+        is_valid = 0 < number < math.inf or not text.endswith("%")
     except ValueError:
-        raise click.BadParameter(f"expected a number, a percentage as 1%, or auto, got {text!r}") from None
+        is_valid = False
+    if not is_valid:
+        raise click.BadParameter(f"expected a number, a percentage as 1%, or auto, got {text!r}")
     return text
 
 
@@ -100,10 +99,20 @@ def _out_option(files: str) -> Any:
 
 
 _option = partial(click.option, show_default=True)
+_VERSION_HELP = "Show the version and exit."
+
+
+def _show_version(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - called by click
+    """Print the version and exit if the option --version is given; the search for the version takes a while."""
+    if value and not context.resilient_parsing:
+        from .._utils.version import version
+
+        click.echo(f"ugw, version {version()}")
+        context.exit()
 
 
 @click.group(cls=_OneLineErrors, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(ugw.__version__, prog_name="ugw")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help=_VERSION_HELP)
 def main() -> None:
     """Unbalanced Gromov-Wasserstein: match point clouds, distance matrices and graphs of any total mass.
 
@@ -127,7 +136,10 @@ def demo(out: str) -> None:
     have 30 % and 70 % of it, then 70 % and 30 %. Balanced GW must match the surplus of one class to the
     other; UGW leaves it unmatched. Prints a table and writes a picture.
     """
-    from ..experiments import imbalanced
+    with exit_at_interrupt():
+        from .._utils.threads import single_thread
+        from ..experiments import imbalanced
+        from ..results.base import convergence_warnings_ignored
 
     with output_folder(Path(out), names=("imbalanced.png",)) as stage, single_thread():
         with convergence_warnings_ignored():  # the table shows it
@@ -178,10 +190,15 @@ def reproduce(
             extra |= {"device": device, "kept": task_folder.with_name(f"{task_folder.name}-{device}")}
     elif tasks is not None or quick or jobs is not None or beyond or device != "cpu":
         raise click.UsageError("--tasks, --quick, --jobs, --device and --beyond are for pu")
+    with exit_at_interrupt():
+        from .._utils.threads import single_thread
+        from ..results.base import convergence_warnings_ignored
+
+        run = import_module(f"ugw.experiments.{module}").reproduce
     try:
         # The tables show what did not converge, or the numbers are certified.
         with output_folder(Path(out), names=files) as stage, single_thread(), convergence_warnings_ignored():
-            import_module(f"ugw.experiments.{module}").reproduce(stage, click.echo, **extra)
+            run(stage, click.echo, **extra)
     except KeyboardInterrupt:
         if name != "pu":
             raise
@@ -193,7 +210,12 @@ def _check_device(device: str, *, beyond: bool) -> None:
     """Raise a usage error if the experiment cannot run on the device."""
     if device == "cuda" and beyond:
         raise click.UsageError("--beyond runs on the CPU alone, got --device cuda")
-    if device == "cuda" and not torch.cuda.is_available():
+    if device == "cpu":
+        return
+    with exit_at_interrupt():
+        import torch
+
+    if not torch.cuda.is_available():
         raise click.UsageError("--device cuda needs a GPU that torch can use, got none")
 
 
@@ -285,6 +307,10 @@ def match(**options: Any) -> None:
     A run that does not converge still writes its result, prints a warning and says so in summary.json.
     Exit code 0: done; 2: bad input, one line says what; 130: interrupted.
     """  # noqa: D301
+    with exit_at_interrupt():
+        from ..results.base import convergence_warnings_ignored
+        from .match import Options, run
+
     parsed = Options(**options)
     with convergence_warnings_ignored():  # printed below in one line
         result, report = run(parsed)

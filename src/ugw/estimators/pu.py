@@ -20,7 +20,7 @@ from ..api.linear import solve_linear
 from ..api.solve import solve
 from ..errors import InputError
 from ..geometry.space import Space
-from ..initializers.select import INIT_NAMES
+from ..initializers.names import INIT_NAMES
 from ..measures.divergences import Mass
 from ..results.result import Result
 from ._common import (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from ..problems.distortion.config import DISTORTION_CONFIG
 from ..problems.ugw import UGW
 from ..solvers.alternating import AlternateMin
 from ..solvers.compiled_steps import config_values, problem_parameters, thresholds
+from ..solvers.config import SOLVER_CONFIG
 from .config import INITIALIZER_CONFIG
 from .plans import normal_draws, uniform_draws
 from .successive_halving import Round
@@ -40,52 +43,103 @@ def search_compiled(
         raise RuntimeError("the problem has no compiled search")
     batch, n, m = problem.batch, problem.x.n, problem.y.n
     options = solver.with_defaults()
-    metrics = [metric.dense().detach().double() for metric in (inputs.dx, inputs.dy)]
-    cost = None if inputs.cost is None else inputs.cost.detach().double()
-    log_weights = problem.log_a.double(), problem.log_b.double()
-    sizes = torch.tensor(problem.sizes or ((n, m),))
     of_steps = config_values(library.config_fields, options, samples_rows=True, is_monitored=False, max_iter=0)
-    config = torch.tensor(of_steps, dtype=torch.float64)
-    search = torch.tensor(_search_values(library.search_fields, options), dtype=torch.float64)
-    rounds = [(r.n_steps, r.n_survivors or 0) for r in (*coarse_rounds, *fine_rounds)]
-    schedule = torch.tensor(rounds, dtype=torch.float64)
     of_problem = problem_parameters(problem, inputs.mass_rule)
     unset = torch.full((batch,), torch.nan, dtype=torch.float64)
-    parameters = torch.stack([of_problem.get(name, unset) for name in library.parameter_fields], dim=1)
     n_anchors = INITIALIZER_CONFIG.n_random_candidates * INITIALIZER_CONFIG.n_anchor_pairs
-    cpu = torch.device("cpu")
-    uniforms = cached_constant(uniform_draws, 0, (n_anchors, 2), torch.float64, cpu)
     normals_size = (max(n, m), 1, INITIALIZER_CONFIG.n_noise_factors)
-    normals = cached_constant(normal_draws, 0, normals_size, torch.float64, cpu)
-    plans = torch.zeros(batch, count, n, m, dtype=torch.float64)
-    values = torch.empty(batch, count, dtype=torch.float64)
-    library.search(
-        native.SearchRun(
-            batch=batch,
-            n_threads=torch.get_num_threads(),
-            count=count,
-            n_coarse_rounds=len(coarse_rounds),
-            n_fine_rounds=len(fine_rounds),
-            config=config.data_ptr(),
-            search=search.data_ptr(),
-            rounds=schedule.data_ptr(),
-            sizes=sizes.data_ptr(),
-            parameters=parameters.data_ptr(),
-            dx=native.strided_matrices(metrics[0]),
-            dy=native.strided_matrices(metrics[1]),
-            cost=native.strided_matrices(cost),
-            log_a=native.strided_vectors(log_weights[0]),
-            log_b=native.strided_vectors(log_weights[1]),
-            uniforms=uniforms.data_ptr(),
-            normals=normals.data_ptr(),
+    cpu = torch.device("cpu")
+    arrays = _SearchArrays(
+        count=count,
+        n_rounds=(len(coarse_rounds), len(fine_rounds)),
+        config=torch.tensor(of_steps, dtype=torch.float64),
+        search=torch.tensor(_search_values(library.search_fields, options), dtype=torch.float64),
+        rounds=torch.tensor(
+            [(r.n_steps, r.n_survivors or 0) for r in (*coarse_rounds, *fine_rounds)], dtype=torch.float64
+        ),
+        uniforms=cached_constant(uniform_draws, 0, (n_anchors, 2), torch.float64, cpu),
+        normals=cached_constant(normal_draws, 0, normals_size, torch.float64, cpu),
+        sizes=torch.tensor(problem.sizes or ((n, m),)),
+        parameters=torch.stack([of_problem.get(name, unset) for name in library.parameter_fields], dim=1),
+        metrics=tuple(metric.dense().detach().double() for metric in (inputs.dx, inputs.dy)),
+        cost=None if inputs.cost is None else inputs.cost.detach().double(),
+        log_weights=(problem.log_a.double(), problem.log_b.double()),
+        plans=torch.zeros(batch, count, n, m, dtype=torch.float64),
+        values=torch.empty(batch, count, dtype=torch.float64),
+    )
+    _search_items(library, arrays)
+    return arrays.plans, arrays.values
+
+
+def _search_items(library: native.Library, arrays: _SearchArrays) -> None:
+    """Search the plans of all items, a few per call, so that Python can react to Ctrl-C between the calls.
+
+    The first call has one item per thread. The number is doubled while a call takes less than half of
+    `compiled_call_seconds`, because threads wait for each other at the end of a call.
+    """
+    batch, n_threads = len(arrays.values), torch.get_num_threads()
+    first, n_items = 0, n_threads
+    while first < batch:
+        start = time.perf_counter()
+        library.search(arrays.run_of_items(first, min(first + n_items, batch), n_threads))
+        first += n_items
+        if time.perf_counter() - start < 0.5 * SOLVER_CONFIG.compiled_call_seconds:
+            n_items *= 2
+
+
+@dataclass(frozen=True, eq=False)
+class _SearchArrays:
+    """The arrays of a search, in the layout of `SearchRun` in common.hpp.
+
+    Those from `sizes` on have a leading dimension of the items, except metrics and a cost that all items share.
+    """
+
+    count: int
+    n_rounds: tuple[int, int]
+    config: Tensor
+    search: Tensor
+    rounds: Tensor
+    uniforms: Tensor
+    normals: Tensor
+    sizes: Tensor
+    parameters: Tensor
+    metrics: tuple[Tensor, ...]
+    cost: Tensor | None
+    log_weights: tuple[Tensor, Tensor]
+    plans: Tensor
+    values: Tensor
+
+    def run_of_items(self, first: int, end: int, n_threads: int) -> native.SearchRun:
+        """Return the arguments of a call for the items `first`, ..., `end` − 1."""
+        n, m = self.plans.shape[2:]
+        matrices = [
+            tensor if tensor is None or tensor.ndim == 2 else tensor[first:end] for tensor in (*self.metrics, self.cost)
+        ]
+        log_a, log_b = (weights[first:end] for weights in self.log_weights)
+        return native.SearchRun(
+            batch=end - first,
+            n_threads=n_threads,
+            count=self.count,
+            n_coarse_rounds=self.n_rounds[0],
+            n_fine_rounds=self.n_rounds[1],
+            config=self.config.data_ptr(),
+            search=self.search.data_ptr(),
+            rounds=self.rounds.data_ptr(),
+            sizes=self.sizes[first:end].data_ptr(),
+            parameters=self.parameters[first:end].data_ptr(),
+            dx=native.strided_matrices(matrices[0]),
+            dy=native.strided_matrices(matrices[1]),
+            cost=native.strided_matrices(matrices[2]),
+            log_a=native.strided_vectors(log_a),
+            log_b=native.strided_vectors(log_b),
+            uniforms=self.uniforms.data_ptr(),
+            normals=self.normals.data_ptr(),
             max_points=max(n, m),
-            plans=plans.data_ptr(),
+            plans=self.plans[first:end].data_ptr(),
             rows=n,
             cols=m,
-            values=values.data_ptr(),
+            values=self.values[first:end].data_ptr(),
         )
-    )
-    return plans, values
 
 
 def _search_values(names: tuple[str, ...], options: AlternateMin) -> list[float]:

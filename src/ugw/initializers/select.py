@@ -20,9 +20,9 @@ from ..results.result import Result
 from .coarse import coarse_plan, coarse_plans
 from .config import INITIALIZER_CONFIG
 from .multistart import Multistart
+from .names import INIT_NAMES
 from .plans import first_lower_bound_plan, linear_transport_plan, random_anchor_plans
 
-INIT_NAMES = ("auto", "best", "product", "flb", "linear", "random", "coarse")
 # The starts that are one plan (B, n, m) of the problem.
 SINGLE_PLANS: dict[str, Callable[[UGW], Tensor]] = {
     "product": attrgetter("product"),  # close to a saddle point: safe, and slow to leave

@@ -48,6 +48,9 @@ class KernelConfig:
     # --- exact optimal transport ---
     # Pivots of the network simplex in one linear program: far more than ever needed.
     max_simplex_pivots: int = 10_000_000
+    # Plan entries from which a linear program runs in another thread, so that Ctrl-C need not wait for its end: below,
+    # it takes some hundredths of a second.
+    min_interruptible_entries: int = 250_000
     # Decimals to which costs, divided by the largest, are rounded, so that ties are exact.
     cost_decimals: int = 12
 

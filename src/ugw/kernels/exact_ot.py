@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._utils.interruptible import call_interruptibly
 from .config import KERNEL_CONFIG
 
 
@@ -143,7 +144,11 @@ def _network_simplex(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> tuple[np
 
     size, mass = float(abs(cost).max()) or 1.0, a.sum()
     scaled = np.round(cost / size, KERNEL_CONFIG.cost_decimals)
-    plan, log = ot.emd(a / mass, b / b.sum(), scaled, numItermax=KERNEL_CONFIG.max_simplex_pivots, log=True)
+    inputs, limit = (a / mass, b / b.sum(), scaled), KERNEL_CONFIG.max_simplex_pivots
+    if scaled.size < KERNEL_CONFIG.min_interruptible_entries:
+        plan, log = ot.emd(*inputs, numItermax=limit, log=True)
+    else:
+        plan, log = call_interruptibly(ot.emd, *inputs, numItermax=limit, log=True)
     return plan * mass, log["u"] * size, log["v"] * size
 
 
