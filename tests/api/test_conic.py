@@ -314,9 +314,10 @@ def test_factorized_kernels_of_a_ragged_batch_are_those_of_its_items():
 )
 def test_an_item_is_the_same_alone_and_beside_a_larger_one(cone, init):
     pairs = [cases.clouds(4, 5, 1), cases.clouds(21, 22, 3)]
-    c = ugw.solve_conic(*stacked(pairs), rho=0.01, cone=cone, init=init)
+    tight = ugw.AlternateMin(tol=1e-10)
+    c = ugw.solve_conic(*stacked(pairs), rho=0.01, cone=cone, init=init, solver=tight)
     for i, pair in enumerate(pairs):
-        one = quick(pair, 0.01, cone, init=init)
+        one = quick(pair, 0.01, cone, init=init, solver=tight)
         assert c[i].value == pytest.approx(one.value, rel=1e-9)
         assert c[i].kernel_rank == one.kernel_rank
         assert c[i].kernel_error == one.kernel_error
@@ -359,10 +360,23 @@ def test_points_of_weight_zero_do_not_change_the_result():
 @pytest.mark.parametrize("rho", [(0.5, 0.5), (0.2, 1.1)], ids=str)
 def test_swapping_the_spaces_transposes(rho):
     pair = cases.clouds(5, 6, 9, (1.3, 0.6))
-    c, d = quick(pair, rho), quick(pair.swapped(), rho[::-1])
+    tight = ugw.AlternateMin(tol=1e-10)
+    c, d = quick(pair, rho, solver=tight), quick(pair.swapped(), rho[::-1], solver=tight)
     assert d.value == pytest.approx(c.value, rel=1e-9)
     np.testing.assert_allclose(d.plan, c.plan.T, atol=1e-5)
     np.testing.assert_allclose(d.lift[0], c.lift[1].T, atol=1e-4)
+
+
+@pytest.mark.parametrize(("n", "m", "rho"), [(12, 15, 1.0), (25, 30, 0.3), (40, 33, 0.1)])
+def test_tol_is_about_the_relative_decrease_of_the_value_to_come(n, m, rho):
+    """Steps end long before the plan stops moving: the value is right to about tol."""
+    pair = cases.clouds(n, m, n)
+    tight = quick(pair, rho, init="flb", solver=ugw.AlternateMin(tol=1e-11, max_iter=5000))
+    for tol in (1e-4, 1e-6):
+        c = quick(pair, rho, init="flb", solver=ugw.AlternateMin(tol=tol, max_iter=5000))
+        assert c.converged
+        assert c.n_iter < tight.n_iter
+        assert -1e-10 <= c.value / tight.value - 1.0 <= 10 * tol
 
 
 @pytest.mark.parametrize("n", [6, 21])

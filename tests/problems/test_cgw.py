@@ -252,12 +252,19 @@ def test_a_step_never_lowers_the_bilinear_value(rho):
     assert problem.final_state(state).overlap.item() == pytest.approx(state.best_overlap.item(), rel=1e-12)
 
 
+def with_last(values, last):
+    """Return rows of values (B, k) with another last column (B,)."""
+    return torch.cat([values[:, :-1], last[:, None]], dim=1)
+
+
 def test_the_best_plan_seen_is_returned():
     pair = cases.clouds(5, 6, 11)
     problem = conic(pair, 0.2)
     good, bad = state_of_plan(problem, plan_with_zeros(pair, 1)), state_of_plan(problem, np.outer(pair.a, pair.b))
     good, bad = (good, bad) if good.overlap > bad.overlap else (bad, good)
-    end = problem.final_state(replace(bad, best_plan=good.unit_plan, best_overlap=good.overlap))
+    end = problem.final_state(
+        replace(bad, best_plan=good.unit_plan, best_overlaps=with_last(bad.best_overlaps, good.overlap))
+    )
     torch.testing.assert_close(end.unit_plan, good.unit_plan)
     assert end.overlap.item() == pytest.approx(good.overlap.item(), rel=1e-12)
     assert problem.final_state(good) is good
@@ -292,7 +299,9 @@ def test_the_best_plan_is_remembered_from_step_to_step():
     torch.testing.assert_close(new.best_plan, new.unit_plan)
     # Had there been a better one before, it would still be known.
     other = state_of_plan(problem, cases.random_plan(pair, 4)).unit_plan
-    new = problem.accept(replace(state, best_plan=other, best_overlap=new.overlap + 1.0), solution)
+    new = problem.accept(
+        replace(state, best_plan=other, best_overlaps=with_last(state.best_overlaps, new.overlap + 1.0)), solution
+    )
     torch.testing.assert_close(new.best_plan, other)
     assert new.best_overlap.item() > new.overlap.item()
 

@@ -55,8 +55,9 @@ def solve_conic(
     eps: entropy of a preliminary phase of steps, whose plans the solve starts from, as a multiple of rho; 0, the
     default and "auto", is no such phase, and partial transport requires 0. CGW itself has no entropy.
     init: as for `solve`; the lift of a Result of `solve` is never worse than its plan's UGW objective at eps = 0.
-    solver: as for `solve`; `ugw.AlternateLP(tol=, max_iter=, ...)` for partial transport. The proximal schedule and the
-    inner iterations, if not given, are those that suit conic problems.
+    solver: as for `solve`, but its `tol` bounds an estimate of the relative decrease of the value still to come;
+    `ugw.AlternateLP(tol=, max_iter=, ...)` for partial transport. The proximal schedule and the inner iterations are
+    those that suit conic problems unless given.
 
     >>> import numpy as np, ugw
     >>> points = np.random.default_rng(0).random((8, 2))

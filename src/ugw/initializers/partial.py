@@ -34,7 +34,7 @@ def partial_candidates(problem: PartialGW, surrogate: UGW, init: Any) -> Tensor:
     A plan given by the caller keeps its mass. All others have the largest possible mass: along a ray the objective is a
     parabola through the empty plan, so that a plan of little mass would lead to the empty one.
     """
-    plans = candidate_plans(surrogate, init)
+    plans = candidate_plans(surrogate, "best" if isinstance(init, str) and init == "auto" else init)
     if not isinstance(init, str):
         return plans
     max_mass = (problem.mass_unit * problem.max_mass).to(plans.dtype)[:, None, None, None]

@@ -114,7 +114,8 @@ class Problem(SpacePair):
 
     A state holds a plan with the quantities computed from it: a record with a batch dimension. Solvers read its
     `unit_plan` (B, n, m), the plan divided by its mass, `local_cost`, which may be None in a stored state, `log_mass`
-    (B,), `plan`, the plan with its mass, `is_collapsed` (B,) bool, and `reported()`, the state shown to users.
+    (B,), `plan`, the plan with its mass, `is_collapsed` (B,) bool, `reported()`, the state shown to users, and
+    `change_since(last)`, the number that the tolerance of a solver bounds.
     """
 
     div_a: KL
@@ -122,6 +123,8 @@ class Problem(SpacePair):
 
     # Is the local cost linear in the plan? Then local costs of several plans can be combined (extrapolation).
     has_linear_local_cost: bool = False
+    # Does a step count only if its linear problem was solved to the tolerance?
+    requires_solved_steps: bool = True
     # Must a plan keep its zeros, because mass there could have infinite cost? Then proximal steps do not leave them.
     keeps_zeros: bool = False
 

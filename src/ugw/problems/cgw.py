@@ -27,6 +27,7 @@ from .base import Problem
 from .config import PROBLEM_CONFIG
 from .distortion.base import Distortion
 from .linear import LinearProblem, LinearSolution
+from .plan_operations import relative_change
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +36,9 @@ class LiftedState(BatchRecord):
 
     unit_plan: (B, n, m), the plan at unit mass; w: (B, n, m), its lift for weights of unit mass; local_cost: k = G w,
     None where only the plan is stored; overlap: (B,), <w, k>; last_plan: the unit plan before this one; last_overlap:
-    (B,), <w, G w_last>; best_plan, best_overlap: the unit plan with the largest overlap so far, and that overlap;
-    log_mass: (B,), log of the mass of the plan shown to users.
+    (B,), <w, G w_last>; best_plan, best_overlaps: the unit plan with the largest overlap so far, and these overlaps
+    after the last steps, (B, steps), NaN before the first; max_overlap: (B,), the overlap at which the value would be
+    0; log_mass: (B,), log of the mass of the plan shown to users.
     """
 
     unit_plan: Tensor
@@ -46,8 +48,31 @@ class LiftedState(BatchRecord):
     last_plan: Tensor
     last_overlap: Tensor
     best_plan: Tensor
-    best_overlap: Tensor
+    best_overlaps: Tensor
+    max_overlap: Tensor
     log_mass: Tensor
+
+    @property
+    def best_overlap(self) -> Tensor:
+        """(B,), the largest overlap so far."""
+        return self.best_overlaps[:, -1]
+
+    def change_since(self, last: LiftedState) -> Tensor:
+        """Return an estimate (B,) of the relative decrease of the value that is still to come.
+
+        The decrease per step falls geometrically, at the rate of the last two windows of steps. It is relative to the
+        value, or to `min_relative_value` of the largest possible value if that is more. The relative L1 change of the
+        plan since the last state if that is less, and before there are two windows.
+        """
+        half = PROBLEM_CONFIG.decrease_window
+        first, middle, end = self.best_overlaps[:, 0], self.best_overlaps[:, half], self.best_overlaps[:, 2 * half]
+        decrease, previous = end - middle, middle - first
+        rate = (decrease / previous).clamp(max=PROBLEM_CONFIG.max_decrease_rate)
+        rate = torch.where(previous > 0, rate, torch.where(decrease > 0, PROBLEM_CONFIG.max_decrease_rate, 0.0))
+        scale = torch.maximum(self.max_overlap - end, PROBLEM_CONFIG.min_relative_value * self.max_overlap)
+        remaining = decrease * rate / (1.0 - rate) / scale
+        change = relative_change(self, last)
+        return torch.where(torch.isnan(first), change, torch.minimum(remaining, change))
 
     @property
     def plan(self) -> Tensor:
@@ -82,6 +107,8 @@ class CGW(Problem):
 
     div_a: KL = field(init=False)
     div_b: KL = field(init=False)
+    # The lift of every plan is feasible, also if its linear problem was not solved well.
+    requires_solved_steps = False
 
     def __post_init__(self) -> None:
         self.set_weights()
@@ -124,7 +151,13 @@ class CGW(Problem):
         overlap = dot(w, k)
         log_mass = 0.5 * (self._log_mass_factor + overlap.clamp(min=PROBLEM_CONFIG.min_overlap).log())
         last_overlap = overlap if last_overlap is None else last_overlap
-        return LiftedState(unit_plan, w, k, overlap, last_plan, last_overlap, unit_plan, overlap, log_mass)
+        overlaps = torch.full((len(overlap), 2 * PROBLEM_CONFIG.decrease_window + 1), torch.nan).to(overlap)
+        overlaps[:, -1] = overlap
+        apart = self.rho_a * (2.0 * self.log_mass_a).exp() + self.rho_b * (2.0 * self.log_mass_b).exp()
+        max_overlap = apart / (self._rho_total * self._log_mass_factor.exp())
+        return LiftedState(
+            unit_plan, w, k, overlap, last_plan, last_overlap, unit_plan, overlaps, max_overlap, log_mass
+        )
 
     def lift_plan(self, plan: Tensor) -> Tensor:
         """Return the lift w(p), (B, n, m), of a plan of any mass, for weights of unit mass, eq. (7.3)."""
@@ -157,11 +190,11 @@ class CGW(Problem):
             plan = torch.where(is_worse[:, None, None], fallback, plan)
             value = torch.where(is_worse, dot(k, self.lift_plan(fallback)), value)
         new = self._state(plan, state.unit_plan, value)
-        is_best = new.overlap >= state.best_overlap
+        is_best, best_overlap = new.overlap >= state.best_overlap, torch.maximum(new.overlap, state.best_overlap)
         return replace(
             new,
             best_plan=torch.where(is_best[:, None, None], new.unit_plan, state.best_plan),
-            best_overlap=torch.maximum(new.overlap, state.best_overlap),
+            best_overlaps=torch.cat([state.best_overlaps[:, 1:], best_overlap[:, None]], dim=1),
         )
 
     def improve_plan(self, unit_plan: Tensor, k: Tensor) -> Tensor:

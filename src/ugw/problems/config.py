@@ -15,6 +15,8 @@ class ProblemConfig:
     # Added to the log mass at which a plan has collapsed: the log mass reported where the linear cost exceeds the gain
     # of any mass.
     no_mass_log: float = -270.0
+    # Log mass below which a plan has no mass, in float64.
+    min_log_mass: float = -700.0
     # Largest exponent used for a mass, so that exp does not overflow float64.
     max_log: float = 700.0
     # A potential's side counts as hard if eps/rho is below this many units of rounding, because it is then lost.
@@ -30,6 +32,12 @@ class ProblemConfig:
     row_block_entries: int = 2**20
     # Overlap of a conic plan below which nothing matches.
     min_overlap: float = 1e-50
+    # Steps over which the decrease of a conic value is measured: single steps are irregular.
+    decrease_window: int = 3
+    # Largest rate at which the decrease of the value is assumed to fall from one window to the next.
+    max_decrease_rate: float = 0.999
+    # Share of the largest possible conic value below which a value counts as 0: rounding is a hundredth of it.
+    min_relative_value: float = 1e-8
     # Rounding errors of a product with the conic kernel, in units of those of one entry.
     conic_rounding: float = 16.0
     # Mass of a partial plan, relative to the largest possible, below which it matches nothing.

@@ -57,6 +57,14 @@ def l1_distance(plan: Any, other: Any) -> Tensor:
     return dispatch.l1_distance(plan, other)
 
 
+def relative_change(state: Any, other: Any) -> Tensor:
+    """Return the L1 distance of the unit plans of two states plus the difference of their log masses, (B,)."""
+    # A mass far below any weight counts as 0; differences of its logarithm have no meaning.
+    masses = (state.log_mass - other.log_mass).abs().clamp(max=1.0)
+    has_no_mass = state.log_mass <= PROBLEM_CONFIG.min_log_mass
+    return l1_distance(state.unit_plan, other.unit_plan) + masses.masked_fill_(has_no_mass, 0.0)
+
+
 def max_log_growth(before: Any, after: Any, log_a: Tensor, log_b: Tensor) -> Tensor:
     """Return the largest log(after / before) over the entries of two plans, (B,).
 

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from .._utils.pytree import BatchRecord
+from .plan_operations import relative_change
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,10 @@ class PlanState(BatchRecord):
     def is_collapsed(self) -> Tensor:
         """(B,) bool: is the mass shown to users 0, or too small to call the plan a matching?"""
         return self.reported_log_mass < self.min_log_mass
+
+    def change_since(self, last: PlanState) -> Tensor:
+        """Return the relative L1 change (B,) of the plan since the last state."""
+        return relative_change(self, last)
 
     def reported(self) -> PlanState:
         """Return the state with the mass that is shown to users."""

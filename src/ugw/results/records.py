@@ -121,7 +121,11 @@ class ConicTerms(ObjectiveTerms):
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Arrays (steps,): F(p, p), F(p, q) with the plan before, plan change, inner residual, and mass of p."""
+    """Arrays (steps,): F(p, p), F(p, q) with the plan before, change, inner residual, and mass of p.
+
+    The change is what the tolerance bounds: the relative L1 change of the plan, for CGW at most the estimated relative
+    decrease of the value that is still to come.
+    """
 
     objective: np.ndarray
     relaxed: np.ndarray

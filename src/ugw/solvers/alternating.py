@@ -13,7 +13,7 @@ from .._utils.pytree import where
 from ..errors import InputError
 from ..problems.base import Problem, hard_marginal_error
 from ..problems.linear import LinearSolution
-from ..problems.plan_operations import l1_distance, normalize
+from ..problems.plan_operations import normalize, relative_change
 from ..results.records import SolverOutput, Status
 from ..results.result import Result
 from . import loop
@@ -31,8 +31,8 @@ from .sinkhorn import Sinkhorn
 class AlternateMin(Solver):
     """Solve a problem by a sequence of linear problems.
 
-    tol: relative L1 change of the plan from one step to the next, and the inner residual, at which to stop; inner: the
-    solver of the linear problems;
+    tol: relative L1 change of the plan from one step to the next, and the inner residual, at which to stop; for CGW the
+    estimated relative decrease of the value that is still to come; inner: the solver of the linear problems;
     proximal: a `ProximalSchedule`. If eps is below its share `last` of the cost scale, steps have more entropy, as a
     proximal term relative to the last plan, which leaves the solution as it is. None: the schedule of the problem;
     anneal: factor in (0, 1) by which eps itself decreases each step, from a third of the mean distortion to its value;
@@ -140,7 +140,7 @@ def advance(
     """
     problem, controls = settings.problem, iterate.controls
     state, solution = step(settings, iterate, n_rounds)
-    change = relative_change(state, iterate.state)
+    change = state.change_since(iterate.state)
     objective = problem.objective(state.reported()).total
     is_worse = objective - iterate.objective > settings.objective_resolution
     is_rejected = is_worse & controls.is_extrapolated
@@ -176,14 +176,6 @@ def advance(
         mass = state.reported().log_mass.exp()
         numbers = {"objective": objective, "relaxed": relaxed, "change": change, "residual": residual, "mass": mass}
     return new, loop.Report(status, numbers)
-
-
-def relative_change(state: Any, other: Any) -> Tensor:
-    """Return the L1 distance of the unit plans of two states plus the difference of their log masses, (B,)."""
-    # A mass far below any weight counts as 0; differences of its logarithm have no meaning.
-    masses = (state.log_mass - other.log_mass).abs().clamp(max=1.0)
-    has_no_mass = state.log_mass <= SOLVER_CONFIG.min_log_mass
-    return l1_distance(state.unit_plan, other.unit_plan) + masses.masked_fill_(has_no_mass, 0.0)
 
 
 def requested_rounds(settings: RunSettings, iterate: Iterate) -> Tensor:

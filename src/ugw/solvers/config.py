@@ -36,8 +36,6 @@ class SolverConfig:
     alternation_tol: float = 1e-3
     # ... in this many steps in a row.
     alternation_steps: int = 3
-    # Log mass below which a plan has no mass, in float64.
-    min_log_mass: float = -700.0
 
     # -- inner solves
     # Inner tolerance relative to the last change of the plan: more precision would be lost in the next step.

@@ -115,6 +115,8 @@ def _compute_settings(
     root = stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()
     stiff_residual = (config.stiff_residual / root).clamp(min=config.min_residual)
     residual_tol = torch.maximum(torch.minimum(change_tol, stiff_residual), noise.clamp(max=config.max_trusted_noise))
+    if not problem.requires_solved_steps:
+        residual_tol = torch.full_like(residual_tol, torch.inf)
     # A plan that misses a hard marginal may have too low an objective, so it is no guide for extrapolation there.
     is_soft = (last <= eps) & ~(problem.div_a.is_hard | problem.div_b.is_hard)
     objective_scale = cost_scale + problem.div_a.penalty + problem.div_b.penalty
