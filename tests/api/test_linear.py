@@ -12,6 +12,7 @@ from scipy.spatial.distance import cdist
 import ugw
 from oracles import cases
 from oracles.cases import INF
+from oracles.versions import needs_pot
 
 STREAMING = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
 
@@ -31,6 +32,7 @@ def value(plan, a, b, cost, rho, eps):
     return total
 
 
+@needs_pot("0.9.5")
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     ("rho", "eps"), [((1.0, 1.0), 0.05), ((0.1, 2.0), 0.01), ((0.3, INF), 0.02), ((INF, 1.0), 0.02)]

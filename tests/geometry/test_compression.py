@@ -28,7 +28,7 @@ def circle(n=24):
 
 def tree(n=26):
     """Shortest paths in a tree with edges of different lengths."""
-    graph = networkx.random_labeled_tree(n, seed=3)
+    graph = networkx.from_prufer_sequence(np.random.default_rng(3).integers(n, size=n - 2).tolist())
     for i, edge in enumerate(graph.edges):
         graph.edges[edge]["weight"] = 1.0 + 0.1 * i
     return np.array(networkx.floyd_warshall_numpy(graph))

@@ -211,8 +211,8 @@ def problems_of_one_signature_do_not_mix(device: str, dtype: torch.dtype) -> Non
 def initial_plans_are_captured(device: str, dtype: torch.dtype) -> None:
     """Initial plans of a problem whose signature has come before are computed by graphs, to the same plan."""
     clear()
-    expected = {120: {"coarsest_level", "prolongate_different"}}
-    expected[650] = expected[120] | {"middle_level", "with_product_plan", "prolongate_first"}
+    expected = {120: {"coarsest_level", "fine_candidates"}}
+    expected[650] = expected[120] | {"middle_level", "prolongate_first"}
     for n, names in expected.items():
         problems = [build_ugw(*clouds(n, n - 20, device, dtype, k), rho=1.0, eps=1e-2, fused=None) for k in range(5)]
         with torch.no_grad():

@@ -10,6 +10,7 @@ import pytest
 import ugw
 from oracles import cases
 from oracles.cases import INF, Parameters
+from oracles.versions import needs_pot
 from ugw.solvers import alternating as alternate
 from ugw.solvers.run_state import prepare_run
 
@@ -398,6 +399,7 @@ def test_the_objective_falls(parameters):
     assert objective[-1] == pytest.approx(objective.min(), rel=1e-6)
 
 
+@needs_pot("0.9.5")
 @pytest.mark.parametrize("parameters", EXACT[:2], ids=str)
 def test_not_worse_than_pot(parameters):
     # Different minima can be reached from one start, so the library's own choice of starts is what is compared.

@@ -230,5 +230,5 @@ def test_initial_plans_by_graphs_are_those_of_plain_calls(n, batch):
             expected = [coarse_plan(problem) for problem in problems]
     for plan, other in zip(plans, (*expected, expected[0]), strict=True):
         assert float((plan - other).abs().sum((1, 2)).max()) <= 1e-2
-    assert {"coarsest_level", "prolongate_different", "compute_settings", "unit_plan_and_value"} <= names
-    assert ({"middle_level", "with_product_plan", "prolongate_first"} <= names) is (n == 340)
+    assert {"coarsest_level", "fine_candidates", "compute_settings", "unit_plan_and_value"} <= names
+    assert ({"middle_level", "prolongate_first"} <= names) is (n == 340)

@@ -125,7 +125,7 @@ def undirected_graph(n: int, edges: np.ndarray, lengths: np.ndarray) -> scipy.sp
     low, high, lengths = low[order], high[order], lengths[order]
     is_shortest = np.r_[True, (np.diff(low) > 0) | (np.diff(high) != 0)][: len(low)]
     low, high, lengths = low[is_shortest], high[is_shortest], lengths[is_shortest]
-    ends = (np.r_[low, high], np.r_[high, low])
+    ends = (np.r_[low, high].astype(np.int32), np.r_[high, low].astype(np.int32))  # older csgraph reads no int64
     return scipy.sparse.csr_array((np.r_[lengths, lengths], ends), shape=(n, n))
 
 

@@ -11,6 +11,7 @@ import torch
 import ugw
 from oracles import cases
 from oracles.cases import INF, Parameters
+from oracles.versions import needs_pot
 from ugw.measures.divergences import partial_divergences
 from ugw.problems.build import build_partial
 from ugw.problems.partial.gw import product_tv
@@ -167,6 +168,7 @@ def pot_plan(pair, mass, start, fused=0.0):
     return ot.gromov.partial_fused_gromov_wasserstein(*args, alpha=1 / (1 + fused), **options)
 
 
+@needs_pot("0.9.6")
 @pytest.mark.parametrize("fused", [0.0, FUSED], ids=["plain", "fused"])
 @pytest.mark.parametrize("mass", [0.3, 0.6, 0.79])
 @pytest.mark.parametrize("seed", range(2))
