@@ -78,7 +78,10 @@ def release_cached_memory() -> None:
 
 @contextmanager
 def allocation_errors_explained(describe: Callable[[], str]) -> Iterator[None]:
-    """Turn an allocation that fails inside the block into an OutOfMemory error with the message of `describe()`."""
+    """Turn an allocation that fails inside the block into an OutOfMemory error with the message of `describe()`.
+
+    Captured CUDA graphs and cached device memory are freed first.
+    """
     try:
         yield
     except OutOfMemory:

@@ -83,7 +83,10 @@ def join(parts: Sequence[Record]) -> Record:
 
 
 def clone(value: Record) -> Record:
-    """Return a copy of a record with copies of its tensors, without its cached properties."""
+    """Return a copy of a record with copies of its tensors, without its cached properties.
+
+    Fields may be tensors, tuples, other records or None; any other value raises TypeError.
+    """
     if isinstance(value, Tensor):
         return value.clone()  # type: ignore[return-value]
     if isinstance(value, tuple):

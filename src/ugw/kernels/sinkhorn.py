@@ -288,9 +288,9 @@ def sinkhorn_iterations(
 ) -> SinkhornIterate:
     """Make `kernel.iterations_per_check` Sinkhorn iterations; return gamma, its Aitken extrapolation and the residual.
 
-    gamma: (B, m), the potential to start from; kernel: of B problems; dampings: 1/(1 + eps/rho) of both sides, (B, 1)
-    each; translation_share: 1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the
-    extrapolation assumes.
+    The residual, (B,), is the fraction of the plan's mass that the last iteration moved. gamma: (B, m), the potential
+    to start from; kernel: of B problems; dampings: 1/(1 + eps/rho) of both sides, (B, 1) each; translation_share:
+    1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the extrapolation assumes.
     """
     result = kernel.iterate(gamma, dampings, translation_share)
     # The fraction of the plan's mass that the updates moved: each weighted by the marginal it corrected.

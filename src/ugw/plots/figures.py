@@ -210,8 +210,8 @@ def plan(
     """Draw a heat map of a plan (n, m), with the first space in rows, and return its axes.
 
     With `labels`, a pair of integers ((n,), (m,)), rows and columns are sorted by class, with lines between classes and
-    `names` beside them. The color is the square root of an entry, so that small ones are visible; `vmax` is the end
-    of the scale, to draw several plans with the same one.
+    `names` beside them. The color is the square root of an entry, so that small ones are visible. `vmax` is the end of
+    the color scale, by default the 99.5% quantile of the positive entries; give it to draw several plans alike.
 
     >>> import numpy as np
     >>> axes = plan(np.eye(4) / 4, labels=([0, 0, 1, 1], [0, 1, 1, 1]))

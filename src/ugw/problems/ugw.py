@@ -119,7 +119,7 @@ class UGW(Problem):
 
     @cached_property
     def _cached_scale(self) -> Tensor:
-        """The mean distortion, computed once and without TF32, whatever the precision of the caller."""
+        """The mean distortion, or its substitute where that is 0 or infinite, computed once and without TF32."""
         with tf32_products(allowed=False):
             return _product_distortion(self)
 
@@ -146,7 +146,7 @@ class UGW(Problem):
         return self._state(unit_plan, local_cost, drift)
 
     def _local_cost(self, unit_plan: Any, is_product: Tensor | None) -> Any:
-        """Return the local cost (B, n, m) of a plan; is_product: see `state_of_plan`."""
+        """Return the local cost of a plan, (B, n, m), without the linear cost M; is_product: see `state_of_plan`."""
         total = self.distortion_sum
         if is_product is None or not isinstance(total, SquaredDistortion):
             return total.apply(unit_plan)

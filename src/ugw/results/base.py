@@ -84,7 +84,7 @@ class ResultBase(ABC):
             raise InputError(f"{name} is not a saved {cls.__name__}: {found}") from error
 
     def _repr_html_(self) -> str:
-        """Return the rows of the summary as an HTML table, for notebooks."""
+        """Return the rows of the summary as an HTML table, its border green if all items converged, else orange."""
         color = _CONVERGED_COLOR if self.all_converged else _FAILED_COLOR
         body = "".join(
             f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(text)}</td></tr>"

@@ -58,7 +58,8 @@ class CostHistory(BatchRecord):
         """Return the local cost at which to linearize next, and (B,) bool each: is it extrapolated, and a longer step?
 
         step_input, step_output: local costs of the last step; relative_change: (B,), its change of the plan relative to
-        the tolerance, 0 where nothing may be extrapolated; sample_rows: see `anderson_covariances`.
+        the tolerance, 0 where nothing may be extrapolated; sample_rows: see `anderson_covariances`. The history itself
+        does not change: `append` returns the one with this step.
         """
         relative_change = relative_change.masked_fill(self.n_steps < 2.0, 0.0)
         if not relative_change.is_cuda and not bool((relative_change > 0.0).any()):

@@ -100,7 +100,11 @@ class CapturedStep:
         return own
 
     def _begin(self, settings: Any, state: Any) -> None:
-        """Prepare for steps with other settings: look up graphs that were captured for the same signature."""
+        """Prepare for steps with other settings: store the graphs of the last ones, and decide how steps will run.
+
+        Steps that must read values on the host, cannot be captured or are too large run without graphs. For others,
+        graphs kept for the same signature are reused with the new settings; beyond a byte limit none are kept.
+        """
         self._store_graphs()
         properties = self._properties_of(settings, state)
         self._settings, self._n_warmup, self._is_off = settings, 0, not properties.is_sync_free

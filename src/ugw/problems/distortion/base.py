@@ -38,7 +38,7 @@ class Distortion(ABC):
 
     @property
     def tolerance(self) -> Tensor:
-        """The largest acceptable `error`, (B,) or (1,)."""
+        """The largest acceptable `error`, (B,) or (1,): unless overridden, `error` itself, which is always accepted."""
         return self.error
 
     @property
