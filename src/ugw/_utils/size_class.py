@@ -161,9 +161,10 @@ def _n_final_candidates(entries: int) -> int:
 
 
 def _n_noise_candidates(entries: int) -> int:
-    """Return the number of noise candidates for plans of that many entries: a power of 2, or 0.
+    """Return how many random plans a conic problem starts from if a plan has that many entries.
 
-    Powers of 2, so that few classes differ by it alone.
+    That is the largest power of 2 whose plans have at most `max_noise_entries` entries together, or 0. Powers of 2, so
+    that few size classes differ in this number alone.
     """
     limits = THRESHOLDS
     count = min(limits.max_noise_candidates, limits.max_noise_entries // entries)

@@ -45,7 +45,10 @@ def eccentricities(metric: Metric, weights: Tensor) -> Tensor:
 
 
 def eccentricity_ranks(metric: Metric, weights: Tensor) -> Tensor:
-    """Return the eccentricities (B, n) as whole multiples of a small step: those that differ by rounding alone tie."""
+    """Return the eccentricities D a, (B, n), divided by a small step and rounded to integers.
+
+    Points whose eccentricities differ by rounding alone tie, so that their order is that of their indices.
+    """
     values = eccentricities(metric, weights)
     share = INITIALIZER_CONFIG.eccentricity_step[str(values.dtype).removeprefix("torch.")]
     step = share * values.abs().amax(1, keepdim=True)
