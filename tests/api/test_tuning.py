@@ -99,7 +99,7 @@ def test_an_unreachable_mass_fraction_is_an_input_error():
 
 
 def test_where_the_kept_mass_jumps_the_closest_rho_and_a_warning(monkeypatch):
-    def share(problem, start):
+    def share(problem):
         rho = problem.div_a.rho
         return torch.where(rho < 0.2, 0.45, 0.9) + 0.01 * rho.clamp(max=1.0)
 

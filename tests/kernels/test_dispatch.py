@@ -310,7 +310,7 @@ def test_reductions_in_triton_need_stored_float32_without_gradients():
     with torch.no_grad():
         assert select_backend("dot", one.requires_grad_(), two).module == "triton.reductions"
     assert select_backend("dot", one, two).module == "reductions", "a gradient is needed"
-    assert select_backend("dot", uniform(2, 3, 4), uniform(2, 3, 4)).module == "reductions", "on a CPU"
+    assert select_backend("dot", *(uniform(2, 3, 4).cpu() for _ in range(2))).module == "reductions", "on a CPU"
 
 
 def test_sinkhorn_backends_are_selected_by_size_and_dtype():

@@ -103,11 +103,15 @@ def auto(device: str, dtype: torch.dtype) -> Found:
 
 
 def conic(n: int, m: int, cone: str, init: str = "auto") -> Callable[[str, torch.dtype], Found]:
-    """Only the values are compared: many plans are nearly as good as the best, as without entropy."""
+    """Only the values are compared: many plans are nearly as good as the best, as without entropy.
+
+    The tolerance of CGW bounds the decrease of the value that is still to come.
+    """
 
     def run(device: str, dtype: torch.dtype) -> Found:
         x, y = clouds(n, m, device, dtype)
-        return Found(None, found(ugw.solve_conic(x, y, rho=0.5, cone=cone, init=init)).values)
+        solver = ugw.AlternateMin(tol=1e-2 * CLOSE[dtype][1], max_iter=3000)
+        return Found(None, found(ugw.solve_conic(x, y, rho=0.5, cone=cone, init=init, solver=solver)).values)
 
     return run
 
@@ -208,13 +212,27 @@ def problems_of_one_signature_do_not_mix(device: str, dtype: torch.dtype) -> Non
             assert off <= 1e-2, f"n = {n}, {init}: {name} gave plans {off:.1e} apart"
 
 
+def noisy_copies(n: int, m: int, device: str, dtype: torch.dtype, seed: int) -> tuple[ugw.Space, ugw.Space]:
+    """A cloud of n random points and its first m points, moved a little: the best plan is much better than others."""
+    rng = np.random.default_rng((n, m, seed))
+    cloud = rng.random((n, 3)) * [1.0, 0.6, 0.3]
+    copy = cloud[:m] + 0.01 * rng.random((m, 3))
+    to = {"dtype": dtype, "device": device}
+    return ugw.Space.from_points(torch.tensor(cloud, **to)), ugw.Space.from_points(torch.tensor(copy, **to))
+
+
 def initial_plans_are_captured(device: str, dtype: torch.dtype) -> None:
-    """Initial plans of a problem whose signature has come before are computed by graphs, to the same plan."""
+    """Initial plans of a problem whose signature has come before are computed by graphs, to the same plan.
+
+    Rounding must not decide which candidate is best, because sums on a GPU are made in any order.
+    """
     clear()
     expected = {120: {"coarsest_level", "fine_candidates"}}
     expected[650] = expected[120] | {"middle_level", "prolongate_first"}
     for n, names in expected.items():
-        problems = [build_ugw(*clouds(n, n - 20, device, dtype, k), rho=1.0, eps=1e-2, fused=None) for k in range(5)]
+        problems = [
+            build_ugw(*noisy_copies(n, n - 20, device, dtype, k), rho=1.0, eps=1e-2, fused=None) for k in range(5)
+        ]
         with torch.no_grad():
             *_, last = (coarse_plan(problem) for problem in problems)
             if device == "cuda":

@@ -106,13 +106,13 @@ def test_anything_else_as_schedule_is_an_input_error(value):
 
 
 BAD_FIELDS = [
-    (ugw.AlternateMin, "tol", [0, 0.0, 1, 1.5, -1e-6, math.nan, "1e-6", None, True]),
+    (ugw.AlternateMin, "tol", [0, 0.0, 1, 1.5, -1e-6, math.nan, "1e-6", True]),
     (ugw.AlternateMin, "max_iter", [0, -5, 10.0, "10", None, True, math.inf]),
     (ugw.AlternateMin, "anneal", [0, 1, -0.5, 2.0, math.nan, "0.9", True]),
     (ugw.AlternateMin, "inner", [None, "log", ugw.AlternateMin(), ugw.Sinkhorn]),
     (ugw.AlternateMin, "progress", ["yes", 2, None]),
     (ugw.AlternateMin, "callback", ["stop", 3]),
-    (ugw.Sinkhorn, "tol", [0, 1, -1.0, math.nan, "x", None, False]),
+    (ugw.Sinkhorn, "tol", [0, 1, -1.0, math.nan, "x", False]),
     (ugw.Sinkhorn, "max_iter", [0, 2.5, "x", True]),
     (ugw.Sinkhorn, "method", ["exp", "LOG", None, 0]),
     (ugw.Multistart, "n", [0, -1, 2.0, "8", None, True]),

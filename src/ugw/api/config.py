@@ -20,8 +20,8 @@ class MemoryFactors:
     dense_single_start: float = 36.0
     # Multiple of the plans of an item in a batch: the allocator keeps tensors of batches that were compacted.
     batch: float = 1.2
-    # Multiple of the plans where the compiled loop makes the steps: it keeps the last three of each matrix.
-    compiled: float = 1.85
+    # Plans (n, m) held while the compiled library solves from one plan, in a batch or alone.
+    compiled: float = 34.0
     # Plans of the coarsest level held for each of its candidates that run as one batch.
     candidates: float = 28.0
     # Plans of the coarsest level held for each of its candidates throughout.
@@ -66,6 +66,9 @@ class ApiConfig:
 
     # |share − kept| at which `rho_for_mass` stops.
     mass_share_tol: float = 1e-3
+    # Tolerance and steps of a solve of `rho_for_mass`: enough for three digits of the mass.
+    mass_solve_tol: float = 1e-5
+    mass_solve_max_iter: int = 300
     # Most solves of `rho_for_mass`, on the coarse problem and on all points each.
     max_mass_solves: int = 30
     # Difference of log rho below which the share is taken to jump between two values of rho.

@@ -155,20 +155,25 @@ class MemoryModel:
         """Return the ranks of both spaces, or the suggested rank."""
         return self.ranks or (API_CONFIG.suggested_rank,) * 2
 
+    @property
+    def _is_compiled(self) -> bool:
+        """Whether the compiled library searches the initial plan and makes the steps."""
+        is_small = self.itemsize == 8 and self.path == "dense" and size_class(self.n, self.m).uses_compiled_steps
+        return is_small and self.device.type == "cpu" and native.is_available()
+
     def _dense_bytes(self) -> float:
         """Return the bytes that the plans of one item on all its points add to the peak."""
         factors = API_CONFIG.memory
         per_plan = factors.dense if self.has_coarse_start else factors.dense_single_start
-        per_plan *= factors.batch if self.batch > 1 else 1.0
-        if self.itemsize == 8 and size_class(self.n, self.m).uses_compiled_steps and native.is_available():
-            per_plan *= factors.compiled
+        per_plan = factors.compiled if self._is_compiled else per_plan * (factors.batch if self.batch > 1 else 1.0)
         return per_plan * self.n_plans * self.n * self.m * self.itemsize
 
     def _coarse_entries(self) -> int:
-        """Return the entries of the plans of one item on the coarsest level, 0 without a coarse start."""
+        """Return the entries of the plans of one item on the coarsest level, 0 if none is stored for a whole batch."""
+        if self._is_compiled or not self.has_coarse_start:
+            return 0
         side = THRESHOLDS.n_coarse_clusters
-        n_candidates = (INITIALIZER_CONFIG.n_random_candidates + 2) * self.has_coarse_start
-        return n_candidates * min(self.n, side) * min(self.m, side)
+        return (INITIALIZER_CONFIG.n_random_candidates + 2) * min(self.n, side) * min(self.m, side)
 
     def _coarse_bytes(self, items: int) -> float:
         """Return the bytes of all candidates of `items` items on the coarsest level: stored, and running in batches."""

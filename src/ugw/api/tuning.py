@@ -16,7 +16,8 @@ from ..errors import ConvergenceWarning, InputError
 from ..geometry.space import Space
 from ..initializers.aggregation import aggregate
 from ..initializers.centers import farthest_centers
-from ..initializers.coarse import coarse_plan
+from ..initializers.multistart import solve_from_candidates
+from ..initializers.select import candidate_plans
 from ..measures.divergences import KL
 from ..problems.build import build_ugw, resolve_eps
 from ..problems.ugw import UGW
@@ -44,7 +45,7 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = "auto") ->
         raise InputError(f"kept must be a number between 0 and 1, got {kept!r}")
     problem = build_ugw(x, y, rho=1.0, eps=resolve_eps(eps, 1.0), fused=None)
     with torch.no_grad():
-        groups = [index for index, _ in group_items(problem, "coarse", UGW_CHOICES)]
+        groups = [index for index, _ in group_items(problem, "auto", UGW_CHOICES)]
         parts = [_on_few_points_first(problem.take(index), kept) for index in groups]
         order = torch.cat(groups).argsort()
         log_rho, share, jumps = (torch.cat(column)[order] for column in zip(*parts, strict=True))
@@ -76,7 +77,7 @@ def _find_log_rho(problem: UGW, kept: float, log_rho: Tensor) -> tuple[Tensor, T
     for _ in range(API_CONFIG.max_mass_solves):
         rest = off.nonzero()[:, 0]
         given = _with_rho(problem.take(rest), log_rho[rest])
-        share = share.index_copy(0, rest, kept_share(given, coarse_plan(given)))
+        share = share.index_copy(0, rest, kept_share(given))
         closer = (share - kept).abs() < (nearest[1] - kept).abs()
         nearest = torch.where(closer, log_rho, nearest[0]), torch.where(closer, share, nearest[1])
         low = torch.where(share < kept, log_rho, low)
@@ -117,9 +118,10 @@ def _warn_about_jumps(kept: float, share: Tensor) -> None:
     )
 
 
-def kept_share(problem: UGW, start: Tensor) -> Tensor:
-    """Return the share of the mass (B,) that the plan solved for from a start (B, n, m) keeps."""
-    plan = AlternateMin(tol=1e-5, max_iter=300)(problem, start).tensors.plan
+def kept_share(problem: UGW) -> Tensor:
+    """Return the share of the mass (B,) that the best plan keeps, solved for from the default start."""
+    solver = AlternateMin(tol=API_CONFIG.mass_solve_tol, max_iter=API_CONFIG.mass_solve_max_iter).with_defaults()
+    plan = solve_from_candidates(solver, problem, candidate_plans(problem, "auto")).tensors.plan
     return (plan.sum(dim=(1, 2), dtype=torch.float64).log() - 0.5 * (problem.log_mass_a + problem.log_mass_b)).exp()
 
 
