@@ -34,9 +34,7 @@ def dense_spaces(n, m=None, seed=0):
 
     rng = np.random.default_rng(seed)
     clouds = rng.random((n, 3)), rng.random((m or n, 2))
-    return [
-        ugw.Space.from_distances(torch.as_tensor(distances(p), dtype=torch.float32, device="cuda")) for p in clouds
-    ]
+    return [ugw.Space.from_distances(torch.as_tensor(distances(p), dtype=torch.float32, device="cuda")) for p in clouds]
 
 
 def solve_dense(n, m=None):
