@@ -60,10 +60,11 @@ CASES = {
 
 
 def search_both(problem, count, monkeypatch):
-    """Return plans and objectives of the compiled search and of the torch search."""
+    """Return plans and objectives of the compiled search and of the torch search, both in float64."""
     with torch.no_grad():
         compiled = coarse.search(problem, count)
         monkeypatch.setenv(native.SWITCH, "0")
+        monkeypatch.setattr(coarse, "low_precision_problem", lambda problem: problem)
         reference = coarse.search(problem, count)
         monkeypatch.delenv(native.SWITCH)
     return compiled, reference

@@ -6,10 +6,11 @@ from typing import Any
 from unittest import mock
 
 from ugw._utils.size_class import size_class
+from ugw.initializers import compiled_search
 from ugw.solvers import compiled_sinkhorn, compiled_steps
 
 # Functions that remember what they computed from thresholds.
-CACHED = (size_class, compiled_steps.thresholds, compiled_sinkhorn.read_thresholds)
+CACHED = (size_class, compiled_steps.thresholds, compiled_sinkhorn.read_thresholds, compiled_search.search_tables)
 
 
 @contextmanager

@@ -11,8 +11,6 @@ import ugw
 from oracles import cases
 from oracles.cases import INF, Parameters
 from oracles.versions import needs_pot
-from ugw.solvers import alternating as alternate
-from ugw.solvers.run_state import prepare_run
 
 SOFT = [Parameters(1.0, 1.0, 0.05), Parameters(0.3, 2.0, 0.05), Parameters(0.3, 0.5, 0.02, 0.4)]
 HARD = [Parameters(INF, 0.5, 0.05), Parameters(0.5, INF, 0.05)]
@@ -345,18 +343,6 @@ def test_the_history_has_the_relaxed_value_of_each_step():
         p, q = cases.solve(pair, parameters, max_iter=steps).plan_pair
         assert result.history.relaxed[steps - 1] == pytest.approx(cases.value(pair, parameters, p, q), rel=1e-9)
     assert abs(result.history.relaxed - result.history.objective).max() > 1e-5
-
-
-def test_a_plan_has_converged_only_if_the_inner_solver_has_and_annealing_has_ended():
-    problem = cases.problem(cases.clouds(5, 6, 0), Parameters(1.0, 1.0, 0.1))
-    state, settings = prepare_run(problem, problem.product, ugw.AlternateMin().with_defaults())
-    old = alternate.Iterate.initial(state, settings)
-    for change, residual, code in ((0.0, 0.0, "CONVERGED"), (0.0, 1e-3, "RUNNING"), (1e-3, 0.0, "RUNNING")):
-        new = replace(old, change=old.change + change, residual=0.0 * old.residual + residual)
-        assert alternate.status_after_step(settings, old, new).tolist() == [int(ugw.Status[code])]
-    annealing = replace(old, controls=replace(old.controls, eps=2.0 * old.controls.eps))
-    still = replace(old, residual=0.0 * old.residual)
-    assert alternate.status_after_step(settings, annealing, still).tolist() == [int(ugw.Status.RUNNING)]
 
 
 # --- eps = 0, by proximal steps ---

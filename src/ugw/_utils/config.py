@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class UtilsConfig:
-    """Limits of the input checks and of work on n×n matrices, used by several packages."""
+    """Limits of the input checks, of work on n×n matrices and of kept constants, used by several packages."""
 
     # Entries of one block of rows when an n×n matrix is checked or multiplied (32 MiB in float64): a temporary copy
     # of the whole matrix would double the memory that a large space needs.
@@ -15,6 +15,8 @@ class UtilsConfig:
     # Two entries count as equal when they differ by at most this many machine epsilons of the largest entry: enough
     # for distances summed in another order, far below any difference that matters.
     rounding_units: int = 64
+    # Constant tensors kept on their device, such as the random numbers that initial plans draw.
+    max_constants: int = 16
 
 
 UTILS_CONFIG = UtilsConfig()

@@ -11,11 +11,14 @@ from torch import Tensor
 from .._utils.device_memory import release_cached_memory
 from .._utils.pytree import take
 from .._utils.size_class import UGW_CHOICES, group_by_size
-from ..initializers.multistart import base_solver
+from ..errors import OutOfMemory
+from ..initializers.multistart import Multistart, base_solver
 from ..problems.base import SpacePair
 from ..problems.ugw import UGW
 from ..results.records import SolverOutput
 from ..solvers.monitor import Monitor
+from .config import API_CONFIG
+from .estimate import COARSE_STARTS, model_of, n_candidates
 
 # The indices (k,) of items that are solved in one way, and their start: a name, or plans (B, n, m) of the whole batch.
 Group = tuple[Tensor, Any]
@@ -59,6 +62,26 @@ def _divide(groups: list[Group], condition: Tensor, start: Any = None) -> list[G
         holds = condition[items]
         parts += [(items[~holds], own_start), (items[holds], own_start if start is None else start)]
     return [part for part in parts if len(part[0])]
+
+
+def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
+    """Return the number of batch items to solve at a time.
+
+    Raises OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try.
+    starts: of the groups of items, names or plans; solver: one that `check_solver` returned.
+    """
+    entries = problem.batch * problem.x.n * problem.y.n
+    if entries <= API_CONFIG.max_unmodeled_entries and not isinstance(solver, Multistart):
+        return problem.batch
+    # The start that takes the most memory; a plan given by the caller takes as much as the product plan.
+    names = (start for start in starts if isinstance(start, str))
+    name = max(names, key=COARSE_STARTS.__contains__, default="product")
+    model = model_of(problem, n_candidates(problem.x.n, problem.y.n, name, solver), name)
+    if model.device.type == "cpu" and model.total_bytes(model.chunk_size) > API_CONFIG.max_unchecked_bytes:
+        needed = model.estimate(base_solver(solver).inner.max_iter)
+        if needed.available is not None and needed.bytes > API_CONFIG.max_overcommit * needed.available:
+            raise OutOfMemory(needed.message)
+    return model.chunk_size
 
 
 def solve_in_chunks(

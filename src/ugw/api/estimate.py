@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from .._utils.deprecation import renamed_attribute
 from .._utils.device_memory import available_bytes
 from .._utils.size_class import THRESHOLDS, size_class
-from ..errors import OutOfMemory
 from ..geometry.low_rank import LowRankMetric
 from ..geometry.space import Space
 from ..initializers.config import INITIALIZER_CONFIG
@@ -30,7 +28,7 @@ from .config import API_CONFIG
 
 GIB = 2**30
 # Names of the starts that are chosen among candidates on a coarse problem.
-_COARSE_STARTS = ("auto", "best", "coarse")
+COARSE_STARTS = ("auto", "best", "coarse")
 
 
 @dataclass(frozen=True)
@@ -258,7 +256,7 @@ def model_of(problem: UGW, n_plans: int, start: str) -> MemoryModel:
     """Return the memory model of a problem that is solved from `n_plans` plans an item, of a start of that name."""
     is_streaming, is_fused = isinstance(problem, StreamingUGW), problem.cost is not None
     model = _model(problem.x, problem.y, problem.distortion_sum, is_streaming=is_streaming, is_fused=is_fused)
-    return replace(model, batch=problem.batch, n_plans=n_plans, has_coarse_start=start in _COARSE_STARTS)
+    return replace(model, batch=problem.batch, n_plans=n_plans, has_coarse_start=start in COARSE_STARTS)
 
 
 def _model(x: Space, y: Space, distortion_sum: Distortion | None, *, is_streaming: bool, is_fused: bool) -> MemoryModel:
@@ -278,23 +276,3 @@ def _model(x: Space, y: Space, distortion_sum: Distortion | None, *, is_streamin
         n_terms=n_terms,
         ranks=(ranks[0], ranks[1]) if len(ranks) == 2 else None,
     )
-
-
-def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
-    """Return the number of batch items to solve at a time.
-
-    Raises OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try.
-    starts: of the groups of items, names or plans; solver: one that `check_solver` returned.
-    """
-    entries = problem.batch * problem.x.n * problem.y.n
-    if entries <= API_CONFIG.max_unmodeled_entries and not isinstance(solver, Multistart):
-        return problem.batch
-    # The start that takes the most memory; a plan given by the caller takes as much as the product plan.
-    names = (start for start in starts if isinstance(start, str))
-    name = max(names, key=_COARSE_STARTS.__contains__, default="product")
-    model = model_of(problem, n_candidates(problem.x.n, problem.y.n, name, solver), name)
-    if model.device.type == "cpu" and model.total_bytes(model.chunk_size) > API_CONFIG.max_unchecked_bytes:
-        needed = model.estimate(base_solver(solver).inner.max_iter)
-        if needed.available is not None and needed.bytes > API_CONFIG.max_overcommit * needed.available:
-            raise OutOfMemory(needed.message)
-    return model.chunk_size

@@ -31,8 +31,8 @@ from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 from ..solvers.monitor import Monitor
-from .batching import group_items, group_ugw_items, solve_in_chunks
-from .estimate import checked_chunk_size, estimate
+from .batching import checked_chunk_size, group_items, group_ugw_items, solve_in_chunks
+from .estimate import estimate
 
 
 def solve(

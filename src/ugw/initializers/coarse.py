@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -47,35 +48,46 @@ def coarse_plans(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
     points are aggregated to some hundred clusters first, where the search takes place, and only its best plan is
     prolongated to all points. Where clusters are single points, prolongation changes nothing.
     """
-    low_precision = low_precision_problem(problem)
-    with tf32_products():
-        if not size_class(*problem.largest).n_middle_clusters:
-            plans, values = search(low_precision, count)
-        else:
-            level = call_on_device(_middle_level, low_precision)
+    if not size_class(*problem.largest).n_middle_clusters:
+        plans, values = search(problem, count)
+    else:
+        problem_of_search = low_precision_problem(problem)
+        with tf32_products():
+            level = call_on_device(_middle_level, problem_of_search)
             plans, values = search(level.problem, 1)
-            plans = call_on_device(_prolongate_first, low_precision, level, plans)
+            plans = call_on_device(_prolongate_first, problem_of_search, level, plans)
     return plans.to(problem.x.dtype), values
 
 
 def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
-    """Return what `coarse_plans` returns, without a middle level."""
+    """Return the best plans that differ and their objectives, as `coarse_plans` does, without a middle level."""
     config = INITIALIZER_CONFIG
     coarse, fine = _schedule(config.coarse_rounds, count), _schedule(config.fine_rounds, count)
     if has_compiled_search(problem):
         plans, values = search_compiled(problem, count, SEARCH_SOLVER, coarse, fine)
         plans = plans.to(problem.x.dtype)
     else:
-        level, plans = call_on_device(_coarsest_level, problem)
-        plans, _ = successive_halving(level.problem, plans, coarse)
-        plans, values = successive_halving(problem, call_on_device(_fine_candidates, problem, level, plans), fine)
+        plans, values = _search_by_steps(problem, coarse, fine)
     if plans.is_cuda:  # the host does not wait for the number of different plans
         return plans[:, :count], values[:, :count]
     n_different = max(1, int(torch.isfinite(values[:, :count]).sum(1).max()))
     return plans[:, :n_different], values[:, :n_different]
 
 
-def _schedule(rounds: Sequence[tuple[int, int]], count: int) -> tuple[Round, ...]:
+def _search_by_steps(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round]) -> tuple[Tensor, Tensor]:
+    """Return the candidates (B, S, n, m) that survive the rounds `coarse` on clusters and `fine` on all points.
+
+    With them their objectives (B, S). All steps are made in low precision where that pays.
+    """
+    problem = low_precision_problem(problem)
+    with tf32_products():
+        level, plans = call_on_device(_coarsest_level, problem)
+        plans, _ = successive_halving(level.problem, plans, coarse)
+        return successive_halving(problem, call_on_device(_fine_candidates, problem, level, plans), fine)
+
+
+@cache
+def _schedule(rounds: tuple[tuple[int, int], ...], count: int) -> tuple[Round, ...]:
     """Return the rounds with these steps and survivors, up to the first that leaves at most `count` candidates."""
     n_needed = 1 + sum(n_survivors > count for _, n_survivors in rounds)
     return tuple(

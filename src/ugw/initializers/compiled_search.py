@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._utils.cuda_graphs.capture_state import cached_constant
 from .._utils.size_class import THRESHOLDS
 from ..kernels.cpu import native
 from ..problems.distortion.config import DISTORTION_CONFIG
@@ -42,23 +42,18 @@ def search_compiled(
     if inputs is None:
         raise RuntimeError("the problem has no compiled search")
     batch, n, m = problem.batch, problem.x.n, problem.y.n
-    options = solver.with_defaults()
-    of_steps = config_values(library.config_fields, options, samples_rows=True, is_monitored=False, max_iter=0)
+    tables = search_tables(library.config_fields, library.search_fields, solver, (*coarse_rounds, *fine_rounds))
     of_problem = problem_parameters(problem, inputs.mass_rule)
     unset = torch.full((batch,), torch.nan, dtype=torch.float64)
-    n_anchors = INITIALIZER_CONFIG.n_random_candidates * INITIALIZER_CONFIG.n_anchor_pairs
-    normals_size = (max(n, m), 1, INITIALIZER_CONFIG.n_noise_factors)
-    cpu = torch.device("cpu")
+    uniforms, normals = _random_numbers(max(n, m))
     arrays = _SearchArrays(
         count=count,
         n_rounds=(len(coarse_rounds), len(fine_rounds)),
-        config=torch.tensor(of_steps, dtype=torch.float64),
-        search=torch.tensor(_search_values(library.search_fields, options), dtype=torch.float64),
-        rounds=torch.tensor(
-            [(r.n_steps, r.n_survivors or 0) for r in (*coarse_rounds, *fine_rounds)], dtype=torch.float64
-        ),
-        uniforms=cached_constant(uniform_draws, 0, (n_anchors, 2), torch.float64, cpu),
-        normals=cached_constant(normal_draws, 0, normals_size, torch.float64, cpu),
+        config=tables[0],
+        search=tables[1],
+        rounds=tables[2],
+        uniforms=uniforms,
+        normals=normals,
         sizes=torch.tensor(problem.sizes or ((n, m),)),
         parameters=torch.stack([of_problem.get(name, unset) for name in library.parameter_fields], dim=1),
         metrics=tuple(metric.dense().detach().double() for metric in (inputs.dx, inputs.dy)),
@@ -140,6 +135,31 @@ class _SearchArrays:
             cols=m,
             values=self.values[first:end].data_ptr(),
         )
+
+
+@lru_cache(maxsize=INITIALIZER_CONFIG.max_cached_draws)
+def _random_numbers(n_points: int) -> tuple[Tensor, Tensor]:
+    """Return the draws that `random_anchor_plans` and `low_rank_noise` make for that many points, in float64."""
+    config, cpu = INITIALIZER_CONFIG, torch.device("cpu")
+    n_anchors = config.n_random_candidates * config.n_anchor_pairs
+    uniforms = uniform_draws(0, (n_anchors, 2), torch.float64, cpu)
+    return uniforms, normal_draws(0, (n_points, 1, config.n_noise_factors), torch.float64, cpu)
+
+
+@lru_cache(maxsize=INITIALIZER_CONFIG.max_cached_draws)
+def search_tables(
+    config_fields: tuple[str, ...], search_fields: tuple[str, ...], solver: AlternateMin, rounds: tuple[Round, ...]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the numbers that the library reads: thresholds of steps, of the search, and (rounds, 2).
+
+    config_fields, search_fields: names of the thresholds, in order. A round has its steps, and its survivors or 0.
+    """
+    options = solver.with_defaults()
+    of_steps = config_values(config_fields, options, samples_rows=True, is_monitored=False, max_iter=0)
+    of_rounds = [(stage.n_steps, stage.n_survivors or 0) for stage in rounds]
+    of_search = _search_values(search_fields, options)
+    config, search, stages = (torch.tensor(numbers, dtype=torch.float64) for numbers in (of_steps, of_search, of_rounds))
+    return config, search, stages
 
 
 def _search_values(names: tuple[str, ...], options: AlternateMin) -> list[float]:

@@ -45,6 +45,8 @@ class InitializerConfig:
     # Tolerance and inner iterations of all these steps.
     search_tol: float = 1e-3
     search_inner_max_iter: int = 10
+    # Numbers of points for which the random numbers of a compiled search are kept; a few MB at most.
+    max_cached_draws: int = 32
     # Plans of the search from which init="best" solves, beside the product plan.
     n_best_candidates: int = 3
     # Two plans of unit mass are different candidates if they are this far apart in L1.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.cuda_graphs.capture_state import cached_constant
+from .._utils.constants import cached_constant
 from ..geometry.space import Space
 from ..problems.base import SpacePair
 from ..problems.distortion.squares import distance_moments

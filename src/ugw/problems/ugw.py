@@ -11,6 +11,7 @@ plan alone, whatever the masses of a, b and the plan, and the optimal mass of a 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -120,7 +121,7 @@ class UGW(Problem):
     @cached_property
     def _cached_scale(self) -> Tensor:
         """The mean distortion, or its substitute where that is 0 or infinite, computed once and without TF32."""
-        with tf32_products(allowed=False):
+        with tf32_products(allowed=False) if self.eps.is_cuda else nullcontext():
             return _product_distortion(self)
 
     def cost_scale(self) -> Tensor:

@@ -13,7 +13,7 @@ from .._utils.pytree import take, where
 from ..errors import InputError
 from ..problems.base import Problem, hard_marginal_error
 from ..problems.linear import LinearSolution
-from ..problems.plan_operations import normalize, relative_change
+from ..problems.plan_operations import normalize
 from ..results.records import SolverOutput, Status
 from ..results.result import Result
 from . import loop
@@ -22,9 +22,10 @@ from .compiled_steps import has_compiled_steps, iterate_compiled
 from .config import SOLVER_CONFIG
 from .mixed_precision import LowPrecisionPhase, low_precision_phase
 from .monitor import Monitor
-from .proximal import ProximalSchedule, has_growing_entries, reference_plan
+from .proximal import ProximalSchedule, reference_plan
 from .run_state import Controls, Iterate, RunSettings, prepare_run
 from .sinkhorn import Sinkhorn
+from .stopping import check_proximal_convergence, count_returns, status_after_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,8 @@ class AlternateMin(Solver):
     ) -> tuple[RunSettings, loop.Outcome]:
         """Run the low-precision phase where one pays, then the exact phase from its plans."""
         unit_plan, first = normalize(init), None
-        phase = low_precision_phase(problem) if self.max_iter >= SOLVER_CONFIG.min_iter_for_low_precision else None
+        is_short = self.max_iter < SOLVER_CONFIG.min_iter_for_low_precision
+        phase = None if is_short or has_compiled_steps(problem) else low_precision_phase(problem)
         if phase is not None:
             first = self._run_low_precision(phase, unit_plan, monitor, is_monitored=is_monitored)
         if phase is None or first is None:
@@ -183,7 +185,7 @@ def advance(
         objective=objective,
         change=change,
         residual=residual,
-        n_returns=_count_returns(settings, iterate, state),
+        n_returns=count_returns(settings, iterate, state),
         converged_objective=iterate.converged_objective,
         controls=_next_controls(settings, iterate, change, residual),
         history=iterate.history,
@@ -194,7 +196,7 @@ def advance(
         return new, None
     status = status_after_step(settings, iterate, new)
     if settings.uses_proximal_steps:
-        new, status = _check_proximal_convergence(settings, iterate, new, status, synchronizes=n_rounds is None)
+        new, status = check_proximal_convergence(settings, iterate, new, status, synchronizes=n_rounds is None)
     numbers = {"objective": objective, "change": change, "residual": residual}
     if settings.is_monitored:
         relaxed = problem.objective(state, iterate.state).total
@@ -277,56 +279,6 @@ def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_
         controls=replace(new.controls, cost=cost, is_extrapolated=is_extrapolated),
         history=history.append(step_input, step_output, is_worse, is_long_step),
     )
-
-
-def _count_returns(settings: RunSettings, iterate: Iterate, state: Any) -> Tensor:
-    """Return the number (B,) of consecutive steps that led to the plan of two steps before: a cycle of two plans."""
-    if iterate.previous_state is None:
-        return iterate.n_returns
-    tolerance = SOLVER_CONFIG.alternation_tol * settings.options.tol
-    has_returned = relative_change(state, iterate.previous_state) <= tolerance
-    return torch.where(has_returned, iterate.n_returns + 1, 0.0)
-
-
-def status_after_step(settings: RunSettings, old: Iterate, new: Iterate) -> Tensor:
-    """Return the status codes (B,) after a step from `old` to `new`, before the checks of proximal steps."""
-    # The stronger the proximal term, the shorter the steps.
-    change = new.change * old.controls.entropy / settings.last_entropy
-    is_converged = (change <= settings.change_tol) & (new.residual <= settings.residual_tol)
-    is_converged &= (old.controls.eps <= settings.problem.eps) & ~old.controls.is_extrapolated
-    converged = settings.converged_status.masked_fill(new.state.is_collapsed, int(Status.COLLAPSED))
-    status = torch.full_like(converged, int(Status.RUNNING))
-    if new.previous_state is not None:
-        alternates = (new.n_returns >= SOLVER_CONFIG.alternation_steps) & (new.change > settings.change_tol)
-        status = status.masked_fill(alternates, int(Status.ALTERNATING))
-    return torch.where(is_converged, converged, status)
-
-
-def _check_proximal_convergence(
-    settings: RunSettings, old: Iterate, new: Iterate, status: Tensor, *, synchronizes: bool
-) -> tuple[Iterate, Tensor]:
-    """Return the iterate and status codes (B,) after checking whether a plan of proximal steps has really converged.
-
-    It has not while some entry still grows, nor if its objective is below that of the last converged plan: such a plan
-    continues once with a reference that contains some product plan, to see whether it converges to the same plan.
-    """
-    problem, config = settings.problem, SOLVER_CONFIG
-    is_proximal = old.controls.entropy > old.controls.eps
-    if not synchronizes or bool((status != Status.RUNNING).any()):
-        allowed = config.max_negative_gradient * settings.cost_scale / old.controls.entropy
-        allowed = torch.maximum(allowed, settings.noise)
-        plans = old.state.unit_plan, new.state.unit_plan
-        grows = is_proximal & has_growing_entries(*plans, allowed, problem.log_a, problem.log_b)
-        status = torch.where(grows, int(Status.RUNNING), status)
-    ends = (status != Status.RUNNING) & is_proximal
-    required = old.converged_objective - config.min_improvement * new.objective.abs() - settings.objective_resolution
-    continues = ends & (new.objective < required)
-    new = replace(
-        new,
-        converged_objective=torch.where(ends, new.objective, old.converged_objective),
-        controls=replace(new.controls, leaves_zeros=continues.to(new.change.dtype)),
-    )
-    return new, torch.where(continues, int(Status.RUNNING), status)
 
 
 def _iterate(settings: RunSettings, iterate: Iterate, limits: int | Tensor, monitor: Monitor | None) -> loop.Outcome:

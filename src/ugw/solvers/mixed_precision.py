@@ -13,7 +13,6 @@ import torch
 from .._utils.precision import tf32_products
 from .._utils.size_class import size_class
 from ..problems.distortion.incremental import IncrementalDistortion
-from .compiled_steps import has_compiled_steps
 from .config import SOLVER_CONFIG
 
 
@@ -35,11 +34,9 @@ class LowPrecisionPhase:
 def low_precision_phase(problem: Any) -> LowPrecisionPhase | None:
     """Return the low-precision phase of a problem, None where none pays.
 
-    It is in float32 for a float64 problem, and in TF32 for a large float32 problem on CUDA. Compiled steps have none.
+    It is in float32 for a float64 problem, and in TF32 for a large float32 problem on CUDA.
     """
     choice = size_class(*problem.largest)
-    if has_compiled_steps(problem):
-        return None
     if not choice.has_low_precision_phase or problem.compiled_inputs() is None:
         return None
     if problem.x.dtype == torch.float64:

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from oracles.fake_cuda_graphs import assert_captured_like_plain
 from oracles.thresholds import changed_thresholds
+from ugw._utils.config import UTILS_CONFIG
+from ugw._utils.constants import cached_constant
 from ugw._utils.cuda_graphs import cache, captured_call
-from ugw._utils.cuda_graphs.capture_state import cached_constant, is_capturing
 from ugw._utils.cuda_graphs.captured_call import capture_call
 from ugw._utils.cuda_graphs.config import CAPTURE_CONFIG
 from ugw._utils.pytree import BatchRecord
@@ -97,6 +98,21 @@ def test_cached_properties_of_arguments_are_not_taken_over(cuda):
     assert (cuda.n_captures, cuda.n_replays) == (1, 3)
 
 
+def test_a_graph_holds_the_constants_that_it_reads(cuda):
+    """Even if they have been dropped from the cache of constants."""
+    for _ in range(N_PLAIN + 1):
+        assert_captured_like_plain(add_ramp, (torch.ones(4),))
+    constant = cached_constant(ramp, 4)
+    assert cached_constant(ramp, 4) is constant
+    for count in range(5, 6 + UTILS_CONFIG.max_constants):
+        cached_constant(ramp, count)
+    assert cached_constant(ramp, 4) is not constant
+    del constant
+    cached_constant(ramp, 4)
+    assert_captured_like_plain(add_ramp, (torch.zeros(4),))  # the graph would fail if the constant were freed
+    assert (cuda.n_captures, cuda.n_replays) == (1, 2)
+
+
 def test_arguments_may_share_tensors_or_not(cuda):
     ones, twos = torch.ones(2), torch.full((2,), 2.0)
     calls = [(ones, ones), (ones, twos), (twos, ones), (ones, twos), (twos, twos)]
@@ -114,7 +130,7 @@ def test_a_function_of_non_finite_output_is_called_after_every_replay(cuda):
     called_in_capture = []
 
     def to_infinity(numbers):
-        called_in_capture.append(is_capturing())
+        called_in_capture.append(torch.cuda.is_current_stream_capturing())
         return numbers / 0.0
 
     for _ in range(N_PLAIN + 2):
@@ -156,4 +172,3 @@ def test_calls_on_a_cpu_are_not_captured():
     with torch.no_grad():
         assert_captured_like_plain(shift_and_double, *[(torch.ones(2), 1.0)] * (N_PLAIN + 2))
     assert cache.kept_names() == []
-    assert not is_capturing()

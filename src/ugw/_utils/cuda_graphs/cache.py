@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..constants import clear_constants
 from ..pytree import flatten, tree_map
-from . import capture_state
 from .config import CAPTURE_CONFIG
 
 
@@ -94,7 +94,7 @@ def clear() -> None:
     _graphs.clear()
     _signatures.clear()
     _graph_bytes = 0
-    capture_state.clear_constants()
+    clear_constants()
 
 
 def measure_capture(device: torch.device, capture: Callable[[], None]) -> int:

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from ..constants import constants_recorded
 from ..pytree import leaves, without_cached_properties
-from . import cache, capture_state
+from . import cache
 from .config import CAPTURE_CONFIG
 
 Output = TypeVar("Output")
@@ -49,15 +50,14 @@ class CapturedCall:
         held = tuple(cache.copy_record(without_cached_properties(argument)) for argument in arguments)
         self._inputs = list(leaves(held))
         self._device = self._inputs[0].device
-        capture_state.pop_captured_constants()
 
         def call() -> None:
             """Call the function on the held arguments and keep its output."""
             self._output = function(*without_cached_properties(held))
             self._is_finite = list(leaves(self._output))[-1].isfinite().all()
 
-        self.bytes = cache.bytes_of(self._inputs) + self._capture(call)
-        self._constants = capture_state.pop_captured_constants()
+        with constants_recorded() as self._constants:
+            self.bytes = cache.bytes_of(self._inputs) + self._capture(call)
 
     def _capture(self, call: Callable[[], None]) -> int:
         """Capture a call as the graph that `_replay` replays; return the bytes of device memory that it holds."""

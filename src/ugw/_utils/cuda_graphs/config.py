@@ -15,8 +15,6 @@ class CaptureConfig:
     max_graph_bytes: int = 2**31
     # Signatures of calls that are remembered with their number of calls.
     max_signatures: int = 1024
-    # Constant tensors kept on the device.
-    max_constants: int = 16
     # Bytes of arguments above which a call keeps the GPU busy without a graph.
     max_call_bytes: int = 2**25
     # Calls of one signature before it is captured: capturing costs several calls.

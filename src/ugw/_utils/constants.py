@@ -1,0 +1,48 @@
+"""Constant tensors, such as random numbers of a fixed seed, computed once and kept on their device."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .config import UTILS_CONFIG
+
+_constants: OrderedDict[Any, Tensor] = OrderedDict()  # the most recently used last
+_recordings: list[list[Tensor]] = []  # the lists of the open `constants_recorded` contexts
+
+
+def cached_constant(make: Callable[..., Tensor], *arguments: Any) -> Tensor:
+    """Return make(*arguments), computed once; copying it to a GPU in every call would make the host wait. Read-only."""
+    key = make, arguments, torch.is_inference_mode_enabled()
+    if key not in _constants:
+        _constants[key] = make(*arguments)
+    _constants.move_to_end(key)
+    while len(_constants) > UTILS_CONFIG.max_constants:
+        _constants.popitem(last=False)
+    for recording in _recordings:
+        recording.append(_constants[key])
+    return _constants[key]
+
+
+@contextmanager
+def constants_recorded() -> Iterator[list[Tensor]]:
+    """Yield a list of the constants that `cached_constant` returns inside the context.
+
+    A captured CUDA graph reads them where they are, and must hold them as long as it is used.
+    """
+    recording: list[Tensor] = []
+    _recordings.append(recording)
+    try:
+        yield recording
+    finally:
+        _recordings[:] = [other for other in _recordings if other is not recording]
+
+
+def clear_constants() -> None:
+    """Empty the cache of constant tensors, to free their memory."""
+    _constants.clear()
