@@ -1,4 +1,4 @@
-"""Extrapolated steps: exact for linear maps, a leap near saddle points, the same plans in fewer steps."""
+"""Extrapolated steps: exact for linear maps, longer steps near saddle points, the same plans in fewer steps."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -15,9 +15,9 @@ from ugw.kernels.anderson import anderson_differences, anderson_moments, largest
 from ugw.kernels.config import KERNEL_CONFIG
 from ugw.problems.build import build_ugw
 from ugw.problems.plan_operations import anderson_covariances, normalize
-from ugw.solvers import extrapolation
+from ugw.solvers import alternating, extrapolation
 from ugw.solvers.config import SOLVER_CONFIG
-from ugw.solvers.extrapolation import CostHistory
+from ugw.solvers.run_state import CostHistory
 
 SURE = KERNEL_CONFIG.min_overrelaxed_change
 
@@ -32,7 +32,7 @@ def next_cost(history, step_input, step_output, relative_change, *, sample_rows=
     """Return the next cost of a history, computed with inner products without weights."""
     with mock.patch.object(extrapolation, "anderson_covariances", inner_products):
         flat = SimpleNamespace(log_a=None, log_b=None)
-        return history.next_cost(flat, step_input, step_output, relative_change, sample_rows=sample_rows)
+        return extrapolation.next_cost(history, flat, step_input, step_output, relative_change, sample_rows=sample_rows)
 
 
 def run_affine_steps(matrix, shift, start, steps=3):
@@ -65,41 +65,43 @@ def symmetric_matrix(eigenvalues, seed=0):
 def test_two_slow_modes_are_summed_exactly():
     matrix, shift = symmetric_matrix([0.9, 0.5, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
     end = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - matrix, shift)
-    trail, given, found = run_affine_steps(matrix, shift, random_costs(2), 4)  # the first ends the rest
-    guess, guessed, _ = next_cost(trail, given, found, torch.tensor([1.0, 0.0]), sample_rows=False)
-    assert guessed.tolist() == [True, False]
-    torch.testing.assert_close(guess[0].flatten(), end, rtol=0.01, atol=0.0)  # coefficients are rounded
+    history, given, found = run_affine_steps(matrix, shift, random_costs(2), 4)  # the first ends the rest
+    cost, is_extrapolated, _ = next_cost(history, given, found, torch.tensor([1.0, 0.0]), sample_rows=False)
+    assert is_extrapolated.tolist() == [True, False]
+    torch.testing.assert_close(cost[0].flatten(), end, rtol=0.01, atol=0.0)  # coefficients are rounded
     assert (found[0].flatten() - end).abs().max() > 0.1  # where the steps themselves are by then
-    torch.testing.assert_close(guess[1], found[1], rtol=0.0, atol=0.0)
+    torch.testing.assert_close(cost[1], found[1], rtol=0.0, atol=0.0)
 
 
 def test_growing_changes_are_extrapolated_forward():
     matrix, shift = symmetric_matrix([1.05, 0.5, 0.0, 0.0]), torch.zeros(4, dtype=torch.float64)
-    trail, given, found = run_affine_steps(matrix, shift, random_costs(2), 5)
-    guess, guessed, leap = next_cost(trail, given, found, torch.tensor([SURE, 0.9 * SURE]), sample_rows=False)
-    assert guessed.tolist() == leap.tolist() == [True, False]  # small changes may be rounding
-    torch.testing.assert_close(guess[0], found[0] + KERNEL_CONFIG.overrelaxation * (found[0] - given[0]))
+    history, given, found = run_affine_steps(matrix, shift, random_costs(2), 5)
+    cost, is_extrapolated, is_long_step = next_cost(
+        history, given, found, torch.tensor([SURE, 0.9 * SURE]), sample_rows=False
+    )
+    assert is_extrapolated.tolist() == is_long_step.tolist() == [True, False]  # small changes may be rounding
+    torch.testing.assert_close(cost[0], found[0] + KERNEL_CONFIG.overrelaxation * (found[0] - given[0]))
 
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_too_few_steps_give_no_extrapolation(steps):
-    trail, given, found = run_affine_steps(
+    history, given, found = run_affine_steps(
         symmetric_matrix([0.9, 0.5, 0.0, 0.0]), torch.ones(4).double(), random_costs(1), steps
     )
     for look in (True, False):
-        guess, guessed, _ = next_cost(trail, given, found, torch.tensor([1.0]), sample_rows=look)
-        assert not guessed.any()
-        torch.testing.assert_close(guess, found, rtol=0.0, atol=0.0)
+        cost, is_extrapolated, _ = next_cost(history, given, found, torch.tensor([1.0]), sample_rows=look)
+        assert not is_extrapolated.any()
+        torch.testing.assert_close(cost, found, rtol=0.0, atol=0.0)
 
 
 def test_a_rejected_step_clears_the_history():
     matrix, shift = symmetric_matrix([0.9, 0.5, 0.0, 0.0]), torch.ones(4, dtype=torch.float64)
-    trail, given, found = run_affine_steps(matrix, shift, random_costs(2), 5)
-    trail = trail.append(given, found, torch.tensor([True, False]), torch.zeros(2) > 0)
-    assert trail.n_steps.tolist() == [0.0, 5.0]
+    history, given, found = run_affine_steps(matrix, shift, random_costs(2), 5)
+    history = history.append(given, found, torch.tensor([True, False]), torch.zeros(2) > 0)
+    assert history.n_steps.tolist() == [0.0, 5.0]
     after = (found.flatten(1) @ matrix.mT + shift).view_as(found)
-    _, guessed, _ = next_cost(trail, found, after, torch.ones(2), sample_rows=False)
-    assert guessed.tolist() == [False, True]
+    _, is_extrapolated, _ = next_cost(history, found, after, torch.ones(2), sample_rows=False)
+    assert is_extrapolated.tolist() == [False, True]
 
 
 def test_after_a_rejected_step_only_growing_changes_are_extrapolated():
@@ -108,31 +110,31 @@ def test_after_a_rejected_step_only_growing_changes_are_extrapolated():
     sheared[0, 1] = 1.5
     start, yes = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]], dtype=torch.float64), torch.ones(1) > 0
     for matrix, steps, believed in ((sheared, 12, False), (symmetric_matrix([1.05, 0.5, 0.0, 0.0]), 12, True)):
-        trail, given, found = run_affine_steps(matrix, torch.zeros(4, dtype=torch.float64), start, steps)
-        *_, leap = next_cost(trail, given, found, torch.tensor([SURE]), sample_rows=False)
-        assert leap.all()
-        failed = replace(trail, is_long_step=yes).append(given, found, yes, ~yes)
+        history, given, found = run_affine_steps(matrix, torch.zeros(4, dtype=torch.float64), start, steps)
+        *_, is_long_step = next_cost(history, given, found, torch.tensor([SURE]), sample_rows=False)
+        assert is_long_step.all()
+        failed = replace(history, is_long_step=yes).append(given, found, yes, ~yes)
         assert failed.had_rejected_long_step.all()
-        *_, leap = next_cost(
-            replace(trail, had_rejected_long_step=failed.had_rejected_long_step),
+        *_, is_long_step = next_cost(
+            replace(history, had_rejected_long_step=failed.had_rejected_long_step),
             given,
             found,
             torch.tensor([SURE]),
             sample_rows=False,
         )
-        assert bool(leap) is believed
+        assert bool(is_long_step) is believed
 
 
 def test_nearly_parallel_steps_are_extrapolated_along_the_last():
     """A valley: one mode is left, and the other difference is as good as the same one."""
     matrix, shift = symmetric_matrix([0.99, 1e-3, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
     end = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - matrix, shift)
-    trail, given, found = run_affine_steps(matrix, shift, random_costs(1), 6)
+    history, given, found = run_affine_steps(matrix, shift, random_costs(1), 6)
     noise = 1e-6 * (random_costs(1, seed=7) - 0.5)  # of an inner solver: two coefficients would be large and cancel
-    guess, guessed, leap = next_cost(trail, given, found + noise, torch.ones(1), sample_rows=False)
-    assert guessed.all()
-    assert not leap.any()
-    left = [(cost.flatten() - end).abs().max() for cost in (guess, found)]
+    cost, is_extrapolated, is_long_step = next_cost(history, given, found + noise, torch.ones(1), sample_rows=False)
+    assert is_extrapolated.all()
+    assert not is_long_step.any()
+    left = [(cost.flatten() - end).abs().max() for cost in (cost, found)]
     assert left[0] < 0.05 * left[1]
 
 
@@ -148,14 +150,16 @@ def test_a_slowly_contracting_mode_is_extrapolated_forward(rate, dtype):
         costs = [first]
         for k in range(4):
             costs.append(costs[-1] + 1e-2 * rate**k * mode)
-        trail = CostHistory.empty(first, torch.ones(1, dtype=torch.float64))
+        history = CostHistory.empty(first, torch.ones(1, dtype=torch.float64))
         for one, two in pairwise(costs[:3]):
-            trail = trail.append(one, two, torch.zeros(1) > 0, torch.zeros(1) > 0)
-        guess, guessed, leap = trail.next_cost(given, costs[2], costs[3], torch.ones(1), sample_rows=False)
-        if guessed.any() and not leap.any():
-            ahead = ((guess - costs[3]) * mode).sum() / ((costs[3] - costs[2]) * mode).sum()
+            history = history.append(one, two, torch.zeros(1) > 0, torch.zeros(1) > 0)
+        cost, is_extrapolated, is_long_step = extrapolation.next_cost(
+            history, given, costs[2], costs[3], torch.ones(1), sample_rows=False
+        )
+        if is_extrapolated.any() and not is_long_step.any():
+            ahead = ((cost - costs[3]) * mode).sum() / ((costs[3] - costs[2]) * mode).sum()
             assert ahead > 5.0
-        assert guessed.all() or dtype == torch.float32
+        assert is_extrapolated.all() or dtype == torch.float32
 
 
 def test_growth_is_the_largest_eigenvalue():
@@ -227,15 +231,14 @@ def test_the_last_step_of_a_run_is_not_extrapolated(monkeypatch):
     monkeypatch.setenv("UGW_COMPILED", "0")
     x, y = pair(33, 32, seed=1, dims=(3, 2))
     is_extrapolated = []
-    next_cost_of_history = CostHistory.next_cost
 
-    def recording_next_cost(self, *args, **kwargs):
+    def recording_next_cost(*args, **kwargs):
         """Record whether the next cost is extrapolated."""
-        result = next_cost_of_history(self, *args, **kwargs)
+        result = extrapolation.next_cost(*args, **kwargs)
         is_extrapolated.append(bool(result[1].any()))
         return result
 
-    monkeypatch.setattr(CostHistory, "next_cost", recording_next_cost)
+    monkeypatch.setattr(alternating, "next_cost", recording_next_cost)
     ugw.solve(x, y, rho=0.1, eps=0.003, init="product").check()
     assert any(is_extrapolated)
     assert not is_extrapolated[-2]

@@ -158,7 +158,9 @@ def search_tables(
     of_steps = config_values(config_fields, options, samples_rows=True, is_monitored=False, max_iter=0)
     of_rounds = [(stage.n_steps, stage.n_survivors or 0) for stage in rounds]
     of_search = _search_values(search_fields, options)
-    config, search, stages = (torch.tensor(numbers, dtype=torch.float64) for numbers in (of_steps, of_search, of_rounds))
+    config, search, stages = (
+        torch.tensor(numbers, dtype=torch.float64) for numbers in (of_steps, of_search, of_rounds)
+    )
     return config, search, stages
 
 

@@ -20,6 +20,7 @@ from . import loop
 from .base import Solver
 from .compiled_steps import has_compiled_steps, iterate_compiled
 from .config import SOLVER_CONFIG
+from .extrapolation import next_cost
 from .mixed_precision import LowPrecisionPhase, low_precision_phase
 from .monitor import Monitor
 from .proximal import ProximalSchedule, reference_plan
@@ -271,8 +272,8 @@ def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_
     is_ready = settings.may_extrapolate & is_ready & (iterate.controls.eps <= settings.problem.eps)
     relative = torch.where(is_ready, new.change / settings.change_tol, 0.0)
     step_input, step_output = iterate.controls.cost, new.state.local_cost
-    cost, is_extrapolated, is_long_step = history.next_cost(
-        settings.problem, step_input, step_output, relative, sample_rows=settings.samples_rows
+    cost, is_extrapolated, is_long_step = next_cost(
+        history, settings.problem, step_input, step_output, relative, sample_rows=settings.samples_rows
     )
     return replace(
         new,

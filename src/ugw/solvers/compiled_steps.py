@@ -17,9 +17,8 @@ from ..problems.config import PROBLEM_CONFIG
 from ..results.records import Status
 from . import loop
 from .config import SOLVER_CONFIG
-from .extrapolation import CostHistory
 from .monitor import Monitor
-from .run_state import CONSTANTS, Controls, Iterate, RunSettings
+from .run_state import CONSTANTS, Controls, CostHistory, Iterate, RunSettings
 
 NUMBERS = ("objective", "relaxed", "change", "residual", "mass")  # columns of the history, `HistoryRow` in common.hpp
 

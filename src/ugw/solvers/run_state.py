@@ -1,4 +1,4 @@
-"""The records of one run of alternating minimization: its settings, its iterate, and the controls of the next step."""
+"""The records of a run of alternating minimization: settings, controls of the next step, last costs, iterate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from ..problems.base import Problem
 from ..problems.plan_operations import cost_rms, find_product_plans
 from ..results.records import Status
 from .config import SOLVER_CONFIG
-from .extrapolation import CostHistory
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +144,41 @@ class Controls(BatchRecord):
     entropy: Tensor
     leaves_zeros: Tensor
     iteration_multiplier: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class CostHistory(BatchRecord):
+    """The local costs at which the last two steps were linearized (inputs), and of their plans (outputs), older first.
+
+    n_steps: (B,), consecutive steps without a rejected extrapolation; is_long_step: (B,) bool, is the next step a
+    longer step along the last one? had_rejected_long_step: (B,) bool, was such a step ever rejected? Then growth is
+    believed only where the change itself grows.
+    """
+
+    inputs: tuple[Any, Any]
+    outputs: tuple[Any, Any]
+    n_steps: Tensor
+    is_long_step: Tensor
+    had_rejected_long_step: Tensor
+
+    @classmethod
+    def empty(cls, local_cost: Any, like: Tensor) -> CostHistory:
+        """Return the history before the first step. like: (B,), for batch size, dtype and device."""
+        none = torch.zeros_like(like, dtype=torch.bool)
+        return cls((local_cost, local_cost), (local_cost, local_cost), torch.zeros_like(like), none, none)
+
+    def append(self, step_input: Any, step_output: Any, is_rejected: Tensor, is_long_step: Tensor) -> CostHistory:
+        """Return the history after one more step.
+
+        is_rejected: (B,) bool, resets the count; is_long_step: (B,) bool, is the next step a longer one?
+        """
+        return CostHistory(
+            inputs=(self.inputs[1], step_input),
+            outputs=(self.outputs[1], step_output),
+            n_steps=(self.n_steps + 1.0).masked_fill_(is_rejected, 0.0),
+            is_long_step=is_long_step,
+            had_rejected_long_step=self.had_rejected_long_step | (is_rejected & self.is_long_step),
+        )
 
 
 @dataclass(frozen=True, eq=False)
