@@ -87,9 +87,7 @@ def item_parameters(parameters: dict[str, Any], index: int) -> dict[str, Any]:
     """
     names = parameters.get("per_item", ())
     own = {name: value for name, value in parameters.items() if name != "per_item"}
-    return own | {name: _entry(own[name], index) for name in names}
-
-
-def _entry(value: Any, index: int) -> Any:
-    """Return the entry `index` of a list, or of each of the two lists of a pair of sides."""
-    return [side[index] for side in value] if isinstance(value[0], list) else value[index]
+    for name in names:
+        value = own[name]
+        own[name] = [side[index] for side in value] if isinstance(value[0], list) else value[index]
+    return own
