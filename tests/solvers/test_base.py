@@ -79,7 +79,43 @@ def test_options_without_a_strategy_are_the_documented_defaults():
     resolved = ugw.AlternateMin().with_defaults()
     assert resolved.proximal == ugw.ProximalSchedule()
     assert resolved.inner.max_iter == SOLVER_CONFIG.inner_max_iter
-    assert (resolved.tol, resolved.inner.tol) == (1e-6, 1e-7)
+    assert (resolved.tol, resolved.inner.tol) == (1e-6, None)
+
+
+@pytest.mark.parametrize("backend", ["0", "1"])
+def test_a_given_inner_tolerance_is_met_in_the_last_step(backend, monkeypatch):
+    monkeypatch.setenv("UGW_COMPILED", backend)
+    last = {}
+    for tol in (None, 1e-9, 1e-12):
+        inner = ugw.Sinkhorn(tol=tol, max_iter=3000)
+        last[tol] = ugw.solve(
+            *PAIR, rho=(1.0, math.inf), eps=0.05, solver=ugw.AlternateMin(inner=inner)
+        ).history.residual[-1]
+        assert last[tol] <= (tol or 1e-6)
+    assert last[None] > 1e-9 > last[1e-9] > 1e-12
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+def test_a_schedule_may_end_above_the_largest_entropy_that_rounding_asks_for():
+    plans = [
+        ugw.solve(
+            *PAIR,
+            eps=1e-3,
+            init="product",
+            solver=ugw.AlternateMin(max_iter=3, proximal=ugw.ProximalSchedule(first=0.9, last=last, factor=0.5)),
+        ).plan
+        for last in (0.4, 0.8)
+    ]
+    assert abs(plans[0] - plans[1]).sum() > 1e-3
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+@pytest.mark.parametrize("max_iter", [1, 3, 20, 120])
+def test_max_iter_bounds_all_steps_of_a_balanced_problem_without_entropy(max_iter):
+    seen = []
+    solver = ugw.AlternateMin(max_iter=max_iter, callback=seen.append)
+    result = ugw.solve(*PAIR, rho=math.inf, eps=0.0, init="product", solver=solver)
+    assert result.n_iter == len(seen) <= max_iter
 
 
 @pytest.mark.parametrize("kind", [ugw.FrankWolfe, ugw.AlternateLP, ugw.BarycenterMin])

@@ -37,7 +37,7 @@ from ..solvers.sinkhorn import Sinkhorn
 # The default solver with entropy. Only the proximal term depends on the plan, so that steps may be sharp and many inner
 # iterations pay.
 ENTROPIC = AlternateMin(
-    tol=1e-7, inner=Sinkhorn(tol=1e-9, max_iter=500), proximal=ProximalSchedule(first=0.1, last=0.003, factor=0.8)
+    tol=1e-7, inner=Sinkhorn(max_iter=500), proximal=ProximalSchedule(first=0.1, last=0.003, factor=0.8)
 )
 
 

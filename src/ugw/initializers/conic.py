@@ -117,7 +117,9 @@ def run_entropic_phase(problem: Any, solver: Any, plans: Tensor) -> tuple[Any, T
     if not bool(has_entropy.any()):
         return problem, plans
     n_steps = INITIALIZER_CONFIG.n_entropic_steps
-    entropic = replace(base_solver(solver), max_iter=n_steps, tol=1e-3, callback=None, progress=False)
+    given = base_solver(solver)
+    inner = replace(given.inner, tol=None)
+    entropic = replace(given, max_iter=n_steps, tol=1e-3, inner=inner, callback=None, progress=False)
     ends, _ = successive_halving(problem, plans, (Round(entropic),))
     plans = torch.where(has_entropy[:, None, None, None], ends, plans)
     return replace(problem, eps=torch.zeros_like(problem.eps)), plans

@@ -129,14 +129,15 @@ def solve_from_candidates(solver: Any, problem: Any, plans: Tensor, monitor: Mon
 def _run_and_polish(solver: Any, problem: Any, plans: Tensor, monitor: Monitor | None) -> Result:
     """Return the result of a solver from plans (B, n, m), with plans of vertices where the solutions of UGW are such.
 
-    A run of these items alone, as `group_ugw_items` makes it, alternates for a limited number of steps before.
+    `group_ugw_items` puts these items into runs of their own, whose first steps alternate: at most half of all steps.
     """
-    if not isinstance(problem, UGW) or not bool(problem.has_vertex_solutions.any()):
+    if solver.max_iter == 1 or not isinstance(problem, UGW) or not bool(problem.has_vertex_solutions.any()):
         return solver.run(problem, plans, monitor)
-    has_vertices, limited = problem.has_vertex_solutions, solver
+    has_vertices, n_first = problem.has_vertex_solutions, solver.max_iter
     if bool(has_vertices.all()):
-        limited = replace(solver, max_iter=min(solver.max_iter, SOLVER_CONFIG.max_steps_before_polish))
-    return polish(problem, limited.run(problem, plans, monitor), has_vertices, solver.max_iter, monitor)
+        n_first = min(solver.max_iter // 2, SOLVER_CONFIG.max_steps_before_polish)
+    result = replace(solver, max_iter=n_first).run(problem, plans, monitor)
+    return polish(problem, result, has_vertices, solver.max_iter, monitor)
 
 
 def _best_of_each_item(problem: SpacePair, output: SolverOutput, count: int) -> Tensor:

@@ -36,12 +36,15 @@ class FrankWolfe(Solver):
     max_iter: int = 500
 
     @torch.no_grad()
-    def run(self, problem: Any, init: Tensor, monitor: Monitor | None) -> Result:
-        """Solve from the plan `init` (B, n, m), first projected to the constraints of the problem."""
+    def run(self, problem: Any, init: Tensor, monitor: Monitor | None, limits: Tensor | None = None) -> Result:
+        """Solve from the plan `init` (B, n, m), first projected to the constraints of the problem.
+
+        limits: (B,), the most steps of each item, at most `max_iter`; None: `max_iter` for all of them.
+        """
         state = problem.state_of_plan(problem.project(init))
         one = torch.ones_like(problem.eps)
         context = _Context(problem, problem.gap_scale(), problem.gap_resolution().clamp(min=self.tol))
-        rules = loop.Rules(max_iter=self.max_iter)
+        rules = loop.Rules(max_iter=self.max_iter, limits=limits)
         outcome = loop.iterate(_step, context, _Iterate(state, one, one), rules, monitor)
         state = outcome.state.state
         terms = problem.objective(state)
@@ -110,14 +113,14 @@ def _step(context: _Context, iterate: _Iterate) -> tuple[_Iterate, loop.Report]:
 def polish(problem: UGW, result: Result, is_balanced: Tensor, max_iter: int, monitor: Monitor | None) -> Result:
     """Return the result in which the items `is_balanced`, (B,) bool, are improved by Frank–Wolfe to a vertex.
 
-    These have eps = 0 and two hard marginals. The monitor of the run continues to observe. If it has stopped the run,
-    they have the status STOPPED.
+    These have eps = 0 and two hard marginals. Steps count together with those of the result, up to `max_iter`. The
+    monitor of the run continues to observe. If it has stopped the run, they have the status STOPPED.
     """
     items, old = torch.nonzero(is_balanced).flatten(), result.tensors
     if monitor is not None and monitor.stopped:
         return problem.result(replace(old, status=torch.where(is_balanced, int(Status.STOPPED), old.status)))
-    solver = FrankWolfe(max_iter=max_iter)
-    new = solver.run(BalancedGW(problem.take(items)), old.plan[items], monitor).tensors
+    solver, limits = FrankWolfe(max_iter=max_iter), (max_iter - old.n_iter[items]).clamp(min=1)
+    new = solver.run(BalancedGW(problem.take(items)), old.plan[items], monitor, limits).tensors
     steps = torch.full((len(old.trace), *new.trace.shape[1:]), torch.nan).to(new.trace)
     steps[items] = new.trace
     names = ("plan", "previous_plan", "relaxed_value", "marginal_error", "change", "residual", "status")

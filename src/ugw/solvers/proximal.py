@@ -62,7 +62,7 @@ class ProximalSchedule:
         largest = SOLVER_CONFIG.max_proximal_share * scale
         # An eps that was given as exactly this share is not below it, however both are rounded.
         last_share = self.last * (1.0 - SOLVER_CONFIG.proximal_rounding)
-        last = torch.maximum(eps, torch.maximum(last_share * scale, min_entropy).minimum(largest))
+        last = torch.maximum(eps, torch.maximum(last_share * scale, min_entropy.minimum(largest)))
         first = torch.where(eps < last, torch.maximum(last, self.first * scale), eps)
         return first, last, torch.maximum(last, largest)
 

@@ -114,7 +114,9 @@ def _compute_settings(
     stiffness = torch.maximum(problem.div_a.penalty, problem.div_b.penalty) / scale
     root = stiffness.clamp(min=torch.finfo(torch.float64).tiny).sqrt()
     stiff_residual = (config.stiff_residual / root).clamp(min=config.min_residual)
-    residual_tol = torch.maximum(torch.minimum(change_tol, stiff_residual), noise.clamp(max=config.max_trusted_noise))
+    inner_tol = options.inner.tol
+    required = change_tol if inner_tol is None else change_tol.clamp(max=inner_tol)
+    residual_tol = torch.maximum(torch.minimum(required, stiff_residual), noise.clamp(max=config.max_trusted_noise))
     if not problem.requires_solved_steps:
         residual_tol = torch.full_like(residual_tol, torch.inf)
     # A plan that misses a hard marginal may have too low an objective, so it is no guide for extrapolation there.
@@ -122,7 +124,8 @@ def _compute_settings(
     objective_scale = cost_scale + problem.div_a.penalty + problem.div_b.penalty
     mass = (problem.log_mass_a + problem.log_mass_b).exp()
     status = torch.where(noise > config.max_trusted_noise, int(Status.PRECISION), int(Status.CONVERGED))
-    inner_tol = torch.minimum(residual_tol, (config.forcing * change_tol).clamp(min=options.inner.tol))
+    least_tol = config.forcing * change_tol if inner_tol is None else torch.full_like(change_tol, inner_tol)
+    inner_tol = torch.minimum(residual_tol, least_tol)
     objective_resolution = (rounding + config.objective_resolution * options.tol) * objective_scale * mass
     entropies = first, last, largest
     return state, is_soft, (*entropies, change_tol, residual_tol, noise, scale, inner_tol, status, objective_resolution)

@@ -24,9 +24,11 @@ from .config import SOLVER_CONFIG
 class Sinkhorn:
     """Solver of linear problems: alternates f = −l1·eps·LSE_j(log b + (g − cost)/eps) and its mirror image.
 
-    tol: share of the plan's mass that the next iteration may still move, None for the default of the problem (1e-7,
-    linear problems 1e-9); max_iter: per linear problem, None for the default of the problem (50, conic problems 200,
-    linear problems 500);
+    tol: share of the plan's mass that the next iteration may still move in the last linear problems; earlier ones,
+    whose cost still changes, are solved less accurately. None: a tenth of the outer tolerance (1e-7 for a direct call);
+    max_iter: iterations per linear problem, None for the default of the problem (50, conic problems 200, linear
+    problems 500). The first problem takes up to four times as many, and where only the linear problems have not
+    converged their number is doubled from step to step, up to 3200;
     method: "stabilized" (matrix-vector products with a stored kernel), "log" (log-sum-exp throughout), "streaming"
     (low-rank spaces only: neither plan nor kernel is stored), or "auto": streaming for large plans, else stabilized.
 
@@ -100,11 +102,11 @@ class Sinkhorn:
         return LinearSolution(unit_plan, log_mass, phi * eps[:, None], state.gamma * eps[:, None], state.residual)
 
     def with_defaults(self, defaults: Sinkhorn | None = None) -> Sinkhorn:
-        """Return the options with tol and max_iter of `defaults`, or else of `SOLVER_CONFIG`, where they are None."""
+        """Return the options with tol and max_iter of `defaults` where they are None; tol may stay None."""
         given = defaults or Sinkhorn()
         return replace(
             self,
-            tol=self.tol or given.tol or SOLVER_CONFIG.default_inner_tol,
+            tol=self.tol or given.tol,
             max_iter=self.max_iter or given.max_iter or SOLVER_CONFIG.inner_max_iter,
         )
 

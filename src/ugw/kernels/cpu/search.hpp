@@ -73,9 +73,9 @@ static void set_run_parameters(const Level& level, const SearchConfig& config, d
     const double rho_total = p.rho_a + p.rho_b, scale = std::min(level.cost_scale, rho_total);
     const double rounding = config.sum_rounding * std::numeric_limits<double>::epsilon();
     const double largest = config.max_proximal_share * scale;
-    const double min_entropy = rounding * std::min(rms, rho_total) / config.max_trusted_noise;
+    const double noise_entropy = rounding * std::min(rms, rho_total) / config.max_trusted_noise;
     const double last_share = config.proximal_last * (1.0 - config.proximal_rounding);
-    p.last_entropy = std::max(p.eps, std::min(std::max(last_share * scale, min_entropy), largest));
+    p.last_entropy = std::max(p.eps, std::max(last_share * scale, std::min(noise_entropy, largest)));
     p.max_entropy = std::max(p.last_entropy, largest);
     p.noise = rounding * (1.0 + rms / (p.eps > 0.0 ? p.eps : p.last_entropy));
     const double max_tol = std::max(config.max_trusted_noise, config.tol);
@@ -83,12 +83,13 @@ static void set_run_parameters(const Level& level, const SearchConfig& config, d
     const double stiffness = std::max(p.penalty_a, p.penalty_b) / scale;
     const double root = std::sqrt(std::max(stiffness, std::numeric_limits<double>::min()));
     const double stiff_residual = std::max(config.stiff_residual / root, config.min_residual);
-    p.residual_tol = std::max(std::min(p.change_tol, stiff_residual), std::min(p.noise, config.max_trusted_noise));
+    const double required = std::min(p.change_tol, config.inner_tol);
+    p.residual_tol = std::max(std::min(required, stiff_residual), std::min(p.noise, config.max_trusted_noise));
     const bool is_hard = p.is_hard_a != 0.0 || p.is_hard_b != 0.0;
     p.may_extrapolate = p.last_entropy <= p.eps && !is_hard ? 1.0 : 0.0;
     p.cost_scale = scale;
     p.converged_status = p.noise > config.max_trusted_noise ? config.PRECISION : config.CONVERGED;
-    p.inner_tol = std::min(p.residual_tol, std::max(config.forcing * p.change_tol, config.inner_tol));
+    p.inner_tol = std::min(p.residual_tol, config.inner_tol);
     const double objective_scale = level.cost_scale + p.penalty_a + p.penalty_b;
     p.objective_resolution = (rounding + config.objective_resolution * config.tol) * objective_scale *
                              std::exp(p.log_mass_a + p.log_mass_b);
