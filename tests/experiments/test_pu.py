@@ -91,8 +91,8 @@ from dataclasses import replace
 from ugw.experiments import pu
 from ugw.experiments.pu_tasks import Task
 
-def run_task(task, domains, protocol, tick):
-    tick()
+def run_task(task, domains, protocol, advance):
+    advance()
     pathlib.Path(sys.argv[1], task.letter).touch()
     time.sleep(600)
 
@@ -136,7 +136,7 @@ def test_the_command(domains, tmp_path, monkeypatch):
     assert "a quick look: " in done.output
     assert "labels at random: 82 at prior 0.1" in done.output or "labels at random: 68 at prior 0.2" in done.output
     again = CliRunner().invoke(cli.main, asked)
-    assert again.stdout == done.stdout  # from what was kept
+    assert again.stdout == done.stdout  # from stored results
     assert done.stderr == f"pu: {SAME.name} done, 1 of 1\n"
     assert again.stderr == ""
     other = CliRunner().invoke(cli.main, [*asked[:2], *asked[3:]])

@@ -63,5 +63,5 @@ def test_the_command(domains, tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pu-beyond-tasks", "pu-beyond.json"]
     assert json.loads((tmp_path / "pu-beyond.json").read_text(encoding="utf-8"))["rows"][0]["task"] == SAME.name
-    assert CliRunner().invoke(cli.main, asked).stdout == done.stdout  # from what was kept
+    assert CliRunner().invoke(cli.main, asked).stdout == done.stdout  # from stored results
     assert "are for pu" in CliRunner().invoke(cli.main, ["reproduce", "graphs", "--beyond"]).output

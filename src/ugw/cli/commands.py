@@ -27,7 +27,10 @@ class _OneLineErrors(click.Group):
     """A click group that reports errors as one line on stderr with exit code 2, without a traceback."""
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
-        """Run the command and exit: 0 after success, 2 after an error, 130 after Ctrl-C."""
+        """Run the command and exit with code 0 after success, 2 after an error, 130 after Ctrl-C.
+
+        args, extra: as for `click.Command.main`.
+        """
         extra["standalone_mode"] = False
         try:
             sys.exit(super().main(*args, **extra) or 0)
@@ -50,12 +53,12 @@ class _OneLineErrors(click.Group):
 
 
 def _exit_with_error(message: str) -> NoReturn:
-    """Print the error in one line on stderr and exit with code 2."""
+    """Print "Error: " and the message, in one line, on stderr and exit with code 2."""
     _exit("Error: " + " ".join(message.split()), 2)
 
 
 def _exit(line: str, code: int) -> NoReturn:
-    """Print a line on stderr and exit with the code."""
+    """Print the line on stderr and exit with this exit code."""
     click.echo(line, err=True)
     sys.exit(code)
 
@@ -64,14 +67,17 @@ def _exit(line: str, code: int) -> NoReturn:
 
 
 def _folder_name(text: str) -> str:
-    """Return the text if it names a folder: any but the empty one."""
+    """Return the text, the value of --out, unchanged; raise click.BadParameter if it is empty."""
     if not text:
         raise click.BadParameter("expected the name of a folder, got '' (. is the working folder)")
     return text
 
 
 def _parse_rho(text: str) -> float | tuple[float, ...]:
-    """Return the rho of `ugw.solve` for the text of --rho: a number, inf, or two of them with a comma."""
+    """Return rho, one or two floats, for the text of --rho: a number, inf, or two of these separated by a comma.
+
+    Raises click.BadParameter for other texts.
+    """
     try:
         parts = tuple(float(part) for part in text.split(","))
     except ValueError:
@@ -82,7 +88,7 @@ def _parse_rho(text: str) -> float | tuple[float, ...]:
 
 
 def _eps_text(text: str) -> str:
-    """Return the text of --eps, which `match.read_eps` reads: a number, a percentage above 0, or auto."""
+    """Return the text of --eps unchanged; raise click.BadParameter unless it is a number, a percentage > 0, or auto."""
     try:
         number = 1.0 if text == "auto" else float(text.removesuffix("%"))
         is_valid = 0 < number < math.inf or not text.endswith("%")
@@ -94,7 +100,7 @@ def _eps_text(text: str) -> str:
 
 
 def _out_option(files: str) -> Any:
-    """Return the decorator that adds the option --out; files: what its help says that the folder is for."""
+    """Return the decorator that adds the option --out to a command. files: what the folder is for, in the help text."""
     return _option("--out", type=_folder_name, default="out", metavar="DIR", help=f"Folder for {files}.")
 
 
@@ -103,9 +109,9 @@ _VERSION_HELP = "Show the version and exit."
 
 
 def _show_version(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - called by click
-    """Print the version and exit if the option --version is given; the search for the version takes a while."""
+    """Print the version of ugw and exit if `value`, whether the option --version is given, is true."""
     if value and not context.resilient_parsing:
-        from .._utils.version import version
+        from .._utils.version import version  # looking it up takes a while
 
         click.echo(f"ugw, version {version()}")
         context.exit()
@@ -184,10 +190,10 @@ def reproduce(
     extra: dict[str, Any] = {}
     if name == "pu":
         task_folder = Path(out, "pu-beyond-tasks" if beyond else "pu-tasks")
-        extra = {"tasks": tasks, "quick": quick, "jobs": jobs, "kept": task_folder}
-        _check_device(device, beyond=beyond)
+        extra = {"tasks": tasks, "quick": quick, "jobs": jobs, "task_folder": task_folder}
         if device != "cpu":  # other rounding, so its tasks are stored in another folder
-            extra |= {"device": device, "kept": task_folder.with_name(f"{task_folder.name}-{device}")}
+            _check_cuda(beyond=beyond)
+            extra |= {"device": device, "task_folder": task_folder.with_name(f"{task_folder.name}-{device}")}
     elif tasks is not None or quick or jobs is not None or beyond or device != "cpu":
         raise click.UsageError("--tasks, --quick, --jobs, --device and --beyond are for pu")
     with exit_at_interrupt():
@@ -202,16 +208,15 @@ def reproduce(
     except KeyboardInterrupt:
         if name != "pu":
             raise
-        _exit(f"Interrupted: finished tasks are in {extra['kept']}, the same command goes on from there", INTERRUPTED)
+        folder = extra["task_folder"]
+        _exit(f"Interrupted: finished tasks are in {folder}, the same command goes on from there", INTERRUPTED)
     click.echo(f"wrote {' and '.join(str(Path(out, file)) for file in files)}")
 
 
-def _check_device(device: str, *, beyond: bool) -> None:
-    """Raise a usage error if the experiment cannot run on the device."""
-    if device == "cuda" and beyond:
+def _check_cuda(*, beyond: bool) -> None:
+    """Raise click.UsageError if `ugw reproduce pu` cannot run on a GPU: with --beyond, or if torch has no GPU."""
+    if beyond:
         raise click.UsageError("--beyond runs on the CPU alone, got --device cuda")
-    if device == "cpu":
-        return
     with exit_at_interrupt():
         import torch
 

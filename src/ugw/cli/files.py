@@ -51,9 +51,9 @@ def read_array(source: str) -> np.ndarray:
 
 
 def _split_key(source: str) -> tuple[Path, str | None]:
-    """Return the path of a source and the name of an array in it: (file.npz, key) for `file.npz:key`.
+    """Return (path of file.npz, key) for a source `file.npz:key`, and (path of source, None) for any other.
 
-    Any other source, and one that is the name of an existing file as a whole, gives (source, None).
+    A source that as a whole is the path of an existing file has no key.
     """
     stem, mark, key = source.rpartition(".npz:")
     if mark and not Path(source).exists():
@@ -62,7 +62,7 @@ def _split_key(source: str) -> tuple[Path, str | None]:
 
 
 def _check_readable(path: Path) -> None:
-    """Raise unless the path is a file that is not empty."""
+    """Raise InputError unless the path is a file that is not empty."""
     if path.is_dir():
         raise InputError(f"{path}: expected a file, got a folder")
     try:
@@ -100,7 +100,7 @@ def _read_numpy(path: Path, key: str | None) -> np.ndarray:
 
 
 def _select_key(path: Path, keys: list[str], key: str | None) -> str:
-    """Return the key of the array to read: `key`, or for None the only one of `keys`; otherwise raise InputError."""
+    """Return `key`, or for None the only one of `keys`, the names of the arrays in the file; raise if there is none."""
     if key is None and len(keys) == 1:
         return keys[0]
     if key in keys:
@@ -113,7 +113,7 @@ def _select_key(path: Path, keys: list[str], key: str | None) -> str:
 
 
 def _read_csv(path: Path) -> np.ndarray:
-    """Return the table (n, d) of a `.csv` file."""
+    """Return the numbers (n, d) of a `.csv` file; raise InputError with the number of the first wrong line."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -144,7 +144,7 @@ _MISSING = {"na", "n/a", "<na>", "#n/a", "null", "none", "nil", "nat", "missing"
 
 
 def _header_width(i: int, line: str, delimiter: str) -> int | None:
-    """Return the number of column names in the first line, or None if it is a row of numbers."""
+    """Return the number of column names in the first line, line i of the file, or None if it is a row of numbers."""
     fields = [field.strip() for field in next(csv.reader([line], delimiter=delimiter))]
     if len(fields) > 1 and not fields[0]:
         raise InputError(
@@ -161,7 +161,7 @@ def _header_width(i: int, line: str, delimiter: str) -> int | None:
 
 
 def _read_rows(numbered_lines: list[tuple[int, str]], delimiter: str) -> np.ndarray:
-    """Return the table (n, d) of numbered lines; the error names the first line that cannot be read."""
+    """Return the numbers (n, d) of n lines, given with their line numbers; raise with the first that cannot be read."""
     lines = [line for _, line in numbered_lines]
     try:
         return np.loadtxt(lines, delimiter=delimiter, quotechar='"', comments=None, ndmin=2)
@@ -170,7 +170,7 @@ def _read_rows(numbered_lines: list[tuple[int, str]], delimiter: str) -> np.ndar
 
 
 def _describe_field(field: str) -> str:
-    """Return the field in quotes, with a hint if it has a decimal comma."""
+    """Return the text of a field in quotes, for an error message, with a hint if it has a decimal comma."""
     has_comma = "," in field and _is_number(field.replace(",", "."))
     return repr(field.strip()) + (" (numbers need a decimal point)" if has_comma else "")
 
@@ -185,7 +185,7 @@ def _is_number(text: str) -> bool:
 
 
 def _first_error(numbered_lines: list[tuple[int, str]], delimiter: str) -> str:
-    """Return why a table could not be read, with the number of the line."""
+    """Return the error message for numbered lines that are not a table: what is wrong in the first wrong line."""
     width = None
     for i, line in numbered_lines:
         fields = next(csv.reader([line], delimiter=delimiter))
@@ -202,12 +202,15 @@ def _first_error(numbered_lines: list[tuple[int, str]], delimiter: str) -> str:
 
 
 def is_graph(source: str) -> bool:
-    """Return whether the file name has the suffix of a graph format."""
+    """Return whether the file name ends with one of `GRAPH_SUFFIXES`."""
     return Path(source).suffix.lower() in GRAPH_SUFFIXES
 
 
 def read_graph(source: str) -> networkx.Graph:
-    """Return the graph of a `.graphml`, `.gml` or `.edgelist` file (lines `node node [length]`, undirected)."""
+    """Return the graph of a `.graphml`, `.gml` or `.edgelist` file; raise InputError if it is empty or unreadable.
+
+    An `.edgelist` has lines `node node [length]` and is undirected.
+    """
     import networkx
 
     path = Path(source)

@@ -34,7 +34,10 @@ def exit_at_interrupt() -> Iterator[None]:
 
 
 def exit_now() -> NoReturn:
-    """End the process with exit code 130: torch alone would take most of a second to end."""
+    """Flush stdout and stderr and end the process at once with exit code 130.
+
+    A normal exit would take most of a second, which torch needs to end.
+    """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
             stream.flush()
@@ -42,6 +45,6 @@ def exit_now() -> NoReturn:
 
 
 def _exit_with_message(*_: object) -> NoReturn:
-    """Write one line to stderr and end the process, without running any more Python code."""
+    """Write `MESSAGE` to stderr and end the process with exit code 130, as a signal handler."""
     os.write(2, f"\n{MESSAGE}\n".encode())
     os._exit(INTERRUPTED)

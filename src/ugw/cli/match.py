@@ -52,7 +52,7 @@ MATCH_CONFIG = MatchConfig()
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of `ugw match` as given on the command line, which has their defaults."""
+    """The options of `ugw match`, as the command line gives them; `ugw match --help` describes them."""
 
     source: str
     target: str
@@ -79,7 +79,10 @@ class Options:
 
 @dataclass(frozen=True, eq=False)
 class MatchInput:
-    """One of the two inputs. positions: (n, 1 to 3), where its points are drawn."""
+    """One of the two inputs of `ugw match`.
+
+    kind: "points", "distances" or "graph"; positions: (n, 1 to 3), where the n points are drawn; graph: for a graph.
+    """
 
     file: str
     kind: str
@@ -92,17 +95,17 @@ class MatchInput:
         return f"{self.file}: {self.kind}, n = {self.space.n}, mass {float(self.space.mass):.4g}"
 
     def view(self) -> View:
-        """Return how the report draws the input, with the layout of a graph already computed."""
+        """Return the View with which a report draws the input; a graph is drawn at `positions`."""
         return View(self.space, Path(self.file).name, None if self.graph is None else self.positions, self.graph)
 
     def summary_entry(self) -> dict[str, Any]:
-        """Return the entry of summary.json: file, kind, size, mass, and the nodes of a graph in plan order."""
+        """Return the entry of summary.json: file, kind, size, mass, and the nodes of a graph in the plan's order."""
         entry = {"file": self.file, "kind": self.kind, "n": self.space.n, "mass": float(self.space.mass)}
         return entry if self.graph is None else entry | {"nodes": [str(node) for node in self.graph.nodes]}
 
 
 def run(options: Options) -> tuple[ugw.Result, str]:
-    """Read both inputs, solve, and write the files; return the result and the text to print."""
+    """Read both inputs, solve, and write all files; return the result and the summary to print, several lines."""
     page = _report_path(options)
     source, target = read_input(options, "source"), read_input(options, "target")
     _check_unused_options(options, source, target)
@@ -131,7 +134,7 @@ def run(options: Options) -> tuple[ugw.Result, str]:
 
 
 def _report_path(options: Options) -> Path | None:
-    """Return the path of the report, or None; raise before any work if it cannot be written."""
+    """Return the path of the option --report, or None; raise InputError for another suffix or if plotly is missing."""
     if options.report is None:
         return None
     path = Path(options.report)
@@ -148,7 +151,10 @@ def _report_path(options: Options) -> Path | None:
 
 
 def read_input(options: Options, side: str) -> MatchInput:
-    """Return the space of "source" or "target", with its weights, features and scale."""
+    """Return the input read from the files that the options name for one side, "source" or "target".
+
+    Its space has the weights and features of these files, and distances divided as --scale says.
+    """
     file, own_kind = getattr(options, side), getattr(options, f"kind_{side}")
     graph = read_graph(file) if is_graph(file) else None
     if graph is not None and own_kind is not None:
@@ -176,7 +182,7 @@ def read_input(options: Options, side: str) -> MatchInput:
 
 
 def _read_table(file: str) -> np.ndarray:
-    """Return the rows of numbers (n, d) of a file; a third dimension, which would be a batch, is an error."""
+    """Return the array (n, d) of a file, (n, 1) for an array (n,); raise InputError for three or more dimensions."""
     array = read_array(file)
     if array.ndim not in (1, 2):
         raise ugw.InputError(f"{file}: expected rows of numbers, shape (n, d) or (n,), got {array.shape}")
@@ -184,7 +190,7 @@ def _read_table(file: str) -> np.ndarray:
 
 
 def _read_features(file: str, n: int) -> np.ndarray:
-    """Return the features (n, d) of n points, checked."""
+    """Return the features (n, d) in a file; raise InputError unless there are n rows of finite numbers."""
     array = _read_table(file)
     if len(array) != n:
         raise ugw.InputError(f"{file}: expected a row of features for each of the {n} points, got {len(array)} rows")
@@ -193,7 +199,7 @@ def _read_features(file: str, n: int) -> np.ndarray:
 
 
 def _read_weights(file: str, n: int) -> np.ndarray:
-    """Return the weights (n,) of n points, checked; a file may have them in one column or in one row."""
+    """Return the weights (n,) in a file, one column or one row; raise unless there are n, ≥ 0, with a positive sum."""
     array = read_array(file)
     if array.shape not in ((n,), (n, 1), (1, n)):
         raise ugw.InputError(f"{file}: expected {n} weights, one for each point, got shape {array.shape}")
@@ -205,7 +211,7 @@ def _read_weights(file: str, n: int) -> np.ndarray:
 
 
 def _guess_kind(file: str, array: np.ndarray) -> str:
-    """Return "points"; raise for a square array, which could also be distances."""
+    """Return "points" for the array of a file; raise InputError if it is square, so that it could be distances."""
     if array.shape[0] == array.shape[1]:
         size = f"{len(array)} × {len(array)}"
         raise ugw.InputError(f"{file}: a square array ({size}) may hold points or distances: say which with --kind")
@@ -267,7 +273,7 @@ def plan_arrays(result: ugw.Result) -> dict[str, np.ndarray]:
 
 
 def _result_entries(result: ugw.Result) -> dict[str, Any]:
-    """Return the entries of summary.json about the result."""
+    """Return the entries of summary.json about the result, by name: value, terms, mass, status, history and others."""
     history = result.history
     return {
         "value": result.value,
@@ -284,7 +290,7 @@ def _result_entries(result: ugw.Result) -> dict[str, Any]:
 
 
 def _report_facts(options: Options) -> dict[str, Any]:
-    """Return the parameters that the report shows, by name: rho and eps, and others that differ from the default."""
+    """Return the options that the report shows, by name: rho and eps; metric, alpha, scale and init if changed."""
     eps = f"{options.eps} of the mean distortion" if options.eps.endswith("%") else read_eps(options.eps)
     extra = {"metric": options.metric, "alpha": options.alpha, "scale": options.scale, "init": options.init}
     changed = {name: value for name, value in extra.items() if value not in (None, "none", "auto")}
@@ -303,9 +309,9 @@ def _to_json(value: Any) -> Any:
 
 
 def picture(result: ugw.Result, source: MatchInput, target: MatchInput, *, rescale: bool) -> Figure:
-    """Return the picture: transferred colors for two graphs, matching lines otherwise.
+    """Return the picture matching.png: for two graphs both in colors that the plan transfers, else matching lines.
 
-    rescale: draw both sides at the same size.
+    rescale: draw both sides, if not graphs, at the same size.
     """
     from matplotlib.figure import Figure
 

@@ -1,11 +1,11 @@
-"""Functions shared by the experiments: numbers of a matching, its heading and legend, and writing of files."""
+"""Functions shared by the experiments: numbers of a matching, headings and legends of pictures, writing of files."""
 
 from __future__ import annotations
 
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,9 @@ MAX_PICTURE_BYTES = 150_000
 
 @dataclass(frozen=True, eq=False)
 class Matching:
-    """A plan between a source and a target with the same classes 0 and 1; further classes of the target are outliers.
+    """The result of a solve, with a plan (n, m), between a source of n and a target of m labeled points or nodes.
 
-    rho: ∞ for balanced GW. result: its plan is (n, m).
+    Both have the classes 0 and 1; further classes of the target are outliers. rho: of the solve, ∞ for balanced GW.
     """
 
     source: Labeled | LabeledGraph
@@ -39,7 +39,7 @@ class Matching:
 
     @property
     def value(self) -> float:
-        """The objective of the plan."""
+        """The value of the objective at the plan."""
         return float(self.result.value)
 
     @property
@@ -49,19 +49,19 @@ class Matching:
 
     @property
     def same_class(self) -> float:
-        """Fraction of the mass received by the target's classes 0 and 1 that comes from the same class."""
+        """Fraction of the mass received by the target's classes 0 and 1 that comes from the source's same class."""
         is_inlier = self.target.labels < 2
         plan = self.result.plan[:, is_inlier]
         return float(plan[self.source.labels[:, None] == self.target.labels[is_inlier]].sum() / plan.sum())
 
     @property
     def on_outliers(self) -> float:
-        """Mass that the outliers receive, divided by their weight."""
+        """Mass that the target's outliers receive, divided by their total weight (each point of the target has 1/m)."""
         is_outlier = self.target.labels >= 2
         return float(self.result.plan[:, is_outlier].sum() / is_outlier.mean())
 
     def numbers(self, *names: str) -> dict[str, Any]:
-        """Return rho, mass, convergence and the attributes of these names, for a JSON file."""
+        """Return rho (as text), mass, convergence and the attributes with these names, by name, for a JSON file."""
         common = {"rho": str(self.rho), "mass": float(self.result.mass), "converged": bool(self.result.converged)}
         return common | {name: getattr(self, name) for name in names}
 
@@ -77,18 +77,18 @@ def format_rho(rho: float) -> str:
 
 
 def format_flag(flag: Any) -> str:
-    """Return "yes", or "NO" so that it is seen in a table."""
+    """Return "yes" for a true flag, and "NO", which is easily seen in a table, for a false one."""
     return "yes" if flag else "NO"
 
 
 def uniform_weights(plan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weights 1/n, (n,), and 1/m, (m,), for a plan (n, m)."""
+    """Return for a plan (n, m) the weights of all points: 1/n for the source, (n,), and 1/m for the target, (m,)."""
     n, m = plan.shape
     return np.full(n, 1 / n), np.full(m, 1 / m)
 
 
 def set_heading(ax: Axes, title: str, below: str) -> None:
-    """Write a bold title, and the numbers of the picture below it."""
+    """Write above the axes a bold title, and below the title the text `below`, of one or more lines."""
     height = below.count("\n") + 1
     ax.set_title(title, fontsize=11, fontweight="bold", color=STYLE.ink, pad=6 + 12.5 * height)
     style = {"fontsize": 9, "color": STYLE.ink, "ha": "center", "va": "bottom", "linespacing": 1.25}
@@ -96,9 +96,9 @@ def set_heading(ax: Axes, title: str, below: str) -> None:
 
 
 def draw_legend(canvas: Figure, class_names: Sequence[str], mismatch: str, **options: Any) -> None:
-    """Draw the legend of `ugw.plots.matching` below the panels: a dot for each class, and both colors of lines.
+    """Draw the legend of a figure with panels by `ugw.plots.matching`: a dot for each class, a line for both colors.
 
-    mismatch: the name of the red lines; options: of `Figure.legend`.
+    mismatch: text beside the red line; options: further arguments of `Figure.legend`, such as `loc`.
     """
     dot = {"marker": "o", "linestyle": "", "markersize": 6}
     colors = zip(STYLE.palette, class_names, strict=False)
@@ -107,12 +107,6 @@ def draw_legend(canvas: Figure, class_names: Sequence[str], mismatch: str, **opt
         handles.append(Line2D([], [], color=color, linewidth=1, label=name))
     style = {"frameon": False, "fontsize": 9, "labelcolor": STYLE.ink, "ncols": len(handles)}
     canvas.legend(handles=handles, **style, **options)
-
-
-def print_lines(echo: Callable[[str], None], lines: Iterable[str]) -> None:
-    """Call `echo` with each line."""
-    for line in lines:
-        echo(line)
 
 
 def write_results(folder: Path, name: str, figure: Figure, numbers: Mapping[str, Any], *, dpi: int = 160) -> None:

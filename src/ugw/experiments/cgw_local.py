@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 import ugw
 
 from ..plots.style import STYLE
-from ._shared import print_lines, write_results
+from ._shared import write_results
 
 RHOS = (0.1, 1.0, 10.0)
 SHIFTS = tuple(np.round(np.linspace(0.0, 0.5, 11), 3).tolist())
@@ -35,7 +35,7 @@ class Curves:
 
 
 def run(*, n: int = POINTS, rhos: Sequence[float] = RHOS, shifts: Sequence[float] = SHIFTS, seed: int = 0) -> Curves:
-    """Return CGW and UGW between n random points and their shifted copies, for each rho and each shift t.
+    """Return CGW and UGW (eps = 0) between n random points x_i and x_i + t·Δ_i, for each rho and each shift t.
 
     >>> curves = run(n=4, rhos=(1.0,), shifts=(0.0, 0.3))
     >>> bool(abs(curves.cgw[0, 0]) < 1e-6 < curves.cgw[0, 1]), curves.certified
@@ -52,7 +52,7 @@ def run(*, n: int = POINTS, rhos: Sequence[float] = RHOS, shifts: Sequence[float
 
 
 def lines(curves: Curves) -> list[str]:
-    """Return the numbers as text, one line for each shift."""
+    """Return the lines of a table: column names, a line of values and ratios for each shift, and the certificate."""
     head = "      t" + "".join(f"   CGW ρ={rho:<5g}   UGW ρ={rho:<5g}   ratio" for rho in curves.rhos)
     rows = [head]
     for t, cgw, unbalanced in zip(curves.shifts, curves.cgw.T, curves.ugw.T, strict=True):
@@ -64,7 +64,7 @@ def lines(curves: Curves) -> list[str]:
 
 
 def figure(curves: Curves) -> Figure:
-    """Return a picture with one panel for each rho: both values against the shift."""
+    """Return a picture with one panel for each rho: the curves of CGW and of UGW over the shift t."""
     canvas = Figure(figsize=(3.4 * len(curves.rhos), 3.0), layout="constrained")
     panels = canvas.subplots(1, len(curves.rhos), squeeze=False)[0]
     for ax, rho, cgw, unbalanced in zip(panels, curves.rhos, curves.cgw, curves.ugw, strict=True):
@@ -83,6 +83,6 @@ def figure(curves: Curves) -> Figure:
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     """Run the experiment, print its numbers with `echo`, and write cgw-local.png and cgw-local.json into `folder`."""
     curves = run()
-    print_lines(echo, lines(curves))
+    echo("\n".join(lines(curves)))
     numbers = asdict(curves) | {"cgw": curves.cgw.tolist(), "ugw": curves.ugw.tolist()}
     write_results(folder, "cgw-local", figure(curves), numbers)

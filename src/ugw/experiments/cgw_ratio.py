@@ -27,7 +27,10 @@ BATCH_SIZE = 50
 
 @dataclass(frozen=True, eq=False)
 class Ratios:
-    """Ratios CGW / UGW of random pairs with n points on each side, and whether CGW ≤ UGW is certified for all."""
+    """Ratios CGW / UGW of random pairs of spaces with n points each, and whether CGW ≤ UGW is certified for all.
+
+    values: one ratio for each pair.
+    """
 
     n: int
     values: np.ndarray
@@ -35,7 +38,7 @@ class Ratios:
 
     @property
     def line(self) -> str:
-        """The numbers in one line, under `HEADER`."""
+        """A line of the table whose columns `HEADER` names: n, number of pairs, five quantiles, certified or not."""
         low, median, high = np.quantile(self.values, (0.05, 0.5, 0.95))
         return (
             f"{self.n:>4} {len(self.values):>6} {self.values.min():>8.4f} {low:>8.4f} {median:>8.4f} {high:>8.4f} "
@@ -47,7 +50,9 @@ HEADER = "   n  pairs      min       5%   median      95%      max   CGW ≤ UGW
 
 
 def run(n: int, pairs: int, *, seed: int = 0) -> Ratios:
-    """Return the ratios CGW / UGW of `pairs` pairs of n uniform points in the unit square, with UGW at `EPS`.
+    """Return the ratios CGW / UGW of `pairs` random pairs of spaces of n points, for rho = `RHO` and UGW's eps = `EPS`.
+
+    Points are uniform in the unit square.
 
     >>> ratios = run(2, 5)
     >>> bool(ratios.values.max() <= 1 + 1e-9), ratios.certified
@@ -66,7 +71,7 @@ def run(n: int, pairs: int, *, seed: int = 0) -> Ratios:
 
 
 def figure(ratios: Sequence[Ratios]) -> Figure:
-    """Return one histogram for each number of points, with a common axis."""
+    """Return a picture with one histogram of ratios for each number of points, all with the same horizontal axis."""
     canvas = Figure(figsize=(2.6 * len(ratios), 2.8), layout="constrained")
     lowest = min(0.5, *(float(r.values.min()) for r in ratios))
     bins = np.linspace(np.floor(20 * lowest) / 20, 1.0, 26)

@@ -23,11 +23,11 @@ from .. import datasets
 from ..plots import figures as plots
 from ..plots.drawing import set_thin_frame
 from ..plots.style import STYLE
-from ._shared import Matching, format_rho, print_lines, write_results
+from ._shared import Matching, format_rho, write_results
 
 RHOS = (1.0, 5.0, math.inf)
 EPS = (8.0, 3.0, 1.5, 0.5)
-# Blue, red, pink and green, as in the paper.
+# Colors of the four classes, blue, red, pink and green as in the paper.
 COLORS = tuple(STYLE.palette[k] for k in (0, 5, 3, 2))
 PAPER = (
     "the paper shows pictures: a smaller rho removes outliers and matches across communities; "
@@ -43,18 +43,21 @@ class GridMatching(Matching):
 
     @property
     def across(self) -> float:
-        """Fraction of the mass between communities that goes to the wrong one, for the better of both assignments."""
+        """Fraction of the mass received by the target's communities that comes from the wrong community of the source.
+
+        It is the smaller one of both ways to assign the two communities to each other, so at most 0.5.
+        """
         return min(self.same_class, 1 - self.same_class)
 
     @property
     def information(self) -> float:
-        """Mutual information of the plan at mass 1, KL from the product of its marginals, in nats."""
+        """Mutual information, in nats, of the plan scaled to mass 1: KL(plan, product of the plan's marginals)."""
         plan = self.result.plan / self.result.plan.sum()
         return float(rel_entr(plan, plan.sum(axis=1, keepdims=True) * plan.sum(axis=0)).sum())
 
     @property
     def line(self) -> str:
-        """The line of text under `HEADER`: rho, eps, three percentages, information in nats, and convergence."""
+        """A line of the table whose columns `HEADER` names: rho, eps, three percentages, information, convergence."""
         return (
             f"{format_rho(self.rho):<6} {self.eps:>5g} {self.result.mass:>10.1%} {self.on_outliers:>12.1%} "
             f"{self.across:>8.1%} {self.information:>12.3f} {self.converged:>6}"
@@ -70,7 +73,7 @@ LEGEND = (
 
 
 def run(*, n: int = 60, rhos: Sequence[float] = RHOS, eps: Sequence[float] = EPS, seed: int = 1) -> Grid:
-    """Return the matchings of two graphs of about n nodes, a row for each rho and a column for each eps.
+    """Return the matchings of the graphs `communities_with_outliers(n, seed=seed)`: a row per rho, a column per eps.
 
     >>> ((blurred, sharp),) = run(n=24, rhos=(1.0,), eps=(8.0, 0.5))
     >>> sharp.across < 0.05 < blurred.across, sharp.on_outliers < 0.5
@@ -82,7 +85,7 @@ def run(*, n: int = 60, rhos: Sequence[float] = RHOS, eps: Sequence[float] = EPS
 
 
 def figure(rows: Grid) -> Figure:
-    """Return a picture of both graphs, and of all plans as heat maps with one color scale."""
+    """Return a picture: both graphs on the left, and on the right the plans of `rows` as heat maps."""
     canvas = Figure(figsize=(11.5, 6.2), layout="constrained")
     left, right = canvas.subfigures(1, 2, width_ratios=(1, 3.1))
     for ax, name in zip(left.subplots(2, 1), ("source", "target"), strict=True):
@@ -95,7 +98,7 @@ def figure(rows: Grid) -> Figure:
 
 
 def _draw_plans(part: SubFigure, rows: Grid) -> None:
-    """Draw the plans as heat maps, rho in rows and eps in columns."""
+    """Draw the plans in a part of a figure: heat maps with one color scale, a row per rho, a column per eps."""
     panels = part.subplots(len(rows), len(rows[0]), squeeze=False)
     largest = max(float(np.quantile(matching.result.plan, 0.999)) for row in rows for matching in row)
     norm = PowerNorm(0.5, vmin=0, vmax=largest)
@@ -116,7 +119,10 @@ def _draw_plans(part: SubFigure, rows: Grid) -> None:
 
 
 def _mark_classes(ax: Axes, labels: tuple[np.ndarray, np.ndarray]) -> None:
-    """Draw lines between classes, and a stripe in the color of each class along the edge of the picture."""
+    """Mark the classes in the heat map of a plan (n, m) whose rows and columns are sorted by class.
+
+    Draws lines between classes, and left of and below the map a stripe in the color of each class. labels: (n,), (m,).
+    """
     ax.set_xticks([])
     ax.set_yticks([])
     for axis, side in enumerate(reversed(labels)):
@@ -135,6 +141,6 @@ def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     """Run the experiment, print its numbers with `echo`, and write eps-rho.png and eps-rho.json into `folder`."""
     rows = run()
     matchings = [matching for row in rows for matching in row]
-    print_lines(echo, (HEADER, *(matching.line for matching in matchings), LEGEND, PAPER))
+    echo("\n".join((HEADER, *(matching.line for matching in matchings), LEGEND, PAPER)))
     plans = [matching.numbers("eps", "on_outliers", "across", "information") for matching in matchings]
     write_results(folder, "eps-rho", figure(rows), {"plans": plans}, dpi=100)

@@ -22,22 +22,22 @@ import ugw
 from .. import datasets
 from ..plots import figures as plots
 from ..plots.style import STYLE
-from ._shared import format_flag, format_rho, method_name, print_lines, set_heading, uniform_weights, write_results
+from ._shared import format_flag, format_rho, method_name, set_heading, uniform_weights, write_results
 
 RHOS = (0.1, 1.0, 10.0, math.inf)
 EPS = 1e-2
 # Masses of UGW at rho = 0.1, 1, 10 on the authors' graphs, with a ring of radius 1.
 PUBLISHED_MASSES = (0.645, 0.925, 0.98)
-# Fraction of its weight below which a node counts as unmatched.
+# A node counts as unmatched if the mass that it sends or receives is below this fraction of its weight.
 MIN_KEPT_FRACTION = 0.05
-# Positions in the source with pure colors, which blend between them.
+# Positions in the unit square, and their colors; nodes between them get a mixture of these colors.
 _ANCHORS = ((0.4, 0.1), (0.05, 0.9), (0.88, 0.7), (0.4, 0.5))
 _ANCHOR_COLORS = (STYLE.palette[0], STYLE.palette[1], STYLE.palette[3], STYLE.palette[2])
 
 
 @dataclass(frozen=True, eq=False)
 class GraphMatching:
-    """Two graphs and a plan (n, m) between their nodes."""
+    """The result of a solve, with a plan (n, m), between two graphs of n and m nodes. title: heading of its picture."""
 
     title: str
     source: datasets.LabeledGraph
@@ -46,25 +46,28 @@ class GraphMatching:
 
     @property
     def mass(self) -> float:
-        """Mass of the plan."""
+        """Total mass of the plan."""
         return float(self.result.mass)
 
     @property
     def kept_fractions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mass that each node sends, (n,), or receives, (m,), over its uniform weight; not clipped, may exceed 1."""
+        """Mass that each source node sends, (n,), and target node receives, (m,), over its weight 1/n or 1/m.
+
+        The fractions may exceed 1.
+        """
         plan = self.result.plan
         first, second = uniform_weights(plan)
         return plan.sum(axis=1) / first, plan.sum(axis=0) / second
 
     @property
     def received_fractions(self) -> dict[str, float]:
-        """Mass that each part of the target receives, divided by its weight, by the name of the part."""
+        """Mass that each part of the target, such as its ring, receives, divided by the part's weight; by name."""
         fraction = self.kept_fractions[1]
         return {name: float(fraction[self.target.labels == k].mean()) for k, name in enumerate(self.target.names)}
 
     @property
     def n_unmatched(self) -> int:
-        """Number of nodes of both graphs that keep less than `MIN_KEPT_FRACTION` of their weight."""
+        """Number of nodes of both graphs that send or receive less than `MIN_KEPT_FRACTION` (5 %) of their weight."""
         return int(sum((fraction < MIN_KEPT_FRACTION).sum() for fraction in self.kept_fractions))
 
     @property
@@ -75,7 +78,7 @@ class GraphMatching:
 
     @property
     def line(self) -> str:
-        """The line of text under `header`."""
+        """A line of the table whose columns `header` names: title, mass, percentages, unmatched nodes, convergence."""
         parts = "".join(f"{share:>14.1%}" for share in self.received_fractions.values())
         converged = format_flag(self.result.converged)
         return (
@@ -84,7 +87,7 @@ class GraphMatching:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The numbers for the JSON file."""
+        """Title, value, distortion and the numbers of `line`, by name, for the JSON file."""
         return {
             "title": self.title,
             "mass": self.mass,
@@ -98,7 +101,7 @@ class GraphMatching:
 
 
 def header(record: GraphMatching) -> str:
-    """Return the line with the names of the columns, among them the parts of the record's target."""
+    """Return the first line of the table, the names of the columns; one column for each part of the record's target."""
     parts = "".join(f"{name:>14}" for name in record.received_fractions)
     return f"{'':<15} {'mass':>7}{parts} {'part to part':>13} {'discarded':>9} {'conv.':>6}"
 
@@ -107,7 +110,7 @@ LEGEND = "parts of the target: mass received over weight; discarded: nodes that 
 
 
 def run(*, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: int = 0) -> list[GraphMatching]:
-    """Return the matchings of two graphs of about n nodes by UGW for each rho, GW for ∞.
+    """Return a matching of the graphs `planar_graphs(n, seed=seed)` for each rho, by UGW, or by GW for rho = ∞.
 
     >>> record = run(n=40, rhos=(0.1,))[0]
     >>> min(record.received_fractions, key=record.received_fractions.get)
@@ -115,20 +118,24 @@ def run(*, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: i
     """
     source, target = datasets.planar_graphs(n, seed=seed)
     x, y = source.space(), target.space()
-    titles = [f"{method_name(rho)}, {format_rho(rho)}" for rho in rhos]
-    results = [ugw.solve(x, y, rho=rho, eps=eps) for rho in rhos]
-    return [GraphMatching(title, source, target, result) for title, result in zip(titles, results, strict=True)]
+    return [
+        GraphMatching(f"{method_name(rho)}, {format_rho(rho)}", source, target, ugw.solve(x, y, rho=rho, eps=eps))
+        for rho in rhos
+    ]
 
 
 def node_colors(graph: datasets.LabeledGraph) -> np.ndarray:
-    """Return the colors (n, 3) of the nodes by position: different parts differ, neighbors are similar."""
+    """Return RGB colors (n, 3) of the nodes by position: neighbors have similar colors, different parts do not."""
     distance = np.linalg.norm(plots.layout(graph.graph)[:, None] - np.array(_ANCHORS), axis=2)
     weight = np.exp(-((distance / 0.18) ** 2) / 2) + 1e-9
     return (weight / weight.sum(axis=1, keepdims=True)) @ np.array([to_rgb(color) for color in _ANCHOR_COLORS])
 
 
 def figure(records: Sequence[GraphMatching]) -> Figure:
-    """Return a picture with a column for each plan: the source, and below the target in the transferred colors."""
+    """Return a picture with a column for each matching: the source, and below it the target.
+
+    Target nodes have the mean color of the source nodes that are matched to them.
+    """
     canvas = Figure(figsize=(2.9 * len(records), 5.8), layout="constrained")
     panels = canvas.subplots(2, len(records), squeeze=False)
     source_colors = node_colors(records[0].source)
@@ -146,7 +153,7 @@ def figure(records: Sequence[GraphMatching]) -> Figure:
 
 
 def compare_with_paper(records: Sequence[GraphMatching]) -> list[str]:
-    """Return lines with our masses and those of the paper, which belong to other graphs."""
+    """Return lines of text with the mass of each plan and that in the paper, which was computed with other graphs."""
     rows = [
         f"{record.title:<15} mass {record.mass:.3f}, the paper's graphs {published:g}"
         for record, published in zip(records, PUBLISHED_MASSES, strict=False)
@@ -159,6 +166,6 @@ def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     """Run the experiment, print its numbers with `echo`, and write graphs.png and graphs.json into `folder`."""
     records = run()
     lines = (record.line for record in records)
-    print_lines(echo, (header(records[0]), *lines, LEGEND, *compare_with_paper(records)))
+    echo("\n".join((header(records[0]), *lines, LEGEND, *compare_with_paper(records))))
     numbers = {"eps": EPS, "published_masses": PUBLISHED_MASSES, "solved": [record.numbers for record in records]}
     write_results(folder, "graphs", figure(records), numbers, dpi=110)

@@ -13,7 +13,7 @@ from pathlib import Path
 import ugw
 
 from . import graphs
-from ._shared import print_lines, write_results
+from ._shared import write_results
 
 RHOS = tuple(rho for rho in graphs.RHOS if math.isfinite(rho))
 
@@ -21,9 +21,10 @@ RHOS = tuple(rho for rho in graphs.RHOS if math.isfinite(rho))
 def run(
     *, n: int = 160, rhos: Sequence[float] = RHOS, eps: float = graphs.EPS
 ) -> tuple[list[graphs.GraphMatching], list[graphs.GraphMatching]]:
-    """Return the matchings of UGW for each rho, and those of partial GW at the masses of the UGW plans.
+    """Return two lists: matchings by UGW for each rho, and matchings by partial GW at the masses of these UGW plans.
 
-    The last entries are balanced GW: with entropy in the first list, without in the second.
+    Both end with one entry more, balanced GW: with entropy in the first list, without in the second.
+    n: approximate number of nodes of each graph; eps: of UGW.
 
     >>> unbalanced, partial = run(n=32, rhos=(0.1,))
     >>> [round(abs(u.mass - p.mass), 6) for u, p in zip(unbalanced, partial)]
@@ -43,7 +44,7 @@ def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     """Run the experiment, print its numbers with `echo`, and write graphs-partial.png and .json into `folder`."""
     unbalanced, partial = run()
     lines = [record.line for pair in zip(unbalanced, partial, strict=True) for record in pair]
-    print_lines(echo, (graphs.header(partial[0]), *lines, graphs.LEGEND, *graphs.compare_with_paper(partial)))
+    echo("\n".join((graphs.header(partial[0]), *lines, graphs.LEGEND, *graphs.compare_with_paper(partial))))
     numbers = {
         "eps": graphs.EPS,
         "published_masses": graphs.PUBLISHED_MASSES,

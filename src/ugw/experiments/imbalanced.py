@@ -35,7 +35,7 @@ POINTS = 200
 
 @dataclass(frozen=True, eq=False)
 class Record(Matching):
-    """The matching of a target in which the ellipse has the fraction `share` of the mass, and the time of the solve."""
+    """A matching with a target in which the ellipse has the fraction `share` of the mass. seconds: of the solve."""
 
     source: datasets.Labeled
     target: datasets.Labeled
@@ -49,17 +49,17 @@ class Record(Matching):
 
     @property
     def mixture(self) -> str:
-        """The class masses of the target as text."""
+        """The fractions of the target's mass in its two classes, as text such as "0.3 ellipse + 0.7 square"."""
         return f"{self.share:.1f} ellipse + {1 - self.share:.1f} square"
 
     @property
     def across(self) -> float:
-        """Fraction of the transported mass that goes from one class to the other."""
+        """Fraction of the plan's mass that goes from one class to the other."""
         return 1 - self.same_class
 
     @property
     def line(self) -> str:
-        """The line of text under `HEADER`: value, its terms, mass kept, mass across, converged, seconds."""
+        """A line of the table whose columns `HEADER` names."""
         result, terms = self.result, self.result.terms
         return (
             f"{self.mixture:<24} {self.method:<4} {result.value:>8.4f} {terms.distortion:>9.4f} "
@@ -77,9 +77,9 @@ def run(
     seed: int = 0,
     report: Callable[[Record], None] | None = None,
 ) -> list[Record]:
-    """Return the matchings by GW and by UGW of each mixture, n points per side.
+    """Return for each share a record of GW, then one of UGW with this rho; n points per side.
 
-    report: called with each record when it is ready.
+    shares: the ellipse's fractions of the target's points; report: called with each record when it is ready.
 
     >>> [(record.method, record.across < 0.05) for record in run(n=20, eps=0.02, shares=(0.3,))]
     [('GW', False), ('UGW', True)]
@@ -106,7 +106,7 @@ PAPER = "the paper shows pictures: GW matches the shapes poorly as their masses 
 
 
 def figure(records: Sequence[Record]) -> Figure:
-    """Return a picture with one panel for each record; red lines join different classes."""
+    """Return a picture with one panel for each record, grouped by target; red lines join different classes."""
     mixtures = list(dict.fromkeys(record.share for record in records))
     groups = [[record for record in records if record.share == share] for share in mixtures]
     canvas = Figure(figsize=(3.0 * len(records), 4.2))
@@ -140,7 +140,7 @@ def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
 
 
 def _draw_panel(ax: Axes, record: Record) -> None:
-    """Draw the matching of one record, with its numbers above."""
+    """Draw the matching of a record into 3-D axes, and above it the method and the record's numbers."""
     source, target, result = record.source, record.target, record.result
     weights, labels = uniform_weights(result.plan), (source.labels, target.labels)
     plots.matching(result, source.points, reflected_target(record), weights=weights, labels=labels, lines=70, ax=ax)
@@ -153,7 +153,10 @@ def _draw_panel(ax: Axes, record: Record) -> None:
 
 
 def reflected_target(record: Record) -> np.ndarray:
-    """Return the target's points (m, 2), reflected if the plan reflects the shapes, so that fewer lines cross."""
+    """Return the target's points (m, 2), with the second coordinate negated if the plan reflects the shapes.
+
+    Fewer matching lines cross then.
+    """
     source, target = record.source, record.target
     plan_within_classes = np.where(source.labels[:, None] == target.labels, record.result.plan, 0)
     same_orientation = source.points[:, 1] @ plan_within_classes @ target.points[:, 1] >= 0

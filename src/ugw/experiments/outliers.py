@@ -18,18 +18,10 @@ import ugw
 
 from .. import datasets
 from ..plots import figures as plots
-from ._shared import (
-    Matching,
-    draw_legend,
-    format_rho,
-    method_name,
-    print_lines,
-    set_heading,
-    uniform_weights,
-    write_results,
-)
+from ._shared import Matching, draw_legend, format_rho, method_name, set_heading, uniform_weights, write_results
 
 RHOS = (math.inf, 1.0, 0.1)
+# rho of UW.
 RHO_LINEAR = 1e-2
 EPS = 1e-2
 PAPER = (
@@ -48,18 +40,24 @@ class Record(Matching):
 
     @property
     def matched_labels(self) -> np.ndarray:
-        """The target's labels (m,), with the moons exchanged if the plan exchanges them, which an isometry does."""
+        """The target's labels (m,): 0 and 1 are exchanged if the plan matches most mass to the moon of the other label.
+
+        Such a plan is not worse, because the half turn that exchanges the moons is an isometry.
+        """
         labels = self.target.labels
         return np.where((labels < 2) & (self.same_class < 0.5), 1 - labels, labels)
 
     @property
     def moon_to_moon(self) -> float:
-        """Fraction of the mass of the target's moons that comes from the matching moon; 0.5 is chance."""
+        """Fraction of the mass received by the target's moons that comes from the matched moon of the source.
+
+        Moons are matched as in `matched_labels`, so the fraction is at least 0.5, its value for random matches.
+        """
         return max(self.same_class, 1 - self.same_class)
 
     @property
     def line(self) -> str:
-        """The line of text under `HEADER`: method, rho, percentages of mass kept and of `LEGEND`, and convergence."""
+        """A line of the table whose columns `HEADER` names: method, rho, three percentages, and convergence."""
         return (
             f"{self.method:<4} {format_rho(self.rho):<9} {self.result.mass:>9.1%} {self.on_outliers:>12.1%} "
             f"{self.moon_to_moon:>13.1%} {self.converged:>6}"
@@ -75,7 +73,9 @@ LEGEND = (
 def run(
     *, n: int = 150, outliers: int = 20, rhos: Sequence[float] = RHOS, eps: float = EPS, seed: int = 0
 ) -> list[Record]:
-    """Return the matchings of n points per side by UGW for each rho (GW for ∞), and last by UW.
+    """Return the matchings of two moons of n points by UGW for each rho (GW for ∞), and last by UW for `RHO_LINEAR`.
+
+    outliers: number of further points of the target.
 
     >>> [(record.method, record.on_outliers < 0.5) for record in run(n=30, outliers=4)]
     [('GW', False), ('UGW', False), ('UGW', True), ('UW', True)]
@@ -107,6 +107,6 @@ def figure(records: Sequence[Record]) -> Figure:
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     """Run the experiment, print its numbers with `echo`, and write outliers.png and outliers.json into `folder`."""
     records = run()
-    print_lines(echo, (HEADER, *(record.line for record in records), LEGEND, PAPER))
+    echo("\n".join((HEADER, *(record.line for record in records), LEGEND, PAPER)))
     solved = [record.numbers("method", "on_outliers", "moon_to_moon", "value") for record in records]
     write_results(folder, "outliers", figure(records), {"eps": EPS, "solved": solved}, dpi=110)

@@ -7,6 +7,7 @@ so that an interrupted run can be continued.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -36,7 +37,7 @@ from ..errors import InputError
 from ..estimators import PUClassifier
 from ..estimators.pu import label_top_scores, partial_transport_plan
 from ..geometry.space import Space
-from ._shared import print_lines, write_numbers
+from ._shared import write_numbers
 from .pu_table import figure, format_table, table_rows
 from .pu_tasks import Task, draw_fold, parse_tasks
 
@@ -49,9 +50,9 @@ FLB_RHO = -6
 
 @dataclass(frozen=True)
 class Protocol:
-    """The parameters of all tasks: points of a fold, number of test folds, log2 of eps and of each rho.
+    """The parameters of all tasks: points per side of a fold, number of test folds, log2 of eps and of the rhos tried.
 
-    Seeds 0, 1, ... are test folds, and as many after them are for validation.
+    There are as many validation folds as test folds.
 
     >>> len(Protocol().pairs), list(QUICK.seeds)
     (36, [0, 1, 2, 3, 4, 5, 6, 7])
@@ -64,28 +65,29 @@ class Protocol:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """All pairs (log2 rho1, log2 rho2)."""
-        return [(first, second) for first in self.log_rhos for second in self.log_rhos]
+        """All pairs (log2 rho1, log2 rho2) of the rhos tried."""
+        return list(itertools.product(self.log_rhos, repeat=2))
 
     @property
     def seeds(self) -> range:
-        """The seeds of the test folds, then those of the validation folds."""
+        """The seeds, for `draw_fold`, of the test folds, then those of the validation folds."""
         return range(2 * self.folds)
 
     @property
     def fingerprint(self) -> str:
-        """Hash of everything that determines the numbers, including the data."""
+        """Hash (16 hex digits) of all that determines results: this protocol, solver, ugw's version, data checksums."""
         parameters = [asdict(self), repr(SOLVER), FLB_RHO, sorted(office.SHA256.items()), ugw.__version__]
         return hashlib.sha256(json.dumps(parameters).encode()).hexdigest()[:16]
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The parameters and the version of ugw, for a JSON file."""
+        """Return the protocol as a dict and the version of ugw, for a JSON file."""
         return {"protocol": asdict(self), "version": ugw.__version__}
 
 
 QUICK = Protocol(folds=4, log_rhos=(-5, -7, -9))
-# Function that runs a task: (task, domains, protocol, tick) → its results; and its arguments without tick.
+# Function that runs a task: (task, domains, protocol, advance) → its results; and its arguments without the last one,
+# a function without arguments that is called after each part of the task, for a progress bar.
 RunTask = Callable[[Task, Mapping[str, Domain], Protocol, Callable[[], Any]], dict[str, Any]]
 Call = tuple[Task, Mapping[str, Domain], Protocol]
 
@@ -94,11 +96,15 @@ Call = tuple[Task, Mapping[str, Domain], Protocol]
 
 
 def run(
-    task: Task, domains: Mapping[str, Domain], protocol: Protocol, tick: Callable[[], Any], *, device: str = "cpu"
+    task: Task, domains: Mapping[str, Domain], protocol: Protocol, advance: Callable[[], Any], *, device: str = "cpu"
 ) -> dict[str, Any]:
-    """Return accuracies in percent per fold: of the initial plan and PGW on test folds, of UGW on all folds per pair.
+    """Return the results of a task by name, for a JSON file.
 
-    tick: called after each pair. device: where UGW is solved; initial plans and PGW are solved on the CPU.
+    "init", "pgw": lists of the accuracies in percent of the initial plan and of partial GW on each test fold; "ugw":
+    for each of `pairs` of rhos a list of those of UGW on test and validation folds; "mass", "converged": for each pair
+    the mean mass and the fraction of converged solves; "positives": the numbers of predicted positives that occur.
+    domains: by key, as from `office_caltech10`; advance: called after each pair, for a progress bar; device: where UGW
+    is solved; initial plans and PGW are solved on the CPU.
     """
     start_time = time.process_time()
     x, y, truth, initial = make_spaces(task, domains, protocol, protocol.seeds)
@@ -121,14 +127,17 @@ def run(
             results["mass"].append(float(torch.as_tensor(pu.result_.mass).mean()))
             results["converged"].append(float(torch.as_tensor(pu.result_.converged).double().mean()))
             counts.update(pu.labels_.sum(axis=1).tolist())
-            tick()
+            advance()
     return results | {"positives": sorted(counts), "seconds": time.process_time() - start_time}
 
 
 def make_spaces(
     task: Task, domains: Mapping[str, Domain], protocol: Protocol, seeds: Sequence[int]
 ) -> tuple[Space, Space, np.ndarray, InitialPlans]:
-    """Return the folds of these seeds as two batches of spaces, the truth (folds, m), and the initial plans."""
+    """Return the folds of a task with these seeds: positives and unlabeled points as batches of spaces, labels, plans.
+
+    The labels, bool (folds, m), say which unlabeled points are positive; the plans are the `InitialPlans` of the folds.
+    """
     folds = [draw_fold(task, domains, size=protocol.size, seed=seed) for seed in seeds]
     x = Space.from_points(np.stack([fold.positives for fold in folds]))
     y = Space.from_points(np.stack([fold.unlabeled for fold in folds]))
@@ -137,7 +146,9 @@ def make_spaces(
 
 
 def rescale_masses(plans: np.ndarray) -> np.ndarray:
-    """Return plans (folds, n, m) scaled by powers of two to a mass near 1: at small rhos they underflow in float32.
+    """Return each of the plans (folds, n, m), multiplied by a power of two that gives it a mass in [1, 2).
+
+    At small rhos the masses are so small that they underflow in float32.
 
     >>> rescale_masses(np.array([[[3e-60]], [[0.5]]])).ravel() < 2
     array([ True,  True])
@@ -146,19 +157,23 @@ def rescale_masses(plans: np.ndarray) -> np.ndarray:
 
 
 def accuracy(labels: np.ndarray, truth: np.ndarray) -> list[float]:
-    """Return the percentage of correct labels of each fold. labels, truth: (folds, m)."""
+    """Return the percentage of correct labels of each fold, a list (folds,). labels, truth: bool (folds, m)."""
     return (100.0 * (labels == truth).mean(axis=1)).tolist()
 
 
 class InitialPlans:
     """Initial plans (folds, n, m) of a task for any rho.
 
-    In one feature space they are `fixed`, exact partial transport of the points. Across feature spaces `fixed` is None,
-    and they are entropic unbalanced transport between eccentricities, scaled to a mass near 1.
+    If both sides have the same features, the plans, of exact partial transport of the points, do not depend on rho and
+    are `fixed`. Otherwise `fixed` is None, and the plans are entropic unbalanced transport between eccentricities (mean
+    distances of a point to all others), scaled to a mass near 1.
     """
 
     def __init__(self, x: Space, y: Space, task: Task, eps: float) -> None:
-        """Compute the fixed plans, or the costs (folds, n, m): squared differences of eccentricities."""
+        """Compute the fixed plans, or the costs (folds, n, m), the squared differences of eccentricities.
+
+        x, y: batches of positives and of unlabeled points; eps: of the transport between eccentricities.
+        """
         self.eps, self.fixed = eps, None
         if task.has_one_space:
             self.fixed = np.stack([partial_transport_plan(x[k], y[k], task.prior) for k in range(len(x))])
@@ -167,16 +182,17 @@ class InitialPlans:
             self.cost = (first[:, :, None] - second[:, None, :]) ** 2
 
     def plans(self, *rho: float) -> np.ndarray:
-        """Return the plans (folds, n, m) for a rho of each side."""
+        """Return the plans (folds, n, m) for rho = (rho1, rho2)."""
         if self.fixed is not None:
             return self.fixed
         return rescale_masses(ugw.solve_linear(None, None, cost=self.cost, rho=rho, eps=self.eps).plan)
 
 
 def _partial_gw_labels(x: Space, y: Space, plans: np.ndarray | None, prior: float, folds: int) -> np.ndarray:
-    """Return the labels (folds, m) of the first folds by partial GW of all positives, of total mass `prior`.
+    """Return the labels, bool (folds, m), of the first `folds` items by partial GW that matches all positives.
 
-    plans: initial plans (≥ folds, n, m), None for init="auto".
+    The positives have total mass `prior`, the unlabeled points mass 1. x, y: batches of positives and of unlabeled
+    points; plans: initial plans (≥ folds, n, m), None for init="auto".
     """
     index = torch.arange(folds)
     positives = x.take(index)
@@ -192,34 +208,35 @@ def _partial_gw_labels(x: Space, y: Space, plans: np.ndarray | None, prior: floa
 def run_all(
     tasks: Sequence[Task],
     protocol: Protocol,
-    kept: Path,
+    folder: Path,
     *,
     domains: Mapping[str, Domain] | None = None,
     jobs: int | None = None,
     run_task: RunTask | None = None,
     steps: int | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Return the results of the tasks by name: stored ones are read from the folder `kept`, others are run and stored.
+    """Return the results of the tasks by name: those stored in `folder` are read, the others are run and stored there.
 
-    jobs: tasks that run at a time, in separate processes if more than one; None for the number of cores.
-    run_task: function that runs a task and calls tick `steps` times; None for `run`, with one tick for each pair.
+    domains: by key, None for those of `office_caltech10` on this machine; jobs: tasks that run at a time, in separate
+    processes if more than one; None for the number of cores. run_task: function that runs a task and calls its last
+    argument `steps` times, to advance the progress bar; None for `run`, with one step for each pair of rhos.
     """
     from joblib import cpu_count
     from tqdm.auto import tqdm
 
     jobs = cpu_count() if jobs is None else jobs
     check_whole_number("jobs", jobs)
-    files = {task.name: kept / task.file for task in tasks}
+    files = {task.name: folder / task.file for task in tasks}
     done = {name: _read_result(file, protocol) for name, file in files.items() if file.exists()}
     remaining = [task for task in tasks if task.name not in done]
     if remaining:
         if domains is None:
             domains = office_caltech10(keys=dict.fromkeys(key for task in remaining for key in task.keys))
-        kept.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         run_task, steps = run_task or run, steps or len(protocol.pairs)
         calls = [(task, {key: domains[key] for key in task.keys}, protocol) for task in remaining]
         jobs = min(jobs, len(remaining))
-        run_calls = _run_in_turn if jobs == 1 else partial(_run_in_parallel, jobs=jobs)
+        run_calls = _run_sequentially if jobs == 1 else partial(_run_in_parallel, jobs=jobs)
         with tqdm(total=len(remaining) * steps, unit="batch", desc="pu", disable=None) as bar:
             for result in run_calls(run_task, calls, bar):
                 _write_result(files[result["task"]], result, protocol)
@@ -230,43 +247,44 @@ def run_all(
     return {task.name: done[task.name] for task in tasks}
 
 
-def _run_in_turn(run_task: RunTask, calls: Sequence[Call], bar: Any) -> Iterator[dict[str, Any]]:
-    """Yield the results of the tasks one after the other, in this process; each tick advances the progress bar."""
+def _run_sequentially(run_task: RunTask, calls: Sequence[Call], bar: Any) -> Iterator[dict[str, Any]]:
+    """Yield the result of `run_task` for each call, run in this process. bar: progress bar, which the tasks advance."""
     for call in calls:
         bar.set_postfix_str(call[0].name)
         yield run_task(*call, bar.update)
 
 
 def _run_in_parallel(run_task: RunTask, calls: Sequence[Call], bar: Any, jobs: int) -> Iterator[dict[str, Any]]:
-    """Yield the results of the tasks in the order in which they finish in `jobs` processes.
+    """Yield the result of `run_task` for each call, run in `jobs` processes, in the order in which they finish.
 
-    The progress bar is advanced by the ticks of all processes.
+    bar: progress bar, which is advanced by the number of finished steps of all processes.
     """
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
-    ticks = context.Value("q", 0)
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_set_up_worker, initargs=(ticks,))
+    n_steps = context.Value("q", 0)
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_set_up_worker, initargs=(n_steps,))
     try:
         # Tasks across two feature spaces take three times as long and come first.
         longest_first = sorted(calls, key=lambda call: call[0].has_one_space)
-        running = {pool.submit(run_task, *call, _tick) for call in longest_first}
+        running = {pool.submit(run_task, *call, _count_step) for call in longest_first}
         while running:
             done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-            bar.update(ticks.get_obj().value - bar.n)  # without the lock, which a killed process may still hold
+            bar.update(n_steps.get_obj().value - bar.n)  # without the lock, which a killed process may still hold
+            # Results come before errors, so that they are stored.
             yield from (future.result() for future in sorted(done, key=lambda future: future.exception() is not None))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-_ticks: Any = None
+_n_steps: Any = None
 
 
-def _set_up_worker(ticks: Any) -> None:
+def _set_up_worker(n_steps: Any) -> None:
     """Set up a worker process: one thread, end at Ctrl-C, and end with the parent process.
 
-    ticks: shared counter of the finished pairs of all processes.
+    n_steps: number of finished steps of all processes, an integer in shared memory.
     """
-    global _ticks  # a shared counter can be passed to a process only when it begins
-    _ticks = ticks
+    global _n_steps  # shared memory can be passed to a process only when it begins
+    _n_steps = n_steps
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
@@ -280,21 +298,21 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _tick() -> None:
-    """Add one to the shared counter."""
-    with _ticks.get_lock():
-        _ticks.value += 1
+def _count_step() -> None:
+    """Add one to the number of finished steps of all processes."""
+    with _n_steps.get_lock():
+        _n_steps.value += 1
 
 
 def _write_result(file: Path, result: dict[str, Any], protocol: Protocol) -> None:
-    """Write the results of a task to its file, completely or not at all."""
+    """Write the results of a task as JSON, with the protocol's fingerprint, to `file`, completely or not at all."""
     with atomic_folder(file.parent) as stage:
         text = json.dumps(result | {"fingerprint": protocol.fingerprint}, indent=1)
         (stage / file.name).write_text(text + "\n", encoding="utf-8")
 
 
 def _read_result(file: Path, protocol: Protocol) -> dict[str, Any]:
-    """Return the results of a task from its file; raise InputError if they are of another protocol."""
+    """Return the results that `_write_result` wrote to `file`; raise InputError if their protocol was another one."""
     try:
         result = json.loads(file.read_text(encoding="utf-8"))
         is_same = result.pop("fingerprint") == protocol.fingerprint
@@ -311,20 +329,22 @@ def reproduce(
     *,
     tasks: str | None = None,
     quick: bool = False,
-    kept: Path | None = None,
+    task_folder: Path | None = None,
     jobs: int | None = None,
     device: str = "cpu",
 ) -> None:
-    """Run the tasks, print the table line by line with `echo`, and write pu.png and pu.json into `folder`.
+    """Run the tasks, print the table with `echo`, and write pu.png and pu.json into `folder`.
 
-    kept: the folder of finished tasks, `folder`/pu-tasks for None.
+    tasks: as for `parse_tasks`; quick: with the protocol `QUICK`; task_folder: where finished tasks are stored and
+    read, `folder`/pu-tasks for None; jobs: as for `run_all`, but 1 for None on a GPU; device: where UGW is solved.
     """
     protocol = QUICK if quick else Protocol()
     selected = parse_tasks(tasks)
     jobs = 1 if jobs is None and device != "cpu" else jobs
-    results = run_all(selected, protocol, kept or folder / "pu-tasks", jobs=jobs, run_task=partial(run, device=device))
+    task_folder = task_folder or folder / "pu-tasks"
+    results = run_all(selected, protocol, task_folder, jobs=jobs, run_task=partial(run, device=device))
     rows = table_rows(selected, results, folds=protocol.folds)
-    print_lines(echo, format_table(rows))
+    echo("\n".join(format_table(rows)))
     if quick:
         echo(f"a quick look: {protocol.folds} folds and {len(protocol.pairs)} pairs of rho, not the paper's 20 and 36")
     figure(rows).savefig(folder / "pu.png", dpi=160)

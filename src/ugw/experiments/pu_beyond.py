@@ -18,7 +18,7 @@ import ugw
 from ..datasets.labeled import Domain
 from ..estimators.pu import label_top_scores
 from ..geometry.space import Space
-from ._shared import print_lines, write_numbers
+from ._shared import write_numbers
 from .pu import QUICK, SOLVER, Protocol, accuracy, make_spaces, run_all
 from .pu_table import LARGEST_LOG_RHOS
 from .pu_tasks import Task, parse_tasks
@@ -28,19 +28,25 @@ N_RANDOM_PLANS = 7
 TITLES = {"ugw": "UGW (2)", "minima": "best of starts", "cgw": "CGW", "mass": "mass rule"}
 
 
-def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, tick: Callable[[], Any]) -> dict[str, Any]:
-    """Return for each method: accuracies of the test folds in percent, the mean mass, and further numbers."""
+def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, advance: Callable[[], Any]) -> dict[str, Any]:
+    """Return for each method of `TITLES` a dict: accuracies of the test folds in percent, mean mass, and other numbers.
+
+    domains: by key, as from `office_caltech10`; advance: called after each method, for a progress bar.
+    """
     start_time = time.process_time()
     x, y, truth, initial = make_spaces(task, domains, protocol, range(protocol.folds))
     rho, eps = (2.0 ** LARGEST_LOG_RHOS[0], 2.0 ** LARGEST_LOG_RHOS[1]), 2.0**protocol.log_eps
     results: dict[str, Any] = {"task": task.name}
 
     def store(method: str, plans: np.ndarray, converged: np.ndarray, **extra: Any) -> None:
-        """Store accuracies, mass and convergence of a batch of plans (folds, n, m)."""
+        """Store accuracies, mean mass, fraction of converged solves, and `extra`, of a batch of plans (folds, n, m).
+
+        converged: (folds,) bool.
+        """
         labels, _ = label_top_scores(plans.sum(axis=1), task.prior)
         numbers = {"mass": float(plans.sum(axis=(1, 2)).mean()), "converged": float(np.mean(converged))}
         results[method] = {"accuracy": accuracy(labels, truth), **numbers, **extra}
-        tick()
+        advance()
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the results contain the fraction that converged
@@ -59,10 +65,10 @@ def run(task: Task, domains: Mapping[str, Domain], protocol: Protocol, tick: Cal
 
 
 def _best_of_starts(pair: Sequence[Space], rho: Any, eps: float, plans: np.ndarray) -> list[np.ndarray]:
-    """Return values (B,), plans (B, n, m) and convergence (B,) of the solves with the lowest objective of each item.
+    """Return value (B,), plan (B, n, m) and convergence (B,) of the solve with the lowest objective for each item.
 
-    The solves start from `plans` (B, n, m), from `N_RANDOM_PLANS` random plans, and from the plans of init="auto". A
-    solve that did not converge is returned too if its objective is the lowest.
+    An item is solved from `plans` (B, n, m), from `N_RANDOM_PLANS` random plans, and from the plan of init="auto". A
+    solve that did not converge counts too. pair: both batches of spaces; rho, eps: as for `ugw.solve`.
     """
     multistart = ugw.Multistart(solver=SOLVER, n=1 + N_RANDOM_PLANS)
     first = ugw.solve(*pair, rho=rho, eps=eps, init=plans, solver=multistart)
@@ -72,7 +78,12 @@ def _best_of_starts(pair: Sequence[Space], rho: Any, eps: float, plans: np.ndarr
 
 
 def table_rows(tasks: Sequence[Task], results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for each task: mean accuracy and deviation of each method, and the decrease of the objective."""
+    """Return a dict for each task, from the results of `run` by task name.
+
+    It has mean accuracy and standard deviation of each method in percent; under "lower" the number of folds in which
+    the best of several starts has a lower objective than one start, and the mean relative decrease over all folds; and
+    the mean log2 of the rho of the mass rule.
+    """
     table = []
     for task in tasks:
         result = results[task.name]
@@ -89,7 +100,7 @@ def table_rows(tasks: Sequence[Task], results: Mapping[str, Any]) -> list[dict[s
 
 
 def format_table(table: Sequence[Mapping[str, Any]], folds: int) -> list[str]:
-    """Return the lines of the table of `table_rows`; folds: the number of test folds of a task."""
+    """Return the rows of `table_rows` as a table, lines of text; folds: the number of test folds of a task."""
     lines = [f"test accuracy in %, rho = 2^{LARGEST_LOG_RHOS[0]} but for the mass rule, whose mean log2 rho is given"]
     head = "".join(f"{title:<16}" for title in TITLES.values())
     lines.append(f"{'task':<22}{head}{'lower objective':<22}log2 rho")
@@ -104,15 +115,15 @@ def format_table(table: Sequence[Mapping[str, Any]], folds: int) -> list[str]:
 
 
 def reproduce(
-    folder: Path, echo: Callable[[str], None], *, tasks: str | None, quick: bool, kept: Path, jobs: int | None
+    folder: Path, echo: Callable[[str], None], *, tasks: str | None, quick: bool, task_folder: Path, jobs: int | None
 ) -> None:
-    """Run the tasks with all methods of `TITLES`, print the table, and write pu-beyond.json into `folder`.
+    """Run the tasks with all methods of `TITLES`, print the table with `echo`, and write pu-beyond.json into `folder`.
 
-    echo: called with each line to print; kept: the folder of finished tasks, which are not run again.
+    Other arguments: as for `pu.reproduce`.
     """
     protocol = QUICK if quick else Protocol()
     selected = parse_tasks(tasks)
-    results = run_all(selected, protocol, kept, jobs=jobs, run_task=run, steps=len(TITLES))
+    results = run_all(selected, protocol, task_folder, jobs=jobs, run_task=run, steps=len(TITLES))
     table = table_rows(selected, results)
-    print_lines(echo, format_table(table, protocol.folds))
+    echo("\n".join(format_table(table, protocol.folds)))
     write_numbers(folder, "pu-beyond", protocol.numbers | {"rows": table, "tasks": results})

@@ -13,16 +13,19 @@ from .pu_tasks import METHODS, Task
 
 # log2 of both rhos in the paper's column with two parameters: the largest ones.
 LARGEST_LOG_RHOS = (-5, -5)
-# Degrees of freedom of the paper's standard deviations.
+# Argument ddof of the standard deviations, as in the paper.
 DDOF = {"init": 0, "pgw": 0, "ugw": 1, "ugw-2": 1, "ugw-8": 1}
 TITLES = {"init": "Init", "pgw": "PGW", "ugw": "UGW", "ugw-2": "UGW (2)", "ugw-8": "UGW (8)"}
 
 
 def table_rows(tasks: Sequence[Task], results: Mapping[str, Any], *, folds: int) -> list[dict[str, Any]]:
-    """Return a row for each task and method: accuracy, standard deviation over test folds, difference to the paper.
+    """Return a row for each task and each method of `METHODS`: a dict with its numbers, in percent, on the test folds.
 
-    ugw: the pair of rhos that is best on the task's validation folds; ugw-2: one pair for all, as in the paper's table;
-    ugw-8: one pair for each pair of features, by the mean gain over labels that are all wrong. Ties: the larger rhos.
+    A row has mean accuracy and its standard deviation `std`; for UGW log2 of the selected rhos, mass and convergence;
+    and if the paper has the task, its two numbers and the difference. results: as `pu.run` returns them, by task name;
+    folds: number of test folds, the first ones, before the validation folds.
+    ugw: the pair of rhos with the best accuracy on the task's validation folds; ugw-2: `LARGEST_LOG_RHOS`, as in the
+    paper's table; ugw-8: one pair for all tasks with the same two kinds of features. Ties: the larger rhos.
     """
     rows = []
     shared = {key: _best_shared_pair(tasks, results, key, folds) for key in {(t.source, t.target) for t in tasks}}
@@ -53,22 +56,30 @@ def table_rows(tasks: Sequence[Task], results: Mapping[str, Any], *, folds: int)
 
 
 def _best_shared_pair(tasks: Sequence[Task], results: Mapping[str, Any], kind: tuple[str, str], folds: int) -> int:
-    """Return the index of the best pair for all tasks between two kinds of features, by (accuracy − floor) / prior."""
+    """Return the index of the pair of rhos that is best for all tasks between the two kinds of features.
+
+    It has the largest mean over these tasks of (validation accuracy − accuracy if all predicted positives are wrong) /
+    prior. kind: (source, target) features; results, folds: as for `table_rows`.
+    """
     gains = []
     for task in tasks:
         if (task.source, task.target) == kind:
-            floor = 100.0 * (1.0 - 2.0 * task.prior)  # all predicted positives are wrong
-            gains.append((np.array(results[task.name]["ugw"])[:, folds:].mean(axis=1) - floor) / task.prior)
+            lowest = 100.0 * (1.0 - 2.0 * task.prior)  # if all predicted positives are wrong
+            gains.append((np.array(results[task.name]["ugw"])[:, folds:].mean(axis=1) - lowest) / task.prior)
     return _best_index(np.mean(gains, axis=0))
 
 
 def _best_index(scores: np.ndarray) -> int:
-    """Return the index of the highest score, the first of those that are equal up to rounding."""
+    """Return the index of the highest score, the first one of scores that are equal up to rounding."""
     return int(np.flatnonzero(scores >= scores.max() - 1e-9)[0])
 
 
 def format_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the lines of the table: for each method accuracy ± deviation, the paper's, and the difference."""
+    """Return the table as lines of text, one for each task: for each method the text of `_format_cell`.
+
+    Two lines of titles come first; last is the accuracy of random labels, and before it the largest difference of
+    "ugw-2" to the paper. rows: of `table_rows`.
+    """
     width, first = 25, 2 + max(len(row["task"]) for row in rows)
     lines = ["test accuracy in %: ours ± std, [the paper's], difference"]
     lines.append(f"{'task':<{first}}" + "".join(f"{TITLES[method]:^{width}}" for method in METHODS).rstrip())
@@ -88,12 +99,14 @@ def format_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _prior(name: str) -> float:
-    """Return the prior of the task of that name."""
-    return float(name.split(":")[2])
+    """Return the prior of the task with this name, the number after the last colon."""
+    return float(name.split(":")[-1])
 
 
 def _chance_accuracy(prior: float) -> float:
-    """Return the accuracy in % if as many labels as there are positives are given at random.
+    """Return the expected accuracy in percent if a random fraction `prior` of the points is labeled positive.
+
+    prior: also the fraction of true positives.
 
     >>> _chance_accuracy(0.1)
     82.0
@@ -102,13 +115,16 @@ def _chance_accuracy(prior: float) -> float:
 
 
 def _format_cell(row: Mapping[str, Any]) -> str:
-    """Return the text of a row of `table_rows` in the table: accuracy ± deviation, [the paper's], difference."""
+    """Return a row of `table_rows` as text: accuracy ± deviation, and [paper's accuracy] difference if there is one."""
     ours = f"{row['accuracy']:.1f} ± {row['std']:.1f}"
     return f"{ours:<10} [{row['paper']:.1f}] {row['difference']:+.1f}" if "paper" in row else ours
 
 
 def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Return a bar chart of the tasks, with marks for the paper's numbers and lines for labels at random."""
+    """Return a bar chart of the test accuracies of three methods for each task, from the rows of `table_rows`.
+
+    Marks show the paper's accuracies, and dotted lines those of random labels.
+    """
     shown, colors = ("init", "pgw", "ugw"), STYLE.palette
     names = list(dict.fromkeys(row["task"] for row in rows))
     canvas = Figure(figsize=(max(5.0, 2.0 + 1.15 * len(names)), 4.4), layout="constrained")
@@ -127,7 +143,7 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     for k, name in enumerate(names):
         chance = _chance_accuracy(_prior(name))
         ax.hlines(chance, k - 0.45, k + 0.45, color=STYLE.ink, linestyle=":", label=None if k else "labels at random")
-    ax.set_xticks(range(len(names)), [_multiline_name(name) for name in names], fontsize=9)
+    ax.set_xticks(range(len(names)), ["{} →\n{}\nprior {}".format(*name.split(":")) for name in names], fontsize=9)
     ax.set_xlim(-0.6, len(names) - 0.4)
     ax.set_ylim(np.floor(min(row["accuracy"] for row in rows) / 5) * 5 - 5, 100)
     ax.set_ylabel("test accuracy, %", color=STYLE.ink, fontsize=11)
@@ -137,9 +153,3 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     ax.tick_params(colors=STYLE.ink)
     ax.legend(ncols=5 if len(names) > 3 else 2, frameon=False, loc="upper left", labelcolor=STYLE.ink, fontsize=11)
     return canvas
-
-
-def _multiline_name(name: str) -> str:
-    """Return a task name such as surf-C:decaf-W:0.1 in three lines."""
-    source, target, prior = name.split(":")
-    return f"{source} →\n{target}\nprior {prior}"

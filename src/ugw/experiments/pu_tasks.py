@@ -19,8 +19,9 @@ METHODS = ("init", "pgw", "ugw", "ugw-2", "ugw-8")
 
 @dataclass(frozen=True)
 class Task:
-    """Positives in `source` features of Caltech, unlabeled images of the domain `letter` in `target` features.
+    """Positives of the domain Caltech in features `source`, unlabeled images of a domain in features `target`.
 
+    source, target: "surf", "decaf" or "mobilenet"; letter: the domain of the unlabeled images, a key of `LETTERS`;
     prior: the fraction of positives among the unlabeled images.
 
     >>> Task("surf", "decaf", "W", 0.1).name
@@ -39,29 +40,30 @@ class Task:
 
     @property
     def file(self) -> str:
-        """The name of the file of its results, such as surf-C_decaf-W_0.1.json."""
+        """The name of the file in which `pu.run_all` stores the task's results, such as surf-C_decaf-W_0.1.json."""
         return self.name.replace(":", "_") + ".json"
 
     @property
     def keys(self) -> tuple[str, str]:
-        """The keys of source and target in `ugw.datasets.office_caltech10`."""
+        """The keys of the positives' and the unlabeled images' domains in `office_caltech10`, such as surf_caltech."""
         return f"{self.source}_caltech", f"{self.target}_{LETTERS[self.letter]}"
 
     @property
     def has_one_space(self) -> bool:
-        """Whether both sides have the same features."""
+        """Whether positives and unlabeled images have the same kind of features, so are points of one space."""
         return self.source == self.target
 
     @property
     def published(self) -> dict[str, tuple[float, float]]:
-        """The paper's accuracy and standard deviation, in percent, of each method; empty for other features."""
+        """The paper's (accuracy, standard deviation) in percent by method; empty for a task that the paper lacks."""
         if self.name not in PUBLISHED:
             return {}
         return dict(zip(METHODS, zip(*PUBLISHED[self.name], strict=True), strict=True))
 
 
 def _tasks_between(source: str, target: str) -> list[Task]:
-    """Return the seven tasks between two kinds of features; DSLR has too few backpacks for the larger prior."""
+    """Return the seven tasks between two kinds of features: four domains with prior 0.1, three with prior 0.2."""
+    # DSLR has too few backpacks for the larger prior.
     return [Task(source, target, d, 0.1) for d in "CAWD"] + [Task(source, target, d, 0.2) for d in "CAW"]
 
 
@@ -79,11 +81,7 @@ PUBLISHED: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "surf-C:decaf-W:0.2": ((81.5, 88.4, 89.9, 88.8, 88.8), (2.75, 5.82, 3.33, 3.64, 3.64)),
 }
 # Tasks on the paper's features, as far as these are public.
-TASKS = {
-    task.name: task
-    for task in (*_tasks_between("surf", "surf"), *_tasks_between("surf", "decaf"))
-    if task.name in PUBLISHED
-}
+TASKS = {task.name: task for target in ("surf", "decaf") for task in _tasks_between("surf", target) if task.published}
 # The tasks with other deep features instead of DeCAF; the paper has no numbers for these.
 SUBSTITUTES = {
     task.name: task
@@ -93,7 +91,9 @@ SUBSTITUTES = {
 
 
 def parse_tasks(names: str | None) -> list[Task]:
-    """Return tasks by names separated by commas; "paper" (or None) and "substitute" are all tasks of a kind.
+    """Return the tasks with these names, separated by commas, in this order and each once.
+
+    The name "paper" (or None for all names) stands for all of `TASKS`, "substitute" for all of `SUBSTITUTES`.
 
     >>> [task.prior for task in parse_tasks("surf-C:surf-W:0.1,surf-C:surf-W:0.2")]
     [0.1, 0.2]
@@ -115,7 +115,7 @@ def parse_tasks(names: str | None) -> list[Task]:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Positives (n, d), unlabeled points (m, e) in random order, and which of these are positive (m,)."""
+    """Positives (n, d), unlabeled points (m, e) in random order, and `truth`, bool (m,): which of them are positive."""
 
     positives: np.ndarray
     unlabeled: np.ndarray
@@ -123,9 +123,10 @@ class Fold:
 
 
 def draw_fold(task: Task, domains: Mapping[str, Domain], *, size: int, seed: int) -> Fold:
-    """Return the fold of a seed: `size` backpacks of the source, and `size` images of the target.
+    """Return the random fold of a seed: as positives `size` backpacks of the source, and `size` unlabeled images.
 
-    Of the latter prior·size are backpacks. Within one set of images the two have no backpack in common. The images are
+    The unlabeled images are of the target domain; round(prior·size) of them are backpacks, none of which is among the
+    positives. Features are reduced ones, scaled to [0, 1]. domains: by key, as from `office_caltech10`. The images are
     those of the paper's code, which puts backpacks first; here the order is random, so that tie-breaking by order has
     no advantage.
     """
@@ -145,6 +146,6 @@ def draw_fold(task: Task, domains: Mapping[str, Domain], *, size: int, seed: int
 
 
 def _scale_to_unit_box(domain: Domain) -> np.ndarray:
-    """Return the reduced features (n, d) of a domain, each scaled to [0, 1] over its n images; 0 if constant."""
+    """Return the reduced features (n, d) of a domain, each scaled to [0, 1] over the n images; 0 if constant."""
     low, high = domain.reduced.min(axis=0), domain.reduced.max(axis=0)
     return (domain.reduced - low) / np.where(high > low, high - low, 1.0)

@@ -21,7 +21,7 @@ from scipy.spatial.distance import cdist
 import ugw
 
 from ..plots.style import STYLE
-from ._shared import print_lines, write_results
+from ._shared import write_results
 
 RHOS = (0.1, 1.0)
 EPS = 1e-2  # of distances with mean 1
@@ -44,7 +44,7 @@ Rng = np.random.Generator
 
 
 def euclidean_distances(rng: Rng, n: int) -> np.ndarray:
-    """Return the distances (n, n) of normally distributed points of the plane."""
+    """Return the distances (n, n) between points of the plane with a standard normal distribution."""
     points = rng.normal(size=(n, 2))
     return cdist(points, points)
 
@@ -58,7 +58,7 @@ def sphere_distances(rng: Rng, n: int) -> np.ndarray:
 
 
 def hyperbolic_distances(rng: Rng, n: int) -> np.ndarray:
-    """Return the hyperbolic distances (n, n) of random points of the Poincaré disk."""
+    """Return the hyperbolic distances (n, n) of random points of the Poincaré disk, within radius 0.95."""
     angle, radius = rng.uniform(0, 2 * np.pi, size=n), 0.95 * np.sqrt(rng.random(n))
     points = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     height = 1 - radius**2
@@ -66,7 +66,7 @@ def hyperbolic_distances(rng: Rng, n: int) -> np.ndarray:
 
 
 def tree_distances(rng: Rng, n: int) -> np.ndarray:
-    """Return the path lengths (n, n) of a random recursive tree with random edge lengths."""
+    """Return the path lengths (n, n) of a random recursive tree with uniform edge lengths in [0.1, 1]."""
     lengths = np.full((n, n), np.inf)
     for child in range(1, n):
         lengths[child, rng.integers(child)] = rng.uniform(0.1, 1)
@@ -85,7 +85,10 @@ def bipartite_distances(rng: Rng, n: int) -> np.ndarray:
 
 
 def _connected_paths(draw_edges: Callable[[], np.ndarray]) -> np.ndarray:
-    """Return the path lengths (n, n) of the first connected graph; `draw_edges` draws one as booleans (n, n)."""
+    """Return the path lengths (n, n), in edges, of the first graph that is connected.
+
+    draw_edges: called until then; it returns a random graph as booleans (n, n), true for i < j if (i, j) is an edge.
+    """
     while True:
         adjacent = draw_edges()
         paths = floyd_warshall(np.where(adjacent | adjacent.T, 1.0, np.inf))
@@ -104,7 +107,7 @@ KINDS: dict[str, Callable[[Rng, int], np.ndarray]] = {
 
 
 def is_of_negative_type(distances: np.ndarray) -> bool:
-    """Return whether the matrix (n, n) is negative semidefinite on vectors that sum to 0.
+    """Return whether the matrix (n, n) is negative semidefinite, up to rounding, on vectors that sum to 0.
 
     >>> is_of_negative_type(np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0))))
     True
@@ -118,7 +121,10 @@ def is_of_negative_type(distances: np.ndarray) -> bool:
 
 
 def alternate_assignments(dx: np.ndarray, dy: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return permutations (π, γ), (n,) each, from alternating exact assignments that begin with γ = start.
+    """Return permutations (π, γ), (n,) each, that minimize `distortion(dx, dy, π, γ)` locally.
+
+    Starting from π = γ = start, (n,), each is replaced in turn by the best one for the fixed other, by an exact
+    assignment, until the distortion no longer decreases. dx, dy: distances (n, n).
 
     >>> line = np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0)))
     >>> first, second = alternate_assignments(line, line, np.array([3, 2, 1, 0]))
@@ -137,7 +143,10 @@ def alternate_assignments(dx: np.ndarray, dy: np.ndarray, start: np.ndarray) -> 
 
 
 def distortion(dx: np.ndarray, dy: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
-    """Return the mean of (dx_ii' − dy_jj')² with j = first[i] and j' = second[i']."""
+    """Return F(first, second), the mean over i, i' of (dx_ii' − dy_jj')² with j = first[i] and j' = second[i'].
+
+    dx, dy: distances (n, n); first, second: permutations (n,).
+    """
     return float(((dx - dy[np.ix_(first, second)]) ** 2).mean())
 
 
@@ -146,24 +155,26 @@ def distortion(dx: np.ndarray, dy: np.ndarray, first: np.ndarray, second: np.nda
 
 @dataclass(frozen=True)
 class Row:
-    """Fractions in [0, 1] for spaces of one kind."""
+    """Fractions in [0, 1] measured for spaces of one kind. F: see `distortion`; π, γ: the two plans of a run."""
 
     kind: str
     negative: float  # spaces of negative type
     entropic: float  # UGW solves with entropy that end with π = γ
-    exact: float  # alternating runs without entropy that end with π = γ
-    lower: float  # alternating runs that end with F(π, γ) below F(π, π) and F(γ, γ)
+    exact: float  # runs of `alternate_assignments`, without entropy, that end with π = γ
+    lower: float  # runs of `alternate_assignments` that end with F(π, γ) below F(π, π) and F(γ, γ)
     lowest: float  # pairs of spaces for which the lowest F(π, γ) of all runs is below the lowest F(π, π)
 
     @property
     def line(self) -> str:
-        """The line of text under `HEADER`: the kind, and the five fractions in percent."""
+        """A line of the table whose columns `HEADER` names: the kind, and the five fractions in percent."""
         fractions = f"{self.negative:>14.1%} {self.entropic:>11.1%} {self.exact:>16.1%}"
         return f"{self.kind:<16} {fractions} {self.lower:>14.1%} {self.lowest:>14.1%}"
 
 
-COLUMNS = f"{'negative type':>14} {'UGW: π = γ':>11} {'GW, ε=0: π = γ':>16} {'pair is lower':>14} {'also at best':>14}"
-HEADER = f"{'':<16} {COLUMNS}"
+HEADER = (
+    f"{'':<16} {'negative type':>14} {'UGW: π = γ':>11} {'GW, ε=0: π = γ':>16} {'pair is lower':>14} "
+    f"{'also at best':>14}"
+)
 LEGEND = (
     "negative type: share of the spaces; pair is lower: of GW's runs, ends with F(π, γ) below F(π, π) and F(γ, γ);\n"
     "also at best: share of the problems where the lowest F(π, γ) of all runs is below every F(π, π)"
@@ -173,7 +184,9 @@ LEGEND = (
 def run(
     *, kinds: Sequence[str] = tuple(KINDS), n: int = POINTS, pairs: int = PAIRS, starts: int = STARTS, seed: int = 0
 ) -> list[Row]:
-    """Return a Row of fractions for each kind, measured on `pairs` pairs of random spaces of n points.
+    """Return a Row for each kind of `KINDS`, measured on `pairs` pairs of random spaces of n points.
+
+    starts: runs of `alternate_assignments` for each pair, from random permutations.
 
     >>> (row,) = run(kinds=("Euclidean",), n=6, pairs=3, starts=3)
     >>> row.negative, row.entropic, row.lower
@@ -200,7 +213,10 @@ def run(
 
 
 def _entropic_fraction(spaces: list[np.ndarray]) -> float:
-    """Return the fraction of UGW solves, over all rhos, whose two plans are equal."""
+    """Return the fraction of UGW solves from random plans, over all pairs and `RHOS`, that end with two equal plans.
+
+    spaces: distances (n, n); the pairs are spaces 0 and 1, 2 and 3, and so on.
+    """
     x, y = (ugw.Space.stack([ugw.Space.from_distances(d) for d in side]) for side in (spaces[::2], spaces[1::2]))
     same = []
     for rho in RHOS:
@@ -210,7 +226,11 @@ def _entropic_fraction(spaces: list[np.ndarray]) -> float:
 
 
 def _alternating_runs(rng: Rng, spaces: list[np.ndarray], starts: int) -> list[tuple[float, float, bool]]:
-    """Return F of the better plan, F of the pair, and whether the plans are equal, for each alternating run."""
+    """Return min(F(π, π), F(γ, γ)), F(π, γ) and whether π = γ at the end of each run of `alternate_assignments`.
+
+    spaces: distances (n, n); the pairs are spaces 0 and 1, 2 and 3, and so on. starts: runs per pair, which are
+    consecutive in the list. F: the distortion of two plans.
+    """
     runs = []
     for dx, dy in zip(spaces[::2], spaces[1::2], strict=True):
         for _ in range(starts):
@@ -221,7 +241,7 @@ def _alternating_runs(rng: Rng, spaces: list[np.ndarray], starts: int) -> list[t
 
 
 def figure(rows: Sequence[Row]) -> Figure:
-    """Return a picture with one bar for each kind: how the alternating runs end."""
+    """Return a picture with one bar for each kind: percentages of the runs without entropy by how they end."""
     canvas = Figure(figsize=(8.0, 0.5 * len(rows) + 1.3), layout="constrained")
     ax = canvas.subplots()
     positions = np.arange(len(rows))[::-1]
@@ -251,6 +271,6 @@ def figure(rows: Sequence[Row]) -> Figure:
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
     """Run the experiment, print its numbers with `echo`, and write tightness.png and tightness.json into `folder`."""
     rows = run()
-    print_lines(echo, (HEADER, *(row.line for row in rows), LEGEND, PAPER))
+    echo("\n".join((HEADER, *(row.line for row in rows), LEGEND, PAPER)))
     numbers = {"rhos": RHOS, "eps": EPS, "points": POINTS, "pairs": PAIRS, "starts": STARTS}
     write_results(folder, "tightness", figure(rows), numbers | {"rows": [asdict(row) for row in rows]}, dpi=130)
