@@ -30,26 +30,26 @@ def ax3():
     return Figure().add_subplot(projection="3d")
 
 
-class OtherDevice:
+class OtherDevice(torch.Tensor):
     """A tensor on another device: as with a CUDA tensor, NumPy cannot read it before `.cpu()`."""
-
-    def __init__(self, tensor):
-        self.tensor = tensor
 
     def __array__(self, *args, **kwargs):
         raise TypeError("can't convert cuda:0 device type tensor to numpy")
 
-    def detach(self):
-        return self
+    numpy = __array__
 
     def cpu(self):
-        return self.tensor
+        return self.as_subclass(torch.Tensor)
 
 
 @pytest.fixture(params=["numpy", "torch", "other device"])
 def of(request):
     """A function that converts arrays to each kind that a Result or a user may hold."""
-    kinds = {"numpy": np.asarray, "torch": torch.as_tensor, "other device": lambda v: OtherDevice(torch.as_tensor(v))}
+    kinds = {
+        "numpy": np.asarray,
+        "torch": torch.as_tensor,
+        "other device": lambda v: torch.as_tensor(v).as_subclass(OtherDevice),
+    }
     return lambda values: kinds[request.param](np.asarray(values))
 
 

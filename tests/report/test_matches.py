@@ -1,14 +1,14 @@
-"""The largest_matches matches of a plan, against sorting of the plan itself."""
+"""The largest matches of a plan, against sorting of the plan itself."""
 
 import numpy as np
 import pytest
 
 from oracles.plans import streamed_result
 from oracles.thresholds import changed_thresholds
-from ugw.plots.drawing import divide_by_weights
 from ugw.report.config import REPORT_CONFIG
 from ugw.report.matches import Matches, largest_matches, merge_matches, row_reader
 from ugw.results.lazy_plan import LazyPlan
+from ugw.results.projection import divide_by_weights
 
 
 def plan_and_weights(seed=0, n=13, m=17):
@@ -77,10 +77,6 @@ def test_a_plan_without_mass_has_no_pairs():
     nothing = Matches(np.arange(2), [np.zeros(0, int)] * 2, [np.zeros(0)] * 2)
     pairs = merge_matches(nothing, nothing, 10)
     assert (len(pairs.i), len(pairs.j), len(pairs.mass), pairs.n_first) == (0, 0, 0, 0)
-
-
-def test_divide_by_weights():
-    assert divide_by_weights(np.array([1.0, 3.0, 0.0]), np.array([2.0, 2.0, 0.0])).tolist() == [0.5, 1.5, 0.0]
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pytest
 
 from oracles.plans import streamed_result
 from ugw.results.lazy_plan import LazyPlan
-from ugw.results.projection import apply_plan, barycentric_projection
+from ugw.results.projection import apply_plan, barycentric_projection, divide_by_weights
 
 
 @pytest.fixture
@@ -22,6 +22,10 @@ def test_a_projection_is_the_mean_of_the_values_weighted_by_a_row():
 def test_tiny_masses_do_not_underflow_and_empty_rows_are_nan():
     plan = np.array([[1e-320, 0.0], [0.0, 0.0]])
     np.testing.assert_allclose(barycentric_projection(plan, np.array([[2.0], [3.0]])), [[2.0], [np.nan]])
+
+
+def test_divide_by_weights():
+    assert divide_by_weights(np.array([1.0, 3.0, 0.0]), np.array([2.0, 2.0, 0.0])).tolist() == [0.5, 1.5, 0.0]
 
 
 def test_a_lazy_plan_gives_the_products_of_its_entries_and_is_never_stored(lazy_plan, monkeypatch):

@@ -20,10 +20,11 @@ from .._utils.output_folder import output_folder
 from .._utils.threads import single_thread
 from ..geometry.landmarks import evenly_spaced_indices
 from ..plots import figures as plots
-from ..plots.drawing import divide_by_weights, mds_coordinates, principal_coordinates
+from ..plots.drawing import mds_coordinates, principal_coordinates
 from ..plots.style import STYLE
 from ..report.page import plotly_script, write
 from ..report.views import View
+from ..results.projection import divide_by_weights
 from .files import is_graph, read_array, read_graph
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..geometry.mesh import Mesh
 from .npz_files import check_digest, find_file, load_arrays
 
-# Number of vertices of each pose, and number of faces of all.
+# Number of vertices of each pose, and number of faces, which all poses have.
 VERTICES = (4999, 5001, 5002, 5001, 5001, 5002, 5001, 5001, 5001, 5000)
 FACES = 10000
 SHA256 = "b135fd3e492e5637c78047a2026b00c02e09cd74ae6c563ef3feffc93960f9d2"

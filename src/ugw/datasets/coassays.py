@@ -11,7 +11,7 @@ from .npz_files import find_file, load_labeled_arrays
 
 @dataclass(frozen=True)
 class Source:
-    """Required contents of a file: the two assays (name, number of features), cells of each class, and a checksum."""
+    """Required contents of a file: the two assays (name, number of features), cells of each class by name, checksum."""
 
     file: str
     assays: tuple[tuple[str, int], tuple[str, int]]
@@ -60,7 +60,10 @@ def snareseq(path: str | os.PathLike[str] | None = None) -> tuple[Labeled, Label
 
 
 def read_coassay(source: Source, path: str | os.PathLike[str] | None) -> tuple[Labeled, Labeled]:
-    """Return both assays of a file, (n, d) and (n, e), with the same class labels (n,)."""
+    """Return both assays of a file: points (n, d) and (n, e) of the same n cells, with the same class labels (n,).
+
+    path: the file or a folder that contains it; None searches as `scgem` does.
+    """
     counts = list(source.counts.values())
     shapes = {name: (sum(counts), width) for name, width in source.assays}
     listed = ", ".join(f"{name} ({n} × {width})" for name, (n, width) in shapes.items())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GraphSizes:
-    """Edge lengths and sizes of the synthetic graphs."""
+    """Lengths of edges and numbers of nodes of the synthetic graphs."""
 
     # Edge lengths of the communities, as in the paper: within one, between two, and to an outlier.
     inner_length: float = 1.0
@@ -81,7 +81,10 @@ def communities_with_outliers(n: int = 60, *, seed: int = 0) -> tuple[LabeledGra
 
 
 def _community_graph(rng: np.random.Generator, sizes: Mapping[str, int], outliers: int = 0) -> LabeledGraph:
-    """Return a graph of two communities of these sizes by name, with `outliers` outliers each."""
+    """Return a random graph of two communities, with `outliers` outliers each. sizes: their names and sizes.
+
+    Labels 0 and 1 are the communities, 2 and 3 their outliers.
+    """
     import networkx
 
     counts = [*sizes.values(), *([outliers] * (len(sizes) if outliers else 0))]
@@ -131,7 +134,7 @@ def graph_families(count: int = 10, *, outliers: int = 0, seed: int = 0) -> dict
 
 
 def _family_graph(family: str, outliers: int, rng: np.random.Generator) -> LabeledGraph:
-    """Return a random graph of a family of `graph_families`, of random size, with `outliers` outliers."""
+    """Return a random graph of 15 to 25 nodes of a family, a key of `graph_families`, with `outliers` more nodes."""
     import networkx
 
     n = int(rng.integers(SIZES.min_family_nodes, SIZES.max_family_nodes + 1))
@@ -149,7 +152,7 @@ def _family_graph(family: str, outliers: int, rng: np.random.Generator) -> Label
 
 
 def _three_communities(n: int, seed: int) -> networkx.Graph:
-    """Return a connected random graph of three communities, n nodes in total."""
+    """Return a connected random graph of n nodes, a third of them in each of three communities."""
     import networkx
 
     sizes, rng = [n // 3, n // 3, n - 2 * (n // 3)], np.random.default_rng(seed)
@@ -185,13 +188,13 @@ def planar_graphs(n: int = 160, *, seed: int = 0) -> tuple[LabeledGraph, Labeled
 
 
 def _circle(count: int, *, center: Sequence[float] = (0.4, 0.44), radius: float = 0.23) -> np.ndarray:
-    """Return `count` equally spaced points (count, 2) of a circle."""
+    """Return `count` equally spaced points (count, 2) on a circle."""
     angle = 2 * np.pi * np.arange(count) / count
     return np.asarray(center) + radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 
 def _long_branch(count: int) -> np.ndarray:
-    """Return `count` points (count, 2) of a winding curve to the right of the ring."""
+    """Return `count` points (count, 2) of a winding curve, to the right of the circle `_circle(n)`."""
     along = np.linspace(0.04, 1, count)
     right = 0.25 * along + 0.1 * np.sin(np.pi * along)
     up = 0.31 * along - 0.15 * (1 - along) * np.sin(2 * np.pi * along)
@@ -199,20 +202,24 @@ def _long_branch(count: int) -> np.ndarray:
 
 
 def _short_branch(count: int) -> np.ndarray:
-    """Return `count` points (count, 2) of a curve to the left of the ring."""
+    """Return `count` points (count, 2) of a curve to the left of the circle `_circle(n)`."""
     along = np.linspace(0.08, 1, count)
     return np.array([0.24, 0.6]) + np.stack([-0.2 * along, 0.33 * np.sin(1.5 * along)], axis=1)
 
 
 def _disk(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Return `count` points (count, 2) that fill a disk evenly (sunflower pattern), rotated at random."""
+    """Return `count` points (count, 2) that fill a disk of radius 0.1 evenly (sunflower pattern), rotated at random."""
     angle = np.pi * (3 - np.sqrt(5)) * np.arange(count) + rng.uniform(0, 2 * np.pi)
     radius = 0.1 * np.sqrt((np.arange(count) + 0.5) / count)
     return np.array([0.4, 0.1]) + radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 
 def _planar_graph(rng: np.random.Generator, parts: Mapping[str, np.ndarray], longest: float) -> LabeledGraph:
-    """Return the graph of perturbed points: short Delaunay edges, and the minimum spanning tree to connect them."""
+    """Return the graph of the slightly perturbed points of all parts, with the names of the parts as classes.
+
+    Edges are those of the Delaunay triangulation of length ≤ `longest`, and those of its minimum spanning tree, which
+    make the graph connected. parts: points (n_k, 2) by name.
+    """
     import networkx
 
     points = np.concatenate(list(parts.values()))

@@ -11,7 +11,7 @@ from ..geometry.space import Space
 
 @dataclass(frozen=True, eq=False)
 class Labeled:
-    """Points with class labels. points: (n, d); labels: (n,) integers into `names`.
+    """Points with class labels. points: (n, d); labels: (n,) integers, the class of each point as index of `names`.
 
     >>> import numpy as np
     >>> Labeled(np.zeros((3, 2)), np.array([0, 1, 1]), ("ellipse", "square")).counts
@@ -24,7 +24,7 @@ class Labeled:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of points of each class."""
+        """The number of points of each class, by the name of the class."""
         sizes = np.bincount(self.labels, minlength=len(self.names))
         return dict(zip(self.names, sizes.tolist(), strict=True))
 

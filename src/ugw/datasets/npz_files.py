@@ -13,9 +13,10 @@ from ..errors import InputError
 
 
 def find_file(file: str, folder: str, path: str | os.PathLike[str] | None, origin: str) -> Path:
-    """Return the path of `file`: it is searched in `path`, or for None in the folder UGW_DATA and the cache folder.
+    """Return the path of a data file with the name `file`; raise InputError if it is not found.
 
-    folder: name of the subfolder that may contain it; origin: a sentence for the error on where the data come from.
+    path: the file itself or a folder; None searches the folder that the environment variable UGW_DATA names, then
+    ~/.cache/ugw. folder: subfolder of these that may contain the file; origin: for the error, where to get the data.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ugw"
     data_folder = os.environ.get("UGW_DATA")
@@ -31,7 +32,7 @@ def find_file(file: str, folder: str, path: str | os.PathLike[str] | None, origi
 
 
 def load_arrays(file_path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by name, in the order of `names`; raise InputError if it cannot be read."""
+    """Return the arrays with these names of an `.npz` file, by name; raise InputError if they cannot be read."""
     try:
         with np.load(file_path, allow_pickle=False) as file:
             return {name: file[name] for name in names}
@@ -44,9 +45,10 @@ def load_arrays(file_path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
 def load_labeled_arrays(
     file_path: Path, shapes: Mapping[str, tuple[int, int]], counts: Sequence[int], sha256: str
 ) -> list[np.ndarray]:
-    """Return the arrays of these names and shapes in float64, and last the classes `y` of their rows, int64 from 0.
+    """Return the arrays of an `.npz` file with the names in `shapes`, in float64, and last the classes (n,), int64.
 
-    Raises InputError unless shapes, the `counts` of the classes (in the file 1, 2, ...) and `digest` are as required.
+    Raises InputError unless arrays have these shapes (n, d), the array `y` in the file has counts[k] entries k + 1, and
+    the `digest` of all is `sha256`. Returned classes begin with 0.
     """
     arrays = load_arrays(file_path, (*shapes, "y"))
     for name, shape in shapes.items():
@@ -69,7 +71,7 @@ def check_digest(file_path: Path, arrays: Mapping[str, np.ndarray], sha256: str)
 
 
 def digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of the numbers, floats as float32 and integers as int64, independent of compression.
+    """Return the SHA-256, in hex digits, of the numbers of the arrays in order, floats as float32, integers as int64.
 
     >>> digest({"x": np.zeros((2, 1)), "y": np.array([1, 2])})[:8]
     'ab25350e'

@@ -19,7 +19,7 @@ COUNTS = {
     "webcam": (29, 21, 31, 27, 27, 30, 43, 30, 27, 30),
     "dslr": (12, 21, 12, 13, 10, 24, 22, 12, 8, 23),
 }
-# Number of features: measured, and reduced.
+# Number of features in the file, and of reduced features.
 WIDTHS = {"surf": (800, 10), "decaf": (4096, 40), "mobilenet": (1024, 40)}
 SHA256 = {
     ("surf", "caltech"): "249b97f240651b087a4617ae65d696873535f75b3d8f4ce66f35cdeb3f2d0cb9",
@@ -61,7 +61,10 @@ def office_caltech10(
 
 
 def _read_domain(key: str, path: str | os.PathLike[str] | None, all_keys: list[str]) -> Domain:
-    """Return the domain of a key such as "surf_dslr"; raise InputError if it is not one of `all_keys`."""
+    """Return the domain of a key such as "surf_dslr", from its file; raise InputError if it is not in `all_keys`.
+
+    path: as for `office_caltech10`.
+    """
     if key not in all_keys:
         raise InputError(f"the features of a domain must be one of {', '.join(all_keys)}, got {key}")
     features, _, domain = key.partition("_")

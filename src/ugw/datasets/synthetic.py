@@ -112,7 +112,7 @@ def moons_with_outliers(n: int = 150, *, outliers: int = 20, seed: int = 0) -> t
 
 
 def _sample_ellipsoid(rng: np.random.Generator, n: int, axes: tuple[float, ...]) -> np.ndarray:
-    """Return n uniform points (n, d) of the solid ellipsoid with these d semi-axes."""
+    """Return n uniform random points (n, d) of the solid ellipsoid around 0 with the semi-axes `axes`, d numbers."""
     direction = rng.normal(size=(n, len(axes)))
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     radius = rng.uniform(size=(n, 1)) ** (1 / len(axes))  # the volume within radius r is proportional to r^d
@@ -120,6 +120,6 @@ def _sample_ellipsoid(rng: np.random.Generator, n: int, axes: tuple[float, ...])
 
 
 def _label_clouds(clouds: list[np.ndarray], names: tuple[str, ...]) -> Labeled:
-    """Return the points of several clouds, (n_k, d) each, as one set; those of cloud k have class k."""
+    """Return the points of several clouds, (n_k, d) each, as one labeled set; those of clouds[k] have class k."""
     labels = np.repeat(np.arange(len(clouds)), [len(cloud) for cloud in clouds])
     return Labeled(points=np.concatenate(clouds), labels=labels, names=names)

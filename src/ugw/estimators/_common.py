@@ -21,6 +21,7 @@ from ..geometry.space import Space
 from ..measures.divergences import partial_divergences
 from ..problems.build import Relative, relative
 from ..problems.build import resolve_eps as resolve_solver_eps
+from ..results.projection import divide_by_weights
 from ..results.result import Result
 from .config import ESTIMATOR_CONFIG
 
@@ -48,7 +49,7 @@ class KNN:
         check_whole_number("KNN k", self.k)
 
     def __call__(self, points: np.ndarray) -> Space:
-        """Return the space of the points (n, d), with weights 1/n."""
+        """Return the space of the points (n, d) with this metric and weights 1/n."""
         from sklearn.neighbors import NearestNeighbors
 
         points = np.asarray(points)
@@ -59,9 +60,10 @@ class KNN:
         return self.paths(neighbors.kneighbors_graph(mode="distance"), points)
 
     def paths(self, graph: Any, points: np.ndarray | None = None) -> Space:
-        """Return the space of shortest paths in a sparse undirected graph (n, n) whose stored entries are edges.
+        """Return the space of the n nodes of an undirected graph with shortest-path distances and weights 1/n.
 
-        points: (n, d), stored in the space if given.
+        graph: sparse matrix (n, n) whose stored entries are edges with these lengths (1 if `hops`); points: (n, d),
+        stored in the space if given.
         """
         entries = coo_array(graph)
         edges = np.stack([entries.row, entries.col], axis=1)
@@ -75,7 +77,10 @@ class KNN:
 
 
 def as_space(points: Any, metric: Any, *, batches: bool = False) -> Space:
-    """Return the space of points by the name of a distance, "knn" or a function of points; return a Space unchanged."""
+    """Return the space of points (n, d), with weights 1/n; return a Space unchanged.
+
+    metric: the name of a distance, "knn", or a function that returns a Space of points; batches: accept a batch.
+    """
     if isinstance(points, Space):
         if points.batched and not batches:
             raise InputError("an estimator takes one space, got a batch: take one of them, space[i]")
@@ -91,9 +96,9 @@ def as_space(points: Any, metric: Any, *, batches: bool = False) -> Space:
 
 
 def rescale(spaces: Sequence[Space], scale: str | None, *, together: bool) -> list[Space]:
-    """Return the spaces with distances divided by their maximum ("max") or mean ("mean").
+    """Return the spaces with distances divided by their maximum (scale "max") or mean ("mean"); unchanged for None.
 
-    together: divide all spaces by the largest of these numbers instead of each by its own.
+    together: divide the distances of all spaces by one number, the largest of their maxima or means.
     """
     if scale is None:
         return list(spaces)
@@ -112,31 +117,28 @@ def rescale(spaces: Sequence[Space], scale: str | None, *, together: bool) -> li
     return [replace(space, metric=space.metric.scale(factor)) for space, factor in zip(spaces, factors, strict=True)]
 
 
-def as_array(values: Any) -> Any:
-    """Return a tensor as a detached NumPy array, and anything else unchanged."""
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-
-
 def point_array(space: Space) -> np.ndarray | None:
     """Return the points of a space as a float64 array, (n, d) or (B, n, d), or None if it has no points."""
     return None if space.point_tensor is None else space.point_tensor.detach().cpu().double().numpy()
 
 
 def clear_feature_names(estimator: Any) -> None:
-    """Delete the feature names and count of an earlier fit: a Space has none."""
+    """Delete the attributes of an earlier fit with the names and number of features: a Space has none."""
     for name in ("n_features_in_", "feature_names_in_"):
         if hasattr(estimator, name):
             delattr(estimator, name)
 
 
 def kept_fractions(marginal: np.ndarray, weights: Tensor) -> np.ndarray:
-    """Return marginal / weights, the fraction of its weight that each point keeps, 0 for points without weight."""
-    divisor = weights.detach().cpu().double().numpy()
-    return np.divide(marginal, divisor, out=np.zeros_like(marginal), where=divisor > 0)
+    """Return marginal / weights, (n,) or (B, n), the fraction of each point's weight that is matched, 0 for weight 0.
+
+    marginal: row or column sums of the plan.
+    """
+    return divide_by_weights(marginal, weights.detach().cpu().double().numpy())
 
 
 def nearest_indices(fitted: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return the index (k,) of the nearest fitted point (n, d) for each new point (k, d)."""
+    """Return for each of the points `new`, (k, d), the index of the nearest of the points `fitted`, (n, d): (k,)."""
     return cKDTree(fitted).query(new)[1]
 
 
@@ -159,15 +161,15 @@ class Candidate:
 
 
 def is_grid(rho: Any, eps: Any) -> bool:
-    """Return whether rho or eps is a list or an array of candidates; a tuple is one rho for each side."""
+    """Return whether rho or eps is a list or an array of candidates. A tuple is none: it is one rho for each side."""
     return any(isinstance(v, list) or (isinstance(v, np.ndarray) and v.ndim > 0) for v in (rho, eps))
 
 
 def resolve_eps(rho: Any, eps: Any, scale: str | None) -> Any:
-    """Return eps, or the default of the estimators for "auto".
+    """Return eps, and for "auto" the default of the estimators, which depends on rho and on the option `scale`.
 
-    That is 0.005 in units of the scaled distances, 1 % of the mean distortion, as for `ugw.solve`, if distances are not
-    scaled, and 0 for TV and Mass.
+    The default is 0 if rho is TV or Mass; otherwise 0.005 if distances are scaled, and for scale = None
+    `ugw.relative(1e-2)`, 1 % of the mean distortion, as in `ugw.solve`.
 
     >>> resolve_eps(1.0, "auto", "max"), resolve_eps(1.0, "auto", None), resolve_eps(0.1, 0.5, None)
     (0.005, relative(0.01), 0.5)
@@ -181,9 +183,9 @@ def resolve_eps(rho: Any, eps: Any, scale: str | None) -> Any:
 def score_candidates(
     estimator: Any, x: Space, y: Space, init: Any, score: Callable[[Result], float]
 ) -> list[Candidate]:
-    """Return a Candidate for every pair from the estimator's lists `rho` and `eps`, all solved as one batch.
+    """Return a Candidate for every pair (rho, eps) of the estimator's lists, all solved as one batch between x and y.
 
-    init: the initial plan, or its name; score: function of a result, higher is better.
+    init: initial plan of all solves, or its name; score: function that returns the score of a result, higher is better.
     """
     given = (estimator.rho, resolve_eps(estimator.rho, estimator.eps, estimator.scale))
     lists = (value.tolist() if isinstance(value, np.ndarray) else value for value in given)
@@ -205,16 +207,16 @@ def score_candidates(
 
 
 def _stack_eps(values: Sequence[Any]) -> Any:
-    """Return one eps for a batch with one item per value, which are numbers or all made by `ugw.relative`."""
+    """Return the eps of a batch whose items have these values, numbers or all made by `ugw.relative`, as one array."""
     if all(isinstance(eps, Relative) for eps in values):
         return relative(np.array([float(eps.share) for eps in values]))
     return np.array([float(eps) for eps in values])
 
 
 def select_parameters(estimator: Any, candidates: list[Candidate] | None) -> None:
-    """Set `rho_` and `eps_` of an estimator to those of the best candidate, or to the given ones if there are none.
+    """Set `validation_` of an estimator to the candidates, and `rho_` and `eps_` to those of the best candidate.
 
-    `validation_` becomes the candidates.
+    Without candidates, None, they become the estimator's options `rho` and `eps`, the latter with "auto" resolved.
     """
     estimator.validation_ = candidates
     if candidates is None:
@@ -226,5 +228,5 @@ def select_parameters(estimator: Any, candidates: list[Candidate] | None) -> Non
 
 
 def best_candidate(candidates: Sequence[Candidate]) -> Candidate:
-    """Return the candidate with the highest score, the first of equals."""
+    """Return the candidate with the highest score, the first one of candidates with equal scores."""
     return max(candidates, key=lambda candidate: candidate.score)

@@ -14,11 +14,10 @@ from ..api.solve import solve
 from ..errors import InputError
 from ..geometry.space import Space
 from ..results.lazy_plan import LazyPlan
-from ..results.projection import apply_plan, barycentric_projection
+from ..results.projection import apply_plan, barycentric_projection, to_numpy
 from ..results.result import Result
 from . import anndata_io
 from ._common import (
-    as_array,
     as_space,
     clear_feature_names,
     is_grid,
@@ -121,21 +120,23 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the images (k, e) of points X (k, d) in the space of Y.
+        """Return points X (k, d) projected to the space of Y, (k, e).
 
-        The image of a fitted point is its row of `embedding_`; a new point gets the image of the nearest fitted one.
+        The projection of a fitted point is the weighted mean of its matches, its row of `embedding_`; a new point gets
+        that of the nearest fitted point.
         """
         return self._project_side(0, "X", X)
 
     def inverse_transform(self, Y: Any) -> np.ndarray:
-        """Return Y (k, e) in the space of X, (k, d); a new point gets the image of the nearest fitted one."""
+        """Return points Y (k, e) projected to the space of X, (k, d), as `transform` does for X."""
         return self._project_side(1, "Y", Y)
 
     def transfer_labels(self, labels: Any, *, back: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Return the labels (n,) of X transferred to the points of Y by votes of mass, and the winning fractions (m,).
+        """Return for each point of Y the label from which it receives the most mass, (m,), and its fraction, (m,).
 
-        back: transfer labels (m,) of Y to the points of X. Points that receive nothing get the most frequent label and
-        the fraction 0; equal votes go to the smaller label.
+        labels: (n,), of the points of X. The fraction is that of the mass received from all labeled points. back: the
+        same from labels (m,) of Y to the points of X. Points that receive nothing get the most frequent label and the
+        fraction 0; of labels with equal mass the smaller one is taken.
         """
         check_is_fitted(self)
         plan = self.plan_.T if back else self.plan_
@@ -145,23 +146,29 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return vote_labels(plan, labels)
 
     def score(self, X: Any, y: Any) -> float:
-        """Return 1 − FOSCTTM of X projected to Y, whose rows match: 1 is perfect, 0.5 is chance."""
+        """Return 1 − FOSCTTM of X projected to the space of Y, where row i of X matches row i of y.
+
+        1 is perfect, 0.5 is the value of random projections.
+        """
         return 1.0 - foscttm(self.transform(X), self._read_points("Y", y))
 
     # -- parts ---------------------------------------------------------------------------------------------
 
     def _read_points(self, name: str, data: Any, *, fitting: bool = False) -> np.ndarray:
-        """Return the points (n, d) of an array or an AnnData, checked. name: "X" or "Y", which may have shape (n,)."""
+        """Return the points (n, d) of an array or an AnnData, checked; for "Y" an array (n,) becomes (n, 1).
+
+        name: "X" or "Y", which side; fitting: whether `fit` calls, which for "X" stores the number of features.
+        """
         if anndata_io.is_anndata(data):
             data = anndata_io.read_points(data, self.use_rep)
-        data = as_array(data)
+        data = to_numpy(data)
         if name == "X":
             return validate_data(self, data, dtype=np.float64, reset=fitting, ensure_min_samples=2 if fitting else 1)
         points = check_array(data, dtype=np.float64, ensure_2d=False, input_name="Y")
         return points[:, None] if points.ndim == 1 else points
 
     def _make_space(self, name: str, data: Any) -> Space:
-        """Return the space of one side: an array, a Space or an AnnData."""
+        """Return the space of an array, a Space or an AnnData, before `rescale`. name: "X" or "Y", which side."""
         if isinstance(data, Space):
             return as_space(data, None)
         points = self._read_points(name, data, fitting=True)
@@ -170,7 +177,10 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return as_space(points, "euclidean" if self.metric is None else self.metric)
 
     def _project_side(self, side: int, name: str, data: Any) -> np.ndarray:
-        """Return the images (k, ·) of points of one side, 0 for X and 1 for Y, in the space of the other side."""
+        """Return points (k, ·) of one side, 0 for X and 1 for Y, projected to the space of the opposite side, (k, ·).
+
+        data: an array or an AnnData, or the fitted Space; name: "X" or "Y", for errors.
+        """
         check_is_fitted(self)
         plan = self.plan_.T if side else self.plan_
         target, fitted = self._points[1 - side], self._points[side]
@@ -188,7 +198,10 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return projected[nearest_indices(fitted, points)]  # type: ignore[index]
 
     def _write_anndata(self, sides: tuple[Any, Any], label_name: str | None, labels: Any) -> None:
-        """Write embeddings, kept fractions and transferred labels into the sides that are AnnData."""
+        """Write points in the space of Y, matched fractions and transferred labels into X and Y, if they are AnnData.
+
+        sides: (X, Y); label_name: column of obs to transfer, or None; labels: its values on each side, None if missing.
+        """
         for side, data in enumerate(sides):
             if anndata_io.is_anndata(data):
                 points = (self.embedding_, self._points[1])[side]
@@ -199,9 +212,10 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
 
 def _make_score(x: Space, y: Space, pairs: Any, labels: Any) -> Callable[[Result], float]:
-    """Return the function that scores the result of a candidate, higher is better.
+    """Return the function that returns the score of a result between x and y, higher is better.
 
     The score is 1 − FOSCTTM of the known pairs, or without pairs the fraction of labels that are transferred correctly.
+    pairs, labels: as for `Aligner.fit`.
     """
     if pairs is None and labels is None:
         raise InputError("a list of rho or eps must be judged by fit(..., pairs=) or labels=, got neither")
@@ -230,7 +244,7 @@ def _make_score(x: Space, y: Space, pairs: Any, labels: Any) -> Callable[[Result
 
 
 def _read_pairs(pairs: Any, n: int, m: int) -> np.ndarray:
-    """Return pairs as indices (k, 2), checked; "rows" is (i, i) for all i."""
+    """Return pairs of rows of X (n rows) and Y (m rows) as indices (k, 2), checked; "rows" stands for all (i, i)."""
     rows = np.tile(np.arange(min(n, m))[:, None], 2) if isinstance(pairs, str) else np.asarray(pairs)
     if isinstance(pairs, str) and (pairs != "rows" or n != m):
         raise InputError(f'pairs must be indices (k, 2), or "rows" for sides of one length, got {pairs!r}')
@@ -273,7 +287,7 @@ def is_missing(labels: np.ndarray) -> np.ndarray:
 
 
 def _check_labels(labels: Any, x: Space, y: Space) -> None:
-    """Raise InputError unless labels are None or a pair of arrays (n,) and (m,), of which either may be None."""
+    """Raise InputError unless labels are None or a pair of arrays (x.n,) and (y.n,), each of which may be None."""
     if labels is None:
         return
     if isinstance(labels, Space) or len(labels) != 2:
@@ -286,4 +300,4 @@ def _check_labels(labels: Any, x: Space, y: Space) -> None:
 def _plan_array(result: Result) -> Any:
     """Return the plan (n, m) of a result as a float64 NumPy array; a LazyPlan is returned unchanged."""
     plan = result.plan
-    return plan if isinstance(plan, LazyPlan) else np.asarray(as_array(plan), dtype=np.float64)
+    return plan if isinstance(plan, LazyPlan) else np.asarray(to_numpy(plan), dtype=np.float64)

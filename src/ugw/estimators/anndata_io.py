@@ -17,12 +17,15 @@ LABEL_PREFIX = "ugw_"
 
 
 def is_anndata(data: Any) -> bool:
-    """Return whether the object has the attributes of an AnnData that are used here."""
+    """Return whether the object has the attributes obs, obsm, obsp and n_obs of an AnnData."""
     return all(hasattr(data, name) for name in ("obs", "obsm", "obsp", "n_obs"))
 
 
 def read_points(cells: Any, use_rep: str | None) -> np.ndarray:
-    """Return the cells as points (n, d): obsm[use_rep], X for "X"; for None obsm["X_pca"] if it exists, else X."""
+    """Return the cells of an AnnData as points (n, d) in float64.
+
+    use_rep: "X" for X, or a key of obsm; None for obsm["X_pca"] if it exists, else X.
+    """
     if use_rep is None:
         use_rep = "X_pca" if "X_pca" in cells.obsm else "X"
     if use_rep != "X" and use_rep not in cells.obsm:
@@ -36,7 +39,10 @@ def read_points(cells: Any, use_rep: str | None) -> np.ndarray:
 
 
 def make_space(cells: Any, points: np.ndarray, metric: Any) -> Space:
-    """Return the space of the cells; a nearest-neighbor metric uses the graph obsp["distances"] if it exists."""
+    """Return the space of the cells of an AnnData, given as points (n, d), with weights 1/n.
+
+    metric: as for `as_space`, "knn" for None. "knn" or a KNN uses the graph obsp["distances"] if it exists.
+    """
     metric = KNN() if metric is None or metric == "knn" else metric
     if isinstance(metric, KNN) and "distances" in cells.obsp:
         return metric.paths(cells.obsp["distances"], points)
@@ -44,7 +50,7 @@ def make_space(cells: Any, points: np.ndarray, metric: Any) -> Space:
 
 
 def read_labels(sides: tuple[Any, Any], name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return the column `name` of obs of two sets of cells, None for a set without that column."""
+    """Return the column `name` of obs of two AnnData, None for one without this column; raise if both lack it."""
     if not all(map(is_anndata, sides)):
         raise InputError(f"labels by name, got {name!r}, need AnnData on both sides: give a pair of arrays")
     first, second = (np.asarray(cells.obs[name]) if name in cells.obs else None for cells in sides)
@@ -54,7 +60,11 @@ def read_labels(sides: tuple[Any, Any], name: str) -> tuple[np.ndarray | None, n
 
 
 def write_result(cells: Any, points: np.ndarray | None, kept: np.ndarray) -> None:
-    """Write the points in the common space to obsm["X_ugw"], if any, and the kept fractions to obs["ugw_mass"]."""
+    """Write results into an AnnData of n cells: points (n, e) to obsm["X_ugw"], kept (n,) to obs["ugw_mass"].
+
+    points: the cells in the space of Y, None to leave obsm unchanged; kept: the fraction of each cell's weight that is
+    matched.
+    """
     if points is not None:
         cells.obsm[EMBEDDING_KEY] = points
     cells.obs[MASS_KEY] = kept

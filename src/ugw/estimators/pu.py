@@ -22,10 +22,10 @@ from ..errors import InputError
 from ..geometry.space import Space
 from ..initializers.names import INIT_NAMES
 from ..measures.divergences import Mass
+from ..results.projection import to_numpy
 from ..results.result import Result
 from ._common import (
     Candidate,
-    as_array,
     as_space,
     best_candidate,
     clear_feature_names,
@@ -105,7 +105,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit in one feature space, and return self: X (n, d); y (n,), 1 for a positive, 0 for unlabeled."""
-        X, y = validate_data(self, as_array(X), as_array(y), dtype=np.float64, ensure_min_samples=2)
+        X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
         self.classes_ = np.unique(y)
         if len(self.classes_) > 2:
@@ -142,9 +142,9 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         """
         clear_feature_names(self)
         if not isinstance(positives, Space):
-            positives = check_array(as_array(positives), dtype=np.float64, input_name="positives")
+            positives = check_array(to_numpy(positives), dtype=np.float64, input_name="positives")
         if not isinstance(unlabeled, Space):
-            unlabeled = validate_data(self, as_array(unlabeled), dtype=np.float64)
+            unlabeled = validate_data(self, to_numpy(unlabeled), dtype=np.float64)
         x, y = self._make_spaces(positives, unlabeled, together=False)
         self.classes_ = np.array([0, 1])
         select_parameters(self, self._score_by_known_labels(x, y, known) if is_grid(self.rho, self.eps) else None)
@@ -162,27 +162,31 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(
                 "new points need a space with points, got one without or a batch: labels_ has the fitted ones"
             )
-        X = validate_data(self, as_array(X), dtype=np.float64, reset=False)
+        X = validate_data(self, to_numpy(X), dtype=np.float64, reset=False)
         return self._decision[nearest_indices(self._points, X)]
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the labels (k,) of points X (k, d): each that of the nearest fitted point."""
+        """Return the labels (k,), of `classes_`, of points X (k, d): each that of the nearest fitted point."""
         positive = self.decision_function(X) > 0
         return self.classes_[positive.astype(int)]
 
     # -- fitting -------------------------------------------------------------------------------------------
 
     def _make_spaces(self, positives: Any, unlabeled: Any, *, together: bool) -> tuple[Space, Space]:
-        """Return the scaled spaces of both sets. together: in one feature space, so with one scale."""
+        """Return the spaces of both sets (points, or Spaces unless `together`), with distances scaled by `scale`.
+
+        together: both sets are points of one feature space, and their distances are divided by one number.
+        """
         spaces = [as_space(points, self.metric, batches=not together) for points in (positives, unlabeled)]
         _check_batches(*spaces, batch_allowed=self.scale is None and not is_grid(self.rho, self.eps))
         x, y = rescale(spaces, self.scale, together=together)
         return x, y
 
     def _solve_and_label(self, x: Space, y: Space, *, together: bool) -> np.ndarray:
-        """Solve at `rho_` and `eps_`, set result_, scores_ and labels_, and return score − threshold of y, (m,).
+        """Solve at `rho_` and `eps_` between positives x and unlabeled y; set `result_`, `scores_` and `labels_`.
 
-        together: whether both spaces are point clouds in one R^d, so that their points can be compared directly.
+        Returns score − threshold of the points of y, (m,), or (B, m) for a batch. together: whether both spaces are
+        point clouds in one R^d, so that their points can be compared directly.
         """
         prior = self._checked_prior()
         init = self._initial_plan(x, y, prior, together=together)
@@ -210,16 +214,20 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
             )
 
     def _label_points(self, result: Result, scores: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return which points are predicted positive, bool (m,), and score − threshold (m,); (B, m) for a batch.
+        """Return which points are predicted positive, bool (m,), and score − threshold, (m,); (B, m) for a batch.
 
-        Scores that differ by less than the rounding of the plan's dtype are ties: see `label_top_scores`.
+        These are the round(prior · m) points with the highest scores. Scores (m,) that differ by less than the rounding
+        of the dtype of the result's plan are ties, broken at random.
         """
         rounding = ESTIMATOR_CONFIG.tie_rounding_units * torch.finfo(result.tensors.plan.dtype).eps
         tolerance = max(ESTIMATOR_CONFIG.tie_tolerance, rounding)
         return label_top_scores(scores, prior, tie_tolerance=tolerance, random_state=self.random_state)
 
     def _initial_plan(self, x: Space, y: Space, prior: float, *, together: bool) -> Any:
-        """Return the initial plan, or its name for `ugw.solve`."""
+        """Return the initial plan between positives x and unlabeled y, or the name that `ugw.solve` has for it.
+
+        together: whether both are points of one feature space, which decides what "auto" is.
+        """
         init = ("partial-w" if together else "flb") if isinstance(self.init, str) and self.init == "auto" else self.init
         if not isinstance(init, str):
             return init
@@ -227,7 +235,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return partial_transport_plan(x, y, prior) if init == "partial-w" else init
 
     def _checked_prior(self) -> float:
-        """Return the prior; raise unless it is a number in (0, 1)."""
+        """Return the option `prior` as a float; raise InputError unless it is a number in (0, 1)."""
         if not isinstance(self.prior, Real) or not 0 < float(self.prior) < 1:
             raise InputError(
                 f"prior, the share of positives among the unlabeled, must be in (0, 1), got {self.prior!r}"
@@ -235,7 +243,11 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return float(self.prior)
 
     def _score_by_hidden_positives(self, positives: np.ndarray, unlabeled: np.ndarray) -> list[Candidate]:
-        """Return the candidates with scores: the fraction of positives, hidden among the unlabeled, that they find."""
+        """Return the candidates of the lists rho and eps, with scores.
+
+        A score is the fraction of the hidden positives that are predicted positive, where some random rows of positives
+        (n, d) are hidden among the unlabeled points (m, d) of the same feature space.
+        """
         count = max(1, round(ESTIMATOR_CONFIG.hidden_fraction * len(positives)))
         if len(positives) - count < 2:
             raise InputError(f"to choose rho and eps takes at least 3 positives, got {len(positives)}")
@@ -250,7 +262,7 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         prior = (self._checked_prior() * len(unlabeled) + count) / (len(unlabeled) + count)
 
         def fraction_found(result: Result) -> float:
-            """Return the fraction of hidden positives found, with half a point for their rank to break ties."""
+            """Return the fraction of hidden positives that are found, plus at most half a find for their rank."""
             scores = _received_fractions(result, y)
             labels, _ = self._label_points(result, scores, prior)
             rank = (scores[-count:, None] > scores[:-count]).mean()
@@ -270,7 +282,10 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return candidates
 
     def _score_by_known_labels(self, x: Space, y: Space, known: Any) -> list[Candidate]:
-        """Return the candidates with scores: the fraction of known labels that they predict correctly."""
+        """Return the candidates of the lists rho and eps, scored by the fraction of known labels predicted correctly.
+
+        x, y: positives and unlabeled points; known: (m,), labels of the latter, 1 or 0, and −1 for unknown.
+        """
         if known is None:
             raise InputError(
                 "a list of rho or eps across two feature spaces must be judged by known=, labels of some unlabeled "
@@ -291,9 +306,9 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
 
 
 def partial_transport_plan(x: Space, y: Space, prior: float) -> np.ndarray:
-    """Return the exact partial transport plan (n, m) of positives, with mass `prior`, to unlabeled points of mass 1.
+    """Return the exact partial transport plan (n, m) from positives x, scaled to mass `prior`, to y, scaled to mass 1.
 
-    The cost is the Euclidean distance.
+    All of x is transported; the cost is the Euclidean distance between points.
 
     >>> x, y = Space.from_points([[0.0]]), Space.from_points([[5.0], [0.1]])
     >>> partial_transport_plan(x, y, 0.5)
@@ -309,7 +324,10 @@ def partial_transport_plan(x: Space, y: Space, prior: float) -> np.ndarray:
 
 
 def _check_batches(x: Space, y: Space, *, batch_allowed: bool) -> None:
-    """Raise for a batch unless both sides are batches without padding, with one rho and eps and no scale."""
+    """Raise InputError if x or y is a batch, unless both are, of as many spaces, and all weights of y are positive.
+
+    batch_allowed: whether the options allow batches: one rho and eps, and no scale.
+    """
     if not x.batched and not y.batched:
         return
     if not (x.batched and y.batched and x.weight_tensor.shape[0] == y.weight_tensor.shape[0]):
@@ -321,13 +339,16 @@ def _check_batches(x: Space, y: Space, *, batch_allowed: bool) -> None:
 
 
 def _received_fractions(result: Result, y: Space) -> np.ndarray:
-    """Return the fraction of its weight that each point of y receives, 0 for points without weight: (m,) or (B, m)."""
+    """Return received mass / weight, (m,) or (B, m), of the points of y in a result; 0 for weight 0."""
     received = result.tensors.plan.sum(1, dtype=torch.float64).cpu().numpy()
     return kept_fractions(received if result.batched else received[0], y.weight_tensor)
 
 
 def _merge_duplicates(points: np.ndarray, decision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct points of (n, d), and for each the largest of its decision values (n,)."""
+    """Return the k distinct points of points (n, d), (k, d), and for each the largest of its decision values, (k,).
+
+    decision: (n,), the value of each of the n points.
+    """
     rows, index = np.unique(points, axis=0, return_inverse=True)
     largest = np.full(len(rows), -np.inf)
     np.maximum.at(largest, index.reshape(-1), decision)
@@ -337,13 +358,11 @@ def _merge_duplicates(points: np.ndarray, decision: np.ndarray) -> tuple[np.ndar
 def label_top_scores(
     scores: np.ndarray, prior: float, *, tie_tolerance: float = ESTIMATOR_CONFIG.tie_tolerance, random_state: Any = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a mask (m,) bool of the round(prior · m) highest scores, and the decision values score − threshold (m,).
+    """Return which of the scores (m,) are the round(prior · m) highest, bool (m,), and score − threshold, (m,).
 
-    Scores within the relative `tie_tolerance` of the last selected one are ties, broken at random. Rows of a batch
-    (B, m) are treated separately.
-
-    The threshold is halfway between the last selected and the first rejected score. If these are equal, the differences
-    are the smallest positive number, with the sign of the decision.
+    Scores within the relative `tie_tolerance` of the last selected one are ties, broken at random. The threshold is
+    halfway between the last selected and the first rejected score; a difference of the wrong sign or 0 becomes the
+    smallest positive number with the sign of the decision. Rows of scores (B, m) are treated separately.
 
     >>> label_top_scores(np.array([0.1, 0.7, 0.7, 0.7]), 0.5)[0].sum()
     np.int64(2)

@@ -64,7 +64,7 @@ class BarycenterMin(Solver):
 
     @torch.no_grad()
     def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Any:
-        """Return the outcome of the rounds from the first state `init`."""
+        """Return the outcome of the rounds. problem: a `_Context`; init: the `_State` before the first round."""
         context = replace(problem, options=self)
         return loop.iterate(_run_round, context, init, loop.Rules(max_iter=self.max_iter), monitor)
 
@@ -128,7 +128,7 @@ def barycenter(
 
 @dataclass(frozen=True, eq=False)
 class _Context:
-    """The data of all rounds. spaces: (S, ...); weights: of the barycenter, (n,); shares: the t_s, (S,)."""
+    """The data of all rounds. spaces: S spaces; weights: of the barycenter's points, (n,); shares: the t_s, (S,)."""
 
     spaces: Space
     weights: Tensor
@@ -138,22 +138,22 @@ class _Context:
     options: BarycenterMin
 
     def space(self, state: _State) -> Space:
-        """Return the barycenter of a state as a space."""
+        """Return the current barycenter as a Space."""
         points = None if state.points is None else state.points[0]
         metric, numpy = DenseMetric(state.distances[0]), self.spaces.numpy
         return Space(metric=metric, weight_tensor=self.weights, point_tensor=points, numpy=numpy)
 
     def take(self, index: Tensor) -> _Context:
-        """Return the context itself: there is one item."""
+        """Return this context: the loop has one batch item, so that no items are removed."""
         return self
 
 
 @dataclass(frozen=True, eq=False)
 class _State(BatchRecord):
-    """The state of a round, one batch item.
+    """The current barycenter and plans after a round, as one batch item of the loop.
 
-    distances: (1, n, n); points: (1, n, d) or None; plans: (1, S, N, n); residual: (1,), largest change of a plan in
-    the last step of its solve.
+    distances: (1, n, n); points: (1, n, d), None for a free distance matrix; plans: (1, S, N, n), from the S spaces of
+    N points (padded); residual: (1,), largest relative change of a plan in the last step of its solve.
     """
 
     distances: Tensor
@@ -163,14 +163,17 @@ class _State(BatchRecord):
 
 
 def _solve_plans(context: _Context, space: Space, init: Any) -> Result:
-    """Return the results between each space and the barycenter, from a start or from given plans (S, N, n)."""
+    """Return the results between each of the S spaces and a barycenter `space`, solved without convergence warnings.
+
+    init: name of an initial plan, or plans (S, N, n).
+    """
     options = {"rho": context.rho, "eps": context.eps, "solver": context.options.inner}
     with convergence_warnings_ignored():
         return api.solve(context.spaces, space, init=init, **options)
 
 
 def _run_round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
-    """Return the next state, after new plans and new distances, and its report."""
+    """Solve for the plans, then update the distances; return the new state and the report for the loop."""
     result = _solve_plans(context, context.space(state), state.plans[0])
     output = result.tensors
     plans, shares = output.plan, context.shares.to(output.plan.dtype)[:, None, None]
@@ -205,15 +208,18 @@ def _euclidean_distances(points: Tensor) -> Tensor:
 
 
 def _with_zero_diagonal(target: Tensor, spaces: Space) -> Tensor:
-    """Return the matrix with a zero diagonal if all spaces have one: entropic plans alone would not give one."""
+    """Return the distances `target`, (n, n), with diagonal 0 if all spaces have diagonal 0, else unchanged.
+
+    Averages with entropic plans do not have a zero diagonal.
+    """
     own = torch.diagonal(spaces.metric.dense(), dim1=-2, dim2=-1)
     return target if bool(own.any()) else target - torch.diag(target.diagonal())
 
 
 def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
-    """Return points (n, d) after some steps of SMACOF for Σ weights_jj' (|z_j − z_j'| − target_jj')² from z = points.
+    """Return points z (n, d) with a lower stress Σ weights_jj' (|z_j − z_j'| − target_jj')² than the given ones.
 
-    target, weights: (n, n).
+    Some steps of SMACOF are made from z = points. target, weights: (n, n).
     """
     off = weights - torch.diag(weights.diagonal())
     inverse = torch.linalg.pinv(torch.diag(off.sum(1)) - off, hermitian=True)
@@ -228,7 +234,7 @@ def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
 
 
 def _as_batch(spaces: Any) -> Space:
-    """Return the spaces as one batch without graphs; raise InputError for spaces with features."""
+    """Return several spaces, or a batch, as one batch without autograd graphs; raise if they have features."""
     batch = spaces if isinstance(spaces, Space) and spaces.batched else Space.stack(spaces)
     if batch.feature_tensor is not None:
         raise InputError("a barycenter is of distances and weights, got spaces with features: make them without")
@@ -236,7 +242,10 @@ def _as_batch(spaces: Any) -> Space:
 
 
 def _normalized_shares(weights: Any, batch: Space) -> Tensor:
-    """Return the shares t_s, (S,), float64, of sum 1; raise InputError for invalid weights."""
+    """Return the weights t_s of the S spaces of a batch, (S,), float64, divided by their sum; equal ones for None.
+
+    Raises InputError unless weights are S finite numbers ≥ 0 with a positive sum.
+    """
     count = len(batch)
     if weights is None:
         return torch.full((count,), 1.0 / count, dtype=torch.float64, device=batch.device)
@@ -251,7 +260,10 @@ def _normalized_shares(weights: Any, batch: Space) -> Tensor:
 
 
 def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> Space:
-    """Return the first barycenter, of n points, with points in R^dim if dim is given; raise for bad arguments."""
+    """Return the first barycenter, a Space of n points; arguments as for `barycenter`, which are checked here.
+
+    It has points in R^dim if dim is given. batch: the spaces; shares: their weights t_s, (S,).
+    """
     if dim is not None:
         check_whole_number("dim", dim)
     if (n is None) == (start is None):
@@ -276,7 +288,10 @@ def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> 
 
 
 def _sample_space(batch: Space, shares: Tensor, n: int) -> Space:
-    """Return n points of the space with the largest share, far from each other and slightly perturbed, as a space."""
+    """Return a Space of n points of the space with the largest weight t_s, chosen far from each other, with noise.
+
+    Its mass is Σ_s t_s m(X_s), in equal weights. shares: the t_s, (S,).
+    """
     chosen = batch[int(shares.argmax())]
     matrix = chosen.metric.dense()
     index = farthest_points(lambda index: matrix[index], matrix.sum(0).argmax()[None], n)[0]
@@ -289,7 +304,7 @@ def _sample_space(batch: Space, shares: Tensor, n: int) -> Space:
 
 
 def _embed_points(distances: Tensor, dim: int) -> Tensor:
-    """Return points in R^dim with distances near those given (n, n), with noise in every coordinate."""
+    """Return points (n, dim) whose distances approximate `distances` (n, n), with noise in every coordinate."""
     n, points = len(distances), classical_mds(distances, dim)
     draw = torch.randn(n, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(points)
     return (points + LEARNING_CONFIG.start_jitter * distances.double().abs().mean() * draw).to(distances)

@@ -61,7 +61,7 @@ class Barycenter(ResultBase):
         return None if points is None else self._to_user(points)
 
     def _to_user(self, tensor: Tensor) -> Any:
-        """Return a tensor as a number or an array if the spaces were made of arrays, else as a tensor."""
+        """Return a tensor as a number or an array if the spaces were made of NumPy arrays, else as a tensor."""
         return present(tensor[None], batched=False, numpy=self.space.numpy)
 
     @property
@@ -95,7 +95,7 @@ class Barycenter(ResultBase):
         return f"{self.code.message} ({change})"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the name and the text of each line of the HTML table."""
+        """Return (name, text) of each line of the table that notebooks show."""
         shares = ", ".join(f"{share:.3g}" for share in self.share_tensor.tolist()[:8])
         return [
             ("barycenter", f"of {len(self.parts)} spaces, {self.space.n} points"),
@@ -106,7 +106,7 @@ class Barycenter(ResultBase):
         ]
 
     def to_arrays(self) -> Arrays:
-        """Return the space, the shares, the history and the arrays of the results by name."""
+        """Return space, shares, status, history, parameters and the arrays of `parts`, by name, for `save`."""
         arrays = {"distances": to_array(self.space.metric.dense()), "weights": to_array(self.space.weight_tensor)}
         if self.space.point_tensor is not None:
             arrays["points"] = to_array(self.space.point_tensor)
@@ -117,7 +117,7 @@ class Barycenter(ResultBase):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the barycenter that `to_arrays` described."""
+        """Return the barycenter whose `to_arrays` returned these arrays."""
         space = Space(
             metric=DenseMetric(torch.from_numpy(arrays["distances"])),
             weight_tensor=torch.from_numpy(arrays["weights"]),
@@ -132,6 +132,6 @@ class Barycenter(ResultBase):
         return cls(space, shares, parts, Status(int(arrays["code"])), history, parameters)
 
     def __repr__(self) -> str:
-        """Return one line: the number of spaces and points, the value, and how it ended."""
+        """Return one line: the number of spaces and points, the value, the status and the number of rounds."""
         ended = f"{self.status.name.lower().replace('_', ' ')} after {self.n_iter} rounds"
         return f"Barycenter(of {len(self.parts)}, n={self.space.n}, value={float(self.value):.6g}, {ended})"

@@ -36,10 +36,10 @@ _PARTS = {"cross": "", "self_x": "first self term: ", "self_y": "second self ter
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Debiased(ResultBase):
-    """A debiased value, and the three results it is computed from.
+    """A debiased value, and the three results from which it is computed.
 
-    value_tensor: the value as a tensor, () or (B,), with its gradient; cross: the result of X and Y; self_x, self_y: of
-    each space with itself; codes: (B,) statuses.
+    value_tensor: the value as a tensor, () or (B,), with its gradient; cross: the result between X and Y; self_x,
+    self_y: between each space and itself; codes: (B,), `Status` codes.
 
     >>> import numpy as np, ugw
     >>> points = np.random.default_rng(0).random((8, 2))
@@ -108,12 +108,12 @@ class Debiased(ResultBase):
         return replace(self, value_tensor=self.value_tensor.detach())
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the name and the text of each line of the HTML table."""
+        """Return (name, text) of each line of the table that notebooks show."""
         values = ", ".join(f"{value:.6g}" for value in np.atleast_1d(to_array(self.value_tensor))[:5])
         return [("debiased", values), *((name, repr(getattr(self, name))) for name in _PARTS), ("status", self.message)]
 
     def to_arrays(self) -> Arrays:
-        """Return the value, the statuses and the arrays of the three results."""
+        """Return value, codes and the arrays of the three results, by name, for `save`."""
         arrays = {"value": to_array(self.value_tensor), "codes": to_array(self.codes)}
         for name in _PARTS:
             arrays |= with_prefix(name, getattr(self, name).to_arrays())
@@ -121,7 +121,7 @@ class Debiased(ResultBase):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the debiased value that `to_arrays` described."""
+        """Return the debiased value whose `to_arrays` returned these arrays."""
         parts = [Result.from_arrays(without_prefix(name, arrays)) for name in _PARTS]
         value, codes = torch.from_numpy(arrays["value"]), torch.from_numpy(arrays["codes"])
         if value.ndim > 1 or codes.shape != (max(1, value.numel()),):
@@ -130,7 +130,7 @@ class Debiased(ResultBase):
         return cls(value, cross, self_x, self_y, codes)
 
     def __repr__(self) -> str:
-        """Return one line: the value and status, or how many items of a batch converged."""
+        """Return one line: value and status, or for a batch how many items converged."""
         if self.batched:
             n_converged = int((self.codes == int(Status.CONVERGED)).sum())
             return f"Debiased(batch of {len(self.value_tensor)}, {n_converged} converged)"
@@ -192,9 +192,10 @@ def debiased(
 
 
 def solve_self_term(arguments: SolveArguments, problem: UGW, init: Any) -> Result:
-    """Return the result of the problem of a space with itself, the better of two starts, without a warning.
+    """Return the result of a problem between a space and itself, without a warning if it did not converge.
 
-    init: a name, with the identity as the second start; or a previous Result, from which alone the solve continues.
+    init: name of an initial plan: the solves from it and from the identity plan are compared, and each item has the
+    better result; or a previous Result, from which alone the solve continues.
     """
     if isinstance(init, Result):
         return arguments.solve(problem, init)
@@ -203,7 +204,10 @@ def solve_self_term(arguments: SolveArguments, problem: UGW, init: Any) -> Resul
 
 @torch.no_grad()
 def _identity_plan(problem: UGW) -> Any:
-    """Return the plan diag(a) of a space with itself; for a streaming problem the plan one step after it."""
+    """Return the identity plan diag(a), (B, n, n), of a problem between a space with weights a and itself.
+
+    For a streaming problem, which cannot represent it, return a LazyPlan, the plan one outer step after it.
+    """
     if not isinstance(problem, StreamingUGW):
         return torch.diag_embed(problem.x.weight_tensor)
     a = problem.log_a.exp().double()[:, :, None]
@@ -223,14 +227,15 @@ def check_one_rho(problem: UGW) -> None:
 
 
 def product_plan_distortion(problem: UGW) -> Tensor:
-    """Return the distortion of the product plan, (B,): the scale against which a value counts as negative."""
+    """Return the distortion of the product plan a⊗b, (B,), the scale relative to which values count as negative."""
     return problem.scale() * (problem.log_mass_a + problem.log_mass_b).exp()
 
 
 def debiased_codes(value: Tensor, scale: Tensor, statuses: Sequence[Tensor]) -> Tensor:
-    """Return the status codes of debiased values: of the first part that failed, else NEGATIVE or CONVERGED.
+    """Return the `Status` codes of debiased values: of the first solve that did not converge, NEGATIVE or CONVERGED.
 
-    value, scale and all statuses have one shape; scale: see `product_plan_distortion`.
+    value: debiased values, negative if below −1e-6·scale; scale: from `product_plan_distortion`; statuses: codes of the
+    solves. All have one shape.
     """
     converged = int(Status.CONVERGED)
     codes = torch.where(value < -LEARNING_CONFIG.negative_share * scale, int(Status.NEGATIVE), converged)

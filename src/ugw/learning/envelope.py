@@ -32,9 +32,9 @@ from .weight_gradients import partial_weight_gradients, weight_gradients
 
 
 def value_with_gradient(problem: UGW, x: Space, y: Space, fused: Fused | None, output: SolverOutput) -> Tensor:
-    """Return the value (B,) of a solver output, with the gradient that it has at a stationary plan.
+    """Return the value (B,) of a solve, differentiable in x, y, fused, rho, eps and alpha with the plan held fixed.
 
-    problem: built without graphs, but for rho, eps and alpha; x, y, fused: as the caller gave them.
+    problem: between detached copies of x and y, with rho, eps and alpha as given; output: of the solver.
     """
     with torch.no_grad():
         state = _state_of_plan(problem, output.plan)
@@ -47,7 +47,7 @@ def value_with_gradient(problem: UGW, x: Space, y: Space, fused: Fused | None, o
 
 
 def _state_of_plan(problem: UGW, plan: Any) -> PlanState:
-    """Return the state of a plan (B, n, m), stored or implicit, at its own mass."""
+    """Return the state of a plan (B, n, m), stored or implicit, with the mass that the plan has."""
     mass = plan.sum((1, 2), dtype=torch.float64)
     unit_plan = normalize(plan)
     if not isinstance(plan, ImplicitPlan):
@@ -61,7 +61,10 @@ def _state_of_plan(problem: UGW, plan: Any) -> PlanState:
 def partial_value_with_gradient(
     problem: PartialGW, x: Space, y: Space, fused: Fused | None, output: SolverOutput
 ) -> Tensor:
-    """Return the value (B,) of a partial problem, differentiable in x, y and fused; see `value_with_gradient`."""
+    """Return the value (B,) of a partial solve, differentiable in x, y, fused and the parameters rho, m and alpha.
+
+    The plan is held fixed. problem: between detached copies of x and y; output: of the solver.
+    """
     with torch.no_grad():
         state = problem.state_of_plan(output.plan / problem.mass_unit.to(output.plan.dtype)[:, None, None])
         gradient_a, gradient_b, mass_gradient = partial_weight_gradients(problem, state)
@@ -78,9 +81,9 @@ def partial_value_with_gradient(
 
 
 def conic_value_with_gradient(problem: CGW, x: Space, y: Space, output: SolverOutput) -> Tensor:
-    """Return the conic value (B,) of a solver output, with the gradient that it has at a stationary lift.
+    """Return the conic value (B,) of a solve, differentiable in x and y with the lift held fixed, eq. (9.3).
 
-    The multipliers of P 1 = a are 2·rho1/R · (k∘w)1 / a: eq. (9.3).
+    problem: between detached copies of x and y; output: of the solver, with the lift.
     """
     lift = output.lift
     if lift is None:
@@ -94,18 +97,27 @@ def conic_value_with_gradient(problem: CGW, x: Space, y: Space, output: SolverOu
 
 
 def _data_terms(problem: UGW | PartialGW, x: Space, y: Space, fused: Fused | None, plan: Any) -> Tensor:
-    """Return distortion and linear term of a plan, (B,), differentiable in distances, features and cost, not alpha."""
+    """Return the sum of distortion and linear term of a plan, (B,), differentiable in distances, features and cost.
+
+    plan: (B, n, m), stored or implicit. The weight alpha of the linear term is detached.
+    """
     total = distortion_term(problem, x.metric, y.metric, plan)
     return total if fused is None else total + problem.alpha.detach() * linear_term(x, y, fused, plan)
 
 
 def _weight_term(gradients: tuple[Tensor, Tensor], x: Space, y: Space) -> Tensor:
-    """Return <dV/da, a> + <dV/db, b>, (B,), whose gradients in the weights are those given, (B, n) and (B, m)."""
+    """Return <dV/da, a> + <dV/db, b>, (B,), for gradients (dV/da, dV/db), (B, n) and (B, m), and weights a, b of x, y.
+
+    Its gradients with respect to the weights are those given.
+    """
     return (gradients[0] * x.weight_tensor).sum(-1) + (gradients[1] * y.weight_tensor).sum(-1)
 
 
 def distortion_term(problem: UGW | PartialGW, dx: Metric, dy: Metric, plan: Any) -> Tensor:
-    """Return Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), differentiable in the distances. plan: stored or implicit."""
+    """Return Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), differentiable in the distances dx and dy.
+
+    plan: p, (B, n, m), stored or implicit; the loss λ is that of the problem.
+    """
     distortion_sum = problem.distortion_sum
     if not isinstance(distortion_sum, SquaredDistortion):
         return dot(distortion_sum.with_metrics(dx, dy).apply(plan), plan)
@@ -119,7 +131,10 @@ def distortion_term(problem: UGW | PartialGW, dx: Metric, dy: Metric, plan: Any)
 
 
 def linear_term(x: Space, y: Space, fused: Fused, plan: Any) -> Tensor:
-    """Return <M, p> of a fused problem, (B,), differentiable in the features or in the cost."""
+    """Return <M, p>, (B,), for a plan p (B, n, m), differentiable in the features of x and y or in `fused.cost`.
+
+    M is `fused.cost`, or else the squared distances between features.
+    """
     if fused.cost is not None:
         return dot(torch.as_tensor(fused.cost).to(plan.sum(2)), plan)
     if x.feature_tensor is None or y.feature_tensor is None:
@@ -131,7 +146,10 @@ def linear_term(x: Space, y: Space, fused: Fused, plan: Any) -> Tensor:
 
 
 def _parameter_terms(problem: UGW, state: PlanState) -> Tensor:
-    """Return the part of the value (B,) linear in rho, eps and alpha at a fixed plan; 0 if none has a gradient."""
+    """Return the part of the objective (B,) that is linear in rho, eps and alpha, differentiable in them.
+
+    The plan, in `state`, is held fixed. Returns 0 if none of the parameters requires a gradient.
+    """
     total = torch.zeros_like(problem.eps)
     # The rho of a hard side is inf and adds nothing.
     rhos = (torch.where(side.is_hard, 0.0, side.rho) for side in (problem.div_a, problem.div_b))
@@ -148,7 +166,10 @@ def _parameter_terms(problem: UGW, state: PlanState) -> Tensor:
 
 
 def _conic_weight_gradients(problem: CGW, k: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """Return dCGW/da (B, n) and dCGW/db (B, m): 2 rho1 (m(a) − u), u = (k∘w)1 / a, and its mirror image."""
+    """Return dCGW/da = 2 rho1 (m(a) − u), (B, n), with u = (k∘w)1 / a, and in the same way dCGW/db (B, m).
+
+    k: local overlap, (B, n, m); w: matrix w of the lift, (B, n, m).
+    """
     matched, share = k * w, (problem.rho_a / (problem.rho_a + problem.rho_b))[:, None, None]
     log_a, log_b, mass_a, mass_b = problem.log_a, problem.log_b, problem.log_mass_a.exp(), problem.log_mass_b.exp()
     u = matched.sum(2) / torch.where(log_a > -torch.inf, log_a.exp() * mass_a[:, None], 1.0)
@@ -160,16 +181,20 @@ def _conic_weight_gradients(problem: CGW, k: Tensor, w: Tensor) -> tuple[Tensor,
 
 
 def _ratio_of_weightless(k: Tensor, v: Tensor, log_b: Tensor, share: Tensor) -> Tensor:
-    """Return the least u (B, n) with k_ij ≤ u_i^share v_j^(1 − share) for all j with weight: that of a small weight."""
+    """Return u of `_conic_weight_gradients`, (B, n), for points without weight, as the limit for small weights.
+
+    It is the least u with k_ij ≤ u_i^share v_j^(1 − share) for all j with weight. k: (B, n, m); v, log_b: (B, m);
+    share: (B, 1, 1).
+    """
     log_u = (k.log() - (1.0 - share) * v.log()[:, None, :]) / share
     usable = (log_b > -torch.inf)[:, None, :] & torch.isfinite(log_u)
     return torch.where(usable, log_u, -torch.inf).amax(2).exp()
 
 
 def attach_gradient(value: Tensor, graph: Tensor) -> Tensor:
-    """Return `value` with the gradient of `graph`, of the same shape, in place of its own.
+    """Return a tensor with the numbers of `value` and the gradient of `graph`, which has the same shape.
 
-    It can be differentiated once: second derivatives raise InputError, because the plan is held fixed.
+    Second derivatives raise InputError: with the plan held fixed they would be wrong.
     """
     return _AttachGradient.apply(graph, value) if graph.requires_grad else value
 
@@ -184,7 +209,7 @@ class _AttachGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient of `graph`; `value` has none."""
+        """Return `gradient`, that of `graph`, and None for `value`; raise InputError for create_graph=True."""
         if torch.is_grad_enabled():
             raise InputError(
                 "a solved value can be differentiated once, got create_graph=True: with the plan held fixed its second "

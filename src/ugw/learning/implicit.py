@@ -75,14 +75,14 @@ def solve_differentiable(
 
 @dataclass(frozen=True, eq=False)
 class _Data:
-    """The spaces and features on which the stationarity condition depends, with their graphs, in float64."""
+    """Two spaces and a cost of features, on which the stationarity condition depends: float64, with autograd graphs."""
 
     x: Space
     y: Space
     fused: Fused | None
 
     def detach(self) -> _Data:
-        """Return the same data without graphs."""
+        """Return the same data without autograd graphs."""
         fused = self.fused
         if fused is not None and isinstance(fused.cost, Tensor):
             fused = replace(fused, cost=fused.cost.detach())
@@ -90,7 +90,10 @@ class _Data:
 
 
 def _with_implicit_gradient(problem: UGW, data: _Data, result: Result) -> Result:
-    """Return the result with the graphs of its plan and of its terms, which depend on the data and on the plan."""
+    """Return the result with plan and terms that are differentiable in `data` and in rho, eps and alpha of the problem.
+
+    Returns it unchanged if none of these requires a gradient.
+    """
     plan = result.tensors.plan.double()
     residual = _stationarity(problem, data, plan)
     weights = [space.weight_tensor.expand(problem.batch, -1) for space in (data.x, data.y)]
@@ -105,15 +108,16 @@ def _with_implicit_gradient(problem: UGW, data: _Data, result: Result) -> Result
 
 
 def _safe_log_ratio(p: Tensor, weights: Tensor) -> Tensor:
-    """Return log(p / weights), 0 where either is 0."""
+    """Return log(p / weights), 0 where p or weights is 0. Shapes: any that broadcast."""
     usable = (p > 0) & (weights > 0)
     return torch.where(usable, torch.where(usable, p, 1.0).log() - torch.where(usable, weights, 1.0).log(), 0.0)
 
 
 def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
-    """Return Φ = ½ ∂F(p, p)/∂p, (B, n, m), where the plan has mass and 0 elsewhere; a hard side adds nothing.
+    """Return Φ = ½ ∂F(p, p)/∂p, (B, n, m), for a plan p (B, n, m) and UGW objective F; 0 where p is 0.
 
-    cost(p) + m eps log(p/a⊗b) + m rho1 log(p1/a) ⊕ m rho2 log(p2/b), the cost with its three scalars.
+    Φ = D(p) + m eps log(p/a⊗b) + m rho1 log(p1/a) ⊕ m rho2 log(p2/b) + half of the linear cost + a scalar from each
+    penalty, with m the mass of p and D(p)_ij = Σ λ(|Dx_ii' − Dy_jj'|) p_i'j'. A hard marginal adds nothing.
     """
     mass = p.sum(dim=(1, 2), keepdim=True)
     total = problem.distortion_sum.with_metrics(data.x.metric, data.y.metric).apply(p)
@@ -132,7 +136,7 @@ def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
 
 
 def _objective_terms(problem: UGW, data: _Data, p: Tensor) -> dict[str, Tensor]:
-    """Return the terms of F(p, p) by name, (B,) each, with their graphs."""
+    """Return the terms of the UGW objective F(p, p) by name, (B,) each, differentiable in the data and in p."""
     a, b = data.x.weight_tensor.expand(problem.batch, -1), data.y.weight_tensor.expand(problem.batch, -1)
     mass = p.sum(dim=(1, 2))
     terms = {"distortion": distortion_term(problem, data.x.metric, data.y.metric, p), "linear": torch.zeros_like(mass)}
@@ -149,7 +153,7 @@ def _objective_terms(problem: UGW, data: _Data, p: Tensor) -> dict[str, Tensor]:
 
 
 class _ImplicitFunction(torch.autograd.Function):
-    """The plan as a function of the residual of its stationarity and of the weights of hard sides."""
+    """The plan as a function of the residual Φ of the stationarity condition and of the weights of hard sides."""
 
     @staticmethod
     def forward(ctx: Any, residual: Tensor, a: Tensor, b: Tensor, plan: Tensor, adjoint: _Adjoint) -> Tensor:
@@ -159,7 +163,7 @@ class _ImplicitFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        """Return the gradients of the residual and of both weights by one adjoint solve."""
+        """Return the gradients with respect to residual, a and b, for a gradient (B, n, m) of the plan."""
         if torch.is_grad_enabled():
             raise InputError("a plan can be differentiated once, got create_graph=True")
         return (*ctx.adjoint(gradient), None, None)
@@ -167,9 +171,10 @@ class _ImplicitFunction(torch.autograd.Function):
 
 @dataclass(frozen=True, eq=False)
 class _Adjoint:
-    """The map v ↦ (−u, μ, ν) with H u + μ ⊕ ν = v, where H = ∂Φ/∂p and u changes no hard marginal.
+    """The map v ↦ (−u, μ, ν) with H u + μ ⊕ ν = v, where H = ∂Φ/∂p at the plan and u changes no hard marginal.
 
-    The system is scaled by the root of the plan on both sides.
+    v is the gradient of a value with respect to the plan; −u, μ and ν are those with respect to Φ, a and b. The system
+    is scaled by the root of the plan on both sides.
     """
 
     problem: UGW
@@ -189,7 +194,7 @@ class _Adjoint:
             return torch.autograd.grad(phi, p, u, retain_graph=True)[0]
 
         def project(z: Tensor) -> Tensor:
-            """Return the projection of z onto the directions that change no hard marginal."""
+            """Return the projection of z (B, n, m) onto the z for which √plan ∘ z changes no hard marginal."""
             mu, nu = multipliers(root * z)
             return z - root * (mu[:, :, None] + nu[:, None, :])
 
@@ -205,7 +210,11 @@ class _Adjoint:
         return -u, mu, nu
 
     def _multipliers(self) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-        """Return the map r ↦ (μ, ν) such that p∘(μ ⊕ ν) has the row and column sums of r on the hard sides."""
+        """Return the map r ↦ (μ, ν), (B, n, m) to (B, n) and (B, m), for the plan p.
+
+        p∘(μ ⊕ ν) has the row sums of r if the first marginal is hard, its column sums if the second is; μ or ν of a
+        soft marginal is 0.
+        """
         n, p = self.plan.shape[1], self.plan
         hard_a, hard_b = (div.is_hard.to(p.dtype)[:, None] for div in (self.problem.div_a, self.problem.div_b))
         if not bool((hard_a + hard_b > 0).any()):
@@ -226,7 +235,10 @@ class _Adjoint:
 
 
 def _conjugate_gradients(apply: Callable[[Tensor], Tensor], b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the solution (B, n, m) of a symmetric system per item, and its relative residual (B,). b: (B, n, m)."""
+    """Return y (B, n, m) with apply(y) = b, by conjugate gradients for each item, and the relative residuals (B,).
+
+    apply: a symmetric linear map of tensors (B, n, m); b: (B, n, m). y is the iterate with the smallest residual.
+    """
     size = dot(b, b).sqrt().clamp(min=torch.finfo(b.dtype).tiny)
     y, r = torch.zeros_like(b), b
     direction, square = r, dot(r, r)

@@ -149,12 +149,15 @@ class CGWLoss(torch.nn.Module):
 
 
 def _describe_init(init: Any) -> str:
-    """Return the name of a start, or "a plan"."""
+    """Return the text for an initial plan in a repr: a name in quotes, or "a plan"."""
     return repr(init) if isinstance(init, str) else "a plan"
 
 
 def resolve_last_init(init: Any, last: Any, x: Space, y: Space) -> Any:
-    """Return the start that `init` stands for: for "last" the previous result if it fits these spaces, else "auto"."""
+    """Return `init`; for "last" the previous result `last`, or "auto" if there is none that fits the spaces x and y.
+
+    A result fits if it converged and its plans have the shape, dtype and device of plans between x and y.
+    """
     if not (isinstance(init, str) and init == "last"):
         return init
     if last is None or not last.all_converged:

@@ -41,11 +41,11 @@ class SolveArguments:
 
     @property
     def partial_sides(self) -> tuple[TV | Mass, TV | Mass] | None:
-        """The divergences of both sides if rho is `ugw.TV` or `ugw.Mass`, which have no entropy; None otherwise."""
+        """The divergences of both sides if rho is `ugw.TV` or `ugw.Mass`, for a partial problem; None otherwise."""
         return partial_divergences(self.rho)
 
     def build_problem(self, x: Space, y: Space) -> UGW:
-        """Return the problem that `ugw.solve` with these arguments solves, between detached copies of the spaces."""
+        """Return the problem that `ugw.solve` solves for these arguments, between detached copies of x and y."""
         method = base_solver(check_solver(self.solver, AlternateMin())).inner.method
         eps = resolve_eps(self.eps, self.rho)
         return build_ugw(x.detach(), y.detach(), rho=self.rho, eps=eps, loss=self.loss, fused=self.fused, method=method)
@@ -94,20 +94,23 @@ def solve_conic_with_gradient(
 
 
 def loss_to_user(value: Tensor, result: Result, dtype: torch.dtype) -> Tensor:
-    """Return a value (B,) in the dtype of the spaces, () without a batch; warn if the solve did not converge."""
+    """Return a value (B,) in this dtype, () if the result is not a batch; warn if the result did not converge."""
     warn_about_gradient(result, has_gradient=value.requires_grad)
     value = value.to(dtype)
     return value if result.batched else value[0]
 
 
 def warn_about_gradient(result: ResultBase, *, has_gradient: bool) -> None:
-    """Warn if a result did not converge; has_gradient: say also that its gradient is not that of the value."""
+    """Warn if a result did not converge. has_gradient: the warning says that the gradient is wrong too."""
     consequence = "the gradient is that of a plan which is not stationary, so not that of the value: "
     warn_if_not_converged(result, consequence=consequence if has_gradient else "")
 
 
 def as_space(name: str, value: Any) -> Space:
-    """Return a space as it is; points (n, d) or (B, n, d) as a space with Euclidean distances and weights 1/n."""
+    """Return a Space as it is; points (n, d) or (B, n, d) as a Space with Euclidean distances and weights 1/n.
+
+    name: what the error calls the argument.
+    """
     if isinstance(value, Space):
         return value
     try:

@@ -25,9 +25,10 @@ from .config import LEARNING_CONFIG
 
 
 def weight_gradients(problem: UGW, state: PlanState, potentials: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-    """Return dV/da (B, n) and dV/db (B, m), float64, at a stationary plan. potentials: of the solve, None at eps = 0.
+    """Return the gradients dV/da (B, n) and dV/db (B, m) of the value V, float64, at a stationary plan.
 
-    With both sides hard only their sum over changes of weight that keep m(a) = m(b) means something.
+    state: of this plan; potentials: (f, g) of the solve, None at eps = 0. If both sides are hard, the gradients are for
+    changes of weights that keep m(a) = m(b).
     """
     first = Side(
         linear=problem.linearize(state),
@@ -41,10 +42,10 @@ def weight_gradients(problem: UGW, state: PlanState, potentials: tuple[Tensor, T
 
 
 def partial_weight_gradients(problem: PartialGW, state: PartialPlanState) -> tuple[Tensor, Tensor, Tensor]:
-    """Return dV/da (B, n), dV/db (B, m) and dV/dm (B,) of a partial problem, at a plan that no vertex improves.
+    """Return the gradients dV/da (B, n), dV/db (B, m) and dV/dm (B,) of the value V of a partial problem.
 
-    The multipliers of p1 ≤ a and p2 ≤ b are those of the linear program at the plan; TV adds 2 rho1 m(a). dV/dm is that
-    of a given mass, else 0.
+    state: of a plan at which Frank–Wolfe has converged; m: the mass of `Mass`, dV/dm is 0 for TV. The multipliers of
+    p1 ≤ a and p2 ≤ b are those of the linear program at the plan; TV adds 2 rho1 m(a) to dV/da.
     """
     slope = problem.gradient(state) * problem.mass_unit.to(state.unit_plan.dtype)[:, None, None]
     u, v, w = exact.partial_multipliers(slope, *problem.unit_weights, problem.fixed_mass)
@@ -55,10 +56,11 @@ def partial_weight_gradients(problem: PartialGW, state: PartialPlanState) -> tup
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """The first marginal of a stationary unit plan and the linear problem that the plan solves.
+    """The first marginal of a stationary plan, scaled to mass 1, and the linear problem that this unit plan solves.
 
-    unit_plan: (B, n, m); log_mass: of the plan, (B,); log_masses: of m(a), m(b); constant: (B,), what was subtracted
-    from the cost; potentials: (f, g) with their mass, NaN or None where there are none.
+    unit_plan: (B, n, m); log_mass: log of the mass of the plan, (B,); log_masses: log m(a) and log m(b), (B,) each;
+    constant: (B,), the number that was subtracted from all entries of the linear problem's cost; potentials: (f, g) of
+    the solve, each NaN where eps = 0, or None.
     """
 
     linear: LinearProblem
@@ -80,7 +82,7 @@ class Side:
         )
 
     def gradient(self) -> Tensor:
-        """Return the gradient dV/da of the value V with respect to the weights a of this side, (B, n)."""
+        """Return the gradient dV/da, (B, n), of the value V with respect to the weights a of this side."""
         rho, eps, hard = self.linear.div_a.penalty, self.linear.eps, self.linear.div_a.is_hard
         mass, (mass_a, mass_b) = self.log_mass.exp(), (log.exp() for log in self.log_masses)
         logs = torch.where(self.has_weight, self.log_ratio, self._log_ratio_of_weightless())
@@ -95,17 +97,21 @@ class Side:
 
     @property
     def has_weight(self) -> Tensor:
-        """Whether each point has weight, (B, n) bool."""
+        """Whether each point of this side has positive weight, (B, n) bool."""
         return self.linear.log_a > -torch.inf
 
     @cached_property
     def log_ratio(self) -> Tensor:
-        """log(p1/a) at unit masses, (B, n) in float64; 0 for points without weight."""
+        """log(p1/a), (B, n) in float64, with p1 and a scaled to mass 1; 0 for points without weight."""
         return log_ratio(self.unit_plan.sum(2), self.linear.log_a)
 
     @cached_property
     def multiplier(self) -> Tensor:
-        """The multiplier f/m of a hard side, (B, n), with the constant: of the solve, or at eps = 0 a mean row cost."""
+        """The multiplier f/m of the constraint p1 = a of a hard side, (B, n), m being the mass of the plan.
+
+        It is computed from the potentials of the solve where eps > 0; at eps = 0 from mean costs of the plan's rows, or
+        between two hard sides from a linear program.
+        """
         f, eps = self.potentials[0], self.linear.eps
         from_solve = None if f is None else f.double() / self.log_mass.exp()[:, None]
         if from_solve is not None and bool((eps > 0).all()):
@@ -122,37 +128,40 @@ class Side:
 
     @property
     def _log_ratio_b(self) -> Tensor:
-        """log(p2/b) at unit masses, (B, m); 0 for points without weight."""
+        """log(p2/b), (B, m) in float64, with p2 and b scaled to mass 1; 0 for points without weight."""
         return log_ratio(self.unit_plan.sum(1), self.linear.log_b)
 
     def _row_duals(self, items: Tensor) -> Tensor:
-        """Return the multipliers (B, n) of the linear program that a plan between hard sides solves at eps = 0."""
+        """Return the multipliers (B, n) of p1 = a in the linear program that the plan solves if both sides are hard.
+
+        It has no entropy, eps = 0. items: bool (B,), for which they are computed; the multipliers of others are 0.
+        """
         multipliers, linear = torch.zeros_like(self.log_ratio), self.linear
         weights = linear.log_a[items].exp(), linear.log_b[items].exp()
         multipliers[items] = exact.row_multipliers(linear.cost[items], *weights)
         return multipliers
 
     def _multiplier_of_all_points(self) -> Tensor:
-        """Return the multiplier (B, n) of a hard side, for points without weight by one Sinkhorn update."""
+        """Return `multiplier`, (B, n), where points without weight get theirs by one Sinkhorn update."""
         if bool(self.has_weight.all()):
             return self.multiplier
         known = torch.where(self.has_weight, self.multiplier, 0.0)
         return torch.where(self.has_weight, known, self._shift_to_mean(self._softmin, known))
 
     def _log_ratio_of_weightless(self) -> Tensor:
-        """Return log(p1/a), (B, n), that points without weight would have on a soft side at a small weight."""
+        """Return `log_ratio`, (B, n), for a soft side, where points without weight get its limit for small weights."""
         if bool(self.has_weight.all()):
             return self.log_ratio
         rho = torch.where(self.linear.div_a.is_hard, 1.0, self.linear.div_a.penalty)[:, None]
         return self._shift_to_mean(-self._softmin / rho, self.log_ratio)
 
     def _shift_to_mean(self, values: Tensor, reference: Tensor) -> Tensor:
-        """Return values (B, n) plus a constant per item that gives them the mean under p1 of the reference (B, n)."""
+        """Return values (B, n) plus a constant per item, so that their mean under p1 is that of `reference` (B, n)."""
         return values + (self.unit_plan.sum(2).double() * (reference - values)).sum(1, keepdim=True)
 
     @cached_property
     def _softmin(self) -> Tensor:
-        """f up to a constant, (B, n), for all points: one update of Sinkhorn from the g of the plan."""
+        """The potential f up to a constant per item, (B, n), for all points: one Sinkhorn update from the plan's g."""
         soft = -self.linear.div_b.penalty[:, None] * self._log_ratio_b
         hard = self.linear.div_b.is_hard
         g = torch.where(hard[:, None], self.other_side().multiplier, soft) if bool(hard.any()) else soft
@@ -166,13 +175,16 @@ class Side:
 
 
 def log_ratio(marginal: Tensor, log_weights: Tensor) -> Tensor:
-    """Return log(marginal / weights), (B, n) in float64, 0 where there is no weight. marginal: (B, n)."""
+    """Return log(marginal / weights), (B, n) in float64, 0 where the weight is 0. log_weights: (B, n), −inf for 0."""
     tiny = torch.finfo(torch.float64).tiny
     return torch.where(log_weights > -torch.inf, marginal.double().clamp(min=tiny).log() - log_weights.double(), 0.0)
 
 
 def _mean_row_costs(plan: Any, cost: Any, g: Tensor) -> Tensor:
-    """Return Σ_j plan_ij (cost_ij − g_j) / p1_i, 0 in rows without mass. Returns (B, n), float64."""
+    """Return Σ_j plan_ij (cost_ij − g_j) / p1_i, (B, n) in float64, 0 for rows whose sum p1_i is 0.
+
+    plan, cost: (B, n, m), both tensors or an ImplicitPlan and a BilinearMatrix; g: (B, m).
+    """
     p1 = plan.sum(2).double()
     share = torch.where(p1 > 0, 1.0 / torch.where(p1 > 0, p1, 1.0), 0.0)
     if isinstance(cost, BilinearMatrix) and isinstance(plan, ImplicitPlan):

@@ -12,7 +12,7 @@ from ..geometry.landmarks import evenly_spaced_indices
 from ..geometry.mds import landmark_mds
 from ..geometry.metric import DenseMetric
 from ..geometry.space import Space
-from ..results.projection import barycentric_projection
+from ..results.projection import barycentric_projection, divide_by_weights, to_numpy
 from .style import STYLE
 
 if TYPE_CHECKING:
@@ -42,12 +42,6 @@ def as_array(name: str, values: Any) -> np.ndarray:
         index = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
         raise InputError(f"{name} must be finite to be drawn, got {array[index]} at index {index}")
     return array
-
-
-def to_numpy(values: Any) -> Any:
-    """Return a tensor as an array, which NumPy cannot do itself on a GPU or with gradients; others unchanged."""
-    is_tensor = hasattr(values, "detach") and not isinstance(values, Space)  # a Space has `detach` too
-    return values.detach().cpu().numpy() if is_tensor else values
 
 
 def as_pair(name: str, values: Any) -> tuple[Any, Any]:
@@ -131,11 +125,6 @@ def kept_fractions(plan: np.ndarray, weights: tuple[Any, Any] | None) -> list[np
             raise InputError(f"weights[{k}] must have shape {marginal.shape}, got {weight.shape}")
         fractions.append(divide_by_weights(marginal, weight))
     return fractions
-
-
-def divide_by_weights(marginal: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return marginal / weights (n,), the fraction of its weight that each point keeps, 0 for points without weight."""
-    return np.divide(marginal, weights, out=np.zeros_like(weights), where=weights > 0)
 
 
 def read_labels(plan: np.ndarray, labels: tuple[Any, Any]) -> tuple[np.ndarray, np.ndarray]:

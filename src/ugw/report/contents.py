@@ -9,9 +9,9 @@ from scipy.spatial import cKDTree
 
 from ..errors import InputError
 from ..geometry.landmarks import evenly_spaced_indices
-from ..plots.drawing import as_array, as_colors, convergence_curves, divide_by_weights, principal_coordinates
+from ..plots.drawing import as_array, as_colors, convergence_curves, principal_coordinates
 from ..results.lazy_plan import LazyPlan
-from ..results.projection import barycentric_projection
+from ..results.projection import barycentric_projection, divide_by_weights
 from ..results.result import Result
 from .config import REPORT_CONFIG
 from .matches import Matches, largest_matches, merge_matches, row_reader

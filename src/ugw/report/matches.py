@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..plots.drawing import to_numpy
 from ..results.lazy_plan import LazyPlan
+from ..results.projection import to_numpy
 from .config import REPORT_CONFIG
 
 # Returns the rows (k, ·) of the plan at these indices (k,).

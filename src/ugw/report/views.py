@@ -14,8 +14,9 @@ from ..errors import InputError
 from ..geometry.landmarks import evenly_spaced_indices
 from ..geometry.mds import landmark_mds
 from ..geometry.space import Space
-from ..plots.drawing import as_array, drawable_points, principal_coordinates, to_numpy
+from ..plots.drawing import as_array, drawable_points, principal_coordinates
 from ..plots.figures import edge_indices, layout, node_count
+from ..results.projection import to_numpy
 from .config import REPORT_CONFIG
 
 if TYPE_CHECKING:

@@ -29,9 +29,21 @@ def barycentric_projection(plan: Any, values: np.ndarray) -> np.ndarray:
     return weights @ values / weights.sum(axis=1, keepdims=True)
 
 
+def divide_by_weights(marginal: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return marginal / weights, the fraction of its weight that each point keeps, and 0 for points without weight.
+
+    All arrays have one shape, (n,) or (B, n).
+    """
+    return np.divide(marginal, weights, out=np.zeros_like(weights), where=weights > 0)
+
+
 def apply_plan(plan: Any, matrix: np.ndarray) -> np.ndarray:
     """Return the product (n, k) of a plan (n, m), an array or a LazyPlan, and a matrix (m, k)."""
     if not isinstance(plan, LazyPlan):
         return plan @ matrix
-    product = plan.apply(matrix.astype(dtype_name(plan.dtype)))
-    return (product.detach().cpu().numpy() if isinstance(product, Tensor) else product).astype(np.float64)
+    return to_numpy(plan.apply(matrix.astype(dtype_name(plan.dtype)))).astype(np.float64)
+
+
+def to_numpy(values: Any) -> Any:
+    """Return a tensor (on any device, with or without an autograd graph) as an array, and anything else unchanged."""
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
