@@ -20,10 +20,10 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Block:
-    """Pairs (i, j) that are solved together, i from the first list and j from the second.
+    """Pairs (i, j) that are solved as one batch, positions of spaces in the first and in the second list.
 
-    work: estimated arithmetic operations; self_side: None, or the list, 0 or 1, whose spaces are paired with
-    themselves.
+    work: estimated arithmetic operations; self_side: None, or 0 or 1 for pairs (i, i) of spaces of the first or second
+    list with themselves.
     """
 
     pairs: tuple[Pair, ...]
@@ -50,7 +50,8 @@ def tile_pairs(
 ) -> list[Block]:
     """Return blocks that contain once each pair (i, j) for which `is_wanted(i, j)`, or all pairs if it is None.
 
-    max_entries: plan entries of a block; a block of a single pair may have more.
+    row_sizes, col_sizes: points of each space of both lists; max_entries: most plan entries of a block; a block of a
+    single pair may have more.
     """
     blocks = []
     for row_group, col_group in product(group_by_size(row_sizes), group_by_size(col_sizes)):
@@ -64,9 +65,10 @@ def tile_pairs(
 
 
 def self_pair_blocks(sizes: Sequence[int], max_entries: int, side: int = 0) -> list[Block]:
-    """Return blocks that contain each pair (i, i) of the spaces of one list, which have `sizes` points, once.
+    """Return blocks that contain once each pair (i, i) of one list of spaces, which have `sizes` points.
 
-    max_entries: plan entries of a block; a block of a single pair may have more; side: which list it is, 0 or 1.
+    max_entries: most plan entries of a block; a block of a single pair may have more; side: 0 for the first list, 1 for
+    the second.
     """
     blocks = []
     for group in group_by_size(sizes):
@@ -110,12 +112,12 @@ def group_by_size(sizes: Sequence[int], max_overhead: float = PAIRWISE_CONFIG.ma
 
 
 def _split_evenly(items: Sequence[int], max_length: int) -> list[Sequence[int]]:
-    """Split items into consecutive parts of at most `max_length` whose lengths differ by at most one."""
+    """Return consecutive parts of `items`, of at most `max_length` items, whose lengths differ by at most one."""
     count = -(-len(items) // max(1, max_length))
     bounds = [round(k * len(items) / count) for k in range(count + 1)]
     return [items[start:end] for start, end in pairwise(bounds)]
 
 
 def _estimated_work(n: int, m: int) -> float:
-    """Return the estimated arithmetic operations of a pair of n and m points."""
+    """Return the estimated number of arithmetic operations of one step for a pair of spaces of n and m points."""
     return n * m * (n + m + 100.0)  # matrix products, and about 100 operations per entry of a plan

@@ -49,7 +49,10 @@ class Checkpoint:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], digests: Sequence[Sequence[str]], options: Any) -> Checkpoint:
-        """Open or create the folder of a run with these data and options; raise if it belongs to another run."""
+        """Return the checkpoint in a folder, which is created if it is missing; raise if it belongs to another run.
+
+        digests: hashes of the spaces of each list; options: values that `to_json` accepts.
+        """
         if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
             raise InputError(f"checkpoint must be the path of a folder, got {folder!r}")
         path = Path(folder)
@@ -69,12 +72,12 @@ class Checkpoint:
         return cls(path, _hash(manifest))
 
     def read_blocks(self, blocks: Sequence[Block]) -> dict[int, Columns]:
-        """Return the columns of the finished blocks by index; blocks with a damaged file are not finished."""
+        """Return the columns of each finished block, by its index in `blocks`; one with a damaged file is left out."""
         columns_of = {k: self._read_block(k, block) for k, block in enumerate(blocks)}
         return {k: columns for k, columns in columns_of.items() if columns is not None}
 
     def write_block(self, k: int, block: Block, columns: Columns) -> None:
-        """Write the columns of block k."""
+        """Write the columns of block k to its file."""
         arrays = {f"column_{name}": column for name, column in columns.items()}
         with atomic_folder(self.folder) as stage, (stage / _file_name(k)).open("wb") as file:
             np.savez(file, run=np.array(self.run), pairs=np.array(block.pairs), **arrays)  # type: ignore[arg-type]
@@ -99,7 +102,7 @@ class Checkpoint:
 
 
 def to_json(value: Any) -> Any:
-    """Return an option as JSON values, equal for equal options; raise for functions, which have none."""
+    """Return an option as JSON values, the same for equal options; raise InputError for functions and other objects."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float | np.floating):
@@ -126,12 +129,12 @@ def _file_name(k: int) -> str:
 
 
 def _hash(value: Any) -> str:
-    """Return a hash of JSON values in hexadecimal digits."""
+    """Return a hash, 32 hexadecimal digits, of a value of JSON types."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _create_folder(path: Path) -> None:
-    """Create the folder if it is missing; raise if it is not writable, before any work is done."""
+    """Create the folder if it is missing; raise InputError if it is no folder or not writable."""
     if path.exists() and not path.is_dir():
         raise InputError(f"checkpoint must be a folder, got the file {path}")
     try:
@@ -144,7 +147,7 @@ def _create_folder(path: Path) -> None:
 
 
 def _remove_stale_files(path: Path) -> None:
-    """Remove the incomplete files of killed runs."""
+    """Remove the temporary folders that killed runs left in the folder, if they are older than one hour."""
     for folder in path.glob(".ugw-*"):
         with suppress(OSError):
             if time.time() - folder.stat().st_mtime > PAIRWISE_CONFIG.stale_folder_seconds:
@@ -152,7 +155,7 @@ def _remove_stale_files(path: Path) -> None:
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:
-    """Return the manifest of the folder, or None if there is none; raise if it is damaged."""
+    """Return the contents of the folder's manifest, or None if there is none; raise InputError if it is damaged."""
     file = path / MANIFEST
     if not file.exists():
         return None
@@ -168,7 +171,7 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
 
 
 def _check_same_run(path: Path, existing: dict[str, Any], manifest: dict[str, Any]) -> None:
-    """Raise if the existing manifest is of another run; the message says what differs."""
+    """Raise InputError if the `existing` manifest in the folder `path` differs from `manifest`, that of this run."""
     for entry, name in MANIFEST_ENTRIES.items():
         old, new = existing.get(entry), manifest[entry]
         if old == new:

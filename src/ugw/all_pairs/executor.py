@@ -19,14 +19,14 @@ MakeTask = Callable[[Key], Task]
 
 
 class WorkersDied(RuntimeError):
-    """Workers ended before their tasks did, repeatedly."""
+    """Worker processes ended before their tasks did, several times in a row."""
 
 
 def run_tasks(keys: list[Key], make_task: MakeTask, n_jobs: int | None) -> Iterator[tuple[Key, TaskResult]]:
-    """Yield (key, result) of each task in the order in which they end.
+    """Yield (key, result of `run_task`) of the task of each key, in the order in which the tasks end.
 
     make_task: returns the task of a key; it is called when the task is sent, to save memory.
-    n_jobs: processes on this machine; None for the setting of `joblib.parallel_config`, or one process without it.
+    n_jobs: processes on this machine; None for the setting of `joblib.parallel_config`, or this process without it.
     """
     n_workers = resolve_n_workers(n_jobs)
     if n_workers == 1:
@@ -50,7 +50,10 @@ def run_tasks(keys: list[Key], make_task: MakeTask, n_jobs: int | None) -> Itera
 
 
 def resolve_n_workers(n_jobs: int | None) -> int:
-    """Return the number of jobs to request from joblib, -1 for all; 1 means that joblib is not needed."""
+    """Return the number of processes to request from joblib, -1 for all cores or workers; 1: solve in this process.
+
+    n_jobs: as for `run_tasks`. Raises InputError if it is no whole number, or if joblib is needed and missing.
+    """
     if n_jobs is not None and (not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0):
         raise InputError(f"n_jobs must be a whole number, -1 for all cores, or None, got {n_jobs!r}")
     try:
@@ -73,11 +76,11 @@ def is_missing_package(error: BaseException) -> bool:
 
 
 def _run_with_joblib(keys: list[Key], make_task: MakeTask, n_workers: int) -> Iterator[tuple[Key, TaskResult]]:
-    """Yield (key, result) of each task, run by the active joblib backend."""
+    """Yield (key, result of `run_task`) of the task of each key, run by the active joblib backend, as tasks end."""
     import joblib
 
     def jobs(job_keys: list[Key]) -> Iterator[Any]:
-        """Return the joblib calls that solve the tasks of these keys."""
+        """Return an iterator over the joblib calls that solve the tasks of these keys and return (key, result)."""
         return (joblib.delayed(pickle.loads)(_pickle(SelfSolvingTask(key, make_task(key)))) for key in job_keys)
 
     # Blocks are long: one per joblib batch is enough. Few wait in the queue, because each holds its spaces.
@@ -108,7 +111,7 @@ def _dask_failure_finder(backend: Any) -> Callable[[], BaseException | None] | N
         return None
 
     def find_failure() -> BaseException | None:
-        """Return the error of the first failed task, or None."""
+        """Return the error of the first task that failed in Dask, or None."""
         states = [state for key, state in list(client.futures.items()) if "loads" in str(key)]
         return next((state.exception for state in states if state.status == "error"), None)
 

@@ -34,7 +34,7 @@ def pairwise(  # noqa: PLR0913 - objective, labels and execution are separate ar
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> PairwiseResult:
-    """Solve all pairs of spaces, or each space with each of `spaces_y`: docs/many_spaces.md.
+    """Solve all pairs of spaces, or each space with each of `spaces_y`; return matrices (docs/many_spaces.md).
 
     spaces: a list of single spaces of any sizes, a batch, or a dictionary of spaces by name. In one list each pair is
     solved once; a space whose distance to itself is exactly 0 (eps = 0, "cgw") is not solved with itself.
@@ -77,7 +77,10 @@ def pairwise(  # noqa: PLR0913 - objective, labels and execution are separate ar
 
 
 def _check_options(method: Method, options: Options, sides: tuple[SpaceList, SpaceList]) -> Any:
-    """Return the solver of all pairs; raise for options with which some pair cannot be solved, before any work."""
+    """Return the solver of all pairs, the default for None; raise for options with which a pair cannot be solved.
+
+    sides: the two lists of spaces.
+    """
     if options["solver"] is not None:
         inner = base_solver(options["solver"])
         if getattr(inner, "progress", False) or getattr(inner, "callback", None) is not None:
@@ -99,7 +102,10 @@ def _check_options(method: Method, options: Options, sides: tuple[SpaceList, Spa
 def _solve_blocks(
     matrix: ResultMatrix, checkpoint: Checkpoint | None, n_jobs: int | None, *, progress: bool
 ) -> str | None:
-    """Solve all blocks that the checkpoint does not have; return a description of the failure, or None."""
+    """Add the results of all blocks to `matrix`: those in the checkpoint are read, others are solved and stored there.
+
+    Returns None, or if pairs failed, workers ended or a file could not be written, one sentence about it.
+    """
     blocks = matrix.job.blocks
     done = {} if checkpoint is None else checkpoint.read_blocks(blocks)
     for k, columns in done.items():
@@ -134,7 +140,10 @@ def _solve_blocks(
 def _progress_bar(
     blocks: Sequence[Block], done: Mapping[int, Any], *, shown: bool
 ) -> Iterator[Callable[[Block], None]]:
-    """Yield a function that advances the progress bar by a finished block; it does nothing unless `shown`."""
+    """Yield a function that adds a finished block to the progress bar; without `shown` it does nothing.
+
+    done: the blocks finished before, by index in `blocks`.
+    """
     if not shown:
         yield lambda block: None
         return

@@ -25,7 +25,7 @@ class SpaceList:
     argument: str
 
     def label(self, i: int) -> str:
-        """Return the name of space i, or `spaces[i]` without names."""
+        """Return the name of space i in quotes, or without names a text such as `spaces[3]`."""
         return f"{self.argument}[{i}]" if self.names is None else repr(self.names[i])
 
     @property
@@ -35,7 +35,10 @@ class SpaceList:
 
 
 def read_spaces(spaces: Any, spaces_y: Any, names: Any) -> tuple[SpaceList, SpaceList]:
-    """Return the two lists; without `spaces_y` both are the same object."""
+    """Return the two lists of spaces, checked; if `spaces_y` is None both are the same object.
+
+    Arguments: as for `pairwise`.
+    """
     if spaces_y is None:
         first = _read_list("spaces", spaces, names)
         _check_compatible(first)
@@ -50,7 +53,7 @@ def read_spaces(spaces: Any, spaces_y: Any, names: Any) -> tuple[SpaceList, Spac
 
 
 def check_masses(first: SpaceList, second: SpaceList, rho: Any) -> None:
-    """Raise if no plan exists: different masses with two hard marginals, or a mass below that of `ugw.Mass`."""
+    """Raise InputError if some pair has no plan: hard marginals and different masses, or a mass below `ugw.Mass`."""
     masses = [(float(space.mass), side.label(i)) for side in (first, second) for i, space in enumerate(side.spaces)]
     (smallest, lightest), (largest, heaviest) = min(masses), max(masses)
     tolerance = PAIRWISE_CONFIG.mass_rounding_units * torch.finfo(first.spaces[0].dtype).eps
@@ -67,7 +70,10 @@ def check_masses(first: SpaceList, second: SpaceList, rho: Any) -> None:
 
 
 def _read_list(argument: str, spaces: Any, names: Any) -> SpaceList:
-    """Return the spaces of a list, a batch or a dictionary, checked and without gradients."""
+    """Return the spaces of a list, a batch or a dictionary, checked and without autograd graphs.
+
+    argument: what errors call `spaces`; names: of the spaces, or None.
+    """
     if isinstance(spaces, Mapping):
         if names is not None:
             raise InputError(
@@ -93,7 +99,7 @@ def _read_list(argument: str, spaces: Any, names: Any) -> SpaceList:
 
 
 def _read_names(argument: str, names: Any, count: int) -> tuple[str, ...] | None:
-    """Return the names as strings; raise unless there are `count` different ones."""
+    """Return the names as strings, None for None; raise InputError unless there are `count` different ones."""
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Iterable):
@@ -112,7 +118,7 @@ def _read_names(argument: str, names: Any, count: int) -> tuple[str, ...] | None
 
 
 def _check_compatible(*lists: SpaceList) -> None:
-    """Raise unless all spaces have one dtype, one device and one number of features."""
+    """Raise InputError unless all spaces of all lists have one dtype, one device and one number of features."""
     expected = _shared_properties(lists[0].spaces[0])
     advice = ("use Space.to(dtype)", "use Space.to(device)", "features must be on all or none, of one width")
     for space_list in lists:
@@ -127,6 +133,6 @@ def _check_compatible(*lists: SpaceList) -> None:
 
 
 def _shared_properties(space: Space) -> dict[str, str]:
-    """Return the dtype, the device and the number of features per point, or "none", as texts for error messages."""
+    """Return the dtype, the device and the number of features per point ("none" without) as texts, by their names."""
     width = "none" if space.feature_tensor is None else str(space.feature_tensor.shape[-1])
     return {"dtype": dtype_name(space.dtype), "device": str(space.device), "width of features": width}

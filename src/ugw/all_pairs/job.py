@@ -20,10 +20,11 @@ from .worker import Task
 
 @dataclass(frozen=True, eq=False)
 class PairwiseJob:
-    """The pairs to solve, block by block, between two lists of spaces, which are one object if only one was given.
+    """The pairs to solve, divided into blocks, between two lists of spaces.
 
-    orders: for each list, the indices of its spaces sorted by size and then by digest. Pairs of blocks are positions in
-    these orders, so that which of two spaces comes first does not depend on their positions in the lists.
+    sides: the lists, one object twice if only one was given; orders: for each list, the indices of its spaces sorted by
+    size and then by digest. The pairs of a block are positions in these orders, so that which of two spaces comes first
+    does not depend on their positions in the lists. digests: hashes of the spaces of each different list.
     """
 
     method: Method
@@ -51,22 +52,22 @@ class PairwiseJob:
 
     @property
     def has_one_list(self) -> bool:
-        """Whether the spaces of one list are compared with each other."""
+        """Whether only one list was given, whose spaces are compared with each other."""
         return self.sides[0] is self.sides[1]
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether the result of (i, j) is also that of (j, i)."""
+        """Whether pair (j, i) has the result of pair (i, j): only one list was given, and both sides have one rho."""
         return self.has_one_list and is_symmetric(self.options["rho"])
 
     def list_indices(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        """Return the indices (P,) in their lists of the first and of the second space of each pair."""
+        """Return for the P pairs of a block the indices (P,) of their first and second spaces in their lists."""
         lists = (0, 1) if block.self_side is None else (block.self_side, block.self_side)
         pairs = np.array(block.pairs)
         return np.array(self.orders[lists[0]])[pairs[:, 0]], np.array(self.orders[lists[1]])[pairs[:, 1]]
 
     def make_task(self, k: int) -> Task:
-        """Return the task that solves block k, with each of its spaces once."""
+        """Return the task that solves block k; it holds each space of the block's pairs once per side."""
         block = self.blocks[k]
         rows, cols = self.list_indices(block)
         (needed_rows, first), (needed_cols, second) = (np.unique(side, return_inverse=True) for side in (rows, cols))
@@ -83,16 +84,16 @@ class PairwiseJob:
 
 
 def _sorted_indices(sizes: Sequence[int], digests: Sequence[str]) -> list[int]:
-    """Return the indices of the spaces, the largest first, those of equal size by digest."""
+    """Return the indices of spaces with these sizes and digests, the largest first, of equal sizes by digest."""
     return sorted(range(len(sizes)), key=lambda i: (-sizes[i], digests[i]))
 
 
 @dataclass(eq=False)
 class ResultMatrix:
-    """The results of all blocks so far.
+    """The results of all blocks so far, of n spaces and m others.
 
-    pair_columns: arrays (n, m) by name; self_columns: arrays (n,) and (m,) of each space with itself; failures: the
-    label of a pair and its error, each.
+    pair_columns: results of the pairs, arrays (n, m) by name; self_columns: for each list the results of its spaces
+    with themselves, arrays (n,) or (m,) by name; failures: (label of the pair, error message) of each failed pair.
     """
 
     job: PairwiseJob
@@ -114,7 +115,10 @@ class ResultMatrix:
                     target[name][:] = column
 
     def add_block(self, block: Block, columns: Columns, failures: list[tuple[int, str]]) -> None:
-        """Store the columns of the solved pairs of a block, and its failures: positions of the others, with errors."""
+        """Store the results of a block.
+
+        columns: arrays of the solved pairs, by name; failures: (position in the block, error message) of the others.
+        """
         all_rows, all_cols = self.job.list_indices(block)
         rows, cols = (np.delete(side, [k for k, _ in failures]) for side in (all_rows, all_cols))
         for name, column in columns.items():
@@ -153,7 +157,10 @@ class ResultMatrix:
         )
 
     def _debiased_columns(self) -> Columns:
-        """Return the debiased values, cross terms minus half of the self terms plus the mass term, and statuses."""
+        """Return the debiased values and their status codes as columns "value" and "status", (n, m) each.
+
+        A value is that of the pair, minus half of those of both spaces with themselves, plus ½ eps (m(a)² − m(b)²)².
+        """
         first, second = (self.self_columns[0],) * 2 if self.job.has_one_list else self.self_columns
         squared_masses = [
             np.array([float(s.weight_tensor.double().sum()) ** 2 for s in side.spaces]) for side in self.job.sides
@@ -166,7 +173,7 @@ class ResultMatrix:
         return {"value": value, "status": debiased_codes(tensors[0], tensors[1], tensors[2:]).numpy()}
 
     def _distances(self, columns: Columns) -> object:
-        """Return the distances (n, m), or None if the values are not powers of a distance."""
+        """Return the distances (n, m) for "cgw" and "gw", or None if the values are not powers of a distance."""
         name = self.job.method.name
         if name == "cgw":
             flags = columns["is_metric"][~np.isnan(columns["is_metric"])]

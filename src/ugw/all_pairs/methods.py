@@ -41,8 +41,8 @@ from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 
-# Arrays (P,) of a batch of pairs: value, mass, status, n_iter, and for "debiased" sign_scale, for "cgw" distance and
-# is_metric.
+# Results of P pairs, arrays (P,) by name: value, mass, status, n_iter, and for "debiased" sign_scale, for "cgw"
+# distance and is_metric. Docstrings call such a dict columns.
 Columns = dict[str, np.ndarray]
 # Keyword arguments of `ugw.solve` or `ugw.solve_conic`.
 Options = dict[str, Any]
@@ -83,11 +83,11 @@ class Method:
 
     @property
     def spec(self) -> MethodSpec:
-        """The defaults and functions of the method."""
+        """The `MethodSpec` of the method, with its defaults and functions."""
         return METHOD_SPECS[self.name]
 
     def solve_options(self, rho: Any, eps: Any, solver: Any) -> Options:
-        """Return the keyword arguments of a solve, with the method's defaults for "auto", checked."""
+        """Return the keyword arguments for `ugw.solve` or `ugw.solve_conic`, checked, with "auto" resolved."""
         rho = self.spec.default_rho if isinstance(rho, str) and rho == "auto" else rho
         is_conic = self.name == "cgw"
         eps = resolve_conic_eps(eps) if is_conic else resolve_eps(eps, rho)
@@ -101,7 +101,7 @@ class Method:
         return {"rho": rho, "eps": eps, "solver": solver, "init": self.init, **extra}
 
     def parameters(self, options: Options) -> dict[str, Any]:
-        """Return the method and its options in the form of `parameters` of a `Result`.
+        """Return the method and `options` as a dict of plain values, in the form of `Result.parameters`.
 
         options: as `solve_options` returns them, with the solver of all pairs.
         """
@@ -153,7 +153,7 @@ def are_marginals_hard(rho: Any) -> bool:
 
 
 def _divergences(rho: Any) -> tuple[Divergence, Divergence]:
-    """Return the divergences of both sides; raise for an array of parameters, which would be one per batch item."""
+    """Return the divergences of both sides for the rho of `ugw.solve`; raise InputError for an array of parameters."""
     pair = partial_divergences(rho) or divergence_pair(rho)
     if any(side.penalty.ndim for side in pair):
         raise InputError("rho of pairwise must be one number for all pairs, or a tuple of two, got an array")
@@ -161,7 +161,7 @@ def _divergences(rho: Any) -> tuple[Divergence, Divergence]:
 
 
 def _check_eps(eps: Any) -> None:
-    """Raise unless eps is one number or `ugw.relative` of one number."""
+    """Raise InputError unless eps is one number or `ugw.relative` of one number."""
     if isinstance(eps, list | tuple):
         raise InputError(f"eps of pairwise must be one number for all pairs, got a {type(eps).__name__}")
     number = eps.share if isinstance(eps, Relative) else as_parameter("eps", eps, allow_zero=True)
@@ -170,10 +170,11 @@ def _check_eps(eps: Any) -> None:
 
 
 def auto_eps_of_all_pairs(first: Sequence[Space], second: Sequence[Space], loss: Any = None) -> float:
-    """Return eps="auto" of "debiased": one number for all pairs, 1 % of their average mean distortion.
+    """Return the eps that "auto" is for "debiased": one number, 1 % of the mean distortion averaged over all pairs.
 
-    The mean of (Dx − Dy)² under the product plan is E Dx² + E Dy² − 2 E Dx E Dy. For another loss there is no such
-    formula, and the mean distortion of each pair is computed, which takes far less time than its solve.
+    first, second: the spaces of both lists; loss: as for `ugw.solve`. The mean of (Dx − Dy)² under the product plan is
+    E Dx² + E Dy² − 2 E Dx E Dy. For another loss there is no such formula, and the mean distortion of each pair is
+    computed, which takes far less time than its solve.
     """
     if loss is not None:
         auto = resolve_eps("auto", 1.0)
@@ -185,7 +186,7 @@ def auto_eps_of_all_pairs(first: Sequence[Space], second: Sequence[Space], loss:
 
 
 def _average_distance_moments(spaces: Sequence[Space]) -> tuple[float, float]:
-    """Return E D and E D² of the distance of two independent points of a space, each averaged over the spaces."""
+    """Return E D and E D² for the distance D of two random points of a space, each averaged over the spaces."""
     moments = []
     for space in spaces:
         law = (space.weight_tensor / space.weight_tensor.sum()).detach()[:, None]
@@ -195,7 +196,7 @@ def _average_distance_moments(spaces: Sequence[Space]) -> tuple[float, float]:
 
 
 def _check_ugw(x: Space, y: Space, options: Options) -> Any:
-    """Return the solver; raise for options that `ugw.solve` refuses."""
+    """Return the solver of `options`, the default for None; raise InputError if `ugw.solve(x, y, **options)` would."""
     partial = partial_divergences(options["rho"])
     if partial is not None:
         build_partial(x, y, sides=partial, eps=options["eps"], fused=options["fused"], loss=options["loss"])
@@ -205,7 +206,10 @@ def _check_ugw(x: Space, y: Space, options: Options) -> Any:
 
 
 def _check_debiased(x: Space, y: Space, options: Options) -> Any:
-    """Return the solver; raise for options that `ugw.debiased` refuses, and for a relative eps."""
+    """Return the solver of `options`, the default for None; raise for those that `ugw.debiased` refuses.
+
+    Raises for a relative eps too.
+    """
     if partial_divergences(options["rho"]) is not None:
         raise InputError(f"method 'debiased' needs a rho of KL, got {options['rho']!r}")
     if isinstance(options["eps"], Relative):
@@ -219,7 +223,7 @@ def _check_debiased(x: Space, y: Space, options: Options) -> Any:
 
 
 def _check_conic(x: Space, y: Space, options: Options) -> Any:
-    """Return the solver; raise for options that `ugw.solve_conic` refuses."""
+    """Return the solver of `options`, the default for None; raise for those that `ugw.solve_conic` refuses."""
     as_parameter("eps", options["eps"], allow_zero=True)
     cone = parse_cone(x, y, options["cone"])
     strategy = STRATEGIES[cone.solver_kind]
@@ -238,7 +242,7 @@ def _build_problem(x: Space, y: Space, options: Options) -> UGW:
 
 
 def _columns(result: Result, **extra: Tensor) -> Columns:
-    """Return value, mass, status and iterations of a batch of results, and the extra tensors, as arrays (P,)."""
+    """Return value, mass, status and n_iter of a batch of P results, and `extra` tensors, as arrays (P,) by name."""
     output = result.tensors
     columns = {"value": output.terms.total, "mass": output.plan.sum(dim=(1, 2), dtype=torch.float64)}
     columns |= {"status": output.status, "n_iter": output.n_iter, **extra}
@@ -246,30 +250,39 @@ def _columns(result: Result, **extra: Tensor) -> Columns:
 
 
 def _solve_ugw(x: Space, y: Space, options: Options) -> Columns:
-    """Return the columns of `ugw.solve` for a batch of pairs."""
+    """Return the columns, arrays (P,) by name, of `ugw.solve` between batches x and y of P spaces."""
     return _columns(api.solve(x, y, **options))
 
 
 def _solve_cross_terms(x: Space, y: Space, options: Options) -> Columns:
-    """Return the columns of the cross terms of "debiased", with the scale against which a value is negative."""
+    """Return the columns, arrays (P,) by name, of `ugw.solve` between batches x and y, the first terms of "debiased".
+
+    Column sign_scale is the scale relative to which a debiased value counts as negative.
+    """
     return _columns(api.solve(x, y, **options), sign_scale=product_plan_distortion(_build_problem(x, y, options)))
 
 
 def _solve_conic(x: Space, y: Space, options: Options) -> Columns:
-    """Return the columns of `ugw.solve_conic` for a batch of pairs, with `distance`, and `is_metric` as 0 or 1."""
+    """Return the columns, arrays (P,) by name, of `ugw.solve_conic` between batches x and y of P spaces.
+
+    Among them are distance and, as 0 or 1, is_metric.
+    """
     result = solve_conic(x, y, **options)
     is_metric = torch.as_tensor(result.is_metric).to(torch.int64)
     return _columns(result, distance=torch.as_tensor(result.distance), is_metric=is_metric)
 
 
 def solve_self_pairs(x: Space, options: Options) -> Columns:
-    """Return the columns of `ugw.solve` for a batch of spaces with themselves, the better of two initial plans."""
+    """Return the columns, arrays (P,) by name, of `ugw.solve` between each space of a batch x and itself.
+
+    Each is solved from the initial plan of `options` and from the identity, and has the better result.
+    """
     arguments = SolveArguments(**{name: value for name, value in options.items() if name != "init"})
     return _columns(solve_self_term(arguments, arguments.build_problem(x, x), options["init"]))
 
 
 def exact_self_columns(spaces: Sequence[Space], options: Options) -> dict[str, Any]:
-    """Return the columns of pairs (x, x) whose value is exactly 0, those of the identity: arrays (P,) or numbers."""
+    """Return the columns of pairs (x, x) for methods with value 0 between x and itself: arrays (P,) or numbers."""
     rho = options["rho"]
     masses = np.array([float(rho.m) if isinstance(rho, Mass) else float(space.mass) for space in spaces])
     zeros = dict.fromkeys(("value", "n_iter", "distance", "sign_scale"), 0.0)

@@ -48,7 +48,7 @@ class PairwiseResult(ResultBase):
 
     @property
     def status(self) -> np.ndarray:
-        """Object array (n, m) of `ugw.Status`."""
+        """The `ugw.Status` of each pair, an object array (n, m)."""
         members = np.empty(self.codes.shape, dtype=object)
         for index, code in np.ndenumerate(self.codes):
             members[index] = Status(int(code))
@@ -62,7 +62,7 @@ class PairwiseResult(ResultBase):
 
     @property
     def _is_converged(self) -> np.ndarray:
-        """`converged` as a NumPy array."""
+        """Booleans (n, m), true where the status is CONVERGED, as a NumPy array."""
         return self.codes == int(Status.CONVERGED)
 
     @property
@@ -81,7 +81,7 @@ class PairwiseResult(ResultBase):
 
     @property
     def message(self) -> str:
-        """The number of pairs that did not converge, and the status of the first with advice."""
+        """How many pairs did not converge, with the status of the first one and what to change; or "converged"."""
         failed = np.argwhere(~self._is_converged)
         if not len(failed):
             return Status.CONVERGED.message
@@ -90,19 +90,19 @@ class PairwiseResult(ResultBase):
         return f"{count} not converged, first {self.label(i, j)}: {Status(int(self.codes[i, j])).message}"
 
     def label(self, i: int, j: int) -> str:
-        """Return the pair as `('a', 'b')` by names, or as `(0, 1)` by indices without names."""
+        """Return the text for pair (i, j): `('a', 'b')`, the names of the spaces, or `(0, 1)` if they have none."""
         labels = [repr(side[k]) if side is not None else str(k) for side, k in zip(self.names, (i, j), strict=True)]
         return f"({labels[0]}, {labels[1]})"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the name and the text of each line of the HTML table."""
+        """Return (name, text) of each line of the table that notebooks show."""
         n, m = self.codes.shape
         values = self._array("values")
         spread = f"{np.nanmin(values):.6g} to {np.nanmax(values):.6g}" if np.isfinite(values).any() else "none"
         return [("method", self.method), ("pairs", f"{n} × {m}"), ("values", spread), ("status", self.message)]
 
     def to_arrays(self) -> Arrays:
-        """Return all matrices by name, and the names of the spaces and the parameters as JSON."""
+        """Return all matrices by name, and method, names and parameters as JSON text, for `save`."""
         arrays = {"codes": self.codes, "numpy": np.array(isinstance(self.values, np.ndarray))}
         for name in ("values", "masses", "n_iter", "roots"):
             if getattr(self, name) is not None:
@@ -112,7 +112,7 @@ class PairwiseResult(ResultBase):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the result that `to_arrays` described."""
+        """Return the result whose `to_arrays` returned these arrays."""
         facts = from_json_array(arrays["facts"])
         names = tuple(None if side is None else tuple(side) for side in facts["names"])
         tables: dict[str, Any] = {name: arrays.get(name) for name in ("values", "masses", "n_iter", "roots")}
@@ -129,7 +129,10 @@ class PairwiseResult(ResultBase):
         )
 
     def to_frame(self, what: str = "values") -> pandas.DataFrame:
-        """Return `values`, `masses`, `distances`, `status` or `n_iter` as a pandas DataFrame with the names."""
+        """Return a matrix (n, m) as a pandas DataFrame whose index and columns are the names of the spaces.
+
+        what: "values", "masses", "distances", "status" or "n_iter".
+        """
         try:
             import pandas
         except ImportError:
@@ -140,7 +143,7 @@ class PairwiseResult(ResultBase):
         return pandas.DataFrame(self._array(what), index=rows, columns=cols)
 
     def _array(self, name: str) -> np.ndarray:
-        """Return the matrix (n, m) with this name as a NumPy array."""
+        """Return the attribute with this name, a matrix (n, m), as a NumPy array."""
         table = getattr(self, name)
         return table if isinstance(table, np.ndarray) else to_array(table)
 
@@ -149,7 +152,7 @@ class PairwiseResult(ResultBase):
         return len(self.codes)
 
     def __repr__(self) -> str:
-        """Return the method, the shape and the fraction of converged pairs."""
+        """Return one line: method, number of rows and columns, and fraction of converged pairs."""
         n, m = self.codes.shape
         fraction = float(self._is_converged.mean())
         return f"PairwiseResult({self.method}, {n} × {m}, {'all' if fraction == 1.0 else f'{fraction:.1%}'} converged)"

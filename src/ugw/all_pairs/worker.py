@@ -25,7 +25,8 @@ TaskResult = tuple[Columns, list[tuple[int, str]]]
 class Task:
     """A block of pairs with everything needed to solve it; each space is stored once.
 
-    pairs: positions (i, j) in `rows` and `cols`; is_self: each of `rows` is paired with itself; device: where to solve.
+    pairs: positions (i, j) in `rows` and `cols`; is_self: each space of `rows` is paired with itself, and `cols` is
+    empty; device: where to solve; version: of ugw in the process that made the task.
     """
 
     rows: tuple[Space, ...]
@@ -38,7 +39,7 @@ class Task:
     version: str = field(default_factory=version)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields with copies of the spaces on the CPU and the device without its index.
+        """Return the fields to pickle: spaces copied to the CPU, and the device without an index.
 
         A worker uses the first device of that type that it sees.
         """
@@ -58,21 +59,21 @@ class SelfSolvingTask:
     task: Task
 
     def __reduce__(self) -> tuple[Callable[[int, Task], tuple[int, TaskResult]], tuple[int, Task]]:
-        """Return the function that unpickling calls, and its arguments."""
+        """Return the function that unpickling calls, which runs the task, and its arguments."""
         return _run_with_key, (self.key, self.task)
 
 
 def _run_with_key(key: int, task: Task) -> tuple[int, TaskResult]:
-    """Return the key and the result of the task."""
+    """Run the task; return the key, unchanged, and the result of `run_task`."""
     return key, run_task(task)
 
 
 def run_task(task: Task) -> TaskResult:
-    """Solve a block of pairs on one thread; return its columns and its failures.
+    """Solve the pairs of a task on one thread; return (columns, failures).
 
     The pairs are solved as one batch. If that raises, they are solved one by one, and a pair that raises again is a
-    failure and not in the columns. A solve that does not converge is no failure. Raises InputError for a task of
-    another version of ugw.
+    failure (position in the task, error message). columns: arrays by name of the results of the other pairs, also of
+    those that did not converge. Raises InputError for a task of another version of ugw.
     """
     if task.version != version():
         raise InputError(f"a worker has ugw {version()}, the call is from ugw {task.version}: install the same on all")
@@ -85,7 +86,10 @@ def run_task(task: Task) -> TaskResult:
 
 
 def _solve_pairs(task: Task, rows: list[Space], cols: list[Space], positions: Sequence[int]) -> Columns:
-    """Return the columns (P,) of the pairs at these positions of the task, solved as one batch."""
+    """Return the columns, arrays (P,) by name, of the pairs at P positions in `task.pairs`, solved as one batch.
+
+    rows, cols: the spaces of the task, on its device.
+    """
     first, second = (torch.tensor([task.pairs[k][side] for k in positions]) for side in (0, 1))
     x = _stack(rows, first)
     if task.is_self:
@@ -100,7 +104,7 @@ def _stack(spaces: list[Space], index: torch.Tensor) -> Space:
 
 
 def _solve_one_by_one(task: Task, rows: list[Space], cols: list[Space]) -> TaskResult:
-    """Solve each pair of the task alone; return the columns of the pairs that were solved, and the failures."""
+    """Solve each pair of the task alone; return what `run_task` returns. rows, cols: its spaces, on its device."""
     solved: list[Columns] = []
     failures = []
     for k in range(len(task.pairs)):

@@ -252,7 +252,7 @@ def read_eps(text: str) -> Any:
 
 
 def _solve(options: Options, source: MatchInput, target: MatchInput) -> ugw.Result:
-    """Return the result of `ugw.solve` with these options."""
+    """Return the result of `ugw.solve` between both inputs with these options."""
     return ugw.solve(
         source.space,
         target.space,

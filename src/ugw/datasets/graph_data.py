@@ -39,7 +39,7 @@ SIZES = GraphSizes()
 
 @dataclass(frozen=True, eq=False)
 class LabeledGraph:
-    """A networkx graph on the nodes 0, 1, … with class labels. labels: (n,) integers into `names`.
+    """A networkx graph on the nodes 0, 1, … with class labels. labels: (n,), indices of the nodes' classes in `names`.
 
     Edges have their length in `weight`; nodes of planar graphs have their position in `pos`.
 

@@ -137,9 +137,9 @@ def kept_fractions(marginal: np.ndarray, weights: Tensor) -> np.ndarray:
     return divide_by_weights(marginal, weights.detach().cpu().double().numpy())
 
 
-def nearest_indices(fitted: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return for each of the points `new`, (k, d), the index of the nearest of the points `fitted`, (n, d): (k,)."""
-    return cKDTree(fitted).query(new)[1]
+def nearest_indices(fitted_points: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Return for each of k points (k, d) the index of the nearest one of the fitted points (n, d), (k,)."""
+    return cKDTree(fitted_points).query(points)[1]
 
 
 @dataclass(frozen=True)

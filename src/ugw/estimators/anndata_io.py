@@ -59,12 +59,12 @@ def read_labels(sides: tuple[Any, Any], name: str) -> tuple[np.ndarray | None, n
     return first, second
 
 
-def write_result(cells: Any, points: np.ndarray | None, kept: np.ndarray) -> None:
-    """Write results into an AnnData of n cells: points (n, e) to obsm["X_ugw"], kept (n,) to obs["ugw_mass"].
+def write_result(cells: Any, points: np.ndarray | None, fractions: np.ndarray) -> None:
+    """Write results into an AnnData of n cells: points (n, e) to obsm["X_ugw"], fractions (n,) to obs["ugw_mass"].
 
-    points: the cells in the space of Y, None to leave obsm unchanged; kept: the fraction of each cell's weight that is
-    matched.
+    points: the cells in the space of Y, None to leave obsm unchanged; fractions: of each cell's weight, the fraction
+    that is matched.
     """
     if points is not None:
         cells.obsm[EMBEDDING_KEY] = points
-    cells.obs[MASS_KEY] = kept
+    cells.obs[MASS_KEY] = fractions

@@ -156,7 +156,10 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return score − threshold (k,), positive for predicted positives. X: (k, d) in the space of the unlabeled."""
+        """Return score − threshold, (k,), of the fitted point nearest to each point X (k, d).
+
+        It is positive for predicted positives. X: in the space of the unlabeled points.
+        """
         check_is_fitted(self)
         if self._points is None:
             raise InputError(

@@ -87,12 +87,12 @@ def uniform_weights(plan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.full(n, 1 / n), np.full(m, 1 / m)
 
 
-def set_heading(ax: Axes, title: str, below: str) -> None:
-    """Write above the axes a bold title, and below the title the text `below`, of one or more lines."""
-    height = below.count("\n") + 1
+def set_heading(ax: Axes, title: str, subtitle: str) -> None:
+    """Write above the axes a bold title, and below it a subtitle of one or more lines."""
+    height = subtitle.count("\n") + 1
     ax.set_title(title, fontsize=11, fontweight="bold", color=STYLE.ink, pad=6 + 12.5 * height)
     style = {"fontsize": 9, "color": STYLE.ink, "ha": "center", "va": "bottom", "linespacing": 1.25}
-    ax.annotate(below, (0.5, 1.0), xycoords="axes fraction", xytext=(0, 4), textcoords="offset points", **style)
+    ax.annotate(subtitle, (0.5, 1.0), xycoords="axes fraction", xytext=(0, 4), textcoords="offset points", **style)
 
 
 def draw_legend(canvas: Figure, class_names: Sequence[str], mismatch: str, **options: Any) -> None:
@@ -110,7 +110,7 @@ def draw_legend(canvas: Figure, class_names: Sequence[str], mismatch: str, **opt
 
 
 def write_results(folder: Path, name: str, figure: Figure, numbers: Mapping[str, Any], *, dpi: int = 160) -> None:
-    """Write NAME.png, with 256 colors if it would be large otherwise, and NAME.json into the folder."""
+    """Write the figure as NAME.png, with 256 colors if it is larger than 150 kB, and the numbers as NAME.json."""
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=dpi, bbox_inches="tight", pad_inches=0.08)
     with Image.open(buffer) as image:
@@ -122,5 +122,5 @@ def write_results(folder: Path, name: str, figure: Figure, numbers: Mapping[str,
 
 
 def write_numbers(folder: Path, name: str, numbers: Mapping[str, Any]) -> None:
-    """Write NAME.json into the folder."""
+    """Write the numbers as NAME.json, where NAME is `name`, into the folder."""
     (folder / f"{name}.json").write_text(json.dumps(dict(numbers), indent=1) + "\n", encoding="utf-8")

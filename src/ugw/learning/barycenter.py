@@ -40,7 +40,7 @@ from .config import LEARNING_CONFIG
 
 @dataclass(frozen=True, kw_only=True)
 class BarycenterMin(Solver):
-    """Options of `barycenter`: it solves for the plans and updates the distances in turn.
+    """The solver of `barycenter`: each round solves for the plans, then updates the distances.
 
     tol: relative change of the distances between two rounds at which to stop; max_iter: most rounds;
     inner: the solver for the plans, which starts each round from the plans of the previous one;
@@ -80,7 +80,7 @@ def barycenter(
     eps: Any = "auto",
     solver: BarycenterMin | None = None,
 ) -> Barycenter:
-    """Compute the space with n points that minimizes Σ_s t_s UGW(X_s, ·) over its distances, its weights fixed.
+    """Return the `Barycenter` with n points that minimizes Σ_s t_s UGW(X_s, ·) over its distances, its weights fixed.
 
     spaces: several spaces of any sizes and masses, or a batch; weights: the t_s, equal ones if None, divided by their
     sum; dim: None for a free distance matrix (symmetric, ≥ 0, zero diagonal if all X_s have one; the triangle

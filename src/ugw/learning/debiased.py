@@ -148,7 +148,7 @@ def debiased(
     init: Any = "auto",
     solver: Any = None,
 ) -> Debiased:
-    """Compute UGW(X, Y) − ½ UGW(X, X) − ½ UGW(Y, Y) + (eps/2)(m(a)² − m(b)²)², with gradients: 0 for isometric spaces.
+    """Return UGW(X, Y) − ½ UGW(X, X) − ½ UGW(Y, Y) + (eps/2)(m(a)² − m(b)²)², 0 for isometric spaces, as a `Debiased`.
 
     x, y, eps, and what has gradients: as for `ugw.ugw_loss`; "auto" or a relative eps is resolved for X and Y and used
     in all three terms. rho: one for both sides; `fused` by features, not by a cost.
@@ -218,7 +218,7 @@ def _identity_plan(problem: UGW) -> Any:
 
 
 def check_one_rho(problem: UGW) -> None:
-    """Raise InputError if the two sides have different rho."""
+    """Raise InputError if the rho of both sides differ for some item of the problem."""
     rho_a, rho_b = problem.div_a.rho, problem.div_b.rho
     if bool((rho_a != rho_b).any()):
         i = int(torch.nonzero(rho_a != rho_b)[0])

@@ -56,7 +56,10 @@ class SolveArguments:
         return solve_problem(problem, solver, init, loss=self.loss, fused=self.fused)
 
     def value(self, problem: UGW, x: Space, y: Space, result: Result) -> Tensor:
-        """Return the value (B,) of a result, float64, differentiable in x, y and `fused` if gradients are enabled."""
+        """Return the value (B,) of the result of a problem between x and y, float64.
+
+        It is differentiable in x, y and the arguments with gradients, if gradients are enabled.
+        """
         if not torch.is_grad_enabled():
             return result.tensors.terms.total
         return value_with_gradient(problem, x, y, self.fused, result.tensors)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def plan_array(result: Any) -> np.ndarray:
-    """Return the plan (n, m) of a Result, or the given plan, as an array."""
+    """Return the plan (n, m) of a Result, or the given plan, as an array; raise InputError for a batch."""
     array = as_array("the plan", getattr(result, "plan", result))
     if array.ndim != 2 or array.size == 0:
         raise InputError(
@@ -57,7 +57,10 @@ def as_pair(name: str, values: Any) -> tuple[Any, Any]:
 
 
 def point_array(name: str, points: Any) -> np.ndarray:
-    """Return points, an array (n, d) or a Space that has points, as an array; raise InputError for other Spaces."""
+    """Return points, an array (n, d) or a Space that has points, as an array; raise InputError for other Spaces.
+
+    name: what the error calls the argument.
+    """
     if not isinstance(points, Space):
         return as_array(name, points)
     if points.point_tensor is None:
@@ -66,7 +69,10 @@ def point_array(name: str, points: Any) -> np.ndarray:
 
 
 def drawable_points(name: str, points: Any) -> np.ndarray:
-    """Return points as an array (n, d); raise unless d is 1, 2 or 3."""
+    """Return points, an array (n, d) or a Space that has points, as an array; raise InputError unless d is 1, 2 or 3.
+
+    name: what the error calls the argument.
+    """
     array = point_array(name, points)
     if array.ndim != 2 or not 1 <= array.shape[1] <= 3:
         raise InputError(f"{name} must have shape (n, 1), (n, 2) or (n, 3) to be drawn, got {array.shape}")
@@ -82,7 +88,7 @@ def principal_coordinates(points: np.ndarray, k: int = 2) -> np.ndarray:
 def mds_coordinates(distances: np.ndarray, k: int = 2) -> np.ndarray:
     """Return points (n, k) whose distances approximate `distances` (n, n), by classical multidimensional scaling.
 
-    Beyond `max_mds_landmarks` points, only evenly spaced ones are scaled, and the others placed by them.
+    Of more than `STYLE.max_mds_landmarks` points, evenly spaced ones are scaled, and the others placed by them.
     """
     metric = DenseMetric(torch.from_numpy(np.asarray(distances)))
     return landmark_mds(metric, evenly_spaced_indices(metric.n, STYLE.max_mds_landmarks), k).numpy()
@@ -113,9 +119,10 @@ def convergence_curves(result: Any) -> list[tuple[str, np.ndarray, np.ndarray]]:
 
 
 def kept_fractions(plan: np.ndarray, weights: tuple[Any, Any] | None) -> list[np.ndarray]:
-    """Return marginal / weights of both sides, (n,) and (m,); without weights, marginal / its mean.
+    """Return for each point of both sides, (n,) and (m,), the mass that it sends or receives divided by its weight.
 
-    Points without weight have 0.
+    weights: pair of arrays (n,), (m,), each of which may be None for equal weights with the mass of the plan (n, m). A
+    point without weight has 0.
     """
     fractions = []
     pair = (None, None) if weights is None else as_pair("weights", weights)
@@ -128,7 +135,7 @@ def kept_fractions(plan: np.ndarray, weights: tuple[Any, Any] | None) -> list[np
 
 
 def read_labels(plan: np.ndarray, labels: tuple[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the class numbers of both sides as integers (n,) and (m,); raise InputError unless they fit the plan."""
+    """Return labels, a pair of integers for both sides of a plan (n, m), as arrays (n,), (m,); raise for others."""
     checked = []
     for k, (given, n) in enumerate(zip(as_pair("labels", labels), plan.shape, strict=True)):
         try:
@@ -142,7 +149,10 @@ def read_labels(plan: np.ndarray, labels: tuple[Any, Any]) -> tuple[np.ndarray, 
 
 
 def read_class_names(classes: tuple[np.ndarray, np.ndarray], names: Any) -> list[list[str]]:
-    """Return for each space the names of the classes that occur, in the order of their numbers."""
+    """Return for each space the names of the classes that occur in it, in the order of the class numbers.
+
+    classes: class numbers of the points, (n,) and (m,); names: pair of lists, names[k][c] for class c of space k.
+    """
     names_of_sides = []
     for k, (side, given) in enumerate(zip(classes, as_pair("names", names), strict=True)):
         present = np.unique(side).tolist()
@@ -154,7 +164,7 @@ def read_class_names(classes: tuple[np.ndarray, np.ndarray], names: Any) -> list
 
 
 def as_colors(values: np.ndarray) -> np.ndarray:
-    """Return colors (n, 3): numbers (n,) by the colormap from minimum to maximum, RGB (n, 3) clipped to [0, 1]."""
+    """Return RGB colors (n, 3): of values (n,) by the colormap, from minimum to maximum; RGB values (n, 3) clipped."""
     if values.ndim == 2 and values.shape[1] == 3:
         return np.clip(values, 0, 1)
     if values.ndim != 1:
@@ -167,7 +177,10 @@ def as_colors(values: np.ndarray) -> np.ndarray:
 
 
 def transfer_colors(plan: np.ndarray, colors: np.ndarray) -> np.ndarray:
-    """Return the colors (m, 3) of the target: means of the source colors (n, 3) by the plan, pale without mass."""
+    """Return colors (m, 3) of target points: means of the source colors (n, 3), weighted by the plan (n, m).
+
+    Points that receive no mass are pale.
+    """
     from matplotlib.colors import to_rgb
 
     averages = barycentric_projection(plan.T, colors)
@@ -175,12 +188,12 @@ def transfer_colors(plan: np.ndarray, colors: np.ndarray) -> np.ndarray:
 
 
 def dot_area(n: int) -> float:
-    """Return the area in points² of one of n dots."""
+    """Return the area, in points², of each dot of a picture with n dots."""
     return float(np.clip(STYLE.dot_area_total / n, STYLE.min_dot_area, STYLE.max_dot_area))
 
 
 def make_axes(ax: Axes | None, *, three_d: bool) -> Axes:
-    """Return the given axes, or for None those of a new figure; raise InputError if they have another dimension."""
+    """Return the given axes, or for None the axes of a new figure; raise InputError if they are not 3-D as required."""
     if ax is None:
         import matplotlib.pyplot as plt
 
@@ -194,7 +207,7 @@ def make_axes(ax: Axes | None, *, three_d: bool) -> Axes:
 
 
 def set_equal_frame(ax: Axes, points: np.ndarray) -> None:
-    """Set equal scales and limits around the points (n, 2 or 3), without axes."""
+    """Set equal scales and limits around the points (n, 2 or 3), and hide the axis lines."""
     low, high = points.min(axis=0), points.max(axis=0)
     margin = STYLE.margin * max((high - low).max(), 1e-12)
     low, high = low - margin, high + margin
@@ -210,13 +223,13 @@ def set_equal_frame(ax: Axes, points: np.ndarray) -> None:
 
 
 def set_labels(ax: Axes, x: str, y: str) -> None:
-    """Write the labels of both axes."""
+    """Write x and y as labels of the horizontal and the vertical axis."""
     ax.set_xlabel(x, fontsize=STYLE.font_size, color=STYLE.ink)
     ax.set_ylabel(y, fontsize=STYLE.font_size, color=STYLE.ink)
 
 
 def set_thin_frame(ax: Axes) -> None:
-    """Draw thin gray spines and small ticks."""
+    """Draw spines (frame) as thin gray lines, and ticks small."""
     ax.tick_params(labelsize=STYLE.small_font_size, length=2.5, color=STYLE.ink, labelcolor=STYLE.ink)
     for spine in ax.spines.values():
         spine.set_color(STYLE.ink)

@@ -54,7 +54,7 @@ def matching(
 
     result: a Result or a plan (n, m); points_x: (n, 1 to 3); points_y: (m, 1 to 3), or Spaces with such points. If one
     cloud has three dimensions, the other is drawn in the plane z = 0. The second cloud is moved below or beside the
-    first; no distance changes. `aligned` also rotates it.
+    first; no distance changes. `aligned` also rotates it. Returns the axes.
 
     The area of a dot is the mass that its point sends or receives, divided by its weight: `weights` is the
     pair ((n,), (m,)), equal weights for None. `lines` points, spread evenly over both clouds, each show their largest
@@ -87,8 +87,8 @@ def matching(
 def aligned(result: Any, points_x: Any, points_y: Any) -> np.ndarray:
     """Return the second points (m, k) after the rotation and reflection that best match the first ones by the plan.
 
-    They are centered at their mean under the plan. The plan depends on distances only: without this, lines may cross
-    only because of how the clouds are oriented.
+    They are centered at their mean under the plan. `matching` draws fewer crossing lines with them, because the plan
+    depends on distances only and not on how the clouds are oriented. points_x: (n, d); points_y: (m, k), or Spaces.
 
     >>> import numpy as np
     >>> points = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
@@ -106,7 +106,7 @@ def aligned(result: Any, points_x: Any, points_y: Any) -> np.ndarray:
 
 
 def _check_sizes(coupling: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
-    """Raise unless the plan has a row for each point of x and a column for each point of y."""
+    """Raise InputError unless x (n, ·) and y (m, ·) are points for the rows and columns of the plan (n, m)."""
     for name, points in (("points_x", x), ("points_y", y)):
         if points.ndim != 2:
             raise InputError(f"{name} must have one point per row, (n, d), got shape {points.shape}")
@@ -115,9 +115,9 @@ def _check_sizes(coupling: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
 
 
 def _place_side_by_side(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return both clouds, (n, d) and (m, d) with d = 2 or 3, moved so that they do not overlap.
+    """Return both clouds, (n, d) and (m, d), padded to d = 2 or 3 and moved so that they do not overlap.
 
-    The boxes of both are centered at 0, then y is moved along one axis by the half extents and a gap.
+    Their bounding boxes are centered at 0, then y is moved along one axis by half of both extents and a gap.
     """
     d = max(2, x.shape[1], y.shape[1])
     x, y = (np.pad(cloud, ((0, 0), (0, d - cloud.shape[1]))) for cloud in (x, y))
@@ -132,9 +132,10 @@ def _place_side_by_side(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _select_lines(coupling: np.ndarray, x: np.ndarray, y: np.ndarray, lines: int) -> np.ndarray:
-    """Return index pairs (k, 2), k ≤ lines: the largest entries of some rows and columns, without duplicates.
+    """Return the index pairs (i, j) of the matching lines to draw, (k, 2) with k ≤ lines.
 
-    Rows and columns are treated equally, so that the transposed plan draws the same lines.
+    They are the largest plan entries of some rows and some columns, whose points x (n, d) and y (m, d) are spread over
+    the clouds. Rows and columns are treated equally, so that the transposed plan has the same lines.
     """
     rows = _spread_indices(x, lines - lines // 2)
     columns = _spread_indices(y, lines // 2)
@@ -145,11 +146,11 @@ def _select_lines(coupling: np.ndarray, x: np.ndarray, y: np.ndarray, lines: int
 
 
 def _spread_indices(points: np.ndarray, count: int) -> np.ndarray:
-    """Return the indices of `count` points far from each other (farthest-point sampling)."""
+    """Return the indices of `count` of the points (n, d) that are far from each other (farthest-point sampling)."""
     positions = torch.from_numpy(np.asarray(points, dtype=np.float64))
 
     def column(index: torch.Tensor) -> torch.Tensor:
-        """Return the squared distances (1, n) of all points to one."""
+        """Return the squared distances (1, n) of all points to the point at `index` (1,)."""
         return (positions - positions[index]).square().sum(dim=1)[None]
 
     return farthest_points(column, torch.tensor([0]), min(count, len(points)))[0].numpy()
@@ -162,7 +163,7 @@ def _draw_lines(
     pairs: np.ndarray,
     labels: tuple[np.ndarray, np.ndarray] | None,
 ) -> None:
-    """Draw the lines of the index pairs (k, 2), darker for larger plan entries, red between different classes."""
+    """Draw matching lines for index pairs (k, 2), darker for larger plan entries, red between different labels."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgb
     from mpl_toolkits.mplot3d.art3d import Line3DCollection
@@ -186,7 +187,10 @@ def _draw_lines(
 def _cloud_colors(
     coupling: np.ndarray, x: np.ndarray, labels: tuple[np.ndarray, np.ndarray] | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return colors (n, 3) and (m, 3): by class, or along the first cloud and transferred by the plan."""
+    """Return RGB colors (n, 3) and (m, 3) of both clouds: by class, or without labels along the first cloud x (n, d).
+
+    In the latter case the plan transfers the colors to the second cloud.
+    """
     from matplotlib.colors import to_rgb
 
     if labels is None:
@@ -240,7 +244,10 @@ def plan(
 
 
 def _draw_class_ticks(ax: Axes, classes: tuple[np.ndarray, np.ndarray], names: list[list[str]] | None) -> None:
-    """Draw a line between classes and one tick with the name in the middle of each."""
+    """Draw lines between classes into the heat map of a plan sorted by class, and a tick with a name for each class.
+
+    classes: class numbers of rows (n,) and columns (m,); names: as from `read_class_names`, the numbers for None.
+    """
     for k, (axis, draw_line) in enumerate(((ax.yaxis, ax.axhline), (ax.xaxis, ax.axvline))):
         present, counts = np.unique(classes[k], return_counts=True)
         ends = np.cumsum(counts)
@@ -314,7 +321,7 @@ def colored_graph(
 
 
 def edge_indices(graph: networkx.Graph) -> np.ndarray:
-    """Return the positions (E, 2) in `graph.nodes` of the ends of the edges."""
+    """Return the indices (E, 2), in the order of `graph.nodes`, of both ends of each of the E edges."""
     index = {node: k for k, node in enumerate(graph.nodes)}
     return np.array([(index[u], index[v]) for u, v in graph.edges()], dtype=int).reshape(-1, 2)
 

@@ -20,34 +20,35 @@ from .views import View
 
 
 def page_data(result: Result, views: tuple[View, View], colors: Any, limit: int) -> dict[str, Any]:
-    """Return the data of the page, to be written as JSON for page.js.
+    """Return the data of a report page, values of JSON types by name, for its script page.js.
 
-    colors: None or the colors of the first space; limit: points of a side that are drawn. In the lists of a side the
-    drawn points come first, then points that are only ends of matches; all indices are positions in these lists.
+    views: of both spaces; colors: of the first space, as for `write`; limit: most points of a side that are drawn. The
+    page has lists of points for each side, the drawn points first, then points that are only ends of matches; indices
+    are positions in these lists.
     """
     plan = result.plan
     marginals = [as_array("the plan's marginals", side) for side in result.marginals]
-    drawn = [evenly_spaced_indices(view.space.n, limit, with_ends=True).numpy() for view in views]
+    samples = [evenly_spaced_indices(view.space.n, limit, with_ends=True).numpy() for view in views]
     weights = [as_array("weights", view.space.weights) for view in views]
     fractions = [divide_by_weights(marginal, weight) for marginal, weight in zip(marginals, weights, strict=True)]
-    matches = [largest_matches(row_reader(plan, k), drawn[k], fractions[k], len(marginals[1 - k])) for k in (0, 1)]
+    matches = [largest_matches(row_reader(plan, k), samples[k], fractions[k], len(marginals[1 - k])) for k in (0, 1)]
     pairs = merge_matches(matches[0], matches[1], REPORT_CONFIG.max_lines)
-    listed = []
+    page_points = []
     for k, opposite in ((0, matches[1]), (1, matches[0])):
-        ends = np.unique(np.concatenate([drawn[k], *opposite.partners]).astype(int))
-        listed.append(np.concatenate([drawn[k], np.setdiff1d(ends, drawn[k])]))
+        ends = np.unique(np.concatenate([samples[k], *opposite.partners]).astype(int))
+        page_points.append(np.concatenate([samples[k], np.setdiff1d(ends, samples[k])]))
     positions = [view.positions_and_note[0] for view in views]
     arrangement = arrange(positions[0], positions[1], pairs)
     source_colors = _source_colors(positions[0], colors)
     stored = plan if isinstance(plan, LazyPlan) else as_array("the plan", plan)
     point_colors = source_colors, np.nan_to_num(barycentric_projection(stored.T, source_colors))
-    list_position = [dict(zip(side.tolist(), range(len(side)), strict=True)) for side in listed]
+    list_position = [dict(zip(side.tolist(), range(len(side)), strict=True)) for side in page_points]
     sides = []
     for k, view in enumerate(views):
-        side = _side_data(view, arrangement.transforms[k], listed[k], matches[k], list_position[1 - k])
+        side = _side_data(view, arrangement.transforms[k], page_points[k], matches[k], list_position[1 - k])
         for name, values in (("weight", weights[k]), ("mass", marginals[k]), ("share", fractions[k])):
-            side[name] = _round_values(values[listed[k]])
-        side["color"] = _hex_colors(point_colors[k][listed[k]])
+            side[name] = _round_values(values[page_points[k]])
+        side["color"] = _hex_colors(point_colors[k][page_points[k]])
         if "surface" in side:
             side["surface"] |= {"share": _round_values(fractions[k]), "color": _hex_colors(point_colors[k])}
         sides.append(side)
@@ -68,20 +69,20 @@ def page_data(result: Result, views: tuple[View, View], colors: Any, limit: int)
 
 
 def _side_data(
-    view: View, transform: SceneTransform, listed: np.ndarray, matches: Matches, list_position: dict[int, int]
+    view: View, transform: SceneTransform, page_points: np.ndarray, matches: Matches, list_position: dict[int, int]
 ) -> dict[str, Any]:
-    """Return positions, labels, matches, edges and surface of one space.
+    """Return the entries of the page about one space: positions, labels, matches, edges and surface of its points.
 
-    listed: indices of its points in the page, drawn ones first; list_position: index of a point of the opposite space →
-    its position in the lists of that side.
+    transform: into the scene; page_points: indices of the points in the page's lists, drawn points first; matches: of
+    the drawn points; list_position: index of a point of the opposite space → its position in the lists of that side.
     """
     positions, n, n_drawn = view.positions_and_note[0], view.space.n, len(matches.points)
     side: dict[str, Any] = {
         "n": n,
         "drawn": n_drawn,
-        "index": listed.tolist(),
-        "labels": None if view.labels is None else [view.labels[k] for k in listed],
-        "at": _round_columns(transform(positions[listed])),
+        "index": page_points.tolist(),
+        "labels": None if view.labels is None else [view.labels[k] for k in page_points],
+        "at": _round_columns(transform(positions[page_points])),
         "partners": [[list_position[j] for j in partners.tolist()] for partners in matches.partners],
         "masses": [_round_values(masses) for masses in matches.masses],
     }
@@ -101,10 +102,10 @@ def _side_data(
 
 
 def _source_colors(positions: np.ndarray, colors: Any) -> np.ndarray:
-    """Return RGB colors (n, 3) in [0, 1] of the first space.
+    """Return RGB colors (n, 3) in [0, 1] of the points of the first space.
 
-    colors: (n, 3), or numbers (n,) for the color gradient of the page, or None for the coordinates of the positions
-    (n, d) along their longest direction.
+    colors: RGB (n, 3), numbers (n,) for the color gradient of the page, or None for a gradient along the longest
+    direction of the positions (n, d).
     """
     if colors is None:
         values = principal_coordinates(positions, 1)[:, 0]
@@ -133,5 +134,5 @@ def _round_columns(rows: np.ndarray) -> list[list[float]]:
 
 
 def _round_values(values: np.ndarray) -> list[float]:
-    """Return the values rounded to six digits, which are enough to read and keep the page small."""
+    """Return an array (n,) as a list of numbers rounded to six digits, to keep the page small."""
     return [float(f"{value:.6g}") for value in values.tolist()]

@@ -18,9 +18,10 @@ ReadRows = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """The largest matches of some points.
+    """The largest matches of k points of one space to points of the opposite space.
 
-    points: (k,) indices; partners, masses: for each of these points the indices of its matches and their plan entries.
+    points: (k,) indices; partners, masses: for each of these points the indices of the matched points and the plan
+    entries, largest first.
     """
 
     points: np.ndarray
@@ -29,7 +30,10 @@ class Matches:
 
 
 def row_reader(plan: Any, side: int) -> ReadRows:
-    """Return a function that returns the rows (side 0) or columns (side 1) of a plan at given indices, (k, ·)."""
+    """Return a function that maps indices (k,) to these rows, for side 1 columns, of a plan (n, m): (k, m) or (k, n).
+
+    plan: an array, a tensor or a LazyPlan.
+    """
     if isinstance(plan, LazyPlan):
         lazy = plan if side == 0 else plan.T
         return lambda index: to_numpy(lazy.rows(index))
@@ -38,7 +42,7 @@ def row_reader(plan: Any, side: int) -> ReadRows:
 
 
 def largest_matches(read_rows: ReadRows, points: np.ndarray, kept_fractions: np.ndarray, width: int) -> Matches:
-    """Return the largest entries in the plan rows of some points, largest first, with their partners.
+    """Return the matches of some points: the largest entries of their rows of the plan.
 
     A point has at most `matches_per_point` matches: positive entries that are at least `min_relative_match` times the
     largest one of the row, equal ones in the order of their partners. It has none if it sends or receives less than
@@ -70,9 +74,10 @@ def largest_matches(read_rows: ReadRows, points: np.ndarray, kept_fractions: np.
 
 @dataclass(frozen=True, eq=False)
 class MatchPairs:
-    """Matches in the order in which they are drawn.
+    """Pairs (i, j) of matched points, in the order in which the page draws them.
 
-    i, j, mass: (k,) indices and plan entries; n_first: the first n_first pairs contain the largest match of each point.
+    i, j: (k,) indices in the first and second space; mass: (k,) plan entries; n_first: number of pairs at the beginning
+    that contain the largest match of each point.
     """
 
     i: np.ndarray
@@ -82,10 +87,10 @@ class MatchPairs:
 
 
 def merge_matches(x: Matches, y: Matches, max_pairs: int) -> MatchPairs:
-    """Return the matches of both sides, each once, at most `max_pairs`.
+    """Return the matches of points of the first space, x, and of the second, y, each pair once, at most `max_pairs`.
 
-    They are ordered by rank, first the largest match of each point, then the second largest, and by mass within a rank.
-    Ordered by mass alone, the first thousand could all belong to a few points.
+    First come the largest matches of each point, then the second largest, and so on, each ordered by mass. Ordered by
+    mass alone, the first thousand could all belong to a few points.
     """
     counts_x, counts_y = ([len(partners) for partners in side.partners] for side in (x, y))
     i = np.concatenate([np.repeat(x.points, counts_x), *y.partners]).astype(int)

@@ -23,7 +23,7 @@ from .config import REPORT_CONFIG
 from .contents import page_data
 from .views import View
 
-# Statuses whose plans are meaningless; the banner of the page is red.
+# Statuses whose plans are meaningless; the warning on the page is red.
 SEVERE_STATUSES = (Status.NON_FINITE, Status.COLLAPSED, Status.PRECISION)
 
 
@@ -72,7 +72,7 @@ def plotly_script() -> str:
 
 
 def _checked_views(result: Any, x: Any, y: Any) -> tuple[View, View]:
-    """Return the views of both spaces; raise unless they have the sizes of the plan of one solve."""
+    """Return x and y as Views; raise InputError unless `result` is of one solve and its plan has their sizes."""
     if not isinstance(result, Result):
         raise InputError(f"a report is of a Result, got {type(result).__name__}")
     if result.batched:
@@ -90,7 +90,11 @@ def _checked_views(result: Any, x: Any, y: Any) -> tuple[View, View]:
 def _fill_template(
     result: Result, views: tuple[View, View], data: dict[str, Any], facts: Mapping[str, Any], script: str
 ) -> str:
-    """Return the HTML of the whole page; names and `converged` are added to `data`, which becomes its JSON."""
+    """Return the HTML of the whole page.
+
+    data: as from `page_data`, to which names and "converged" are added here; facts: further lines of the table; script:
+    the JavaScript of Plotly.
+    """
     names = [view.name or default for view, default in zip(views, ("source", "target"), strict=True)]
     data |= {"names": names, "converged": result.converged}
     html, css, *scripts = (_asset_text(name) for name in ("page.html", "page.css", "scene.js", "page.js"))
@@ -109,7 +113,7 @@ def _fill_template(
 
 
 def _asset_text(name: str) -> str:
-    """Return the text of a file of the folder `assets`."""
+    """Return the text of the file with this name in the folder report/assets."""
     return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
@@ -139,20 +143,23 @@ def _summary_rows(result: Result, views: tuple[View, View], facts: Mapping[str, 
 
 
 def _table_row(name: str, text: str, *, inner: bool = False) -> str:
-    """Return one row of the table as HTML. inner: indented, a part of the row above."""
+    """Return a row of the summary table as HTML. inner: indented, as a part of the row above."""
     opening = '<tr class="inner">' if inner else "<tr>"
     return f"{opening}<th>{escape(name)}</th><td>{escape(text)}</td></tr>"
 
 
 def _format_value(value: Any) -> str:
-    """Return a value as text, numbers with six digits."""
+    """Return a value as text: floats with six digits, sequences separated by commas."""
     if isinstance(value, tuple | list):
         return ", ".join(_format_value(part) for part in value)
     return f"{float(value):.6g}" if isinstance(value, Real) and not isinstance(value, int) else str(value)
 
 
 def _notes(views: tuple[View, View], names: list[str], data: dict[str, Any]) -> list[str]:
-    """Return sentences that explain the drawing: positions, omitted points, scales and matches."""
+    """Return sentences that explain the drawing: positions, omitted points, scales and matches.
+
+    names: of both spaces; data: as from `page_data`.
+    """
     notes = []
     for view, name, side in zip(views, names, data["sides"], strict=True):
         if explanation := view.positions_and_note[1]:

@@ -27,7 +27,10 @@ class SceneTransform:
 
 
 def pad_dimensions(points: np.ndarray, dim: int) -> np.ndarray:
-    """Return points (n, 1 to 3) in R² or R³: in R³ a plane is vertical and a line horizontal."""
+    """Return points (n, d), d = 1 to 3, as points (n, max(d, dim)) padded with zeros, dim = 2 or 3.
+
+    In R³ a plane becomes vertical and a line horizontal.
+    """
     n, d = points.shape
     if d >= dim:
         return points
@@ -81,7 +84,7 @@ def arrange(x: np.ndarray, y: np.ndarray, pairs: MatchPairs) -> Arrangement:
 def _solid_offset(boxes: np.ndarray) -> tuple[bool, np.ndarray]:
     """Return whether the first solid is above the second, and the vector (3,) from the second to the first.
 
-    boxes: (2, 3), sizes of both solids. They are stacked if the scene can then be drawn larger.
+    boxes: (2, 3), widths, depths and heights of both. They are stacked if the scene can then be drawn larger.
     """
     width, _, height = boxes.max(axis=0)
     total_width, _, total_height = boxes.sum(axis=0) + REPORT_CONFIG.solid_gap
@@ -91,7 +94,7 @@ def _solid_offset(boxes: np.ndarray) -> tuple[bool, np.ndarray]:
 
 
 def facing_rotation(points: np.ndarray) -> np.ndarray:
-    """Return the rotation (3, 3) about the vertical after which points (n, 3) are widest from left to right."""
+    """Return R (3, 3), a rotation about the vertical axis for which points @ R (n, 3) are widest from left to right."""
     horizontal = points[:, :2] - points[:, :2].mean(axis=0)
     _, _, axes = np.linalg.svd(horizontal, full_matrices=False) if len(points) > 1 else (None, None, np.eye(2))
     c, s = axes[0] if axes[0][0] >= 0 else -axes[0]
@@ -101,8 +104,8 @@ def facing_rotation(points: np.ndarray) -> np.ndarray:
 def aligning_rotation(x: np.ndarray, y: np.ndarray, pairs: MatchPairs, *, allow_reflection: bool) -> np.ndarray:
     """Return the orthogonal matrix R (d, d) for which y R is closest to x at the matches (Procrustes problem).
 
-    Both are centered, and matches are weighted by their mass; R is the identity if there is no mass. R is a rotation
-    unless `allow_reflection`. x: (n, d); y: (m, d).
+    Both are centered at their weighted means, and matches are weighted by their mass; R is the identity if there is no
+    mass. R is a rotation unless `allow_reflection`. x: (n, d); y: (m, d).
     """
     if not pairs.mass.sum() > 0:
         return np.eye(y.shape[1])

@@ -72,7 +72,7 @@ class View:
             object.__setattr__(self, "faces", self._checked_faces())
 
     def _checked_faces(self) -> np.ndarray:
-        """Return the faces as an array (F, 3); raise unless they are vertex indices of points with coordinates."""
+        """Return `faces` as an array (F, 3); raise InputError unless they are indices of points with coordinates."""
         faces, n = np.asarray(to_numpy(self.faces)), self.space.n
         if faces.ndim != 2 or faces.shape[1] != 3 or faces.dtype.kind not in "iu":
             raise InputError(f"faces must be whole numbers of shape (F, 3), got {faces.dtype} of shape {faces.shape}")
@@ -84,7 +84,7 @@ class View:
 
     @property
     def edges(self) -> np.ndarray:
-        """Indices (E, 2) of the ends of the graph's edges without loops, empty without a graph."""
+        """Indices (E, 2) of both ends of each edge of the graph, without loops; empty without a graph."""
         if self.graph is None:
             return np.empty((0, 2), dtype=int)
         ends = edge_indices(self.graph)
@@ -109,7 +109,9 @@ class View:
 
 
 def mds_positions(space: Space, landmarks: int = REPORT_CONFIG.max_mds_landmarks) -> np.ndarray:
-    """Return positions (n, 3) from the distances alone, by landmark multidimensional scaling.
+    """Return positions (n, 3) of the points of a space from distances alone, by landmark multidimensional scaling.
+
+    landmarks: most points that are scaled; the others are placed by their distances to these.
 
     >>> square = Space.from_points([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
     >>> positions = mds_positions(square, landmarks=3)
