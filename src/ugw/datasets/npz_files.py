@@ -15,8 +15,9 @@ from ..errors import InputError
 def find_file(file: str, folder: str, path: str | os.PathLike[str] | None, origin: str) -> Path:
     """Return the path of a data file with the name `file`; raise InputError if it is not found.
 
-    path: the file itself or a folder; None searches the folder that the environment variable UGW_DATA names, then
-    ~/.cache/ugw. folder: subfolder of these that may contain the file; origin: for the error, where to get the data.
+    path: the file itself or a folder; None searches the folder that the environment variable UGW_DATA names, then ugw
+    in the user's cache folder. folder: subfolder of these that may contain the file; origin: for the error, where to
+    get the data.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ugw"
     data_folder = os.environ.get("UGW_DATA")

@@ -7,7 +7,6 @@ so that an interrupted run can be continued.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import multiprocessing
 import os
@@ -66,7 +65,7 @@ class Protocol:
     @property
     def pairs(self) -> list[tuple[int, int]]:
         """All pairs (log2 rho1, log2 rho2) of the rhos tried."""
-        return list(itertools.product(self.log_rhos, repeat=2))
+        return [(first, second) for first in self.log_rhos for second in self.log_rhos]
 
     @property
     def seeds(self) -> range:
@@ -166,7 +165,7 @@ class InitialPlans:
 
     If both sides have the same features, the plans, of exact partial transport of the points, do not depend on rho and
     are `fixed`. Otherwise `fixed` is None, and the plans are entropic unbalanced transport between eccentricities (mean
-    distances of a point to all others), scaled to a mass near 1.
+    distances to all points), scaled to a mass near 1.
     """
 
     def __init__(self, x: Space, y: Space, task: Task, eps: float) -> None:

@@ -195,8 +195,7 @@ def run(
     rows = []
     for kind in kinds:
         rng = np.random.default_rng(seed)
-        spaces = [KINDS[kind](rng, n) for _ in range(2 * pairs)]
-        spaces = [distances / distances.mean() for distances in spaces]
+        spaces = [distances / distances.mean() for distances in (KINDS[kind](rng, n) for _ in range(2 * pairs))]
         runs = _alternating_runs(rng, spaces, starts)
         own, pair, same = (np.array(part).reshape(pairs, starts) for part in zip(*runs, strict=True))
         rows.append(
