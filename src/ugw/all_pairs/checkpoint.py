@@ -72,12 +72,12 @@ class Checkpoint:
         return cls(path, _hash(manifest))
 
     def read_blocks(self, blocks: Sequence[Block]) -> dict[int, Columns]:
-        """Return the columns of each finished block, by its index in `blocks`; one with a damaged file is left out."""
+        """Return the results (arrays by name) of each block that has an intact file, by the index of the block."""
         columns_of = {k: self._read_block(k, block) for k, block in enumerate(blocks)}
         return {k: columns for k, columns in columns_of.items() if columns is not None}
 
     def write_block(self, k: int, block: Block, columns: Columns) -> None:
-        """Write the columns of block k to its file."""
+        """Write the results of block k, arrays by name, to the block's file."""
         arrays = {f"column_{name}": column for name, column in columns.items()}
         with atomic_folder(self.folder) as stage, (stage / _file_name(k)).open("wb") as file:
             np.savez(file, run=np.array(self.run), pairs=np.array(block.pairs), **arrays)  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ class Checkpoint:
             os.fsync(file.fileno())  # the bytes must be on disk before the file gets its name
 
     def _read_block(self, k: int, block: Block) -> Columns | None:
-        """Return the columns of block k, or None if its file is missing or damaged."""
+        """Return the results of block k, arrays by name, or None if the block's file is missing or damaged."""
         file = self.folder / _file_name(k)
         if not file.exists():
             return None
@@ -124,7 +124,7 @@ def to_json(value: Any) -> Any:
 
 
 def _file_name(k: int) -> str:
-    """Return the name of the file of block k."""
+    """Return the name of the file of block k, such as block-000012.npz."""
     return f"block-{k:06d}.npz"
 
 

@@ -113,7 +113,7 @@ def _solve_blocks(
     # The block with the most work first, so that no worker waits long for another at the end.
     remaining = sorted((k for k in range(len(blocks)) if k not in done), key=lambda k: -blocks[k].work)
     try:
-        with _progress_bar(blocks, done, shown=progress) as advance:
+        with _progress_bar(blocks, done, show=progress) as advance:
             for k, (columns, failures) in run_tasks(remaining, matrix.job.make_task, n_jobs):
                 matrix.add_block(blocks[k], columns, failures)
                 if checkpoint is not None and not failures:
@@ -137,14 +137,12 @@ def _solve_blocks(
 
 
 @contextmanager
-def _progress_bar(
-    blocks: Sequence[Block], done: Mapping[int, Any], *, shown: bool
-) -> Iterator[Callable[[Block], None]]:
-    """Yield a function that adds a finished block to the progress bar; without `shown` it does nothing.
+def _progress_bar(blocks: Sequence[Block], done: Mapping[int, Any], *, show: bool) -> Iterator[Callable[[Block], None]]:
+    """Yield a function that adds a finished block to the progress bar; unless `show`, it does nothing.
 
     done: the blocks finished before, by index in `blocks`.
     """
-    if not shown:
+    if not show:
         yield lambda block: None
         return
     from tqdm.auto import tqdm

@@ -25,7 +25,7 @@ POINTS = 10
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """Values of CGW and UGW, (len(rhos), len(shifts)) each, and whether CGW ≤ UGW is certified for all of them."""
+    """Values of CGW and UGW, (len(rhos), len(shifts)) each, and whether CGW ≤ UGW is certified for all entries."""
 
     rhos: tuple[float, ...]
     shifts: tuple[float, ...]

@@ -67,12 +67,12 @@ class Barycenter(ResultBase):
 
     @property
     def n_iter(self) -> int:
-        """The number of rounds."""
+        """The number of rounds; each solves for the plans, then updates the distances of the barycenter."""
         return len(self.history)
 
     @property
     def status(self) -> Status:
-        """CONVERGED if the rounds and all plans in `parts` converged.
+        """CONVERGED if the distances converged over the rounds and all plans in `parts` converged.
 
         Otherwise the status of the rounds if these did not converge, else that of the first plan that did not.
         """
@@ -82,7 +82,7 @@ class Barycenter(ResultBase):
 
     @property
     def converged(self) -> bool:
-        """Whether the rounds and every plan in `parts` converged."""
+        """Whether the distances converged over the rounds and all plans in `parts` converged."""
         return self.status == Status.CONVERGED
 
     @property

@@ -142,21 +142,21 @@ class Side:
         return multipliers
 
     def _multiplier_of_all_points(self) -> Tensor:
-        """Return `multiplier`, (B, n), where points without weight get theirs by one Sinkhorn update."""
+        """Return the multiplier of p1 = a for all points, (B, n), by one Sinkhorn update for those without weight."""
         if bool(self.has_weight.all()):
             return self.multiplier
         known = torch.where(self.has_weight, self.multiplier, 0.0)
         return torch.where(self.has_weight, known, self._shift_to_mean(self._softmin, known))
 
     def _log_ratio_of_weightless(self) -> Tensor:
-        """Return `log_ratio`, (B, n), for a soft side, where points without weight get its limit for small weights."""
+        """Return log(p1/a), (B, n), for a soft side, where points without weight get the limit for small weights."""
         if bool(self.has_weight.all()):
             return self.log_ratio
         rho = torch.where(self.linear.div_a.is_hard, 1.0, self.linear.div_a.penalty)[:, None]
         return self._shift_to_mean(-self._softmin / rho, self.log_ratio)
 
     def _shift_to_mean(self, values: Tensor, reference: Tensor) -> Tensor:
-        """Return values (B, n) plus a constant per item, so that their mean under p1 is that of `reference` (B, n)."""
+        """Return values (B, n) plus a constant per item that makes their mean under p1 equal to that of `reference`."""
         return values + (self.unit_plan.sum(2).double() * (reference - values)).sum(1, keepdim=True)
 
     @cached_property
