@@ -73,7 +73,10 @@ def solve_conic(
 
 @torch.no_grad()
 def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, init: Any) -> ConicResult:
-    """Return the result of a conic problem, without a convergence warning; arguments as for `solve_conic`."""
+    """Return the result of a conic problem, without a warning if it did not converge.
+
+    surrogate: the UGW problem whose plans the solve starts from; cone, solver, init: as for `solve_conic`.
+    """
     strategy = STRATEGIES[cone.solver_kind]
     solver = check_stores_plans(check_solver(solver, strategy.solver), "solve_conic")
     n_terms = int(problem.distortion_sum.rank.max()) if isinstance(problem, CGW) else 1
@@ -92,9 +95,9 @@ def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, i
 def _solve_items(
     pair: tuple[Any, UGW], solver: Any, strategy: Strategy, index: Tensor | None, start: Any, monitor: Monitor | None
 ) -> SolverOutput:
-    """Return the solutions of the items `index` of a conic problem, None for all of them.
+    """Return the solver output for the items `index`, (k,), of a conic problem, None for all of them.
 
-    pair: the problem and its surrogate; start: a name, or the plans of the items that `read_start` returned.
+    pair: the problem, and the UGW problem whose plans it starts from; start: a name, or the plans of these items.
     """
     problem, surrogate = pair if index is None else (pair[0].take(index), pair[1].take(index))
     problem, plans = run_entropic_phase(problem, solver, strategy.candidates(problem, surrogate, solver, start))

@@ -1,4 +1,4 @@
-"""Operations on implicit plans and bilinear costs; where all pairs would be too many, on evenly spaced rows."""
+"""Operations on implicit plans and bilinear costs; sums over all pairs are estimated from evenly spaced rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .config import PROBLEM_CONFIG
 
 
 def mix_with_product_plan(plan: ImplicitPlan, share: Tensor, log_a: Tensor, log_b: Tensor) -> ImplicitPlan:
-    """Return the plan with the logarithm (1 − share)·log plan + share·log a⊗b.
+    """Return the plan with the logarithm (1 − share)·log plan + share·log a⊗b, for use of its logarithm only.
 
-    share: (B,). The stored sums of the plan are not updated.
+    share: (B,) in [0, 1]. `row_sums`, `col_sums` and `right_product` remain those of the given plan.
     """
     scaled = plan.log_ratio(log_a, log_b) * (1.0 - share)[:, None, None]
     return replace(plan, log_plan=replace(scaled, row=scaled.row + log_a, col=scaled.col + log_b))
@@ -33,7 +33,7 @@ def l1_distance(plan: ImplicitPlan, other: ImplicitPlan) -> Tensor:
 
 
 def max_log_growth(before: ImplicitPlan, after: ImplicitPlan, log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return the largest log(after / before) over the sampled rows, (B,), among points with weight."""
+    """Return the largest log(after / before), (B,), in sampled rows, over points of positive weight."""
     ratio = after.log_ratio(log_a, log_b) - before.log_ratio(log_a, log_b)
     row, col = (torch.where(log > -torch.inf, 0.0, -torch.inf) for log in (log_a, log_b))
     ratio = replace(ratio, row=ratio.row + row, col=ratio.col + col)
@@ -53,7 +53,7 @@ def cost_rms(cost: BilinearMatrix, log_a: Tensor, log_b: Tensor) -> Tensor:
 
 
 def cost_covariances(costs: Sequence[BilinearMatrix], log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return covariances (B, k, k) of k costs over the same bases under the product plan, in float64."""
+    """Return covariances (B, k, k), float64, of the entries of k costs with the same bases under the weights a⊗b."""
     a, b = log_a.exp().double()[:, :, None], log_b.exp().double()[:, :, None]
     left, right = costs[0].left.double(), costs[0].right.double()
     mean_x, mean_y = (a * left).sum(1, keepdim=True), (b * right).sum(1, keepdim=True)
@@ -72,7 +72,7 @@ def cost_covariances(costs: Sequence[BilinearMatrix], log_a: Tensor, log_b: Tens
 
 
 def sample_row_blocks(shape: Sequence[int], device: torch.device) -> list[Tensor]:
-    """Return indices of evenly spaced rows of a matrix of this shape (B, n, m), in blocks that fit into memory."""
+    """Return indices of evenly spaced rows of matrices of this shape (B, n, m), in blocks (k,) of limited memory."""
     batch, n, m = shape
     count = min(n, max(PROBLEM_CONFIG.min_sampled_rows, PROBLEM_CONFIG.sampled_entries // (m * batch)))
     index = torch.arange(count, device=device) * n // count
