@@ -21,7 +21,7 @@ from ..problems.cgw import CGW
 from ..problems.ugw import UGW
 from ..results.base import warn_if_not_converged
 from ..results.conic_result import ConicResult
-from ..results.parameters import solve_parameters
+from ..results.parameters import with_parameters
 from ..results.records import SolverOutput
 from ..solvers.alternating import AlternateMin
 from ..solvers.alternating_lp import AlternateLP
@@ -88,8 +88,7 @@ def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, i
         output = solve_in_chunks(problem, solver, groups, problem.batch, solve_items)
     sides = surrogate.div_a, surrogate.div_b
     arguments = {"cone": cone, "divergence": "TV" if isinstance(cone, PartialTransport) else None}
-    parameters = solve_parameters(sides, problem.eps, solver, init, batched=problem.batched, **arguments)
-    return replace(problem.result(output), parameters=parameters)
+    return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
 
 
 def _solve_items(

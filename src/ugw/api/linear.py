@@ -26,7 +26,7 @@ from ..problems.build import (
 from ..problems.partial.ot import PartialW
 from ..problems.uot import UW
 from ..results.base import warn_if_not_converged
-from ..results.parameters import solve_parameters
+from ..results.parameters import with_parameters
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.base import Solver
@@ -87,8 +87,7 @@ def solve_linear(
             start = problem.product
         result = chosen(problem, start)
     sides = problem.div_a, problem.div_b
-    parameters = solve_parameters(sides, problem.eps, chosen, "product", batched=problem.batched)
-    return warn_if_not_converged(replace(result, parameters=parameters))
+    return warn_if_not_converged(with_parameters(result, sides, problem.eps, chosen, "product"))
 
 
 def _check_class(solver: Any, default: Solver, problem: str) -> Solver:

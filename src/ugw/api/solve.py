@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +24,7 @@ from ..problems.partial.gw import PartialGW
 from ..problems.ugw import UGW
 from ..problems.ugw_streamed import StreamingUGW
 from ..results.base import warn_if_not_converged
-from ..results.parameters import solve_parameters
+from ..results.parameters import with_parameters
 from ..results.records import SolverOutput
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
@@ -104,8 +103,7 @@ def solve_problem(problem: UGW, solver: Any, init: Any, **arguments: Any) -> Res
     chunk_size = checked_chunk_size(problem, [start for _, start in groups], solver)
     output = solve_in_chunks(problem, solver, groups, chunk_size, partial(_solve_items, problem, solver))
     sides = problem.div_a, problem.div_b
-    parameters = solve_parameters(sides, problem.eps, solver, init, batched=problem.batched, **arguments)
-    return replace(problem.result(output), parameters=parameters)
+    return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
 
 
 @torch.no_grad()
@@ -118,8 +116,7 @@ def solve_partial_problem(problem: PartialGW, surrogate: UGW, solver: Any, init:
     solve_items = partial(_solve_partial_items, problem, surrogate, solver)
     output = solve_in_chunks(problem, solver, groups, problem.batch, solve_items)
     sides = problem.div_a, problem.div_b
-    parameters = solve_parameters(sides, problem.eps, solver, init, batched=problem.batched, **arguments)
-    return replace(problem.result(output), parameters=parameters)
+    return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
 
 
 def _solve_items(problem: UGW, solver: Any, index: Tensor | None, start: Any, monitor: Monitor | None) -> SolverOutput:

@@ -95,7 +95,8 @@ def _find_log_rho(problem: UGW, kept: float, log_rho: Tensor) -> tuple[Tensor, T
     is_open, nearest = torch.ones_like(log_rho, dtype=torch.bool), (log_rho, torch.full_like(log_rho, torch.inf))
     for _ in range(API_CONFIG.max_mass_solves):
         items = is_open.nonzero()[:, 0]
-        share = share.index_copy(0, items, kept_share(_with_rho(problem.take(items), log_rho[items])))
+        side = KL(log_rho[items].exp()).expand(len(items), log_rho.device)
+        share = share.index_copy(0, items, kept_share(replace(problem.take(items), div_a=side, div_b=side)))
         is_closer = (share - kept).abs() < (nearest[1] - kept).abs()
         nearest = torch.where(is_closer, log_rho, nearest[0]), torch.where(is_closer, share, nearest[1])
         low = torch.where(share < kept, log_rho, low)
@@ -121,9 +122,3 @@ def kept_share(problem: UGW) -> Tensor:
     solver = AlternateMin(tol=API_CONFIG.mass_solve_tol, max_iter=API_CONFIG.mass_solve_max_iter).with_defaults()
     plan = solve_from_candidates(solver, problem, candidate_plans(problem, "auto")).tensors.plan
     return (plan.sum(dim=(1, 2), dtype=torch.float64).log() - 0.5 * (problem.log_mass_a + problem.log_mass_b)).exp()
-
-
-def _with_rho(problem: UGW, log_rho: Tensor) -> UGW:
-    """Return the problem with rho = exp(log_rho), (B,), on both sides."""
-    side = KL(log_rho.exp()).expand(problem.batch, log_rho.device)
-    return replace(problem, div_a=side, div_b=side)

@@ -52,7 +52,6 @@ class UGW(Problem):
     distortion_sum: Any = None  # a Distortion after __post_init__
     known_scale: Tensor | None = None
 
-    penalty_weights: PenaltyWeights = field(init=False)
     mass_rule: MassRule = field(init=False)
     has_linear_local_cost: bool = field(init=False)
     keeps_zeros: bool = field(init=False)
@@ -61,11 +60,9 @@ class UGW(Problem):
         self.set_weights()
         if self.distortion_sum is None:
             object.__setattr__(self, "distortion_sum", SquaredDistortion(self.x.metric, self.y.metric))
-        weights = PenaltyWeights.from_problem(self)
-        alpha = None if self.cost is None else self.alpha
-        hard = self.div_a.is_hard, self.div_b.is_hard
-        object.__setattr__(self, "penalty_weights", weights)
-        object.__setattr__(self, "mass_rule", MassRule(weights, alpha, *hard, self.log_mass_a, self.log_mass_b))
+        factors = PenaltyWeights.from_problem(self), None if self.cost is None else self.alpha
+        sides = self.div_a.is_hard, self.div_b.is_hard, self.log_mass_a, self.log_mass_b
+        object.__setattr__(self, "mass_rule", MassRule(*factors, *sides))
         # Where the loss may be infinite, an infinite local cost counts only where the plan has mass.
         object.__setattr__(self, "keeps_zeros", self.distortion_sum.may_be_infinite)
         object.__setattr__(self, "has_linear_local_cost", not self.keeps_zeros)
@@ -241,8 +238,9 @@ class UGW(Problem):
         if self.cost is not None:
             linear = 0.5 * self.alpha * (p.log_mass.exp() * p.linear + q.log_mass.exp() * q.linear)
         # All three divergences at once: on a GPU so small an operation takes as long as a larger one.
-        divergences = product_kl(p.kls + q.kls, log_mass[:, None], self.penalty_weights.log_references)
-        return Terms(log_mass.exp() * distortion, linear, *(self.penalty_weights.each * divergences).unbind(1))
+        weights = self.mass_rule.weights
+        divergences = product_kl(p.kls + q.kls, log_mass[:, None], weights.log_references)
+        return Terms(log_mass.exp() * distortion, linear, *(weights.each * divergences).unbind(1))
 
     def potentials_and_lift(
         self, q: PlanState, p: PlanState, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor

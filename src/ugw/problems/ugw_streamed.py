@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -90,12 +90,12 @@ class StreamingUGW(UGW):
     @property
     def dx(self) -> LowRankMetric:
         """The low-rank metric of the first space."""
-        return _as_low_rank(self.x.metric)
+        return cast(LowRankMetric, self.x.metric)
 
     @property
     def dy(self) -> LowRankMetric:
         """The low-rank metric of the second space."""
-        return _as_low_rank(self.y.metric)
+        return cast(LowRankMetric, self.y.metric)
 
     @cached_property
     def left(self) -> Tensor:
@@ -157,10 +157,3 @@ class StreamingUGW(UGW):
     def _inner(self, cost: BilinearMatrix, unit_plan: ImplicitPlan) -> Tensor:
         """Return <cost, unit_plan>, (B,), in float64."""
         return unit_plan.dot(cost)
-
-
-def _as_low_rank(metric: Any) -> LowRankMetric:
-    """Return the metric itself, typed as a `LowRankMetric`; raise RuntimeError if it is of another class."""
-    if not isinstance(metric, LowRankMetric):
-        raise RuntimeError("streaming problems need low-rank metrics: checked when they are built")
-    return metric

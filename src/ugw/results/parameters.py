@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -62,13 +62,13 @@ def penalty_parameters(sides: tuple[Divergence, Divergence], eps: Any) -> dict[s
     return parameters | {"rho": [to_plain(side.rho) for side in sides]}  # type: ignore[attr-defined]
 
 
-def solve_parameters(
-    sides: tuple[Divergence, Divergence], eps: Tensor, solver: Any, init: Any, *, batched: bool, **others: Any
-) -> dict[str, Any]:
-    """Return the entries of `penalty_parameters`, "solver", "init" and those of `others`, all as plain values.
+def with_parameters(
+    result: Any, sides: tuple[Divergence, Divergence], eps: Tensor, solver: Any, init: Any, **others: Any
+) -> Any:
+    """Return a Result with `parameters`: those of `penalty_parameters`, "solver", "init" and those in `others`.
 
     sides: the divergences of both marginals, (B,) each; eps: (B,); solver: with all options; init: a name, or a plan,
-    for which "plan" is stored; others: further arguments of the solve, left out if None. If `batched`, the entries of
+    for which "plan" is stored; others: further arguments of the solve, left out if None. In a batch the entries of
     `penalty_parameters` are lists (B,) and named in the entry "per_item"; otherwise they are numbers.
     """
     parameters = penalty_parameters(sides, eps)
@@ -76,7 +76,7 @@ def solve_parameters(
     parameters |= {"solver": to_plain(solver), "init": init if isinstance(init, str) else "plan"}
     parameters |= {name: to_plain(value) for name, value in others.items() if value is not None}
     parameters["per_item"] = numbers
-    return parameters if batched else item_parameters(parameters, 0)
+    return replace(result, parameters=parameters if result.batched else item_parameters(parameters, 0))
 
 
 def item_parameters(parameters: dict[str, Any], index: int) -> dict[str, Any]:

@@ -20,9 +20,6 @@ class Distortion(ABC):
     `with_metrics` and `take`; those that are exact up to rounding inherit `error` and `tolerance`.
     """
 
-    # Can g be infinite at a difference of distances of these metrics, for any item? Tested on a grid of the range of
-    # differences, so that True does not say that two points have such distances.
-    may_be_infinite: bool = False
     # Has it a method `update`, which computes the sum from that of the previous plan? See `IncrementalDistortion`.
     is_incremental: bool = False
 
@@ -43,8 +40,16 @@ class Distortion(ABC):
 
     @property
     def infinite_items(self) -> Tensor:
-        """Whether g can be infinite at differences of distances of each item, (B,) or (1,) bool, on the CPU."""
+        """Whether g may be infinite at differences of distances of each item, (B,) or (1,) bool, on the CPU.
+
+        Tested on a grid of the range of differences, so that True does not say that two points have such distances.
+        """
         return torch.zeros(1, dtype=torch.bool)
+
+    @property
+    def may_be_infinite(self) -> bool:
+        """Whether g may be infinite for any item, see `infinite_items`."""
+        return bool(self.infinite_items.any())
 
     @abstractmethod
     def apply(self, plan: Tensor) -> Tensor:
