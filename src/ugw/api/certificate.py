@@ -157,14 +157,14 @@ def tightness(
             "tightness compares with UGW, which is over KL: cone must be one over KL, got PartialTransport"
         )
     loss = None if isinstance(parsed_cone, GaussianHellinger) else parsed_cone
-    own = solve_conic(x, y, rho=rho, cone=parsed_cone)
-    finite = PairLoss(parsed_cone).is_finite_up_to(max_distance_difference(x, y))
-    start = own.plan if finite else _restrict_to_finite_loss(own, x, y, parsed_cone)
+    conic = solve_conic(x, y, rho=rho, cone=parsed_cone)
+    is_finite = PairLoss(parsed_cone).is_finite_up_to(max_distance_difference(x, y))
+    start = conic.plan if is_finite else _restrict_to_finite_loss(conic, x, y, parsed_cone)
     unbalanced = solve(x, y, rho=rho, eps=eps, loss=loss, init=start)
-    if finite:
+    if is_finite:
         unbalanced = solve(x, y, rho=rho, eps=eps, loss=loss).better(unbalanced)
     value = objective(unbalanced.plan, x, y, rho=rho, loss=loss).total
-    conic = own.better(solve_conic(x, y, rho=rho, cone=parsed_cone, init=unbalanced))
+    conic = conic.better(solve_conic(x, y, rho=rho, cone=parsed_cone, init=unbalanced))
     return Tightness(conic, unbalanced, value)
 
 
@@ -181,17 +181,17 @@ def _restrict_to_finite_loss(conic: ConicResult, x: Space, y: Space, loss: Cone)
     restricted = []
     for i, plan in enumerate(conic.tensors.plan):
         dx, dy = (space.metric.item(i, space.n).dense() for space in (x, y))
-        paid = torch.isfinite(loss((dx.diagonal()[:, None] - dy.diagonal()).abs()))
-        left, kept = torch.where(paid, plan, 0.0), torch.zeros_like(plan)
-        while bool((left > 0).any()):
-            k, o = divmod(int(left.argmax()), y.n)
-            kept[k, o] = plan[k, o]
-            left[k, o] = 0.0
-            left = torch.where(torch.isfinite(loss((dx[k][:, None] - dy[o]).abs())), left, 0.0)
-        if not bool(kept.any()):
+        is_allowed = torch.isfinite(loss((dx.diagonal()[:, None] - dy.diagonal()).abs()))
+        candidates, selected = torch.where(is_allowed, plan, 0.0), torch.zeros_like(plan)
+        while bool((candidates > 0).any()):
+            k, o = divmod(int(candidates.argmax()), y.n)
+            selected[k, o] = plan[k, o]
+            candidates[k, o] = 0.0
+            candidates = torch.where(torch.isfinite(loss((dx[k][:, None] - dy[o]).abs())), candidates, 0.0)
+        if not bool(selected.any()):
             raise InputError(
                 "cone must have a finite λ at some pair of points, else UGW has no plan: "
                 "got distances that all differ by more than its cutoff"
             )
-        restricted.append(kept)
+        restricted.append(selected)
     return torch.stack(restricted) if conic.batched else restricted[0]

@@ -227,7 +227,7 @@ class MemoryModel:
         return entries * (self.n_terms * products + 2 * n_inner)
 
     def estimate(self, n_inner: int) -> Estimate:
-        """Return the estimate for `n_inner` inner iterations per outer step."""
+        """Return the memory, work and advice for the whole batch; n_inner: inner iterations of an outer step."""
         available, needed = available_bytes(self.device), self.total_bytes(self.chunk_size)
         advice = "" if available is None or needed <= available else self._advice(available)
         path = "streaming" if self.path == "streaming" else "stored"

@@ -158,10 +158,10 @@ def _read_sides(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
 
 
 def _space_of_weights(name: str, given: Any, cost: Tensor, axis: int, *, numpy: bool) -> Space:
-    """Return a side given as weights (None: 1/n each) as a space of coincident points, which stores no distances.
+    """Return `given` if it is a Space, else a space of coincident points with these weights, without distances.
 
-    name: of the argument, for errors; axis: of the cost that has the side's n points, −2 or −1; numpy: whether results
-    hold NumPy arrays. A Space is returned as it is.
+    given: weights (n,) or (B, n), or None for 1/n each; name: of the argument, for errors; cost: (n, m) or (B, n, m);
+    axis: that of the cost along which the points of this side are, −2 or −1; numpy: whether results hold NumPy arrays.
     """
     if isinstance(given, Space):
         return given

@@ -142,9 +142,10 @@ def _solve_partial_items(
 
     surrogate: the UGW problem whose plans the solve starts from; other arguments: as for `_solve_items`.
     """
-    items, own_surrogate = (problem, surrogate) if index is None else (problem.take(index), surrogate.take(index))
-    plans = partial_candidates(items, own_surrogate, start)
-    return solve_from_candidates(solver, items, plans, monitor).tensors
+    if index is not None:
+        problem, surrogate = problem.take(index), surrogate.take(index)
+    plans = partial_candidates(problem, surrogate, start)
+    return solve_from_candidates(solver, problem, plans, monitor).tensors
 
 
 def _check_implicit_start(problem: UGW, plan: ImplicitPlan) -> None:

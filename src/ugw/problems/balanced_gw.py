@@ -31,7 +31,7 @@ class BalancedGW(BatchRecord):
         return self.problem.eps
 
     def result(self, tensors: SolverOutput) -> Result:
-        """Return the Result that users get, from the output of a solver."""
+        """Return the output of a solver as the Result that users get, without its `parameters`."""
         return self.problem.result(tensors)
 
     def state_of_plan(self, unit_plan: Tensor) -> PlanState:

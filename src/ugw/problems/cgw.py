@@ -160,7 +160,10 @@ class CGW(Problem):
         )
 
     def lift_plan(self, plan: Tensor) -> Tensor:
-        """Return the lift w(p), (B, n, m), of a plan of any mass, for weights of unit mass, eq. (7.3)."""
+        """Return the lift p (a/p1)^(rho1/R) (b/p2)^(rho2/R), (B, n, m), eq. (7.3), of a plan p (B, n, m).
+
+        p may have any mass; a and b are of unit mass.
+        """
         ratio_a = self.log_a - plan.sum(2).log()
         ratio_b = self.log_b - plan.sum(1).log()
         share = self._rho_share.to(plan.dtype)[:, None]

@@ -23,7 +23,7 @@ def mix_with_product_plan(plan: ImplicitPlan, share: Tensor, log_a: Tensor, log_
 
 
 def l1_distance(plan: ImplicitPlan, other: ImplicitPlan) -> Tensor:
-    """Return the L1 distance (B,) of two plans of unit mass, estimated from sampled rows."""
+    """Return the L1 distance (B,) of two plans of unit mass, estimated from evenly spaced rows."""
     total = torch.zeros(plan.shape[0], dtype=torch.float64, device=plan.device)
     mass = torch.zeros_like(total)
     for index in sample_row_blocks(plan.shape, plan.device):
@@ -42,7 +42,7 @@ def max_log_growth(before: ImplicitPlan, after: ImplicitPlan, log_a: Tensor, log
 
 
 def cost_rms(cost: BilinearMatrix, log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return the root mean square (B,) of a cost under the product plan, estimated from sampled rows."""
+    """Return the root mean square (B,) of a cost, weighted by a⊗b, estimated from evenly spaced rows."""
     a, b = log_a.exp().double(), log_b.exp().double()
     total = torch.zeros(len(a), dtype=torch.float64, device=a.device)
     mass = torch.zeros_like(total)
@@ -67,8 +67,8 @@ def cost_covariances(costs: Sequence[BilinearMatrix], log_a: Tensor, log_b: Tens
         part = part - (part * weight).sum(2, keepdim=True)
         total = total + (part * weight) @ part.mT
     covariance_x, covariance_y = left.mT @ (a * left), right.mT @ (b * right)
-    moved = covariance_x[:, None] @ cores @ covariance_y[:, None]
-    return total + moved.flatten(2) @ cores.flatten(2).mT
+    weighted_cores = covariance_x[:, None] @ cores @ covariance_y[:, None]
+    return total + weighted_cores.flatten(2) @ cores.flatten(2).mT
 
 
 def sample_row_blocks(shape: Sequence[int], device: torch.device) -> list[Tensor]:

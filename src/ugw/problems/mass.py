@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -91,9 +91,7 @@ class MassRule(BatchRecord):
 
         m is replaced by exp(min_log_mass) if that is more.
         """
-        if self.alpha is None:
-            raise RuntimeError("the problem has no linear cost")
-        return 0.5 * self.alpha * (-torch.maximum(log_mass, self.min_log_mass)).exp()
+        return 0.5 * cast(Tensor, self.alpha) * (-torch.maximum(log_mass, self.min_log_mass)).exp()
 
 
 def mean_log(marginal: Tensor, log_weights: Tensor) -> Tensor:

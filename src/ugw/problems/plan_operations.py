@@ -51,7 +51,7 @@ def mix_with_product_plan(plan: Any, share: Tensor, log_a: Tensor, log_b: Tensor
 
 
 def l1_distance(plan: Any, other: Any) -> Tensor:
-    """Return the L1 distance (B,) of two plans of unit mass; of implicit plans an estimate from sampled rows."""
+    """Return the L1 distance (B,) of two plans of unit mass; estimated from some rows if they are implicit."""
     if isinstance(plan, ImplicitPlan):
         return implicit_operations.l1_distance(plan, other)
     return dispatch.l1_distance(plan, other)

@@ -133,9 +133,9 @@ class Result(ResultBase):
         if v.ndim not in (1, 2) or v.shape[0] != n:
             raise InputError(f"values must have shape ({n},) or ({n}, k), got {tuple(v.shape)}")
         check_finite("values", v)
-        moved = (plan.mT @ v.reshape(1, n, -1)) / plan.sum(1)[:, :, None]
-        moved = moved.reshape(m, *v.shape[1:])
-        return moved.cpu().numpy() if self.numpy else moved
+        means = (plan.mT @ v.reshape(1, n, -1)) / plan.sum(1)[:, :, None]
+        means = means.reshape(m, *v.shape[1:])
+        return means.cpu().numpy() if self.numpy else means
 
     # -- convergence ---------------------------------------------------------------------------------------
 

@@ -29,17 +29,17 @@ class FactorizedDistortion(Distortion):
 
     @property
     def rank(self) -> Tensor:
-        """Number of terms of each factorization, (B,) or (1,)."""
+        """Number of terms of the factorization of g, (B,) or (1,)."""
         return torch.tensor([f.rank for f in self.factors], device=self.dx.device)
 
     @property
     def error(self) -> Tensor:
-        """Error bound of each factorization, (B,) or (1,)."""
+        """Bound on the absolute error of the factors of g, (B,) or (1,)."""
         return torch.tensor([f.error for f in self.factors], dtype=torch.float64, device=self.dx.device)
 
     @property
     def tolerance(self) -> Tensor:
-        """Largest acceptable error of each factorization, (B,) or (1,)."""
+        """The error that was asked for when g was factorized, (B,) or (1,)."""
         return torch.tensor([f.tolerance for f in self.factors], dtype=torch.float64, device=self.dx.device)
 
     @property
@@ -89,7 +89,7 @@ class FactorizedDistortion(Distortion):
         return self._item_sums[b]
 
     def with_metrics(self, dx: Metric, dy: Metric) -> FactorizedDistortion:
-        """Return the distortion sum with the same factors on other metrics."""
+        """Return the sum with the same factors for other metrics, whose distances must be in their range."""
         return FactorizedDistortion(dx, dy, self.factors)
 
     def take(self, index: Tensor) -> FactorizedDistortion:

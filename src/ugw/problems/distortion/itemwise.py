@@ -28,17 +28,17 @@ class ItemwiseDistortion(Distortion):
 
     @property
     def rank(self) -> Tensor:
-        """Rank of each item's sum, (B,)."""
+        """Number of matrix products in the sum of each item, (B,); 0 for term-by-term sums."""
         return torch.cat([part.rank for part in self.parts])[self.part_index]
 
     @property
     def error(self) -> Tensor:
-        """Error bound of each item's sum, (B,)."""
+        """Bound on the absolute error with which g is approximated in each item, (B,)."""
         return torch.cat([part.error for part in self.parts])[self.part_index]
 
     @property
     def tolerance(self) -> Tensor:
-        """Largest acceptable error of each item's sum, (B,)."""
+        """The `error` that was asked for in each item, (B,)."""
         return torch.cat([part.tolerance for part in self.parts])[self.part_index]
 
     @property

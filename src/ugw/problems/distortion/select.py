@@ -87,8 +87,8 @@ def _factors_of_items(
             continue
         key = (lowest, highest, 0.0 if loss.rho_total is None else float(loss.rho_total[0]))
         if key not in computed:
-            fitted = factorize(_without_batch_dimension(loss), highest - lowest, tol=tol, max_rank=max_rank)
-            computed[key] = replace(fitted, lowest=lowest)
+            from_zero = factorize(_without_batch_dimension(loss), highest - lowest, tol=tol, max_rank=max_rank)
+            computed[key] = replace(from_zero, lowest=lowest)
         is_coarse = not computed[key].meets_tolerance and max_rank is None
         term_by_term = is_coarse and n * m <= DISTORTION_CONFIG.max_exact_plan_if_coarse
         factors.append(None if term_by_term else computed[key])

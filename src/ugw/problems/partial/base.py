@@ -126,7 +126,7 @@ class PartialProblem(SpacePair):
 
     @abstractmethod
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """Return the state of a plan (B, n, m) in units of `mass_unit`."""
+        """Return the state of a plan (B, n, m) given in units of `mass_unit`."""
 
     @abstractmethod
     def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
