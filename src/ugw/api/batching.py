@@ -71,7 +71,7 @@ def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
     """Return the number of batch items to solve at a time.
 
     Raises OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try.
-    starts: of the groups of items, names or plans; solver: one that `check_solver` returned.
+    starts: names of starts or initial plans, one for each group of items; solver: one that `check_solver` returned.
     """
     entries = problem.batch * problem.x.n * problem.y.n
     if entries <= API_CONFIG.max_unmodeled_entries and not isinstance(solver, Multistart):
