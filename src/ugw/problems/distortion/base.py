@@ -20,6 +20,8 @@ class Distortion(ABC):
     `with_metrics` and `take`; those that are exact up to rounding inherit `error` and `tolerance`.
     """
 
+    # Is any of `infinite_items` True? No property, which could not be read while a CUDA graph is captured.
+    may_be_infinite: bool = False
     # Has it a method `update`, which computes the sum from that of the previous plan? See `IncrementalDistortion`.
     is_incremental: bool = False
 
@@ -45,11 +47,6 @@ class Distortion(ABC):
         Tested on a grid of the range of differences, so that True does not say that two points have such distances.
         """
         return torch.zeros(1, dtype=torch.bool)
-
-    @property
-    def may_be_infinite(self) -> bool:
-        """Whether g may be infinite for any item, see `infinite_items`."""
-        return bool(self.infinite_items.any())
 
     @abstractmethod
     def apply(self, plan: Tensor) -> Tensor:

@@ -42,6 +42,11 @@ class ItemwiseDistortion(Distortion):
         return torch.cat([part.tolerance for part in self.parts])[self.part_index]
 
     @property
+    def may_be_infinite(self) -> bool:  # type: ignore[override]
+        """Whether g may be infinite at differences of distances of any item."""
+        return bool(self.infinite_items.any())
+
+    @property
     def infinite_items(self) -> Tensor:
         """Whether g may be infinite at differences of distances of each item, (B,) bool, on the CPU."""
         return torch.cat([part.infinite_items for part in self.parts])[self.part_index.cpu()]

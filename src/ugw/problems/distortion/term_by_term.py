@@ -46,6 +46,11 @@ class TermByTermDistortion(Distortion):
         shared = self.item_index is None or len(is_infinite) == 1
         return is_infinite if shared else is_infinite[self.item_index.cpu()]  # type: ignore[union-attr]
 
+    @property
+    def may_be_infinite(self) -> bool:  # type: ignore[override]
+        """Whether g may be infinite at differences of distances of any item."""
+        return bool(self.infinite_items.any())
+
     def apply(self, plan: Tensor) -> Tensor:
         """Return the sum for a plan (B, n, m), (B, n, m): inf at ij if g is infinite at a pair i'j' with mass."""
         flat_plan, sums = plan.flatten(1), []
