@@ -29,20 +29,20 @@ EASY_EPS_SHARE = 1.0 - 1e-6
 
 
 def group_items(problem: SpacePair, start: Any, choices: Sequence[str]) -> list[Group]:
-    """Return the items of a batch in groups that are solved in one way, each group with its start.
+    """Return the items of a batch in groups of items that are solved in the same way, each group with `start`.
 
-    An item is grouped by its own size without padding, so that it gets the result it would get alone.
-    choices: the fields of `SizeClass` that matter for the problem.
+    An item is grouped by its size without padding, so that it gets the result that it would get in a call of its own.
+    choices: the fields of `SizeClass` in which the items of a group must agree.
     """
     groups = group_by_size(problem.sizes or ((problem.x.n, problem.y.n),), choices)
     return [(torch.tensor(items, device=problem.eps.device), start) for items in groups]
 
 
 def group_ugw_items(problem: UGW, start: Any) -> list[Group]:
-    """Return the groups of `group_items` for a UGW problem with stored plans, divided by three more properties.
+    """Return the groups of `group_items` for a UGW problem with stored plans, divided by up to three properties.
 
-    Items that have one local minimum start from "product" where the start is "auto": no start is better than another.
-    Items that end at a vertex are apart, because they alternate for fewer steps, and so are those whose loss may be
+    Where the start is "auto", items whose eps is so large that they have one local minimum start from "product". Items
+    that end at a vertex are solved apart, because they alternate for fewer steps, and so are those whose loss may be
     infinite, because their plans keep zeros.
     """
     groups = group_items(problem, start, UGW_CHOICES)
@@ -56,7 +56,10 @@ def group_ugw_items(problem: UGW, start: Any) -> list[Group]:
 
 
 def _divide(groups: list[Group], condition: Tensor, start: Any = None) -> list[Group]:
-    """Return the groups with the items where the condition (B,) holds apart; these get `start` if one is given."""
+    """Return the groups, each divided into items where `condition` (B,) is false, and true, without empty groups.
+
+    The second part gets `start` as its start, unless that is None.
+    """
     parts = []
     for items, own_start in groups:
         holds = condition[items]
@@ -68,7 +71,7 @@ def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
     """Return the number of batch items to solve at a time.
 
     Raises OutOfMemory for a CPU solve whose estimate exceeds the available memory; a CUDA solve may always try.
-    starts: of the groups of items, names or plans; solver: one that `check_solver` returned.
+    starts: names of starts or initial plans, one for each group of items; solver: one that `check_solver` returned.
     """
     entries = problem.batch * problem.x.n * problem.y.n
     if entries <= API_CONFIG.max_unmodeled_entries and not isinstance(solver, Multistart):
@@ -87,7 +90,7 @@ def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
 def solve_in_chunks(
     problem: SpacePair, solver: Any, groups: list[Group], chunk_size: int, solve_items: SolveItems
 ) -> SolverOutput:
-    """Return the solutions of all items in their order, solving at most `chunk_size` items of one group at a time.
+    """Return the solver output for all items in their order, solving at most `chunk_size` items of a group at a time.
 
     A chunk that does not fit on a CUDA device is halved. One monitor sees all chunks, so that steps are counted across
     them. True from a callback stops the whole run: the items of chunks that had not begun take one step from the
@@ -111,7 +114,7 @@ def solve_in_chunks(
 
 
 def _solve_chunk(index: Tensor, start: Any, monitor: Monitor | None, solve_items: SolveItems) -> list[SolverOutput]:
-    """Return the solutions of the items `index`, in one part, or in halves where CUDA runs out of memory."""
+    """Return solver outputs that together hold the items `index` in order: one, or more if CUDA ran out of memory."""
     own = "product" if monitor is not None and monitor.stopped else take(start, index)
     try:
         return [solve_items(index, own, monitor)]

@@ -54,7 +54,7 @@ class Tightness(ResultBase):
 
     @property
     def ratio(self) -> Any:
-        """CGW / UGW, from 0 to 1; 1 where both are 0 up to rounding, as for isometric spaces at eps = 0."""
+        """CGW / UGW, from 0 to 1, a number or (B,); 1 where both are 0 up to rounding, as for isometric spaces."""
         cgw, ugw = _as_tensor(self.cgw).clamp(min=0.0), _as_tensor(self.ugw)
         smallest = max(API_CONFIG.min_relative_value, self._rounding) * _as_tensor(self.conic.terms.apart)
         are_zero = torch.maximum(cgw, ugw.abs()) <= smallest
@@ -79,22 +79,19 @@ class Tightness(ResultBase):
 
     @property
     def message(self) -> str:
-        """How one of the two solves ended, and what to change.
-
-        It is the solve of CGW if that did not converge, otherwise the solve of UGW.
-        """
+        """How the solve of CGW ended if it did not converge, otherwise how that of UGW ended, and what to change."""
         if not self.conic.all_converged:
             return f"CGW: {self.conic.message}"
         return f"UGW: {self.unbalanced.message}"
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The rho, eps and solver options of both solves, as a plain dict."""
+        """The `parameters` of both results, under "conic" and "unbalanced"."""
         return {"conic": self.conic.parameters, "unbalanced": self.unbalanced.parameters}
 
     @property
     def _rounding(self) -> float:
-        """The relative rounding error of a value."""
+        """A bound on the relative rounding error of the values of both results."""
         return API_CONFIG.rounding_units * torch.finfo(self.conic.tensors.plan.dtype).eps
 
     def rows(self) -> list[tuple[str, str]]:
@@ -104,14 +101,11 @@ class Tightness(ResultBase):
             return [*((f"[{i}]", f"CGW / UGW {ratio}") for i, ratio in enumerate(ratios)), ("status", self.message)]
         values = [("CGW", f"{float(self.cgw):.8g}"), ("UGW", f"{float(self.ugw):.8g}")]
         ratio = ("CGW / UGW", f"{float(self.ratio):.6f}")
-        return [*values, ratio, ("CGW ≤ UGW", self._verdict()), ("status", self.message)]
-
-    def _verdict(self) -> str:
-        """Return whether the bound is certified, and what to change if not."""
-        return "certified" if self.holds else "NOT certified: try another eps, or a cone with a larger max_rank"
+        verdict = "certified" if self.holds else "NOT certified: try another eps, or a cone with a larger max_rank"
+        return [*values, ratio, ("CGW ≤ UGW", verdict), ("status", self.message)]
 
     def to_arrays(self) -> Arrays:
-        """Return the UGW value and the arrays of both results by name."""
+        """Return arrays by name, as `save` writes them: the UGW value and the arrays of both results."""
         arrays = {"ugw": _as_tensor(self.ugw).detach().cpu().numpy()}
         return (
             arrays
@@ -121,7 +115,7 @@ class Tightness(ResultBase):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the comparison that `to_arrays` described."""
+        """Return the comparison from the arrays of `to_arrays`; raise if they are missing or do not fit together."""
         conic = ConicResult.from_arrays(without_prefix("conic", arrays))
         unbalanced = Result.from_arrays(without_prefix("unbalanced", arrays))
         value = torch.from_numpy(arrays["ugw"]).reshape(-1)
@@ -163,41 +157,41 @@ def tightness(
             "tightness compares with UGW, which is over KL: cone must be one over KL, got PartialTransport"
         )
     loss = None if isinstance(parsed_cone, GaussianHellinger) else parsed_cone
-    own = solve_conic(x, y, rho=rho, cone=parsed_cone)
-    finite = PairLoss(parsed_cone).is_finite_up_to(max_distance_difference(x, y))
-    start = own.plan if finite else _restrict_to_finite_loss(own, x, y, parsed_cone)
+    conic = solve_conic(x, y, rho=rho, cone=parsed_cone)
+    is_finite = PairLoss(parsed_cone).is_finite_up_to(max_distance_difference(x, y))
+    start = conic.plan if is_finite else _restrict_to_finite_loss(conic, x, y, parsed_cone)
     unbalanced = solve(x, y, rho=rho, eps=eps, loss=loss, init=start)
-    if finite:
+    if is_finite:
         unbalanced = solve(x, y, rho=rho, eps=eps, loss=loss).better(unbalanced)
     value = objective(unbalanced.plan, x, y, rho=rho, loss=loss).total
-    conic = own.better(solve_conic(x, y, rho=rho, cone=parsed_cone, init=unbalanced))
+    conic = conic.better(solve_conic(x, y, rho=rho, cone=parsed_cone, init=unbalanced))
     return Tightness(conic, unbalanced, value)
 
 
 def _as_tensor(value: Any) -> Tensor:
-    """Return a number as a float64 tensor, whatever the default dtype of torch; arrays and tensors keep their dtype."""
+    """Return a number, array or tensor as a tensor: a number in float64, others in their dtype."""
     return torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
 
 
 def _restrict_to_finite_loss(conic: ConicResult, x: Space, y: Space, loss: Cone) -> Tensor:
-    """Return the conic plan restricted, greedily from its largest entries on, to pairs with finite mutual loss.
+    """Return the conic plan with entries set to 0 until λ(|Dx_ii' − Dy_jj'|) is finite for all i j, i' j' with mass.
 
-    Shape (n, m), or (B, n, m) for a batch.
+    Entries are kept greedily, from the largest on. Shape (n, m), or (B, n, m) for a batch.
     """
     restricted = []
     for i, plan in enumerate(conic.tensors.plan):
         dx, dy = (space.metric.item(i, space.n).dense() for space in (x, y))
-        paid = torch.isfinite(loss((dx.diagonal()[:, None] - dy.diagonal()).abs()))
-        left, kept = torch.where(paid, plan, 0.0), torch.zeros_like(plan)
-        while bool((left > 0).any()):
-            k, o = divmod(int(left.argmax()), y.n)
-            kept[k, o] = plan[k, o]
-            left[k, o] = 0.0
-            left = torch.where(torch.isfinite(loss((dx[k][:, None] - dy[o]).abs())), left, 0.0)
-        if not bool(kept.any()):
+        is_allowed = torch.isfinite(loss((dx.diagonal()[:, None] - dy.diagonal()).abs()))
+        candidates, selected = torch.where(is_allowed, plan, 0.0), torch.zeros_like(plan)
+        while bool((candidates > 0).any()):
+            k, o = divmod(int(candidates.argmax()), y.n)
+            selected[k, o] = plan[k, o]
+            candidates[k, o] = 0.0
+            candidates = torch.where(torch.isfinite(loss((dx[k][:, None] - dy[o]).abs())), candidates, 0.0)
+        if not bool(selected.any()):
             raise InputError(
                 "cone must have a finite λ at some pair of points, else UGW has no plan: "
                 "got distances that all differ by more than its cutoff"
             )
-        restricted.append(kept)
+        restricted.append(selected)
     return torch.stack(restricted) if conic.batched else restricted[0]

@@ -32,14 +32,14 @@ def show_config() -> dict[str, str]:
 
 
 def _compiled_backend() -> str:
-    """Return the instruction set of the compiled loop, or why it is not used."""
+    """Return the instruction set of the compiled CPU loop, or why the loop is not used."""
     if native.is_available():
         return native.load().instruction_set
     return f"switched off ({native.SWITCH}=0)" if native.is_switched_off() else "not built"
 
 
 def _installed_version(package: str) -> str:
-    """Return the version of an installed package, or "not installed"."""
+    """Return the version of a package, or "not installed"."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

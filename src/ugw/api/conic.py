@@ -21,7 +21,7 @@ from ..problems.cgw import CGW
 from ..problems.ugw import UGW
 from ..results.base import warn_if_not_converged
 from ..results.conic_result import ConicResult
-from ..results.parameters import solve_parameters
+from ..results.parameters import with_parameters
 from ..results.records import SolverOutput
 from ..solvers.alternating import AlternateMin
 from ..solvers.alternating_lp import AlternateLP
@@ -73,7 +73,10 @@ def solve_conic(
 
 @torch.no_grad()
 def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, init: Any) -> ConicResult:
-    """Return the result of a conic problem, without a convergence warning; arguments as for `solve_conic`."""
+    """Return the result of a conic problem, without a warning if it did not converge.
+
+    surrogate: the UGW problem whose plans the solve starts from; cone, solver, init: as for `solve_conic`.
+    """
     strategy = STRATEGIES[cone.solver_kind]
     solver = check_stores_plans(check_solver(solver, strategy.solver), "solve_conic")
     n_terms = int(problem.distortion_sum.rank.max()) if isinstance(problem, CGW) else 1
@@ -85,16 +88,15 @@ def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, i
         output = solve_in_chunks(problem, solver, groups, problem.batch, solve_items)
     sides = surrogate.div_a, surrogate.div_b
     arguments = {"cone": cone, "divergence": "TV" if isinstance(cone, PartialTransport) else None}
-    parameters = solve_parameters(sides, problem.eps, solver, init, batched=problem.batched, **arguments)
-    return replace(problem.result(output), parameters=parameters)
+    return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
 
 
 def _solve_items(
     pair: tuple[Any, UGW], solver: Any, strategy: Strategy, index: Tensor | None, start: Any, monitor: Monitor | None
 ) -> SolverOutput:
-    """Return the solutions of the items `index` of a conic problem, None for all of them.
+    """Return the solver output for the items `index`, (k,), of a conic problem, None for all of them.
 
-    pair: the problem and its surrogate; start: a name, or the plans of the items that `read_start` returned.
+    pair: the problem, and the UGW problem whose plans it starts from; start: a name, or the plans of these items.
     """
     problem, surrogate = pair if index is None else (pair[0].take(index), pair[1].take(index))
     problem, plans = run_entropic_phase(problem, solver, strategy.candidates(problem, surrogate, solver, start))

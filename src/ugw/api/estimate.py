@@ -57,7 +57,7 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
-        """Whether the estimate is below the available memory; True if that is unknown."""
+        """Whether `bytes` is at most `available`; True if that is unknown."""
         return self.available is None or self.bytes <= self.available
 
     @property
@@ -82,7 +82,7 @@ class Estimate:
 def estimate(
     x: Space, y: Space, *, fused: Fused | None = None, loss: Any = None, solver: AlternateMin | Multistart | None = None
 ) -> Estimate:
-    """Return the path, memory and work that `solve` with the same arguments and its default start will need.
+    """Return the memory and work that `solve` with the same arguments and its default start will need.
 
     The memory is between one and two times the measured peak. rho and eps count as numbers: arrays of them make a
     batch, which unbatched spaces do not show.
@@ -104,7 +104,7 @@ def estimate(
 
 
 def n_candidates(n: int, m: int, start: str, solver: Any) -> int:
-    """Return the number of candidates (n, m) of an item that are solved together: of the start, and of a Multistart."""
+    """Return how many plans (n, m) are solved for together for one item: candidates of the start and of Multistart."""
     return n_solved_candidates(n, m, start) + (solver.n - 1 if isinstance(solver, Multistart) else 0)
 
 
@@ -112,9 +112,10 @@ def n_candidates(n: int, m: int, start: str, solver: Any) -> int:
 class MemoryModel:
     """The sizes of a problem, from which its peak memory, chunk size and work are estimated.
 
-    itemsize: bytes of a number; path: "dense", "streaming", "term-by-term", "factorized" or "conic"; n_terms: terms of
-    a factorized loss or kernel; ranks: of two low-rank spaces, else None; n_plans: plans solved for at a time for each
-    item; has_coarse_start: whether the start is chosen among candidates on a coarse problem.
+    itemsize: bytes of a number; path: how costs are computed, "dense", "streaming", "term-by-term", "factorized" or
+    "conic"; n_terms: terms of a factorized loss or kernel, else 1; ranks: columns of the bases of two low-rank spaces,
+    else None; batch: number of items; n_plans: plans solved for together for each item; has_coarse_start: whether the
+    start is chosen among candidates on a coarse problem.
     """
 
     n: int
@@ -129,7 +130,7 @@ class MemoryModel:
     has_coarse_start: bool = True
 
     def peak_bytes(self, items: int) -> int:
-        """Return the estimated peak while `items` items are solved together."""
+        """Return the estimated peak, in bytes, while `items` items are solved together."""
         blocks = 2.2 * DISTORTION_CONFIG.block_terms * self.itemsize if self.path == "term-by-term" else 0
         needed = items * self._item_bytes()
         if self.path == "dense":
@@ -137,51 +138,57 @@ class MemoryModel:
         return int(API_CONFIG.memory.base_bytes + blocks + needed)
 
     def total_bytes(self, chunk_size: int) -> int:
-        """Return the estimated peak of the whole batch: that of a chunk, and the last two plans of all items."""
+        """Return the estimated peak, in bytes, if the batch is solved `chunk_size` items at a time.
+
+        It includes the last two plans of all items, which the result holds.
+        """
         results = 2 * self.batch * self._plan_bytes() if chunk_size < self.batch else 0
         return int(max(self.peak_bytes(chunk_size) + results, 2 * results))
 
     def _plan_bytes(self) -> float:
-        """Return the bytes of one plan, stored or implicit."""
+        """Return the bytes of the plan of one item, stored or implicit."""
         return self.n * self.m * self.itemsize if self.path != "streaming" else self._points_bytes() / 4
 
     def _points_bytes(self) -> float:
-        """Return the bytes of the vectors that a streaming problem holds for its points."""
+        """Return the bytes of all vectors (n,) and (m,) that a streaming problem holds for one item."""
         return API_CONFIG.memory.streaming * 8 * (self.n + self.m) * (max(self._ranks()) + 3)
 
     def _ranks(self) -> tuple[int, int]:
-        """Return the ranks of both spaces, or the suggested rank."""
+        """Return `ranks`, or `suggested_rank` for both spaces if it is None."""
         return self.ranks or (API_CONFIG.suggested_rank,) * 2
 
     @property
     def _is_compiled(self) -> bool:
-        """Whether the compiled library searches the initial plan and makes the steps."""
+        """Whether the compiled CPU library searches the initial plan and runs the steps."""
         is_small = self.itemsize == 8 and self.path == "dense" and size_class(self.n, self.m).uses_compiled_steps
         return is_small and self.device.type == "cpu" and native.is_available()
 
     def _dense_bytes(self) -> float:
-        """Return the bytes that the plans of one item on all its points add to the peak."""
+        """Return the bytes that one item adds to the peak of a dense solve by its plans (n, m)."""
         factors = API_CONFIG.memory
         per_plan = factors.dense if self.has_coarse_start else factors.dense_single_start
         per_plan = factors.compiled if self._is_compiled else per_plan * (factors.batch if self.batch > 1 else 1.0)
         return per_plan * self.n_plans * self.n * self.m * self.itemsize
 
     def _coarse_entries(self) -> int:
-        """Return the entries of the plans of one item on the coarsest level, 0 if none is stored for a whole batch."""
+        """Return the entries of all candidates of one item on the coarsest level, 0 if these do not count.
+
+        They do not without a coarse start, nor if the compiled library searches, one item after the other.
+        """
         if self._is_compiled or not self.has_coarse_start:
             return 0
         side = THRESHOLDS.n_coarse_clusters
         return (INITIALIZER_CONFIG.n_random_candidates + 2) * min(self.n, side) * min(self.m, side)
 
     def _coarse_bytes(self, items: int) -> float:
-        """Return the bytes of all candidates of `items` items on the coarsest level: stored, and running in batches."""
+        """Return the bytes of the candidates of `items` items on the coarsest level, of which batches run at a time."""
         entries, limits = items * self._coarse_entries(), INITIALIZER_CONFIG.max_batch_entries
         running = min(entries, limits.get(self.device.type, limits["cpu"]))
         factors = API_CONFIG.memory
         return (factors.candidates * running + factors.stored_candidates * entries) * self.itemsize
 
     def _item_bytes(self) -> float:
-        """Return the bytes that one item adds to the peak."""
+        """Return the bytes that one item adds to the peak of a chunk."""
         factors, entries = API_CONFIG.memory, self.n * self.m
         if self.path == "streaming":
             n, m = (min(size, THRESHOLDS.max_stored_sample) for size in (self.n, self.m))
@@ -201,7 +208,7 @@ class MemoryModel:
 
     @property
     def chunk_size(self) -> int:
-        """Items of a chunk: what the budget and the caches allow on a CPU; on CUDA a chunk is halved if it fails."""
+        """Number of items to solve at a time: as many as the limits of `API_CONFIG` on bytes and entries allow."""
         is_cuda = self.device.type == "cuda"
         most = API_CONFIG.max_chunk_entries_cuda if is_cuda else API_CONFIG.max_chunk_entries_cpu
         fitting = self.batch if self.path == "streaming" else most // (self.n_plans * self.n * self.m)
@@ -220,7 +227,7 @@ class MemoryModel:
         return entries * (self.n_terms * products + 2 * n_inner)
 
     def estimate(self, n_inner: int) -> Estimate:
-        """Return the estimate for `n_inner` inner iterations per outer step."""
+        """Return the memory, work and advice for the whole batch; n_inner: inner iterations of an outer step."""
         available, needed = available_bytes(self.device), self.total_bytes(self.chunk_size)
         advice = "" if available is None or needed <= available else self._advice(available)
         path = "streaming" if self.path == "streaming" else "stored"
@@ -253,14 +260,14 @@ class MemoryModel:
 
 
 def model_of(problem: UGW, n_plans: int, start: str) -> MemoryModel:
-    """Return the memory model of a problem that is solved from `n_plans` plans an item, of a start of that name."""
+    """Return the memory model of a problem. n_plans: plans solved for per item; start: the name of the start."""
     is_streaming, is_fused = isinstance(problem, StreamingUGW), problem.cost is not None
     model = _model(problem.x, problem.y, problem.distortion_sum, is_streaming=is_streaming, is_fused=is_fused)
     return replace(model, batch=problem.batch, n_plans=n_plans, has_coarse_start=start in COARSE_STARTS)
 
 
 def _model(x: Space, y: Space, distortion_sum: Distortion | None, *, is_streaming: bool, is_fused: bool) -> MemoryModel:
-    """Return the memory model of a single problem between two spaces; distortion_sum: None for the loss t²."""
+    """Return the memory model of one item between two spaces; distortion_sum: that of the loss, None for t²."""
     width = x.feature_tensor.shape[-1] if is_fused and x.feature_tensor is not None else 0
     ranks = [s.metric.points.shape[-1] + 1 + width for s in (x, y) if isinstance(s.metric, LowRankMetric)]
     path, n_terms = "streaming" if is_streaming else "dense", 1

@@ -26,7 +26,7 @@ from ..problems.build import (
 from ..problems.partial.ot import PartialW
 from ..problems.uot import UW
 from ..results.base import warn_if_not_converged
-from ..results.parameters import solve_parameters
+from ..results.parameters import with_parameters
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.base import Solver
@@ -87,15 +87,14 @@ def solve_linear(
             start = problem.product
         result = chosen(problem, start)
     sides = problem.div_a, problem.div_b
-    parameters = solve_parameters(sides, problem.eps, chosen, "product", batched=problem.batched)
-    return warn_if_not_converged(replace(result, parameters=parameters))
+    return warn_if_not_converged(with_parameters(result, sides, problem.eps, chosen, "product"))
 
 
 def _check_class(solver: Any, default: Solver, problem: str) -> Solver:
-    """Return the caller's solver with the options of the default where none are given, or the default for None.
+    """Return `solver` with options that are not given taken from `default`, or `default` for None.
 
     Raises InputError unless both are of the same class, and for a solver that streams plans. A linear problem has one
-    minimum, so that a Multistart is refused.
+    minimum, so that a Multistart is refused. problem: what the solver must be able to solve, for the message.
     """
     kind = type(default)
     if solver is not None and not isinstance(solver, kind):
@@ -104,7 +103,10 @@ def _check_class(solver: Any, default: Solver, problem: str) -> Solver:
 
 
 def _build(a: Space, b: Space, cost: Tensor, rho: Any, eps: Any) -> UW | PartialW:
-    """Return the linear problem: a PartialW for TV, Mass and two hard marginals at eps = 0, a UW otherwise."""
+    """Return the linear problem: a PartialW for TV, Mass and two hard marginals at eps = 0, a UW otherwise.
+
+    cost: (n, m) or (B, n, m); rho, eps: as for `solve_linear`.
+    """
     sides, resolved = partial_divergences(rho), resolve_eps(eps, rho)
     number = resolved.share if isinstance(resolved, Relative) else as_parameter("eps", resolved, allow_zero=True)
     if sides is not None:
@@ -137,7 +139,7 @@ def _mean_cost(problem: UW, *, is_auto: bool) -> Tensor:
 
 
 def _read_sides(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
-    """Return both sides as spaces, and the cost (n, m) or (B, n, m)."""
+    """Return both sides as spaces, and the cost matrix (n, m) or (B, n, m); arguments as for `solve_linear`."""
     if isinstance(cost, str):
         a, b = (s if isinstance(s, Space) else Space.from_points(s, metric="sqeuclidean") for s in (x, y))
         check_spaces(replace(a, feature_tensor=None), replace(b, feature_tensor=None))
@@ -156,10 +158,10 @@ def _read_sides(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
 
 
 def _space_of_weights(name: str, given: Any, cost: Tensor, axis: int, *, numpy: bool) -> Space:
-    """Return a side given as weights (None: 1/n each) as a space of coincident points, which stores no distances.
+    """Return `given` if it is a Space, else a space of coincident points with these weights, without distances.
 
-    name: of the argument, for errors; axis: of the cost that has the side's n points, −2 or −1; numpy: whether results
-    hold NumPy arrays. A Space is returned as it is.
+    given: weights (n,) or (B, n), or None for 1/n each; name: of the argument, for errors; cost: (n, m) or (B, n, m);
+    axis: that of the cost along which the points of this side are, −2 or −1; numpy: whether results hold NumPy arrays.
     """
     if isinstance(given, Space):
         return given
@@ -178,7 +180,7 @@ def _space_of_weights(name: str, given: Any, cost: Tensor, axis: int, *, numpy: 
 
 
 def _cost_between(a: Space, b: Space, metric: str) -> Tensor:
-    """Return the distances between the points of both sides, (n, m) or (B, n, m)."""
+    """Return the distances between the points of a and of b, (n, m) or (B, n, m); metric: as `cost` by name."""
     if a.point_tensor is None or b.point_tensor is None:
         raise InputError("a cost by name needs spaces with points (Space.from_points), got one without: give a matrix")
     if a.point_tensor.shape[-1] != b.point_tensor.shape[-1]:
@@ -192,7 +194,10 @@ def _cost_between(a: Space, b: Space, metric: str) -> Tensor:
 
 
 def _with_batch(kind: Any, a: Space, b: Space, sides: tuple[Divergence, Divergence], eps: Tensor, cost: Tensor) -> Any:
-    """Return the problem of class `kind`, with one value of every parameter for each item of the common batch."""
+    """Return the UW or PartialW (`kind`) with all parameters expanded to the batch size B that the inputs have.
+
+    sides: divergences of both sides; eps: () or (B,); cost: (n, m) or (B, n, m).
+    """
     div_a, div_b = sides
     batch = common_batch_size(
         {

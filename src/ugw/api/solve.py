@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +24,7 @@ from ..problems.partial.gw import PartialGW
 from ..problems.ugw import UGW
 from ..problems.ugw_streamed import StreamingUGW
 from ..results.base import warn_if_not_converged
-from ..results.parameters import solve_parameters
+from ..results.parameters import with_parameters
 from ..results.records import SolverOutput
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
@@ -91,7 +90,8 @@ def solve(
 def solve_problem(problem: UGW, solver: Any, init: Any, **arguments: Any) -> Result:
     """Return the result of a UGW problem, without a warning if it did not converge.
 
-    init: as for `solve`; arguments: further arguments of the solve, stored in `result.parameters`.
+    solver: one that `check_solver` returned; init: as for `solve`; arguments: others of the solve, which are only
+    stored in `result.parameters`.
     """
     start = read_start(problem, solver, init)
     if isinstance(start, ImplicitPlan):
@@ -103,25 +103,26 @@ def solve_problem(problem: UGW, solver: Any, init: Any, **arguments: Any) -> Res
     chunk_size = checked_chunk_size(problem, [start for _, start in groups], solver)
     output = solve_in_chunks(problem, solver, groups, chunk_size, partial(_solve_items, problem, solver))
     sides = problem.div_a, problem.div_b
-    parameters = solve_parameters(sides, problem.eps, solver, init, batched=problem.batched, **arguments)
-    return replace(problem.result(output), parameters=parameters)
+    return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
 
 
 @torch.no_grad()
 def solve_partial_problem(problem: PartialGW, surrogate: UGW, solver: Any, init: Any, **arguments: Any) -> Result:
-    """Return the result of a partial problem; arguments as for `solve_problem`."""
+    """Return the result of a partial problem, without a warning if it did not converge.
+
+    surrogate: the UGW problem whose plans the solve starts from; other arguments: as for `solve_problem`.
+    """
     groups = group_items(problem, read_start(surrogate, solver, init), PARTIAL_CHOICES)
     solve_items = partial(_solve_partial_items, problem, surrogate, solver)
     output = solve_in_chunks(problem, solver, groups, problem.batch, solve_items)
     sides = problem.div_a, problem.div_b
-    parameters = solve_parameters(sides, problem.eps, solver, init, batched=problem.batched, **arguments)
-    return replace(problem.result(output), parameters=parameters)
+    return with_parameters(problem.result(output), sides, problem.eps, solver, init, **arguments)
 
 
 def _solve_items(problem: UGW, solver: Any, index: Tensor | None, start: Any, monitor: Monitor | None) -> SolverOutput:
-    """Return the solutions of the items `index` of a UGW problem, None for all of them.
+    """Return the solver output for the items `index`, (k,), of a UGW problem, None for all of them.
 
-    start: a name, or the plans of the items that `read_start` returned.
+    start: a name, or the plans of these items, as `read_start` returns them; monitor: None for one of its own.
     """
     items = problem if index is None else problem.take(index)
     if isinstance(items, StreamingUGW):
@@ -137,14 +138,18 @@ def _solve_items(problem: UGW, solver: Any, index: Tensor | None, start: Any, mo
 def _solve_partial_items(
     problem: PartialGW, surrogate: UGW, solver: Any, index: Tensor | None, start: Any, monitor: Monitor | None
 ) -> SolverOutput:
-    """Return the solutions of the items `index` of a partial problem; see `_solve_items`."""
-    items, own_surrogate = (problem, surrogate) if index is None else (problem.take(index), surrogate.take(index))
-    plans = partial_candidates(items, own_surrogate, start)
-    return solve_from_candidates(solver, items, plans, monitor).tensors
+    """Return the solver output for the items `index` of a partial problem.
+
+    surrogate: the UGW problem whose plans the solve starts from; other arguments: as for `_solve_items`.
+    """
+    if index is not None:
+        problem, surrogate = problem.take(index), surrogate.take(index)
+    plans = partial_candidates(problem, surrogate, start)
+    return solve_from_candidates(solver, problem, plans, monitor).tensors
 
 
 def _check_implicit_start(problem: UGW, plan: ImplicitPlan) -> None:
-    """Raise InputError if a plan (B, n, m) has mass at points of weight 0, or is on another device than the problem."""
+    """Raise InputError if an initial plan (B, n, m) has mass at points of weight 0, or is on another device."""
     if plan.device != problem.log_a.device:
         raise InputError(f"init must be on {problem.log_a.device} like the spaces, got a plan on {plan.device}")
     sides = (plan.row_sums, problem.log_a), (plan.col_sums, problem.log_b)
@@ -153,7 +158,7 @@ def _check_implicit_start(problem: UGW, plan: ImplicitPlan) -> None:
 
 
 def _check_finite_value(problem: UGW, plans: Tensor) -> None:
-    """Raise InputError if a loss that is infinite somewhere has an infinite value at a start. plans: (B, S, n, m)."""
+    """Raise InputError if the objective is infinite at some initial plan. plans: (B, S, n, m), S for each item."""
     for k in range(plans.shape[1]):
         value = problem.objective(problem.state_of_plan(plans[:, k])).total
         if not bool(torch.isfinite(value).all()):

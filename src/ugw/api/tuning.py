@@ -46,86 +46,79 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = "auto") ->
     problem = build_ugw(x, y, rho=1.0, eps=resolve_eps(eps, 1.0), fused=None)
     with torch.no_grad():
         groups = [index for index, _ in group_items(problem, "auto", UGW_CHOICES)]
-        parts = [_on_few_points_first(problem.take(index), kept) for index in groups]
+        parts = [_find_log_rho_coarse_to_fine(problem.take(index), kept) for index in groups]
         order = torch.cat(groups).argsort()
-        log_rho, share, jumps = (torch.cat(column)[order] for column in zip(*parts, strict=True))
-    missed = (share - kept).abs() > API_CONFIG.mass_share_tol
-    _raise_if_out_of_reach(kept, *(value[missed & ~jumps] for value in (log_rho, share)))
-    _warn_about_jumps(kept, share[missed])
+        log_rho, share, is_bracketed = (torch.cat(column)[order] for column in zip(*parts, strict=True))
+    is_missed = (share - kept).abs() > API_CONFIG.mass_share_tol
+    is_out_of_reach = is_missed & ~is_bracketed
+    if bool(is_out_of_reach.any()):
+        i = int(is_out_of_reach.nonzero()[0])
+        raise InputError(
+            f"kept={kept} is out of reach, got a share of {float(share[i]):.3g} at rho = {float(log_rho[i].exp()):.3g} "
+            "and none closer: lower eps, or ask for that share"
+        )
+    if bool(is_missed.any()):
+        missed = share[is_missed].tolist()
+        shares = ", ".join(f"{value:.3g}" for value in missed[:3]) + (", ..." if len(missed) > 3 else "")
+        warn_at_caller(
+            f"the share of the mass jumps over kept={kept} as rho grows; the closest rho found keeps {shares}",
+            ConvergenceWarning,
+        )
     return present(log_rho.exp(), batched=problem.batched, numpy=problem.numpy)
 
 
-def _on_few_points_first(problem: UGW, kept: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what `_find_log_rho` returns from the rho found on a few clusters. The items are of one size class."""
-    few = aggregate(problem, THRESHOLDS.n_coarse_clusters, farthest_centers).problem
-    guess, *_ = _find_log_rho(few, kept, problem.scale().log())
+def _find_log_rho_coarse_to_fine(problem: UGW, kept: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log rho at which the plan keeps the share `kept` of the mass, its share, and whether it is bracketed.
+
+    (B,) each, for items of one size class; see `_find_log_rho`, whose first guess is the rho found between a few
+    clusters of points.
+    """
+    coarse_problem = aggregate(problem, THRESHOLDS.n_coarse_clusters, farthest_centers).problem
+    guess, *_ = _find_log_rho(coarse_problem, kept, problem.scale().log())
     return _find_log_rho(problem, kept, guess)
 
 
 def _find_log_rho(problem: UGW, kept: float, log_rho: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log rho (B,) at which the plan keeps the share `kept`, the share (B,), and whether it was bracketed (B,).
+    """Return log rho at which the plan keeps the share `kept` of the mass, its share, and whether it is bracketed.
+
+    (B,) each: the log rho tried whose share is nearest to `kept`, this share, and whether some rho kept less and some
+    rho kept more. log_rho: (B,), the first guess.
 
     The share is about exp(−c/rho^k), hence log(−log(share)) a line of slope −k in log rho: k = 1 is the first guess,
     then the line through the last two points is followed. Where it leaves the interval of rho that brackets the share,
     the middle of the interval is taken. Each rho has its own starts: its best plan may be of another kind.
     """
-    wanted = math.log(-math.log(kept))
+    target = math.log(-math.log(kept))
     low, high = torch.full_like(log_rho, -torch.inf), torch.full_like(log_rho, torch.inf)
     slope, share = torch.full_like(log_rho, -1.0), torch.full_like(log_rho, torch.nan)
-    before = log_rho, share  # of these no line is known
-    off, nearest = torch.ones_like(log_rho, dtype=torch.bool), (log_rho, torch.full_like(log_rho, torch.inf))
+    last = log_rho, share  # log rho and log(−log(share)) of the last solve, NaN before the first
+    is_open, nearest = torch.ones_like(log_rho, dtype=torch.bool), (log_rho, torch.full_like(log_rho, torch.inf))
     for _ in range(API_CONFIG.max_mass_solves):
-        rest = off.nonzero()[:, 0]
-        given = _with_rho(problem.take(rest), log_rho[rest])
-        share = share.index_copy(0, rest, kept_share(given))
-        closer = (share - kept).abs() < (nearest[1] - kept).abs()
-        nearest = torch.where(closer, log_rho, nearest[0]), torch.where(closer, share, nearest[1])
+        items = is_open.nonzero()[:, 0]
+        side = KL(log_rho[items].exp()).expand(len(items), log_rho.device)
+        share = share.index_copy(0, items, kept_share(replace(problem.take(items), div_a=side, div_b=side)))
+        is_closer = (share - kept).abs() < (nearest[1] - kept).abs()
+        nearest = torch.where(is_closer, log_rho, nearest[0]), torch.where(is_closer, share, nearest[1])
         low = torch.where(share < kept, log_rho, low)
         high = torch.where(share > kept, log_rho, high)
-        off = ((share - kept).abs() > API_CONFIG.mass_share_tol) & (high - low > API_CONFIG.min_log_rho_gap)
-        if not bool(off.any()):
+        is_open = ((share - kept).abs() > API_CONFIG.mass_share_tol) & (high - low > API_CONFIG.min_log_rho_gap)
+        if not bool(is_open.any()):
             break
         height = (-share.clamp(max=1.0 - 1e-12).log()).log()
-        line = (height - before[1]) / (log_rho - before[0])
+        line = (height - last[1]) / (log_rho - last[0])
         slope = torch.where(
             torch.isfinite(line), line.clamp(API_CONFIG.min_mass_slope, API_CONFIG.max_mass_slope), slope
         )
-        before = log_rho, height
-        guess = log_rho + ((wanted - height) / slope).clamp(-API_CONFIG.max_log_rho_step, API_CONFIG.max_log_rho_step)
+        last = log_rho, height
+        guess = log_rho + ((target - height) / slope).clamp(-API_CONFIG.max_log_rho_step, API_CONFIG.max_log_rho_step)
         middle = torch.where(torch.isfinite(low + high), 0.5 * (low + high), guess)
         guess = torch.where((guess > low) & (guess < high), guess, middle)
-        log_rho = torch.where(off, guess, log_rho)
+        log_rho = torch.where(is_open, guess, log_rho)
     return *nearest, torch.isfinite(low + high)
 
 
-def _raise_if_out_of_reach(kept: float, log_rho: Tensor, share: Tensor) -> None:
-    """Raise InputError if some item never reached the share on one side of `kept`. log_rho, share: of these items."""
-    if len(share):
-        raise InputError(
-            f"kept={kept} is out of reach, got a share of {float(share[0]):.3g} at rho = {float(log_rho[0].exp()):.3g} "
-            "and none closer: lower eps, or ask for that share"
-        )
-
-
-def _warn_about_jumps(kept: float, share: Tensor) -> None:
-    """Warn if the share of some items jumps over `kept` as rho grows. share: of these items."""
-    if not len(share):
-        return
-    shares = ", ".join(f"{value:.3g}" for value in share.tolist()[:3]) + (", ..." if len(share) > 3 else "")
-    warn_at_caller(
-        f"the share of the mass jumps over kept={kept} as rho grows; the closest rho found keeps {shares}",
-        ConvergenceWarning,
-    )
-
-
 def kept_share(problem: UGW) -> Tensor:
-    """Return the share of the mass (B,) that the best plan keeps, solved for from the default start."""
+    """Return m(p) / sqrt(m(a) m(b)), (B,), for the plan p that a solve from the default start ends at."""
     solver = AlternateMin(tol=API_CONFIG.mass_solve_tol, max_iter=API_CONFIG.mass_solve_max_iter).with_defaults()
     plan = solve_from_candidates(solver, problem, candidate_plans(problem, "auto")).tensors.plan
     return (plan.sum(dim=(1, 2), dtype=torch.float64).log() - 0.5 * (problem.log_mass_a + problem.log_mass_b)).exp()
-
-
-def _with_rho(problem: UGW, log_rho: Tensor) -> UGW:
-    """Return the problem with exp(log_rho), (B,), as the rho of both sides."""
-    side = KL(log_rho.exp()).expand(problem.batch, log_rho.device)
-    return replace(problem, div_a=side, div_b=side)

@@ -21,10 +21,10 @@ from .config import MEASURES_CONFIG
 class KLCone:
     """A cone with KL divergences: masses are squares of radii, and the distance is the square root of the value.
 
-    Large problems compute the sum over pairs of pairs from a low-rank factorization of the kernel or of λ. tol: its
-    error relative to the range of the kernel; None is 1e-8, or 1e-3 for a λ with a kink. max_rank: the largest rank;
-    None is no limit, or 64 for a λ with a kink. With max_rank=None and n·m ≤ 2500, a factorization that misses its
-    tolerance is not used.
+    Large problems compute Σ_i'j' g(|Dx_ii' − Dy_jj'|) p_i'j' from a low-rank factorization of g, which is the kernel
+    exp(−λ/R) of a conic problem, or λ if the cone is the loss of UGW. tol: its error relative to the range of g; None
+    is 1e-8, or 1e-3 for a λ with a kink. max_rank: the largest rank; None is no limit, or 64 for a λ with a kink. With
+    max_rank=None and n·m ≤ 2500, a factorization that misses its tolerance is not used.
     """
 
     solver_kind: ClassVar[str] = "transport"  # a solver step is an unbalanced transport problem
@@ -112,7 +112,7 @@ class Loss(KLCone):
         return self.function(t).to(t.dtype)
 
     def is_metric(self, rho: Tensor) -> Tensor:
-        """Return False for every item, (B,) bool, because nothing is known. rho: (B,)."""
+        """Return False for every item, (B,) bool: the triangle inequality is not known to hold. rho: (B,)."""
         return torch.zeros_like(rho, dtype=torch.bool)
 
 
@@ -154,11 +154,11 @@ class PartialTransport:
         return t**self.q
 
     def matching_gain(self, t: np.ndarray, rho: float) -> np.ndarray:
-        """Return the cost saved by matching a unit of mass at difference t, (2 rho − t^q)_+, elementwise."""
+        """Return (2 rho − t^q)_+ elementwise: the cost saved by matching a unit of mass at a difference t ≥ 0."""
         return np.maximum(2.0 * rho - t**self.q, 0.0)
 
     def is_metric(self, rho: Tensor) -> Tensor:
-        """Return True for every item, (B,) bool. rho: (B,)."""
+        """Return whether the conic distance satisfies the triangle inequality, (B,) bool: always. rho: (B,)."""
         # The cone cost is the q-th power of a Wasserstein distance whose apex is at distance rho^(1/q).
         return torch.ones_like(rho, dtype=torch.bool)
 
@@ -172,9 +172,11 @@ CONES_BY_NAME: dict[str, type[GaussianHellinger | HellingerKantorovich | Partial
 
 
 def parse_loss(loss: Any, longest: float, *, name: str = "loss", dtype: torch.dtype = torch.float64) -> Cone:
-    """Return the cone that `loss` names, is, or defines as a function of tensors, which is checked on [0, longest].
+    """Return the cone of a loss λ given by name, as a cone, or as a function of tensors, which becomes a `Loss`.
 
-    name: of the argument, for error messages; dtype: of the distances, in which a function is checked as well.
+    Raises InputError if it is none of these, or a function that is not elementwise, ≥ 0 and 0 at 0. longest: the
+    largest t at which a function is checked; name: of the argument, for error messages; dtype: of the distances, in
+    which a function is checked as well as in float64.
     """
     if isinstance(loss, str):
         if loss not in CONES_BY_NAME:
@@ -194,7 +196,10 @@ def parse_loss(loss: Any, longest: float, *, name: str = "loss", dtype: torch.dt
 
 
 def _evaluate(name: str, function: Any, t: Tensor) -> Tensor:
-    """Return the values of a user's function at distances t, or raise InputError unless they have the shape of t."""
+    """Return function(t), (...), or raise InputError if it fails or is not a real tensor of the shape of t (...).
+
+    name: of the argument that the function comes from, for error messages.
+    """
     try:
         with torch.no_grad():
             values = function(t.clone())
@@ -215,7 +220,7 @@ def _evaluate(name: str, function: Any, t: Tensor) -> Tensor:
 
 
 def _check_elementwise(name: str, function: Any, t: Tensor) -> None:
-    """Raise InputError if values at half of the distances change with the order and shape of their tensor."""
+    """Raise InputError if function(t) at half of the points t (k,) changes when they are reordered and reshaped."""
     half = t[: len(t) // 2].flip(0)
     from_all = _evaluate(name, function, t)[: len(half)].flip(0)
     from_half = _evaluate(name, function, half.reshape(-1, MEASURES_CONFIG.n_check_columns)).flatten()

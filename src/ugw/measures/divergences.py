@@ -12,16 +12,17 @@ from ..errors import InputError
 
 
 def kl(p: Tensor, log_a: Tensor) -> Tensor:
-    """Return KL(p | a) = Σ p log(p/a) − m(p) + m(a), eq. (1.1), (...); sums run over the last dimension.
+    """Return KL(p | a) = Σ p log(p/a) − m(p) + m(a), eq. (1.1), (...), +inf if p > 0 = a somewhere.
 
-    p, log_a: (..., n). Each term is computed as a·((1 + x) log(1 + x) − x) ≥ 0 with x = (p − a)/a, which keeps the
-    digits of a small divergence even when a large rho multiplies it. The result is +inf if p > 0 = a somewhere.
+    p: (..., n); log_a: (..., n), log a. m(·) is the sum over the last dimension. Each term is computed as
+    a·((1 + x) log(1 + x) − x) ≥ 0 with x = (p − a)/a, which keeps the digits of a small divergence even when a large
+    rho multiplies it.
     """
     return kl_terms(p, log_a.exp()).sum(-1)
 
 
 def kl_terms(p: Tensor, a: Tensor) -> Tensor:
-    """Return the terms (..., n) whose sum is `kl`. p, a: (..., n), weights instead of their logarithms."""
+    """Return p log(p/a) − p + a elementwise, (..., n) ≥ 0, a where p = 0, +inf where p > 0 = a. p, a: (..., n)."""
     x = (p - a) / a.clamp(min=torch.finfo(a.dtype).tiny)
     terms = a * (torch.special.xlog1py(1.0 + x, x) - x)
     return terms.masked_fill((a == 0) & (p > 0), torch.inf)
@@ -31,7 +32,7 @@ class Divergence:
     """A divergence with one parameter, rho or m: a number, or an array (B,) with one value per batch item.
 
     A subclass checks its parameter and sets tensors () or (B,), and no other attributes: the parameter under its name;
-    is_hard, whether the marginal is a constraint; penalty, the factor of the divergence in the objective.
+    is_hard, whether the marginal must equal the weights; penalty, the factor of the divergence in the objective.
     """
 
     is_hard: Tensor
@@ -40,11 +41,11 @@ class Divergence:
 
     @property
     def _parameter(self) -> Tensor:
-        """The tensor rho or m."""
+        """The tensor rho or m, () or (B,)."""
         return getattr(self, self._parameter_name)
 
     def expand(self, batch: int, device: torch.device) -> Self:
-        """Return the divergence with one parameter for each of `batch` items, on a device."""
+        """Return the divergence with tensors (batch,) on `device`, whether they were () or (batch,) before."""
         return self._with_tensors({name: tensor.to(device).expand(batch) for name, tensor in vars(self).items()})
 
     def take(self, index: Tensor) -> Self:
@@ -52,13 +53,13 @@ class Divergence:
         return self._with_tensors({name: tensor[index] for name, tensor in vars(self).items()})
 
     def _with_tensors(self, tensors: dict[str, Tensor]) -> Self:
-        """Return a divergence of the same class with these tensors; a check would synchronize their device."""
+        """Return a divergence of the same class with these attributes, without checks, which would wait for a GPU."""
         divergence = object.__new__(type(self))
         vars(divergence).update(tensors)
         return divergence
 
     def __repr__(self) -> str:
-        """Return the name with the parameter, or with the number of items."""
+        """Return the class name with the value of the parameter, or with the number of values if there are several."""
         values, kind, name = self._parameter.flatten().tolist(), type(self).__name__, self._parameter_name
         return f"{kind}({name}={values[0]:g})" if len(values) == 1 else f"{kind}({name} of {len(values)} items)"
 
@@ -132,7 +133,7 @@ def Balanced() -> KL:
 
 
 def divergence_pair(rho: Any) -> tuple[KL, KL]:
-    """Return the divergences of both sides from `rho`: a number, an array per item, a KL, or a *tuple* of two of these.
+    """Return the divergences of both sides from `rho`: a number, an array (B,), a KL, or a *tuple* of two of these.
 
     >>> divergence_pair((1.0, float("inf")))
     (KL(rho=1), KL(rho=inf))
@@ -151,7 +152,7 @@ def divergence_pair(rho: Any) -> tuple[KL, KL]:
 def partial_divergences(rho: Any) -> tuple[TV | Mass, TV | Mass] | None:
     """Return the divergences of both sides of a partial problem from `rho`: a TV, a tuple of two, or one Mass.
 
-    Returns None if `rho` contains neither TV nor Mass.
+    Returns None if `rho` is or contains neither TV nor Mass; raises InputError for other mixtures of them.
 
     >>> partial_divergences((TV(1.0), TV(2.0)))
     (TV(rho=1), TV(rho=2))
@@ -171,7 +172,7 @@ def partial_divergences(rho: Any) -> tuple[TV | Mass, TV | Mass] | None:
 
 
 def _split_sides(rho: Any) -> tuple[Any, Any]:
-    """Return the parameters of both sides: the two entries of a tuple, or the same object twice."""
+    """Return the rho of both sides: the two entries of a tuple, or `rho` twice; raise InputError for a list."""
     if isinstance(rho, tuple):
         if len(rho) != 2:
             raise InputError(f"rho as a tuple must be (first side, second side), got {len(rho)} entries")

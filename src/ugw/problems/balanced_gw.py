@@ -1,4 +1,4 @@
-"""Balanced Gromov–Wasserstein without entropy, as Frank–Wolfe solves it: a UGW problem with hard marginals, eps = 0."""
+"""Balanced Gromov–Wasserstein without entropy, solved by Frank–Wolfe: a UGW problem with hard marginals, eps = 0."""
 
 from __future__ import annotations
 
@@ -27,27 +27,30 @@ class BalancedGW(BatchRecord):
 
     @property
     def eps(self) -> Tensor:
-        """The entropy, (B,): 0 for every item."""
+        """The eps of the UGW problem, (B,): 0 for every item."""
         return self.problem.eps
 
     def result(self, tensors: SolverOutput) -> Result:
-        """Return the Result that users get, from the output of a solver."""
+        """Return the output of a solver as the Result that users get, without its `parameters`."""
         return self.problem.result(tensors)
 
     def state_of_plan(self, unit_plan: Tensor) -> PlanState:
-        """Return the state of a plan (B, n, m) of unit mass."""
+        """Return the state of a plan (B, n, m) of unit mass; its mass is m(a) = m(b)."""
         return self.problem.state_of_plan(unit_plan)
 
     def objective(self, state: PlanState) -> Terms:
-        """Return the terms of the objective of a state, (B,) each."""
+        """Return the terms of F(p, p), (B,) each, for the plan p of a state."""
         return self.problem.objective(state)
 
     def marginal_error(self, state: PlanState) -> Tensor:
-        """Return the larger of Σ |p1 − a| and Σ |p2 − b|, all of unit mass, (B,)."""
+        """Return max(Σ |p1 − a|, Σ |p2 − b|), (B,), for the plan p of a state, with p, a and b of unit mass."""
         return hard_marginal_error(self.problem, state.unit_plan)
 
     def quadratic_along(self, state: PlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (s, c), (B,) each, with F(p + t·m·d) = F(p) + s·t + c·t²; d: (B, n, m), difference of unit plans."""
+        """Return s and c, (B,) each, with F(p + t·m·d) = F(p) + s·t + c·t² for the plan p of a state, of mass m.
+
+        direction: d (B, n, m), the difference of two plans of unit mass.
+        """
         mass = state.log_mass.exp()
         slope = 2.0 * mass**2 * dot(state.local_cost, direction)
         if self.problem.cost is not None:
@@ -55,19 +58,19 @@ class BalancedGW(BatchRecord):
         return slope, mass**2 * dot(self.problem.distortion_sum.apply(direction), direction)
 
     def linear_minimizer(self, state: PlanState) -> Tensor:
-        """Return the plan (B, n, m) of unit mass with both marginals that minimizes the linearized objective."""
+        """Return the plan (B, n, m) with marginals a, b of unit mass that minimizes F linearized at a state."""
         a, b = self.problem.log_a.exp(), self.problem.log_b.exp()
         return exact_ot.optimal_plan(self.problem.linearize(state).cost, a, b)
 
     def project(self, plan: Tensor) -> Tensor:
-        """Return the plan (B, n, m) at unit mass, changed so that it has both marginals."""
+        """Return a plan (B, n, m) near a given one that has the marginals a and b of unit mass."""
         return exact_ot.round_to_marginals(normalize(plan), self.problem.log_a.exp(), self.problem.log_b.exp())
 
     def gap_scale(self) -> Tensor:
-        """Return the objective of the product plan, (B,): the unit of duality gaps."""
+        """Return the distortion of the product plan of mass m(a), (B,): Frank–Wolfe divides duality gaps by it."""
         return self.problem.scale() * (2.0 * self.problem.log_mass_a).exp()
 
     def gap_resolution(self) -> Tensor:
-        """Return the relative duality gap (B,) below which it may be rounding alone."""
+        """Return the duality gap over `gap_scale`, (B,), below which a gap may be rounding error alone."""
         rounding = PROBLEM_CONFIG.partial_gradient_rounding * torch.finfo(self.problem.x.dtype).eps
         return torch.full_like(self.eps, rounding)

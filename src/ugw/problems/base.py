@@ -21,7 +21,7 @@ from .mass import MassRule
 
 
 class SpacePair(ABC):
-    """Two spaces with weights and divergences for B batch items; a derived dataclass calls `set_weights`."""
+    """Two spaces with weights and divergences for B batch items; dataclasses derived from it call `set_weights`."""
 
     x: Space
     y: Space
@@ -36,7 +36,7 @@ class SpacePair(ABC):
     log_mass_b: Tensor  # (B,), log of the second total mass, float64
 
     def set_weights(self) -> None:
-        """Compute the logarithms of the masses and of the weights at unit mass from the spaces."""
+        """Set `log_a`, `log_b`, `log_weights`, `log_mass_a` and `log_mass_b` from the weights of both spaces."""
         exact = []
         for side, space in (("a", self.x), ("b", self.y)):
             weights = space.weight_tensor.detach().double()
@@ -53,7 +53,7 @@ class SpacePair(ABC):
 
     @property
     def sizes(self) -> tuple[tuple[int, int], ...] | None:
-        """(n, m) of each item without padding, None for a problem without a batch."""
+        """(n, m) of each item, padded points not counted; None for a problem without a batch."""
         if not self.batched:
             return None
         rows = self.x.sizes or (self.x.n,) * self.batch
@@ -62,17 +62,17 @@ class SpacePair(ABC):
 
     @property
     def largest(self) -> tuple[int, int]:
-        """(n, m) without padding of the item whose plan has the most entries."""
+        """(n, m), padded points not counted, of the item with the largest n·m."""
         return max(self.sizes or ((self.x.n, self.y.n),), key=math.prod)
 
     @property
     def numpy(self) -> bool:
-        """Do results hold NumPy arrays rather than tensors?"""
+        """Whether results hold NumPy arrays: if both spaces were made of arrays, else they hold tensors."""
         return self.x.numpy and self.y.numpy
 
     @property
     def product(self) -> Any:
-        """The product plan a⊗b at unit mass, eq. (2.3), (B, n, m)."""
+        """The product plan a⊗b of unit mass, (B, n, m): a tensor, or an ImplicitPlan if plans are not stored."""
         return self.log_a.exp()[:, :, None] * self.log_b.exp()[:, None, :]
 
     @abstractmethod
@@ -80,24 +80,27 @@ class SpacePair(ABC):
         """Return the problem of the batch items `index`, (k,); an item may appear more than once."""
 
     def take_common_fields(self, index: Tensor, **others: Any) -> Self:
-        """Return the problem of the items `index`, (k,); others: values of the fields that not all problems have."""
+        """Return the problem of the items `index`, (k,), of spaces, divergences and eps.
+
+        others: new values of the fields that only some problems have.
+        """
         spaces = {"x": self.x.take(index), "y": self.y.take(index)}
         divergences = {"div_a": self.div_a.take(index), "div_b": self.div_b.take(index)}
         return replace(self, **spaces, **divergences, eps=self.eps[index], batched=True, **others)  # type: ignore
 
     def result(self, tensors: SolverOutput) -> Result:
-        """Return the Result that users get, from the output of a solver."""
+        """Return the output of a solver as the Result that users get, without its `parameters`."""
         return Result(tensors, self.sizes, self.numpy)
 
 
 def take_cost(cost: Any, index: Tensor) -> Any:
-    """Return the costs of the batch items `index`; a cost (n, m) is shared by all items and returned as it is."""
+    """Return the costs of the batch items `index`, (k,); a cost (n, m) of all items, or None, is returned as it is."""
     return cost if isinstance(cost, Tensor) and cost.ndim == 2 else take(cost, index)
 
 
 @dataclass(frozen=True)
 class CompiledInputs:
-    """The inputs of a step that is plain arithmetic on stored plans with the loss t².
+    """What compiled steps need to know of a problem with stored plans and the loss t².
 
     dx, dy: metrics of both spaces; cost: (n, m) or (B, n, m), the linear cost of a fused problem, or None; mass_rule:
     the optimal mass of a plan, with the factors of the divergences.
@@ -112,10 +115,10 @@ class CompiledInputs:
 class Problem(SpacePair):
     """A problem that is solved by a sequence of linear problems.
 
-    A state holds a plan with the quantities computed from it: a record with a batch dimension. Solvers read its
-    `unit_plan` (B, n, m), the plan divided by its mass, `local_cost`, which may be None in a stored state, `log_mass`
-    (B,), `plan`, the plan with its mass, `is_collapsed` (B,) bool, `reported()`, the state shown to users, and
-    `change_since(last)`, the number that the tolerance of a solver bounds.
+    A state is a record of a plan and the quantities computed from it, all with a batch dimension. Solvers read its
+    `unit_plan` (B, n, m), the plan divided by its mass, `local_cost` (B, n, m), None in a state that is only kept for
+    its plan, `log_mass` (B,), `plan` (B, n, m), the plan with its mass, `is_collapsed` (B,) bool, `reported()`, the
+    state with the mass shown to users, and `change_since(last)`, (B,), which the tolerance of a solver bounds.
     """
 
     div_a: KL
@@ -137,44 +140,41 @@ class Problem(SpacePair):
 
     @abstractmethod
     def linearize(self, state: Any) -> LinearProblem:
-        """Return the linear problem whose solution is the next plan."""
+        """Return the linear problem at the plan of a state, whose solution is the next plan."""
 
     @abstractmethod
     def accept(self, state: Any, solution: LinearSolution) -> Any:
-        """Return the state of the solution of the linear problem at `state`, with its optimal mass."""
+        """Return the state of `solution`, the plan that solves `linearize(state)`, with its optimal mass."""
 
     @abstractmethod
     def objective(self, p: Any, q: Any = None) -> ObjectiveTerms:
-        """Return the terms of F(p, q), (B,) each; q = p unless given; one of both states may lack its local cost."""
+        """Return the terms of F(p, q), (B,) each, for two states; q = p if None. p may lack its local cost."""
 
     @abstractmethod
     def cost_scale(self) -> Tensor:
-        """Return a typical entry of the cost of the linear problems, (B,) > 0."""
+        """Return a typical entry of the costs of the linear problems, (B,) > 0: the unit of the proximal term."""
 
     def final_state(self, state: Any) -> Any:
-        """Return the state that a run returns when it ends at `state`: with the mass that is shown to users."""
+        """Return what a run that ends at `state` returns: by default this state with the mass shown to users."""
         return state.reported()
 
     @abstractmethod
     def potentials_and_lift(
         self, q: Any, p: Any, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[tuple[Tensor, Tensor] | None, Lift | None]:
-        """Return the dual potentials (f, g) of the last step from q to p in units of the problem, and the conic lift.
+        """Return the dual potentials f (B, n) and g (B, m) of the last step, from q to p, and the conic lift of p.
 
-        linear, log_mass, entropy: potentials, log mass and entropy of the last linear problem. None where a problem
-        has no potentials or no lift.
+        None in place of those that a problem does not have. The potentials are those of the problem as users state it.
+        linear: potentials of the last linear problem; log_mass: (B,), log mass of its solution; entropy: (B,), its eps.
         """
 
     def compiled_inputs(self) -> CompiledInputs | None:
-        """Return the inputs of a step if it is plain arithmetic on stored plans with the loss t², None otherwise."""
+        """Return what compiled steps need; None unless plans are stored and the loss is t²."""
         return None
 
 
 def hard_marginal_error(problem: SpacePair, unit_plan: Any) -> Tensor:
-    """Return the larger of Σ |p1 − a| and Σ |p2 − b| over the hard sides, (B,), 0 where no side is hard.
-
-    Plan and weights are of unit mass, so these L1 violations are relative.
-    """
+    """Return max(Σ |p1 − a|, Σ |p2 − b|) over the hard sides, (B,), 0 where none is; plan and weights of unit mass."""
     error_a = (unit_plan.sum(2) - problem.log_a.exp()).abs().sum(1).double()
     error_b = (unit_plan.sum(1) - problem.log_b.exp()).abs().sum(1).double()
     return torch.maximum(

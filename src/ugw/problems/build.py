@@ -1,4 +1,4 @@
-"""Problems from what callers give: spaces, rho, eps, loss, cone and the fused term, checked and of one batch size."""
+"""Problems built from the arguments of users: spaces, rho, eps, loss, cone and fused term, after checks of each."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from .ugw_streamed import StreamingUGW
 
 @dataclass(frozen=True, eq=False)
 class Relative:
-    """An eps in units of the mean distortion of the product plan; made by `relative`."""
+    """An eps in units of the mean distortion of the product plan, () or (B,); made by `relative`."""
 
     share: Tensor
 
     def __repr__(self) -> str:
-        """Return the call of `relative` that makes it."""
+        """Return the text of the call of `relative` that makes this object."""
         return f"relative({self.share.tolist()})"
 
 
@@ -51,7 +51,7 @@ def relative(share: Any) -> Relative:
 
 
 def resolve_eps(eps: Any, rho: Any) -> Any:
-    """Return the eps that a caller gave; for "auto" `relative(1e-2)`, or 0 if rho is TV or Mass, which have no entropy.
+    """Return `eps`, or for "auto" `relative(1e-2)`, 0 if rho is TV or Mass; raise InputError for other strings.
 
     >>> resolve_eps(0.5, 1.0)
     0.5
@@ -66,7 +66,7 @@ def resolve_eps(eps: Any, rho: Any) -> Any:
 
 
 def resolve_conic_eps(eps: Any) -> Any:
-    """Return the eps that a caller gave for a conic problem; for "auto" 0, since CGW has no entropy.
+    """Return `eps`, or for "auto" 0, since CGW has no entropy.
 
     >>> resolve_conic_eps("auto"), resolve_conic_eps(0.1)
     (0.0, 0.1)
@@ -97,9 +97,10 @@ class Fused:
 def build_ugw(
     x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None, loss: Any = None, method: str = "stabilized"
 ) -> UGW:
-    """Return the UGW problem for two spaces, with every parameter checked and given one value per item.
+    """Return the UGW problem for two spaces, with every parameter checked and expanded to one value per batch item.
 
-    method: that of Sinkhorn; "streaming", or "auto" for a large problem, makes one whose plans are not stored.
+    rho, eps, fused, loss: as for `solve`, eps not "auto"; method: `Sinkhorn.method`, by which `uses_streaming` decides
+    whether the result is a StreamingUGW.
     """
     check_spaces(x, y)
     div_a, div_b = divergence_pair(rho)
@@ -138,10 +139,10 @@ def build_ugw(
 
 
 def uses_streaming(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) -> bool:
-    """Return whether the plans of a problem are not stored: if the method says so, or if they are large.
+    """Return whether plans are not stored: for the method "streaming", and for "auto" if they are large.
 
-    Raises where the spaces do not allow "streaming", and if "auto" stores the plans of some items of a batch but not of
-    others, because the plans of a result are of one kind.
+    Raises InputError if spaces, loss or linear cost do not allow "streaming", and if with "auto" only some items of a
+    batch have large plans, because the plans of a result are of one kind.
     """
     if method not in ("auto", "streaming"):
         return False
@@ -164,7 +165,7 @@ def uses_streaming(x: Space, y: Space, *, fused: Fused | None, loss: Any, method
 
 
 def _are_large_plans(x: Space, y: Space) -> bool:
-    """Return whether plans have too many entries to be stored; raise InputError if only some items of a batch have."""
+    """Return whether plans have too many entries to be stored by default; raise InputError if only some items have."""
     limits = THRESHOLDS.max_stored_entries
     limit = limits.get(x.device.type, limits["cpu"])
     ends = [pick(item_sizes(x, y), key=math.prod) for pick in (min, max)]
@@ -180,53 +181,53 @@ def _are_large_plans(x: Space, y: Space) -> bool:
 
 
 def loss_distortion(x: Space, y: Space, loss: Any) -> Distortion:
-    """Return the distortion sum for a loss other than t²."""
-    read = parse_loss(loss, max_distance_difference(x, y), dtype=x.dtype)
-    return select_distortion(
-        x.metric, y.metric, PairLoss(read), sizes=unpadded_sizes(x, y), tol=read.tol, max_rank=read.max_rank
-    )
+    """Return the object that computes Σ λ(|Dx_ii' − Dy_jj'|) p_i'j' for a loss λ: a name, a cone or a function."""
+    cone = parse_loss(loss, max_distance_difference(x, y), dtype=x.dtype)
+    return _cone_distortion(x, y, PairLoss(cone), cone)
+
+
+def _cone_distortion(x: Space, y: Space, g: PairLoss, cone: Cone) -> Distortion:
+    """Return the object that computes Σ g(|Dx_ii' − Dy_jj'|) p_i'j', with the options tol and max_rank of the cone."""
+    return select_distortion(x.metric, y.metric, g, sizes=item_sizes(x, y), tol=cone.tol, max_rank=cone.max_rank)
 
 
 def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[CGW, UGW]:
-    """Return the conic problem for two spaces and its surrogate, the UGW problem with the same spaces and rhos."""
+    """Return the conic problem for two spaces, and the UGW problem with these rhos whose plans it starts from."""
     surrogate = _conic_surrogate(x, y, rho)
     if isinstance(eps, Relative):
         raise InputError(f"eps of a conic problem must be a number, a multiple of rho, or an array (B,), got {eps!r}")
     entropy = as_parameter("eps", resolve_conic_eps(eps), allow_zero=True)
     if entropy.ndim and len(entropy) != surrogate.batch:
         raise InputError(f"batch sizes must agree, got eps {len(entropy)} and {surrogate.batch}")
-    read = parse_cone(x, y, cone)
+    parsed_cone = parse_cone(x, y, cone)
     rho_a, rho_b = surrogate.div_a.rho, surrogate.div_b.rho
     total = rho_a + rho_b
-    same = bool((total == total[0]).all())
-    pair_loss = PairLoss(read, total[:1] if same else total)
-    kernel = select_distortion(
-        x.metric, y.metric, pair_loss, sizes=unpadded_sizes(x, y), tol=read.tol, max_rank=read.max_rank
-    )
+    pair_loss = PairLoss(parsed_cone, total[:1] if bool((total == total[0]).all()) else total)
+    kernel = _cone_distortion(x, y, pair_loss, parsed_cone)
     entropies = entropy.to(x.device).expand(surrogate.batch)
-    return CGW(x, y, rho_a, rho_b, read, kernel, entropies, batched=surrogate.batched), surrogate
+    return CGW(x, y, rho_a, rho_b, parsed_cone, kernel, entropies, batched=surrogate.batched), surrogate
 
 
 def _conic_surrogate(x: Space, y: Space, rho: Any) -> UGW:
-    """Return the UGW problem whose plans a conic problem starts from."""
+    """Return the UGW problem, with a small eps, whose plans a conic problem starts from; rho must be finite."""
     check_finite_rho(rho)
     return build_ugw(x, y, rho=rho, eps=relative(PROBLEM_CONFIG.surrogate_eps_share), fused=None)
 
 
 def check_finite_rho(rho: Any) -> None:
-    """Raise InputError unless rho is finite on both sides."""
+    """Raise InputError unless rho, a number, array, KL or tuple of two, is finite on both sides of all items."""
     if any(bool(div.is_hard.any()) for div in divergence_pair(rho)):
         raise InputError("rho must be finite for the conic distance, got inf")
 
 
 def parse_cone(x: Space, y: Space, cone: Any) -> Cone:
-    """Return the cone that a caller gave, by name, function or object, for two spaces, or raise InputError."""
+    """Return a cone given by name, as a function λ or as a cone; raise InputError if it or a space is invalid."""
     check_spaces(x, y)
     return parse_loss(cone, max_distance_difference(x, y), name="cone", dtype=x.dtype)
 
 
 def build_partial_conic(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: Any) -> tuple[PartialCGW, UGW]:
-    """Return the partial transport problem for two spaces and its surrogate, the UGW problem with the same rhos."""
+    """Return the partial conic problem for two spaces, and the UGW problem whose plans it starts from."""
     surrogate = _conic_surrogate(x, y, rho)
     rho_a, rho_b = surrogate.div_a.rho, surrogate.div_b.rho
     if bool((rho_a != rho_b).any()):
@@ -248,9 +249,10 @@ def build_partial_conic(x: Space, y: Space, *, rho: Any, cone: PartialTransport,
 def build_partial(
     x: Any, y: Any, *, sides: tuple[TV | Mass, TV | Mass], eps: Any, fused: Fused | None, loss: Any
 ) -> tuple[PartialGW, UGW]:
-    """Return the partial problem for two spaces and its surrogate, a UGW problem between them.
+    """Return the partial GW problem for two spaces, and a UGW problem whose plans it starts from.
 
-    The surrogate has the rho of TV, or for Mass a share of the mean distortion.
+    sides: the divergences of both sides; other arguments: as for `solve`. The UGW problem has the rhos of TV, for Mass
+    a share of the mean distortion, and an eps that is a smaller share of it.
     """
     check_zero_eps(resolve_eps(eps, sides[0]), "TV and Mass are solved by exact linear programs")
     rhos = [KL(side.rho.detach()) if isinstance(side, TV) else torch.ones_like(side.m) for side in sides]
@@ -269,7 +271,7 @@ def build_partial(
 
 
 def check_zero_eps(eps: Any, reason: str) -> None:
-    """Raise InputError unless eps, a number, an array (B,) or a Relative, is 0; reason: how the problem is solved."""
+    """Raise InputError unless eps is 0. eps: a number, an array (B,) or a Relative; reason: begins the message."""
     values = eps.share if isinstance(eps, Relative) else as_parameter("eps", eps, allow_zero=True)
     if bool((values > 0).any()):
         largest = f"{float(values.detach().max()):g}"
@@ -278,7 +280,7 @@ def check_zero_eps(eps: Any, reason: str) -> None:
 
 
 def check_mass(problem: SpacePair, mass: Tensor) -> None:
-    """Raise InputError if a given mass (B,) is above the mass of either side."""
+    """Raise InputError if the mass (B,) required of plans is above the mass of either side, beyond rounding."""
     max_mass = torch.minimum(problem.log_mass_a, problem.log_mass_b).exp()
     is_above = mass > max_mass * (1.0 + PROBLEM_CONFIG.mass_rounding_units * torch.finfo(problem.x.dtype).eps)
     if bool(is_above.any()):
@@ -290,34 +292,29 @@ def check_mass(problem: SpacePair, mass: Tensor) -> None:
         )
 
 
-def unpadded_sizes(x: Space, y: Space) -> Sizes:
-    """Return (n, m) of each item without its padding; of one item where neither space is a batch."""
+def item_sizes(x: Space, y: Space) -> Sizes:
+    """Return (n, m) of each item, padded points not counted; of one item where neither space is a batch.
+
+    Only the padded (n, m) where the batch sizes of the spaces disagree, which is an error reported later.
+    """
+    if x.sizes and y.sizes and len(x.sizes) != len(y.sizes):
+        return [(x.n, y.n)]
     count = max(len(space.sizes or (0,)) for space in (x, y))
     rows, cols = (space.sizes or (space.n,) * count for space in (x, y))
     return list(zip(rows, cols, strict=True))
 
 
-def item_sizes(x: Space, y: Space) -> Sizes:
-    """Return (n, m) of each item without its padding.
-
-    (n, m) with padding where the batch sizes of the spaces disagree, which is an error reported later.
-    """
-    if x.sizes and y.sizes and len(x.sizes) != len(y.sizes):
-        return [(x.n, y.n)]
-    return unpadded_sizes(x, y)
-
-
 def max_distance_difference(x: Space, y: Space) -> float:
-    """Return an upper bound on |d_x − d_y| for a distance in each space, over all batch items.
+    """Return an upper bound on |Dx_ii' − Dy_jj'| over all batch items.
 
-    It is the highest distance of both spaces minus the lowest one or 0: similarities may be negative.
+    It is the largest entry of both matrices minus the smallest one, or minus 0: similarities may be negative.
     """
     lows, highs = zip(*(s.metric.extremes() for s in (x, y)), strict=True)
     return max(float(high.max()) for high in highs) - min(0.0, *(float(low.min()) for low in lows))
 
 
 def check_spaces(x: Any, y: Any) -> None:
-    """Raise InputError unless both are spaces of one dtype, on one device, with features of one width or none."""
+    """Raise InputError unless x and y are spaces of one dtype and device, with features of one width or none."""
     for name, space in (("first", x), ("second", y)):
         if not isinstance(space, Space):
             raise InputError(
@@ -337,12 +334,16 @@ def check_spaces(x: Any, y: Any) -> None:
 
 
 def _fused_cost(x: Space, y: Space, fused: Fused, *, stored: bool) -> tuple[Tensor, Any]:
-    """Return alpha and the linear cost M; True in place of M for a streaming problem, which makes it."""
+    """Return alpha, () or (B,), and the linear cost M, (n, m) or (B, n, m).
+
+    stored: if False, M may only be that of features, and True is returned for it, since StreamingUGW computes M itself.
+    """
     if not isinstance(fused, Fused):
         raise InputError(f"fused must be a ugw.Fused(alpha, cost), got {type(fused).__name__}")
     alpha = as_parameter("alpha", fused.alpha, allow_zero=True)
     if fused.cost is None:
-        _check_features(x, y)
+        if x.feature_tensor is None or y.feature_tensor is None:
+            raise InputError("a fused problem needs features on both spaces, or Fused(alpha, cost=M), got neither")
         return alpha, _feature_cost(x, y) if stored else True
     cost = as_tensor("the linear cost", fused.cost, like=x.weight_tensor)
     if cost.ndim not in (2, 3) or cost.shape[-2:] != (x.n, y.n):
@@ -351,22 +352,16 @@ def _fused_cost(x: Space, y: Space, fused: Fused, *, stored: bool) -> tuple[Tens
     return alpha, cost.detach()
 
 
-def _check_features(x: Space, y: Space) -> None:
-    """Raise InputError unless both spaces have features."""
-    if x.feature_tensor is None or y.feature_tensor is None:
-        raise InputError("a fused problem needs features on both spaces, or Fused(alpha, cost=M), got neither")
-
-
 def _feature_cost(x: Any, y: Any) -> Tensor:
-    """Return the squared distances (..., n, m) between the features of two spaces."""
+    """Return the squared distances (..., n, m) between the features of two spaces, which must have them."""
     pair = x.feature_tensor.detach(), y.feature_tensor.detach()
     return torch.cdist(*pair, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
 def common_batch_size(inputs: dict[str, Tensor | None]) -> int | None:
-    """Return the one batch size that all named inputs agree on, or None if none of them is a batch.
+    """Return the batch size B of the inputs, None if none of them is a batch; raise InputError if they disagree.
 
-    inputs: tensors (B,), or () for an input without a batch dimension; None is ignored.
+    inputs: by name, tensors (B,) or (), or None, which is ignored.
     """
     sizes = {name: len(value) for name, value in inputs.items() if value is not None and value.ndim}
     if len(set(sizes.values())) > 1:
@@ -376,7 +371,7 @@ def common_batch_size(inputs: dict[str, Tensor | None]) -> int | None:
 
 
 def check_hard_masses(problem: Problem) -> None:
-    """Raise InputError if both sides of an item are hard and their masses differ."""
+    """Raise InputError if both sides of an item are hard and their masses differ by more than rounding."""
     both = problem.div_a.is_hard & problem.div_b.is_hard
     off = (problem.log_mass_a - problem.log_mass_b).abs() > PROBLEM_CONFIG.hard_mass_rounding_units * torch.finfo(
         problem.x.dtype

@@ -34,11 +34,12 @@ from .plan_operations import relative_change
 class LiftedState(BatchRecord):
     """A plan of a CGW problem with its lift and their overlap: the state that solvers iterate on.
 
-    unit_plan: (B, n, m), the plan at unit mass; w: (B, n, m), its lift for weights of unit mass; local_cost: k = G w,
-    None where only the plan is stored; overlap: (B,), <w, k>; last_plan: the unit plan before this one; last_overlap:
-    (B,), <w, G w_last>; best_plan, best_overlaps: the unit plan with the largest overlap so far, and these overlaps
-    after the last steps, (B, steps), NaN before the first; max_overlap: (B,), the overlap at which the value would be
-    0; log_mass: (B,), log of the mass of the plan shown to users.
+    unit_plan: (B, n, m), the plan at unit mass; w: (B, n, m), its lift for weights of unit mass; local_cost: (B, n, m),
+    k = G w, None in a state that is only kept for its plan; overlap: (B,), <w, k>; last_plan: (B, n, m), the unit plan
+    before this one; last_overlap: (B,), <w, G w'> with the lift w' of last_plan; best_plan: (B, n, m), the unit plan
+    with the largest overlap so far; best_overlaps: (B, steps), this largest overlap after each of the last steps, NaN
+    before the first; max_overlap: (B,), the overlap at which the value would be 0; log_mass: (B,), log of the mass of
+    the plan shown to users.
     """
 
     unit_plan: Tensor
@@ -54,15 +55,15 @@ class LiftedState(BatchRecord):
 
     @property
     def best_overlap(self) -> Tensor:
-        """(B,), the largest overlap so far."""
+        """The largest overlap <w, G w> of this state and those before it, (B,)."""
         return self.best_overlaps[:, -1]
 
     def change_since(self, last: LiftedState) -> Tensor:
-        """Return an estimate (B,) of the relative decrease of the value that is still to come.
+        """Return an estimate (B,) of the relative decrease of the value still to come, or the plan's change if less.
 
-        The decrease per step falls geometrically, at the rate of the last two windows of steps. It is relative to the
-        value, or to `min_relative_value` of the largest possible value if that is more. The relative L1 change of the
-        plan since the last state if that is less, and before there are two windows.
+        It assumes that the decrease over 3 steps falls geometrically, at the rate of the last 6 steps. It is relative
+        to the value, or to 1e-8 of the largest possible value if that is more. The plan's change, the relative L1
+        change since the state `last`, is also returned in the first steps.
         """
         half = PROBLEM_CONFIG.decrease_window
         first, middle, end = self.best_overlaps[:, 0], self.best_overlaps[:, half], self.best_overlaps[:, 2 * half]
@@ -85,15 +86,15 @@ class LiftedState(BatchRecord):
         return self.overlap <= PROBLEM_CONFIG.min_overlap
 
     def reported(self) -> LiftedState:
-        """Return the state shown to users: the state itself."""
+        """Return the state itself: its log mass is the one shown to users."""
         return self
 
 
 @dataclass(frozen=True, eq=False)
 class CGW(Problem):
-    """Two spaces, rho for each (B,), the cone, and the four-index sum with its kernel G.
+    """Two spaces, rho1 and rho2 (B,), the cone, and `distortion_sum`, which computes G w.
 
-    div_a, div_b: divergences of the linear problem, 2·rho/R; eps: (B,), entropy of its steps, in its units.
+    div_a, div_b: KL with factor 2·rho/R, of the linear problems; eps: (B,), the entropy of the linear problems.
     """
 
     x: Space
@@ -121,13 +122,14 @@ class CGW(Problem):
         return CGW(self.x.take(index), self.y.take(index), *rhos, self.cone, distortion_sum, self.eps[index])
 
     def result(self, tensors: SolverOutput) -> ConicResult:
-        """Return the ConicResult that users get, from the output of a solver."""
+        """Return the output of a solver as the ConicResult that users get, without its `parameters`."""
         return ConicResult(tensors, self.sizes, self.numpy)
 
     def cost_scale(self) -> Tensor:
-        """Return the geometric mean (B,) of the mean cost, −2 log(mean kernel), and the factor 2 of the divergences.
+        """Return sqrt(2 c), (B,), with the cost c = −2 log of the mean kernel under the product plan.
 
-        Sinkhorn is slow where its entropy is small against the divergences, however small the cost.
+        This is the geometric mean of c and the divergences' total factor 2: Sinkhorn is slow where its entropy is small
+        against the divergences, however small the cost.
         """
         mean = self.distortion_sum.product_mean(self.log_a, self.log_b).clamp(
             PROBLEM_CONFIG.min_mean_kernel, PROBLEM_CONFIG.max_mean_kernel
@@ -137,14 +139,13 @@ class CGW(Problem):
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Tensor, *, is_product: Tensor | None = None) -> LiftedState:
-        """Return the state of a first plan (B, n, m) of unit mass; is_product is not used."""
-        state = self._state(unit_plan, unit_plan, None)
-        return replace(state, last_overlap=state.overlap)
+        """Return the state of an initial plan (B, n, m) of unit mass; is_product is not used."""
+        return self._state(unit_plan, unit_plan, None)
 
     def _state(self, unit_plan: Tensor, last_plan: Tensor, last_overlap: Tensor | None) -> LiftedState:
-        """Return the state of a plan after `last_plan`.
+        """Return the state of a unit plan that followed on `last_plan`, with no other best plan; (B, n, m) each.
 
-        last_overlap: <w, G w_last>, by default the plan's own overlap.
+        last_overlap: (B,), <w, G w'> with the lift w' of last_plan, None for the overlap <w, G w> of the plan.
         """
         w = self.lift_plan(unit_plan)
         k = self.distortion_sum.apply(w).clamp(min=0.0)
@@ -153,14 +154,16 @@ class CGW(Problem):
         last_overlap = overlap if last_overlap is None else last_overlap
         overlaps = torch.full((len(overlap), 2 * PROBLEM_CONFIG.decrease_window + 1), torch.nan).to(overlap)
         overlaps[:, -1] = overlap
-        apart = self.rho_a * (2.0 * self.log_mass_a).exp() + self.rho_b * (2.0 * self.log_mass_b).exp()
-        max_overlap = apart / (self._rho_total * self._log_mass_factor.exp())
+        max_overlap = self._unmatched_value / (self._rho_total * self._log_mass_factor.exp())
         return LiftedState(
             unit_plan, w, k, overlap, last_plan, last_overlap, unit_plan, overlaps, max_overlap, log_mass
         )
 
     def lift_plan(self, plan: Tensor) -> Tensor:
-        """Return the lift w(p), (B, n, m), of a plan of any mass, for weights of unit mass, eq. (7.3)."""
+        """Return the lift p (a/p1)^(rho1/R) (b/p2)^(rho2/R), (B, n, m), eq. (7.3), of a plan p (B, n, m).
+
+        p may have any mass; a and b are of unit mass.
+        """
         ratio_a = self.log_a - plan.sum(2).log()
         ratio_b = self.log_b - plan.sum(1).log()
         share = self._rho_share.to(plan.dtype)[:, None]
@@ -168,7 +171,10 @@ class CGW(Problem):
         return plan * factor.exp()
 
     def linearize(self, state: LiftedState) -> LinearProblem:
-        """Return max <k, w> as unbalanced transport with cost −2 log k minus a constant, which only scales its plan."""
+        """Return the unbalanced transport problem whose plan lifts to the w that maximizes <k, w>, k = G w_state.
+
+        Its cost is −2 log k minus the mean under the plan of the state, a constant that only scales the solution.
+        """
         k = state.local_cost
         floor = torch.finfo(k.dtype).eps ** 2 * k.amax(dim=(1, 2), keepdim=True)
         cost = -2.0 * torch.maximum(k, floor.clamp(min=torch.finfo(k.dtype).tiny)).log()
@@ -176,9 +182,10 @@ class CGW(Problem):
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: LiftedState, solution: LinearSolution) -> LiftedState:
-        """Return the state of the solution, or of an unregularized step from the better of the last two plans.
+        """Return the state of the plan of `solution` after one more step of `improve_plan`.
 
-        Each has at least the bilinear value <k, w> of both of these plans, so <w, G w_last> never falls.
+        If <k, w> of that plan, k = G w_state, is below that of one of the last two plans, the state is that of
+        `improve_plan` applied to the better of these two, so that <w, G w_last> never falls from step to step.
         """
         k = state.local_cost
         plan = self.improve_plan(solution.unit_plan, k)
@@ -198,16 +205,16 @@ class CGW(Problem):
         )
 
     def improve_plan(self, unit_plan: Tensor, k: Tensor) -> Tensor:
-        """Return the unit plan after one unregularized step p ← k∘w(p), which never lowers <k, w(p)>.
+        """Return k∘w(p) scaled to unit mass, (B, n, m), for a unit plan p: its <k, w> is at least that of p.
 
-        It makes the row and column updates of P and Q at once. A plan that overlaps with nothing is returned as it is.
+        k: (B, n, m). This is a step without entropy, which updates P and Q at once. If k∘w(p) = 0, p is returned.
         """
         improved = k * self.lift_plan(unit_plan)
         mass = improved.sum(dim=(1, 2), keepdim=True)
         return torch.where(mass > 0, improved / mass, unit_plan)
 
     def final_state(self, state: LiftedState) -> LiftedState:
-        """Return the state of the plan with the largest overlap so far."""
+        """Return the state of the plan with the largest overlap among `state` and the states before it."""
         is_worse = state.overlap < state.best_overlap
         if not bool(is_worse.any()):
             return state
@@ -217,18 +224,20 @@ class CGW(Problem):
     # -- the objective -------------------------------------------------------------------------------------
 
     def objective(self, p: LiftedState, q: LiftedState | None = None) -> ConicTerms:
-        """Return the terms of the value at (w_p, w_q), (B,) each; q = p unless given."""
+        """Return the terms of the value with <w_p, G w_q> as overlap, (B,) each; q = p if None.
+
+        One of both states may lack its local cost.
+        """
         with_cost, other = (p, q or p) if p.local_cost is not None else (q or p, p)
         overlap = p.overlap if q is None else dot(other.w, with_cost.local_cost)
-        apart = self.rho_a * (2.0 * self.log_mass_a).exp() + self.rho_b * (2.0 * self.log_mass_b).exp()
-        return ConicTerms(apart=apart, overlap=-self._rho_total * self._log_mass_factor.exp() * overlap)
+        overlap = -self._rho_total * self._log_mass_factor.exp() * overlap
+        return ConicTerms(apart=self._unmatched_value, overlap=overlap)
 
     def lift(self, state: LiftedState) -> Lift:
-        """Return the plan between cones that belongs to a state, for the weights as given, and facts (B,) about it.
+        """Return the plan between cones of a state: P with row sums a, Q with column sums b, and w, (B, n, m) each.
 
-        The plan is P with row sums a, Q with column sums b, and w ≤ sqrt(P∘Q), (B, n, m) each; the value depends on the
-        overlap <w, G w>. The facts are error, tolerance and rank of the factorized kernel G, what its error may add to
-        the value, whether the distance is a metric, and the exponents of the cone: see `Lift`.
+        They are for weights with the given masses. The other fields of the `Lift`, (B,) each, are error, tolerance and
+        rank of the factorized kernel G, what the error may add to the value, and properties of the cone.
         """
         p1, p2 = state.unit_plan.sum(2, keepdim=True), state.unit_plan.sum(1, keepdim=True)
         mass_a, mass_b = (m.exp().to(p1.dtype)[:, None, None] for m in (self.log_mass_a, self.log_mass_b))
@@ -252,8 +261,13 @@ class CGW(Problem):
         )
 
     def potentials_and_lift(self, q: LiftedState, p: LiftedState, *_: object) -> tuple[None, Lift]:
-        """Return None, because there are no potentials, and the lift of the state p."""
+        """Return None, because a conic problem has no potentials, and the lift of the state p."""
         return None, self.lift(p)
+
+    @property
+    def _unmatched_value(self) -> Tensor:
+        """The value if nothing is matched, rho1 m(a)² + rho2 m(b)², (B,)."""
+        return self.rho_a * (2.0 * self.log_mass_a).exp() + self.rho_b * (2.0 * self.log_mass_b).exp()
 
     @property
     def _rho_total(self) -> Tensor:
@@ -267,10 +281,10 @@ class CGW(Problem):
 
     @property
     def _log_mass_factor(self) -> Tensor:
-        """The log of the factor (B,) by which the masses scale <w, G w>."""
+        """2 log(m(a)^(rho1/R) m(b)^(rho2/R)), (B,): log of <w, G w> over its value for weights of unit mass."""
         return 2.0 * (self._rho_share * self.log_mass_a + (1.0 - self._rho_share) * self.log_mass_b)
 
 
 def _replace_infinite(log_ratio: Tensor) -> Tensor:
-    """Return the log ratios, 0 instead of ±inf and NaN: such a point has no weight or no mass, and no plan entries."""
+    """Return log ratios with 0 in place of ±inf and NaN, which occur at points without weight or mass."""
     return torch.where(torch.isfinite(log_ratio), log_ratio, 0.0)

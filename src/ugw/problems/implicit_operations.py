@@ -1,4 +1,4 @@
-"""Operations on implicit plans and bilinear costs; where all pairs would be too many, on evenly spaced rows."""
+"""Operations on implicit plans and bilinear costs; sums over all pairs are estimated from evenly spaced rows."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .config import PROBLEM_CONFIG
 
 
 def mix_with_product_plan(plan: ImplicitPlan, share: Tensor, log_a: Tensor, log_b: Tensor) -> ImplicitPlan:
-    """Return the plan with the logarithm (1 − share)·log plan + share·log a⊗b.
+    """Return the plan with the logarithm (1 − share)·log plan + share·log a⊗b, for use of its logarithm only.
 
-    share: (B,). The stored sums of the plan are not updated.
+    share: (B,) in [0, 1]. `row_sums`, `col_sums` and `right_product` remain those of the given plan.
     """
     scaled = plan.log_ratio(log_a, log_b) * (1.0 - share)[:, None, None]
     return replace(plan, log_plan=replace(scaled, row=scaled.row + log_a, col=scaled.col + log_b))
 
 
 def l1_distance(plan: ImplicitPlan, other: ImplicitPlan) -> Tensor:
-    """Return the L1 distance (B,) of two plans of unit mass, estimated from sampled rows."""
+    """Return the L1 distance (B,) of two plans of unit mass, estimated from evenly spaced rows."""
     total = torch.zeros(plan.shape[0], dtype=torch.float64, device=plan.device)
     mass = torch.zeros_like(total)
     for index in sample_row_blocks(plan.shape, plan.device):
@@ -33,7 +33,7 @@ def l1_distance(plan: ImplicitPlan, other: ImplicitPlan) -> Tensor:
 
 
 def max_log_growth(before: ImplicitPlan, after: ImplicitPlan, log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return the largest log(after / before) over the sampled rows, (B,), among points with weight."""
+    """Return the largest log(after / before), (B,), in sampled rows, over points of positive weight."""
     ratio = after.log_ratio(log_a, log_b) - before.log_ratio(log_a, log_b)
     row, col = (torch.where(log > -torch.inf, 0.0, -torch.inf) for log in (log_a, log_b))
     ratio = replace(ratio, row=ratio.row + row, col=ratio.col + col)
@@ -42,7 +42,7 @@ def max_log_growth(before: ImplicitPlan, after: ImplicitPlan, log_a: Tensor, log
 
 
 def cost_rms(cost: BilinearMatrix, log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return the root mean square (B,) of a cost under the product plan, estimated from sampled rows."""
+    """Return the root mean square (B,) of a cost, weighted by a⊗b, estimated from evenly spaced rows."""
     a, b = log_a.exp().double(), log_b.exp().double()
     total = torch.zeros(len(a), dtype=torch.float64, device=a.device)
     mass = torch.zeros_like(total)
@@ -53,7 +53,7 @@ def cost_rms(cost: BilinearMatrix, log_a: Tensor, log_b: Tensor) -> Tensor:
 
 
 def cost_covariances(costs: Sequence[BilinearMatrix], log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return covariances (B, k, k) of k costs over the same bases under the product plan, in float64."""
+    """Return covariances (B, k, k), float64, of the entries of k costs with the same bases under the weights a⊗b."""
     a, b = log_a.exp().double()[:, :, None], log_b.exp().double()[:, :, None]
     left, right = costs[0].left.double(), costs[0].right.double()
     mean_x, mean_y = (a * left).sum(1, keepdim=True), (b * right).sum(1, keepdim=True)
@@ -67,12 +67,12 @@ def cost_covariances(costs: Sequence[BilinearMatrix], log_a: Tensor, log_b: Tens
         part = part - (part * weight).sum(2, keepdim=True)
         total = total + (part * weight) @ part.mT
     covariance_x, covariance_y = left.mT @ (a * left), right.mT @ (b * right)
-    moved = covariance_x[:, None] @ cores @ covariance_y[:, None]
-    return total + moved.flatten(2) @ cores.flatten(2).mT
+    weighted_cores = covariance_x[:, None] @ cores @ covariance_y[:, None]
+    return total + weighted_cores.flatten(2) @ cores.flatten(2).mT
 
 
 def sample_row_blocks(shape: Sequence[int], device: torch.device) -> list[Tensor]:
-    """Return indices of evenly spaced rows of a matrix of this shape (B, n, m), in blocks that fit into memory."""
+    """Return indices of evenly spaced rows of matrices of this shape (B, n, m), in blocks (k,) of limited memory."""
     batch, n, m = shape
     count = min(n, max(PROBLEM_CONFIG.min_sampled_rows, PROBLEM_CONFIG.sampled_entries // (m * batch)))
     index = torch.arange(count, device=device) * n // count

@@ -19,8 +19,8 @@ from ..measures.divergences import KL
 class LinearProblem(BatchRecord):
     """min_p <cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b).
 
-    cost: (B, n, m), stored, where +inf forbids a pair, or bilinear; log_a: (B, n); log_b: (B, m); eps: (B,), in
-    float64 as are the rhos.
+    cost: (B, n, m), a tensor, in which +inf forbids a pair, or a BilinearMatrix; log_a: (B, n), log_b: (B, m): of
+    weights of unit mass; div_a, div_b: hold rho1 and rho2, (B,), float64; eps: (B,), float64.
     """
 
     cost: Any  # Tensor or BilinearMatrix
@@ -36,7 +36,10 @@ class LinearProblem(BatchRecord):
         return self.cost.shape[0]
 
     def kernel(self, gamma: Tensor | None) -> GibbsKernel:
-        """Return the kernel of Sinkhorn iterations, stabilized around gamma = g / eps (B, m) unless that is None."""
+        """Return the kernel exp(−cost/eps) for Sinkhorn iterations: streaming for a bilinear cost, else stored.
+
+        gamma: (B, m), potentials g / eps around which a stored kernel is stabilized; None: iterate in the log domain.
+        """
         eps = self.eps.to(self.cost.dtype)
         if isinstance(self.cost, BilinearMatrix):
             return StreamingKernel.from_cost(self.cost, self.log_a, self.log_b, eps)
@@ -44,12 +47,10 @@ class LinearProblem(BatchRecord):
         return kernel if gamma is None else StabilizedKernel.centered(kernel, gamma)
 
     def add_proximal_term(self, plan: Any, strength: Tensor) -> LinearProblem:
-        """Return the problem plus the proximal term strength·KL(p | plan).
+        """Return the linear problem whose objective is this one plus strength·KL(p | plan), eq. (5.1).
 
-        plan: (B, n, m) of unit mass; strength: (B,) ≥ 0.
-
-        Relative to a⊗b, eq. (5.1), the term is more entropy and another cost, so the same Sinkhorn solves it. Where the
-        strength is positive, a zero of the plan stays a zero.
+        plan: (B, n, m) of unit mass; strength: (B,) ≥ 0. The cost changes to cost − strength·log(plan / a⊗b) and eps to
+        eps + strength. Where the strength is positive, pairs at which the plan is 0 are forbidden.
         """
         if isinstance(self.cost, BilinearMatrix):
             cost = self.cost - strength[:, None, None] * plan.log_ratio(self.log_a, self.log_b)
@@ -66,8 +67,8 @@ class LinearProblem(BatchRecord):
 class LinearSolution(BatchRecord):
     """The solution of a linear problem.
 
-    unit_plan: (B, n, m), the plan divided by its mass; log_mass: (B,), of the plan; f: (B, n); g: (B, m), potentials in
-    the units of the cost; residual: (B,), the share of the plan's mass that the next iteration would still move.
+    unit_plan: (B, n, m), the plan divided by its mass; log_mass: (B,), log of that mass; f: (B, n), g: (B, m): dual
+    potentials in the units of the cost; residual: (B,), the share of the mass that the next iteration would move.
     """
 
     unit_plan: Any  # Tensor or ImplicitPlan

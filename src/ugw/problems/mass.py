@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,10 +16,10 @@ from .config import PROBLEM_CONFIG
 
 @dataclass(frozen=True, eq=False)
 class PenaltyWeights(BatchRecord):
-    """The factors of the three divergences in the objective: of both marginals and of the plan.
+    """The factors of the three divergences in an objective: KL of the first marginal, the second one and the plan.
 
     each: (B, 3), rho1, rho2 and eps, 0 for a hard side; total: (B,), their sum, 1 where it would be 0, because hard
-    sides fix the mass there; log_references: (B, 3), log masses of the measures that the divergences compare with.
+    sides fix the mass there; log_references: (B, 3), log masses of a, b and a⊗b, with which KL compares.
     """
 
     each: Tensor
@@ -28,14 +28,17 @@ class PenaltyWeights(BatchRecord):
 
     @classmethod
     def from_problem(cls, problem: Any) -> PenaltyWeights:
-        """Return the factors for the divergences, eps and masses of a problem."""
+        """Return the factors of a problem with attributes div_a, div_b, eps, log_mass_a and log_mass_b."""
         each = torch.stack([problem.div_a.penalty, problem.div_b.penalty, problem.eps], dim=1)
         total, (log_ma, log_mb) = each.sum(1), (problem.log_mass_a, problem.log_mass_b)
         log_references = torch.stack([log_ma, log_mb, log_ma + log_mb], dim=1)
         return cls(each, total.masked_fill(total <= 0, 1.0), log_references)
 
     def weighted_sum(self, kls: Tensor) -> Tensor:
-        """Return Σ_k r_k (KL_k − log m_k), (B,), for divergences KL_k (B, 3) at unit mass and reference masses m_k."""
+        """Return Σ_k r_k (KL_k − log m_k), (B,), with r = `each` and log m = `log_references`.
+
+        kls: (B, 3), the divergences KL_k between measures scaled to unit mass.
+        """
         return (self.each * (kls - self.log_references)).sum(1)
 
 
@@ -60,50 +63,47 @@ class MassRule(BatchRecord):
 
     @cached_property
     def min_log_mass(self) -> Tensor:
-        """The log mass (B,) below which a plan has collapsed, relative to sqrt(m(a) m(b))."""
+        """The log mass (B,) below which a plan has collapsed: that of sqrt(m(a) m(b)) minus 30."""
         return 0.5 * (self.log_mass_a + self.log_mass_b) + PROBLEM_CONFIG.min_relative_log_mass
 
     def optimal_log_mass(self, distortion: Tensor, kls: Tensor, linear: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the log of the optimal mass, and the log mass shown to users, (B,) each.
+        """Return the log of the optimal mass m, and the log of the mass shown to users, (B,) each.
 
-        distortion: (B,), kls: (B, 3), linear: (B,), of a plan of unit mass. Both are equal, except where the linear
-        cost leaves no positive mass at which F is stationary: there the second one is next to no mass.
+        Both are equal, except where the linear cost is so large that no mass is optimal: there the first is that of the
+        branch point, and the second that of next to no mass. distortion: (B,), kls: (B, 3), linear: (B,), <M, p>: of a
+        plan p of unit mass, see `PlanState`.
         """
         free = torch.add(self.weights.weighted_sum(kls), distortion, alpha=0.5).neg() / self.weights.total
         log_mass = free
         if self.alpha is not None:
-            log_mass = log_mass + lambert(-self._linear_pull(linear, free))
+            inverse_mass = (-free).clamp(max=PROBLEM_CONFIG.max_log).exp()
+            pull = self.alpha * linear / (4.0 * self.weights.total) * inverse_mass
+            log_mass = log_mass + lambert(-pull)
         log_mass = torch.where(self.is_hard_b, self.log_mass_b, log_mass)
         log_mass = torch.where(self.is_hard_a, self.log_mass_a, log_mass)
         if self.alpha is None:
             return log_mass, log_mass
-        has_no_optimum = ~(self.is_hard_a | self.is_hard_b) & (self._linear_pull(linear, free) > 1.0 / math.e)
+        has_no_optimum = ~(self.is_hard_a | self.is_hard_b) & (pull > 1.0 / math.e)
         return log_mass, torch.where(has_no_optimum, self.min_log_mass + PROBLEM_CONFIG.no_mass_log, log_mass)
 
     def linear_weight(self, log_mass: Tensor) -> Tensor:
-        """Return alpha / 2m, (B,): the factor of the linear cost in the problem divided by the mass m of a plan."""
-        if self.alpha is None:
-            raise RuntimeError("the problem has no linear cost")
-        return 0.5 * self.alpha * (-torch.maximum(log_mass, self.min_log_mass)).exp()
+        """Return alpha/2m, (B,): the factor of M in the linear problem at a plan of mass m = exp(log_mass).
 
-    def _linear_pull(self, linear: Tensor, log_mass: Tensor) -> Tensor:
-        """Return L / 4R m, (B,), for a mass m: above 1/e the linear cost outweighs the gain of any mass."""
-        if self.alpha is None:
-            raise RuntimeError("the problem has no linear cost")
-        inverse_mass = (-log_mass).clamp(max=PROBLEM_CONFIG.max_log).exp()
-        return self.alpha * linear / (4.0 * self.weights.total) * inverse_mass
+        m is replaced by exp(min_log_mass) if that is more.
+        """
+        return 0.5 * cast(Tensor, self.alpha) * (-torch.maximum(log_mass, self.min_log_mass)).exp()
 
 
 def mean_log(marginal: Tensor, log_weights: Tensor) -> Tensor:
-    """Return Σ p log a, (B,), with 0 log 0 = 0. marginal: (B, n), p; log_weights: (B, n), log a."""
+    """Return Σ_i p_i log a_i, (B,), with 0 log 0 = 0. marginal: (B, n), p; log_weights: (B, n), log a."""
     return (marginal * log_weights.masked_fill(marginal <= 0, 0.0)).sum(1)
 
 
 def product_kl(kl_sum: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tensor:
-    """Return KL(p⊗q | r⊗r) from unit-mass divergences: m(r)² [e^t (kl_sum + t) − (e^t − 1)], t = log m(p)m(q)/m(r)².
+    """Return KL(p⊗q | r⊗r), eq. (1.3), for measures p, q and r, elementwise in the arguments, which broadcast.
 
-    kl_sum = KL(p/m(p) | r/m(r)) + KL(q/m(q) | r/m(r)); log_mass = log m(p)m(q); log_reference = log m(r). This is
-    eq. (1.3), written so that it keeps its digits near 0.
+    kl_sum: KL(p/m(p) | r/m(r)) + KL(q/m(q) | r/m(r)); log_mass: log m(p)m(q); log_reference: log m(r). Computed as
+    m(r)² [e^t (kl_sum + t) − (e^t − 1)] with t = log m(p)m(q)/m(r)², which keeps the digits near 0.
     """
     twice = 2.0 * log_reference
     t = log_mass - twice
@@ -111,13 +111,16 @@ def product_kl(kl_sum: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tenso
 
 
 def scaled_kl(unit_kl: Tensor, log_mass: Tensor, log_reference: Tensor) -> Tensor:
-    """Return KL(p | r) from the divergence at unit masses: m(r) [e^t (unit_kl + t) − (e^t − 1)], t = log m(p)/m(r)."""
+    """Return KL(p | r) = m(r) [e^t (unit_kl + t) − (e^t − 1)], t = log m(p)/m(r), elementwise in the arguments.
+
+    unit_kl: KL(p/m(p) | r/m(r)); log_mass: log m(p); log_reference: log m(r).
+    """
     t = log_mass - log_reference
     return log_reference.exp() * (t.exp() * (unit_kl + t) - torch.expm1(t))
 
 
 def lambert(z: Tensor) -> Tensor:
-    """Return the upper real branch W(z) of w e^w = z, −1 where z < −1/e, by Halley's iteration."""
+    """Return the Lambert function W(z), the solution w ≥ −1 of w e^w = z, elementwise; −1 where z < −1/e."""
     z = z.clamp(min=-1.0 / math.e)
     near_branch = -1.0 + (2.0 * (math.e * z + 1.0)).clamp(min=0.0).sqrt()
     w = torch.where(z < 0, near_branch, torch.log1p(z.clamp(min=0.0)))

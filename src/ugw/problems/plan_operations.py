@@ -29,7 +29,7 @@ def normalize(plan: Any) -> Any:
 
 
 def find_product_plans(plan: Any) -> Tensor | None:
-    """(B,) bool: which stored plans (B, n, m) are the products of their marginals up to rounding? None if implicit."""
+    """Return which plans (B, n, m) are the products of their marginals up to rounding, (B,); None if implicit."""
     if not isinstance(plan, Tensor):
         return None
     p1, p2 = plan.sum(2), plan.sum(1)
@@ -41,8 +41,8 @@ def find_product_plans(plan: Any) -> Tensor | None:
 def mix_with_product_plan(plan: Any, share: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
     """Return the mixture (1 − share)·plan + share·a⊗b of plans of unit mass; share: (B,) in [0, 1].
 
-    An implicit plan gets the logarithm (1 − share)·log plan + share·log a⊗b instead, not normalized and with its stored
-    sums unchanged: a proximal term reads only logarithms.
+    Of an implicit plan the logarithms are mixed instead, (1 − share)·log plan + share·log a⊗b, without normalization,
+    and stored sums are not updated: the result is for proximal terms, which use its logarithm only.
     """
     if isinstance(plan, ImplicitPlan):
         return implicit_operations.mix_with_product_plan(plan, share, log_a, log_b)
@@ -51,14 +51,14 @@ def mix_with_product_plan(plan: Any, share: Tensor, log_a: Tensor, log_b: Tensor
 
 
 def l1_distance(plan: Any, other: Any) -> Tensor:
-    """Return the L1 distance (B,) of two plans of unit mass; of implicit plans an estimate from sampled rows."""
+    """Return the L1 distance (B,) of two plans of unit mass; estimated from some rows if they are implicit."""
     if isinstance(plan, ImplicitPlan):
         return implicit_operations.l1_distance(plan, other)
     return dispatch.l1_distance(plan, other)
 
 
 def relative_change(state: Any, other: Any) -> Tensor:
-    """Return the L1 distance of the unit plans of two states plus the difference of their log masses, (B,)."""
+    """Return the L1 distance of the unit plans of two states plus |difference of log masses|, at most 1, (B,)."""
     # A mass far below any weight counts as 0; differences of its logarithm have no meaning.
     masses = (state.log_mass - other.log_mass).abs().clamp(max=1.0)
     has_no_mass = state.log_mass <= PROBLEM_CONFIG.min_log_mass
@@ -66,9 +66,9 @@ def relative_change(state: Any, other: Any) -> Tensor:
 
 
 def max_log_growth(before: Any, after: Any, log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return the largest log(after / before) over the entries of two plans, (B,).
+    """Return the largest log(after / before), (B,), over the positive entries of two plans (B, n, m).
 
-    For implicit plans the largest one over sampled rows.
+    Of implicit plans only evenly spaced rows are compared.
     """
     if isinstance(before, ImplicitPlan):
         return implicit_operations.max_log_growth(before, after, log_a, log_b)
@@ -77,7 +77,7 @@ def max_log_growth(before: Any, after: Any, log_a: Tensor, log_b: Tensor) -> Ten
 
 
 def cost_rms(cost: Any, log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return the root mean square (B,) of the finite entries of a cost under the product plan, in float64."""
+    """Return the root mean square (B,) of the finite entries of a cost, weighted by a⊗b, in float64."""
     if not isinstance(cost, Tensor):
         return implicit_operations.cost_rms(cost, log_a, log_b)
     largest = cost.abs().amax(dim=(1, 2), keepdim=True)
@@ -93,10 +93,11 @@ def cost_rms(cost: Any, log_a: Tensor, log_b: Tensor) -> Tensor:
 def anderson_covariances(
     inputs: Sequence[Any], outputs: Sequence[Any], log_a: Tensor, log_b: Tensor, *, sample_rows: bool
 ) -> Tensor:
-    """Return covariances (B, 5, 5) of `kernels.anderson.anderson_differences` under the product plan, in float64.
+    """Return covariances (B, 5, 5), float64, of five differences of local costs under the weights a⊗b.
 
-    inputs, outputs: three local costs at which steps were linearized, and the local costs of the resulting plans.
-    sample_rows: on a CPU use a sample of rows, which is enough to extrapolate; all rows would take a quarter of a step.
+    inputs, outputs: the local costs at which the last three steps were linearized, and those of the resulting plans;
+    the differences are those of `anderson_differences`. sample_rows: on a CPU use a sample of rows, which is enough to
+    extrapolate; all rows would take a quarter of a step.
     """
     if not isinstance(inputs[0], Tensor):
         return implicit_operations.cost_covariances(anderson_differences(inputs, outputs), log_a, log_b)

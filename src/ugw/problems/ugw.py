@@ -37,8 +37,8 @@ class UGW(Problem):
     """Two spaces, a divergence for each marginal, eps (B,) ≥ 0, and for the fused problem alpha (B,) and M.
 
     Spaces without a batch dimension are shared by all B items. cost: M, (n, m) or (B, n, m), or None; distortion_sum:
-    the four-index sum for the loss λ, that of t² if None; known_scale: (B,), the mean distortion if it is known from a
-    problem of higher precision.
+    computes Σ λ(|Dx_ii' − Dy_jj'|) p_i'j' of plans p, None for λ(t) = t²; known_scale: (B,), what `scale` returns, if
+    it was computed before in a higher precision.
     """
 
     x: Space
@@ -52,7 +52,6 @@ class UGW(Problem):
     distortion_sum: Any = None  # a Distortion after __post_init__
     known_scale: Tensor | None = None
 
-    penalty_weights: PenaltyWeights = field(init=False)
     mass_rule: MassRule = field(init=False)
     has_linear_local_cost: bool = field(init=False)
     keeps_zeros: bool = field(init=False)
@@ -61,11 +60,9 @@ class UGW(Problem):
         self.set_weights()
         if self.distortion_sum is None:
             object.__setattr__(self, "distortion_sum", SquaredDistortion(self.x.metric, self.y.metric))
-        weights = PenaltyWeights.from_problem(self)
-        alpha = None if self.cost is None else self.alpha
-        hard = self.div_a.is_hard, self.div_b.is_hard
-        object.__setattr__(self, "penalty_weights", weights)
-        object.__setattr__(self, "mass_rule", MassRule(weights, alpha, *hard, self.log_mass_a, self.log_mass_b))
+        factors = PenaltyWeights.from_problem(self), None if self.cost is None else self.alpha
+        sides = self.div_a.is_hard, self.div_b.is_hard, self.log_mass_a, self.log_mass_b
+        object.__setattr__(self, "mass_rule", MassRule(*factors, *sides))
         # Where the loss may be infinite, an infinite local cost counts only where the plan has mass.
         object.__setattr__(self, "keeps_zeros", self.distortion_sum.may_be_infinite)
         object.__setattr__(self, "has_linear_local_cost", not self.keeps_zeros)
@@ -87,32 +84,35 @@ class UGW(Problem):
         return replace(taken, distortion_sum=total.with_metrics(taken.x.metric, taken.y.metric))
 
     def with_spaces(self, x: Space, y: Space, cost: Tensor | None, known_scale: Tensor | None = None) -> UGW:
-        """Return the same problem between other spaces, whose distances are within the range of the present ones."""
+        """Return the problem with other spaces, cost M and `known_scale`, and the same rhos, eps, alpha and loss.
+
+        The distances of the new spaces must be within the range of the present ones, for which the loss is factorized.
+        """
         total = self.distortion_sum.with_metrics(x.metric, y.metric)
         return replace(self, x=x, y=y, cost=cost, distortion_sum=total, known_scale=known_scale)
 
     def to(self, dtype: torch.dtype) -> UGW:
-        """Return the same problem in another precision; it keeps the scale measured in the present one."""
+        """Return the same problem in another precision; `scale` still returns the number of the present one."""
         cost = None if self.cost is None else self.cost.to(dtype)
         return self.with_spaces(self.x.to(dtype), self.y.to(dtype), cost, self.scale())
 
     def compiled_inputs(self) -> CompiledInputs | None:
-        """Return the metrics, the linear cost and the mass rule if the loss is t², None otherwise."""
+        """Return what compiled steps need: metrics, linear cost and mass rule; None if the loss is not t²."""
         if not isinstance(self.distortion_sum, SquaredDistortion):
             return None
         return CompiledInputs(self.x.metric, self.y.metric, self.cost, self.mass_rule)
 
     @property
     def has_vertex_solutions(self) -> Tensor:
-        """(B,) bool: are both marginals hard and eps 0, so that linear programs end at a vertex of the plans?"""
+        """(B,) bool: are both marginals hard and eps 0? Solutions are then vertices of the polytope of plans."""
         return self.div_a.is_hard & self.div_b.is_hard & (self.eps == 0)
 
     # -- the size of the cost ------------------------------------------------------------------------------
 
     def scale(self) -> Tensor:
-        """Return the mean distortion of the product plan at unit mass, (B,).
+        """Return Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,) > 0, for the product plan p of unit mass: the unit of eps.
 
-        Where it vanishes (single points, equal constant distances) the mean square distance, or 1.
+        Where that is 0 (single points, equal constant distances) or infinite, the mean of Dx² plus that of Dy², or 1.
         """
         if self.known_scale is not None:
             return self.known_scale
@@ -120,25 +120,25 @@ class UGW(Problem):
 
     @cached_property
     def _cached_scale(self) -> Tensor:
-        """The mean distortion, or its substitute where that is 0 or infinite, computed once and without TF32."""
+        """The value of `scale`, (B,), computed once, without TF32 and without gradients."""
         with tf32_products(allowed=False) if self.eps.is_cuda else nullcontext():
             return _product_distortion(self)
 
     def cost_scale(self) -> Tensor:
-        """Return the mean distortion plus the mean of the linear cost under the product plan, (B,)."""
+        """Return `scale` plus alpha/2m times the mean of |M| under the product plan, (B,), m = sqrt(m(a) m(b))."""
         if self.cost is None:
             return self.scale()
         weight = 0.5 * self.alpha * (-0.5 * (self.log_mass_a + self.log_mass_b)).exp()
         return self.scale() + weight * self._mean_linear_cost()
 
     def _mean_linear_cost(self) -> Tensor:
-        """Return the mean of |M| under the product plan, (B,)."""
+        """Return the mean (B,) of |M|, the linear cost, under the product plan of unit mass."""
         return dot(self.cost.abs(), self.product)
 
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> PlanState:
-        """Return the state of a plan (B, n, m) of unit mass, with its optimal mass.
+        """Return the state of a plan (B, n, m) of unit mass, with the mass that is optimal for it.
 
         is_product: (B,) bool, is the plan the product of its marginals? Its local cost needs no matrix product then.
         """
@@ -147,7 +147,7 @@ class UGW(Problem):
         return self._state(unit_plan, local_cost, drift)
 
     def _local_cost(self, unit_plan: Any, is_product: Tensor | None) -> Any:
-        """Return the local cost of a plan, (B, n, m), without the linear cost M; is_product: see `state_of_plan`."""
+        """Return Σ λ(|Dx_ii' − Dy_jj'|) unit_plan_i'j', (B, n, m); is_product: as for `state_of_plan`."""
         total = self.distortion_sum
         if is_product is None or not isinstance(total, SquaredDistortion):
             return total.apply(unit_plan)
@@ -160,7 +160,10 @@ class UGW(Problem):
         return torch.where(is_product[:, None, None], of_product, total.apply(unit_plan))
 
     def _state(self, unit_plan: Any, local_cost: Any, drift: Tensor | None = None) -> PlanState:
-        """Return the state of a plan of unit mass whose local cost is known."""
+        """Return the state, with the optimal mass, of a plan (B, n, m) of unit mass with a given local cost (B, n, m).
+
+        drift: (B,), see `PlanState`, None if the distortion sum is not incremental.
+        """
         n, marginals = self.x.n, torch.cat([unit_plan.sum(2), unit_plan.sum(1)], dim=1).double()
         # A float32 plan has unit mass up to rounding, which the entropy would multiply: divide it out in float64.
         mass = marginals[:, :n].sum(1)
@@ -184,7 +187,10 @@ class UGW(Problem):
         )
 
     def _plan_kl(self, unit_plan: Any, mass: Tensor, marginals: Tensor) -> Tensor:
-        """Return KL(p | a⊗b) = Σ p log(p / a⊗b), (B,), for p = unit_plan / mass with marginals (B, n + m)."""
+        """Return KL(p | a⊗b) = Σ p log(p / a⊗b), (B,), for p = unit_plan / mass; mass: (B,), 1 up to rounding.
+
+        marginals: (B, n + m), both marginals of p; a and b are of unit mass.
+        """
         return neg_entropy(unit_plan) / mass - mass.log() - mean_log(marginals, self.log_weights)
 
     def _inner(self, cost: Any, unit_plan: Any) -> Tensor:
@@ -192,11 +198,10 @@ class UGW(Problem):
         return dot(torch.where(unit_plan > 0, cost, 0.0) if self.keeps_zeros else cost, unit_plan)
 
     def linearize(self, state: PlanState) -> LinearProblem:
-        """Return the linear problem with the cost ∂F(·, q)/∂p, eq. (2.2), divided by m(q), at the plan q of a state.
+        """Return the linear problem at the plan q of a state: its cost is ∂F(·, q)/∂p, eq. (2.2), over m(q).
 
-        A constant in the cost only scales the solution. The constant <cost, q> subtracted here replaces the three
-        scalars of the paper's cost: it keeps the mass of the solution within a factor n·m of 1, mid-range for the inner
-        solver.
+        A constant in the cost only scales the solution. The three scalars of the paper's cost are replaced by minus the
+        mean cost under q, which keeps the mass of the solution within a factor n·m of 1, far from overflow.
         """
         cost = state.local_cost
         if self.cost is not None:
@@ -207,15 +212,13 @@ class UGW(Problem):
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def _mean_cost(self, state: PlanState) -> Tensor:
-        """Return <cost, unit_plan>, (B,), of the linearized cost of a state."""
-        return (
-            state.distortion
-            if self.cost is None
-            else state.distortion + self.mass_rule.linear_weight(state.log_mass) * state.linear
-        )
+        """Return the mean (B,), under the plan of a state, of the cost ∂F(·, q)/∂p over m(q) without constants."""
+        if self.cost is None:
+            return state.distortion
+        return state.distortion + self.mass_rule.linear_weight(state.log_mass) * state.linear
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
-        """Return the state of the solution of the linear problem at `state`, with its optimal mass."""
+        """Return the state of `solution`, the plan that solves `linearize(state)`, with its optimal mass."""
         total, plan = self.distortion_sum, solution.unit_plan
         if not total.is_incremental:
             return self._state(plan, total.apply(plan))
@@ -224,27 +227,31 @@ class UGW(Problem):
     # -- the objective -------------------------------------------------------------------------------------
 
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
-        """Return the terms of F(p, q), (B,) each; q = p unless given. A hard side contributes 0."""
-        is_same = q is None
-        q = p if q is None else q
+        """Return the terms of F(p, q), (B,) each, for two states; q = p if None. p may lack its local cost.
+
+        A hard side contributes 0.
+        """
+        distortion = p.distortion if q is None else self._inner(q.local_cost, p.unit_plan)
+        q = q or p
         log_mass = p.log_mass + q.log_mass
-        distortion = p.distortion if is_same else self._inner(q.local_cost, p.unit_plan)
         linear = torch.zeros_like(log_mass)
         if self.cost is not None:
             linear = 0.5 * self.alpha * (p.log_mass.exp() * p.linear + q.log_mass.exp() * q.linear)
         # All three divergences at once: on a GPU so small an operation takes as long as a larger one.
-        divergences = product_kl(p.kls + q.kls, log_mass[:, None], self.penalty_weights.log_references)
-        return Terms(log_mass.exp() * distortion, linear, *(self.penalty_weights.each * divergences).unbind(1))
+        weights = self.mass_rule.weights
+        divergences = product_kl(p.kls + q.kls, log_mass[:, None], weights.log_references)
+        return Terms(log_mass.exp() * distortion, linear, *(weights.each * divergences).unbind(1))
 
     def potentials_and_lift(
         self, q: PlanState, p: PlanState, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[tuple[Tensor, Tensor] | None, None]:
-        """Return (f, g) of the problem as the paper writes it, whose cost has the scalars and the mass of q:
+        """Return the dual potentials f (B, n) and g (B, m) of the last step, from q to p, and None for the lift:
 
             p = a⊗b · exp((f ⊕ g − cost(q)) / (m(q) eps)),  and  p1 = a·exp(−f / (m(q) rho1)) where rho1 is finite.
 
-        linear, log_mass, entropy: potentials and log mass of the linear problem's solution, and its entropy, which a
-        proximal term may have raised; then this holds where p = q. None at eps = 0. There is no lift.
+        cost(q) is that of the paper, with its three scalars and the mass of q. Items with eps = 0 have NaN, and if all
+        have, None is returned for (f, g). linear: potentials of the last linear problem; log_mass: (B,), log mass of
+        its solution; entropy: (B,), its eps, which a proximal term may have raised; then this holds where p = q.
         """
         if not bool((self.eps > 0).any()):
             return None, None
@@ -276,9 +283,9 @@ class UGW(Problem):
 
 
 def _product_distortion(problem: UGW) -> Tensor:
-    """Return the mean distortion (B,) of the product plan at unit mass.
+    """Return the mean distortion (B,) under the product plan of unit mass.
 
-    Where that is 0, the mean square distance, or 1 if that is 0 too.
+    Where it is 0 or infinite, the mean of Dx² plus the mean of Dy², or 1 if that is 0 too.
     """
     squares = SquaredDistortion(problem.x.metric, problem.y.metric)
     mean, mean_squares = squares.product_mean_and_scale(problem.log_a, problem.log_b)

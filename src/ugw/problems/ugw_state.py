@@ -15,12 +15,13 @@ from .plan_operations import relative_change
 class PlanState(BatchRecord):
     """A plan of a UGW problem with the quantities computed from it: the state that solvers iterate on.
 
-    unit_plan: (B, n, m), the plan divided by its mass; local_cost: (B, n, m), Σ (Dx_ii' − Dy_jj')² unit_plan_i'j';
-    log_mass: (B,), log of the optimal mass; distortion: (B,), <local_cost, unit_plan>; kls: (B, 3), divergences of both
-    marginals and of the plan from the weights, all at unit mass; linear: (B,), <M, unit_plan>; reported_log_mass: (B,),
-    log of the mass shown to users, next to no mass where the linear cost exceeds the gain of any plan; min_log_mass:
-    (B,), below which a plan has collapsed; drift: (B,), L1 length of the path since the local cost was last computed
-    from a whole plan, None where it always is.
+    unit_plan: (B, n, m), the plan divided by its mass; local_cost: (B, n, m), Σ λ(|Dx_ii' − Dy_jj'|) unit_plan_i'j',
+    unused in linear problems; log_mass: (B,), log of the mass of the plan, the optimal one unless set; distortion:
+    (B,), <local_cost, unit_plan>; kls: (B, 3), KL(p1 | a), KL(p2 | b) and KL(p | a⊗b), all at unit mass; linear: (B,),
+    <M, unit_plan>; reported_log_mass: (B,), log of the mass shown to users: log_mass, or next to no mass where the
+    linear cost is so large that no mass is optimal; min_log_mass: (B,), below which a plan has collapsed; drift: (B,),
+    sum of the L1 changes of the plan by which the local cost has been updated since it was last computed from a whole
+    plan, None if it is never updated.
     """
 
     unit_plan: Any  # Tensor or ImplicitPlan
@@ -40,19 +41,19 @@ class PlanState(BatchRecord):
 
     @property
     def is_collapsed(self) -> Tensor:
-        """(B,) bool: is the mass shown to users 0, or too small to call the plan a matching?"""
+        """(B,) bool: is the mass shown to users below exp(min_log_mass), so that the plan matches next to nothing?"""
         return self.reported_log_mass < self.min_log_mass
 
     def change_since(self, last: PlanState) -> Tensor:
-        """Return the relative L1 change (B,) of the plan since the last state."""
+        """Return the L1 distance (B,) of the unit plans of both states, plus the change of log_mass, at most 1."""
         return relative_change(self, last)
 
     def reported(self) -> PlanState:
-        """Return the state with the mass that is shown to users."""
+        """Return the state with `reported_log_mass` as its log mass."""
         if self.reported_log_mass is self.log_mass:
             return self
         return replace(self, log_mass=self.reported_log_mass)
 
     def with_log_mass(self, log_mass: Tensor) -> PlanState:
-        """Return the state of the same unit plan with a given log mass (B,)."""
+        """Return the state with another log mass (B,), which is shown to users as well."""
         return replace(self, log_mass=log_mass, reported_log_mass=log_mass)

@@ -1,15 +1,16 @@
 """Unbalanced Gromov–Wasserstein between low-rank spaces, with plans and costs that are never stored.
 
-With Ψ = (1, h, φ), φ the points of an embedded metric and h their norms, D = Ψ J Ψᵀ for a sparse J. So the cost of
-a plan depends only on a few moments of the plan, Dx P Dy = Ψx (Jx ΨxᵀPΨy Jy) Ψyᵀ, and it is bilinear over the bases
-(h, φ): eq. (6.2).
+With Ψ = (1, h, φ), φ (n, r) the points of a low-rank metric and h (n,) their signed squared norms, D = Ψ J Ψᵀ for a
+sparse J. So the local cost of a plan P depends only on a few moments of P, Dx P Dy = Ψx (Jx ΨxᵀPΨy Jy) Ψyᵀ, and it is a
+`BilinearMatrix` with the bases left = (hx, φx) and right = (hy, φy): eq. (6.2). In a fused problem the bases also
+contain the features.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ from .ugw_state import PlanState
 class PlanMoments:
     """The moments of a plan P of unit mass from which its local cost is computed, float64.
 
-    x, y: moments of both marginals; cross: (B, 1 + r, 1 + s), ΨxᵀPΨy.
+    x, y: moments of the row sums and of the column sums; cross: (B, 1 + r, 1 + s), ΨxᵀPΨy with Ψ = (1, basis).
     """
 
     x: WeightMoments
@@ -36,9 +37,9 @@ class PlanMoments:
 
     @classmethod
     def from_plan(cls, problem: StreamingUGW, plan: Any, basis_product: Tensor | None = None) -> PlanMoments:
-        """Return the moments of a plan (B, n, m), stored or implicit over the bases of the problem.
+        """Return the moments of a plan (B, n, m): a tensor, or an ImplicitPlan with the bases of the problem.
 
-        basis_product: (B, r, s), leftᵀ·plan·right if it is known already.
+        basis_product: (B, r, s), leftᵀ·plan·right with the bases `left` and `right`, computed here if None.
         """
         p1, p2 = plan.sum(2).double(), plan.sum(1).double()
         left, right = problem.left.double(), problem.right.double()
@@ -50,9 +51,9 @@ class PlanMoments:
         return cls(problem.dx.moments(p1), problem.dy.moments(p2), cross)
 
     def local_cost(self, problem: StreamingUGW) -> BilinearMatrix:
-        """Return Σ (Dx_ii' − Dy_jj')² P_i'j' at the points ij of a problem, (B, n, m).
+        """Return Σ_i'j' (Dx_ii' − Dy_jj')² P_i'j' for the points i, j of a problem, (B, n, m).
 
-        The problem is the plan's own, or one between finer samples of the same spaces.
+        The points i', j' of P may be others: those of a sample of the spaces of the problem.
         """
         c = problem.distance_coefficients(problem.dx) @ self.cross @ problem.distance_coefficients(problem.dy)
         left, right = problem.left, problem.right
@@ -66,8 +67,7 @@ class PlanMoments:
 class StreamingUGW(UGW):
     """UGW whose plans are `ImplicitPlan` and costs `BilinearMatrix`; both metrics are `LowRankMetric`, both centered.
 
-    cost: None, or any other value for a fused problem: it is replaced by the cost of the features, which are then part
-    of the bases.
+    cost: None, or any other value for a fused problem; it is replaced by the squared distances of the features.
     """
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class StreamingUGW(UGW):
             object.__setattr__(self, "cost", self._feature_cost())
 
     def _feature_cost(self) -> BilinearMatrix:
-        """Return |feature_i − feature_j|², (B, n, m); the features are the last columns of the bases."""
+        """Return the squared distances between features, (B, n, m); features are the last columns of the bases."""
         width = 0 if self.x.feature_tensor is None else self.x.feature_tensor.shape[-1]
         core = self.eps.new_zeros(self.batch, self.left.shape[2], self.right.shape[2])
         core[:, -width:, -width:] = -2.0 * torch.eye(width, dtype=core.dtype, device=core.device)
@@ -89,33 +89,33 @@ class StreamingUGW(UGW):
 
     @property
     def dx(self) -> LowRankMetric:
-        """The first metric."""
-        return _as_low_rank(self.x.metric)
+        """The low-rank metric of the first space."""
+        return cast(LowRankMetric, self.x.metric)
 
     @property
     def dy(self) -> LowRankMetric:
-        """The second metric."""
-        return _as_low_rank(self.y.metric)
+        """The low-rank metric of the second space."""
+        return cast(LowRankMetric, self.y.metric)
 
     @cached_property
     def left(self) -> Tensor:
-        """The first basis (h, φ) and, in a fused problem, features: (B, n, r)."""
+        """The left basis of costs, (B, n, r): columns h, φ and, in a fused problem, the features of the first space."""
         return self._basis(self.dx, self.x.feature_tensor)
 
     @cached_property
     def right(self) -> Tensor:
-        """The second basis, (B, m, s)."""
+        """The right basis of costs, (B, m, s): columns h, φ and, in a fused problem, features of the second space."""
         return self._basis(self.dy, self.y.feature_tensor)
 
     def _basis(self, metric: LowRankMetric, features: Tensor | None) -> Tensor:
-        """Return the basis (h, φ), or (h, φ, features) in a fused problem, of a space, (B, n, r)."""
+        """Return the columns h and φ of a metric and, in a fused problem, the features, (B, n, r), detached."""
         parts = [metric.squared_norms[..., None], metric.points]
         if self.cost is not None and features is not None:
             parts.append(features)
         return torch.cat([p.detach().expand(self.batch, *p.shape[-2:]) for p in parts], dim=2)
 
     def distance_coefficients(self, metric: LowRankMetric) -> Tensor:
-        """Return the matrix J (r + 1, r + 1) with D = Ψ J Ψᵀ for Ψ = (1, h, φ, features), in float64."""
+        """Return J with D = Ψ J Ψᵀ for `dx` or `dy`, Ψ = (1, basis) (B, n, k): (k, k), float64, 0 at features."""
         width, rank = 1 + (self.left if metric is self.dx else self.right).shape[2], metric.points.shape[-1]
         diagonal = torch.zeros(width, dtype=torch.float64, device=metric.device)
         diagonal[2 : 2 + rank] = -2.0 * metric.signs.double()
@@ -124,16 +124,16 @@ class StreamingUGW(UGW):
         return coefficients
 
     def state_of_plan(self, unit_plan: ImplicitPlan, *, is_product: Tensor | None = None) -> PlanState:
-        """Return the state of a plan of unit mass, with its optimal mass; is_product is not used."""
+        """Return the state of a plan (B, n, m) of unit mass, with its optimal mass; is_product is not used."""
         return self._state(unit_plan, PlanMoments.from_plan(self, unit_plan).local_cost(self))
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
-        """Return the state of the solution of the linear problem, with its optimal mass."""
+        """Return the state of `solution`, with its optimal mass; `state` is not used."""
         return self.state_of_plan(solution.unit_plan)
 
     @property
     def product(self) -> ImplicitPlan:
-        """The product plan a⊗b at unit mass."""
+        """The product plan a⊗b of unit mass, (B, n, m)."""
         a, b = self.log_a.exp(), self.log_b.exp()
         zero = torch.zeros(self.batch, self.left.shape[2], self.right.shape[2], dtype=torch.float64, device=a.device)
         log = BilinearMatrix(self.log_a.double(), self.log_b.double(), zero, self.left, self.right)
@@ -141,13 +141,13 @@ class StreamingUGW(UGW):
         return ImplicitPlan(log, a, b, right_product, torch.zeros_like(a), torch.zeros_like(b))
 
     def _mean_linear_cost(self) -> Tensor:
-        """Return the mean of the linear cost under the product plan, (B,)."""
+        """Return the mean (B,) of the linear cost, which is ≥ 0, under the product plan of unit mass."""
         return self._inner(self.cost, self.product)
 
     def _plan_kl(self, unit_plan: ImplicitPlan, mass: Tensor, marginals: Tensor) -> Tensor:
-        """Return KL(p | a⊗b) = Σ p log(p / a⊗b), (B,), for p = unit_plan / mass with marginals (B, n + m).
+        """Return KL(p | a⊗b), (B,), eq. (6.4), for p = unit_plan / mass; mass: (B,), 1 up to rounding.
 
-        This is eq. (6.4).
+        marginals: (B, n + m), both marginals of p; a and b are of unit mass.
         """
         own = unit_plan.dot(unit_plan.log_ratio(self.log_a, self.log_b)) / mass - mass.log()
         # The logarithm of the plan contains the weights in the working precision: add the rounding of these.
@@ -155,12 +155,5 @@ class StreamingUGW(UGW):
         return own + mean_log(marginals, rounding)
 
     def _inner(self, cost: BilinearMatrix, unit_plan: ImplicitPlan) -> Tensor:
-        """Return <cost, unit_plan>, (B,)."""
+        """Return <cost, unit_plan>, (B,), in float64."""
         return unit_plan.dot(cost)
-
-
-def _as_low_rank(metric: Any) -> LowRankMetric:
-    """Return the metric as a `LowRankMetric`; raise RuntimeError if it is another one, which `build` rules out."""
-    if not isinstance(metric, LowRankMetric):
-        raise RuntimeError("streaming problems need low-rank metrics: checked when they are built")
-    return metric

@@ -50,7 +50,7 @@ class UW(Problem):
         return self.take_common_fields(index, cost=take_cost(self.cost, index))
 
     def mean_cost(self) -> Tensor:
-        """Return the mean cost (B,) under the product plan at unit mass."""
+        """Return the mean (B,) of the cost under the product plan of unit mass."""
         return dot(self.cost, self.product)
 
     def cost_scale(self) -> Tensor:
@@ -59,7 +59,7 @@ class UW(Problem):
         return torch.where(deviation > 0, deviation, 1.0)
 
     def _centered_cost(self) -> Tensor:
-        """Return the cost minus its mean, (B, n, m): a solution then has a mass near 1, far from overflow."""
+        """Return the cost minus `mean_cost`, (B, n, m): a solution then has a mass near 1, far from overflow."""
         return self.cost - self.mean_cost().to(self.cost.dtype)[:, None, None]
 
     def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> PlanState:
@@ -89,25 +89,25 @@ class UW(Problem):
         )
 
     def _optimal_log_mass(self, linear: Tensor, kls: Tensor) -> Tensor:
-        """Return the log of the mass m that minimizes F(m·p), (B,): −(L + Σ r_k (KL_k − log m_k)) / Σ r_k.
+        """Return the log of the mass m that minimizes F(m·p), (B,), for a plan p of unit mass.
 
-        A hard side fixes the mass.
-        linear: (B,), L = <cost, p>; kls: (B, 3), of a plan p of unit mass.
+        linear: (B,), <cost, p>; kls: (B, 3), KL(p1 | a), KL(p2 | b) and KL(p | a⊗b), all at unit mass. A hard side
+        fixes the mass.
         """
         log_mass = -(linear + self.penalty_weights.weighted_sum(kls)) / self.penalty_weights.total
         log_mass = torch.where(self.div_b.is_hard, self.log_mass_b, log_mass)
         return torch.where(self.div_a.is_hard, self.log_mass_a, log_mass)
 
     def linearize(self, state: PlanState) -> LinearProblem:
-        """Return the problem itself at unit masses, the same for every state."""
+        """Return the problem itself with weights of unit mass and a centered cost, the same for every state."""
         return LinearProblem(self._centered_cost(), self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
-        """Return the state of the solution of the linear problem, with its optimal mass."""
+        """Return the state of the plan of `solution`, with its optimal mass; `state` is not used."""
         return self.state_of_plan(solution.unit_plan)
 
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
-        """Return the terms of F(p), or the means of those of F(p) and F(q), (B,) each. A hard side contributes 0."""
+        """Return the terms of F(p), (B,) each, or of the mean of F(p) and F(q). A hard side contributes 0."""
         if q is not None:
             both = zip(self.objective(p).as_dict().items(), self.objective(q).as_dict().values(), strict=True)
             return Terms(**{name: 0.5 * (of_p + of_q) for (name, of_p), of_q in both})
@@ -118,10 +118,10 @@ class UW(Problem):
     def potentials_and_lift(
         self, q: PlanState, p: PlanState, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[tuple[Tensor, Tensor] | None, None]:
-        """Return (f, g) with p = a⊗b·exp((f ⊕ g − cost)/eps), and p1 = a·exp(−f/rho1) where rho1 is finite.
+        """Return f (B, n) and g (B, m) with p = a⊗b·exp((f ⊕ g − cost)/eps), and None for the lift.
 
-        None in place of (f, g) at eps = 0. There is no lift.
-        linear, log_mass, entropy: potentials and log mass of the solution at unit masses, and its entropy.
+        Where rho1 is finite, p1 = a·exp(−f/rho1). Items with eps = 0 have NaN; if all have, None replaces (f, g).
+        linear: potentials of the last linear problem; log_mass: (B,), log mass of its solution; entropy: (B,), its eps.
         """
         if not bool((self.eps > 0).any()):
             return None, None

@@ -40,24 +40,24 @@ class ResultBase(ABC):
 
     @abstractmethod
     def rows(self) -> list[tuple[str, str]]:
-        """Return the name and the text of each line of a summary."""
+        """Return the name and the text of each line of the table that notebooks show."""
 
     @abstractmethod
     def to_arrays(self) -> Arrays:
-        """Return the arrays, by name, from which `from_arrays` restores the result."""
+        """Return arrays by name, as `save` writes them, from which `from_arrays` restores the result."""
 
     @classmethod
     @abstractmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the result that `to_arrays` described; raise if arrays are missing or do not fit together."""
+        """Return the result from the arrays of `to_arrays`; raise if arrays are missing or do not fit together."""
 
     @property
     def all_converged(self) -> bool:
-        """Whether every item converged."""
+        """Whether every item or pair converged, as one bool."""
         return bool(torch.as_tensor(self.converged).all())
 
     def check(self) -> Self:
-        """Return the result itself if every item converged; raise NotConverged with its message otherwise."""
+        """Return the result itself if every item converged; otherwise raise NotConverged with `message`."""
         if not self.all_converged:
             raise NotConverged(self.message)
         return self
@@ -84,7 +84,7 @@ class ResultBase(ABC):
             raise InputError(f"{name} is not a saved {cls.__name__}: {found}") from error
 
     def _repr_html_(self) -> str:
-        """Return the rows of the summary as an HTML table, its border green if all items converged, else orange."""
+        """Return `rows` as an HTML table, its left border green if all items converged, else orange."""
         color = _CONVERGED_COLOR if self.all_converged else _FAILED_COLOR
         body = "".join(
             f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(text)}</td></tr>"
@@ -94,9 +94,9 @@ class ResultBase(ABC):
 
 
 def warn_if_not_converged(result: AnyResult, *, consequence: str = "") -> AnyResult:
-    """Return the result; issue one ConvergenceWarning with its message unless all of it converged.
+    """Return the result itself; issue one ConvergenceWarning with its `message` unless every item converged.
 
-    consequence: what follows for the caller, printed before the message of the result.
+    consequence: text that the warning has before the message.
     """
     if not result.all_converged:
         warn_at_caller(consequence + result.message, ConvergenceWarning)
@@ -105,7 +105,7 @@ def warn_if_not_converged(result: AnyResult, *, consequence: str = "") -> AnyRes
 
 @contextmanager
 def convergence_warnings_ignored() -> Iterator[None]:
-    """Silence ConvergenceWarning inside the block: the caller reports on the combined result afterwards."""
+    """Silence ConvergenceWarning inside the `with` block, after which the caller warns about the combined result."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield

@@ -32,12 +32,12 @@ class ConicResult(Result):
 
     @property
     def value_bound(self) -> Any:
-        """`value` plus a bound on the error of the kernel: never below the infimum."""
+        """`value` plus what the error of the kernel may add to it: an upper bound of CGW, a number or (B,)."""
         return self._to_user(self.tensors.terms.total + self._lift.value_slack)
 
     @property
     def distance(self) -> Any:
-        """The root of the value, of the order given by the cone; 0 where rounding made the value negative."""
+        """value^(1/k), with k = 2 for cones over KL, q for PartialTransport; 0 where rounding made the value < 0."""
         return self._to_user(self.tensors.terms.total.clamp(min=0.0) ** (1.0 / self._lift.distance_exponent))
 
     @property
@@ -60,19 +60,20 @@ class ConicResult(Result):
 
     @property
     def kernel_error(self) -> Any:
-        """Bound on the error of the kernel exp(−λ/R); 0 where it was summed exactly."""
+        """Bound on the error of the kernel exp(−λ/R), a number or (B,); 0 where it was evaluated exactly."""
         return self._to_user(self._lift.kernel_error)
 
     @property
     def kernel_rank(self) -> Any:
-        """Number of terms of the factorized kernel; 0 where it was summed exactly."""
+        """Number of terms of the factorized kernel, an int or (B,); 0 where it was evaluated exactly."""
         return self._to_user(self._lift.kernel_rank) if self.batched else int(self._lift.kernel_rank[0])
 
     def atoms(self) -> dict[str, Any]:
-        """Return the plan between the cones as atoms: point and radius on each side, and mass. Unbatched results only.
+        """Return the plan between the cones as atoms: arrays (k,) "i", "j", "radius_x", "radius_y" and "mass".
 
-        An atom of mass w is at ([x_i, sqrt(P/w)], [y_j, sqrt(Q/w)]); where w = 0, the rest of P or Q is matched with
-        the apex, of radius 0. For partial transport the radii are masses: P/w and Q/w.
+        Each matches point i of the first space with point j of the second. An atom of mass w is at
+        ([x_i, sqrt(P/w)], [y_j, sqrt(Q/w)]); where w = 0, P or Q is matched with the apex, of radius 0. For partial
+        transport the radii are masses: P/w and Q/w. Unbatched results only.
         """
         self._unbatched_output()
         P, Q, w = (t[0] for t in (self._lift.P, self._lift.Q, self._lift.w))
@@ -105,12 +106,12 @@ class ConicResult(Result):
 
     @property
     def _item_with_coarsest_kernel(self) -> int | None:
-        """The item whose kernel error exceeds its tolerance by the largest factor; None if none exceeds it."""
+        """Index of the item whose kernel error exceeds its tolerance by the largest factor; None if none exceeds it."""
         over = self._lift.kernel_error / self._lift.kernel_tolerance.clamp(min=torch.finfo(torch.float64).tiny)
         return int(over.argmax()) if bool((over > 1.0).any()) else None
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the rows of a Result, with the distance and the kernel added."""
+        """Return the name and the text of each line of `summary`: those of a Result, distance and kernel."""
         rows = super().rows()
         if self.batched:
             return rows
@@ -120,7 +121,7 @@ class ConicResult(Result):
 
     @property
     def _lift(self) -> Lift:
-        """The lift; raises InputError for an output without one."""
+        """The lift and facts about it, (B, ...) each; raises InputError for an output without a lift."""
         if self.tensors.lift is None:
             raise InputError("this is not the result of a conic problem")
         return self.tensors.lift

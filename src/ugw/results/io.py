@@ -54,13 +54,13 @@ def write_npz(path: str | os.PathLike[str], arrays: Arrays) -> None:
 
 
 def read_npz(path: str | os.PathLike[str]) -> Arrays:
-    """Return the arrays of an `.npz` file by name; pickled objects are refused."""
+    """Return the arrays of an `.npz` file by name; raise ValueError if it has pickled objects."""
     with np.load(path, allow_pickle=False) as file:
         return dict(file)
 
 
 def saved_kind(arrays: Arrays) -> str | None:
-    """Return the name of the result class whose `save` wrote the arrays, by the arrays only it has; None if unknown.
+    """Return the name of the class of results whose `save` writes arrays of these names; None if unknown.
 
     >>> saved_kind({"facts": np.zeros(1)}), saved_kind({"points": np.zeros(1)})
     ('PairwiseResult', None)
@@ -69,7 +69,7 @@ def saved_kind(arrays: Arrays) -> str | None:
 
 
 def with_current_names(arrays: Arrays) -> Arrays:
-    """Return the arrays of a file under their current names; those of an earlier version have others.
+    """Return the arrays of a file by their current names: files of an earlier version have other names.
 
     >>> list(with_current_names({"other": np.zeros(1), "lift_rank": np.zeros(1)}))
     ['previous_plan', 'lift_kernel_rank']
@@ -79,7 +79,7 @@ def with_current_names(arrays: Arrays) -> Arrays:
 
 
 def _current_name(old: str) -> str:
-    """Return the current name of an array of an earlier version."""
+    """Return the current name of an array that is called `old` in files of an earlier version."""
     if old in _OLD_LIFT_NAMES:
         return _OLD_LIFT_NAMES[old]
     plan, _, part = old.partition("_")
@@ -97,27 +97,27 @@ def to_array(tensor: Tensor) -> np.ndarray:
 
 
 def json_array(value: Any) -> np.ndarray:
-    """Return the JSON text of a value as an array of shape (), as it is stored in a file of arrays."""
+    """Return the JSON text of a value as a string array of shape (), which `.npz` files can hold."""
     return np.array(json.dumps(value))
 
 
 def from_json_array(array: np.ndarray) -> Any:
-    """Return the value that `json_array` encoded."""
+    """Return the value of which `json_array` made this array."""
     return json.loads(str(array))
 
 
 def with_prefix(prefix: str, arrays: Arrays) -> Arrays:
-    """Return the arrays of a part of a result under names that begin with `prefix.`."""
+    """Return the arrays with `prefix.` put before each name."""
     return {f"{prefix}.{name}": array for name, array in arrays.items()}
 
 
 def without_prefix(prefix: str, arrays: Arrays) -> Arrays:
-    """Return the arrays whose names begin with `prefix.`, under the rest of their names."""
+    """Return the arrays whose names begin with `prefix.`, with this removed from their names."""
     return {name[len(prefix) + 1 :]: array for name, array in arrays.items() if name.startswith(f"{prefix}.")}
 
 
 def output_to_arrays(output: SolverOutput) -> Arrays:
-    """Return all tensors of a solver output by name; those of records in it as `<field>_<name>`."""
+    """Return all tensors of a solver output as arrays by field name, those of records in it as `<field>_<name>`."""
     tensors = {f"terms_{name}": term for name, term in output.terms.as_dict().items()}
     if output.potentials is not None:
         tensors |= dict(zip(("f", "g"), output.potentials, strict=True))
@@ -131,7 +131,7 @@ def output_to_arrays(output: SolverOutput) -> Arrays:
 
 
 def output_from_arrays(arrays: Arrays) -> SolverOutput:
-    """Return the solver output that `output_to_arrays` described."""
+    """Return the solver output from the arrays of `output_to_arrays`, others being ignored."""
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array.ndim}
     is_conic = "lift_P" in tensors
     plain = {f.name: tensors[f.name] for f in fields(SolverOutput) if f.name not in (*_RECORD_FIELDS, *_PLAN_FIELDS)}
@@ -145,7 +145,7 @@ def output_from_arrays(arrays: Arrays) -> SolverOutput:
 
 
 def check_output(output: SolverOutput, items: int) -> None:
-    """Raise ValueError unless all tensors of a loaded output have `items` items and the shapes fit together."""
+    """Raise ValueError unless all tensors have `items` batch items, shapes fit together and statuses are valid."""
     if (
         len(output.plan.shape) != 3
         or output.plan.shape != output.previous_plan.shape
@@ -169,7 +169,7 @@ def _plan_tensors(name: str, plan: Tensor | ImplicitPlan) -> dict[str, Tensor]:
 
 
 def _plan(name: str, tensors: dict[str, Tensor]) -> Any:
-    """Return the plan, stored or implicit, that `_plan_tensors` described."""
+    """Return the plan, stored or implicit, from the tensors of `_plan_tensors` with this name."""
     if name in tensors:
         return tensors[name]
     log = _record(BilinearMatrix, f"{name}_log_plan", tensors)
@@ -178,5 +178,5 @@ def _plan(name: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _record(kind: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:
-    """Return a record of class `kind` from the tensors `<prefix>_<field>`."""
+    """Return an instance of the dataclass `kind` from the tensors named `<prefix>_<field>`."""
     return kind(**{f.name: tensors[f"{prefix}_{f.name}"] for f in fields(kind)})

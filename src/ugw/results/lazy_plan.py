@@ -22,7 +22,7 @@ class LazyPlan:
     """
 
     def __init__(self, implicit: ImplicitPlan, *, batched: bool, numpy: bool) -> None:
-        """Wrap an implicit plan (B, n, m); batched: show the batch dimension; numpy: return NumPy arrays."""
+        """Wrap an implicit plan (B, n, m); batched: whether users see B; numpy: whether methods return NumPy arrays."""
         self._implicit, self._batched, self._numpy = implicit, batched, numpy
 
     @property
@@ -32,7 +32,7 @@ class LazyPlan:
 
     @property
     def dtype(self) -> Any:
-        """The dtype of the entries, of NumPy if methods return NumPy arrays, else of torch."""
+        """The dtype of the entries: of NumPy if methods return NumPy arrays, else of torch."""
         return np.dtype(dtype_name(self._implicit.dtype)) if self._numpy else self._implicit.dtype
 
     @property
@@ -51,7 +51,7 @@ class LazyPlan:
         return LazyPlan(self._implicit.mT, batched=self._batched, numpy=self._numpy)
 
     def apply(self, matrix: Any) -> Any:
-        """Return the product (n,) or (n, k) with a matrix (m,) or (m, k), in a batch (B, m, k), with its gradient."""
+        """Return plan @ matrix, (n,) or (n, k), for a matrix (m,) or (m, k), in a batch (B, m, k); differentiable."""
         values = as_tensor("matrix", matrix, like=self._implicit.row_sums)
         m, is_vector = self.shape[-1], not self._batched and values.ndim == 1
         values = values[:, None] if is_vector else values
@@ -63,7 +63,10 @@ class LazyPlan:
         return self._to_user(image[:, :, 0] if is_vector else image)
 
     def rows(self, index: Any) -> Any:
-        """Return the row of one point, (m,), or of several points, (k, m)."""
+        """Return the row of the plan of one point, (m,), or of several points, (k, m), of the first space.
+
+        index: a whole number or an array (k,) of these, from −n to n − 1.
+        """
         chosen = torch.as_tensor(index, device=self._implicit.device)
         n = self.shape[-2]
         if chosen.dtype in (torch.bool, torch.float32, torch.float64) or bool(((chosen < -n) | (chosen >= n)).any()):
@@ -72,11 +75,11 @@ class LazyPlan:
         return self._to_user(rows[:, 0] if chosen.ndim == 0 else rows)
 
     def argmax(self) -> Any:
-        """Return for each row the column of its largest entry, (n,)."""
+        """Return the column of the largest entry of each row, (n,)."""
         return self._to_user(torch.cat([block.argmax(2) for block in self._blocks()], dim=1))
 
     def top(self, k: int) -> tuple[Any, Any]:
-        """Return for each row its k largest entries and their columns, (n, k) each, largest first."""
+        """Return the k largest entries of each row, largest first, and their columns, (n, k) each."""
         if not 1 <= k <= self.shape[-1]:
             raise InputError(f"k must be from 1 to {self.shape[-1]}, got {k!r}")
         largest = [block.topk(k, dim=2) for block in self._blocks()]
@@ -85,7 +88,7 @@ class LazyPlan:
         return self._to_user(values.exp()), self._to_user(columns)
 
     def dense(self, *, force: bool = False) -> Any:
-        """Return all entries, (n, m); raise InputError above 10⁸ entries unless `force`."""
+        """Return all entries, (n, m); raise InputError if there are more than 10⁸, unless `force`."""
         count = self._implicit.shape.numel()
         if count > RESULTS_CONFIG.max_dense_entries and not force:
             gigabytes = count * torch.finfo(self._implicit.dtype).bits / 8 / 2**30
@@ -102,9 +105,9 @@ class LazyPlan:
         )
 
     def implicit_plan(self, shape: tuple[int, int, int]) -> ImplicitPlan:
-        """Return the implicit plan of shape (B, n, m); one plan (n, m) is repeated for all items.
+        """Return this plan as an ImplicitPlan of a given shape (B, n, m); raise InputError if it does not fit.
 
-        Raises InputError for a plan of another shape.
+        A plan (n, m) without a batch dimension is repeated for all B items.
         """
         batch, n, m = shape
         if self.shape not in ((n, m), shape):
@@ -123,16 +126,13 @@ class LazyPlan:
         return array if array.ndim else array.item()
 
     def __repr__(self) -> str:
-        """Return one line: the shape and the methods."""
+        """Return one line: the shape, and the names of the methods."""
         size = " × ".join(map(str, self.shape))
         return f"LazyPlan({size}, not stored: apply, marginals, rows, argmax, top, dense)"
 
 
 def product(plan: Tensor | ImplicitPlan, matrix: Tensor) -> Tensor:
-    """Return a plan (B, n, m), stored or implicit, times a matrix (B, m, k) or (m, k); differentiable in the matrix.
-
-    Returns (B, n, k).
-    """
+    """Return plan @ matrix, (B, n, k), differentiable in the matrix. plan: (B, n, m); matrix: (B, m, k) or (m, k)."""
     if isinstance(plan, ImplicitPlan):
         return _Product.apply(matrix.expand(plan.shape[0], *matrix.shape[-2:]), plan)
     return plan @ matrix

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -48,9 +48,9 @@ def to_plain(value: Any) -> Any:
 
 
 def penalty_parameters(sides: tuple[Divergence, Divergence], eps: Any) -> dict[str, Any]:
-    """Return the name of the divergence, rho or mass, and eps as plain values.
+    """Return the entries "divergence", the name of its class, "eps", and "rho", or "mass" for Mass, as plain values.
 
-    rho is one number per side; `ugw.Mass` has the mass instead. Tensors (B,) become lists with one entry per item.
+    sides: the divergences of both marginals. rho is a list of two, for both sides. Tensors (B,) become lists.
 
     >>> from ugw import KL
     >>> penalty_parameters((KL(1.0), KL(0.5)), 0.1)
@@ -62,32 +62,30 @@ def penalty_parameters(sides: tuple[Divergence, Divergence], eps: Any) -> dict[s
     return parameters | {"rho": [to_plain(side.rho) for side in sides]}  # type: ignore[attr-defined]
 
 
-def solve_parameters(
-    sides: tuple[Divergence, Divergence], eps: Tensor, solver: Any, init: Any, *, batched: bool, **others: Any
-) -> dict[str, Any]:
-    """Return the rho, eps and solver options of a solve as a plain dictionary, as `penalty_parameters` does.
+def with_parameters(
+    result: Any, sides: tuple[Divergence, Divergence], eps: Tensor, solver: Any, init: Any, **others: Any
+) -> Any:
+    """Return a Result with `parameters`: those of `penalty_parameters`, "solver", "init" and those in `others`.
 
-    sides: the divergences of both marginals, (B,) each; eps: (B,); others: further arguments of the solve, of which
-    those that are None are left out. A batch has lists with one entry per item, named in "per_item". solver: with all
-    its options, as `check_solver` returns it.
+    sides: the divergences of both marginals, (B,) each; eps: (B,); solver: with all options; init: a name, or a plan,
+    for which "plan" is stored; others: further arguments of the solve, left out if None. In a batch the entries of
+    `penalty_parameters` are lists (B,) and named in the entry "per_item"; otherwise they are numbers.
     """
     parameters = penalty_parameters(sides, eps)
     numbers = [name for name in parameters if name != "divergence"]
     parameters |= {"solver": to_plain(solver), "init": init if isinstance(init, str) else "plan"}
     parameters |= {name: to_plain(value) for name, value in others.items() if value is not None}
     parameters["per_item"] = numbers
-    return parameters if batched else item_parameters(parameters, 0)
+    return replace(result, parameters=parameters if result.batched else item_parameters(parameters, 0))
 
 
 def item_parameters(parameters: dict[str, Any], index: int) -> dict[str, Any]:
-    """Return the parameters of one item of a batch: of every per-item list in "per_item" the entry `index`.
+    """Return the parameters of item `index` of a batch, in which the parameters named in "per_item" are numbers.
 
-    A batch keeps the values that differ between items as lists (B,) under their names and lists these names under
-    "per_item"; the parameters of an item have numbers there and no "per_item".
+    parameters: of the batch, in which they are lists (B,), or pairs of such lists, one for each side.
     """
-    names = parameters.get("per_item", ())
-    own = {name: value for name, value in parameters.items() if name != "per_item"}
-    for name in names:
-        value = own[name]
-        own[name] = [side[index] for side in value] if isinstance(value[0], list) else value[index]
-    return own
+    item = {name: value for name, value in parameters.items() if name != "per_item"}
+    for name in parameters.get("per_item", ()):
+        value = item[name]
+        item[name] = [side[index] for side in value] if isinstance(value[0], list) else value[index]
+    return item

@@ -1,4 +1,4 @@
-"""Products and barycentric projections with plans that are arrays or lazy, as NumPy arrays."""
+"""Products and barycentric projections with plans that are NumPy arrays or LazyPlans, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def divide_by_weights(marginal: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def apply_plan(plan: Any, matrix: np.ndarray) -> np.ndarray:
-    """Return the product (n, k) of a plan (n, m), an array or a LazyPlan, and a matrix (m, k)."""
+    """Return plan @ matrix, (n, k), as a NumPy array. plan: (n, m), an array or a LazyPlan; matrix: (m, k)."""
     if not isinstance(plan, LazyPlan):
         return plan @ matrix
     return to_numpy(plan.apply(matrix.astype(dtype_name(plan.dtype)))).astype(np.float64)

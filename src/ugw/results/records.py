@@ -41,7 +41,7 @@ class Status(IntEnum):
 
     @property
     def message(self) -> str:
-        """One sentence: what happened and what to change."""
+        """One sentence: what happened and, if the solve failed, what to change."""
         return _MESSAGES[self]
 
     def __str__(self) -> str:
@@ -72,7 +72,10 @@ LINEAR_PROGRAM_LIMIT_MESSAGE = "the iteration limit was reached: raise max_iter 
 
 
 def present(value: Tensor | ImplicitPlan, *, batched: bool, numpy: bool) -> Any:
-    """Return a tensor (B, ...) as users see it: without the batch dimension unless `batched`, NumPy if `numpy`."""
+    """Return a copy of a tensor (B, ...) for users, without the batch dimension unless `batched`.
+
+    If `numpy`, it is a NumPy array, or a Python number instead of an array (). An ImplicitPlan becomes a LazyPlan.
+    """
     if isinstance(value, ImplicitPlan):
         return LazyPlan(value, batched=batched, numpy=numpy)
     if not batched:
@@ -92,11 +95,11 @@ class ObjectiveTerms(BatchRecord):
         return reduce(add, vars(self).values())  # not `sum`, which from Python 3.12 on rounds floats otherwise
 
     def present(self, *, batched: bool, numpy: bool) -> Self:
-        """Return the terms as users see them: numbers, arrays (B,) or tensors."""
+        """Return the terms for users: (B,) if `batched`, else without that dimension; if `numpy` arrays or numbers."""
         return type(self)(**{k: present(v, batched=batched, numpy=numpy) for k, v in self.as_dict().items()})
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the terms by name, in the order in which they are printed."""
+        """Return the terms by name, in the order in which results print them."""
         return dict(vars(self))
 
 
@@ -113,7 +116,7 @@ class Terms(ObjectiveTerms):
 
 @dataclass(frozen=True, eq=False)
 class ConicTerms(ObjectiveTerms):
-    """The terms of CGW: `apart`, the value if nothing is matched, and `overlap` ≤ 0, the reduction by the plan."""
+    """The terms of CGW: `apart`, the value if no mass is matched, and `overlap` ≤ 0, by which matching changes it."""
 
     apart: Any
     overlap: Any
@@ -121,10 +124,11 @@ class ConicTerms(ObjectiveTerms):
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Arrays (steps,): F(p, p), F(p, q) with the plan before, change, inner residual, and mass of p.
+    """Numbers of every outer step, arrays (steps,), for the plan p after the step and the plan q before it.
 
-    The change is what the tolerance bounds: the relative L1 change of the plan, for CGW at most the estimated relative
-    decrease of the value that is still to come.
+    objective: F(p, p); relaxed: F(p, q); change: see below; residual: the share of mass that the next inner iteration
+    would move, for linear programs the relative duality gap; mass: of p. The change is what the tolerance bounds: the
+    relative L1 change of the plan, for CGW at most the estimated relative decrease of the value that is still to come.
     """
 
     objective: np.ndarray
@@ -140,7 +144,7 @@ class History:
 
 @dataclass(frozen=True, eq=False)
 class Lift(BatchRecord):
-    """A plan between cones, (B, n, m) each: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ P^(rho1/R) Q^(rho2/R); and facts (B,) about it.
+    """A plan between cones, P, Q, w: (B, n, m) with P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ P^(rho1/R) Q^(rho2/R), and facts (B,).
 
     kernel_error: bound on the error of the kernel; kernel_tolerance: the error that was asked for; value_slack: what
     the kernel error may add to the value; kernel_rank: terms of the factorized kernel, 0 if exact; is_metric: whether
@@ -164,9 +168,10 @@ class Lift(BatchRecord):
 class SolverOutput(BatchRecord):
     """The output of a solver: tensors with a leading batch dimension B, on the device of the solve.
 
-    plan, previous_plan: (B, n, m), the last two plans, stored or implicit; potentials: f (B, n) and g (B, m), or
-    None; trace: (B, steps, 5), the columns of History, NaN after an item ended; lift: of conic problems; all others
-    (B,).
+    plan, previous_plan: (B, n, m), the last two plans p and q, stored or implicit; potentials: f (B, n) and g (B, m),
+    or None; terms: of F(p, p); relaxed_value: F(p, q); marginal_error: relative violation of constraints on the
+    marginals; change, residual: of the last step, see `History`; status: a `Status`; n_iter: number of outer steps;
+    trace: (B, steps, 5), the columns of History, NaN after an item ended; lift: of conic problems; (B,) if not stated.
     """
 
     plan: Any
@@ -184,14 +189,14 @@ class SolverOutput(BatchRecord):
 
     @classmethod
     def concatenate(cls, parts: Sequence[SolverOutput]) -> SolverOutput:
-        """Return one output with the batch items of several outputs, in order."""
+        """Return one output with the batch items of all outputs in `parts`, in this order."""
         return join(cls.with_common_shapes(*parts))
 
     @staticmethod
     def with_common_shapes(*parts: SolverOutput) -> list[SolverOutput]:
-        """Return the outputs with traces padded to equal length, and with potentials in all of them if one has any.
+        """Return the outputs with traces of equal length, and with potentials in all of them if one has any.
 
-        Steps and potentials that an output lacks are NaN.
+        Steps and potentials that are added are NaN.
         """
         n_steps = max(part.trace.shape[1] for part in parts)
         has_potentials = any(part.potentials is not None for part in parts)

@@ -56,7 +56,7 @@ class Result(ResultBase):
 
     @property
     def plan(self) -> Any:
-        """(n, m), or (B, n, m) with zeros for padding; a `LazyPlan` where it is not stored, see `path`."""
+        """The plan, (n, m), or (B, n, m) with zeros at padded points; a `LazyPlan` if `path` is "streaming"."""
         return self._to_user(self.tensors.plan)
 
     @property
@@ -74,42 +74,46 @@ class Result(ResultBase):
 
     @property
     def value(self) -> Any:
-        """F(plan, plan): the objective of the returned plan, entropy included."""
+        """F(plan, plan): the objective of the returned plan, entropy included; a number or (B,)."""
         return self._to_user(self.tensors.terms.total)
 
     @property
     def relaxed_value(self) -> Any:
-        """F(p, q) for `plan_pair`."""
+        """F(p, q), the objective of the two plans of `plan_pair`: a number or (B,)."""
         return self._to_user(self.tensors.relaxed_value)
 
     @property
     def gap(self) -> Any:
-        """`value` − `relaxed_value`."""
+        """`value` − `relaxed_value`, a number or (B,)."""
         return self._to_user(self.tensors.terms.total - self.tensors.relaxed_value)
 
     @property
     def terms(self) -> Any:
-        """The weighted terms that sum to `value`."""
+        """The weighted terms whose sum is `value`, numbers or (B,): `Terms`, or `ConicTerms` of conic results."""
         return self.tensors.terms.present(batched=self.batched, numpy=self.numpy)
 
     @property
     def mass(self) -> Any:
-        """Total mass of the plan."""
+        """Total mass of the plan, a number or (B,)."""
         return self._to_user(self.tensors.plan.sum(dim=(1, 2), dtype=torch.float64))
 
     @property
     def marginals(self) -> tuple[Any, Any]:
-        """Row sums (n,) and column sums (m,) of the plan: the mass each point sends or receives."""
+        """Row sums (n,) and column sums (m,) of the plan: the mass that each point sends or receives."""
         return self._to_user(self.tensors.plan.sum(2)), self._to_user(self.tensors.plan.sum(1))
 
     @property
     def marginal_error(self) -> Any:
-        """Relative L1 distance of the hard marginals from their weights; 0 where none is hard."""
+        """Relative L1 violation of the constraints on the marginals, a number or (B,).
+
+        It is the larger distance of a hard marginal from its weights, 0 if none is hard. For TV and Mass it is the
+        excess of the marginals over the weights plus the deviation from a given mass.
+        """
         return self._to_user(self.tensors.marginal_error)
 
     @property
     def potentials(self) -> tuple[Any, Any]:
-        """(f, g) with plan = a⊗b·exp((f ⊕ g − cost)/(m·eps)), cost and m from the other plan of the pair.
+        """f (n,) and g (m,) with plan = a⊗b·exp((f ⊕ g − cost)/(m·eps)); cost and mass m are those of `plan_pair[1]`.
 
         NaN for the items of a batch that have eps = 0, where there are none.
         """
@@ -119,7 +123,7 @@ class Result(ResultBase):
         return self._to_user(f), self._to_user(g)
 
     def transport(self, values: Any) -> Any:
-        """Return the means, (m,) or (m, k), at the points of the second space of `values` (n,) or (n, k) of the first.
+        """Return means (m,) or (m, k) of `values`, (n,) or (n, k) at points of the first space, for each of the second.
 
         The weights of a mean are the column of the plan; it is NaN where no mass arrives. Unbatched results only.
         """
@@ -129,15 +133,15 @@ class Result(ResultBase):
         if v.ndim not in (1, 2) or v.shape[0] != n:
             raise InputError(f"values must have shape ({n},) or ({n}, k), got {tuple(v.shape)}")
         check_finite("values", v)
-        moved = (plan.mT @ v.reshape(1, n, -1)) / plan.sum(1)[:, :, None]
-        moved = moved.reshape(m, *v.shape[1:])
-        return moved.cpu().numpy() if self.numpy else moved
+        means = (plan.mT @ v.reshape(1, n, -1)) / plan.sum(1)[:, :, None]
+        means = means.reshape(m, *v.shape[1:])
+        return means.cpu().numpy() if self.numpy else means
 
     # -- convergence ---------------------------------------------------------------------------------------
 
     @property
     def status(self) -> Any:
-        """How the solve ended: a Status such as CONVERGED or MAX_ITER; a list with one per item if batched."""
+        """How the solve ended: a Status such as CONVERGED or MAX_ITER, or a list of B of them for a batch."""
         codes = [Status(code) for code in self.tensors.status.tolist()]
         return codes if self.batched else codes[0]
 
@@ -177,7 +181,7 @@ class Result(ResultBase):
         )
 
     def _advice(self, status: Status) -> str:
-        """Return the message of a status; for MAX_ITER of solvers by linear programs, which ignore eps, their own."""
+        """Return `status.message`, but for MAX_ITER of solvers by linear programs one that does not mention eps."""
         solver = self.parameters.get("solver") or {}
         name = (solver.get("solver") or solver).get("name")  # a Multistart holds the solver that it repeats
         is_linear_program = name in ("FrankWolfe", "AlternateLP")
@@ -201,7 +205,7 @@ class Result(ResultBase):
         return True
 
     def __getitem__(self, i: int) -> Self:
-        """Return item i of a batch, without padding."""
+        """Return the result of item i of a batch, also from the end (i < 0), without its padded points."""
         if self.sizes is None:
             raise TypeError("this result is not a batch: it has no items")
         try:
@@ -223,7 +227,10 @@ class Result(ResultBase):
         return type(self)(item, None, self.numpy, item_parameters(self.parameters, index))
 
     def better(self, other: Self) -> Self:
-        """Return, item by item, the one of two results of the same problem with the lower value; this one for ties."""
+        """Return the result that has each item from the one of two results of a problem with the lower value.
+
+        Ties and `parameters` are taken from this result.
+        """
         lower = other.tensors.terms.total < self.tensors.terms.total
         mine, theirs = SolverOutput.with_common_shapes(self.tensors, other.tensors)
         merged = clone(mine)
@@ -235,13 +242,13 @@ class Result(ResultBase):
         return (self[i] for i in range(len(self)))
 
     def _unbatched_output(self) -> SolverOutput:
-        """Return the solver output of a single result; raise InputError for a batch."""
+        """Return the solver output (batch size 1) of a single result; raise InputError for a batch."""
         if self.batched:
             raise InputError("this result is a batch: take an item first, result[i]")
         return self.tensors
 
     def _to_user(self, value: Tensor) -> Any:
-        """Return a tensor (B, ...) as an array or tensor, without the batch dimension for a single result."""
+        """Return a tensor (B, ...) as users see it: an array or a tensor, (...) for a single result."""
         return present(value, batched=self.batched, numpy=self.numpy)
 
     # -- display -----------------------------------------------------------------------------------
@@ -257,7 +264,7 @@ class Result(ResultBase):
         )
 
     def summary(self) -> str:
-        """Return a few lines of text: value, terms, mass, and how the solve ended."""
+        """Return a few lines of text: value, terms, mass, and how the solve ended; of a batch one line per item."""
         if self.batched:
             return "\n".join(f"[{i}] {item!r}" for i, item in enumerate(self))
         return "\n".join(f"{name:<12} {text}" for name, text in self.rows())
@@ -276,7 +283,7 @@ class Result(ResultBase):
     # -- files ---------------------------------------------------------------------------------------------
 
     def to_arrays(self) -> Arrays:
-        """Return the tensors of the result by name, the sizes of the items and the parameters."""
+        """Return arrays by name, as `save` writes them: tensors, sizes, whether batched and NumPy, parameters."""
         arrays = output_to_arrays(self.tensors)
         arrays["sizes"] = np.array(self.sizes if self.batched else [], dtype=np.int64).reshape(-1, 2)
         arrays["batched"], arrays["numpy"] = np.array(self.batched), np.array(self.numpy)
@@ -284,7 +291,7 @@ class Result(ResultBase):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the result that `to_arrays` described; raise ValueError if the arrays do not fit together."""
+        """Return the result from the arrays of `to_arrays`; raise ValueError if they do not fit together."""
         arrays = with_current_names(arrays)
         sizes = tuple((int(n), int(m)) for n, m in arrays["sizes"]) if arrays["batched"] else None
         output = output_from_arrays(arrays)

@@ -1,4 +1,4 @@
-"""The contract of a distortion sum, and the loss between two distances that it sums."""
+"""The interface of distortion sums, and the function of two distances whose values they add up."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from ..config import PROBLEM_CONFIG
 class Distortion(ABC):
     """The linear map plan → Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for two metrics and a function g.
 
-    B is the batch size of the plans. Subclasses differ in how they compute the sum, and implement `apply`,
-    `with_metrics` and `take`; exact ones inherit `error` and `tolerance`.
+    B is the batch size of the plans. Subclasses differ in how they compute the sum, and implement `rank`, `apply`,
+    `with_metrics` and `take`; those that are exact up to rounding inherit `error` and `tolerance`.
     """
 
-    # Can g be infinite at a difference of distances of these metrics, for any item? Tested at samples of the range of
-    # differences, so that True does not say that the plan meets one.
+    # Is any of `infinite_items` True? No property, which could not be read while a CUDA graph is captured.
     may_be_infinite: bool = False
     # Has it a method `update`, which computes the sum from that of the previous plan? See `IncrementalDistortion`.
     is_incremental: bool = False
@@ -33,31 +32,37 @@ class Distortion(ABC):
 
     @property
     def error(self) -> Tensor:
-        """Bound on the absolute error of g, (B,) or (1,); 0 for sums that are exact up to rounding."""
+        """Bound on the absolute error with which g is approximated, (B,) or (1,); 0 if only rounded."""
         return torch.zeros(1, dtype=torch.float64, device=self.rank.device)
 
     @property
     def tolerance(self) -> Tensor:
-        """The largest acceptable `error`, (B,) or (1,): unless overridden, `error` itself, which is always accepted."""
+        """The `error` that was asked for, (B,) or (1,); by default `error` itself, so that it is never exceeded."""
         return self.error
 
     @property
     def infinite_items(self) -> Tensor:
-        """(B,) or (1,) bool, on the CPU: can g be infinite at distances of each item?"""
+        """Whether g may be infinite at differences of distances of each item, (B,) or (1,) bool, on the CPU.
+
+        Tested on a grid of the range of differences, so that True does not say that two points have such distances.
+        """
         return torch.zeros(1, dtype=torch.bool)
 
     @abstractmethod
     def apply(self, plan: Tensor) -> Tensor:
-        """Compute Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j'. plan: (B, n, m). Returns (B, n, m)."""
+        """Return Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m). plan: (B, n, m)."""
 
     def product_mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
-        """Mean of g under the product plan a⊗b of unit mass. log_a: (B, n); log_b: (B, m). Returns (B,), float64."""
+        """Return <apply(p), p>, (B,), float64, the mean of g, for the plan p = a⊗b of unit mass.
+
+        log_a: (B, n), log_b: (B, m), logarithms of the weights a and b.
+        """
         product = (log_a[:, :, None] + log_b[:, None, :]).exp()
         return (self.apply(product) * product).sum(dim=(1, 2), dtype=torch.float64)
 
     @abstractmethod
     def with_metrics(self, dx: Metric, dy: Metric) -> Distortion:
-        """Return the distortion sum of the same g on other metrics, whose distances are in the range of these ones."""
+        """Return the distortion sum of the same g for other metrics, whose distances are in the range of these."""
 
     @abstractmethod
     def take(self, index: Tensor) -> Distortion:
@@ -75,27 +80,27 @@ class PairLoss:
     rho_total: Tensor | None = None
 
     def __call__(self, t: Tensor) -> Tensor:
-        """Evaluate g at t ≥ 0, (B, ...), or (1, ...) for all items."""
+        """Return g(t) elementwise. t: ≥ 0, (B, ...), or (1, ...) for the same t in all items."""
         if self.rho_total is None:
             return self.loss(t)
         return (-self.loss(t) / self.rho_total.to(t.dtype).view(-1, *[1] * (t.ndim - 1))).exp()
 
     def is_finite_up_to(self, longest: float) -> bool:
-        """Return whether g is finite at samples of all differences up to the longest; the conic kernel always is."""
+        """Return whether g is finite on a grid of differences from 0 to `longest`; the conic kernel always is."""
         if self.rho_total is not None:
             return True
         differences = torch.linspace(0.0, longest, PROBLEM_CONFIG.n_loss_samples, dtype=torch.float64)
         return bool(torch.isfinite(self.loss(differences)).all())
 
     def take(self, index: Tensor) -> PairLoss:
-        """The functions of the batch items `index`."""
+        """Return the functions of the batch items `index`, (k,) integers or (B,) bool."""
         if self.rho_total is None or len(self.rho_total) == 1:
             return self
         return replace(self, rho_total=self.rho_total[index])
 
 
 def distance_range(metric: Metric) -> tuple[Tensor, Tensor]:
-    """Smallest and largest entry of each distance matrix, on the CPU in float64, (B,) or (1,) each.
+    """Return min(0, smallest entry) and max(0, largest entry) of each matrix D, (B,) or (1,) float64 on the CPU.
 
     The range includes 0, because padded points have distance 0.
     """

@@ -31,7 +31,7 @@ class DistortionConfig:
     # Points per axis of the grid on which errors of the factors are measured.
     error_grid_points: int = 1500
 
-    # L1 distance, as a fraction of the mass, that a plan may move while its cost is updated from its changes. TF32,
+    # Sum of L1 changes of a plan, as a fraction of its mass, over which its cost is updated from these changes. TF32,
     # off by at most 1e-3, then adds an error of 1e-6 to the cost and of 1e-8 to the value: less than float32 does.
     max_drift: float = 2.5e-3
     # Mean distortions below this fraction of the mean squared distances are rounding errors.

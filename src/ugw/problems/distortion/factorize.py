@@ -36,11 +36,11 @@ class LossFactors:
 
     @property
     def meets_tolerance(self) -> bool:
-        """Is the error bound within the tolerance?"""
+        """Whether `error` is at most `tolerance`."""
         return self.error <= self.tolerance
 
     def evaluate(self, distances: Tensor) -> Tensor:
-        """Evaluate all φ_r by Chebyshev's recurrence. distances: (..., n, n). Returns (..., R, n, n)."""
+        """Return φ_r(distances) for all r, (..., R, n, n). distances: (..., n, n), in [lowest, lowest + length]."""
         x = ((distances - self.lowest) * (2.0 / self.length) - 1.0).clamp(-1.0, 1.0)
         weights = self.coefficients.to(distances)
         previous, current = torch.ones_like(x), x
@@ -54,44 +54,46 @@ class LossFactors:
 def factorize(
     g: ElementwiseFunction, length: float, *, tol: float | None = None, max_rank: int | None = None
 ) -> LossFactors:
-    """Factorize g(|u − v|) by Chebyshev interpolation and a truncated eigendecomposition of its coefficients.
+    """Return factors of g(|u − v|) for u, v in [0, length], of the smallest rank whose error is at most `tol`.
 
-    g: an elementwise function of t ≥ 0; length: the largest distance; tol: acceptable error as a fraction of the range
-    of g. Default: 1e-8 with any rank if g is smooth as an even function, otherwise 1e-3 with a rank of at most 64. The
-    field `error` of the result tells the error that was reached.
+    They are made by Chebyshev interpolation and a truncated eigendecomposition of its coefficients. g: an elementwise
+    function of t ≥ 0; tol: error as a fraction of max g − min g; max_rank: limit of the rank. Default: tol 1e-8 and any
+    rank if g is smooth as an even function, otherwise 1e-3 and a rank of at most 64. If no allowed rank reaches `tol`,
+    the largest one is used, and `error` exceeds `tolerance`.
     """
-    length = length if length > 0 else 1.0
-    spread, smallest_tol = _spread_and_smallest_tol(g, length)
-    for degree in DISTORTION_CONFIG.chebyshev_degrees:
+    length, config = length if length > 0 else 1.0, DISTORTION_CONFIG
+    samples = g(_grid(length))
+    spread, smallest_tol = float(samples.max() - samples.min()), config.min_relative_tol * float(samples.abs().max())
+    for degree in config.chebyshev_degrees:
         matrix = _interpolation_matrix(g, length, degree)
         tail = _tail_sum(matrix)
-        tolerance = max((DISTORTION_CONFIG.smooth_tol if tol is None else tol) * spread, smallest_tol)
+        tolerance = max((config.smooth_tol if tol is None else tol) * spread, smallest_tol)
         is_smooth = tail <= 0.1 * tolerance and _error_on_edge(g, length, matrix) <= tolerance
         if is_smooth:
             break
     if tol is None and not is_smooth:
-        tolerance = max(DISTORTION_CONFIG.kink_tol * spread, smallest_tol)
-    default_rank = degree if is_smooth else DISTORTION_CONFIG.max_kink_rank
+        tolerance = max(config.kink_tol * spread, smallest_tol)
+    default_rank = degree if is_smooth else config.max_kink_rank
     rank_limit = default_rank if max_rank is None else min(max_rank, degree)
     values, vectors = torch.linalg.eigh(matrix)
     order = values.abs().argsort(descending=True)
     values, vectors = values[order], vectors[:, order]
 
     def error_at_rank(r: int) -> float:
-        """Bound on the error of the r leading terms."""
+        """Return a bound on the error of the factors with the r leading terms."""
         if is_smooth:
             return _truncation_bound(matrix, values[:r], vectors[:, :r]) + tail
         return _measured_error(g, length, values[:r], vectors[:, :r])
 
     rank, error = _smallest_rank(error_at_rank, tolerance, rank_limit)
-    kept = values[:rank]
-    return LossFactors(vectors[:, :rank] * kept.abs().sqrt(), kept.sign(), length, error, tolerance)
+    coefficients = vectors[:, :rank] * values[:rank].abs().sqrt()
+    return LossFactors(coefficients, values[:rank].sign(), length, error, tolerance)
 
 
 def _smallest_rank(error_at_rank: Callable[[int], float], tol: float, rank_limit: int) -> tuple[int, float]:
-    """Find the smallest rank whose error is at most tol by bisection; `rank_limit` if there is none.
+    """Return the smallest rank from 1 to `rank_limit` with error_at_rank(rank) ≤ tol, and its error.
 
-    Returns the rank and its error.
+    Returns `rank_limit` and its error if that is above tol. The error must not increase with the rank (bisection).
     """
     low, high, error = 1, rank_limit, error_at_rank(rank_limit)
     while low < high and error <= tol:
@@ -105,7 +107,10 @@ def _smallest_rank(error_at_rank: Callable[[int], float], tol: float, rank_limit
 
 
 def _interpolation_matrix(g: ElementwiseFunction, length: float, degree: int) -> Tensor:
-    """Coefficients C with g(|u − v|) = Σ C_kl T_k(u) T_l(v) at the Chebyshev nodes. (degree, degree), symmetric."""
+    """Return the symmetric C (degree, degree), float64, with g(|u − v|) = Σ_kl C_kl T_k(u) T_l(v) at Chebyshev nodes.
+
+    u, v are in [0, length]; T_k(u) is the Chebyshev polynomial at 2 u/length − 1.
+    """
     angles = (torch.arange(degree, dtype=torch.float64) + 0.5) * math.pi / degree
     nodes = (angles.cos() + 1.0) * (0.5 * length)
     samples = g((nodes[:, None] - nodes).abs()).double()
@@ -116,45 +121,47 @@ def _interpolation_matrix(g: ElementwiseFunction, length: float, degree: int) ->
 
 
 def _tail_sum(matrix: Tensor) -> float:
-    """Sum of |C_kl| over the highest quarter of the degrees: an estimate of the coefficients that were cut off."""
+    """Return Σ |C_kl| over k or l ≥ 3/4 of the degrees of the matrix C: an estimate of the interpolation error."""
     cut = len(matrix) * 3 // 4
     return float(matrix.abs().sum() - matrix[:cut, :cut].abs().sum())
 
 
 def _grid(length: float) -> Tensor:
-    """Evenly spaced distances from 0 to `length` at which errors are measured, (grid,), float64."""
+    """Return evenly spaced distances from 0 to `length` at which errors are measured, (grid,), float64."""
     return torch.linspace(0.0, length, DISTORTION_CONFIG.error_grid_points, dtype=torch.float64)
 
 
 def _chebyshev_basis(t: Tensor, length: float, degree: int) -> Tensor:
-    """Values T_k(2 t/length − 1) of the first `degree` Chebyshev polynomials. t: (grid,). Returns (grid, degree)."""
+    """Return T_k(2 t/length − 1), (grid, degree), for the first `degree` Chebyshev polynomials T_k. t: (grid,)."""
     degrees = torch.arange(degree, dtype=torch.float64)
     return torch.cos(degrees * torch.acos((2.0 * t / length - 1.0).clamp(-1.0, 1.0))[:, None])
 
 
 def _error_on_edge(g: ElementwiseFunction, length: float, matrix: Tensor) -> float:
-    """Largest interpolation error on the edge v = 0: the nodes alone could miss a narrow spike of g."""
+    """Return the largest |Σ_kl C_kl T_k(u) T_l(0) − g(u)| on a grid of u; matrix: C, (degree, degree).
+
+    The nodes of the interpolation alone could miss a narrow spike of g.
+    """
     t = _grid(length)
     basis = _chebyshev_basis(t, length, len(matrix))
     return float((basis @ matrix @ basis[0] - g(t)).abs().max())
 
 
-def _spread_and_smallest_tol(g: ElementwiseFunction, length: float) -> tuple[float, float]:
-    """Largest minus smallest value of g on [0, length], and the smallest tolerance that rounding allows."""
-    values = g(_grid(length))
-    return float(values.max() - values.min()), DISTORTION_CONFIG.min_relative_tol * float(values.abs().max())
-
-
 def _truncation_bound(matrix: Tensor, values: Tensor, vectors: Tensor) -> float:
-    """Return Σ_kl |C − C_r|_kl, a bound on the change of g if C is replaced by C_r, made of r of its eigenpairs.
+    """Return Σ_kl |C − C_r|_kl, where C = `matrix`, (K, K), and C_r = vectors · diag(values) · vectorsᵀ.
 
-    C holds coefficients of products of Chebyshev polynomials T_k, and |T_k| ≤ 1. values: (r,); vectors: (K, r).
+    It bounds |Σ_kl (C − C_r)_kl T_k(u) T_l(v)| for Chebyshev polynomials, since |T_k| ≤ 1. values: (r,), vectors:
+    (K, r), eigenpairs of C.
     """
     return float((matrix - (vectors * values) @ vectors.T).abs().sum())
 
 
 def _measured_error(g: ElementwiseFunction, length: float, values: Tensor, vectors: Tensor) -> float:
-    """Largest error of the factors on a grid, plus the amount it can increase between grid points."""
+    """Return a bound on |Σ_r values_r φ_r(u) φ_r(v) − g(|u − v|)| over u, v in [0, length], measured on a grid.
+
+    φ_r = Σ_k vectors_kr T_k; values: (r,); vectors: (K, r). It is the largest error on the grid plus the amount by
+    which the error can increase between grid points.
+    """
     t = _grid(length)
     basis = _chebyshev_basis(t, length, len(vectors)) @ vectors
     error = (basis * values) @ basis.T - g((t[:, None] - t).abs())

@@ -16,9 +16,9 @@ from .factorize import LossFactors
 
 @dataclass(frozen=True, eq=False)
 class FactorizedDistortion(Distortion):
-    """The sum Σ_r signs_r φ_r(Dx)·plan·φ_r(Dy) for a function g with factors φ_r: one product for each term.
+    """The sum Σ_r signs_r φ_r(Dx)·plan·φ_r(Dy) for a function g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v).
 
-    factors: one for each item, or one for all.
+    factors: those of g for each item, or a single one for all items.
     """
 
     dx: Metric
@@ -29,32 +29,32 @@ class FactorizedDistortion(Distortion):
 
     @property
     def rank(self) -> Tensor:
-        """Number of terms of each factorization, (B,) or (1,)."""
+        """Number of terms of the factorization of g, (B,) or (1,)."""
         return torch.tensor([f.rank for f in self.factors], device=self.dx.device)
 
     @property
     def error(self) -> Tensor:
-        """Error bound of each factorization, (B,) or (1,)."""
+        """Bound on the absolute error of the factors of g, (B,) or (1,)."""
         return torch.tensor([f.error for f in self.factors], dtype=torch.float64, device=self.dx.device)
 
     @property
     def tolerance(self) -> Tensor:
-        """Largest acceptable error of each factorization, (B,) or (1,)."""
+        """The error that was asked for when g was factorized, (B,) or (1,)."""
         return torch.tensor([f.tolerance for f in self.factors], dtype=torch.float64, device=self.dx.device)
 
     @property
     def _is_shared(self) -> bool:
-        """Do all items have the same metrics and factors?"""
+        """Whether all items have the same metrics and factors."""
         return len(self.factors) == 1 and not self.dx.batched and not self.dy.batched
 
     def apply(self, plan: Tensor) -> Tensor:
-        """Compute the sum for a plan (B, n, m). Returns (B, n, m)."""
+        """Return the sum for a plan (B, n, m), (B, n, m)."""
         if self._is_shared:
             return self._apply_shared(plan)
         return torch.cat([self._item_sum(b)._apply_shared(plan[b : b + 1]) for b in range(len(plan))])
 
     def _apply_shared(self, plan: Tensor) -> Tensor:
-        """Compute the sum for plans (B, n, m) with the same metrics: two large products for each block of terms."""
+        """Return the sum (B, n, m) for a plan (B, n, m) whose items all have the metrics and `factors[0]`."""
         batch, n, m = plan.shape
         folded = plan.permute(1, 0, 2).reshape(n, batch * m)
         total = torch.zeros(batch * n, m, dtype=plan.dtype, device=plan.device)
@@ -65,7 +65,10 @@ class FactorizedDistortion(Distortion):
         return total.view(batch, n, m)
 
     def _terms(self) -> Iterable[tuple[Tensor, Tensor]]:
-        """Blocks of terms φ(Dx), (count, n, n), and signs·φ(Dy), (count, m, m); kept if memory allows."""
+        """Return pairs of φ_r(Dx), (k, n, n), and signs_r φ_r(Dy), (k, m, m), for k terms r at a time.
+
+        If memory allows there is one pair with all terms, which is kept for later calls.
+        """
         if self._cached_terms:
             return self._cached_terms
         factors, dx, dy = self.factors[0], self.dx.dense(), self.dy.dense()
@@ -78,7 +81,7 @@ class FactorizedDistortion(Distortion):
         return self._cached_terms
 
     def _item_sum(self, b: int) -> FactorizedDistortion:
-        """Return the distortion sum of batch item b alone, which is kept with its evaluated terms."""
+        """Return the distortion sum of batch item b alone, which is kept for later calls."""
         if b not in self._item_sums:
             factors = self.factors[b if len(self.factors) > 1 else 0]
             metrics = self.dx.item(b, self.dx.n), self.dy.item(b, self.dy.n)
@@ -86,11 +89,11 @@ class FactorizedDistortion(Distortion):
         return self._item_sums[b]
 
     def with_metrics(self, dx: Metric, dy: Metric) -> FactorizedDistortion:
-        """Return the distortion sum with the same factors on other metrics."""
+        """Return the sum with the same factors for other metrics, whose distances must be in their range."""
         return FactorizedDistortion(dx, dy, self.factors)
 
     def take(self, index: Tensor) -> FactorizedDistortion:
-        """Return the distortion sum of the batch items `index`."""
+        """Return the distortion sum of the batch items `index`, (k,) integers or (B,) bool."""
         if self._is_shared:
             return self
         if index.dtype == torch.bool:
@@ -100,7 +103,7 @@ class FactorizedDistortion(Distortion):
 
 
 def _evaluate_blocks(factors: LossFactors, dx: Tensor, dy: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield φ(Dx), (count, n, n), and signs·φ(Dy), (count, m, m), for `count` terms at a time."""
+    """Yield φ_r(dx), (count, n, n), and signs_r φ_r(dy), (count, m, m), for `count` terms r at a time."""
     for start in range(0, factors.rank, count):
         part = slice(start, start + count)
         block = replace(factors, coefficients=factors.coefficients[:, part], signs=factors.signs[part])

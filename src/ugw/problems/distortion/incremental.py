@@ -1,4 +1,4 @@
-"""Incremental update of the local cost for the loss t²: the previous cost plus the sum of the change of the plan."""
+"""Incremental update of the local cost for the loss t²: the previous cost plus that of the change of the plan."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class IncrementalDistortion(SquaredDistortion):
     """A `SquaredDistortion` whose `update` multiplies only the change of the plan, in TF32 on CUDA.
 
     The sum is linear in the plan, so cost(p) = cost(q) + apply(p − q). TF32 makes this product about eight times faster
-    than in float32, and its error is proportional to |p − q|. The errors of successive updates add up; `drift` bounds
-    them by the L1 distance that the plan has covered since the last full product. A problem keeps cost and drift in its
-    state and asks for both at every step:
+    than in float32, and its error is proportional to |p − q|. The errors of successive updates add up, in proportion to
+    the drift: the sum of |p − q| over the updates since the last product with a whole plan. A problem keeps cost and
+    drift in its state and asks for both at every step:
 
         local_cost, drift = distortion.update(unit_plan, state.unit_plan, state.local_cost, state.drift)
 
@@ -29,7 +29,7 @@ class IncrementalDistortion(SquaredDistortion):
 
     @classmethod
     def of(cls, distortion: SquaredDistortion) -> IncrementalDistortion:
-        """The incremental sum for the metrics of a given sum."""
+        """Return the incremental sum for the metrics of `distortion`."""
         return cls(distortion.dx, distortion.dy)
 
     is_incremental = True
@@ -37,11 +37,11 @@ class IncrementalDistortion(SquaredDistortion):
     def update(
         self, unit_plan: Tensor, previous_plan: Tensor, previous_cost: Tensor | None, drift: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Compute the local cost of a plan from the previous cost, or anew if any item's drift exceeds `max_drift`.
+        """Return the local cost (B, n, m) of `unit_plan` and its drift (B,), 0 if the cost is computed from scratch.
 
-        unit_plan, previous_plan: (B, n, m) of unit mass; previous_cost: (B, n, m), the result of the previous call;
-        drift: (B,), the L1 distance covered since the last full product, None if the previous cost is not to be used.
-        Returns the cost (B, n, m) and the drift (B,): 0 after a full product.
+        The cost is updated from `previous_cost` unless the new drift of any item exceeds `max_drift`, or the previous
+        cost or drift is None. unit_plan, previous_plan: (B, n, m) of unit mass; previous_cost: (B, n, m), the cost of
+        previous_plan; drift: (B,), the drift of that cost.
         """
         step = l1_distance(unit_plan, previous_plan)
         drift = None if drift is None else drift + step

@@ -17,9 +17,9 @@ Sizes = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, eq=False)
 class ItemwiseDistortion(Distortion):
-    """The sums of the single items of a batch, each on its own unpadded points.
+    """One distortion sum for each item of a batch, over the points of this item without padding.
 
-    parts: the sum of each different item; sizes: (n, m) of each part; part_index: (B,), the part of each plan.
+    parts: sums of batches of one item; sizes: (n, m) of each part; part_index: (B,), the part that each plan uses.
     """
 
     parts: tuple[Distortion, ...]
@@ -28,31 +28,31 @@ class ItemwiseDistortion(Distortion):
 
     @property
     def rank(self) -> Tensor:
-        """Rank of each item's sum, (B,)."""
+        """Number of matrix products in the sum of each item, (B,); 0 for term-by-term sums."""
         return torch.cat([part.rank for part in self.parts])[self.part_index]
 
     @property
     def error(self) -> Tensor:
-        """Error bound of each item's sum, (B,)."""
+        """Bound on the absolute error with which g is approximated in each item, (B,)."""
         return torch.cat([part.error for part in self.parts])[self.part_index]
 
     @property
     def tolerance(self) -> Tensor:
-        """Largest acceptable error of each item's sum, (B,)."""
+        """The `error` that was asked for in each item, (B,)."""
         return torch.cat([part.tolerance for part in self.parts])[self.part_index]
 
     @property
     def may_be_infinite(self) -> bool:  # type: ignore[override]
-        """Can g be infinite for any item?"""
+        """Whether g may be infinite at differences of distances of any item."""
         return bool(self.infinite_items.any())
 
     @property
     def infinite_items(self) -> Tensor:
-        """(B,) bool, on the CPU: can g be infinite at distances of each item?"""
+        """Whether g may be infinite at differences of distances of each item, (B,) bool, on the CPU."""
         return torch.cat([part.infinite_items for part in self.parts])[self.part_index.cpu()]
 
     def apply(self, plan: Tensor) -> Tensor:
-        """Compute the sum for a plan (B, n, m); 0 at padded points. Returns (B, n, m)."""
+        """Return the sum for a plan (B, n, m), (B, n, m), 0 at padded points."""
         total = torch.zeros_like(plan)
         for k, positions in self._positions_by_part:
             n, m = self.sizes[k]
@@ -61,11 +61,11 @@ class ItemwiseDistortion(Distortion):
 
     @cached_property
     def _positions_by_part(self) -> list[tuple[int, Tensor]]:
-        """Pairs of a part in use and the batch positions of its plans."""
+        """For each part in use its index in `parts` and the indices (k,) of its plans in the batch."""
         return [(k, torch.nonzero(self.part_index == k).flatten()) for k in self.part_index.unique().tolist()]
 
     def with_metrics(self, dx: Metric, dy: Metric) -> ItemwiseDistortion:
-        """The sums on other metrics, one part for each plan."""
+        """Return the sums of the same g for other metrics (B, n, n) and (B, m, m), one part for each plan."""
         indices = enumerate(self.part_index.tolist())
         parts = tuple(self.parts[k].with_metrics(dx.item(i, dx.n), dy.item(i, dy.n)) for i, k in indices)
         return ItemwiseDistortion(
@@ -73,5 +73,5 @@ class ItemwiseDistortion(Distortion):
         )
 
     def take(self, index: Tensor) -> ItemwiseDistortion:
-        """The sums for the batch items `index`; the parts are shared."""
+        """Return the sums of the batch items `index`, (k,) integers or (B,) bool; parts are not copied."""
         return replace(self, part_index=self.part_index[index])

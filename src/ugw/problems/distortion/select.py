@@ -30,11 +30,12 @@ def select_distortion(
 ) -> Distortion:
     """Return the Distortion object that computes Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for plans between two metrics.
 
-    The method is chosen for each batch item: term by term for small plans, otherwise by the factors of g. If the
+    The method is chosen for each batch item: term by term for small plans, otherwise by low-rank factors of g. If the
     factors miss their tolerance, plans of moderate size are summed term by term too, unless `max_rank` is given; larger
     plans keep the factors, and the `error` of the object is above its `tolerance`. If the items differ in method, or
     are small but padded to a large size, each has its own object inside an ItemwiseDistortion.
-    sizes: (n, m) of each item without its padding, None for those of the metrics; tol, max_rank: see `factorize`.
+    sizes: (n, m) of each item, padded points not counted, None for those of the metrics; tol: error of the factors as a
+    fraction of the range of g; max_rank: limit of their rank; defaults as for `factorize`.
     """
     lows, highs = zip(distance_range(dx), distance_range(dy), strict=True)
     low, high = torch.minimum(*lows), torch.maximum(*highs)  # (B,) or (1,)
@@ -67,12 +68,12 @@ def _factors_of_items(
     tol: float | None,
     max_rank: int | None,
 ) -> list[LossFactors | None]:
-    """Return the factors of the loss of each item, None for items that are to be summed term by term.
+    """Return the low-rank factors of the loss of each item, None for items that are to be summed term by term.
 
-    Term by term are items with n·m ≤ `max_exact_plan`, those whose loss is infinite somewhere, and, unless `max_rank`
-    is given, items whose factors miss the tolerance with n·m ≤ `max_exact_plan_if_coarse`.
-    ranges: lowest and highest distance of each item, between which its loss is factorized; sizes: (n, m) of each item.
-    Items with the same loss and range share one factorization.
+    Summed term by term are items with n·m ≤ `max_exact_plan`, those whose loss is infinite somewhere, and, unless
+    `max_rank` is given, items with n·m ≤ `max_exact_plan_if_coarse` whose factors miss the tolerance.
+    ranges: lowest and highest distance of each item, between which its loss is factorized; sizes: (n, m) of each item;
+    tol, max_rank: as for `factorize`. Items with the same loss and range share one factorization.
     """
     factors: list[LossFactors | None] = []
     computed: dict[tuple[float, float, float], LossFactors] = {}
@@ -86,8 +87,8 @@ def _factors_of_items(
             continue
         key = (lowest, highest, 0.0 if loss.rho_total is None else float(loss.rho_total[0]))
         if key not in computed:
-            fitted = factorize(_without_batch_dimension(loss), highest - lowest, tol=tol, max_rank=max_rank)
-            computed[key] = replace(fitted, lowest=lowest)
+            from_zero = factorize(_without_batch_dimension(loss), highest - lowest, tol=tol, max_rank=max_rank)
+            computed[key] = replace(from_zero, lowest=lowest)
         is_coarse = not computed[key].meets_tolerance and max_rank is None
         term_by_term = is_coarse and n * m <= DISTORTION_CONFIG.max_exact_plan_if_coarse
         factors.append(None if term_by_term else computed[key])
@@ -95,7 +96,7 @@ def _factors_of_items(
 
 
 def _check_size_of_infinite_loss(n: int, m: int) -> None:
-    """Raise InputError if an item of n × m points is too large for a loss that is infinite somewhere."""
+    """Raise InputError if n·m is too large to sum a loss that is infinite somewhere term by term."""
     max_entries = THRESHOLDS.max_entries_of_infinite_loss
     if n * m > max_entries:
         raise InputError(
@@ -105,9 +106,9 @@ def _check_size_of_infinite_loss(n: int, m: int) -> None:
 
 
 def _without_batch_dimension(g: PairLoss) -> Callable[[Tensor], Tensor]:
-    """Return the function t ↦ g(t) of one item, for float64 tensors of differences t on the CPU, of any shape.
+    """Return the function t ↦ g(t), (...), for float64 tensors t (...) on the CPU, without the batch dimension of g.
 
-    g: of a batch of one item; its rho is copied to the CPU.
+    g: of a batch of one item.
     """
     rho_total = None if g.rho_total is None else g.rho_total.double().cpu()
     return lambda t: PairLoss(g.loss, rho_total)(t[None])[0]

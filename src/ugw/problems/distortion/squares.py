@@ -22,33 +22,36 @@ class SquaredDistortion(Distortion):
 
     @property
     def rank(self) -> Tensor:
-        """3: the two marginal terms and the cross term."""
+        """3 for all items, (1,): (t = u − v)² = u² + v² − 2 u v has three terms."""
         return torch.full((1,), 3, device=self.dx.device)
 
     def apply(self, plan: Tensor) -> Tensor:
-        """Compute the sum for a plan (B, n, m). Returns (B, n, m)."""
+        """Return the sum for a plan (B, n, m), (B, n, m)."""
         cross = triple_product(self.dx, plan, self.dy)
         row = self.dx.apply_squared(plan.sum(2)[:, :, None])
         col = self.dy.apply_squared(plan.sum(1)[:, :, None])
         return torch.add(row + col.mT, cross, alpha=-2.0)
 
     def apply_to_product_plan(self, p1: Tensor, p2: Tensor) -> Tensor:
-        """Compute the sum for the plan p1⊗p2 of unit mass by matrix-vector products alone.
+        """Return the sum (B, n, m) for the plan p1⊗p2 of unit mass, by matrix-vector products alone.
 
-        p1: (B, n), p2: (B, m). Returns (B, n, m).
+        p1: (B, n), p2: (B, m), of unit mass.
         """
         p1, p2 = p1[:, :, None], p2[:, :, None]
         row, col = self.dx.apply_squared(p1), self.dy.apply_squared(p2)
         return torch.add(row + col.mT, self.dx.apply(p1) * self.dy.apply(p2).mT, alpha=-2.0)
 
     def product_mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
-        """Mean of t² under the product plan, 0 where only rounding is left. Returns (B,), float64."""
+        """Return the mean (B,) of t² under the plan a⊗b of unit mass, float64, 0 where it is rounding error alone.
+
+        log_a: (B, n), log_b: (B, m), logarithms of the weights a and b.
+        """
         return self.product_mean_and_scale(log_a, log_b)[0]
 
     def product_mean_and_scale(self, log_a: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean of t² under the product plan of unit mass, and the sum of the mean squared distances of both spaces.
+        """Return `product_mean`, and Σ Dx² a a' + Σ Dy² b b', an upper bound of it, (B,) each, float64.
 
-        log_a: (B, n); log_b: (B, m). Returns (B,) each, float64.
+        log_a: (B, n), log_b: (B, m), logarithms of the weights a and b of unit mass.
         """
         mean_x, square_x = distance_moments(self.dx, log_a)
         mean_y, square_y = distance_moments(self.dy, log_b)
@@ -56,19 +59,16 @@ class SquaredDistortion(Distortion):
         return torch.where(mean > DISTORTION_CONFIG.min_relative_mean * squares, mean, 0.0), squares
 
     def with_metrics(self, dx: Metric, dy: Metric) -> Self:
-        """The sum on other metrics."""
+        """Return the sum for other metrics."""
         return type(self)(dx, dy)
 
     def take(self, index: Tensor) -> Self:
-        """Return the distortion sum of the batch items `index`."""
+        """Return the distortion sum of the batch items `index`, (k,) integers or (B,) bool."""
         return type(self)(self.dx.take(index), self.dy.take(index))
 
 
 def distance_moments(metric: Metric, log_weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean distance Σ D w w' and mean squared distance Σ D² w w' under weights w of unit mass.
-
-    log_weights: (B, n), log w. Returns (B,) each, float64.
-    """
+    """Return Σ_ij D_ij w_i w_j and Σ_ij D_ij² w_i w_j, (B,) each, float64. log_weights: (B, n), log w."""
     w = log_weights.exp()[:, :, None]
     first, second = (
         (w * applied).sum(dim=(1, 2), dtype=torch.float64) for applied in (metric.apply(w), metric.apply_squared(w))
@@ -77,5 +77,5 @@ def distance_moments(metric: Metric, log_weights: Tensor) -> tuple[Tensor, Tenso
 
 
 def triple_product(dx: Metric, plan: Tensor, dy: Metric) -> Tensor:
-    """Dx · plan · Dy for symmetric distances. plan: (B, n, m). Returns (B, n, m)."""
+    """Return Dx · plan · Dy, (B, n, m), for symmetric distance matrices Dx and Dy. plan: (B, n, m)."""
     return dy.apply(dx.apply(plan).mT).mT

@@ -19,8 +19,8 @@ from .config import DISTORTION_CONFIG
 class TermByTermDistortion(Distortion):
     """The sum with all (n·m)² values of g evaluated: exact up to rounding, also where g is infinite.
 
-    item_index: (B,), the item of the metrics and of g that each plan belongs to, since several initial plans may share
-    one item; None: plan b belongs to item b.
+    item_index: (B,), the item of dx, dy and g that plan b of the batch belongs to, since several initial plans may
+    share one item; None: plan b belongs to item b.
     """
 
     dx: Metric
@@ -31,30 +31,28 @@ class TermByTermDistortion(Distortion):
 
     @property
     def rank(self) -> Tensor:
-        """0: no matrix products."""
+        """0 for all items, (1,): no matrix products."""
         return torch.zeros(1, dtype=torch.long, device=self.dx.device)
 
     @cached_property
     def infinite_items(self) -> Tensor:
-        """(B,) or (1,) bool, on the CPU: is g infinite at some distance within the range of the item's metrics?"""
+        """Whether g is infinite on a grid of the differences of distances of each item, (B,) or (1,) bool, CPU."""
         (low_x, high_x), (low_y, high_y) = distance_range(self.dx), distance_range(self.dy)
         longest = torch.maximum(high_x - low_y, high_y - low_x)
         if self.g.rho_total is not None:
             return torch.zeros_like(longest, dtype=torch.bool)
-        is_infinite = ~torch.isfinite(self.g.loss(longest[:, None] * _unit_grid())).all(1)
+        shares = torch.linspace(0.0, 1.0, PROBLEM_CONFIG.n_loss_samples, dtype=torch.float64)
+        is_infinite = ~torch.isfinite(self.g.loss(longest[:, None] * shares)).all(1)
         shared = self.item_index is None or len(is_infinite) == 1
         return is_infinite if shared else is_infinite[self.item_index.cpu()]  # type: ignore[union-attr]
 
     @property
     def may_be_infinite(self) -> bool:  # type: ignore[override]
-        """Is g infinite at some distance within the range of the metrics of any item?"""
+        """Whether g may be infinite at differences of distances of any item."""
         return bool(self.infinite_items.any())
 
     def apply(self, plan: Tensor) -> Tensor:
-        """Compute the sum for a plan (B, n, m); an infinite g counts only where the plan has mass.
-
-        Returns (B, n, m).
-        """
+        """Return the sum for a plan (B, n, m), (B, n, m): inf at ij if g is infinite at a pair i'j' with mass."""
         flat_plan, sums = plan.flatten(1), []
         for values, is_infinite in self._blocks():
             block_sum = self._multiply(values, flat_plan)
@@ -64,7 +62,7 @@ class TermByTermDistortion(Distortion):
         return torch.cat(sums, dim=1).view_as(plan)
 
     def _blocks(self) -> Iterable[tuple[Tensor, Tensor | None]]:
-        """Values of g for blocks of rows of the plan, see `_evaluate_block`; kept if there is only one block."""
+        """Return what `_evaluate_block` returns for successive rows of Dx; kept for later calls if it is one block."""
         if self._cached_blocks:
             return self._cached_blocks
         dx, dy = _batched_matrix(self.dx), _batched_matrix(self.dy)
@@ -76,10 +74,10 @@ class TermByTermDistortion(Distortion):
         return self._cached_blocks
 
     def _evaluate_block(self, dx: Tensor, dy: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Evaluate g for some rows of Dx. dx: (items, rows, n); dy: (items, m, m).
+        """Return g(|dx_ii' − dy_jj'|), (items, rows·m, n·m), for some rows of Dx, by ij and i'j'.
 
-        Returns the values (items, rows·m, n·m), 0 where g is infinite, and an indicator (1.0 or 0.0) of these places,
-        None if there are none.
+        Infinite values are replaced by 0; a second tensor of the same shape is 1.0 there and 0.0 elsewhere, or None if
+        there are none. dx: (items, rows, n); dy: (items, m, m).
         """
         values = self.g((dx[:, :, None, :, None] - dy[:, None, :, None, :]).abs()).flatten(3).flatten(1, 2)
         is_infinite = torch.isinf(values)
@@ -88,9 +86,9 @@ class TermByTermDistortion(Distortion):
         return torch.where(is_infinite, 0.0, values), is_infinite.to(values.dtype)
 
     def _multiply(self, values: Tensor, flat_plan: Tensor) -> Tensor:
-        """Multiply each plan by the matrix of its item. values: (items or 1, k, n·m); flat_plan: (B, n·m).
+        """Return the products (B, k) of the matrix of the item of each plan with the plan.
 
-        Returns (B, k).
+        values: (items or 1, k, n·m), the matrices; flat_plan: (B, n·m).
         """
         if len(values) == 1:
             return flat_plan @ values[0].mT
@@ -105,28 +103,23 @@ class TermByTermDistortion(Distortion):
 
     @property
     def _n_items(self) -> int:
-        """Number of different items: 1, or the batch size of the metrics or of g."""
+        """Number of items of dx, dy and g: their batch size, 1 if none has a batch dimension."""
         counts = [len(metric.dense()) for metric in (self.dx, self.dy) if metric.batched]
         return max([1, *counts, 0 if self.g.rho_total is None else len(self.g.rho_total)])
 
     def with_metrics(self, dx: Metric, dy: Metric) -> TermByTermDistortion:
-        """Return the distortion sum of the same g on other metrics, which have one item for each plan."""
+        """Return the distortion sum of the same g for other metrics, which have one item for each plan."""
         return TermByTermDistortion(dx, dy, self.g if self.item_index is None else self.g.take(self.item_index))
 
     def take(self, index: Tensor) -> TermByTermDistortion:
-        """Return the distortion sum of the batch items `index`; the evaluated terms are shared."""
+        """Return the distortion sum of the plans `index`, (k,) integers or (B,) bool; evaluated terms are shared."""
         if self._n_items == 1:
             return self
         items = torch.arange(self._n_items, device=self.dx.device) if self.item_index is None else self.item_index
         return replace(self, item_index=items[index])
 
 
-def _unit_grid() -> Tensor:
-    """Evenly spaced shares of the longest distance at which g is tested for infinite values, float64."""
-    return torch.linspace(0.0, 1.0, PROBLEM_CONFIG.n_loss_samples, dtype=torch.float64)
-
-
 def _batched_matrix(metric: Metric) -> Tensor:
-    """The distance matrix with a batch dimension, (B, n, n) or (1, n, n)."""
+    """Return the distance matrix with a batch dimension, (B, n, n) or (1, n, n)."""
     matrix = metric.dense()
     return matrix if matrix.ndim == 3 else matrix[None]

@@ -1,7 +1,7 @@
 """Partial problems: plans below the weights, p1 ≤ a and p2 ≤ b, of any mass (TV) or of a given mass (Mass).
 
-They work in units of sqrt(m(a) m(b)), so that nothing overflows with the masses, and are solved by Frank–Wolfe, which
-calls `project`, `state_of_plan`, `linear_minimizer`, `quadratic_along`, `gap_scale` and `gap_resolution`.
+They use sqrt(m(a) m(b)) as the unit of mass, so that nothing overflows with the masses, and are solved by Frank–Wolfe,
+which calls `project`, `state_of_plan`, `linear_minimizer`, `quadratic_along`, `gap_scale` and `gap_resolution`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class PartialPlanState(BatchRecord):
     """A plan of a partial problem with the quantities computed from it: the state that Frank–Wolfe iterates on.
 
     unit_plan: (B, n, m), the plan divided by mass_unit; local_cost: (B, n, m), Σ λ(|Dx_ii' − Dy_jj'|) unit_plan_i'j',
-    or None where the problem is linear; mass_unit: (B,), sqrt(m(a) m(b)); scalars (B,) of the unit plan in float64:
-    mass, distortion = <local_cost, unit_plan>, linear = <M, unit_plan>; min_mass: (B,), below which a plan has
+    or None where the problem is linear; mass_unit: (B,), sqrt(m(a) m(b)); mass, distortion, linear: (B,) float64, sum
+    of unit_plan, <local_cost, unit_plan> and <M, unit_plan>; min_mass: (B,), value of mass below which a plan has
     collapsed.
     """
 
@@ -41,7 +41,7 @@ class PartialPlanState(BatchRecord):
 
     @property
     def plan(self) -> Tensor:
-        """The plan in the units of the weights, (B, n, m): the unit plan times `mass_unit`."""
+        """The plan with its mass, (B, n, m): the unit plan times `mass_unit`."""
         return self.unit_plan * self.mass_unit.to(self.unit_plan.dtype)[:, None, None]
 
     @property
@@ -51,7 +51,7 @@ class PartialPlanState(BatchRecord):
 
     @property
     def is_collapsed(self) -> Tensor:
-        """(B,) bool: has the plan next to no mass, although its mass is free?"""
+        """(B,) bool: is the mass below `min_mass`, so that the plan matches next to nothing?"""
         return self.mass < self.min_mass
 
 
@@ -84,7 +84,7 @@ class PartialProblem(SpacePair):
 
     @property
     def target_mass(self) -> Tensor:
-        """The fixed mass (B,) of a plan, or the largest possible one where it is free, in units of `mass_unit`."""
+        """The mass (B,) that a plan must have, or `max_mass` if it is free, in units of `mass_unit`."""
         return self.max_mass if self.fixed_mass is None else self.fixed_mass
 
     @property
@@ -96,14 +96,14 @@ class PartialProblem(SpacePair):
 
     @property
     def total_penalty(self) -> Tensor:
-        """rho1 + rho2, (B,): the penalty saved per unit of the mass, or of its square; 0 if the mass is fixed."""
+        """rho1 + rho2, (B,), by which the penalty falls per unit of m(p), in GW problems of m(p)²; 0 for Mass."""
         return self.div_a.penalty + self.div_b.penalty
 
     def project(self, plan: Tensor) -> Tensor:
-        """Return a plan (B, n, m) in units of `mass_unit`, reduced where its marginals exceed the weights.
+        """Return a plan (B, n, m), divided by `mass_unit`, with rows and columns scaled down to at most the weights.
 
-        plan: (B, n, m), of any mass. If the mass is fixed, the plan is scaled to it first, and mass that the reduction
-        removes is added elsewhere.
+        plan: (B, n, m), of any mass. If the mass is fixed, the plan is scaled to it first, and the mass that is lost by
+        scaling down is added elsewhere.
         """
         unit_plan = plan / self.mass_unit.to(plan.dtype)[:, None, None]
         if self.fixed_mass is None:
@@ -114,49 +114,52 @@ class PartialProblem(SpacePair):
         return exact_ot.add_missing_mass(clipped, *self.unit_weights, mass - clipped.sum(dim=(1, 2)))
 
     def linear_minimizer(self, state: PartialPlanState) -> Tensor:
-        """Return the plan (B, n, m) below the weights, in units of `mass_unit`, with the least linearized objective."""
+        """Return the plan (B, n, m), in units of `mass_unit`, that minimizes F linearized at a state.
+
+        It is among the plans with p1 ≤ a and p2 ≤ b, of the fixed mass if there is one.
+        """
         return exact_ot.optimal_partial_plan(self.gradient(state), *self.unit_weights, self.fixed_mass)
 
     @abstractmethod
     def gradient(self, state: PartialPlanState) -> Tensor:
-        """∂F/∂p at a state, (B, n, m), up to a positive factor for each item."""
+        """Return ∂F/∂p at the plan of a state, (B, n, m), up to a positive factor for each item."""
 
     @abstractmethod
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """Return the state of a plan (B, n, m) in units of `mass_unit`."""
+        """Return the state of a plan (B, n, m) given in units of `mass_unit`."""
 
     @abstractmethod
     def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """Return s and c, (B,) each, with F(p + t·d) = F(p) + s·t + c·t² for the plan p of a state and a direction d.
+        """Return s and c, (B,) each, with F(p + t·d) = F(p) + s·t + c·t² for the plan p of a state.
 
-        direction: (B, n, m), in units of `mass_unit`.
+        direction: d (B, n, m), in units of `mass_unit`.
         """
 
     @abstractmethod
     def objective(self, state: PartialPlanState) -> Terms:
-        """The terms of F, (B,) each, of a plan below the weights."""
+        """Return the terms of F, (B,) each, at the plan of a state, which must have p1 ≤ a and p2 ≤ b."""
 
     @abstractmethod
     def mean_cost(self) -> Tensor:
-        """The mean cost under the product plan, (B,) > 0."""
+        """Return the mean (B,) > 0 of the cost, not negative, under the product plan; 1 where it would be 0."""
 
     @abstractmethod
     def mass_factor(self) -> Tensor:
-        """The factor (B,) > 0 of the mean cost in the objective of a plan of `target_mass`: its mass, or the square."""
+        """Return the factor (B,) > 0 of `mean_cost` in F of a product plan of mass `target_mass`."""
 
     def gap_scale(self) -> Tensor:
-        """The unit of duality gaps, (B,): the objective of the product plan, or the largest saving if that is less."""
+        """Return the unit (B,) of duality gaps: `mass_factor` times the smaller of `mean_cost` and rho1 + rho2."""
         penalty = torch.where(self.total_penalty > 0, self.total_penalty, torch.inf)
         return self.mass_factor() * torch.minimum(self.mean_cost(), penalty)
 
     def gap_resolution(self) -> Tensor:
-        """The relative duality gap (B,) below which it may be rounding alone."""
+        """Return the duality gap over `gap_scale`, (B,), below which a gap may be rounding error alone."""
         largest = self.mass_factor() * torch.maximum(self.mean_cost(), self.total_penalty)
         rounding = PROBLEM_CONFIG.partial_gradient_rounding * torch.finfo(self.x.dtype).eps
         return rounding * largest / self.gap_scale()
 
     def marginal_error(self, state: PartialPlanState) -> Tensor:
-        """The excess over the weights plus the deviation from a fixed mass, relative to `target_mass`, (B,)."""
+        """Return (Σ (p1 − a)_+ + Σ (p2 − b)_+ + |m(p) − fixed mass|) over `target_mass`, (B,), for a state."""
         error = torch.zeros_like(state.mass) if self.fixed_mass is None else (state.mass - self.fixed_mass).abs()
         for marginal, weights in zip((state.unit_plan.sum(2), state.unit_plan.sum(1)), self.unit_weights, strict=True):
             error = error + (marginal - weights).clamp(min=0.0).sum(1).double()

@@ -4,11 +4,12 @@
     over P, Q ≥ 0 with P 1 = a, Qᵀ 1 = b: one atom for each pair of points suffices, as the cone cost is convex
     and 1-homogeneous in the radii.
 
-A lift is the pair (P, Q). The overlap of two lifts (P, Q) and (P', Q') is the sum above with min(P_ij P'_i'j',
-Q_ij Q'_i'j'), divided by 2 rho. With (P', Q') fixed the gain of a pair ij is h_ij(P_ij, Q_ij), concave, 1-homogeneous
-and linear between the rays P/Q = Q'_s/P'_s of the support s of (P', Q'). So (P_ij, Q_ij) is a sum of points on these
-rays, h_ij the sum of its values there, and the best lift solves a linear program with one row for each point of both
-spaces and one column for each pair and ray. Few columns are needed; column generation finds them. The code works in
+A lift is the pair (P, Q); ij is a pair of points, one of each space. The overlap of two lifts (P, Q) and (P', Q') is
+the sum above with min(P_ij P'_i'j', Q_ij Q'_i'j'), divided by 2 rho. With (P', Q') fixed it is Σ h_ij(P_ij, Q_ij),
+where h_ij is concave, 1-homogeneous and linear between rays: the half-lines of (P_ij, Q_ij) with P_ij/Q_ij = Q'_s/P'_s
+for a pair s at which P' and Q' have mass. So (P_ij, Q_ij) is a sum of points on these rays, h_ij the sum of its values
+there, and the best lift solves a linear program with one constraint for each point of both spaces and one variable (a
+column of its matrix) for each pair and ray. Few columns are needed; column generation finds them. The code works in
 units of 2 rho and of the larger mass.
 """
 
@@ -52,27 +53,31 @@ class PartialConicItem:
 
         A row of P without mass is a_i b/m(b), a column of Q without mass b_j a/m(a).
         """
-        return self.rescale_to_weights((plan, plan), (np.outer(self.a, self.b), np.outer(self.a, self.b)))
+        product = np.outer(self.a, self.b)
+        return self.rescale_to_weights((plan, plan), (product, product))
 
     def rescale_to_weights(self, lift: LiftArrays, default: LiftArrays) -> LiftArrays:
-        """Return the lift with rows of P and columns of Q scaled so that P 1 = a and Qᵀ 1 = b.
+        """Return the pair (P, Q) with rows of P and columns of Q scaled so that P 1 = a and Qᵀ 1 = b.
 
-        Rows of P and columns of Q without mass are taken from `default`. If all sums were at most a and b, then P and
-        Q only grow, and so does the overlap with any lift.
+        Rows of P and columns of Q without mass are taken from `default`. If P 1 ≤ a and Qᵀ 1 ≤ b before, no entry
+        decreases, nor does the overlap with any lift.
         """
         p1, q2 = lift[0].sum(1, keepdims=True), lift[1].sum(0)
         P, Q = np.where(p1 > 0, lift[0], default[0]), np.where(q2 > 0, lift[1], default[1])
         return P * (self.a / P.sum(1))[:, None], Q * (self.b / Q.sum(0))
 
     def pair_gains(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-        """Return (1 − λ/2rho)_+ between two lists of pairs ij, given as flat indices of the plan: (rows, cols)."""
+        """Return (1 − λ(|Dx_ii' − Dy_jj'|)/2rho)_+, (r, c), for all pairs ij in `rows` and i'j' in `cols`.
+
+        rows: (r,), cols: (c,), flat indices i·m + j of pairs.
+        """
         (i, j), (k, o) = (np.divmod(pairs, len(self.b)) for pairs in (rows, cols))
         return self.cone.matching_gain(np.abs(self.dx[np.ix_(i, k)] - self.dy[np.ix_(j, o)]), self.rho) / (
             2.0 * self.rho
         )
 
     def local_overlap(self, lift: LiftArrays) -> np.ndarray:
-        """Return the contribution (n, m) of each pair ij to the overlap of a lift with itself."""
+        """Return the matrix (n, m), by pair ij, whose sum is the overlap of a lift with itself."""
         s = support(lift)
         P, Q = (side.ravel()[s] for side in lift)
         out = np.zeros(lift[0].size)
@@ -80,13 +85,16 @@ class PartialConicItem:
         return out.reshape(lift[0].shape)
 
     def overlap_along_segment(self, start: LiftArrays, end: LiftArrays) -> tuple[float, Callable[[float], float]]:
-        """Return the overlap of two lifts, and the function t ↦ overlap of (1 − t) start + t end with itself."""
+        """Return the overlap of two lifts with each other, and a function of t in [0, 1].
+
+        The function returns the overlap of the lift (1 − t)·start + t·end with itself.
+        """
         s = np.union1d(support(start), support(end))
         gains = self.pair_gains(s, s)
         (P, Q), (P2, Q2) = ([side.ravel()[s] for side in lift] for lift in (start, end))
 
         def overlap(p: np.ndarray, q: np.ndarray, p2: np.ndarray, q2: np.ndarray) -> float:
-            """Return the overlap of the lifts (p, q) and (p2, q2), given on the common support."""
+            """Return the overlap of the lifts (p, q) and (p2, q2), given at the pairs s, (k,) each."""
             return float((gains * np.minimum(p[:, None] * p2, q[:, None] * q2)).sum())
 
         def self_overlap_at(t: float) -> float:
@@ -97,7 +105,7 @@ class PartialConicItem:
         return overlap(P, Q, P2, Q2), self_overlap_at
 
     def maximize_overlap_with(self, lift: LiftArrays) -> LiftArrays:
-        """Return the lift with the largest overlap with a given one, which is returned itself if no pair gains."""
+        """Return the lift with the largest overlap with the given lift, or the given lift if all overlaps are 0."""
         s = support(lift)
         P, Q = (side.ravel()[s] for side in lift)
         angles = distinct_angles(np.arctan2(P, Q))
@@ -111,8 +119,8 @@ class PartialConicItem:
         """Return P = Σ_k x_ck ray_p_k and Q = Σ_k x_ck ray_q_k, (n, m) each, for the solution x of a linear program.
 
         It maximizes Σ ray_gains_ck x_ck over x ≥ 0 with row sums of P at most a and column sums of Q at most b, by
-        column generation. ray_gains: (n·m pairs c, rays k), gain per unit of x; ray_p, ray_q: (rays,), P and Q per
-        unit of x. If there are many columns, each pair starts with its best one.
+        column generation. x_ck: amount of pair c = i·m + j on ray k; ray_gains: (n·m, rays), overlap per unit of x_ck;
+        ray_p, ray_q: (rays,), P and Q per unit of x_ck. If there are many x_ck, each pair starts with its best ray.
         """
         n, m = len(self.a), len(self.b)
         i, j = np.divmod(np.arange(n * m), m)
@@ -136,10 +144,10 @@ class PartialConicItem:
     def _solve_program(
         self, gains: np.ndarray, points: LiftArrays, usage: LiftArrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the solution (columns,) of the linear program with some columns, and the dual prices (n,) and (m,).
+        """Return x (k,), and the dual prices (n,) and (m,) of the constraints, of a linear program with k variables.
 
-        gains: (columns,), objective; points: row i and column j of the pair of each column; usage: weight of a_i and of
-        b_j that a unit of each column uses.
+        It maximizes <gains, x> over x ≥ 0 with Σ usage[0]·x ≤ a_i over the variables of point i, Σ usage[1]·x ≤ b_j
+        over those of point j. gains: (k,); points: i (k,) and j (k,); usage: (k,) for a and (k,) for b, of a unit of x.
         """
         from scipy.optimize import linprog
         from scipy.sparse import csc_matrix
@@ -160,19 +168,19 @@ class PartialConicItem:
 
 
 def support(lift: LiftArrays) -> np.ndarray:
-    """Return the flat indices i·m + j of the pairs ij at which both P and Q (n, m) of a lift have mass."""
+    """Return the flat indices i·m + j, (k,), of the pairs ij at which both P and Q of a lift are positive."""
     return np.flatnonzero((lift[0] > 0) & (lift[1] > 0))
 
 
 def distinct_angles(angles: np.ndarray) -> np.ndarray:
-    """Return the sorted angles (radians) without those that differ from the one before by rounding only."""
+    """Return the angles (k,), radians, sorted, without those that exceed the one before by rounding only."""
     angles = np.sort(angles)
     return angles[np.append(True, np.diff(angles) > PROBLEM_CONFIG.min_ray_angle)]
 
 
 @dataclass(frozen=True, eq=False)
 class PartialCGW(SpacePair):
-    """The conic problem of partial transport between two spaces. rho: (B,), the same for both sides."""
+    """CGW of two spaces for the partial transport cone. rho: (B,), the same for both sides."""
 
     x: Space
     y: Space
@@ -195,18 +203,18 @@ class PartialCGW(SpacePair):
         return PartialCGW(self.x.take(index), self.y.take(index), self.rho[index], self.cone)
 
     def result(self, tensors: SolverOutput) -> ConicResult:
-        """Return the ConicResult that users get, from the output of a solver."""
+        """Return the output of a solver as the ConicResult that users get, without its `parameters`."""
         return ConicResult(tensors, self.sizes, self.numpy)
 
     def numpy_item(self, item: int) -> tuple[PartialConicItem, tuple[np.ndarray, ...]]:
-        """Return one batch item as NumPy arrays, and the index (np.ix_) of its entries in a padded matrix (n, m)."""
+        """Return an item without its points of weight 0, and the index (np.ix_) of its pairs in a plan (n, m)."""
         here = torch.tensor([item], device=self.rho.device)
         weights = [self._unit_weights(space)[item].cpu().numpy() for space in (self.x, self.y)]
-        kept = [np.flatnonzero(w) for w in weights]
+        points = [np.flatnonzero(w) for w in weights]
         dx, dy = (space.take(here).metric.dense().detach().double().cpu().numpy() for space in (self.x, self.y))
-        dx, dy = (d.reshape(d.shape[-2:])[np.ix_(k, k)] for d, k in zip((dx, dy), kept, strict=True))
-        a, b = (w[k] for w, k in zip(weights, kept, strict=True))
-        return PartialConicItem(dx, dy, a, b, float(self.rho[item]), self.cone), np.ix_(*kept)
+        dx, dy = (d.reshape(d.shape[-2:])[np.ix_(k, k)] for d, k in zip((dx, dy), points, strict=True))
+        a, b = (w[k] for w, k in zip(weights, points, strict=True))
+        return PartialConicItem(dx, dy, a, b, float(self.rho[item]), self.cone), np.ix_(*points)
 
     def _unit_weights(self, space: Space) -> Tensor:
         """Return the weights of a space in units of the larger mass, (B, n), float64."""
@@ -215,19 +223,18 @@ class PartialCGW(SpacePair):
 
     @property
     def mass_unit(self) -> Tensor:
-        """The larger mass of both sides, (B,): the unit of the weights, P and Q in `PartialConicItem`."""
+        """max(m(a), m(b)), (B,): the unit of weights, P and Q in `PartialConicItem`."""
         return torch.maximum(self.log_mass_a, self.log_mass_b).exp()
 
     def objective(self, overlap: Tensor) -> ConicTerms:
-        """Return the terms of the value, (B,) each, for an overlap (B,) in the units of `PartialConicItem`."""
+        """Return the terms of the value, (B,) each, from an overlap (B,) as `PartialConicItem` computes it."""
         apart = self.rho * ((2.0 * self.log_mass_a).exp() + (2.0 * self.log_mass_b).exp())
         return ConicTerms(apart=apart, overlap=-2.0 * self.rho * self.mass_unit.square() * overlap)
 
     def lift(self, P: Tensor, Q: Tensor) -> Lift:
-        """Return the Lift record of P and Q: both times `mass_unit`, w = min(P, Q), and the constants of the cone.
+        """Return the `Lift` of P and Q, (B, n, m) each, given in units of `mass_unit`, with w = min(P, Q).
 
-        P, Q: (B, n, m), in the units of `PartialConicItem`. The kernel is evaluated exactly: its error, tolerance,
-        slack and rank are 0. is_metric and the exponents are those of the cone.
+        Kernel error, tolerance, slack and rank are 0, because the kernel is exact; the rest are properties of the cone.
         """
         P, Q = ((side * self.mass_unit[:, None, None]).to(self.x.dtype) for side in (P, Q))
         zero = torch.zeros_like(self.rho)

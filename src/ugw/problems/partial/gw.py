@@ -28,7 +28,7 @@ from .base import PartialPlanState, PartialProblem
 class PartialGW(PartialProblem):
     """Two spaces, TV on both sides or one Mass for both, and for the fused problem alpha (B,) and M.
 
-    eps: (B,), zeros; cost: (n, m) or (B, n, m), or None; distortion_sum: the four-index sum for the loss.
+    eps: (B,), zeros; cost: M, (n, m) or (B, n, m), or None; distortion_sum: computes Σ λ(|Dx_ii' − Dy_jj'|) p_i'j'.
     """
 
     x: Space
@@ -50,7 +50,7 @@ class PartialGW(PartialProblem):
         return self.take_common_fields(index, cost=take_cost(self.cost, index), **others)
 
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """Return the state of a plan (B, n, m) in units of `mass_unit`."""
+        """Return the state of a plan (B, n, m) given in units of `mass_unit`."""
         local_cost = self.distortion_sum.apply(unit_plan)
         linear = torch.zeros_like(self.eps) if self.cost is None else dot(self.cost, unit_plan)
         mass = unit_plan.sum(dim=(1, 2), dtype=torch.float64)
@@ -59,7 +59,7 @@ class PartialGW(PartialProblem):
         )
 
     def gradient(self, state: PartialPlanState) -> Tensor:
-        """Return ∂F/∂p at a state divided by `mass_unit`, (B, n, m)."""
+        """Return ∂F/∂p at the plan of a state, divided by `mass_unit`, (B, n, m)."""
         local = state.local_cost
         gradient = 2.0 * local - (2.0 * self.total_penalty * state.mass).to(local.dtype)[:, None, None]
         if self.cost is None:
@@ -67,23 +67,26 @@ class PartialGW(PartialProblem):
         return gradient + (self.alpha / self.mass_unit).to(gradient.dtype)[:, None, None] * self.cost
 
     def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """Return s and c, (B,) each, with F(p + t·d) = F(p) + s·t + c·t², for d (B, n, m) in units of `mass_unit`."""
+        """Return s and c, (B,) each, with F(p + t·d) = F(p) + s·t + c·t² for the plan p of a state.
+
+        direction: d (B, n, m), in units of `mass_unit`.
+        """
         mass_change = direction.sum(dim=(1, 2), dtype=torch.float64)
         slope = 2.0 * dot(state.local_cost, direction) - 2.0 * self.total_penalty * state.mass * mass_change
         curvature = dot(self.distortion_sum.apply(direction), direction) - self.total_penalty * mass_change.square()
         slope, curvature = self.mass_unit**2 * slope, self.mass_unit**2 * curvature
-        return slope if self.cost is None else slope + self.alpha * self.mass_unit * dot(
-            self.cost, direction
-        ), curvature
+        if self.cost is not None:
+            slope = slope + self.alpha * self.mass_unit * dot(self.cost, direction)
+        return slope, curvature
 
     def mass_factor(self) -> Tensor:
-        """Return the square of the largest mass, or of the fixed one, (B,)."""
+        """Return m², (B,), for the fixed mass m of a plan, or for TV the largest possible one, in weight units."""
         return (self.mass_unit * self.target_mass).square()
 
     def mean_cost(self) -> Tensor:
-        """Return the scale of the costs, (B,) > 0: their mean under the product plan a⊗b of unit mass, 1 if that is 0.
+        """Return the mean distortion plus alpha/m times the mean |M|, (B,) > 0, 1 where that is 0.
 
-        It is the mean distortion, plus alpha times the mean |cost| over the largest mass or the fixed one.
+        Means are under the product plan of unit mass; m is the fixed mass, or the largest possible one for TV.
         """
         mean = self.distortion_sum.product_mean(self.log_a, self.log_b)
         if self.cost is not None:
@@ -91,14 +94,14 @@ class PartialGW(PartialProblem):
         return torch.where(mean > 0, mean, 1.0)
 
     def objective(self, state: PartialPlanState) -> Terms:
-        """Return the terms of F, (B,) each, of a plan below the weights."""
+        """Return the terms of F, (B,) each, at the plan of a state, which must have p1 ≤ a and p2 ≤ b."""
         square = (self.mass_unit * state.mass).square()
         return self._terms(state, *((2.0 * log).exp() - square for log in (self.log_mass_a, self.log_mass_b)))
 
     def unrestricted_objective(self, plan: Tensor) -> Terms:
-        """Return the terms of the paper's TV⊗ functional, (B,) each, of any plan (B, n, m).
+        """Return the terms of the paper's TV⊗ functional, eq. (8.3), (B,) each, of any plan (B, n, m) with its mass.
 
-        It equals F below the weights.
+        Where p1 ≤ a and p2 ≤ b they are those of F.
         """
         state = self.state_of_plan(plan / self.mass_unit.to(plan.dtype)[:, None, None])
         sides = zip((state.unit_plan.sum(2), state.unit_plan.sum(1)), self.unit_weights, strict=True)
@@ -108,7 +111,10 @@ class PartialGW(PartialProblem):
         )
 
     def _terms(self, state: PartialPlanState, tv_a: Tensor, tv_b: Tensor) -> Terms:
-        """Return the terms of the objective for a state and total variations tv_a, tv_b of its marginals, (B,) each."""
+        """Return the terms of the objective, (B,) each, at the plan p of a state.
+
+        tv_a, tv_b: (B,), TV(p1⊗p1 | a⊗a) and TV(p2⊗p2 | b⊗b).
+        """
         return Terms(
             distortion=self.mass_unit.square() * state.distortion,
             linear=self.alpha * self.mass_unit * state.linear,
@@ -119,7 +125,7 @@ class PartialGW(PartialProblem):
 
 
 def product_tv(p: Tensor, a: Tensor) -> Tensor:
-    """Return TV(p⊗p | a⊗a) = Σ |p_i p_i' − a_i a_i'|, (B,), summed over blocks of rows. p, a: (B, n).
+    """Return TV(p⊗p | a⊗a) = Σ_ii' |p_i p_i' − a_i a_i'|, (B,). p, a: (B, n).
 
     >>> product_tv(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5, 0.5]]))
     tensor([1.5000])

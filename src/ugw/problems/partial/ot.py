@@ -41,35 +41,35 @@ class PartialW(PartialProblem):
         return self.take_common_fields(index, cost=take_cost(self.cost, index))
 
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """Return the state of a plan (B, n, m) in units of `mass_unit`.
-
-        No plan counts as collapsed, because an empty plan may be optimal.
-        """
+        """Return the state of a plan (B, n, m) given in units of `mass_unit`; 0 may be optimal, so `min_mass` is 0."""
         mass = unit_plan.sum(dim=(1, 2), dtype=torch.float64)
         zero = torch.zeros_like(mass)
         return PartialPlanState(unit_plan, None, self.mass_unit, mass, zero, dot(self.cost, unit_plan), min_mass=zero)
 
     def gradient(self, state: PartialPlanState) -> Tensor:
-        """Return the cost minus the penalty saved per unit of mass, (B, n, m), the same at every state."""
+        """Return the cost minus rho1 + rho2, (B, n, m), which is ∂F/∂p at every plan."""
         return self.cost - self.total_penalty.to(self.cost.dtype)[:, None, None]
 
     def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """Return s and zeros, (B,) each, with F(p + t·d) = F(p) + s·t, for d (B, n, m) in units of `mass_unit`."""
+        """Return s and zeros, (B,) each, with F(p + t·d) = F(p) + s·t for the plan p of a state.
+
+        direction: d (B, n, m), in units of `mass_unit`.
+        """
         mass_change = direction.sum(dim=(1, 2), dtype=torch.float64)
         slope = self.mass_unit * (dot(self.cost, direction) - self.total_penalty * mass_change)
         return slope, torch.zeros_like(slope)
 
     def mass_factor(self) -> Tensor:
-        """Return the largest mass, or the fixed one, (B,)."""
+        """Return the fixed mass of a plan, or the largest possible one for TV, (B,), in the units of the weights."""
         return self.mass_unit * self.target_mass
 
     def mean_cost(self) -> Tensor:
-        """Return the mean cost under the product plan, (B,) > 0."""
+        """Return the mean (B,) > 0 of |cost| under the product plan of unit mass, 1 where it is 0."""
         mean = dot(self.cost.abs(), self.product)
         return torch.where(mean > 0, mean, 1.0)
 
     def objective(self, state: PartialPlanState) -> Terms:
-        """Return the terms of F, (B,) each."""
+        """Return the terms of F, (B,) each, at the plan of a state, which must have p1 ≤ a and p2 ≤ b."""
         mass = self.mass_unit * state.mass
         return Terms(
             distortion=torch.zeros_like(mass),
