@@ -105,7 +105,7 @@ def sinkhorn_arguments(shape, dampings, dtype, eps=0.01):
             log[:, 2] = -torch.inf
     gamma = uniform(batch, m, seed=4, dtype=dtype)
     one = torch.ones(batch, dtype=dtype, device=DEVICE)
-    kernel = StabilizedKernel.centered(LogKernel(uniform(*shape, dtype=dtype) / -eps, *log_weights), gamma)
+    kernel = StabilizedKernel.from_kernel(LogKernel(uniform(*shape, dtype=dtype) / -eps, *log_weights), gamma)
     share = 0.0 if dampings == HARD else 1.0 / sum(1.0 / d - 1.0 for d in dampings)
     return gamma, kernel, tuple(d * one[:, None] for d in dampings), share * one[:, None], MAX_RATE
 

@@ -39,7 +39,7 @@ def both_kernels(arrays, gamma):
     """The log-sum-exp kernel and the one stabilized around gamma."""
     cost, log_a, log_b, eps = arrays
     log_kernel = LogKernel(cost / -eps[:, None, None], log_a, log_b)
-    return log_kernel, StabilizedKernel.centered(log_kernel, gamma)
+    return log_kernel, StabilizedKernel.from_kernel(log_kernel, gamma)
 
 
 @pytest.mark.parametrize("damping", [0.7, 1.0])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """Yield a hidden temporary folder whose files are moved into `folder` on success.
+    """Yield the path of a hidden temporary folder, whose files are moved into `folder` on success.
 
     After an exception or Ctrl-C, also one during the moves, the files of `folder` are as before. Only a process killed
     during the moves can leave new files beside old ones. Errors name `folder` or the file in it, not the hidden folder.

@@ -11,17 +11,7 @@ _INTERNAL_PACKAGES = ("ugw", "torch")
 
 def warn_at_caller(message: str, category: type[Warning]) -> None:
     """Issue a warning whose location is the innermost line outside `ugw` and torch."""
-    warnings.warn(message, category, stacklevel=_stacklevel_outside_library() + 1)
-
-
-def _stacklevel_outside_library() -> int:
-    """Return the `stacklevel` of the innermost frame outside `ugw` and torch, counted from the calling function."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and _package(frame.f_globals.get("__name__", "")) in _INTERNAL_PACKAGES:
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INTERNAL_PACKAGES:
         frame, level = frame.f_back, level + 1
-    return level - 1
-
-
-def _package(module: str) -> str:
-    """Return the top-level package of a module's dotted name."""
-    return module.partition(".")[0]
+    warnings.warn(message, category, stacklevel=level)

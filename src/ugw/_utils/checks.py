@@ -57,7 +57,7 @@ def as_tensor(name: str, value: Any, *, like: Tensor | None = None) -> Tensor:
 
 
 def check_ndim(name: str, tensor: Tensor, ndims: tuple[int, ...], expected: str) -> None:
-    """Raise unless the tensor has entries and its number of dimensions is in `ndims`."""
+    """Raise InputError, naming the `expected` shapes, unless the tensor has entries and its ndim is in `ndims`."""
     if tensor.ndim not in ndims:
         raise InputError(f"{name} must have shape {expected}, got {tuple(tensor.shape)}")
     if tensor.numel() == 0:
@@ -65,7 +65,7 @@ def check_ndim(name: str, tensor: Tensor, ndims: tuple[int, ...], expected: str)
 
 
 def check_finite(name: str, tensor: Tensor) -> None:
-    """Raise if an entry is NaN or infinite."""
+    """Raise InputError if an entry is NaN or infinite."""
     # Minimum and maximum propagate NaN: one pass without the n×n temporaries of `isfinite`.
     low, high = torch.aminmax(tensor.detach())
     if not (torch.isfinite(low) and torch.isfinite(high)):
@@ -73,13 +73,13 @@ def check_finite(name: str, tensor: Tensor) -> None:
 
 
 def check_nonnegative(name: str, tensor: Tensor) -> None:
-    """Raise if an entry is negative."""
+    """Raise InputError if an entry is negative."""
     if tensor.detach().amin() < 0:
         _raise_for_first(name, tensor, tensor < 0, "nonnegative")
 
 
 def check_symmetric(name: str, matrix: Tensor) -> None:
-    """Raise if |D_ij - D_ji| exceeds `rounding_tolerance`. matrix: (n, n) or (B, n, n)."""
+    """Raise InputError if |D_ij − D_ji| exceeds `rounding_tolerance` for a matrix D, (n, n) or (B, n, n)."""
     matrix = matrix.detach()
     tolerance = rounding_tolerance(matrix)
     rows = max(1, UTILS_CONFIG.max_block_entries * matrix.shape[-1] // matrix.numel())
@@ -96,7 +96,7 @@ def check_symmetric(name: str, matrix: Tensor) -> None:
 
 
 def check_zero_diagonal(name: str, matrix: Tensor) -> None:
-    """Raise unless the diagonal is zero up to `rounding_tolerance`. matrix: (n, n) or (B, n, n)."""
+    """Raise InputError unless the diagonal is zero up to `rounding_tolerance`. matrix: (n, n) or (B, n, n)."""
     diagonal = torch.diagonal(matrix.detach(), dim1=-2, dim2=-1)
     bad = diagonal.abs() > rounding_tolerance(matrix.detach())[..., 0]
     if bad.any():
@@ -106,15 +106,15 @@ def check_zero_diagonal(name: str, matrix: Tensor) -> None:
 
 
 def rounding_tolerance(matrix: Tensor) -> Tensor:
-    """Return the largest difference that counts as rounding, per item. matrix: (..., n, n). Returns (..., 1, 1)."""
+    """Return the difference of two entries up to which they count as equal, (..., 1, 1), for a matrix (..., n, n)."""
     largest = torch.maximum(matrix.amax((-2, -1), keepdim=True), -matrix.amin((-2, -1), keepdim=True))
     return UTILS_CONFIG.rounding_units * torch.finfo(matrix.dtype).eps * largest
 
 
 def as_parameter(name: str, value: Any, *, allow_zero: bool = False, allow_inf: bool = False) -> Tensor:
-    """Return a parameter in (0, inf), with 0 or inf if allowed, as a float64 tensor of shape () or (B,) on the CPU.
+    """Return a parameter in (0, inf) as a float64 tensor, () or (B,), on the CPU, or raise InputError.
 
-    value: a number or an array (B,). The graph of a tensor that requires gradients is kept.
+    value: a number or an array (B,), whose autograd graph is kept; allow_zero, allow_inf: are 0 and inf valid too?
 
     >>> as_parameter("rho", np.array([0.5, np.inf]), allow_inf=True)
     tensor([0.5000,    inf], dtype=torch.float64)
@@ -138,19 +138,19 @@ def as_parameter(name: str, value: Any, *, allow_zero: bool = False, allow_inf: 
 
 
 def check_whole_number(name: str, value: Any, *, minimum: int = 1) -> None:
-    """Raise unless `value` is an integer ≥ `minimum`."""
+    """Raise InputError unless `value` is an integer ≥ `minimum`."""
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < minimum:
         raise InputError(f"{name} must be a whole number ≥ {minimum}, got {value!r}")
 
 
 def check_tolerance(name: str, value: Any) -> None:
-    """Raise unless `value` is a number in (0, 1)."""
+    """Raise InputError unless `value` is a number in (0, 1)."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < 1:
         raise InputError(f"{name} must be a number between 0 and 1, got {value!r}")
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
-    """Raise unless `value` is one of the strings in `allowed`."""
+    """Raise InputError unless `value` is one of the strings in `allowed`."""
     if not isinstance(value, str) or value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
@@ -161,14 +161,14 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def _raise_for_first(name: str, tensor: Tensor, bad: Tensor, expected: str) -> NoReturn:
-    """Raise an InputError that names the first entry of `tensor` where `bad` is true; there must be one."""
+    """Raise InputError, "`name` must be `expected`, got ...", for the first entry where `bad`, bool, is true."""
     index = tuple(bad.nonzero()[0].tolist())
     place = f" at {_format_index(index)}" if index else ""
     raise InputError(f"{name} must be {expected}, got {tensor.detach()[index].item():.6g}{place}")
 
 
 def _as_array(name: str, value: Any) -> np.ndarray:
-    """Return `value` as a NumPy array of float32, float64 or integers; raise if it is anything else."""
+    """Return `value` as a NumPy array of float32, float64 or integers, or raise InputError."""
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{name} must have no mask, got a masked array, expected filled or dropped entries")
     if isinstance(value, (list, tuple)) and any(isinstance(item, Tensor) for item in value):

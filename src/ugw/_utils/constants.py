@@ -17,7 +17,8 @@ _recordings: list[list[Tensor]] = []  # the lists of the open `constants_recorde
 
 
 def cached_constant(make: Callable[..., Tensor], *arguments: Any) -> Tensor:
-    """Return make(*arguments), computed once; copying it to a GPU in every call would make the host wait. Read-only."""
+    """Return the tensor make(*arguments), computed at the first call only; callers must not write to it."""
+    # Copying it to a GPU in every call would make the host wait.
     key = make, arguments, torch.is_inference_mode_enabled()
     if key not in _constants:
         _constants[key] = make(*arguments)
@@ -31,7 +32,7 @@ def cached_constant(make: Callable[..., Tensor], *arguments: Any) -> Tensor:
 
 @contextmanager
 def constants_recorded() -> Iterator[list[Tensor]]:
-    """Yield a list of the constants that `cached_constant` returns inside the context.
+    """Yield a list to which all tensors that `cached_constant` returns inside the context are appended.
 
     A captured CUDA graph reads them where they are, and must hold them as long as it is used.
     """
@@ -44,5 +45,5 @@ def constants_recorded() -> Iterator[list[Tensor]]:
 
 
 def clear_constants() -> None:
-    """Empty the cache of constant tensors, to free their memory."""
+    """Forget the tensors of `cached_constant`, to free their memory."""
     _constants.clear()

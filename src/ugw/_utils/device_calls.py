@@ -9,7 +9,10 @@ Output = TypeVar("Output")
 
 
 def call_on_device(function: Callable[..., Output], problem: Any, *others: Any) -> Output:
-    """Return function(problem, *others), on CUDA as a captured graph if its operations do not depend on values."""
+    """Return function(problem, *others), on CUDA by a captured CUDA graph if the problem allows one.
+
+    function: a module-level function of tensor operations whose last output tensor is finite.
+    """
     if not problem.eps.is_cuda:
         return function(problem, *others)
     from .cuda_graphs.captured_call import capture_call

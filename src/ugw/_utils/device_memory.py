@@ -40,7 +40,7 @@ def machine_memory() -> float:
 
 
 def _machine_bytes_left() -> int | None:
-    """Return the available bytes that Linux reports, or elsewhere the free ones; None if unknown."""
+    """Return the bytes of main memory available (on Linux) or free (elsewhere) on this machine, None if unknown."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -54,7 +54,7 @@ def _machine_bytes_left() -> int | None:
 
 
 def _container_bytes_left() -> int | None:
-    """Return the bytes below the memory limit of the control group, None without a limit."""
+    """Return the bytes left below the memory limit of the container (Linux control group), None without a limit."""
     try:
         limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text("ascii")) for name in ("max", "current"))
     except (OSError, ValueError):  # no control group, or the limit is "max"
@@ -77,8 +77,8 @@ def release_cached_memory() -> None:
 
 
 @contextmanager
-def allocation_errors_explained(describe: Callable[[], str]) -> Iterator[None]:
-    """Turn an allocation that fails inside the block into an OutOfMemory error with the message of `describe()`.
+def explain_allocation_errors(describe: Callable[[], str]) -> Iterator[None]:
+    """Raise OutOfMemory with the message `describe()` in place of an allocation error inside the `with` block.
 
     Captured CUDA graphs and cached device memory are freed first.
     """

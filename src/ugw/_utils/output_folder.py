@@ -12,10 +12,10 @@ from .atomic_files import atomic_folder, refuse_directories
 
 @contextmanager
 def output_folder(folder: Path, *, names: Sequence[str] = ()) -> Iterator[Path]:
-    """Yield a hidden temporary folder whose files are moved into `folder`, created if missing, on success.
+    """Yield the path of a hidden temporary folder, whose files are moved into `folder` on success.
 
-    After an exception or Ctrl-C everything is as before. A folder that is not writable, or that has subfolders with
-    the `names` of the files to be written, raises InputError on entry, before any work is done.
+    `folder` is created if missing. After an exception or Ctrl-C everything is as before. A folder that is not writable,
+    or that has subfolders with the `names` of the files to be written, raises InputError before the block is entered.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as home, output_folder(Path(home, "out")) as stage:

@@ -1,4 +1,7 @@
-"""Records of tensors that share one leading batch dimension: select, write, join, copy and flatten their items."""
+"""Records of tensors that share one leading batch dimension: select, write, join, copy and flatten their items.
+
+A record is a tensor, a tuple of records, or an object with attributes and a method `take`.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class BatchRecord:
 
 
 def put_(target: Any, index: Tensor | slice, source: Any) -> None:
-    """Write the batch items of `source` to the positions `index` of `target`, in place; return nothing.
+    """Write the batch items of `source` to the positions `index` of the tensors in `target`, in place.
 
     source, target: tensors, tuples or records of the same structure; values that are None are skipped.
     """
@@ -97,7 +100,7 @@ def clone(value: Record) -> Record:
 
 
 def tree_map(value: Record, change: Callable[[Tensor], Tensor]) -> Record:
-    """Return a copy of a record, including its cached properties, with `change` applied to each tensor.
+    """Return a copy of a record, including its cached properties, with each tensor replaced by change(tensor).
 
     >>> tree_map((torch.ones(2), "name"), torch.neg)
     (tensor([-1., -1.]), 'name')
@@ -118,8 +121,8 @@ def _rebuild(
 ) -> Any:
     """Return a copy of a record and of the records in it; a record that appears twice is copied once.
 
-    change: applied to each tensor; fields_of: names and values of a record to copy; copies: made so far, by the id of
-    the original.
+    change: gives the tensor that replaces a tensor; fields_of: gives names and values of the attributes to copy;
+    copies: the copies made so far, by the id of the original; extended in place.
     """
     if isinstance(value, Tensor):
         return change(value)
@@ -135,7 +138,7 @@ def _rebuild(
 
 
 def leaves(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors of a record, in the order of `tree_map`; a tensor that appears twice is yielded twice."""
+    """Yield all tensors of a record, also those of cached properties; a tensor that appears twice is yielded twice."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, tuple) or _is_record(value):
@@ -144,17 +147,17 @@ def leaves(value: Any) -> Iterator[Tensor]:
 
 
 def flatten(value: Any) -> tuple[Any, list[Tensor]]:
-    """Return the structure of a record and its tensors, in the order of `leaves(without_cached_properties(value))`.
+    """Return (structure, tensors) of a record without its cached properties.
 
-    The structure is hashable: shapes, dtypes and devices of the tensors, and all other values except cached properties.
-    Records with equal structures have their tensors in the same places.
+    The structure is hashable: shapes, dtypes and devices of the tensors, and all other values. Records with equal
+    structures have their tensors in the same places. tensors: in the order of `leaves`.
     """
     tensors: list[Tensor] = []
     return _structure(value, tensors), tensors
 
 
 def _structure(value: Any, tensors: list[Tensor]) -> Any:
-    """Return the structure of a record, see `flatten`, and append its tensors to `tensors`."""
+    """Return the hashable structure that `flatten` describes, and append the tensors of the record to `tensors`."""
     if isinstance(value, Tensor):
         tensors.append(value)
         return value.shape, value.dtype, value.device
@@ -179,14 +182,8 @@ def _cached_property_names(kind: Any) -> frozenset[str]:
 
 
 def _is_record(value: Any) -> bool:
-    """Is a value a record of tensors: an object with attributes and a method `take`?"""
-    return _has_take(value.__class__) and hasattr(value, "__dict__")
-
-
-@cache
-def _has_take(kind: Any) -> bool:
-    """Does a class have a method `take`?"""
-    return hasattr(kind, "take")
+    """Is a value an object with attributes and a method `take`?"""
+    return hasattr(value.__class__, "take") and hasattr(value, "__dict__")
 
 
 def where(condition: Tensor, if_true: Record, if_false: Record) -> Record:

@@ -69,13 +69,14 @@ THRESHOLDS = SizeThresholds()
 class SizeClass:
     """The choices for a problem of n × m points.
 
-    n_final_candidates: how many candidates does "auto" solve to convergence beside the product plan? 0: only the best.
-    uses_compiled_steps: does the compiled loop make the steps, where it is built?
-    has_low_precision_phase, has_tf32_phase: do first steps in float32, or on CUDA in TF32, pay? samples_rows: are costs
-    extrapolated from sampled rows? n_middle_clusters: clusters per side of the level between the coarsest one and all
-    points, 0 if there is none; n_noise_candidates: of a conic problem; tries_many_vertices: does a partial problem
-    start from random plans and vertices? streaming_sample: points (n, m) of the sample on which the start of a
-    streaming problem is found, None for all of them.
+    n_final_candidates: number of candidates that init="auto" solves to convergence beside the product plan, 0 if it
+    solves only the best one; uses_compiled_steps: does the compiled loop make the steps, where it is built?
+    has_low_precision_phase, has_tf32_phase: do first steps in float32, or on CUDA in TF32, pay? samples_rows: does a
+    CPU compute the factors of an extrapolation from a sample of the rows of the costs? n_middle_clusters: clusters per
+    side of the middle level, between the coarsest level and all points, 0 if there is none; n_noise_candidates: random
+    initial plans of a conic problem; tries_many_vertices: does a partial problem start from random plans and vertices?
+    streaming_sample: numbers of points (n, m) of the sample on which a streaming problem is solved first, None if it is
+    solved on all points.
     """
 
     n_final_candidates: int
@@ -105,7 +106,7 @@ STREAMING_CHOICES = (*UGW_CHOICES, "streaming_sample")
 
 @lru_cache(maxsize=4096)  # a solve asks many times for the same sizes
 def size_class(n: int, m: int) -> SizeClass:
-    """Return the choices for a problem of n × m points, not counting padding.
+    """Return the `SizeClass` of a problem of n × m points, not counting padding.
 
     >>> size_class(64, 20).samples_rows, size_class(65, 20).samples_rows
     (False, True)
@@ -142,8 +143,9 @@ def group_by_size(sizes: Sequence[tuple[int, int]], choices: Sequence[str]) -> l
 
 
 def _n_middle_clusters(n: int, m: int) -> int:
-    """Return the clusters per side of the middle level; 0 where there is none, and plans of the coarsest level are
-    prolongated to all points at once.
+    """Return the number of clusters per side of the middle level, 0 for a problem without one.
+
+    Without a middle level, plans of the coarsest level are prolongated to all points at once.
     """
     limits = THRESHOLDS
     if n * m <= limits.max_entries_without_middle_level:
@@ -153,7 +155,10 @@ def _n_middle_clusters(n: int, m: int) -> int:
 
 
 def _n_final_candidates(entries: int) -> int:
-    """Return how many candidates are solved to convergence beside the product plan, 0 if only the best one is."""
+    """Return how many candidates init="auto" solves to convergence beside the product plan, 0: only the best one.
+
+    entries: n·m of an item.
+    """
     limits = THRESHOLDS
     if entries <= limits.max_entries_with_several_solutions:
         return limits.max_final_candidates
@@ -161,10 +166,10 @@ def _n_final_candidates(entries: int) -> int:
 
 
 def _n_noise_candidates(entries: int) -> int:
-    """Return how many random plans a conic problem starts from if a plan has that many entries.
+    """Return how many random plans a conic problem starts from, for plans of this number of entries n·m.
 
-    That is the largest power of 2 whose plans have at most `max_noise_entries` entries together, or 0. Powers of 2, so
-    that few size classes differ in this number alone.
+    It is the largest power of 2, at most `max_noise_candidates`, whose plans have at most `max_noise_entries` entries
+    together, or 0. Powers of 2, so that few size classes differ in this number alone.
     """
     limits = THRESHOLDS
     count = min(limits.max_noise_candidates, limits.max_noise_entries // entries)
@@ -172,9 +177,9 @@ def _n_noise_candidates(entries: int) -> int:
 
 
 def _streaming_sample(n: int, m: int) -> tuple[int, int] | None:
-    """Return the points (n, m) of the sample that a streaming problem starts from, None for all points.
+    """Return the numbers of points (n, m) of the sample that a streaming problem is solved on first, None for all.
 
-    A side of few points is not thinned any further.
+    A side of at most `max_stored_sample` points keeps all of them.
     """
     limits, largest = THRESHOLDS, max(n, m)
     if largest <= limits.max_stored_sample:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.device_memory import allocation_errors_explained
+from .._utils.device_memory import explain_allocation_errors
 from .._utils.size_class import PARTIAL_CHOICES, STREAMING_CHOICES
 from ..errors import InputError
 from ..geometry.implicit_plan import ImplicitPlan
@@ -80,7 +80,7 @@ def solve(
         return warn_if_not_converged(result)
     chosen: Any = check_solver(solver, AlternateMin())
     method = base_solver(chosen).inner.method
-    with allocation_errors_explained(lambda: estimate(x, y, fused=fused, loss=loss, solver=chosen).message):
+    with explain_allocation_errors(lambda: estimate(x, y, fused=fused, loss=loss, solver=chosen).message):
         problem = build_ugw(x, y, rho=rho, eps=resolve_eps(eps, rho), fused=fused, loss=loss, method=method)
         result = solve_problem(problem, chosen, init, **arguments)
     return warn_if_not_converged(result)

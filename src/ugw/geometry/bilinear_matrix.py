@@ -14,9 +14,8 @@ from .._utils.pytree import BatchRecord
 class BilinearMatrix(BatchRecord):
     """The matrices row ⊕ col + left core rightᵀ, (B, n, m), stored as their factors in O((n + m)·r) memory.
 
-    row: (B, n), col: (B, m) and core: (B, r, s), in float64; left: (B, n, r) and right: (B, m, s), the bases, in the
-    dtype of the spaces. Sums and multiples are computed from row, col and core; both matrices of a sum must have the
-    same bases.
+    row: (B, n), col: (B, m) and core: (B, r, s), in float64; left: (B, n, r) and right: (B, m, s), in the dtype of the
+    spaces. Sums and multiples change row, col and core only: both matrices of a sum must have the same left and right.
     """
 
     row: Tensor
@@ -32,12 +31,12 @@ class BilinearMatrix(BatchRecord):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the bases, float32 or float64."""
+        """The dtype of `left`, `right` and the computed entries, float32 or float64."""
         return self.left.dtype
 
     @property
     def device(self) -> torch.device:
-        """The device of the factors."""
+        """The device of the stored factors."""
         return self.left.device
 
     @property
@@ -46,13 +45,13 @@ class BilinearMatrix(BatchRecord):
         return BilinearMatrix(self.col, self.row, self.core.mT, self.right, self.left)
 
     def __add__(self, other: BilinearMatrix | Tensor) -> BilinearMatrix:
-        """Return the sum with matrices over the same bases, or with one number per item, (B, 1, 1)."""
+        """Return the sum with matrices of equal `left` and `right`, or with one number per item, (B, 1, 1)."""
         if isinstance(other, BilinearMatrix):
             return replace(self, row=self.row + other.row, col=self.col + other.col, core=self.core + other.core)
         return replace(self, row=self.row + other[:, :, 0].double())
 
     def __sub__(self, other: BilinearMatrix | Tensor) -> BilinearMatrix:
-        """Return the difference from matrices over the same bases, or from one number per item, (B, 1, 1)."""
+        """Return the difference from matrices of equal `left` and `right`, or from one number per item, (B, 1, 1)."""
         return self + -1.0 * other
 
     def __mul__(self, factor: Tensor | float) -> BilinearMatrix:

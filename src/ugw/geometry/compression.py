@@ -25,7 +25,7 @@ from .point_distances import cross_distances
 
 @dataclass(frozen=True, eq=False)
 class PointDistances:
-    """A `DistanceSource` of points (n, d) and the name of a metric; distances are computed when they are needed."""
+    """The distances between points (n, d) under a named metric, computed when needed: a `DistanceSource`."""
 
     points: Tensor
     metric: str
@@ -57,7 +57,7 @@ class PointDistances:
 
 
 def compress_distances(distances: DistanceSource, *, first: int, tol: float, max_rank: int) -> LowRankMetric:
-    """Return a low-rank metric whose distances differ by at most `tol` times the largest distance, as far as measured.
+    """Return a low-rank metric whose distances differ from the given ones by at most `tol` times the largest one.
 
     Takes O(n·landmarks·r) time and O(n·r) memory. first: the index of the first landmark; each further one is the
     farthest from those before, so that a permuted space gets the same distances (ties go to the lowest index). The
@@ -100,11 +100,11 @@ class LandmarkScaling:
 
     @property
     def max_rank(self) -> int:
-        """The number R of eigenvalues above rounding errors; 1, a column of zeros, if there are none."""
+        """The number R of eigenpairs with values above rounding errors; 1, a vector of zeros, if there are none."""
         return len(self.values)
 
     def extend(self, columns: Tensor) -> Tensor:
-        """Return the eigenvectors (k, R) at points with these distances (k, m) to the landmarks, eq. (6.6)."""
+        """Return the eigenvectors at k points, (k, R), eq. (6.6), from the distances (k, m) to the landmarks."""
         # A constant added to a row has no effect: eigenvectors other than that of the mean sum to 0.
         return -0.5 * (columns - self.column_means) @ (self.vectors / self.values)
 
@@ -127,9 +127,9 @@ class LandmarkScaling:
         return left, right, ridge
 
     def fit_weights(self, rank: int) -> Tensor:
-        """Return column weights (rank,) that fit the distances of the fit points.
+        """Return weights w (rank,) of the first eigenvectors u with Σ_k w_k (u_ik − u_jk)² close to the fit distances.
 
-        A weight has the sign of its eigenvalue or is 0. The eigenvalues themselves are returned where they fit better.
+        A weight has the sign of its eigenvalue or is 0. The eigenvalues themselves are returned if they fit better.
         """
         left, right, ridge = (part[(slice(rank),) * part.ndim] for part in self.normal_equations)
         eigenvalues, active = self.values[:rank], torch.arange(rank, device=right.device)
@@ -148,16 +148,13 @@ class LandmarkScaling:
         return min((eigenvalues, fitted), key=self.max_error)
 
     def max_error(self, weights: Tensor) -> float:
-        """Return the largest error of the distances between fit points with column weights (rank,).
-
-        Its unit is the largest distance.
-        """
+        """Return the largest error of Σ_k weights_k (u_ik − u_jk)² over fit points; unit: the largest distance."""
         u = self.fit_vectors[:, : len(weights)]
         return float((_weighted_squared_distances(u, u, weights) - self.fit_distances).abs().max())
 
 
 def _choose_landmarks(distances: DistanceSource, first: int) -> tuple[Tensor, Tensor]:
-    """Return the landmarks (m,), and all points (n,) in the order of their distance to the first landmark."""
+    """Return the indices of the landmarks (m,), and of all points (n,) by increasing distance to point `first`."""
     all_points = torch.arange(distances.n, device=distances.device)
     begin = all_points[first : first + 1]
     order = distances.submatrix(all_points, begin)[:, 0].argsort(stable=True)
@@ -165,16 +162,16 @@ def _choose_landmarks(distances: DistanceSource, first: int) -> tuple[Tensor, Te
         return order, order
 
     def column(index: Tensor) -> Tensor:
-        """Return the absolute distances (1, n) to one point."""
+        """Return the absolute distances (1, n) of all points to the point `index`, (1,)."""
         return distances.submatrix(all_points, index).mT.abs()
 
     return farthest_points(column, begin, GEOMETRY_CONFIG.max_landmarks, stop_when_covered=True)[0], order
 
 
 def _scale_landmarks(distances: DistanceSource, landmarks: Tensor, order: Tensor, max_rank: int) -> LandmarkScaling:
-    """Return the scaling with at most `max_rank` eigenpairs of the landmark distances, extended to the fit points.
+    """Return at most `max_rank` eigenpairs of the landmark distances, extended to the fit points.
 
-    Fit points are the landmarks and other points at even steps of `order`.
+    landmarks: (m,) indices. Fit points are the landmarks and other points at even steps of `order`, (n,) indices.
     """
     others = order[~torch.isin(order, landmarks)]
     n_others = GEOMETRY_CONFIG.max_fit_points - len(landmarks)
@@ -199,7 +196,7 @@ def _scale_landmarks(distances: DistanceSource, landmarks: Tensor, order: Tensor
 
 
 def _candidate_ranks(max_rank: int) -> list[int]:
-    """Return the increasing ranks that are tried, the last of them `max_rank`."""
+    """Return the increasing ranks to try: 1, 2, ..., 8, then each about 1.2 times the one before, `max_rank` last."""
     ranks, rank = [], 1
     while rank < max_rank:
         ranks.append(rank)
@@ -209,7 +206,7 @@ def _candidate_ranks(max_rank: int) -> list[int]:
 
 
 def _first_sufficient(scaling: LandmarkScaling, ranks: list[int], tol: float) -> int:
-    """Return the position of the first rank whose error on the fit points is at most `tol`, or the last position."""
+    """Return the position in `ranks` of the first with an error of at most `tol` on the fit points, else the last."""
     low, high = 0, len(ranks) - 1
     while low < high:  # bisection: errors decrease with the rank
         middle = (low + high) // 2
@@ -221,7 +218,7 @@ def _first_sufficient(scaling: LandmarkScaling, ranks: list[int], tol: float) ->
 
 
 def _extend_to_all_points(distances: DistanceSource, scaling: LandmarkScaling, rank: int) -> LowRankMetric:
-    """Return the metric of this rank on all points, computed block by block; columns of sign 1 come first."""
+    """Return the metric of all n points from the first `rank` eigenpairs; coordinates of sign 1 come first."""
     weights = scaling.fit_weights(rank)
     order = weights.sign().argsort(descending=True, stable=True)
     order = order[weights[order] != 0] if bool((weights != 0).any()) else order[:1]
@@ -235,7 +232,10 @@ def _extend_to_all_points(distances: DistanceSource, scaling: LandmarkScaling, r
 
 
 def _measure_error(distances: DistanceSource, metric: LowRankMetric, order: Tensor) -> float:
-    """Return the largest |approximate − exact| distance between points at even steps of `order` and all points."""
+    """Return the largest |distance in `metric` − exact distance| from points at even steps of `order` to all points.
+
+    order: (n,) indices. With n ≤ 2048 all pairs are compared.
+    """
     n = distances.n
     n_rows = max(GEOMETRY_CONFIG.min_error_rows, UTILS_CONFIG.max_block_entries // n)
     rows = order[evenly_spaced_indices(n, n_rows, order.device)]
@@ -253,7 +253,7 @@ def _weighted_squared_distances(points_x: Tensor, points_y: Tensor, weights: Ten
 
 
 def _rank_advice(scaling: LandmarkScaling, rank: int, tol: float) -> str:
-    """Return "max_rank=… or " with a rank above `rank` that reaches `tol`, or "" if none does."""
+    """Return the text "max_rank=R or " with a rank R > `rank` that reaches `tol` on the fit points, "" if none does."""
     larger = [r for r in _candidate_ranks(scaling.max_rank) if r > rank]
     if not larger:
         return ""

@@ -1,4 +1,4 @@
-"""Checks of what a space is made of, and the metrics of points and of compressed distances."""
+"""Checks of the arrays that a space is made of, and the metrics of points and of compressed distances."""
 
 from __future__ import annotations
 
@@ -33,11 +33,18 @@ from .stack import stack_metrics
 
 
 def metric_from_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> Metric:
-    """Return the metric of points (n, d) or (B, n, d) by name: exact, or of low rank with an error of at most `tol`."""
+    """Return the metric with the distances between points (n, d) or (B, n, d), given by name as in `Space.from_points`.
+
+    It is exact if `tol` is None, otherwise of rank at most `max_rank` with errors of at most `tol` times the largest
+    distance. Raises InputError for options that do not fit the metric, and if `max_rank` is too small for `tol`.
+    """
     if metric == "sqeuclidean":
         if tol is not None:
             raise InputError('metric="sqeuclidean" is exact and of low rank: tol must be None, got ' + repr(tol))
-        return squared_euclidean_metric(points)
+        # Products round least for points with mean 0, and the distances do not depend on the mean.
+        exact = LowRankMetric(points - points.detach().mean(-2, keepdim=True), points.new_ones(points.shape[-1]))
+        check_finite("sqeuclidean distances between the points", 4.0 * exact.squared_norms)
+        return exact
     if tol is None:
         check_distances_fit_in_memory(points)
         return DenseMetric(point_distances(points, metric))
@@ -57,9 +64,10 @@ def metric_from_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> 
 
 
 def compress_metric(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, max_rank: Any) -> Metric:
-    """Return a low-rank metric whose distances differ by at most `tol` times the largest one; a batch has one rank.
+    """Return a low-rank metric whose distances differ from the given ones by at most `tol` times the largest one.
 
-    sizes: the number of points of each batch item without padding, None for one space.
+    All items of a batch get the same rank, at most `max_rank`; InputError if that is too small. sizes: the number of
+    points of each batch item without padding, None for one space.
     """
     tol, max_rank = _check_compression_options(tol, max_rank)
     if isinstance(metric, LowRankMetric):
@@ -82,7 +90,10 @@ def compress_metric(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, 
 
 
 def _compress_one(metric: Metric, tol: float, max_rank: int) -> LowRankMetric:
-    """Return the low-rank approximation of one metric (n, n); its error includes that of the given metric."""
+    """Return the low-rank metric that `compress_distances` makes of one metric (n, n).
+
+    The `error` of the result is the error measured plus the `error` of the given metric.
+    """
     mean = metric.apply(torch.ones(metric.n, 1, dtype=metric.dtype, device=metric.device) / metric.n)
     low_rank = compress_distances(metric, first=int(mean.argmax()), tol=tol, max_rank=max_rank)
     previous_error = metric.error if isinstance(metric, LowRankMetric) else 0.0
@@ -119,16 +130,8 @@ def as_symmetric_matrix(name: str, matrix: Any) -> Tensor:
     return tensor
 
 
-def squared_euclidean_metric(points: Tensor) -> LowRankMetric:
-    """Return the metric of squared Euclidean distances of points (n, d) or (B, n, d), of rank d + 2."""
-    # Products round least for points with mean 0, and the distances do not depend on the mean.
-    metric = LowRankMetric(points - points.detach().mean(-2, keepdim=True), points.new_ones(points.shape[-1]))
-    check_finite("sqeuclidean distances between the points", 4.0 * metric.squared_norms)
-    return metric
-
-
 def as_weights(weights: Any, like: Tensor, n: int) -> Tensor:
-    """Return nonnegative weights of positive mass as a tensor (n,) or (B, n) like `like`, or raise InputError."""
+    """Return weights ≥ 0 of positive mass, (n,) or (B, n), in dtype and device of `like`, or raise InputError."""
     tensor = as_tensor("weights", weights, like=like)
     check_ndim("weights", tensor, (1, 2), f"({n},) or (B, {n})")
     if tensor.shape[-1] != n:
@@ -144,7 +147,7 @@ def as_weights(weights: Any, like: Tensor, n: int) -> Tensor:
 
 
 def as_features(features: Any, like: Tensor, n: int) -> Tensor:
-    """Return finite features as a tensor (n, d) or (B, n, d) like `like`, or raise InputError."""
+    """Return finite features, (n, d) or (B, n, d), in dtype and device of `like`, or raise InputError."""
     tensor = as_tensor("features", features, like=like)
     check_ndim("features", tensor, (2, 3), f"({n}, d) or (B, {n}, d)")
     if tensor.shape[-2] != n:
@@ -156,10 +159,10 @@ def as_features(features: Any, like: Tensor, n: int) -> Tensor:
 def read_weights_and_features(
     metric: Metric, weights: Any, features: Any
 ) -> tuple[Tensor, Tensor | None, tuple[int, ...]]:
-    """Return weights (n,) or (B, n), 1/n each if None, features (n, d) or (B, n, d) or None, and (B,) or ().
+    """Return the weights (n,) or (B, n), the features (n, d), (B, n, d) or None, and the batch shape, (B,) or ().
 
-    The last is the batch size that metric, weights and features agree on, () without a batch. Raises InputError if they
-    do not agree, and for invalid arrays.
+    Weights that are None become 1/n each. The batch shape is (B,) if metric, weights or features have a batch
+    dimension. Raises InputError if two of them have different B, and for invalid arrays.
     """
     n, like = metric.n, torch.empty(0, dtype=metric.dtype, device=metric.device)
     if isinstance(metric, DenseMetric):
@@ -176,7 +179,7 @@ def read_weights_and_features(
 
 
 def read_dtype_or_device(target: Any) -> torch.dtype | torch.device:
-    """Return float32 or float64 or a device, given by name or as an object of torch; raise InputError otherwise.
+    """Return the torch dtype (float32 or float64) or torch device that `target` is or names, or raise InputError.
 
     >>> read_dtype_or_device("float32"), read_dtype_or_device("cpu")
     (torch.float32, device(type='cpu'))

@@ -1,4 +1,4 @@
-"""Plans that are never stored: exponentials of bilinear matrices, and the Gibbs kernel that produces them."""
+"""Plans that are never stored: exponentials of a `BilinearMatrix`, and the Gibbs kernel that produces them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from .bilinear_matrix import BilinearMatrix
 class ImplicitPlan(BatchRecord):
     """A plan exp(log_plan), (B, n, m), that is never stored; it supports sums, products and scalar multiples.
 
-    row_sums: (B, n); col_sums: (B, m); right_product: (B, n, s), the plan times the right basis of `log_plan`;
-    f: (B, n), g: (B, m), the potentials that produced the plan, in units of the cost, for a warm start. An initial
-    plan extended from a sample of the points has the sums and products of that sample.
+    log_plan: row_i + col_j + left_i · core · right_j, with left (B, n, r) and right (B, m, s); row_sums: (B, n);
+    col_sums: (B, m); right_product: (B, n, s), the plan times `right`; f: (B, n), g: (B, m), the potentials that
+    produced the plan, in units of the cost, for a warm start. An initial plan prolongated from a sample of the points
+    has sums and products computed from that sample.
     """
 
     log_plan: BilinearMatrix
@@ -37,16 +38,19 @@ class ImplicitPlan(BatchRecord):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the bases, float32 or float64."""
+        """The dtype of the plan's entries and sums, float32 or float64."""
         return self.log_plan.dtype
 
     @property
     def device(self) -> torch.device:
-        """The device of the factors."""
+        """The device of the plan."""
         return self.log_plan.device
 
     def sum(self, dim: int | tuple[int, int], dtype: torch.dtype | None = None) -> Tensor:
-        """Return row sums (B, n) for dim=2, column sums (B, m) for dim=1, and masses (B,) for dim=(1, 2)."""
+        """Return row sums (B, n) for dim=2, column sums (B, m) for dim=1, and masses (B,) for dim=(1, 2).
+
+        dtype: of the result, None for that of the plan.
+        """
         if dim == 2:
             return self.row_sums.to(dtype or self.dtype)
         if dim == 1:
@@ -55,7 +59,7 @@ class ImplicitPlan(BatchRecord):
 
     @cached_property
     def basis_product(self) -> Tensor:
-        """The product leftᵀ · plan · right of the plan with both bases, (B, r, s), in float64."""
+        """The product leftᵀ · plan · right, (B, r, s), float64; left: (B, n, r), right: (B, m, s), of `log_plan`."""
         return self.log_plan.left.double().mT @ self.right_product.double()
 
     def __mul__(self, factor: Tensor) -> ImplicitPlan:
@@ -75,8 +79,8 @@ class ImplicitPlan(BatchRecord):
 
     @property
     def mT(self) -> ImplicitPlan:
-        """The transposed plan (B, m, n), for which one product with the left basis is computed."""
-        # The product with the new right basis is not known before the transposed plan exists.
+        """The transposed plan (B, m, n); each access computes its `right_product`, a pass over all pairs of points."""
+        # Its product with `left` is not known before the transposed plan exists.
         transposed = ImplicitPlan(self.log_plan.mT, self.col_sums, self.row_sums, self.right_product, self.g, self.f)
         return replace(transposed, right_product=transposed @ self.log_plan.left)
 
@@ -96,13 +100,13 @@ class ImplicitPlan(BatchRecord):
         return self.log_plan.rows(index).exp()
 
     def log_ratio(self, log_a: Tensor, log_b: Tensor) -> BilinearMatrix:
-        """Return log(plan / a⊗b), (B, n, m); points without weight contribute 0. log_a: (B, n), log_b: (B, m)."""
+        """Return log(plan / a⊗b), (B, n, m), with row or col 0 at points of weight 0. log_a: (B, n), log_b: (B, m)."""
         row = torch.where(log_a > -torch.inf, self.log_plan.row - log_a, 0.0)
         col = torch.where(log_b > -torch.inf, self.log_plan.col - log_b, 0.0)
         return replace(self.log_plan, row=row, col=col)
 
     def dot(self, matrix: BilinearMatrix) -> Tensor:
-        """Return the inner products <matrix, plan>, (B,), in float64, with a matrix over the same bases."""
+        """Return <matrix, plan>, (B,), float64, for a matrix with the same `left` and `right` as `log_plan`."""
         p1, p2 = self.row_sums.double(), self.col_sums.double()
         core_term = (matrix.core * self.basis_product).sum(dim=(1, 2))
         return (matrix.row * p1).sum(1) + (matrix.col * p2).sum(1) + core_term
@@ -117,7 +121,10 @@ class ImplicitPlan(BatchRecord):
 
 @dataclass(eq=False)
 class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
-    """The `GibbsKernel` of a bilinear cost; every sum is computed from its O((n + m)·r) factors, for any potentials."""
+    """The `GibbsKernel` exp(−cost/eps) of a cost that is a `BilinearMatrix`, for plans that are not stored.
+
+    Sums over rows and columns are computed from the factors of the cost, in O((n + m)·r) memory, in the log domain.
+    """
 
     iterations_per_check: ClassVar[int] = 2  # the check costs nothing compared with a sum over all pairs
 
@@ -136,7 +143,7 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
 
     @cached_property
     def _core_factors(self) -> tuple[Tensor, Tensor]:
-        """The factors (B, n, k) and (B, m, k) of the core term of `log_kernel`."""
+        """L (B, n, k) and R (B, m, k) with L Rᵀ = left core rightᵀ, the term of `log_kernel` that is not row or col."""
         return self.log_kernel.core_factors()
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:
@@ -153,18 +160,19 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
         return (self._col_guess + self.log_kernel.col).to(phi.dtype)
 
     def _column_bias(self, gamma: Tensor) -> Tensor:
-        """Return the terms (B, m) of log(plan) that depend on the column only. gamma: (B, m), the scaled potential."""
+        """Return log b_j + gamma_j + col_j of `log_kernel`, (B, m), the terms of log(plan) that depend only on j."""
         return (self.log_b + gamma + self.log_kernel.col).to(gamma.dtype)
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, ImplicitPlan, Tensor]:
         """Return phi = −damping · row_logsumexp(gamma), (B, n), the plan at unit mass, and its log mass (B,).
 
-        gamma: (B, m); damping: (B, 1). Row sums and the product with the right basis are computed in one pass.
+        gamma: (B, m); damping: (B, 1), the factor 1/(1 + eps/rho) of the rows.
         """
         left, right = self._core_factors
         basis = self.log_kernel.right
         values = torch.cat([torch.ones_like(basis[:, :, :1]), basis], dim=2)
         bias = self._column_bias(gamma)
+        # Row sums and the product with `right` are computed in one pass.
         guess = self._row_guess if self._row_guess is not None else kernels.streaming_logsumexp(left, right, bias)
         sums = kernels.streaming_weighted_sum(left, right, bias, guess, values)
         if not bool((torch.isfinite(sums[:, :, 0]) & (sums[:, :, 0] > 0)).all()):

@@ -19,12 +19,13 @@ def farthest_points(
     candidates: Tensor | None = None,
     stop_when_covered: bool = False,
 ) -> Tensor:
-    """Return indices (B, count) of points, each one the farthest from all points chosen before it.
+    """Return indices (B, count) of points, each one the farthest from all points chosen before it in its batch item.
 
-    column: called once for each chosen point, in order; first: (B,), the indices to begin with; candidates: (B, n)
-    bool, the points that may be chosen, None for all. Ties go to the lowest index. Where fewer than `count` points
-    differ, indices repeat; with `stop_when_covered` fewer indices are returned instead, as soon as every candidate of
-    every item coincides with a chosen point (this looks at the distances, so a GPU is synchronized at each point).
+    column: maps indices (B,) to the distances (B, n) from these points, called once for each chosen point, in order;
+    first: (B,), the indices to begin with; candidates: (B, n) bool, the points that may be chosen, None for all. Ties
+    go to the lowest index. Where fewer than `count` points differ, indices repeat; with `stop_when_covered` fewer
+    indices are returned instead, as soon as every candidate of every item coincides with a chosen point (this looks at
+    the distances, so a GPU is synchronized at each point).
 
     >>> places = torch.tensor([0.0, 1.0, 4.0, 10.0])
     >>> farthest_points(lambda index: (places - places[index][:, None]).abs(), torch.tensor([0]), 3)

@@ -92,7 +92,7 @@ class LowRankMetric:
         )
 
     def moments(self, v: Tensor) -> WeightMoments:
-        """Return the moments of v, (..., n), for `apply_squared_to_moments` at any points in the same R^r."""
+        """Return the moments of v, (..., n), for `apply_squared_to_moments` of any metric of points in the same R^r."""
         v, h, points = v.double(), self.squared_norms.double(), self.points.double()
         weighted = v[..., None] * points
         return WeightMoments(
@@ -105,7 +105,7 @@ class LowRankMetric:
         )
 
     def apply_squared_to_moments(self, moments: WeightMoments) -> Tensor:
-        """Return Σ_j D_ij² v_j, eq. (6.3), at these points, (..., n), in float64, from the moments of v."""
+        """Return Σ_j D_ij² v_j, eq. (6.3), at the points i of this metric, (..., n), float64, from moments of v."""
         h, points, signs = self.squared_norms.double(), self.points.double(), self.signs.double()
         signed = signs * points
         linear = h[..., None] * moments.point_sum[..., None, :] + moments.norm_point_sum[..., None, :]

@@ -41,9 +41,9 @@ def double_center(matrix: Tensor) -> Tensor:
 
 
 def classical_mds(distances: Tensor, dim: int) -> Tensor:
-    """Return points (n, dim), in float64, with distances close to the given ones (n, n); coordinates by variance.
+    """Return points (n, dim), float64, with Euclidean distances close to the given ones (n, n): classical scaling.
 
-    Coordinates that the distances do not need are 0. The mean of the points is 0.
+    Coordinates have mean 0 and decreasing variance; those that the distances do not need are 0.
 
     >>> places = classical_mds(torch.tensor([[0.0, 3.0], [3.0, 0.0]]), 2)
     >>> round(torch.cdist(places, places)[0, 1].item(), 9)
@@ -56,10 +56,10 @@ def classical_mds(distances: Tensor, dim: int) -> Tensor:
 
 
 def landmark_mds(distances: DistanceSource, landmarks: Tensor, dim: int) -> Tensor:
-    """Return points (n, dim), in float64, from classical MDS of the landmarks, distinct indices (k,).
+    """Return points (n, dim), float64, with Euclidean distances close to the given ones: MDS of k landmarks only.
 
-    All other points are placed by their distances to the landmarks (landmark MDS, de Silva and Tenenbaum), block by
-    block, in O(n·k·dim) time after the eigendecomposition of a matrix (k, k).
+    landmarks: (k,), distinct indices. All other points are placed by their distances to the landmarks (landmark MDS, de
+    Silva and Tenenbaum), block by block, in O(n·k·dim) time after the eigendecomposition of a matrix (k, k).
     """
     anchors = classical_mds(distances.submatrix(landmarks, landmarks), dim)
     if len(landmarks) == distances.n:

@@ -64,7 +64,10 @@ class Mesh:
 
 
 def _sample_vertices(graph: scipy.sparse.csr_array, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return farthest points (count,) of a graph by shortest paths, and the path lengths (count, n) from them."""
+    """Return the indices (count,) of vertices far from each other, and the path lengths (count, n) from them to all.
+
+    The vertices are `first` and then, each time, the one with the longest shortest path to those already chosen.
+    """
     paths: list[np.ndarray] = []
 
     def column(index: Tensor) -> Tensor:

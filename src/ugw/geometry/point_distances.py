@@ -54,7 +54,7 @@ def cross_distances(points_x: Tensor, points_y: Tensor, metric: str) -> Tensor:
 
 
 def check_distances_fit_in_memory(points: Tensor) -> None:
-    """Raise InputError if the distances of points (..., n, d) would take too large a share of the memory."""
+    """Raise InputError if the distances between points (..., n, d) take more than half of the memory there is."""
     needed = points[..., 0].numel() * points.shape[-2] * points.element_size()
     if points.device.type == "cuda":
         memory = float(torch.cuda.get_device_properties(points.device).total_memory)
@@ -69,7 +69,7 @@ def check_distances_fit_in_memory(points: Tensor) -> None:
 
 
 def check_no_gradient(name: str, tensor: Tensor) -> None:
-    """Raise InputError for a tensor that requires gradients, where SciPy would lose its autograd graph."""
+    """Raise InputError if a tensor, called `name` in the message, requires gradients, which SciPy would lose."""
     if tensor.requires_grad:
         raise InputError(
             f"{name} cannot carry gradients, got requires_grad=True, expected detached points or"

@@ -208,7 +208,7 @@ class Space:
         return mass.item() if self.numpy and mass.ndim == 0 else mass
 
     def _to_user(self, tensor: Tensor | None) -> Any:
-        """Return a copy as a NumPy array if the space was made of arrays, else the tensor itself."""
+        """Return the tensor copied to a NumPy array if the space was made of arrays, else unchanged; None for None."""
         return tensor.detach().cpu().numpy().copy() if self.numpy and tensor is not None else tensor
 
     @property
@@ -362,7 +362,7 @@ class Space:
 
 
 def _assemble(metric: Metric, weights: Any, features: Any, *, points: Tensor | None = None, numpy: bool) -> Space:
-    """Return the space of a metric after checking weights and features, which get the batch dimension (B,) if any."""
+    """Return the space of a metric after checking weights and features; all get the batch dimension that one has."""
     numpy = numpy and not isinstance(weights, Tensor) and not isinstance(features, Tensor)
     weights, features, batch = read_weights_and_features(metric, weights, features)
     return Space(

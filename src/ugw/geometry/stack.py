@@ -54,7 +54,7 @@ def stack_padded_rows(tensors: Sequence[Tensor], n: int) -> Tensor:
 
 
 def check_all_equal(name: str, values: Iterable[str]) -> None:
-    """Raise InputError if spaces that are to be stacked have different values of a property, such as "dtypes"."""
+    """Raise InputError, "stacked spaces must agree, got `name` ...", if two of the values differ."""
     distinct = sorted(set(values))
     if len(distinct) > 1:
         raise InputError(f"stacked spaces must agree, got {name} {', '.join(distinct)}")

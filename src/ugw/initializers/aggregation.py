@@ -18,16 +18,16 @@ from .plans import to_unit_mass, transport_plan
 
 @dataclass(frozen=True, eq=False)
 class AggregatedProblem(BatchRecord):
-    """A problem between clusters of points, and the clusters of both spaces."""
+    """The problem whose k and l points are clusters of the points of an original problem, and these clusters."""
 
     problem: UGW
     x: Clusters
     y: Clusters
 
     def prolongate(self, plan: Tensor, original: UGW) -> Tensor:
-        """Return the plan (B, n, m) of unit mass on all points that a plan (B, k, l) between clusters leads to.
+        """Return a plan (B, n, m) of unit mass between all points, made from a plan (B, k, l) between clusters.
 
-        That is the transport plan for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s), or, where every cluster is a
+        It is the transport plan for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s), or, where every cluster is a
         single point, the plan itself. plan: of any mass > 0.
         """
         plan, is_exact = to_unit_mass(plan), self.x.is_exact & self.y.is_exact
@@ -39,7 +39,7 @@ class AggregatedProblem(BatchRecord):
         return torch.where(is_exact[:, None, None], same, self._transport(plan, original))
 
     def _transport(self, plan: Tensor, original: UGW) -> Tensor:
-        """Return the transport plan (B, n, m) for the cost between all points that a plan between clusters implies."""
+        """Return the transport plan (B, n, m) for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s); plan: (B, k, l)."""
         row = self.x.distances.square() @ plan.sum(2)[:, :, None]
         col = self.y.distances.square() @ plan.sum(1)[:, :, None]
         return transport_plan(row + col.mT - 2.0 * self.x.distances @ plan @ self.y.distances.mT, original)
@@ -48,7 +48,8 @@ class AggregatedProblem(BatchRecord):
 def aggregate(problem: UGW, count: int, choose_centers: ChooseCenters, *, average: bool = False) -> AggregatedProblem:
     """Return the problem on at most `count` clusters of each space, and at most as many as an item has points.
 
-    average: distances between clusters are means over their points. For plans that treat all points of a cluster alike
+    choose_centers: returns the centers around which clusters are formed; average: distances between clusters are means
+    over their points instead of distances between their centers. For plans that treat all points of a cluster alike
     this is the problem itself, but for the variance of the distances within a cluster, so that it has nearly the same
     local minima.
     """
@@ -66,12 +67,12 @@ def aggregate(problem: UGW, count: int, choose_centers: ChooseCenters, *, averag
 
 
 def _space_of_clusters(clusters: Clusters, weights: Tensor, counts: tuple[int, ...], *, numpy: bool) -> Space:
-    """Return the space whose points are clusters, with these weights (B, k); counts: clusters of each item."""
+    """Return the batch of spaces whose points are clusters of weights (B, k); counts: clusters of each item."""
     return Space(DenseMetric(clusters.cluster_distances), weights, None, None, counts, numpy)
 
 
 def _aggregated_cost(problem: UGW, x: Clusters, y: Clusters, *, average: bool) -> Tensor:
-    """Return the linear cost (B, k, l) of a fused problem between clusters: means, or that of their centers."""
+    """Return the linear cost (B, k, l) between clusters: means over their points if `average`, else between centers."""
     cost = problem.cost.expand(problem.batch, -1, -1)
     if average:
         return x.weight_shares(problem.log_a).mT @ cost @ y.weight_shares(problem.log_b)

@@ -21,7 +21,8 @@ ChooseCenters = Callable[[Metric, Tensor, Sequence[int]], Tensor]
 def farthest_centers(metric: Metric, weights: Tensor, counts: Sequence[int]) -> Tensor:
     """Return indices (B, k): the most eccentric point, then each time the one farthest from all chosen before.
 
-    counts: at most the number of points of each item, so that indices repeat where these are fewer than k.
+    weights: (B, n), of weight 0 are never chosen; counts: of each item, k is the largest. Indices repeat in items with
+    fewer than k different points.
     """
     present = weights > 0
     first = torch.where(present, eccentricity_ranks(metric, weights), -torch.inf).argmax(1)
@@ -29,7 +30,10 @@ def farthest_centers(metric: Metric, weights: Tensor, counts: Sequence[int]) -> 
 
 
 def quantile_centers(metric: Metric, weights: Tensor, counts: Sequence[int]) -> Tensor:
-    """Return indices (B, k) of points at even steps of the weight, cumulated in the order of eccentricity."""
+    """Return indices (B, k) of points at even quantiles of the weights (B, n), points sorted by eccentricity.
+
+    counts: of each item, k is the largest; items with fewer repeat their first index.
+    """
     order = eccentricity_ranks(metric, weights).argsort(dim=1, stable=True)
     rows = {count: even_quantiles(count, weights.device) for count in counts}
     quantiles = rows[counts[0]]
@@ -45,7 +49,7 @@ def eccentricities(metric: Metric, weights: Tensor) -> Tensor:
 
 
 def eccentricity_ranks(metric: Metric, weights: Tensor) -> Tensor:
-    """Return the eccentricities D a, (B, n), divided by a small step and rounded to integers.
+    """Return the eccentricities D a, (B, n), in units of a small share of the largest, rounded to whole numbers.
 
     Points whose eccentricities differ by rounding alone tie, so that their order is that of their indices.
     """
@@ -56,7 +60,7 @@ def eccentricity_ranks(metric: Metric, weights: Tensor) -> Tensor:
 
 
 def _column(metric: Metric, batch: int, index: Tensor) -> Tensor:
-    """Return the distances (B, n) of all points to those at the indices (B,), and 0 for these themselves.
+    """Return column `index`, (B,), of each distance matrix, (B, n), with 0 at the diagonal entry.
 
     A point that stands for a cluster may be at a positive distance from itself, and would be chosen again.
     """

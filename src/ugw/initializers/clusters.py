@@ -32,17 +32,18 @@ class Clusters(BatchRecord):
     is_exact: Tensor
 
     def weight_shares(self, log_weights: Tensor) -> Tensor:
-        """Return the share (B, n, k) of each cluster's weight that each point has; a column sums to 1, or 0."""
+        """Return (B, n, k): the weight of each point divided by the weight of its cluster, 0 in all other clusters."""
         return _weight_shares(self.labels, log_weights.exp(), self.weights)
 
 
 def cluster_points(
     space: Space, log_weights: Tensor, counts: Sequence[int], choose_centers: ChooseCenters, *, average: bool = False
 ) -> Clusters:
-    """Return clusters around at most `counts[i]` centers of each item.
+    """Return clusters of points around at most counts[i] centers for batch item i.
 
-    log_weights: (B, n), of unit mass; counts: (B,), at most the number of points without padding; average: distances to
-    a cluster are means over its points instead of distances to its center.
+    log_weights: (B, n), of unit mass; counts: at most the number of points of the item without padding;
+    choose_centers: returns the centers for a metric, weights and counts; average:
+    distances to a cluster are means over its points instead of distances to its center.
     """
     weights, metric = log_weights.exp(), space.metric
     centers = choose_centers(metric, weights, counts)

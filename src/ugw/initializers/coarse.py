@@ -33,14 +33,14 @@ SEARCH_SOLVER = AlternateMin(
 
 
 def coarse_plan(problem: UGW) -> Tensor:
-    """Return the best plan (B, n, m) of the search."""
+    """Return the best plan (B, n, m) of unit mass that `coarse_plans` finds."""
     return coarse_plans(problem, 1)[0][:, 0]
 
 
 def coarse_plans(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
-    """Return the best plans that differ, (B, up to `count`, n, m), best first, and their objectives (B, up to `count`).
+    """Return the best different plans found, (B, up to `count`, n, m), best first, and their objectives, (B, same).
 
-    An item with fewer different plans than other items repeats its first one with the objective inf.
+    Plans have unit mass. An item with fewer different plans than others repeats its first one with the objective inf.
 
     Many candidates run on a few clusters, by successive halving; those that differ are prolongated to all points, run
     for a few steps together with the product plan, and are compared again. The order of two coarse objectives says
@@ -60,7 +60,10 @@ def coarse_plans(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 
 
 def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
-    """Return the best plans that differ and their objectives, as `coarse_plans` does, without a middle level."""
+    """Return the best different plans found, (B, up to `count`, n, m), and their objectives: as `coarse_plans`.
+
+    All candidates run on the coarsest level and then on all points of the problem, without a middle level.
+    """
     config = INITIALIZER_CONFIG
     coarse, fine = _schedule(config.coarse_rounds, count), _schedule(config.fine_rounds, count)
     if has_compiled_search(problem):
@@ -75,9 +78,9 @@ def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _search_by_steps(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round]) -> tuple[Tensor, Tensor]:
-    """Return the candidates (B, S, n, m) that survive the rounds `coarse` on clusters and `fine` on all points.
+    """Return the plans (B, S, n, m) that survive the rounds `coarse` on clusters, then `fine` on all points.
 
-    With them their objectives (B, S). All steps are made in low precision where that pays.
+    Also returns their objectives (B, S). All steps are made in low precision where that pays.
     """
     problem = low_precision_problem(problem)
     with tf32_products():
@@ -88,7 +91,10 @@ def _search_by_steps(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round
 
 @cache
 def _schedule(rounds: tuple[tuple[int, int], ...], count: int) -> tuple[Round, ...]:
-    """Return the rounds with these steps and survivors, up to the first that leaves at most `count` candidates."""
+    """Return the rounds of successive halving, up to the first that leaves at most `count` candidates.
+
+    rounds: number of steps, 0 to evaluate plans only, and number of survivors of each.
+    """
     n_needed = 1 + sum(n_survivors > count for _, n_survivors in rounds)
     return tuple(
         Round(replace(SEARCH_SOLVER, max_iter=n_steps) if n_steps else None, max(n_survivors, count), must_differ=True)
@@ -105,7 +111,7 @@ def _middle_level(problem: UGW) -> AggregatedProblem:
 
 
 def _prolongate_first(problem: UGW, level: AggregatedProblem, plans: Tensor) -> Tensor:
-    """Return the first of each item's coarse plans (B, S, k, l) on all points, (B, 1, n, m)."""
+    """Return the prolongation to all points, (B, 1, n, m), of the first of each item's plans (B, S, k, l)."""
     return level.prolongate(plans[:, 0], problem)[:, None]
 
 
@@ -130,7 +136,7 @@ def _coarsest_level(problem: UGW) -> tuple[AggregatedProblem, Tensor]:
 
 
 def _fine_candidates(problem: UGW, level: AggregatedProblem, plans: Tensor) -> Tensor:
-    """Return coarse plans (B, S, k, l) on all points, and the product plan, (B, S + 1, n, m)."""
+    """Return plans (B, S, k, l) between clusters prolongated to all points, then the product plan: (B, S + 1, n, m)."""
     fine_plans = []
     for group, items in split_candidates(plans, (problem.x.n, problem.y.n)):
         repeated, own_level = (problem, level) if items is None else (problem.take(items), level.take(items))

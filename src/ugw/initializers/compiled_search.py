@@ -24,7 +24,7 @@ from .successive_halving import Round
 
 
 def has_compiled_search(problem: UGW) -> bool:
-    """Return whether the compiled library searches initial plans of a problem: stored, not too large, CPU, loss t²."""
+    """Return whether `search_compiled` can be used: a stored problem, not too large, on a CPU, with the loss t²."""
     n, m = problem.largest
     is_small = n * m <= THRESHOLDS.max_middle_clusters**2
     return is_small and not problem.eps.is_cuda and native.is_available() and problem.compiled_inputs() is not None
@@ -36,7 +36,7 @@ def search_compiled(
     """Return the best plans that differ, (B, count, n, m), best first, and their objectives (B, count).
 
     It does in float64 what `coarse.search` does in torch. An item with fewer different plans repeats its first one with
-    the objective inf. solver: the options of all steps.
+    the objective inf. solver: the options of all steps; coarse_rounds, fine_rounds: between clusters, on all points.
     """
     library, inputs = native.load(), problem.compiled_inputs()
     if inputs is None:
@@ -67,7 +67,7 @@ def search_compiled(
 
 
 def _search_items(library: native.Library, arrays: _SearchArrays) -> None:
-    """Search the plans of all items, a few per call, so that Python can react to Ctrl-C between the calls.
+    """Fill `arrays.plans` and `arrays.values`, a few items per call, so that Ctrl-C can interrupt between the calls.
 
     The first call has one item per thread. The number is doubled while a call takes less than half of
     `compiled_call_seconds`, because threads wait for each other at the end of a call.
@@ -86,7 +86,7 @@ def _search_items(library: native.Library, arrays: _SearchArrays) -> None:
 class _SearchArrays:
     """The arrays of a search, in the layout of `SearchRun` in common.hpp.
 
-    Those from `sizes` on have a leading dimension of the items, except metrics and a cost that all items share.
+    The fields from `sizes` on have one entry per item in dimension 0, except metrics and a cost shared by all items.
     """
 
     count: int
@@ -105,7 +105,7 @@ class _SearchArrays:
     values: Tensor
 
     def run_of_items(self, first: int, end: int, n_threads: int) -> native.SearchRun:
-        """Return the arguments of a call for the items `first`, ..., `end` − 1."""
+        """Return the arguments of a library call that searches plans for the items `first`, ..., `end` − 1."""
         n, m = self.plans.shape[2:]
         matrices = [
             tensor if tensor is None or tensor.ndim == 2 else tensor[first:end] for tensor in (*self.metrics, self.cost)
@@ -165,7 +165,7 @@ def search_tables(
 
 
 def _search_values(names: tuple[str, ...], options: AlternateMin) -> list[float]:
-    """Return the thresholds and options of a search in the order of `names`."""
+    """Return the thresholds and options of a search in the order of `names`, the fields of the C++ `SearchConfig`."""
     proximal = options.proximal
     of_search: dict[str, Any] = {
         **thresholds(),

@@ -1,4 +1,4 @@
-"""Strategies for conic problems: what builds a problem, its solver options, and its candidates for a first plan."""
+"""Strategies for conic problems: the function that builds a problem, its solver, and its initial plans."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..solvers.sinkhorn import Sinkhorn
 from .coarse import coarse_plan, coarse_plans
 from .config import INITIALIZER_CONFIG
 from .multistart import base_solver
-from .plans import first_lower_bound_plan, noise_plans, random_anchor_plans, vertex_plans
+from .plans import first_lower_bound_plan, noise_plans, starts_of_linear_programs
 from .select import candidate_plans
 from .successive_halving import Round, different_candidates, pick_plans, successive_halving
 
@@ -62,7 +62,10 @@ class Strategy:
 
 
 def transport_candidates(problem: CGW, surrogate: UGW, solver: Any, init: Any) -> Tensor:
-    """Return the plans (B, S, n, m) from which a conic problem over KL is solved. The items are of one size class."""
+    """Return the initial plans (B, S, n, m) of a conic problem over KL whose items are of one size class.
+
+    surrogate: the UGW problem between the same spaces; solver: of the conic problem; init: a name of a start or a plan.
+    """
     if not isinstance(init, str) or init not in IMPROVED_STARTS:
         return candidate_plans(surrogate, init)
     if init == "best" or (init == "auto" and not size_class(*surrogate.largest).n_middle_clusters):
@@ -77,9 +80,9 @@ def transport_candidates(problem: CGW, surrogate: UGW, solver: Any, init: Any) -
 
 
 def _different_conic_candidates(problem: CGW, surrogate: UGW) -> Tensor:
-    """Return the best candidates (B, S, n, m) that differ after a few steps of CGW.
+    """Return the best plans (B, S, n, m) that still differ after a few steps of CGW.
 
-    The candidates are plans that a few steps of the surrogate have improved, the product plan, and noise.
+    These start from plans that a few steps of the surrogate have improved, the product plan, and noise plans.
     """
     coarse, _ = coarse_plans(surrogate, INITIALIZER_CONFIG.n_conic_coarse)
     simple = surrogate.product[:, None], first_lower_bound_plan(surrogate)[:, None]
@@ -91,9 +94,9 @@ def _different_conic_candidates(problem: CGW, surrogate: UGW) -> Tensor:
 
 
 def linear_program_candidates(problem: PartialCGW, surrogate: UGW, solver: Any, init: Any) -> Tensor:
-    """Return the plans (B, S, n, m) from which partial transport is solved: many, as linear programs end near a start.
+    """Return the initial plans (B, S, n, m) of partial transport: many, because linear programs end near their start.
 
-    Among them is the solution for the Gaussian–Hellinger cone, which is smooth.
+    Among them is the solution for the Gaussian–Hellinger cone, which is smooth. Arguments: see `transport_candidates`.
     """
     if not isinstance(init, str) or init not in ("auto", "best"):
         return candidate_plans(surrogate, init)
@@ -101,15 +104,11 @@ def linear_program_candidates(problem: PartialCGW, surrogate: UGW, solver: Any, 
     conic, _ = smooth.build(surrogate.x, surrogate.y, rho=rhos, cone=GaussianHellinger(), eps=0.0)
     schedule = (Round(TRANSPORT_SOLVER, 1, tie_tolerance=INITIALIZER_CONFIG.solution_tie),)
     solution, _ = successive_halving(conic, smooth.candidates(conic, surrogate, smooth.solver, init), schedule)
-    more = (
-        random_anchor_plans(problem, INITIALIZER_CONFIG.n_random_starts),
-        vertex_plans(problem, INITIALIZER_CONFIG.n_vertex_starts),
-    )
-    return torch.cat([candidate_plans(surrogate, init), solution, *more], dim=1)
+    return torch.cat([candidate_plans(surrogate, init), solution, starts_of_linear_programs(problem)], dim=1)
 
 
 def run_entropic_phase(problem: Any, solver: Any, plans: Tensor) -> tuple[Any, Tensor]:
-    """Return the problem without entropy, and the plans (B, S, n, m) that some steps with its entropy lead to.
+    """Return the problem with eps = 0, and the plans (B, S, n, m) after some steps with its own eps.
 
     Steps with entropy do not converge by themselves: near a solution, which is sharp, they lead away from it.
     """

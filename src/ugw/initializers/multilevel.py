@@ -1,4 +1,4 @@
-"""Initial plans of streaming problems, which are never stored: solved on samples of the points, level by level.
+"""Initial plans of streaming problems, as `ImplicitPlan`: solved on samples of the points, level by level.
 
 The cost of a plan depends on a few moments of it. So the plan between samples gives the cost between all points, and
 one sum over the sample gives the potentials there. Few steps are left on the finest level.
@@ -34,48 +34,41 @@ LEVEL_SOLVER = AlternateMin(tol=1e-4, max_iter=INITIALIZER_CONFIG.n_level_steps)
 
 
 def named_plan(problem: StreamingUGW, name: str) -> ImplicitPlan:
-    """Return the initial plan that a name stands for."""
+    """Return the initial plan (B, n, m) that a name in `INIT_NAMES` stands for."""
     return PLANS_BY_NAME[name](problem)
 
 
 def first_lower_bound_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan (B, n, m) one linear step after the transport plan between the eccentricities of the points.
-
-    The step makes the plan implicit over the bases of the problem.
-    """
+    """Return the plan (B, n, m) one linear step after the transport plan between the eccentricities of the points."""
     sides = (problem.dx, problem.log_a), (problem.dy, problem.log_b)
-    gaps = _squared_differences(
-        *(eccentricities(metric, log_weights.exp())[:, :, None] for metric, log_weights in sides)
-    )
-    return _linear_step_from_other_bases(problem, _transport_plan(problem, _without_mean(problem, gaps)))
+    return _step_from_transport_plan(problem, *(eccentricities(d, log_w.exp())[:, :, None] for d, log_w in sides))
 
 
 def linear_transport_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan that one linear step makes of the transport plan of the points, cost |x_i − y_j|²."""
+    """Return the plan (B, n, m) one linear step after the transport plan of the points, cost |x_i − y_j|²."""
     x, y = problem.x.point_tensor, problem.y.point_tensor
     if x is None or y is None:
         raise RuntimeError("linear starts need points: checked by check_common_dimension")
-    gaps = _squared_differences(*(p.detach().expand(problem.batch, *p.shape[-2:]) for p in (x, y)))
-    return _linear_step_from_other_bases(problem, _transport_plan(problem, _without_mean(problem, gaps)))
+    return _step_from_transport_plan(problem, *(p.detach().expand(problem.batch, *p.shape[-2:]) for p in (x, y)))
 
 
 def random_anchor_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan (B, n, m) after one linear step from a random plan.
+    """Return the plan (B, n, m) one linear step after a random plan.
 
-    The random plan is a⊗b·exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs (i_k, j_k).
+    That is proportional to a⊗b·exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs (i_k, j_k).
     """
     near_x, near_y, width = anchor_distances(problem, 1)
     kernel = StreamingKernel.from_cost(_squared_differences(near_x, near_y), problem.log_a, problem.log_b, width)
     # Potentials of 0 on one side; on the other those that give each row its weight.
     _, plan, _ = kernel.plan(torch.zeros_like(problem.log_b), torch.ones_like(problem.log_b[:, :1]))
-    return _linear_step_from_other_bases(problem, plan)
+    return _step_from_implicit_plan(problem, plan)
 
 
 def multilevel_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return an initial plan (B, n, m): that of a sample of the points, prolongated to all points.
+    """Return an initial plan (B, n, m): a solution on a sample of the points, prolongated to all points.
 
-    The plan of the sample is found in the same way; a sample small enough is solved with stored plans. The items are of
-    one size class.
+    The solution on the sample starts from the plan that this function returns for the sample; a sample small enough is
+    solved with stored plans. The items are of one size class.
     """
     sizes = size_class(*problem.largest).streaming_sample
     if sizes is None:
@@ -100,18 +93,21 @@ PLANS_BY_NAME: dict[str, Callable[[StreamingUGW], ImplicitPlan]] = {
 
 
 def to_implicit_plan(problem: StreamingUGW, plan: Any) -> ImplicitPlan:
-    """Return a plan (B, n, m) if it is implicit over the same bases, else the plan one linear step from it."""
+    """Return a plan (B, n, m) as it is if it has the factors left and right of the problem, else after one linear step.
+
+    plan: a tensor or an ImplicitPlan, of any mass.
+    """
     if isinstance(plan, ImplicitPlan):
         bases = (plan.log_plan.left, problem.left), (plan.log_plan.right, problem.right)
         same = all(one.shape == own.shape and torch.equal(one, own) for one, own in bases)
-        return plan if same else _linear_step_from_other_bases(problem, normalize(plan))
+        return plan if same else _step_from_implicit_plan(problem, normalize(plan))
     return linear_step_plan(problem, plan / plan.sum(dim=(1, 2), dtype=torch.float64)[:, None, None])
 
 
 def linear_step_plan(problem: StreamingUGW, plan: Any, inner: Tensor | None = None) -> ImplicitPlan:
-    """Return the plan of one linear step from a plan (B, n, m) of unit mass.
+    """Return the transport plan (B, n, m) for the cost of the problem linearized at a plan (B, n, m) of unit mass.
 
-    inner: left basisᵀ · plan · right basis, for a plan that is not stored.
+    inner: leftᵀ · plan · right, (B, r, s), with the factors `left` and `right` of the problem; None for a stored plan.
     """
     if inner is None:
         inner = problem.left.double().mT @ plan.double() @ problem.right.double()
@@ -135,20 +131,20 @@ def stored_problem(problem: StreamingUGW) -> UGW:
 
 
 def _prolongate(plan: ImplicitPlan, sample: StreamingUGW, problem: StreamingUGW) -> ImplicitPlan:
-    """Return the prolongation to all points of a plan between samples.
+    """Return the prolongation (B, n, m) to all points of a plan of `sample`, the problem on a sample of the points.
 
-    Its cost is that of the sampled plan at all points; its marginals and products are sums over the sample of the other
-    side, so that no pass over all pairs is made.
+    It is the plan for the cost of the given plan, linearized and evaluated at all points. The marginals and products of
+    each side are sums over the sample of the other side, so that no pass over all pairs is made.
     """
     plan = normalize(plan)
     moments, entropy = PlanMoments.from_plan(sample, plan), _start_eps(problem)
-    # Potentials depend on a constant in the cost: that of a step, see `UGW.linearize`.
+    # Potentials depend on a constant in the cost: the same as in a step, see `UGW.linearize`.
     constant = _mean_cost(moments.local_cost(sample), plan.sum(2).double(), plan.sum(1).double(), plan.basis_product)
     damping_a, damping_b = (d.damping(entropy).to(plan.dtype)[:, None] for d in (problem.div_a, problem.div_b))
     eps = entropy.to(plan.dtype)[:, None]
 
     def kernel(between: StreamingUGW) -> StreamingKernel:
-        """Return the kernel of the cost of the sampled plan between the points of a problem."""
+        """Return the kernel of the cost linearized at the given plan, between the points of the problem `between`."""
         return StreamingKernel.from_cost(
             moments.local_cost(between) - constant, between.log_a, between.log_b, eps[:, 0]
         )
@@ -173,31 +169,32 @@ def _prolongate(plan: ImplicitPlan, sample: StreamingUGW, problem: StreamingUGW)
 
 
 def _transport_plan(problem: StreamingUGW, cost: BilinearMatrix) -> ImplicitPlan:
-    """Return the entropic transport plan for a cost, over the bases of the cost."""
+    """Return the entropic transport plan (B, n, m) for a cost, with its `left` and `right`, and the problem's rhos."""
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
     return Sinkhorn(tol=1e-3, max_iter=40)(LinearProblem(cost, *sides, _start_eps(problem))).unit_plan
 
 
-def _without_mean(problem: StreamingUGW, cost: BilinearMatrix) -> BilinearMatrix:
-    """Return a cost minus its mean under the product plan."""
+def _step_from_transport_plan(problem: StreamingUGW, x: Tensor, y: Tensor) -> ImplicitPlan:
+    """Return the plan one linear step after the transport plan for |x_i − y_j|². x: (B, n, k), y: (B, m, k)."""
+    cost = _squared_differences(x, y)
     a, b = problem.log_a.exp().double(), problem.log_b.exp().double()
     inner = (a[:, None, :] @ cost.left.double()).mT @ (b[:, None, :] @ cost.right.double())
-    return cost - _mean_cost(cost, a, b, inner)
+    return _step_from_implicit_plan(problem, _transport_plan(problem, cost - _mean_cost(cost, a, b, inner)))
 
 
-def _linear_step_from_other_bases(problem: StreamingUGW, plan: ImplicitPlan) -> ImplicitPlan:
-    """Return the plan of one linear step from a plan over other bases."""
+def _step_from_implicit_plan(problem: StreamingUGW, plan: ImplicitPlan) -> ImplicitPlan:
+    """Return the plan one linear step after a plan whose factors left and right are not those of the problem."""
     right_product = (plan @ problem.right.to(plan.dtype)).double()
     return linear_step_plan(problem, plan, problem.left.double().mT @ right_product)
 
 
 def _start_eps(problem: StreamingUGW) -> Tensor:
-    """Return the eps (B,) of the linear steps of a start: the problem's, at least a share of the mean distortion."""
+    """Return the eps (B,) of linear steps here: that of the problem, or a share of the mean distortion if larger."""
     return torch.maximum(problem.eps, INITIALIZER_CONFIG.min_streaming_eps_share * problem.scale())
 
 
 def _mean_cost(cost: BilinearMatrix, p1: Tensor, p2: Tensor, inner: Tensor) -> Tensor:
-    """Return the mean (B, 1, 1) of a cost under a plan of unit mass with these marginals and leftᵀ · plan · right."""
+    """Return <cost, plan>, (B, 1, 1), for a plan of marginals p1 (B, n), p2 (B, m) and inner = leftᵀ · plan · right."""
     mean = (cost.row * p1).sum(1) + (cost.col * p2).sum(1) + (cost.core * inner).sum(dim=(1, 2))
     return mean[:, None, None]
 
@@ -209,14 +206,14 @@ def _squared_differences(x: Tensor, y: Tensor) -> BilinearMatrix:
 
 
 def sample_problem(problem: StreamingUGW, n: int, m: int) -> StreamingUGW:
-    """Return the problem on n and m points, sampled in proportion to their weights and given equal ones."""
+    """Return the problem on n and m of the points, at even quantiles of their weights, with equal weights."""
     x = _sample_space(problem.x, problem.log_a, problem.log_mass_a, n)
     y = _sample_space(problem.y, problem.log_b, problem.log_mass_b, m)
     return replace(problem, x=x, y=y, distortion_sum=None)
 
 
 def _sample_space(space: Space, log_weights: Tensor, log_mass: Tensor, k: int) -> Space:
-    """Return the space of k points at even steps of the cumulated weight, with equal weights."""
+    """Return the batch of spaces of k points each, at even quantiles of the weights, with equal weights."""
     batch = len(log_weights)
     metric: Any = space.metric
     index = quantile_centers(metric, log_weights.exp(), (k,) * batch)

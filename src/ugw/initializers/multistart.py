@@ -55,7 +55,7 @@ class Multistart:
         return solve_from_candidates(self, problem, init[:, None])
 
     def with_defaults(self, defaults: Solver) -> Multistart:
-        """Return the Multistart whose solver has the options of `defaults` where its own are None."""
+        """Return the Multistart whose inner solver has the options of `defaults` where its own are None."""
         return replace(self, solver=self.solver.with_defaults(defaults))
 
     def with_random_plans(self, problem: SpacePair, plans: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class Multistart:
 
 
 def base_solver(solver: Any) -> Any:
-    """Return the solver that a Multistart runs, or the solver itself."""
+    """Return the solver that a Multistart runs, or `solver` itself if it is no Multistart."""
     return solver.solver if isinstance(solver, Multistart) else solver
 
 
@@ -91,7 +91,7 @@ def check_solver(solver: Any, default: Solver) -> Any:
 
 
 def check_stores_plans(solver: Any, function: str) -> Any:
-    """Return the solver; raise InputError if its inner solver is to stream plans, which `function` always stores."""
+    """Return the solver unchanged; raise InputError, naming `function`, if its Sinkhorn method is "streaming"."""
     inner = getattr(base_solver(solver), "inner", None)
     if inner is not None and inner.method == "streaming":
         raise InputError(
@@ -112,7 +112,8 @@ def with_article(name: str) -> str:
 def solve_from_candidates(solver: Any, problem: Any, plans: Tensor, monitor: Monitor | None = None) -> Result:
     """Return the best result of each item, solving from all its initial plans (B, S, n, m) as one batch.
 
-    solver: an AlternateMin, an AlternateLP, a FrankWolfe, or a Multistart of one; monitor: one that is open already.
+    solver: an AlternateMin, an AlternateLP, a FrankWolfe, or a Multistart of one; monitor: of the run, None to open the
+    one of the solver.
     """
     if isinstance(solver, Multistart):
         return solve_from_candidates(solver.solver, problem, solver.with_random_plans(problem, plans), monitor)
@@ -127,9 +128,10 @@ def solve_from_candidates(solver: Any, problem: Any, plans: Tensor, monitor: Mon
 
 
 def _run_and_polish(solver: Any, problem: Any, plans: Tensor, monitor: Monitor | None) -> Result:
-    """Return the result of a solver from plans (B, n, m), with plans of vertices where the solutions of UGW are such.
+    """Return the result of a solver from plans (B, n, m); `polish` then improves items of UGW with vertex solutions.
 
-    `group_ugw_items` puts these items into runs of their own, whose first steps alternate: at most half of all steps.
+    These are items with eps = 0 and both marginals hard. If all items are such, as `group_ugw_items` arranges it, the
+    solver makes at most half of all steps.
     """
     if solver.max_iter == 1 or not isinstance(problem, UGW) or not bool(problem.has_vertex_solutions.any()):
         return solver.run(problem, plans, monitor)
@@ -141,7 +143,7 @@ def _run_and_polish(solver: Any, problem: Any, plans: Tensor, monitor: Monitor |
 
 
 def _best_of_each_item(problem: SpacePair, output: SolverOutput, count: int) -> Tensor:
-    """Return the index (B,) among its `count` solutions of each item's best one."""
+    """Return for each item the index (B,), below `count`, of the best of its `count` solutions in `output`."""
     # A plan that misses a hard marginal may well have a lower objective: it counts only if no other is there.
     is_wrong = (problem.div_a.is_hard | problem.div_b.is_hard) & (output.status != int(Status.CONVERGED))
     is_wrong = is_wrong.view(-1, count)

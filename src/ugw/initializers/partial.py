@@ -16,7 +16,7 @@ from ..problems.ugw import UGW
 from ..solvers.alternating import AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 from .config import INITIALIZER_CONFIG
-from .plans import random_anchor_plans, to_unit_mass, vertex_plans
+from .plans import starts_of_linear_programs, to_unit_mass
 from .select import candidate_plans
 from .successive_halving import Round, successive_halving
 
@@ -33,10 +33,11 @@ PENALTY_SCHEDULE = (
 
 
 def partial_candidates(problem: PartialGW, surrogate: UGW, init: Any) -> Tensor:
-    """Return the plans (B, S, n, m) from which a partial problem is solved. The items are of one size class.
+    """Return the initial plans (B, S, n, m) of a partial problem whose items are of one size class.
 
-    A plan given by the caller keeps its mass. All others have the largest possible mass: along a ray the objective is a
-    parabola through the empty plan, so that a plan of little mass would lead to the empty one.
+    surrogate: the UGW problem between the same spaces; init: a name of a start, or a plan, which keeps its mass. All
+    other plans get the largest possible mass: along a ray the objective is a parabola through the empty plan, so that a
+    plan of little mass would lead to the empty one.
     """
     plans = candidate_plans(surrogate, "best" if isinstance(init, str) and init == "auto" else init)
     if not isinstance(init, str):
@@ -48,11 +49,7 @@ def partial_candidates(problem: PartialGW, surrogate: UGW, init: Any) -> Tensor:
     improved, _ = successive_halving(surrogate, plans, SURROGATE_SCHEDULE)
     plans = torch.cat([plans, improved], dim=1)
     if size_class(*problem.largest).tries_many_vertices:
-        more = (
-            random_anchor_plans(problem, INITIALIZER_CONFIG.n_random_starts),
-            vertex_plans(problem, INITIALIZER_CONFIG.n_vertex_starts),
-        )
-        plans = torch.cat([plans, *more], dim=1)
+        plans = torch.cat([plans, starts_of_linear_programs(problem)], dim=1)
     return torch.cat([to_unit_mass(plans) * max_mass, continued], dim=1)
 
 
@@ -63,7 +60,7 @@ def _penalty_continuation(problem: PartialGW, surrogate: UGW, max_mass: Tensor) 
     elsewhere lead to the empty plan. At a high penalty mass stays matched, and what is right about a plan remains so as
     the penalty falls; but outliers that had to be matched then keep their partners. So each penalty has two candidates,
     one round of successive halving each: the survivor of the higher penalty, and the best plan of the surrogate, which
-    may match a point in part, without entropy. max_mass: (B, 1, 1, 1), that of the candidates. S = 0 for Mass.
+    may match a point in part, without entropy. max_mass: (B, 1, 1, 1), of the plans of the surrogate. S = 0 for Mass.
     """
     plans = max_mass.new_empty(problem.batch, 0, problem.x.n, problem.y.n)
     if isinstance(problem.div_a, Mass) or isinstance(problem.div_b, Mass):

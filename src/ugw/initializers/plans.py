@@ -55,9 +55,9 @@ def random_anchor_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor
 
 
 def anchor_distances(problem: SpacePair, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Return distances to random anchors for `count` plans, (B, n, K) and (B, m, K), and kernel widths (B,).
+    """Return the distances of all points to K random anchors of their space, (B, n, K) and (B, m, K), and widths (B,).
 
-    K is `count` times the number of anchor pairs of a plan.
+    K is `count` times the number of anchor pairs of a random plan; widths: of the kernel of `random_anchor_plans`.
     """
     n_anchors = count * INITIALIZER_CONFIG.n_anchor_pairs
     u = cached_constant(uniform_draws, seed, (n_anchors, 2), problem.log_a.dtype, problem.eps.device)
@@ -69,53 +69,53 @@ def anchor_distances(problem: SpacePair, count: int, seed: int = 0) -> tuple[Ten
     return near_x, near_y, width
 
 
-def noise_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
+def noise_plans(problem: SpacePair, count: int) -> Tensor:
     """Return `count` plans a⊗b·exp(noise), with noise of about unit size, (B, count, n, m)."""
-    noise = low_rank_noise(problem, count, seed)
+    noise = low_rank_noise(problem, count)
     log_plan = (problem.log_a[:, :, None] + problem.log_b[:, None, :])[:, None] + noise
     return torch.softmax(log_plan.flatten(2), dim=2).view_as(noise)
 
 
-def low_rank_noise(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
-    """Return random numbers of about unit size, (B, count, n, m): inner products of normal vectors, one per point.
+def low_rank_noise(problem: SpacePair, count: int) -> Tensor:
+    """Return random matrices (B, count, n, m), entries of about unit size: inner products of normal vectors of points.
 
-    Points draw in the order of their eccentricities, so that the noise does not depend on the order of the points.
+    Random vectors are assigned in the order of eccentricities, so that the order of the points does not matter.
     """
     sides = ((problem.x, problem.log_a), (problem.y, problem.log_b))
     side = _side_that_draws_first(problem)
     n_factors = INITIALIZER_CONFIG.n_noise_factors
     size = (max(problem.x.n, problem.y.n), count, n_factors)
-    u = cached_constant(normal_draws, seed, size, problem.log_a.dtype, problem.eps.device)
+    u = cached_constant(normal_draws, 0, size, problem.log_a.dtype, problem.eps.device)
     items = torch.arange(problem.batch, device=u.device)[:, None]
-    ranks = [_by_eccentricity(*pair).argsort(1) for pair in sides]
+    ranks = [_eccentricity_order(*pair).argsort(1) for pair in sides]
     of_x, of_y = u[side][items, ranks[0]], u[1 - side][items, ranks[1]]  # (B, points, count, n_factors)
     return torch.einsum("bikt,bjkt->bkij", of_x, of_y) / n_factors**0.5
 
 
 def uniform_draws(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return random numbers in [0, 1)."""
+    """Return uniform random numbers in [0, 1), of shape `size`."""
     return torch.as_tensor(np.random.default_rng(seed).random(size), dtype=dtype, device=device)
 
 
 def normal_draws(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return normal random numbers (2, ...), for the space that draws first and for the other."""
+    """Return normal random numbers (2, *size): for the space with the larger distances, and for the other one."""
     draws = [np.random.default_rng((seed, role)).standard_normal(size) for role in (0, 1)]
     return torch.as_tensor(np.stack(draws), dtype=dtype, device=device)
 
 
 def break_symmetries(problem: SpacePair, plans: Tensor) -> Tensor:
-    """Return the plans (B, S, n, m), perturbed by a little noise that all plans of an item share, at unit mass.
+    """Return the plans (B, S, n, m) times exp(small noise), the same for all plans of an item, at unit mass.
 
-    Spaces with symmetries have plans with symmetries, which steps leave by rounding alone: sums in another order would
-    then end in another plan.
+    Spaces with symmetries have plans with symmetries, from which steps move away by rounding errors alone: sums in
+    another order would then lead to another plan.
     """
     return to_unit_mass(plans * (INITIALIZER_CONFIG.symmetry_breaking_noise * low_rank_noise(problem, 1)).exp())
 
 
-def vertex_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
+def vertex_plans(problem: SpacePair, count: int) -> Tensor:
     """Return `count` vertices (B, count, n, m) of the transport polytope of a and b, by the north-west corner rule.
 
-    The rule fills the points in the order of their eccentricities for the first, in random orders for the others.
+    The rule takes the points in the order of their eccentricities for the first vertex, in random orders for others.
     """
     pairs = ((problem.x, problem.log_a), (problem.y, problem.log_b))
     # The k-th point of positive weight takes the k-th random number, whatever padding is between.
@@ -127,7 +127,7 @@ def vertex_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
         )
     ]
     for k in range(1, count):
-        draws = [np.random.default_rng((seed, k, role)).random(max(r.shape[1] for r in ranks)) for role in (0, 1)]
+        draws = [np.random.default_rng((0, k, role)).random(max(r.shape[1] for r in ranks)) for role in (0, 1)]
         u = torch.as_tensor(np.stack(draws), device=problem.eps.device)
         keys = (u[side].gather(1, ranks[0]), u[1 - side].gather(1, ranks[1]))
         plans.append(_north_west_corner(problem, *(key.argsort(1) for key in keys)))
@@ -135,7 +135,7 @@ def vertex_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
 
 
 def _north_west_corner(problem: SpacePair, rows: Tensor, cols: Tensor) -> Tensor:
-    """Return the plan (B, n, m) of unit mass that fills the points in the orders rows (B, n) and cols (B, m)."""
+    """Return the plan (B, n, m) of the north-west corner rule, points in the orders rows (B, n) and cols (B, m)."""
     a, b = problem.log_a.exp().gather(1, rows), problem.log_b.exp().gather(1, cols)
     end_a, end_b = a.cumsum(1), b.cumsum(1)
     plan = torch.minimum(end_a[:, :, None], end_b[:, None, :])
@@ -146,13 +146,23 @@ def _north_west_corner(problem: SpacePair, rows: Tensor, cols: Tensor) -> Tensor
     return plan.gather(2, cols.argsort(1)[:, None, :].expand_as(plan))
 
 
+def starts_of_linear_programs(problem: SpacePair) -> Tensor:
+    """Return random anchor plans and vertices of the transport polytope, (B, S, n, m): starts of linear programs."""
+    config = INITIALIZER_CONFIG
+    plans = random_anchor_plans(problem, config.n_random_starts), vertex_plans(problem, config.n_vertex_starts)
+    return torch.cat(plans, dim=1)
+
+
 def to_unit_mass(plan: Tensor) -> Tensor:
     """Return the plan (..., n, m) divided by its mass."""
     return plan / plan.sum(dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(plan.dtype).tiny)
 
 
 def transport_plan(cost: Tensor, problem: UGW) -> Tensor:
-    """Return the entropic transport plan (B, n, m), at unit mass, for a cost (B, n, m), with the problem's rhos."""
+    """Return the entropic transport plan (B, n, m), of unit mass, for a cost (B, n, m), with the problem's rhos.
+
+    eps: that of the problem, at least a small share of the mean cost under a⊗b.
+    """
     log_ab = problem.log_a[:, :, None] + problem.log_b[:, None, :]
     mean = (cost * log_ab.exp()).sum(dim=(1, 2), dtype=torch.float64)
     scale = torch.where(mean > 0, mean, 1.0)
@@ -168,26 +178,26 @@ def transport_plan(cost: Tensor, problem: UGW) -> Tensor:
 
 
 def _distances_to_anchors(space: Space, log_weights: Tensor, u: Tensor) -> Tensor:
-    """Return the columns (B, n, K) of D at the points of rank ⌊u·count⌋, u (B, K), by eccentricity.
+    """Return the distances (B, n, K) of all points to K of them, chosen by the numbers u (B, K) in [0, 1).
 
-    count is the number of points of positive weight.
+    u chooses the point of rank ⌊u·(number of points of positive weight)⌋ by decreasing eccentricity.
     """
     present = log_weights > -torch.inf
-    order = _by_eccentricity(space, log_weights)
+    order = _eccentricity_order(space, log_weights)
     place = (u * present.sum(1, keepdim=True)).long()
     return space.metric.columns(torch.take_along_dim(order, place, dim=1)).expand(len(order), -1, -1)
 
 
-def _by_eccentricity(space: Space, log_weights: Tensor) -> Tensor:
+def _eccentricity_order(space: Space, log_weights: Tensor) -> Tensor:
     """Return the indices (B, n) of the points, the most eccentric first, those of weight 0 last.
 
-    The order does not depend on the order in which the points are given.
+    Points with equal eccentricity are in the order of their indices.
     """
     far = eccentricity_ranks(space.metric, log_weights.exp())
     return torch.where(log_weights > -torch.inf, -far, torch.inf).argsort(dim=1, stable=True)
 
 
 def _side_that_draws_first(problem: SpacePair) -> Tensor:
-    """Return (B,) 0 or 1, the space with the larger mean square distance: swapping the spaces swaps their draws."""
+    """Return (B,): 0 if x has the larger mean square distance, else 1: swapped spaces swap their random numbers."""
     squares = [distance_moments(s.metric, w)[1] for s, w in ((problem.x, problem.log_a), (problem.y, problem.log_b))]
     return (squares[0] < squares[1]).long()

@@ -1,4 +1,4 @@
-"""The candidates that a solve starts from, by the name of a start and the size class, or a plan given by the caller."""
+"""The initial plans of a solve: by the name of a start and the size class, or a plan given by the caller."""
 
 from __future__ import annotations
 
@@ -34,15 +34,14 @@ SINGLE_PLANS: dict[str, Callable[[UGW], Tensor]] = {
 
 
 def candidate_plans(problem: UGW, init: Any) -> Tensor:
-    """Return the plans (B, S, n, m) that the name of a start stands for, or the plan that the caller gave, S = 1."""
+    """Return the initial plans (B, S, n, m) that `init` stands for, S = 1 if it is a plan.
+
+    init: a name or plans (B, n, m), as `read_start` returns them. Raises InputError for plans without mass.
+    """
     if not isinstance(init, str):
-        plan = read_plan(problem, init, "init")
-        if not bool((plan.amax(dim=(1, 2)) > 0).all()):
+        if not bool((init.amax(dim=(1, 2)) > 0).all()):
             raise InputError("init must have positive mass, got a plan of zeros")
-        return plan[:, None]
-    check_choice("init", init, INIT_NAMES)
-    if init == "linear":
-        check_common_dimension(problem)
+        return init[:, None]
     if init in SINGLE_PLANS:
         return SINGLE_PLANS[init](problem)[:, None]
     n_best = INITIALIZER_CONFIG.n_best_candidates if init == "best" else size_class(*problem.largest).n_final_candidates
@@ -58,16 +57,17 @@ def candidate_plans(problem: UGW, init: Any) -> Tensor:
 
 
 def n_solved_candidates(n: int, m: int, init: str) -> int:
-    """Return how many candidates of an item of n × m points are solved to convergence from a start of that name."""
+    """Return from how many initial plans an item of n × m points is solved to convergence if `init` is this name."""
     if init == "best":
         return 1 + INITIALIZER_CONFIG.n_best_candidates
     return 1 + size_class(n, m).n_final_candidates if init == "auto" else 1
 
 
 def read_start(problem: UGW, solver: Any, init: Any) -> Any:
-    """Return the name of a start, or checked plans (B, n, m), implicit ones for a streaming problem.
+    """Return the checked start: a name unchanged, or plans as a tensor (B, n, m).
 
-    init: a name, a plan, a LazyPlan, or a Result or ConicResult, whose plan is taken.
+    A LazyPlan becomes an ImplicitPlan if the problem is streaming. init: a name, a plan, a LazyPlan, or a Result or
+    ConicResult, whose plan is taken. Raises InputError for starts and solvers that do not fit the problem.
     """
     init = init.plan if isinstance(init, Result) else init
     is_streaming = isinstance(problem, StreamingUGW)
@@ -112,7 +112,7 @@ def read_plan(problem: SpacePair, plan: Any, name: str) -> Tensor:
 
 
 def check_common_dimension(problem: SpacePair) -> None:
-    """Raise InputError unless both spaces have points of one dimension."""
+    """Raise InputError unless both spaces have points in the same R^d, as init="linear" requires."""
     x, y = problem.x.point_tensor, problem.y.point_tensor
     if x is None or y is None:
         raise InputError('init="linear" needs spaces made by Space.from_points, got one without points')

@@ -22,9 +22,9 @@ from .plans import to_unit_mass
 class Round:
     """One round: every candidate runs for at most `solver.max_iter` steps, then the best of each item survive.
 
-    solver: None if candidates are only evaluated; n_survivors: how many, best first; None for all of them in their
-    order; must_differ: survivors differ from better ones, see `different_candidates`; tie_tolerance: objectives closer
-    than this share of the lowest count as equal, and the first of them is the better one.
+    solver: None if candidates are only evaluated; n_survivors: per item, best first, None for all in unchanged order;
+    must_differ: are plans close to a better one dropped (`different_candidates`)? tie_tolerance: objectives closer than
+    this share of the lowest count as equal, and the first of them is the better one.
     """
 
     solver: AlternateMin | FrankWolfe | None
@@ -35,15 +35,15 @@ class Round:
 
     @property
     def n_steps(self) -> int:
-        """The most steps of a candidate."""
+        """The maximum number of steps of a candidate in this round."""
         return 0 if self.solver is None else self.solver.max_iter
 
 
 def successive_halving(problem: Any, plans: Tensor, schedule: Sequence[Round]) -> tuple[Tensor, Tensor]:
-    """Return the plans (B, T, n, m) that survive all rounds, where their steps led, and their objectives (B, T).
+    """Return the plans (B, T, n, m) that survive all rounds, after their last steps, and their objectives (B, T).
 
     plans: (B, S, n, m), the candidates of each item; schedule: the rounds, one at least. Plans are returned at unit
-    mass, those of a partial problem with their mass. An objective is inf where steps failed, and of a repeated plan.
+    mass, those of a partial problem with their mass. An objective is inf if it is not finite, and for a repeated plan.
     """
     values = plans.new_empty(plans.shape[:2])
     for stage in schedule:
@@ -108,9 +108,9 @@ def pick_plans(plans: Tensor, index: Tensor) -> Tensor:
 
 
 def split_candidates(plans: Tensor, size: Sequence[int]) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yield some candidates (B, k, ...) of all items at a time, as many as may run as one batch if they have this size.
+    """Yield groups (B, k, ...) of candidates (B, S, ...) that fit into one batch, and the items (B·k,) of their plans.
 
-    With them the items (B·k,) that they belong to, None where each item has one.
+    size: of one candidate, (n, m), while it runs; items: None if k = 1, that is one candidate of each item.
     """
     limits = INITIALIZER_CONFIG.max_batch_entries
     max_entries = limits.get(plans.device.type, limits["cpu"])
@@ -120,7 +120,10 @@ def split_candidates(plans: Tensor, size: Sequence[int]) -> Iterator[tuple[Tenso
 
 
 def penalized_objective(problem: Problem, state: Any) -> Tensor:
-    """Return the objective (B,) of a state, plus about what it costs to repair hard marginals that its plan misses."""
+    """Return the objective (B,) of a state, plus a penalty for hard marginals that its plan misses.
+
+    The penalty is cost scale · mass of a · mass of b · `hard_marginal_error`, about the cost of repairing them.
+    """
     repair = (
         problem.cost_scale()
         * (problem.log_mass_a + problem.log_mass_b).exp()
@@ -130,7 +133,10 @@ def penalized_objective(problem: Problem, state: Any) -> Tensor:
 
 
 def _run_candidates(problem: Any, plans: Tensor, solver: AlternateMin | FrankWolfe | None) -> tuple[Tensor, Tensor]:
-    """Return candidates (B, S, n, m) after the steps of a solver, and their objectives (B, S), inf if not finite."""
+    """Return the plans (B, S, n, m) after the steps of a solver, and their objectives (B, S), inf if not finite.
+
+    solver: None makes no steps.
+    """
     ends, values = [], []
     for group, items in split_candidates(plans, plans.shape[2:]):
         end, value = _run_batch(problem, group.flatten(0, 1), items, solver)
@@ -143,7 +149,10 @@ def _run_candidates(problem: Any, plans: Tensor, solver: AlternateMin | FrankWol
 def _run_batch(
     problem: Any, plans: Tensor, items: Tensor | None, solver: AlternateMin | FrankWolfe | None
 ) -> tuple[Tensor, Tensor]:
-    """Return where plans (K, n, m) of these items (K,) are after the steps of a solver, and their objectives (K,)."""
+    """Return the plans (K, n, m) after the steps of a solver, none if it is None, and their objectives (K,).
+
+    items: (K,), the batch item of each plan; None if plan k belongs to item k.
+    """
     if isinstance(solver, FrankWolfe):  # a partial plan has its mass, and misses no marginal
         output = solver.run(problem if items is None else problem.take(items), plans, None).tensors
         return output.plan, output.terms.total
@@ -162,11 +171,11 @@ def _take_items(problem: Problem, index: Tensor) -> tuple[Problem, Tensor]:
 
 
 def _evaluate(problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:
-    """Return plans (B, n, m) at unit mass, and their objectives (B,)."""
+    """Return plans (B, n, m) scaled to unit mass, and the objectives (B,) of these plans at their optimal mass."""
     unit_plans = to_unit_mass(plans)
     return unit_plans, penalized_objective(problem, problem.state_of_plan(unit_plans).reported())
 
 
 def _unit_plan_and_value(problem: Problem, state: Any) -> tuple[Tensor, Tensor]:
-    """Return the plan (B, n, m) of a state at unit mass, and its objective (B,)."""
+    """Return the plan (B, n, m) of a state, at unit mass, and the objective (B,) of the state."""
     return to_unit_mass(state.unit_plan), penalized_objective(problem, state)

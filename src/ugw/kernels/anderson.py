@@ -21,8 +21,8 @@ from .config import KERNEL_CONFIG
 class AndersonStep(NamedTuple):
     """The extrapolation chosen for each item.
 
-    factors: (B, 3), c0, c1 and c2 of `extrapolate`, 0 where nothing is extrapolated; is_extrapolated: (B,) bool;
-    is_overrelaxed: (B,) bool, whether the extrapolation prolongs the last step.
+    factors: (B, 3), the factors c0, c1 and c2 of `extrapolate`, 0 where nothing is extrapolated; is_extrapolated: (B,)
+    bool; is_overrelaxed: (B,) bool, is the extrapolation a prolongation of the last step (over-relaxation)?
     """
 
     factors: Tensor
@@ -31,11 +31,10 @@ class AndersonStep(NamedTuple):
 
 
 def anderson_differences(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the five differences, (B, n, m) each, from which an extrapolation is computed.
+    """Return x1 − x0, x2 − x1, r1 − r0, r2 − r1 and r2, where r_k = y_k − x_k, (B, n, m) each.
 
-    They are the two differences of successive inputs, the two differences of successive residuals, and the last
-    residual. inputs, outputs: three costs each, of consecutive iterations, oldest first, (B, n, m), as tensors or
-    `BilinearMatrix`.
+    inputs: x0, x1, x2, the costs at which three consecutive steps were linearized, oldest first, (B, n, m); outputs:
+    y0, y1, y2, the costs of the plans after these steps; all as tensors or `BilinearMatrix`.
     """
     input_steps = inputs[1] - inputs[0], inputs[2] - inputs[1]
     output_steps = outputs[1] - outputs[0], outputs[2] - outputs[1]
@@ -47,10 +46,9 @@ def anderson_differences(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple
 def anderson_moments(
     a: Tensor, b: Tensor, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Return the means and the mean products of the five `anderson_differences` under the weights a⊗b.
+    """Return Σ_ij a_i b_j d_k, (B, 5, 1), and Σ_ij a_i b_j d_k d_l, (B, 5, 5), of the five `anderson_differences` d.
 
-    a: (B, n); b: (B, m); inputs, outputs: three costs (B, n, m) each, oldest first. Returns (B, 5, 1) and (B, 5, 5),
-    float64.
+    a: (B, n); b: (B, m); inputs, outputs: three costs (B, n, m) each, oldest first. The sums are float64.
     """
     block_entries = KERNEL_CONFIG.moment_block_cuda if a.is_cuda else KERNEL_CONFIG.moment_block_cpu
     batch, n, m = inputs[0].shape
@@ -85,7 +83,7 @@ def extrapolate(last_input: Any, outputs: Sequence[Any], factors: Sequence[Tenso
 
 
 def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
-    """Choose Anderson extrapolation, over-relaxation or neither for each item; return the `AndersonStep` with factors.
+    """Return the `AndersonStep` with the factors of Anderson extrapolation, over-relaxation or neither for each item.
 
     gram: (B, 5, 5), covariances of the `anderson_differences`; relative_change: (B,), the last change of the plan in
     units of its tolerance, 0 where nothing may be extrapolated; was_rejected: (B,) bool, whether an over-relaxed step
@@ -107,11 +105,11 @@ def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: T
 
 
 def largest_growth(input_gram: Tensor, cross_gram: Tensor) -> Tensor:
-    """Return the largest factor (B,) by which the map multiplies a combination of the last two input differences.
+    """Return the largest eigenvalue λ of cross_gram v = λ input_gram v, (B,).
 
-    This is the largest eigenvalue λ of cross_gram v = λ input_gram v. input_gram: (B, 2, 2), inner products of the
-    input differences; cross_gram: (B, 2, 2), those with the output differences, symmetrized. Parallel differences
-    count as one.
+    It is about the largest factor by which a step multiplies a combination of the last two input differences.
+    input_gram: (B, 2, 2), inner products of the input differences; cross_gram: (B, 2, 2), those of input with output
+    differences, symmetrized. Nearly parallel differences count as one.
     """
     independence = KERNEL_CONFIG.min_independence
     lengths = input_gram.diagonal(dim1=1, dim2=2).sqrt()

@@ -40,7 +40,7 @@ Primitive = TypeVar("Primitive", bound=Callable[..., Any])
 class Backend:
     """A module of this package that implements primitives under their own names.
 
-    supports: whether it accepts the operands on which the choice depends, see `BACKENDS`.
+    module: its name in this package; supports: does it accept these operands, on which the choice depends?
     """
 
     module: str
@@ -52,7 +52,7 @@ class Backend:
         return not self.module.startswith("triton.") or _has_triton()
 
     def implementation(self, primitive: str) -> Callable[..., Any]:
-        """Return the function of the module that implements a primitive."""
+        """Return the function called `primitive` of the module."""
         return _load(self.module, primitive)
 
 
@@ -83,7 +83,7 @@ def _is_cuda_float64(tensor: Tensor) -> bool:
 
 
 def _fits_registers(kernel: GibbsKernel) -> bool:
-    """Is the kernel a stored float32 matrix on CUDA that, padded to powers of two, fits into a GPU's registers?"""
+    """Is it a `StabilizedKernel` in float32 on CUDA with a matrix that, padded, fits into a GPU's registers?"""
     if not isinstance(kernel, StabilizedKernel) or not _is_cuda_float32(kernel.matrix):
         return False
     n, m = kernel.matrix.shape[1:]
@@ -91,7 +91,7 @@ def _fits_registers(kernel: GibbsKernel) -> bool:
 
 
 def _fits_cache(kernel: GibbsKernel) -> bool:
-    """Is the kernel a stored float32 matrix on CUDA that fits into the cache of the GPU?"""
+    """Is it a `StabilizedKernel` in float32 on CUDA with a matrix that fits into a GPU's cache?"""
     if not isinstance(kernel, StabilizedKernel) or not _is_cuda_float32(kernel.matrix):
         return False
     return kernel.matrix[0].numel() <= TRITON_CONFIG.max_cache_entries
@@ -122,20 +122,20 @@ BACKENDS: dict[str, tuple[Backend, ...]] = {
 
 
 def select_backend(primitive: str, *operands: Any) -> Backend:
-    """Return the first backend of a primitive that is installed and supports the operands, see `BACKENDS`."""
+    """Return the first backend in `BACKENDS[primitive]` that supports the operands and whose packages are installed."""
     for backend in BACKENDS[primitive]:
         if backend.supports(*operands) and backend.is_available:
             return backend
     raise RuntimeError(f"no backend of {primitive} supports these operands")
 
 
-def dispatched(
+def make_primitive(
     reference: Primitive, operands: Callable[..., tuple[Any, ...]] = lambda first, *_, **__: (first,)
 ) -> Primitive:
-    """Return a primitive with the signature of its torch reference that runs on the device of its first argument.
+    """Return a function with the signature of `reference`, a torch function, that calls the backend for its arguments.
 
-    On CUDA it calls the backend that `select_backend` returns, on other devices the reference. operands: returns those
-    of the arguments on which the choice of the backend depends; by default the first one.
+    On CUDA that is the backend that `select_backend` returns, on other devices the reference. operands: maps the
+    arguments to those on which the choice of the backend depends, by default the first one.
     """
     name = reference.__name__
 
@@ -150,20 +150,20 @@ def dispatched(
     return cast(Primitive, primitive)
 
 
-dot = dispatched(reductions.dot, lambda u, v: (u, v))
-l1_distance = dispatched(reductions.l1_distance, lambda u, v: (u, v))
-neg_entropy = dispatched(reductions.neg_entropy)
-anderson_moments = dispatched(anderson.anderson_moments, lambda a, b, inputs, outputs: (*inputs, *outputs))
-extrapolate = dispatched(anderson.extrapolate, lambda last_input, outputs, factors: (last_input, *outputs))
-anderson_coefficients = dispatched(anderson.anderson_coefficients)
-streaming_logsumexp = dispatched(streaming.streaming_logsumexp)
-streaming_weighted_sum = dispatched(streaming.streaming_weighted_sum)
-sinkhorn_iterations = dispatched(sinkhorn.sinkhorn_iterations, lambda gamma, kernel, *_, **__: (kernel,))
+dot = make_primitive(reductions.dot, lambda u, v: (u, v))
+l1_distance = make_primitive(reductions.l1_distance, lambda u, v: (u, v))
+neg_entropy = make_primitive(reductions.neg_entropy)
+anderson_moments = make_primitive(anderson.anderson_moments, lambda a, b, inputs, outputs: (*inputs, *outputs))
+extrapolate = make_primitive(anderson.extrapolate, lambda last_input, outputs, factors: (last_input, *outputs))
+anderson_coefficients = make_primitive(anderson.anderson_coefficients)
+streaming_logsumexp = make_primitive(streaming.streaming_logsumexp)
+streaming_weighted_sum = make_primitive(streaming.streaming_weighted_sum)
+sinkhorn_iterations = make_primitive(sinkhorn.sinkhorn_iterations, lambda gamma, kernel, *_, **__: (kernel,))
 
 
 @cache
 def _load(module: str, name: str) -> Callable[..., Any]:
-    """Return the function `name` of a module of this package, which is imported at the first call."""
+    """Return the function `name` of a module of this package; the module is imported at the first call."""
     return getattr(importlib.import_module(f"{__package__}.{module}"), name)
 
 

@@ -31,7 +31,10 @@ def optimal_plan(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def row_multipliers(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return the Lagrange multipliers (B, n), float64, of p1 = a in `optimal_plan`, up to a constant per item."""
+    """Return the Lagrange multipliers (B, n), float64, of the constraint p1 = a in `optimal_plan`, up to a constant.
+
+    Adding a number to all multipliers of an item gives multipliers, too.
+    """
     multipliers = [_network_simplex(row, col, c)[1] for c, row, col, _ in _numpy_items(cost, a, b, None)]
     return torch.from_numpy(np.stack(multipliers)).to(cost.device)
 
@@ -63,8 +66,8 @@ def optimal_partial_plan(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None
 def partial_multipliers(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Return the derivatives of the optimal <cost, p> of `optimal_partial_plan` with respect to a, b and the mass.
 
-    They are the multipliers of p1 ≤ a (B, n) and of p2 ≤ b (B, m), which are not positive, and that of the mass (B,),
-    which is 0 if none is given; float64.
+    They are float64: (B, n) and (B, m), the Lagrange multipliers of p1 ≤ a and p2 ≤ b, none positive, and (B,), that of
+    the mass, 0 if no mass is given.
     """
     rows, cols, masses = [], [], []
     for c, row, col, m in _numpy_items(cost, a, b, mass):
@@ -87,7 +90,7 @@ def round_to_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def clip_to_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return the plan (B, n, m) with rows, then columns, whose mass exceeds their weight scaled down to it.
+    """Return the plan (B, n, m) after scaling down every row, then every column, whose mass exceeds its weight.
 
     plan: (B, n, m); a: (B, n); b: (B, m).
     """
@@ -108,18 +111,19 @@ def add_missing_mass(plan: Tensor, a: Tensor, b: Tensor, missing: Tensor) -> Ten
 
 
 def _numpy_items(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> Iterator[tuple[Any, ...]]:
-    """Yield cost, a, b (float64 arrays) and the mass (float or None) of each batch item."""
+    """Yield (cost, a, b, mass) of each batch item: float64 arrays (n, m), (n,) and (m,), and a float or None."""
     masses = [None] * len(cost) if mass is None else mass.double().cpu().tolist()
-    return zip(*map(_to_numpy, (cost, a, b)), masses, strict=True)
+    arrays = (tensor.detach().double().cpu().numpy() for tensor in (cost, a, b))
+    return zip(*arrays, masses, strict=True)
 
 
 def _add_dummy_points(
     cost: np.ndarray, row: np.ndarray, col: np.ndarray, mass: float | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the balanced problem of a partial one, with a dummy point on each side for the unmatched mass.
+    """Return the balanced transport problem with a dummy point on each side, which receives the unmatched mass.
 
-    cost: (n, m); row: (n,) and col: (m,), weights; mass: of the plan, or None for any. Returns the weights (n + 1,) and
-    (m + 1,) and the cost (n + 1, m + 1).
+    cost: (n, m); row: (n,) and col: (m,), weights; mass: of the plan between the given points, or None for any. Returns
+    the weights (n + 1,) and (m + 1,) and the cost (n + 1, m + 1).
     """
     extended = np.zeros((len(row) + 1, len(col) + 1))
     if mass is None:
@@ -134,9 +138,9 @@ def _add_dummy_points(
 
 
 def _network_simplex(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Solve one balanced transport problem. a: (n,); b: (m,); cost: (n, m).
+    """Return an optimal plan (n, m) of one balanced transport problem, and the multipliers (n,), (m,) of its marginals.
 
-    Returns an optimal plan (n, m) and the multipliers of both marginals, (n,) and (m,). Costs and masses are scaled to
+    a: (n,); b: (m,); cost: (n, m). Costs and masses are scaled to
     the order of 1, because POT's tolerances are absolute. Costs are rounded so that ties, as of pairs that match each
     other, are exact and the last bit does not choose between vertices.
     """
@@ -150,8 +154,3 @@ def _network_simplex(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> tuple[np
     else:
         plan, log = call_interruptibly(ot.emd, *inputs, numItermax=limit, log=True)
     return plan * mass, log["u"] * size, log["v"] * size
-
-
-def _to_numpy(tensor: Tensor) -> np.ndarray:
-    """Return the tensor as a NumPy array of the same shape, float64, without its gradient."""
-    return tensor.detach().double().cpu().numpy()

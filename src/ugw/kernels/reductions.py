@@ -28,14 +28,14 @@ def neg_entropy(p: Tensor) -> Tensor:
 
 
 def even_quantiles(count: int, device: torch.device) -> Tensor:
-    """Return the quantiles (k + 1/2)/count for k = 0, …, count − 1, (count,), float64."""
+    """Return the numbers (k + 1/2)/count for k = 0, …, count − 1, (count,), float64."""
     return (torch.arange(count, dtype=torch.float64, device=device) + 0.5) / count
 
 
 def quantile_indices(weights: Tensor, quantiles: Tensor) -> Tensor:
-    """Return the indices (B, k) of points at quantiles of the cumulative weights.
+    """Return the indices (B, k) of the first points whose cumulative weight reaches q·(total weight) for each q.
 
-    weights: (B, n) ≥ 0; quantiles: (k,) or (B, k), between 0 and 1.
+    weights: (B, n) ≥ 0; quantiles: (k,) or (B, k), the numbers q between 0 and 1.
     """
     cumulative = weights.cumsum(1, dtype=torch.float64)
     targets = (quantiles * cumulative[:, -1:]).contiguous()
@@ -43,10 +43,9 @@ def quantile_indices(weights: Tensor, quantiles: Tensor) -> Tensor:
 
 
 def sample_rows(a: Tensor, costs: Sequence[Tensor], count: int) -> tuple[Tensor, list[Tensor]]:
-    """Select `count` rows of each cost at evenly spaced quantiles of the weights.
+    """Return equal weights (B, count) and `count` rows of each cost, (B, count, m), at even quantiles of the weights a.
 
     a: (B, n), weights of the rows; costs: (B, n, m) each. Padding and points of weight 0 do not change the selection.
-    Returns the equal weights of the selected rows, (B, count), and the rows, (B, count, m) each.
     """
     batch, n = a.shape
     index = quantile_indices(a, even_quantiles(count, a.device))

@@ -25,9 +25,10 @@ _INFINITE_AS_ZERO = (torch.nan, 0.0, 0.0)
 class IterationResult(NamedTuple):
     """The potential gamma after some Sinkhorn iterations, and the changes in the last two of them.
 
-    gamma: (B, m); updates: the changes of phi (B, n) and gamma (B, m) in the last iteration, before the translation,
-    which leaves the plan unchanged; marginals: (B, n) and (B, m), of unit mass, those that the updates corrected;
-    last_change, previous_change: (B, m), of gamma in the last and the second to last iteration.
+    gamma: (B, m); updates: changes of phi (B, n) and gamma (B, m) in the last iteration, without the translation
+    (phi + t, gamma − t), which leaves the plan unchanged; marginals: of unit mass, row sums (B, n) of the plan before
+    the update of phi, and column sums (B, m) after that of gamma; last_change, previous_change: (B, m), of gamma in the
+    last and the second to last iteration.
     """
 
     gamma: Tensor
@@ -40,7 +41,7 @@ class IterationResult(NamedTuple):
 class SinkhornIterate(NamedTuple):
     """The result of `sinkhorn_iterations`.
 
-    gamma: (B, m), the potential after the last iteration; it determines phi and the plan, see `GibbsKernel.plan`;
+    gamma: (B, m), the potential after the last iteration, from which `GibbsKernel.plan` computes phi and the plan;
     extrapolated_gamma: (B, m), Aitken's extrapolation of the last iterations; residual: (B,), the fraction of the
     plan's mass that the last iteration moved, not finite where the exponent range was left.
     """
@@ -51,7 +52,7 @@ class SinkhornIterate(NamedTuple):
 
 
 class GibbsKernel(Protocol):
-    """The Gibbs kernel exp(−cost/eps), (B, n, m), with weights: log-sum-exp over rows and columns, iterations, plan.
+    """The Gibbs kernel exp(−cost/eps), (B, n, m), with weights a, b: log-sum-exp of rows and columns, iterations, plan.
 
     Potentials at points of weight 0 are arbitrary but finite.
     """
@@ -79,15 +80,18 @@ class GibbsKernel(Protocol):
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
         """Make `iterations_per_check` Sinkhorn iterations from gamma, eqs. (4.1) and (4.3); return `IterationResult`.
 
-        Each sets phi = −damping1 · row_logsumexp(gamma), gamma = −damping2 · col_logsumexp(phi), and translates both.
-        gamma: (B, m); dampings: two (B, 1); translation_share: (B, 1). Sums that underflow give NaN.
+        Each sets phi = −damping1 · row_logsumexp(gamma), gamma = −damping2 · col_logsumexp(phi), and translates both:
+        phi + t, gamma − t with t = translation_share · log(mass of the plan after phi / after gamma). gamma: (B, m);
+        dampings: two (B, 1), 1/(1 + eps/rho); translation_share: (B, 1), 1/(eps/rho1 + eps/rho2). Sums that underflow
+        give NaN.
         """
         ...
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, Any, Tensor]:
         """Compute phi = −damping · row_logsumexp(gamma) and the plan a_i b_j exp(phi_i + gamma_j − cost_ij / eps).
 
-        Eq. (4.2). damping: (B, 1). Returns phi (B, n), the plan (B, n, m) at unit mass, and its log mass (B,).
+        Eq. (4.2). gamma: (B, m); damping: (B, 1), of the rows. Returns phi (B, n), the plan divided by its mass,
+        (B, n, m), and the logarithm of that mass, (B,).
         """
         ...
 
@@ -110,7 +114,7 @@ class LogDomainIterations:
     def iterate(
         self: GibbsKernel, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor
     ) -> IterationResult:
-        """Make the iterations of `GibbsKernel.iterate` in the log domain, where nothing underflows."""
+        """Make `iterations_per_check` Sinkhorn iterations as `GibbsKernel.iterate`, in the log domain: no underflow."""
         phi = last_gamma = gamma
         for _ in range(self.iterations_per_check):
             previous_gamma, last_gamma, last_phi = last_gamma, gamma, phi
@@ -149,7 +153,7 @@ class LogKernel(BatchRecord, LogDomainIterations):
         return torch.logsumexp(self.log_kernel + (self.log_a + phi)[:, :, None], dim=1)
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute phi (B, n), the plan (B, n, m) at unit mass and its log mass (B,). See `GibbsKernel.plan`."""
+        """Compute phi (B, n), the plan (B, n, m) divided by its mass, and log of that mass (B,): `GibbsKernel.plan`."""
         plan = self.log_kernel + (self.log_b + gamma)[:, None, :]
         largest = plan.amax(dim=2).nan_to_num_(0.0, 0.0, 0.0)
         plan.sub_(largest[:, :, None]).exp_()
@@ -194,8 +198,8 @@ class StabilizedKernel(LogKernel):
     padding_b: Tensor | None
 
     @classmethod
-    def centered(cls, kernel: LogKernel, gamma: Tensor) -> StabilizedKernel:
-        """Return the stabilized form of a kernel, centered at the potential gamma (B, m)."""
+    def from_kernel(cls, kernel: LogKernel, gamma: Tensor) -> StabilizedKernel:
+        """Return the stabilized form of a kernel, accurate for potentials near gamma (B, m), its center."""
         log_a, log_b = kernel.log_a, kernel.log_b
         log_k = kernel.log_kernel + (log_b + gamma)[:, None, :]
         # A row without weight is 0, any other has 1 as its largest entry; then the same for columns. Where all entries
@@ -232,7 +236,7 @@ class StabilizedKernel(LogKernel):
         return _log_sums(_matvec(self.matrix.mT, scaling), self.padding_b, scaling).sub_(self.offset_b)
 
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
-        """Make the iterations of `GibbsKernel.iterate` with the stored matrix, in few operations.
+        """Make `iterations_per_check` Sinkhorn iterations as `GibbsKernel.iterate`, with the stored matrix.
 
         The iterates are x = phi − alpha and y = gamma − beta: their exponentials u, v scale K to the plan, whose
         marginals are then u·(K v) and v·(Kᵀ u).
@@ -263,10 +267,9 @@ class StabilizedKernel(LogKernel):
 
     @cached_property
     def side_vectors(self) -> tuple[Tensor, Tensor]:
-        """The vectors of both sides in two tensors, (B, 4, n) and (B, 4, m), as Triton backends read them.
+        """The vectors of rows and of columns, (B, 4, n) and (B, 4, m), as Triton backends read them.
 
-        Along dimension 1: centering (alpha or beta), offset of the log sums, log weight, and 1 at points of weight 0.
-        Their dtype is that of the kernel.
+        Along dimension 1: alpha or beta, offset_a or offset_b, log_a or log_b, and 1 at points of weight 0, else 0.
         """
         sides = (self.alpha, self.offset_a, self.log_a), (self.beta, self.offset_b, self.log_b)
         first, second = (torch.stack([*side, (side[2] == -math.inf).to(side[2].dtype)], dim=1) for side in sides)
@@ -276,10 +279,10 @@ class StabilizedKernel(LogKernel):
         """Return the kernel itself if gamma (B, m) is near its center, otherwise a kernel centered at gamma."""
         limit = KERNEL_CONFIG.max_recentering_fraction * math.log(torch.finfo(gamma.dtype).max)
         is_near = (gamma - self.center).abs().amax() <= limit
-        return self if is_near else StabilizedKernel.centered(self, gamma)
+        return self if is_near else StabilizedKernel.from_kernel(self, gamma)
 
     def log_domain(self) -> LogKernel:
-        """Return the kernel without the stored matrix K, whose sums do not underflow."""
+        """Return the `LogKernel` of the same cost and weights, whose sums do not underflow."""
         return LogKernel(self.log_kernel, self.log_a, self.log_b)
 
 
@@ -313,11 +316,10 @@ def _matvec(matrix: Tensor, vector: Tensor) -> Tensor:
 
 
 def _log_sums(sums: Tensor, padding: Tensor | None, scaling: Tensor | None) -> Tensor:
-    """Return the logarithms (B, n) of the sums K·scaling, 0 at points of weight 0.
+    """Return the logarithms (B, n) of the sums K·scaling, (B, n), 0 at points of weight 0.
 
-    sums: (B, n); padding: (B, n), 1 at points of weight 0, or None if there are none; scaling: (B, m) if the sums are
-    to be checked, otherwise None. Checked sums give NaN where they are so small that entries of K lost to underflow
-    could matter.
+    padding: (B, n), 1 at points of weight 0, or None if there are none; scaling: (B, m), or None for no check. Checked
+    sums give NaN where they are so small that entries of K lost to underflow could matter.
     """
     if padding is not None:
         sums = sums + padding

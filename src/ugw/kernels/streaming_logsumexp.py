@@ -53,13 +53,16 @@ def _logsumexp_inplace(z: Tensor, largest: Tensor | None) -> Tensor:
 
 
 def exponent_blocks(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> Iterator[Tensor]:
-    """Yield the matrix left · right + bias − shift by blocks of rows, (B, rows, m); each block overwrites the last.
+    """Yield left_i · right_j + bias_j − shift_i in blocks of consecutive rows i, (B, rows, m).
+
+    left: (B, n, r); right: (B, m, r); bias: (B, m); shift: (B, n). Each block overwrites the one before.
 
     All blocks share one buffer unless gradients are recorded: separate blocks would fragment the memory of a CPU.
     """
     rows, cols = _augment(left, right, bias, shift)
     batch, m = len(rows), cols.shape[2]
-    count = min(rows.shape[1], _rows_per_block(right, batch))
+    entries = KERNEL_CONFIG.streaming_block_cuda if right.is_cuda else KERNEL_CONFIG.streaming_block_cpu
+    count = min(rows.shape[1], max(1, entries // (batch * m)))
     buffer = None if torch.is_grad_enabled() else rows.new_empty(batch * count * m)
     for block in rows.split(count, dim=1):
         shape = batch, block.shape[1], m
@@ -67,15 +70,9 @@ def exponent_blocks(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) ->
 
 
 def _augment(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """Return matrices (B, n, r + 2) and (B, r + 2, m) whose product is left · right + bias − shift, (B, n, m)."""
+    """Return matrices (B, n, r + 2), (B, r + 2, m) whose product is left_i · right_j + bias_j − shift_i, (B, n, m)."""
     lowest = torch.finfo(bias.dtype).min / 4  # not -inf: some matrix products pad with zeros, and -inf · 0 is NaN
     ones_n, ones_m = torch.ones_like(shift)[:, :, None], torch.ones_like(bias)[:, :, None]
     rows = torch.cat([left, ones_n, -shift[:, :, None]], dim=2)
     cols = torch.cat([right, bias.clamp(min=lowest)[:, :, None], ones_m], dim=2)
     return rows, cols.mT.contiguous()
-
-
-def _rows_per_block(right: Tensor, batch: int) -> int:
-    """Return the number of rows of a block of the matrices (batch, n, m) on the device of `right`, (B, m, r)."""
-    entries = KERNEL_CONFIG.streaming_block_cuda if right.is_cuda else KERNEL_CONFIG.streaming_block_cpu
-    return max(1, entries // (batch * right.shape[1]))

@@ -44,7 +44,7 @@ class LinearProblem(BatchRecord):
         if isinstance(self.cost, BilinearMatrix):
             return StreamingKernel.from_cost(self.cost, self.log_a, self.log_b, eps)
         kernel = LogKernel(self.cost / -eps[:, None, None], self.log_a, self.log_b)
-        return kernel if gamma is None else StabilizedKernel.centered(kernel, gamma)
+        return kernel if gamma is None else StabilizedKernel.from_kernel(kernel, gamma)
 
     def add_proximal_term(self, plan: Any, strength: Tensor) -> LinearProblem:
         """Return the linear problem whose objective is this one plus strength·KL(p | plan), eq. (5.1).

@@ -1,1 +1,1 @@
-"""How it is solved: one loop and what it repeats."""
+"""Solvers: one loop, and the steps that it repeats."""

@@ -84,7 +84,7 @@ class AlternateMin(Solver):
 
     @torch.no_grad()
     def run(self, problem: Problem, init: Any, monitor: Monitor | None) -> Result:
-        """Solve from the plan `init` (B, n, m), of any mass."""
+        """Return the result of a solve from the plan `init` (B, n, m), of any mass."""
         settings, outcome = self.with_defaults()._run_phases(problem, init, monitor, is_monitored=True)
         return settings.problem.result(_solver_output(settings, outcome))
 
@@ -97,7 +97,10 @@ class AlternateMin(Solver):
     def _run_phases(
         self, problem: Problem, init: Any, monitor: Monitor | None, *, is_monitored: bool
     ) -> tuple[RunSettings, loop.Outcome]:
-        """Run the low-precision phase where one pays, then the exact phase from its plans."""
+        """Return settings and outcome of the exact phase, after a low-precision phase where one pays.
+
+        is_monitored: are history, mass and relaxed objective of each step computed?
+        """
         unit_plan, first = normalize(init), None
         is_short = self.max_iter < SOLVER_CONFIG.min_iter_for_low_precision
         phase = None if is_short or has_compiled_steps(problem) else low_precision_phase(problem)
@@ -123,9 +126,9 @@ class AlternateMin(Solver):
     def _run_low_precision(
         self, phase: LowPrecisionPhase, unit_plan: Any, monitor: Monitor | None, *, is_monitored: bool
     ) -> loop.Outcome | None:
-        """Run a low-precision phase from a plan (B, n, m) of unit mass; None if no item may have one.
+        """Return the outcome of a low-precision phase from a plan (B, n, m) of unit mass, None if no item makes a step.
 
-        Items whose plan would move by rounding there make no step.
+        Items whose plans rounding in low precision would change too much make no step.
         """
         options = replace(
             self,
@@ -148,9 +151,9 @@ class AlternateMin(Solver):
 
 
 def step(settings: RunSettings, iterate: Iterate, n_rounds: int | None) -> tuple[Any, LinearSolution]:
-    """Return the state after one step, and the solution of its linear problem.
+    """Return the state of the plan after one step, and the solution of the linear problem of the step.
 
-    n_rounds: make this number of rounds of inner iterations without synchronizing, instead of iterating to a tolerance.
+    n_rounds: number of rounds of inner iterations, made without synchronizing; None to iterate to a tolerance.
     """
     problem, controls = settings.problem, iterate.controls
     point = iterate.state if controls.cost is None else replace(iterate.state, local_cost=controls.cost)
@@ -170,7 +173,8 @@ def advance(
 ) -> tuple[Iterate, loop.Report | None]:
     """Return the iterate after one step with the controls of the next one, and the report of the step.
 
-    n_rounds: see `step`; is_checked: False if the report is not read, which is then None where no schedule needs it.
+    n_rounds: of inner iterations, None to iterate to a tolerance; is_checked: if False, the report is None, except in
+    runs with proximal steps.
     """
     problem, controls = settings.problem, iterate.controls
     state, solution = step(settings, iterate, n_rounds)
@@ -213,7 +217,7 @@ def advance(
 
 
 def requested_rounds(settings: RunSettings, iterate: Iterate) -> Tensor:
-    """Return the rounds of inner iterations (B,) that the next step needs, 0 where the usual number is enough."""
+    """Return the rounds of inner iterations (B,) for the next step of each item, 0 if it needs no more than usual."""
     if settings.options.tol > SOLVER_CONFIG.coarse_tol:
         return torch.zeros_like(iterate.change)
     multiplier = iterate.controls.iteration_multiplier
@@ -224,7 +228,7 @@ def requested_rounds(settings: RunSettings, iterate: Iterate) -> Tensor:
 
 
 def _inner_effort(settings: RunSettings, iterate: Iterate) -> tuple[Tensor, Tensor]:
-    """Return the tolerance (B,) of the next inner solve, and the multiple (B,) of its iterations.
+    """Return the tolerance (B,) of the next inner solve, and the factor (B,) for its maximum number of iterations.
 
     A change of 0 marks a plan that may be a solution, whose linear problem is to be solved well.
     """
@@ -236,7 +240,10 @@ def _inner_effort(settings: RunSettings, iterate: Iterate) -> tuple[Tensor, Tens
 
 
 def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, residual: Tensor) -> Controls:
-    """Return the controls of the next step, before extrapolation: annealing, proximal schedule, inner iterations."""
+    """Return the `Controls` of the next step without extrapolation: eps, entropy, number of inner iterations.
+
+    change: (B,), relative L1 change of the plan in the last step; residual: (B,), of its inner solve.
+    """
     problem, options, controls = settings.problem, settings.options, iterate.controls
     eps = problem.eps if options.anneal is None else torch.maximum(problem.eps, options.anneal * controls.eps)
     entropy = settings.last_entropy
@@ -256,7 +263,7 @@ def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, resi
 
 
 def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change: Tensor, residual: Tensor) -> Tensor:
-    """Return the multiple (B,) of the inner iterations, doubled where only the inner solver has not converged."""
+    """Return the factor (B,) for the inner iterations, doubled where only the inner solver has not converged."""
     config, options = SOLVER_CONFIG, settings.options
     if options.tol > config.coarse_tol:
         return multiplier
@@ -266,7 +273,7 @@ def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change
 
 
 def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_worse: Tensor) -> Iterate:
-    """Return `new` with an extrapolated local cost for the next step in the items whose last steps allow one.
+    """Return the iterate `new` with this step in its history and the local cost of the next step, extrapolated or not.
 
     is_worse: (B,) bool, whether the last step raised the objective.
     """
@@ -289,9 +296,9 @@ def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_
 
 
 def _iterate(settings: RunSettings, iterate: Iterate, limits: int | Tensor, monitor: Monitor | None) -> loop.Outcome:
-    """Run at most `limits` steps: compiled or one by one on a CPU, captured as CUDA graphs on a GPU.
+    """Return the outcome of at most `limits` steps: compiled or one by one on a CPU, captured as CUDA graphs on a GPU.
 
-    limits: of all items, or (B,).
+    limits: one number for all items, or (B,).
     """
     is_plain = type(settings.options.inner) is Sinkhorn
     if isinstance(limits, int) and is_plain and has_compiled_steps(settings.problem) and iterate.state.drift is None:
@@ -342,7 +349,7 @@ def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput
 
 
 def _better_of_two(settings: RunSettings, iterate: Iterate, alternates: Tensor) -> Iterate:
-    """Return the iterate after one more step where items alternate between two plans and the other plan is better."""
+    """Return the iterate, one step further where `alternates`, (B,) bool, if the plan after that step is better."""
     other = advance(settings, iterate)[0]
     totals = (settings.problem.objective(i.state).total for i in (other, iterate))
     return where(alternates & torch.lt(*totals), other, iterate)

@@ -1,5 +1,7 @@
 """Alternating linear programs for partial transport: ascent of the overlap of a lift with itself.
 
+A lift is a pair of matrices (P, Q), (n, m) each; the overlap <v, w> of two lifts is bilinear: `PartialConicItem`.
+
 Each step finds the lift v with the largest overlap with the last one, w, by a linear program, and goes to the best
 lift on the segment from w to v. The overlap is concave in each of its two arguments, so that some lift on the segment
 is better than w as long as v has a larger overlap with w than w itself: then neither the value nor the bilinear value
@@ -44,7 +46,7 @@ class AlternateLP(Solver):
 
     @torch.no_grad()
     def run(self, problem: PartialCGW, init: Tensor, monitor: Monitor | None) -> Result:
-        """Solve from the lift of the plan `init` (B, n, m), of any mass."""
+        """Return the result of a solve from the lift of the plan `init` (B, n, m), of any mass."""
         context = _Context(problem, self.tol)
         first = _LiftIterate.initial(problem, init)
         outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), monitor)
@@ -77,7 +79,7 @@ class _LiftIterate(BatchRecord):
 
     @classmethod
     def initial(cls, problem: PartialCGW, init: Tensor) -> _LiftIterate:
-        """Return the iterate before the first step: twice the lift of the plan `init`, (B, n, m)."""
+        """Return the iterate before the first step: both lifts are that of the plan `init`, (B, n, m)."""
         plans = (init / init.amax(dim=(1, 2), keepdim=True)).double().cpu().numpy()
         lifts, overlaps = np.zeros((len(plans), 4, *plans.shape[1:])), np.zeros(len(plans))
         for index, plan in enumerate(plans):
@@ -92,7 +94,7 @@ class _LiftIterate(BatchRecord):
 
 @dataclass(frozen=True)
 class _ItemStep:
-    """The result of one step of one item: the new lift and the numbers of the step, as in `_LiftIterate`."""
+    """One step of one item: the new lift (P, Q), and the numbers of the step with the names of `_LiftIterate`."""
 
     lift: LiftArrays
     overlap: float

@@ -38,7 +38,7 @@ class Solver(ABC):
             raise InputError(f"{name} callback must be a function of one step, got {self.callback!r}")
 
     def __call__(self, problem: Any, init: Any) -> Result:
-        """Solve from the plan `init` (B, n, m), of any mass."""
+        """Return the result of a solve from the plan `init` (B, n, m), of any mass."""
         with self.monitoring() as monitor:
             return self.run(problem, init, monitor)
 
@@ -50,11 +50,14 @@ class Solver(ABC):
         return self
 
     def monitoring(self, n_runs: int = 1) -> AbstractContextManager[Monitor | None]:
-        """Return the context that yields the monitor of this number of runs, None if there is nothing to monitor."""
+        """Return a context manager that yields the `Monitor` of this number of runs, None without bar and callback."""
         if not self.progress and self.callback is None:
             return nullcontext()
         return open_monitor(progress=self.progress, callback=self.callback, max_iter=n_runs * self.max_iter)
 
     @abstractmethod
     def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Result:
-        """Return the result of a solve from the plan `init` (B, n, m); the monitor may have observed earlier runs."""
+        """Return the result of a solve from the plan `init` (B, n, m).
+
+        monitor: called after each step, None for none; it may have observed earlier runs.
+        """

@@ -25,10 +25,10 @@ def iterate_on_cuda(
     rules: loop.Rules,
     monitor: Monitor | None,
 ) -> loop.Outcome:
-    """Run an alternating minimization on CUDA.
+    """Return the outcome of an alternating minimization on CUDA, by captured steps.
 
-    functions: `alternating.advance` and `alternating.requested_rounds`; settings, iterate: of the run; rules: those of
-    a CPU, in which only the number of items to keep is replaced, and steps are counted in those between two checks.
+    functions: `alternating.advance` and `alternating.requested_rounds`; settings: of the run; iterate: before the first
+    step; rules: for a CPU; here several steps may be one of the loop, and few batch sizes are used.
     """
     advance, requested_rounds = functions
     n_steps = _steps_per_check(settings, iterate, rules)
@@ -40,7 +40,7 @@ def iterate_on_cuda(
 
 
 def capture_properties(settings: Any, iterate: Any) -> CaptureProperties:
-    """Return whether a step of this run can be captured as a CUDA graph, and the number of entries of its plans."""
+    """Return the `CaptureProperties` of a step: can it be captured in a CUDA graph, and how large are its plans?"""
     plan = iterate.state.unit_plan
     is_sync_free = settings.problem.compiled_inputs() is not None and isinstance(plan, Tensor) and plan.is_cuda
     # An incremental update of the local cost synchronizes to read how far the plan has moved.
@@ -49,7 +49,7 @@ def capture_properties(settings: Any, iterate: Any) -> CaptureProperties:
 
 
 def _steps_per_check(settings: Any, iterate: Any, rules: loop.Rules) -> int:
-    """Return the number of steps between two synchronizations: several for a small unmonitored problem.
+    """Return the number of steps between two checks of convergence, above 1 for a small unmonitored problem only.
 
     A batch that keeps the GPU busy synchronizes after each step. Its items that converge early may therefore end at a
     slightly different plan than alone.
@@ -63,7 +63,7 @@ def _steps_per_check(settings: Any, iterate: Any, rules: loop.Rules) -> int:
 
 @cache
 def _repeat(advance: Advance, n_steps: int) -> Advance:
-    """Return the function that makes `n_steps` steps as one and returns the report of the last one.
+    """Return a function like `advance` that makes `n_steps` steps and returns the last iterate and report.
 
     Captured graphs are found by their function, so it must be the same object in every call.
     """
@@ -71,7 +71,7 @@ def _repeat(advance: Advance, n_steps: int) -> Advance:
         return advance
 
     def advance_repeatedly(settings: Any, iterate: Any, n_rounds: int | None = None) -> tuple[Any, Any]:
-        """Make all steps; only the last one is checked."""
+        """Return the iterate and the report after `n_steps` steps, of which only the last is checked."""
         report = None
         for n_left in reversed(range(n_steps)):
             iterate, report = advance(settings, iterate, n_rounds, is_checked=n_left == 0)

@@ -17,7 +17,7 @@ from .config import SOLVER_CONFIG
 
 
 def has_compiled_solver(problem: LinearProblem) -> bool:
-    """Return whether the compiled library solves a linear problem: small, stored, float64, on a CPU."""
+    """Return whether `solve_compiled` can be used: a small, stored float64 cost on a CPU, no gradients."""
     cost = problem.cost
     if not isinstance(cost, Tensor) or cost.dtype != torch.float64 or cost.is_cuda or torch.is_grad_enabled():
         return False
@@ -32,7 +32,7 @@ def solve_compiled(
     *,
     in_log_domain: bool,
 ) -> LinearSolution:
-    """Return the solution that `Sinkhorn.__call__` computes in torch.
+    """Return the solution of a linear problem by Sinkhorn in the compiled library, as `Sinkhorn.__call__` in torch.
 
     potentials: f (B, n) and g (B, m) to start from, zero if None; tol, max_iter: (B,), residual and iterations at which
     to stop; in_log_domain: whether to take log-sum-exp throughout.
@@ -76,7 +76,7 @@ def solve_compiled(
 
 @cache
 def read_thresholds(names: tuple[str, ...], *, in_log_domain: bool) -> Tensor:
-    """Return the thresholds that Sinkhorn reads, in the order of `names`; NaN for those that only whole steps read."""
+    """Return the values of the config fields `names`, float64; NaN for those that Sinkhorn does not read."""
     thresholds: dict[str, Any] = {**vars(KERNEL_CONFIG), **vars(SOLVER_CONFIG), "uses_log_domain": in_log_domain}
     values = (thresholds.get(name, math.nan) for name in names)
     return torch.tensor([float(value) for value in values], dtype=torch.float64)

@@ -24,7 +24,7 @@ NUMBERS = ("objective", "relaxed", "change", "residual", "mass")  # columns of t
 
 
 def has_compiled_steps(problem: Problem) -> bool:
-    """Return whether the compiled loop makes the steps of a problem: small, stored, float64, on a CPU, loss t²."""
+    """Return whether `iterate_compiled` can be used: a small stored problem, float64, on a CPU, with the loss t²."""
     if problem.x.dtype != torch.float64 or problem.eps.is_cuda:
         return False
     if not size_class(*problem.largest).uses_compiled_steps or not native.is_available():
@@ -35,10 +35,10 @@ def has_compiled_steps(problem: Problem) -> bool:
 def iterate_compiled(
     settings: RunSettings, iterate: Iterate, max_iter: int, monitor: Monitor | None, n_threads: int | None = None
 ) -> loop.Outcome:
-    """Run at most `max_iter` steps of an alternating minimization by the compiled loop.
+    """Return the outcome of at most `max_iter` steps of an alternating minimization by the compiled loop.
 
-    It does what `loop.iterate(advance, ...)` does with the torch step. n_threads: that share the items of a batch, as
-    many as torch uses if None.
+    It is that of `loop.iterate(advance, ...)` up to rounding. n_threads: number of threads that share the items of the
+    batch, None for as many as torch uses.
     """
     run = _CompiledRun(settings, iterate, max_iter, torch.get_num_threads() if n_threads is None else n_threads)
     if monitor is None:
@@ -55,15 +55,15 @@ class _CompiledOutcome(loop.Outcome):
     history: Tensor
 
     def table(self) -> Tensor:
-        """Return the numbers of all steps, (B, steps, columns)."""
+        """Return the numbers of all steps, (B, steps, len(NUMBERS)), NaN after the end of an item."""
         return self.history
 
 
 class _CompiledRun:
-    """The arrays of one run in the layout of the library, see `Run` in common.hpp, and the calls that advance it."""
+    """One run: its arrays in the layout of the C++ record `Run` (common.hpp), and the calls that make its steps."""
 
     def __init__(self, settings: RunSettings, iterate: Iterate, max_iter: int, n_threads: int) -> None:
-        """Pack the settings and the iterate before the first step."""
+        """Copy the settings and the iterate before the first step into the arrays of the library."""
         self._settings, self._iterate, self._library = settings, iterate, native.load()
         problem = settings.problem
         inputs = problem.compiled_inputs()
@@ -107,7 +107,7 @@ class _CompiledRun:
         self._arguments = self._make_arguments(n_threads)
 
     def _make_arguments(self, n_threads: int) -> native.Run:
-        """Return the arguments of a call, except the last step and the history."""
+        """Return the arguments of a library call, with `last_step` and the history not yet set."""
         return native.Run(
             batch=self._batch,
             n_threads=min(n_threads, self._batch),
@@ -133,7 +133,7 @@ class _CompiledRun:
         )
 
     def advance_to(self, last_step: int) -> None:
-        """Make the steps up to number `last_step` of every item that has not ended."""
+        """Make steps until every item has ended or made `last_step` steps in all."""
         if not self._settings.is_monitored:
             self._call(last_step)
             return
@@ -142,7 +142,7 @@ class _CompiledRun:
             self._call(min(last_step, self._history.shape[1]))
 
     def advance_observed(self, last_step: int, monitor: Monitor) -> None:
-        """Make the steps one by one and show each to the monitor, which may stop the run."""
+        """Make at most `last_step` steps one by one and call the monitor after each, which may stop the run."""
         for step in range(1, last_step + 1):
             was_running = self._status == Status.RUNNING
             if self._history.shape[1] < step:
@@ -157,13 +157,13 @@ class _CompiledRun:
                 return
 
     def _call(self, last_step: int) -> None:
-        """Call the library until every item has ended or made step `last_step`; between calls Ctrl-C may interrupt."""
+        """Call the library until every item has ended or made `last_step` steps; Ctrl-C can interrupt between calls."""
         self._arguments.last_step = last_step
         while self._library.run(self._arguments):
             pass
 
     def _grow_history(self, last_step: int) -> None:
-        """Make room for more steps in the history, at most `last_step` in all."""
+        """Enlarge the history, so that it has rows for more steps, at most `last_step` in all."""
         n_rows = self._history.shape[1]
         more = min(last_step, max(SOLVER_CONFIG.first_history_rows, 4 * n_rows)) - n_rows
         empty = torch.full((self._batch, more, len(NUMBERS)), torch.nan, dtype=torch.float64)
@@ -172,7 +172,7 @@ class _CompiledRun:
         self._arguments.history_capacity = self._history.shape[1]
 
     def outcome(self) -> loop.Outcome:
-        """Return the final iterates, status codes, steps and history of all items, as `loop.iterate` does."""
+        """Return the `Outcome` of the run: final iterates, status codes, numbers of steps and history of all items."""
         trace, table = [], self._history
         if self._settings.is_monitored:
             n_steps = int((self._n_iter + (self._status == Status.NON_FINITE)).max())
@@ -182,7 +182,7 @@ class _CompiledRun:
         return _CompiledOutcome(self._unpack(), self._status, self._n_iter, trace, table)
 
     def _unpack(self) -> Iterate:
-        """Return the iterate after the last step of each item."""
+        """Return the `Iterate` after the last step of each item, copied from the arrays of the library."""
         iterate, plan_fields = self._iterate, self._library.plan_fields
         columns = self._numbers.unbind(1)
         n_plan = len(plan_fields)
@@ -221,21 +221,24 @@ class _CompiledRun:
         )
 
     def _select(self, matrices: Tensor, offset: int) -> Tensor:
-        """Return the matrix (B, n, m) of the last step plus `offset` from the last three, (B, 3, rows, stride)."""
+        """Return the matrices (B, n, m) of step number n_iter + offset of each item.
+
+        matrices: (B, 3, rows, stride), those of the last three steps; offset: 0, −1 or −2.
+        """
         position = (self._n_iter + (3 + offset)) % 3
         taken = matrices[:, int(position[0])] if self._batch == 1 else matrices[torch.arange(self._batch), position]
         return taken[:, : self._n, : self._m].clone(memory_format=torch.contiguous_format)
 
 
 def _padded(vectors: Tensor) -> Tensor:
-    """Return vectors (B, n) with rows padded by zeros, in new memory."""
+    """Return a copy of vectors (B, n) with zeros appended to the padded length of the library."""
     padded = vectors.new_zeros(len(vectors), native.padded_size(vectors.shape[1]))
     padded[:, : vectors.shape[1]] = vectors
     return padded
 
 
 def _padded_three_times(matrices: Tensor) -> Tensor:
-    """Return three copies (B, 3, n, stride) of matrices (B, n, m), with rows padded by zeros."""
+    """Return three copies of matrices (B, n, m), (B, 3, n, stride), with zeros appended to the rows."""
     batch, n, m = matrices.shape
     padded = matrices.new_zeros(batch, 3, n, native.padded_size(m))
     padded[:, :, :, :m] = matrices[:, None]
@@ -245,7 +248,7 @@ def _padded_three_times(matrices: Tensor) -> Tensor:
 def config_values(
     names: tuple[str, ...], options: Any, *, samples_rows: bool, is_monitored: bool, max_iter: int
 ) -> list[float]:
-    """Return the thresholds and options of a run in the order of `names`. options: an AlternateMin without Nones."""
+    """Return thresholds and options of a run in the order of `names`. options: an AlternateMin without Nones."""
     of_run = {
         "tol": options.tol,
         "anneal": float("nan") if options.anneal is None else options.anneal,
@@ -262,13 +265,13 @@ def config_values(
 
 @cache
 def thresholds() -> dict[str, Any]:
-    """Return the thresholds of all packages that the compiled library reads, and the status codes, by name."""
+    """Return all thresholds that the compiled library may read, and the codes of `Status`, by name."""
     statuses = {status.name: int(status) for status in Status}
     return {**vars(THRESHOLDS), **vars(PROBLEM_CONFIG), **vars(KERNEL_CONFIG), **vars(SOLVER_CONFIG), **statuses}
 
 
 def problem_parameters(problem: Problem, mass_rule: Any) -> dict[str, Tensor]:
-    """Return the constants of the items of a problem that the compiled library reads, (B,) each, by name."""
+    """Return the numbers (B,) that describe a problem to the library, by name; mass_rule: of the optimal mass."""
     penalty_a, penalty_b, eps = mass_rule.weights.each.unbind(1)
     return {
         "eps": eps,
@@ -287,7 +290,7 @@ def problem_parameters(problem: Problem, mass_rule: Any) -> dict[str, Tensor]:
 
 
 def _parameters(settings: RunSettings, mass_rule: Any) -> dict[str, Tensor]:
-    """Return the constants of the items that the compiled loop reads, (B,) each, by name."""
+    """Return the fields of the C++ record `Parameters`, (B,) each, by name; mass_rule: of the optimal mass."""
     may_extrapolate = settings.may_extrapolate
     return {
         **{name: getattr(settings, name) for name in CONSTANTS},
@@ -310,7 +313,7 @@ _RESULTS = (
 
 
 def _pack_iterate(iterate: Iterate, library: native.Library) -> Tensor:
-    """Return the numbers of an iterate in the layout of `IterateNumbers` in common.hpp, (B, fields)."""
+    """Return the numbers of an iterate in the layout of the C++ record `IterateNumbers` (common.hpp), (B, fields)."""
     plan = _plan_numbers(iterate.state)
     previous = plan if iterate.previous_state is None else _plan_numbers(iterate.previous_state)
     controls, history = iterate.controls, iterate.history
@@ -328,14 +331,14 @@ def _pack_iterate(iterate: Iterate, library: native.Library) -> Tensor:
 
 
 def _plan_numbers(state: Any) -> dict[str, Tensor]:
-    """Return the numbers of the state of a plan, (B,) each, by the names of `PlanNumbers` in common.hpp."""
+    """Return the fields of the C++ record `PlanNumbers` for the state of a plan, (B,) each, by name."""
     kls = dict(zip(("kl_a", "kl_b", "kl_plan"), state.kls.unbind(1), strict=True))
     names = ("log_mass", "distortion", "linear", "reported_log_mass")
     return {**kls, **{name: getattr(state, name) for name in names}, "is_collapsed": state.is_collapsed.double()}
 
 
 def _with_numbers(state: Any, unit_plan: Tensor, numbers: dict[str, Tensor]) -> Any:
-    """Return the state with another plan (B, n, m) and its numbers, (B,) each, by the names of `PlanNumbers`."""
+    """Return the state with another plan (B, n, m) and its numbers: the fields of `PlanNumbers`, (B,) each, by name."""
     return replace(
         state,
         unit_plan=unit_plan,

@@ -28,9 +28,9 @@ def next_cost(
 ) -> tuple[Any, Tensor, Tensor]:
     """Return the local cost at which to linearize next, and (B,) bool each: is it extrapolated, and a longer step?
 
-    step_input, step_output: local costs of the last step, which is not yet in the history; relative_change: (B,), its
-    change of the plan relative to the tolerance, 0 where nothing may be extrapolated; sample_rows: on a CPU compute
-    covariances of the costs from a sample of rows.
+    step_input, step_output: local costs of the last step, which is not yet in the history; relative_change: (B,),
+    change of the plan in the last step over its tolerance, 0 where nothing may be extrapolated; sample_rows: on a CPU
+    compute covariances of the costs from a sample of rows.
     """
     relative_change = relative_change.masked_fill(history.n_steps < 2.0, 0.0)
     if not relative_change.is_cuda and not bool((relative_change > 0.0).any()):

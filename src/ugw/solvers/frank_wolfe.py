@@ -37,7 +37,7 @@ class FrankWolfe(Solver):
 
     @torch.no_grad()
     def run(self, problem: Any, init: Tensor, monitor: Monitor | None, limits: Tensor | None = None) -> Result:
-        """Solve from the plan `init` (B, n, m), first projected to the constraints of the problem.
+        """Return the result of a solve from the plan `init` (B, n, m), first projected to the constraints.
 
         limits: (B,), the most steps of each item, at most `max_iter`; None: `max_iter` for all of them.
         """
@@ -113,8 +113,9 @@ def _step(context: _Context, iterate: _Iterate) -> tuple[_Iterate, loop.Report]:
 def polish(problem: UGW, result: Result, is_balanced: Tensor, max_iter: int, monitor: Monitor | None) -> Result:
     """Return the result in which the items `is_balanced`, (B,) bool, are improved by Frank–Wolfe to a vertex.
 
-    These have eps = 0 and two hard marginals. Steps count together with those of the result, up to `max_iter`. The
-    monitor of the run continues to observe. If it has stopped the run, they have the status STOPPED.
+    These items have eps = 0 and two hard marginals. result: of an alternating minimization; max_iter: of its steps and
+    those of Frank–Wolfe together; monitor: of the run, which goes on; if it has stopped the run, these items get the
+    status STOPPED.
     """
     items, old = torch.nonzero(is_balanced).flatten(), result.tensors
     if monitor is not None and monitor.stopped:

@@ -22,16 +22,19 @@ class Report:
 
 
 class StepObserver(Protocol):
-    """Called after each checked step: a progress bar, a user's callback."""
+    """A function called after each checked step, for a progress bar or a user's callback."""
 
     def __call__(self, numbers: dict[str, Tensor], n_running: int) -> bool:
-        """Observe the numbers of the running items; return True to stop the run."""
+        """Return True to stop the run. numbers: of the items still running, by name, (n_running,) or fewer each."""
         ...
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a loop: state, status (B,), number of steps (B,), and for every step its items and their numbers."""
+    """The end of a loop: final state, status codes (B,), number of steps (B,), and the numbers of every step.
+
+    trace: for every step the indices (k,) of the items in the batch at that step, and their numbers (k, columns).
+    """
 
     state: Any
     status: Tensor
@@ -39,9 +42,9 @@ class Outcome:
     trace: list[tuple[Tensor, Tensor]]
 
     def then(self, second: Outcome) -> Outcome:
-        """Return the outcome of this run followed by a second one.
+        """Return the outcome of this run and a second run that continued it: final state of the second, steps added.
 
-        An item that was stopped in the first one stays stopped.
+        Items with the status STOPPED in this run keep it.
         """
         was_stopped = self.status == Status.STOPPED
         return replace(
@@ -52,9 +55,9 @@ class Outcome:
         )
 
     def among(self, index: Tensor, initial: Any) -> Outcome:
-        """Return the outcome of a batch in which the items `index`, (k,), made these steps and all others none.
+        """Return the outcome for a whole batch if this is the outcome of its items `index`, (k,), run alone.
 
-        initial: the state of the batch before. The items without steps have the status RUNNING.
+        initial: the state of the whole batch before. All other items keep it, with the status RUNNING and 0 steps.
         """
         state, n_iter = clone(initial), torch.zeros_like(initial.residual, dtype=self.n_iter.dtype)
         put_(state, index, self.state)
@@ -102,7 +105,7 @@ def iterate(
     rules: Rules,
     observer: StepObserver | None = None,
 ) -> Outcome:
-    """Repeat `state, report = step(context, state)` until the status of every item says stop.
+    """Repeat `state, report = step(context, state)` until no item has the status RUNNING; return the `Outcome`.
 
     The state of an item is fixed at the step that ended it, so its result does not depend on the other items of the
     batch; it costs no more time once the batch is compacted. A step with non-finite numbers is undone. `context` (the
@@ -156,9 +159,10 @@ def iterate(
 
 
 def _final_codes(code: Tensor, rows: Tensor, *, is_last: bool | Tensor) -> Tensor:
-    """Return the status codes (B,) of a step, replaced where its numbers (B, k) are not finite or no step is left.
+    """Return the status codes (B,) of a step, with NON_FINITE where a number is not finite, MAX_ITER at the last step.
 
-    is_last: whether no step is left, (B,) or one for all items.
+    code: (B,), codes that the step reported; rows: (B, k), its numbers; is_last: is it the last step allowed? (B,) or
+    one for all items.
     """
     if is_last is not False:
         code = torch.where((code == Status.RUNNING) & is_last, int(Status.MAX_ITER), code)

@@ -32,7 +32,7 @@ class LowPrecisionPhase:
 
 
 def low_precision_phase(problem: Any) -> LowPrecisionPhase | None:
-    """Return the low-precision phase of a problem, None where none pays.
+    """Return the low-precision phase of a problem, None if such a phase would not save time.
 
     It is in float32 for a float64 problem, and in TF32 for a large float32 problem on CUDA.
     """

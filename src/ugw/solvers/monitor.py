@@ -28,9 +28,9 @@ Callback = Callable[[Step], bool | None]
 
 @dataclass
 class Monitor:
-    """The observer of all loops of one run: it counts their steps together, and stops all once a callback asks for it.
+    """The observer of all loops of one run: it shows the bar and calls the callback after each step, counted together.
 
-    Afterwards it stops every further loop at its first step without calling the callback again.
+    Once the callback has returned True, every further loop stops at its first step without another call.
     """
 
     bar: Any
@@ -39,7 +39,7 @@ class Monitor:
     stopped: bool = False
 
     def __call__(self, numbers: dict[str, Tensor], n_running: int) -> bool:
-        """Show the numbers of a step, call the callback, and return True to stop the run."""
+        """Show the numbers of a step, call the callback, and return True to stop the run. numbers: of running items."""
         if self.stopped:
             return True
         self.steps += 1
@@ -55,7 +55,7 @@ class Monitor:
 
 @contextmanager
 def open_monitor(*, progress: bool, callback: Callback | None, max_iter: int) -> Iterator[Monitor]:
-    """Yield the monitor of one run; its bar is closed at the end."""
+    """Yield the `Monitor` of one run of at most `max_iter` steps; its progress bar is closed at the end."""
     bar = _progress_bar(max_iter) if progress else None
     try:
         yield Monitor(bar, callback)
@@ -65,7 +65,7 @@ def open_monitor(*, progress: bool, callback: Callback | None, max_iter: int) ->
 
 
 def _progress_bar(max_iter: int) -> Any:
-    """Return a tqdm bar for at most this number of steps."""
+    """Return a tqdm progress bar for at most `max_iter` steps."""
     from tqdm.auto import tqdm
 
     return tqdm(total=max_iter, desc="ugw", unit="step", leave=True)

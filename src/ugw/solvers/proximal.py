@@ -55,7 +55,7 @@ class ProximalSchedule:
         return schedule
 
     def bounds(self, eps: Tensor, scale: Tensor, min_entropy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the entropy of the first step, of the last steps, and the largest entropy, (B,) each.
+        """Return the entropy of the first step, that of the last steps, and the largest allowed entropy, (B,) each.
 
         eps: (B,), of the problem; scale: (B,), of its cost; min_entropy: (B,), below which rounding dominates.
         """

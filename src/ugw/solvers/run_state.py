@@ -65,7 +65,7 @@ CONSTANTS = (
 def prepare_run(
     problem: Problem, unit_plan: Any, options: Any, *, entropy: Tensor | None = None, is_monitored: bool = True
 ) -> tuple[Any, RunSettings]:
-    """Return the state of an initial plan (B, n, m) of unit mass, and the settings of a run from there.
+    """Return the problem's state of the plan `unit_plan` (B, n, m), of unit mass, and the settings of a run from it.
 
     options: an AlternateMin; entropy: (B,), of the last step of a previous phase, if there was one, NaN for items that
     made no step in it.
@@ -91,9 +91,10 @@ def prepare_run(
 def _compute_settings(
     problem: Problem, unit_plan: Any, options: Any, entropy: Tensor | None
 ) -> tuple[Any, Tensor, tuple[Tensor, ...]]:
-    """Return the initial state, which items may be extrapolated, and the `CONSTANTS`, (B,) each.
+    """Return the state of the initial plan, (B,) bool, and the fields of `RunSettings` named in `CONSTANTS`, (B,) each.
 
-    Items that may be extrapolated, (B,) bool, have soft marginals and need no proximal term.
+    The bools say which items may be extrapolated: those with soft marginals that need no proximal term. entropy: (B,)
+    or None, as in `prepare_run`.
     """
     state = problem.state_of_plan(unit_plan, is_product=find_product_plans(unit_plan))
     eps, config = problem.eps, SOLVER_CONFIG
@@ -133,12 +134,12 @@ def _compute_settings(
 
 @dataclass(frozen=True, eq=False)
 class Controls(BatchRecord):
-    """What the schedules have decided about the next step, (B,) each unless stated otherwise.
+    """The parameters of the next step, (B,) each unless stated otherwise.
 
-    cost: the local cost at which the step is linearized, that of the last plan or an extrapolated one, None if it is
-    never extrapolated; is_extrapolated: bool; eps: of the problem, above its own while annealing; entropy: of the
-    linear problem, its part above eps is proximal; leaves_zeros: 1 where the proximal reference contains some product
-    plan; iteration_multiplier: of the inner iterations.
+    cost: the local cost at which the step is linearized, that of the last plan or an extrapolated one, None in a run
+    without extrapolation; is_extrapolated: bool; eps: that of the problem, or more while annealing; entropy: of the
+    linear problem, the part above eps is proximal; leaves_zeros: 1 where the proximal reference contains some product
+    plan; iteration_multiplier: factor for the maximum number of inner iterations.
     """
 
     cost: Any
@@ -166,14 +167,15 @@ class CostHistory(BatchRecord):
 
     @classmethod
     def empty(cls, local_cost: Any, like: Tensor) -> CostHistory:
-        """Return the history before the first step. like: (B,), for batch size, dtype and device."""
+        """Return the history before the first step, without steps. like: (B,), for batch size, dtype and device."""
         none = torch.zeros_like(like, dtype=torch.bool)
         return cls((local_cost, local_cost), (local_cost, local_cost), torch.zeros_like(like), none, none)
 
     def append(self, step_input: Any, step_output: Any, is_rejected: Tensor, is_long_step: Tensor) -> CostHistory:
         """Return the history after one more step.
 
-        is_rejected: (B,) bool, resets the count; is_long_step: (B,) bool, is the next step a longer one?
+        step_input, step_output: the local costs at which it was linearized, and of its plan; is_rejected: (B,) bool,
+        was it rejected? Then n_steps is 0; is_long_step: (B,) bool, is the next step a longer one along the last?
         """
         return CostHistory(
             inputs=(self.inputs[1], step_input),
@@ -214,7 +216,7 @@ class Iterate(BatchRecord):
     def initial(cls, state: Any, settings: RunSettings, previous: Iterate | None = None) -> Iterate:
         """Return the iterate before the first step.
 
-        previous: the last iterate of a low-precision phase, if there was one.
+        state: of the initial plan; previous: the last iterate of a low-precision phase, None if there was none.
         """
         problem, entropy = settings.problem, settings.first_entropy
         one, zero, dtype = torch.ones_like(entropy), torch.zeros_like(entropy), state.unit_plan.dtype

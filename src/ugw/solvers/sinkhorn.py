@@ -62,10 +62,11 @@ class Sinkhorn:
         iteration_multiplier: Tensor | None = None,
         n_rounds: int | None = None,
     ) -> LinearSolution:
-        """Solve a linear problem from potentials f (B, n) and g (B, m), or zero.
+        """Return the solution of a linear problem, starting from potentials f (B, n) and g (B, m), zero if None.
 
-        Per item, (B,) each: `tol` replaces the tolerance, `iteration_multiplier` ≥ 1 multiplies the iterations allowed.
-        n_rounds: make this number of rounds of `iterations_per_check` iterations instead, without synchronizing.
+        tol: (B,), replaces the tolerance of the solver; iteration_multiplier: (B,) ≥ 1, multiplies `max_iter`;
+        n_rounds: if given, make this number of rounds of `iterations_per_check` iterations instead, without
+        synchronizing.
         """
         max_iter, own_tol = self.max_iter or SOLVER_CONFIG.inner_max_iter, self.tol or SOLVER_CONFIG.default_inner_tol
         if n_rounds is None and has_compiled_solver(problem):
@@ -112,15 +113,16 @@ class Sinkhorn:
 
     @property
     def rounds_per_solve(self) -> float:
-        """The number of rounds of a stored kernel in `max_iter` iterations."""
+        """`max_iter` divided by the number of iterations of one round with a stored kernel."""
         return (self.with_defaults().max_iter or 0) / KERNEL_CONFIG.iterations_per_check
 
     def solve_with_few_checks(
         self, problem: LinearProblem, potentials: tuple[Tensor, Tensor] | None = None, n_rounds: int = 1
     ) -> LinearSolution:
-        """Solve a linear problem; on CUDA by a fixed number of rounds, without synchronizing.
+        """Return the solution of a linear problem; on CUDA after a fixed number of rounds, without synchronizing.
 
-        Items that are not finite then, outside of a capture, are solved again with checks.
+        Unless a CUDA graph is being captured, items that are not finite then are solved again, to the tolerance.
+        potentials: f (B, n) and g (B, m) to start from, zero if None.
         """
         if not problem.log_a.is_cuda:
             return self(problem, potentials)
@@ -167,7 +169,7 @@ class _Iteration(BatchRecord):
 
 
 def _iterate_and_check(context: _Iteration, state: _Potential) -> tuple[_Potential, loop.Report]:
-    """Return the potential after a round of iterations, in the log domain where exponents overflow, and a report."""
+    """Return the state after a round of iterations, in the log domain where exponents overflow, and the report."""
     context.kernel = context.kernel.recenter(state.next_gamma)
     factors = context.dampings, context.share, SOLVER_CONFIG.max_aitken_rate
     iterate: tuple[Tensor, ...] = sinkhorn_iterations(state.next_gamma, context.kernel, *factors)

@@ -16,7 +16,7 @@ from .run_state import Iterate, RunSettings
 
 
 def count_returns(settings: RunSettings, iterate: Iterate, state: Any) -> Tensor:
-    """Return the number (B,) of consecutive steps that led to the plan of two steps before: a cycle of two plans."""
+    """Return how many of the last steps in a row, (B,), led to the plan of two steps before; state: after the step."""
     if iterate.previous_state is None:
         return iterate.n_returns
     tolerance = SOLVER_CONFIG.alternation_tol * settings.options.tol
@@ -41,10 +41,11 @@ def status_after_step(settings: RunSettings, old: Iterate, new: Iterate) -> Tens
 def check_proximal_convergence(
     settings: RunSettings, old: Iterate, new: Iterate, status: Tensor, *, synchronizes: bool
 ) -> tuple[Iterate, Tensor]:
-    """Return the iterate and status codes (B,) after checking whether a plan of proximal steps has really converged.
+    """Return `new` and its status codes (B,), set to RUNNING if a plan of proximal steps has not really converged.
 
     It has not while some entry still grows, nor if its objective is below that of the last converged plan: such a plan
     continues once with a reference that contains some product plan, to see whether it converges to the same plan.
+    status: (B,), before these checks; synchronizes: may values be read on the host?
     """
     problem, config = settings.problem, SOLVER_CONFIG
     is_proximal = old.controls.entropy > old.controls.eps

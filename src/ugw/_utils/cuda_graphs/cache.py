@@ -15,9 +15,9 @@ from .config import CAPTURE_CONFIG
 
 
 class Signature:
-    """All calls that differ only in the values of their tensors; hashed once and compared by identity.
+    """The key of all calls of one function that differ only in the values of tensors; compared by identity.
 
-    n_calls: the number of such calls; cannot_capture: did a capture fail?
+    name: of the function; n_calls: the number of such calls so far; cannot_capture: did a capture fail?
     """
 
     def __init__(self, name: str) -> None:
@@ -34,7 +34,8 @@ _graph_bytes = 0
 def find_signature(function: Callable[..., Any], *arguments: Any) -> tuple[Signature, list[Tensor]]:
     """Return the signature of a call of a module-level function, and all tensors of its arguments.
 
-    Calls have the same signature if their arguments have equal structures, and agree on which tensors are identical.
+    Calls have the same signature if their arguments have equal structures (`flatten`), the same tensors are
+    repeated, and the settings of torch are the same.
     """
     structures, tensors = zip(*map(flatten, arguments), strict=True)
     flat = [tensor for some in tensors for tensor in some]
@@ -50,20 +51,24 @@ def find_signature(function: Callable[..., Any], *arguments: Any) -> tuple[Signa
 
 
 def _identity_pattern(tensors: list[Tensor]) -> tuple[int, ...]:
-    """Return for each tensor the index of its first identical one among the distinct tensors."""
+    """Return one number per tensor: 0, 1, ... for new tensors, and the earlier number for a tensor that is repeated."""
     places: dict[int, int] = {}
     return tuple([places.setdefault(id(tensor), len(places)) for tensor in tensors])
 
 
 def _torch_settings(tensor: Tensor) -> tuple[Any, ...]:
-    """Return the settings a graph depends on; on another stream it could be overwritten while its output is copied."""
+    """Return the CUDA stream of the tensor's device and the modes of torch on which a captured graph depends."""
+    # On another stream, a replay could overwrite the output of a graph while it is copied.
     stream = torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
     modes = torch.are_deterministic_algorithms_enabled(), torch.is_inference_mode_enabled()
     return stream, torch.backends.cuda.matmul.allow_tf32, *modes
 
 
 def store_graph(signature: Signature, variant: Any, graph: Any) -> None:
-    """Keep a captured graph, whose attribute `bytes` says how much memory it holds, for later calls."""
+    """Store a captured graph for later calls, and drop the least recently used ones beyond the limits.
+
+    variant: distinguishes graphs of one signature; graph: its attribute `bytes` is the device memory that it holds.
+    """
     global _graph_bytes
     pop_graph(signature, variant)
     _graphs[signature, variant] = graph
@@ -81,15 +86,12 @@ def pop_graph(signature: Signature, variant: Any) -> Any:
 
 
 def kept_names() -> list[str]:
-    """Return the name of the captured function for each kept graph, in the order of their last use.
-
-    Leading underscores are left out.
-    """
+    """Return the function name of each stored graph, without leading underscores, least recently used first."""
     return [signature.name.lstrip("_") for signature, _ in _graphs]
 
 
 def clear() -> None:
-    """Drop all captured graphs and constants: they hold memory of the device."""
+    """Drop all stored graphs, signatures and constants, which hold device memory."""
     global _graph_bytes
     _graphs.clear()
     _signatures.clear()
@@ -108,16 +110,16 @@ def measure_capture(device: torch.device, capture: Callable[[], None]) -> int:
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
-    """Return the memory of tensors in bytes, identical ones counted once."""
+    """Return the bytes of all tensors together; a tensor that appears twice is counted once."""
     return sum({id(tensor): tensor.nbytes for tensor in tensors}.values())
 
 
 def copy_record(record: Any) -> Any:
-    """Return a copy of a record in which identical tensors stay identical."""
+    """Return a copy of a record; a tensor that appears twice is copied once."""
     copies: dict[int, tuple[Tensor, Tensor]] = {}
 
     def empty_copy(tensor: Tensor) -> Tensor:
-        """Return the one empty copy of a tensor."""
+        """Return an empty tensor like `tensor`, the same object at every call with that tensor."""
         if id(tensor) not in copies:
             copies[id(tensor)] = torch.empty_like(tensor), tensor
         return copies[id(tensor)][0]
@@ -128,7 +130,7 @@ def copy_record(record: Any) -> Any:
 
 
 def write_tensors(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
-    """Copy sources into targets, tensor by tensor; a target that appears twice is written once."""
+    """Copy the k-th source into the k-th target, in place, for all k; a target that appears twice is written once."""
     by_dtype: dict[torch.dtype, dict[int, tuple[Tensor, Tensor]]] = {}
     for pair in zip(targets, sources, strict=True):
         by_dtype.setdefault(pair[0].dtype, {})[id(pair[0])] = pair

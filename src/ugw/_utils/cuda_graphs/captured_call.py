@@ -21,8 +21,8 @@ CALL = "call"
 def capture_call(function: Callable[..., Output], *arguments: Any) -> Output:
     """Return function(*arguments), on CUDA by a captured graph once calls of the same signature have come often enough.
 
-    function: a module-level function of tensor operations that do not depend on values. The last tensor of its output
-    must be finite; otherwise it is called again without a graph. A function that cannot be captured is called directly.
+    function: a module-level function of tensor operations that do not depend on values. If the last tensor of the
+    output is not finite, it is called again without a graph. A function that cannot be captured is called directly.
     """
     if not next(leaves(arguments)).is_cuda or torch.is_grad_enabled():
         return function(*arguments)
@@ -43,7 +43,7 @@ def capture_call(function: Callable[..., Output], *arguments: Any) -> Output:
 
 
 class CapturedCall:
-    """A captured call of a function: arguments at fixed places, into which the values of later calls are written."""
+    """The CUDA graph of one call of a function; later calls write the values of their arguments into those captured."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         # Each argument is copied by itself: which tensors two arguments share depends on the caller.
@@ -52,7 +52,7 @@ class CapturedCall:
         self._device = self._inputs[0].device
 
         def call() -> None:
-            """Call the function on the held arguments and keep its output."""
+            """Call the function on the copied arguments, and store the output and whether its last tensor is finite."""
             self._output = function(*without_cached_properties(held))
             self._is_finite = list(leaves(self._output))[-1].isfinite().all()
 
@@ -60,7 +60,7 @@ class CapturedCall:
             self.bytes = cache.bytes_of(self._inputs) + self._capture(call)
 
     def _capture(self, call: Callable[[], None]) -> int:
-        """Capture a call as the graph that `_replay` replays; return the bytes of device memory that it holds."""
+        """Capture `call()` in the graph that `_replay` replays; return the bytes of device memory that it holds."""
 
         def capture() -> None:
             """Capture the call in a new graph."""
@@ -76,7 +76,7 @@ class CapturedCall:
             self._graph.replay()
 
     def __call__(self, tensors: list[Tensor]) -> Any | None:
-        """Return the output for other arguments, given by their tensors; None where it is not finite."""
+        """Return a copy of the output for arguments with these tensors; None if its last tensor is not finite."""
         cache.write_tensors(self._inputs, tensors)
         self._replay()
         return cache.copy_record(self._output) if bool(self._is_finite) else None

@@ -33,12 +33,14 @@ class CaptureProperties:
 
 
 class CapturedStep:
-    """A step that is captured once and then replayed; a step too large for that runs without synchronizing.
+    """A step of an iteration on CUDA: captured as a graph once, then replayed; a large step runs uncaptured.
 
-    step(settings, state, n_rounds) → (state, report) consists of tensor operations alone if n_rounds is a number: the
-    inner solver then makes that number of rounds. requested_rounds(settings, state) → (B,): rounds that items need, 0
-    where the usual number is enough; they get at least these, or, if few items need more, in some of the steps. Steps
-    with non-finite numbers are repeated one by one. Capturing and replaying a step makes no difference to its result.
+    step(settings, state, n_rounds) → (next state, report): with a number n_rounds the inner solver makes that number of
+    rounds of iterations, and the step has tensor operations alone; with None it iterates to its tolerance.
+    requested_rounds(settings, state) → (B,): the rounds that the items need in the next step, 0 where
+    `CAPTURE_CONFIG.usual_rounds` are enough. If few items need more, all get more in some of the steps only. A step
+    with non-finite numbers is repeated with n_rounds = None, and so are all later ones. Replaying a step gives the same
+    result as running it. properties(settings, state): the `CaptureProperties` of the step.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class CapturedStep:
         self._requested = 0.0, 0.0
 
     def __call__(self, settings: Any, state: Any) -> tuple[Any, Any]:
-        """Return the next state and the report. The next call may overwrite the state, unless it is not finite."""
+        """Return the next state and the report of one step; the next call may overwrite the tensors of this state."""
         if settings is not self._settings:
             self._begin(settings, state)
         n_rounds = None if self._is_off else self._choose_rounds(state)
@@ -83,9 +85,9 @@ class CapturedStep:
         return self._step_without_graph(state)
 
     def batch_sizes(self, settings: Any, state: Any) -> Callable[[int], int]:
-        """Return the function from the number of running items to the number of items to keep in the batch.
+        """Return a function that maps the number of running items to the number of items to keep in the batch.
 
-        Graphs are captured for few batch sizes only: powers of two, and none so small that the GPU would be idle.
+        It returns powers of two, so that graphs are captured for few batch sizes, and no batch too small for the GPU.
         """
         properties = self._properties_of(settings, state)
         if not properties.is_capturable:
@@ -94,16 +96,16 @@ class CapturedStep:
         return lambda n_running: max(smallest, 1 << (n_running - 1).bit_length())
 
     def release(self, state: Any) -> Any:
-        """Return the last state as a copy that no graph overwrites, and keep the graphs for later runs."""
+        """Return `state`, copied if a graph would overwrite it, and store the graphs of this run for later runs."""
         own = state if self._graph_of(state) is None else clone(state)
         self._store_graphs()
         return own
 
     def _begin(self, settings: Any, state: Any) -> None:
-        """Prepare for steps with other settings: store the graphs of the last ones, and decide how steps will run.
+        """Prepare for steps with new settings: store the graphs of the old ones, and decide whether to use graphs.
 
-        Steps that must read values on the host, cannot be captured or are too large run without graphs. For others,
-        graphs kept for the same signature are reused with the new settings; beyond a byte limit none are kept.
+        Steps that read values on the host, cannot be captured or are too large run without graphs. Other steps reuse
+        the stored graphs of their signature with the new settings; beyond a byte limit no graph is stored.
         """
         self._store_graphs()
         properties = self._properties_of(settings, state)
@@ -126,14 +128,14 @@ class CapturedStep:
         self._is_known = signature.n_calls > 0
 
     def _store_graphs(self) -> None:
-        """Put the graphs into the cache."""
+        """Move the graphs of the current settings to the cache."""
         if self._signature is not None:
             for n_rounds, graph in self._graphs.items():
                 cache.store_graph(self._signature, n_rounds, graph)
         self._graphs, self._last_state = {}, None
 
     def _graph_of(self, state: Any) -> StepGraph | None:
-        """Return the graph that produced a state and will overwrite it, None if there is none."""
+        """Return the graph whose output `state` is, so that its next replay overwrites it; None if there is none."""
         return next((graph for graph in self._graphs.values() if state is graph.new), None)
 
     def _step_without_graph(self, state: Any) -> tuple[Any, Any]:
@@ -144,7 +146,7 @@ class CapturedStep:
         return self._step(self._settings, state if self._graph_of(state) is None else clone(state), None)
 
     def _choose_rounds(self, state: Any) -> int | None:
-        """Return the rounds of inner iterations of the next step, None for as many as its items need."""
+        """Return n_rounds of the next step: `usual_rounds`, `many_rounds`, or None to iterate to the tolerance."""
         if state is not self._last_state:
             self._requested = tuple(_summary(self._requested_rounds(self._settings, state)).tolist())
         share, largest = self._requested
@@ -157,10 +159,10 @@ class CapturedStep:
 
 
 class StepGraph:
-    """The captured graph of a step from one state to `new`, both at fixed places, with settings at fixed places.
+    """The captured graph of a step; its input state, its settings and its output state `new` have fixed addresses.
 
-    A graph that is kept has its own copy of the settings, into which the values of later runs are written, without
-    cached properties, because these grow from step to step.
+    is_kept: will the graph be stored for later runs? Then it has its own copy of the settings, into which their values
+    are written, without cached properties, because these grow from step to step. functions: step, requested_rounds.
     """
 
     def __init__(
@@ -198,14 +200,14 @@ class StepGraph:
     def write_settings(self, tensors: list[Tensor]) -> None:
         """Copy tensors into the settings of the graph, in place, so that the next replay reads their values.
 
-        tensors: those of the settings of another run, in the order of `leaves`, with the same shapes and dtypes.
+        tensors: those of the settings of another run, in the order of `flatten`, with the same shapes and dtypes.
         """
         cache.write_tensors(self._settings_tensors, tensors)
 
     def next(self, state: Any) -> tuple[Any, Any, Tensor]:
-        """Return the state after `state`, the report of the step, and its signals (3,): see `_signals`.
+        """Return the state after `state`, the report of the step, and (3,): what `_signals` returns.
 
-        All three are at fixed places, which the next call overwrites.
+        The next call overwrites the tensors of all three.
         """
         with torch.cuda.device(self._device):
             if state is self.new:
@@ -221,19 +223,19 @@ class StepGraph:
 
 
 def _signals(requested_rounds: RequestedRounds, settings: Any, new: Any, report: Any) -> Tensor:
-    """Return (3,), float64: 1 if all numbers of the report are finite, otherwise 0; and the `_summary` of `new`.
+    """Return (3,), float64: 1 if all numbers of the report are finite, else 0; and the `_summary` of the state `new`.
 
-    The summary is the share of items that need more rounds, and the largest number of rounds that an item needs.
+    The summary is the share of items that need more than the usual rounds, and the most rounds that one needs.
     """
     is_finite = torch.stack(list(report.numbers.values())).isfinite().all()
     return torch.cat([is_finite.double()[None], _summary(requested_rounds(settings, new))])
 
 
 def _summary(requested: Tensor) -> Tensor:
-    """Return (2,): the share of items that need more rounds, and the largest number of rounds."""
+    """Return (2,), float64: the share of items with requested > 0, and the largest entry. requested: (B,), rounds."""
     return torch.stack([(requested > 0).double().mean(), requested.max().double()])
 
 
 def _storage(tensor: Tensor) -> int:
-    """Return the address of the memory of a tensor."""
+    """Return the address of the storage of a tensor, which its views share."""
     return tensor.untyped_storage().data_ptr()

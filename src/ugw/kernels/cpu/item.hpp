@@ -27,7 +27,8 @@ struct Item {
     Matrix at(double* data, std::int64_t k) const { return {data + (k + 3) % 3 * rows * stride, stride}; }
 };
 
-static Matrix packed_matrix(Strided source, std::int64_t item, int rows, int cols, Arena& arena) {
+// A copy of the matrix (rows, cols) of an item with padded rows, zero in the padding.
+static Matrix pack_matrix(Strided source, std::int64_t item, int rows, int cols, Arena& arena) {
     const Matrix target = arena.take_matrix(rows, cols);
     const double* start = source.data + item * source.item;
     for (int i = 0; i < rows; ++i)
@@ -36,13 +37,15 @@ static Matrix packed_matrix(Strided source, std::int64_t item, int rows, int col
     return target;
 }
 
-static double* packed_log_weights(Strided source, std::int64_t item, int count, Arena& arena) {
+// A copy of the log weights of an item, −inf in the padding.
+static double* pack_log_weights(Strided source, std::int64_t item, int count, Arena& arena) {
     double* target = arena.take(pad(count));
     const double* start = source.data + item * source.item;
     for (int j = 0; j < pad(count); ++j) target[j] = j < count ? start[j * source.col] : -INFINITE;
     return target;
 }
 
+// exp of padded values.
 static double* exponentials(const double* values, int count, Arena& arena) {
     double* target = arena.take(pad(count));
     for (int j = 0; j < pad(count); j += LANES) store(target + j, exp(load(values + j)));
@@ -62,27 +65,33 @@ static double* sampled_row_weights(const double* a, int n, int count, Arena& are
     return weights;
 }
 
+// The weights a, or shares of sampled rows where extrapolations sample the rows of costs.
+static const double* extrapolation_weights(const Config& config, const double* a, int n, Arena& arena) {
+    const int max_rows = static_cast<int>(config.max_rows_without_sampling);
+    const bool is_sampled = config.samples_rows != 0.0 && n > max_rows;
+    return is_sampled ? sampled_row_weights(a, n, max_rows, arena) : a;
+}
+
 // Doubles that `read_item` takes from an arena.
 static std::size_t item_memory(int n, int m) {
     return std::size_t(n) * pad(n) + std::size_t(m) * pad(m) + std::size_t(n) * pad(m) + 2 * (pad(n) + pad(m)) + pad(n);
 }
 
+// Item i of a run, its problem copied to padded arrays.
 static Item read_item(const Run& run, std::int64_t i, Arena& arena) {
     Item item;
     item.config = run.config;
     item.parameters = run.parameters + i;
     const int n = item.n = static_cast<int>(run.sizes[2 * i]);
     const int m = item.m = static_cast<int>(run.sizes[2 * i + 1]);
-    item.dx = packed_matrix(run.dx, i, n, n, arena);
-    item.dy = packed_matrix(run.dy, i, m, m, arena);
-    item.cost = run.cost.data == nullptr ? Matrix{nullptr, 0} : packed_matrix(run.cost, i, n, m, arena);
-    item.log_a = packed_log_weights(run.log_a, i, n, arena);
-    item.log_b = packed_log_weights(run.log_b, i, m, arena);
+    item.dx = pack_matrix(run.dx, i, n, n, arena);
+    item.dy = pack_matrix(run.dy, i, m, m, arena);
+    item.cost = run.cost.data == nullptr ? Matrix{nullptr, 0} : pack_matrix(run.cost, i, n, m, arena);
+    item.log_a = pack_log_weights(run.log_a, i, n, arena);
+    item.log_b = pack_log_weights(run.log_b, i, m, arena);
     item.a = exponentials(item.log_a, n, arena);
     item.b = exponentials(item.log_b, m, arena);
-    const int max_rows = static_cast<int>(run.config->max_rows_without_sampling);
-    const bool is_sampled = run.config->samples_rows != 0.0 && n > max_rows;
-    item.row_weights = is_sampled ? sampled_row_weights(item.a, n, max_rows, arena) : item.a;
+    item.row_weights = extrapolation_weights(*run.config, item.a, n, arena);
     item.iterate = run.iterates + i;
     item.f = run.f + i * run.f_size;
     item.g = run.g + i * run.g_size;

@@ -7,8 +7,8 @@ static void solve_linear_item(const LinearRun& run, std::int64_t i, Arena& arena
     arena.reset();
     LinearMemory memory;
     memory.take(n, m, arena);
-    const double* log_a = packed_log_weights(run.log_a, i, n, arena);
-    const double* log_b = packed_log_weights(run.log_b, i, m, arena);
+    const double* log_a = pack_log_weights(run.log_a, i, n, arena);
+    const double* log_b = pack_log_weights(run.log_b, i, m, arena);
     const Matrix plan = arena.take_matrix(n, m);
     const double* cost = run.cost.data + i * run.cost.item;
     for (int row = 0; row < n; ++row)

@@ -126,12 +126,14 @@ static void weighted_square_sum(const double* factors, Matrix matrix, int rows, 
     }
 }
 
+// Σ values_j over the padded entries.
 static double sum(const double* values, int count) {
     Vec total = {};
     for (int j = 0; j < pad(count); j += LANES) total += load(values + j);
     return sum_lanes(total);
 }
 
+// Σ u_ij v_ij.
 static double dot(Matrix u, Matrix v, int rows, int cols) {
     Vec total = {};
     for (int i = 0; i < rows; ++i)
@@ -139,6 +141,7 @@ static double dot(Matrix u, Matrix v, int rows, int cols) {
     return sum_lanes(total);
 }
 
+// Σ |u_ij − v_ij|.
 static double l1_distance(Matrix u, Matrix v, int rows, int cols) {
     Vec total = {};
     for (int i = 0; i < rows; ++i)
@@ -146,10 +149,12 @@ static double l1_distance(Matrix u, Matrix v, int rows, int cols) {
     return sum_lanes(total);
 }
 
+// target = source, padding included.
 static void copy(Matrix source, int rows, int cols, Matrix target) {
     for (int i = 0; i < rows; ++i) std::memcpy(target.row(i), source.row(i), sizeof(double) * pad(cols));
 }
 
+// target = sourceᵀ, with zeros in the padding. source: (rows, cols).
 static void transpose(Matrix source, int rows, int cols, Matrix target) {
     constexpr int BLOCK = 8;  // a block of both matrices stays in the L1 cache
     for (int i0 = 0; i0 < pad(rows); i0 += BLOCK)

@@ -1,4 +1,4 @@
-"""The compiled library as Python calls it: where it is, the layout of its records, and one call of its loop."""
+"""The compiled library as Python calls it: where it is, the layout of its records, and its three functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Strided(ctypes.Structure):
 
 
 class Run(ctypes.Structure):
-    """The arguments of one call, the same fields as `Run` in common.hpp."""
+    """The arguments of `Library.run`, with the fields of the C++ record `Run` in common.hpp."""
 
     _fields_ = [
         ("batch", c_int64),
@@ -54,7 +54,7 @@ class Run(ctypes.Structure):
 
 
 class LinearRun(ctypes.Structure):
-    """The arguments of one call of Sinkhorn, the same fields as `LinearRun` in common.hpp."""
+    """The arguments of `Library.solve_linear`, with the fields of the C++ record `LinearRun` in common.hpp."""
 
     _fields_ = [
         ("batch", c_int64),
@@ -75,7 +75,7 @@ class LinearRun(ctypes.Structure):
 
 
 class SearchRun(ctypes.Structure):
-    """The arguments of one search for initial plans, the same fields as `SearchRun` in common.hpp."""
+    """The arguments of `Library.search`, with the fields of the C++ record `SearchRun` in common.hpp."""
 
     _fields_ = [
         ("batch", c_int64),
@@ -105,7 +105,7 @@ class SearchRun(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Library:
-    """The loaded library: names of the fields of its records, in order, and the instruction set that it uses."""
+    """The loaded library: names of the fields of its C++ records, in order, and the instruction set that it uses."""
 
     handle: ctypes.CDLL
     config_fields: tuple[str, ...]
@@ -117,25 +117,25 @@ class Library:
     instruction_set: str
 
     def run(self, arguments: Run) -> int:
-        """Run steps of a batch, see `ugw_run` in library.cpp; return the number of items to call it again for."""
+        """Make steps of a batch, in place, to `last_step` or a time limit; return how many items have steps left."""
         n_left = self.handle.ugw_run(ctypes.byref(arguments))
         if n_left < 0:
             raise MemoryError("no memory for the work arrays of a compiled step")
         return n_left
 
     def solve_linear(self, arguments: LinearRun) -> None:
-        """Solve the linear problems of a batch, see `ugw_solve_linear` in library.cpp."""
+        """Solve the linear problems of a batch by Sinkhorn and write the results to the arrays of `arguments`."""
         if self.handle.ugw_solve_linear(ctypes.byref(arguments)) < 0:
             raise MemoryError("no memory for the work arrays of a compiled solve")
 
     def search(self, arguments: SearchRun) -> None:
-        """Search initial plans of the items of a batch, see `ugw_search` in library.cpp."""
+        """Search initial plans of the items of a batch and write them to the arrays of `arguments`."""
         if self.handle.ugw_search(ctypes.byref(arguments)) < 0:
             raise MemoryError("no memory for the work arrays of a compiled search")
 
 
 def padded_size(count: int) -> int:
-    """Return the length of a padded row of `count` numbers: a multiple of PADDING in common.hpp."""
+    """Return `count` rounded up to a multiple of 8, the length of rows in the library (PADDING in common.hpp)."""
     return -(-count // 8) * 8
 
 
@@ -159,7 +159,7 @@ def load() -> Library:
 
 @cache
 def _load() -> Library | None:
-    """Return the library that lies beside this file, None if there is none that this machine can load."""
+    """Return the library in the folder of this file, None if there is none that this machine can load."""
     for path in sorted(Path(__file__).parent.glob("_alternating*.so")):
         try:
             handle = ctypes.CDLL(str(path))
@@ -169,14 +169,12 @@ def _load() -> Library | None:
         handle.ugw_field_names.argtypes = [ctypes.c_char_p]
         handle.ugw_instruction_set.restype = ctypes.c_char_p
         handle.ugw_run_size.restype = c_int64
-        handle.ugw_run.restype = c_int64
-        handle.ugw_run.argtypes = [ctypes.POINTER(Run)]
-        handle.ugw_solve_linear.restype = c_int64
-        handle.ugw_solve_linear.argtypes = [ctypes.POINTER(LinearRun)]
         if handle.ugw_run_size() != sum(map(ctypes.sizeof, (Run, LinearRun, SearchRun))):  # built from other sources
             continue
-        handle.ugw_search.restype = c_int64
-        handle.ugw_search.argtypes = [ctypes.POINTER(SearchRun)]
+        records = {"ugw_run": Run, "ugw_solve_linear": LinearRun, "ugw_search": SearchRun}
+        for name, record in records.items():
+            function = getattr(handle, name)
+            function.restype, function.argtypes = c_int64, [ctypes.POINTER(record)]
         return Library(
             handle,
             config_fields=_field_names(handle, "config"),
@@ -191,12 +189,12 @@ def _load() -> Library | None:
 
 
 def _field_names(handle: ctypes.CDLL, record: str) -> tuple[str, ...]:
-    """Return the names of the fields of a record of the library, in order."""
+    """Return the names of the fields of the C++ record called `record` in `ugw_field_names`, in order."""
     return tuple(handle.ugw_field_names(record.encode()).decode().rstrip(",").split(","))
 
 
 def strided_matrices(tensor: Tensor | None) -> _Strided:
-    """Return the address and strides of matrices (B, n, m), or of one (n, m) that all items share; zeros for None."""
+    """Return address and strides of matrices (B, n, m), or of one (n, m) that all items share; null for None."""
     if tensor is None:
         return _Strided(None, 0, 0, 0)
     shared = (0,) if tensor.ndim == 2 else ()
@@ -204,6 +202,6 @@ def strided_matrices(tensor: Tensor | None) -> _Strided:
 
 
 def strided_vectors(tensor: Tensor) -> _Strided:
-    """Return the address and strides of vectors (B, n)."""
+    """Return address and strides of vectors (B, n)."""
     item, col = tensor.stride()
     return _Strided(tensor.data_ptr(), item, 0, col)

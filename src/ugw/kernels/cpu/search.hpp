@@ -106,6 +106,7 @@ static bool normalize(Matrix plan, int n, int m) {
     return true;
 }
 
+// Σ p log p, with 0 log 0 = 0.
 static double neg_entropy(Matrix plan, int n, int m) {
     Vec total = {};
     for (int i = 0; i < n; ++i)
@@ -232,6 +233,7 @@ static void select_different(Candidates& candidates, int count, double min_dista
     order = chosen;
 }
 
+// Run all candidates that are left and keep the best that differ.
 static void run_round(
     const Level& level, const Config& config, const SearchConfig& search, SearchRound round, CandidateMemory& memory,
     Candidates& candidates
@@ -259,14 +261,19 @@ struct Clusters {
     double share(int i, const double* w) const { return weights[labels[i]] > 0.0 ? w[i] / weights[labels[i]] : 0.0; }
 };
 
-// Eccentricities D w as whole multiples of a small step, so that those that differ by rounding alone tie.
+// The eccentricity Σ_j D_ij w_j of point i.
+static double eccentricity(Matrix d, const double* w, int n, int i) {
+    Vec total = {};
+    for (int j = 0; j < pad(n); j += LANES) total += load(d.row(i) + j) * load(w + j);
+    return sum_lanes(total);
+}
+
+// Eccentricities as whole multiples of a small step, so that those that differ by rounding alone tie.
 static std::vector<double> eccentricity_ranks(Matrix d, const double* w, int n, double step_share) {
     std::vector<double> ranks(n);
     double largest = 0.0;
     for (int i = 0; i < n; ++i) {
-        Vec total = {};
-        for (int j = 0; j < pad(n); j += LANES) total += load(d.row(i) + j) * load(w + j);
-        ranks[i] = sum_lanes(total);
+        ranks[i] = eccentricity(d, w, n, i);
         largest = std::max(largest, std::fabs(ranks[i]));
     }
     const double step = std::max(step_share * largest, std::numeric_limits<double>::min());
@@ -303,6 +310,7 @@ static std::vector<int> farthest_centers(Matrix d, const double* w, int n, int c
     return centers;
 }
 
+// Clusters of n points around at most `count` farthest points; distances to a cluster are means over its points.
 static Clusters cluster_points(Matrix d, const double* w, int n, int count, double step_share, Arena& arena) {
     Clusters clusters;
     const int k = clusters.count = std::min(count, n);
@@ -342,6 +350,7 @@ static Clusters cluster_points(Matrix d, const double* w, int n, int count, doub
     return clusters;
 }
 
+// Logarithms of `count` weights, −inf for 0 and in the padding.
 static double* logarithms(const double* w, int count, Arena& arena) {
     double* logs = arena.take(pad(count));
     for (int j = 0; j < pad(count); ++j) logs[j] = j < count && w[j] > 0.0 ? std::log(w[j]) : -INFINITE;
@@ -371,6 +380,7 @@ static Level aggregate(const Level& level, const Clusters& x, const Clusters& y,
 
 // -- candidates ---------------------------------------------------------------------------------------------------------
 
+// The plan a⊗b.
 static Matrix product_plan(const Level& level, Arena& arena) {
     const Matrix plan = arena.take_matrix(level.n, level.m);
     for (int i = 0; i < level.n; ++i)
@@ -417,11 +427,6 @@ static Matrix first_lower_bound_plan(
     const Level& level, const Config& config, const SearchConfig& search, LinearMemory& memory, Arena& arena
 ) {
     const Matrix plan = arena.take_matrix(level.n, level.m);
-    auto eccentricity = [](Matrix d, const double* w, int n, int i) {
-        Vec total = {};
-        for (int j = 0; j < pad(n); j += LANES) total += load(d.row(i) + j) * load(w + j);
-        return sum_lanes(total);
-    };
     std::vector<double> ecc_y(pad(level.m), 0.0);
     for (int j = 0; j < level.m; ++j) ecc_y[j] = eccentricity(level.dy, level.b, level.m, j);
     for (int i = 0; i < level.n; ++i) {
@@ -498,6 +503,7 @@ static Matrix symmetry_breaking_noise(
     return noise;
 }
 
+// Multiply a plan by exp(noise) and divide it by its mass.
 static void break_symmetries(Matrix plan, Matrix noise, int n, int m) {
     for (int i = 0; i < n; ++i)
         for (int j = 0; j < pad(m); j += LANES)
@@ -585,19 +591,18 @@ static Matrix prolongate(
 
 // -- the search of one item ---------------------------------------------------------------------------------------------
 
+// The problem of item i on all its points.
 static Level read_level(const SearchRun& run, std::int64_t i, Arena& arena) {
     Level level;
     const int n = level.n = static_cast<int>(run.sizes[2 * i]), m = level.m = static_cast<int>(run.sizes[2 * i + 1]);
-    level.dx = packed_matrix(run.dx, i, n, n, arena);
-    level.dy = packed_matrix(run.dy, i, m, m, arena);
-    level.cost = run.cost.data == nullptr ? Matrix{nullptr, 0} : packed_matrix(run.cost, i, n, m, arena);
-    level.log_a = packed_log_weights(run.log_a, i, n, arena);
-    level.log_b = packed_log_weights(run.log_b, i, m, arena);
+    level.dx = pack_matrix(run.dx, i, n, n, arena);
+    level.dy = pack_matrix(run.dy, i, m, m, arena);
+    level.cost = run.cost.data == nullptr ? Matrix{nullptr, 0} : pack_matrix(run.cost, i, n, m, arena);
+    level.log_a = pack_log_weights(run.log_a, i, n, arena);
+    level.log_b = pack_log_weights(run.log_b, i, m, arena);
     level.a = exponentials(level.log_a, n, arena);
     level.b = exponentials(level.log_b, m, arena);
-    const int max_rows = static_cast<int>(run.config->max_rows_without_sampling);
-    const bool is_sampled = run.config->samples_rows != 0.0 && n > max_rows;
-    level.row_weights = is_sampled ? sampled_row_weights(level.a, n, max_rows, arena) : level.a;
+    level.row_weights = extrapolation_weights(*run.config, level.a, n, arena);
     finish_level(level, run.parameters[i], 0.0, run.search->min_relative_mean);
     return level;
 }
@@ -617,7 +622,7 @@ static std::size_t search_memory(const SearchRun& run, int n, int m) {
            64 * PADDING * (n_survivors + 16);
 }
 
-// Search the initial plans of item i and write the best, those that are missing repeat the first.
+// Search the initial plans of item i and write the best; where fewer differ, the first is repeated.
 static void search_item(const SearchRun& run, std::int64_t i) {
     const SearchConfig& search = *run.search;
     const Config& config = *run.config;

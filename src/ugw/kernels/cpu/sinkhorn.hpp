@@ -111,6 +111,7 @@ static void center_kernel(const LinearProblem& problem, const double* gamma, Sta
     }
 }
 
+// Is the potential gamma near the center of the kernel, where the kernel is accurate?
 static bool is_near_center(const StabilizedKernel& kernel, const double* gamma, int m, const Config& config) {
     const double limit = config.max_recentering_fraction * std::log(std::numeric_limits<double>::max());
     bool is_near = true;

@@ -33,7 +33,7 @@ def _moments_kernel(
     g0_ptr, g1_ptr, g2_ptr, f0_ptr, f1_ptr, f2_ptr, a_ptr, b_ptr, out_ptr, n, m,
     STRIP: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
-    """Sum the five `anderson_differences` and their products, weighted by a⊗b, over a strip of STRIP rows of an item.
+    """Store Σ w d_k and Σ w d_k d_l of the five `anderson_differences` d, w = a⊗b, over STRIP rows of an item.
 
     g0_ptr, g1_ptr, g2_ptr: the three inputs and f0_ptr, f1_ptr, f2_ptr: the three outputs, (B, n, m), oldest first;
     a_ptr: (B, n); b_ptr: (B, m); out_ptr: (B·strips, SUMS): five sums, then the 5 × 5 sums of products.
@@ -167,9 +167,9 @@ def _coefficients_kernel(
 def anderson_moments(
     a: Tensor, b: Tensor, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Return the means and the mean products of the five `anderson_differences` under the weights a⊗b.
+    """Return Σ_ij a_i b_j d_k, (B, 5, 1), and Σ_ij a_i b_j d_k d_l, (B, 5, 5), of the five `anderson_differences` d.
 
-    a: (B, n); b: (B, m); inputs, outputs: three float32 costs (B, n, m) each. Returns (B, 5, 1) and (B, 5, 5), float64.
+    a: (B, n); b: (B, m); inputs, outputs: three float32 costs (B, n, m) each, oldest first. The sums are float64.
     """
     batch, n, m = outputs[2].shape
     strip = TRITON_CONFIG.moment_rows
@@ -187,9 +187,9 @@ def anderson_moments(
 
 
 def extrapolate(last_input: Tensor, outputs: Sequence[Tensor], factors: Sequence[Tensor]) -> Tensor:
-    """Return the extrapolated cost (B, n, m) of `..anderson.extrapolate`.
+    """Return the cost f2 + c0 (f1 − f0) + c1 (f2 − f1) + c2 (f2 − last_input), (B, n, m), float32.
 
-    last_input: (B, n, m), float32; outputs: the last three, oldest first, likewise; factors: three (B,).
+    last_input: (B, n, m), float32; outputs: f0, f1, f2, the same, oldest first; factors: c0, c1, c2, (B,) each.
     """
     last_input, outputs = last_input.contiguous(), [output.contiguous() for output in outputs]
     out, size = torch.empty_like(last_input), last_input[0].numel()
@@ -202,7 +202,7 @@ def extrapolate(last_input: Tensor, outputs: Sequence[Tensor], factors: Sequence
 
 
 def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
-    """Return the `AndersonStep` of `..anderson.anderson_coefficients`, which has the same arguments.
+    """Return the `AndersonStep` that `..anderson.anderson_coefficients` returns for the same arguments.
 
     gram: (B, 5, 5) and relative_change: (B,), float64; was_rejected: (B,) bool.
     """

@@ -10,7 +10,7 @@ class TritonConfig:
     """Limits and launch parameters of the Triton kernels, measured on an H200 where no other reason is given."""
 
     # --- Sinkhorn in registers ---
-    # Plan entries, padded to powers of two, that the registers of one multiprocessor hold in float32.
+    # Entries of a plan whose sides are padded to powers of two that the registers of a multiprocessor hold in float32.
     max_register_entries: int = 2**15
     # Plan entries for each thread of a program: determines the number of warps.
     register_entries_per_thread: int = 128
@@ -48,8 +48,8 @@ class TritonConfig:
     few_values_rows: int = 128
     few_values_cols: int = 32
     few_values_warps: int = 4
-    # Blocks that tensor cores add by themselves, before the sums are added with rounding: longer sums would drift,
-    # because tensor cores truncate.
+    # Blocks that tensor cores add by themselves, before the sums are added with rounding: errors of longer
+    # sums would accumulate, because tensor cores truncate.
     blocks_per_group: int = 4
     # Numbers that one program packs.
     packed_numbers: int = 2048
@@ -64,5 +64,5 @@ TRITON_CONFIG = TritonConfig()
 
 
 def padded_size(size: int) -> int:
-    """Return the length of the block, a power of two of at least 16, in which a program holds a vector of `size`."""
+    """Return `size` rounded up to a power of two of at least 16, the length of the block that holds such a vector."""
     return max(16, 1 << (size - 1).bit_length())

@@ -49,9 +49,9 @@ def neg_entropy(p: Tensor) -> Tensor:
 
 
 def _item_sums(u: Tensor, v: Tensor, kind: str) -> Tensor:
-    """Return the sums over (n, m) of the terms that `kind` names, (B,), float64: see `_partial_sum_kernel`.
+    """Return Σ u·v ("dot"), Σ |u − v| ("l1_distance") or Σ u log u ("neg_entropy") of each item, (B,), float64.
 
-    u, v: (B, n, m); kind: "dot", "l1_distance" or "neg_entropy". The kernel adds parts in the dtype of u.
+    u, v: (B, n, m); kind: one of these three names. Parts are added in the dtype of u.
     """
     u, v = u.contiguous(), v.contiguous()
     size = u[0].numel()

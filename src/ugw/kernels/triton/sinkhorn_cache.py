@@ -41,8 +41,9 @@ def _row_kernel(
     Input: k_ptr: (B, n, m), the kernel matrix; side_a_ptr: (B, 4, n), side_b_ptr: (B, 4, m), see
     `StabilizedKernel.side_vectors`; gamma_ptr: (B, m), from the previous iteration without its translation, or the
     given potential if FIRST; previous_p1_ptr: (B, n), previous_p2_ptr: (B, m), log marginals of the previous iteration,
-    which give the translation; factors_ptr: (B, 3), both dampings and the translation share; tiny: the smallest
-    trusted sum over the number of terms and their largest factor. Output: phi_ptr, log_p1_ptr: (B, n).
+    which give the translation; factors_ptr: (B, 3), both dampings and the translation share; tiny: a sum counts as lost
+    to underflow if it is at most tiny times the number of terms times the largest factor. Output: phi_ptr, log_p1_ptr:
+    (B, n).
     """
     blocks = tl.cdiv(n, N)
     item = (tl.program_id(0) // blocks).to(tl.int64)
@@ -187,7 +188,7 @@ def _result_kernel(
 def sinkhorn_iterations(
     gamma: Tensor, kernel: StabilizedKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Return the `SinkhornIterate` of `..sinkhorn.sinkhorn_iterations`, which has the same arguments."""
+    """Return the `SinkhornIterate` that `..sinkhorn.sinkhorn_iterations` returns for the same arguments."""
     batch, n, m = kernel.matrix.shape
     factors = torch.cat((*dampings, translation_share), dim=1)
     inputs = (kernel.matrix, *kernel.side_vectors, gamma, factors)

@@ -27,11 +27,12 @@ def _iterations_kernel(
     n, m, max_rate, tiny,
     COUNT: tl.constexpr, N: tl.constexpr, M: tl.constexpr, LOG2E: tl.constexpr,
 ):  # fmt: skip
-    """Make COUNT Sinkhorn iterations of one item; see `sinkhorn_iterations`.
+    """Make COUNT Sinkhorn iterations of one item and store the fields of its `SinkhornIterate`.
 
     Input: k_ptr: (B, n, m), the kernel matrix; side_a_ptr: (B, 4, n) and side_b_ptr: (B, 4, m), see
     `StabilizedKernel.side_vectors`; gamma_ptr: (B, m), the potential; factors_ptr: (B, 3), both dampings and the
-    translation share; tiny: the smallest trusted sum, over the number of terms and their largest. Output:
+    translation share; tiny: a sum counts as lost to underflow, and gives NaN, if it is at most tiny times the number of
+    terms times the largest factor. Output:
     new_gamma_ptr, extrapolated_ptr: (B, m); residual_ptr: (B,). N, M: n and m padded to powers of two.
     """
     item = tl.program_id(0).to(tl.int64)
@@ -90,7 +91,7 @@ def _iterations_kernel(
 def sinkhorn_iterations(
     gamma: Tensor, kernel: StabilizedKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Return the `SinkhornIterate` of `..sinkhorn.sinkhorn_iterations`, which has the same arguments, in one launch."""
+    """Return the `SinkhornIterate` that `..sinkhorn.sinkhorn_iterations` returns, computed in one launch."""
     matrix = kernel.matrix
     batch, n, m = matrix.shape
     result = empty_result(gamma)

@@ -174,7 +174,8 @@ def _weighted_sums_kernel(
     start = item.to(tl.int64) * blocks * BN
     total = tl.zeros((BM, V), tl.float32)
     for group in range(first, last, GROUP):
-        # Tensor cores truncate when they add: a long sum would drift. Short sums are added outside, with rounding.
+        # Tensor cores truncate when they add: errors of a long sum would accumulate. Short sums are added
+        # outside, with rounding.
         sums = tl.zeros((BM, V), tl.float32)
         for block in range(group, tl.minimum(group + GROUP, last)):
             places = start + block * BN + j
@@ -191,7 +192,10 @@ def _weighted_sums_kernel(
 
 
 def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
-    """Return log Σ_j exp(left_i · right_j + bias_j), (B, n), float32; arguments as in `..streaming_logsumexp`."""
+    """Return log Σ_j exp(left_i · right_j + bias_j), (B, n), float32.
+
+    left: (B, n, r); right: (B, m, r); bias: (B, m); guess: (B, n), an approximation of the result, or None.
+    """
     batch, n = left.shape[:2]
     block = TRITON_CONFIG.streaming_block
     shift = torch.zeros_like(left[:, :, 0]) if guess is None else guess
@@ -211,7 +215,7 @@ def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor
 def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
     """Return Σ_j exp(left_i · right_j + bias_j − shift_i) values_jk, (B, n, k), float32.
 
-    Arguments as in `..streaming_logsumexp`.
+    left: (B, n, r); right: (B, m, r); bias: (B, m); shift: (B, n); values: (B, m, k).
     """
     rows, cols = pack(left, right, bias, shift)
     has_few_values = values.shape[2] <= TRITON_CONFIG.max_register_values
@@ -219,10 +223,10 @@ def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Ten
 
 
 def _sum_few_values(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
-    """Compute Σ_j 2^(rows_i · cols_j) values_jv for at most `max_register_values` columns of values.
+    """Return Σ_j 2^(rows_i · cols_j) values_jv, (B, n, V), for V up to `max_register_values`.
 
     rows: (B, n, K) and cols: (B, m', K), from `pack`, so that the shift is part of the exponents; values: (B, m, V),
-    m ≤ m'. Returns (B, n, V).
+    m ≤ m'.
     """
     batch, n, width = rows.shape
     n_rows, n_cols = TRITON_CONFIG.few_values_rows, TRITON_CONFIG.few_values_cols
@@ -238,10 +242,10 @@ def _sum_few_values(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
 
 
 def _sum_many_values(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
-    """Compute Σ_j 2^(rows_i · cols_j) values_jv for any number of columns of values, on the tensor cores.
+    """Return Σ_j 2^(rows_i · cols_j) values_jv, (B, n, V), for any V, computed on the tensor cores.
 
     rows: (B, n, K) and cols: (B, m', K), from `pack`, so that the shift is part of the exponents; values: (B, m, V),
-    m ≤ m'. Returns (B, n, V).
+    m ≤ m'.
     """
     batch, n = rows.shape[:2]
     width, block = values.shape[2], TRITON_CONFIG.streaming_block
@@ -258,10 +262,9 @@ def _sum_many_values(rows: Tensor, cols: Tensor, values: Tensor) -> Tensor:
 
 
 def pack(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """Pack the factors into TF32 rows whose products are log2(e)·(left · right + bias − shift).
+    """Return TF32 vectors, (B, n, K) and (B, m', K), whose products are log2(e)·(left_i · right_j + bias_j − shift_i).
 
-    left: (B, n, r); right: (B, m, r); bias: (B, m); shift: (B, n). Returns (B, n, K) and (B, m', K), where m' is m
-    rounded up to whole blocks.
+    left: (B, n, r); right: (B, m, r); bias: (B, m); shift: (B, n). m' is m rounded up to whole blocks.
     """
     block = TRITON_CONFIG.streaming_block
     m = triton.cdiv(right.shape[1], block) * block
@@ -289,10 +292,10 @@ def _pack_side(factor: Tensor, extra: Tensor, count: int, *, scales: tuple[float
 
 
 def _value_halves(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """Return (hi, lo), which multiplies the upper half of a weight, and (hi, 0), which multiplies its lower half.
+    """Return the matrices (hi, lo) and (hi, 0), (B, m, W) each, where values = hi + lo with TF32 numbers hi and lo.
 
-    values: (B, ·, V), the sum of its TF32 halves hi and lo. Both results are padded to m rows and to a power of two of
-    columns, W ≥ 2 V: (B, m, W) each.
+    values: (B, ·, V). Rows are padded with zeros to m, columns to a power of two W ≥ 2 V. The first matrix is
+    multiplied by the upper half of a factor, the second by its lower half.
     """
     hi, lo = split_tf32(values)
     width = max(16, triton.next_power_of_2(2 * values.shape[2]))
@@ -304,10 +307,9 @@ def _value_halves(values: Tensor, m: int) -> tuple[Tensor, Tensor]:
 def _column_splits(
     batch: int, rows: tuple[int, int], cols: tuple[int, int], device: torch.device
 ) -> tuple[int, int, int]:
-    """Return how the columns are divided among enough programs to fill the device.
+    """Return the number of blocks of columns, the blocks of one program, and the programs for each block of rows.
 
-    rows, cols: their number and the number in a block. The result is the number of blocks of columns, the blocks of one
-    program, and the number of programs for each block of rows.
+    Columns are divided among enough programs to fill the device. rows, cols: (number, number in a block) each.
     """
     blocks = cols[0] // cols[1]
     cores = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
