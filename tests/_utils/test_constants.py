@@ -3,7 +3,7 @@
 import torch
 
 from ugw._utils.config import UTILS_CONFIG
-from ugw._utils.constants import cached_constant, clear_constants, constants_recorded
+from ugw._utils.constants import cached_constant, clear_constants, record_constants
 
 
 def ramp(count):
@@ -12,9 +12,9 @@ def ramp(count):
 
 def test_constants_are_recorded_inside_the_context_only():
     cached_constant(ramp, 2)
-    with constants_recorded() as outer:
+    with record_constants() as outer:
         first = cached_constant(ramp, 3)
-        with constants_recorded() as inner:
+        with record_constants() as inner:
             second = cached_constant(ramp, 4)
     cached_constant(ramp, 5)
     assert [id(tensor) for tensor in outer] == [id(first), id(second)]

@@ -13,7 +13,7 @@ from torch import Tensor
 from .config import UTILS_CONFIG
 
 _constants: OrderedDict[Any, Tensor] = OrderedDict()  # the most recently used last
-_recordings: list[list[Tensor]] = []  # the lists of the open `constants_recorded` contexts
+_recordings: list[list[Tensor]] = []  # the lists of the open `record_constants` contexts
 
 
 def cached_constant(make: Callable[..., Tensor], *arguments: Any) -> Tensor:
@@ -31,7 +31,7 @@ def cached_constant(make: Callable[..., Tensor], *arguments: Any) -> Tensor:
 
 
 @contextmanager
-def constants_recorded() -> Iterator[list[Tensor]]:
+def record_constants() -> Iterator[list[Tensor]]:
     """Yield a list to which all tensors that `cached_constant` returns inside the context are appended.
 
     A captured CUDA graph reads them where they are, and must hold them as long as it is used.

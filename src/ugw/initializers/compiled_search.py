@@ -139,7 +139,10 @@ class _SearchArrays:
 
 @lru_cache(maxsize=INITIALIZER_CONFIG.max_cached_draws)
 def _random_numbers(n_points: int) -> tuple[Tensor, Tensor]:
-    """Return the draws that `random_anchor_plans` and `low_rank_noise` make for that many points, in float64."""
+    """Return the random numbers of `random_anchor_plans` and `low_rank_noise` for a search, float64.
+
+    (anchors, 2), uniform, and (2, n_points, 1, factors), normal. n_points: of the larger space.
+    """
     config, cpu = INITIALIZER_CONFIG, torch.device("cpu")
     n_anchors = config.n_random_candidates * config.n_anchor_pairs
     uniforms = uniform_draws(0, (n_anchors, 2), torch.float64, cpu)
@@ -150,9 +153,10 @@ def _random_numbers(n_points: int) -> tuple[Tensor, Tensor]:
 def search_tables(
     config_fields: tuple[str, ...], search_fields: tuple[str, ...], solver: AlternateMin, rounds: tuple[Round, ...]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the numbers that the library reads: thresholds of steps, of the search, and (rounds, 2).
+    """Return the values of `config_fields`, of `search_fields`, and (rounds, 2): steps and survivors of each round.
 
-    config_fields, search_fields: names of the thresholds, in order. A round has its steps, and its survivors or 0.
+    All are float64 tensors; the fields are those of the C++ records `Config` and `SearchConfig`; 0 survivors stand for
+    None. solver: the options of all steps.
     """
     options = solver.with_defaults()
     of_steps = config_values(config_fields, options, samples_rows=True, is_monitored=False, max_iter=0)

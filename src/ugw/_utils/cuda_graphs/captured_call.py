@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..constants import constants_recorded
+from ..constants import record_constants
 from ..pytree import leaves, without_cached_properties
 from . import cache
 from .config import CAPTURE_CONFIG
@@ -56,7 +56,7 @@ class CapturedCall:
             self._output = function(*without_cached_properties(held))
             self._is_finite = list(leaves(self._output))[-1].isfinite().all()
 
-        with constants_recorded() as self._constants:
+        with record_constants() as self._constants:
             self.bytes = cache.bytes_of(self._inputs) + self._capture(call)
 
     def _capture(self, call: Callable[[], None]) -> int:
