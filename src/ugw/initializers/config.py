@@ -51,8 +51,6 @@ class InitializerConfig:
     n_best_candidates: int = 3
     # Two plans of unit mass are different candidates if they are this far apart in L1.
     min_candidate_distance: float = 0.1
-    # Objectives closer than this share differ by rounding alone: the first candidate wins.
-    rounding_tie: float = 1e-12
     # Max entries of all plans of a batch of candidates that run together, by device: on a CPU they stay in a cache.
     max_batch_entries: dict[str, int] = field(default_factory=lambda: {"cpu": 1 << 20, "cuda": 1 << 26})
 

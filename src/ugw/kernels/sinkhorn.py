@@ -296,7 +296,7 @@ def sinkhorn_iterations(
     1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the extrapolation assumes.
     """
     result = kernel.iterate(gamma, dampings, translation_share)
-    # The fraction of the plan's mass that the updates moved: each weighted by the marginal it corrected.
+    # The fraction of the plan's mass that the updates moved, each weighted by its marginal.
     moved = [(p * u.abs().clamp_(max=1.0)).sum(1) for p, u in zip(result.marginals, result.updates, strict=True)]
     # The slow modes share one rate, close to damping1·damping2: pairs of points that see only each other, each
     # with its own translation. One Aitken step for all of them, at the rate measured.

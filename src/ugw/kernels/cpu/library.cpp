@@ -75,7 +75,6 @@ bool call_in_threads(std::int64_t n_threads, Work work) {
 }  // namespace
 
 #define UGW_NAME(name) #name ","
-#define UGW_PREVIOUS_NAME(name) "previous_" #name ","
 
 #pragma GCC visibility push(default)
 extern "C" {

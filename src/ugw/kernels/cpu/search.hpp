@@ -6,7 +6,7 @@ struct Level {
     int n, m;
     Matrix dx, dy, cost;  // cost.data is null if there is no linear cost
     const double *log_a, *log_b, *a, *b, *row_weights;
-    double eps, distortion_scale, cost_scale;
+    double eps, cost_scale;
     Parameters parameters;  // with the fields that do not depend on a candidate
 };
 
@@ -32,8 +32,8 @@ static void finish_level(Level& level, const Parameters& item, double min_eps_sh
     const auto [mean_x, square_x] = distance_moments(level.dx, level.a, level.n);
     const auto [mean_y, square_y] = distance_moments(level.dy, level.b, level.m);
     const double squares = square_x + square_y, mean = squares - 2.0 * mean_x * mean_y;
-    level.distortion_scale = mean > min_relative_mean * squares ? mean : (squares > 0.0 ? squares : 1.0);
-    level.cost_scale = level.distortion_scale;
+    const double distortion_scale = mean > min_relative_mean * squares ? mean : (squares > 0.0 ? squares : 1.0);
+    level.cost_scale = distortion_scale;
     if (level.cost.data != nullptr) {
         double linear = 0.0;
         for (int i = 0; i < level.n; ++i) {
@@ -43,7 +43,7 @@ static void finish_level(Level& level, const Parameters& item, double min_eps_sh
         }
         level.cost_scale += 0.5 * item.alpha * std::exp(-0.5 * (item.log_mass_a + item.log_mass_b)) * linear;
     }
-    level.eps = std::max(item.eps, min_eps_share * level.distortion_scale);
+    level.eps = std::max(item.eps, min_eps_share * distortion_scale);
     level.parameters = item;
     level.parameters.eps = level.eps;
     const double total = item.penalty_a + item.penalty_b + level.eps;

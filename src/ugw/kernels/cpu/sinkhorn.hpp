@@ -7,7 +7,7 @@ struct LinearProblem {
     int n, m;
     const double *log_a, *log_b;
     Matrix log_kernel;
-    double eps, damping_a, damping_b, share;
+    double damping_a, damping_b, share;
 };
 
 // The matrix K = exp(log a ⊕ log b − cost/eps + alpha ⊕ beta) and its transpose, centered at a potential gamma.
@@ -47,7 +47,7 @@ static LinearProblem make_linear_problem(
     const double slope_a = eps / rho_a, slope_b = eps / rho_b, slope = slope_a + slope_b;
     const double min_slope = config.hard_side_rounding * std::numeric_limits<double>::epsilon();
     const double share = slope <= min_slope ? 0.0 : 1.0 / slope;
-    return {n, m, log_a, log_b, log_kernel, eps, 1.0 / (1.0 + slope_a), 1.0 / (1.0 + slope_b), share};
+    return {n, m, log_a, log_b, log_kernel, 1.0 / (1.0 + slope_a), 1.0 / (1.0 + slope_b), share};
 }
 
 // The matrices and vectors that the solution of a linear problem needs.
@@ -151,7 +151,8 @@ UGW_INLINE double update_side(
 }
 
 // Aitken's extrapolation of gamma, and the share of the plan's mass that the last updates moved. new_x, new_y: potentials
-// of the last iteration before its translation; p1, p2: marginals of unit mass before the updates.
+// of the last iteration before its translation; p1: row sums of the plan before the update of x, p2: column sums after that
+// of y, of unit mass.
 static void finish_round(const LinearProblem& problem, const Config& config, SinkhornMemory& memory) {
     Vec moved = {}, product = {}, square = {};
     for (int i = 0; i < pad(problem.n); i += LANES) {
