@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,13 +13,18 @@ from hypothesis import strategies as st
 from oracles.cases import label
 from oracles.errors import refused
 from ugw._utils.checks import (
+    as_index,
+    as_list,
     as_parameter,
+    as_path,
     as_tensor,
+    check_bool,
     check_choice,
     check_symmetric,
     check_tolerance,
     check_whole_number,
     check_zero_diagonal,
+    describe_value,
 )
 from ugw.errors import InputError
 
@@ -211,8 +217,11 @@ def test_check_tolerance_accepts_any_real_type(value):
 
 @given(st.one_of(st.floats(max_value=0), st.floats(min_value=1), st.just(math.nan), st.booleans(), st.text()))
 def test_check_tolerance_refuses_other_values(value):
-    message = refused(check_tolerance, "tol", value) if "\n" not in repr(value) else "tol must"
-    assert message.startswith("tol must")
+    assert refused(check_tolerance, "tol", value).startswith("tol must")
+
+
+def test_check_tolerance_refuses_integers_beyond_floats():
+    refused(check_tolerance, "tol", 10**400)
 
 
 def test_check_choice_accepts_only_the_allowed_strings():
@@ -221,3 +230,79 @@ def test_check_choice_accepts_only_the_allowed_strings():
         message = refused(check_choice, "method", value, ("log", "stabilized"))
         assert "'log', 'stabilized'" in message
         assert message.endswith(repr(value))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.eye(30), torch.eye(30), np.ma.ones((30, 30)), ["a\nb"] * 99, 10**400, torch.eye(3).to_sparse()],
+    ids=label,
+)
+def test_described_values_are_one_short_line(value):
+    text = describe_value(value)
+    assert "\n" not in text
+    assert len(text) <= 110
+    if hasattr(value, "shape"):
+        assert text.endswith(f"of shape {tuple(value.shape)}")
+
+
+@pytest.mark.parametrize(
+    "check", [check_whole_number, check_tolerance, check_bool, as_path, lambda n, v: check_choice(n, v, ("a",))]
+)
+def test_checks_refuse_arrays_in_one_line(check):
+    for value in (np.full((20, 20), 0.5), torch.full((20, 20), 0.5), np.zeros(0)):
+        assert str(tuple(value.shape)) in refused(check, "x", value)
+    refused(check, "x", np.eye(2) > 5)
+
+
+def test_whole_numbers_may_have_a_maximum():
+    check_whole_number("k", 3, maximum=3)
+    assert refused(check_whole_number, "k", 4, maximum=3).startswith("k must be a whole number from 1 to 3, got 4")
+
+
+def test_bools_of_numpy_pass_and_other_values_do_not():
+    for value in (True, False, np.bool_(True)):
+        check_bool("x", value)
+    for value in (0, 1, None, "no", [True]):
+        refused(check_bool, "x", value)
+
+
+def test_paths(tmp_path):
+    assert as_path("path", str(tmp_path)) == as_path("path", tmp_path) == tmp_path
+    for value in (None, 3, "", b"a", ["a"]):
+        assert refused(as_path, "path", value, kind="folder").startswith("path must be the path of a folder, got")
+
+
+def test_lists_are_whatever_can_be_iterated():
+    for values in ([1, 2], (1, 2), {1: "a", 2: "b"}, np.array([1, 2]), iter([1, 2])):
+        assert as_list("x", values, "a list") == [1, 2]
+    for values in (None, 3, "ab", np.array(1.0), scipy.sparse.dia_matrix(np.eye(2))):
+        assert refused(as_list, "x", values, "a list").startswith("x must be a list, got ")
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("index", [[2, -1], (2, 2), np.array([2, 2], np.uint8), np.array([-1, -1], np.int32), torch.tensor([2, 2]),
+                                   torch.tensor([2, -1], dtype=torch.int16)], ids=label)  # fmt: skip
+def test_indices_of_any_kind_count_from_either_end(index):
+    assert as_index("index", index, 3, CPU).tolist() == [2, 2]
+
+
+def test_indices_may_be_one_number_none_or_a_mask():
+    assert as_index("index", -3, 3, CPU).tolist() == as_index("index", np.int64(0), 3, CPU).tolist() == 0
+    assert as_index("index", np.zeros(0, int), 3, CPU).tolist() == []
+    for mask in ([True, False, True], np.array([True, False, True]), torch.tensor([True, False, True])):
+        assert as_index("index", mask, 3, CPU, allow_mask=True).tolist() == [0, 2]
+        refused(as_index, "index", mask, 3, CPU)
+        refused(as_index, "index", mask, 4, CPU, allow_mask=True)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [3, -4, [0, 3], 1.0, [0.0], np.ones(3), torch.ones(3), [[0, 1]], "a", None, [None], True, 10**30, [[0], [1, 2]]],
+    ids=label,
+)
+def test_indices_that_are_none_of_the_items_are_refused(index):
+    assert refused(as_index, "index", index, 3, CPU, allow_mask=True).startswith(
+        "index must be whole numbers from 0 to 2"
+    )

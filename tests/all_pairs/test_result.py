@@ -1,6 +1,8 @@
 """Results of `pairwise`: pairs that did not converge, and tables."""
 
+import numpy as np
 import pytest
+import torch
 
 import ugw
 from oracles.pairwise import QUICK, clouds
@@ -32,5 +34,20 @@ def test_frames():
     assert isinstance(frame, pandas.DataFrame)
     assert frame.loc["a", "b"] == d.values[0, 1]
     assert d.to_frame("status").loc["b", "b"] is Status.CONVERGED
-    with pytest.raises(ugw.InputError, match="to_frame must be given"):
+    with pytest.raises(ugw.InputError, match="what must be one of 'values'"):
         d.to_frame("plans")
+
+
+def test_codes_are_of_the_kind_of_the_values(tmp_path):
+    arrays = clouds((5, 7))
+    tensors = [ugw.Space.from_points(torch.from_numpy(space.points)) for space in arrays]
+    for spaces, kind in ((arrays, np.ndarray), (tensors, torch.Tensor)):
+        d = ugw.pairwise(spaces, method=QUICK, eps=0.1)
+        d.save(tmp_path / "d.npz")
+        for same in (d, ugw.PairwiseResult.load(tmp_path / "d.npz")):
+            assert isinstance(same.codes, kind)
+            assert isinstance(same.converged, kind)
+            assert isinstance(same.status, np.ndarray)
+            assert same.status[0, 1] is Status.CONVERGED
+            assert same.codes.shape == same.status.shape == (2, 2)
+            assert bool(same.converged.all())

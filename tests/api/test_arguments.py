@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import ugw
+from oracles.errors import refused
 from oracles.spaces import pair
 
 # -- eps="auto" ----------------------------------------------------------------------------------------------
@@ -136,3 +137,32 @@ def test_one_warning_at_the_line_of_the_caller(name):
 def test_the_british_spelling_of_a_method_still_works():
     with pytest.warns(DeprecationWarning, match="stabilized"):
         assert ugw.Sinkhorn(method="stabilised").method == "stabilized"
+
+
+# -- messages -------------------------------------------------------------------------------------------------
+
+
+SCALARS = {
+    "AlternateMin": (ugw.AlternateMin, ("tol", "max_iter", "progress", "callback")),
+    "Sinkhorn": (ugw.Sinkhorn, ("tol", "max_iter", "method")),
+    "ProximalSchedule": (ugw.ProximalSchedule, ("first", "last", "factor")),
+    "Multistart": (ugw.Multistart, ("n",)),
+    "cones": (ugw.HellingerKantorovich, ("cutoff",)),
+    "PartialTransport": (ugw.PartialTransport, ("q",)),
+    "Method": (ugw.Method, ("name", "init", "fused", "cone")),
+    "from_points": (ugw.Space.from_points, ("metric", "tol")),
+    "from_knn": (ugw.Space.from_knn, ("k",)),
+    "solve": (ugw.solve, ("init", "solver", "fused", "rho", "eps")),
+    "rho_for_mass": (ugw.rho_for_mass, ("kept",)),
+    "two_moons": (ugw.datasets.two_moons, ("n", "noise", "seed")),
+}
+
+
+@pytest.mark.parametrize("array", [np.full((20, 20), 0.5), torch.full((20, 20), 0.5)], ids=["array", "tensor"])
+@pytest.mark.parametrize("name", SCALARS)
+def test_an_array_in_place_of_a_number_or_a_name_is_refused_in_one_line(name, array):
+    function, arguments = SCALARS[name]
+    data = {"from_points": (np.eye(4),), "from_knn": (np.eye(4),)}.get(name, ())
+    data = pair(4, 3) if name in ("solve", "rho_for_mass") else data
+    for argument in arguments:
+        refused(function, *data, **{argument: array})

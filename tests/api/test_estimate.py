@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import ugw
+from oracles.errors import refused
 from oracles.spaces import space
 from oracles.thresholds import changed_thresholds
 from ugw._utils.size_class import THRESHOLDS
@@ -362,3 +363,17 @@ def test_other_errors_are_not_changed(monkeypatch):
     with pytest.raises(RuntimeError, match="expanded size") as caught:
         ugw.solve(space(6), space(7, seed=1), init="product")
     assert not isinstance(caught.value, ugw.OutOfMemory)
+
+
+def test_estimate_refuses_what_solve_refuses():
+    x, y = space(5, 2), space(6, 2, 1)
+    refused(ugw.estimate, x, y, fused=0.5, match="fused must be a ugw.Fused")
+    two, three = Space.stack([x] * 2), Space.stack([y] * 3)
+    for loss in (None, lambda t: t.abs()):
+        refused(
+            ugw.estimate,
+            two,
+            three,
+            loss=loss,
+            match="batch sizes must agree, got the first space 2, the second space 3",
+        )

@@ -12,6 +12,7 @@ from scipy.spatial.distance import cdist
 import ugw
 from oracles import cases
 from oracles.cases import INF
+from oracles.errors import refused
 from oracles.versions import needs_pot
 
 STREAMING = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
@@ -220,3 +221,42 @@ def test_a_solver_without_options_is_the_default_solver():
     assert given.parameters == default.parameters
     assert default.parameters["solver"]["tol"] == 1e-7
     assert given.value == default.value
+
+
+def test_batches_of_different_sizes_are_refused():
+    for x, y in ((np.ones((2, 4, 2)), np.ones((3, 4, 2))), (np.ones((3, 4, 2)), np.ones((2, 5, 2)))):
+        refused(ugw.solve_linear, x, y, match=f"batch sizes must agree, got the first side {len(x)}, the second side")
+
+
+def kinds(value):
+    """An array, and the tensor of the same values."""
+    return value, torch.as_tensor(value)
+
+
+def test_results_hold_tensors_as_soon_as_one_input_is_a_tensor():
+    x, y, a, b, cost = clouds(5, 4)
+    for inputs in itertools.product(kinds(x), kinds(y)):
+        is_torch = any(isinstance(v, torch.Tensor) for v in inputs)
+        for given in (inputs, [ugw.Space.from_points(p) for p in inputs]):
+            assert isinstance(ugw.solve_linear(*given).plan, torch.Tensor) == is_torch
+    spaces = [[ugw.Space.from_points(p, weights=w) for p in kinds(points)] for points, w in ((x, a), (y, b))]
+    for sides in ((kinds(a), kinds(b)), spaces, ((None,), (None,))):
+        for first, second, matrix in itertools.product(*sides, kinds(cost)):
+            types = [type(v.distances if isinstance(v, ugw.Space) else v) for v in (first, second, matrix)]
+            plan = ugw.solve_linear(first, second, cost=matrix).plan
+            assert isinstance(plan, torch.Tensor) == (torch.Tensor in types)
+
+
+def test_parameters_are_those_of_the_caller():
+    x, y, *_, cost = clouds(4, 4)
+    exact = ugw.solve_linear(x, y, rho=INF, eps=0.0).parameters
+    assert (exact["divergence"], exact["rho"], exact["eps"], exact["cost"]) == ("KL", [INF, INF], 0.0, "sqeuclidean")
+    assert "mass" not in exact
+    batch = ugw.solve_linear(x[None], y[None], rho=INF, eps=0.0, cost="euclidean")
+    assert batch[0].parameters["rho"] == [INF, INF]
+    assert batch.parameters["cost"] == "euclidean"
+    assert (
+        ugw.solve_linear(None, None, cost=cost.tolist(), rho=(1.0, 2.0)).parameters["cost"] == "array of shape (4, 4)"
+    )
+    assert ugw.solve_linear(x, y, rho=ugw.Mass(0.5)).parameters["mass"] == 0.5
+    assert ugw.solve_linear(x, y, rho=(ugw.TV(0.5), ugw.TV(0.6))).parameters["rho"] == [0.5, 0.6]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.spatial.distance import cdist
 
+from oracles.errors import refused
 from oracles.spaces import cloud
 from ugw.errors import InputError
 from ugw.geometry.space import Space
@@ -169,7 +170,7 @@ def test_scaled_goes_item_by_item_and_ignores_padding():
 
 
 def test_scaled_refusals():
-    with pytest.raises(InputError, match='"max" or "mean", got \'median\''):
+    with pytest.raises(InputError, match="'max', 'mean', got 'median'"):
         Space.from_points(cloud()).scaled("median")
     negative = Space.from_matrix([[-1.0, 0.0], [0.0, -1.0]])
     with pytest.raises(InputError, match=r"mean of the matrix, to scale by it, must be nonnegative, got -0.5"):
@@ -433,3 +434,37 @@ def test_distances_are_of_the_kind_of_the_input():
     assert space.distances[0, 1] > 0
     leaf = torch.tensor(points[0], requires_grad=True)
     assert Space.from_points(leaf).distances.requires_grad
+
+
+# -- selection of items --------------------------------------------------------------------------------------
+
+
+def uneven_batch():
+    """Three spaces of 4, 6 and 5 points."""
+    return Space.stack([Space.from_points(cloud(n)) for n in (4, 6, 5)])
+
+
+@pytest.mark.parametrize("index", [[0, 2], np.array([0, 2]), torch.tensor([0, 2]), [0, -1], [True, False, True],
+                                   np.array([True, False, True]), torch.tensor([True, False, True])], ids=str)  # fmt: skip
+def test_take_accepts_lists_arrays_and_masks(index):
+    batch = uneven_batch()
+    chosen = batch.take(index)
+    assert chosen.sizes == (4, 5)
+    assert chosen.weights.shape == (2, 6)
+    for k, i in enumerate((0, 2)):
+        assert np.array_equal(chosen[k].distances, batch[i].distances)
+        assert np.array_equal(chosen[k].points, batch[i].points)
+
+
+@pytest.mark.parametrize("index", [np.ones(3), [0.0, 1.0], torch.ones(3), [[0, 1]], torch.tensor([[0, 1]]), [3], [-4],
+                                   1, [], np.zeros(0, int), [False] * 3, [True, False], "ab", None], ids=str)  # fmt: skip
+def test_take_refuses_what_selects_no_items(index):
+    for batch in (uneven_batch(), Space.from_points(np.zeros((3, 5, 2)))):
+        refused(batch.take, index, match="index must")
+
+
+@pytest.mark.parametrize("value", [np.ones(2), np.eye(2), np.zeros(0), torch.eye(2), None, 3], ids=str)
+def test_names_of_metrics_and_scales_are_strings(value):
+    refused(Space.from_points, cloud(), metric=value, match="metric must be")
+    refused(Space.from_points, cloud(), metric=value, tol=0.1, match="metric must be")
+    refused(Space.from_points(cloud()).scaled, value, match="how must be one of")

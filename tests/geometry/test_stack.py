@@ -74,7 +74,7 @@ def test_stack_refusals():
     plain = Space.from_points(cloud())
     with pytest.raises(InputError, match="at least one space, got none"):
         Space.stack([])
-    for what in (None, 3, plain, Space.stack([plain, plain])):
+    for what in (None, 3, np.array(1.0), plain, Space.stack([plain, plain])):
         with pytest.raises(InputError, match=f"must be given a list of spaces, got {type(what).__name__}"):
             Space.stack(what)
     with pytest.raises(InputError, match=r"item 1 must be a Space, got ndarray; Space.from_points makes one"):

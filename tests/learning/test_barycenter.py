@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import ugw
+from oracles.errors import refused
 from oracles.gradients import INF, rand
 from ugw.problems.build import build_ugw
 
@@ -181,3 +182,17 @@ def test_bad_input_is_named():
         ugw.barycenter(spaces[0], n=3)
     with pytest.raises(ugw.InputError, match="features"):
         ugw.barycenter([ugw.Space.from_points(rand(3, 2, seed=0), features=rand(3, 2, seed=0))], n=3)
+
+
+def test_results_hold_tensors_if_the_spaces_or_the_start_do():
+    points = rand(5, 2, seed=0)
+    tensors, arrays = ugw.Space.from_points(points), ugw.Space.from_points(points.numpy())
+    for spaces, start, is_torch in ((arrays, arrays, False), (arrays, tensors, True), (tensors, arrays, True)):
+        b = ugw.barycenter([spaces, spaces], start=start, solver=ugw.BarycenterMin(tol=0.1))
+        for value in (b.distances, b.shares, b.parts.plan, b.space.weights):
+            assert isinstance(value, torch.Tensor) == is_torch
+    assert isinstance(ugw.barycenter([arrays], n=3, solver=ugw.BarycenterMin(tol=0.1)).distances, np.ndarray)
+
+
+def test_an_array_without_dimensions_is_no_list_of_spaces():
+    refused(ugw.barycenter, np.array(1.0), n=3, match="list of spaces, got ndarray")

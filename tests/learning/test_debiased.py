@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 import ugw
+from oracles.errors import refused
 from oracles.gradients import INF, SHARP, STREAMING, Data, check, rand
 from ugw.learning.debiased import debiased_codes, product_plan_distortion
 from ugw.problems.build import build_ugw
@@ -151,3 +153,38 @@ def test_each_problem_is_built_once(monkeypatch):
     ugw.debiased(*Data.make().spaces(), eps=0.1)
     assert len(builds) == 3  # X and Y, X and X, Y and Y
     assert len(solves) == 5  # one start of X and Y, two of each self term
+
+
+@pytest.mark.parametrize("fused", [0.5, "features", np.eye(3)], ids=str)
+def test_a_fused_term_that_is_none_is_refused(fused):
+    x, y = (s.detach() for s in Data.make().spaces())
+    refused(ugw.debiased, x, y, fused=fused, match="fused must be a ugw.Fused")
+    refused(ugw.UGWLoss, debiased=True, fused=fused, match="fused must be a ugw.Fused")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("numpy", [True, False])
+def test_values_are_in_double_precision_and_codes_of_the_kind_of_the_spaces(dtype, numpy):
+    points = rand(6, 2, seed=0).to(dtype)
+    x, y = (ugw.Space.from_points(p.numpy() if numpy else p) for p in (points, 2.0 * points))
+    kind = np.ndarray if numpy else torch.Tensor
+    d, batch = ugw.debiased(x, y, eps=0.1), ugw.debiased(ugw.Space.stack([x, x]), y, eps=0.1)
+    parts = d.cross.value - 0.5 * (d.self_x.value + d.self_y.value)
+    assert float(d.value) == pytest.approx(float(parts), abs=1e-12)
+    assert d.value_tensor.dtype == batch.value_tensor.dtype == torch.float64
+    for result, n in ((d, 1), (batch, 2)):
+        assert isinstance(result.codes, kind)
+        assert result.codes.tolist() == [int(ugw.Status.CONVERGED)] * n
+    loss = ugw.UGWLoss(eps=0.1, debiased=True)(x, y)
+    assert loss.dtype == dtype
+
+
+def test_a_value_with_a_gradient_is_a_tensor_also_after_it_was_saved(tmp_path):
+    points = rand(6, 2, seed=0).numpy()
+    d = ugw.debiased(points, 2.0 * points, rho=torch.tensor(1.0, requires_grad=True), eps=0.1)
+    assert d.value.requires_grad
+    d.save(tmp_path / "d.npz")
+    for same in (ugw.Debiased.load(tmp_path / "d.npz"), d.detach()):
+        for value in (same.value, same.codes, same.cross.value, same.self_x.plan):
+            assert isinstance(value, torch.Tensor)
+        assert same.value.item() == d.value.item()

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import ugw
+from oracles.errors import refused
 from oracles.gradients import rand
 from ugw.problems.build import build_ugw
 
@@ -198,3 +199,8 @@ def test_numpy_and_torch_spaces_mix():
     leaf = torch.from_numpy(points[::-1].copy()).requires_grad_()
     ugw.ugw_loss(leaf, ugw.Space.from_points(points)).backward()
     assert bool(leaf.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("value", ["no", 1, None, np.ones(3), torch.ones(3)], ids=str)
+def test_debiased_is_true_or_false(value):
+    refused(ugw.UGWLoss, debiased=value, match="debiased must be True or False")

@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from oracles.spaces import cloud
+import ugw
+from oracles.errors import refused
+from oracles.spaces import cloud, pair
 from ugw.plots.drawing import mds_coordinates, principal_coordinates
 
 
@@ -20,3 +22,10 @@ def test_mds_reproduces_the_distances_of_plane_points():
     for back in (mds_coordinates(far, 3), principal_coordinates(solid, 3)):
         assert np.allclose(np.linalg.norm(back[:, None] - back, axis=2), far)
         assert (np.diff(back.var(axis=0)) < 0).all()  # the widest first
+
+
+def test_results_without_a_plan_are_named():
+    x, y = pair(5, 4, dims=(2, 2))
+    for result in (ugw.debiased(x, y), ugw.tightness(x, y), ugw.debiased(ugw.Space.stack([x, x]), y)):
+        for draw in (ugw.plots.plan, lambda r: ugw.plots.matching(r, x, y), lambda r: ugw.plots.aligned(r, x, y)):
+            refused(draw, result, match=f"the plan must be an array of numbers, got {type(result).__name__}")

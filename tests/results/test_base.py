@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import ugw
+from oracles.errors import refused
 from oracles.spaces import pair
 
 MAKE = {
@@ -85,3 +86,47 @@ def test_files_that_are_no_archives(tmp_path):
         ugw.Result.load(tmp_path / "r.csv")
     with pytest.raises(ugw.InputError, match=r"^there is no file \S+missing.npz$"):
         ugw.Result.load(tmp_path / "missing.npz")
+
+
+@pytest.mark.parametrize("path", [None, 3, "", b"r.npz", ["r.npz"]])
+def test_paths_are_strings_or_path_objects(result, path):
+    refused(result.save, path, match="path must be the path of a file, got")
+    refused(type(result).load, path, match="path must be the path of a file, got")
+
+
+BATCHED = {"Result": ugw.solve, "ConicResult": ugw.solve_conic, "Debiased": ugw.debiased, "Tightness": ugw.tightness}
+
+
+def parameters(result):
+    """The parameters of each solve without `init`, which the better of two solves of a batch may not have."""
+    solves = [result.conic, result.unbalanced] if isinstance(result, ugw.Tightness) else [result]
+    return [{name: value for name, value in solve.parameters.items() if name != "init"} for solve in solves]
+
+
+@pytest.mark.parametrize("kind", BATCHED)
+def test_batches_have_items(kind):
+    solve = BATCHED[kind]
+    first, second = (pair(6, 5, dims=(2, 2), seed=seed) for seed in (0, 1))
+    rho = np.array([0.5, 2.0])
+    batch = solve(ugw.Space.stack([first[0], second[0]]), ugw.Space.stack([first[1], second[1]]), rho=rho)
+    assert len(batch) == len(list(batch)) == 2
+    for i, (x, y) in enumerate((first, second)):
+        alone, item = solve(x, y, rho=rho[i]), batch[i]
+        assert type(item) is type(batch[i - 2]) is type(alone)
+        for own, expected in zip(parameters(item), parameters(alone), strict=True):
+            assert own == expected
+            assert own["rho"] == [rho[i], rho[i]]
+        value = (lambda r: r.ratio) if kind == "Tightness" else lambda r: r.value
+        assert type(value(item)) is type(value(alone)) is float
+        assert value(item) == pytest.approx(value(alone), rel=1e-6)
+        assert item.converged is True
+        assert item.check() is item
+        for act in (len, list, lambda r: r[0]):
+            with pytest.raises(TypeError, match="not a batch"):
+                act(item)
+    for i in (2, -3):
+        with pytest.raises(IndexError, match=f"a batch of 2 results has no item {i}"):
+            batch[i]
+    with pytest.raises(TypeError, match="integer index"):
+        batch["a"]
+    assert bool(batch[0])

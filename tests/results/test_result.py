@@ -1,6 +1,7 @@
 """Results: every number in them, their truthfulness, and how they look."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,9 +9,12 @@ import torch
 
 import ugw
 from oracles import cases
+from oracles.errors import refused
+from oracles.plans import STREAMING
 from oracles.results import batch, items, solve, stopped
 from oracles.spaces import space
 from ugw.errors import InputError, NotConverged
+from ugw.geometry.space import Space
 from ugw.results.records import Status
 
 INF = math.inf
@@ -319,3 +323,60 @@ def test_html_is_a_table_colored_by_the_status():
     assert good[: good.index(">")] != bad[: bad.index(">")]
     assert "distortion" in good
     assert "&" not in good.replace("&amp;", "").replace("&lt;", "")
+
+
+# --- the better of two ---
+
+
+def two_batches():
+    """Results of a batch from two starts, of which the second is better for items 1 and 2 only."""
+    first, second = batch(init="random"), batch()
+    total = second.tensors.terms
+    shifted = replace(total, distortion=first.tensors.terms.total + torch.tensor([1.0, -9.0, -9.0]))
+    return first, replace(second, tensors=replace(second.tensors, terms=shifted))
+
+
+def test_better_takes_each_item_from_the_lower_result():
+    first, second = two_batches()
+    merged = first.better(second)
+    for i, source in enumerate((first, second, second)):
+        np.testing.assert_array_equal(merged[i].plan, source[i].plan)
+        assert merged[i].value == source[i].value
+        assert merged[i].n_iter == source[i].n_iter == len(merged[i].history)
+
+
+def test_parameters_of_the_better_result():
+    first, second = two_batches()
+    assert first[0].better(second[0]).parameters == first[0].parameters
+    assert first[1].better(second[1]).parameters == second[1].parameters
+    shared = {name: value for name, value in first.parameters.items() if name != "init"}
+    assert first.better(second).parameters == shared
+    assert first.better(second)[1].parameters["rho"] == [0.6, 1.5]
+
+
+def test_better_refuses_results_of_other_problems():
+    plain, points = solve(), [space(5, 3, mass=1.4), space(6, 2, 1, mass=0.9)]
+    single = [s.to("float32") for s in points]
+    low_rank = [Space.from_points(s.points, weights=s.weights, metric="sqeuclidean") for s in points]
+    others = {
+        "another Result, got None": None,
+        r"another Result, got array|another Result, got an array": plain.plan,
+        "another Result, got ConicResult": ugw.solve_conic(*points),
+        "number of items 3": batch(),
+        r"shape torch.Size\(\[1, 4, 6": solve(space(4, 3)),
+        "dtype torch.float32, expected torch.float64": solve(*single),
+        "path 'streaming', expected 'stored'": solve(*low_rank, solver=STREAMING),
+        r"rho \[0.6, 0.6\], expected \[0.6, 1.5\]": solve(rho=0.6),
+        "eps 0.1, expected 0.05": solve(eps=0.1),
+        "fused": solve(fused=ugw.Fused(0.3, np.ones((5, 6)))),
+        "loss": solve(loss=lambda t: t**4),
+        "divergence 'TV', expected 'KL'": solve(rho=ugw.TV(0.5), eps=0.0),
+    }
+    for message, other in others.items():
+        refused(plain.better, other, match=message)
+    refused(batch().better, plain, match="number of items 'one, without a batch', expected 3")
+
+
+def test_files_of_early_versions_without_parameters_can_be_compared():
+    plain = solve()
+    assert replace(plain, parameters={}).better(plain).value == plain.value

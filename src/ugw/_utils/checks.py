@@ -6,8 +6,10 @@ inner code trusts its inputs.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,6 +20,7 @@ from ..errors import InputError
 from .config import UTILS_CONFIG
 
 _FLOATS = (torch.float32, torch.float64)
+_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 _EXPECTED_DTYPE = "real numbers (float32, float64 or integers)"
 
 
@@ -124,7 +127,7 @@ def as_parameter(name: str, value: Any, *, allow_zero: bool = False, allow_inf: 
         raise InputError(f"{name} must be a number or an array (B,), one for each item, got a {type(value).__name__}")
     if isinstance(value, str):
         hint = ': infinity is float("inf")' if "inf" in value.lower() else ""
-        raise InputError(f"{name} must be a number or an array (B,), got the string {value!r}{hint}")
+        raise InputError(f"{name} must be a number or an array (B,), got the string {describe_value(value)}{hint}")
     parameter = as_tensor(name, value)
     check_ndim(name, parameter, (0, 1), "() or (B,)")
     parameter = parameter.to("cpu", torch.float64)
@@ -137,22 +140,89 @@ def as_parameter(name: str, value: Any, *, allow_zero: bool = False, allow_inf: 
     return parameter
 
 
-def check_whole_number(name: str, value: Any, *, minimum: int = 1) -> None:
-    """Raise InputError unless `value` is an integer ≥ `minimum`."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < minimum:
-        raise InputError(f"{name} must be a whole number ≥ {minimum}, got {value!r}")
+def check_whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> None:
+    """Raise InputError unless `value` is an integer ≥ `minimum`, and ≤ `maximum` if that is given."""
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_integer or int(value) < minimum or (maximum is not None and int(value) > maximum):
+        bounds = f"≥ {minimum}" if maximum is None else f"from {minimum} to {maximum}"
+        raise InputError(f"{name} must be a whole number {bounds}, got {describe_value(value)}")
 
 
 def check_tolerance(name: str, value: Any) -> None:
     """Raise InputError unless `value` is a number in (0, 1)."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < 1:
-        raise InputError(f"{name} must be a number between 0 and 1, got {value!r}")
+    # Not float(value), which overflows for large integers.
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < 1:  # type: ignore[operator]
+        raise InputError(f"{name} must be a number between 0 and 1, got {describe_value(value)}")
+
+
+def check_bool(name: str, value: Any) -> None:
+    """Raise InputError unless `value` is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{name} must be True or False, got {describe_value(value)}")
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
     """Raise InputError unless `value` is one of the strings in `allowed`."""
     if not isinstance(value, str) or value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {describe_value(value)}")
+
+
+def as_path(name: str, value: Any, *, kind: str = "file") -> Path:
+    """Return a string or an object such as `pathlib.Path` as a Path; raise InputError for anything else and for "".
+
+    kind: what the path is of, "file" or "folder", for the message of the error.
+    """
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise InputError(f"{name} must be the path of a {kind}, got {describe_value(value)}")
+    return Path(value)
+
+
+def as_list(name: str, values: Any, expected: str) -> list[Any]:
+    """Return the entries of a list or of anything else that can be iterated, except a string.
+
+    expected: what `values` must be, for the message of the InputError that is raised for other values.
+    """
+    try:
+        if not isinstance(values, str):
+            return list(values)
+    except TypeError:  # an array () and a sparse matrix have __iter__, but cannot be iterated
+        pass
+    raise InputError(f"{name} must be {expected}, got {type(values).__name__}")
+
+
+def as_index(name: str, index: Any, n: int, device: torch.device, *, allow_mask: bool = False) -> Tensor:
+    """Return indices of n items, () or (k,), as an int64 tensor on `device` with values from 0 to n − 1.
+
+    index: a whole number from −n to n − 1, where −1 is the last item, or a list, an array or a tensor (k,) of them.
+    With `allow_mask` also booleans (n,), which become the indices of the true ones.
+
+    >>> as_index("index", [0, -1], 3, torch.device("cpu"))
+    tensor([0, 2])
+    """
+    expected = f"{name} must be whole numbers from 0 to {n - 1}" + f" or ({n},) booleans" * allow_mask
+    try:
+        given = index if isinstance(index, Tensor) else torch.from_numpy(np.array(index))
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"{expected}, got {describe_value(index)}") from error
+    if given.layout == torch.strided and given.dtype == torch.bool and allow_mask and given.shape == (n,):
+        return given.nonzero()[:, 0].to(device)
+    is_integer = given.dtype in _INTEGERS and given.layout == torch.strided and given.ndim <= 1
+    integers = given.long() if is_integer else None
+    if integers is None or bool(((integers < -n) | (integers >= n)).any()):
+        raise InputError(f"{expected}, got {describe_value(index)}")
+    return integers.to(device) % n
+
+
+def describe_value(value: Any) -> str:
+    """Return a value in one short line for an error message: an array by its shape, anything else by its repr.
+
+    >>> describe_value(torch.ones(2, 3)), describe_value([1, "a"]), len(describe_value("long" * 1000)) < 110
+    ('a tensor of shape (2, 3)', "[1, 'a']", True)
+    """
+    if isinstance(value, Tensor | np.ndarray) and value.ndim:
+        return f"{'a tensor' if isinstance(value, Tensor) else 'an array'} of shape {tuple(value.shape)}"
+    text, limit = " ".join(repr(value).split()), UTILS_CONFIG.max_described_length
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -17,6 +17,8 @@ class UtilsConfig:
     rounding_units: int = 64
     # Constant tensors kept on their device, such as the random numbers that initial plans draw.
     max_constants: int = 16
+    # Characters of a value that an error message quotes: enough for names and numbers, and the message stays one line.
+    max_described_length: int = 100
 
 
 UTILS_CONFIG = UtilsConfig()

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from .._utils.atomic_files import atomic_folder
+from .._utils.checks import as_path, describe_value
 from .._utils.version import version
 from ..errors import InputError
 from ..measures.divergences import Divergence
@@ -53,9 +54,7 @@ class Checkpoint:
 
         digests: hashes of the spaces of each list; options: values that `to_json` accepts.
         """
-        if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
-            raise InputError(f"checkpoint must be the path of a folder, got {folder!r}")
-        path = Path(folder)
+        path = as_path("checkpoint", folder, kind="folder")
         manifest = {"format": FORMAT, "version": version(), "data": _hash(digests), "options": to_json(options)}
         _create_folder(path)
         _remove_stale_files(path)
@@ -118,8 +117,8 @@ def to_json(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {type(value).__name__: {f.name: to_json(getattr(value, f.name)) for f in fields(value)}}
     raise InputError(
-        f"a checkpoint must know its options again, which it cannot for {value!r}: take a loss or cone by name, or "
-        "no checkpoint"
+        f"a checkpoint must know its options again, which it cannot for {describe_value(value)}: "
+        "take a loss or cone by name, or no checkpoint"
     )
 
 

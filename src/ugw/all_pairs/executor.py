@@ -10,6 +10,7 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import Any
 
+from .._utils.checks import describe_value
 from ..errors import InputError
 from .config import PAIRWISE_CONFIG
 from .worker import SelfSolvingTask, Task, TaskResult, run_task
@@ -55,7 +56,7 @@ def resolve_n_workers(n_jobs: int | None) -> int:
     n_jobs: as for `run_tasks`. Raises InputError if it is no whole number, or if joblib is needed and missing.
     """
     if n_jobs is not None and (not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0):
-        raise InputError(f"n_jobs must be a whole number, -1 for all cores, or None, got {n_jobs!r}")
+        raise InputError(f"n_jobs must be a whole number, -1 for all cores, or None, got {describe_value(n_jobs)}")
     try:
         from joblib.parallel import get_active_backend
     except ImportError:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from .._utils.checks import check_bool
 from .._utils.version import version
 from ..errors import Incomplete, InputError
 from ..initializers.multistart import base_solver
@@ -57,6 +58,7 @@ def pairwise(  # noqa: PLR0913 - objective, labels and execution are separate ar
     >>> d, d.values.shape, bool((d.distances == d.distances.T).all())
     (PairwiseResult(cgw, 3 × 3, all converged), (3, 3), True)
     """
+    check_bool("progress", progress)
     chosen = method if isinstance(method, Method) else Method(method)
     sides = read_spaces(spaces, spaces_y, names)
     options = chosen.solve_options(rho, eps, solver)

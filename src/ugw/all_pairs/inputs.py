@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._utils.checks import dtype_name
+from .._utils.checks import as_list, describe_value, dtype_name
 from ..errors import InputError
 from ..geometry.space import Space
 from ..measures.divergences import Mass
@@ -46,7 +46,9 @@ def read_spaces(spaces: Any, spaces_y: Any, names: Any) -> tuple[SpaceList, Spac
     pair = (None, None) if names is None else names
     is_pair = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
     if not is_pair or any(isinstance(side, str) or not isinstance(side, Iterable | None) for side in pair):
-        raise InputError(f"names of two lists must be a pair of lists, (for spaces, for spaces_y), got {names!r}")
+        raise InputError(
+            f"names of two lists must be a pair of lists, (for spaces, for spaces_y), got {describe_value(names)}"
+        )
     first, second = _read_list("spaces", spaces, pair[0]), _read_list("spaces_y", spaces_y, pair[1])
     _check_compatible(first, second)
     return first, second
@@ -76,16 +78,17 @@ def _read_list(argument: str, spaces: Any, names: Any) -> SpaceList:
     """
     if isinstance(spaces, Mapping):
         if names is not None:
+            got = describe_value(names)
             raise InputError(
-                f"names must be None where {argument} is a dictionary, whose keys are the names, got {names!r}"
+                f"names must be None where {argument} is a dictionary, whose keys are the names, got {got}"
             )
         spaces, names = list(spaces.values()), list(spaces)
     if isinstance(spaces, Space) and not spaces.batched:
         raise InputError(f"{argument} must be a list of spaces, got one Space: write [space]")
-    if isinstance(spaces, str) or not isinstance(spaces, Iterable | Space):
-        hint = f", {spaces!r}: write method={spaces!r}" if isinstance(spaces, str) else ""
-        raise InputError(f"{argument} must be a list of spaces, got {type(spaces).__name__}{hint}")
-    items: tuple[Any, ...] = tuple(spaces)  # type: ignore[arg-type]  # iterating a batch yields its items
+    if isinstance(spaces, str):
+        given = describe_value(spaces)
+        raise InputError(f"{argument} must be a list of spaces, got str, {given}: write method={given}")
+    items = as_list(argument, spaces, "a list of spaces")  # iterating a batch yields its items
     if not items:
         raise InputError(f"{argument} must have at least one space, got none")
     for i, space in enumerate(items):
@@ -102,9 +105,7 @@ def _read_names(argument: str, names: Any, count: int) -> tuple[str, ...] | None
     """Return the names as strings, None for None; raise InputError unless there are `count` different ones."""
     if names is None:
         return None
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise InputError(f"names must be a list with one for each of {argument}, got {names!r}")
-    names = list(names)
+    names = as_list("names", names, f"a list with one for each of {argument}")
     if any(name is None for name in names):
         raise InputError(f"names must be given for all spaces or none, got None for {argument}[{names.index(None)}]")
     strings = tuple(str(name) for name in names)

@@ -148,7 +148,7 @@ class ResultMatrix:
         return PairwiseResult(
             values=self._to_user(columns["value"]),
             masses=self._to_user(columns["mass"]),
-            codes=columns["status"],
+            codes=self._to_user(columns["status"]),
             n_iter=self._to_user(columns["n_iter"]),
             names=(first.names, second.names),
             method=job.method.name,

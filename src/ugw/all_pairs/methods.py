@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_parameter, check_choice
+from .._utils.checks import as_parameter, check_choice, describe_value
 from ..api import solve as api
 from ..api.conic import solve_conic
 from ..errors import InputError
@@ -75,11 +75,10 @@ class Method:
         check_choice(f"init of method {self.name!r}", self.init, INIT_NAMES)
         for name in (f.name for f in fields(self)[2:]):
             if getattr(self, name) is not None and name not in self.spec.option_names:
-                raise InputError(f"method {self.name!r} has no {name}, got {getattr(self, name)!r}")
+                raise InputError(f"method {self.name!r} has no {name}, got {describe_value(getattr(self, name))}")
         if self.fused is not None and (not isinstance(self.fused, Fused) or self.fused.cost is not None):
-            raise InputError(
-                f"fused of pairwise must be ugw.Fused(alpha), by the features of the spaces, got {self.fused!r}"
-            )
+            got = describe_value(self.fused)
+            raise InputError(f"fused of pairwise must be ugw.Fused(alpha), by the features of the spaces, got {got}")
 
     @property
     def spec(self) -> MethodSpec:
@@ -97,7 +96,9 @@ class Method:
             check_finite_rho(rho)
             extra["cone"] = "gaussian-hellinger" if self.cone is None else self.cone
         if self.name == "gw" and not are_marginals_hard(rho):
-            raise InputError(f"method 'gw' keeps both marginals, rho = inf, got rho={rho!r}: method 'ugw' has a rho")
+            raise InputError(
+                f"method 'gw' keeps both marginals, rho = inf, got rho={describe_value(rho)}: method 'ugw' has a rho"
+            )
         return {"rho": rho, "eps": eps, "solver": solver, "init": self.init, **extra}
 
     def parameters(self, options: Options) -> dict[str, Any]:
@@ -211,7 +212,7 @@ def _check_debiased(x: Space, y: Space, options: Options) -> Any:
     Raises for a relative eps too.
     """
     if partial_divergences(options["rho"]) is not None:
-        raise InputError(f"method 'debiased' needs a rho of KL, got {options['rho']!r}")
+        raise InputError(f"method 'debiased' needs a rho of KL, got {describe_value(options['rho'])}")
     if isinstance(options["eps"], Relative):
         raise InputError(
             f"eps of method 'debiased' must be one number, so that a space is solved with itself once, "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
+from .._utils.checks import check_choice
 from ..errors import InputError
 from ..results.base import ResultBase
 from ..results.io import Arrays, from_json_array, json_array, to_array
@@ -16,16 +17,21 @@ from ..results.records import Status
 if TYPE_CHECKING:
     import pandas
 
+# The matrices (n, m) of a result; `roots` may be None.
+_TABLES = ("values", "masses", "codes", "n_iter", "roots")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PairwiseResult(ResultBase):
     """Values (n, m) of all pairs of n spaces and m others, or of n spaces with each other.
 
-    values, masses, n_iter: (n, m), NumPy arrays if the spaces were made from NumPy arrays, else tensors on their
+    values, masses, n_iter, codes: (n, m), NumPy arrays if the spaces were made from NumPy arrays, else tensors on their
     device. Values and masses are NaN where a pair was not solved; n_iter, the number of outer iterations, is 0 where a
-    value is known exactly. codes: NumPy array (n, m) of `ugw.Status` codes. names: of the rows and of the columns, None
-    without names. method: the name of the method.
-    parameters: the method, its rho, eps and other options as a plain dict, in the form of `Result.parameters`.
+    value is known exactly. codes: (n, m) integers, the codes of `status`, which is a NumPy array of enum members for
+    tensors too. names: of the rows and of the columns, None without names. method: the name of the method.
+    parameters: the method, its rho, eps and other options as a plain dict, in the form of `Result.parameters`. A
+    relative eps, also that of "auto", is stored as its share, {"name": "Relative", "share": 0.01}: each pair has its
+    own eps.
 
     >>> import numpy as np, ugw
     >>> sizes = {"ant": 4, "bee": 5, "cow": 9}
@@ -39,7 +45,7 @@ class PairwiseResult(ResultBase):
 
     values: Any
     masses: Any
-    codes: np.ndarray
+    codes: Any
     n_iter: Any
     names: tuple[tuple[str, ...] | None, tuple[str, ...] | None]
     method: str
@@ -48,22 +54,22 @@ class PairwiseResult(ResultBase):
 
     @property
     def status(self) -> np.ndarray:
-        """The `ugw.Status` of each pair, an object array (n, m)."""
-        members = np.empty(self.codes.shape, dtype=object)
-        for index, code in np.ndenumerate(self.codes):
+        """The `ugw.Status` of each pair, a NumPy array (n, m) of objects."""
+        codes = self._array("codes")
+        members = np.empty(codes.shape, dtype=object)
+        for index, code in np.ndenumerate(codes):
             members[index] = Status(int(code))
         return members
 
     @property
     def converged(self) -> Any:
         """Booleans (n, m), true where the status is CONVERGED: an array, or a tensor like `values`."""
-        flags = self._is_converged
-        return flags if isinstance(self.values, np.ndarray) else torch.from_numpy(flags).to(self.values.device)
+        return self.codes == int(Status.CONVERGED)
 
     @property
     def _is_converged(self) -> np.ndarray:
         """Booleans (n, m), true where the status is CONVERGED, as a NumPy array."""
-        return self.codes == int(Status.CONVERGED)
+        return self._array("codes") == int(Status.CONVERGED)
 
     @property
     def distances(self) -> Any:
@@ -86,7 +92,7 @@ class PairwiseResult(ResultBase):
         if not len(failed):
             return Status.CONVERGED.message
         i, j = (int(k) for k in failed[0])
-        count = f"{len(failed)} of {self.codes.size} values" if len(failed) > 1 else "one value"
+        count = f"{len(failed)} of {self._is_converged.size} values" if len(failed) > 1 else "one value"
         return f"{count} not converged, first {self.label(i, j)}: {Status(int(self.codes[i, j])).message}"
 
     def label(self, i: int, j: int) -> str:
@@ -103,8 +109,8 @@ class PairwiseResult(ResultBase):
 
     def to_arrays(self) -> Arrays:
         """Return all matrices by name, and method, names and parameters as JSON text, for `save`."""
-        arrays = {"codes": self.codes, "numpy": np.array(isinstance(self.values, np.ndarray))}
-        for name in ("values", "masses", "n_iter", "roots"):
+        arrays = {"numpy": np.array(isinstance(self.values, np.ndarray))}
+        for name in _TABLES:
             if getattr(self, name) is not None:
                 arrays[name] = self._array(name)
         facts = {"method": self.method, "names": self.names, "parameters": self.parameters}
@@ -115,13 +121,12 @@ class PairwiseResult(ResultBase):
         """Return the result whose `to_arrays` returned these arrays."""
         facts = from_json_array(arrays["facts"])
         names = tuple(None if side is None else tuple(side) for side in facts["names"])
-        tables: dict[str, Any] = {name: arrays.get(name) for name in ("values", "masses", "n_iter", "roots")}
+        tables: dict[str, Any] = {name: arrays.get(name) for name in _TABLES}
         if not arrays["numpy"]:
             tables = {name: None if table is None else torch.from_numpy(table) for name, table in tables.items()}
         if arrays["values"].shape != arrays["codes"].shape or arrays["codes"].ndim != 2:
             raise ValueError("arrays of the wrong shape")
         return cls(
-            codes=arrays["codes"],
             names=names,  # type: ignore[arg-type]
             method=facts["method"],
             parameters=facts["parameters"],
@@ -137,8 +142,7 @@ class PairwiseResult(ResultBase):
             import pandas
         except ImportError:
             raise InputError("to_frame needs pandas: pip install pandas") from None
-        if what not in ("values", "masses", "distances", "status", "n_iter"):
-            raise InputError(f"to_frame must be given values, masses, distances, status or n_iter, got {what!r}")
+        check_choice("what", what, ("values", "masses", "distances", "status", "n_iter"))
         rows, cols = (None if side is None else list(side) for side in self.names)
         return pandas.DataFrame(self._array(what), index=rows, columns=cols)
 

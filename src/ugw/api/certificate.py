@@ -13,7 +13,7 @@ from ..geometry.space import Space
 from ..measures.cones import Cone, GaussianHellinger, PartialTransport
 from ..problems.build import check_finite_rho, max_distance_difference, parse_cone, relative
 from ..problems.distortion.base import PairLoss
-from ..results.base import ResultBase
+from ..results.base import BatchedResultBase
 from ..results.conic_result import ConicResult
 from ..results.io import Arrays, with_prefix, without_prefix
 from ..results.records import present
@@ -27,7 +27,7 @@ _DEFAULT_EPS = relative(API_CONFIG.tightness_eps_share)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Tightness(ResultBase):
+class Tightness(BatchedResultBase):
     """CGW and UGW of two spaces: their values without entropy, and the results from which they come.
 
     conic: the result of CGW; unbalanced: the result of UGW; ugw: the UGW objective of its plan without entropy.
@@ -46,6 +46,23 @@ class Tightness(ResultBase):
     conic: ConicResult
     unbalanced: Result
     ugw: Any
+
+    @property
+    def batched(self) -> bool:
+        """Whether it holds a batch, also of one item: values then have shape (B,), and `t[i]` is item i."""
+        return self.conic.batched
+
+    @property
+    def _n_items(self) -> int:
+        """The number of items; 1 for two single spaces."""
+        return len(self.conic.tensors.status)
+
+    def _item(self, index: int) -> Self:
+        """Return item `index` of a batch."""
+        value = _as_tensor(self.ugw)[index : index + 1]
+        return type(self)(
+            self.conic[index], self.unbalanced[index], present(value, batched=False, numpy=self.conic.numpy)
+        )
 
     @property
     def cgw(self) -> Any:
@@ -96,7 +113,7 @@ class Tightness(ResultBase):
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the name and the text of each line of the HTML table."""
-        if self.conic.batched:
+        if self.batched:
             ratios = [f"{float(ratio):.6f}" for ratio in self.ratio]
             return [*((f"[{i}]", f"CGW / UGW {ratio}") for i, ratio in enumerate(ratios)), ("status", self.message)]
         values = [("CGW", f"{float(self.cgw):.8g}"), ("UGW", f"{float(self.ugw):.8g}")]
@@ -125,10 +142,10 @@ class Tightness(ResultBase):
 
     def __repr__(self) -> str:
         """Return the values, their ratio and the certificate; for a batch one line."""
-        if self.conic.batched:
+        if self.batched:
             ratios = torch.as_tensor(self.ratio)
             return (
-                f"Tightness(batch of {len(self.conic)}, CGW/UGW from {float(ratios.min()):.4f} to "
+                f"Tightness(batch of {len(self)}, CGW/UGW from {float(ratios.min()):.4f} to "
                 f"{float(ratios.max()):.4f}, {'certified' if self.holds else 'NOT certified'})"
             )
         return "\n".join(f"{name:<10} {text}" for name, text in self.rows()[:-1])

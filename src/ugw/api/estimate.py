@@ -16,7 +16,7 @@ from ..initializers.config import INITIALIZER_CONFIG
 from ..initializers.multistart import Multistart, base_solver, check_solver
 from ..initializers.select import n_solved_candidates
 from ..kernels.cpu import native
-from ..problems.build import Fused, check_spaces, loss_distortion, uses_streaming
+from ..problems.build import Fused, check_fused, check_spaces, common_batch_size, loss_distortion, uses_streaming
 from ..problems.distortion.base import Distortion
 from ..problems.distortion.config import DISTORTION_CONFIG
 from ..problems.distortion.squares import SquaredDistortion
@@ -95,12 +95,13 @@ def estimate(
     """
     solver = check_solver(solver, AlternateMin())
     check_spaces(x, y)
+    check_fused(fused)
+    batch = common_batch_size({"the first space": x.weight_tensor[..., 0], "the second space": y.weight_tensor[..., 0]})
     inner = base_solver(solver).inner
     is_streaming = uses_streaming(x, y, fused=fused, loss=loss, method=inner.method)
     distortion_sum = None if loss is None else loss_distortion(x, y, loss)
     model = _model(x, y, distortion_sum, is_streaming=is_streaming, is_fused=fused is not None)
-    batch = max((len(space) for space in (x, y) if space.batched), default=1)
-    return replace(model, batch=batch, n_plans=n_candidates(x.n, y.n, "auto", solver)).estimate(inner.max_iter)
+    return replace(model, batch=batch or 1, n_plans=n_candidates(x.n, y.n, "auto", solver)).estimate(inner.max_iter)
 
 
 def n_candidates(n: int, m: int, start: str, solver: Any) -> int:

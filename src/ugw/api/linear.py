@@ -86,8 +86,11 @@ def solve_linear(
             chosen = _check_class(solver, ENTROPIC, "KL with entropy or a soft side")
             start = problem.product
         result = chosen(problem, start)
-    sides = problem.div_a, problem.div_b
-    return warn_if_not_converged(with_parameters(result, sides, problem.eps, chosen, "product"))
+    # As the caller gave them: two hard marginals at eps = 0 are solved as a Mass.
+    given = partial_divergences(rho) or divergence_pair(rho)
+    sides = given[0].expand(problem.batch, a.device), given[1].expand(problem.batch, a.device)
+    named_cost = cost if isinstance(cost, str) else matrix
+    return warn_if_not_converged(with_parameters(result, sides, problem.eps, chosen, "product", cost=named_cost))
 
 
 def _check_class(solver: Any, default: Solver, problem: str) -> Solver:
@@ -139,7 +142,17 @@ def _mean_cost(problem: UW, *, is_auto: bool) -> Tensor:
 
 
 def _read_sides(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
-    """Return both sides as spaces, and the cost matrix (n, m) or (B, n, m); arguments as for `solve_linear`."""
+    """Return both sides as spaces, and the cost matrix (n, m) or (B, n, m); arguments as for `solve_linear`.
+
+    The spaces are made of NumPy arrays, and so are results, unless x, y or cost is a tensor or a space of tensors.
+    """
+    a, b, matrix = _read_spaces_and_cost(x, y, cost)
+    numpy = all(given.numpy if isinstance(given, Space) else not isinstance(given, Tensor) for given in (x, y, cost))
+    return replace(a, numpy=numpy), replace(b, numpy=numpy), matrix
+
+
+def _read_spaces_and_cost(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
+    """Return what `_read_sides` returns; `numpy` of each space is that of its own data."""
     if isinstance(cost, str):
         a, b = (s if isinstance(s, Space) else Space.from_points(s, metric="sqeuclidean") for s in (x, y))
         check_spaces(replace(a, feature_tensor=None), replace(b, feature_tensor=None))
@@ -149,19 +162,18 @@ def _read_sides(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
     if matrix.ndim not in (2, 3) or matrix.numel() == 0:
         raise InputError(f"cost must be a matrix (n, m) or (B, n, m), got shape {tuple(matrix.shape)}")
     check_finite("cost", matrix)
-    numpy = not isinstance(cost, Tensor)
-    a, b = (_space_of_weights(name, s, matrix, axis, numpy=numpy) for name, s, axis in (("x", x, -2), ("y", y, -1)))
+    a, b = (_space_of_weights(name, s, matrix, axis) for name, s, axis in (("x", x, -2), ("y", y, -1)))
     if (a.n, b.n) != tuple(matrix.shape[-2:]):
         raise InputError(f"cost must have shape (..., {a.n}, {b.n}) for these sides, got {tuple(matrix.shape)}")
     check_spaces(replace(a, feature_tensor=None), replace(b, feature_tensor=None))
     return a, b, matrix
 
 
-def _space_of_weights(name: str, given: Any, cost: Tensor, axis: int, *, numpy: bool) -> Space:
+def _space_of_weights(name: str, given: Any, cost: Tensor, axis: int) -> Space:
     """Return `given` if it is a Space, else a space of coincident points with these weights, without distances.
 
     given: weights (n,) or (B, n), or None for 1/n each; name: of the argument, for errors; cost: (n, m) or (B, n, m);
-    axis: that of the cost along which the points of this side are, −2 or −1; numpy: whether results hold NumPy arrays.
+    axis: that of the cost along which the points of this side are, −2 or −1.
     """
     if isinstance(given, Space):
         return given
@@ -176,7 +188,7 @@ def _space_of_weights(name: str, given: Any, cost: Tensor, axis: int, *, numpy: 
             f"{name} must be weights (n,) or (B, n) beside a cost matrix, got shape {tuple(weights.shape)}"
         )
     points = torch.zeros(*weights.shape, 1, dtype=cost.dtype, device=cost.device)
-    return replace(Space.from_points(points, weights=weights, metric="sqeuclidean"), numpy=numpy)
+    return Space.from_points(points, weights=weights, metric="sqeuclidean")
 
 
 def _cost_between(a: Space, b: Space, metric: str) -> Tensor:
@@ -186,9 +198,9 @@ def _cost_between(a: Space, b: Space, metric: str) -> Tensor:
     if a.point_tensor.shape[-1] != b.point_tensor.shape[-1]:
         got = f"R^{a.point_tensor.shape[-1]} and R^{b.point_tensor.shape[-1]}"
         raise InputError(f"a cost by name needs points of one dimension, got {got}: give a matrix")
-    if a.point_tensor.ndim == b.point_tensor.ndim == 2:
+    count = common_batch_size({"the first side": a.weight_tensor[..., 0], "the second side": b.weight_tensor[..., 0]})
+    if count is None:
         return cross_distances(a.point_tensor.detach(), b.point_tensor.detach(), metric)
-    count = len(a.point_tensor) if a.point_tensor.ndim == 3 else len(b.point_tensor)
     pair = (s.point_tensor.detach().expand(count, -1, -1) for s in (a, b))  # type: ignore[union-attr]
     return torch.stack([cross_distances(p, q, metric) for p, q in zip(*pair, strict=True)])
 

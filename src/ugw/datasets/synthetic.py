@@ -8,7 +8,7 @@ from numbers import Real
 
 import numpy as np
 
-from .._utils.checks import check_whole_number
+from .._utils.checks import check_whole_number, describe_value
 from ..errors import InputError
 from .labeled import Labeled
 
@@ -50,7 +50,7 @@ def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> t
     """
     check_whole_number("n", n, minimum=4)  # two points per class
     if not isinstance(share, Real) or not 0 < float(share) < 1:
-        raise InputError(f"share must be a number between 0 and 1, got {share!r}")
+        raise InputError(f"share must be a number between 0 and 1, got {describe_value(share)}")
     check_whole_number("seed", seed, minimum=0)
     rng = np.random.default_rng(seed)
     half, n_ellipse = n // 2, min(max(round(share * n), 1), n - 1)
@@ -77,7 +77,7 @@ def two_moons(n: int = 200, *, outliers: int = 0, noise: float = 0.05, seed: int
     for name, value, minimum in (("n", n, 2), ("outliers", outliers, 0), ("seed", seed, 0)):
         check_whole_number(name, value, minimum=minimum)
     if not isinstance(noise, Real) or not 0 <= float(noise) < math.inf:
-        raise InputError(f"noise must be a finite number ≥ 0, got {noise!r}")
+        raise InputError(f"noise must be a finite number ≥ 0, got {describe_value(noise)}")
     rng = np.random.default_rng(seed)
     upper_angle, lower_angle = rng.uniform(0, np.pi, size=n // 2), rng.uniform(0, np.pi, size=n - n // 2)
     upper = np.stack([np.cos(upper_angle), np.sin(upper_angle)], axis=1)

@@ -13,15 +13,16 @@ from scipy.sparse import coo_array, csr_array
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from .._utils.checks import check_choice, check_whole_number
+from .._utils.checks import check_bool, check_choice, check_whole_number, describe_value
 from ..api.solve import solve
 from ..errors import ConvergenceWarning, InputError
+from ..geometry.construct import as_points
 from ..geometry.graph_distances import shortest_paths
 from ..geometry.space import Space
 from ..measures.divergences import partial_divergences
 from ..problems.build import Relative, relative
 from ..problems.build import resolve_eps as resolve_solver_eps
-from ..results.projection import divide_by_weights
+from ..results.projection import divide_by_weights, to_numpy
 from ..results.result import Result
 from .config import ESTIMATOR_CONFIG
 
@@ -47,17 +48,24 @@ class KNN:
     def __post_init__(self) -> None:
         """Check the fields."""
         check_whole_number("KNN k", self.k)
+        check_bool("KNN hops", self.hops)
+        check_bool("KNN bridge", self.bridge)
 
     def __call__(self, points: np.ndarray) -> Space:
         """Return the space of the points (n, d) with this metric and weights 1/n."""
         from sklearn.neighbors import NearestNeighbors
 
-        points = np.asarray(points)
+        points = as_points("points", to_numpy(points), batch=False).numpy()
         k = min(self.k, len(points) - 1)
         if k == 0:
             return self.paths(csr_array((1, 1)), points)
-        neighbors = NearestNeighbors(n_neighbors=k, metric=self.metric).fit(points)
-        return self.paths(neighbors.kneighbors_graph(mode="distance"), points)
+        try:
+            neighbors = NearestNeighbors(n_neighbors=k, metric=self.metric).fit(points)
+            graph = neighbors.kneighbors_graph(mode="distance")
+        except (ValueError, TypeError) as error:
+            expected = "a distance that scikit-learn knows and that fits the points"
+            raise InputError(f"KNN metric must be {expected}, got {describe_value(self.metric)}") from error
+        return self.paths(graph, points)
 
     def paths(self, graph: Any, points: np.ndarray | None = None) -> Space:
         """Return the space of the n nodes of an undirected graph with shortest-path distances and weights 1/n.
@@ -90,7 +98,7 @@ def as_space(points: Any, metric: Any, *, batches: bool = False) -> Space:
         if not isinstance(space, Space):
             raise InputError(f"metric must make a ugw.Space of points, got {type(space).__name__}")
         return space
-    if metric == "knn":
+    if isinstance(metric, str) and metric == "knn":
         return KNN()(points)
     return Space.from_points(points, metric=metric)
 
@@ -198,7 +206,7 @@ def score_candidates(
         epss = _stack_eps([e for _, e in pairs])
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
         expected = "numbers, or pairs of numbers for rho, or for eps all ugw.relative(share)"
-        raise InputError(f"candidates must be {expected}, got {pairs!r}") from error
+        raise InputError(f"candidates must be {expected}, got {describe_value(pairs)}") from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # reported by `Candidate.converged`
         results = solve(x, y, rho=rhos, eps=epss, init=init, solver=estimator.solver)

@@ -10,6 +10,7 @@ import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from .._utils.checks import as_list, describe_value
 from ..api.solve import solve
 from ..errors import InputError
 from ..geometry.space import Space
@@ -247,7 +248,9 @@ def _read_pairs(pairs: Any, n: int, m: int) -> np.ndarray:
     """Return pairs of rows of X (n rows) and Y (m rows) as indices (k, 2), checked; "rows" stands for all (i, i)."""
     rows = np.tile(np.arange(min(n, m))[:, None], 2) if isinstance(pairs, str) else np.asarray(pairs)
     if isinstance(pairs, str) and (pairs != "rows" or n != m):
-        raise InputError(f'pairs must be indices (k, 2), or "rows" for sides of one length, got {pairs!r}')
+        raise InputError(
+            f'pairs must be indices (k, 2), or "rows" for sides of one length, got {describe_value(pairs)}'
+        )
     if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
         raise InputError(f"pairs must be indices of shape (k, 2), got {rows.dtype} of shape {rows.shape}")
     if (rows < 0).any() or (rows >= (n, m)).any():
@@ -290,8 +293,9 @@ def _check_labels(labels: Any, x: Space, y: Space) -> None:
     """Raise InputError unless labels are None or a pair of arrays (x.n,) and (y.n,), each of which may be None."""
     if labels is None:
         return
-    if isinstance(labels, Space) or len(labels) != 2:
-        raise InputError("labels must be a pair, (of X, of Y), or for two AnnData the name of a column")
+    expected = "a pair, (of X, of Y), or for two AnnData the name of a column"
+    if isinstance(labels, Space) or len(as_list("labels", labels, expected)) != 2:
+        raise InputError(f"labels must be {expected}, got {describe_value(labels)}")
     shapes = [None if side is None else np.shape(side) for side in labels]
     if any(shape not in (None, (space.n,)) for shape, space in zip(shapes, (x, y), strict=True)):
         raise InputError(f"labels must have shapes ({x.n},) and ({y.n},), got {shapes[0]} and {shapes[1]}")

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from .._utils.checks import check_choice
+from .._utils.checks import check_choice, describe_value
 from .._utils.deprecation import renamed_arguments
 from ..api.linear import solve_linear
 from ..api.solve import solve
@@ -240,9 +240,8 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
     def _checked_prior(self) -> float:
         """Return the option `prior` as a float; raise InputError unless it is a number in (0, 1)."""
         if not isinstance(self.prior, Real) or not 0 < float(self.prior) < 1:
-            raise InputError(
-                f"prior, the share of positives among the unlabeled, must be in (0, 1), got {self.prior!r}"
-            )
+            got = describe_value(self.prior)
+            raise InputError(f"prior, the share of positives among the unlabeled, must be in (0, 1), got {got}")
         return float(self.prior)
 
     def _score_by_hidden_positives(self, positives: np.ndarray, unlabeled: np.ndarray) -> list[Candidate]:

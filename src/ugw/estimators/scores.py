@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
-from .._utils.checks import as_tensor, check_whole_number
+from .._utils.checks import as_tensor, check_finite, check_ndim, check_whole_number
 from ..errors import InputError
 from ..geometry.point_distances import cross_distances
 
@@ -50,12 +51,23 @@ def label_transfer_accuracy(projected: Any, labels: Any, target: Any, target_lab
     """
     from sklearn.neighbors import KNeighborsClassifier
 
-    projected, labels = np.asarray(projected), np.asarray(labels)
-    check_whole_number("k", k)
-    if k > len(target):
-        raise InputError(f"k must be at most the number of target rows, got {k}, expected at most {len(target)}")
-    is_projected = ~np.isnan(projected).any(1)
-    classifier = KNeighborsClassifier(n_neighbors=k).fit(np.asarray(target), np.asarray(target_labels))
+    rows, row_labels = _read_labeled_rows("projected", projected, "labels", labels)
+    target_rows, names = _read_labeled_rows("target", target, "target_labels", target_labels)
+    check_finite("target", torch.from_numpy(target_rows))
+    if rows.shape[1] != target_rows.shape[1]:
+        raise InputError(f"rows must be of one width, got {rows.shape[1]} and {target_rows.shape[1]}")
+    check_whole_number("k", k, maximum=len(target_rows))
+    is_projected = ~np.isnan(rows).any(1)
+    classifier = KNeighborsClassifier(n_neighbors=k).fit(target_rows, names)
     if not is_projected.any():
         return 0.0
-    return float((classifier.predict(projected[is_projected]) == labels[is_projected]).sum() / len(labels))
+    return float((classifier.predict(rows[is_projected]) == row_labels[is_projected]).sum() / len(row_labels))
+
+
+def _read_labeled_rows(name: str, rows: Any, label_name: str, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows (n, d) and labels (n,) as arrays; raise InputError, with the names given, for other shapes."""
+    tensor, label_array = as_tensor(name, rows).detach().cpu(), np.asarray(labels)
+    check_ndim(name, tensor, (2,), "(n, d)")
+    if label_array.shape != (len(tensor),):
+        raise InputError(f"{label_name} must have shape ({len(tensor)},), got {label_array.shape}")
+    return tensor.numpy(), label_array

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .._utils.checks import (
+    as_index,
     as_parameter,
     as_tensor,
     check_finite,
@@ -17,6 +18,7 @@ from .._utils.checks import (
     check_nonnegative,
     check_symmetric,
     check_zero_diagonal,
+    describe_value,
     dtype_name,
 )
 from ..errors import InputError
@@ -26,6 +28,7 @@ from .metric import DenseMetric, Metric
 from .point_distances import (
     DATA_DEPENDENT_METRICS,
     check_distances_fit_in_memory,
+    check_metric,
     check_no_gradient,
     point_distances,
 )
@@ -38,9 +41,11 @@ def metric_from_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> 
     It is exact if `tol` is None, otherwise of rank at most `max_rank` with errors of at most `tol` times the largest
     distance. Raises InputError for options that do not fit the metric, and if `max_rank` is too small for `tol`.
     """
+    check_metric(metric)
     if metric == "sqeuclidean":
         if tol is not None:
-            raise InputError('metric="sqeuclidean" is exact and of low rank: tol must be None, got ' + repr(tol))
+            got = describe_value(tol)
+            raise InputError(f'metric="sqeuclidean" is exact and of low rank: tol must be None, got {got}')
         # Products round least for points with mean 0, and the distances do not depend on the mean.
         exact = LowRankMetric(points - points.detach().mean(-2, keepdim=True), points.new_ones(points.shape[-1]))
         check_finite("sqeuclidean distances between the points", 4.0 * exact.squared_norms)
@@ -104,9 +109,9 @@ def _check_compression_options(tol: Any, max_rank: Any) -> tuple[float, int]:
     """Return `tol` as a float in (0, 1) and `max_rank` as an integer ≥ 1, or raise InputError."""
     checked = as_parameter("tol", tol)
     if checked.ndim or float(checked) >= 1.0:
-        raise InputError(f"tol must be a number below 1, a share of the largest distance, got {tol!r}")
+        raise InputError(f"tol must be a number below 1, a share of the largest distance, got {describe_value(tol)}")
     if isinstance(max_rank, bool) or not isinstance(max_rank, (int, np.integer)) or max_rank < 1:
-        raise InputError(f"max_rank must be an integer of at least 1, got {max_rank!r}")
+        raise InputError(f"max_rank must be an integer of at least 1, got {describe_value(max_rank)}")
     return float(checked), int(max_rank)
 
 
@@ -156,6 +161,15 @@ def as_features(features: Any, like: Tensor, n: int) -> Tensor:
     return tensor
 
 
+def as_item_indices(index: Any, n_items: int, device: torch.device) -> Tensor:
+    """Return the indices (k,), k ≥ 1, of batch items that integers (k,) or booleans (n_items,) select."""
+    chosen = as_index("index", index, n_items, device, allow_mask=True)
+    if chosen.ndim == 0 or len(chosen) == 0:
+        got = "none" if chosen.ndim else f"the number {int(chosen)}, expected a list of one"
+        raise InputError(f"index must select items of a batch, got {got}")
+    return chosen
+
+
 def read_weights_and_features(
     metric: Metric, weights: Any, features: Any
 ) -> tuple[Tensor, Tensor | None, tuple[int, ...]]:
@@ -193,4 +207,6 @@ def read_dtype_or_device(target: Any) -> torch.dtype | torch.device:
         return torch.empty(0, device=torch.device(place)).device
     except (RuntimeError, TypeError, AssertionError, ImportError) as error:  # unknown, or not on this machine
         reason = str(error).strip().split("\n")[0]
-        raise InputError(f"to() must be given float32, float64 or a device, got {place!r} ({reason})") from None
+        raise InputError(
+            f"to() must be given float32, float64 or a device, got {describe_value(place)} ({reason})"
+        ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import scipy  # its submodules load when they are first used, which saves `impor
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_tensor, check_finite, check_nonnegative
+from .._utils.checks import as_tensor, check_finite, check_nonnegative, describe_value
 from .._utils.config import UTILS_CONFIG
 from ..errors import InputError
 from .config import GEOMETRY_CONFIG
@@ -46,7 +47,7 @@ def knn_distances(points: Tensor, k: int) -> Tensor:
     check_no_gradient("points of from_knn", points)
     n = len(points)
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k < n:
-        raise InputError(f"k must be an integer from 1 to n - 1 = {n - 1}, got {k!r}")
+        raise InputError(f"k must be an integer from 1 to n - 1 = {n - 1}, got {describe_value(k)}")
     coordinates = points.cpu().double().numpy()
     lengths, neighbors = scipy.spatial.cKDTree(coordinates).query(coordinates, k=int(k) + 1)
     check_finite("distances between the points", torch.from_numpy(lengths))  # the tree squares them
@@ -146,6 +147,10 @@ def _networkx_edges(graph: Any, edge_weight: str | None) -> tuple[int, np.ndarra
     """
     if graph.is_directed():
         raise InputError(f"graph must be undirected, got a {type(graph).__name__}: call graph.to_undirected() first")
+    if not isinstance(edge_weight, Hashable):
+        raise InputError(
+            f"edge_weight must be the name of an edge attribute or None, got {describe_value(edge_weight)}"
+        )
     number = {node: i for i, node in enumerate(graph)}
     missing = object()
     triples = list(graph.edges(data="weight" if edge_weight is None else edge_weight, default=missing))
@@ -157,7 +162,9 @@ def _networkx_edges(graph: Any, edge_weight: str | None) -> tuple[int, np.ndarra
         return len(number), edges, np.ones(len(edges))
     if len(lengths) < len(edges):
         absent = len(edges) - len(lengths)
-        raise InputError(f"edge attribute {edge_weight!r} must be on every edge, got {absent} of {len(edges)} without")
+        raise InputError(
+            f"edge attribute {describe_value(edge_weight)} must be on every edge, got {absent} of {len(edges)} without"
+        )
     return len(number), edges, as_tensor("edge weights", lengths).numpy().reshape(len(edges))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy  # its submodules load when they are first used, which saves `import ugw` half a second
 import torch
 from torch import Tensor
 
-from .._utils.checks import check_finite
+from .._utils.checks import check_finite, describe_value
 from .._utils.device_memory import machine_memory
 from ..errors import InputError
 from .config import GEOMETRY_CONFIG
@@ -16,6 +18,16 @@ from .config import GEOMETRY_CONFIG
 DIFFERENTIABLE_METRICS = ("euclidean", "sqeuclidean")
 # Metrics with units that SciPy takes from all points: two points do not determine their distance.
 DATA_DEPENDENT_METRICS = ("seuclidean", "mahalanobis")
+_EXPECTED_METRIC = (
+    f"metric must be {', '.join(DIFFERENTIABLE_METRICS)} or a name that scipy.spatial.distance.cdist knows and that "
+    "fits the points"
+)
+
+
+def check_metric(metric: Any) -> None:
+    """Raise InputError unless a metric is a name, or a function of two points, which SciPy takes too."""
+    if not isinstance(metric, str) and not callable(metric):
+        raise InputError(f"{_EXPECTED_METRIC}, got {describe_value(metric)}")
 
 
 def point_distances(points: Tensor, metric: str) -> Tensor:
@@ -93,7 +105,4 @@ def _scipy_distances(metric: str, points: np.ndarray, others: np.ndarray | None 
         # pdist does half the work of cdist(x, x), and is exactly symmetric with a zero diagonal.
         return scipy.spatial.distance.squareform(scipy.spatial.distance.pdist(points, metric))
     except (ValueError, TypeError) as error:
-        raise InputError(
-            f"metric must be {', '.join(DIFFERENTIABLE_METRICS)} or a name that scipy.spatial.distance.cdist knows"
-            f" and that fits the points, got {metric!r} ({error})"
-        ) from error
+        raise InputError(f"{_EXPECTED_METRIC}, got {describe_value(metric)} ({error})") from error

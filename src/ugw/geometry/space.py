@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_tensor, check_nonnegative, check_zero_diagonal, dtype_name
+from .._utils.checks import (
+    as_list,
+    as_tensor,
+    check_choice,
+    check_nonnegative,
+    check_zero_diagonal,
+    describe_value,
+    dtype_name,
+)
 from ..errors import InputError
 from .construct import (
+    as_item_indices,
     as_points,
     as_symmetric_matrix,
     compress_metric,
@@ -239,7 +248,7 @@ class Space:
     def __getitem__(self, i: int) -> Space:
         """Return batch item i without its padding."""
         if self.sizes is None:
-            raise InputError(f"space[{i!r}] must index a batch, got one space, expected Space.stack(...)")
+            raise InputError(f"space[{describe_value(i)}] must index a batch, got one space, expected Space.stack(...)")
         i = operator.index(i)
         if not -len(self.sizes) <= i < len(self.sizes):
             raise IndexError(f"batch item {i} of {len(self.sizes)}")  # IndexError is what ends a for loop
@@ -262,15 +271,22 @@ class Space:
         """Whether all items of the batch have the same number of points; True for one space."""
         return self.sizes is None or len(set(self.sizes)) <= 1
 
-    def take(self, index: Tensor) -> Space:
+    def take(self, index: Any) -> Space:
         """Return the batch of the items `index`, (k,) integers or (B,) bools, with the same padding.
 
-        One space without a batch dimension is shared by all items: it is returned unchanged.
+        index: a list, an array or a tensor that selects at least one item; −1 is the last one. One space without a
+        batch dimension is shared by all items: it is returned unchanged.
 
         >>> batch = Space.from_points(torch.zeros(3, 5, 2))
-        >>> batch.take(torch.tensor([0, 2]))
+        >>> batch.take([0, 2])
         Space(batch of 2, n ≤ 5, mass 1 to 1, float32, points in R^2)
         """
+        if self.sizes is None:
+            return self
+        return self.select_items(as_item_indices(index, len(self.sizes), self.device))
+
+    def select_items(self, index: Tensor) -> Space:
+        """Return what `take` returns, without a check of `index`, a tensor (k,) of integers or (B,) of bools."""
         if self.sizes is None:
             return self
         index = index.nonzero().squeeze(-1) if index.dtype == torch.bool else index
@@ -287,15 +303,14 @@ class Space:
         >>> Space.from_points([[0.0], [4.0]]).scaled("mean").distances[0, 1].item()
         2.0
         """
+        check_choice("how", how, ("max", "mean"))
         if how == "max":
             low, high = self.metric.extremes()
             size = torch.maximum(high, -low)
-        elif how == "mean":
+        else:
             # Normalized first: the square of a mass may overflow.
             unit_weights = self.weight_tensor / self.weight_tensor.sum(-1, keepdim=True)
             size = (unit_weights * self.metric.apply(unit_weights[..., None])[..., 0]).sum(-1)
-        else:
-            raise InputError(f'scaled must be given "max" or "mean", got {how!r}')
         check_nonnegative("the mean of the matrix, to scale by it,", size)
         is_invertible = size >= torch.finfo(self.dtype).tiny  # below, 1 / s overflows
         return replace(self, metric=self.metric.scale(1 / torch.where(is_invertible, size, 1)))
@@ -377,9 +392,9 @@ def _assemble(metric: Metric, weights: Any, features: Any, *, points: Tensor | N
 
 def _check_stackable(spaces: Any) -> list[Space]:
     """Return the spaces as a list, or raise InputError if they cannot be one batch."""
-    if isinstance(spaces, Space) or not isinstance(spaces, Iterable):
-        raise InputError(f"Space.stack must be given a list of spaces, got {type(spaces).__name__}")
-    spaces = list(spaces)
+    if isinstance(spaces, Space):
+        raise InputError("Space.stack must be given a list of spaces, got Space")
+    spaces = as_list("Space.stack", spaces, "given a list of spaces")
     if not spaces:
         raise InputError("Space.stack needs at least one space, got none")
     for i, space in enumerate(spaces):

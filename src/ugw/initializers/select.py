@@ -36,11 +36,9 @@ SINGLE_PLANS: dict[str, Callable[[UGW], Tensor]] = {
 def candidate_plans(problem: UGW, init: Any) -> Tensor:
     """Return the initial plans (B, S, n, m) that `init` stands for, S = 1 if it is a plan.
 
-    init: a name or plans (B, n, m), as `read_start` returns them. Raises InputError for plans without mass.
+    init: a name or plans (B, n, m), as `read_start` returns them.
     """
     if not isinstance(init, str):
-        if not bool((init.amax(dim=(1, 2)) > 0).all()):
-            raise InputError("init must have positive mass, got a plan of zeros")
         return init[:, None]
     if init in SINGLE_PLANS:
         return SINGLE_PLANS[init](problem)[:, None]
@@ -79,10 +77,12 @@ def read_start(problem: UGW, solver: Any, init: Any) -> Any:
         raise InputError(
             'eps = 0 with both marginals hard needs a stored plan: take eps > 0, or inner=Sinkhorn(method="stabilized")'
         )
-    if is_streaming and isinstance(init, LazyPlan):
-        return init.implicit_plan((problem.batch, problem.x.n, problem.y.n))
     if not isinstance(init, str):
-        return read_plan(problem, init, "init")
+        is_lazy, shape = is_streaming and isinstance(init, LazyPlan), (problem.batch, problem.x.n, problem.y.n)
+        plan = init.implicit_plan(shape) if is_lazy else read_plan(problem, init, "init")
+        if not bool((plan.sum((1, 2)) > 0).all()):
+            raise InputError("init must have positive mass, got a plan of zeros")
+        return plan
     check_choice("init", init, INIT_NAMES)
     if init == "linear":
         check_common_dimension(problem)

@@ -106,6 +106,7 @@ def barycenter(
     shares = _normalized_shares(weights, batch)
     with torch.no_grad():
         first = _first_space(batch, shares, n, dim, start)
+        batch = replace(batch, numpy=batch.numpy and first.numpy)
         points = first.point_tensor[None] if dim is not None and first.point_tensor is not None else None
         eps = resolve_eps(eps, rho)
         if isinstance(eps, Relative):
@@ -300,7 +301,7 @@ def _sample_space(batch: Space, shares: Tensor, n: int) -> Space:
     noise = LEARNING_CONFIG.start_jitter * chosen.metric.dense().abs().mean() * (draw + draw.mT)
     mass = (shares * batch.weight_tensor.sum(-1).double()).sum().to(matrix)
     distances = _with_zero_diagonal(matrix + noise, batch)
-    return Space(metric=DenseMetric(distances), weight_tensor=(mass / n).expand(n).clone())
+    return Space(metric=DenseMetric(distances), weight_tensor=(mass / n).expand(n).clone(), numpy=batch.numpy)
 
 
 def _embed_points(distances: Tensor, dim: int) -> Tensor:

@@ -23,8 +23,8 @@ class Barycenter(ResultBase):
 
     space: the barycenter, with its distances or its points and its weights; share_tensor: (S,), the t_s, of sum 1;
     parts: the batch of results between each of the S spaces and the barycenter; code: how the rounds ended; history:
-    one entry per round; parameters: rho, eps, solver options, n, dim and shares as a plain dict; a rho or eps for each
-    space is a list.
+    one entry per round, NumPy arrays; parameters: rho, eps, solver options, n, dim and shares as a plain dict; a rho or
+    eps for each space is a list.
 
     >>> import numpy as np, ugw
     >>> x = ugw.Space.from_points(np.random.default_rng(0).random((6, 2)))

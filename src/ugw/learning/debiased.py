@@ -17,12 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._utils.checks import describe_value
 from ..errors import InputError
 from ..initializers import multilevel
-from ..problems.build import Fused
+from ..problems.build import Fused, check_fused
 from ..problems.ugw import UGW
 from ..problems.ugw_streamed import StreamingUGW
-from ..results.base import ResultBase
+from ..results.base import BatchedResultBase
 from ..results.io import Arrays, to_array, with_prefix, without_prefix
 from ..results.lazy_plan import LazyPlan
 from ..results.records import Status, present
@@ -35,11 +36,12 @@ _PARTS = {"cross": "", "self_x": "first self term: ", "self_y": "second self ter
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Debiased(ResultBase):
+class Debiased(BatchedResultBase):
     """A debiased value, and the three results from which it is computed.
 
-    value_tensor: the value as a tensor, () or (B,), with its gradient; cross: the result between X and Y; self_x,
-    self_y: between each space and itself; codes: (B,), `Status` codes.
+    value_tensor: the value as a float64 tensor, () or (B,), with its gradient; cross: the result between X and Y;
+    self_x, self_y: between each space and itself; code_tensor: (B,), `Status` codes as a tensor. `d[i]` is item i of a
+    batch.
 
     >>> import numpy as np, ugw
     >>> points = np.random.default_rng(0).random((8, 2))
@@ -54,14 +56,22 @@ class Debiased(ResultBase):
     cross: Result
     self_x: Result
     self_y: Result
-    codes: Tensor
+    code_tensor: Tensor
 
     @property
     def value(self) -> Any:
-        """The debiased value: a number or an array (B,), or a tensor with its gradient if a space has tensors."""
-        if not self.cross.numpy or self.value_tensor.requires_grad:
+        """The debiased value: a number or an array (B,), or a tensor with its gradient.
+
+        It is a tensor if a space has tensors, or if the value was computed with a gradient, for example of rho.
+        """
+        if not self.cross.numpy:
             return self.value_tensor
         return present(self.value_tensor[None], batched=False, numpy=True)
+
+    @property
+    def codes(self) -> Any:
+        """The codes of the statuses, (B,) or (1,) for a single value: an array, or a tensor if `value` is one."""
+        return present(self.code_tensor, batched=True, numpy=self.cross.numpy)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -74,15 +84,25 @@ class Debiased(ResultBase):
         return self.value_tensor.ndim > 0
 
     @property
+    def _n_items(self) -> int:
+        """The number of items; 1 for a single value."""
+        return len(self.code_tensor)
+
+    def _item(self, index: int) -> Self:
+        """Return item `index` of a batch."""
+        cross, self_x, self_y = (getattr(self, name)[index] for name in _PARTS)
+        return type(self)(self.value_tensor[index], cross, self_x, self_y, self.code_tensor[index : index + 1])
+
+    @property
     def status(self) -> Any:
         """A Status, or a list of them: that of the first solve that did not converge, else NEGATIVE or CONVERGED."""
-        statuses = [Status(code) for code in self.codes.tolist()]
+        statuses = [Status(code) for code in self.code_tensor.tolist()]
         return statuses if self.batched else statuses[0]
 
     @property
     def converged(self) -> Any:
         """Whether the status is CONVERGED: a bool, or an array or tensor (B,) of bools."""
-        converged = self.codes == int(Status.CONVERGED)
+        converged = self.code_tensor == int(Status.CONVERGED)
         if not self.batched:
             return bool(converged[0])
         return to_array(converged) if self.cross.numpy else converged
@@ -96,12 +116,12 @@ class Debiased(ResultBase):
         for name, label in _PARTS.items():
             if not (part := getattr(self, name)).all_converged:
                 return label + part.message
-        failed = torch.nonzero(self.codes != int(Status.CONVERGED)).flatten().tolist()
+        failed = torch.nonzero(self.code_tensor != int(Status.CONVERGED)).flatten().tolist()
         if not failed:
             return Status.CONVERGED.message
         worst = self.value_tensor.detach().reshape(-1)[failed[0]].item()
         where = f"item {failed[0]}: " if self.batched else ""
-        return f"{where}{Status(int(self.codes[failed[0]])).message} (got {worst:.3g})"
+        return f"{where}{Status(int(self.code_tensor[failed[0]])).message} (got {worst:.3g})"
 
     def detach(self) -> Debiased:
         """Return this result with a value that is detached from its autograd graph."""
@@ -114,7 +134,7 @@ class Debiased(ResultBase):
 
     def to_arrays(self) -> Arrays:
         """Return value, codes and the arrays of the three results, by name, for `save`."""
-        arrays = {"value": to_array(self.value_tensor), "codes": to_array(self.codes)}
+        arrays = {"value": to_array(self.value_tensor), "codes": to_array(self.code_tensor)}
         for name in _PARTS:
             arrays |= with_prefix(name, getattr(self, name).to_arrays())
         return arrays
@@ -132,7 +152,7 @@ class Debiased(ResultBase):
     def __repr__(self) -> str:
         """Return one line: value and status, or for a batch how many items converged."""
         if self.batched:
-            n_converged = int((self.codes == int(Status.CONVERGED)).sum())
+            n_converged = int((self.code_tensor == int(Status.CONVERGED)).sum())
             return f"Debiased(batch of {len(self.value_tensor)}, {n_converged} converged)"
         return f"Debiased(value={self.value_tensor.item():.6g}, {self.status.name.lower()})"
 
@@ -164,7 +184,10 @@ def debiased(
     x, y = as_space("x", x), as_space("y", y)
     arguments = SolveArguments(rho=rho, eps=eps, loss=loss, fused=fused, solver=solver)
     if arguments.partial_sides is not None:
-        raise InputError(f"a debiased value takes off what entropy adds, got rho={rho!r}, which has none: see ugw_loss")
+        raise InputError(
+            f"a debiased value takes off what entropy adds, got rho={describe_value(rho)}, which has none: see ugw_loss"
+        )
+    check_fused(fused)
     if fused is not None and fused.cost is not None:
         raise InputError("a debiased value needs features on the spaces, got Fused(cost=...), which has no self terms")
     problem = arguments.build_problem(x, y)
@@ -184,8 +207,9 @@ def debiased(
     value = values[0] - 0.5 * values[1] - 0.5 * values[2] + mass_term
     statuses = [part.tensors.status.expand(problem.batch) for part in results]
     codes = debiased_codes(value.detach(), product_plan_distortion(problem), statuses)
-    user_value = (value if cross.batched else value[0]).to(x.dtype)
-    result = Debiased(user_value, cross, results[1], results[2], codes)
+    numpy = cross.numpy and not value.requires_grad  # NumPy arrays have no graph
+    cross, self_x, self_y = (replace(part, numpy=numpy) for part in results)
+    result = Debiased(value if cross.batched else value[0], cross, self_x, self_y, codes)
     has_solve_failure = bool((codes != int(Status.NEGATIVE)).any())
     warn_about_gradient(result, has_gradient=value.requires_grad and has_solve_failure)
     return result

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_parameter
+from .._utils.checks import as_parameter, check_bool
 from ..geometry.space import Space
 from ..measures.cones import parse_loss
 from ..measures.divergences import divergence_pair, partial_divergences
-from ..problems.build import Fused, Relative, check_finite_rho, check_spaces, resolve_eps
+from ..problems.build import Fused, Relative, check_finite_rho, check_fused, check_spaces, resolve_eps
 from ..results.conic_result import ConicResult
 from ..results.result import Result
 from .debiased import Debiased, debiased
@@ -81,12 +81,14 @@ class UGWLoss(torch.nn.Module):
         solver: Any = None,
         debiased: bool = False,
     ) -> None:
-        """Check rho and eps; the other options are checked by each call."""
+        """Check rho, eps, fused and debiased; the other options are checked by each call."""
         super().__init__()
         if partial_divergences(rho) is None:
             divergence_pair(rho)
         if not isinstance(resolve_eps(eps, rho), Relative):
             as_parameter("eps", resolve_eps(eps, rho), allow_zero=True)
+        check_fused(fused)
+        check_bool("debiased", debiased)
         self.rho, self.eps, self.loss, self.fused, self.init, self.solver = rho, eps, loss, fused, init, solver
         self.debiased, self.result = debiased, None
 
@@ -98,7 +100,7 @@ class UGWLoss(torch.nn.Module):
         if self.debiased:
             result = debiased(x, y, init=init, **options)
             self.result = result.detach()
-            return result.value_tensor
+            return result.value_tensor.to(x.dtype)
         value, self.result = SolveArguments(**options).solve_with_gradient(x, y, init)
         return loss_to_user(value, self.result, x.dtype)
 

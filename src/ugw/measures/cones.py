@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.checks import check_tolerance, check_whole_number, dtype_name
+from .._utils.checks import check_tolerance, check_whole_number, describe_value, dtype_name
 from ..errors import InputError
 from .config import MEASURES_CONFIG
 
@@ -79,7 +79,7 @@ class HellingerKantorovich(KLCone):
         """Check the options."""
         super().__post_init__()
         if not isinstance(self.cutoff, Real) or isinstance(self.cutoff, bool) or not 0.0 < self.cutoff < math.inf:
-            raise InputError(f"cutoff must be a number > 0, got {self.cutoff!r}")
+            raise InputError(f"cutoff must be a number > 0, got {describe_value(self.cutoff)}")
         object.__setattr__(self, "cutoff", float(self.cutoff))
 
     def __call__(self, t: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ class PartialTransport:
     def __post_init__(self) -> None:
         """Check q."""
         if not isinstance(self.q, Real) or isinstance(self.q, bool) or not 1.0 <= self.q < math.inf:
-            raise InputError(f"q must be a finite number ≥ 1, got {self.q!r}")
+            raise InputError(f"q must be a finite number ≥ 1, got {describe_value(self.q)}")
         object.__setattr__(self, "q", float(self.q))
 
     @property
@@ -180,7 +180,9 @@ def parse_loss(loss: Any, longest: float, *, name: str = "loss", dtype: torch.dt
     """
     if isinstance(loss, str):
         if loss not in CONES_BY_NAME:
-            raise InputError(f"{name} must be one of {', '.join(map(repr, CONES_BY_NAME))} or a function, got {loss!r}")
+            raise InputError(
+                f"{name} must be one of {', '.join(map(repr, CONES_BY_NAME))} or a function, got {describe_value(loss)}"
+            )
         return CONES_BY_NAME[loss]()
     if isinstance(loss, GaussianHellinger | HellingerKantorovich | PartialTransport):
         return loss

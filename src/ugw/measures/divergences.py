@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_parameter
+from .._utils.checks import as_parameter, describe_value
 from ..errors import InputError
 
 
@@ -142,8 +142,8 @@ def divergence_pair(rho: Any) -> tuple[KL, KL]:
     for side in sides:
         if isinstance(side, TV | Mass):
             raise InputError(
-                f"rho must be a number or a KL here, got {side!r}: TV and Mass are for solve, solve_linear, objective, "
-                "ugw_loss and pairwise"
+                f"rho must be a number or a KL here, got {describe_value(side)}: TV and Mass are for solve, "
+                "solve_linear, objective, ugw_loss and pairwise"
             )
     first, second = (side if isinstance(side, KL) else KL(side) for side in sides)
     return first, second
@@ -166,7 +166,8 @@ def partial_divergences(rho: Any) -> tuple[TV | Mass, TV | Mass] | None:
     first, second = _split_sides(rho)
     if not isinstance(first, TV) or not isinstance(second, TV):
         raise InputError(
-            f"TV must be on both sides, and one Mass applies to both sides, got rho=({first!r}, {second!r})"
+            f"TV must be on both sides, and one Mass applies to both sides, got "
+            f"rho=({describe_value(first)}, {describe_value(second)})"
         )
     return first, second
 

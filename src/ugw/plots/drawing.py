@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from .._utils.checks import describe_value
 from ..errors import InputError
 from ..geometry.landmarks import evenly_spaced_indices
 from ..geometry.mds import landmark_mds
@@ -158,7 +159,9 @@ def read_class_names(classes: tuple[np.ndarray, np.ndarray], names: Any) -> list
         present = np.unique(side).tolist()
         all_names = [] if isinstance(given, str) or not hasattr(given, "__len__") else list(given)
         if present[0] < 0 or present[-1] >= len(all_names):
-            raise InputError(f"names[{k}] must hold a name for each of the classes {present}, got {given!r}")
+            raise InputError(
+                f"names[{k}] must hold a name for each of the classes {present}, got {describe_value(given)}"
+            )
         names_of_sides.append([str(all_names[c]) for c in present])
     return names_of_sides
 

@@ -84,7 +84,7 @@ class SpacePair(ABC):
 
         others: new values of the fields that only some problems have.
         """
-        spaces = {"x": self.x.take(index), "y": self.y.take(index)}
+        spaces = {"x": self.x.select_items(index), "y": self.y.select_items(index)}
         divergences = {"div_a": self.div_a.take(index), "div_b": self.div_b.take(index)}
         return replace(self, **spaces, **divergences, eps=self.eps[index], batched=True, **others)  # type: ignore
 

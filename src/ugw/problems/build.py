@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_parameter, as_tensor, check_finite
+from .._utils.checks import as_parameter, as_tensor, check_finite, describe_value
 from .._utils.size_class import THRESHOLDS
 from ..errors import InputError
 from ..geometry.low_rank import LowRankMetric
@@ -61,7 +61,9 @@ def resolve_eps(eps: Any, rho: Any) -> Any:
     if not isinstance(eps, str):
         return eps
     if eps != "auto":
-        raise InputError(f'eps must be a number, a relative eps or "auto", got {eps!r}: 1 % is ugw.relative(0.01)')
+        raise InputError(
+            f'eps must be a number, a relative eps or "auto", got {describe_value(eps)}: 1 % is ugw.relative(0.01)'
+        )
     return relative(PROBLEM_CONFIG.auto_eps_share) if partial_divergences(rho) is None else 0.0
 
 
@@ -94,6 +96,12 @@ class Fused:
     cost: Any = None
 
 
+def check_fused(fused: Any) -> None:
+    """Raise InputError unless the argument `fused` is a `Fused` or None."""
+    if fused is not None and not isinstance(fused, Fused):
+        raise InputError(f"fused must be a ugw.Fused(alpha, cost), got {type(fused).__name__}")
+
+
 def build_ugw(
     x: Space, y: Space, *, rho: Any, eps: Any, fused: Fused | None, loss: Any = None, method: str = "stabilized"
 ) -> UGW:
@@ -103,6 +111,7 @@ def build_ugw(
     whether the result is a StreamingUGW.
     """
     check_spaces(x, y)
+    check_fused(fused)
     div_a, div_b = divergence_pair(rho)
     share = eps.share if isinstance(eps, Relative) else as_parameter("eps", eps, allow_zero=True)
     stream = uses_streaming(x, y, fused=fused, loss=loss, method=method)
@@ -154,7 +163,7 @@ def uses_streaming(x: Space, y: Space, *, fused: Fused | None, loss: Any, method
         )
     elif loss is not None:
         obstacle = "the loss t², got another one"
-    elif isinstance(fused, Fused) and fused.cost is not None:
+    elif fused is not None and fused.cost is not None:
         plan_bytes = x.n * y.n * x.weight_tensor.element_size()
         obstacle = f"features on the spaces, got a linear cost of {plan_bytes / 2**30:.3g} GiB"
     if obstacle is not None:
@@ -195,7 +204,9 @@ def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[C
     """Return the conic problem for two spaces, and the UGW problem with these rhos whose plans it starts from."""
     surrogate = _conic_surrogate(x, y, rho)
     if isinstance(eps, Relative):
-        raise InputError(f"eps of a conic problem must be a number, a multiple of rho, or an array (B,), got {eps!r}")
+        raise InputError(
+            f"eps of a conic problem must be a number, a multiple of rho, or an array (B,), got {describe_value(eps)}"
+        )
     entropy = as_parameter("eps", resolve_conic_eps(eps), allow_zero=True)
     if entropy.ndim and len(entropy) != surrogate.batch:
         raise InputError(f"batch sizes must agree, got eps {len(entropy)} and {surrogate.batch}")
@@ -338,8 +349,6 @@ def _fused_cost(x: Space, y: Space, fused: Fused, *, stored: bool) -> tuple[Tens
 
     stored: if False, M may only be that of features, and True is returned for it, since StreamingUGW computes M itself.
     """
-    if not isinstance(fused, Fused):
-        raise InputError(f"fused must be a ugw.Fused(alpha, cost), got {type(fused).__name__}")
     alpha = as_parameter("alpha", fused.alpha, allow_zero=True)
     if fused.cost is None:
         if x.feature_tensor is None or y.feature_tensor is None:

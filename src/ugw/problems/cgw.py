@@ -119,7 +119,9 @@ class CGW(Problem):
     def take(self, index: Tensor) -> CGW:
         """Return the problem of the batch items `index`, (k,); an item may appear more than once."""
         rhos, distortion_sum = (self.rho_a[index], self.rho_b[index]), self.distortion_sum.take(index)
-        return CGW(self.x.take(index), self.y.take(index), *rhos, self.cone, distortion_sum, self.eps[index])
+        return CGW(
+            self.x.select_items(index), self.y.select_items(index), *rhos, self.cone, distortion_sum, self.eps[index]
+        )
 
     def result(self, tensors: SolverOutput) -> ConicResult:
         """Return the output of a solver as the ConicResult that users get, without its `parameters`."""

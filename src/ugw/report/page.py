@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from numbers import Real
-from pathlib import Path
 from string import Template
 from typing import Any
 
-from .._utils.checks import check_whole_number
+from .._utils.checks import as_path, check_whole_number, describe_value
 from .._utils.deprecation import renamed_arguments
 from .._utils.output_folder import output_folder
 from ..errors import InputError
@@ -53,8 +52,10 @@ def write(
     ...     write(ugw.solve(x, x, eps=0.1), x, x, f"{folder}/report.html", facts={"eps": 0.1})
     """
     script = plotly_script()
-    target = Path(path)
+    target = as_path("path", path)
     views = _checked_views(result, x, y)
+    if facts is not None and not isinstance(facts, Mapping):
+        raise InputError(f"facts must be a dictionary of names and values, got {describe_value(facts)}")
     check_whole_number("limit", limit)
     with output_folder(target.parent, names=(target.name,)) as stage:
         text = _fill_template(result, views, page_data(result, views, colors, limit), facts or {}, script)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import warnings
 import zipfile
@@ -14,6 +15,7 @@ from typing import Any, Self, TypeVar
 import torch
 
 from .._utils.caller import warn_at_caller
+from .._utils.checks import as_path, describe_value
 from ..errors import ConvergenceWarning, InputError, NotConverged
 from .io import Arrays, read_npz, saved_kind, write_npz
 
@@ -64,19 +66,19 @@ class ResultBase(ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result to a `.npz` file without pickled objects; an interrupted write leaves no partial file."""
-        write_npz(path, self.to_arrays())
+        write_npz(as_path("path", path), self.to_arrays())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Return the result that `save` wrote to `path`; raise InputError for any other file."""
-        name = os.fspath(path)
+        name = str(as_path("path", path))
         if not os.path.exists(name):
             raise InputError(f"there is no file {name}")
         if not zipfile.is_zipfile(name):
             raise InputError(f"{name} is not an .npz file written by save()")
         arrays: Arrays = {}
         try:
-            arrays = read_npz(path)
+            arrays = read_npz(name)
             return cls.from_arrays(arrays)
         except Exception as error:  # a broken file makes the readers raise errors of many kinds
             kind = saved_kind(arrays)
@@ -91,6 +93,54 @@ class ResultBase(ABC):
             for name, text in self.rows()
         )
         return f"<table style='border-left:4px solid {color}'>{body}</table>"
+
+
+class BatchedResultBase(ResultBase):
+    """Interface of the results of one problem or of a batch of problems: Result, ConicResult, Debiased, Tightness.
+
+    A batch has len(), items `r[i]` and iteration over the items. A subclass defines `batched`, `_n_items` and `_item`.
+    """
+
+    @property
+    @abstractmethod
+    def batched(self) -> bool:
+        """Whether the result holds a batch, also of one item; values then have a leading dimension B."""
+
+    @property
+    @abstractmethod
+    def _n_items(self) -> int:
+        """The number of items; 1 for a single result."""
+
+    @abstractmethod
+    def _item(self, index: int) -> Self:
+        """Return item `index`, from 0 to B − 1, of a batch as a single result, without padding."""
+
+    def __len__(self) -> int:
+        """Return the number of items of a batch; raise TypeError for a single result."""
+        if not self.batched:
+            raise TypeError("this result is not a batch: it has no len()")
+        return self._n_items
+
+    def __bool__(self) -> bool:
+        """Return True: without this, bool() of a single result would call len()."""
+        return True
+
+    def __getitem__(self, i: int) -> Self:
+        """Return item i of a batch, without padding."""
+        if not self.batched:
+            raise TypeError("this result is not a batch: it has no items")
+        try:
+            index = operator.index(i)
+        except TypeError:
+            got = describe_value(i)
+            raise TypeError(f"a batch of {len(self)} results takes an integer index, got {got}") from None
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"a batch of {len(self)} results has no item {index}")
+        return self._item(index % len(self))
+
+    def __iter__(self) -> Iterator[Self]:
+        """Return an iterator over the items of a batch."""
+        return (self[i] for i in range(len(self)))
 
 
 def warn_if_not_converged(result: AnyResult, *, consequence: str = "") -> AnyResult:

@@ -46,9 +46,8 @@ _OLD_LIFT_NAMES = {
 _OLD_PLAN_PARTS = {"rows_sum": "row_sums", "cols_sum": "col_sums", "moved": "right_product"}
 
 
-def write_npz(path: str | os.PathLike[str], arrays: Arrays) -> None:
+def write_npz(target: Path, arrays: Arrays) -> None:
     """Write arrays to a compressed `.npz` file, which appears complete or not at all."""
-    target = Path(path)
     with atomic_folder(target.parent) as stage, (stage / target.name).open("wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_tensor, check_finite, dtype_name
+from .._utils.checks import as_index, as_tensor, check_finite, check_whole_number, dtype_name
 from ..errors import InputError
 from ..geometry.implicit_plan import ImplicitPlan
 from .config import RESULTS_CONFIG
@@ -67,11 +67,8 @@ class LazyPlan:
 
         index: a whole number or an array (k,) of these, from −n to n − 1.
         """
-        chosen = torch.as_tensor(index, device=self._implicit.device)
-        n = self.shape[-2]
-        if chosen.dtype in (torch.bool, torch.float32, torch.float64) or bool(((chosen < -n) | (chosen >= n)).any()):
-            raise InputError(f"index must be whole numbers from 0 to {n - 1}, got {index!r}")
-        rows = self._implicit.rows(chosen.reshape(-1) % n)
+        chosen = as_index("index", index, self.shape[-2], self._implicit.device)
+        rows = self._implicit.rows(chosen.reshape(-1))
         return self._to_user(rows[:, 0] if chosen.ndim == 0 else rows)
 
     def argmax(self) -> Any:
@@ -80,8 +77,7 @@ class LazyPlan:
 
     def top(self, k: int) -> tuple[Any, Any]:
         """Return the k largest entries of each row, largest first, and their columns, (n, k) each."""
-        if not 1 <= k <= self.shape[-1]:
-            raise InputError(f"k must be from 1 to {self.shape[-1]}, got {k!r}")
+        check_whole_number("k", k, maximum=self.shape[-1])
         largest = [block.topk(k, dim=2) for block in self._blocks()]
         values = torch.cat([block.values for block in largest], dim=1)
         columns = torch.cat([block.indices for block in largest], dim=1)

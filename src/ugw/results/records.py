@@ -124,7 +124,7 @@ class ConicTerms(ObjectiveTerms):
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Numbers of every outer step, arrays (steps,), for the plan p after the step and the plan q before it.
+    """NumPy arrays (steps,) of numbers of every outer step, for the plan p after the step and the plan q before it.
 
     objective: F(p, p); relaxed: F(p, q); change: see below; residual: the share of mass that the next inner iteration
     would move, for linear programs the relative duality gap; mass: of p. The change is what the tolerance bounds: the

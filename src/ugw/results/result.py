@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -11,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_tensor, check_finite
+from .._utils.checks import as_tensor, check_finite, describe_value
 from .._utils.pytree import clone, put_, take
 from ..errors import InputError
 from ..geometry.implicit_plan import ImplicitPlan
-from .base import ResultBase
+from .base import BatchedResultBase
 from .io import (
     Arrays,
     check_output,
@@ -28,12 +26,16 @@ from .io import (
 from .parameters import item_parameters
 from .records import LINEAR_PROGRAM_LIMIT_MESSAGE, History, SolverOutput, Status, present
 
+# Entries of `parameters` that two results of one problem share.
+_PROBLEM_PARAMETERS = ("divergence", "rho", "mass", "eps", "loss", "fused", "cone", "cost")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result(ResultBase):
+class Result(BatchedResultBase):
     """The plan that a solve returned, its value and terms, and whether the solve converged.
 
-    Values are numbers and NumPy arrays if the spaces were made of arrays, else tensors; a batch adds a dimension B.
+    Values are numbers and NumPy arrays if the spaces were made of arrays, else tensors, all but `history`, which has
+    NumPy arrays; a batch adds a dimension B.
     `sizes` are the (n, m) of the items of a batch without padding, or None; `r[i]` is item i without its padding.
     `parameters` are the rho, eps and solver options of the solve as a plain dict, numbers per item in a batch.
 
@@ -160,7 +162,7 @@ class Result(ResultBase):
     def history(self) -> Any:
         """The History of the solve: arrays (steps,) of the objective, plan change, residual and mass of outer steps.
 
-        A batched result has a list with one History per item.
+        NumPy arrays, also if the spaces were made of tensors. A batched result has a list with one History per item.
         """
         histories = []
         for rows in self.tensors.trace.cpu().numpy():
@@ -194,28 +196,14 @@ class Result(ResultBase):
         """Whether the result holds a batch, also of one item; values then have a leading dimension B."""
         return self.sizes is not None
 
-    def __len__(self) -> int:
-        """Return the number of items of a batch; raise TypeError for a single result."""
-        if self.sizes is None:
-            raise TypeError("this result is not a batch: it has no len()")
-        return len(self.sizes)
+    @property
+    def _n_items(self) -> int:
+        """The number of items; 1 for a single result."""
+        return len(self.tensors.status)
 
-    def __bool__(self) -> bool:
-        """Return True: without this, bool() of a single result would call len()."""
-        return True
-
-    def __getitem__(self, i: int) -> Self:
-        """Return the result of item i of a batch, also from the end (i < 0), without its padded points."""
-        if self.sizes is None:
-            raise TypeError("this result is not a batch: it has no items")
-        try:
-            index = operator.index(i)
-        except TypeError:
-            raise TypeError(f"a batch of {len(self)} results takes an integer index, got {i!r}") from None
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"a batch of {len(self)} results has no item {index}")
-        index %= len(self)
-        n, m = self.sizes[index]
+    def _item(self, index: int) -> Self:
+        """Return the result of item `index` of a batch, without its padded points."""
+        n, m = self.sizes[index]  # type: ignore[index]  # a batch has sizes
         t = take(self.tensors, torch.tensor([index], device=self.tensors.plan.device))
         item = replace(
             t,
@@ -229,17 +217,37 @@ class Result(ResultBase):
     def better(self, other: Self) -> Self:
         """Return the result that has each item from the one of two results of a problem with the lower value.
 
-        Ties and `parameters` are taken from this result.
+        Ties are taken from this result. Both must be of one class, of the same sizes, dtype and path, and of equal rho,
+        eps, loss, fused term and cone. `parameters` are those of the result from which all items come; if items come
+        from both, they are the entries that are equal in both, so that for instance two different `init` are left out.
         """
+        self._check_same_problem(other)
         lower = other.tensors.terms.total < self.tensors.terms.total
         mine, theirs = SolverOutput.with_common_shapes(self.tensors, other.tensors)
         merged = clone(mine)
         put_(merged, lower, take(theirs, lower))
-        return replace(self, tensors=merged)
+        parameters = other.parameters if bool(lower.all()) else self.parameters
+        if bool(lower.any()) and not bool(lower.all()):
+            parameters = {name: value for name, value in parameters.items() if other.parameters.get(name) == value}
+        return replace(self, tensors=merged, parameters=parameters)
 
-    def __iter__(self) -> Iterator[Self]:
-        """Return an iterator over the items of a batch."""
-        return (self[i] for i in range(len(self)))
+    def _check_same_problem(self, other: Any) -> None:
+        """Raise InputError unless `other` is a result of the same class, of a problem with the same parameters."""
+        if type(other) is not type(self):
+            raise InputError(f"better compares with another {type(self).__name__}, got {describe_value(other)}")
+        mine, theirs = self._problem_facts(), other._problem_facts()
+        for name in (name for name in mine if name in theirs):  # a file of an early version has no parameters
+            if theirs[name] != mine[name]:
+                got, expected = describe_value(theirs[name]), describe_value(mine[name])
+                raise InputError(f"better compares results of one problem, got {name} {got}, expected {expected}")
+
+    def _problem_facts(self) -> dict[str, Any]:
+        """Return by name what the results of one problem have in common, and what is needed to merge them."""
+        plan = self.tensors.plan
+        count = len(self) if self.batched else "one, without a batch"
+        facts = {"number of items": count, "sizes": self.sizes, "shape": plan.shape, "dtype": plan.dtype}
+        parameters = {name: self.parameters.get(name) for name in _PROBLEM_PARAMETERS if self.parameters}
+        return facts | {"device": plan.device, "path": self.path} | parameters
 
     def _unbatched_output(self) -> SolverOutput:
         """Return the solver output (batch size 1) of a single result; raise InputError for a batch."""

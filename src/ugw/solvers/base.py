@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from .._utils.checks import check_tolerance, check_whole_number
+from .._utils.checks import check_bool, check_tolerance, check_whole_number, describe_value
 from ..errors import InputError
 from ..results.result import Result
 from .monitor import Callback, Monitor, open_monitor
@@ -32,10 +32,9 @@ class Solver(ABC):
         if self.tol is not None or not self.may_omit_tol:
             check_tolerance(f"{name} tol", self.tol)
         check_whole_number(f"{name} max_iter", self.max_iter)
-        if not isinstance(self.progress, bool):
-            raise InputError(f"{name} progress must be True or False, got {self.progress!r}")
+        check_bool(f"{name} progress", self.progress)
         if self.callback is not None and not callable(self.callback):
-            raise InputError(f"{name} callback must be a function of one step, got {self.callback!r}")
+            raise InputError(f"{name} callback must be a function of one step, got {describe_value(self.callback)}")
 
     def __call__(self, problem: Any, init: Any) -> Result:
         """Return the result of a solve from the plan `init` (B, n, m), of any mass."""

@@ -45,7 +45,7 @@ class Sinkhorn:
 
     def __post_init__(self) -> None:
         """Check the fields; replace the old spelling of a method, with a warning."""
-        if self.method == "stabilised":
+        if isinstance(self.method, str) and self.method == "stabilised":
             warn_renamed("Sinkhorn method='stabilised'", "Sinkhorn method='stabilized'")
             object.__setattr__(self, "method", "stabilized")  # the record is frozen
         if self.tol is not None:

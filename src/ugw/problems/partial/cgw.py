@@ -200,7 +200,7 @@ class PartialCGW(SpacePair):
 
     def take(self, index: Tensor) -> PartialCGW:
         """Return the problem of the batch items `index`, (k,); an item may appear more than once."""
-        return PartialCGW(self.x.take(index), self.y.take(index), self.rho[index], self.cone)
+        return PartialCGW(self.x.select_items(index), self.y.select_items(index), self.rho[index], self.cone)
 
     def result(self, tensors: SolverOutput) -> ConicResult:
         """Return the output of a solver as the ConicResult that users get, without its `parameters`."""
@@ -211,7 +211,7 @@ class PartialCGW(SpacePair):
         here = torch.tensor([item], device=self.rho.device)
         weights = [self._unit_weights(space)[item].cpu().numpy() for space in (self.x, self.y)]
         points = [np.flatnonzero(w) for w in weights]
-        dx, dy = (space.take(here).metric.dense().detach().double().cpu().numpy() for space in (self.x, self.y))
+        dx, dy = (space.select_items(here).metric.dense().detach().double().cpu().numpy() for space in (self.x, self.y))
         dx, dy = (d.reshape(d.shape[-2:])[np.ix_(k, k)] for d, k in zip((dx, dy), points, strict=True))
         a, b = (w[k] for w, k in zip(weights, points, strict=True))
         return PartialConicItem(dx, dy, a, b, float(self.rho[item]), self.cone), np.ix_(*points)
