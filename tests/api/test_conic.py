@@ -369,13 +369,12 @@ def test_swapping_the_spaces_transposes(rho):
 
 @pytest.mark.parametrize(("n", "m", "rho"), [(12, 15, 1.0), (25, 30, 0.3), (40, 33, 0.1)])
 def test_tol_is_about_the_relative_decrease_of_the_value_to_come(n, m, rho):
-    """Steps end long before the plan stops moving: the value is right to about tol."""
+    """Many more steps from the solution lower the value by about tol."""
     pair = cases.clouds(n, m, n)
-    tight = quick(pair, rho, init="flb", solver=ugw.AlternateMin(tol=1e-11, max_iter=5000))
     for tol in (1e-4, 1e-6):
         c = quick(pair, rho, init="flb", solver=ugw.AlternateMin(tol=tol, max_iter=5000))
+        tight = quick(pair, rho, init=c, solver=ugw.AlternateMin(tol=1e-11, max_iter=5000))
         assert c.converged
-        assert c.n_iter < tight.n_iter
         assert -1e-10 <= c.value / tight.value - 1.0 <= 10 * tol
 
 

@@ -346,6 +346,20 @@ def measures(n, m, seed, d=2):
     return np.linalg.norm(x[:, None] - y, axis=2), a, b
 
 
+@pytest.mark.parametrize("cone", CONES)
+@pytest.mark.parametrize(("n", "m"), [(8, 9), (25, 30)])
+def test_the_value_in_low_precision_is_close(n, m, cone):
+    """The kernel of the first size is summed term by term, that of the second has factors."""
+    pair = cases.clouds(n, m, 5)
+    problem = conic(pair, (0.1, 0.1), cone)
+    low = problem.to_low_precision()
+    assert low.x.dtype == torch.float32
+    plan = cases.random_plan(pair, 3)
+    exact, rough = (p.objective(p.state_of_plan(torch.as_tensor(plan)[None].to(p.x.dtype))) for p in (problem, low))
+    assert float(rough.apart) == pytest.approx(float(exact.apart), rel=1e-6)
+    assert float(rough.overlap) == pytest.approx(float(exact.overlap), rel=1e-2)
+
+
 @pytest.mark.parametrize("loss", oracles.LOSSES.values(), ids=oracles.LOSSES)
 @pytest.mark.parametrize("rho", [(0.2, 0.2), (1.0, 1.0), (0.3, 1.2)], ids=str)
 def test_the_linear_step_is_unbalanced_transport(rho, loss):

@@ -31,7 +31,7 @@ from .successive_halving import Round, different_candidates, pick_plans, success
 IMPROVED_STARTS = ("auto", "best", "coarse")
 # A product with the kernel costs far more than a linear step: a linear step may be sharp.
 TRANSPORT_SOLVER = AlternateMin(
-    inner=Sinkhorn(max_iter=200), proximal=ProximalSchedule(first=0.003, last=0.001, factor=0.8)
+    inner=Sinkhorn(max_iter=200), proximal=ProximalSchedule(first=0.003, last=0.0003, factor=0.8)
 )
 # The surrogate runs a few steps from its candidates.
 SURROGATE_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_surrogate_steps)),)
@@ -88,9 +88,10 @@ def _different_conic_candidates(problem: CGW, surrogate: UGW) -> Tensor:
     simple = surrogate.product[:, None], first_lower_bound_plan(surrogate)[:, None]
     improved, _ = successive_halving(surrogate, torch.cat([coarse, *simple], dim=1), SURROGATE_SCHEDULE)
     noise = noise_plans(problem, size_class(*surrogate.largest).n_noise_candidates)
-    plans = torch.cat([improved, problem.product[:, None], noise], dim=1)
-    plans, values = successive_halving(problem, plans, CONIC_SCHEDULE)
-    return pick_plans(plans, different_candidates(plans, values, INITIALIZER_CONFIG.n_conic_survivors))
+    plans = torch.cat([improved, problem.product[:, None], noise], dim=1).to(torch.float32)
+    plans, values = successive_halving(problem.to_low_precision(), plans, CONIC_SCHEDULE)
+    survivors = different_candidates(plans, values, INITIALIZER_CONFIG.n_conic_survivors)
+    return pick_plans(plans, survivors).to(improved.dtype)
 
 
 def linear_program_candidates(problem: PartialCGW, surrogate: UGW, solver: Any, init: Any) -> Tensor:

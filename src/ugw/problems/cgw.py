@@ -108,7 +108,7 @@ class CGW(Problem):
 
     div_a: KL = field(init=False)
     div_b: KL = field(init=False)
-    # The lift of every plan is feasible, also if its linear problem was not solved well.
+    # The lift of every plan is feasible, also if its linear problem was solved roughly.
     requires_solved_steps = False
 
     def __post_init__(self) -> None:
@@ -122,6 +122,12 @@ class CGW(Problem):
         return CGW(
             self.x.select_items(index), self.y.select_items(index), *rhos, self.cone, distortion_sum, self.eps[index]
         )
+
+    def to_low_precision(self) -> CGW:
+        """Return the same problem in float32 and with the leading terms of its kernel: enough to compare candidates."""
+        x, y = self.x.to(torch.float32), self.y.to(torch.float32)
+        total = self.distortion_sum.with_metrics(x.metric, y.metric).truncate(PROBLEM_CONFIG.dropped_kernel_share)
+        return replace(self, x=x, y=y, distortion_sum=total)
 
     def result(self, tensors: SolverOutput) -> ConicResult:
         """Return the output of a solver as the ConicResult that users get, without its `parameters`."""

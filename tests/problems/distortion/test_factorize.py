@@ -139,6 +139,18 @@ def test_terms_are_chebyshev_series():
     np.testing.assert_allclose(factors.evaluate(d[None])[:, 0].numpy(), series, atol=1e-13)
 
 
+@pytest.mark.parametrize("share", [1e-6, 1e-3, 0.5])
+def test_truncated_factors_have_the_leading_terms(share):
+    factors = factorize(lambda t: torch.exp(-8.0 * t.square()), 1.5)
+    fewer = factors.truncate(share)
+    assert 1 <= fewer.rank < factors.rank
+    sizes = factors.coefficients.square().sum(0)
+    assert sizes[fewer.rank :].sum() <= share * sizes.sum() < sizes[fewer.rank - 1 :].sum()
+    torch.testing.assert_close(fewer.coefficients, factors.coefficients[:, : fewer.rank])
+    torch.testing.assert_close(fewer.signs, factors.signs[: fewer.rank])
+    assert factors.truncate(2.0).rank == 1
+
+
 @pytest.mark.parametrize("rho", [1e-3, 0.1, 10.0])
 def test_single_precision_adds_only_its_rounding(rho):
     factors = factorize(GAUSS[rho], 1.7)

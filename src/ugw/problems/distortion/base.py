@@ -64,6 +64,13 @@ class Distortion(ABC):
     def with_metrics(self, dx: Metric, dy: Metric) -> Distortion:
         """Return the distortion sum of the same g for other metrics, whose distances are in the range of these."""
 
+    def truncate(self, share: float) -> Distortion:
+        """Return the distortion sum with the leading terms of its factors only, or the sum itself if it has no factors.
+
+        share: of the size of all terms of a factorization that may be left out; see `LossFactors.truncate`.
+        """
+        return self
+
     @abstractmethod
     def take(self, index: Tensor) -> Distortion:
         """Return the distortion sum of the batch items `index`, (k,) integers or (B,) bool."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -38,6 +38,16 @@ class LossFactors:
     def meets_tolerance(self) -> bool:
         """Whether `error` is at most `tolerance`."""
         return self.error <= self.tolerance
+
+    def truncate(self, share: float) -> LossFactors:
+        """Return the factors without their last terms, which have at most this share of Σ_r |φ_r|², but at least one.
+
+        |φ_r|² is the sum of the squared coefficients. `error` stays that of all terms.
+        """
+        sizes = self.coefficients.square().sum(0)
+        rests = sizes.flip(0).cumsum(0).flip(0)  # of the terms from r on
+        rank = max(1, int((rests > share * sizes.sum()).sum()))
+        return replace(self, coefficients=self.coefficients[:, :rank], signs=self.signs[:rank])
 
     def evaluate(self, distances: Tensor) -> Tensor:
         """Return φ_r(distances) for all r, (..., R, n, n). distances: (..., n, n), in [lowest, lowest + length]."""

@@ -92,6 +92,10 @@ class FactorizedDistortion(Distortion):
         """Return the sum with the same factors for other metrics, whose distances must be in their range."""
         return FactorizedDistortion(dx, dy, self.factors)
 
+    def truncate(self, share: float) -> FactorizedDistortion:
+        """Return the distortion sum with the leading terms of each factorization; see `Distortion.truncate`."""
+        return FactorizedDistortion(self.dx, self.dy, tuple(factors.truncate(share) for factors in self.factors))
+
     def take(self, index: Tensor) -> FactorizedDistortion:
         """Return the distortion sum of the batch items `index`, (k,) integers or (B,) bool."""
         if self._is_shared:

@@ -72,6 +72,10 @@ class ItemwiseDistortion(Distortion):
             parts, [(dx.n, dy.n)] * len(parts), torch.arange(len(parts), device=self.part_index.device)
         )
 
+    def truncate(self, share: float) -> ItemwiseDistortion:
+        """Return the distortion sums with the leading terms of their factors; see `Distortion.truncate`."""
+        return replace(self, parts=tuple(part.truncate(share) for part in self.parts))
+
     def take(self, index: Tensor) -> ItemwiseDistortion:
         """Return the sums of the batch items `index`, (k,) integers or (B,) bool; parts are not copied."""
         return replace(self, part_index=self.part_index[index])
