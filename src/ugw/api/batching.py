@@ -56,9 +56,9 @@ def group_ugw_items(problem: UGW, start: Any) -> list[Group]:
 
 
 def _divide(groups: list[Group], condition: Tensor, start: Any = None) -> list[Group]:
-    """Return the groups, each divided into items where `condition` (B,) is false, and true, without empty groups.
+    """Return the groups (items, start), divided into items where `condition` (B,) is false and true, none empty.
 
-    The second part gets `start` as its start, unless that is None.
+    start: the initial plans, or their name, for the items where it is true, None for that of their group.
     """
     parts = []
     for items, own_start in groups:

@@ -75,7 +75,7 @@ def solve_conic(
 def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, init: Any) -> ConicResult:
     """Return the result of a conic problem, without a warning if it did not converge.
 
-    surrogate: the UGW problem whose plans the solve starts from; cone, solver, init: as for `solve_conic`.
+    surrogate: the UGW problem of the same spaces, whose plans start this solve; other arguments: as for `solve_conic`.
     """
     strategy = STRATEGIES[cone.solver_kind]
     solver = check_stores_plans(check_solver(solver, strategy.solver), "solve_conic")
@@ -96,7 +96,8 @@ def _solve_items(
 ) -> SolverOutput:
     """Return the solver output for the items `index`, (k,), of a conic problem, None for all of them.
 
-    pair: the problem, and the UGW problem whose plans it starts from; start: a name, or the plans of these items.
+    pair: the problem, and its surrogate, the UGW problem of the same spaces, whose plans start this solve; start: the
+    name of an initial plan, or the plans of these items; strategy: how initial plans are made for this kind of cone.
     """
     problem, surrogate = pair if index is None else (pair[0].take(index), pair[1].take(index))
     problem, plans = run_entropic_phase(problem, solver, strategy.candidates(problem, surrogate, solver, start))

@@ -147,7 +147,7 @@ class MemoryModel:
         return int(max(self.peak_bytes(chunk_size) + results, 2 * results))
 
     def _plan_bytes(self) -> float:
-        """Return the bytes of the plan of one item, stored or implicit."""
+        """Return the bytes of the plan of one item: of a stored matrix, or of potentials and low-rank factors."""
         return self.n * self.m * self.itemsize if self.path != "streaming" else self._points_bytes() / 4
 
     def _points_bytes(self) -> float:

@@ -110,7 +110,8 @@ def solve_problem(problem: UGW, solver: Any, init: Any, **arguments: Any) -> Res
 def solve_partial_problem(problem: PartialGW, surrogate: UGW, solver: Any, init: Any, **arguments: Any) -> Result:
     """Return the result of a partial problem, without a warning if it did not converge.
 
-    surrogate: the UGW problem whose plans the solve starts from; other arguments: as for `solve_problem`.
+    surrogate: the UGW problem of the same spaces, whose plans start this solve; other arguments: as for
+    `solve_problem`.
     """
     groups = group_items(problem, read_start(surrogate, solver, init), PARTIAL_CHOICES)
     solve_items = partial(_solve_partial_items, problem, surrogate, solver)
@@ -138,9 +139,9 @@ def _solve_items(problem: UGW, solver: Any, index: Tensor | None, start: Any, mo
 def _solve_partial_items(
     problem: PartialGW, surrogate: UGW, solver: Any, index: Tensor | None, start: Any, monitor: Monitor | None
 ) -> SolverOutput:
-    """Return the solver output for the items `index` of a partial problem.
+    """Return the solver output for the items `index`, (k,), of a partial problem, None for all of them.
 
-    surrogate: the UGW problem whose plans the solve starts from; other arguments: as for `_solve_items`.
+    surrogate: the UGW problem of the same spaces, whose plans start this solve; other arguments: as for `_solve_items`.
     """
     if index is not None:
         problem, surrogate = problem.take(index), surrogate.take(index)
@@ -149,7 +150,10 @@ def _solve_partial_items(
 
 
 def _check_implicit_start(problem: UGW, plan: ImplicitPlan) -> None:
-    """Raise InputError if an initial plan (B, n, m) has mass at points of weight 0, or is on another device."""
+    """Raise InputError if an initial plan has mass at points of weight 0, or is on another device than the problem.
+
+    plan: (B, n, m), implicit: given by potentials and low-rank factors instead of a stored matrix.
+    """
     if plan.device != problem.log_a.device:
         raise InputError(f"init must be on {problem.log_a.device} like the spaces, got a plan on {plan.device}")
     sides = (plan.row_sums, problem.log_a), (plan.col_sums, problem.log_b)

@@ -168,7 +168,7 @@ def demo(out: str) -> None:
     "--jobs", type=int, metavar="N", help="pu: number of tasks that run at a time.  [default: one per core; on cuda 1]"
 )
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="pu: where it is solved.")
-@click.option("--beyond", is_flag=True, help="pu: better minima, conic plans and a rho without a grid instead.")
+@click.option("--beyond", is_flag=True, help="pu: test better minima, conic plans, rho without a grid instead.")
 def reproduce(
     name: str, out: str, tasks: str | None, *, quick: bool, jobs: int | None, device: str, beyond: bool
 ) -> None:

@@ -127,9 +127,11 @@ class LandmarkScaling:
         return left, right, ridge
 
     def fit_weights(self, rank: int) -> Tensor:
-        """Return weights w (rank,) of the first eigenvectors u with Σ_k w_k (u_ik − u_jk)² close to the fit distances.
+        """Return weights w (rank,) for which Σ_k w_k (u_ik − u_jk)² approximates the distances of the fit points i, j.
 
-        A weight has the sign of its eigenvalue or is 0. The eigenvalues themselves are returned if they fit better.
+        u: `fit_vectors`, the first eigenvectors at the fit points, a sample of the points. w minimizes the squared
+        error among weights that have the sign of their eigenvalue or are 0; if the eigenvalues themselves have a
+        smaller largest error, they are returned.
         """
         left, right, ridge = (part[(slice(rank),) * part.ndim] for part in self.normal_equations)
         eigenvalues, active = self.values[:rank], torch.arange(rank, device=right.device)
@@ -148,7 +150,7 @@ class LandmarkScaling:
         return min((eigenvalues, fitted), key=self.max_error)
 
     def max_error(self, weights: Tensor) -> float:
-        """Return the largest error of Σ_k weights_k (u_ik − u_jk)² over fit points; unit: the largest distance."""
+        """Return the largest |Σ_k weights_k (u_ik − u_jk)² − d_ij| of fit points i, j; unit: the largest distance d."""
         u = self.fit_vectors[:, : len(weights)]
         return float((_weighted_squared_distances(u, u, weights) - self.fit_distances).abs().max())
 
@@ -169,7 +171,7 @@ def _choose_landmarks(distances: DistanceSource, first: int) -> tuple[Tensor, Te
 
 
 def _scale_landmarks(distances: DistanceSource, landmarks: Tensor, order: Tensor, max_rank: int) -> LandmarkScaling:
-    """Return at most `max_rank` eigenpairs of the landmark distances, extended to the fit points.
+    """Return at most `max_rank` eigenpairs of the distances between landmarks, extended to a sample, the fit points.
 
     landmarks: (m,) indices. Fit points are the landmarks and other points at even steps of `order`, (n,) indices.
     """
@@ -206,7 +208,7 @@ def _candidate_ranks(max_rank: int) -> list[int]:
 
 
 def _first_sufficient(scaling: LandmarkScaling, ranks: list[int], tol: float) -> int:
-    """Return the position in `ranks` of the first with an error of at most `tol` on the fit points, else the last."""
+    """Return the position in `ranks` of the first with an error ≤ tol on the fit points, a sample, else the last."""
     low, high = 0, len(ranks) - 1
     while low < high:  # bisection: errors decrease with the rank
         middle = (low + high) // 2
@@ -253,7 +255,7 @@ def _weighted_squared_distances(points_x: Tensor, points_y: Tensor, weights: Ten
 
 
 def _rank_advice(scaling: LandmarkScaling, rank: int, tol: float) -> str:
-    """Return the text "max_rank=R or " with a rank R > `rank` that reaches `tol` on the fit points, "" if none does."""
+    """Return the text "max_rank=R or " with a rank R > `rank` that reaches `tol` on a sample of points, "" if none."""
     larger = [r for r in _candidate_ranks(scaling.max_rank) if r > rank]
     if not larger:
         return ""

@@ -16,7 +16,9 @@ from .bilinear_matrix import BilinearMatrix
 
 @dataclass(frozen=True, eq=False)
 class ImplicitPlan(BatchRecord):
-    """A plan exp(log_plan), (B, n, m), that is never stored; it supports sums, products and scalar multiples.
+    """An implicit plan exp(log_plan), (B, n, m): given by potentials and low-rank factors instead of a stored matrix.
+
+    It supports sums, products and scalar multiples.
 
     log_plan: row_i + col_j + left_i · core · right_j, with left (B, n, r) and right (B, m, s); row_sums: (B, n);
     col_sums: (B, m); right_product: (B, n, s), the plan times `right`; f: (B, n), g: (B, m), the potentials that

@@ -70,17 +70,19 @@ def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
         plans, values = search_compiled(problem, count, SEARCH_SOLVER, coarse, fine)
         plans = plans.to(problem.x.dtype)
     else:
-        plans, values = _search_by_steps(problem, coarse, fine)
+        plans, values = _search_in_torch(problem, coarse, fine)
     if plans.is_cuda:  # the host does not wait for the number of different plans
         return plans[:, :count], values[:, :count]
     n_different = max(1, int(torch.isfinite(values[:, :count]).sum(1).max()))
     return plans[:, :n_different], values[:, :n_different]
 
 
-def _search_by_steps(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round]) -> tuple[Tensor, Tensor]:
-    """Return the plans (B, S, n, m) that survive the rounds `coarse` on clusters, then `fine` on all points.
+def _search_in_torch(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round]) -> tuple[Tensor, Tensor]:
+    """Return plans (B, S, n, m) that survive successive halving, on clusters and then on all points, and objectives.
 
-    Also returns their objectives (B, S). All steps are made in low precision where that pays.
+    A round makes some solver steps from each candidate and keeps the best ones. The rounds `coarse` start from formulas
+    (product, first lower bound, random) on a problem between clusters, the rounds `fine` from the survivors on all
+    points and the product plan. Steps and objectives, (B, S), are in float32 or TF32 if that saves time at this size.
     """
     problem = low_precision_problem(problem)
     with tf32_products():

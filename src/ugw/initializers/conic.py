@@ -52,8 +52,8 @@ CONIC_SCHEDULE = (
 class Strategy:
     """How one kind of conic problem is solved.
 
-    build: makes the problem and its surrogate, the UGW problem between the same spaces; solver: the default options;
-    candidates: maps (problem, surrogate, solver, init) to the initial plans (B, S, n, m).
+    build: makes the problem and its surrogate, the UGW problem of the same spaces, whose plans start the conic solve;
+    solver: the default options; candidates: maps (problem, surrogate, solver, init) to the initial plans (B, S, n, m).
     """
 
     build: Callable[..., tuple[Any, UGW]]
@@ -64,7 +64,8 @@ class Strategy:
 def transport_candidates(problem: CGW, surrogate: UGW, solver: Any, init: Any) -> Tensor:
     """Return the initial plans (B, S, n, m) of a conic problem over KL whose items are of one size class.
 
-    surrogate: the UGW problem between the same spaces; solver: of the conic problem; init: a name of a start or a plan.
+    surrogate: the UGW problem of the same spaces, whose plans start the conic solve; solver: of the conic problem;
+    init: the name of an initial plan, or a plan.
     """
     if not isinstance(init, str) or init not in IMPROVED_STARTS:
         return candidate_plans(surrogate, init)
@@ -80,9 +81,10 @@ def transport_candidates(problem: CGW, surrogate: UGW, solver: Any, init: Any) -
 
 
 def _different_conic_candidates(problem: CGW, surrogate: UGW) -> Tensor:
-    """Return the best plans (B, S, n, m) that still differ after a few steps of CGW.
+    """Return the best different plans (B, S, n, m) after a few steps of CGW from many candidates.
 
-    These start from plans that a few steps of the surrogate have improved, the product plan, and noise plans.
+    Candidates are plans improved by a few steps of the surrogate (the UGW problem of the same spaces), the product plan
+    and noise plans.
     """
     coarse, _ = coarse_plans(surrogate, INITIALIZER_CONFIG.n_conic_coarse)
     simple = surrogate.product[:, None], first_lower_bound_plan(surrogate)[:, None]

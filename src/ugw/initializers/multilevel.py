@@ -39,13 +39,19 @@ def named_plan(problem: StreamingUGW, name: str) -> ImplicitPlan:
 
 
 def first_lower_bound_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan (B, n, m) one linear step after the transport plan between the eccentricities of the points."""
+    """Return the plan (B, n, m) one linear step after the transport plan between eccentricities (mean distances).
+
+    A linear step solves the transport problem for the UGW cost linearized at a plan.
+    """
     sides = (problem.dx, problem.log_a), (problem.dy, problem.log_b)
     return _step_from_transport_plan(problem, *(eccentricities(d, log_w.exp())[:, :, None] for d, log_w in sides))
 
 
 def linear_transport_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan (B, n, m) one linear step after the transport plan of the points, cost |x_i − y_j|²."""
+    """Return the plan (B, n, m) one linear step after the entropic transport plan for the cost |x_i − y_j|².
+
+    A linear step solves the transport problem for the UGW cost linearized at a plan.
+    """
     x, y = problem.x.point_tensor, problem.y.point_tensor
     if x is None or y is None:
         raise RuntimeError("linear starts need points: checked by check_common_dimension")
@@ -53,9 +59,10 @@ def linear_transport_plan(problem: StreamingUGW) -> ImplicitPlan:
 
 
 def random_anchor_plan(problem: StreamingUGW) -> ImplicitPlan:
-    """Return the plan (B, n, m) one linear step after a random plan.
+    """Return the plan (B, n, m) one linear step (transport for the UGW cost linearized at a plan) after a random plan.
 
-    That is proportional to a⊗b·exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs (i_k, j_k).
+    The random plan is proportional to a⊗b·exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs (i_k,
+    j_k).
     """
     near_x, near_y, width = anchor_distances(problem, 1)
     kernel = StreamingKernel.from_cost(_squared_differences(near_x, near_y), problem.log_a, problem.log_b, width)
@@ -95,7 +102,8 @@ PLANS_BY_NAME: dict[str, Callable[[StreamingUGW], ImplicitPlan]] = {
 def to_implicit_plan(problem: StreamingUGW, plan: Any) -> ImplicitPlan:
     """Return a plan (B, n, m) as it is if it has the factors left and right of the problem, else after one linear step.
 
-    plan: a tensor or an ImplicitPlan, of any mass.
+    A linear step solves the transport problem for the UGW cost linearized at a plan. plan: a tensor or an
+    `ImplicitPlan`, of any mass.
     """
     if isinstance(plan, ImplicitPlan):
         bases = (plan.log_plan.left, problem.left), (plan.log_plan.right, problem.right)
@@ -175,7 +183,10 @@ def _transport_plan(problem: StreamingUGW, cost: BilinearMatrix) -> ImplicitPlan
 
 
 def _step_from_transport_plan(problem: StreamingUGW, x: Tensor, y: Tensor) -> ImplicitPlan:
-    """Return the plan one linear step after the transport plan for |x_i − y_j|². x: (B, n, k), y: (B, m, k)."""
+    """Return `linear_step_plan` at the entropic transport plan (B, n, m) for the cost |x_i − y_j|².
+
+    x: (B, n, k), y: (B, m, k).
+    """
     cost = _squared_differences(x, y)
     a, b = problem.log_a.exp().double(), problem.log_b.exp().double()
     inner = (a[:, None, :] @ cost.left.double()).mT @ (b[:, None, :] @ cost.right.double())
@@ -183,13 +194,13 @@ def _step_from_transport_plan(problem: StreamingUGW, x: Tensor, y: Tensor) -> Im
 
 
 def _step_from_implicit_plan(problem: StreamingUGW, plan: ImplicitPlan) -> ImplicitPlan:
-    """Return the plan one linear step after a plan whose factors left and right are not those of the problem."""
+    """Return `linear_step_plan` for a plan (B, n, m) whose factors left and right are not those of the problem."""
     right_product = (plan @ problem.right.to(plan.dtype)).double()
     return linear_step_plan(problem, plan, problem.left.double().mT @ right_product)
 
 
 def _start_eps(problem: StreamingUGW) -> Tensor:
-    """Return the eps (B,) of linear steps here: that of the problem, or a share of the mean distortion if larger."""
+    """Return the eps (B,) of initial transport plans: the problem's, or a share of the mean distortion if larger."""
     return torch.maximum(problem.eps, INITIALIZER_CONFIG.min_streaming_eps_share * problem.scale())
 
 

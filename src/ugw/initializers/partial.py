@@ -35,9 +35,9 @@ PENALTY_SCHEDULE = (
 def partial_candidates(problem: PartialGW, surrogate: UGW, init: Any) -> Tensor:
     """Return the initial plans (B, S, n, m) of a partial problem whose items are of one size class.
 
-    surrogate: the UGW problem between the same spaces; init: a name of a start, or a plan, which keeps its mass. All
-    other plans get the largest possible mass: along a ray the objective is a parabola through the empty plan, so that a
-    plan of little mass would lead to the empty one.
+    surrogate: the UGW problem of the same spaces, whose plans start the partial solve; init: the name of an initial
+    plan, or a plan, which keeps its mass. All other plans get the largest possible mass: along a ray the objective is a
+    parabola through the empty plan, so that a plan of little mass would lead to the empty one.
     """
     plans = candidate_plans(surrogate, "best" if isinstance(init, str) and init == "auto" else init)
     if not isinstance(init, str):
@@ -54,13 +54,16 @@ def partial_candidates(problem: PartialGW, surrogate: UGW, init: Any) -> Tensor:
 
 
 def _penalty_continuation(problem: PartialGW, surrogate: UGW, max_mass: Tensor) -> Tensor:
-    """Return candidates (B, S, n, m) found by lowering the penalty of a TV problem to its value by factors of ten.
+    """Return plans (B, S, n, m) found by lowering the rhos of a TV problem to their values by factors of ten.
 
-    Where unmatched mass costs little compared with distortion, a plan pays only once it is nearly right, and steps from
-    elsewhere lead to the empty plan. At a high penalty mass stays matched, and what is right about a plan remains so as
-    the penalty falls; but outliers that had to be matched then keep their partners. So each penalty has two candidates,
-    one round of successive halving each: the survivor of the higher penalty, and the best plan of the surrogate, which
-    may match a point in part, without entropy. max_mass: (B, 1, 1, 1), of the plans of the surrogate. S = 0 for Mass.
+    At each level there are two plans: the better one of the level above, and the best plan of the surrogate (the UGW
+    problem of the same spaces) at eps = 0 with the rhos of the level, scaled to `max_mass`, (B, 1, 1, 1). Frank–Wolfe
+    steps from both select the better one; at the last level both are returned: S = 2, or 1 if there is one level, or 0
+    for Mass, which has no rho.
+
+    Where unmatched mass costs little compared with distortion, only plans that are nearly right are better than the
+    empty plan. At high rhos all mass stays matched, and what is right about a plan remains as they fall, but outliers
+    keep their partners; plans of the surrogate may match a point in part.
     """
     plans = max_mass.new_empty(problem.batch, 0, problem.x.n, problem.y.n)
     if isinstance(problem.div_a, Mass) or isinstance(problem.div_b, Mass):

@@ -22,9 +22,10 @@ from .config import INITIALIZER_CONFIG
 
 
 def first_lower_bound_plan(problem: UGW) -> Tensor:
-    """Return the transport plan (B, n, m) between eccentricities ecc_X = Dx a / m(a), cost |ecc_X(i) − ecc_Y(j)|².
+    """Return the entropic transport plan (B, n, m) of unit mass between eccentricities, cost |ecc_X(i) − ecc_Y(j)|².
 
-    Its cost is the first lower bound of the Gromov–Wasserstein distance.
+    ecc_X = Dx a, with a of unit mass, is the mean distance of each point to all. The marginals have the rhos of the
+    problem; hard ones without entropy would give the plan of the first lower bound of Gromov–Wasserstein.
     """
     ecc_x = eccentricities(problem.x.metric, problem.log_a.exp())
     ecc_y = eccentricities(problem.y.metric, problem.log_b.exp())
@@ -32,7 +33,10 @@ def first_lower_bound_plan(problem: UGW) -> Tensor:
 
 
 def linear_transport_plan(problem: UGW) -> Tensor:
-    """Return the transport plan (B, n, m) of the points, cost |x_i − y_j|²; both spaces have points in the same R^d."""
+    """Return the entropic transport plan (B, n, m) of unit mass for the cost |x_i − y_j|² and the rhos of the problem.
+
+    Both spaces have points in the same R^d.
+    """
     x, y = problem.x.point_tensor, problem.y.point_tensor
     if x is None or y is None:
         raise RuntimeError("linear starts need points: checked by check_common_dimension")

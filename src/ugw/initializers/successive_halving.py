@@ -120,7 +120,7 @@ def split_candidates(plans: Tensor, size: Sequence[int]) -> Iterator[tuple[Tenso
 
 
 def penalized_objective(problem: Problem, state: Any) -> Tensor:
-    """Return the objective (B,) of a state, plus a penalty for hard marginals that its plan misses.
+    """Return the objective (B,) at the plan of a state, plus a penalty for hard marginals that the plan misses.
 
     The penalty is cost scale · mass of a · mass of b · `hard_marginal_error`, about the cost of repairing them.
     """
@@ -177,5 +177,5 @@ def _evaluate(problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _unit_plan_and_value(problem: Problem, state: Any) -> tuple[Tensor, Tensor]:
-    """Return the plan (B, n, m) of a state, at unit mass, and the objective (B,) of the state."""
+    """Return the plan (B, n, m) of a state scaled to unit mass, and its `penalized_objective` (B,)."""
     return to_unit_mass(state.unit_plan), penalized_objective(problem, state)

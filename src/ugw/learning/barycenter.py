@@ -64,7 +64,10 @@ class BarycenterMin(Solver):
 
     @torch.no_grad()
     def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Any:
-        """Return the outcome of the rounds. problem: a `_Context`; init: the `_State` before the first round."""
+        """Return the outcome of the rounds, each of which solves for the plans, then updates the distances.
+
+        problem: a `_Context`; init: the `_State` before the first round.
+        """
         context = replace(problem, options=self)
         return loop.iterate(_run_round, context, init, loop.Rules(max_iter=self.max_iter), monitor)
 
@@ -85,8 +88,9 @@ def barycenter(
     spaces: several spaces of any sizes and masses, or a batch; weights: the t_s, equal ones if None, divided by their
     sum; dim: None for a free distance matrix (symmetric, ≥ 0, zero diagonal if all X_s have one; the triangle
     inequality may fail), d for Euclidean distances of points in R^d. start: the first barycenter, one Space, whose
-    weights are kept; or else n of the points of a space, with weights of Σ_s t_s m(X_s) / n each. There is no `init`:
-    the first plans are those of init="auto" between each space and the first barycenter.
+    weights are kept, instead of n; or else n points of the space of largest t_s, far from each other, with weights of
+    Σ_s t_s m(X_s) / n each. There is no `init`: the first plans are those of init="auto" between each space and the
+    first barycenter.
     rho, eps: as for `ugw.solve`, the barycenter being the second side of every pair: rho=(rho, inf) makes each of its
     points count in full; "auto" and `ugw.relative(share)` are resolved for the first barycenter. The result is a local
     minimum.
@@ -129,7 +133,10 @@ def barycenter(
 
 @dataclass(frozen=True, eq=False)
 class _Context:
-    """The data of all rounds. spaces: S spaces; weights: of the barycenter's points, (n,); shares: the t_s, (S,)."""
+    """The data of all rounds, each of which solves for the plans, then updates the distances.
+
+    spaces: S spaces; weights: of the barycenter's points, (n,); shares: the t_s, (S,).
+    """
 
     spaces: Space
     weights: Tensor
@@ -174,7 +181,7 @@ def _solve_plans(context: _Context, space: Space, init: Any) -> Result:
 
 
 def _run_round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
-    """Solve for the plans, then update the distances; return the new state and the report for the loop."""
+    """Solve for the plans, then update the distances; return these and the status and numbers of the round."""
     result = _solve_plans(context, context.space(state), state.plans[0])
     output = result.tensors
     plans, shares = output.plan, context.shares.to(output.plan.dtype)[:, None, None]

@@ -47,7 +47,10 @@ def value_with_gradient(problem: UGW, x: Space, y: Space, fused: Fused | None, o
 
 
 def _state_of_plan(problem: UGW, plan: Any) -> PlanState:
-    """Return the state of a plan (B, n, m), stored or implicit, with the mass that the plan has."""
+    """Return the `PlanState` (local cost, divergences) of a plan (B, n, m), with the mass that the plan has.
+
+    plan: a tensor, or an `ImplicitPlan` (potentials and low-rank factors, no stored matrix).
+    """
     mass = plan.sum((1, 2), dtype=torch.float64)
     unit_plan = normalize(plan)
     if not isinstance(plan, ImplicitPlan):
@@ -81,9 +84,9 @@ def partial_value_with_gradient(
 
 
 def conic_value_with_gradient(problem: CGW, x: Space, y: Space, output: SolverOutput) -> Tensor:
-    """Return the conic value (B,) of a solve, differentiable in x and y with the lift held fixed, eq. (9.3).
+    """Return CGW (B,) of a solve, differentiable in x and y with the plan between cones held fixed, eq. (9.3).
 
-    problem: between detached copies of x and y; output: of the solver, with the lift.
+    problem: between detached copies of x and y; output: of the solver, with this plan as `lift`.
     """
     lift = output.lift
     if lift is None:
@@ -99,7 +102,7 @@ def conic_value_with_gradient(problem: CGW, x: Space, y: Space, output: SolverOu
 def _data_terms(problem: UGW | PartialGW, x: Space, y: Space, fused: Fused | None, plan: Any) -> Tensor:
     """Return the sum of distortion and linear term of a plan, (B,), differentiable in distances, features and cost.
 
-    plan: (B, n, m), stored or implicit. The weight alpha of the linear term is detached.
+    plan: (B, n, m), a tensor or an `ImplicitPlan`. The weight alpha of the linear term is detached.
     """
     total = distortion_term(problem, x.metric, y.metric, plan)
     return total if fused is None else total + problem.alpha.detach() * linear_term(x, y, fused, plan)
@@ -116,7 +119,7 @@ def _weight_term(gradients: tuple[Tensor, Tensor], x: Space, y: Space) -> Tensor
 def distortion_term(problem: UGW | PartialGW, dx: Metric, dy: Metric, plan: Any) -> Tensor:
     """Return Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), differentiable in the distances dx and dy.
 
-    plan: p, (B, n, m), stored or implicit; the loss λ is that of the problem.
+    plan: p, (B, n, m), a tensor or an `ImplicitPlan`; the loss λ is that of the problem.
     """
     distortion_sum = problem.distortion_sum
     if not isinstance(distortion_sum, SquaredDistortion):
@@ -168,7 +171,7 @@ def _parameter_terms(problem: UGW, state: PlanState) -> Tensor:
 def _conic_weight_gradients(problem: CGW, k: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """Return dCGW/da = 2 rho1 (m(a) − u), (B, n), with u = (k∘w)1 / a, and in the same way dCGW/db (B, m).
 
-    k: local overlap, (B, n, m); w: matrix w of the lift, (B, n, m).
+    k: G w, (B, n, m), with the conic kernel G = exp(−λ/R); w: masses of the atoms of the `Lift`, (B, n, m).
     """
     matched, share = k * w, (problem.rho_a / (problem.rho_a + problem.rho_b))[:, None, None]
     log_a, log_b, mass_a, mass_b = problem.log_a, problem.log_b, problem.log_mass_a.exp(), problem.log_mass_b.exp()

@@ -183,7 +183,7 @@ def log_ratio(marginal: Tensor, log_weights: Tensor) -> Tensor:
 def _mean_row_costs(plan: Any, cost: Any, g: Tensor) -> Tensor:
     """Return Σ_j plan_ij (cost_ij − g_j) / p1_i, (B, n) in float64, 0 for rows whose sum p1_i is 0.
 
-    plan, cost: (B, n, m), both tensors or an ImplicitPlan and a BilinearMatrix; g: (B, m).
+    plan, cost: (B, n, m), both tensors or an `ImplicitPlan` and a `BilinearMatrix`; g: (B, m), a potential.
     """
     p1 = plan.sum(2).double()
     share = torch.where(p1 > 0, 1.0 / torch.where(p1 > 0, p1, 1.0), 0.0)

@@ -19,17 +19,17 @@ from .config import MEASURES_CONFIG
 
 @dataclass(frozen=True, kw_only=True)
 class KLCone:
-    """A cone with KL divergences: masses are squares of radii, and the distance is the square root of the value.
+    """A cone with KL divergences: masses are squares of radii, and the conic distance of two spaces is sqrt(CGW).
 
     Large problems compute Σ_i'j' g(|Dx_ii' − Dy_jj'|) p_i'j' from a low-rank factorization of g, which is the kernel
-    exp(−λ/R) of a conic problem, or λ if the cone is the loss of UGW. tol: its error relative to the range of g; None
-    is 1e-8, or 1e-3 for a λ with a kink. max_rank: the largest rank; None is no limit, or 64 for a λ with a kink. With
-    max_rank=None and n·m ≤ 2500, a factorization that misses its tolerance is not used.
+    exp(−λ/R) of a conic problem, R = rho1 + rho2, or λ if the cone is the loss of UGW. tol: its error relative to the
+    range of g; None is 1e-8, or 1e-3 for a λ with a kink. max_rank: the largest rank; None is no limit, or 64 for a λ
+    with a kink. With max_rank=None and n·m ≤ 2500, a factorization that misses its tolerance is not used.
     """
 
     solver_kind: ClassVar[str] = "transport"  # a solver step is an unbalanced transport problem
     mass_exponent: ClassVar[float] = 2.0  # mass = radius to this power
-    distance_exponent: ClassVar[float] = 2.0  # distance = value to the power of 1 over this
+    distance_exponent: ClassVar[float] = 2.0  # the conic distance is CGW^(1/distance_exponent)
 
     tol: float | None = None
     max_rank: int | None = None
@@ -118,7 +118,7 @@ class Loss(KLCone):
 
 @dataclass(frozen=True)
 class PartialTransport:
-    """The cone of λ(t) = t^q, q ≥ 1, with TV instead of KL: value^(1/q) is a metric for every rho and all masses.
+    """The cone of λ(t) = t^q, q ≥ 1, with TV instead of KL: CGW^(1/q) is a metric for every rho and all masses.
 
     A point u of mass r and a point v of mass s cost rho(r + s) − min(r, s)·(2 rho − |u − v|^q)_+: points that are too
     far apart are not matched. By default q = 2, the loss of `solve` and of the Gaussian–Hellinger cone.
@@ -146,7 +146,7 @@ class PartialTransport:
 
     @property
     def distance_exponent(self) -> float:
-        """The exponent q: the distance is the value to the power of 1/q."""
+        """The exponent q: the conic distance of two spaces is CGW^(1/q), CGW being the `value` of `solve_conic`."""
         return self.q
 
     def __call__(self, t: Tensor) -> Tensor:

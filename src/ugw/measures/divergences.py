@@ -41,7 +41,7 @@ class Divergence:
 
     @property
     def _parameter(self) -> Tensor:
-        """The tensor rho or m, () or (B,)."""
+        """The parameter as a tensor, () or (B,): the factor rho of KL and TV, or the mass m of a plan for `Mass`."""
         return getattr(self, self._parameter_name)
 
     def expand(self, batch: int, device: torch.device) -> Self:

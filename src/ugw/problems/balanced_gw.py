@@ -35,7 +35,7 @@ class BalancedGW(BatchRecord):
         return self.problem.result(tensors)
 
     def state_of_plan(self, unit_plan: Tensor) -> PlanState:
-        """Return the state of a plan (B, n, m) of unit mass; its mass is m(a) = m(b)."""
+        """Return the `PlanState` (local cost, divergences) of a plan (B, n, m) of unit mass, with mass m(a)."""
         return self.problem.state_of_plan(unit_plan)
 
     def objective(self, state: PlanState) -> Terms:
@@ -58,7 +58,7 @@ class BalancedGW(BatchRecord):
         return slope, mass**2 * dot(self.problem.distortion_sum.apply(direction), direction)
 
     def linear_minimizer(self, state: PlanState) -> Tensor:
-        """Return the plan (B, n, m) with marginals a, b of unit mass that minimizes F linearized at a state."""
+        """Return the plan (B, n, m) with marginals a, b of unit mass that minimizes F linearized at a state's plan."""
         a, b = self.problem.log_a.exp(), self.problem.log_b.exp()
         return exact_ot.optimal_plan(self.problem.linearize(state).cost, a, b)
 

@@ -72,7 +72,7 @@ class SpacePair(ABC):
 
     @property
     def product(self) -> Any:
-        """The product plan a⊗b of unit mass, (B, n, m): a tensor, or an ImplicitPlan if plans are not stored."""
+        """The product plan a⊗b of unit mass, (B, n, m): a tensor, or an `ImplicitPlan` if plans are not stored."""
         return self.log_a.exp()[:, :, None] * self.log_b.exp()[:, None, :]
 
     @abstractmethod
@@ -118,7 +118,7 @@ class Problem(SpacePair):
     A state is a record of a plan and the quantities computed from it, all with a batch dimension. Solvers read its
     `unit_plan` (B, n, m), the plan divided by its mass, `local_cost` (B, n, m), None in a state that is only kept for
     its plan, `log_mass` (B,), `plan` (B, n, m), the plan with its mass, `is_collapsed` (B,) bool, `reported()`, the
-    state with the mass shown to users, and `change_since(last)`, (B,), which the tolerance of a solver bounds.
+    state with the mass in the result, and `change_since(last)`, (B,), which the tolerance of a solver bounds.
     """
 
     div_a: KL
@@ -133,39 +133,43 @@ class Problem(SpacePair):
 
     @abstractmethod
     def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> Any:
-        """Return the state of a plan (B, n, m) of unit mass.
+        """Return the state of a plan (B, n, m) of unit mass: the plan and the quantities computed from it.
 
         is_product: (B,) bool, is it the product of its marginals? None if that is not known.
         """
 
     @abstractmethod
     def linearize(self, state: Any) -> LinearProblem:
-        """Return the linear problem at the plan of a state, whose solution is the next plan."""
+        """Return the problem with the cost linearized at the plan of a state; its solution is the next plan."""
 
     @abstractmethod
     def accept(self, state: Any, solution: LinearSolution) -> Any:
-        """Return the state of `solution`, the plan that solves `linearize(state)`, with its optimal mass."""
+        """Return the state, with the optimal mass, of the plan of `solution`, which solves `linearize(state)`."""
 
     @abstractmethod
     def objective(self, p: Any, q: Any = None) -> ObjectiveTerms:
-        """Return the terms of F(p, q), (B,) each, for two states; q = p if None. p may lack its local cost."""
+        """Return the terms of F(p, q), (B,) each, for the plans of two states; q = p if None.
+
+        The state p may lack its local cost.
+        """
 
     @abstractmethod
     def cost_scale(self) -> Tensor:
         """Return a typical entry of the costs of the linear problems, (B,) > 0: the unit of the proximal term."""
 
     def final_state(self, state: Any) -> Any:
-        """Return what a run that ends at `state` returns: by default this state with the mass shown to users."""
+        """Return the state that a run ending at `state` returns: by default `state` with the mass in the result."""
         return state.reported()
 
     @abstractmethod
     def potentials_and_lift(
         self, q: Any, p: Any, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[tuple[Tensor, Tensor] | None, Lift | None]:
-        """Return the dual potentials f (B, n) and g (B, m) of the last step, from q to p, and the conic lift of p.
+        """Return the dual potentials f (B, n) and g (B, m) of the last step, from q to p, and the `Lift` of p.
 
-        None in place of those that a problem does not have. The potentials are those of the problem as users state it.
-        linear: potentials of the last linear problem; log_mass: (B,), log mass of its solution; entropy: (B,), its eps.
+        The lift is the plan between cones of a conic problem. None replaces what a problem does not have. The
+        potentials are those of the problem as users state it. linear: potentials of the last linear problem; log_mass:
+        (B,), log mass of its solution; entropy: (B,), its eps.
         """
 
     def compiled_inputs(self) -> CompiledInputs | None:

@@ -196,7 +196,7 @@ def loss_distortion(x: Space, y: Space, loss: Any) -> Distortion:
 
 
 def _cone_distortion(x: Space, y: Space, g: PairLoss, cone: Cone) -> Distortion:
-    """Return the object that computes Σ g(|Dx_ii' − Dy_jj'|) p_i'j', with the options tol and max_rank of the cone."""
+    """Return the `Distortion` Σ g(|Dx_ii' − Dy_jj'|) p_i'j', with tol and max_rank of the cone; g: λ or exp(−λ/R)."""
     return select_distortion(x.metric, y.metric, g, sizes=item_sizes(x, y), tol=cone.tol, max_rank=cone.max_rank)
 
 
@@ -220,7 +220,10 @@ def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[C
 
 
 def _conic_surrogate(x: Space, y: Space, rho: Any) -> UGW:
-    """Return the UGW problem, with a small eps, whose plans a conic problem starts from; rho must be finite."""
+    """Return the surrogate of a conic problem: UGW of the same spaces, whose plans start the solve; rho must be finite.
+
+    Its eps is small.
+    """
     check_finite_rho(rho)
     return build_ugw(x, y, rho=rho, eps=relative(PROBLEM_CONFIG.surrogate_eps_share), fused=None)
 

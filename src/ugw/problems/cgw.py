@@ -32,14 +32,14 @@ from .plan_operations import relative_change
 
 @dataclass(frozen=True, eq=False)
 class LiftedState(BatchRecord):
-    """A plan of a CGW problem with its lift and their overlap: the state that solvers iterate on.
+    """A plan p of a CGW problem, its lift w and the overlap <w, G w>: the state that solvers iterate on.
 
-    unit_plan: (B, n, m), the plan at unit mass; w: (B, n, m), its lift for weights of unit mass; local_cost: (B, n, m),
-    k = G w, None in a state that is only kept for its plan; overlap: (B,), <w, k>; last_plan: (B, n, m), the unit plan
-    before this one; last_overlap: (B,), <w, G w'> with the lift w' of last_plan; best_plan: (B, n, m), the unit plan
-    with the largest overlap so far; best_overlaps: (B, steps), this largest overlap after each of the last steps, NaN
-    before the first; max_overlap: (B,), the overlap at which the value would be 0; log_mass: (B,), log of the mass of
-    the plan shown to users.
+    unit_plan: (B, n, m), the plan at unit mass; w: (B, n, m), p (a/p1)^(rho1/R) (b/p2)^(rho2/R) with weights of unit
+    mass; local_cost: (B, n, m), k = G w with the kernel G = exp(−λ/R), None in a state that is only kept for its plan;
+    overlap: (B,), <w, k>; last_plan: (B, n, m), the unit plan before this one; last_overlap: (B,), <w, G w'> with the
+    lift w' of last_plan; best_plan: (B, n, m), the unit plan with the largest overlap so far; best_overlaps: (B,
+    steps), this largest overlap after each of the last steps, NaN before the first; max_overlap: (B,), the overlap at
+    which the value would be 0; log_mass: (B,), log of the mass of the plan in the result.
     """
 
     unit_plan: Tensor
@@ -55,7 +55,7 @@ class LiftedState(BatchRecord):
 
     @property
     def best_overlap(self) -> Tensor:
-        """The largest overlap <w, G w> of this state and those before it, (B,)."""
+        """The largest overlap <w, G w> of the lift w of this plan and of those before it, (B,)."""
         return self.best_overlaps[:, -1]
 
     def change_since(self, last: LiftedState) -> Tensor:
@@ -77,7 +77,7 @@ class LiftedState(BatchRecord):
 
     @property
     def plan(self) -> Tensor:
-        """The plan shown to users, (B, n, m): the unit plan times the mass exp(log_mass)."""
+        """The plan in the result, (B, n, m): the unit plan times the mass exp(log_mass)."""
         return self.unit_plan * self.log_mass.exp().to(self.unit_plan.dtype)[:, None, None]
 
     @property
@@ -86,7 +86,7 @@ class LiftedState(BatchRecord):
         return self.overlap <= PROBLEM_CONFIG.min_overlap
 
     def reported(self) -> LiftedState:
-        """Return the state itself: its log mass is the one shown to users."""
+        """Return the state itself: its log mass is the one in the result."""
         return self
 
 
@@ -147,13 +147,13 @@ class CGW(Problem):
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Tensor, *, is_product: Tensor | None = None) -> LiftedState:
-        """Return the state of an initial plan (B, n, m) of unit mass; is_product is not used."""
+        """Return the state (lift w, overlap) of an initial plan (B, n, m) of unit mass; is_product is not used."""
         return self._state(unit_plan, unit_plan, None)
 
     def _state(self, unit_plan: Tensor, last_plan: Tensor, last_overlap: Tensor | None) -> LiftedState:
-        """Return the state of a unit plan that followed on `last_plan`, with no other best plan; (B, n, m) each.
+        """Return the state (lift w, overlap) of a unit plan after `last_plan`, with no other best plan; (B, n, m) each.
 
-        last_overlap: (B,), <w, G w'> with the lift w' of last_plan, None for the overlap <w, G w> of the plan.
+        last_overlap: (B,), <w, G w'> with the lift w' of last_plan, None for <w, G w>.
         """
         w = self.lift_plan(unit_plan)
         k = self.distortion_sum.apply(w).clamp(min=0.0)
@@ -179,7 +179,7 @@ class CGW(Problem):
         return plan * factor.exp()
 
     def linearize(self, state: LiftedState) -> LinearProblem:
-        """Return the unbalanced transport problem whose plan lifts to the w that maximizes <k, w>, k = G w_state.
+        """Return the transport problem whose solution has the lift w of largest <k, w>, k = G w_s, w_s that of `state`.
 
         Its cost is −2 log k minus the mean under the plan of the state, a constant that only scales the solution.
         """
@@ -190,10 +190,11 @@ class CGW(Problem):
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: LiftedState, solution: LinearSolution) -> LiftedState:
-        """Return the state of the plan of `solution` after one more step of `improve_plan`.
+        """Return the state (lift, overlap) of the plan of `solution` after one more step of `improve_plan`.
 
-        If <k, w> of that plan, k = G w_state, is below that of one of the last two plans, the state is that of
-        `improve_plan` applied to the better of these two, so that <w, G w_last> never falls from step to step.
+        If <k, w> of that plan, k = G w_s with the lift w_s of `state`, is below that of one of the last two plans, the
+        state is that of `improve_plan` applied to the better of these two, so that <w, G w_last> never falls from step
+        to step.
         """
         k = state.local_cost
         plan = self.improve_plan(solution.unit_plan, k)
@@ -222,7 +223,7 @@ class CGW(Problem):
         return torch.where(mass > 0, improved / mass, unit_plan)
 
     def final_state(self, state: LiftedState) -> LiftedState:
-        """Return the state of the plan with the largest overlap among `state` and the states before it."""
+        """Return the state of the plan with the largest overlap <w, G w> among that of `state` and those before it."""
         is_worse = state.overlap < state.best_overlap
         if not bool(is_worse.any()):
             return state
@@ -232,7 +233,7 @@ class CGW(Problem):
     # -- the objective -------------------------------------------------------------------------------------
 
     def objective(self, p: LiftedState, q: LiftedState | None = None) -> ConicTerms:
-        """Return the terms of the value with <w_p, G w_q> as overlap, (B,) each; q = p if None.
+        """Return the terms of CGW, (B,) each, with the overlap <w_p, G w_q> of the lifts of p and q; q = p if None.
 
         One of both states may lack its local cost.
         """
@@ -244,7 +245,7 @@ class CGW(Problem):
     def lift(self, state: LiftedState) -> Lift:
         """Return the plan between cones of a state: P with row sums a, Q with column sums b, and w, (B, n, m) each.
 
-        They are for weights with the given masses. The other fields of the `Lift`, (B,) each, are error, tolerance and
+        The weights a, b have their masses here. The other fields of the `Lift`, (B,) each, are error, tolerance and
         rank of the factorized kernel G, what the error may add to the value, and properties of the cone.
         """
         p1, p2 = state.unit_plan.sum(2, keepdim=True), state.unit_plan.sum(1, keepdim=True)
@@ -269,7 +270,7 @@ class CGW(Problem):
         )
 
     def potentials_and_lift(self, q: LiftedState, p: LiftedState, *_: object) -> tuple[None, Lift]:
-        """Return None, because a conic problem has no potentials, and the lift of the state p."""
+        """Return None, as a conic problem has no potentials, and the plan between cones (P, Q, w) of the state p."""
         return None, self.lift(p)
 
     @property

@@ -1,4 +1,4 @@
-"""Operations on implicit plans and bilinear costs; sums over all pairs are estimated from evenly spaced rows."""
+"""Operations on `ImplicitPlan` and `BilinearMatrix`; sums over all pairs are estimated from evenly spaced rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def l1_distance(plan: ImplicitPlan, other: ImplicitPlan) -> Tensor:
 
 
 def max_log_growth(before: ImplicitPlan, after: ImplicitPlan, log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return the largest log(after / before), (B,), in sampled rows, over points of positive weight."""
+    """Return the largest log(after_ij / before_ij), (B,), over evenly spaced rows i and all j, of two plans (B, n, m).
+
+    log_a: (B, n), log_b: (B, m), log weights; points of weight 0 are left out.
+    """
     ratio = after.log_ratio(log_a, log_b) - before.log_ratio(log_a, log_b)
     row, col = (torch.where(log > -torch.inf, 0.0, -torch.inf) for log in (log_a, log_b))
     ratio = replace(ratio, row=ratio.row + row, col=ratio.col + col)

@@ -67,7 +67,7 @@ class MassRule(BatchRecord):
         return 0.5 * (self.log_mass_a + self.log_mass_b) + PROBLEM_CONFIG.min_relative_log_mass
 
     def optimal_log_mass(self, distortion: Tensor, kls: Tensor, linear: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the log of the optimal mass m, and the log of the mass shown to users, (B,) each.
+        """Return the log of the optimal mass m, and the log of the mass in the result, (B,) each.
 
         Both are equal, except where the linear cost is so large that no mass is optimal: there the first is that of the
         branch point, and the second that of next to no mass. distortion: (B,), kls: (B, 3), linear: (B,), <M, p>: of a

@@ -1,7 +1,7 @@
 """Operations on plans and costs that are stored as tensors or implicit: normalize, mix, compare, measure.
 
-A plan is a tensor (B, n, m) or an `ImplicitPlan`, a cost a tensor (B, n, m) or a `BilinearMatrix`. log_a: (B, n) and
-log_b: (B, m) are logarithms of weights of unit mass.
+A plan is a tensor (B, n, m) or an `ImplicitPlan` (potentials and low-rank factors, no stored matrix), a cost a tensor
+(B, n, m) or a `BilinearMatrix`. log_a: (B, n) and log_b: (B, m) are logarithms of weights of unit mass.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def normalize(plan: Any) -> Any:
 
 
 def find_product_plans(plan: Any) -> Tensor | None:
-    """Return which plans (B, n, m) are the products of their marginals up to rounding, (B,); None if implicit."""
+    """Return which plans (B, n, m) are products of their marginals up to rounding, (B,); None for an `ImplicitPlan`."""
     if not isinstance(plan, Tensor):
         return None
     p1, p2 = plan.sum(2), plan.sum(1)
@@ -41,7 +41,7 @@ def find_product_plans(plan: Any) -> Tensor | None:
 def mix_with_product_plan(plan: Any, share: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
     """Return the mixture (1 − share)·plan + share·a⊗b of plans of unit mass; share: (B,) in [0, 1].
 
-    Of an implicit plan the logarithms are mixed instead, (1 − share)·log plan + share·log a⊗b, without normalization,
+    Of an `ImplicitPlan` the logarithms are mixed instead, (1 − share)·log plan + share·log a⊗b, without normalization,
     and stored sums are not updated: the result is for proximal terms, which use its logarithm only.
     """
     if isinstance(plan, ImplicitPlan):
@@ -51,7 +51,7 @@ def mix_with_product_plan(plan: Any, share: Tensor, log_a: Tensor, log_b: Tensor
 
 
 def l1_distance(plan: Any, other: Any) -> Tensor:
-    """Return the L1 distance (B,) of two plans of unit mass; estimated from some rows if they are implicit."""
+    """Return the L1 distance (B,) of two plans of unit mass, of `ImplicitPlan` estimated from evenly spaced rows."""
     if isinstance(plan, ImplicitPlan):
         return implicit_operations.l1_distance(plan, other)
     return dispatch.l1_distance(plan, other)
@@ -66,9 +66,9 @@ def relative_change(state: Any, other: Any) -> Tensor:
 
 
 def max_log_growth(before: Any, after: Any, log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return the largest log(after / before), (B,), over the positive entries of two plans (B, n, m).
+    """Return the largest log(after_ij / before_ij), (B,), over the positive entries of two plans (B, n, m).
 
-    Of implicit plans only evenly spaced rows are compared.
+    Of an `ImplicitPlan` only evenly spaced rows are compared. log_a: (B, n), log_b: (B, m), log weights.
     """
     if isinstance(before, ImplicitPlan):
         return implicit_operations.max_log_growth(before, after, log_a, log_b)

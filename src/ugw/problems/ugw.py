@@ -92,7 +92,7 @@ class UGW(Problem):
         return replace(self, x=x, y=y, cost=cost, distortion_sum=total, known_scale=known_scale)
 
     def to(self, dtype: torch.dtype) -> UGW:
-        """Return the same problem in another precision; `scale` still returns the number of the present one."""
+        """Return the same problem in another dtype, with the `scale()` of this problem instead of a new one."""
         cost = None if self.cost is None else self.cost.to(dtype)
         return self.with_spaces(self.x.to(dtype), self.y.to(dtype), cost, self.scale())
 
@@ -138,7 +138,7 @@ class UGW(Problem):
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> PlanState:
-        """Return the state of a plan (B, n, m) of unit mass, with the mass that is optimal for it.
+        """Return the `PlanState` of a plan (B, n, m) of unit mass: its local cost, divergences and optimal mass.
 
         is_product: (B,) bool, is the plan the product of its marginals? Its local cost needs no matrix product then.
         """
@@ -160,9 +160,9 @@ class UGW(Problem):
         return torch.where(is_product[:, None, None], of_product, total.apply(unit_plan))
 
     def _state(self, unit_plan: Any, local_cost: Any, drift: Tensor | None = None) -> PlanState:
-        """Return the state, with the optimal mass, of a plan (B, n, m) of unit mass with a given local cost (B, n, m).
+        """Return the `PlanState` (divergences, optimal mass) of a plan of unit mass and its local cost, (B, n, m) each.
 
-        drift: (B,), see `PlanState`, None if the distortion sum is not incremental.
+        drift: (B,), sum of the L1 changes of the plan by which the local cost was updated, None if it is never updated.
         """
         n, marginals = self.x.n, torch.cat([unit_plan.sum(2), unit_plan.sum(1)], dim=1).double()
         # A float32 plan has unit mass up to rounding, which the entropy would multiply: divide it out in float64.
@@ -218,7 +218,7 @@ class UGW(Problem):
         return state.distortion + self.mass_rule.linear_weight(state.log_mass) * state.linear
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
-        """Return the state of `solution`, the plan that solves `linearize(state)`, with its optimal mass."""
+        """Return the `PlanState` of the plan of `solution`, which solves `linearize(state)`, with its optimal mass."""
         total, plan = self.distortion_sum, solution.unit_plan
         if not total.is_incremental:
             return self._state(plan, total.apply(plan))
@@ -227,9 +227,9 @@ class UGW(Problem):
     # -- the objective -------------------------------------------------------------------------------------
 
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
-        """Return the terms of F(p, q), (B,) each, for two states; q = p if None. p may lack its local cost.
+        """Return the terms of F(p, q), (B,) each, for the plans of two states; q = p if None.
 
-        A hard side contributes 0.
+        The state p may lack its local cost. A hard side contributes 0.
         """
         distortion = p.distortion if q is None else self._inner(q.local_cost, p.unit_plan)
         q = q or p

@@ -18,7 +18,7 @@ class PlanState(BatchRecord):
     unit_plan: (B, n, m), the plan divided by its mass; local_cost: (B, n, m), Σ λ(|Dx_ii' − Dy_jj'|) unit_plan_i'j',
     unused in linear problems; log_mass: (B,), log of the mass of the plan, the optimal one unless set; distortion:
     (B,), <local_cost, unit_plan>; kls: (B, 3), KL(p1 | a), KL(p2 | b) and KL(p | a⊗b), all at unit mass; linear: (B,),
-    <M, unit_plan>; reported_log_mass: (B,), log of the mass shown to users: log_mass, or next to no mass where the
+    <M, unit_plan>; reported_log_mass: (B,), log of the mass in the result: log_mass, or next to no mass where the
     linear cost is so large that no mass is optimal; min_log_mass: (B,), below which a plan has collapsed; drift: (B,),
     sum of the L1 changes of the plan by which the local cost has been updated since it was last computed from a whole
     plan, None if it is never updated.
@@ -41,7 +41,7 @@ class PlanState(BatchRecord):
 
     @property
     def is_collapsed(self) -> Tensor:
-        """(B,) bool: is the mass shown to users below exp(min_log_mass), so that the plan matches next to nothing?"""
+        """(B,) bool: is the mass in the result, exp(reported_log_mass), below exp(min_log_mass), next to nothing?"""
         return self.reported_log_mass < self.min_log_mass
 
     def change_since(self, last: PlanState) -> Tensor:
@@ -49,11 +49,11 @@ class PlanState(BatchRecord):
         return relative_change(self, last)
 
     def reported(self) -> PlanState:
-        """Return the state with `reported_log_mass` as its log mass."""
+        """Return the state with `reported_log_mass`, the log of the mass in the result, as its log mass."""
         if self.reported_log_mass is self.log_mass:
             return self
         return replace(self, log_mass=self.reported_log_mass)
 
     def with_log_mass(self, log_mass: Tensor) -> PlanState:
-        """Return the state with another log mass (B,), which is shown to users as well."""
+        """Return the state with another log mass (B,), which the result has as well."""
         return replace(self, log_mass=log_mass, reported_log_mass=log_mass)

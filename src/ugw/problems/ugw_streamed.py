@@ -65,7 +65,9 @@ class PlanMoments:
 
 @dataclass(frozen=True, eq=False)
 class StreamingUGW(UGW):
-    """UGW whose plans are `ImplicitPlan` and costs `BilinearMatrix`; both metrics are `LowRankMetric`, both centered.
+    """UGW whose plans are `ImplicitPlan` and costs `BilinearMatrix`: potentials and low-rank factors, nothing of n × m.
+
+    Both metrics are centered `LowRankMetric`.
 
     cost: None, or any other value for a fused problem; it is replaced by the squared distances of the features.
     """
@@ -124,11 +126,11 @@ class StreamingUGW(UGW):
         return coefficients
 
     def state_of_plan(self, unit_plan: ImplicitPlan, *, is_product: Tensor | None = None) -> PlanState:
-        """Return the state of a plan (B, n, m) of unit mass, with its optimal mass; is_product is not used."""
+        """Return the `PlanState` (local cost, mass) of a plan (B, n, m) of unit mass; is_product is not used."""
         return self._state(unit_plan, PlanMoments.from_plan(self, unit_plan).local_cost(self))
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
-        """Return the state of `solution`, with its optimal mass; `state` is not used."""
+        """Return the `PlanState` (local cost, optimal mass) of the plan of `solution`; `state` is not used."""
         return self.state_of_plan(solution.unit_plan)
 
     @property

@@ -63,7 +63,7 @@ class UW(Problem):
         return self.cost - self.mean_cost().to(self.cost.dtype)[:, None, None]
 
     def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> PlanState:
-        """Return the state of a plan (B, n, m) of unit mass, with its optimal mass; is_product is not used."""
+        """Return the `PlanState` (divergences, mass) of a plan (B, n, m) of unit mass; is_product is not used."""
         log_ratio = unit_plan.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
         zero = torch.zeros_like(self.eps)
         kls = torch.stack(
@@ -103,7 +103,7 @@ class UW(Problem):
         return LinearProblem(self._centered_cost(), self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
-        """Return the state of the plan of `solution`, with its optimal mass; `state` is not used."""
+        """Return the `PlanState` (divergences, optimal mass) of the plan of `solution`; `state` is not used."""
         return self.state_of_plan(solution.unit_plan)
 
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:

@@ -73,8 +73,9 @@ def _side_data(
 ) -> dict[str, Any]:
     """Return the entries of the page about one space: positions, labels, matches, edges and surface of its points.
 
-    transform: into the scene; page_points: indices of the points in the page's lists, drawn points first; matches: of
-    the drawn points; list_position: index of a point of the opposite space → its position in the lists of that side.
+    transform: into the 3-D picture; page_points: indices of the points in the page's lists, drawn points first;
+    matches: of the drawn points; list_position: index of a point of the opposite space → its position in the lists of
+    that side.
     """
     positions, n, n_drawn = view.positions_and_note[0], view.space.n, len(matches.points)
     side: dict[str, Any] = {

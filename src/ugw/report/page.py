@@ -37,7 +37,7 @@ def write(
     facts: Mapping[str, Any] | None = None,
     limit: int = 2000,
 ) -> None:
-    """Write an interactive page: both spaces in one scene, their matches, and the convergence of the solve.
+    """Write an interactive page: both spaces in one 3-D picture, their matches, and the convergence of the solve.
 
     x, y: the spaces of the solve, or a `View` of each that says how to draw it. colors: (n,) numbers or (n, 3) RGB in
     [0, 1] for the first space, which the plan transfers to the second; by default along its longest direction.

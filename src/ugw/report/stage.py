@@ -1,4 +1,4 @@
-"""Arrangement of two spaces in one scene: aligned by the matches, at a common scale if possible, without overlap."""
+"""Arrangement of two spaces in one 3-D picture: aligned by the matches, at one scale if possible, without overlap."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .matches import MatchPairs
 
 @dataclass(frozen=True, eq=False)
 class SceneTransform:
-    """The map of points (n, 1 to 3) into the scene, R³: p ↦ scale·(p − center)·rotation + shift."""
+    """The map of the points (n, 1 to 3) of a space into the 3-D picture: p ↦ scale·(p − center)·rotation + shift."""
 
     dim: int  # dimension to which points are padded before the rotation, 2 or 3
     center: np.ndarray  # (dim,)
@@ -21,7 +21,7 @@ class SceneTransform:
     shift: np.ndarray  # (3,)
 
     def __call__(self, points: np.ndarray) -> np.ndarray:
-        """Return the positions (n, 3) of points (n, 1 to 3) in the scene."""
+        """Return the positions (n, 3) in the 3-D picture of points (n, 1 to 3), scaled, rotated and shifted."""
         rotated = self.scale * (pad_dimensions(points, self.dim) - self.center) @ self.rotation
         return np.pad(rotated, ((0, 0), (0, 3 - self.dim))) + self.shift
 
@@ -41,7 +41,7 @@ def pad_dimensions(points: np.ndarray, dim: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """The transforms of both spaces into the scene.
+    """The maps of both spaces into the 3-D picture that shows both.
 
     is_flat: the spaces are in two parallel planes; is_stacked: the first is above the second, else to its left;
     has_one_scale: both have the same scale.
@@ -84,7 +84,7 @@ def arrange(x: np.ndarray, y: np.ndarray, pairs: MatchPairs) -> Arrangement:
 def _solid_offset(boxes: np.ndarray) -> tuple[bool, np.ndarray]:
     """Return whether the first solid is above the second, and the vector (3,) from the second to the first.
 
-    boxes: (2, 3), widths, depths and heights of both. They are stacked if the scene can then be drawn larger.
+    boxes: (2, 3), widths, depths and heights of both. They are stacked if both can then be drawn larger.
     """
     width, _, height = boxes.max(axis=0)
     total_width, _, total_height = boxes.sum(axis=0) + REPORT_CONFIG.solid_gap

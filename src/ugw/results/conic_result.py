@@ -14,7 +14,7 @@ from .result import Result
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConicResult(Result):
-    """The result of `solve_conic`: `value` is CGW at a feasible lift, an upper bound up to the error of the kernel.
+    """The result of `solve_conic`: `value` is CGW at the feasible `lift`, an upper bound up to the error of the kernel.
 
     `plan` is a plan for display; its mass m satisfies R m² = `terms.apart` − `value` with R = rho1 + rho2. For partial
     transport its entries are the amounts by which each pair of points lowers the value, and `relaxed_value` is the
@@ -47,9 +47,10 @@ class ConicResult(Result):
 
     @property
     def lift(self) -> tuple[Any, Any, Any]:
-        """(P, Q, w), (n, m) each: P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ P^(rho1/R) Q^(rho2/R).
+        """The plan between cones (P, Q, w), (n, m) each, with 0 ≤ w ≤ P^(rho1/R) Q^(rho2/R), R = rho1 + rho2.
 
-        For partial transport w = min(P, Q), the mass that each pair of points matches.
+        P, Q: the weights a and b divided among pairs ij, P 1 = a and Qᵀ 1 = b; w: mass of the atom that matches P_ij
+        with Q_ij. For partial transport w = min(P, Q), the mass that each pair of points matches.
         """
         return self._to_user(self._lift.P), self._to_user(self._lift.Q), self._to_user(self._lift.w)
 
@@ -71,9 +72,9 @@ class ConicResult(Result):
     def atoms(self) -> dict[str, Any]:
         """Return the plan between the cones as atoms: arrays (k,) "i", "j", "radius_x", "radius_y" and "mass".
 
-        Each matches point i of the first space with point j of the second. An atom of mass w is at
-        ([x_i, sqrt(P/w)], [y_j, sqrt(Q/w)]); where w = 0, P or Q is matched with the apex, of radius 0. For partial
-        transport the radii are masses: P/w and Q/w. Unbatched results only.
+        An atom matches ([x_i, radius_x], [y_j, radius_y]), points of both cones. With (P, Q, w) of `lift`, its mass is
+        w_ij, or max(P_ij, Q_ij) where w_ij = 0, and its radii are sqrt(P_ij/mass) and sqrt(Q_ij/mass), for partial
+        transport P_ij/mass and Q_ij/mass. Radius 0 is the apex: nothing is matched. Unbatched results only.
         """
         self._unbatched_output()
         P, Q, w = (t[0] for t in (self._lift.P, self._lift.Q, self._lift.w))
@@ -121,7 +122,7 @@ class ConicResult(Result):
 
     @property
     def _lift(self) -> Lift:
-        """The lift and facts about it, (B, ...) each; raises InputError for an output without a lift."""
+        """The plan between cones (P, Q, w) with facts about it, (B, ...) each; raises InputError if there is none."""
         if self.tensors.lift is None:
             raise InputError("this is not the result of a conic problem")
         return self.tensors.lift

@@ -160,7 +160,7 @@ def check_output(output: SolverOutput, items: int) -> None:
 
 
 def _plan_tensors(name: str, plan: Tensor | ImplicitPlan) -> dict[str, Tensor]:
-    """Return a stored plan under its name, or the parts of an implicit plan as `<name>_<part>`."""
+    """Return a plan tensor under its name, or the tensors of an `ImplicitPlan` as `<name>_<part>`."""
     if not isinstance(plan, ImplicitPlan):
         return {name: plan}
     parts = {f"{name}_{f.name}": getattr(plan, f.name) for f in fields(plan) if f.name != "log_plan"}
@@ -168,7 +168,7 @@ def _plan_tensors(name: str, plan: Tensor | ImplicitPlan) -> dict[str, Tensor]:
 
 
 def _plan(name: str, tensors: dict[str, Tensor]) -> Any:
-    """Return the plan, stored or implicit, from the tensors of `_plan_tensors` with this name."""
+    """Return the plan, a tensor or an `ImplicitPlan`, from the tensors of `_plan_tensors` with this name."""
     if name in tensors:
         return tensors[name]
     log = _record(BilinearMatrix, f"{name}_log_plan", tensors)

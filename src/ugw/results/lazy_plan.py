@@ -22,7 +22,7 @@ class LazyPlan:
     """
 
     def __init__(self, implicit: ImplicitPlan, *, batched: bool, numpy: bool) -> None:
-        """Wrap an implicit plan (B, n, m); batched: whether users see B; numpy: whether methods return NumPy arrays."""
+        """Wrap an `ImplicitPlan` (B, n, m); batched: do shapes include B? numpy: do methods return NumPy arrays?"""
         self._implicit, self._batched, self._numpy = implicit, batched, numpy
 
     @property
@@ -135,7 +135,7 @@ def product(plan: Tensor | ImplicitPlan, matrix: Tensor) -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """Product of a fixed implicit plan and a matrix; backward multiplies by the transposed plan."""
+    """Product of a fixed `ImplicitPlan` and a matrix; backward multiplies by the transposed plan."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, plan: ImplicitPlan) -> Tensor:

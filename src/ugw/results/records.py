@@ -144,12 +144,13 @@ class History:
 
 @dataclass(frozen=True, eq=False)
 class Lift(BatchRecord):
-    """A plan between cones, P, Q, w: (B, n, m) with P 1 = a, Qᵀ 1 = b, 0 ≤ w ≤ P^(rho1/R) Q^(rho2/R), and facts (B,).
+    """A plan between cones, the lift (P, Q, w), (B, n, m) each, of a conic problem, and facts about it, (B,) each.
 
-    kernel_error: bound on the error of the kernel; kernel_tolerance: the error that was asked for; value_slack: what
-    the kernel error may add to the value; kernel_rank: terms of the factorized kernel, 0 if exact; is_metric: whether
-    the distance is a metric; distance_exponent: distance = value^(1/distance_exponent); radius_power: mass =
-    radius^radius_power.
+    P, Q: the weights a and b divided among pairs ij, P 1 = a and Qᵀ 1 = b; w: mass of the atom that matches P_ij with
+    Q_ij, 0 ≤ w ≤ P^(rho1/R) Q^(rho2/R), R = rho1 + rho2. kernel_error: bound on the error of the kernel;
+    kernel_tolerance: the error that was asked for; value_slack: what the kernel error may add to CGW; kernel_rank:
+    terms of the factorized kernel, 0 if exact; is_metric: whether the conic distance CGW^(1/distance_exponent) is a
+    metric; radius_power: mass = radius^radius_power.
     """
 
     P: Tensor
@@ -168,8 +169,8 @@ class Lift(BatchRecord):
 class SolverOutput(BatchRecord):
     """The output of a solver: tensors with a leading batch dimension B, on the device of the solve.
 
-    plan, previous_plan: (B, n, m), the last two plans p and q, stored or implicit; potentials: f (B, n) and g (B, m),
-    or None; terms: of F(p, p); relaxed_value: F(p, q); marginal_error: relative violation of constraints on the
+    plan, previous_plan: (B, n, m), the last two plans p and q, tensors or `ImplicitPlan`; potentials: f (B, n) and g
+    (B, m), or None; terms: of F(p, p); relaxed_value: F(p, q); marginal_error: relative violation of constraints on the
     marginals; change, residual: of the last step, see `History`; status: a `Status`; n_iter: number of outer steps;
     trace: (B, steps, 5), the columns of History, NaN after an item ended; lift: of conic problems; (B,) if not stated.
     """

@@ -311,5 +311,5 @@ class Result(BatchedResultBase):
 
 
 def _crop_plan(plan: Any, n: int, m: int) -> Any:
-    """Return the first n rows and m columns of a plan (B, n', m'), stored or implicit."""
+    """Return the first n rows and m columns of a plan (B, n', m'), a tensor or an `ImplicitPlan`."""
     return plan.crop(n, m) if isinstance(plan, ImplicitPlan) else plan[:, :n, :m]

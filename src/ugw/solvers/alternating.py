@@ -97,7 +97,7 @@ class AlternateMin(Solver):
     def _run_phases(
         self, problem: Problem, init: Any, monitor: Monitor | None, *, is_monitored: bool
     ) -> tuple[RunSettings, loop.Outcome]:
-        """Return settings and outcome of the exact phase, after a low-precision phase where one pays.
+        """Return settings and outcome of the exact phase, after a low-precision phase if that saves time.
 
         is_monitored: are history, mass and relaxed objective of each step computed?
         """
@@ -151,9 +151,10 @@ class AlternateMin(Solver):
 
 
 def step(settings: RunSettings, iterate: Iterate, n_rounds: int | None) -> tuple[Any, LinearSolution]:
-    """Return the state of the plan after one step, and the solution of the linear problem of the step.
+    """Return the state (plan and quantities computed from it) after one step, and the solution of its linear problem.
 
-    n_rounds: number of rounds of inner iterations, made without synchronizing; None to iterate to a tolerance.
+    n_rounds: number of rounds of `iterations_per_check` Sinkhorn iterations, made without synchronizing; None to
+    iterate to a tolerance.
     """
     problem, controls = settings.problem, iterate.controls
     point = iterate.state if controls.cost is None else replace(iterate.state, local_cost=controls.cost)
@@ -171,10 +172,10 @@ def step(settings: RunSettings, iterate: Iterate, n_rounds: int | None) -> tuple
 def advance(
     settings: RunSettings, iterate: Iterate, n_rounds: int | None = None, *, is_checked: bool = True
 ) -> tuple[Iterate, loop.Report | None]:
-    """Return the iterate after one step with the controls of the next one, and the report of the step.
+    """Return the iterate after one step with the controls of the next one, and status and numbers of the step.
 
-    n_rounds: of inner iterations, None to iterate to a tolerance; is_checked: if False, the report is None, except in
-    runs with proximal steps.
+    n_rounds: rounds of `iterations_per_check` Sinkhorn iterations, None to iterate to a tolerance; is_checked: if
+    False, status and numbers are None, except in runs with proximal steps.
     """
     problem, controls = settings.problem, iterate.controls
     state, solution = step(settings, iterate, n_rounds)
@@ -217,7 +218,10 @@ def advance(
 
 
 def requested_rounds(settings: RunSettings, iterate: Iterate) -> Tensor:
-    """Return the rounds of inner iterations (B,) for the next step of each item, 0 if it needs no more than usual."""
+    """Return the number of rounds of `iterations_per_check` Sinkhorn iterations (B,) that the next step needs.
+
+    It is 0 where the usual number is enough.
+    """
     if settings.options.tol > SOLVER_CONFIG.coarse_tol:
         return torch.zeros_like(iterate.change)
     multiplier = iterate.controls.iteration_multiplier

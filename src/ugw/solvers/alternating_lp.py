@@ -31,6 +31,7 @@ from .monitor import Monitor
 class AlternateLP(Solver):
     """Solve a partial transport problem by linear programs.
 
+    A lift is a pair (P, Q) with P 1 = a and Qᵀ 1 = b, whose overlap with itself lowers the value.
     tol: stop when no lift has an overlap with the current lift that exceeds the current lift's overlap with itself by
     more than this relative amount; max_iter, progress, callback: as for AlternateMin.
 
@@ -46,7 +47,7 @@ class AlternateLP(Solver):
 
     @torch.no_grad()
     def run(self, problem: PartialCGW, init: Tensor, monitor: Monitor | None) -> Result:
-        """Return the result of a solve from the lift of the plan `init` (B, n, m), of any mass."""
+        """Return the result of a solve from P = p a/p1, Q = p b/p2, with the plan p = `init` (B, n, m) of any mass."""
         context = _Context(problem, self.tol)
         first = _LiftIterate.initial(problem, init)
         outcome = loop.iterate(_step, context, first, loop.Rules(max_iter=self.max_iter), monitor)
@@ -63,7 +64,7 @@ class _Context(BatchRecord):
 
 @dataclass(frozen=True, eq=False)
 class _LiftIterate(BatchRecord):
-    """The last two lifts of a run, and numbers of the last step, (B,) each.
+    """The last two lifts (P, Q) of a run, and numbers of the last step, (B,) each.
 
     lifts: (B, 4, n, m), float64, in the units of `PartialConicItem`: P and Q of the last lift, P and Q of the one
     before; overlap: of the last lift with itself; max_bilinear_overlap: the largest overlap of two lifts so far;
@@ -79,7 +80,7 @@ class _LiftIterate(BatchRecord):
 
     @classmethod
     def initial(cls, problem: PartialCGW, init: Tensor) -> _LiftIterate:
-        """Return the iterate before the first step: both lifts are that of the plan `init`, (B, n, m)."""
+        """Return the iterate before the first step: both lifts are P = p a/p1, Q = p b/p2, p = `init`, (B, n, m)."""
         plans = (init / init.amax(dim=(1, 2), keepdim=True)).double().cpu().numpy()
         lifts, overlaps = np.zeros((len(plans), 4, *plans.shape[1:])), np.zeros(len(plans))
         for index, plan in enumerate(plans):
@@ -116,7 +117,7 @@ def _write_entries(
 
 
 def _step(context: _Context, iterate: _LiftIterate) -> tuple[_LiftIterate, loop.Report]:
-    """Return the iterate after one step of every item, and the report of the step."""
+    """Return the iterate after one step of every item, and the status and numbers of the step."""
     problem = context.problem
     lifts = iterate.lifts.cpu().numpy().copy()
     steps = []
@@ -145,9 +146,9 @@ def _step(context: _Context, iterate: _LiftIterate) -> tuple[_LiftIterate, loop.
 def _step_item(item: PartialConicItem, lift: LiftArrays, previous: LiftArrays, overlap: float, tol: float) -> _ItemStep:
     """Return one step of one item: the new lift, its overlap with itself, and the numbers of the step.
 
-    A linear program finds the lift of largest overlap with `lift`. The best lift tried on the segment from `lift` to
-    it is the new one, unless one is better on the line that continues from `previous`, the lift before `lift`, through
-    the new one; that line shortens zigzags.
+    A linear program finds the lift (P, Q) of largest overlap with `lift`. The best lift tried on the segment from
+    `lift` to it is the new one, unless one is better on the line that continues from `previous`, the lift before
+    `lift`, through the new one; that line shortens zigzags.
 
     overlap: of `lift` with itself; tol: the item has converged if the largest overlap with `lift` exceeds `overlap`
     by at most this relative gap, or by a small one without any gain.
@@ -214,7 +215,7 @@ def boundary_point(previous: LiftArrays, new: LiftArrays) -> LiftArrays | None:
 
 
 def _solver_output(problem: PartialCGW, outcome: loop.Outcome) -> SolverOutput:
-    """Return the output for the last iterate of a run: plan, lift, terms of the value, status and trace.
+    """Return the output for the last iterate of a run: plan, lift (P, Q), terms of CGW, status and trace.
 
     The plan is the local overlap (B, n, m), scaled so that its mass is `mass_unit` times sqrt(overlap).
     """

@@ -63,7 +63,7 @@ def _steps_per_check(settings: Any, iterate: Any, rules: loop.Rules) -> int:
 
 @cache
 def _repeat(advance: Advance, n_steps: int) -> Advance:
-    """Return a function like `advance` that makes `n_steps` steps and returns the last iterate and report.
+    """Return a function like `advance` that makes `n_steps` steps and returns the last iterate, status and numbers.
 
     Captured graphs are found by their function, so it must be the same object in every call.
     """
@@ -71,7 +71,7 @@ def _repeat(advance: Advance, n_steps: int) -> Advance:
         return advance
 
     def advance_repeatedly(settings: Any, iterate: Any, n_rounds: int | None = None) -> tuple[Any, Any]:
-        """Return the iterate and the report after `n_steps` steps, of which only the last is checked."""
+        """Return the iterate, and status and numbers, after `n_steps` steps, of which only the last is checked."""
         report = None
         for n_left in reversed(range(n_steps)):
             iterate, report = advance(settings, iterate, n_rounds, is_checked=n_left == 0)

@@ -331,14 +331,14 @@ def _pack_iterate(iterate: Iterate, library: native.Library) -> Tensor:
 
 
 def _plan_numbers(state: Any) -> dict[str, Tensor]:
-    """Return the fields of the C++ record `PlanNumbers` for the state of a plan, (B,) each, by name."""
+    """Return mass, distortion and divergences of a `PlanState`, (B,) each, by field of the C++ record `PlanNumbers`."""
     kls = dict(zip(("kl_a", "kl_b", "kl_plan"), state.kls.unbind(1), strict=True))
     names = ("log_mass", "distortion", "linear", "reported_log_mass")
     return {**kls, **{name: getattr(state, name) for name in names}, "is_collapsed": state.is_collapsed.double()}
 
 
 def _with_numbers(state: Any, unit_plan: Tensor, numbers: dict[str, Tensor]) -> Any:
-    """Return the state with another plan (B, n, m) and its numbers: the fields of `PlanNumbers`, (B,) each, by name."""
+    """Return the `PlanState` with another plan (B, n, m) and its numbers, (B,) each, by fields of `PlanNumbers`."""
     return replace(
         state,
         unit_plan=unit_plan,

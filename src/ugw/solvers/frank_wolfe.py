@@ -75,7 +75,7 @@ class _Context(BatchRecord):
 
 @dataclass(frozen=True, eq=False)
 class _Iterate(BatchRecord):
-    """The state of the last plan, the L1 change of the last step (B,), and its relative duality gap (B,)."""
+    """The last plan with the quantities computed from it (state), L1 change (B,) and relative duality gap (B,)."""
 
     state: Any
     change: Tensor
@@ -83,7 +83,7 @@ class _Iterate(BatchRecord):
 
 
 def _step(context: _Context, iterate: _Iterate) -> tuple[_Iterate, loop.Report]:
-    """Return the iterate after one step toward the plan that minimizes the linearized objective, and the report.
+    """Return the iterate after one step toward the plan that minimizes the linearized objective, and the `Report`.
 
     The step length minimizes the objective on the segment exactly.
     """

@@ -15,7 +15,7 @@ from ..results.records import Status
 
 @dataclass(frozen=True)
 class Report:
-    """The report of one step. status: (B,), codes of `Status`, RUNNING to continue; numbers: by name, (B,) each."""
+    """Status and numbers of a step. status: (B,), codes of `Status`, RUNNING to go on; numbers: by name, (B,) each."""
 
     status: Tensor
     numbers: dict[str, Tensor] = field(default_factory=dict)
@@ -107,6 +107,7 @@ def iterate(
 ) -> Outcome:
     """Repeat `state, report = step(context, state)` until no item has the status RUNNING; return the `Outcome`.
 
+    report: a `Report`, the status and numbers of the step.
     The state of an item is fixed at the step that ended it, so its result does not depend on the other items of the
     batch; it costs no more time once the batch is compacted. A step with non-finite numbers is undone. `context` (the
     problem) and `state` have a method `take`, and `state` a tensor `residual` (B,), for batch size and device.

@@ -55,6 +55,6 @@ def low_precision_phase(problem: Any) -> LowPrecisionPhase | None:
 
 
 def low_precision_problem(problem: Any) -> Any:
-    """Return the problem in the precision of its low-precision phase, or the problem itself where there is none."""
+    """Return the problem in low precision (float32, or for TF32 products) if that saves time, else unchanged."""
     phase = low_precision_phase(problem)
     return problem if phase is None else phase.problem

@@ -93,8 +93,8 @@ def _compute_settings(
 ) -> tuple[Any, Tensor, tuple[Tensor, ...]]:
     """Return the state of the initial plan, (B,) bool, and the fields of `RunSettings` named in `CONSTANTS`, (B,) each.
 
-    The bools say which items may be extrapolated: those with soft marginals that need no proximal term. entropy: (B,)
-    or None, as in `prepare_run`.
+    The state is the plan and the quantities computed from it. The bools say which items may be extrapolated: those with
+    soft marginals that need no proximal term. entropy: (B,) or None, as in `prepare_run`.
     """
     state = problem.state_of_plan(unit_plan, is_product=find_product_plans(unit_plan))
     eps, config = problem.eps, SOLVER_CONFIG

@@ -113,14 +113,15 @@ class Sinkhorn:
 
     @property
     def rounds_per_solve(self) -> float:
-        """`max_iter` divided by the number of iterations of one round with a stored kernel."""
+        """`max_iter` divided by `iterations_per_check`, the iterations of one round, of a stored kernel."""
         return (self.with_defaults().max_iter or 0) / KERNEL_CONFIG.iterations_per_check
 
     def solve_with_few_checks(
         self, problem: LinearProblem, potentials: tuple[Tensor, Tensor] | None = None, n_rounds: int = 1
     ) -> LinearSolution:
-        """Return the solution of a linear problem; on CUDA after a fixed number of rounds, without synchronizing.
+        """Return the solution of a linear problem; on CUDA after a fixed number of iterations, without synchronizing.
 
+        n_rounds: number of rounds of `iterations_per_check` iterations on CUDA.
         Unless a CUDA graph is being captured, items that are not finite then are solved again, to the tolerance.
         potentials: f (B, n) and g (B, m) to start from, zero if None.
         """
@@ -135,7 +136,7 @@ class Sinkhorn:
 
 @dataclass(frozen=True, eq=False)
 class _Potential(BatchRecord):
-    """The state of the iterations: gamma = g/eps (B, m) after the last iteration.
+    """The potential gamma = g/eps (B, m) after the last Sinkhorn iteration, and what the next iterations need.
 
     next_gamma: gamma extrapolated, where the next iterations start; residual: (B,), of the last iteration;
     max_residual: (B,), a residual above it rejects the last extrapolation; n_rounds: (B,), made so far, None if not
@@ -169,7 +170,10 @@ class _Iteration(BatchRecord):
 
 
 def _iterate_and_check(context: _Iteration, state: _Potential) -> tuple[_Potential, loop.Report]:
-    """Return the state after a round of iterations, in the log domain where exponents overflow, and the report."""
+    """Return the potential after `iterations_per_check` Sinkhorn iterations (one round), and status and residual.
+
+    Items whose exponents overflow repeat the round in the log domain.
+    """
     context.kernel = context.kernel.recenter(state.next_gamma)
     factors = context.dampings, context.share, SOLVER_CONFIG.max_aitken_rate
     iterate: tuple[Tensor, ...] = sinkhorn_iterations(state.next_gamma, context.kernel, *factors)
@@ -183,9 +187,9 @@ def _iterate_and_check(context: _Iteration, state: _Potential) -> tuple[_Potenti
 
 
 def _update(state: _Potential, iterate: tuple[Tensor, ...]) -> _Potential:
-    """Return the state after a round of iterations; where an extrapolation raised the residual, the state before it.
+    """Return the potential after a round of iterations, or before it where an extrapolation raised the residual.
 
-    iterate: the fields of the `SinkhornIterate` of the round.
+    iterate: the fields of the `SinkhornIterate` of the round, `iterations_per_check` Sinkhorn iterations.
     """
     gamma, next_gamma, residual = iterate
     n_rounds = None if state.n_rounds is None else state.n_rounds + 1.0

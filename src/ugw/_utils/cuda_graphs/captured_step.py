@@ -35,8 +35,9 @@ class CaptureProperties:
 class CapturedStep:
     """A step of an iteration on CUDA: captured as a graph once, then replayed; a large step runs uncaptured.
 
-    step(settings, state, n_rounds) → (next state, report): with a number n_rounds the inner solver makes that number of
-    rounds of iterations, and the step has tensor operations alone; with None it iterates to its tolerance.
+    step(settings, state, n_rounds) → (next state, report): a state is a record of tensors, a report has the `numbers`
+    of the step, tensors (B,) by name. With a number n_rounds the inner solver makes that number of rounds of a few
+    iterations, and the step has tensor operations alone; with None it iterates to its tolerance.
     requested_rounds(settings, state) → (B,): the rounds that the items need in the next step, 0 where
     `CAPTURE_CONFIG.usual_rounds` are enough. If few items need more, all get more in some of the steps only. A step
     with non-finite numbers is repeated with n_rounds = None, and so are all later ones. Replaying a step gives the same
@@ -56,7 +57,10 @@ class CapturedStep:
         self._requested = 0.0, 0.0
 
     def __call__(self, settings: Any, state: Any) -> tuple[Any, Any]:
-        """Return the next state and the report of one step; the next call may overwrite the tensors of this state."""
+        """Return the state after one step and the report (status, numbers) of the step.
+
+        The next call may overwrite the tensors of the returned state.
+        """
         if settings is not self._settings:
             self._begin(settings, state)
         n_rounds = None if self._is_off else self._choose_rounds(state)
@@ -139,7 +143,7 @@ class CapturedStep:
         return next((graph for graph in self._graphs.values() if state is graph.new), None)
 
     def _step_without_graph(self, state: Any) -> tuple[Any, Any]:
-        """Return the next state and the report of a step that neither replays nor captures a graph.
+        """Return the state after a step without a graph, and the report (status, numbers) of the step.
 
         A state that a graph will overwrite is copied first.
         """
@@ -176,7 +180,7 @@ class StepGraph:
         read = cache.bytes_of(self._settings_tensors) + cache.bytes_of(self._inputs)
 
         def make_step() -> tuple[Any, Any]:
-            """Return the next state and the report of the step from the state at its fixed place."""
+            """Return the state after the step from `self._first`, and the report (status, numbers) of the step."""
             return step(without_cached_properties(self._settings), self._first, n_rounds)
 
         self.bytes = read + self._measure(make_step, requested_rounds)
@@ -205,7 +209,7 @@ class StepGraph:
         cache.write_tensors(self._settings_tensors, tensors)
 
     def next(self, state: Any) -> tuple[Any, Any, Tensor]:
-        """Return the state after `state`, the report of the step, and (3,): what `_signals` returns.
+        """Return the state after `state`, the report (status, numbers) of the step, and the `_signals` (3,) of both.
 
         The next call overwrites the tensors of all three.
         """
@@ -218,12 +222,12 @@ class StepGraph:
         return self.new, self._report, self._signals
 
     def undo(self) -> None:
-        """Copy the state before the last step into `new`, which `next` returned; only one step can be undone."""
+        """Copy the state before the last step into the state that `next` returned; only one step can be undone."""
         cache.write_tensors(leaves(self.new), self._inputs)
 
 
 def _signals(requested_rounds: RequestedRounds, settings: Any, new: Any, report: Any) -> Tensor:
-    """Return (3,), float64: 1 if all numbers of the report are finite, else 0; and the `_summary` of the state `new`.
+    """Return (3,), float64: whether all `numbers` of a report are finite, 1 or 0; the `_summary` of the state `new`.
 
     The summary is the share of items that need more than the usual rounds, and the most rounds that one needs.
     """

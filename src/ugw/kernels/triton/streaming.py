@@ -273,12 +273,13 @@ def pack(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> tuple[Tens
 
 
 def _pack_side(factor: Tensor, extra: Tensor, count: int, *, scales: tuple[float, float], is_row: bool) -> Tensor:
-    """Return the packed rows (B, count, K) of one side, float32; the products of both sides' rows are those of `pack`.
+    """Return vectors (B, count, K), float32, of points, with row · column = factor_i · factor_j + extra_i + extra_j.
 
-    factor: (B, n, r), multiplied by scales[0]; extra: (B, n), one number per point, multiplied by scales[1]. Each
-    number is split into two TF32 halves whose sum has nearly the precision of float32: a row has 3r numbers of the
-    factor, 2 of `extra` and 2 ones, in the order that `_pack_kernel` gives for `is_row`. K is 3r + 4 rounded up to
-    a power of 2, at least 16. Points beyond n get an extra of about −infinity, so that they add nothing to sums.
+    factor: (B, n, r), multiplied by scales[0] first; extra: (B, n), the shift of rows or the bias of columns,
+    multiplied by scales[1]. Each number is the sum of two TF32 numbers hi and lo, with nearly the precision of float32.
+    Rows are (hi, hi, lo, 1, 1, extra), columns (hi, lo, hi, extra, 1, 1), with hi and lo of r numbers and extra of two,
+    then zeros: K is 3r + 4 rounded up to a power of 2, at least 16. Points beyond n get an extra of about −infinity:
+    the exponentials of their products are 0.
     """
     batch, n, rank = factor.shape
     width = max(16, triton.next_power_of_2(3 * rank + 4))

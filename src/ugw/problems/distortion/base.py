@@ -14,10 +14,11 @@ from ..config import PROBLEM_CONFIG
 
 
 class Distortion(ABC):
-    """The linear map plan → Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for two metrics and a function g.
+    """The distortion sum Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j: a linear map of plans (B, n, m).
 
-    B is the batch size of the plans. Subclasses differ in how they compute the sum, and implement `rank`, `apply`,
-    `with_metrics` and `take`; those that are exact up to rounding inherit `error` and `tolerance`.
+    g(t) is the loss λ(t), or the kernel exp(−λ(t)/R) of a conic problem, R = rho1 + rho2. B is the batch size of the
+    plans. Subclasses differ in how they compute the sum, and implement `rank`, `apply`, `with_metrics` and `take`;
+    those that are exact up to rounding inherit `error` and `tolerance`.
     """
 
     # Is any of `infinite_items` True? No property, which could not be read while a CUDA graph is captured.
@@ -32,7 +33,7 @@ class Distortion(ABC):
 
     @property
     def error(self) -> Tensor:
-        """Bound on the absolute error with which g is approximated, (B,) or (1,); 0 if only rounded."""
+        """Bound on the absolute error of approximate values g(|Dx_ii' − Dy_jj'|), (B,) or (1,); 0 if only rounded."""
         return torch.zeros(1, dtype=torch.float64, device=self.rank.device)
 
     @property
@@ -42,7 +43,7 @@ class Distortion(ABC):
 
     @property
     def infinite_items(self) -> Tensor:
-        """Whether g may be infinite at differences of distances of each item, (B,) or (1,) bool, on the CPU.
+        """Whether g(|Dx_ii' − Dy_jj'|) may be infinite in each item, (B,) or (1,) bool, on the CPU.
 
         Tested on a grid of the range of differences, so that True does not say that two points have such distances.
         """
@@ -50,19 +51,19 @@ class Distortion(ABC):
 
     @abstractmethod
     def apply(self, plan: Tensor) -> Tensor:
-        """Return Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m). plan: (B, n, m)."""
+        """Return the distortion sum Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m). plan: (B, n, m)."""
 
     def product_mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
-        """Return <apply(p), p>, (B,), float64, the mean of g, for the plan p = a⊗b of unit mass.
+        """Return the mean Σ g(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), float64, for the product plan p = a⊗b.
 
-        log_a: (B, n), log_b: (B, m), logarithms of the weights a and b.
+        log_a: (B, n), log_b: (B, m), logarithms of the weights a and b of unit mass.
         """
         product = (log_a[:, :, None] + log_b[:, None, :]).exp()
         return (self.apply(product) * product).sum(dim=(1, 2), dtype=torch.float64)
 
     @abstractmethod
     def with_metrics(self, dx: Metric, dy: Metric) -> Distortion:
-        """Return the distortion sum of the same g for other metrics, whose distances are in the range of these."""
+        """Return the distortion sum of the same loss for other metrics, whose distances are in the range of these."""
 
     def truncate(self, share: float) -> Distortion:
         """Return the distortion sum with the leading terms of its factors only, or the sum itself if it has no factors.
@@ -78,7 +79,7 @@ class Distortion(ABC):
 
 @dataclass(frozen=True, eq=False)
 class PairLoss:
-    """The function g of the difference t of two distances: λ(t), or the conic kernel exp(−λ(t)/rho_total).
+    """The function g(t) of the difference t of two distances: λ(t), or the conic kernel exp(−λ(t)/rho_total).
 
     loss: λ, elementwise; rho_total: (B,) or (1,), rho1 + rho2 of the conic distance, None for λ itself.
     """
@@ -87,13 +88,13 @@ class PairLoss:
     rho_total: Tensor | None = None
 
     def __call__(self, t: Tensor) -> Tensor:
-        """Return g(t) elementwise. t: ≥ 0, (B, ...), or (1, ...) for the same t in all items."""
+        """Return λ(t), or exp(−λ(t)/rho_total), elementwise. t: ≥ 0, (B, ...), or (1, ...) if all items share it."""
         if self.rho_total is None:
             return self.loss(t)
         return (-self.loss(t) / self.rho_total.to(t.dtype).view(-1, *[1] * (t.ndim - 1))).exp()
 
     def is_finite_up_to(self, longest: float) -> bool:
-        """Return whether g is finite on a grid of differences from 0 to `longest`; the conic kernel always is."""
+        """Return whether λ is finite on a grid of differences from 0 to `longest`; True for the conic kernel."""
         if self.rho_total is not None:
             return True
         differences = torch.linspace(0.0, longest, PROBLEM_CONFIG.n_loss_samples, dtype=torch.float64)

@@ -18,8 +18,9 @@ ElementwiseFunction = Callable[[Tensor], Tensor]
 class LossFactors:
     """The approximation g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v) for u and v in [lowest, lowest + length].
 
-    φ_r(u) = Σ_k coefficients_kr T_k(2 (u − lowest)/length − 1) with Chebyshev polynomials T_k; coefficients: (K, R)
-    float64; signs: (R,), ±1; error: bound on the largest absolute error; tolerance: the largest acceptable error.
+    g is the loss λ or the conic kernel exp(−λ/R); φ_r(u) = Σ_k coefficients_kr T_k(2 (u − lowest)/length − 1) with
+    Chebyshev polynomials T_k; coefficients: (K, R) float64; signs: (R,), ±1; error: bound on the largest absolute
+    error; tolerance: the largest acceptable error.
     """
 
     coefficients: Tensor
@@ -67,9 +68,9 @@ def factorize(
     """Return factors of g(|u − v|) for u, v in [0, length], of the smallest rank whose error is at most `tol`.
 
     They are made by Chebyshev interpolation and a truncated eigendecomposition of its coefficients. g: an elementwise
-    function of t ≥ 0; tol: error as a fraction of max g − min g; max_rank: limit of the rank. Default: tol 1e-8 and any
-    rank if g is smooth as an even function, otherwise 1e-3 and a rank of at most 64. If no allowed rank reaches `tol`,
-    the largest one is used, and `error` exceeds `tolerance`.
+    function of t ≥ 0, the loss λ or the conic kernel exp(−λ/R); tol: error as a fraction of max g − min g; max_rank:
+    limit of the rank. Default: tol 1e-8 and any rank if g is smooth as an even function, otherwise 1e-3 and a rank of
+    at most 64. If no allowed rank reaches `tol`, the largest one is used, and `error` exceeds `tolerance`.
     """
     length, config = length if length > 0 else 1.0, DISTORTION_CONFIG
     samples = g(_grid(length))
@@ -119,7 +120,7 @@ def _smallest_rank(error_at_rank: Callable[[int], float], tol: float, rank_limit
 def _interpolation_matrix(g: ElementwiseFunction, length: float, degree: int) -> Tensor:
     """Return the symmetric C (degree, degree), float64, with g(|u − v|) = Σ_kl C_kl T_k(u) T_l(v) at Chebyshev nodes.
 
-    u, v are in [0, length]; T_k(u) is the Chebyshev polynomial at 2 u/length − 1.
+    g: the loss or conic kernel; u, v are in [0, length]; T_k(u) is the Chebyshev polynomial at 2 u/length − 1.
     """
     angles = (torch.arange(degree, dtype=torch.float64) + 0.5) * math.pi / degree
     nodes = (angles.cos() + 1.0) * (0.5 * length)
@@ -150,7 +151,8 @@ def _chebyshev_basis(t: Tensor, length: float, degree: int) -> Tensor:
 def _error_on_edge(g: ElementwiseFunction, length: float, matrix: Tensor) -> float:
     """Return the largest |Σ_kl C_kl T_k(u) T_l(0) − g(u)| on a grid of u; matrix: C, (degree, degree).
 
-    The nodes of the interpolation alone could miss a narrow spike of g.
+    The nodes of the interpolation alone could miss a narrow spike of g, the loss or conic kernel. T_k: the Chebyshev
+    polynomial at 2 u/length − 1.
     """
     t = _grid(length)
     basis = _chebyshev_basis(t, length, len(matrix))
@@ -169,7 +171,8 @@ def _truncation_bound(matrix: Tensor, values: Tensor, vectors: Tensor) -> float:
 def _measured_error(g: ElementwiseFunction, length: float, values: Tensor, vectors: Tensor) -> float:
     """Return a bound on |Σ_r values_r φ_r(u) φ_r(v) − g(|u − v|)| over u, v in [0, length], measured on a grid.
 
-    φ_r = Σ_k vectors_kr T_k; values: (r,); vectors: (K, r). It is the largest error on the grid plus the amount by
+    g: the loss or conic kernel; φ_r = Σ_k vectors_kr T_k with Chebyshev polynomials T_k; values: (r,); vectors: (K, r).
+    It is the largest error on the grid plus the amount by
     which the error can increase between grid points.
     """
     t = _grid(length)

@@ -1,4 +1,4 @@
-"""The distortion sum for a general loss, as a sum of matrix products with its low-rank factors."""
+"""The distortion sum for a general loss, as a sum of matrix products with low-rank factors of the loss."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from .factorize import LossFactors
 
 @dataclass(frozen=True, eq=False)
 class FactorizedDistortion(Distortion):
-    """The sum Σ_r signs_r φ_r(Dx)·plan·φ_r(Dy) for a function g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v).
+    """The distortion sum Σ_r signs_r φ_r(Dx)·plan·φ_r(Dy) of g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v).
 
-    factors: those of g for each item, or a single one for all items.
+    g(t) is the loss λ(t) or the conic kernel exp(−λ(t)/R). factors: signs and φ_r for each item, or a single one for
+    all items.
     """
 
     dx: Metric
@@ -29,17 +30,17 @@ class FactorizedDistortion(Distortion):
 
     @property
     def rank(self) -> Tensor:
-        """Number of terms of the factorization of g, (B,) or (1,)."""
+        """Number of terms r of the factors of g(|u − v|), the loss or conic kernel, (B,) or (1,)."""
         return torch.tensor([f.rank for f in self.factors], device=self.dx.device)
 
     @property
     def error(self) -> Tensor:
-        """Bound on the absolute error of the factors of g, (B,) or (1,)."""
+        """Bound on the absolute error of the factors of g(|u − v|), the loss or conic kernel, (B,) or (1,)."""
         return torch.tensor([f.error for f in self.factors], dtype=torch.float64, device=self.dx.device)
 
     @property
     def tolerance(self) -> Tensor:
-        """The error that was asked for when g was factorized, (B,) or (1,)."""
+        """The error that was asked for when the loss or conic kernel was factorized, (B,) or (1,)."""
         return torch.tensor([f.tolerance for f in self.factors], dtype=torch.float64, device=self.dx.device)
 
     @property
@@ -48,13 +49,13 @@ class FactorizedDistortion(Distortion):
         return len(self.factors) == 1 and not self.dx.batched and not self.dy.batched
 
     def apply(self, plan: Tensor) -> Tensor:
-        """Return the sum for a plan (B, n, m), (B, n, m)."""
+        """Return the distortion sum Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m). plan: (B, n, m)."""
         if self._is_shared:
             return self._apply_shared(plan)
         return torch.cat([self._item_sum(b)._apply_shared(plan[b : b + 1]) for b in range(len(plan))])
 
     def _apply_shared(self, plan: Tensor) -> Tensor:
-        """Return the sum (B, n, m) for a plan (B, n, m) whose items all have the metrics and `factors[0]`."""
+        """Return the distortion sum (B, n, m) of a plan (B, n, m) whose items share both metrics and `factors[0]`."""
         batch, n, m = plan.shape
         folded = plan.permute(1, 0, 2).reshape(n, batch * m)
         total = torch.zeros(batch * n, m, dtype=plan.dtype, device=plan.device)
@@ -89,7 +90,7 @@ class FactorizedDistortion(Distortion):
         return self._item_sums[b]
 
     def with_metrics(self, dx: Metric, dy: Metric) -> FactorizedDistortion:
-        """Return the sum with the same factors for other metrics, whose distances must be in their range."""
+        """Return the distortion sum with the same factors for other metrics, whose distances must be in their range."""
         return FactorizedDistortion(dx, dy, self.factors)
 
     def truncate(self, share: float) -> FactorizedDistortion:

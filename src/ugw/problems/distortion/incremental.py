@@ -17,10 +17,10 @@ from .squares import SquaredDistortion
 class IncrementalDistortion(SquaredDistortion):
     """A `SquaredDistortion` whose `update` multiplies only the change of the plan, in TF32 on CUDA.
 
-    The sum is linear in the plan, so cost(p) = cost(q) + apply(p − q). TF32 makes this product about eight times faster
-    than in float32, and its error is proportional to |p − q|. The errors of successive updates add up, in proportion to
-    the drift: the sum of |p − q| over the updates since the last product with a whole plan. A problem keeps cost and
-    drift in its state and asks for both at every step:
+    The distortion sum is linear in the plan, so cost(p) = cost(q) + apply(p − q). TF32 makes this product about eight
+    times faster than in float32, and its error is proportional to |p − q|. The errors of successive updates add up, in
+    proportion to the drift: the sum of |p − q| over the updates since the last product with a whole plan. A problem
+    keeps cost and drift in its state and asks for both at every step:
 
         local_cost, drift = distortion.update(unit_plan, state.unit_plan, state.local_cost, state.drift)
 
@@ -29,7 +29,7 @@ class IncrementalDistortion(SquaredDistortion):
 
     @classmethod
     def of(cls, distortion: SquaredDistortion) -> IncrementalDistortion:
-        """Return the incremental sum for the metrics of `distortion`."""
+        """Return the incremental distortion sum for the metrics of `distortion`."""
         return cls(distortion.dx, distortion.dy)
 
     is_incremental = True

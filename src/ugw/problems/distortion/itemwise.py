@@ -28,12 +28,12 @@ class ItemwiseDistortion(Distortion):
 
     @property
     def rank(self) -> Tensor:
-        """Number of matrix products in the sum of each item, (B,); 0 for term-by-term sums."""
+        """Number of matrix products in the distortion sum of each item, (B,); 0 for term-by-term sums."""
         return torch.cat([part.rank for part in self.parts])[self.part_index]
 
     @property
     def error(self) -> Tensor:
-        """Bound on the absolute error with which g is approximated in each item, (B,)."""
+        """Bound on the absolute error of the approximate loss or conic kernel of each item, (B,)."""
         return torch.cat([part.error for part in self.parts])[self.part_index]
 
     @property
@@ -43,16 +43,16 @@ class ItemwiseDistortion(Distortion):
 
     @property
     def may_be_infinite(self) -> bool:  # type: ignore[override]
-        """Whether g may be infinite at differences of distances of any item."""
+        """Whether the loss may be infinite at differences of distances of any item."""
         return bool(self.infinite_items.any())
 
     @property
     def infinite_items(self) -> Tensor:
-        """Whether g may be infinite at differences of distances of each item, (B,) bool, on the CPU."""
+        """Whether the loss may be infinite at differences of distances of each item, (B,) bool, on the CPU."""
         return torch.cat([part.infinite_items for part in self.parts])[self.part_index.cpu()]
 
     def apply(self, plan: Tensor) -> Tensor:
-        """Return the sum for a plan (B, n, m), (B, n, m), 0 at padded points."""
+        """Return the distortion sum Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m), 0 at padding."""
         total = torch.zeros_like(plan)
         for k, positions in self._positions_by_part:
             n, m = self.sizes[k]
@@ -65,7 +65,7 @@ class ItemwiseDistortion(Distortion):
         return [(k, torch.nonzero(self.part_index == k).flatten()) for k in self.part_index.unique().tolist()]
 
     def with_metrics(self, dx: Metric, dy: Metric) -> ItemwiseDistortion:
-        """Return the sums of the same g for other metrics (B, n, n) and (B, m, m), one part for each plan."""
+        """Return the distortion sums of the same losses for metrics (B, n, n) and (B, m, m), one part for each plan."""
         indices = enumerate(self.part_index.tolist())
         parts = tuple(self.parts[k].with_metrics(dx.item(i, dx.n), dy.item(i, dy.n)) for i, k in indices)
         return ItemwiseDistortion(
@@ -77,5 +77,5 @@ class ItemwiseDistortion(Distortion):
         return replace(self, parts=tuple(part.truncate(share) for part in self.parts))
 
     def take(self, index: Tensor) -> ItemwiseDistortion:
-        """Return the sums of the batch items `index`, (k,) integers or (B,) bool; parts are not copied."""
+        """Return the distortion sums of the batch items `index`, (k,) integers or (B,) bool; parts are not copied."""
         return replace(self, part_index=self.part_index[index])

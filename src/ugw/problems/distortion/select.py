@@ -30,10 +30,11 @@ def select_distortion(
 ) -> Distortion:
     """Return the Distortion object that computes Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for plans between two metrics.
 
-    The method is chosen for each batch item: term by term for small plans, otherwise by low-rank factors of g. If the
-    factors miss their tolerance, plans of moderate size are summed term by term too, unless `max_rank` is given; larger
-    plans keep the factors, and the `error` of the object is above its `tolerance`. If the items differ in method, or
-    are small but padded to a large size, each has its own object inside an ItemwiseDistortion.
+    The method is chosen for each batch item: term by term for small plans, otherwise by low-rank factors of g, the loss
+    λ or the conic kernel. If the factors miss their tolerance, plans of moderate size are summed term by term too,
+    unless `max_rank` is given; larger plans keep the factors, and the `error` of the object is above its `tolerance`.
+    If the items differ in method, or are small but padded to a large size, each has its own object inside an
+    ItemwiseDistortion.
     sizes: (n, m) of each item, padded points not counted, None for those of the metrics; tol: error of the factors as a
     fraction of the range of g; max_rank: limit of their rank; defaults as for `factorize`.
     """
@@ -106,9 +107,9 @@ def _check_size_of_infinite_loss(n: int, m: int) -> None:
 
 
 def _without_batch_dimension(g: PairLoss) -> Callable[[Tensor], Tensor]:
-    """Return the function t ↦ g(t), (...), for float64 tensors t (...) on the CPU, without the batch dimension of g.
+    """Return the function t ↦ g(t), (...), for float64 tensors t (...) on the CPU, without a batch dimension.
 
-    g: of a batch of one item.
+    g: the loss or conic kernel of a batch of one item.
     """
     rho_total = None if g.rho_total is None else g.rho_total.double().cpu()
     return lambda t: PairLoss(g.loss, rho_total)(t[None])[0]

@@ -15,7 +15,7 @@ from .config import DISTORTION_CONFIG
 
 @dataclass(frozen=True, eq=False)
 class SquaredDistortion(Distortion):
-    """The sum for g(t) = t², exact up to rounding: (Dx∘Dx) p1 ⊕ (Dy∘Dy) p2 − 2 Dx·plan·Dy."""
+    """The distortion sum for the loss t², exact up to rounding: (Dx∘Dx) p1 ⊕ (Dy∘Dy) p2 − 2 Dx·plan·Dy."""
 
     dx: Metric
     dy: Metric
@@ -26,14 +26,14 @@ class SquaredDistortion(Distortion):
         return torch.full((1,), 3, device=self.dx.device)
 
     def apply(self, plan: Tensor) -> Tensor:
-        """Return the sum for a plan (B, n, m), (B, n, m)."""
+        """Return the distortion sum Σ_i'j' (Dx_ii' − Dy_jj')² plan_i'j' for all i, j, (B, n, m). plan: (B, n, m)."""
         cross = triple_product(self.dx, plan, self.dy)
         row = self.dx.apply_squared(plan.sum(2)[:, :, None])
         col = self.dy.apply_squared(plan.sum(1)[:, :, None])
         return torch.add(row + col.mT, cross, alpha=-2.0)
 
     def apply_to_product_plan(self, p1: Tensor, p2: Tensor) -> Tensor:
-        """Return the sum (B, n, m) for the plan p1⊗p2 of unit mass, by matrix-vector products alone.
+        """Return the distortion sum (B, n, m) of the plan p1⊗p2 of unit mass, by matrix-vector products alone.
 
         p1: (B, n), p2: (B, m), of unit mass.
         """
@@ -42,9 +42,9 @@ class SquaredDistortion(Distortion):
         return torch.add(row + col.mT, self.dx.apply(p1) * self.dy.apply(p2).mT, alpha=-2.0)
 
     def product_mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
-        """Return the mean (B,) of t² under the plan a⊗b of unit mass, float64, 0 where it is rounding error alone.
+        """Return Σ (Dx_ii' − Dy_jj')² p_ij p_i'j', (B,), float64, p = a⊗b, 0 where it is rounding error alone.
 
-        log_a: (B, n), log_b: (B, m), logarithms of the weights a and b.
+        log_a: (B, n), log_b: (B, m), logarithms of the weights a and b of unit mass.
         """
         return self.product_mean_and_scale(log_a, log_b)[0]
 
@@ -59,7 +59,7 @@ class SquaredDistortion(Distortion):
         return torch.where(mean > DISTORTION_CONFIG.min_relative_mean * squares, mean, 0.0), squares
 
     def with_metrics(self, dx: Metric, dy: Metric) -> Self:
-        """Return the sum for other metrics."""
+        """Return the distortion sum for other metrics."""
         return type(self)(dx, dy)
 
     def take(self, index: Tensor) -> Self:

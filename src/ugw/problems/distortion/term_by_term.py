@@ -17,10 +17,11 @@ from .config import DISTORTION_CONFIG
 
 @dataclass(frozen=True, eq=False)
 class TermByTermDistortion(Distortion):
-    """The sum with all (n·m)² values of g evaluated: exact up to rounding, also where g is infinite.
+    """The distortion sum with all (n·m)² values g(|Dx_ii' − Dy_jj'|) evaluated: exact up to rounding.
 
-    item_index: (B,), the item of dx, dy and g that plan b of the batch belongs to, since several initial plans may
-    share one item; None: plan b belongs to item b.
+    g(t) is the loss λ(t), which may be infinite, or the conic kernel exp(−λ(t)/R). item_index: (B,), the item of dx, dy
+    and g that plan b of the batch belongs to, since several initial plans may share one item; None: plan b belongs to
+    item b.
     """
 
     dx: Metric
@@ -36,7 +37,7 @@ class TermByTermDistortion(Distortion):
 
     @cached_property
     def infinite_items(self) -> Tensor:
-        """Whether g is infinite on a grid of the differences of distances of each item, (B,) or (1,) bool, CPU."""
+        """Whether the loss is infinite on a grid of the differences of distances, (B,) or (1,) bool, on the CPU."""
         (low_x, high_x), (low_y, high_y) = distance_range(self.dx), distance_range(self.dy)
         longest = torch.maximum(high_x - low_y, high_y - low_x)
         if self.g.rho_total is not None:
@@ -48,11 +49,14 @@ class TermByTermDistortion(Distortion):
 
     @property
     def may_be_infinite(self) -> bool:  # type: ignore[override]
-        """Whether g may be infinite at differences of distances of any item."""
+        """Whether the loss may be infinite at differences of distances of any item."""
         return bool(self.infinite_items.any())
 
     def apply(self, plan: Tensor) -> Tensor:
-        """Return the sum for a plan (B, n, m), (B, n, m): inf at ij if g is infinite at a pair i'j' with mass."""
+        """Return the distortion sum Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m). plan: (B, n, m).
+
+        It is inf at ij if g is infinite at a pair i'j' with mass.
+        """
         flat_plan, sums = plan.flatten(1), []
         for values, is_infinite in self._blocks():
             block_sum = self._multiply(values, flat_plan)
@@ -108,7 +112,7 @@ class TermByTermDistortion(Distortion):
         return max([1, *counts, 0 if self.g.rho_total is None else len(self.g.rho_total)])
 
     def with_metrics(self, dx: Metric, dy: Metric) -> TermByTermDistortion:
-        """Return the distortion sum of the same g for other metrics, which have one item for each plan."""
+        """Return the distortion sum of the same loss for other metrics, which have one item for each plan."""
         return TermByTermDistortion(dx, dy, self.g if self.item_index is None else self.g.take(self.item_index))
 
     def take(self, index: Tensor) -> TermByTermDistortion:

@@ -114,7 +114,7 @@ class PartialProblem(SpacePair):
         return exact_ot.add_missing_mass(clipped, *self.unit_weights, mass - clipped.sum(dim=(1, 2)))
 
     def linear_minimizer(self, state: PartialPlanState) -> Tensor:
-        """Return the plan (B, n, m), in units of `mass_unit`, that minimizes F linearized at a state.
+        """Return the plan (B, n, m), in units of `mass_unit`, that minimizes F linearized at the plan of a state.
 
         It is among the plans with p1 ≤ a and p2 ≤ b, of the fixed mass if there is one.
         """
@@ -126,7 +126,7 @@ class PartialProblem(SpacePair):
 
     @abstractmethod
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """Return the state of a plan (B, n, m) given in units of `mass_unit`."""
+        """Return the `PartialPlanState` (local cost, mass) of a plan (B, n, m) in units of `mass_unit`."""
 
     @abstractmethod
     def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:

@@ -38,7 +38,9 @@ LiftArrays = tuple[np.ndarray, np.ndarray]  # P and Q, (n, m) each
 class PartialConicItem:
     """One batch item of a partial conic problem as NumPy arrays, without its points of weight 0.
 
-    dx: (n, n), dy: (m, m), distances; a: (n,), b: (m,), weights in units of the larger mass.
+    dx: (n, n), dy: (m, m), distances; a: (n,), b: (m,), weights in units of the larger mass. A lift is a pair of
+    matrices (P, Q), (n, m) each, P 1 = a and Qᵀ 1 = b. The overlap of lifts (P, Q) and (P', Q') is
+    Σ gain(ij, i'j') min(P_ij P'_i'j', Q_ij Q'_i'j') with the gains of `pair_gains`.
     """
 
     dx: np.ndarray
@@ -60,7 +62,7 @@ class PartialConicItem:
         """Return the pair (P, Q) with rows of P and columns of Q scaled so that P 1 = a and Qᵀ 1 = b.
 
         Rows of P and columns of Q without mass are taken from `default`. If P 1 ≤ a and Qᵀ 1 ≤ b before, no entry
-        decreases, nor does the overlap with any lift.
+        decreases, nor does the overlap with any lift. lift, default: P and Q.
         """
         p1, q2 = lift[0].sum(1, keepdims=True), lift[1].sum(0)
         P, Q = np.where(p1 > 0, lift[0], default[0]), np.where(q2 > 0, lift[1], default[1])
@@ -77,7 +79,7 @@ class PartialConicItem:
         )
 
     def local_overlap(self, lift: LiftArrays) -> np.ndarray:
-        """Return the matrix (n, m), by pair ij, whose sum is the overlap of a lift with itself."""
+        """Return the terms (n, m), by pair ij, of the overlap of a lift (P, Q) with itself."""
         s = support(lift)
         P, Q = (side.ravel()[s] for side in lift)
         out = np.zeros(lift[0].size)
@@ -85,7 +87,7 @@ class PartialConicItem:
         return out.reshape(lift[0].shape)
 
     def overlap_along_segment(self, start: LiftArrays, end: LiftArrays) -> tuple[float, Callable[[float], float]]:
-        """Return the overlap of two lifts with each other, and a function of t in [0, 1].
+        """Return the overlap of two lifts (P, Q) with each other, and a function of t in [0, 1].
 
         The function returns the overlap of the lift (1 − t)·start + t·end with itself.
         """
@@ -105,7 +107,7 @@ class PartialConicItem:
         return overlap(P, Q, P2, Q2), self_overlap_at
 
     def maximize_overlap_with(self, lift: LiftArrays) -> LiftArrays:
-        """Return the lift with the largest overlap with the given lift, or the given lift if all overlaps are 0."""
+        """Return the lift (P, Q) of largest overlap with the given lift, or the given one if all overlaps are 0."""
         s = support(lift)
         P, Q = (side.ravel()[s] for side in lift)
         angles = distinct_angles(np.arctan2(P, Q))
@@ -168,7 +170,7 @@ class PartialConicItem:
 
 
 def support(lift: LiftArrays) -> np.ndarray:
-    """Return the flat indices i·m + j, (k,), of the pairs ij at which both P and Q of a lift are positive."""
+    """Return the flat indices i·m + j, (k,), of the pairs ij at which P and Q are both positive. lift: P and Q."""
     return np.flatnonzero((lift[0] > 0) & (lift[1] > 0))
 
 
@@ -227,7 +229,7 @@ class PartialCGW(SpacePair):
         return torch.maximum(self.log_mass_a, self.log_mass_b).exp()
 
     def objective(self, overlap: Tensor) -> ConicTerms:
-        """Return the terms of the value, (B,) each, from an overlap (B,) as `PartialConicItem` computes it."""
+        """Return the terms of CGW, (B,) each, from an overlap (B,) of two lifts as defined in `PartialConicItem`."""
         apart = self.rho * ((2.0 * self.log_mass_a).exp() + (2.0 * self.log_mass_b).exp())
         return ConicTerms(apart=apart, overlap=-2.0 * self.rho * self.mass_unit.square() * overlap)
 

@@ -50,7 +50,7 @@ class PartialGW(PartialProblem):
         return self.take_common_fields(index, cost=take_cost(self.cost, index), **others)
 
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """Return the state of a plan (B, n, m) given in units of `mass_unit`."""
+        """Return the `PartialPlanState` (local cost, mass) of a plan (B, n, m) in units of `mass_unit`."""
         local_cost = self.distortion_sum.apply(unit_plan)
         linear = torch.zeros_like(self.eps) if self.cost is None else dot(self.cost, unit_plan)
         mass = unit_plan.sum(dim=(1, 2), dtype=torch.float64)

@@ -41,7 +41,7 @@ class PartialW(PartialProblem):
         return self.take_common_fields(index, cost=take_cost(self.cost, index))
 
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """Return the state of a plan (B, n, m) given in units of `mass_unit`; 0 may be optimal, so `min_mass` is 0."""
+        """Return the `PartialPlanState` of a plan (B, n, m) in units of `mass_unit`, with min_mass = 0."""
         mass = unit_plan.sum(dim=(1, 2), dtype=torch.float64)
         zero = torch.zeros_like(mass)
         return PartialPlanState(unit_plan, None, self.mass_unit, mass, zero, dot(self.cost, unit_plan), min_mass=zero)
