@@ -46,6 +46,14 @@ CONIC_SCHEDULE = (
         )
     ),
 )
+# Of the best candidates that differ, one is solved to convergence: which one, these steps show.
+FINAL_SCHEDULE = (
+    Round(
+        replace(TRANSPORT_SOLVER, max_iter=INITIALIZER_CONFIG.n_final_conic_steps),
+        1,
+        tie_tolerance=INITIALIZER_CONFIG.solution_tie,
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,10 @@ def transport_candidates(problem: CGW, surrogate: UGW, solver: Any, init: Any) -
     """
     if not isinstance(init, str) or init not in IMPROVED_STARTS:
         return candidate_plans(surrogate, init)
-    if init == "best" or (init == "auto" and not size_class(*surrogate.largest).n_middle_clusters):
+    if init == "best":
         return _different_conic_candidates(problem, surrogate)
+    if init == "auto" and not size_class(*surrogate.largest).n_middle_clusters:
+        return successive_halving(problem, _different_conic_candidates(problem, surrogate), FINAL_SCHEDULE)[0]
     with tf32_products():  # with many points the best plan for UGW is the best for CGW, or nearly
         plans, _ = successive_halving(surrogate, coarse_plan(surrogate)[:, None], SURROGATE_SCHEDULE)
         if plans.is_cuda and plans.dtype == torch.float32:

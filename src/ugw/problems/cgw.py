@@ -126,7 +126,7 @@ class CGW(Problem):
     def to_low_precision(self) -> CGW:
         """Return the same problem in float32 and with the leading terms of its kernel: enough to compare candidates."""
         x, y = self.x.to(torch.float32), self.y.to(torch.float32)
-        total = self.distortion_sum.with_metrics(x.metric, y.metric).truncate(PROBLEM_CONFIG.dropped_kernel_share)
+        total = self.distortion_sum.to(torch.float32).truncate(PROBLEM_CONFIG.dropped_kernel_share)
         return replace(self, x=x, y=y, distortion_sum=total)
 
     def result(self, tensors: SolverOutput) -> ConicResult:

@@ -24,6 +24,7 @@ from ugw.problems.distortion.base import PairLoss
 from ugw.problems.distortion.config import DISTORTION_CONFIG
 from ugw.problems.distortion.factorize import factorize
 from ugw.problems.distortion.factorized import FactorizedDistortion
+from ugw.problems.distortion.itemwise import ItemwiseDistortion
 from ugw.problems.distortion.squares import SquaredDistortion
 from ugw.problems.distortion.term_by_term import TermByTermDistortion
 
@@ -36,7 +37,8 @@ def distortion_of_kind(kind, dx, dy, rho=0.3):
         return SquaredDistortion(dx, dy), torch.square
     if kind == "terms":
         return TermByTermDistortion(dx, dy, PairLoss(GaussianHellinger(), rho_total(rho))), gaussian_kernel(rho)
-    return FactorizedDistortion(dx, dy, (factorize(gaussian_kernel(rho), 2.0),)), gaussian_kernel(rho)
+    one = FactorizedDistortion(*random_metrics(False, False), factorize(gaussian_kernel(rho), 2.0))
+    return one.with_metrics(dx, dy), gaussian_kernel(rho)
 
 
 @pytest.mark.parametrize("batched", BATCHED, ids=str)
@@ -70,7 +72,10 @@ def test_every_item_may_have_its_own_function(kind, batched):
     if kind == "terms":
         distortion = TermByTermDistortion(dx, dy, PairLoss(GaussianHellinger(), rho_total(*rhos)))
     else:
-        distortion = FactorizedDistortion(dx, dy, tuple(factorize(gaussian_kernel(rho), 2.0) for rho in rhos))
+        items = [(dx.item(i, N), dy.item(i, M)) for i in range(len(rhos))]
+        factors = [factorize(gaussian_kernel(rho), 2.0) for rho in rhos]
+        parts = tuple(FactorizedDistortion(*metrics, f) for metrics, f in zip(items, factors, strict=True))
+        distortion = ItemwiseDistortion(parts, [(N, M)] * len(parts), torch.arange(len(parts)))
     plan = random_plans()
     full = explicit_sum(dx, dy, [gaussian_kernel(rho) for rho in rhos], plan)
     assert_close(distortion.apply(plan), full, N * M)

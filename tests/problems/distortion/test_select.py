@@ -19,8 +19,8 @@ def test_small_plans_are_summed_term_by_term_and_others_factorized():
     assert DISTORTION_CONFIG.max_exact_plan == 400
     distortion = select_distortion(*random_metrics(False, False, n=20, m=21), pair_loss)
     assert isinstance(distortion, FactorizedDistortion)
-    assert distortion.rank.tolist() == [distortion.factors[0].rank]
-    assert distortion.error.tolist() == [distortion.factors[0].error]
+    assert distortion.rank.tolist() == [distortion.factors.rank]
+    assert distortion.error.tolist() == [distortion.factors.error]
     exact = select_distortion(*random_metrics(False, False), pair_loss)
     assert exact.rank.tolist() == [0]
     assert exact.error.tolist() == [0.0]
@@ -51,20 +51,20 @@ def test_the_error_of_factors_is_bounded(rho, dtype, cone):
 def test_items_with_one_length_and_one_rho_share_their_factors():
     dx, dy = random_metrics(False, False, n=20, m=21)
     shared = select_distortion(dx, dy, PairLoss(GaussianHellinger(), rho_total(0.3)))
-    assert len(shared.factors) == 1
+    assert isinstance(shared, FactorizedDistortion)
     assert shared.take(torch.tensor([0, 0, 0])) is shared
-    several = select_distortion(dx, dy, PairLoss(GaussianHellinger(), rho_total(0.3, 1.0, 0.3)))
-    assert len(several.factors) == 3
-    assert several.factors[0] is several.factors[2]
-    assert several.rank.tolist() == [f.rank for f in several.factors]
+    of_two_rhos = select_distortion(dx, dy, PairLoss(GaussianHellinger(), rho_total(0.3, 1.0, 0.3)))
+    factors = [part.factors for part in of_two_rhos.parts]
+    assert factors[0] is factors[2] is not factors[1]
+    assert of_two_rhos.rank.tolist() == [f.rank for f in factors]
     plan = random_plans(3, 20, 21)
     assert_close(
-        several.apply(plan),
+        of_two_rhos.apply(plan),
         explicit_sum(dx, dy, [gaussian_kernel(0.3), gaussian_kernel(1.0), gaussian_kernel(0.3)], plan),
         420,
     )
-    taken = several.take(torch.tensor([1, 2]))
-    assert taken.error.tolist() == several.error[1:].tolist()
+    taken = of_two_rhos.take(torch.tensor([1, 2]))
+    assert taken.error.tolist() == of_two_rhos.error[1:].tolist()
 
 
 def test_plans_of_moderate_size_are_exact_where_factors_are_too_coarse():

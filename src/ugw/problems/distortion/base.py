@@ -17,8 +17,8 @@ class Distortion(ABC):
     """The distortion sum Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j: a linear map of plans (B, n, m).
 
     g(t) is the loss λ(t), or the kernel exp(−λ(t)/R) of a conic problem, R = rho1 + rho2. B is the batch size of the
-    plans. Subclasses differ in how they compute the sum, and implement `rank`, `apply`, `with_metrics` and `take`;
-    those that are exact up to rounding inherit `error` and `tolerance`.
+    plans. Subclasses differ in how they compute the sum, and implement the abstract methods; those that are exact up to
+    rounding inherit `error` and `tolerance`.
     """
 
     # Is any of `infinite_items` True? No property, which could not be read while a CUDA graph is captured.
@@ -64,6 +64,10 @@ class Distortion(ABC):
     @abstractmethod
     def with_metrics(self, dx: Metric, dy: Metric) -> Distortion:
         """Return the distortion sum of the same loss for other metrics, whose distances are in the range of these."""
+
+    @abstractmethod
+    def to(self, dtype: torch.dtype) -> Distortion:
+        """Return the distortion sum of the same g for the metrics in another dtype."""
 
     def truncate(self, share: float) -> Distortion:
         """Return the distortion sum with the leading terms of its factors only, or the sum itself if it has no factors.

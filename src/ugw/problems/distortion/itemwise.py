@@ -72,6 +72,10 @@ class ItemwiseDistortion(Distortion):
             parts, [(dx.n, dy.n)] * len(parts), torch.arange(len(parts), device=self.part_index.device)
         )
 
+    def to(self, dtype: torch.dtype) -> ItemwiseDistortion:
+        """Return the distortion sums for the metrics in another dtype."""
+        return replace(self, parts=tuple(part.to(dtype) for part in self.parts))
+
     def truncate(self, share: float) -> ItemwiseDistortion:
         """Return the distortion sums with the leading terms of their factors; see `Distortion.truncate`."""
         return replace(self, parts=tuple(part.truncate(share) for part in self.parts))

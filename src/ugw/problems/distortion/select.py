@@ -33,8 +33,8 @@ def select_distortion(
     The method is chosen for each batch item: term by term for small plans, otherwise by low-rank factors of g, the loss
     λ or the conic kernel. If the factors miss their tolerance, plans of moderate size are summed term by term too,
     unless `max_rank` is given; larger plans keep the factors, and the `error` of the object is above its `tolerance`.
-    If the items differ in method, or are small but padded to a large size, each has its own object inside an
-    ItemwiseDistortion.
+    If the items differ in method or factors, or are small but padded to a large size, each has its own object inside
+    an ItemwiseDistortion.
     sizes: (n, m) of each item, padded points not counted, None for those of the metrics; tol: error of the factors as a
     fraction of the range of g; max_rank: limit of their rank; defaults as for `factorize`.
     """
@@ -51,13 +51,13 @@ def select_distortion(
     padded = dx.n * dy.n
     if not factors and (padded <= DISTORTION_CONFIG.max_exact_plan or min(n * m for n, m in item_sizes) == padded):
         return TermByTermDistortion(dx, dy, g)
-    if len(factors) == count:
-        is_one = all(f is factors[0] for f in factors)
-        return FactorizedDistortion(dx, dy, (factors[0],) if is_one else tuple(factors))
+    is_shared = not dx.batched and not dy.batched and len(factors) == count and all(f is factors[0] for f in factors)
+    if is_shared:
+        return FactorizedDistortion(dx, dy, factors[0])
     parts: list[Distortion] = []
     for i, ((n, m), loss, f) in enumerate(zip(item_sizes, losses, item_factors, strict=True)):
         metrics = dx.item(i, n), dy.item(i, m)
-        parts.append(TermByTermDistortion(*metrics, loss) if f is None else FactorizedDistortion(*metrics, (f,)))
+        parts.append(TermByTermDistortion(*metrics, loss) if f is None else FactorizedDistortion(*metrics, f))
     return ItemwiseDistortion(tuple(parts), item_sizes, torch.arange(count, device=dx.device))
 
 
