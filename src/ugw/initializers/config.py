@@ -41,7 +41,7 @@ class InitializerConfig:
     coarse_rounds: tuple[tuple[int, int], ...] = ((2, 42), (6, 16))
     # Rounds on all points; without steps, plans are only evaluated. Two steps tell much about which local minimum is
     # lower, eight nearly all.
-    fine_rounds: tuple[tuple[int, int], ...] = ((0, 6), (2, 3), (8, 1))
+    fine_rounds: tuple[tuple[int, int], ...] = ((0, 3), (2, 2), (8, 1))
     # Tolerance and inner iterations of all these steps.
     search_tol: float = 1e-3
     search_inner_max_iter: int = 10
