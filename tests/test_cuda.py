@@ -26,14 +26,14 @@ pytestmark = [
 
 
 @functools.cache
-def on_the_cpu(name):
+def cpu_result(name):
     return device_cases.CASES[name]("cpu", torch.float64)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", device_cases.CASES)
 def test_the_same_as_on_the_cpu(name, dtype):
-    device_cases.compare(on_the_cpu(name), device_cases.CASES[name](DEVICE, dtype), dtype)
+    device_cases.compare(cpu_result(name), device_cases.CASES[name](DEVICE, dtype), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

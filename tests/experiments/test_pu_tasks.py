@@ -24,12 +24,12 @@ def test_a_fold_has_prior_times_size_positives_and_no_image_twice(domains, task)
     assert fold.positives.min() >= 0
     assert fold.positives.max() <= 1
     assert fold.truth.sum() == round(task.prior * 20)
-    used, found = rows_of(source, fold.positives), rows_of(target, fold.unlabeled)
-    assert (source.labels[used] == 0).all()
-    np.testing.assert_array_equal(target.labels[found] == 0, fold.truth)
-    assert len(set(used)) == len(set(found)) == 20
+    positive_rows, unlabeled_rows = rows_of(source, fold.positives), rows_of(target, fold.unlabeled)
+    assert (source.labels[positive_rows] == 0).all()
+    np.testing.assert_array_equal(target.labels[unlabeled_rows] == 0, fold.truth)
+    assert len(set(positive_rows)) == len(set(unlabeled_rows)) == 20
     if source is target:
-        assert not set(used) & set(found)
+        assert not set(positive_rows) & set(unlabeled_rows)
     again = draw_fold(task, domains, size=20, seed=3)
     np.testing.assert_array_equal(again.unlabeled, fold.unlabeled)
     assert not np.array_equal(draw_fold(task, domains, size=20, seed=4).unlabeled, fold.unlabeled)

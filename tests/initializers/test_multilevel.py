@@ -22,8 +22,8 @@ STORED = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method="stabilized"))
 def test_starts_lead_to_as_good_a_plan(init):
     rng = np.random.default_rng(3)
     points = rng.random((50, 2)) * [1.0, 0.4]
-    turned = points[::-1] @ np.array([[0.0, 1.0], [-1.0, 0.0]])
-    x, y = (ugw.Space.from_points(p, metric="sqeuclidean") for p in (points, turned + 0.01 * rng.normal(size=(50, 2))))
+    rotated = points[::-1] @ np.array([[0.0, 1.0], [-1.0, 0.0]])
+    x, y = (ugw.Space.from_points(p, metric="sqeuclidean") for p in (points, rotated + 0.01 * rng.normal(size=(50, 2))))
     r = ugw.solve(x, y, rho=1.0, eps=0.01, init=init, solver=STREAMING)
     stored = ugw.solve(x, y, rho=1.0, eps=0.01, init=init, solver=STORED)
     assert r.value <= 1.05 * stored.value

@@ -32,9 +32,9 @@ def test_auto_is_never_worse_than_the_flat_start():
     x = Space.stack([space(int(n), 2, seed) for seed, (n, _) in enumerate(sizes)])
     y = Space.stack([space(int(m), 1 + seed % 3, 100 + seed) for seed, (_, m) in enumerate(sizes)])
     rhos = [rho if isinstance(rho, tuple) else (rho, rho) for rho, _ in CHALLENGES]
-    given = {"rho": tuple(np.array(rhos).T), "eps": np.array([eps for _, eps in CHALLENGES])}
+    options = {"rho": tuple(np.array(rhos).T), "eps": np.array([eps for _, eps in CHALLENGES])}
     solver = ugw.AlternateMin(max_iter=300)
-    flat, auto, best = (ugw.solve(x, y, init=name, solver=solver, **given) for name in ("product", "auto", "best"))
+    flat, auto, best = (ugw.solve(x, y, init=name, solver=solver, **options) for name in ("product", "auto", "best"))
     for r in (auto, best):
         compared = flat.converged | ~r.converged  # a plan that misses its marginals may well be cheaper
         assert (r.value <= flat.value + 1e-6)[compared].all()
@@ -83,10 +83,10 @@ def test_a_plan_in_integers_or_lists_is_a_plan():
 def test_one_plan_serves_a_whole_batch_or_each_item_has_its_own():
     x, ys = space(), [space(7, 2, seed) for seed in (1, 2, 3)]
     plans = np.random.default_rng(0).random((3, 6, 7)) + 0.1
-    own = ugw.solve(x, Space.stack(ys), eps=0.15, init=plans)
+    per_item = ugw.solve(x, Space.stack(ys), eps=0.15, init=plans)
     shared = ugw.solve(x, Space.stack(ys), eps=0.15, init=plans[0])
     for i, y in enumerate(ys):
-        np.testing.assert_allclose(own[i].plan, ugw.solve(x, y, eps=0.15, init=plans[i]).plan, atol=1e-9)
+        np.testing.assert_allclose(per_item[i].plan, ugw.solve(x, y, eps=0.15, init=plans[i]).plan, atol=1e-9)
         np.testing.assert_allclose(shared[i].plan, ugw.solve(x, y, eps=0.15, init=plans[0]).plan, atol=1e-9)
 
 

@@ -39,7 +39,7 @@ class FakeCuda:
         self._replays_until_failure = 0
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause_capture(self) -> Iterator[None]:
         """Let tensors be on the CPU in the body."""
         self.is_paused = True
         try:

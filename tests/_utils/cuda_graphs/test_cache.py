@@ -131,8 +131,8 @@ def test_the_number_of_kept_graphs_is_limited():
     for signature in signatures:
         cache.store_graph(signature, 1, Graph(0))
         assert len(cache.kept_names()) <= MAX_GRAPHS
-    kept = [cache.pop_graph(signature, 1) is not None for signature in signatures]
-    assert kept == [False, False] + [True] * MAX_GRAPHS, "the graphs stored last are kept"
+    is_stored = [cache.pop_graph(signature, 1) is not None for signature in signatures]
+    assert is_stored == [False, False] + [True] * MAX_GRAPHS, "the graphs stored last are kept"
 
 
 def test_the_bytes_of_kept_graphs_are_limited():
