@@ -40,7 +40,7 @@ def test_references_to_equations_become_links(extension):
     equations = extension("equations")
     app = SimpleNamespace(builder=SimpleNamespace(get_relative_uri=lambda here, there: f"../{there}.html"))
     known = {"1.2": "mathematics", "9.1": "learning"}
-    parts = list(equations.linked(app, "by eqs. (1.2) and (9.1), not (1.2)", "learning", known))
+    parts = list(equations.link_nodes(app, "by eqs. (1.2) and (9.1), not (1.2)", "learning", known))
     assert "".join(part.astext() for part in parts) == "by eqs. (1.2) and (9.1), not (1.2)"
     assert [part["refuri"] for part in parts if hasattr(part, "attributes")] == [
         "../mathematics.html#eq-1.2",
@@ -62,7 +62,7 @@ def test_docstrings_become_text_lists_and_literal_blocks(extension):
         ">>> 2 * 2",
         "4",
     ]
-    assert list(docstrings.rewritten(lines, {"rho"})) == [
+    assert list(docstrings.rewrite_lines(lines, {"rho"})) == [
         r"A \|name\_\| with a \* and :py:obj:`solve <ugw.solve>`, see :doc:`/partial`.",
         "",
         "::",

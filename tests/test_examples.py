@@ -79,7 +79,7 @@ def test_outliers_mislead_balanced_gw_only():
 
 @real
 def test_unbalanced_wins_where_a_cell_type_is_missing(capsys):
-    results = run("single_cell_benchmark", NEIGHBORS='{"scgem": 35}')["found"]["scgem"]
+    results = run("single_cell_benchmark", NEIGHBORS='{"scgem": 35}')["results"]["scgem"]
     for removed in ("BJ", "d24T+", "iPSc"):
         (off, near, votes, kept), (soft_off, soft_near, soft_votes, soft_kept) = results[removed].values()
         assert soft_off < off - 0.02
@@ -112,5 +112,5 @@ def test_anndata_example_writes_its_results(capsys):
 def test_camel_distances_have_one_row_per_pose(capsys):
     namespace = run("camels", POINTS="30")  # enough to run; the order of time needs more
     assert namespace["distances"].shape == (10, 10)
-    assert sorted(namespace["turn"]) == list(range(10))
+    assert sorted(namespace["angular_order"]) == list(range(10))
     assert "rank correlation" in capsys.readouterr().out
