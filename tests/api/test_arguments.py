@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.spaces import pair
 
 # -- eps="auto" ----------------------------------------------------------------------------------------------
@@ -165,4 +165,4 @@ def test_an_array_in_place_of_a_number_or_a_name_is_refused_in_one_line(name, ar
     data = {"from_points": (np.eye(4),), "from_knn": (np.eye(4),)}.get(name, ())
     data = pair(4, 3) if name in ("solve", "rho_for_mass") else data
     for argument in arguments:
-        refused(function, *data, **{argument: array})
+        assert_refused(function, *data, **{argument: array})

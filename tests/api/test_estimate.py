@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.spaces import space
 from oracles.thresholds import changed_thresholds
 from ugw._utils.size_class import THRESHOLDS
@@ -367,10 +367,10 @@ def test_other_errors_are_not_changed(monkeypatch):
 
 def test_estimate_refuses_what_solve_refuses():
     x, y = space(5, 2), space(6, 2, 1)
-    refused(ugw.estimate, x, y, fused=0.5, match="fused must be a ugw.Fused")
+    assert_refused(ugw.estimate, x, y, fused=0.5, match="fused must be a ugw.Fused")
     two, three = Space.stack([x] * 2), Space.stack([y] * 3)
     for loss in (None, lambda t: t.abs()):
-        refused(
+        assert_refused(
             ugw.estimate,
             two,
             three,

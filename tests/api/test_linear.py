@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 import ugw
 from oracles import cases
 from oracles.cases import INF
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.versions import needs_pot
 
 STREAMING = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
@@ -225,7 +225,9 @@ def test_a_solver_without_options_is_the_default_solver():
 
 def test_batches_of_different_sizes_are_refused():
     for x, y in ((np.ones((2, 4, 2)), np.ones((3, 4, 2))), (np.ones((3, 4, 2)), np.ones((2, 5, 2)))):
-        refused(ugw.solve_linear, x, y, match=f"batch sizes must agree, got the first side {len(x)}, the second side")
+        assert_refused(
+            ugw.solve_linear, x, y, match=f"batch sizes must agree, got the first side {len(x)}, the second side"
+        )
 
 
 def kinds(value):

@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 from sklearn.neighbors import kneighbors_graph
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.estimators import mirrored_pair
 from ugw.estimators import KNN, Aligner, foscttm, label_transfer_accuracy
 from ugw.estimators.align import vote_labels
@@ -260,11 +260,11 @@ def test_parts_of_a_graph_are_refused_or_bridged():
 def test_invalid_neighbors_and_labels_are_refused():
     X, Y = mirrored_pair()
     for metric in ("foo", 3, np.ones(2), "haversine"):
-        refused(KNN(k=3, metric=metric), X, match="KNN metric must be a distance that scikit-learn knows")
+        assert_refused(KNN(k=3, metric=metric), X, match="KNN metric must be a distance that scikit-learn knows")
     for points in (np.full((5, 2), np.nan), np.ones(5), np.zeros((0, 2)), "abc", None):
-        refused(KNN(k=3), points, match="points must")
+        assert_refused(KNN(k=3), points, match="points must")
     for name in ("hops", "bridge"):
-        refused(KNN, **{name: "x"}, match=f"KNN {name} must be True or False, got 'x'")
+        assert_refused(KNN, **{name: "x"}, match=f"KNN {name} must be True or False, got 'x'")
     for labels in (5, np.array(5), [1, 2, 3], 1.5):
-        refused(Aligner().fit, X, Y, labels=labels, match="labels must be a pair")
-    refused(Aligner(metric=np.ones(3)).fit, X, Y, match="metric must be")
+        assert_refused(Aligner().fit, X, Y, labels=labels, match="labels must be a pair")
+    assert_refused(Aligner(metric=np.ones(3)).fit, X, Y, match="metric must be")

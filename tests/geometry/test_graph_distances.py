@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.geometry import floyd_warshall, knn_paths, paths_of
 from ugw.errors import InputError
 from ugw.geometry.graph_distances import graph_distances, knn_distances, mesh_distances, shortest_paths
@@ -216,4 +216,4 @@ def test_bad_faces_are_refused(faces, message):
 
 @pytest.mark.parametrize("name", [["weight"], {"a": 1}, np.ones((3, 3)), torch.ones(3, 3)], ids=str)
 def test_names_of_edge_attributes_are_refused_unless_they_can_be_names(name):
-    refused(graph_distances, networkx.path_graph(4), name, match="edge")
+    assert_refused(graph_distances, networkx.path_graph(4), name, match="edge")

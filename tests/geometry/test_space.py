@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.spatial.distance import cdist
 
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.spaces import cloud
 from ugw.errors import InputError
 from ugw.geometry.space import Space
@@ -460,11 +460,11 @@ def test_take_accepts_lists_arrays_and_masks(index):
                                    1, [], np.zeros(0, int), [False] * 3, [True, False], "ab", None], ids=str)  # fmt: skip
 def test_take_refuses_what_selects_no_items(index):
     for batch in (uneven_batch(), Space.from_points(np.zeros((3, 5, 2)))):
-        refused(batch.take, index, match="index must")
+        assert_refused(batch.take, index, match="index must")
 
 
 @pytest.mark.parametrize("value", [np.ones(2), np.eye(2), np.zeros(0), torch.eye(2), None, 3], ids=str)
 def test_names_of_metrics_and_scales_are_strings(value):
-    refused(Space.from_points, cloud(), metric=value, match="metric must be")
-    refused(Space.from_points, cloud(), metric=value, tol=0.1, match="metric must be")
-    refused(Space.from_points(cloud()).scaled, value, match="how must be one of")
+    assert_refused(Space.from_points, cloud(), metric=value, match="metric must be")
+    assert_refused(Space.from_points, cloud(), metric=value, tol=0.1, match="metric must be")
+    assert_refused(Space.from_points(cloud()).scaled, value, match="how must be one of")

@@ -6,7 +6,7 @@ import torch
 
 import ugw
 from oracles.cases import INF
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.plans import STREAMING
 from oracles.spaces import space
 from ugw.geometry.space import Space
@@ -93,13 +93,15 @@ def test_one_plan_serves_a_whole_batch_or_each_item_has_its_own():
 @pytest.mark.parametrize("solve", [ugw.solve, ugw.solve_conic, ugw.ugw_loss, ugw.debiased])
 def test_plans_of_zeros_are_refused(solve):
     x, y = (Space.from_points(p, metric="sqeuclidean") for p in (np.eye(4), np.eye(3)))
-    refused(solve, x, y, init=np.zeros((4, 3)), match="init must have positive mass")
+    assert_refused(solve, x, y, init=np.zeros((4, 3)), match="init must have positive mass")
     batch = np.ones((2, 4, 3))
     batch[1] = 0.0
-    refused(solve, Space.stack([x, x]), y, init=batch, match="init must have positive mass")
+    assert_refused(solve, Space.stack([x, x]), y, init=batch, match="init must have positive mass")
 
 
 def test_plans_of_zeros_are_refused_by_streaming_and_partial_solves():
     x, y = (Space.from_points(p, metric="sqeuclidean") for p in (np.eye(4), np.eye(3)))
-    refused(ugw.solve, x, y, eps=1.0, solver=STREAMING, init=np.zeros((4, 3)), match="init must have positive mass")
-    refused(ugw.solve, x, y, rho=ugw.TV(0.1), init=np.zeros((4, 3)), match="init must have positive mass")
+    assert_refused(
+        ugw.solve, x, y, eps=1.0, solver=STREAMING, init=np.zeros((4, 3)), match="init must have positive mass"
+    )
+    assert_refused(ugw.solve, x, y, rho=ugw.TV(0.1), init=np.zeros((4, 3)), match="init must have positive mass")

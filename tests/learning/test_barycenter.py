@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.gradients import INF, rand
 from ugw.problems.build import build_ugw
 
@@ -197,4 +197,4 @@ def test_results_hold_tensors_if_the_spaces_or_the_start_do():
 
 
 def test_an_array_without_dimensions_is_no_list_of_spaces():
-    refused(ugw.barycenter, np.array(1.0), n=3, match="list of spaces, got ndarray")
+    assert_refused(ugw.barycenter, np.array(1.0), n=3, match="list of spaces, got ndarray")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.gradients import INF, SHARP, STREAMING, Data, check_gradient, rand
 from ugw.learning.debiased import debiased_codes, product_plan_distortion
 from ugw.problems.build import build_ugw
@@ -158,8 +158,8 @@ def test_each_problem_is_built_once(monkeypatch):
 @pytest.mark.parametrize("fused", [0.5, "features", np.eye(3)], ids=str)
 def test_a_fused_term_that_is_none_is_refused(fused):
     x, y = (s.detach() for s in Data.make().spaces())
-    refused(ugw.debiased, x, y, fused=fused, match="fused must be a ugw.Fused")
-    refused(ugw.UGWLoss, debiased=True, fused=fused, match="fused must be a ugw.Fused")
+    assert_refused(ugw.debiased, x, y, fused=fused, match="fused must be a ugw.Fused")
+    assert_refused(ugw.UGWLoss, debiased=True, fused=fused, match="fused must be a ugw.Fused")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

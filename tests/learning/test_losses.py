@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.gradients import rand
 from ugw.problems.build import build_ugw
 
@@ -203,4 +203,4 @@ def test_numpy_and_torch_spaces_mix():
 
 @pytest.mark.parametrize("value", ["no", 1, None, np.ones(3), torch.ones(3)], ids=str)
 def test_debiased_is_true_or_false(value):
-    refused(ugw.UGWLoss, debiased=value, match="debiased must be True or False")
+    assert_refused(ugw.UGWLoss, debiased=value, match="debiased must be True or False")

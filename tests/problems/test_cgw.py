@@ -352,7 +352,7 @@ def measures(n, m, seed, d=2):
 def test_the_value_in_low_precision_is_close(n, m, cone):
     """The kernel of the first size is summed term by term, that of the second has factors."""
     pair = cases.clouds(n, m, 5)
-    problem = conic(pair, (0.1, 0.1), cone)
+    problem = conic_problem(pair, (0.1, 0.1), cone)
     low = problem.to_low_precision()
     assert low.x.dtype == torch.float32
     plan = cases.random_plan(pair, 3)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.plans import STREAMING
 from oracles.spaces import pair
 from ugw.report import View, write
@@ -337,7 +337,7 @@ def test_the_documentation_runs_as_written(tmp_path, monkeypatch):
 
 def test_paths_and_facts_of_another_kind_are_refused(solved, page):
     for path in (None, 3, ""):
-        refused(write, *solved, path, match="path must be the path of a file")
+        assert_refused(write, *solved, path, match="path must be the path of a file")
     for facts in ([1], "rho", 3):
-        refused(write, *solved, page, facts=facts, match="facts must be a dictionary")
+        assert_refused(write, *solved, page, facts=facts, match="facts must be a dictionary")
     assert not page.exists()

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.plans import STREAMING, streamed_result
 from oracles.thresholds import changed_thresholds
 from ugw.results.config import RESULTS_CONFIG
@@ -134,9 +134,9 @@ def test_a_streamed_result_is_saved_and_loaded(result, tmp_path):
 
 @pytest.mark.parametrize("index", ["a", None, 1.0, True, [True] * 30, [[0, 1]], np.ones((20, 20))], ids=str)
 def test_rows_are_chosen_by_whole_numbers(result, index):
-    refused(result.plan.rows, index, match="index must be whole numbers from 0 to 29")
+    assert_refused(result.plan.rows, index, match="index must be whole numbers from 0 to 29")
 
 
 @pytest.mark.parametrize("k", [1.5, "a", True, None, 0, 21, np.ones((3, 3))], ids=str)
 def test_a_whole_number_of_largest_entries_is_asked_for(result, k):
-    refused(result.plan.top, k, match="k must be a whole number from 1 to 20")
+    assert_refused(result.plan.top, k, match="k must be a whole number from 1 to 20")

@@ -9,7 +9,7 @@ import torch
 
 import ugw
 from oracles import cases
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.plans import STREAMING
 from oracles.results import items_of, solve, solve_batch, solve_two_steps
 from oracles.spaces import space
@@ -373,8 +373,8 @@ def test_better_refuses_results_of_other_problems():
         "divergence 'TV', expected 'KL'": solve(rho=ugw.TV(0.5), eps=0.0),
     }
     for message, other in others.items():
-        refused(plain.better, other, match=message)
-    refused(solve_batch().better, plain, match="number of items 'one, without a batch', expected 3")
+        assert_refused(plain.better, other, match=message)
+    assert_refused(solve_batch().better, plain, match="number of items 'one, without a batch', expected 3")
 
 
 def test_files_of_early_versions_without_parameters_can_be_compared():
