@@ -332,7 +332,7 @@ def test_colors_can_be_the_share_that_is_matched(report_page, open_page):
     page.js("const s = document.getElementById('color'); s.value = 'share'; s.dispatchEvent(new Event('change'))")
     page.wait_until("return typeof document.getElementById('scene').data[2].marker.color[0] === 'number'")
     assert page.js(colors) == pytest.approx(20 * result.marginals[0], rel=1e-5)
-    assert "left behind" in page.text("legend")
+    assert "unmatched" in page.text("legend")
 
 
 def test_it_rotates_until_it_is_touched(report_page, open_page):

@@ -59,7 +59,7 @@ function describeFocus() {
   });
   panel.append(list);
   const rest = mass - masses.reduce((sum, part) => sum + part, 0);
-  if (!masses.length) panel.append(element("p", "It is left behind: what little it has is not shown."));
+  if (!masses.length) panel.append(element("p", "It is unmatched: its remaining mass is not listed."));
   else if (rest > 1e-3 * mass) panel.append(element("p", `The rest, ${percent(rest, mass)}, is spread over other points.`));
 }
 
