@@ -87,7 +87,7 @@ def test_docstrings_become_text_lists_and_literal_blocks(extension):
         ('<img alt="" src="_images/x.png"/> <a href="https://example.org">a link is read, not loaded</a>', False),
     ],
 )
-def test_what_a_page_would_load_is_seen(extension, page, expected):
+def test_external_resources_of_a_page_are_detected(extension, page, expected):
     assert bool(extension("offline").LOADED.search(page)) == expected
 
 

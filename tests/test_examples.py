@@ -78,7 +78,7 @@ def test_outliers_mislead_balanced_gw_only():
 
 
 @real
-def test_unbalanced_wins_where_a_cell_type_is_missing(capsys):
+def test_unbalanced_is_more_accurate_without_a_cell_type(capsys):
     results = run("single_cell_benchmark", NEIGHBORS='{"scgem": 35}')["results"]["scgem"]
     for removed in ("BJ", "d24T+", "iPSc"):
         (off, near, votes, kept), (soft_off, soft_near, soft_votes, soft_kept) = results[removed].values()

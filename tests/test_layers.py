@@ -161,6 +161,6 @@ def test_cycles_are_found(graph, cycle):
         ("import numpy, ugwish\nfrom scipy import sparse\nfrom ugwish.errors import x", "", []),
     ],
 )
-def test_every_way_to_import_is_seen(source, package, expected):
+def test_every_form_of_import_is_detected(source, package, expected):
     modules = {"ugw", "errors", "spaces", "problems", "problems.linear"}
     assert [name for _, name in imported_modules(source, package, modules)] == expected

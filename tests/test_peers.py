@@ -1,4 +1,4 @@
-"""The same answers as POT and the paper's own package, and the invariants that peers test of themselves."""
+"""Comparison with POT and the paper's package, and the invariants that these libraries test."""
 
 import numpy as np
 import ot
@@ -14,7 +14,7 @@ CLOSE = 1e-6  # in objective
 
 
 def pot_plan(pair, parameters, start, **options):
-    """POT's plan at the settings that make its objective ours, and the cost it reports."""
+    """POT's plan and reported cost, with the settings for which its objective is that of ugw."""
     options = {
         "unbalanced_solver": "sinkhorn_log" if parameters.eps else "mm",
         "max_iter": 3000,
@@ -30,7 +30,7 @@ def pot_plan(pair, parameters, start, **options):
 
 
 def paper_plan(pair, parameters, start):
-    """The plan of the paper's log solver. It exchanges the rhos, so only for equal ones."""
+    """The plan of the paper's log solver, for equal rhos because it exchanges them."""
     assert parameters.rho1 == parameters.rho2
     a, dx, b, dy, init = (torch.tensor(v) for v in (pair.a, pair.dx, pair.b, pair.dy, start))
     return log_ugw_sinkhorn(
@@ -91,7 +91,7 @@ def test_the_paper_s_package_with_hard_sides():
     assert abs(result.plan - plan).sum() < 1e-4
 
 
-def test_starts_by_name_are_the_plans_they_say():
+def test_starts_by_name_are_the_documented_plans():
     pair, parameters = cases.clouds(12, 15, 1, (3.0, 0.7)), Parameters(0.3, 2.0, 0.05)
     by_name, by_plan = (
         ugw.solve(pair.x, pair.y, rho=parameters.rho, eps=parameters.eps, init=init)

@@ -1,4 +1,4 @@
-"""The wheel: what is in it, what it asks for, and that it works with nothing but that."""
+"""The wheel: its files, its requirements, and its use with the required packages only."""
 
 import os
 import re
@@ -150,7 +150,7 @@ def metadata_version():
 
 
 def test_importing_loads_little_beyond_torch():
-    """What made the first use of a name slow, counted rather than timed: SciPy's parts, the search for the version."""
+    """The number of modules that the first use of a name imports: it determines the time, and does not vary."""
     code = """
 import sys, torch
 before = set(sys.modules)

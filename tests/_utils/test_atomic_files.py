@@ -71,7 +71,7 @@ def test_a_missing_folder_is_refused_before_the_work(tmp_path):
     assert caught.value.filename == str(tmp_path / "nowhere")
 
 
-def test_a_subfolder_with_the_name_of_a_file_is_an_error_and_nothing_moves(tmp_path):
+def test_a_subfolder_with_the_name_of_a_file_is_an_error_and_no_file_moves(tmp_path):
     (tmp_path / "b.txt").mkdir()
     (tmp_path / "a.txt").write_text("old")
     with pytest.raises(IsADirectoryError) as caught, atomic_folder(tmp_path) as stage:

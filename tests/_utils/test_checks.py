@@ -276,7 +276,7 @@ def test_paths(tmp_path):
         )
 
 
-def test_lists_are_whatever_can_be_iterated():
+def test_lists_are_any_iterables():
     for values in ([1, 2], (1, 2), {1: "a", 2: "b"}, np.array([1, 2]), iter([1, 2])):
         assert as_list("x", values, "a list") == [1, 2]
     for values in (None, 3, "ab", np.array(1.0), scipy.sparse.dia_matrix(np.eye(2))):

@@ -1,4 +1,4 @@
-"""Which functions that prepare a solve are called as captured graphs."""
+"""Functions that prepare a solve and are called as captured graphs."""
 
 import numpy as np
 import pytest

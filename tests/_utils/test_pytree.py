@@ -1,4 +1,4 @@
-"""Records of tensors: items taken out, put back, copied."""
+"""Records of tensors: selection, replacement and copies of items."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,7 +74,7 @@ def test_put_undoes_take(places):
     assert torch.equal(target.pair[1], old.pair[1])
 
 
-def test_put_passes_over_what_is_missing():
+def test_put_ignores_missing_tensors():
     put_(None, torch.tensor([0]), None)
     target = Inner(torch.zeros(2, 1), None)
     put_(target, torch.tensor([1]), Inner(torch.ones(1, 1), None))
@@ -92,13 +92,13 @@ def test_clone_shares_no_memory():
 
 
 def record_with_cached_value():
-    """A record that has worked something out, which is no field of it."""
+    """A record with a cached value that is not a field."""
     result = record()
     object.__setattr__(result, "worked_out", result.scalars.sum())
     return result
 
 
-def test_a_mapped_record_has_every_tensor_changed_and_all_else_kept():
+def test_a_mapped_record_differs_in_its_tensors_only():
     whole = record_with_cached_value()
     mapped = _batch.tree_map(whole, lambda tensor: 2 * tensor)
     assert type(mapped) is Outer
@@ -109,7 +109,7 @@ def test_a_mapped_record_has_every_tensor_changed_and_all_else_kept():
         assert torch.equal(new, 2 * old)
 
 
-def test_a_frame_tells_apart_all_but_the_numbers():
+def test_structures_differ_in_everything_but_the_numbers():
     frame, _ = _batch.flatten(record())
     again, _ = _batch.flatten(record(offset=3.0))
     assert frame == again
@@ -130,7 +130,7 @@ class Lazy(Inner):
         return self.matrix.sum()
 
 
-def test_what_a_record_has_cached_is_no_part_of_it():
+def test_cached_values_are_no_part_of_a_record():
     without_cache, with_cache = (Lazy(torch.ones(2, 3), None) for _ in range(2))
     assert with_cache.total == 6.0
     assert _batch.flatten(with_cache)[0] == _batch.flatten(without_cache)[0]
@@ -141,7 +141,7 @@ def test_what_a_record_has_cached_is_no_part_of_it():
         assert one is other
 
 
-def test_a_record_that_is_there_twice_stays_one():
+def test_a_record_that_occurs_twice_is_copied_once():
     inner = Lazy(torch.ones(2, 3), None)
     twice = Outer(torch.zeros(2), inner, inner, "label")
     for copy in (_batch.without_cached_properties(twice), _batch.tree_map(twice, torch.clone)):

@@ -99,7 +99,7 @@ def test_small_spaces_are_one_group():
 
 
 @pytest.mark.parametrize("entries", [1, 900, 5000, 10**6])
-def test_each_is_wanted_pair_is_in_one_block(entries):
+def test_each_wanted_pair_is_in_one_block(entries):
     rng = np.random.default_rng(0)
     sizes = sorted(rng.integers(2, 60, size=17).tolist(), reverse=True)
     others = sorted(rng.integers(2, 60, size=5).tolist(), reverse=True)

@@ -71,7 +71,7 @@ def test_blocks_of_a_worker_that_died_are_run_again(tmp_path):
         assert have_equal_bytes(result, ugw.pairwise(spaces, method=method, eps=0.1))
 
 
-def test_workers_that_always_die_are_an_error():
+def test_workers_that_always_die_raise_an_error():
     own_pid = HERE
 
     def kill_worker(t):

@@ -78,7 +78,7 @@ def test_init_takes_every_plan(kind, solve):
 # -- parameters ----------------------------------------------------------------------------------------------
 
 
-def test_results_keep_what_they_were_solved_with():
+def test_results_have_the_parameters_of_the_solve():
     x, y = pair(9, 8, dims=(2, 2))
     solver = ugw.AlternateMin(tol=1e-5, inner=ugw.Sinkhorn(max_iter=30))
     r = ugw.solve(x, y, rho=(0.5, np.inf), eps=0.03, solver=solver)

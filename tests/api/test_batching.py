@@ -141,7 +141,7 @@ def test_the_order_of_a_batch_does_not_matter(init):
 
 
 def test_an_item_does_not_depend_on_its_neighbors():
-    """Also not on a neighbor that collapses, stops at once or never converges."""
+    """Nor on an item of the batch that collapses, stops at once or does not converge."""
     x, y = space(6, seed=0), space(7, seed=1)
     alone = ugw.solve(x, y, rho=1.0, eps=0.05, init="product")
     far = Space.from_points(1e6 * np.random.default_rng(5).random((3, 2)))
@@ -261,7 +261,7 @@ def threshold_pairs(sizes, metric="euclidean", seed=0):
 
 
 def check_batch_against_items(name, sizes, seed=0, **others):
-    """`solve(stack)[i]` is `solve(item)` by the comparison rule of the design, at the default tolerance."""
+    """`solve(stack)[i]` agrees with `solve(item)` to the default tolerance."""
     solve, options = PROBLEMS[name][0], PROBLEMS[name][1] | others
     pairs = threshold_pairs(sizes, "sqeuclidean" if "streaming" in name else "euclidean", seed)
     batch = solve(*(Space.stack(list(side)) for side in zip(*pairs, strict=True)), **options)

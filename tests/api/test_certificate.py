@@ -1,4 +1,4 @@
-"""UGW beside CGW."""
+"""UGW compared with CGW."""
 
 import inspect
 
@@ -31,7 +31,7 @@ def test_isometric_spaces_have_ratio_1_without_entropy():
     assert t.ratio == 1.0
 
 
-@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")  # rounding may well be told
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")  # rounding may cause the warning
 @pytest.mark.parametrize("rho", [0.1, 10.0])
 @pytest.mark.parametrize("eps", [0.0, ugw.relative(1e-3)], ids=str)
 def test_rounding_makes_no_ratio_negative_or_above_1(eps, rho):

@@ -392,7 +392,7 @@ def test_single_precision_is_close(n):
     pair = cases.clouds(n, n - 1, 2, (1.3, 0.6))
     slow = ugw.AlternateMin(
         proximal=ugw.ProximalSchedule(first=0.3, last=0.01, factor=0.9)
-    )  # rounding leads sharper steps to other valleys
+    )  # rounding leads sharper steps to other local minima
     double = solve_from_one_plan(pair, 0.3, solver=slow)
     x, y = pair.x.to(torch.float32), pair.y.to(torch.float32)
     single = ugw.solve_conic(x, y, rho=0.3, init="flb", solver=slow)

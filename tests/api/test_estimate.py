@@ -1,4 +1,4 @@
-"""Memory: predicted before it is used, bounded by chunks that change nothing, and an error that says what fits."""
+"""Memory: predictions, chunks that do not change results, and advice in the error."""
 
 import json
 import math
@@ -38,17 +38,17 @@ def batches(metric="euclidean"):
 
 
 def limit_chunks(entries):
-    """Chunks of at most so many plan entries on a CPU; one item has 6·7 of them, times the plans of its starts."""
+    """Chunks of at most `entries` plan entries on a CPU; one item has 6·7 of them, times the plans of its starts."""
     return changed_thresholds(API_CONFIG, max_chunk_entries_cpu=entries, max_unmodeled_entries=0)
 
 
 def set_available_memory(monkeypatch, free):
-    """A machine that has so many bytes left."""
+    """Let the available memory be `free` bytes."""
     monkeypatch.setattr(memory, "available_bytes", lambda device: int(free))
 
 
 def numbers(result):
-    """Every number of a result; of the trace what there is of each item."""
+    """All numbers of a result, and the valid rows of the trace of each item."""
     t = result.tensors
     plans = [p if isinstance(p, torch.Tensor) else p.log_plan.dense().exp() for p in (t.plan, t.previous_plan)]
     scalars = [*t.terms.as_dict().values(), t.relaxed_value, t.marginal_error, t.change, t.residual]
@@ -94,7 +94,7 @@ def test_solving_in_chunks_gives_the_same_results(kind):
 
 
 def test_items_start_as_they_would_alone():
-    """An easy item (large eps) beside a hard one: each has the plan that it would have alone, whatever the chunks."""
+    """An easy item (large eps) beside a hard one: each has the plan that it would have alone, for any chunk size."""
     x, y = space(9), space(8, seed=1)
     eps = np.array([1e3, 0.01])
     alone = [ugw.solve(x, y, eps=float(e), solver=ugw.AlternateMin(tol=1e-3)).value for e in eps]
@@ -192,7 +192,7 @@ def test_chunks_keep_to_the_budget_and_are_of_one_size():
 
 
 def test_an_item_that_repeats_its_first_plan_keeps_its_others(monkeypatch):
-    """It repeats that where others of the batch have more plans that differ."""
+    """An item with fewer different plans than others of the batch repeats its first one."""
     x = space(12, seed=3)
     problem = ugw.problems.build.build_ugw(x, space(11, seed=4), rho=1.0, eps=1e-3, fused=None)
     different, repeats = successive_halving.different_candidates, 0
@@ -365,7 +365,7 @@ def test_other_errors_are_not_changed(monkeypatch):
     assert not isinstance(caught.value, ugw.OutOfMemory)
 
 
-def test_estimate_refuses_what_solve_refuses():
+def test_estimate_raises_the_errors_of_solve():
     x, y = space(5, 2), space(6, 2, 1)
     assert_refused(ugw.estimate, x, y, fused=0.5, match="fused must be a ugw.Fused")
     two, three = Space.stack([x] * 2), Space.stack([y] * 3)

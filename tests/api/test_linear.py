@@ -1,4 +1,4 @@
-"""Linear transport: against POT, linear programs, optimality conditions and the ways to say the same problem."""
+"""Linear transport: against POT, linear programs, optimality conditions, and equivalent inputs."""
 
 import itertools
 
@@ -162,7 +162,7 @@ def test_items_of_a_batch_equal_single_solves(kind):
 
 
 def test_masses_and_costs_scale():
-    """Twice the weights: twice the plan where there is no entropy; a constant in the cost of a hard problem is paid in full."""
+    """Twice the weights: twice the plan where there is no entropy; a constant in the cost of a hard problem is added to the value."""
     _, _, a, b, cost = clouds(mass=(1.0, 1.0))
     for rho in (0.3, ugw.TV(0.05)):
         one, two = (ugw.solve_linear(s * a, s * b, cost=cost, rho=rho, eps=0.0).value for s in (1.0, 2.0))

@@ -1,4 +1,4 @@
-"""Never NaN: sharp eps, odd masses, single and identical points, tiny and huge distances, empty rows, float32.
+"""Finite results for small eps, extreme masses, single and identical points, tiny and huge distances, empty rows, float32.
 
 Whatever the input, every number of the result is finite and the status is honest: what is called converged
 agrees with float64 or with a tighter solve, and what is not says what to do.
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 
 
 def assert_consistent(r, size=1.0):
-    """Every number is finite, the parts agree, and a bad end has a cure. Returns the result.
+    """Assert that all numbers are finite and consistent and that failures have advice; return the result.
 
-    size: what no plan at all would cost, of which rounding may show in every term.
+    size: objective of the zero plan, to which the rounding errors of the terms are relative.
     """
     for item in r if r.batched else [r]:
         numbers = [item.plan, item.plan_pair[1], *item.marginals, item.value, item.relaxed_value, item.gap, item.mass]
@@ -127,7 +127,7 @@ def test_converged_plans_at_eps_0_are_stationary(init):
 
 
 def test_a_plan_whose_zeros_still_grow_is_not_called_converged():
-    """One entry grows by a few per cent a step from next to nothing: the plan hardly changes, and is not settled."""
+    """One entry grows by a few per cent a step from next to nothing: the plan hardly changes, and has not converged."""
     x = Space.from_points(np.random.default_rng(5).random((14, 3)))
     y = Space.from_points(np.random.default_rng(105).random((16, 2)))
     r = ugw.solve(x, y, rho=(INF, 0.1), eps=0.0, init="product")
@@ -253,7 +253,7 @@ def test_single_points(n, m, eps, dtype):
 @pytest.mark.parametrize("eps", [0.0, 0.1])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_identical_points(eps, dtype):
-    """All distances are 0: nothing to pay, and any plan with the right marginals is best."""
+    """All distances are 0: any plan with the right marginals is optimal."""
     x = Space.from_points(np.ones((4, 2), dtype=dtype))
     y = Space.from_points(np.full((5, 3), 7.0, dtype=dtype))
     for rho in RHOS:
@@ -267,7 +267,7 @@ def test_identical_points(eps, dtype):
 def test_identical_points_against_others():
     r = assert_consistent(ugw.solve(Space.from_points(np.ones((4, 2))), space(6, 2, 0), eps=0.05))
     assert r.converged
-    assert np.ptp(r.plan, axis=0).max() < 1e-6  # its rows cannot be told apart
+    assert np.ptp(r.plan, axis=0).max() < 1e-6  # its rows are equal
 
 
 def test_duplicated_points_share_the_mass_of_a_single_point():
@@ -306,7 +306,7 @@ def test_tiny_and_huge_distances_with_rho_in_their_units(scale, dtype):
 @pytest.mark.parametrize("eps", [0.0, 1e-3, 0.05])
 @pytest.mark.parametrize("rho", [1.0, (0.3, 2.0)], ids=str)
 def test_huge_distances_with_rho_1_have_the_status_precision(dtype, eps, rho):
-    """Distances of 1e8 cost 1e16 against a rho of 1: what is left is one pair of points, and rounding decides which."""
+    """Distances of 1e8 cost 1e16 against a rho of 1: one pair of points stays matched, and rounding decides which."""
     x, y = pair(scale=1e8, dtype=dtype)
     r = assert_consistent(ugw.solve(x, y, rho=rho, eps=eps, init="product", solver=ugw.AlternateMin(max_iter=100)))
     assert r.status is Status.PRECISION
@@ -324,7 +324,7 @@ def test_huge_distances_with_hard_sides(rho):
 
 
 def test_a_collapsed_start_does_not_hide_a_better_plan():
-    """One pair of points costs nothing, whatever the distances: keeping it is better than keeping nothing."""
+    """One pair of points has no distortion at any distances: matching it is better than the zero plan."""
     x, y = pair(scale=1e8)
     best = np.zeros((6, 7))
     i, j = int(x.weights.argmax()), int(y.weights.argmax())
@@ -383,7 +383,7 @@ def test_outliers_lose_their_mass_and_leave_the_rest_alone(eps, dtype):
 @pytest.mark.parametrize("rho", RHOS, ids=str)
 @pytest.mark.parametrize("eps", [0.05, 0.0])
 def test_starts_with_empty_rows_and_columns(rho, eps):
-    """They may be empty at the start, and need not stay so."""
+    """Rows and columns that are empty in the initial plan may receive mass."""
     plan = np.zeros((6, 7))
     plan[1, 2] = plan[3, 3] = 1.0
     r = assert_consistent(ugw.solve(*pair(), rho=rho, eps=eps, init=plan, solver=ugw.AlternateMin(max_iter=200)))
@@ -419,7 +419,7 @@ def test_fused_with_a_huge_linear_cost_matches_no_mass(dtype, eps):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(("rho", "eps"), [((INF, 1.0), 0.05), (INF, 0.05), (INF, 0.0)], ids=str)
 def test_fused_with_a_huge_linear_cost_and_hard_sides(rho, eps, dtype):
-    """Next to costs of 1e8 nothing else counts: a linear problem, whose optimum is known."""
+    """Costs of 1e8 dominate all other terms: a linear problem, whose optimum is known."""
     x, y = pair(dtype=dtype)
     fused = ugw.Fused(0.5, HUGE_COST.astype(dtype))
     r = assert_consistent(
@@ -437,7 +437,7 @@ def test_fused_with_a_huge_linear_cost_and_hard_sides(rho, eps, dtype):
 
 
 def clouds(repeat):
-    """Stacked pairs of three seeds, each so many times."""
+    """Stacked pairs of three seeds, each `repeat` times."""
     xs = [space(6, 2, seed) for seed in range(3) for _ in range(repeat)]
     ys = [space(7, 3, 10 + seed) for seed in range(3) for _ in range(repeat)]
     return Space.stack(xs), Space.stack(ys)

@@ -142,7 +142,7 @@ def test_the_same_input_gives_the_same_output_bit_for_bit(init):
         assert np.array_equal(one.objective, other.objective)
 
 
-def test_random_state_of_others_is_neither_read_nor_moved():
+def test_global_random_states_are_neither_read_nor_changed():
     np.random.seed(1)
     torch.manual_seed(1)
     r = ugw.solve(*pair(), eps=0.15, init="random", solver=ugw.Multistart(n=3))
@@ -390,7 +390,7 @@ def test_any_number_out_of_range_is_refused(rho, eps):
     "other", [np.eye(3), torch.eye(3), [[0.0, 1.0], [1.0, 0.0]], None, "x.npy", 3, (), [space(6, 3)]]
 )
 @pytest.mark.parametrize("side", [0, 1])
-def test_something_else_where_a_space_is_expected(other, side):
+def test_values_that_are_no_space_are_refused(other, side):
     both = [space(6, 3), space(6, 3)]
     both[side] = other
     for call in (ugw.solve, ugw.rho_for_mass, lambda *spaces: ugw.objective(np.eye(6), *spaces)):

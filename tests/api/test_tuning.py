@@ -1,4 +1,4 @@
-"""rho by the mass it keeps, and eps-annealing."""
+"""The rho of a given matched mass, and eps-annealing."""
 
 import math
 
@@ -30,13 +30,13 @@ def test_the_plan_keeps_the_requested_mass_fraction(share):
 
 
 def test_rho_for_mass_at_extreme_masses():
-    """Without entropy, whose reference a⊗b has the mass m(a)·m(b) and so its own idea of a plan's mass."""
+    """Without entropy, whose reference a⊗b has the mass m(a)·m(b) and so affects the mass of a plan."""
     x, y = stack_masses(6, 2, 0, (1e-6, 1e4)), stack_masses(7, 3, 1, (1e6, 30.0))
     np.testing.assert_allclose(matched_share(x, y, ugw.rho_for_mass(x, y, kept=0.8, eps=0.0), eps=0.0), 0.8, atol=5e-3)
 
 
 def test_half_of_the_mass_of_two_clouds():
-    """Plans of other families keep .47 and .55 here; the one in between is found from starts made for its rho."""
+    """Plans of other families keep .47 and .55 here; the solution between them is found from starts for its rho."""
     x, y = space(8, 2, 0), space(9, 3, 1)
     assert matched_share(x, y, ugw.rho_for_mass(x, y, kept=0.5)) == pytest.approx(0.5, abs=5e-3)
 
@@ -117,7 +117,7 @@ def test_where_the_kept_mass_jumps_the_closest_rho_and_a_warning(monkeypatch):
 
 
 def test_annealing_lowers_the_mean_value_at_small_eps():
-    """No promise for one problem: both ends are local minima. The difference is relative to the value."""
+    """A mean over problems: both results of one problem are local minima. The difference is relative to the value."""
     differences = []
     for rho, eps in ((0.1, 0.003), ((0.3, 2.0), 0.005), ((math.inf, 0.5), 0.01)):
         x = Space.stack([space(6, 2, seed) for seed in range(16)])
@@ -131,7 +131,7 @@ def test_annealing_lowers_the_mean_value_at_small_eps():
     assert np.mean(differences) < -0.01
 
 
-def test_annealing_ends_at_the_eps_asked_for():
+def test_annealing_ends_at_the_given_eps():
     """From a converged plan back to it, through a larger eps and down again, the value is that of eps."""
     x, y = space(8), space(9, 3, 1)
     r = ugw.solve(x, y, eps=0.05, init="product", solver=ugw.AlternateMin(anneal=0.8, tol=1e-9))

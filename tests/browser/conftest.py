@@ -44,12 +44,12 @@ def driver():
 
 
 class Page:
-    """A report in the browser, and what a reader does with it."""
+    """A report in the browser, with the actions of a reader."""
 
     def __init__(self, driver, path, *, dark=False, still=True):
         self.driver = driver
         for kind in ("browser", "performance"):
-            driver.get_log(kind)  # what the page before left behind
+            driver.get_log(kind)  # remove the messages of the previous page
         features = {"prefers-color-scheme": "dark" if dark else "light"}
         features["prefers-reduced-motion"] = "reduce" if still else "no-preference"
         feature_list = [{"name": name, "value": value} for name, value in features.items()]
@@ -69,7 +69,7 @@ class Page:
         return value
 
     def wait_for_frames(self):
-        """Until two frames are drawn."""
+        """Wait until two frames are drawn."""
         self.driver.execute_async_script(
             "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()))"
         )
@@ -115,7 +115,7 @@ class Page:
         )
 
     def point_at(self, x, y):
-        """Move the mouse to a place in the window, in two steps, as hands do."""
+        """Move the mouse to a place in the window, in two steps."""
         from selenium.webdriver.common.action_chains import ActionChains
 
         chain = ActionChains(self.driver, duration=0)

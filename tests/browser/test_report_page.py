@@ -204,7 +204,7 @@ def check_focus(page, side, k, partners, row):
         assert end == pytest.approx(places[1 - side][j])
 
 
-def test_on_a_surface_the_nearest_vertex_is_meant(report_page, open_page):
+def test_on_a_surface_the_nearest_vertex_is_selected(report_page, open_page):
     path, result, *_ = report_page("mesh")
     page = open_page(path)
     middle = np.mean(page.on_screen(0), axis=0)
@@ -260,7 +260,7 @@ def test_a_point_is_found_by_number_and_by_name(report_page, open_page):
 
 
 @pytest.mark.parametrize("name", ["flat", "streamed"])
-def test_the_slider_draws_as_many_matches_as_it_says(report_page, open_page, name):
+def test_the_slider_sets_the_number_of_drawn_matches(report_page, open_page, name):
     from selenium.webdriver.common.keys import Keys
 
     path, result, *_ = report_page(name)
@@ -335,7 +335,7 @@ def test_colors_can_be_the_share_that_is_matched(report_page, open_page):
     assert "unmatched" in page.text("legend")
 
 
-def test_it_rotates_until_it_is_touched(report_page, open_page):
+def test_the_scene_rotates_until_a_user_touches_it(report_page, open_page):
     path, *_ = report_page("flat")
     eye = "return document.getElementById('scene').layout.scene.camera.eye"
     page = open_page(path)

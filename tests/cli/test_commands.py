@@ -282,7 +282,7 @@ def test_a_command_without_arguments_shows_its_help(args):
     assert "Error" not in done.stderr
 
 
-def test_demo_refuses_a_folder_without_a_name_or_with_a_folder_in_the_way(input_folder):
+def test_demo_refuses_a_folder_without_a_name_or_with_a_subfolder_of_the_name_of_a_file(input_folder):
     (input_folder / "out" / "imbalanced.png").mkdir(parents=True)
     for out, message in (("", "expected the name of a folder"), ("out", "imbalanced.png: Is a directory")):
         done = run("demo", "--out", out)

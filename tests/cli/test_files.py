@@ -1,4 +1,4 @@
-"""Files come in as numbers and graphs or say in one line why not."""
+"""Reading of arrays and graphs from files, and errors of one line."""
 
 import networkx
 import numpy as np

@@ -1,4 +1,4 @@
-"""What the command line does before a command runs: help, errors of usage and completion need neither torch nor NumPy."""
+"""Imports of the command line before a command runs: help, usage errors and completion need neither torch nor NumPy."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Seeded graphs: connected, planar or in communities, with the lengths they promise."""
+"""Seeded graphs: connected, planar or in communities, with the documented lengths."""
 
 import networkx
 import numpy as np

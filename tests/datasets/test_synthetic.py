@@ -1,4 +1,4 @@
-"""Seeded generators: same seed, same data; shapes, classes and proportions as promised."""
+"""Seeded generators: reproducible data with the documented shapes, classes and proportions."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def test_moons_with_outliers_lie_in_the_unit_square_and_the_outliers_far_away():
     assert gap > 0.25
 
 
-def test_moons_with_outliers_are_turned_and_not_stretched():
+def test_moons_with_outliers_are_rotated_and_not_scaled():
     same = datasets.moons_with_outliers(60, seed=4)[0].points
     rotated = datasets.moons_with_outliers(60, seed=3)[1].points[:60]  # the same draw, turned
     distances = [np.linalg.norm(cloud[:, None] - cloud, axis=2) for cloud in (same, rotated)]

@@ -1,4 +1,4 @@
-"""AnnData in and out of an Aligner."""
+"""AnnData as input and output of an Aligner."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Positive-unlabeled learning: how many, which ones, ties, starts, two feature spaces, the choice of rho and eps."""
+"""Positive-unlabeled learning: number of positives, ties, starts, two feature spaces, the choice of rho and eps."""
 
 import warnings
 
@@ -60,7 +60,7 @@ def test_ties_are_broken_at_random():
 
 
 def test_random_tie_breaking_does_not_depend_on_the_order():
-    """Each of the equals wins as often as the others, wherever it stands: rows sorted by class tell nothing."""
+    """Equal scores are labeled positive equally often at any position, so that rows sorted by class have no effect."""
     frequencies = np.mean([label_top_scores(np.ones(20), 0.25, random_state=seed)[0] for seed in range(400)], axis=0)
     assert abs(frequencies - 0.25).max() < 0.1
     mean_of_first = np.mean(
@@ -74,7 +74,7 @@ def test_random_tie_breaking_does_not_depend_on_the_order():
 
 
 def test_scores_equal_up_to_rounding_are_ties():
-    """Scores as exact transport leaves them: the first ones are exact, the last are off by rounding."""
+    """Scores of exact transport: the first ones are exact, the others differ by rounding."""
     scores = np.r_[np.ones(10), np.full(10, 1.0 - 1e-14), np.zeros(20)]
     frequencies = np.mean([label_top_scores(scores, 0.25, random_state=seed)[0] for seed in range(100)], axis=0)
     assert abs(frequencies[:10].mean() - frequencies[10:20].mean()) < 0.1
@@ -233,7 +233,7 @@ def test_hidden_positives_are_among_those_to_find(monkeypatch):
 
 
 def test_predicted_points_far_from_the_positives_give_a_warning():
-    """Two clusters of one shape, the positives the smaller: at a large rho mass goes where more of it fits."""
+    """Two clusters of one shape, the positives are the smaller one: at a large rho the larger one receives more mass."""
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(50, 3)), rng.normal([6.0, 0.0, 0.0], size=(60, 3))])
     y, truth = np.r_[np.ones(30, int), np.zeros(80, int)], np.arange(80) < 20

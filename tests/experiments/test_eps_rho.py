@@ -1,4 +1,4 @@
-"""Communities with outliers: rho decides about outliers, eps about sharpness."""
+"""Communities with outliers: the effects of rho on outliers and of eps on the plan."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Planar graphs: a small rho leaves the small circle behind, partial GW takes a node or leaves it."""
+"""Planar graphs: a small rho leaves the small circle unmatched; partial GW matches a node fully or not at all."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_partial_gw_has_the_masses_that_ugw_found(pairs):
         assert partial.mass == pytest.approx(unbalanced.mass, abs=1e-9)
 
 
-def test_partial_gw_leaves_nodes_behind_where_ugw_thins_them_out(pairs):
+def test_partial_gw_leaves_nodes_unmatched_and_ugw_reduces_their_mass(pairs):
     unbalanced, partial = pairs[0][0], pairs[1][0]
     assert unbalanced.n_unmatched == 0 < partial.n_unmatched
     share = np.concatenate(partial.kept_fractions)

@@ -1,4 +1,4 @@
-"""Two moons with outliers: UGW leaves the outliers behind, UW does not see through the turn."""
+"""Two moons with outliers: UGW leaves outliers unmatched; UW depends on the rotation."""
 
 import numpy as np
 import pytest

@@ -50,7 +50,7 @@ def test_coincident_points_repeat_or_end_the_search():
     assert farthest_points(column, first, 0).shape == (1, 0)
 
 
-def test_the_distances_of_each_chosen_point_are_asked_for_once():
+def test_the_distances_of_each_chosen_point_are_computed_once():
     matrices, requests = distance_matrices(1, 15), []
 
     def column(index):

@@ -42,7 +42,7 @@ def test_coordinates_are_sorted_by_variance_and_missing_ones_are_zero():
 
 
 @pytest.mark.parametrize("count", [4, 9, 25])
-def test_landmarks_place_all_other_points(count):
+def test_landmarks_determine_the_coordinates_of_all_other_points(count):
     points = cloud(25, 3)
     metric = DenseMetric(torch.cdist(points, points))
     order = torch.randperm(25, generator=torch.Generator().manual_seed(0))[:count]

@@ -458,7 +458,7 @@ def test_take_accepts_lists_arrays_and_masks(index):
 
 @pytest.mark.parametrize("index", [np.ones(3), [0.0, 1.0], torch.ones(3), [[0, 1]], torch.tensor([[0, 1]]), [3], [-4],
                                    1, [], np.zeros(0, int), [False] * 3, [True, False], "ab", None], ids=str)  # fmt: skip
-def test_take_refuses_what_selects_no_items(index):
+def test_take_refuses_values_that_are_no_index(index):
     for batch in (uneven_batch(), Space.from_points(np.zeros((3, 5, 2)))):
         assert_refused(batch.take, index, match="index must")
 

@@ -67,8 +67,8 @@ def test_points_without_weight_represent_nothing():
     assert sorted(used.tolist()) == [0, 2, 3, 5, 6, 7, 8]
 
 
-def test_on_cells_the_local_cost_is_that_of_plans_alike_within_them():
-    """But for the squares of the distances, which only rows and columns see: Dx P Dy, averaged over cells."""
+def test_the_local_cost_of_clusters_is_that_of_plans_constant_on_clusters():
+    """Dx P Dy averaged over clusters, up to the squared distances, whose sums depend on rows or columns only."""
     x, y = space(60, 2, 0), space(50, 3, 1)
     problem = make_problem(x, y)
     level = aggregate(problem, 12, quantile_centers, average=True)
@@ -76,7 +76,7 @@ def test_on_cells_the_local_cost_is_that_of_plans_alike_within_them():
     spread = level.x.weight_shares(problem.log_a)[0], level.y.weight_shares(problem.log_b)[0]
     for part in spread:
         torch.testing.assert_close(part.sum(0), torch.ones(12, dtype=torch.float64))
-        assert ((part > 0).sum(1) == 1).all(), "a point is in one cell"
+        assert ((part > 0).sum(1) == 1).all(), "a point is in one cluster"
     product = spread[0] @ plan[0] @ spread[1].mT
     across = x.metric.dense() @ product @ y.metric.dense()
     on_cells = level.problem.x.metric.matrix[0] @ plan[0] @ level.problem.y.metric.matrix[0]
@@ -84,8 +84,8 @@ def test_on_cells_the_local_cost_is_that_of_plans_alike_within_them():
     torch.testing.assert_close(level.x.distances[0] @ plan[0] @ level.y.distances[0].mT, across)
 
 
-def test_a_wide_cell_is_chosen_once():
-    """Outliers make cells whose points are far from each other: none of them stands for itself twice."""
+def test_a_wide_cluster_is_chosen_once():
+    """Outliers cause clusters of points far from each other; no point is the center of two clusters."""
     points = np.random.default_rng(0).standard_cauchy((300, 2))
     problem = make_problem(Space.from_points(points), space(5))
     level = aggregate(problem, 100, quantile_centers, average=True).problem

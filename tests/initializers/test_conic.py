@@ -1,4 +1,4 @@
-"""How conic problems are solved: whose options count."""
+"""Options of the solver in conic problems."""
 
 import ugw
 from ugw.initializers.conic import TRANSPORT_SOLVER

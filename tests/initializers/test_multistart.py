@@ -1,4 +1,4 @@
-"""Several starts as one batch: the best wins, ties go to the first, and nothing else changes."""
+"""Starts as one batch: the best result is kept, of equal ones the first, and the rest is unchanged."""
 
 import math
 from dataclasses import replace

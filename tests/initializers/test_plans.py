@@ -1,4 +1,4 @@
-"""Starts: what each of them is, and that none depends on a batch, on padding, on order or on side."""
+"""Initial plans: definitions, and independence of batches, padding, order and side."""
 
 import math
 
@@ -26,7 +26,7 @@ def make_plans(name, problem):
     return select.SINGLE_PLANS[name](problem)[:, None]
 
 
-# --- what each is ---
+# --- definitions of the initial plans ---
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -64,7 +64,7 @@ def test_linear_transports_the_points():
 
 
 def test_sharp_problems_have_blurred_starts():
-    """Their linear problem has eps = BLUR times its mean cost, whatever smaller eps is asked for."""
+    """For every smaller eps, the linear problem has eps = BLUR times its mean cost."""
     plans = [init.first_lower_bound_plan(ugw_problem(space(), space(7, 3, 1), eps=eps)) for eps in (0.0, 1e-9)]
     assert torch.equal(*plans)
 
@@ -146,7 +146,7 @@ def test_permuting_the_points_permutes_the_start(name):
 @pytest.mark.parametrize("name", MADE)
 @pytest.mark.parametrize("rho", [1.0, INF])
 def test_exchanging_the_spaces_transposes_the_start(name, rho):
-    """Up to the accuracy to which a start is solved: its iterations begin with the rows."""
+    """Up to the tolerance of the linear solve, whose iterations begin with the rows."""
     x, y = space(6, 2, 0), space(7, 2, 1)
     one, other = make_plans(name, ugw_problem(x, y, rho=rho)), make_plans(name, ugw_problem(y, x, rho=rho))
     atol = 1e-12 if name in ("product", "random", "noisy") else 2e-3
@@ -192,7 +192,7 @@ def test_starts_of_degenerate_spaces(name, x, y):
 
 
 def test_many_points_start_no_higher_than_from_the_product_plan():
-    """One of the problems on which a start on chosen points did."""
+    """A problem on which a start on a subsample of the points ended higher."""
     rng = np.random.default_rng(8)
     x, y = (Space.from_points(rng.random((620, d))).scaled("max") for d in (3, 2))
     auto, product = (ugw.solve(x, y, rho=1.0, eps=1e-2, init=init) for init in ("auto", "product"))

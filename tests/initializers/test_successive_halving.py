@@ -1,4 +1,4 @@
-"""Successive halving: who survives, who wins ties, and what a schedule returns."""
+"""Successive halving: survivors, ties, and the values that a schedule returns."""
 
 from dataclasses import replace
 
@@ -82,7 +82,7 @@ def test_rounds_keep_the_best_where_they_are_after_their_steps():
     torch.testing.assert_close(final.sum((2, 3)), torch.ones(2, 1, dtype=torch.float64))
 
 
-def test_candidates_end_alike_together_and_one_by_one(monkeypatch):
+def test_candidates_of_a_batch_have_the_results_of_single_candidates(monkeypatch):
     problem = make_problem()
     schedule = (Round(ugw.AlternateMin(tol=1e-4, max_iter=8), 3),)
     together = successive_halving(problem, make_candidates(problem), schedule)

@@ -1,4 +1,4 @@
-"""Exact linear programs against scipy's, and the plans that are moved to their constraints."""
+"""Exact linear programs against those of SciPy, and rounding of plans to their constraints."""
 
 import threading
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Both kernels against sums written out in NumPy, and against each other where numbers run out."""
+"""Both kernels against explicit sums in NumPy, and against each other near overflow and underflow."""
 
 import math
 

@@ -61,7 +61,7 @@ def test_wide_values(dtype, error):
 
 
 def test_blocks_share_one_buffer():
-    """Separate blocks, with sums kept between them, fragmented the memory: they took thousands of times that of one."""
+    """Separate blocks with sums between them would fragment the memory: thousands of times that of one buffer."""
     left, right, bias, shift = torch.rand(2, 1200, 3), torch.rand(2, 512, 3), torch.rand(2, 512), torch.rand(2, 1200)
     expected = left @ right.mT + bias[:, None, :] - shift[:, :, None]
     with torch.no_grad():

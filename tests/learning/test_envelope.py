@@ -88,7 +88,7 @@ def test_partial_values_have_gradients(rho, fused):
     data = Data.make()
     options = {"rho": rho, "fused": fused, "solver": ugw.FrankWolfe(tol=1e-13)}
     result = ugw.solve(*data.spaces(), **options)
-    assert 0.5 < result.mass < min(data.a.sum(), data.b.sum()) - 0.01  # something is left behind on both sides
+    assert 0.5 < result.mass < min(data.a.sum(), data.b.sum()) - 0.01  # both sides have unmatched mass
     names = "x y a b" + (" fx fy" if fused else "")
     check_gradient(lambda d: ugw.ugw_loss(*d.spaces(), **options, init=result.plan), data, names, step=1e-6)
 
@@ -205,7 +205,7 @@ def test_coincident_points_have_finite_gradients():
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_if_nothing_is_matched_the_gradient_is_that_of_the_penalty(dtype):
+def test_without_matched_mass_the_gradient_is_that_of_the_penalty(dtype):
     """A linear cost that outweighs any plan: V = C = rho1 m(a)² + rho2 m(b)² + eps m(a)² m(b)²."""
     data = Data.make()
     data = Data(*(getattr(data, name).to(dtype) for name in ("x", "y", "a", "b", "fx", "fy")))

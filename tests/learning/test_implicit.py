@@ -34,7 +34,7 @@ def test_a_plan_has_the_gradient_of_the_solved_plan(rho, fused):
 
 
 def test_the_implicit_gradient_equals_that_of_unrolled_steps():
-    """Outer steps with many Sinkhorn iterations, recorded by autograd: written out from docs/mathematics.md."""
+    """Outer steps with many Sinkhorn iterations under autograd, from the formulas of docs/mathematics.md."""
     data, rho, eps = Data.make(), (0.7, 2.0), 0.2
     leaf = data.x.clone().requires_grad_()
     x, y = ugw.Space.from_points(leaf, weights=data.a), ugw.Space.from_points(data.y, weights=data.b)

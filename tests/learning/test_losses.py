@@ -27,7 +27,7 @@ def test_the_first_thing_a_user_does():
 
 
 def test_a_loss_is_part_of_a_graph():
-    """Leaves far behind the points, sums with other losses, scaled spaces."""
+    """Gradients of leaves through other operations, sums with other losses, scaled spaces."""
     layer = torch.nn.Linear(2, 3, dtype=torch.float64)
     x, y = rand(5, 2, seed=0), rand(4, 2, seed=1)
     space = ugw.Space.from_points(layer(x)).scaled("mean")

@@ -1,4 +1,4 @@
-"""What weight is worth to a point that has none, against one-sided differences of solved values."""
+"""Derivatives for points of weight 0, against one-sided differences of solved values."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def _points(ma: float, mb: float, parameters: Parameters) -> ClosedFormCase:
 
 
 def _simplex(parameters: Parameters, n: int = 4, d: float = 0.8) -> ClosedFormCase:
-    """n points at distance d of each other against one point: the plan stays uniform and pays d²(1 − 1/n)."""
+    """n points at distance d of each other against one point: the plan stays uniform, with distortion d²(1 − 1/n) at unit mass."""
     pair = Pair(d * (1 - np.eye(n)), np.full(n, 1 / n), np.zeros((1, 1)), np.ones(1))
     distortion = d**2 * (1 - 1 / n)
     total = parameters.rho1 + parameters.rho2 + parameters.eps
@@ -345,7 +345,7 @@ def state_of_plan(problem: UGW, plan: np.ndarray) -> PlanState:
 
 
 def solve(pair: Pair, parameters: Parameters, init=None, **options) -> ugw.Result:
-    """Solve tightly, from the product plan unless a start is given; less so at eps = 0, where the tail is long."""
+    """Solve tightly, from the product plan unless a start is given; with a larger tolerance at eps = 0, where convergence is slow."""
     fused = None if pair.cost is None or not parameters.alpha else ugw.Fused(parameters.alpha, pair.cost)
     tol = 1e-9 if parameters.eps else 1e-7
     inner = ugw.Sinkhorn(

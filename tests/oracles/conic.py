@@ -176,7 +176,7 @@ def unbalanced_transport(cost: np.ndarray, a, b, rho: tuple[float, float]) -> tu
 
 
 def homogeneous_transport(cost: np.ndarray, a, b, rho: float, start=None) -> float:
-    """min_p Σ H_c(a/p1, b/p2) p, H the cone cost at squared radii; positive plans leave nothing else."""
+    """min_p Σ H_c(a/p1, b/p2) p, H the cone cost at squared radii; for positive plans there are no other terms."""
 
     def function(p, c, r, s):
         """Σ H_c(a/p1, b/p2) p."""

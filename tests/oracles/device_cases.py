@@ -121,7 +121,7 @@ def conic_case(n: int, m: int, cone: str, init: str = "auto") -> Callable[[str, 
 
 
 def solve_tightness(device: str, dtype: torch.dtype) -> CaseResult:
-    """Plans that are solved to a change of 1e-6 and valued by another objective than theirs, without entropy."""
+    """Values without entropy of plans that are solved with entropy to a change of 1e-6."""
     t = ugw.tightness(*clouds(12, 10, device, dtype), rho=0.5)
     assert t.holds, "CGW ≤ UGW is not certified"
     return CaseResult(None, torch.stack([torch.as_tensor(v) for v in (t.cgw, t.ugw, t.ratio)]), 1e-8)
@@ -180,7 +180,7 @@ def relative_differences(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 def check_device_and_dtype(device: str, dtype: torch.dtype) -> None:
-    """Tensors come back where they came from; arrays come back as arrays, on whatever device they were solved."""
+    """Results of tensors are on the device of the tensors; results of arrays are arrays."""
     x, y = clouds(9, 8, device, dtype)
     for result in (ugw.solve(x, y), ugw.solve_conic(x, y)):
         for name in ("plan", "value", "mass"):

@@ -53,7 +53,7 @@ class FakeCuda:
 
     @property
     def has_failed(self) -> bool:
-        """Has the replay that was to fail been made?"""
+        """Has the failing replay been made?"""
         return self._replays_until_failure == 0
 
     def count_replay(self, *, has_check: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Balanced GW as Frank–Wolfe sees it: the objective along a segment, linear minimizers, projection and gap."""
+"""Operations of balanced GW for Frank–Wolfe: objective along a segment, linear minimizers, projection and gap."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""CGW as a problem: its lift, its value and its steps against sums written out, and the linear problem inside."""
+"""The CGW problem: lift, value and steps against explicit sums, and its linear problem."""
 
 import math
 from dataclasses import replace

@@ -12,7 +12,7 @@ from ugw.results.projection import divide_by_weights
 
 
 def plan_and_weights(seed=0, n=13, m=17):
-    """Entries over many orders of magnitude, a tie, a row of next to nothing and a column of zeros."""
+    """Entries over many orders of magnitude, a tie, a row of almost no mass and a column of zeros."""
     rng = np.random.default_rng(seed)
     plan = 10.0 ** rng.uniform(-6, 0, size=(n, m))
     plan[3] = 0.25  # ties, more than are kept
@@ -53,7 +53,7 @@ def test_ties_are_ordered_and_unmatched_points_have_no_matches():
     assert 4 not in np.concatenate(matches.partners)
 
 
-def test_pairs_are_rounds_each_heavier_first_and_without_repeats():
+def test_pairs_are_ordered_by_rank_and_mass_without_repeats():
     plan, a, b = plan_and_weights(1)
     sides = [
         largest_matches(row_reader(plan, k), np.arange(len(p)), divide_by_weights(p.sum(axis=1), w), p.shape[1])

@@ -108,7 +108,7 @@ def test_the_numbers_are_those_of_the_plan(solution, page):
     assert "banner" not in {attributes.get("class", "").split(" ")[0] for _, attributes in parts.tags}
 
 
-def test_colors_are_carried_by_the_plan(solution, page):
+def test_colors_are_transferred_by_the_plan(solution, page):
     result, x, y = solution
     rgb = np.random.default_rng(1).random((12, 3))
     write(result, x, y, page, colors=rgb)
@@ -267,7 +267,7 @@ def test_tensors_and_conic_results(page):
     assert "distance" in parts.text
 
 
-# -- what is refused ---------------------------------------------------------------------------------------
+# -- refused inputs ---------------------------------------------------------------------------------------
 
 
 def test_batches_and_other_spaces_are_refused(solution, page):

@@ -37,7 +37,7 @@ def test_distances_keep_their_proportions(dx, dy):
 
 
 @pytest.mark.parametrize("d", [2, 3])
-def test_a_turned_copy_lies_as_the_original(d):
+def test_a_rotated_copy_is_aligned_with_the_original(d):
     x = cloud(30, d)
     arrangement = arrange(x, x @ rotation(d) + 5, identity_pairs(30))
     first, second = arrangement.transforms

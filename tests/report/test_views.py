@@ -1,4 +1,4 @@
-"""How a report draws a space: where its points are, and what it refuses."""
+"""Coordinates at which a report draws a space, and spaces that it refuses."""
 
 import networkx
 import numpy as np

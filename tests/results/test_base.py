@@ -1,4 +1,4 @@
-"""What all public results have in common: converged, check, save, load and an HTML table."""
+"""Methods of all public results: converged, check, save, load and the HTML table."""
 
 import numpy as np
 import pytest

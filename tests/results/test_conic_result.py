@@ -1,4 +1,4 @@
-"""Conic results: atoms, what is printed, files, and which are metrics."""
+"""Conic results: atoms, summary, files, and the property `is_metric`."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Files: what is saved is loaded, damaged files are refused, and files of earlier versions are read."""
+"""Files: saved results are loaded unchanged, damaged files are refused, files of earlier versions are read."""
 
 import os
 import zipfile

@@ -1,4 +1,4 @@
-"""What users can do with a plan that is not stored, against the plan itself."""
+"""Methods of a plan that is not stored, against the stored plan."""
 
 import numpy as np
 import pytest
@@ -138,5 +138,5 @@ def test_rows_are_chosen_by_whole_numbers(result, index):
 
 
 @pytest.mark.parametrize("k", [1.5, "a", True, None, 0, 21, np.ones((3, 3))], ids=str)
-def test_a_whole_number_of_largest_entries_is_asked_for(result, k):
+def test_the_number_of_largest_entries_is_a_whole_number(result, k):
     assert_refused(result.plan.top, k, match="k must be a whole number from 1 to 20")

@@ -1,4 +1,4 @@
-"""Results: every number in them, their truthfulness, and how they look."""
+"""Results: all numbers, the convergence status, and representations."""
 
 import math
 from dataclasses import replace

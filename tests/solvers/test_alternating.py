@@ -287,7 +287,7 @@ def test_of_two_alternating_plans_the_better_is_returned():
         expected = np.outer(pair.a, pair.b) * np.exp((f[:, None] + g[None] - cost) / (q.sum() * parameters.eps))
         np.testing.assert_allclose(expected, p, rtol=1e-6, atol=1e-12)
         turns.append(result.history.objective[-1] > result.history.objective[-2])
-    assert True in turns  # both orders were met: the better plan was the last one, and the one before
+    assert True in turns  # both orders occur: the better plan is the last one, or the one before
     assert False in turns
 
 
@@ -328,7 +328,7 @@ def test_the_iteration_limit_is_a_status():
 
 
 def test_the_change_of_a_step_includes_that_of_the_mass():
-    """Where rho and eps are small beside the costs a small change of the shape moves the mass far."""
+    """If rho and eps are small compared with the costs, a small change of the unit plan changes the mass a lot."""
     x, y = (ugw.Space.from_points(np.random.default_rng(k).random((n, d))) for k, n, d in ((1, 6, 2), (51, 7, 3)))
     history = ugw.solve(x, y, rho=0.01, eps=0.005, init="product").history
     assert (np.abs(np.diff(np.log(history.mass))) <= history.change[1:] + 1e-12).all()
@@ -400,7 +400,7 @@ def test_not_worse_than_pot(parameters):
     assert result.value <= cases.value(pair, parameters, plan) + 1e-6
 
 
-def test_a_point_too_far_to_be_matched_is_left_out():
+def test_a_point_too_far_to_be_matched_has_no_mass():
     # Its row of the plan underflows to zeros; the rest is the problem without it, its weight a constant.
     pair = cases.clouds(7, 8, 0)
     points = np.random.default_rng(0).random((7, 2))

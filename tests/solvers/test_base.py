@@ -38,7 +38,7 @@ class RecordingSinkhorn(ugw.Sinkhorn):
 
 @pytest.fixture(autouse=True)
 def clear_records():
-    """Forget what other tests recorded."""
+    """Clear the records of other tests."""
     used_schedules.clear()
     used_max_iter.clear()
 
@@ -96,7 +96,7 @@ def test_a_given_inner_tolerance_is_met_in_the_last_step(backend, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
-def test_a_schedule_may_end_above_the_largest_entropy_that_rounding_asks_for():
+def test_a_schedule_may_end_above_the_largest_entropy_that_rounding_requires():
     plans = [
         ugw.solve(
             *PAIR,

@@ -39,7 +39,7 @@ def solve(seed, batch=None, metric="euclidean", **options):
 
 
 def assert_same(result, expected):
-    """Compare by the rule for two ways to compute the same: values to 1e-7, plans to 1e-4, equal status."""
+    """Assert that two results agree: values to 1e-7, plans to 1e-4, equal status."""
     np.testing.assert_allclose(result.value, expected.value, rtol=1e-7)
     distance = np.abs(result.plan - expected.plan).sum((-2, -1)) / expected.plan.sum((-2, -1))
     assert np.max(distance) <= 1e-4
@@ -161,7 +161,7 @@ def test_unmonitored_runs_make_exactly_the_steps_allowed(max_iter):
         torch.testing.assert_close(final_plan(problem, solver), expected, rtol=1e-4, atol=1e-9)
 
 
-# -- what is captured --------------------------------------------------------------------------------------
+# -- captured problems --------------------------------------------------------------------------------------
 
 
 def make_run(problem):

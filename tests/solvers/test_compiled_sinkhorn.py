@@ -94,7 +94,7 @@ def test_costs_of_any_strides_are_not_changed(monkeypatch):
         assert torch.equal(cost, before)
 
 
-def test_two_threads_give_what_one_gives():
+def test_two_threads_give_the_result_of_one():
     problem, solver = linear_problem((9, 12, 10)), Sinkhorn(tol=1e-10, max_iter=1000)
     with torch.no_grad():
         one = solver(problem)

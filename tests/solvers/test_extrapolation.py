@@ -128,7 +128,7 @@ def test_after_a_rejected_step_only_growing_changes_are_extrapolated():
 
 
 def test_nearly_parallel_steps_are_extrapolated_along_the_last():
-    """A valley: one mode is left, and the other difference is as good as the same one."""
+    """One slow mode is left, and the last two differences are nearly parallel."""
     matrix, shift = symmetric_matrix([0.99, 1e-3, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
     end = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - matrix, shift)
     history, step_input, step_output = run_affine_steps(matrix, shift, random_costs(1), 6)
@@ -145,7 +145,7 @@ def test_nearly_parallel_steps_are_extrapolated_along_the_last():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("rate", [0.99, 0.9995])
 def test_a_slowly_contracting_mode_is_extrapolated_forward(rate, dtype):
-    """One mode that contracts slowly: in float32 too the step is extrapolated ahead, never back."""
+    """One mode that contracts slowly: in float32 too the step is extrapolated forward, not backward."""
     x, y = pair(33, 32, dims=(3, 2))
     problem = build_ugw(x.to(dtype), y.to(dtype), rho=1.0, eps=0.1, fused=None)
     for seed in range(6):
@@ -216,7 +216,7 @@ def test_covariances_of_sampled_rows_are_close_to_those_of_all_rows():
 
 @pytest.mark.parametrize("rho", [0.05, 1.0, (3.0, 0.5)])
 @pytest.mark.parametrize("method", ["auto", "streaming"])
-def test_extrapolation_reaches_as_good_a_value_in_fewer_steps(monkeypatch, rho, method):
+def test_extrapolation_needs_fewer_steps_for_the_same_value(monkeypatch, rho, method):
     """The first steps, which choose a local minimum, are not extrapolated."""
     monkeypatch.setenv("UGW_COMPILED", "0")  # compiled steps are compared with these
     metric = "sqeuclidean" if method == "streaming" else "euclidean"

@@ -87,7 +87,7 @@ def test_the_line_search_is_exact(make_pair, parameters):
         np.testing.assert_allclose(end, start + t * (vertex - start), atol=1e-12)
         assert abs(t - grid[np.argmin(values)]) < 3e-3
         inside += 0.01 < t < 0.99
-    assert inside or make_pair is cases.clouds  # a step that ends inside the segment was met
+    assert inside or make_pair is cases.clouds  # a step that ends inside the segment occurs
 
 
 @pytest.mark.parametrize("parameters", [PLAIN, FUSED], ids=["plain", "fused"])

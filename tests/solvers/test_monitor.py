@@ -1,4 +1,4 @@
-"""Looking on: one bar on stderr, the callback's steps and its veto, and a clean end whatever happens."""
+"""Progress bar on stderr, callbacks at each step, and stopping by a callback or an exception."""
 
 import numpy as np
 import pytest
@@ -96,7 +96,7 @@ def solve_with_polish(*spaces, **options):
 
 
 def count_alternating_steps(x, y):
-    """How many steps such a run makes before."""
+    """The number of alternating steps of such a run."""
     problem = build_ugw(x, y, rho=np.inf, eps=0, fused=None)
     solver = ugw.AlternateMin(max_iter=SOLVER_CONFIG.max_steps_before_polish)
     return int(solver(problem, problem.product).n_iter)
@@ -153,7 +153,7 @@ def test_an_exception_in_the_callback_passes_through_and_leaves_no_file(tmp_path
         solve(*pair(), callback=interrupt, progress=True)
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr().err.endswith("\n")  # the bar was closed
-    assert solve(*pair()).converged  # and nothing was left behind
+    assert solve(*pair()).converged  # no monitor is left open
 
 
 def test_no_monitor_without_progress_or_callback():

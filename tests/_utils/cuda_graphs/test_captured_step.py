@@ -1,4 +1,4 @@
-"""Steps by captured graphs lead where plain steps lead. Graphs are emulated; tests/test_cuda.py uses real ones."""
+"""Steps by captured graphs have the results of plain steps. Graphs are emulated; tests/test_cuda.py uses real ones."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -99,7 +99,7 @@ def run_uncaptured(settings, state, count=6):
     return run(lambda settings, state: Steps()(settings, state, None), settings, state, count)[0]
 
 
-def test_captured_steps_lead_where_plain_steps_lead(cuda):
+def test_captured_steps_have_the_results_of_plain_steps(cuda):
     steps = Steps()
     values, _ = run(make_captured_step(steps), make_settings(0), make_state(0))
     torch.testing.assert_close(values, run_uncaptured(make_settings(0), make_state(0)), rtol=0.0, atol=0.0)
@@ -135,7 +135,7 @@ def test_settings_with_another_label_have_their_own_graphs(cuda):
 
 
 def test_cached_properties_of_settings_are_not_taken_over(cuda):
-    """They would be computed from the settings with which the graph was captured."""
+    """Cached values would belong to the settings with which the graph was captured."""
     steps = Steps()
     for seed in range(3):
         settings = make_settings(seed)
@@ -170,7 +170,7 @@ def test_steps_may_start_anew_from_any_state(cuda):
 
 
 def test_a_non_finite_step_is_undone_and_repeated_without_a_graph(cuda):
-    """Values rise above the limit, from where steps with a fixed number of rounds fail."""
+    """Values exceed the limit above which steps with a fixed number of rounds fail."""
     settings, state = make_settings(0), replace(make_state(0), value=torch.zeros(4))
     expected = run_uncaptured(settings, state, 8)
     limit = float(expected[3].max())  # only later values are above
@@ -324,6 +324,6 @@ def test_without_graphs_only_running_items_are_kept():
 
 
 def test_graphs_have_few_batch_sizes():
-    """Powers of two, and none so small that a GPU would be idle."""
+    """Batch sizes are powers of two, and not so small that a GPU would be idle."""
     keep = make_captured_step(Steps(), n_item_entries=256 * 256).batch_sizes(None, None)
     assert [keep(n_running) for n_running in (1, 16, 17, 32, 33, 40)] == [16, 16, 32, 32, 64, 64]

@@ -1,4 +1,4 @@
-"""Low-rank forms of g(|u − v|): never further off than they say, of the rank that theory says."""
+"""Low-rank forms of g(|u − v|): errors below the stated bound, and the theoretical rank."""
 
 import math
 

@@ -31,7 +31,7 @@ def distortion():
 
 
 def plans_along_segment(step, count):
-    """Plans on the way from one random plan to another, neighbors at an L1 distance below `step`."""
+    """Plans on the segment between two random plans, at L1 distances below `step`."""
     first, last = random_plan(2), random_plan(3)
     distance = float((first - last).abs().sum(dim=(1, 2)).max())
     return [torch.lerp(first, last, k * step / distance) for k in range(count)]

@@ -1,4 +1,4 @@
-"""Sums of ragged batches, each item on its own points."""
+"""Sums of ragged batches, in which each item uses its own points."""
 
 import numpy as np
 import pytest

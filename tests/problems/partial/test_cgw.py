@@ -135,7 +135,7 @@ def test_two_points_against_two_by_brute_force(seed):
 
 
 def grid_program(x, y, *, rho, q, radii, starts):
-    """The paper's way: masses on a grid of radii for every pair, alternating linear programs; the best H(α, α)."""
+    """The paper's algorithm: masses on a grid of radii for every pair, alternating linear programs; the best H(α, α)."""
     dx, dy, a, b = arrays(x, y)
     n, m, k = len(a), len(b), len(radii)
     i, j, r, s = (axis.ravel() for axis in np.indices((n, m, k, k)))

@@ -76,7 +76,7 @@ def test_the_total_variation_of_products_is_a_sum_over_pairs(n):
 
 
 def test_unrestricted_plans_may_be_better():
-    """Two points of mass 1 and 2: above the weights the dearer side can be served in full (docs/partial.md)."""
+    """Two points of mass 1 and 2: a plan above the weights can match the side with the larger penalty fully."""
     x, y = (ugw.Space.from_points([[0.0]], weights=[mass]) for mass in (1.0, 2.0))
     rho = ugw.TV(1.0), ugw.TV(5.0)
     best = ugw.solve(x, y, rho=rho)
@@ -105,7 +105,7 @@ def test_the_line_search_is_exact_and_the_objective_falls(rho, fused):
     for seed, make in itertools.product((1, 3, 4), (cases.clouds, cases.similarities)):
         pair = make(6, 7, seed, (1.3, 0.8))
         start = plan_below_weights(pair, seed, 0.6)
-        if make is cases.similarities:  # on the way, where steps end inside a segment
+        if make is cases.similarities:  # some steps end inside a segment
             start = solve_partial(pair, rho, fused, start, max_iter=4).plan
         step = solve_partial(pair, rho, fused, start, max_iter=1)
         p = problem(pair, rho, fused)
@@ -274,7 +274,7 @@ def test_scaling_distances_and_rho_together_scales_the_value(rho):
 
 
 def test_a_tiny_given_mass_is_kept_exactly():
-    """One pair of points takes it all and pays nothing; a given mass is never next to none."""
+    """One pair of points with all mass has no distortion; a given mass is never reported as collapsed."""
     pair = cases.clouds(6, 7, 2, (1.3, 0.8))
     for mass in (1e-3, 1e-8, 1e-13):
         result = ugw.solve(pair.x, pair.y, rho=ugw.Mass(mass), init="product")
@@ -318,7 +318,7 @@ def test_another_loss_and_an_infinite_one():
         ugw.solve(pair.x, pair.y, rho=ugw.TV(0.3), loss=ugw.HellingerKantorovich(cutoff=0.3))
 
 
-# --- what is refused, and what is said ---
+# --- errors and messages ---
 
 
 def test_invalid_arguments_are_refused():
