@@ -161,7 +161,7 @@ def test_terms_sum_to_the_value_and_the_loss_falls(parameters):
     # a hard marginal yet may lie below the value it will have when it does.
     slack = 1e-2 if INF in parameters.rho else 1e-8
     rises = np.diff(loss) > slack * (loss[0] - loss[-1])
-    # At eps = 0 a plan that has settled is disturbed once, to see whether it settles again.
+    # At eps = 0 a converged plan is perturbed once, and the run ends if it converges again.
     assert rises.sum() <= (parameters.eps == 0)
     assert result.plan.shape == (7, 8)
     if parameters.eps:

@@ -154,13 +154,13 @@ def growth_table(rows):
 
 def page(rows, machines):
     """Return the whole page."""
-    machine = ["; ".join(f"{k} {v}" for k, v in machine.items()) for machine in machines]
+    hardware_lines = ["; ".join(f"{k} {v}" for k, v in machine.items()) for machine in machines]
     peers = sorted(
         {f"{n} {t['version']}" for r in rows.values() for n, t in r.get("peers", {}).items() if t.get("version")}
     )
     return "\n".join([
         "# Comparison with other libraries", "",
-        *(f"- {line}" for line in machine), f"- {'; '.join(peers)}", "",
+        *(f"- {line}" for line in hardware_lines), f"- {'; '.join(peers)}", "",
         "CPU: one process, one thread, float64, processor time of that thread; streaming on two threads, wall-clock "
         "time. GPU: float32, wall-clock time. Time of "
         f"another library: until its objective is within {measure.WITHIN:g} (relative) of its final one. Time of ugw: "

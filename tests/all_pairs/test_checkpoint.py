@@ -74,7 +74,7 @@ def test_a_run_that_is_killed_twice_ends_with_the_same_bytes(run_in_blocks, tmp_
         while run.poll() is None and len(block_files(folder)) < n_blocks and time.monotonic() < end:
             time.sleep(0.005)
         time.sleep(0.1 * chance.random())
-        os.killpg(run.pid, signal.SIGKILL)  # also the workers, as a machine that goes down
+        os.killpg(run.pid, signal.SIGKILL)  # also the workers
         run.wait()
         counts.append(len(block_files(folder)))
     assert 0 < counts[0] <= counts[1]

@@ -1,4 +1,4 @@
-"""`pairwise` on clusters of this machine, Dask and Ray: a killed worker changes no byte, and failures are explained."""
+"""`pairwise` on local clusters, Dask and Ray: a killed worker changes no byte, and failures are explained."""
 
 import os
 import signal

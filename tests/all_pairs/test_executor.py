@@ -1,4 +1,4 @@
-"""Other processes on this machine: equal results, dead workers, and pairs that fail."""
+"""Worker processes: equal results, dead workers, and pairs that fail."""
 
 import os
 import signal

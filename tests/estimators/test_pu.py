@@ -41,11 +41,11 @@ def test_the_hidden_positives_are_found():
 
 def test_ties_are_broken_at_random():
     scores = np.array([0.5, 1.0, 1.0, 1.0, 0.5, 0.5])
-    for prior, sure, lot in ((1 / 6, [], [1, 2, 3]), (3 / 6, [1, 2, 3], []), (4 / 6, [1, 2, 3], [0, 4, 5])):
+    for prior, certain, possible in ((1 / 6, [], [1, 2, 3]), (3 / 6, [1, 2, 3], []), (4 / 6, [1, 2, 3], [0, 4, 5])):
         chosen, decision = label_top_scores(scores, prior)
         assert chosen.sum() == round(6 * prior)
-        assert chosen[sure].all()
-        assert set(np.flatnonzero(chosen)) <= {*sure, *lot}
+        assert chosen[certain].all()
+        assert set(np.flatnonzero(chosen)) <= {*certain, *possible}
         np.testing.assert_array_equal(decision > 0, chosen)
     constant, decision = label_top_scores(np.ones(10), 0.3)  # a collapsed plan still names three
     assert constant.sum() == (decision > 0).sum() == 3

@@ -356,9 +356,11 @@ def test_the_value_in_low_precision_is_close(n, m, cone):
     low = problem.to_low_precision()
     assert low.x.dtype == torch.float32
     plan = cases.random_plan(pair, 3)
-    exact, rough = (p.objective(p.state_of_plan(torch.as_tensor(plan)[None].to(p.x.dtype))) for p in (problem, low))
-    assert float(rough.apart) == pytest.approx(float(exact.apart), rel=1e-6)
-    assert float(rough.overlap) == pytest.approx(float(exact.overlap), rel=1e-2)
+    exact, low_precision = (
+        p.objective(p.state_of_plan(torch.as_tensor(plan)[None].to(p.x.dtype))) for p in (problem, low)
+    )
+    assert float(low_precision.apart) == pytest.approx(float(exact.apart), rel=1e-6)
+    assert float(low_precision.overlap) == pytest.approx(float(exact.overlap), rel=1e-2)
 
 
 @pytest.mark.parametrize("loss", oracles.LOSSES.values(), ids=oracles.LOSSES)
