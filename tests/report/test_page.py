@@ -335,9 +335,9 @@ def test_the_documentation_runs_as_written(tmp_path, monkeypatch):
     assert [side["n"] for side in data["sides"]] == [150, 170]
 
 
-def test_paths_and_facts_of_another_kind_are_refused(solved, page):
+def test_paths_and_facts_of_another_kind_are_refused(solution, page):
     for path in (None, 3, ""):
-        assert_refused(write, *solved, path, match="path must be the path of a file")
+        assert_refused(write, *solution, path, match="path must be the path of a file")
     for facts in ([1], "rho", 3):
-        assert_refused(write, *solved, page, facts=facts, match="facts must be a dictionary")
+        assert_refused(write, *solution, page, facts=facts, match="facts must be a dictionary")
     assert not page.exists()
