@@ -171,18 +171,18 @@ def main():
         return
     sources = [path.resolve() for path in arguments.src or [ROOT / "src"]]
     caches = [tempfile.mkdtemp(prefix="triton-") for _ in sources]
-    found = {}
+    results = {}
     for name in (name for name in ROWS if re.search(arguments.only, name)):
         for index, (source, cache) in enumerate(zip(sources, caches, strict=True)):
             if re.search(arguments.skip, f"{name}:{index}"):
                 continue
             row = run_row(name, source, cache)
-            found.setdefault(name, {})[str(index)] = row
+            results.setdefault(name, {})[str(index)] = row
             best = f"{min(row['seconds']):8.3f} s" if "seconds" in row else row["error"]
             others = [f"{row[key]:.9g}" if isinstance(row.get(key), float) else f"{row.get(key)}" for key in row]
             print(f"{name:<38} tree {index}  {best}  {' '.join(others[1:])}", flush=True)
             if arguments.out:
-                arguments.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
+                arguments.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
     python3 -m benchmarks.pairwise                       # n = 30, 100 and 300, one thread
     python3 -m benchmarks.pairwise 100 --device cuda     # on a GPU, in float32
 
-Clouds, uniform in R³ and in R² by turns, distances over their maximum, rho = 1, eps = .01. Peers start from a⊗b, each
-with the settings of `benchmarks.compare`; their time is that to within 1e-6 of their own final objective. Ours is the
-whole call: from a⊗b as well ("product") to tol = 1e-5, so that objectives agree to 1e-6, as "worst" shows, and to our
-default tolerance; and with the default start ("auto"), which looks for better ones. "worst" and "mean" are our
-objectives against the peer's on the pairs that it solved, relatively: negative is lower. All plans are judged by
-`ugw.objective` in float64. Seconds are those of the one thread on a CPU (`time.process_time`), the least of the
-repeats; peers and ours in turn.
+Uniform clouds, alternately in R³ and R², distances divided by their maximum, rho = 1, eps = 0.01. Peers start from a⊗b
+with the settings of `benchmarks.compare`; their time ends when their objective is within 1e-6 of its final value. The
+time of ugw is that of the complete call, from a⊗b ("product") to tol = 1e-5 and to the default tolerance, and from the
+default initial plan ("auto"). "worst" and "mean" are the largest and the mean relative difference of the objectives of
+ugw from those of the peer, on the pairs that the peer solved: negative means lower. All plans are evaluated by
+`ugw.objective` in float64. Seconds are processor time of one thread on a CPU (`time.process_time`), the least of the
+repeats.
 """
 
 import argparse
@@ -25,9 +25,9 @@ import ugw
 from .compare import batches, measure, peers, problems
 
 RHO, EPS = 1.0, 1e-2
-# Spaces, and pairs that a peer solves, for each n: a peer's pairs are as many as it does in half a minute or so.
+# n → (spaces, pairs that a peer solves): the pairs take a peer about half a minute.
 SIZES = {30: (40, 24), 100: (16, 12), 300: (6, 4)}
-ON_CUDA = 10  # so many times more spaces: a GPU wants work
+ON_CUDA = 10  # factor of the number of spaces on a GPU, which is idle with fewer
 TARGETS = {("cpu", 30): 20.0, ("cpu", 100): 4.0, ("cpu", 300): 2.0, ("cuda", 100): 200.0}
 RUNS = (("product", 1e-5), ("product", 1e-6), ("auto", 1e-6))  # starts and tolerances
 
@@ -38,11 +38,11 @@ def clouds(n, count, seed=0):
     return [problems.distances(rng.random((n, 3 - i % 2))) for i in range(count)]
 
 
-def some_pairs(count, wanted, seed=0):
+def random_pairs(count, n_pairs, seed=0):
     """Return random pairs (i, j) with i < j."""
-    every = [(i, j) for i in range(count) for j in range(i + 1, count)]
-    chosen = np.random.default_rng(seed).permutation(len(every))[:wanted]
-    return [every[k] for k in chosen]
+    all_pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
+    chosen = np.random.default_rng(seed).permutation(len(all_pairs))[:n_pairs]
+    return [all_pairs[k] for k in chosen]
 
 
 def instances(matrices, pairs):
@@ -51,11 +51,11 @@ def instances(matrices, pairs):
     return [problems.Instance(matrices[i], matrices[j], weights, weights, RHO, EPS) for i, j in pairs]
 
 
-def ours(matrices, run, device, dtype, repeats):
+def time_pairwise(matrices, run, device, dtype, repeats):
     """Return the seconds of one call for all pairs, the number of pairs and the result."""
     start, tol = run
-    as_given = matrices if device == "cpu" else [torch.as_tensor(d, dtype=dtype, device=device) for d in matrices]
-    spaces = [ugw.Space.from_distances(d) for d in as_given]
+    inputs = matrices if device == "cpu" else [torch.as_tensor(d, dtype=dtype, device=device) for d in matrices]
+    spaces = [ugw.Space.from_distances(d) for d in inputs]
     now, times = measure.clock(device), []
     for _ in range(repeats):
         begin = now()
@@ -65,14 +65,14 @@ def ours(matrices, run, device, dtype, repeats):
     return min(times), len(spaces) * (len(spaces) + 1) // 2, result
 
 
-def one_by_one(peer, problem_list, repeats, **where):
+def time_peer_loop(peer, problem_list, repeats, **where):
     """Return the seconds per pair of a loop over a peer, and its final objectives."""
     seconds, finals = 0.0, []
     for instance in problem_list:
         traces = [measure.peer_trace(peer, instance, **where) for _ in range(repeats)]
         final = traces[0].final
-        reached = [t.seconds[t.first(measure.level(final))] for t in traces]
-        seconds, finals = seconds + min(reached), [*finals, final]
+        seconds_to_objective = [t.seconds[t.first(measure.level(final))] for t in traces]
+        seconds, finals = seconds + min(seconds_to_objective), [*finals, final]
     return seconds / len(problem_list), np.array(finals)
 
 
@@ -80,19 +80,19 @@ def rows(n, device, dtype, repeats):
     """Print one row for each of our starts and each peer."""
     count, sample = SIZES.get(n, (6, 4))
     count *= ON_CUDA if device == "cuda" else 1
-    matrices, pairs = clouds(n, count), some_pairs(count, sample)
+    matrices, pairs = clouds(n, count), random_pairs(count, sample)
     problem_list = instances(matrices, pairs)
-    found = {"POT loop": one_by_one(peers.POT, problem_list, repeats)}
+    peer_results = {"POT loop": time_peer_loop(peers.POT, problem_list, repeats)}
     if device == "cpu":
-        seconds, finals = batches.batched(peers.REFERENCE, problem_list)
+        seconds, finals = batches.time_peer_batch(peers.REFERENCE, problem_list)
         if finals is not None:
-            found["unbalancedgw batch"] = seconds / sample, finals
+            peer_results["unbalancedgw batch"] = seconds / sample, finals
     for run in RUNS:
-        seconds, solved, result = ours(matrices, run, device, dtype, repeats)
+        seconds, solved, result = time_pairwise(matrices, run, device, dtype, repeats)
         values = torch.as_tensor(result.values).double().cpu().numpy()
-        mine = np.array([values[i, j] for i, j in pairs])
-        for peer, (each, finals) in found.items():
-            worse = (mine - finals) / np.abs(finals)
+        our_values = np.array([values[i, j] for i, j in pairs])
+        for peer, (each, finals) in peer_results.items():
+            worse = (our_values - finals) / np.abs(finals)
             yield {
                 "n": n, "device": device, "start": run[0], "tol": run[1], "peer": peer, "pairs": solved,
                 "seconds": seconds,
@@ -102,7 +102,7 @@ def rows(n, device, dtype, repeats):
             }  # fmt: skip
 
 
-def line(row):
+def table_row(row):
     target = "" if row["target"] is None else f"{row['target']:g}×"
     cells = [row["n"], row["device"], row["start"], f"{row['tol']:g}", f"{row['pairs per second']:.3g}", row["peer"]]
     cells += [f"{row['its pairs per second']:.3g}", f"{row['ratio']:.3g}×", target]
@@ -116,19 +116,19 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
-    given = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore", ugw.ConvergenceWarning)
     torch.set_num_threads(1)
-    dtype = torch.float32 if given.device == "cuda" else torch.float64
+    dtype = torch.float32 if options.device == "cuda" else torch.float64
     print("| n | device | start | tol | pairs/s | peer | its pairs/s | ratio | target | worst | mean | converged |")
     print("|---|---|---|---|---:|---|---:|---:|---:|---:|---:|---:|")
-    made = []
-    for n in given.sizes:
-        for row in rows(n, given.device, dtype, given.repeats):
-            made.append(row)
-            print(line(row), flush=True)
-    if given.json is not None:
-        given.json.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    all_rows = []
+    for n in options.sizes:
+        for row in rows(n, options.device, dtype, options.repeats):
+            all_rows.append(row)
+            print(table_row(row), flush=True)
+    if options.json is not None:
+        options.json.write_text(json.dumps(all_rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

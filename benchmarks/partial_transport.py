@@ -1,12 +1,12 @@
-"""Seconds of the conic distance over the partial transport cone, all starts included. Run with PYTHONPATH=src.
+"""Seconds of the conic distance over the partial transport cone, with initialization. Run with PYTHONPATH=src.
 
-One thread of a busy two-core machine, weights not uniform, R² against R³:
+One thread of two shared cores, nonuniform weights, R² against R³:
 
     n = m        5      10      20
     rho = 0.1    3 s    8 s     28 s
     rho = 1.0    4 s    7 s     17 s
 
-The target is a minute at n = m = 20; 60 × 60, the largest size allowed, takes some four minutes.
+The target is one minute at n = m = 20; n = m = 60, the largest size allowed, takes about four minutes.
 """
 
 import argparse

@@ -174,28 +174,32 @@ def main():
     parser.add_argument("--problems", type=int, default=160)
     parser.add_argument("--init", default="auto")
     parser.add_argument("--pot", action="store_true", help="solve by POT as well: slow")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    path, references = load_references(asked.seed)
+    path, references = load_references(options.seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     rows, times = [], []
-    for k in range(asked.problems):
-        text, excess, seconds, references[k] = measure(asked.seed, k, references.get(k), asked.init, with_pot=asked.pot)
+    for k in range(options.problems):
+        text, excess, seconds, references[k] = measure(
+            options.seed, k, references.get(k), options.init, with_pot=options.pot
+        )
         rows.append(excess)
         times.append(seconds)
         path.write_text(json.dumps(references))
         if excess["default"] > CLOSE:
             print(f"{text}  {1e3 * seconds[1]:.1f} ms, {seconds[1] / seconds[2]:.1f} × product", flush=True)
-    print(f"\n{asked.problems} problems of seed {asked.seed}, one thread; init={asked.init!r} is called default.\n")
+    print(
+        f"\n{options.problems} problems of seed {options.seed}, one thread; init={options.init!r} is called default.\n"
+    )
     print("| start | mean excess over the best | within 1e-4 | worst |\n|---|---|---|---|")
     print(*(summarize(name, [row[name] for row in rows]) for name in rows[0]), sep="\n")
-    if asked.pot:
+    if options.pot:
         above = sum(row["default"] > row["POT"] + CLOSE for row in rows)
         print(f"\nThe default is above POT by more than {CLOSE:.0e} on {above} problems.")
     entries, default, product = np.array(times).T
-    for label, chosen in (("up to 100 × 100", entries <= 1e4), ("larger", entries > 1e4)):
-        logs = np.log((default / product)[chosen])
+    for label, subset in (("up to 100 × 100", entries <= 1e4), ("larger", entries > 1e4)):
+        logs = np.log((default / product)[subset])
         quartiles = np.round(np.exp(np.quantile(logs, (0.25, 0.5, 0.75))), 2)
         print(f"\nTime of the default over that of init='product', {label}: geometric mean {np.exp(logs.mean()):.2f}, "
               f"quartiles {quartiles}")  # fmt: skip

@@ -70,7 +70,7 @@ def solve_by_pot(x, y, rho, eps):
 
 
 def measure(n, rho, eps, *, with_torch):
-    """Return times in milliseconds, values and steps of all ways to solve one problem."""
+    """Return milliseconds, values and steps of a problem solved with compiled steps, by torch and by POT."""
     x, y = make_spaces(n)
     row = {"n": n, "rho": rho, "eps": eps}
     plan, seconds = fastest(lambda: solve_by_pot(x, y, rho, eps))
@@ -99,11 +99,11 @@ HEADER = (
 def table_row(row):
     """Return a row of the printed table."""
     torch_times = [f"{row.get(f'torch_{init}_ms', float('nan')):.1f}" for init in ("auto", "product")]
-    met = "" if row["ratio"] >= row["target"] else " (missed)"
+    missed = "" if row["ratio"] >= row["target"] else " (missed)"
     return (
         f"| {row['n']} | {row['rho']:g} | {row['eps']:g} | {row['pot_ms']:.1f} | {row['compiled_auto_ms']:.1f} | "
         f"{row['compiled_product_ms']:.1f} | {torch_times[0]} | {torch_times[1]} | {row['ratio']:.1f} | "
-        f"{row['target']}{met} | {row['ratio_product']:.1f} | {row['pot_value']:.6f} | "
+        f"{row['target']}{missed} | {row['ratio_product']:.1f} | {row['pot_value']:.6f} | "
         f"{row['compiled_auto_value']:.6f} |"
     )
 

@@ -33,12 +33,12 @@ def dense_curves(rows: dict[str, dict], device: str) -> dict[str, Curve]:
     for name, row in sorted(rows.items(), key=lambda item: item[1].get("n", 0)):
         if not name.startswith(f"{device} dense") or (row.get("rho", RHO), row.get("eps", EPS)) != (RHO, EPS):
             continue
-        measured = {peer: found for peer, found in row["peers"].items() if "seconds" in found}
+        measured = {peer: peer_row for peer, peer_row in row["peers"].items() if "seconds" in peer_row}
         curves["ugw"].append((row["n"], row["ours"]["total"]))
         for library, keys in PEERS.items():
             curves[library] += [(row["n"], measured[key]["seconds"]) for key in keys if key in measured][:1]
         if measured:
-            fastest = min(measured.values(), key=lambda found: found["seconds"])
+            fastest = min(measured.values(), key=lambda peer_row: peer_row["seconds"])
             curves["reached"].append((row["n"], fastest["our_seconds"]))
     return curves
 

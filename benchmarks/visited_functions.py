@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python -m benchmarks.visited_functions
 
 Counts the distinct functions and files of the package that one dense `ugw.solve` enters, 100 against 100 points in
-float64 on the CPU, after a warm-up: with the default start and with init="product". Then what a reader has to find
-their way in: modules, methods, constants, docstrings and lines. Classes are found by name, wherever they are.
+float64 on the CPU, after a warm-up: with the default start and with init="product". Also counts the modules, methods,
+constants, docstrings and lines of the package. Classes are identified by name, in any module.
 """
 
 import ast
@@ -33,23 +33,23 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # -- one solve ---------------------------------------------------------------------------------------------------------
 
 
-def visited(call):
+def record_functions(call):
     """Return the functions of the package that a call enters, as (file, line, name), and the number of entries."""
-    root, found, calls = str(PACKAGE), set(), 0
+    root, functions, calls = str(PACKAGE), set(), 0
 
-    def look(frame, event, _):
+    def record_call(frame, event, _):
         nonlocal calls
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(root) and code.co_name not in INNER:
-            found.add((code.co_filename, code.co_firstlineno, code.co_qualname))
+            functions.add((code.co_filename, code.co_firstlineno, code.co_qualname))
             calls += 1
 
-    sys.setprofile(look)
+    sys.setprofile(record_call)
     try:
         call()
     finally:
         sys.setprofile(None)
-    return found, calls
+    return functions, calls
 
 
 def rows_of_solve():
@@ -63,9 +63,9 @@ def rows_of_solve():
             ugw.solve(x, y, rho=0.1, eps=1e-2, init=start)
 
         call()
-        found, calls = visited(call)
-        rows.append((f'functions visited, init="{start}"', len(found)))
-        rows.append((f'files visited, init="{start}"', len({file for file, *_ in found})))
+        functions, calls = record_functions(call)
+        rows.append((f'functions visited, init="{start}"', len(functions)))
+        rows.append((f'files visited, init="{start}"', len({file for file, *_ in functions})))
         rows.append((f'calls, init="{start}"', calls))
     return rows
 
@@ -73,7 +73,7 @@ def rows_of_solve():
 # -- the package -------------------------------------------------------------------------------------------------------
 
 
-def sources():
+def parse_modules():
     """Return the file and the syntax tree of every module of the package."""
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
@@ -86,59 +86,59 @@ def module_of(path):
 
 def classes(trees, name):
     """Return the top-level classes of that name in all modules."""
-    found = []
+    kinds = []
     for path, tree in trees.items():
         if any(isinstance(node, ast.ClassDef) and node.name == name for node in tree.body):
-            found.append(getattr(importlib.import_module(module_of(path)), name))
-    return found
+            kinds.append(getattr(importlib.import_module(module_of(path)), name))
+    return kinds
 
 
 def methods(kind, *, inherited):
     """Return the names of methods and properties of a class that the package defines, without double underscores."""
-    home = [base for base in kind.__mro__ if base.__module__.split(".")[0] == PACKAGE.name]
+    bases = [base for base in kind.__mro__ if base.__module__.split(".")[0] == PACKAGE.name]
     return {
         name
-        for base in (home if inherited else [kind])
+        for base in (bases if inherited else [kind])
         for name, value in vars(base).items()
         if isinstance(value, METHODS) and not (name.startswith("__") and name.endswith("__"))
     }
 
 
-def is_number(node):
+def is_numeric(node):
     """Is the node a number, an arithmetic expression of numbers, or a tuple of these?"""
     match node:
         case ast.Constant(value=value):
             return isinstance(value, int | float | complex) and not isinstance(value, bool)
         case ast.UnaryOp(operand=operand):
-            return is_number(operand)
+            return is_numeric(operand)
         case ast.BinOp(left=left, right=right):
-            return is_number(left) and is_number(right)
+            return is_numeric(left) and is_numeric(right)
         case ast.Tuple(elts=parts):
-            return bool(parts) and all(is_number(part) for part in parts)
+            return bool(parts) and all(is_numeric(part) for part in parts)
     return False
 
 
 def constants(tree):
     """Return the names of module-level numeric constants; each name of a tuple assignment counts."""
-    named = []
+    names = []
     for node in tree.body:
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )
         for target in targets:
-            apart = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
-            pairs = zip(target.elts, node.value.elts, strict=False) if apart else [(target, node.value)]
-            named += [
+            is_unpacked = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            pairs = zip(target.elts, node.value.elts, strict=False) if is_unpacked else [(target, node.value)]
+            names += [
                 name.id
                 for name, value in pairs
-                if isinstance(name, ast.Name) and CONSTANT.fullmatch(name.id) and is_number(value)
+                if isinstance(name, ast.Name) and CONSTANT.fullmatch(name.id) and is_numeric(value)
             ]
-    return named
+    return names
 
 
 def rows_of_package():
     """Return the rows about the size of the package."""
-    trees = sources()
+    trees = parse_modules()
     rows = [
         (f"modules directly in {PACKAGE.name}", sum(path.parent == PACKAGE for path in trees)),
         ("modules in total", len(trees)),
@@ -149,12 +149,12 @@ def rows_of_package():
             rows.append((f"methods of {label}", len(methods(kind, inherited=True))))
             rows.append((f"methods of {label}, own", len(methods(kind, inherited=False))))
     functions = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
-    bare = [node for node in functions if ast.get_docstring(node) is None]
+    undocumented = [node for node in functions if ast.get_docstring(node) is None]
     return [
         *rows,
         ("numeric constants of modules", sum(len(constants(tree)) for tree in trees.values())),
         ("functions", len(functions)),
-        ("functions without docstring", len(bare)),
+        ("functions without docstring", len(undocumented)),
         ("source lines", sum(len(path.read_text(encoding="utf-8").splitlines()) for path in trees)),
     ]
 

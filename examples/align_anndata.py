@@ -35,9 +35,9 @@ expression.obs["stage"] = np.array(names)[stages]
 aligner = Aligner(metric=KNN(k=35, metric="correlation", hops=True, bridge=True), use_rep="X")
 aligner.fit(expression, methylation, labels="stage")
 print(methylation)
-right = methylation.obs["ugw_stage"].to_numpy() == np.array(names)[stages]
+correct = methylation.obs["ugw_stage"].to_numpy() == np.array(names)[stages]
 print(
-    f"{right.mean():.0%} of the cells get the correct stage; FOSCTTM {1 - aligner.score(expression, methylation):.3f}"
+    f"{correct.mean():.0%} of the cells get the correct stage; FOSCTTM {1 - aligner.score(expression, methylation):.3f}"
 )
 
 # %%
@@ -47,8 +47,8 @@ plt.rcParams["figure.constrained_layout.h_pad"] = 0.1
 figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained", sharex=True, sharey=True)
 shared = np.concatenate([expression.obsm["X_ugw"], methylation.obsm["X_ugw"]])
 main = np.linalg.svd(shared - shared.mean(axis=0), full_matrices=False)[2][:2].T
-shown = ((expression, "stage", "expression, projected"), (methylation, "ugw_stage", "methylation, transferred labels"))
-for axis, (cells, column, title) in zip(axes, shown, strict=True):
+panels = ((expression, "stage", "expression, projected"), (methylation, "ugw_stage", "methylation, transferred labels"))
+for axis, (cells, column, title) in zip(axes, panels, strict=True):
     flat = (cells.obsm["X_ugw"] - shared.mean(axis=0)) @ main
     for k, name in enumerate(names):
         members = flat[(cells.obs[column] == name).to_numpy()]

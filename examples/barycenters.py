@@ -33,23 +33,25 @@ y = ugw.Space.from_points(egg)
 # the previous one.
 
 solver = ugw.BarycenterMin(max_iter=ROUNDS, tol=2e-3, inner=ugw.AlternateMin(tol=1e-4))
-found, start = {}, ugw.Space.from_points(star)
+barycenters, start = {}, ugw.Space.from_points(star)
 for share in (0.0, 0.25, 0.5, 0.75, 1.0):
     options = {"weights": [1 - share, share], "dim": 2, "rho": 0.3, "eps": 3e-3, "solver": solver}
-    found[share] = ugw.barycenter([x, y], start=start, **options)
-    start = ugw.Space.from_points(found[share].points)
-    print(f"weight of the egg {share:<4}: {found[share].status}, objective {found[share].value:.4f}")
+    barycenters[share] = ugw.barycenter([x, y], start=start, **options)
+    start = ugw.Space.from_points(barycenters[share].points)
+    print(f"weight of the egg {share:<4}: {barycenters[share].status}, objective {barycenters[share].value:.4f}")
 
 # %%
 # The input shapes in gray, the barycenters in color.
 
 plt.rcParams["figure.constrained_layout.h_pad"] = 0.1
 figure, axes = plt.subplots(1, 7, figsize=(14, 2.3), layout="constrained", sharex=True, sharey=True)
-shown = {"star with outliers": np.concatenate([star, outliers])}
-shown |= {f"weight {share:g}": made.points - made.points.mean(axis=0) for share, made in found.items()}
-shown["egg"] = egg
+panels = {"star with outliers": np.concatenate([star, outliers])}
+panels |= {
+    f"weight {share:g}": barycenter.points - barycenter.points.mean(axis=0) for share, barycenter in barycenters.items()
+}
+panels["egg"] = egg
 colors = ["0.45", *plt.get_cmap("viridis")(np.linspace(0.05, 0.85, 5)), "0.45"]
-for axis, color, (name, points) in zip(axes, colors, shown.items(), strict=True):
+for axis, color, (name, points) in zip(axes, colors, panels.items(), strict=True):
     axis.scatter(*points.T, s=14, color=color)
     axis.set_title(name, fontsize=11)
     axis.set_aspect("equal")

@@ -1,7 +1,7 @@
 """A gradient flow with the entropic and the debiased loss
 =======================================================
 
-Points move from a random cloud along the gradient of a loss towards a target. The loss depends only on distances within
+Points move from a random cloud along the gradient of a loss toward a target. The loss depends only on distances within
 each set. The entropic loss has its minimum at a smaller, rounder shape than the target. The debiased loss has its
 minimum, 0, at the target.
 """

@@ -19,8 +19,8 @@ import ugw
 rng = np.random.default_rng(0)
 angle = np.linspace(1.0, 9.0, 80)
 spiral = np.stack([angle * np.cos(angle), angle * np.sin(angle)], axis=1) / 9
-turned = (spiral + 0.01 * rng.normal(size=spiral.shape)) @ [[0.0, -1.0], [1.0, 0.0]]
-x, y = ugw.Space.from_points(spiral), ugw.Space.from_points(turned)
+rotated = (spiral + 0.01 * rng.normal(size=spiral.shape)) @ [[0.0, -1.0], [1.0, 0.0]]
+x, y = ugw.Space.from_points(spiral), ugw.Space.from_points(rotated)
 shares = [1.0, 0.3, 0.1, 0.03, 0.01, 0.001]
 results = [ugw.solve(x, y, rho=1.0, eps=ugw.relative(share)).check() for share in shares]
 

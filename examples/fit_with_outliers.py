@@ -56,10 +56,10 @@ fits = {"balanced": fit(ugw.Space.from_points(cloud), float("inf")), "unbalanced
 
 plt.rcParams["figure.constrained_layout.h_pad"] = 0.1
 start = ugw.solve(ugw.Space.from_points(squeezed), heavy, rho=0.3, eps=0.02)
-shown = {"before": (squeezed, start), **fits}
+panels = {"before": (squeezed, start), **fits}
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.7), layout="constrained", sharex=True, sharey=True)
 colors = ("0.35", "#D55E00", "#0072B2")
-for axis, color, (name, (points, result)) in zip(axes, colors, shown.items(), strict=True):
+for axis, color, (name, (points, result)) in zip(axes, colors, panels.items(), strict=True):
     print(f"{name}: distances off by {error(points):.0%}")
     middle = (result.plan.sum(0) @ cloud / result.plan.sum()).numpy()
     axis.scatter(*cloud.T, s=44, facecolors="none", edgecolors="0.55", lw=1.1)

@@ -8,7 +8,7 @@ features to the objective.
 
 # %%
 # Two flowers have four petals each; the second is rotated by an eighth of a turn. The feature is a
-# color. Half of the points have the mean color instead, which carries no information.
+# color. Half of the points have the mean color instead, which contains no information.
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -40,9 +40,9 @@ def classify(values: np.ndarray) -> np.ndarray:
 warnings.simplefilter("ignore", ugw.ConvergenceWarning)
 ugw_, gw, accuracy_of = ugw.Method("ugw", init="product"), ugw.Method("gw", init="product"), {}
 for rho in (1.0, 2.0, 4.0):
-    among = ugw.pairwise(train, method=ugw_, rho=rho, **OPTIONS)
-    accuracy_of[rho] = (classify(among.values + np.diag([np.inf] * len(train))) == labels).mean()
-    print(f"rho = {rho:g}: accuracy {accuracy_of[rho]:.0%}, matched mass {np.median(among.masses):.0%} (median)")
+    pairs = ugw.pairwise(train, method=ugw_, rho=rho, **OPTIONS)
+    accuracy_of[rho] = (classify(pairs.values + np.diag([np.inf] * len(train))) == labels).mean()
+    print(f"rho = {rho:g}: accuracy {accuracy_of[rho]:.0%}, matched mass {np.median(pairs.masses):.0%} (median)")
 chosen = max(accuracy_of, key=lambda rho: (accuracy_of[rho], -rho))
 
 # %%
@@ -52,9 +52,9 @@ methods = {f"UGW, rho = {chosen:g}": (ugw_, chosen), "balanced GW": (gw, float("
 spaces = [graph.space() for test in tests.values() for graphs in test.values() for graph in graphs]
 accuracy = {}
 for name, (method, rho) in methods.items():
-    found = ugw.pairwise(spaces, train, method=method, rho=rho, **OPTIONS)
-    print(f"{name}: {found.converged.mean():.2%} of the pairs converged")
-    votes = classify(found.values).reshape(len(OUTLIERS), -1)
+    result = ugw.pairwise(spaces, train, method=method, rho=rho, **OPTIONS)
+    print(f"{name}: {result.converged.mean():.2%} of the pairs converged")
+    votes = classify(result.values).reshape(len(OUTLIERS), -1)
     accuracy[name] = (votes == truth).mean(axis=1)
     for count, row, share in zip(OUTLIERS, votes, accuracy[name], strict=True):
         confusion = [np.bincount(row[truth == k], minlength=3).tolist() for k in range(3)]

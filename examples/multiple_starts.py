@@ -56,8 +56,8 @@ for (name, result), height in zip(named.items(), (0.35, 0.5, 0.65, 0.8), strict=
     axis.plot(result.value, height, "<", color="#0072B2", ms=9, transform=axis.get_xaxis_transform())
 axis.set(xlabel="final value", ylabel="random starts")
 axis.spines[["top", "right"]].set_visible(False)
-shown = {"auto": named["auto"], "worst random start": many[int(many.value.argmax())]}
-for axis, (name, result) in zip(lower.subplots(1, 2), shown.items(), strict=True):
+panels = {"auto": named["auto"], "worst random start": many[int(many.value.argmax())]}
+for axis, (name, result) in zip(lower.subplots(1, 2), panels.items(), strict=True):
     ugw.plots.matching(result, standing, lying, lines=70, ax=axis)
     axis.set_title(f"{name}: {result.value:.4f}", fontsize=12)
 plt.show()

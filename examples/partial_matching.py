@@ -25,9 +25,9 @@ def key(teeth):
 
 
 first, second = key((1.2, 1.5, 2.4)), key((1.2, 1.8, 2.1, 2.4))
-turned = second @ [[0.8, 0.6], [-0.6, 0.8]]
+rotated = second @ [[0.8, 0.6], [-0.6, 0.8]]
 weight = 1 / len(first)  # all points of both keys have the same weight
-x, y = (ugw.Space.from_points(points, weights=np.full(len(points), weight)) for points in (first, turned))
+x, y = (ugw.Space.from_points(points, weights=np.full(len(points), weight)) for points in (first, rotated))
 
 # %%
 # Three penalties. Partial problems have no entropy. Their solutions are vertices of a polytope, at

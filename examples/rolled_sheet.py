@@ -19,10 +19,10 @@ import ugw
 rng = np.random.default_rng(0)
 u, v = (axis.ravel() for axis in np.meshgrid(np.linspace(0, 4, 21), np.linspace(0, 2, 11)))
 sheet = np.stack([u, v], axis=1) + rng.uniform(-0.03, 0.03, size=(u.size, 2))
-there = ~((sheet[:, 0] > 2.7) & (sheet[:, 1] > 1.1))  # the rolled sheet lacks this corner
-angle = (np.sqrt(0.3**2 + 0.16 * sheet[there, 0]) - 0.3) / 0.08  # equal lengths along a spiral
+present = ~((sheet[:, 0] > 2.7) & (sheet[:, 1] > 1.1))  # the rolled sheet lacks this corner
+angle = (np.sqrt(0.3**2 + 0.16 * sheet[present, 0]) - 0.3) / 0.08  # equal lengths along a spiral
 radius = 0.3 + 0.08 * angle
-rolled = np.stack([radius * np.cos(angle), sheet[there, 1], radius * np.sin(angle)], axis=1)
+rolled = np.stack([radius * np.cos(angle), sheet[present, 1], radius * np.sin(angle)], axis=1)
 
 
 def triangles(flat):
@@ -32,7 +32,7 @@ def triangles(flat):
     return faces[(sides**2).sum(axis=2).max(axis=1) < 0.25]
 
 
-surfaces = [(np.pad(sheet, ((0, 0), (0, 1))), triangles(sheet)), (rolled, triangles(sheet[there]))]
+surfaces = [(np.pad(sheet, ((0, 0), (0, 1))), triangles(sheet)), (rolled, triangles(sheet[present]))]
 x, y = (ugw.Space.from_mesh(*surface, weights=np.full(len(surface[0]), 1 / len(sheet))) for surface in surfaces)
 
 # %%
@@ -40,17 +40,20 @@ x, y = (ugw.Space.from_mesh(*surface, weights=np.full(len(surface[0]), 1 / len(s
 # work here: under them the two shapes are far from isometric.
 
 result = ugw.solve(x, y, rho=0.02, eps=5e-4).check()
-kept = result.marginals[0] * len(sheet)
-print(f"the corner keeps {kept[~there].mean():.0%} of its weight, the rest {kept[there].mean():.0%}")
+matched = result.marginals[0] * len(sheet)
+print(f"the corner keeps {matched[~present].mean():.0%} of its weight, the rest {matched[present].mean():.0%}")
 
 # %%
 # Colors vary along the flat sheet and fade to white where vertices are unmatched. The plan transfers
 # them to the rolled sheet.
 
 hue = plt.get_cmap("turbo")(0.1 + 0.8 * sheet[:, 0] / 4)[:, :3] * (0.6 + 0.4 * sheet[:, 1:] / 2)
-shown = (hue * np.clip(kept, 0, 1)[:, None] + 1 - np.clip(kept, 0, 1)[:, None], result.transport(hue))
+surface_colors = (
+    hue * np.clip(matched, 0, 1)[:, None] + 1 - np.clip(matched, 0, 1)[:, None],
+    result.transport(hue),
+)
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained", subplot_kw={"projection": "3d"})
-for axis, (vertices, faces), colors in zip(axes, surfaces, shown, strict=True):
+for axis, (vertices, faces), colors in zip(axes, surfaces, surface_colors, strict=True):
     shade = np.clip(colors[faces].mean(axis=1), 0, 1)
     axis.add_collection3d(Poly3DCollection(vertices[faces], facecolors=shade, edgecolors="0.85", linewidths=0.4))
     axis.auto_scale_xyz(*vertices.T)

@@ -27,10 +27,10 @@ letters = {
     "X": strokes((0, 0), (3, 5), (0, 5), (3, 0)),
     "O": strokes((0, 0), (3, 0), (3, 0), (3, 5), (3, 5), (0, 5), (0, 5), (0, 0)),
 }
-turn = np.array([[0.6, 0.8], [-0.8, 0.6]])
-placed = {"O": letters["O"], "F": letters["F"] @ turn + [9, 1], "X": letters["X"] + [14, 0]}
-scene = np.concatenate([part + 0.05 * rng.normal(size=part.shape) for part in placed.values()])
-name = np.repeat(list(placed), [len(part) for part in placed.values()])
+rotation = np.array([[0.6, 0.8], [-0.8, 0.6]])
+scene_letters = {"O": letters["O"], "F": letters["F"] @ rotation + [9, 1], "X": letters["X"] + [14, 0]}
+scene = np.concatenate([part + 0.05 * rng.normal(size=part.shape) for part in scene_letters.values()])
+name = np.repeat(list(scene_letters), [len(part) for part in scene_letters.values()])
 
 # %%
 # Every point has the same weight, so the scene has more mass than the template. The second rho is
@@ -40,7 +40,7 @@ template = ugw.Space.from_points(letters["F"])
 whole = ugw.Space.from_points(scene, weights=np.full(len(scene), 1 / template.n))
 result = ugw.solve(template, whole, rho=(float("inf"), 0.2), eps=0.05).check()
 print(f"{result.status}: value {result.value:.4f}, mass {result.mass:.3f}")
-for letter in placed:
+for letter in scene_letters:
     print(f"{letter} receives {result.marginals[1][name == letter].sum():.0%} of the template")
 
 # %%

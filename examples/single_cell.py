@@ -33,15 +33,15 @@ print(first.counts)
 # Distances are numbers of edges in a k-nearest-neighbor graph under correlation distance. The penalty
 # for unmatched mass is low for the first assay and high for the second.
 
-there = second.labels != second.names.index("iPSc")
+is_present = second.labels != second.names.index("iPSc")
 metric = KNN(k=35, metric="correlation", hops=True, bridge=True)
 X, Y = (cells.points / np.linalg.norm(cells.points, axis=1, keepdims=True) for cells in (first, second))
 fits = {}
 for name, rho in (("balanced", float("inf")), ("unbalanced", (0.01, 1.0))):
-    fits[name] = Aligner(metric=metric, rho=rho, eps=5e-3).fit(X, Y[there])
-    given, _ = fits[name].transfer_labels(first.labels)
-    right, kept = np.mean(given == second.labels[there]), fits[name].mass_[0][~there].mean()
-    print(f"{name:10s}  {right:.0%} get the correct stage; the removed stage keeps {kept:.0%} of its mass")
+    fits[name] = Aligner(metric=metric, rho=rho, eps=5e-3).fit(X, Y[is_present])
+    predicted, _ = fits[name].transfer_labels(first.labels)
+    accuracy, matched_share = np.mean(predicted == second.labels[is_present]), fits[name].mass_[0][~is_present].mean()
+    print(f"{name:10s}  {accuracy:.0%} get the correct stage; the removed stage keeps {matched_share:.0%} of its mass")
 
 # %%
 # Both assays in the coordinates of the second, first two principal components. Crosses are cells of the
@@ -49,14 +49,14 @@ for name, rho in (("balanced", float("inf")), ("unbalanced", (0.01, 1.0))):
 # that the second assay lacks.
 
 figure, axes = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained", sharex=True, sharey=True)
-center = Y[there].mean(axis=0)
-main = np.linalg.svd(Y[there] - center, full_matrices=False)[2][:2].T
+center = Y[is_present].mean(axis=0)
+main = np.linalg.svd(Y[is_present] - center, full_matrices=False)[2][:2].T
 colors = np.array(["#0072B2", "#56B4E9", "#009E73", "#E69F00", "black"])
 for axis, (name, fit) in zip(axes, fits.items(), strict=True):
-    axis.scatter(*((Y[there] - center) @ main).T, c=colors[second.labels[there]], s=35, alpha=0.35, lw=0)
-    order, size = np.argsort(there, kind="stable"), 45 * np.clip(fit.mass_[0], 0.02, 2)
-    moved = ((fit.embedding_ - center) @ main)[order]
-    axis.scatter(*moved.T, c=colors[first.labels][order], s=size[order], marker="x", lw=1.3)
+    axis.scatter(*((Y[is_present] - center) @ main).T, c=colors[second.labels[is_present]], s=35, alpha=0.35, lw=0)
+    order, size = np.argsort(is_present, kind="stable"), 45 * np.clip(fit.mass_[0], 0.02, 2)
+    projected = ((fit.embedding_ - center) @ main)[order]
+    axis.scatter(*projected.T, c=colors[first.labels][order], s=size[order], marker="x", lw=1.3)
     axis.set_title(name, fontsize=12)
     axis.axis("off")
 for label, color in zip(first.names, colors, strict=True):

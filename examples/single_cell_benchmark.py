@@ -36,26 +36,26 @@ def rows(name: str, removed: str | None) -> dict[str, tuple[float, float, float,
     """FOSCTTM, 5-NN, votes and kept by method, with a cell type removed from the second assay."""
     first, second = assays[name]
     X, Y = (cells.points / np.linalg.norm(cells.points, axis=1, keepdims=True) for cells in (first, second))
-    there = np.array([first.names[k] != removed for k in first.labels])
-    truth, metric = first.labels[there], KNN(k=NEIGHBORS[name], metric="correlation", hops=True, bridge=True)
-    x, y, made = metric(X), metric(Y[there]), {}
+    is_present = np.array([first.names[k] != removed for k in first.labels])
+    truth, metric = first.labels[is_present], KNN(k=NEIGHBORS[name], metric="correlation", hops=True, bridge=True)
+    x, y, scores = metric(X), metric(Y[is_present]), {}
     for method, rho in (("balanced", BALANCED), ("unbalanced", SOFT if removed else FIRM)):
         fit = Aligner(rho=rho, eps=5e-3, solver=ugw.AlternateMin(tol=1e-4)).fit(x, y)
-        projected, votes = fit.embedding_[there], fit.transfer_labels(first.labels)[0] == truth
-        near = label_transfer_accuracy(projected, truth, Y[there], truth)
-        kept = fit.mass_[0][~there].mean() if removed else np.nan
-        made[method] = (foscttm(projected, Y[there]), near, votes.mean(), kept)
-    return made
+        projected, votes = fit.embedding_[is_present], fit.transfer_labels(first.labels)[0] == truth
+        near = label_transfer_accuracy(projected, truth, Y[is_present], truth)
+        kept = fit.mass_[0][~is_present].mean() if removed else np.nan
+        scores[method] = (foscttm(projected, Y[is_present]), near, votes.mean(), kept)
+    return scores
 
 
-found = {name: {} for name in assays}
+results = {name: {} for name in assays}
 for name in assays:
     print(f"\n{name}, k = {NEIGHBORS[name]}, eps = 0.005\nremoved  method       FOSCTTM    5-NN   votes    kept")
     kinds = assays[name][0].names
-    found[name] = {removed or "nothing": rows(name, removed) for removed in (None, *kinds)}
-    means = {method: np.mean([found[name][k][method] for k in kinds], axis=0) for method in ("balanced", "unbalanced")}
-    for removed, both in {**found[name], "mean": means}.items():
-        for method, row in both.items():
+    results[name] = {removed or "nothing": rows(name, removed) for removed in (None, *kinds)}
+    means = {m: np.mean([results[name][k][m] for k in kinds], axis=0) for m in ("balanced", "unbalanced")}
+    for removed, by_method in {**results[name], "mean": means}.items():
+        for method, row in by_method.items():
             kept = "" if np.isnan(row[3]) else f"{row[3]:>8.2f}"
             print(f"{removed:<8} {method:<12}" + "".join(f"{number:>8.3f}" for number in row[:3]) + kept)
 
@@ -65,9 +65,9 @@ for name in assays:
 plt.rcParams["figure.constrained_layout.h_pad"] = 0.1
 figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained", sharex=True)
 for axis, name in zip(axes, assays, strict=False):
-    kinds = list(found[name])[::-1]
+    kinds = list(results[name])[::-1]
     for method, face in (("balanced", "none"), ("unbalanced", "#0072B2")):
-        values = [found[name][removed][method][0] for removed in kinds]
+        values = [results[name][removed][method][0] for removed in kinds]
         axis.scatter(values, kinds, s=90, facecolors=face, edgecolors="#0072B2", label=method, zorder=2)
         axis.hlines(kinds, 0, values, color="0.85", zorder=1)
     axis.set_title(f"{name}: cell type removed", fontsize=12)

@@ -21,8 +21,8 @@ torch.manual_seed(0)
 def sample(n: int) -> torch.Tensor:
     """n points of the arms, (n, 2)."""
     ends = torch.tensor([[2.0, 0.0], [-0.5, 1.2], [-0.4, -0.7]])
-    chosen = torch.multinomial(ends.norm(dim=1), n, replacement=True, generator=generator)
-    along = torch.rand(n, 1, generator=generator) * ends[chosen]
+    indices = torch.multinomial(ends.norm(dim=1), n, replacement=True, generator=generator)
+    along = torch.rand(n, 1, generator=generator) * ends[indices]
     return along + 0.05 * torch.randn(n, 2, generator=generator)
 
 
@@ -45,15 +45,15 @@ for step in range(STEPS):
     optimizer.step()
     schedule.step()
 with torch.no_grad():
-    data, made = sample(300), network(torch.rand(300, 2, generator=generator))
-    fresh = ugw.debiased(made, data, rho=2.0, eps=0.02, solver=solver)
-print(f"debiased loss {value.item():.3f} at the end of training, {fresh.value.item():.3f} on fresh samples")
+    data, generated = sample(300), network(torch.rand(300, 2, generator=generator))
+    test_value = ugw.debiased(generated, data, rho=2.0, eps=0.02, solver=solver)
+print(f"debiased loss {value.item():.3f} at the end of training, {test_value.value.item():.3f} on fresh samples")
 
 # %%
 # The plan transfers the colors. The orientation in R³ is arbitrary: the points are rotated to align with the data.
 
-plan, flat = fresh.cross.plan, torch.nn.functional.pad(data, (0, 1))
-aligned = ugw.plots.aligned(plan.T, flat, made)
+plan, flat = test_value.cross.plan, torch.nn.functional.pad(data, (0, 1))
+aligned = ugw.plots.aligned(plan.T, flat, generated)
 hue = torch.atan2(data[:, 1], data[:, 0] + 0.3)
 plt.rcParams["figure.constrained_layout.h_pad"] = 0.1
 figure = plt.figure(figsize=(11, 4.6), layout="constrained")

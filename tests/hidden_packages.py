@@ -17,7 +17,7 @@ def pytest_configure(config):
 
 
 class Blocker:
-    """Finder whose search fails for the given packages, as it does where they are not installed."""
+    """Finder whose search fails for the given packages, as if they were not installed."""
 
     def __init__(self, names):
         self.names = names

@@ -92,8 +92,8 @@ def test_links_point_to_existing_files_and_headings(page):
             continue
         file, _, anchor = link.partition("#")
         target = page if not file else (page.parent / file).resolve()
-        made = DOCS / "gallery" in target.parents or DOCS / "api" in target.parents  # by the build
-        assert made or target.exists(), link
+        is_generated = DOCS / "gallery" in target.parents or DOCS / "api" in target.parents  # by the build
+        assert is_generated or target.exists(), link
         if anchor and target.suffix == ".md" and target.exists():
             headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in [slug(heading) for heading in headings], link
@@ -136,21 +136,21 @@ def test_python_blocks_print_the_text_blocks(name, tmp_path, monkeypatch):
 PUBLIC = [*ugw.__all__, *(f"{module}.{name}" for module in LAZY for name in getattr(ugw, module).__all__)]
 
 
-def public(name):
+def public_object(name):
     """Return the public object with a dotted name."""
-    found = ugw
+    result = ugw
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        result = getattr(result, part)
+    return result
 
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_has_an_example_that_runs(name):
-    assert ">>> " in (inspect.getdoc(public(name)) or ""), f"ugw.{name}: its docstring needs an example"
+    assert ">>> " in (inspect.getdoc(public_object(name)) or ""), f"ugw.{name}: its docstring needs an example"
 
 
 def test_the_api_page_has_every_public_name_once():
-    listed = re.findall(r"^   ([\w.]+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(listed) == len(set(listed))
-    assert not set(PUBLIC) - set(listed), "names that docs/api.md does not list"
-    assert not set(listed) - set(PUBLIC), "names in docs/api.md that are not public"
+    names = re.findall(r"^   ([\w.]+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(names) == len(set(names))
+    assert not set(PUBLIC) - set(names), "names that docs/api.md does not list"
+    assert not set(names) - set(PUBLIC), "names in docs/api.md that are not public"

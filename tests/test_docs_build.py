@@ -30,17 +30,17 @@ def test_every_formula_becomes_mathml(extension):
     formulas = [part for page in pages for part in page.read_text(encoding="utf-8").split("$$")[1::2]]
     assert len(formulas) > 30
     for formula in formulas:
-        made = equations.mathml(equations.TAG.sub("", formula).strip(), "block")
-        ElementTree.fromstring(made)  # well formed
-        assert "\\" not in made, formula
-        assert ("<mtable" in made) == ("aligned" in formula)
+        markup = equations.mathml(equations.TAG.sub("", formula).strip(), "block")
+        ElementTree.fromstring(markup)  # well formed
+        assert "\\" not in markup, formula
+        assert ("<mtable" in markup) == ("aligned" in formula)
 
 
 def test_references_to_equations_become_links(extension):
     equations = extension("equations")
     app = SimpleNamespace(builder=SimpleNamespace(get_relative_uri=lambda here, there: f"../{there}.html"))
     known = {"1.2": "mathematics", "9.1": "learning"}
-    parts = list(equations.linked(app, "by eqs. (1.2) and (9.1), not (1.2)", "learning", known))
+    parts = list(equations.link_nodes(app, "by eqs. (1.2) and (9.1), not (1.2)", "learning", known))
     assert "".join(part.astext() for part in parts) == "by eqs. (1.2) and (9.1), not (1.2)"
     assert [part["refuri"] for part in parts if hasattr(part, "attributes")] == [
         "../mathematics.html#eq-1.2",
@@ -50,7 +50,7 @@ def test_references_to_equations_become_links(extension):
 
 def test_docstrings_become_text_lists_and_literal_blocks(extension):
     docstrings = extension("docstrings")
-    given = [
+    lines = [
         "A |name_| with a * and `solve`, see docs/partial.md.",
         "",
         "    F = p * q | a",
@@ -62,7 +62,7 @@ def test_docstrings_become_text_lists_and_literal_blocks(extension):
         ">>> 2 * 2",
         "4",
     ]
-    assert list(docstrings.rewritten(given, {"rho"})) == [
+    assert list(docstrings.rewrite_lines(lines, {"rho"})) == [
         r"A \|name\_\| with a \* and :py:obj:`solve <ugw.solve>`, see :doc:`/partial`.",
         "",
         "::",
@@ -80,15 +80,15 @@ def test_docstrings_become_text_lists_and_literal_blocks(extension):
 
 
 @pytest.mark.parametrize(
-    ("page", "found"),
+    ("page", "expected"),
     [
         ('<script src="https://cdn.example.org/x.js"></script>', True),
         ('<link rel="stylesheet" href="//example.org/x.css" />', True),
         ('<img alt="" src="_images/x.png"/> <a href="https://example.org">a link is read, not loaded</a>', False),
     ],
 )
-def test_what_a_page_would_load_is_seen(extension, page, found):
-    assert bool(extension("offline").LOADED.search(page)) == found
+def test_external_resources_of_a_page_are_detected(extension, page, expected):
+    assert bool(extension("offline").LOADED.search(page)) == expected
 
 
 def test_the_gallery_has_headings_between_its_cards(extension):

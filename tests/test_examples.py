@@ -22,13 +22,13 @@ def run(name: str, **changed: str) -> dict:
     for constant, value in changed.items():
         at = next(k for k, line in enumerate(source) if line.startswith(f"{constant} = "))
         source[at] = f"{constant} = {value}"
-    made = {"__name__": name}
+    namespace = {"__name__": name}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # two steps are not enough, and are not meant to be
         warnings.filterwarnings("ignore", message=".*non-interactive")
-        exec(compile("\n".join(source), str(FOLDER / f"{name}.py"), "exec"), made)
+        exec(compile("\n".join(source), str(FOLDER / f"{name}.py"), "exec"), namespace)
     assert len(pyplot.get_fignums()) == 1
-    return made
+    return namespace
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,19 +69,19 @@ def test_examples_without_data_say_where_to_get_them(name, origin, monkeypatch, 
 
 
 def test_outliers_mislead_balanced_gw_only():
-    found = run("graph_families", **{"SEED, OUTLIERS": "0, (0, 4)"})
-    unbalanced, balanced = found["accuracy"].values()
+    results = run("graph_families", **{"SEED, OUTLIERS": "0, (0, 4)"})
+    unbalanced, balanced = results["accuracy"].values()
     assert unbalanced[0] > 0.7 < unbalanced[1]
     assert balanced[0] > 0.7
     assert balanced[1] < 0.5
-    assert (np.array(found["confusion"])[:, 2] >= 4).all()  # of the last, balanced GW: trees, whatever they are
+    assert (np.array(results["confusion"])[:, 2] >= 4).all()  # of the last, balanced GW: trees, whatever they are
 
 
 @real
-def test_unbalanced_wins_where_a_cell_type_is_missing(capsys):
-    found = run("single_cell_benchmark", NEIGHBORS='{"scgem": 35}')["found"]["scgem"]
+def test_unbalanced_is_more_accurate_without_a_cell_type(capsys):
+    results = run("single_cell_benchmark", NEIGHBORS='{"scgem": 35}')["results"]["scgem"]
     for removed in ("BJ", "d24T+", "iPSc"):
-        (off, near, votes, kept), (soft_off, soft_near, soft_votes, soft_kept) = found[removed].values()
+        (off, near, votes, kept), (soft_off, soft_near, soft_votes, soft_kept) = results[removed].values()
         assert soft_off < off - 0.02
         assert soft_near > near + 0.05
         assert soft_votes > votes + 0.1
@@ -90,10 +90,12 @@ def test_unbalanced_wins_where_a_cell_type_is_missing(capsys):
     printed = [line for line in capsys.readouterr().out.splitlines() if "balanced" in line]
     assert len(printed) == 14
     table = docs[docs.index("scgem, k = 35") :].splitlines()[2:16]
-    for line, shown in zip(printed, table, strict=True):  # the table is what the example prints, but for a rank or two
-        assert line.split()[:2] == shown.split()[:2]
+    for line, expected in zip(
+        printed, table, strict=True
+    ):  # the table is what the example prints, but for a rank or two
+        assert line.split()[:2] == expected.split()[:2]
         np.testing.assert_allclose(
-            *([float(v) for v in text.split()[2:]] for text in (line, shown)), rtol=0.0, atol=0.0011
+            *([float(v) for v in text.split()[2:]] for text in (line, expected)), rtol=0.0, atol=0.0011
         )
 
 
@@ -101,14 +103,14 @@ def test_unbalanced_wins_where_a_cell_type_is_missing(capsys):
 def test_anndata_example_writes_its_results(capsys):
     pytest.importorskip("anndata")
     run("align_anndata")
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for name in ("ugw_stage", "ugw_mass", "X_ugw"):
-        assert name in said
+        assert name in output
 
 
 @real
 def test_camel_distances_have_one_row_per_pose(capsys):
-    made = run("camels", POINTS="30")  # enough to run; the order of time needs more
-    assert made["distances"].shape == (10, 10)
-    assert sorted(made["turn"]) == list(range(10))
+    namespace = run("camels", POINTS="30")  # enough to run; the order of time needs more
+    assert namespace["distances"].shape == (10, 10)
+    assert sorted(namespace["angular_order"]) == list(range(10))
     assert "rank correlation" in capsys.readouterr().out

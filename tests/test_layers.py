@@ -43,7 +43,7 @@ def layer_name(path: Path) -> str:
 MODULES = {layer_name(path): path for path in sorted(ROOT.rglob("*.py"))}
 
 
-def imported(source: str, package: str, modules: set[str]) -> Iterator[tuple[int, str]]:
+def imported_modules(source: str, package: str, modules: set[str]) -> Iterator[tuple[int, str]]:
     """(line, module of this library) for every import in the source, wherever it stands in the file.
 
     package: what a leading dot means there, "" for files in src/ugw itself.
@@ -62,8 +62,8 @@ def dotted_names(node: ast.AST, package: str) -> list[str]:
         return []
     base = node.module or ""
     if node.level:
-        here = ["ugw", *package.split(".")] if package else ["ugw"]
-        above = here[: len(here) - node.level + 1]
+        package_parts = ["ugw", *package.split(".")] if package else ["ugw"]
+        above = package_parts[: len(package_parts) - node.level + 1]
         base = ".".join([*above, base] if base else above)
     return [f"{base}.{alias.name}" for alias in node.names]
 
@@ -79,7 +79,7 @@ def known_module(dotted: str, modules: set[str]) -> str:
 def imports_of(name: str) -> list[tuple[int, str]]:
     path = MODULES[name]
     package = "" if path.parent == ROOT else ".".join(path.parent.relative_to(ROOT).parts)
-    return list(imported(path.read_text(encoding="utf-8"), package, set(MODULES)))
+    return list(imported_modules(path.read_text(encoding="utf-8"), package, set(MODULES)))
 
 
 def package_of(name: str) -> str:
@@ -161,6 +161,6 @@ def test_cycles_are_found(graph, cycle):
         ("import numpy, ugwish\nfrom scipy import sparse\nfrom ugwish.errors import x", "", []),
     ],
 )
-def test_every_way_to_import_is_seen(source, package, expected):
+def test_every_form_of_import_is_detected(source, package, expected):
     modules = {"ugw", "errors", "spaces", "problems", "problems.linear"}
-    assert [name for _, name in imported(source, package, modules)] == expected
+    assert [name for _, name in imported_modules(source, package, modules)] == expected

@@ -34,10 +34,10 @@ def names_for_type_checkers():
 
 
 def test_the_lists_of_public_names_agree():
-    found = names_for_type_checkers()
-    assert {name: module for name, module in found.items() if module is not None} == ugw._MODULES
-    assert set(found) == set(ugw.__all__)
-    assert {name for name, module in found.items() if module is None} <= set(ugw._SUBMODULES)
+    names = names_for_type_checkers()
+    assert {name: module for name, module in names.items() if module is not None} == ugw._MODULES
+    assert set(names) == set(ugw.__all__)
+    assert {name for name, module in names.items() if module is None} <= set(ugw._SUBMODULES)
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -45,7 +45,7 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = ugw.sovle
 
 
-def in_a_new_process(code):
+def run_in_new_process(code):
     """What the code prints in a new interpreter."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -55,7 +55,7 @@ def in_a_new_process(code):
 def test_importing_the_package_imports_neither_torch_nor_scipy():
     heavy = ("torch", "scipy", "numpy", "ugw.solvers", "ugw.api")
     code = f"import sys, ugw; dir(ugw); print([name for name in {heavy} if name in sys.modules])"
-    assert in_a_new_process(code) == "[]\n"
+    assert run_in_new_process(code) == "[]\n"
 
 
 def test_every_public_name_resolves_first_in_a_new_process():
@@ -68,7 +68,7 @@ for name in reversed(dir(ugw)):
 from ugw import *
 print(Space.__name__, solve is ugw.solve, ugw.errors.__name__)
 """
-    assert in_a_new_process(code) == "Space True ugw.errors\n"
+    assert run_in_new_process(code) == "Space True ugw.errors\n"
 
 
 def blocks(language):
@@ -77,11 +77,11 @@ def blocks(language):
 
 def test_the_readme_runs_as_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    said, scope = io.StringIO(), {}
-    with contextlib.redirect_stdout(said):
+    output, scope = io.StringIO(), {}
+    with contextlib.redirect_stdout(output):
         for block in blocks("python"):
             exec(block, scope)
-    assert said.getvalue() == "".join(blocks("text"))
+    assert output.getvalue() == "".join(blocks("text"))
     commands = re.findall(r"^    \.venv/bin/ugw (.*)$", README.read_text(encoding="utf-8"), re.MULTILINE)
     assert commands
     for command in commands:

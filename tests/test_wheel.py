@@ -1,4 +1,4 @@
-"""The wheel: what is in it, what it asks for, and that it works with nothing but that."""
+"""The wheel: its files, its requirements, and its use with the required packages only."""
 
 import os
 import re
@@ -47,7 +47,7 @@ def wheel(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory):
+def installed_folder(wheel, tmp_path_factory):
     """The wheel in a folder of its own."""
     folder = tmp_path_factory.mktemp("installed")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", folder, wheel]
@@ -76,14 +76,14 @@ def test_the_wheel_has_exactly_the_files_of_the_package(wheel):
 
 
 def test_the_wheel_requires_the_core_and_offers_extras(wheel):
-    said = metadata(wheel)
-    asked = [line for line in said.get_all("Requires-Dist") if "extra ==" not in line]
-    assert {re.match(r"[\w.-]+", line)[0] for line in asked} == CORE
-    assert {"report", "single-cell", "dask", "docs", "dev"} <= set(said.get_all("Provides-Extra"))
+    fields = metadata(wheel)
+    requirements = [line for line in fields.get_all("Requires-Dist") if "extra ==" not in line]
+    assert {re.match(r"[\w.-]+", line)[0] for line in requirements} == CORE
+    assert {"report", "single-cell", "dask", "docs", "dev"} <= set(fields.get_all("Provides-Extra"))
     with open(ROOT / "pyproject.toml", "rb") as file:
         project = tomllib.load(file)["project"]
-    assert said["Version"] == project["version"]
-    assert set(said.get_all("Provides-Extra")) == set(project["optional-dependencies"])
+    assert fields["Version"] == project["version"]
+    assert set(fields.get_all("Provides-Extra")) == set(project["optional-dependencies"])
 
 
 def run(folder, code, *, without=()):
@@ -101,10 +101,10 @@ sys.meta_path.insert(0, Absent)
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=env, cwd=folder)
 
 
-def test_with_the_core_alone_it_solves_draws_and_matches_files(installed):
+def test_with_the_core_alone_it_solves_draws_and_matches_files(installed_folder):
     code = f"""
 import ugw, numpy as np
-assert ugw.__file__.startswith({str(installed)!r}), ugw.__file__
+assert ugw.__file__.startswith({str(installed_folder)!r}), ugw.__file__
 x = ugw.Space.from_points(np.random.default_rng(0).random((12, 2)))
 ugw.solve(x, x, eps=0.1).check()
 ugw.solve(x, x, rho=ugw.TV(0.5))  # POT
@@ -120,26 +120,26 @@ from ugw.cli import main
 np.savetxt("a.csv", np.random.default_rng(1).random((9, 2)), delimiter=",")
 main(["match", "a.csv", "a.csv", "--eps", "10%", "--init", "product", "-q"])
 """
-    done = run(installed, code, without=OPTIONAL)
+    done = run(installed_folder, code, without=OPTIONAL)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert (installed / "out" / "plan.npz").exists()
+    assert (installed_folder / "out" / "plan.npz").exists()
 
 
-def test_a_report_from_the_wheel(installed):
+def test_a_report_from_the_wheel(installed_folder):
     pytest.importorskip("plotly")
     code = """
 import ugw, numpy as np
 x = ugw.Space.from_points(np.random.default_rng(0).random((12, 2)))
 ugw.report.write(ugw.solve(x, x, eps=0.1), x, x, "page.html")
 """
-    done = run(installed, code)
+    done = run(installed_folder, code)
     assert done.returncode == 0, done.stderr
-    assert (installed / "page.html").stat().st_size > 10**6
+    assert (installed_folder / "page.html").stat().st_size > 10**6
 
 
-def test_importing_needs_no_more_than_torch_numpy_and_scipy(installed):
+def test_importing_needs_no_more_than_torch_numpy_and_scipy(installed_folder):
     code = "import ugw; [getattr(ugw, name) for name in ugw._MODULES]; print(ugw.__version__)"
-    done = run(installed, code, without=(*LAZY, *OPTIONAL))
+    done = run(installed_folder, code, without=(*LAZY, *OPTIONAL))
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == metadata_version()
 
@@ -150,7 +150,7 @@ def metadata_version():
 
 
 def test_importing_loads_little_beyond_torch():
-    """What made the first use of a name slow, counted rather than timed: SciPy's parts, the search for the version."""
+    """The number of modules that the first use of a name imports: it determines the time, and does not vary."""
     code = """
 import sys, torch
 before = set(sys.modules)
@@ -172,10 +172,10 @@ assert "__version__" not in vars(ugw)
 def test_the_citation_names_the_paper_and_this_version():
     yaml = pytest.importorskip("yaml")
     with open(ROOT / "CITATION.cff", encoding="utf-8") as file:
-        said = yaml.safe_load(file)
-    assert {"cff-version", "message", "title", "authors"} <= set(said)
-    assert said["version"] == metadata_version()
-    paper = said["preferred-citation"]
+        citation = yaml.safe_load(file)
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    assert citation["version"] == metadata_version()
+    paper = citation["preferred-citation"]
     assert [author["family-names"] for author in paper["authors"]] == ["Séjourné", "Vialard", "Peyré"]
     bibtex = (ROOT / "README.md").read_text(encoding="utf-8").split("```bibtex")[1].split("```")[0]
     for field in (

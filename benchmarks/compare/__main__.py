@@ -4,7 +4,7 @@ import os
 import sys
 
 
-def one_thread():
+def use_one_thread():
     """Set one thread for every linear algebra library before it is loaded, and disable GPU memory preallocation."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
@@ -13,7 +13,7 @@ def one_thread():
 
 
 if __name__ == "__main__":
-    one_thread()
+    use_one_thread()
     from .command import main
 
     sys.exit(main())

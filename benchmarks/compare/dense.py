@@ -11,35 +11,45 @@ import ugw
 
 from . import measure, problems
 
-TINY = 1e-9  # objectives closer than this share are equal
+TINY = 1e-9  # relative difference up to which objectives count as equal
 
 
 def row(instance, peers, *, repeats, limit, **where):
-    """Run peers and ugw alternately, several times. Returns the row as plain numbers."""
+    """Run peers and ugw alternately, `repeats` times. Returns the row as plain numbers."""
     warnings.simplefilter("ignore", ugw.ConvergenceWarning)  # the status is in the table
     spaces = instance.on(where["device"], where["dtype"]) if where else None
-    theirs = {peer.name: first_run(peer, instance, limit, **where) for peer in peers}
+    first_runs = {peer.name: first_run(peer, instance, limit, **where) for peer in peers}
     ours, result = measure.our_trace(instance, spaces=spaces)
     ours = [ours]
-    ran = {name: runs for name, runs in theirs.items() if isinstance(runs, list)}
-    own = {name: own_time(runs) for name, runs in ran.items()}
-    same = [own[p.name] for p in peers if p.same and p.name in own and math.isfinite(own[p.name])]
-    again = [p for p in peers if p.name in ran and not p.limits and own[p.name] <= measure.FAR * min(same, default=0.0)]
+    runs_by_peer = {name: runs for name, runs in first_runs.items() if isinstance(runs, list)}
+    peer_seconds = {name: time_of_peer(runs) for name, runs in runs_by_peer.items()}
+    comparable = [
+        peer_seconds[p.name] for p in peers if p.same and p.name in peer_seconds and math.isfinite(peer_seconds[p.name])
+    ]
+    repeated = [
+        p
+        for p in peers
+        if p.name in runs_by_peer
+        and not p.limits
+        and peer_seconds[p.name] <= measure.FAR * min(comparable, default=0.0)
+    ]
     device = where.get("device", "cpu")
-    for left in reversed(range(repeats)):
-        # Memory is measured once, from a heap that was emptied: to fill it again takes time.
-        peak = functools.partial(measure.peak_memory, device) if left == 0 else functools.partial(nullcontext, [None])
-        for peer in again:
+    for remaining in reversed(range(repeats)):
+        # Memory is measured in one run only, because refilling the heap that was emptied takes time.
+        peak = (
+            functools.partial(measure.peak_memory, device) if remaining == 0 else functools.partial(nullcontext, [None])
+        )
+        for peer in repeated:
             with peak() as memory:
-                trace = measure.peer_trace(peer, instance, limit=limit, judged=False, **where)
+                trace = measure.peer_trace(peer, instance, limit=limit, evaluate=False, **where)
             trace.memory = memory[0]
-            ran[peer.name].append(trace)
+            runs_by_peer[peer.name].append(trace)
         with peak() as memory:
-            trace, result = measure.our_trace(instance, spaces=spaces, judged=False)
+            trace, result = measure.our_trace(instance, spaces=spaces, evaluate=False)
         trace.memory = memory[0]
         ours.append(trace)
-    told = {p.name: tell_peer(p, theirs[p.name], ours) for p in peers}
-    return {"ours": tell_ours(ours, result), "peers": told, **verdict(told, ours, instance, spaces)}
+    peer_rows = {p.name: peer_row(p, first_runs[p.name], ours) for p in peers}
+    return {"ours": our_row(ours, result), "peers": peer_rows, **verdict(peer_rows, ours, instance, spaces)}
 
 
 def first_run(peer, instance, limit, **where):
@@ -49,15 +59,15 @@ def first_run(peer, instance, limit, **where):
         return reason
     try:
         trace = measure.peer_trace(peer, instance, limit=limit, **where)
-    except Exception as error:  # whatever a peer does, the others go on
+    except Exception as error:  # a failing peer must not end the others
         return f"failed ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
     return [trace] if math.isfinite(trace.final) else f"no finite objective ({trace.final})"
 
 
-def own_time(runs):
+def time_of_peer(runs):
     """Return the seconds until a peer reached its final objective."""
     step = runs[0].first(measure.level(runs[0].final))
-    return float(measure.minimum(runs)[step])
+    return float(measure.minimum_seconds(runs)[step])
 
 
 def our_time(ours, final):
@@ -65,14 +75,14 @@ def our_time(ours, final):
     step = ours[0].first(measure.level(final))
     if step is None:
         return None, None
-    return step + 1, float(measure.minimum(ours)[step])
+    return step + 1, float(measure.minimum_seconds(ours)[step])
 
 
-def tell_peer(peer, runs, ours):
+def peer_row(peer, runs, ours):
     if isinstance(runs, str):
         return {"reason": runs, "version": peer.version(), "same": peer.same}
     first = runs[0]
-    seconds = own_time(runs)
+    seconds = time_of_peer(runs)
     step, our_seconds = our_time(ours, first.final)
     return {
         "version": peer.version(),
@@ -91,10 +101,10 @@ def tell_peer(peer, runs, ours):
     }
 
 
-def tell_ours(ours, result):
-    seconds = measure.minimum(ours)
+def our_row(ours, result):
+    seconds = measure.minimum_seconds(ours)
     steps = np.diff(seconds[:-1])
-    per_step = float(np.median(steps)) if len(steps) else None  # of one step alone nothing is known
+    per_step = float(np.median(steps)) if len(steps) else None  # unknown for a single step
     return {
         "objective": ours[0].final,
         "total": min(run.total for run in ours),
@@ -109,23 +119,23 @@ def tell_ours(ours, result):
     }
 
 
-def verdict(told, ours, instance, spaces):
+def verdict(peer_rows, ours, instance, spaces):
     """Add the ratio to the fastest peer that solves our problem, and confirm the plan at that step."""
-    ran = {name: t for name, t in told.items() if "reason" not in t and t["same"] and not t["stopped"]}
-    if not ran:
+    comparable = {name: t for name, t in peer_rows.items() if "reason" not in t and t["same"] and not t["stopped"]}
+    if not comparable:
         return {"measured": {}}
-    fastest = min(ran, key=lambda name: ran[name]["seconds"])
-    best = min(t["objective"] for t in ran.values())
-    measured = {"ratio": ran[fastest]["ratio"], "worse": (ours[0].final - best) / abs(best)}
-    step, aim = ran[fastest]["our_step"], measure.level(ran[fastest]["objective"])
+    fastest = min(comparable, key=lambda name: comparable[name]["seconds"])
+    best = min(t["objective"] for t in comparable.values())
+    measured = {"ratio": comparable[fastest]["ratio"], "worse": (ours[0].final - best) / abs(best)}
+    step, level = comparable[fastest]["our_step"], measure.level(comparable[fastest]["objective"])
     if step is not None and step < len(ours[0].seconds):
         stopped, _ = measure.our_trace(instance, stop_at=step, spaces=spaces)
-        confirmed = stopped.final <= aim + TINY * abs(aim)
+        confirmed = stopped.final <= level + TINY * abs(level)
     else:
         confirmed = step is not None
     return {"fastest": fastest, "confirmed": confirmed, "measured": measured}
 
 
 def cpu_row(n, rho, eps, peers, *, repeats, limit):
-    found = row(problems.clouds(n, rho=rho, eps=eps), peers, repeats=repeats, limit=limit)
-    return {"n": n, "rho": rho, "eps": eps, **found}
+    result = row(problems.clouds(n, rho=rho, eps=eps), peers, repeats=repeats, limit=limit)
+    return {"n": n, "rho": rho, "eps": eps, **result}

@@ -1,7 +1,7 @@
 """One adapter per package, with settings that solve our objective where the package can.
 
-`run(instance, watch, limit)` solves and returns its plan. A package whose steps can be seen calls `watch(plan)` for
-every plan on the way; the others have `limits`, numbers of iterations to be tried one after the other.
+`run(instance, watch, limit)` solves and returns the plan. A package with a hook in its loop calls `watch(plan)` for the
+plan of every step; the others have `limits`, numbers of iterations with which they are run one after the other.
 """
 
 import contextlib
@@ -39,29 +39,29 @@ class Peer:
         """Return the reason why it cannot run here, or None."""
         try:
             importlib.import_module(self.module)
-        except Exception as error:  # a broken install must not end the run either
+        except Exception as error:  # a broken installation must not end the run
             return f"not installed ({type(error).__name__}: {str(error)[:80]})"
         return None
 
 
-def watching(module, name, position, watch, transform=lambda plan: plan):
+def watch_argument(module, name, position, watch, transform=lambda plan: plan):
     """Within this context `module.name` passes one of its arguments to `watch` before it runs."""
     inner = getattr(module, name)
 
-    def told(*args, **kwargs):
+    def call_watched(*args, **kwargs):
         watch(transform(args[position] if isinstance(position, int) else kwargs[position]))
         return inner(*args, **kwargs)
 
-    return mock.patch.object(module, name, told)
+    return mock.patch.object(module, name, call_watched)
 
 
 class Reference(Peer):
-    """unbalancedgw, the code of the paper. settings: `way` "log" or "exp", and its tol_plan."""
+    """unbalancedgw, the code of the paper. settings: `domain` "log" or "exp", and its tol_plan."""
 
     def run(self, instance, watch, limit=STEPS, device="cpu", dtype=torch.float64):
         solver = importlib.import_module("unbalancedgw.vanilla_ugw_solver")
-        solve = getattr(solver, self.settings["way"] + "_ugw_sinkhorn")
-        with watching(solver, "compute_local_cost", 0, watch):
+        solve = getattr(solver, self.settings["domain"] + "_ugw_sinkhorn")
+        with watch_argument(solver, "compute_local_cost", 0, watch):
             return solve(
                 *instance.tensors(device, dtype), eps=instance.eps, rho=instance.rho, rho2=instance.rho,
                 nits_plan=limit, tol_plan=self.settings["tol"], nits_sinkhorn=STEPS, tol_sinkhorn=1e-6,
@@ -72,7 +72,7 @@ class Reference(Peer):
         solver = importlib.import_module("unbalancedgw.batch_stable_ugw_solver")
         stacked = [torch.stack(v) for v in zip(*(i.tensors(device, dtype) for i in instances), strict=True)]
         eps, rho = instances[0].eps, instances[0].rho
-        with watching(solver, "compute_local_cost", 0, watch):
+        with watch_argument(solver, "compute_local_cost", 0, watch):
             return solver.log_batch_ugw_sinkhorn(
                 *stacked, eps=eps, rho=rho, rho2=rho, nits_plan=STEPS, tol_plan=1e-5,
                 nits_sinkhorn=STEPS, tol_sinkhorn=1e-6,
@@ -89,7 +89,7 @@ class Pot(Peer):
         if self.settings.get("torch"):
             a, dx, b, dy = instance.tensors(device, dtype)
             start = torch.as_tensor(start, dtype=dtype, device=device)
-        with watching(inside, "uot_cost_matrix", "pi", watch):
+        with watch_argument(inside, "uot_cost_matrix", "pi", watch):
             return ot.gromov.fused_unbalanced_gromov_wasserstein(
                 dx, dy, a, b, reg_marginals=instance.rho, epsilon=instance.eps, divergence="kl",
                 unbalanced_solver="sinkhorn_log", alpha=0, M=None, init_pi=start,
@@ -117,12 +117,12 @@ class Fugw(Peer):
         eps = instance.eps
         solver = Watched(nits_bcd=limit, nits_uot=STEPS, tol_bcd=1e-6, tol_uot=1e-6 / eps, eval_uot=10)
         with mock.patch.object(utils, "_get_progress", no_bar):
-            found = solver.solve(
+            solution = solver.solve(
                 alpha=1, rho_s=torch.tensor(instance.rho), rho_t=torch.tensor(instance.rho), eps=eps,
                 reg_mode="joint", divergence="kl", F=None, Ds=dx, Dt=dy, ws=a, wt=b, solver="sinkhorn",
                 init_plan=torch.as_tensor(instance.start, dtype=dtype, device=device), verbose=False,
             )  # fmt: skip
-        return found["pi"]
+        return solution["pi"]
 
 
 class Ott(Peer):
@@ -163,7 +163,7 @@ class Ott(Peer):
 
 
 class TorchGW(Peer):
-    """torchgw. Its rho only damps the inner loop, and it samples: a different problem."""
+    """torchgw. Its rho only damps the inner loop, and it samples pairs: a different problem."""
 
     def run(self, instance, watch, limit=500, device="cpu", dtype=torch.float64):
         from torchgw import sampled_gw
@@ -177,8 +177,8 @@ class TorchGW(Peer):
         )  # fmt: skip
 
 
-REFERENCE = Reference("unbalancedgw (log)", "unbalancedgw", "unbalancedgw", settings={"way": "log", "tol": 1e-5})
-REFERENCE_EXP = Reference("unbalancedgw (exp)", "unbalancedgw", "unbalancedgw", settings={"way": "exp", "tol": 1e-9})
+REFERENCE = Reference("unbalancedgw (log)", "unbalancedgw", "unbalancedgw", settings={"domain": "log", "tol": 1e-5})
+REFERENCE_EXP = Reference("unbalancedgw (exp)", "unbalancedgw", "unbalancedgw", settings={"domain": "exp", "tol": 1e-9})
 POT = Pot("POT", "POT", "ot")
 POT_TORCH = Pot("POT (torch)", "POT", "ot", settings={"torch": True})
 FUGW = Fugw("fugw", "fugw", "fugw.solvers.dense")
@@ -186,7 +186,7 @@ DOUBLING = tuple(math.ceil(200 / 2**k) for k in range(5, -1, -1))
 OTT = Ott("OTT-JAX", "ott-jax", "ott", same=False, limits=DOUBLING, note="entropy against the counting measure")
 OTT_CORRECTED = Ott(
     "OTT-JAX (corrected weights)", "ott-jax", "ott", same=False, limits=DOUBLING, settings={"corrected": True},
-    note="a^(1+eps/rho) for a, to make up for its entropy",
+    note="a^(1+eps/rho) for a, to compensate for its entropy",
 )  # fmt: skip
 TORCHGW = TorchGW(
     "torchgw", "torchgw", "torchgw", same=False, limits=(63, 125, 250, 500), note="rho damps the inner loop only"

@@ -30,7 +30,7 @@ class Instance:
         return self.on("cpu", torch.float64, numpy=True)
 
     def on(self, device, dtype, *, numpy=False):
-        """Return the two spaces, made from distance matrices, as the peers get them."""
+        """Return the two spaces, made from the distance matrices that the peers also get."""
         sides = ((self.dx, self.a), (self.dy, self.b))
         if not numpy:
             sides = [[torch.as_tensor(v, dtype=dtype, device=device) for v in side] for side in sides]
@@ -45,14 +45,14 @@ class Instance:
         """Return the product plan a⊗b of mass sqrt(m(a) m(b)), the start of every peer."""
         return np.outer(self.a, self.b) / np.sqrt(self.a.sum() * self.b.sum())
 
-    def judge(self, plan):
+    def evaluate(self, plan):
         """Return the objective of a plan in float64, for all packages. Not finite if the plan is not."""
         plan = torch.as_tensor(plan).detach().double()
         if not bool(torch.isfinite(plan).all()):
             return float("nan")
-        return float(ugw.objective(plan, *self._judging(plan.device.type), rho=self.rho, eps=self.eps).total)
+        return float(ugw.objective(plan, *self._evaluation_spaces(plan.device.type), rho=self.rho, eps=self.eps).total)
 
-    def _judging(self, device):
+    def _evaluation_spaces(self, device):
         """Return the spaces in float64 on the device of the plan."""
         if device not in self._spaces:
             self._spaces[device] = self.on(device, torch.float64)
@@ -84,18 +84,18 @@ def pu_grid(count=PU_FOLDS):
     return np.tile(first, count), np.tile(second, count)
 
 
-def outlier_clouds(n, seed=0):
-    """Points (n, 3) twice: a bent sheet, and the same sheet turned, drawn anew, with 10 % outliers around it.
+def sheets_with_outliers(n, seed=0):
+    """Return points (n, 3) and weights of a bent sheet, and of a rotated second sample of it with 10 % outliers.
 
-    Of masses 1 and 1.1, scaled so that squared distances are at most about 1. Returns points and weights.
+    The masses are 1 and 1.1. Points are scaled so that squared distances are at most about 1.
     """
     rng = np.random.default_rng(seed)
-    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    rotation = np.linalg.qr(rng.normal(size=(3, 3)))[0]
     sheets = []
     for _ in range(2):
         u, v = rng.random((2, n))
         sheets.append(np.stack([np.sin(2.0 * u), np.cos(2.0 * u), 0.7 * v], axis=1) + 0.02 * rng.normal(size=(n, 3)))
-    x, y = sheets[0], sheets[1] @ turn
+    x, y = sheets[0], sheets[1] @ rotation
     far = rng.choice(n, int(OUTLIERS * n), replace=False)
     y[far] = y.mean(0) + rng.uniform(-1.5, 1.5, (len(far), 3))
     x, y = ((p - p.mean(0)) / 3.0 for p in (x, y))

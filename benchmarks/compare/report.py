@@ -59,20 +59,23 @@ def dense_table(rows):
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for name, row in rows.items():
-        for peer, told in row.get("peers", {}).items():
+        for peer, peer_row in row.get("peers", {}).items():
             star = " ←" if peer == row.get("fastest") else ""
-            if "reason" in told:
-                lines.append(f"| {name} | {peer} | {told['reason']} | | | | | |")
+            if "reason" in peer_row:
+                lines.append(f"| {name} | {peer} | {peer_row['reason']} | | | | | |")
                 continue
-            if "rate" in told:
-                lines.append(f"| {name} | {peer} | {told['rate']:.2f} Tpairs/s | {number(told['seconds'])} | | | | |")
+            if "rate" in peer_row:
+                lines.append(
+                    f"| {name} | {peer} | {peer_row['rate']:.2f} Tpairs/s | {number(peer_row['seconds'])} | | | | |"
+                )
                 continue
-            there = f"{number(told['our_seconds'])} ({told.get('our_step') or '–'})"
-            other = "" if told["same"] else " (different problem)"
-            late = " (time limit)" if told.get("stopped") else ""
+            time_and_step = f"{number(peer_row['our_seconds'])} ({peer_row.get('our_step') or '–'})"
+            other = "" if peer_row["same"] else " (different problem)"
+            note = " (time limit)" if peer_row.get("stopped") else ""
             lines.append(
-                f"| {name} | {peer}{star}{other} | {told['objective']:.9f} | {number(told['seconds'])}{late} | "
-                f"{told.get('steps', '–')} | {there} | {ratio(told['ratio'])} | {number(told['memory'])} |"
+                f"| {name} | {peer}{star}{other} | {peer_row['objective']:.9f} | {number(peer_row['seconds'])}{note} | "
+                f"{peer_row.get('steps', '–')} | {time_and_step} | {ratio(peer_row['ratio'])} | "
+                f"{number(peer_row['memory'])} |"
             )
     return lines
 
@@ -86,8 +89,8 @@ def our_table(rows):
     for name, row in rows.items():
         ours = row.get("ours")
         if ours is None or "objective" not in ours:
-            said = row.get("reason") or ", ".join(f"{k} {number(v)}" for k, v in row["measured"].items())
-            lines.append(f"| {name} | {said} | | | | | | | |")
+            text = row.get("reason") or ", ".join(f"{k} {number(v)}" for k, v in row["measured"].items())
+            lines.append(f"| {name} | {text} | | | | | | | |")
             continue
         worse = row["measured"].get("worse")
         worse = "–" if worse is None else f"{worse:+.1e}"
@@ -102,32 +105,32 @@ def our_table(rows):
 def target_table(rows):
     lines = ["| problem | row | target | measured | met |", "|---|---|---:|---:|---|"]
     for target in targets.TARGETS:
-        for name, value, met in target.judge(rows):
-            said = {True: "yes", False: "**NO**", None: "not measured"}[met]
-            got = "not reached" if value is None and met is False else number(value)
-            if met is None and rows.get(name, {}).get("reason"):
-                said = rows[name]["reason"]
-            lines.append(f"| {target.work} | {name} | {target.text} | {got} | {said} |")
+        for name, value, is_met in target.check(rows):
+            text = {True: "yes", False: "**NO**", None: "not measured"}[is_met]
+            got = "not reached" if value is None and is_met is False else number(value)
+            if is_met is None and rows.get(name, {}).get("reason"):
+                text = rows[name]["reason"]
+            lines.append(f"| {target.work} | {name} | {target.text} | {got} | {text} |")
     return lines
 
 
 def series(rows):
     """(kind, parameters, solver) → [(n, seconds)]: peers to their objectives, ugw to the fastest's and to the end."""
-    found = defaultdict(list)
+    curves = defaultdict(list)
     for name, row in rows.items():
         kind = " ".join(name.split()[:2])
         if kind not in targets.GROWTH or "n" not in row:
             continue
         setting = f"rho {row['rho']:g}, eps {row['eps']:g}"
         if "total" in row.get("ours", {}) and row["ours"].get("status") != "MAX_ITER":  # not where it was cut short
-            found[kind, setting, WHOLE].append((row["n"], row["ours"]["total"]))
+            curves[kind, setting, WHOLE].append((row["n"], row["ours"]["total"]))
         ours = row.get("peers", {}).get(row.get("fastest"), {}).get("our_seconds")
         if ours is not None:
-            found[kind, setting, OURS].append((row["n"], ours))
-        for peer, told in row.get("peers", {}).items():
-            if "seconds" in told and not told.get("stopped"):
-                found[kind, setting, peer].append((row["n"], told["seconds"]))
-    return {key: sorted(points) for key, points in found.items()}
+            curves[kind, setting, OURS].append((row["n"], ours))
+        for peer, peer_row in row.get("peers", {}).items():
+            if "seconds" in peer_row and not peer_row.get("stopped"):
+                curves[kind, setting, peer].append((row["n"], peer_row["seconds"]))
+    return {key: sorted(points) for key, points in curves.items()}
 
 
 def exponent(points):
@@ -151,13 +154,13 @@ def growth_table(rows):
 
 def page(rows, machines):
     """Return the whole page."""
-    machine = ["; ".join(f"{k} {v}" for k, v in one.items()) for one in machines]
+    hardware_lines = ["; ".join(f"{k} {v}" for k, v in machine.items()) for machine in machines]
     peers = sorted(
         {f"{n} {t['version']}" for r in rows.values() for n, t in r.get("peers", {}).items() if t.get("version")}
     )
     return "\n".join([
         "# Comparison with other libraries", "",
-        *(f"- {line}" for line in machine), f"- {'; '.join(peers)}", "",
+        *(f"- {line}" for line in hardware_lines), f"- {'; '.join(peers)}", "",
         "CPU: one process, one thread, float64, processor time of that thread; streaming on two threads, wall-clock "
         "time. GPU: float32, wall-clock time. Time of "
         f"another library: until its objective is within {measure.WITHIN:g} (relative) of its final one. Time of ugw: "

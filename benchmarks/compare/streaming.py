@@ -1,7 +1,9 @@
 """Squared Euclidean clouds with outliers, too large for dense plans and for all peers.
 
-On the CPU a fresh process solves it, so that memory is counted above a freshly imported one, and so that a solve
-without end or without bounds can be ended: `python -m benchmarks.compare.streaming 20000`.
+On a CPU a new process solves each problem, so that memory is measured relative to a process that has only imported the
+package, and a solve that takes too long or too much memory can be ended:
+
+    python -m benchmarks.compare.streaming 20000
 """
 
 import contextlib
@@ -21,11 +23,11 @@ import ugw
 from . import measure, problems
 
 RHO, EPS = 0.1, 0.01
-ALLOWED = 8 * 2**30  # bytes of address space that a child may take beyond what it has once imported
+ALLOWED = 8 * 2**30  # bytes of address space of a child above that after its imports
 
 
 def spaces(n, device, dtype):
-    sides = problems.outlier_clouds(n)
+    sides = problems.sheets_with_outliers(n)
     sides = [[torch.as_tensor(v, dtype=dtype, device=device) for v in side] for side in sides]
     return [ugw.Space.from_points(points, weights=weights, metric="sqeuclidean") for points, weights in sides]
 
@@ -34,24 +36,24 @@ def solve(n, *, device="cpu", dtype=torch.float64, **options):
     """Return wall-clock seconds, peak memory in MiB and the result, including the construction of the spaces."""
     warnings.simplefilter("ignore", ugw.ConvergenceWarning)
     with measure.peak_memory(device) as memory:
-        start = measure.wall()
+        start = measure.wall_seconds()
         result = ugw.solve(*spaces(n, device, dtype), rho=RHO, eps=EPS, **options)
         value = float(result.value)
-        seconds = measure.wall() - start
+        seconds = measure.wall_seconds() - start
     return seconds, memory[0], result, value
 
 
-def told(n, seconds, memory, result, value):
+def make_row(n, seconds, memory, result, value):
     ours = {"objective": value, "total": seconds, "memory": memory, "steps": int(result.n_iter)}
     ours["status"] = result.status.name
     return {"n": n, "rho": RHO, "eps": EPS, "ours": ours, "measured": {"seconds": seconds, "MiB": memory}}
 
 
 def cuda_row(n, *, repeats, device="cuda", dtype=torch.float32):
-    """Measure the best of several runs and its difference from a run with a tolerance a hundred times smaller."""
+    """Measure the best of `repeats` runs and its difference from a run with a tolerance a hundred times smaller."""
     solve(min(n, 2000), device=device, dtype=dtype)  # compiles
     runs = [solve(n, device=device, dtype=dtype) for _ in range(repeats)]
-    row = told(n, *min(runs, key=lambda run: run[0]))
+    row = make_row(n, *min(runs, key=lambda run: run[0]))
     tight = solve(n, device=device, dtype=dtype, solver=ugw.AlternateMin(tol=1e-8, max_iter=4000))[3]
     row["measured"]["relative error"] = abs(row["ours"]["objective"] - tight) / abs(tight)
     return row
@@ -60,14 +62,16 @@ def cuda_row(n, *, repeats, device="cuda", dtype=torch.float32):
 def short_row(n, *, device="cuda", dtype=torch.float32):
     """Measure one step after the start, for sizes at which a pass over all pairs takes half a minute.
 
-    How far that is from the end is measured on a tenth of the points, where the end can be had.
+    The error of that step is measured on a tenth of the points, for which the solve can run to convergence.
     """
     short = ugw.AlternateMin(max_iter=1, inner=ugw.Sinkhorn(max_iter=2))
-    end, near = (solve(n // 10, device=device, dtype=dtype, **given)[3] for given in ({}, {"solver": short}))
+    converged, after_one_step = (
+        solve(n // 10, device=device, dtype=dtype, **options)[3] for options in ({}, {"solver": short})
+    )
     seconds, memory, result, value = solve(n, device=device, dtype=dtype, solver=short)
-    row = told(n, seconds, memory, result, value)
+    row = make_row(n, seconds, memory, result, value)
     row["ours"]["change"] = float(result.history.change[-1])
-    row["measured"]["relative error at n / 10"] = abs(near - end) / abs(end)
+    row["measured"]["relative error at n / 10"] = abs(after_one_step - converged) / abs(converged)
     return row
 
 
@@ -91,11 +95,11 @@ def cpu_row(n, *, limit):
 def main():
     n = int(sys.argv[1])
     torch.set_num_threads(2)
-    torch.zeros(2) @ torch.zeros(2)  # what a first operation loads is not ours
+    torch.zeros(2) @ torch.zeros(2)  # the first operation loads libraries, which are not counted
     with contextlib.suppress(ValueError, OSError):
         size = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + ALLOWED, -1))
-    print(json.dumps(told(n, *solve(n))))
+    print(json.dumps(make_row(n, *solve(n))))
 
 
 if __name__ == "__main__":

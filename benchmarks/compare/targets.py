@@ -25,26 +25,26 @@ class Target:
         sign, label = "≤" if self.at_most else "≥", LABELS.get(self.quantity, self.quantity)
         return f"{label}: {sign} {self.bound:g}{factor}{unit}"
 
-    def judge(self, rows):
-        """Return (row name, number or None, met or None if not measured) per matching row, or one for their mean."""
-        found = {name: row for name, row in rows.items() if fnmatchcase(name, self.rows)}
-        if not found:
+    def check(self, rows):
+        """Return (row name, number or None, is met or None if not measured) per matching row, or one for their mean."""
+        selected = {name: row for name, row in rows.items() if fnmatchcase(name, self.rows)}
+        if not selected:
             return [(self.rows, None, None)]
-        numbers = {name: row.get("measured", {}).get(self.quantity) for name, row in found.items()}
+        numbers = {name: row.get("measured", {}).get(self.quantity) for name, row in selected.items()}
         if self.mean:
             known = [v for v in numbers.values() if v is not None]
             numbers = {f"mean of {len(known)} rows": sum(known) / len(known) if known else None}
-            return [(name, v, None if v is None else self.met(v)) for name, v in numbers.items()]
-        # A number that is there but None: we never got there.
+            return [(name, v, None if v is None else self.is_met(v)) for name, v in numbers.items()]
+        # A measured quantity that is None: the objective was never reached.
         return [
-            (name, v, self.met(v) if v is not None else (False if self.tried(found[name]) else None))
+            (name, v, self.is_met(v) if v is not None else (False if self.is_measured(selected[name]) else None))
             for name, v in numbers.items()
         ]
 
-    def tried(self, row):
+    def is_measured(self, row):
         return self.quantity in row.get("measured", {})
 
-    def met(self, number):
+    def is_met(self, number):
         return number <= self.bound if self.at_most else number >= self.bound
 
 

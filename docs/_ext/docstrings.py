@@ -22,7 +22,7 @@ NOT_CONSTRUCTED = {"Space", "Result", "ConicResult", "Barycenter", "Debiased", "
 DOCS = Path(__file__).resolve().parents[1]
 
 
-def public() -> dict[str, str]:
+def public_names() -> dict[str, str]:
     """Map every spelling of a public name to its documented name: solve and ugw.solve -> ugw.solve."""
     names = {name: f"ugw.{name}" for name in ugw.__all__ if name not in MODULES}
     for module in MODULES:
@@ -30,7 +30,7 @@ def public() -> dict[str, str]:
     return names | {full: full for full in names.values()}
 
 
-NAMES = public()
+NAMES = public_names()
 
 
 def source(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -39,10 +39,10 @@ def source(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: lis
         parameters = set(inspect.signature(obj).parameters) if callable(obj) else set()
     except (TypeError, ValueError):
         parameters = set()
-    lines[:] = list(rewritten(lines, parameters))
+    lines[:] = list(rewrite_lines(lines, parameters))
 
 
-def rewritten(lines: Iterable[str], parameters: set[str]) -> Iterable[str]:
+def rewrite_lines(lines: Iterable[str], parameters: set[str]) -> Iterable[str]:
     """Yield the lines of a docstring as reStructuredText."""
     kind = "text"  # kind of the current paragraph: text, example, formula or parameters
     after_blank = True
@@ -59,14 +59,14 @@ def rewritten(lines: Iterable[str], parameters: set[str]) -> Iterable[str]:
         if kind in ("formula", "example"):
             yield line
             continue
-        named = re.match(r"([a-z_]\w*(?:, [a-z_]\w*)*): ", line)
-        if named and parameters.issuperset(named[1].split(", ")):
+        match = re.match(r"([a-z_]\w*(?:, [a-z_]\w*)*): ", line)
+        if match and parameters.issuperset(match[1].split(", ")):
             if kind == "text":
                 yield ""
             kind = "parameters"
-            yield f"- **{named[1]}**: {escaped(line[named.end() :])}"
+            yield f"- **{match[1]}**: {escape_markup(line[match.end() :])}"
         else:
-            yield ("  " if kind == "parameters" else "") + escaped(line)
+            yield ("  " if kind == "parameters" else "") + escape_markup(line)
 
 
 def _kind(line: str) -> str:
@@ -76,7 +76,7 @@ def _kind(line: str) -> str:
     return "formula" if line.startswith("    ") else "text"
 
 
-def escaped(line: str) -> str:
+def escape_markup(line: str) -> str:
     """Return a line of text with code in backticks, names of pages as links, and all other markup escaped."""
     parts = line.split("`")
     for k, part in enumerate(parts):
@@ -91,9 +91,9 @@ def escaped(line: str) -> str:
     return "".join(parts)
 
 
-def _page(found: re.Match[str]) -> str:
+def _page(match: re.Match[str]) -> str:
     """Return a link to a documentation page, or the matched text if there is no such page."""
-    return f":doc:`/{found[1]}`" if (DOCS / f"{found[1]}.md").exists() else found[0]
+    return f":doc:`/{match[1]}`" if (DOCS / f"{match[1]}.md").exists() else match[0]
 
 
 def signature(app: Sphinx, what: str, name: str, obj: Any, *rest: Any) -> tuple[str, str | None] | None:

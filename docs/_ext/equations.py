@@ -34,12 +34,12 @@ logger = logging.getLogger(__name__)
 
 def mathml(source: str, display: str) -> str:
     """Return the MathML of a formula. Git hosts use `aligned` for the environment that the converter calls `split`."""
-    made = convert(re.sub(r"(begin|end)\{aligned\}", r"\1{split}", source), display=display)
-    made = BEFORE.sub(r'\1<mspace width="0.17em" />\2', made)
-    made = AFTER.sub(r'\1<mspace width="0.17em" />', made)
-    if "\\" in made:  # a command that the converter does not know
-        logger.warning("cannot draw %s in %s", re.findall(r"\\\w*", made)[0], source)
-    return re.sub(r"&(?![#\w]+;)", "&amp;", made)
+    markup = convert(re.sub(r"(begin|end)\{aligned\}", r"\1{split}", source), display=display)
+    markup = BEFORE.sub(r'\1<mspace width="0.17em" />\2', markup)
+    markup = AFTER.sub(r'\1<mspace width="0.17em" />', markup)
+    if "\\" in markup:  # a command that the converter does not know
+        logger.warning("cannot draw %s in %s", re.findall(r"\\\w*", markup)[0], source)
+    return re.sub(r"&(?![#\w]+;)", "&amp;", markup)
 
 
 def inline(writer: Any, node: nodes.math) -> None:
@@ -69,12 +69,12 @@ def forget(app: Sphinx, env: Any, docname: str) -> None:
 
 def collect(app: Sphinx, doctree: nodes.document) -> None:
     """Record the page of each numbered equation."""
-    known, page = app.env.ugw_equations, app.env.docname
+    pages, page = app.env.ugw_equations, app.env.docname
     for block in doctree.findall(nodes.math_block):
         for tag in TAG.findall(block.astext()):
-            if tag in known:
-                logger.warning("equation (%s) is defined twice, first on %s", tag, known[tag], location=block)
-            known[tag] = page
+            if tag in pages:
+                logger.warning("equation (%s) is defined twice, first on %s", tag, pages[tag], location=block)
+            pages[tag] = page
 
 
 def merge(app: Sphinx, env: Any, docnames: list[str], other: Any) -> None:
@@ -89,14 +89,14 @@ def link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         if isinstance(text.parent, (nodes.literal, nodes.literal_block, nodes.reference, nodes.math, nodes.math_block)):
             continue
         if REFERENCE.search(text):
-            text.parent.replace(text, list(linked(app, str(text), docname, known)))
+            text.parent.replace(text, list(link_nodes(app, str(text), docname, known)))
 
 
-def linked(app: Sphinx, text: str, docname: str, known: dict[str, str]) -> Any:
+def link_nodes(app: Sphinx, text: str, docname: str, known: dict[str, str]) -> Any:
     """Yield the text and link nodes of a text with references to equations."""
     place = 0
-    for found in REFERENCE.finditer(text):
-        for number in NUMBER.finditer(text, found.start(2), found.end(2)):
+    for reference in REFERENCE.finditer(text):
+        for number in NUMBER.finditer(text, reference.start(2), reference.end(2)):
             if number[1] not in known:
                 logger.warning("there is no equation (%s)", number[1], location=docname)
                 continue
@@ -112,15 +112,15 @@ def font(app: Sphinx, exception: Exception | None) -> None:
     """Write the font of the site, with the glyphs that formulas use."""
     if exception or app.builder.format != "html":
         return
-    with as_file(files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf") as path, TTFont(path) as made:
+    with as_file(files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf") as path, TTFont(path) as face:
         plain.getLogger("fontTools").setLevel(plain.WARNING)
         options = subset.Options(layout_features=["ssty"])
-        cut = subset.Subsetter(options)
+        subsetter = subset.Subsetter(options)
         ends = [[int(end, 16) for end in part.split("-")] for part in GLYPHS.split()]
-        cut.populate(unicodes=[code for first, last in ends for code in range(first, last + 1)])
-        cut.subset(made)
-        made.flavor = "woff"
-        made.save(Path(app.outdir) / "_static" / "math.woff")
+        subsetter.populate(unicodes=[code for first, last in ends for code in range(first, last + 1)])
+        subsetter.subset(face)
+        face.flavor = "woff"
+        face.save(Path(app.outdir) / "_static" / "math.woff")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -71,13 +71,13 @@ def sections(app: Sphinx, docname: str, text: list[str]) -> None:
     """Insert the section headings between the cards of the gallery page."""
     if docname != "gallery/index":
         return
-    made, last, end = [], None, 0
+    parts, last, end = [], None, 0
     for card in CARD.finditer(text[0]):
         section = next((name for name, names in SECTIONS.items() if card[1] in names), "More")
         if section != last:
-            made += [text[0][end : card.start()], HEADING.format(name=section, line="-" * len(section))]
+            parts += [text[0][end : card.start()], HEADING.format(name=section, line="-" * len(section))]
             last, end = section, card.start()
-    text[0] = "".join([*made, text[0][end:]])
+    text[0] = "".join([*parts, text[0][end:]])
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

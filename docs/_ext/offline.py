@@ -20,11 +20,11 @@ def check(app: Sphinx, exception: Exception | None) -> None:
     if exception or app.builder.format != "html":
         return
     for path in sorted(Path(app.outdir).rglob("*.html")):
-        for found in LOADED.findall(path.read_text(encoding="utf-8")):
-            logger.warning("%s loads %s", path.relative_to(app.outdir), found)
+        for resource in LOADED.findall(path.read_text(encoding="utf-8")):
+            logger.warning("%s loads %s", path.relative_to(app.outdir), resource)
     for path in sorted(Path(app.outdir).rglob("*.css")):
-        for found in IMPORTED.findall(path.read_text(encoding="utf-8")):
-            logger.warning("%s loads %s", path.relative_to(app.outdir), found)
+        for resource in IMPORTED.findall(path.read_text(encoding="utf-8")):
+            logger.warning("%s loads %s", path.relative_to(app.outdir), resource)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

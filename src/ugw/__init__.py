@@ -141,7 +141,7 @@ _MODULES = {
     "tightness": "api.certificate",
     "ugw_loss": "learning.losses",
 }
-# Modules of this package that are attributes of it: those in `__all__`, and two for which nobody needs an import.
+# Modules of this package that are attributes of it: those in `__all__`, and `errors` and `experiments`.
 _SUBMODULES = ("datasets", "errors", "estimators", "experiments", "plots", "report")
 
 

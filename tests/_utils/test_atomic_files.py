@@ -8,7 +8,7 @@ import pytest
 from ugw._utils.atomic_files import atomic_folder
 
 
-def contents(folder):
+def read_contents(folder):
     """Return the text of each file in the folder."""
     return {path.name: path.read_text() for path in folder.iterdir()}
 
@@ -18,7 +18,7 @@ def test_files_appear_at_the_end(tmp_path):
         (stage / "a.txt").write_text("one")
         (stage / "b.txt").write_text("two")
         assert not (tmp_path / "a.txt").exists()
-    assert contents(tmp_path) == {"a.txt": "one", "b.txt": "two"}
+    assert read_contents(tmp_path) == {"a.txt": "one", "b.txt": "two"}
 
 
 def test_a_finished_stage_replaces_the_old_files(tmp_path):
@@ -27,7 +27,7 @@ def test_a_finished_stage_replaces_the_old_files(tmp_path):
     with atomic_folder(tmp_path) as stage:
         (stage / "a.txt").write_text("new")
         assert (tmp_path / "a.txt").read_text() == "old and long"
-    assert contents(tmp_path) == {"a.txt": "new", "b.txt": "other"}
+    assert read_contents(tmp_path) == {"a.txt": "new", "b.txt": "other"}
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SystemExit])
@@ -38,7 +38,7 @@ def test_a_failure_leaves_everything_as_it_was(tmp_path, error):
         file.write("half")
         file.flush()
         raise error
-    assert contents(tmp_path) == {"a.txt": "old"}
+    assert read_contents(tmp_path) == {"a.txt": "old"}
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002, 0o027])
@@ -60,18 +60,18 @@ def test_the_last_of_two_writers_wins(tmp_path):
     with atomic_folder(tmp_path) as outer, atomic_folder(tmp_path) as inner:
         (outer / "a.txt").write_text("one")
         (inner / "a.txt").write_text("two")
-    assert contents(tmp_path) == {"a.txt": "one"}
+    assert read_contents(tmp_path) == {"a.txt": "one"}
 
 
 def test_a_missing_folder_is_refused_before_the_work(tmp_path):
-    entered = []
+    calls = []
     with pytest.raises(FileNotFoundError) as caught, atomic_folder(tmp_path / "nowhere"):
-        entered.append(True)
-    assert not entered
+        calls.append(True)
+    assert not calls
     assert caught.value.filename == str(tmp_path / "nowhere")
 
 
-def test_a_subfolder_with_the_name_of_a_file_is_an_error_and_nothing_moves(tmp_path):
+def test_a_subfolder_with_the_name_of_a_file_is_an_error_and_no_file_moves(tmp_path):
     (tmp_path / "b.txt").mkdir()
     (tmp_path / "a.txt").write_text("old")
     with pytest.raises(IsADirectoryError) as caught, atomic_folder(tmp_path) as stage:
@@ -87,20 +87,20 @@ def test_a_subfolder_with_the_name_of_a_file_is_an_error_and_nothing_moves(tmp_p
 def test_a_failure_between_the_moves_restores_the_old_files(tmp_path, monkeypatch, error, links):
     (tmp_path / "a.txt").write_text("old")
     (tmp_path / "c.txt").symlink_to("nowhere")
-    move, moved = os.replace, []
+    move, moves = os.replace, []
 
     def replace(source, target):
-        moved.append(os.path.basename(target))
-        if moved == ["a.txt", "b.txt", "c.txt", "d.txt"]:
+        moves.append(os.path.basename(target))
+        if moves == ["a.txt", "b.txt", "c.txt", "d.txt"]:
             raise error
         move(source, target)
 
-    def no_link(*args, **kwargs):
+    def refuse_link(*args, **kwargs):
         raise PermissionError("this file system has no hard links")
 
     monkeypatch.setattr(os, "replace", replace)
     if not links:
-        monkeypatch.setattr(os, "link", no_link)
+        monkeypatch.setattr(os, "link", refuse_link)
     with pytest.raises(type(error)) as caught, atomic_folder(tmp_path) as stage:
         for name in ("a.txt", "b.txt", "c.txt", "d.txt"):
             (stage / name).write_text("new")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oracles.cases import label
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from ugw._utils.checks import (
     as_index,
     as_list,
@@ -119,7 +119,7 @@ NOT_NUMBERS = [
 @pytest.mark.parametrize("value", NOT_NUMBERS, ids=label)
 def test_values_other_than_real_numbers_are_refused_in_one_line(value):
     for convert in (as_tensor, as_parameter):
-        refused(convert, "x", value, match="^x must")
+        assert_refused(convert, "x", value, match="^x must")
 
 
 @given(st.floats(min_value=0, exclude_min=True) | st.integers(1, 2**80))
@@ -197,12 +197,12 @@ def test_whole_numbers_pass(value):
 
 @pytest.mark.parametrize("value", [0, -1, 1.0, 2.5, True, False, "3", None, math.nan, [3], np.float64(3.0)])
 def test_check_whole_number_refuses_other_values(value):
-    assert refused(check_whole_number, "n", value).startswith("n must be a whole number ≥ 1, got ")
+    assert assert_refused(check_whole_number, "n", value).startswith("n must be a whole number ≥ 1, got ")
 
 
 def test_check_whole_number_uses_the_given_minimum():
     check_whole_number("n", 0, minimum=0)
-    assert "≥ 5" in refused(check_whole_number, "n", 4, minimum=5)
+    assert "≥ 5" in assert_refused(check_whole_number, "n", 4, minimum=5)
 
 
 @given(st.floats(min_value=0, max_value=1, exclude_min=True, exclude_max=True))
@@ -217,17 +217,17 @@ def test_check_tolerance_accepts_any_real_type(value):
 
 @given(st.one_of(st.floats(max_value=0), st.floats(min_value=1), st.just(math.nan), st.booleans(), st.text()))
 def test_check_tolerance_refuses_other_values(value):
-    assert refused(check_tolerance, "tol", value).startswith("tol must")
+    assert assert_refused(check_tolerance, "tol", value).startswith("tol must")
 
 
 def test_check_tolerance_refuses_integers_beyond_floats():
-    refused(check_tolerance, "tol", 10**400)
+    assert_refused(check_tolerance, "tol", 10**400)
 
 
 def test_check_choice_accepts_only_the_allowed_strings():
     check_choice("method", "log", ("log", "stabilized"))
     for value in ("Log", "", None, 0, ["log"], b"log"):
-        message = refused(check_choice, "method", value, ("log", "stabilized"))
+        message = assert_refused(check_choice, "method", value, ("log", "stabilized"))
         assert "'log', 'stabilized'" in message
         assert message.endswith(repr(value))
 
@@ -250,33 +250,37 @@ def test_described_values_are_one_short_line(value):
 )
 def test_checks_refuse_arrays_in_one_line(check):
     for value in (np.full((20, 20), 0.5), torch.full((20, 20), 0.5), np.zeros(0)):
-        assert str(tuple(value.shape)) in refused(check, "x", value)
-    refused(check, "x", np.eye(2) > 5)
+        assert str(tuple(value.shape)) in assert_refused(check, "x", value)
+    assert_refused(check, "x", np.eye(2) > 5)
 
 
 def test_whole_numbers_may_have_a_maximum():
     check_whole_number("k", 3, maximum=3)
-    assert refused(check_whole_number, "k", 4, maximum=3).startswith("k must be a whole number from 1 to 3, got 4")
+    assert assert_refused(check_whole_number, "k", 4, maximum=3).startswith(
+        "k must be a whole number from 1 to 3, got 4"
+    )
 
 
 def test_bools_of_numpy_pass_and_other_values_do_not():
     for value in (True, False, np.bool_(True)):
         check_bool("x", value)
     for value in (0, 1, None, "no", [True]):
-        refused(check_bool, "x", value)
+        assert_refused(check_bool, "x", value)
 
 
 def test_paths(tmp_path):
     assert as_path("path", str(tmp_path)) == as_path("path", tmp_path) == tmp_path
     for value in (None, 3, "", b"a", ["a"]):
-        assert refused(as_path, "path", value, kind="folder").startswith("path must be the path of a folder, got")
+        assert assert_refused(as_path, "path", value, kind="folder").startswith(
+            "path must be the path of a folder, got"
+        )
 
 
-def test_lists_are_whatever_can_be_iterated():
+def test_lists_are_any_iterables():
     for values in ([1, 2], (1, 2), {1: "a", 2: "b"}, np.array([1, 2]), iter([1, 2])):
         assert as_list("x", values, "a list") == [1, 2]
     for values in (None, 3, "ab", np.array(1.0), scipy.sparse.dia_matrix(np.eye(2))):
-        assert refused(as_list, "x", values, "a list").startswith("x must be a list, got ")
+        assert assert_refused(as_list, "x", values, "a list").startswith("x must be a list, got ")
 
 
 CPU = torch.device("cpu")
@@ -293,8 +297,8 @@ def test_indices_may_be_one_number_none_or_a_mask():
     assert as_index("index", np.zeros(0, int), 3, CPU).tolist() == []
     for mask in ([True, False, True], np.array([True, False, True]), torch.tensor([True, False, True])):
         assert as_index("index", mask, 3, CPU, allow_mask=True).tolist() == [0, 2]
-        refused(as_index, "index", mask, 3, CPU)
-        refused(as_index, "index", mask, 4, CPU, allow_mask=True)
+        assert_refused(as_index, "index", mask, 3, CPU)
+        assert_refused(as_index, "index", mask, 4, CPU, allow_mask=True)
 
 
 @pytest.mark.parametrize(
@@ -303,6 +307,6 @@ def test_indices_may_be_one_number_none_or_a_mask():
     ids=label,
 )
 def test_indices_that_are_none_of_the_items_are_refused(index):
-    assert refused(as_index, "index", index, 3, CPU, allow_mask=True).startswith(
+    assert assert_refused(as_index, "index", index, 3, CPU, allow_mask=True).startswith(
         "index must be whole numbers from 0 to 2"
     )

@@ -1,4 +1,4 @@
-"""Which functions that prepare a solve are called as captured graphs."""
+"""Functions that prepare a solve and are called as captured graphs."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_functions_of_values_alone_are_captured(sizes, loss, is_captured):
 
 
 def test_nothing_is_captured_on_a_cpu():
-    with fake_cuda_graphs() as cuda, cuda.paused():
+    with fake_cuda_graphs() as cuda, cuda.pause_capture():
         for seed in range(N_CALLS):
             problem = problem_of((5, 5), seed=seed)
             torch.testing.assert_close(call_on_device(cost_scale, problem, 3.0), cost_scale(problem, 3.0))

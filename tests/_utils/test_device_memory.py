@@ -1,4 +1,4 @@
-"""Memory of this machine."""
+"""Available device memory."""
 
 import torch
 

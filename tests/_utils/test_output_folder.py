@@ -17,14 +17,14 @@ def test_a_folder_is_made_and_filled(tmp_path):
 def test_a_failure_leaves_the_folder_as_it_was_or_unmade(tmp_path, error):
     (tmp_path / "a.txt").write_text("old")
 
-    def write_half(folder):
+    def write_partially(folder):
         with output_folder(folder) as stage:
             (stage / "a.txt").write_text("half")
             raise error
 
     for folder in (tmp_path, tmp_path / "new" / "deep"):
         with pytest.raises(error):
-            write_half(folder)
+            write_partially(folder)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.txt", "old")]
 
 
@@ -39,8 +39,8 @@ def test_a_place_that_cannot_be_written_to_is_found_before_the_work(tmp_path):
 def test_a_folder_in_the_place_of_a_file_is_found_before_the_work(tmp_path):
     (tmp_path / "b.txt").mkdir()
     worked = []
-    said = r"cannot write to .*b\.txt: Is a directory"
-    with pytest.raises(InputError, match=said) as caught, output_folder(tmp_path, names=["a.txt", "b.txt"]):
+    message = r"cannot write to .*b\.txt: Is a directory"
+    with pytest.raises(InputError, match=message) as caught, output_folder(tmp_path, names=["a.txt", "b.txt"]):
         worked.append(True)
     assert not worked
     assert ".ugw-" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Records of tensors: items taken out, put back, copied."""
+"""Records of tensors: selection, replacement and copies of items."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -55,13 +55,13 @@ def test_take_with_a_mask_equals_take_with_its_places():
 def test_put_writes_items_back_and_leaves_the_others():
     target, source = clone(record().inner), record(batch=2, offset=100.0).inner
     put_(target, torch.tensor([4, 1]), source)
-    for old, new, put in zip(
+    for old, new, result in zip(
         (record().inner.matrix, *record().inner.pair),
         (target.matrix, *target.pair),
         (source.matrix, *source.pair),
         strict=True,
     ):
-        assert torch.equal(new[[4, 1]], put)
+        assert torch.equal(new[[4, 1]], result)
         assert torch.equal(new[[0, 2, 3]], old[[0, 2, 3]])
 
 
@@ -74,7 +74,7 @@ def test_put_undoes_take(places):
     assert torch.equal(target.pair[1], old.pair[1])
 
 
-def test_put_passes_over_what_is_missing():
+def test_put_ignores_missing_tensors():
     put_(None, torch.tensor([0]), None)
     target = Inner(torch.zeros(2, 1), None)
     put_(target, torch.tensor([1]), Inner(torch.ones(1, 1), None))
@@ -91,30 +91,35 @@ def test_clone_shares_no_memory():
     assert clone(None) is None
 
 
-def remembering():
-    """A record that has worked something out, which is no field of it."""
-    made = record()
-    object.__setattr__(made, "worked_out", made.scalars.sum())
-    return made
+def record_with_cached_value():
+    """A record with a cached value that is not a field."""
+    result = record()
+    object.__setattr__(result, "worked_out", result.scalars.sum())
+    return result
 
 
-def test_a_mapped_record_has_every_tensor_changed_and_all_else_kept():
-    whole = remembering()
-    twin = _batch.tree_map(whole, lambda tensor: 2 * tensor)
-    assert type(twin) is Outer
-    assert (twin.nothing, twin.label) == (None, "kept")
-    found, expected = (list(_batch.leaves(value)) for value in (twin, whole))
-    assert len(found) == 5
-    for new, old in zip(found, expected, strict=True):
+def test_a_mapped_record_differs_in_its_tensors_only():
+    whole = record_with_cached_value()
+    mapped = _batch.tree_map(whole, lambda tensor: 2 * tensor)
+    assert type(mapped) is Outer
+    assert (mapped.nothing, mapped.label) == (None, "kept")
+    values, expected = (list(_batch.leaves(value)) for value in (mapped, whole))
+    assert len(values) == 5
+    for new, old in zip(values, expected, strict=True):
         assert torch.equal(new, 2 * old)
 
 
-def test_a_frame_tells_apart_all_but_the_numbers():
+def test_structures_differ_in_everything_but_the_numbers():
     frame, _ = _batch.flatten(record())
     again, _ = _batch.flatten(record(offset=3.0))
     assert frame == again
     assert hash(frame) == hash(again)
-    others = [record(batch=4), record(label="other"), remembering(), _batch.tree_map(record(), torch.Tensor.double)]
+    others = [
+        record(batch=4),
+        record(label="other"),
+        record_with_cached_value(),
+        _batch.tree_map(record(), torch.Tensor.double),
+    ]
     assert all(_batch.flatten(other)[0] != frame for other in others)
 
 
@@ -125,20 +130,20 @@ class Lazy(Inner):
         return self.matrix.sum()
 
 
-def test_what_a_record_has_cached_is_no_part_of_it():
-    fresh, used = (Lazy(torch.ones(2, 3), None) for _ in range(2))
-    assert used.total == 6.0
-    assert _batch.flatten(used)[0] == _batch.flatten(fresh)[0]
-    whole = Outer(torch.zeros(2), used, None, "label")
+def test_cached_values_are_no_part_of_a_record():
+    without_cache, with_cache = (Lazy(torch.ones(2, 3), None) for _ in range(2))
+    assert with_cache.total == 6.0
+    assert _batch.flatten(with_cache)[0] == _batch.flatten(without_cache)[0]
+    whole = Outer(torch.zeros(2), with_cache, None, "label")
     for one, other in zip(
         _batch.flatten(whole)[1], _batch.leaves(_batch.without_cached_properties(whole)), strict=True
     ):
         assert one is other
 
 
-def test_a_record_that_is_there_twice_stays_one():
+def test_a_record_that_occurs_twice_is_copied_once():
     inner = Lazy(torch.ones(2, 3), None)
     twice = Outer(torch.zeros(2), inner, inner, "label")
-    for twin in (_batch.without_cached_properties(twice), _batch.tree_map(twice, torch.clone)):
-        assert twin.inner is twin.nothing
-        assert twin.inner is not inner
+    for copy in (_batch.without_cached_properties(twice), _batch.tree_map(twice, torch.clone)):
+        assert copy.inner is copy.nothing
+        assert copy.inner is not inner

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ugw
-from oracles.pairwise import QUICK, blocks_of, clouds, graphs
+from oracles.pairwise import QUICK, clouds, graphs, limit_block_entries
 from ugw.all_pairs.blocks import group_by_size, max_block_entries, self_pair_blocks, tile_pairs
 from ugw.all_pairs.config import PAIRWISE_CONFIG
 from ugw.all_pairs.inputs import read_spaces
@@ -28,7 +28,7 @@ def undo_permutation(matrix, order):
 
 
 @pytest.mark.parametrize(
-    ("spaces", "method", "given"),
+    ("spaces", "method", "options"),
     [
         (clouds((19, 6, 22, 70, 72)), "ugw", {"eps": 0.01}),
         (clouds(SMALL_SIZES), "ugw", {"eps": ugw.relative(0.01), "rho": 0.3}),
@@ -41,17 +41,17 @@ def undo_permutation(matrix, order):
     ],
     ids=["clouds", "relative", "sharp", "graphs", "gw", "cgw", "cgw-graphs", "debiased"],
 )
-def test_results_do_not_depend_on_blocks_or_order(spaces, method, given):
+def test_results_do_not_depend_on_blocks_or_order(spaces, method, options):
     """With the default initial plans: random ones are seeded by the pair and not by its batch."""
-    expected = ugw.pairwise(spaces, method=method, **given).check()
+    expected = ugw.pairwise(spaces, method=method, **options).check()
     order = np.random.default_rng(1).permutation(len(spaces))
-    with blocks_of(1):  # each pair by itself, without padding
-        alone = ugw.pairwise([spaces[i] for i in order], method=method, **given)
+    with limit_block_entries(1):  # each pair by itself, without padding
+        alone = ugw.pairwise([spaces[i] for i in order], method=method, **options)
     np.testing.assert_allclose(undo_permutation(alone.values, order), expected.values, rtol=0, atol=1e-9)
     np.testing.assert_allclose(undo_permutation(alone.masses, order), expected.masses, rtol=0, atol=1e-6)
     order = np.random.default_rng(2).permutation(len(spaces))
-    with blocks_of(3000):
-        tiled = ugw.pairwise([spaces[i] for i in order], method=method, **given)
+    with limit_block_entries(3000):
+        tiled = ugw.pairwise([spaces[i] for i in order], method=method, **options)
     np.testing.assert_allclose(undo_permutation(tiled.values, order), expected.values, rtol=0, atol=1e-9)
 
 
@@ -69,13 +69,13 @@ def min_group_count(sizes, max_overhead):
     """Return the smallest number of groups whose padding is within the bound, by trying every division."""
     falling = sorted((max(s, PAIRWISE_CONFIG.min_effective_size) for s in sizes), reverse=True)
     best = len(falling)
-    for cuts in product((False, True), repeat=len(falling) - 1):
+    for splits in product((False, True), repeat=len(falling) - 1):
         padded, top = 0, falling[0]
-        for size, cut in zip(falling, (False, *cuts), strict=True):
-            top = size if cut else top
+        for size, is_split in zip(falling, (False, *splits), strict=True):
+            top = size if is_split else top
             padded += top
         if padded**2 <= (1 + max_overhead) * sum(falling) ** 2:
-            best = min(best, 1 + sum(cuts))
+            best = min(best, 1 + sum(splits))
     return best
 
 
@@ -99,7 +99,7 @@ def test_small_spaces_are_one_group():
 
 
 @pytest.mark.parametrize("entries", [1, 900, 5000, 10**6])
-def test_each_is_wanted_pair_is_in_one_block(entries):
+def test_each_wanted_pair_is_in_one_block(entries):
     rng = np.random.default_rng(0)
     sizes = sorted(rng.integers(2, 60, size=17).tolist(), reverse=True)
     others = sorted(rng.integers(2, 60, size=5).tolist(), reverse=True)
@@ -111,9 +111,9 @@ def test_each_is_wanted_pair_is_in_one_block(entries):
         for block in blocks:
             plan = max(sizes[i] for i, _ in block.pairs) * max(second[j] for _, j in block.pairs)
             assert len(block.pairs) == 1 or len(block.pairs) * plan <= entries
-    own = self_pair_blocks(sizes, entries, 1)
-    assert sorted(pair for block in own for pair in block.pairs) == [(i, i) for i in range(17)]
-    assert {block.self_side for block in own} == {1}
+    blocks = self_pair_blocks(sizes, entries, 1)
+    assert sorted(pair for block in blocks for pair in block.pairs) == [(i, i) for i in range(17)]
+    assert {block.self_side for block in blocks} == {1}
 
 
 def test_a_block_of_many_pairs_needs_few_spaces():

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.pairwise import QUICK, blocks_of, clouds
+from oracles.pairwise import QUICK, clouds, limit_block_entries
 from ugw.all_pairs import executor
 from ugw.all_pairs.checkpoint import to_json
 
@@ -26,9 +26,9 @@ SCRIPT = f"""
 import sys
 sys.path[:0] = [{str(TESTS)!r}, {str(TESTS.parent / "src")!r}]
 import torch, ugw
-from oracles.pairwise import QUICK, blocks_of, clouds
+from oracles.pairwise import QUICK, limit_block_entries, clouds
 if __name__ == "__main__":
-    with blocks_of({ENTRIES}):
+    with limit_block_entries({ENTRIES}):
         ugw.pairwise(clouds((9, 12, 10, 11, 9, 8, 12)), method=QUICK, checkpoint=sys.argv[1], n_jobs=int(sys.argv[2]))
 """
 
@@ -54,7 +54,7 @@ def count_solved(monkeypatch):
 def run_in_blocks(tmp_path_factory):
     """The result and the checkpoint of a run in many blocks."""
     folder = tmp_path_factory.mktemp("blocks")
-    with blocks_of(ENTRIES):
+    with limit_block_entries(ENTRIES):
         return ugw.pairwise(spaces(), method=QUICK, checkpoint=folder), folder
 
 
@@ -63,25 +63,25 @@ def run_in_blocks(tmp_path_factory):
 def test_a_run_that_is_killed_twice_ends_with_the_same_bytes(run_in_blocks, tmp_path, n_jobs):
     if n_jobs == 2:
         pytest.importorskip("joblib")
-    whole = run_in_blocks[0]
+    expected = run_in_blocks[0]
     folder, chance = tmp_path / "run", random.Random(n_jobs)
     file = tmp_path / "script.py"
     file.write_text(SCRIPT)
-    seen = []
-    for wanted in (1, 8):
+    counts = []
+    for n_blocks in (1, 8):
         run = subprocess.Popen([sys.executable, str(file), str(folder), str(n_jobs)], start_new_session=True)
         end = time.monotonic() + 60
-        while run.poll() is None and len(block_files(folder)) < wanted and time.monotonic() < end:
+        while run.poll() is None and len(block_files(folder)) < n_blocks and time.monotonic() < end:
             time.sleep(0.005)
         time.sleep(0.1 * chance.random())
-        os.killpg(run.pid, signal.SIGKILL)  # also the workers, as a machine that goes down
+        os.killpg(run.pid, signal.SIGKILL)  # also the workers
         run.wait()
-        seen.append(len(block_files(folder)))
-    assert 0 < seen[0] <= seen[1]
-    with blocks_of(ENTRIES):
-        found = ugw.pairwise(spaces(), method=QUICK, checkpoint=folder)
+        counts.append(len(block_files(folder)))
+    assert 0 < counts[0] <= counts[1]
+    with limit_block_entries(ENTRIES):
+        result = ugw.pairwise(spaces(), method=QUICK, checkpoint=folder)
     for name in ("values", "masses", "codes"):
-        assert getattr(found, name).tobytes() == getattr(whole, name).tobytes()
+        assert getattr(result, name).tobytes() == getattr(expected, name).tobytes()
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def checkpoint(run_in_blocks, tmp_path):
 
 def test_stored_blocks_are_not_solved_again(run_in_blocks, checkpoint, monkeypatch):
     solved = count_solved(monkeypatch)
-    with blocks_of(ENTRIES):
+    with limit_block_entries(ENTRIES):
         again = ugw.pairwise(spaces(), method=QUICK, checkpoint=checkpoint, names=list("abcdefg"))
         assert not solved
         assert again.values.tobytes() == run_in_blocks[0].values.tobytes()
@@ -109,18 +109,18 @@ def test_a_damaged_block_is_solved_again(run_in_blocks, checkpoint, monkeypatch,
         data[len(data) // 2] ^= 0xFF
     file.write_bytes({"empty": b"", "torn": data[:-40], "flipped": data, "other": b"not a zip file"}[damage])
     solved = count_solved(monkeypatch)
-    with blocks_of(ENTRIES):
-        found = ugw.pairwise(spaces(), method=QUICK, checkpoint=checkpoint)
+    with limit_block_entries(ENTRIES):
+        result = ugw.pairwise(spaces(), method=QUICK, checkpoint=checkpoint)
     assert len(solved) == 1
-    assert found.values.tobytes() == run_in_blocks[0].values.tobytes()
+    assert result.values.tobytes() == run_in_blocks[0].values.tobytes()
 
 
 def other_runs():
     """Return arguments of runs that differ from the finished one, with the expected message."""
     xs = spaces()
-    moved = [*xs[:-1], ugw.Space.from_points(xs[-1].points + 1e-12, weights=xs[-1].weights)]
+    changed = [*xs[:-1], ugw.Space.from_points(xs[-1].points + 1e-12, weights=xs[-1].weights)]
     return {
-        "data": ((moved,), {}, "the spaces differ"),
+        "data": ((changed,), {}, "the spaces differ"),
         "fewer": ((xs[:-1],), {}, "the spaces differ"),
         "order": ((xs[::-1],), {}, "the spaces differ"),
         "two lists": ((xs, xs), {}, "the spaces differ"),
@@ -134,7 +134,7 @@ def other_runs():
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished_folder(tmp_path_factory):
     """The folder of a finished run."""
     folder = tmp_path_factory.mktemp("finished")
     ugw.pairwise(spaces(), method=QUICK, checkpoint=folder)
@@ -142,27 +142,29 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", other_runs())
-def test_another_run_is_refused(finished, name):
-    args, given, said = other_runs()[name]
-    before = {file.name: file.read_bytes() for file in finished.iterdir()}
-    with pytest.raises(ugw.InputError, match=f"is of another run, {said}"):
-        ugw.pairwise(*args, **({"method": QUICK} | given), checkpoint=finished)
-    assert {file.name: file.read_bytes() for file in finished.iterdir()} == before
+def test_another_run_is_refused(finished_folder, name):
+    args, options, message = other_runs()[name]
+    before = {file.name: file.read_bytes() for file in finished_folder.iterdir()}
+    with pytest.raises(ugw.InputError, match=f"is of another run, {message}"):
+        ugw.pairwise(*args, **({"method": QUICK} | options), checkpoint=finished_folder)
+    assert {file.name: file.read_bytes() for file in finished_folder.iterdir()} == before
 
 
-@pytest.mark.parametrize(("part", "said"), [("format", r"\(0, now 2\)"), ("version", r"the version of ugw \(0, now")])
-def test_another_format_or_version_is_refused(finished, tmp_path, part, said):
-    manifest = json.loads((finished / "manifest.json").read_text())
+@pytest.mark.parametrize(
+    ("part", "message"), [("format", r"\(0, now 2\)"), ("version", r"the version of ugw \(0, now")]
+)
+def test_another_format_or_version_is_refused(finished_folder, tmp_path, part, message):
+    manifest = json.loads((finished_folder / "manifest.json").read_text())
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | {part: 0}))
-    with pytest.raises(ugw.InputError, match=said):
+    with pytest.raises(ugw.InputError, match=message):
         ugw.pairwise(spaces(), method=QUICK, checkpoint=tmp_path)
 
 
-def test_blocks_of_another_run_are_not_mixed_in(finished, tmp_path):
+def test_blocks_of_another_run_are_not_mixed_in(finished_folder, tmp_path):
     """A file that was copied over from another folder."""
     ugw.pairwise(spaces(), method=QUICK, eps=0.5, checkpoint=tmp_path)
     file = block_files(tmp_path)[0]
-    file.write_bytes((finished / file.name).read_bytes())
+    file.write_bytes((finished_folder / file.name).read_bytes())
     with pytest.raises(ugw.InputError, match="is a block of another run"):
         ugw.pairwise(spaces(), method=QUICK, eps=0.5, checkpoint=tmp_path)
     (tmp_path / "manifest.json").unlink()
@@ -184,10 +186,10 @@ def test_half_written_files_of_a_killed_run_are_removed(tmp_path):
     assert new.exists()  # another run may be writing it
 
 
-def test_files_are_plain_arrays(finished):
-    with np.load(block_files(finished)[0], allow_pickle=False) as arrays:
+def test_files_are_plain_arrays(finished_folder):
+    with np.load(block_files(finished_folder)[0], allow_pickle=False) as arrays:
         assert {"run", "pairs", "column_value", "column_mass", "column_status", "column_n_iter"} == set(arrays)
-    manifest = json.loads((finished / "manifest.json").read_text())
+    manifest = json.loads((finished_folder / "manifest.json").read_text())
     assert manifest["options"]["rho"] == 1.0
     assert manifest["options"]["method"] == "ugw"
 

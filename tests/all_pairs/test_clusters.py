@@ -1,4 +1,4 @@
-"""`pairwise` on clusters of this machine, Dask and Ray: a killed worker changes no byte, and failures are explained."""
+"""`pairwise` on local clusters, Dask and Ray: a killed worker changes no byte, and failures are explained."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ugw
-from oracles.pairwise import QUICK, blocks_of, clouds, same
+from oracles.pairwise import QUICK, clouds, have_equal_bytes, limit_block_entries
 from oracles.thresholds import changed_thresholds
 from ugw.all_pairs.config import PAIRWISE_CONFIG
 from ugw.all_pairs.job import ResultMatrix
@@ -36,7 +36,7 @@ def kill_after_first_block(monkeypatch, victim):
 @pytest.fixture(scope="module")
 def expected():
     """The result of one process."""
-    with blocks_of(ENTRIES):
+    with limit_block_entries(ENTRIES):
         return ugw.pairwise(clouds(SIZES), method=QUICK)
 
 
@@ -90,25 +90,25 @@ def test_dask_workers_without_the_package(dask_client):
 
 
 def test_dask_with_a_worker_killed_during_the_run(dask_client, expected, monkeypatch):
-    with blocks_of(ENTRIES):
+    with limit_block_entries(ENTRIES):
         ids = list(dask_client.run(os.getpid).values())
         assert os.getpid() not in ids
         killed = kill_after_first_block(monkeypatch, lambda: ids[0])
-        found = ugw.pairwise(clouds(SIZES), method=QUICK)
+        result = ugw.pairwise(clouds(SIZES), method=QUICK)
         assert killed
-        assert same(found, expected)
+        assert have_equal_bytes(result, expected)
 
 
 @changed_thresholds(PAIRWISE_CONFIG, dask_poll_seconds=0.2)
 def test_dask_workers_that_always_die(dask_client):
-    here = os.getpid()
+    own_pid = os.getpid()
 
-    def deadly(t):
-        if os.getpid() != here:
+    def kill_worker(t):
+        if os.getpid() != own_pid:
             os.kill(os.getpid(), signal.SIGKILL)
         return t.square()
 
-    method = ugw.Method("ugw", loss=deadly, init="product")
+    method = ugw.Method("ugw", loss=kill_worker, init="product")
     with pytest.raises(ugw.Incomplete, match="Dask gave up on a block of pairs: KilledWorker"):
         ugw.pairwise(clouds((4,)), method=method)
 
@@ -138,8 +138,8 @@ def ray_worker():
 
 
 def test_ray_with_a_worker_killed_during_the_run(expected, monkeypatch):
-    with ray_cluster(), joblib.parallel_config(backend="ray"), blocks_of(ENTRIES):
+    with ray_cluster(), joblib.parallel_config(backend="ray"), limit_block_entries(ENTRIES):
         killed = kill_after_first_block(monkeypatch, ray_worker)
-        found = ugw.pairwise(clouds(SIZES), method=QUICK)
+        result = ugw.pairwise(clouds(SIZES), method=QUICK)
         assert killed
-        assert same(found, expected)
+        assert have_equal_bytes(result, expected)

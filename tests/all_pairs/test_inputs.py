@@ -16,7 +16,7 @@ from ugw.all_pairs import executor
 XS = clouds((4, 5, 6))
 
 
-def single(space):
+def in_float32(space):
     """Return the space in float32."""
     return space.to(torch.float32)
 
@@ -32,8 +32,8 @@ BAD = {
     "no list": ((5,), {}, "spaces must be a list of spaces, got int"),
     "arrays": (([np.eye(3)],), {}, r"spaces\[0\] must be a Space, got ndarray"),
     "a batch inside": (([XS[0], ugw.Space.stack(XS)],), {}, r"spaces\[1\] must be one space, got a batch of 3"),
-    "dtypes": (([XS[0], single(XS[1])],), {}, r"one dtype, got float64 for spaces\[0\] and float32 for spaces\[1\]"),
-    "dtypes of two": ((XS, [single(XS[1])]), {"names": (list("abc"), ["d"])}, "got float64 for 'a' and float32 for 'd'"),
+    "dtypes": (([XS[0], in_float32(XS[1])],), {}, r"one dtype, got float64 for spaces\[0\] and float32 for spaces\[1\]"),
+    "dtypes of two": ((XS, [in_float32(XS[1])]), {"names": (list("abc"), ["d"])}, "got float64 for 'a' and float32 for 'd'"),
     "devices": (([XS[0], XS[1].to("meta")],), {}, r"one device, got cpu for spaces\[0\] and meta for spaces\[1\]"),
     "features": (([XS[0], *clouds((3,), features=2)],), {}, "one width of features, got none"),
     "names repeat": ((XS,), {"names": ["a", "b", "a"]}, r"names must differ, got 'a' for spaces\[0\] and spaces\[2\]"),
@@ -77,9 +77,9 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_refused_before_any_work(name):
-    args, given, said = BAD[name]
-    with mock.patch.object(executor, "run_task") as run, pytest.raises(ugw.InputError, match=said) as caught:
-        ugw.pairwise(*args, **given)
+    args, options, message = BAD[name]
+    with mock.patch.object(executor, "run_task") as run, pytest.raises(ugw.InputError, match=message) as caught:
+        ugw.pairwise(*args, **options)
     assert "\n" not in str(caught.value)
     run.assert_not_called()
 
@@ -87,9 +87,9 @@ def test_bad_input_is_refused_before_any_work(name):
 # -- folders -------------------------------------------------------------------------------------------------
 
 
-def assert_refused(folder, said):
+def assert_refused(folder, message):
     """Check that the checkpoint folder raises this message before any task runs."""
-    with mock.patch.object(executor, "run_task") as run, pytest.raises(ugw.InputError, match=said):
+    with mock.patch.object(executor, "run_task") as run, pytest.raises(ugw.InputError, match=message):
         ugw.pairwise(XS, method=QUICK, checkpoint=folder)
     run.assert_not_called()
 

@@ -8,7 +8,7 @@ from oracles.pairwise import QUICK, clouds
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({"name": "fast"}, "method must be one of"),
         ({"init": "best guess"}, "init of method 'ugw' must be one of"),
@@ -19,9 +19,9 @@ from oracles.pairwise import QUICK, clouds
         ({"fused": 0.5}, "must be ugw.Fused"),
     ],
 )
-def test_methods_are_checked(given, said):
-    with pytest.raises(ugw.InputError, match=said):
-        ugw.Method(**given)
+def test_methods_are_checked(options, message):
+    with pytest.raises(ugw.InputError, match=message):
+        ugw.Method(**options)
 
 
 def test_options_of_a_method():
@@ -39,11 +39,11 @@ def test_options_of_a_method():
 
 def test_another_loss():
     spaces = clouds((4, 5))
-    away = ugw.Method("ugw", loss=lambda t: t.abs(), init="product")
-    d = ugw.pairwise(spaces, method=away, eps=0.05)
+    method = ugw.Method("ugw", loss=lambda t: t.abs(), init="product")
+    d = ugw.pairwise(spaces, method=method, eps=0.05)
     expected = ugw.solve(spaces[1], spaces[0], loss=lambda t: t.abs(), eps=0.05, init="product").value
     assert d.values[0, 1] == pytest.approx(expected, abs=1e-9)
-    assert ugw.pairwise(spaces, method=away, eps=0.0).values.diagonal().tolist() == [0.0, 0.0]
+    assert ugw.pairwise(spaces, method=method, eps=0.0).values.diagonal().tolist() == [0.0, 0.0]
 
 
 def test_which_values_are_distances():

@@ -31,9 +31,9 @@ def spaces_by_kind():
 @pytest.mark.parametrize("name", spaces_by_kind())
 def test_a_serialized_space_is_complete_and_holds_nothing_else(name):
     space = spaces_by_kind()[name]
-    written = pickle.dumps(portable_copy(space))
-    assert len(written) < 8 * 40 * (40 + 30) + 4000  # a view does not contain its batch
-    back = pickle.loads(written)
+    data = pickle.dumps(portable_copy(space))
+    assert len(data) < 8 * 40 * (40 + 30) + 4000  # a view does not contain its batch
+    back = pickle.loads(data)
     assert type(back.metric) is type(space.metric)
     assert back.dtype == space.dtype
     assert back.numpy == space.numpy
@@ -48,7 +48,7 @@ def test_different_spaces_have_different_digests():
     other, heavier = points.copy(), weights.copy()
     other[3, 1] += 1e-15
     heavier[0] += 1e-15
-    made = [
+    spaces = [
         ugw.Space.from_points(points),
         ugw.Space.from_points(other),
         ugw.Space.from_points(points, weights=heavier),
@@ -57,5 +57,5 @@ def test_different_spaces_have_different_digests():
         ugw.Space.from_points(points).to(torch.float32),
         ugw.Space.from_points(points).scaled("max"),
     ]
-    assert len({digest(space) for space in made}) == len(made)
-    assert digest(ugw.Space.from_points(points, weights=weights)) == digest(made[0])
+    assert len({digest(space) for space in spaces}) == len(spaces)
+    assert digest(ugw.Space.from_points(points, weights=weights)) == digest(spaces[0])

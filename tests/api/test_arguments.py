@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.spaces import pair
 
 # -- eps="auto" ----------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_init_takes_every_plan(kind, solve):
 # -- parameters ----------------------------------------------------------------------------------------------
 
 
-def test_results_keep_what_they_were_solved_with():
+def test_results_have_the_parameters_of_the_solve():
     x, y = pair(9, 8, dims=(2, 2))
     solver = ugw.AlternateMin(tol=1e-5, inner=ugw.Sinkhorn(max_iter=30))
     r = ugw.solve(x, y, rho=(0.5, np.inf), eps=0.03, solver=solver)
@@ -165,4 +165,4 @@ def test_an_array_in_place_of_a_number_or_a_name_is_refused_in_one_line(name, ar
     data = {"from_points": (np.eye(4),), "from_knn": (np.eye(4),)}.get(name, ())
     data = pair(4, 3) if name in ("solve", "rho_for_mass") else data
     for argument in arguments:
-        refused(function, *data, **{argument: array})
+        assert_refused(function, *data, **{argument: array})

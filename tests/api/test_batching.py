@@ -33,11 +33,11 @@ def spaces(n_features=0):
     return xs, ys
 
 
-def item(values, i):
+def take_item(values, i):
     return tuple(v[i] for v in values) if isinstance(values, tuple) else values[i]
 
 
-def same(one, other, atol=1e-9):
+def assert_same_item(one, other, atol=1e-9):
     """Is an item of a batch the result of its own solve?"""
     assert one.status is other.status
     assert one.n_iter == other.n_iter
@@ -58,7 +58,7 @@ def test_items_of_a_mixed_ragged_batch_equal_single_solves(init):
     r = ugw.solve(Space.stack(xs), Space.stack(ys), rho=RHO, eps=EPS, init=init)
     assert len(r) == 5
     for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
-        same(r[i], ugw.solve(x, y, rho=item(RHO, i), eps=EPS[i], init=init))
+        assert_same_item(r[i], ugw.solve(x, y, rho=take_item(RHO, i), eps=EPS[i], init=init))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_shared_parameters(rho, eps):
     xs, ys = spaces()
     r = ugw.solve(Space.stack(xs), Space.stack(ys), rho=rho, eps=eps, init="product")
     for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
-        same(r[i], ugw.solve(x, y, rho=rho, eps=eps, init="product"))
+        assert_same_item(r[i], ugw.solve(x, y, rho=rho, eps=eps, init="product"))
 
 
 @pytest.mark.parametrize(("alpha", "init"), [(0.3, "product"), (np.array([0.0, 0.5, 1.0, 0.1, 0.2]), "auto")])
@@ -77,8 +77,10 @@ def test_fused_batches(alpha, init):
     xs, ys, eps = *spaces(n_features=3), np.array([*EPS[:4], 0.1])
     r = ugw.solve(Space.stack(xs), Space.stack(ys), rho=RHO, eps=eps, fused=ugw.Fused(alpha), init=init)
     for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
-        own = alpha if isinstance(alpha, float) else alpha[i]
-        same(r[i], ugw.solve(x, y, rho=item(RHO, i), eps=eps[i], fused=ugw.Fused(own), init=init))
+        item_alpha = alpha if isinstance(alpha, float) else alpha[i]
+        assert_same_item(
+            r[i], ugw.solve(x, y, rho=take_item(RHO, i), eps=eps[i], fused=ugw.Fused(item_alpha), init=init)
+        )
 
 
 def test_a_linear_cost_per_item():
@@ -86,7 +88,7 @@ def test_a_linear_cost_per_item():
     costs = np.random.default_rng(0).random((3, 6, 7))
     r = ugw.solve(Space.stack(xs), y, eps=0.05, fused=ugw.Fused(0.4, costs), init="product")
     for i, x in enumerate(xs):
-        same(r[i], ugw.solve(x, y, eps=0.05, fused=ugw.Fused(0.4, costs[i]), init="product"))
+        assert_same_item(r[i], ugw.solve(x, y, eps=0.05, fused=ugw.Fused(0.4, costs[i]), init="product"))
 
 
 @pytest.mark.parametrize("init", ["linear", "coarse"])
@@ -95,8 +97,8 @@ def test_one_space_against_a_batch(init):
     forward = ugw.solve(x, Space.stack(ys), rho=0.5, eps=EPS, init=init)
     backward = ugw.solve(Space.stack(ys), x, rho=0.5, eps=EPS, init=init)
     for i, y in enumerate(ys):
-        same(forward[i], ugw.solve(x, y, rho=0.5, eps=EPS[i], init=init))
-        same(backward[i], ugw.solve(y, x, rho=0.5, eps=EPS[i], init=init))
+        assert_same_item(forward[i], ugw.solve(x, y, rho=0.5, eps=EPS[i], init=init))
+        assert_same_item(backward[i], ugw.solve(y, x, rho=0.5, eps=EPS[i], init=init))
 
 
 @pytest.mark.parametrize("init", ["product", "auto"])
@@ -107,7 +109,7 @@ def test_one_pair_for_many_parameters(init):
     r = ugw.solve(x, y, rho=rho, eps=eps, init=init)
     assert r.plan.shape == (4, 6, 7)
     for i in range(4):
-        same(r[i], ugw.solve(x, y, rho=item(rho, i), eps=eps[i], init=init))
+        assert_same_item(r[i], ugw.solve(x, y, rho=take_item(rho, i), eps=eps[i], init=init))
 
 
 def test_equal_sizes_given_as_one_array():
@@ -116,10 +118,10 @@ def test_equal_sizes_given_as_one_array():
     y = space(4, seed=1)
     r = ugw.solve(Space.from_points(points, weights=weights), y, eps=0.2, init="flb")
     for i in range(3):
-        same(r[i], ugw.solve(Space.from_points(points[i], weights=weights[i]), y, eps=0.2, init="flb"))
+        assert_same_item(r[i], ugw.solve(Space.from_points(points[i], weights=weights[i]), y, eps=0.2, init="flb"))
     shared = ugw.solve(Space.from_points(points[0], weights=weights), y, eps=0.2, init="flb")  # one metric
     for i in range(3):
-        same(shared[i], ugw.solve(Space.from_points(points[0], weights=weights[i]), y, eps=0.2, init="flb"))
+        assert_same_item(shared[i], ugw.solve(Space.from_points(points[0], weights=weights[i]), y, eps=0.2, init="flb"))
 
 
 @pytest.mark.parametrize("init", ["auto", "random"])
@@ -135,11 +137,11 @@ def test_the_order_of_a_batch_does_not_matter(init):
         init=init,
     )
     for place, i in enumerate(order):
-        same(s[place], r[i])
+        assert_same_item(s[place], r[i])
 
 
 def test_an_item_does_not_depend_on_its_neighbors():
-    """Also not on a neighbor that collapses, stops at once or never converges."""
+    """Nor on an item of the batch that collapses, stops at once or does not converge."""
     x, y = space(6, seed=0), space(7, seed=1)
     alone = ugw.solve(x, y, rho=1.0, eps=0.05, init="product")
     far = Space.from_points(1e6 * np.random.default_rng(5).random((3, 2)))
@@ -153,7 +155,7 @@ def test_an_item_does_not_depend_on_its_neighbors():
             init="product",
             solver=ugw.AlternateMin(max_iter=alone.n_iter + 3),
         )
-    same(r[1], alone)
+    assert_same_item(r[1], alone)
     assert r.n_iter[2] < r.n_iter[1]
     assert r[3].status is Status.MAX_ITER
     assert r[3].n_iter == alone.n_iter + 3
@@ -191,7 +193,7 @@ def test_a_batch_of_one():
     x, y = space(6, seed=0), space(7, seed=1)
     r = ugw.solve(Space.stack([x]), Space.stack([y]), eps=0.05)
     assert r.plan.shape == (1, 6, 7)
-    same(r[0], ugw.solve(x, y, eps=0.05))
+    assert_same_item(r[0], ugw.solve(x, y, eps=0.05))
 
 
 def test_symmetric_spaces_choose_the_same_of_their_equal_plans():
@@ -259,7 +261,7 @@ def threshold_pairs(sizes, metric="euclidean", seed=0):
 
 
 def check_batch_against_items(name, sizes, seed=0, **others):
-    """`solve(stack)[i]` is `solve(item)` by the comparison rule of the design, at the default tolerance."""
+    """`solve(stack)[i]` agrees with `solve(item)` to the default tolerance."""
     solve, options = PROBLEMS[name][0], PROBLEMS[name][1] | others
     pairs = threshold_pairs(sizes, "sqeuclidean" if "streaming" in name else "euclidean", seed)
     batch = solve(*(Space.stack(list(side)) for side in zip(*pairs, strict=True)), **options)
@@ -340,10 +342,10 @@ def test_an_infinite_loss_of_one_item_does_not_change_an_item_of_short_distances
     rng, loss, plan = np.random.default_rng(0), ugw.HellingerKantorovich(), np.eye(6) / 6
     xs = [ugw.Space.from_points(scale * rng.random((6, 2))) for scale in (0.5, 3.0)]
     ys = [ugw.Space.from_points(x.points + 0.01 * rng.normal(size=(6, 2))) for x in xs]
-    given = {"rho": 0.3, "eps": 0.05, "loss": loss}
-    both = ugw.solve(ugw.Space.stack(xs), ugw.Space.stack(ys), init=np.stack([plan, plan]), **given)
+    options = {"rho": 0.3, "eps": 0.05, "loss": loss}
+    both = ugw.solve(ugw.Space.stack(xs), ugw.Space.stack(ys), init=np.stack([plan, plan]), **options)
     for i in range(2):
-        alone = ugw.solve(xs[i], ys[i], init=plan, **given)
+        alone = ugw.solve(xs[i], ys[i], init=plan, **options)
         assert both[i].value == pytest.approx(alone.value, rel=1e-7)
         np.testing.assert_allclose(both[i].plan, alone.plan, atol=1e-6)
 
@@ -354,13 +356,13 @@ def test_a_loss_is_infinite_for_items_of_long_distances_alone():
     xs, ys = ([ugw.Space.from_points(s * rng.random((n, 2))) for n, s in ((60, 0.5), (10, 6.0))] for _ in range(2))
     plan = np.zeros((2, 60, 60))
     plan[0], plan[1, 0, 0] = 1.0 / 3600, 1.0
-    given = {"rho": 0.3, "eps": 0.05, "loss": loss}
-    both = ugw.solve(ugw.Space.stack(xs), ugw.Space.stack(ys), init=plan, **given)
+    options = {"rho": 0.3, "eps": 0.05, "loss": loss}
+    both = ugw.solve(ugw.Space.stack(xs), ugw.Space.stack(ys), init=plan, **options)
     for i, n in enumerate((60, 10)):
-        alone = ugw.solve(xs[i], ys[i], init=plan[i, :n, :n], **given)
+        alone = ugw.solve(xs[i], ys[i], init=plan[i, :n, :n], **options)
         assert both[i].status is alone.status
         assert both[i].value == pytest.approx(alone.value, rel=1e-9)
         np.testing.assert_allclose(both[i].plan, alone.plan, atol=1e-9)
     large = [ugw.Space.from_points(6.0 * rng.random((60, 2))) for _ in range(2)]
     with pytest.raises(ugw.InputError, match="up to n·m = 2500, got 60 × 60"):
-        ugw.solve(ugw.Space.stack([xs[1], large[0]]), ugw.Space.stack([ys[1], large[1]]), init=plan, **given)
+        ugw.solve(ugw.Space.stack([xs[1], large[0]]), ugw.Space.stack([ys[1], large[1]]), init=plan, **options)

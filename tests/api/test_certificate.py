@@ -1,4 +1,4 @@
-"""UGW beside CGW."""
+"""UGW compared with CGW."""
 
 import inspect
 
@@ -31,7 +31,7 @@ def test_isometric_spaces_have_ratio_1_without_entropy():
     assert t.ratio == 1.0
 
 
-@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")  # rounding may well be told
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")  # rounding may cause the warning
 @pytest.mark.parametrize("rho", [0.1, 10.0])
 @pytest.mark.parametrize("eps", [0.0, ugw.relative(1e-3)], ids=str)
 def test_rounding_makes_no_ratio_negative_or_above_1(eps, rho):
@@ -44,9 +44,9 @@ def test_rounding_makes_no_ratio_negative_or_above_1(eps, rho):
 
 def test_eps_is_that_of_solve():
     pair = cases.clouds(5, 6, 0)
-    for given, expected in (({}, ugw.relative(1e-3)), ({"eps": "auto"}, ugw.relative(1e-2)), ({"eps": 0.1}, 0.1)):
-        found = ugw.tightness(pair.x, pair.y, **given).unbalanced
-        assert found.parameters["eps"] == ugw.solve(pair.x, pair.y, eps=expected).parameters["eps"]
+    for options, expected in (({}, ugw.relative(1e-3)), ({"eps": "auto"}, ugw.relative(1e-2)), ({"eps": 0.1}, 0.1)):
+        result = ugw.tightness(pair.x, pair.y, **options).unbalanced
+        assert result.parameters["eps"] == ugw.solve(pair.x, pair.y, eps=expected).parameters["eps"]
     assert repr(inspect.signature(ugw.tightness).parameters["eps"].default) == "relative(0.001)"
     with pytest.raises(InputError, match="eps"):
         ugw.tightness(pair.x, pair.y, eps=None)

@@ -12,24 +12,24 @@ import ugw
 from oracles import cases
 from oracles import conic as oracles
 from oracles.cases import label
-from oracles.conic import quick
+from oracles.conic import solve_from_one_plan
 from ugw.errors import InputError
 
 GH, HK = oracles.LOSSES
 MANY = ugw.Multistart(n=16)
 
 
-def best(pair, rho, cone=GH, **options):
+def solve_from_many_starts(pair, rho, cone=GH, **options):
     """The least value that many starts find."""
     return ugw.solve_conic(pair.x, pair.y, rho=rho, cone=cone, **({"init": "product", "solver": MANY} | options))
 
 
-def uniform(pair):
+def with_uniform_weights(pair):
     n, m = len(pair.a), len(pair.b)
     return cases.Pair(pair.dx, np.full(n, 1 / n), pair.dy, np.full(m, 1 / m))
 
 
-def stacked(pairs):
+def stack_pairs(pairs):
     return tuple(ugw.Space.stack([getattr(p, side) for p in pairs]) for side in "xy")
 
 
@@ -42,7 +42,7 @@ def stacked(pairs):
 )
 def test_never_above_the_linear_program_of_the_paper(n, m, rho, mass):
     pair = cases.clouds(n, m, n + m, mass)
-    ours, theirs = best(pair, rho).value, oracles.linear_program(pair, rho)
+    ours, theirs = solve_from_many_starts(pair, rho).value, oracles.linear_program(pair, rho)
     assert ours <= theirs + 1e-9
     assert ours >= 0.9 * theirs  # the grid of radii is not that coarse
     assert ours == pytest.approx(oracles.brute_force(pair, (rho, rho), starts=30), rel=1e-3)
@@ -50,8 +50,8 @@ def test_never_above_the_linear_program_of_the_paper(n, m, rho, mass):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_equal_to_the_linear_program_where_a_permutation_is_best(seed):
-    pair = uniform(cases.clouds(3, 3, seed))
-    c = best(pair, 3.0)
+    pair = with_uniform_weights(cases.clouds(3, 3, seed))
+    c = solve_from_many_starts(pair, 3.0)
     w = c.lift[2]
     assert np.abs(np.sort(w.ravel()) - np.repeat([0.0, 1 / 3], [6, 3])).max() < 1e-4
     assert c.value == pytest.approx(oracles.linear_program(pair, 3.0), abs=1e-6)
@@ -77,12 +77,14 @@ def test_two_points_against_two(rho, cone):
     d = np.array([[0.0, 1.0], [1.0, 0.0]])
     pair = cases.Pair(d, np.array([0.9, 0.4]), 0.3 * d, np.array([0.2, 0.5]))
     rhos = rho if isinstance(rho, tuple) else (rho, rho)
-    assert best(pair, rho, cone).value == pytest.approx(oracles.two_by_two(pair, rhos, oracles.LOSSES[cone]), rel=1e-6)
+    assert solve_from_many_starts(pair, rho, cone).value == pytest.approx(
+        oracles.grid_search_two_by_two(pair, rhos, oracles.LOSSES[cone]), rel=1e-6
+    )
 
 
 def test_two_rhos_against_brute_force():
     pair = cases.clouds(3, 3, 0, (1.3, 0.6))
-    ours, theirs = best(pair, (0.2, 0.9)).value, oracles.brute_force(pair, (0.2, 0.9), starts=30)
+    ours, theirs = solve_from_many_starts(pair, (0.2, 0.9)).value, oracles.brute_force(pair, (0.2, 0.9), starts=30)
     assert ours <= theirs + 1e-9
     assert ours == pytest.approx(theirs, rel=1e-3)
 
@@ -98,7 +100,7 @@ def test_segments_of_one_mass_at_a_large_rho():
     # Matched end to end, <w, G w> = ½ + ½ exp(−(d − e)²/2rho).
     d = np.array([[0.0, 1.0], [1.0, 0.0]])
     pair = cases.Pair(d, np.array([0.5, 0.5]), 0.6 * d, np.array([0.5, 0.5]))
-    assert best(pair, 2.0).value == pytest.approx(2.0 * (1.0 - math.exp(-0.16 / 4.0)), rel=1e-8)
+    assert solve_from_many_starts(pair, 2.0).value == pytest.approx(2.0 * (1.0 - math.exp(-0.16 / 4.0)), rel=1e-8)
 
 
 # --- a metric ---
@@ -142,18 +144,18 @@ def test_the_hellinger_kantorovich_cone_is_no_metric_at_rho_4():
         ugw.Space.from_distances(np.array([[0.0, d], [d, 0.0]])) for d in (0.2, 0.2 + math.pi / 4, 0.2 + math.pi / 2)
     ]
 
-    def sides(rho):
+    def triangle_sides(rho):
         pairs = ((0, 1), (1, 2), (0, 2))
-        found = [ugw.solve_conic(ends[i], ends[j], rho=rho, cone=HK) for i, j in pairs]
-        assert all(c.is_metric is (rho <= 1.0) for c in found)
-        return [c.distance for c in found]
+        results = [ugw.solve_conic(ends[i], ends[j], rho=rho, cone=HK) for i, j in pairs]
+        assert all(c.is_metric is (rho <= 1.0) for c in results)
+        return [c.distance for c in results]
 
-    first, second, third = sides(4.0)
+    first, second, third = triangle_sides(4.0)
     assert third > first + second + 0.8
     # By hand: matched end to end, CGW = rho (1 − cos^{1/rho}(π/4)), and rho at the cutoff.
     assert first == pytest.approx(math.sqrt(4.0 * (1.0 - math.cos(math.pi / 4) ** 0.25)), rel=1e-6)
     assert third == pytest.approx(2.0, rel=1e-6)
-    first, second, third = sides(1.0)
+    first, second, third = triangle_sides(1.0)
     assert third < first + second
 
 
@@ -168,8 +170,8 @@ def test_zero_on_isometric_copies_only(rho, cone):
     # Not if a distance, a weight or the mass differs.
     longer = cases.Pair(pair.dx * (1 + 0.3 * (np.add.outer(np.arange(6), np.arange(6)) == 1)), pair.a, pair.dy, pair.b)
     heavier = cases.Pair(pair.dx, pair.a * np.array([2, 1, 1, 1, 1, 1]), pair.dy, pair.b)
-    for other in (longer, heavier, pair.weighing(1.0, 1.1)):
-        assert quick(other, rho, cone, init=np.outer(other.a, other.b) + c.plan).value > 1e-5
+    for other in (longer, heavier, pair.with_masses(1.0, 1.1)):
+        assert solve_from_one_plan(other, rho, cone, init=np.outer(other.a, other.b) + c.plan).value > 1e-5
 
 
 # --- scalings and limits ---
@@ -178,17 +180,17 @@ def test_zero_on_isometric_copies_only(rho, cone):
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
 def test_the_value_is_2_homogeneous_in_the_masses(scale):
     pair = cases.clouds(5, 6, 1, (1.3, 0.6))
-    c = quick(pair)
-    moved = quick(pair.weighing(1.3 * scale, 0.6 * scale))
-    assert moved.value == pytest.approx(scale**2 * c.value, rel=1e-10)
-    for got, expected in zip(moved.lift, c.lift, strict=True):
+    c = solve_from_one_plan(pair)
+    scaled_result = solve_from_one_plan(pair.with_masses(1.3 * scale, 0.6 * scale))
+    assert scaled_result.value == pytest.approx(scale**2 * c.value, rel=1e-10)
+    for got, expected in zip(scaled_result.lift, c.lift, strict=True):
         np.testing.assert_allclose(got, scale * expected, rtol=1e-6, atol=1e-9 * scale)
-    assert moved.converged
+    assert scaled_result.converged
 
 
 def test_masses_far_apart():
     pair = cases.clouds(5, 6, 1, (1e-6, 1e6))
-    c = quick(pair)
+    c = solve_from_one_plan(pair)
     assert c.value == pytest.approx(0.5 * 1e12, rel=1e-6)
     assert math.isfinite(c.distance)
     np.testing.assert_allclose(c.lift[0].sum(1), pair.a, rtol=1e-10)
@@ -199,30 +201,35 @@ def test_units_of_distance_and_rho():
     # Distances times s and rho times s²: CGW times s².
     pair = cases.clouds(5, 6, 2, (1.3, 0.6))
     scaled = cases.Pair(10 * pair.dx, pair.a, 10 * pair.dy, pair.b)
-    assert quick(scaled, 50.0).value == pytest.approx(100 * quick(pair, 0.5).value, rel=1e-8)
+    assert solve_from_one_plan(scaled, 50.0).value == pytest.approx(
+        100 * solve_from_one_plan(pair, 0.5).value, rel=1e-8
+    )
     # For Hellinger–Kantorovich the cutoff is the unit of distance.
     start = np.random.default_rng(0).random((5, 6))
-    one, ten = (quick(p, 0.5, ugw.HellingerKantorovich(cut), init=start) for p, cut in ((pair, 1.5), (scaled, 15.0)))
+    one, ten = (
+        solve_from_one_plan(p, 0.5, ugw.HellingerKantorovich(cutoff), init=start)
+        for p, cutoff in ((pair, 1.5), (scaled, 15.0))
+    )
     assert ten.value == pytest.approx(one.value, rel=1e-8)
 
 
 def test_a_large_rho_pays_the_difference_of_the_masses():
     pair = cases.clouds(4, 5, 3, (1.3, 0.6))
     for rho in (1e2, 1e4):
-        assert 0 < quick(pair, rho).value - rho * 0.7**2 < 1.0
+        assert 0 < solve_from_one_plan(pair, rho).value - rho * 0.7**2 < 1.0
 
 
 def test_a_large_rho_tends_to_gw_at_equal_masses():
     pair = cases.clouds(4, 5, 3)
     gw = ugw.solve(pair.x, pair.y, rho=math.inf, eps=0.0, init="flb")
-    off = [gw.value - quick(pair, rho, init=gw.plan).value for rho in (1.0, 10.0, 100.0)]
+    off = [gw.value - solve_from_one_plan(pair, rho, init=gw.plan).value for rho in (1.0, 10.0, 100.0)]
     assert off[0] > off[1] > off[2] > 0
     assert off[2] < 1e-2 * gw.value
 
 
 def test_a_small_rho_matches_almost_no_mass():
     pair = cases.clouds(5, 6, 3, (1.3, 0.6))
-    c = quick(pair, 1e-6)
+    c = solve_from_one_plan(pair, 1e-6)
     assert 0.3 * c.terms.apart < c.value < c.terms.apart
     assert c.value == pytest.approx(c.terms.apart + c.terms.overlap, rel=1e-12)
 
@@ -257,7 +264,7 @@ def test_the_history_never_rises_and_the_best_plan_is_kept(init, rho, cone):
 @pytest.mark.parametrize("rho", [0.2, (0.3, 1.2)], ids=str)
 def test_the_lift_is_feasible_and_has_the_value(rho, n):
     pair = cases.clouds(n, n + 1, 6, (1.3, 0.6))
-    c = quick(pair, rho, solver=ugw.AlternateMin(tol=1e-5))
+    c = solve_from_one_plan(pair, rho, solver=ugw.AlternateMin(tol=1e-5))
     P, Q, w = c.lift
     rhos = rho if isinstance(rho, tuple) else (rho, rho)
     share = rhos[0] / sum(rhos)
@@ -285,10 +292,10 @@ def test_items_of_a_batch_equal_single_solves(init):
     sizes, masses = [(3, 5), (5, 2), (4, 4), (1, 6)], [(1.0, 1.0), (1.3, 0.6), (0.2, 3.0), (1.0, 1.0)]
     pairs = [cases.clouds(n, m, n + m, mass) for (n, m), mass in zip(sizes, masses, strict=True)]
     rho = np.array([0.1, 0.5, 1.0, 3.0])
-    c = ugw.solve_conic(*stacked(pairs), rho=rho, init=init)
+    c = ugw.solve_conic(*stack_pairs(pairs), rho=rho, init=init)
     assert len(c) == 4
     for i, pair in enumerate(pairs):
-        one = quick(pair, rho[i], init=init)
+        one = solve_from_one_plan(pair, rho[i], init=init)
         assert c[i].value == pytest.approx(one.value, rel=1e-9)
         assert c[i].distance == pytest.approx(one.distance, rel=1e-9)
         assert c[i].plan.shape == one.plan.shape
@@ -300,10 +307,10 @@ def test_items_of_a_batch_equal_single_solves(init):
 def test_factorized_kernels_of_a_ragged_batch_are_those_of_its_items():
     pairs = [cases.clouds(n, m, n, (1.0, 1.5)) for n, m in ((21, 20), (8, 22), (16, 3))]
     rho, solver = np.array([0.1, 1.0, 0.3]), ugw.AlternateMin(max_iter=4)
-    c = ugw.solve_conic(*stacked(pairs), rho=rho, init="flb", solver=solver)
+    c = ugw.solve_conic(*stack_pairs(pairs), rho=rho, init="flb", solver=solver)
     assert (c.kernel_rank > 0).tolist() == [True, False, False]
     for i, pair in enumerate(pairs):
-        one = quick(pair, rho[i], solver=solver)
+        one = solve_from_one_plan(pair, rho[i], solver=solver)
         assert c[i].value == pytest.approx(one.value, rel=1e-10)
 
 
@@ -315,9 +322,9 @@ def test_factorized_kernels_of_a_ragged_batch_are_those_of_its_items():
 def test_an_item_is_the_same_alone_and_beside_a_larger_one(cone, init):
     pairs = [cases.clouds(4, 5, 1), cases.clouds(21, 22, 3)]
     tight = ugw.AlternateMin(tol=1e-10)
-    c = ugw.solve_conic(*stacked(pairs), rho=0.01, cone=cone, init=init, solver=tight)
+    c = ugw.solve_conic(*stack_pairs(pairs), rho=0.01, cone=cone, init=init, solver=tight)
     for i, pair in enumerate(pairs):
-        one = quick(pair, 0.01, cone, init=init, solver=tight)
+        one = solve_from_one_plan(pair, 0.01, cone, init=init, solver=tight)
         assert c[i].value == pytest.approx(one.value, rel=1e-9)
         assert c[i].kernel_rank == one.kernel_rank
         assert c[i].kernel_error == one.kernel_error
@@ -325,10 +332,12 @@ def test_an_item_is_the_same_alone_and_beside_a_larger_one(cone, init):
 
 def test_one_space_against_a_batch():
     pairs = [cases.clouds(4, m, m) for m in (3, 5, 6)]
-    x, y = pairs[0].x, stacked(pairs)[1]
+    x, y = pairs[0].x, stack_pairs(pairs)[1]
     c = ugw.solve_conic(x, y, rho=0.5, init="flb")
     for i, pair in enumerate(pairs):
-        assert c[i].value == pytest.approx(quick(cases.Pair(pairs[0].dx, pairs[0].a, pair.dy, pair.b)).value, rel=1e-9)
+        assert c[i].value == pytest.approx(
+            solve_from_one_plan(cases.Pair(pairs[0].dx, pairs[0].a, pair.dy, pair.b)).value, rel=1e-9
+        )
 
 
 @pytest.mark.parametrize("init", ["flb", "auto"])
@@ -336,8 +345,8 @@ def test_permuting_the_points_permutes_the_lift(init):
     pair = cases.clouds(5, 6, 9, (1.3, 0.6))
     rng = np.random.default_rng(0)
     rows, cols = rng.permutation(5), rng.permutation(6)
-    moved = cases.Pair(pair.dx[np.ix_(rows, rows)], pair.a[rows], pair.dy[np.ix_(cols, cols)], pair.b[cols])
-    c, d = quick(pair, init=init), quick(moved, init=init)
+    permuted = cases.Pair(pair.dx[np.ix_(rows, rows)], pair.a[rows], pair.dy[np.ix_(cols, cols)], pair.b[cols])
+    c, d = solve_from_one_plan(pair, init=init), solve_from_one_plan(permuted, init=init)
     assert d.value == pytest.approx(c.value, rel=1e-9)
     np.testing.assert_allclose(d.plan, c.plan[np.ix_(rows, cols)], atol=1e-5)
     for got, expected in zip(d.lift, c.lift, strict=True):
@@ -349,7 +358,7 @@ def test_points_of_weight_zero_do_not_change_the_result():
     a, b = pair.a.copy(), pair.b.copy()
     a[2], b[4] = 0.0, 0.0
     less = cases.Pair(np.delete(np.delete(pair.dx, 2, 0), 2, 1), np.delete(a, 2), np.delete(np.delete(pair.dy, 4, 0), 4, 1), np.delete(b, 4))  # fmt: skip
-    c, d = quick(cases.Pair(pair.dx, a, pair.dy, b)), quick(less)
+    c, d = solve_from_one_plan(cases.Pair(pair.dx, a, pair.dy, b)), solve_from_one_plan(less)
     assert c.value == pytest.approx(d.value, rel=1e-9)
     np.testing.assert_allclose(np.delete(np.delete(c.plan, 2, 0), 4, 1), d.plan, atol=1e-6)
     assert np.isfinite(np.stack(c.lift)).all()
@@ -361,7 +370,7 @@ def test_points_of_weight_zero_do_not_change_the_result():
 def test_swapping_the_spaces_transposes(rho):
     pair = cases.clouds(5, 6, 9, (1.3, 0.6))
     tight = ugw.AlternateMin(tol=1e-10)
-    c, d = quick(pair, rho, solver=tight), quick(pair.swapped(), rho[::-1], solver=tight)
+    c, d = solve_from_one_plan(pair, rho, solver=tight), solve_from_one_plan(pair.transpose(), rho[::-1], solver=tight)
     assert d.value == pytest.approx(c.value, rel=1e-9)
     np.testing.assert_allclose(d.plan, c.plan.T, atol=1e-5)
     np.testing.assert_allclose(d.lift[0], c.lift[1].T, atol=1e-4)
@@ -372,8 +381,8 @@ def test_tol_is_about_the_relative_decrease_of_the_value_to_come(n, m, rho):
     """Many more steps from the solution lower the value by about tol."""
     pair = cases.clouds(n, m, n)
     for tol in (1e-4, 1e-6):
-        c = quick(pair, rho, init="flb", solver=ugw.AlternateMin(tol=tol, max_iter=5000))
-        tight = quick(pair, rho, init=c, solver=ugw.AlternateMin(tol=1e-11, max_iter=5000))
+        c = solve_from_one_plan(pair, rho, init="flb", solver=ugw.AlternateMin(tol=tol, max_iter=5000))
+        tight = solve_from_one_plan(pair, rho, init=c, solver=ugw.AlternateMin(tol=1e-11, max_iter=5000))
         assert c.converged
         assert -1e-10 <= c.value / tight.value - 1.0 <= 10 * tol
 
@@ -383,8 +392,8 @@ def test_single_precision_is_close(n):
     pair = cases.clouds(n, n - 1, 2, (1.3, 0.6))
     slow = ugw.AlternateMin(
         proximal=ugw.ProximalSchedule(first=0.3, last=0.01, factor=0.9)
-    )  # rounding leads sharper steps to other valleys
-    double = quick(pair, 0.3, solver=slow)
+    )  # rounding leads sharper steps to other local minima
+    double = solve_from_one_plan(pair, 0.3, solver=slow)
     x, y = pair.x.to(torch.float32), pair.y.to(torch.float32)
     single = ugw.solve_conic(x, y, rho=0.3, init="flb", solver=slow)
     assert single.plan.dtype == np.float32
@@ -396,7 +405,7 @@ def test_single_precision_is_close(n):
 def test_torch_in_torch_out():
     pair = cases.clouds(4, 5, 2)
     x, y = (ugw.Space.from_matrix(torch.as_tensor(d), weights=torch.as_tensor(w)) for d, w in ((pair.dx, pair.a), (pair.dy, pair.b)))  # fmt: skip
-    c, d = ugw.solve_conic(x, y, rho=0.5, init="flb"), quick(pair)
+    c, d = ugw.solve_conic(x, y, rho=0.5, init="flb"), solve_from_one_plan(pair)
     for value in (c.value, c.distance, c.value_bound, c.plan, c.kernel_error, *c.lift, *c.atoms().values()):
         assert isinstance(value, torch.Tensor)
     for value in (d.plan, *d.lift, *d.atoms().values()):
@@ -424,7 +433,7 @@ def test_auto_is_no_entropy(cone):
 @pytest.mark.parametrize("eps", [1e-2, 1.0])
 def test_entropy_changes_the_iterates_and_not_the_objective(eps):
     pair = cases.clouds(5, 6, 1, (1.3, 0.6))
-    c = quick(pair, 0.3, eps=eps, solver=ugw.AlternateMin(max_iter=3000))
+    c = solve_from_one_plan(pair, 0.3, eps=eps, solver=ugw.AlternateMin(max_iter=3000))
     assert (np.diff(c.history.relaxed) <= 1e-13).all()
     assert c.value <= c.history.objective.min() + 1e-13
     assert oracles.value(pair, c.lift[2], (0.3, 0.3)) == pytest.approx(c.value, rel=1e-11)
@@ -473,9 +482,9 @@ def test_initial_plans_of_another_dtype_or_not_stored():
     pair = cases.clouds(5, 6, 0)
     plan = ugw.solve(pair.x, pair.y, eps=0.1, init="flb").plan
     single = ugw.solve(pair.x.to(torch.float32), pair.y.to(torch.float32), eps=0.1, init="flb")
-    expected = quick(pair, init=plan).value
+    expected = solve_from_one_plan(pair, init=plan).value
     for start in (single, single.plan, torch.as_tensor(single.plan), plan.tolist()):
-        assert quick(pair, init=start).value == pytest.approx(expected, rel=1e-6)
+        assert solve_from_one_plan(pair, init=start).value == pytest.approx(expected, rel=1e-6)
     rng = np.random.default_rng(0)
     x, y = (ugw.Space.from_points(rng.random((n, 2)), metric="sqeuclidean") for n in (8, 9))
     streaming = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
@@ -490,16 +499,18 @@ def test_there_are_no_potentials_at_any_eps():
     pair = cases.clouds(5, 6, 0)
     for eps in (0.0, 0.1):
         with pytest.raises(InputError, match="a conic result has no potentials, at any eps"):
-            _ = quick(pair, eps=eps).potentials
+            _ = solve_from_one_plan(pair, eps=eps).potentials
 
 
 def test_a_function_is_a_cone():
     pair = cases.clouds(4, 5, 2, (1.3, 0.6))
-    assert quick(pair, 0.5, lambda t: t**2).value == pytest.approx(quick(pair, 0.5).value, rel=1e-12)
-    own = quick(pair, 0.5, lambda t: torch.log1p(3.0 * t**2))
-    assert own.value == pytest.approx(oracles.value(pair, own.lift[2], (0.5, 0.5), lambda t: np.log1p(3.0 * t**2)), rel=1e-10)  # fmt: skip
+    assert solve_from_one_plan(pair, 0.5, lambda t: t**2).value == pytest.approx(
+        solve_from_one_plan(pair, 0.5).value, rel=1e-12
+    )
+    custom = solve_from_one_plan(pair, 0.5, lambda t: torch.log1p(3.0 * t**2))
+    assert custom.value == pytest.approx(oracles.value(pair, custom.lift[2], (0.5, 0.5), lambda t: np.log1p(3.0 * t**2)), rel=1e-10)  # fmt: skip
     # λ = 0 but at 0: only equal distances match.
-    hard = quick(pair, 0.5, lambda t: torch.where(t > 0, torch.inf, 0.0))
+    hard = solve_from_one_plan(pair, 0.5, lambda t: torch.where(t > 0, torch.inf, 0.0))
     w = hard.lift[2]
     same = oracles.differences(pair) == 0
     assert hard.terms.overlap == pytest.approx(-np.einsum("ij,ijkl,kl->", w, same, w), rel=1e-10)
@@ -515,7 +526,7 @@ COARSE = {
 def test_the_kernel_error_of_a_loss_with_a_kink_is_reported(name):
     cone, numpy_loss = COARSE[name]
     pair = cases.clouds(20, 21, 3)
-    c = quick(pair, 2.0, cone, solver=ugw.AlternateMin(tol=1e-2))
+    c = solve_from_one_plan(pair, 2.0, cone, solver=ugw.AlternateMin(tol=1e-2))
     assert c.kernel_rank == 32
     assert 1e-4 < c.kernel_error < 1.0
     assert abs(oracles.value(pair, c.lift[2], (2.0, 2.0), numpy_loss) - c.value) <= c.value_bound - c.value
@@ -525,7 +536,7 @@ def test_the_kernel_error_of_a_loss_with_a_kink_is_reported(name):
     assert c.message in c.summary()
     batch = ugw.solve_conic(pair.x, pair.y, rho=np.array([2.0, 1.0]), cone=cone, init="flb")
     assert "item 0: the error of the kernel" in batch.message or "item 1: the error of the kernel" in batch.message
-    smooth = quick(pair, 2.0, solver=ugw.AlternateMin(tol=1e-2))
+    smooth = solve_from_one_plan(pair, 2.0, solver=ugw.AlternateMin(tol=1e-2))
     assert "kernel" not in repr(smooth)
     assert "kernel" not in smooth.message
 
@@ -534,38 +545,38 @@ def test_the_kernel_error_of_a_loss_with_a_kink_is_reported(name):
 def test_the_value_of_a_loss_with_a_kink_is_exact_for_moderate_sizes(rho):
     pair = cases.clouds(21, 21, 1)  # more than 400 entries
     solver = ugw.AlternateMin(tol=1e-2)
-    c = quick(pair, rho, torch.abs, solver=solver)
+    c = solve_from_one_plan(pair, rho, torch.abs, solver=solver)
     assert c.kernel_error == 0.0
     assert c.value == pytest.approx(oracles.value(pair, c.lift[2], (rho, rho), np.abs), rel=1e-9)
     r = ugw.solve(pair.x, pair.y, rho=rho, eps=1e-2, loss=torch.abs, init="flb")
     bar = ugw.objective(r.plan, pair.x, pair.y, rho=rho, loss=torch.abs).total
-    assert quick(pair, rho, torch.abs, init=r, solver=solver).value <= bar
+    assert solve_from_one_plan(pair, rho, torch.abs, init=r, solver=solver).value <= bar
 
 
 @pytest.mark.parametrize("rho", [1e2, 1e4])
 def test_the_error_of_the_factors_is_small_beside_the_value_at_a_large_rho(rho):
     pair = cases.clouds(21, 22, 1)
-    c = quick(pair, rho, solver=ugw.AlternateMin(tol=1e-2))
+    c = solve_from_one_plan(pair, rho, solver=ugw.AlternateMin(tol=1e-2))
     assert c.kernel_rank > 0
     assert c.value == pytest.approx(oracles.value(pair, c.lift[2], (rho, rho)), rel=1e-6)
 
 
 def test_options_that_are_not_given_take_the_conic_defaults():
     pair = cases.clouds(6, 7, 1)
-    own = quick(pair, 1.0)
+    default = solve_from_one_plan(pair, 1.0)
     for solver in (ugw.AlternateMin(callback=lambda step: None), ugw.Multistart(n=1), ugw.AlternateMin(max_iter=999)):
-        c = quick(pair, 1.0, solver=solver)
-        assert c.n_iter == own.n_iter
-        assert c.value == own.value
+        c = solve_from_one_plan(pair, 1.0, solver=solver)
+        assert c.n_iter == default.n_iter
+        assert c.value == default.value
 
 
 def test_callbacks_and_limits():
     pair = cases.clouds(5, 6, 1)
-    seen = []
-    quick(pair, 0.1, solver=ugw.AlternateMin(callback=lambda *step: seen.append(step)))
-    assert len(seen) > 2
+    steps = []
+    solve_from_one_plan(pair, 0.1, solver=ugw.AlternateMin(callback=lambda *step: steps.append(step)))
+    assert len(steps) > 2
     with pytest.warns(ugw.ConvergenceWarning):
-        c = quick(pair, 0.1, solver=ugw.AlternateMin(max_iter=2))
+        c = solve_from_one_plan(pair, 0.1, solver=ugw.AlternateMin(max_iter=2))
     assert c.status == ugw.Status.MAX_ITER
     with pytest.raises(ugw.NotConverged):
         c.check()
@@ -575,7 +586,7 @@ def test_callbacks_and_limits():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"rho": math.inf}, "rho .* (finite|inf)"),
         ({"rho": (1.0, math.inf)}, "rho must be finite"),
@@ -608,9 +619,9 @@ def test_callbacks_and_limits():
     ],
     ids=label,
 )
-def test_bad_input_is_refused(options, said):
+def test_bad_input_is_refused(options, message):
     pair = cases.clouds(5, 6, 0)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         ugw.solve_conic(pair.x, pair.y, **options)
 
 
@@ -631,11 +642,11 @@ def test_a_start_from_another_problem_is_refused():
 def test_an_initial_plan_is_for_all_items_or_one_for_each():
     pair = cases.clouds(5, 6, 0)
     alone = ugw.solve(pair.x, pair.y, eps=0.1, init="flb")
-    every = quick(pair, np.array([0.3, 0.5, 0.7]), init=alone)
-    assert every[1].value == pytest.approx(quick(pair, 0.5, init=alone).value, rel=1e-9)
+    every = solve_from_one_plan(pair, np.array([0.3, 0.5, 0.7]), init=alone)
+    assert every[1].value == pytest.approx(solve_from_one_plan(pair, 0.5, init=alone).value, rel=1e-9)
     five = ugw.solve(pair.x, pair.y, rho=np.array([0.3, 0.5, 0.7, 1.0, 2.0]), eps=0.1, init="flb")
     with pytest.raises(InputError, match="init must be a plan of shape"):
-        quick(pair, np.array([0.3, 0.5, 0.7]), init=five)
+        solve_from_one_plan(pair, np.array([0.3, 0.5, 0.7]), init=five)
 
 
 # --- UGW with other losses ---
@@ -656,15 +667,17 @@ def loss_value(pair, plan, rho, eps, loss):
 @pytest.mark.parametrize("n", [5, 21])
 @pytest.mark.parametrize("name", ["log", "abs"])
 def test_ugw_with_another_loss(name, n):
-    loss, twin = {"log": (lambda t: torch.log1p(t**2), lambda t: np.log1p(t**2)), "abs": (torch.abs, np.abs)}[name]
+    loss, numpy_loss = {"log": (lambda t: torch.log1p(t**2), lambda t: np.log1p(t**2)), "abs": (torch.abs, np.abs)}[
+        name
+    ]
     pair = cases.clouds(n, n + 1, 3, (1.3, 0.6))
     plan = cases.random_plan(pair, 1, 0.8)
     # Exact for small plans; a smooth loss to 1e-8 otherwise, one with a kink to what a rank of 64 reaches.
     tol = 1e-11 if n == 5 else {"log": 1e-8, "abs": 1e-2}[name]
     got = ugw.objective(plan, pair.x, pair.y, rho=0.7, eps=0.02, loss=loss).total
-    assert got == pytest.approx(loss_value(pair, plan, 0.7, 0.02, twin), rel=tol)
+    assert got == pytest.approx(loss_value(pair, plan, 0.7, 0.02, numpy_loss), rel=tol)
     r = ugw.solve(pair.x, pair.y, rho=0.7, eps=0.02, loss=loss, init="flb")
-    assert r.value == pytest.approx(loss_value(pair, r.plan, 0.7, 0.02, twin), rel=tol)
+    assert r.value == pytest.approx(loss_value(pair, r.plan, 0.7, 0.02, numpy_loss), rel=tol)
     assert r.value < got
     # Stationary: its mass obeys F = C − R m².
     ma, mb = pair.a.sum(), pair.b.sum()
@@ -686,15 +699,17 @@ def test_ugw_with_the_square_as_a_function_is_ugw():
 def test_ugw_with_an_infinite_loss_puts_mass_only_where_it_is_finite(eps):
     d = np.array([[0.0, 1.0, 1.2], [1.0, 0.0, 0.9], [1.2, 0.9, 0.0]])
     pair = cases.Pair(d, np.array([0.3, 0.7, 0.4]), 1.2 * d, np.array([0.6, 0.5, 0.2]))
-    cone, twin = ugw.HellingerKantorovich(0.5), lambda t: oracles.hk(t, 0.5)
+    cone, numpy_loss = ugw.HellingerKantorovich(0.5), lambda t: oracles.hk(t, 0.5)
     start = np.diag([0.3, 0.6, 0.2])
     r = ugw.solve(pair.x, pair.y, rho=0.4, eps=eps, loss=cone, init=start).check()
-    assert r.value == pytest.approx(loss_value(pair, r.plan, 0.4, eps, twin), rel=1e-10)
-    assert r.value < loss_value(pair, start, 0.4, eps, twin)
+    assert r.value == pytest.approx(loss_value(pair, r.plan, 0.4, eps, numpy_loss), rel=1e-10)
+    assert r.value < loss_value(pair, start, 0.4, eps, numpy_loss)
     assert (r.plan[start == 0] == 0).all()
     # The best diagonal plan, by search.
-    found = minimize(lambda u: loss_value(pair, np.diag(np.exp(u)), 0.4, eps, twin), np.log(np.diag(start)), tol=1e-12)
-    assert r.value == pytest.approx(found.fun, rel=1e-6)
+    minimum = minimize(
+        lambda u: loss_value(pair, np.diag(np.exp(u)), 0.4, eps, numpy_loss), np.log(np.diag(start)), tol=1e-12
+    )
+    assert r.value == pytest.approx(minimum.fun, rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", [2, 3])
@@ -738,13 +753,13 @@ def test_ugw_refuses_bad_losses(loss):
 
 def test_tol_and_max_rank_set_the_accuracy_of_the_kernel():
     pair = cases.clouds(21, 22, 0)
-    rough, fine = (quick(pair, 0.1, ugw.GaussianHellinger(tol=tol)) for tol in (1e-3, 1e-10))
-    assert rough.kernel_rank < fine.kernel_rank
-    assert fine.kernel_error <= 1e-10 < rough.kernel_error <= 1e-3
-    few = quick(pair, 0.1, ugw.Loss(torch.square, max_rank=4))
-    assert few.kernel_rank == 4
-    assert few.kernel_error > rough.kernel_error
-    assert few.value_bound >= fine.value - 1e-9
+    coarse, fine = (solve_from_one_plan(pair, 0.1, ugw.GaussianHellinger(tol=tol)) for tol in (1e-3, 1e-10))
+    assert coarse.kernel_rank < fine.kernel_rank
+    assert fine.kernel_error <= 1e-10 < coarse.kernel_error <= 1e-3
+    truncated = solve_from_one_plan(pair, 0.1, ugw.Loss(torch.square, max_rank=4))
+    assert truncated.kernel_rank == 4
+    assert truncated.kernel_error > coarse.kernel_error
+    assert truncated.value_bound >= fine.value - 1e-9
 
 
 @pytest.mark.parametrize("wrong", [{"tol": 0.0}, {"tol": math.nan}, {"max_rank": 0}, {"max_rank": 2.5}])

@@ -1,4 +1,4 @@
-"""Memory: predicted before it is used, bounded by chunks that change nothing, and an error that says what fits."""
+"""Memory: predictions, chunks that do not change results, and advice in the error."""
 
 import json
 import math
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.spaces import space
 from oracles.thresholds import changed_thresholds
 from ugw._utils.size_class import THRESHOLDS
@@ -37,25 +37,25 @@ def batches(metric="euclidean"):
     return x, y
 
 
-def chunks_of(entries):
-    """Chunks of at most so many plan entries on a CPU; one item has 6·7 of them, times the plans of its starts."""
+def limit_chunks(entries):
+    """Chunks of at most `entries` plan entries on a CPU; one item has 6·7 of them, times the plans of its starts."""
     return changed_thresholds(API_CONFIG, max_chunk_entries_cpu=entries, max_unmodeled_entries=0)
 
 
-def with_memory(monkeypatch, free):
-    """A machine that has so many bytes left."""
+def set_available_memory(monkeypatch, free):
+    """Let the available memory be `free` bytes."""
     monkeypatch.setattr(memory, "available_bytes", lambda device: int(free))
 
 
 def numbers(result):
-    """Every number of a result; of the trace what there is of each item."""
+    """All numbers of a result, and the valid rows of the trace of each item."""
     t = result.tensors
     plans = [p if isinstance(p, torch.Tensor) else p.log_plan.dense().exp() for p in (t.plan, t.previous_plan)]
     scalars = [*t.terms.as_dict().values(), t.relaxed_value, t.marginal_error, t.change, t.residual]
     return [*plans, *(t.potentials or ()), *scalars, t.status, t.n_iter]
 
 
-def same(one, other):
+def assert_same(one, other):
     assert len(numbers(one)) == len(numbers(other))
     for u, v in zip(numbers(one), numbers(other), strict=True):
         torch.testing.assert_close(u, v, rtol=1e-12, atol=1e-12, equal_nan=True)
@@ -86,20 +86,20 @@ KINDS = {
 def test_solving_in_chunks_gives_the_same_results(kind):
     """Ragged items, a rho for each side and an eps of its own for each, hard sides and eps = 0 among them."""
     x, y = batches()
-    given = {"rho": RHO, "eps": EPS, "solver": QUICK, **KINDS[kind]}
-    whole = ugw.solve(x, y, **given)
+    options = {"rho": RHO, "eps": EPS, "solver": QUICK, **KINDS[kind]}
+    whole = ugw.solve(x, y, **options)
     for entries in (1, 3 * 42, 7 * 42):
-        with chunks_of(entries):
-            same(ugw.solve(x, y, **given), whole)
+        with limit_chunks(entries):
+            assert_same(ugw.solve(x, y, **options), whole)
 
 
 def test_items_start_as_they_would_alone():
-    """An easy item (large eps) beside a hard one: each has the plan that it would have alone, whatever the chunks."""
+    """An easy item (large eps) beside a hard one: each has the plan that it would have alone, for any chunk size."""
     x, y = space(9), space(8, seed=1)
     eps = np.array([1e3, 0.01])
     alone = [ugw.solve(x, y, eps=float(e), solver=ugw.AlternateMin(tol=1e-3)).value for e in eps]
     for entries in (1, 2**19):
-        with chunks_of(entries):
+        with limit_chunks(entries):
             both = ugw.solve(x, y, eps=eps, solver=ugw.AlternateMin(tol=1e-3))
         # Shared spaces multiply all plans at once: another number of them is rounded otherwise.
         np.testing.assert_allclose(both.value, alone, rtol=1e-6)
@@ -118,7 +118,7 @@ def test_a_chunk_that_cuda_cannot_hold_is_halved(monkeypatch):
         return run(solver, problem, *args)
 
     monkeypatch.setattr(ugw.AlternateMin, "run", run_two_at_most)
-    same(ugw.solve(x, y, eps=0.1, init="product"), whole)
+    assert_same(ugw.solve(x, y, eps=0.1, init="product"), whole)
     assert sum(sizes) == 5
     assert max(sizes) == 2
 
@@ -128,49 +128,49 @@ def test_a_chunk_that_cuda_cannot_hold_is_halved(monkeypatch):
 def test_chunks_of_plans_that_are_not_stored(start):
     x, y = batches("sqeuclidean")
     solver = ugw.AlternateMin(max_iter=12, inner=ugw.Sinkhorn(method="streaming"))
-    given = {"rho": 1.0, "eps": np.array([0.1, 0.2, 0.05, 0.1, 0.3]), "solver": solver, "fused": ugw.Fused(0.2)}
-    given["init"] = ugw.solve(x, y, **{**given, "init": "flb"}).plan if start == "lazy" else start
-    whole = ugw.solve(x, y, **given)
+    options = {"rho": 1.0, "eps": np.array([0.1, 0.2, 0.05, 0.1, 0.3]), "solver": solver, "fused": ugw.Fused(0.2)}
+    options["init"] = ugw.solve(x, y, **{**options, "init": "flb"}).plan if start == "lazy" else start
+    whole = ugw.solve(x, y, **options)
     with changed_thresholds(API_CONFIG, max_chunk_bytes=15 * 2**20, max_unmodeled_entries=0):
-        assert ugw.estimate(x, y, fused=given["fused"], solver=solver).chunk_size < 5
-        chunked = ugw.solve(x, y, **given)
+        assert ugw.estimate(x, y, fused=options["fused"], solver=solver).chunk_size < 5
+        chunked = ugw.solve(x, y, **options)
     assert chunked.path == "streaming"
-    same(chunked, whole)
+    assert_same(chunked, whole)
     torch.testing.assert_close(chunked.plan.marginals[0], whole.plan.marginals[0], rtol=1e-12, atol=1e-12)
 
 
 def test_the_starts_of_a_multistart_count_for_small_problems_too(monkeypatch):
     x, y = batches()
     many = ugw.Multistart(n=100_000)
-    with_memory(monkeypatch, 2**20)
+    set_available_memory(monkeypatch, 2**20)
     assert bool(ugw.solve(x, y, eps=0.1, init="product").all_converged)
     with pytest.raises(ugw.OutOfMemory):
         ugw.solve(x, y, eps=0.1, init="product", solver=many)
 
 
-@chunks_of(2 * 42)
+@limit_chunks(2 * 42)
 def test_a_callback_sees_every_chunk_and_stops_them_all():
     x, y = batches()
-    seen = []
-    r = ugw.solve(x, y, eps=0.1, init="product", solver=ugw.AlternateMin(callback=seen.append))
-    assert [step.iteration for step in seen] == list(range(1, len(seen) + 1))  # they count on
-    assert max(step.live for step in seen) == 2
-    assert len(seen) == sum(int(r.n_iter[i : i + 2].max()) for i in (0, 2, 4))
+    steps = []
+    r = ugw.solve(x, y, eps=0.1, init="product", solver=ugw.AlternateMin(callback=steps.append))
+    assert [step.iteration for step in steps] == list(range(1, len(steps) + 1))  # they count on
+    assert max(step.live for step in steps) == 2
+    assert len(steps) == sum(int(r.n_iter[i : i + 2].max()) for i in (0, 2, 4))
 
     def stop(step):
-        seen.append(step)
+        steps.append(step)
         return step.iteration == 2
 
-    seen.clear()
+    steps.clear()
     with pytest.warns(ugw.ConvergenceWarning):
         r = ugw.solve(x, y, eps=0.1, init="product", solver=ugw.AlternateMin(callback=stop))
-    assert len(seen) == 2
+    assert len(steps) == 2
     assert r.status == [Status.STOPPED] * 5
     assert r.n_iter.tolist() == [2, 2, 1, 1, 1]
     assert bool(torch.isfinite(r.value).all())
 
 
-@chunks_of(2 * 42)
+@limit_chunks(2 * 42)
 def test_the_bar_expects_the_steps_of_all_chunks(capfd):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -187,14 +187,14 @@ def test_chunks_keep_to_the_budget_and_are_of_one_size():
         assert size == 1 or chunk <= budget
         assert size == 40 or size * one > 0.4 * budget
         assert size == math.ceil(40 / math.ceil(40 / size))
-    with chunks_of(20 * 100 * 100):  # two plans an item
+    with limit_chunks(20 * 100 * 100):  # two plans an item
         assert ugw.estimate(x, x).chunk_size == 10
 
 
 def test_an_item_that_repeats_its_first_plan_keeps_its_others(monkeypatch):
-    """It repeats that where others of the batch have more plans that differ."""
+    """An item with fewer different plans than others of the batch repeats its first one."""
     x = space(12, seed=3)
-    given = ugw.problems.build.build_ugw(x, space(11, seed=4), rho=1.0, eps=1e-3, fused=None)
+    problem = ugw.problems.build.build_ugw(x, space(11, seed=4), rho=1.0, eps=1e-3, fused=None)
     different, repeats = successive_halving.different_candidates, 0
 
     def with_repeats(plans, values, count):
@@ -203,9 +203,9 @@ def test_an_item_that_repeats_its_first_plan_keeps_its_others(monkeypatch):
 
     monkeypatch.setenv(native.SWITCH, "0")
     monkeypatch.setattr(successive_halving, "different_candidates", with_repeats)
-    alone = coarse.coarse_plans(given, 2)
+    alone = coarse.coarse_plans(problem, 2)
     repeats = 4
-    torch.testing.assert_close(coarse.coarse_plans(given, 2), alone, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(coarse.coarse_plans(problem, 2), alone, rtol=1e-12, atol=1e-12)
 
 
 # -- predictions -------------------------------------------------------------------------------------------
@@ -301,19 +301,19 @@ def test_the_fields_of_an_estimate():
 def test_a_problem_that_cannot_fit_is_refused_before_solving(monkeypatch):
     x, y = (Space.from_points(torch.rand(n, 2, dtype=torch.float64)) for n in (900, 1000))
     need = ugw.estimate(x, y).bytes
-    with_memory(monkeypatch, 0.9 * need)
+    set_available_memory(monkeypatch, 0.9 * need)
     assert not ugw.estimate(x, y).fits
     steps = []
     solver = ugw.AlternateMin(tol=0.1, callback=steps.append)
     ugw.solve(x, y, eps=1.0, solver=solver)  # it may fit: the estimate has a margin
     assert steps
     steps.clear()
-    with_memory(monkeypatch, 0.3 * need)
+    set_available_memory(monkeypatch, 0.3 * need)
     with pytest.raises(ugw.OutOfMemory, match=r"stored plans need about .* GiB, .* GiB available; what would fit: "):
         ugw.solve(x, y, solver=solver)
     assert not steps
     assert issubclass(ugw.OutOfMemory, MemoryError)
-    with_memory(monkeypatch, 0.7 * need)
+    set_available_memory(monkeypatch, 0.7 * need)
     text = repr(ugw.estimate(x, y))
     assert "does not fit" in text
     assert "float32" in text
@@ -323,9 +323,9 @@ def test_a_problem_that_cannot_fit_is_refused_before_solving(monkeypatch):
 def test_the_advice_fits(monkeypatch):
     x = Space.from_points(torch.rand(60, 50, 2, dtype=torch.float64))
     need = ugw.estimate(x, x, solver=ugw.Multistart(n=20)).bytes
-    with_memory(monkeypatch, need // 2)
+    set_available_memory(monkeypatch, need // 2)
     assert "one start" in ugw.estimate(x, x, solver=ugw.Multistart(n=20)).advice
-    with_memory(monkeypatch, API_CONFIG.memory.base_bytes + 10_000)
+    set_available_memory(monkeypatch, API_CONFIG.memory.base_bytes + 10_000)
     assert "× " in ugw.estimate(x, x).advice  # nothing but fewer points
 
 
@@ -365,12 +365,12 @@ def test_other_errors_are_not_changed(monkeypatch):
     assert not isinstance(caught.value, ugw.OutOfMemory)
 
 
-def test_estimate_refuses_what_solve_refuses():
+def test_estimate_raises_the_errors_of_solve():
     x, y = space(5, 2), space(6, 2, 1)
-    refused(ugw.estimate, x, y, fused=0.5, match="fused must be a ugw.Fused")
+    assert_refused(ugw.estimate, x, y, fused=0.5, match="fused must be a ugw.Fused")
     two, three = Space.stack([x] * 2), Space.stack([y] * 3)
     for loss in (None, lambda t: t.abs()):
-        refused(
+        assert_refused(
             ugw.estimate,
             two,
             three,

@@ -1,4 +1,4 @@
-"""Linear transport: against POT, linear programs, optimality conditions and the ways to say the same problem."""
+"""Linear transport: against POT, linear programs, optimality conditions, and equivalent inputs."""
 
 import itertools
 
@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 import ugw
 from oracles import cases
 from oracles.cases import INF
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.versions import needs_pot
 
 STREAMING = ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))
@@ -53,9 +53,9 @@ def test_potentials_make_the_plan_and_its_marginals(rho, eps):
     _, _, a, b, cost = clouds(mass=(1.3, 1.3))
     result = ugw.solve_linear(a, b, cost=cost, rho=rho, eps=eps)
     f, g = result.potentials
-    made = np.outer(a, b) * np.exp((f[:, None] + g - cost) / eps)
-    np.testing.assert_allclose(made, result.plan, rtol=1e-6)
-    for r, potential, p, w in ((rho[0], f, made.sum(1), a), (rho[1], g, made.sum(0), b)):
+    plan = np.outer(a, b) * np.exp((f[:, None] + g - cost) / eps)
+    np.testing.assert_allclose(plan, result.plan, rtol=1e-6)
+    for r, potential, p, w in ((rho[0], f, plan.sum(1), a), (rho[1], g, plan.sum(0), b)):
         expected = w if r == INF else w * np.exp(-potential / r)
         np.testing.assert_allclose(p, expected, rtol=1e-5)
 
@@ -105,9 +105,9 @@ def test_total_variation_is_the_linear_program(rho):
     """Over p ≥ 0 with slacks p1 + u = a, p2 + v = b, as scipy solves it."""
     _, _, a, b, cost = clouds(seed=3)
     n, m = cost.shape
-    prices = np.concatenate([cost.ravel(), np.full(n, rho[0]), np.full(m, rho[1])])
+    coefficients = np.concatenate([cost.ravel(), np.full(n, rho[0]), np.full(m, rho[1])])
     rows = np.hstack([np.vstack([np.kron(np.eye(n), np.ones(m)), np.kron(np.ones(n), np.eye(m))]), np.eye(n + m)])
-    least = scipy.optimize.linprog(prices, A_eq=rows, b_eq=np.concatenate([a, b])).fun
+    least = scipy.optimize.linprog(coefficients, A_eq=rows, b_eq=np.concatenate([a, b])).fun
     result = ugw.solve_linear(a, b, cost=cost, rho=(ugw.TV(rho[0]), ugw.TV(rho[1])))
     assert result.value == pytest.approx(least, rel=1e-9)
     assert not result.plan[cost > sum(rho)].any()
@@ -143,26 +143,26 @@ def test_points_spaces_and_matrices_give_the_same_result():
 
 @pytest.mark.parametrize("kind", ["KL", "TV", "Mass", "hard"])
 def test_items_of_a_batch_equal_single_solves(kind):
-    made = [clouds(seed=seed, mass=(1.0, 1.0)) for seed in range(3)]
-    a, b, cost = (np.stack([item[k] for item in made]) for k in (2, 3, 4))
+    problems = [clouds(seed=seed, mass=(1.0, 1.0)) for seed in range(3)]
+    a, b, cost = (np.stack([item[k] for item in problems]) for k in (2, 3, 4))
     numbers = np.array([0.05, 0.2, 0.6])
     rho = {"KL": lambda v: v, "TV": ugw.TV, "Mass": ugw.Mass, "hard": lambda v: np.inf + 0 * v}[kind]
     eps = {"KL": np.array([0.05, 0.0, 0.02]), "hard": 0.0}.get(kind, "auto")
     whole = ugw.solve_linear(a, b, cost=cost, rho=rho(numbers), eps=eps)
     points = ugw.solve_linear(
-        *(ugw.Space.from_points(np.stack([item[k] for item in made]), weights=w) for k, w in ((0, a), (1, b))),
+        *(ugw.Space.from_points(np.stack([item[k] for item in problems]), weights=w) for k, w in ((0, a), (1, b))),
         rho=rho(numbers),
         eps=eps,
     )
     np.testing.assert_allclose(points.value, whole.value, rtol=1e-9)
     for i in range(3):
-        own = eps[i] if kind == "KL" else eps
-        alone = ugw.solve_linear(a[i], b[i], cost=cost[i], rho=rho(numbers[i]), eps=own)
+        item_eps = eps[i] if kind == "KL" else eps
+        alone = ugw.solve_linear(a[i], b[i], cost=cost[i], rho=rho(numbers[i]), eps=item_eps)
         assert whole[i].value == pytest.approx(alone.value, rel=1e-9)
 
 
 def test_masses_and_costs_scale():
-    """Twice the weights: twice the plan where there is no entropy; a constant in the cost of a hard problem is paid in full."""
+    """Twice the weights: twice the plan where there is no entropy; a constant in the cost of a hard problem is added to the value."""
     _, _, a, b, cost = clouds(mass=(1.0, 1.0))
     for rho in (0.3, ugw.TV(0.05)):
         one, two = (ugw.solve_linear(s * a, s * b, cost=cost, rho=rho, eps=0.0).value for s in (1.0, 2.0))
@@ -177,7 +177,7 @@ def test_masses_and_costs_scale():
 def test_invalid_arguments_are_refused():
     x, y, a, b, cost = clouds()
     space = ugw.Space.from_distances(1 - np.eye(9), weights=a)
-    for args, options, said in (
+    for args, options, message in (
         ((a, b), {"cost": cost[:, :5]}, "cost must have shape"),
         ((a, b), {"cost": cost * np.nan}, "cost must be finite"),
         ((a, b), {"cost": cost[0]}, "must be a matrix"),
@@ -199,33 +199,35 @@ def test_invalid_arguments_are_refused():
         ((a, b), {"cost": cost, "solver": STREAMING}, 'solve_linear stores its plans: .* got "streaming"'),
         ((np.ones((2, 9)), b), {"cost": cost, "rho": np.ones(3)}, "batch sizes must agree"),
     ):
-        with pytest.raises(ugw.InputError, match=said):
+        with pytest.raises(ugw.InputError, match=message):
             ugw.solve_linear(*args, **options)
 
 
 def test_options_that_are_not_given_are_those_of_linear_problems():
     rng = np.random.default_rng(0)
     a, b = rng.random((8, 2)), rng.random((9, 2))
-    given = ugw.solve_linear(a, b, eps=1e-3, solver=ugw.AlternateMin(tol=1e-6)).parameters["solver"]
+    result = ugw.solve_linear(a, b, eps=1e-3, solver=ugw.AlternateMin(tol=1e-6)).parameters["solver"]
     default = ugw.solve_linear(a, b, eps=1e-3).parameters["solver"]
-    assert given["tol"] == 1e-6
-    assert given["proximal"] == default["proximal"]
-    assert given["inner"]["max_iter"] == default["inner"]["max_iter"]
+    assert result["tol"] == 1e-6
+    assert result["proximal"] == default["proximal"]
+    assert result["inner"]["max_iter"] == default["inner"]["max_iter"]
 
 
 def test_a_solver_without_options_is_the_default_solver():
     rng = np.random.default_rng(0)
     a, b = rng.random((8, 2)), rng.random((9, 2))
-    given = ugw.solve_linear(a, b, eps=1e-3, solver=ugw.AlternateMin())
+    result = ugw.solve_linear(a, b, eps=1e-3, solver=ugw.AlternateMin())
     default = ugw.solve_linear(a, b, eps=1e-3)
-    assert given.parameters == default.parameters
+    assert result.parameters == default.parameters
     assert default.parameters["solver"]["tol"] == 1e-7
-    assert given.value == default.value
+    assert result.value == default.value
 
 
 def test_batches_of_different_sizes_are_refused():
     for x, y in ((np.ones((2, 4, 2)), np.ones((3, 4, 2))), (np.ones((3, 4, 2)), np.ones((2, 5, 2)))):
-        refused(ugw.solve_linear, x, y, match=f"batch sizes must agree, got the first side {len(x)}, the second side")
+        assert_refused(
+            ugw.solve_linear, x, y, match=f"batch sizes must agree, got the first side {len(x)}, the second side"
+        )
 
 
 def kinds(value):

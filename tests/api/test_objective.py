@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import ugw
 from oracles import cases
 from oracles.cases import INF
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.spaces import pair, space
 from ugw.geometry.space import Space
 
@@ -20,10 +20,10 @@ PLAN = np.random.default_rng(2).random((6, 7)) + 0.1
 def test_objective_of_the_plan_is_the_value_term_by_term():
     x, y = pair(mass=1.7)
     rho = np.array([1.0, 0.3, INF, INF, 0.5]), np.array([1.0, 2.0, INF, 0.5, INF])
-    given = {"rho": rho, "eps": np.array([0.1, 0.0, 0.15, 0.1, 0.0])}
-    given["fused"] = ugw.Fused(0.3, PLAN)
-    r = ugw.solve(x, y, init="product", solver=ugw.AlternateMin(max_iter=100), **given)
-    terms = ugw.objective(r.plan, x, y, **given)
+    options = {"rho": rho, "eps": np.array([0.1, 0.0, 0.15, 0.1, 0.0])}
+    options["fused"] = ugw.Fused(0.3, PLAN)
+    r = ugw.solve(x, y, init="product", solver=ugw.AlternateMin(max_iter=100), **options)
+    terms = ugw.objective(r.plan, x, y, **options)
     np.testing.assert_allclose(terms.total, r.value, rtol=1e-12)
     for name, term in terms.as_dict().items():
         np.testing.assert_allclose(term, getattr(r.terms, name), rtol=1e-9, atol=1e-12)
@@ -68,4 +68,4 @@ def test_objective_of_the_zero_plan_is_the_penalty_of_all_mass():
 
 @pytest.mark.parametrize("bad", [PLAN.T, -PLAN, PLAN * math.nan, "auto", None])
 def test_objective_refuses_bad_plans_by_their_name(bad):
-    assert refused(ugw.objective, bad, *pair()).startswith("plan must")
+    assert assert_refused(ugw.objective, bad, *pair()).startswith("plan must")

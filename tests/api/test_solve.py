@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ugw
 from oracles import cases
 from oracles.cases import label
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.spaces import space, weighted_points
 from ugw.geometry.space import Space
 
@@ -49,8 +49,8 @@ def test_permuting_the_points_permutes_the_plan(init):
     (p, a), (q, b) = weighted_points(6, 3, 8), weighted_points(7, 2, 108)
     rng = np.random.default_rng(3)
     rows, cols = rng.permutation(6), rng.permutation(7)
-    moved = Space.from_points(p[rows], weights=a[rows]), Space.from_points(q[cols], weights=b[cols])
-    r, s = (ugw.solve(*spaces, rho=RHO, eps=EPS, init=init) for spaces in (pair(), moved))
+    permuted = Space.from_points(p[rows], weights=a[rows]), Space.from_points(q[cols], weights=b[cols])
+    r, s = (ugw.solve(*spaces, rho=RHO, eps=EPS, init=init) for spaces in (pair(), permuted))
     np.testing.assert_allclose(s.value, r.value, rtol=1e-7)
     np.testing.assert_allclose(s.plan, r.plan[:, rows][:, :, cols], atol=1e-6)
 
@@ -142,14 +142,14 @@ def test_the_same_input_gives_the_same_output_bit_for_bit(init):
         assert np.array_equal(one.objective, other.objective)
 
 
-def test_random_state_of_others_is_neither_read_nor_moved():
+def test_global_random_states_are_neither_read_nor_changed():
     np.random.seed(1)
     torch.manual_seed(1)
     r = ugw.solve(*pair(), eps=0.15, init="random", solver=ugw.Multistart(n=3))
-    drawn = np.random.random(), float(torch.rand(()))
+    draws = np.random.random(), float(torch.rand(()))
     np.random.seed(1)
     torch.manual_seed(1)
-    assert drawn == (np.random.random(), float(torch.rand(())))
+    assert draws == (np.random.random(), float(torch.rand(())))
     np.random.seed(2)
     torch.manual_seed(2)
     s = ugw.solve(*pair(), eps=0.15, init="random", solver=ugw.Multistart(n=3))
@@ -311,7 +311,7 @@ def test_a_converged_solve_does_not_warn():
 
 
 @pytest.fixture
-def no_work(monkeypatch):
+def refuse_to_solve(monkeypatch):
     """Fail if a solver takes a step."""
 
     def work(*args, **kwargs):
@@ -332,42 +332,44 @@ BAD_EPS = [
 ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 @pytest.mark.parametrize("rho", BAD_RHO, ids=label)
 def test_bad_rho(rho):
-    assert refused(ugw.solve, *pair(), rho=rho).startswith("rho ")
-    assert refused(ugw.objective, start(), *pair(), rho=rho).startswith("rho ")
+    assert assert_refused(ugw.solve, *pair(), rho=rho).startswith("rho ")
+    assert assert_refused(ugw.objective, start(), *pair(), rho=rho).startswith("rho ")
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 @pytest.mark.parametrize("eps", BAD_EPS, ids=label)
 def test_bad_eps(eps):
-    assert refused(ugw.solve, *pair(), eps=eps).startswith("eps ")
-    assert refused(ugw.objective, start(), *pair(), eps=eps).startswith("eps ")
+    assert assert_refused(ugw.solve, *pair(), eps=eps).startswith("eps ")
+    assert assert_refused(ugw.objective, start(), *pair(), eps=eps).startswith("eps ")
     if eps is not None:  # which stands for relative(1e-2) there
-        assert refused(ugw.rho_for_mass, *pair(), eps=eps).startswith("eps ")
+        assert assert_refused(ugw.rho_for_mass, *pair(), eps=eps).startswith("eps ")
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 def test_a_list_of_rhos_is_refused_as_ambiguous():
     """A pair is a tuple, one for each item is an array: a list of two could be either."""
-    message = refused(ugw.solve, *pair(), rho=[0.1, 1.0])
+    message = assert_refused(ugw.solve, *pair(), rho=[0.1, 1.0])
     assert "a tuple (first side, second side) or an array (B,), one for each item, got a list of 2" in message
     assert "tuple(rho) or np.array(rho)" in message
     two = Space.stack([space(6, 3), space(6, 3)])
-    assert "got a list" in refused(ugw.solve, two, space(7, 2, 108), rho=[0.1, 1.0])
-    for said in (
+    assert "got a list" in assert_refused(ugw.solve, two, space(7, 2, 108), rho=[0.1, 1.0])
+    for options in (
         {"rho": ([0.1, 1.0], 1.0)},
         {"rho": (1.0, (0.1, 1.0))},
         {"eps": [0.1, 0.2]},
         {"eps": (0.1, 0.2)},
         {"fused": ugw.Fused([0.1, 0.2], start())},
     ):
-        assert "must be a number or an array (B,), one for each item, got a " in refused(ugw.solve, *pair(), **said)
-    refused(ugw.solve_conic, *pair(), rho=[0.1, 1.0])
-    refused(ugw.solve_conic, *pair(), eps=[0.1, 0.2])
-    refused(ugw.relative, [0.1, 0.2])
-    refused(ugw.KL, [0.1, 0.2])
+        assert "must be a number or an array (B,), one for each item, got a " in assert_refused(
+            ugw.solve, *pair(), **options
+        )
+    assert_refused(ugw.solve_conic, *pair(), rho=[0.1, 1.0])
+    assert_refused(ugw.solve_conic, *pair(), eps=[0.1, 0.2])
+    assert_refused(ugw.relative, [0.1, 0.2])
+    assert_refused(ugw.KL, [0.1, 0.2])
 
 
 @given(
@@ -376,59 +378,59 @@ def test_a_list_of_rhos_is_refused_as_ambiguous():
 )
 def test_any_number_out_of_range_is_refused(rho, eps):
     x, y = space(2, 1, 0), space(2, 1, 1)
-    assert refused(ugw.solve, x, y, rho=rho).startswith("rho must be positive")
-    assert refused(ugw.solve, x, y, rho=(1.0, rho)).startswith("rho must be positive")
-    assert refused(ugw.solve, x, y, rho=np.array([1.0, 2.0, rho])).endswith("at index 2")
+    assert assert_refused(ugw.solve, x, y, rho=rho).startswith("rho must be positive")
+    assert assert_refused(ugw.solve, x, y, rho=(1.0, rho)).startswith("rho must be positive")
+    assert assert_refused(ugw.solve, x, y, rho=np.array([1.0, 2.0, rho])).endswith("at index 2")
     if eps < 0 or not math.isfinite(eps):
-        assert refused(ugw.solve, x, y, eps=eps).startswith("eps must be nonnegative")
+        assert assert_refused(ugw.solve, x, y, eps=eps).startswith("eps must be nonnegative")
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 @pytest.mark.parametrize(
     "other", [np.eye(3), torch.eye(3), [[0.0, 1.0], [1.0, 0.0]], None, "x.npy", 3, (), [space(6, 3)]]
 )
 @pytest.mark.parametrize("side", [0, 1])
-def test_something_else_where_a_space_is_expected(other, side):
+def test_values_that_are_no_space_are_refused(other, side):
     both = [space(6, 3), space(6, 3)]
     both[side] = other
     for call in (ugw.solve, ugw.rho_for_mass, lambda *spaces: ugw.objective(np.eye(6), *spaces)):
-        message = refused(call, *both)
+        message = assert_refused(call, *both)
         assert ("first", "second")[side] in message
         assert type(other).__name__ in message
         for constructor in ("from_points", "from_distances", "from_graph", "from_knn", "from_mesh", "from_matrix"):
             assert constructor in message
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 def test_mixed_dtypes_and_devices():
     x, y = pair()
-    message = refused(ugw.solve, x, y.to(torch.float32))
+    message = assert_refused(ugw.solve, x, y.to(torch.float32))
     assert "float64" in message
     assert "float32" in message
-    message = refused(ugw.solve, x, y.to("meta"))
+    message = assert_refused(ugw.solve, x, y.to("meta"))
     assert "cpu" in message
     assert "meta" in message
-    assert "meta" in refused(ugw.solve, x, y, init=torch.tensor(start(), device="meta"))
-    assert "float32" in refused(ugw.solve, x, y, fused=ugw.Fused(0.5, start().astype(np.float32)))
-    assert "meta" in refused(ugw.solve, x, y, fused=ugw.Fused(0.5, torch.tensor(start(), device="meta")))
+    assert "meta" in assert_refused(ugw.solve, x, y, init=torch.tensor(start(), device="meta"))
+    assert "float32" in assert_refused(ugw.solve, x, y, fused=ugw.Fused(0.5, start().astype(np.float32)))
+    assert "meta" in assert_refused(ugw.solve, x, y, fused=ugw.Fused(0.5, torch.tensor(start(), device="meta")))
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 @pytest.mark.parametrize("eps", [0.0, 0.1])
 def test_both_sides_hard_with_unequal_masses(eps):
     x, y = space(6, 3, 8, mass=1.0), space(7, 2, 108, mass=1.25)
     for rho in (INF, (INF, INF), ugw.Balanced(), (ugw.Balanced(), INF)):
-        message = refused(ugw.solve, x, y, rho=rho, eps=eps)
+        message = assert_refused(ugw.solve, x, y, rho=rho, eps=eps)
         assert "1.25" in message
         assert "equal masses" in message
-    assert "1.25" in refused(ugw.solve, x, y, rho=np.array([1.0, INF, 2.0]), eps=eps)
+    assert "1.25" in assert_refused(ugw.solve, x, y, rho=np.array([1.0, INF, 2.0]), eps=eps)
     batch = Space.stack([x, space(4, 2, 2, mass=1.25)])
-    assert "equal masses" in refused(ugw.solve, batch, y, rho=INF, eps=eps)
+    assert "equal masses" in assert_refused(ugw.solve, batch, y, rho=INF, eps=eps)
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 def test_the_message_shows_enough_digits_of_nearly_equal_masses():
-    message = refused(ugw.solve, space(mass=1.0), space(mass=1.0 + 1e-10), rho=INF)
+    message = assert_refused(ugw.solve, space(mass=1.0), space(mass=1.0 + 1e-10), rho=INF)
     numbers = [float(word) for word in message.replace(",", " ").split() if word[0].isdigit()]
     assert len(set(numbers)) > 1
 
@@ -439,19 +441,19 @@ def test_masses_equal_up_to_rounding_are_equal():
     assert ugw.solve(space(6, 3), y, rho=INF, eps=0.2).converged
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 def test_features_on_one_side_only():
     x, y = space(features=np.eye(6)), space(7, 2, 108)
     for spaces in ((x, y), (y, x)):
         for fused in (None, ugw.Fused(0.5)):
-            assert "one side" in refused(ugw.solve, *spaces, fused=fused)
+            assert "one side" in assert_refused(ugw.solve, *spaces, fused=fused)
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 @pytest.mark.parametrize("fused", [None, ugw.Fused(0.5)])
 def test_features_of_unequal_width(fused):
     x, y = space(features=np.eye(6)), space(7, 2, 108, features=np.eye(7))
-    message = refused(ugw.solve, x, y, fused=fused)
+    message = assert_refused(ugw.solve, x, y, fused=fused)
     assert "6" in message
     assert "7" in message
 
@@ -466,11 +468,11 @@ BAD_FUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 @pytest.mark.parametrize("fused", BAD_FUSED, ids=label)
 def test_bad_fused(fused):
-    refused(ugw.solve, *pair(), fused=fused)
-    refused(ugw.objective, start(), *pair(), fused=fused)
+    assert_refused(ugw.solve, *pair(), fused=fused)
+    assert_refused(ugw.objective, start(), *pair(), fused=fused)
 
 
 BAD_INIT = [
@@ -481,33 +483,33 @@ BAD_INIT = [
 ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 @pytest.mark.parametrize("init", BAD_INIT, ids=label)
 def test_bad_init(init):
-    assert refused(ugw.solve, *pair(), init=init).startswith("init must ")
+    assert assert_refused(ugw.solve, *pair(), init=init).startswith("init must ")
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 def test_the_error_for_an_unknown_init_lists_the_known_ones():
-    message = refused(ugw.solve, *pair(), init="nearest")
+    message = assert_refused(ugw.solve, *pair(), init="nearest")
     for name in ("auto", "best", "product", "flb", "linear", "random", "coarse"):
         assert name in message
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 def test_one_negative_entry_is_named_by_its_place():
     plan = start()
     plan[2, 3] = -1e-12
-    assert refused(ugw.solve, *pair(), init=plan).endswith("at index (2, 3)")
+    assert assert_refused(ugw.solve, *pair(), init=plan).endswith("at index (2, 3)")
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_plan_with_mass_on_a_point_of_weight_0(side):
     (p, a), (q, b) = weighted_points(6, 3, 8), weighted_points(7, 2, 108)
     (a, b)[side][2] = 0.0
     x, y = Space.from_points(p, weights=a), Space.from_points(q, weights=b)
-    message = refused(ugw.solve, x, y, init=start())
+    message = assert_refused(ugw.solve, x, y, init=start())
     assert "weight 0" in message
     plan = start()
     plan[(2, slice(None)) if side == 0 else (slice(None), 2)] = 0.0
@@ -515,19 +517,19 @@ def test_a_plan_with_mass_on_a_point_of_weight_0(side):
         ugw.solve(x, y, init=plan)
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 def test_linear_starts_need_points_in_one_space():
-    message = refused(ugw.solve, *pair(), init="linear")
+    message = assert_refused(ugw.solve, *pair(), init="linear")
     assert "R^3" in message
     assert "R^2" in message
     without = Space.from_distances(space(6, 3).distances)
     for spaces in ((without, space(6, 3)), (space(6, 3), without), (without, without)):
-        assert "from_points" in refused(ugw.solve, *spaces, init="linear")
+        assert "from_points" in assert_refused(ugw.solve, *spaces, init="linear")
     ragged = Space.stack([space(5, 2, 0), space(6, 3, 1)])  # which has no points
-    assert "points" in refused(ugw.solve, ragged, space(5, 2, 0), init="linear")
+    assert "points" in assert_refused(ugw.solve, ragged, space(5, 2, 0), init="linear")
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 def test_batch_shapes_that_do_not_match():
     two, three = Space.stack([space(6, 3), space(5)]), Space.stack([space(7, 2, 108)] * 3)
     y = space(7, 2, 108)
@@ -544,21 +546,21 @@ def test_batch_shapes_that_do_not_match():
         lambda: ugw.objective(start(), two, three),
         lambda: ugw.rho_for_mass(two, three),
     ):
-        message = refused(call)
+        message = assert_refused(call)
         assert message.startswith("batch sizes must agree, got ")
         sizes = {word.strip(",;") for word in message.split()} & {"1", "2", "3"}
         assert len(sizes) == 2
-    message = refused(ugw.solve, two, y, init=np.stack([start()] * 3))
+    message = assert_refused(ugw.solve, two, y, init=np.stack([start()] * 3))
     assert "(2, 6, 7)" in message
     assert "(3, 6, 7)" in message
 
 
-@pytest.mark.usefixtures("no_work")
+@pytest.mark.usefixtures("refuse_to_solve")
 @pytest.mark.parametrize(
     "solver", ["sinkhorn", 3, False, ugw.AlternateMin, ugw.Multistart, ugw.Sinkhorn(), {"tol": 1e-3}]
 )
 def test_bad_solver(solver):
-    message = refused(ugw.solve, *pair(), solver=solver)
+    message = assert_refused(ugw.solve, *pair(), solver=solver)
     assert message.startswith("solver must be an AlternateMin or a Multistart of one, got ")
 
 
@@ -570,4 +572,4 @@ def test_everything_after_the_spaces_is_keyword_only():
 
 def test_the_first_of_several_faults_is_reported_and_it_is_an_input_error():
     for rho, eps, init in itertools.product([-1.0, "x"], [-1.0, None], ["nearest", start().T]):
-        refused(ugw.solve, *pair(), rho=rho, eps=eps, init=init)
+        assert_refused(ugw.solve, *pair(), rho=rho, eps=eps, init=init)

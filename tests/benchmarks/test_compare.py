@@ -26,7 +26,7 @@ def test_peers_solve_our_problem(peer):
     trace = measure.peer_trace(peer, SMALL)
     ours, _ = measure.our_trace(SMALL)
     assert trace.final == pytest.approx(ours.final, rel=1e-6)
-    assert trace.objectives[0] == pytest.approx(SMALL.judge(SMALL.start), rel=1e-9)  # all start from the product
+    assert trace.objectives[0] == pytest.approx(SMALL.evaluate(SMALL.start), rel=1e-9)  # all start from the product
     assert len(trace.seconds) == len(trace.objectives)
     assert trace.seconds == sorted(trace.seconds)
 
@@ -57,8 +57,8 @@ def test_a_slow_peer_is_stopped():
 def test_own_time_is_that_of_the_first_objective_within_the_level():
     first = measure.Trace([1.0, 2.0, 3.0, 4.0], [5.0, 1.1, 1.0 + 5e-7, 1.0], total=4.0)
     second = measure.Trace([1.0, 2.0, 2.5, 9.0], [], total=9.0)
-    assert dense.own_time([first]) == 3.0
-    assert dense.own_time([first, second]) == 2.5
+    assert dense.time_of_peer([first]) == 3.0
+    assert dense.time_of_peer([first, second]) == 2.5
     assert dense.our_time([first], 1.0) == (3, 3.0)
     assert dense.our_time([first], 0.9) == (None, None)
 
@@ -67,9 +67,9 @@ def test_judging_is_not_timed():
     watch = measure.Monitor(lambda plan: sum(math.sqrt(k) for k in range(300_000)))
     watch(None)
     watch(None)
-    spent = measure.busy()
-    watch.judge(None)
-    assert watch.seconds[1] - watch.seconds[0] < 0.5 * (measure.busy() - spent)
+    spent = measure.cpu_seconds()
+    watch.evaluate(None)
+    assert watch.seconds[1] - watch.seconds[0] < 0.5 * (measure.cpu_seconds() - spent)
 
 
 def test_a_row_has_every_field_of_the_report(small_row):
@@ -85,16 +85,16 @@ def test_a_row_has_every_field_of_the_report(small_row):
 
 def test_a_batch_gives_the_values_of_a_loop():
     instances = problems.pu_batch(2, 10)
-    call = batches.ours(instances, batches.stacked(instances), problems.PU_RHO, problems.PU_EPS)
-    assert call.reached(call.values)[1] == 2
-    assert call.reached(0.9 * call.values) == (call.seconds, 0)
+    call = batches.solve_batch(instances, batches.stack_instances(instances), problems.PU_RHO, problems.PU_EPS)
+    assert call.time_to_objectives(call.values)[1] == 2
+    assert call.time_to_objectives(0.9 * call.values) == (call.seconds, 0)
     for value, instance in zip(call.values, instances, strict=True):
         assert value == pytest.approx(measure.our_trace(instance)[0].final, rel=1e-6)
 
 
 def test_the_reference_batch_is_watched():
     instances = problems.pu_batch(2, 10)
-    seconds, finals = batches.batched(peers.REFERENCE, instances)
+    seconds, finals = batches.time_peer_batch(peers.REFERENCE, instances)
     assert seconds > 0
     assert finals == pytest.approx([measure.peer_trace(peers.REFERENCE, i).final for i in instances], rel=1e-5)
 
@@ -105,7 +105,7 @@ def test_problems_are_seeded_and_as_described():
     assert SMALL.dx.max() == SMALL.dy.max() == 1.0
     rho1, rho2 = problems.pu_grid(2)
     assert len(set(zip(rho1[:36], rho2[:36], strict=True))) == 36
-    (x, a), (y, b) = problems.outlier_clouds(200)
+    (x, a), (y, b) = problems.sheets_with_outliers(200)
     assert (a.sum(), b.sum()) == pytest.approx((1.0, 1.1))
     assert max(np.ptp(p, axis=0).max() for p in (x, y)) < 1.5
 
@@ -128,10 +128,10 @@ def test_without_a_device_cuda_rows_say_so():
 def test_targets_are_met_missed_or_not_measured():
     target = targets.Target("work", "a *", "ratio", 2.0)
     rows = {"a 1": {"measured": {"ratio": 3.0}}, "a 2": {"measured": {"ratio": None}}, "a 3": {"measured": {}}}
-    assert [met for *_, met in target.judge(rows)] == [True, False, None]
-    assert target.judge({})[0][2] is None
+    assert [met for *_, met in target.check(rows)] == [True, False, None]
+    assert target.check({})[0][2] is None
     mean = targets.Target("work", "a *", "worse", 0.0, at_most=True, mean=True)
-    assert mean.judge({"a 1": {"measured": {"worse": 1.0}}, "a 2": {"measured": {"worse": -3.0}}})[0][1:] == (
+    assert mean.check({"a 1": {"measured": {"worse": 1.0}}, "a 2": {"measured": {"worse": -3.0}}})[0][1:] == (
         -1.0,
         True,
     )
@@ -140,7 +140,7 @@ def test_targets_are_met_missed_or_not_measured():
 def test_every_target_has_a_row():
     names = {*command.cpu_rows(full=True), *command.cuda_rows(full=True)}
     rows = {name: {"measured": {}} for name in names}
-    assert all(target.judge(rows)[0][0] in {*rows, "mean of 0 rows"} for target in targets.TARGETS)
+    assert all(target.check(rows)[0][0] in {*rows, "mean of 0 rows"} for target in targets.TARGETS)
 
 
 def test_exponents():
@@ -164,18 +164,18 @@ def test_an_interrupted_run_resumes(tmp_path, monkeypatch, capsys):
     command.main(["--only", "cpu x", "--fresh", "--out", str(tmp_path)])
     assert calls == ["cpu x", "cpu y", "cpu x"]
     assert command.main(["--only", "nothing", "--out", str(tmp_path)]) == 2
-    assert "kept from before" in capsys.readouterr().out
+    assert "stored already" in capsys.readouterr().out
 
 
 def test_pictures(tmp_path):
-    told = {"seconds": 1.0, "same": True}
+    peer_row = {"seconds": 1.0, "same": True}
     rows = {
         f"cpu dense n={n} rho=1 eps=0.1": {
             "n": n,
             "rho": 1.0,
             "eps": 0.1,
             "ours": {"total": n / 100},
-            "peers": {"POT": told},
+            "peers": {"POT": peer_row},
         }
         for n in (100, 200)
     }
@@ -185,7 +185,7 @@ def test_pictures(tmp_path):
 
 
 def test_memory_peaks_are_seen():
-    with measure.peak_memory() as found:
+    with measure.peak_memory() as peaks:
         block = np.ones(2**23)  # 64 MiB
         del block
-    assert found[0] is None or found[0] > 50
+    assert peaks[0] is None or peaks[0] > 50

@@ -14,7 +14,7 @@ SOLVE, LINEAR = "solve-kl-8", "linear-unequal-60"
 def stored(tmp_path_factory):
     """The file of two small cases, as the command stores it."""
     path = tmp_path_factory.mktemp("regression") / "stored.npz"
-    assert regression.stored(path, [SOLVE, LINEAR], repeat=1) == 0
+    assert regression.run_and_store(path, [SOLVE, LINEAR], repeat=1) == 0
     return path
 
 
@@ -82,8 +82,8 @@ def test_a_rise_and_a_larger_fall_balance_in_the_mean():
     before = regression.Outcome({"value": np.array(1.0)})
     now = {change: regression.Outcome({"value": np.array(1.0 + change)}) for change in (0.01, -0.02, -0.005)}
     rows = {change: regression.compare(SOLVE, before, outcome) for change, outcome in now.items()}
-    assert regression.conclude([rows[0.01], rows[-0.02]]) == 0
-    assert regression.conclude([rows[0.01], rows[-0.005]]) == 1
+    assert regression.print_conclusion([rows[0.01], rows[-0.02]]) == 0
+    assert regression.print_conclusion([rows[0.01], rows[-0.005]]) == 1
 
 
 @pytest.mark.parametrize(

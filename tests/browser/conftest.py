@@ -12,14 +12,14 @@ DRIVERS = ("chromedriver",)
 PATIENCE = 120  # seconds; a loaded machine without a graphics card draws slowly
 
 
-def found(names):
+def find_program(names):
     return next((path for path in map(shutil.which, names) if path), None)
 
 
 @pytest.fixture(scope="session")
 def driver():
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    browser, service = found(BROWSERS), found(DRIVERS)
+    browser, service = find_program(BROWSERS), find_program(DRIVERS)
     if browser is None or service is None:
         pytest.skip(f"needs a browser ({', '.join(BROWSERS)}) and {DRIVERS[0]} on the PATH, and downloads none")
     options = webdriver.ChromeOptions()
@@ -44,23 +44,23 @@ def driver():
 
 
 class Page:
-    """A report in the browser, and what a reader does with it."""
+    """A report in the browser, with the actions of a reader."""
 
     def __init__(self, driver, path, *, dark=False, still=True):
         self.driver = driver
         for kind in ("browser", "performance"):
-            driver.get_log(kind)  # what the page before left behind
+            driver.get_log(kind)  # remove the messages of the previous page
         features = {"prefers-color-scheme": "dark" if dark else "light"}
         features["prefers-reduced-motion"] = "reduce" if still else "no-preference"
-        listed = [{"name": name, "value": value} for name, value in features.items()]
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": listed})
+        feature_list = [{"name": name, "value": value} for name, value in features.items()]
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": feature_list})
         driver.get(path.as_uri())
-        self.until("return document.documentElement.dataset.ready === 'yes'")
+        self.wait_until("return document.documentElement.dataset.ready === 'yes'")
 
     def js(self, code, *args):
         return self.driver.execute_script(code, *args)
 
-    def until(self, code, *args):
+    def wait_until(self, code, *args):
         """Wait for code that returns something true, and return it."""
         end = time.monotonic() + PATIENCE
         while not (value := self.js(code, *args)):
@@ -68,8 +68,8 @@ class Page:
             time.sleep(0.05)
         return value
 
-    def settle(self):
-        """Until two frames are drawn."""
+    def wait_for_frames(self):
+        """Wait until two frames are drawn."""
         self.driver.execute_async_script(
             "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()))"
         )
@@ -115,17 +115,17 @@ class Page:
         )
 
     def point_at(self, x, y):
-        """Move the mouse to a place in the window, in two steps, as hands do."""
+        """Move the mouse to a place in the window, in two steps."""
         from selenium.webdriver.common.action_chains import ActionChains
 
         chain = ActionChains(self.driver, duration=0)
         for off in (4, 0):
             chain.w3c_actions.pointer_action.move_to_location(round(x) - off, round(y) - off)
         chain.perform()
-        self.settle()
+        self.wait_for_frames()
 
 
 @pytest.fixture
-def opened(driver):
+def open_page(driver):
     """Open a page: `opened(path, dark=False, still=True)`."""
-    return lambda path, **how: Page(driver, path, **how)
+    return lambda path, **options: Page(driver, path, **options)

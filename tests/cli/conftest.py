@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def input_folder(tmp_path, monkeypatch):
     """A folder with inputs of every kind, and the working directory."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)

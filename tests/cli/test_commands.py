@@ -26,11 +26,11 @@ def summary(folder="out"):
 # -- what a match writes and prints ------------------------------------------------------------------------
 
 
-def test_match_writes_the_plan_the_summary_and_the_picture(here):
+def test_match_writes_the_plan_the_summary_and_the_picture(input_folder):
     done = match("a.csv", "b.npy", "--rho", "0.5")
     assert done.exit_code == 0
     assert done.stderr == ""
-    assert sorted(path.name for path in (here / "out").iterdir()) == [
+    assert sorted(path.name for path in (input_folder / "out").iterdir()) == [
         "matching.png",
         "plan.npz",
         "summary.json",
@@ -40,17 +40,17 @@ def test_match_writes_the_plan_the_summary_and_the_picture(here):
     assert plan.shape == (8, 9)
     assert np.allclose(plan.sum(axis=1), p1)
     assert np.allclose(plan.sum(axis=0), p2)
-    said = summary()
-    assert said["converged"] is True
-    assert said["status"] == "converged"
-    assert said["value"] == pytest.approx(sum(said["terms"].values()))
-    assert said["mass"] == pytest.approx(plan.sum())
-    assert (said["source"]["n"], said["target"]["n"]) == (8, 9)
-    assert len(said["history"]["objective"]) == said["n_iter"]
-    assert f"{said['value']:.6g}"[:6] in done.stdout
+    written = summary()
+    assert written["converged"] is True
+    assert written["status"] == "converged"
+    assert written["value"] == pytest.approx(sum(written["terms"].values()))
+    assert written["mass"] == pytest.approx(plan.sum())
+    assert (written["source"]["n"], written["target"]["n"]) == (8, 9)
+    assert len(written["history"]["objective"]) == written["n_iter"]
+    assert f"{written['value']:.6g}"[:6] in done.stdout
 
 
-def test_match_gives_the_result_of_ugw_solve(here):
+def test_match_gives_the_result_of_ugw_solve(input_folder):
     match("a.csv", "b.npy", "--rho", "0.5,2", "--scale", "max", "--weights-source", "w8.csv")
     x = ugw.Space.from_points(np.loadtxt("a.csv", delimiter=",", skiprows=1), weights=np.arange(8.0))
     y = ugw.Space.from_points(np.load("b.npy"))
@@ -60,13 +60,13 @@ def test_match_gives_the_result_of_ugw_solve(here):
 
 
 @pytest.mark.parametrize("file", ["w8.csv", "row8.csv", "flat.npy"])
-def test_weights_are_a_column_a_row_or_a_list(here, file):
+def test_weights_are_a_column_a_row_or_a_list(input_folder, file):
     np.save("flat.npy", np.arange(8.0))
     assert match("a.csv", "b.npy", "--weights-source", file).exit_code == 0
     assert summary()["source"]["mass"] == 28
 
 
-def test_features_of_one_number_may_be_a_list(here):
+def test_features_of_one_number_may_be_a_list(input_folder):
     np.save("flat8.npy", np.load("f8.npy")[:, 0])
     values = []
     for file in ("f8.npy", "flat8.npy"):
@@ -75,7 +75,7 @@ def test_features_of_one_number_may_be_a_list(here):
     assert values[0] == values[1]
 
 
-def test_eps_auto_is_the_default_of_solve(here):
+def test_eps_auto_is_the_default_of_solve(input_folder):
     run("match", "a.csv", "b.npy", "--eps", "auto")
     x, y = (ugw.Space.from_points(np.load("two.npz")[key]) for key in "ab")
     r = ugw.solve(x, y)
@@ -84,7 +84,7 @@ def test_eps_auto_is_the_default_of_solve(here):
     assert summary()["parameters"]["eps"] == pytest.approx(r.parameters["eps"])
 
 
-def test_the_summary_has_the_parameters_of_the_solve(here):
+def test_the_summary_has_the_parameters_of_the_solve(input_folder):
     match("a.csv", "b.npy", "--rho", "0.5,inf", "--tol", "1e-5")
     parameters = summary()["parameters"]
     assert parameters["rho"] == [0.5, "inf"]
@@ -92,7 +92,7 @@ def test_the_summary_has_the_parameters_of_the_solve(here):
     assert (parameters["init"], parameters["solver"]["tol"]) == ("product", 1e-5)
 
 
-def test_a_plain_eps_is_absolute(here):
+def test_a_plain_eps_is_absolute(input_folder):
     run("match", "a.csv", "b.npy", "--eps", "0.05")
     x, y = (ugw.Space.from_points(np.load("two.npz")[key]) for key in "ab")
     assert summary()["value"] == pytest.approx(ugw.solve(x, y, eps=0.05).value, rel=1e-12)
@@ -110,19 +110,19 @@ def test_a_plain_eps_is_absolute(here):
         (("g.graphml", "b.npy"), ("graph", "points")),
     ],
 )
-def test_every_kind_of_input_gives_a_picture(here, args, kinds):
+def test_every_kind_of_input_gives_a_picture(input_folder, args, kinds):
     done = match(*args)
     assert done.exit_code == 0, done.stderr
     assert (summary()["source"]["kind"], summary()["target"]["kind"]) == kinds
-    assert (here / "out" / "matching.png").read_bytes().startswith(b"\x89PNG")
+    assert (input_folder / "out" / "matching.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_nodes_are_named_in_the_order_of_the_plan(here):
+def test_nodes_are_named_in_the_order_of_the_plan(input_folder):
     match("g.graphml", "h.gml")
     assert summary()["source"]["nodes"] == [str(k) for k in range(7)]
 
 
-def test_hard_marginals_are_words_in_json_and_kept_in_the_plan(here):
+def test_hard_marginals_are_words_in_json_and_kept_in_the_plan(input_folder):
     match("a.csv", "b.npy", "--rho", "inf")
     assert summary()["options"]["rho"] == "inf"
     assert np.allclose(np.load("out/plan.npz")["source_marginal"], 1 / 8, atol=1e-6)
@@ -131,18 +131,18 @@ def test_hard_marginals_are_words_in_json_and_kept_in_the_plan(here):
     assert np.allclose(np.load("out/plan.npz")["target_marginal"], 1 / 9, atol=1e-6)
 
 
-def test_features_make_it_fused(here):
+def test_features_make_it_fused(input_folder):
     done = match("a.csv", "b.npy", "--features-source", "f8.npy", "--features-target", "f9.npy", "--alpha", "0.5")
     assert done.exit_code == 0, done.stderr
     assert summary()["terms"]["linear"] > 0
 
 
-def test_quiet_prints_nothing_and_progress_prints_a_bar(here):
+def test_quiet_prints_nothing_and_progress_prints_a_bar(input_folder):
     assert match("a.csv", "b.npy", "--quiet").output == ""
     assert "step" in match("a.csv", "b.npy", "--progress").stderr
 
 
-def test_a_run_that_does_not_converge_says_so_everywhere(here):
+def test_a_run_that_does_not_converge_says_so_everywhere(input_folder):
     done = match("a.csv", "b.npy", "--max-iter", "1")
     assert done.exit_code == 0
     assert done.stderr.startswith("Warning: not converged: ")
@@ -155,7 +155,7 @@ def test_a_run_that_does_not_converge_says_so_everywhere(here):
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (("a.csv", "missing.npy"), "missing.npy: no such file"),
         (("a.csv", "two.npz"), "two.npz: several arrays (a, b), say which"),
@@ -218,19 +218,19 @@ def test_a_run_that_does_not_converge_says_so_everywhere(here):
         ),
     ],
 )
-def test_errors_are_one_line_with_exit_code_2_and_write_no_files(here, args, said):
-    before = sorted(here.rglob("*"))
+def test_errors_are_one_line_with_exit_code_2_and_write_no_files(input_folder, args, message):
+    before = sorted(input_folder.rglob("*"))
     done = run("match", *args)
     assert done.exit_code == 2
     assert done.stdout == ""
     assert done.stderr.startswith("Error: ")
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1
-    assert sorted(here.rglob("*")) == before
+    assert sorted(input_folder.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "message"),
     [
         (KeyboardInterrupt(), 130, "Interrupted: nothing was written"),
         (MemoryError(), 2, "not enough memory"),
@@ -238,26 +238,26 @@ def test_errors_are_one_line_with_exit_code_2_and_write_no_files(here, args, sai
         (OSError(28, "No space left on device"), 2, "No space left on device"),
     ],
 )
-def test_a_run_cut_short_leaves_the_old_results(here, monkeypatch, error, code, said):
+def test_a_run_cut_short_leaves_the_old_results(input_folder, monkeypatch, error, code, message):
     def fail(*args, **kwargs):
         raise error
 
     before = {name: b"old" for name in ("matching.png", "plan.npz", "summary.json")}
-    (here / "out").mkdir()
+    (input_folder / "out").mkdir()
     for name, old in before.items():
-        (here / "out" / name).write_bytes(old)
+        (input_folder / "out" / name).write_bytes(old)
     monkeypatch.setattr("ugw.cli.match.picture", fail)
     done = match("a.csv", "b.npy")
     assert done.exit_code == code
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
-    assert {path.name: path.read_bytes() for path in (here / "out").iterdir()} == before
+    assert {path.name: path.read_bytes() for path in (input_folder / "out").iterdir()} == before
 
 
 # -- the rest ----------------------------------------------------------------------------------------------
 
 
-def test_demo_prints_a_table_and_writes_the_picture(here, monkeypatch):
+def test_demo_prints_a_table_and_writes_the_picture(input_folder, monkeypatch):
     whole = imbalanced.run
     monkeypatch.setattr(imbalanced, "run", lambda report: whole(n=20, eps=0.02, shares=(0.3,), report=report))
     done = run("demo", "--out", "made/here")
@@ -269,7 +269,7 @@ def test_demo_prints_a_table_and_writes_the_picture(here, monkeypatch):
         "kept:",
         "wrote",
     ]
-    assert [path.name for path in (here / "made" / "here").iterdir()] == ["imbalanced.png"]
+    assert [path.name for path in (input_folder / "made" / "here").iterdir()] == ["imbalanced.png"]
 
 
 @pytest.mark.parametrize("args", [(), ("match",)])
@@ -282,12 +282,12 @@ def test_a_command_without_arguments_shows_its_help(args):
     assert "Error" not in done.stderr
 
 
-def test_demo_refuses_a_folder_without_a_name_or_with_a_folder_in_the_way(here):
-    (here / "out" / "imbalanced.png").mkdir(parents=True)
-    for out, said in (("", "expected the name of a folder"), ("out", "imbalanced.png: Is a directory")):
+def test_demo_refuses_a_folder_without_a_name_or_with_a_subfolder_of_the_name_of_a_file(input_folder):
+    (input_folder / "out" / "imbalanced.png").mkdir(parents=True)
+    for out, message in (("", "expected the name of a folder"), ("out", "imbalanced.png: Is a directory")):
         done = run("demo", "--out", out)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert said in done.stderr
+        assert message in done.stderr
 
 
 def test_help_shows_examples_and_every_option():
@@ -299,7 +299,7 @@ def test_help_shows_examples_and_every_option():
         assert option.human_readable_name in text.lower() or option.opts[0] in text
 
 
-def test_python_dash_m_ugw_runs_the_command(here):
+def test_python_dash_m_ugw_runs_the_command(input_folder):
     done = subprocess.run(
         [sys.executable, "-m", "ugw", "match", "a.csv", "far.npy"],
         capture_output=True,

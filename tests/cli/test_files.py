@@ -1,4 +1,4 @@
-"""Files come in as numbers and graphs or say in one line why not."""
+"""Reading of arrays and graphs from files, and errors of one line."""
 
 import networkx
 import numpy as np
@@ -49,7 +49,7 @@ def test_an_array_of_an_npz_is_named_where_there_are_several(tmp_path):
         read_array(f"{tmp_path / 'two.npz'}:c")
 
 
-def write_bad(folder):
+def write_invalid_files(folder):
     np.save(folder / "object.npy", np.array([{}], dtype=object), allow_pickle=True)
     np.savez(folder / "object.npz", a=np.array([{}], dtype=object))
     np.save(folder / "words.npy", np.array(["a"]))
@@ -86,7 +86,7 @@ def write_bad(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("missing.npy", "no such file"),
         (".", "got a folder"),
@@ -122,9 +122,9 @@ def write_bad(folder):
         ("table.txt", "got '.txt'"),
     ],
 )
-def test_files_that_hold_no_array_are_refused_by_name(tmp_path, name, said):
-    write_bad(tmp_path)
-    with pytest.raises(InputError, match=said) as caught:
+def test_files_that_hold_no_array_are_refused_by_name(tmp_path, name, message):
+    write_invalid_files(tmp_path)
+    with pytest.raises(InputError, match=message) as caught:
         read_array(str(tmp_path / name))
     assert str(caught.value).startswith(str(tmp_path / name))
     assert "\n" not in str(caught.value)
@@ -153,7 +153,7 @@ def test_graphs_come_back_with_their_lengths(tmp_path, name, write, weighted):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("bad.graphml", "hello <", "not a readable .graphml graph"),
         ("bad.gml", "hello <", "not a readable .gml graph"),
@@ -162,8 +162,8 @@ def test_graphs_come_back_with_their_lengths(tmp_path, name, write, weighted):
         ("empty.gml", "", "the file is empty"),
     ],
 )
-def test_files_that_hold_no_graph_are_refused(tmp_path, name, text, said):
+def test_files_that_hold_no_graph_are_refused(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
-    with pytest.raises(InputError, match=said) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         read_graph(str(tmp_path / name))
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""What the command line does before a command runs: help, errors of usage and completion need neither torch nor NumPy."""
+"""Imports of the command line before a command runs: help, usage errors and completion need neither torch nor NumPy."""
 
 import os
 import subprocess
@@ -41,11 +41,13 @@ def test_help_imports_no_large_package(args):
     assert done.stdout.endswith("heavy: []\n")
 
 
-@pytest.mark.parametrize(("args", "says"), [(("macth",), "No such command"), (("match", "a.csv"), "Missing argument")])
-def test_an_error_of_usage_imports_no_large_package(args, says):
+@pytest.mark.parametrize(
+    ("args", "message"), [(("macth",), "No such command"), (("match", "a.csv"), "Missing argument")]
+)
+def test_an_error_of_usage_imports_no_large_package(args, message):
     done = run(*args)
     assert done.returncode == 2
-    assert says in done.stderr
+    assert message in done.stderr
     assert done.stdout == "heavy: []\n"
 
 

@@ -14,7 +14,7 @@ NAMES = ["vertices_1", "vertices_2"], ["faces_1", "faces_2"]
 
 
 @pytest.fixture
-def small(monkeypatch, nowhere):
+def small_source(monkeypatch, empty_data_folders):
     """A writer of two tetrahedra in a file of the shape of the real one, and its arrays."""
     rng = np.random.default_rng(0)
     arrays = {name: rng.random((4, 3), dtype=np.float32) for name in NAMES[0]}
@@ -30,8 +30,8 @@ def small(monkeypatch, nowhere):
     return write, arrays
 
 
-def test_data_are_searched_in_path_then_ugw_data_then_the_cache(small, monkeypatch, tmp_path):
-    write, arrays = small
+def test_data_are_searched_in_path_then_ugw_data_then_the_cache(small_source, monkeypatch, tmp_path):
+    write, arrays = small_source
     write(tmp_path / "given")
     file = tmp_path / "given" / "shapes" / "camel_gallop.npz"
     for path in (file, file.parent, tmp_path / "given"):
@@ -51,39 +51,39 @@ def test_data_are_searched_in_path_then_ugw_data_then_the_cache(small, monkeypat
         datasets.camels()
 
 
-def test_the_error_says_where_the_data_come_from_and_where_to_put_them(small, tmp_path):
+def test_the_error_says_where_the_data_come_from_and_where_to_put_them(small_source, tmp_path):
     with pytest.raises(ugw.InputError) as error:
         datasets.camels(tmp_path / "elsewhere")
     place = str(tmp_path / "cache" / "ugw" / "shapes")
-    for said in ("camel_gallop.npz", "github.com/RobinMagnet/pyFM", "UGW_DATA", place, "path="):
-        assert said in str(error.value)
+    for message in ("camel_gallop.npz", "github.com/RobinMagnet/pyFM", "UGW_DATA", place, "path="):
+        assert message in str(error.value)
 
 
-def test_other_files_are_refused(small, tmp_path):
-    write, arrays = small
-    moved, turned = arrays["vertices_1"].copy(), arrays["faces_2"].copy()
-    moved[2, 1] += 1e-3
-    turned[0] = turned[0, ::-1]
-    for changes, said in (
+def test_other_files_are_refused(small_source, tmp_path):
+    write, arrays = small_source
+    changed_vertices, reversed_face = arrays["vertices_1"].copy(), arrays["faces_2"].copy()
+    changed_vertices[2, 1] += 1e-3
+    reversed_face[0] = reversed_face[0, ::-1]
+    for changes, message in (
         (
             {"vertices_1": arrays["vertices_1"][:3]},
             r"vertices_1 must be floats of shape \(4, 3\), got float32 \(3, 3\)",
         ),
         ({"faces_1": arrays["faces_1"].astype(float)}, "faces_1 must be integers"),
-        ({"vertices_1": moved}, "must have the checksum"),
-        ({"faces_2": turned}, "must have the checksum"),
+        ({"vertices_1": changed_vertices}, "must have the checksum"),
+        ({"faces_2": reversed_face}, "must have the checksum"),
         ({"faces_2": np.array([None, {}], dtype=object)}, r"must be an \.npz with arrays vertices_1, "),  # needs pickle
     ):
         write(tmp_path, **changes)
-        with pytest.raises(ugw.InputError, match=said):
+        with pytest.raises(ugw.InputError, match=message):
             datasets.camels(tmp_path)
     (tmp_path / "shapes" / "camel_gallop.npz").write_bytes(b"nothing")
     with pytest.raises(ugw.InputError, match=r"must be an \.npz"):
         datasets.camels(tmp_path)
 
 
-def test_packing_does_not_change_the_checksum(small, tmp_path):
-    write, arrays = small
+def test_packing_does_not_change_the_checksum(small_source, tmp_path):
+    write, arrays = small_source
     write(tmp_path, **{name: a.astype(np.float64 if a.dtype.kind == "f" else np.uint16) for name, a in arrays.items()})
     assert len(datasets.camels(tmp_path)) == 2
 

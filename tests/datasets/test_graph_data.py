@@ -1,4 +1,4 @@
-"""Seeded graphs: connected, planar or in communities, with the lengths they promise."""
+"""Seeded graphs: connected, planar or in communities, with the documented lengths."""
 
 import networkx
 import numpy as np
@@ -24,9 +24,9 @@ def test_graphs_are_connected_and_follow_the_seed(make):
 
 def test_edges_of_communities_cost_1_inside_4_between_and_2_to_an_outlier():
     source, target = datasets.communities_with_outliers(36, seed=1)
-    for made in (source, target):
-        for i, j, length in made.graph.edges(data="weight"):
-            low, high = sorted((made.labels[i], made.labels[j]))
+    for graph in (source, target):
+        for i, j, length in graph.graph.edges(data="weight"):
+            low, high = sorted((graph.labels[i], graph.labels[j]))
             assert length == (2 if high >= 2 else 1 if low == high else 4)
             assert high < 2 or low == high - 2  # an outlier hangs on its own community
     assert [int(k) for k in np.bincount(source.labels)] == [18, 18]
@@ -36,12 +36,12 @@ def test_edges_of_communities_cost_1_inside_4_between_and_2_to_an_outlier():
 
 
 def test_planar_graphs_are_planar_in_the_square_and_as_long_as_they_look():
-    for made in datasets.planar_graphs(80, seed=2):
-        assert networkx.check_planarity(made.graph)[0]
-        places = np.array([made.graph.nodes[k]["pos"] for k in made.graph])
+    for graph in datasets.planar_graphs(80, seed=2):
+        assert networkx.check_planarity(graph.graph)[0]
+        places = np.array([graph.graph.nodes[k]["pos"] for k in graph.graph])
         assert places.min() > -0.05
         assert places.max() < 1.05
-        for i, j, length in made.graph.edges(data="weight"):
+        for i, j, length in graph.graph.edges(data="weight"):
             assert length == pytest.approx(np.linalg.norm(places[i] - places[j]))
 
 
@@ -54,7 +54,7 @@ def test_the_ring_is_closed_and_the_branches_are_only_joined_to_it():
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: datasets.planar_graphs(20), "n must be a whole number ≥ 32, got 20"),
         (lambda: datasets.planar_graphs(seed=-1), "seed"),
@@ -62,8 +62,8 @@ def test_the_ring_is_closed_and_the_branches_are_only_joined_to_it():
         (lambda: datasets.communities_with_outliers(seed="a"), "seed must be a whole number ≥ 0, got 'a'"),
     ],
 )
-def test_bad_numbers_are_refused(make, said):
-    with pytest.raises(InputError, match=said):
+def test_bad_numbers_are_refused(make, message):
+    with pytest.raises(InputError, match=message):
         make()
 
 
@@ -72,26 +72,26 @@ def test_families_have_the_structure_of_their_names():
     assert list(families) == ["communities", "small world", "tree"]
     for name, graphs in families.items():
         assert len(graphs) == 6
-        for made in graphs:
-            own, outliers = np.flatnonzero(made.labels == 0), np.flatnonzero(made.labels == 1)
-            assert networkx.is_connected(made.graph)
-            assert list(made.graph) == list(range(len(made.labels)))
-            assert 15 <= len(own) <= 25
+        for graph in graphs:
+            inliers, outliers = np.flatnonzero(graph.labels == 0), np.flatnonzero(graph.labels == 1)
+            assert networkx.is_connected(graph.graph)
+            assert list(graph.graph) == list(range(len(graph.labels)))
+            assert 15 <= len(inliers) <= 25
             assert len(outliers) == 3
-            for i, j, length in made.graph.edges(data="weight"):
-                assert length == (3 if made.labels[[i, j]].any() else 1)
-            assert all(made.graph.degree[node] == 1 for node in outliers.tolist())
-            inner = made.graph.subgraph(own.tolist())
+            for i, j, length in graph.graph.edges(data="weight"):
+                assert length == (3 if graph.labels[[i, j]].any() else 1)
+            assert all(graph.graph.degree[node] == 1 for node in outliers.tolist())
+            inner = graph.graph.subgraph(inliers.tolist())
             assert networkx.is_tree(inner) == (name == "tree")
             if name == "small world":
-                assert inner.number_of_edges() == 2 * len(own)
+                assert inner.number_of_edges() == 2 * len(inliers)
 
 
 def test_communities_of_a_family_are_three():
-    for made in datasets.graph_families(4, seed=1)["communities"]:
-        n = len(made.labels)
+    for graph in datasets.graph_families(4, seed=1)["communities"]:
+        n = len(graph.labels)
         block = np.minimum(np.arange(n) // (n // 3), 2)
-        within = [block[i] == block[j] for i, j in made.graph.edges]
+        within = [block[i] == block[j] for i, j in graph.graph.edges]
         assert np.mean(within) > 0.7
 
 

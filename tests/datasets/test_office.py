@@ -13,7 +13,7 @@ COUNTS, WIDTHS = (3, 2), {"surf": (6, 2)}
 
 
 @pytest.fixture
-def small(monkeypatch, nowhere):
+def small_source(monkeypatch, empty_data_folders):
     """A writer of one file of five images of two classes, of the shape of the real ones, and its arrays."""
     rng = np.random.default_rng(0)
     arrays = {"X": rng.random((5, 6), dtype=np.float32), "pca_ref": rng.random((5, 2)), "y": np.array([1, 1, 1, 2, 2])}
@@ -29,10 +29,10 @@ def small(monkeypatch, nowhere):
     return write, arrays
 
 
-def test_data_are_searched_in_path_then_ugw_data_then_the_cache(small, monkeypatch, tmp_path):
-    write, arrays = small
-    for said in ("surf_dslr.npz", "jindongwang/transferlearning", "UGW_DATA", str(tmp_path / "cache"), "path="):
-        with pytest.raises(ugw.InputError, match=said.replace(".", r"\.")):
+def test_data_are_searched_in_path_then_ugw_data_then_the_cache(small_source, monkeypatch, tmp_path):
+    write, arrays = small_source
+    for message in ("surf_dslr.npz", "jindongwang/transferlearning", "UGW_DATA", str(tmp_path / "cache"), "path="):
+        with pytest.raises(ugw.InputError, match=message.replace(".", r"\.")):
             datasets.office_caltech10()
     write(tmp_path / "given")
     for path in (tmp_path / "given", tmp_path / "given" / "office_caltech10"):
@@ -51,9 +51,9 @@ def test_data_are_searched_in_path_then_ugw_data_then_the_cache(small, monkeypat
         datasets.office_caltech10()
 
 
-def test_other_files_are_refused_in_one_line(small, tmp_path):
-    write, arrays = small
-    for changes, said in (
+def test_other_files_are_refused_in_one_line(small_source, tmp_path):
+    write, arrays = small_source
+    for changes, message in (
         ({"X": arrays["X"][:, :2]}, "X must have shape"),
         ({"pca_ref": arrays["pca_ref"][:3]}, "pca_ref must have shape"),
         ({"pca_ref": -arrays["pca_ref"]}, "must have the checksum"),
@@ -64,7 +64,7 @@ def test_other_files_are_refused_in_one_line(small, tmp_path):
         ({"X": np.array([None], dtype=object)}, "must be an .npz with arrays X, pca_ref and y"),  # would need pickle
     ):
         write(tmp_path, **changes)
-        with pytest.raises(ugw.InputError, match=said) as error:
+        with pytest.raises(ugw.InputError, match=message) as error:
             datasets.office_caltech10(tmp_path)
         assert "\n" not in str(error.value)
     with pytest.raises(ugw.InputError, match="must be one of surf_dslr, got decaf_caltech"):

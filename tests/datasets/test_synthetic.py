@@ -1,4 +1,4 @@
-"""Seeded generators: same seed, same data; shapes, classes and proportions as promised."""
+"""Seeded generators: reproducible data with the documented shapes, classes and proportions."""
 
 import numpy as np
 import pytest
@@ -68,16 +68,16 @@ def test_moons_with_outliers_lie_in_the_unit_square_and_the_outliers_far_away():
     assert gap > 0.25
 
 
-def test_moons_with_outliers_are_turned_and_not_stretched():
+def test_moons_with_outliers_are_rotated_and_not_scaled():
     same = datasets.moons_with_outliers(60, seed=4)[0].points
-    turned = datasets.moons_with_outliers(60, seed=3)[1].points[:60]  # the same draw, turned
-    apart = [np.linalg.norm(cloud[:, None] - cloud, axis=2) for cloud in (same, turned)]
-    np.testing.assert_allclose(apart[0], apart[1], atol=1e-12)
-    assert np.ptp(same, axis=0).argmax() != np.ptp(turned, axis=0).argmax()
+    rotated = datasets.moons_with_outliers(60, seed=3)[1].points[:60]  # the same draw, turned
+    distances = [np.linalg.norm(cloud[:, None] - cloud, axis=2) for cloud in (same, rotated)]
+    np.testing.assert_allclose(distances[0], distances[1], atol=1e-12)
+    assert np.ptp(same, axis=0).argmax() != np.ptp(rotated, axis=0).argmax()
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: datasets.imbalanced_mixtures(n=3), "n must be a whole number ≥ 4, got 3"),
         (lambda: datasets.imbalanced_mixtures(share=1.0), "share must be a number between 0 and 1, got 1.0"),
@@ -98,8 +98,8 @@ def test_moons_with_outliers_are_turned_and_not_stretched():
         (lambda: datasets.moons_with_outliers(seed=0.5), "seed"),
     ],
 )
-def test_bad_numbers_are_refused(make, said):
-    with pytest.raises(InputError, match=said):
+def test_bad_numbers_are_refused(make, message):
+    with pytest.raises(InputError, match=message):
         make()
 
 

@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 from sklearn.neighbors import kneighbors_graph
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.estimators import mirrored_pair
 from ugw.estimators import KNN, Aligner, foscttm, label_transfer_accuracy
 from ugw.estimators.align import vote_labels
@@ -59,13 +59,13 @@ def test_points_without_partners_are_nan_and_count_as_wrong():
 
 def test_spaces_without_points_have_plans_and_labels_only():
     X, Y = mirrored_pair()
-    bare = [ugw.Space.from_distances(cdist(P, P)) for P in (X, Y)]
-    aligner = Aligner(eps=1e-4).fit(*bare)
+    spaces = [ugw.Space.from_distances(cdist(P, P)) for P in (X, Y)]
+    aligner = Aligner(eps=1e-4).fit(*spaces)
     np.testing.assert_allclose(aligner.plan_, Aligner(eps=1e-4).fit(X, Y).plan_, atol=1e-7)
     assert aligner.embedding_ is None
     assert aligner.transfer_labels(np.arange(24))[0].tolist() == list(range(24))
     with pytest.raises(ugw.InputError, match="no points"):
-        aligner.transform(bare[0])
+        aligner.transform(spaces[0])
     spaces = [ugw.Space.from_points(P) for P in (X, Y)]
     whole = Aligner(eps=1e-4).fit(*spaces)
     np.testing.assert_allclose(whole.transform(spaces[0]), Y, atol=0.05)
@@ -74,18 +74,18 @@ def test_spaces_without_points_have_plans_and_labels_only():
 
 def test_lazy_plans_give_the_same_results():
     X, Y = mirrored_pair()
-    made = []
+    results = []
     for method in ("stabilized", "streaming"):
         solver = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method=method))
         aligner = Aligner(metric="sqeuclidean", eps=1e-2, solver=solver).fit(X, Y)
         labels = aligner.transfer_labels(np.arange(24) % 3), aligner.transfer_labels(np.arange(24) % 3, back=True)
-        made.append((aligner.transform(X), aligner.inverse_transform(Y), *aligner.mass_, *labels[0], *labels[1]))
+        results.append((aligner.transform(X), aligner.inverse_transform(Y), *aligner.mass_, *labels[0], *labels[1]))
     assert isinstance(aligner.plan_, LazyPlan)
-    for stored, lazy in zip(*made, strict=True):
+    for stored, lazy in zip(*results, strict=True):
         np.testing.assert_allclose(lazy, stored, atol=1e-4)
     spaces = (ugw.Space.from_points(torch.tensor(P, dtype=torch.float32), metric="sqeuclidean") for P in (X, Y))
     light = Aligner(eps=1e-2, solver=ugw.AlternateMin(inner=ugw.Sinkhorn(method="streaming"))).fit(*spaces)
-    np.testing.assert_allclose(light.embedding_, made[0][0], atol=0.05)
+    np.testing.assert_allclose(light.embedding_, results[0][0], atol=0.05)
 
 
 def test_a_new_fit_clears_the_feature_names_of_the_last():
@@ -124,8 +124,8 @@ def test_labels_are_transferred_by_the_largest_mass():
     aligner = Aligner(eps=1e-3).fit(X, Y)
     names = np.array(["x", "y", "z"])[np.arange(24) % 3]
     for back in (False, True):
-        moved, share = aligner.transfer_labels(names, back=back)
-        assert moved.tolist() == names.tolist()
+        transferred, share = aligner.transfer_labels(names, back=back)
+        assert transferred.tolist() == names.tolist()
         assert share.min() > 0.5
     with pytest.raises(ugw.InputError, match="labels must have shape"):
         aligner.transfer_labels(names[:5])
@@ -148,15 +148,15 @@ def test_missing_labels_have_no_vote():
 # --- the choice of rho and eps ---
 
 
-@pytest.mark.parametrize("how", ["rows", "pairs", "labels"])
-def test_lists_of_parameters_are_selected_by_pairs_or_labels(how):
+@pytest.mark.parametrize("selection", ["rows", "pairs", "labels"])
+def test_lists_of_parameters_are_selected_by_pairs_or_labels(selection):
     X, Y = mirrored_pair()
     names = np.arange(24) // 4
     known = {
         "rows": {"pairs": "rows"},
         "pairs": {"pairs": np.tile(np.arange(8)[:, None], 2)},
         "labels": {"labels": (names, names)},
-    }[how]
+    }[selection]
     aligner = Aligner(rho=[0.1, (1.0, 2.0)], eps=np.array([0.2, 0.002])).fit(X, Y, **known)
     assert [(c.rho, c.eps) for c in aligner.validation_] == [
         (0.1, 0.2),
@@ -167,10 +167,10 @@ def test_lists_of_parameters_are_selected_by_pairs_or_labels(how):
     assert aligner.eps_ == 0.002
     for c in aligner.validation_:
         alone = Aligner(rho=c.rho, eps=c.eps).fit(X, Y)
-        if how == "labels":
+        if selection == "labels":
             expected = (alone.transfer_labels(names)[0] == names).mean()
         else:
-            rows = slice(None) if how == "rows" else slice(8)
+            rows = slice(None) if selection == "rows" else slice(8)
             expected = 1 - foscttm(alone.embedding_[rows], Y[rows])
         assert c.score == pytest.approx(expected, abs=1e-6)
         assert c.converged
@@ -202,7 +202,7 @@ def test_default_eps_without_scale_does_not_depend_on_the_units():
 def test_invalid_arguments_are_refused():
     X, Y = mirrored_pair()
     choice = Aligner(rho=[0.1, 1.0])
-    for options, said in (
+    for options, message in (
         ({}, "got neither"),
         ({"pairs": "row"}, "pairs must be"),
         ({"pairs": [0, 1]}, "pairs must be"),
@@ -213,7 +213,7 @@ def test_invalid_arguments_are_refused():
         ({"labels": [np.arange(24)] * 3}, "must be a pair"),
         ({"labels": (np.arange(3), np.arange(24))}, "labels must have shapes"),
     ):
-        with pytest.raises(ugw.InputError, match=said):
+        with pytest.raises(ugw.InputError, match=message):
             choice.fit(X, Y, **options)
     with pytest.raises(ugw.InputError, match="labels must have shapes"):  # also where there is nothing to choose
         Aligner().fit(X, Y, labels=(np.arange(24), np.arange(3)))
@@ -260,11 +260,11 @@ def test_parts_of_a_graph_are_refused_or_bridged():
 def test_invalid_neighbors_and_labels_are_refused():
     X, Y = mirrored_pair()
     for metric in ("foo", 3, np.ones(2), "haversine"):
-        refused(KNN(k=3, metric=metric), X, match="KNN metric must be a distance that scikit-learn knows")
+        assert_refused(KNN(k=3, metric=metric), X, match="KNN metric must be a distance that scikit-learn knows")
     for points in (np.full((5, 2), np.nan), np.ones(5), np.zeros((0, 2)), "abc", None):
-        refused(KNN(k=3), points, match="points must")
+        assert_refused(KNN(k=3), points, match="points must")
     for name in ("hops", "bridge"):
-        refused(KNN, **{name: "x"}, match=f"KNN {name} must be True or False, got 'x'")
+        assert_refused(KNN, **{name: "x"}, match=f"KNN {name} must be True or False, got 'x'")
     for labels in (5, np.array(5), [1, 2, 3], 1.5):
-        refused(Aligner().fit, X, Y, labels=labels, match="labels must be a pair")
-    refused(Aligner(metric=np.ones(3)).fit, X, Y, match="metric must be")
+        assert_refused(Aligner().fit, X, Y, labels=labels, match="labels must be a pair")
+    assert_refused(Aligner(metric=np.ones(3)).fit, X, Y, match="metric must be")

@@ -1,4 +1,4 @@
-"""AnnData in and out of an Aligner."""
+"""AnnData as input and output of an Aligner."""
 
 import warnings
 
@@ -14,19 +14,19 @@ from oracles.estimators import mirrored_pair
 from ugw.estimators import KNN, Aligner
 
 
-def cells(points, labels=None, **obsm):
-    made = anndata.AnnData(X=points)
+def make_anndata(points, labels=None, **obsm):
+    data = anndata.AnnData(X=points)
     if labels is not None:
-        made.obs["cell_type"] = labels
+        data.obs["cell_type"] = labels
     for name, value in obsm.items():
-        made.obsm[name] = value
-    return made
+        data.obsm[name] = value
+    return data
 
 
 def test_anndata_representations_are_read_and_results_are_written():
     X, Y = mirrored_pair(30)
     names = np.array(["a", "b", "c"])[np.arange(30) % 3]
-    one, two = cells(np.zeros((30, 1)), names, X_pca=X), cells(Y)
+    one, two = make_anndata(np.zeros((30, 1)), names, X_pca=X), make_anndata(Y)
     metric = KNN(k=8)
     aligner = Aligner(metric=metric, eps=2e-3).fit(one, two, labels="cell_type")
     plain = Aligner(metric=metric, eps=2e-3).fit(X, Y)
@@ -43,11 +43,11 @@ def test_anndata_representations_are_read_and_results_are_written():
 
 def test_anndata_distances_are_reused():
     X, Y = mirrored_pair(30)
-    one, two = cells(X), cells(scipy.sparse.csr_matrix(Y))
+    one, two = make_anndata(X), make_anndata(scipy.sparse.csr_matrix(Y))
     default = Aligner(eps=5e-3).fit(one, two).plan_
     np.testing.assert_allclose(default, Aligner(metric="knn", eps=5e-3).fit(X, Y).plan_, atol=1e-12)
-    for made, points in ((one, X), (two, Y)):
-        made.obsp["distances"] = kneighbors_graph(points, 6, mode="distance")
+    for data, points in ((one, X), (two, Y)):
+        data.obsp["distances"] = kneighbors_graph(points, 6, mode="distance")
     reused = Aligner(eps=5e-3).fit(one, two).plan_
     np.testing.assert_allclose(reused, Aligner(metric=KNN(k=6), eps=5e-3).fit(X, Y).plan_, atol=1e-12)
     assert not np.allclose(reused, default)
@@ -58,29 +58,29 @@ def test_anndata_distances_are_reused():
 def test_anndata_labels_select_parameters_and_missing_keys_are_named():
     X, Y = mirrored_pair(30)
     names = np.arange(30) // 10
-    one, two = cells(X, names, X_other=X[:, :2]), cells(Y, names)
+    one, two = make_anndata(X, names, X_other=X[:, :2]), make_anndata(Y, names)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         aligner = Aligner(eps=[0.1, 5e-3]).fit(one, two, labels="cell_type")
     assert len(aligner.validation_) == 2
     assert one.obs["ugw_cell_type"].shape == two.obs["ugw_cell_type"].shape
-    assert Aligner(use_rep="X_other").fit(one, cells(Y, X_other=Y)).n_features_in_ == 2
-    for use_rep, said in (("X_umap", "obsm has 'X_other'"),):
-        with pytest.raises(ugw.InputError, match=said):
+    assert Aligner(use_rep="X_other").fit(one, make_anndata(Y, X_other=Y)).n_features_in_ == 2
+    for use_rep, message in (("X_umap", "obsm has 'X_other'"),):
+        with pytest.raises(ugw.InputError, match=message):
             Aligner(use_rep=use_rep).fit(one, two)
-    fresh = cells(X), cells(Y)
+    pair = make_anndata(X), make_anndata(Y)
     with pytest.raises(ugw.InputError, match="column of obs"):
-        Aligner().fit(*fresh, labels="nonsense")
-    assert not any([*made.obs.columns, *made.obsm] for made in fresh)  # refused before anything is written
-    chosen = Aligner(eps=[0.1, 5e-3]).fit(*fresh, labels=(names, names))
+        Aligner().fit(*pair, labels="nonsense")
+    assert not any([*data.obs.columns, *data.obsm] for data in pair)  # refused before anything is written
+    chosen = Aligner(eps=[0.1, 5e-3]).fit(*pair, labels=(names, names))
     assert chosen.eps_ == 5e-3
-    assert "ugw_mass" in fresh[0].obs
+    assert "ugw_mass" in pair[0].obs
 
 
 def test_cells_without_a_type_transfer_no_label():
     X, Y = mirrored_pair(30)
     kinds = pd.Categorical(np.where(np.arange(30) < 20, np.array(["a", "b"])[np.arange(30) % 2], None))
-    one, two = cells(X, kinds), cells(Y)
+    one, two = make_anndata(X, kinds), make_anndata(Y)
     Aligner(metric="euclidean", eps=1e-3).fit(one, two, labels="cell_type")
     assert set(two.obs["ugw_cell_type"]) == {"a", "b"}
     assert (two.obs["ugw_cell_type"].to_numpy()[:20] == kinds[:20]).all()

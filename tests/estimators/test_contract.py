@@ -1,4 +1,4 @@
-"""scikit-learn's own checks of both estimators, and what users do with estimators: clone, pickle, pipe, search."""
+"""scikit-learn's own checks of both estimators, and clones, pickles, pipelines and grid searches of them."""
 
 import pickle
 

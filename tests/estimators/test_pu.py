@@ -1,4 +1,4 @@
-"""Positive-unlabeled learning: how many, which ones, ties, starts, two feature spaces, the choice of rho and eps."""
+"""Positive-unlabeled learning: number of positives, ties, starts, two feature spaces, the choice of rho and eps."""
 
 import warnings
 
@@ -41,11 +41,11 @@ def test_the_hidden_positives_are_found():
 
 def test_ties_are_broken_at_random():
     scores = np.array([0.5, 1.0, 1.0, 1.0, 0.5, 0.5])
-    for prior, sure, lot in ((1 / 6, [], [1, 2, 3]), (3 / 6, [1, 2, 3], []), (4 / 6, [1, 2, 3], [0, 4, 5])):
+    for prior, certain, possible in ((1 / 6, [], [1, 2, 3]), (3 / 6, [1, 2, 3], []), (4 / 6, [1, 2, 3], [0, 4, 5])):
         chosen, decision = label_top_scores(scores, prior)
         assert chosen.sum() == round(6 * prior)
-        assert chosen[sure].all()
-        assert set(np.flatnonzero(chosen)) <= {*sure, *lot}
+        assert chosen[certain].all()
+        assert set(np.flatnonzero(chosen)) <= {*certain, *possible}
         np.testing.assert_array_equal(decision > 0, chosen)
     constant, decision = label_top_scores(np.ones(10), 0.3)  # a collapsed plan still names three
     assert constant.sum() == (decision > 0).sum() == 3
@@ -60,11 +60,13 @@ def test_ties_are_broken_at_random():
 
 
 def test_random_tie_breaking_does_not_depend_on_the_order():
-    """Each of the equals wins as often as the others, wherever it stands: rows sorted by class tell nothing."""
-    won = np.mean([label_top_scores(np.ones(20), 0.25, random_state=seed)[0] for seed in range(400)], axis=0)
-    assert abs(won - 0.25).max() < 0.1
-    first = np.mean([label_top_scores(np.ones(40), 0.25, random_state=seed)[0][:10].mean() for seed in range(100)])
-    assert first == pytest.approx(0.25, abs=0.05)
+    """Equal scores are labeled positive equally often at any position, so that rows sorted by class have no effect."""
+    frequencies = np.mean([label_top_scores(np.ones(20), 0.25, random_state=seed)[0] for seed in range(400)], axis=0)
+    assert abs(frequencies - 0.25).max() < 0.1
+    mean_of_first = np.mean(
+        [label_top_scores(np.ones(40), 0.25, random_state=seed)[0][:10].mean() for seed in range(100)]
+    )
+    assert mean_of_first == pytest.approx(0.25, abs=0.05)
     coincident = np.zeros((60, 2))
     labels = PUClassifier(prior=0.25).fit(coincident, np.r_[np.ones(20, int), np.zeros(40, int)]).labels_
     assert labels.sum() == 10
@@ -72,23 +74,23 @@ def test_random_tie_breaking_does_not_depend_on_the_order():
 
 
 def test_scores_equal_up_to_rounding_are_ties():
-    """Scores as exact transport leaves them: the first ones are exact, the last are off by rounding."""
+    """Scores of exact transport: the first ones are exact, the others differ by rounding."""
     scores = np.r_[np.ones(10), np.full(10, 1.0 - 1e-14), np.zeros(20)]
-    taken = np.mean([label_top_scores(scores, 0.25, random_state=seed)[0] for seed in range(100)], axis=0)
-    assert abs(taken[:10].mean() - taken[10:20].mean()) < 0.1
-    assert not taken[20:].any()
+    frequencies = np.mean([label_top_scores(scores, 0.25, random_state=seed)[0] for seed in range(100)], axis=0)
+    assert abs(frequencies[:10].mean() - frequencies[10:20].mean()) < 0.1
+    assert not frequencies[20:].any()
     small = 10.0 ** -np.arange(20)  # an entropic plan ranks by scores of any size
     assert label_top_scores(small, 0.75)[0].tolist() == [True] * 15 + [False] * 5
     light = np.r_[np.ones(10), np.full(10, 1.0 - 1e-7), np.zeros(20)]
-    drawn = [label_top_scores(light, 0.25, tie_tolerance=1e-6, random_state=seed)[0] for seed in range(100)]
-    assert abs(np.mean(drawn, axis=0)[:10].mean() - 0.5) < 0.1
+    draws = [label_top_scores(light, 0.25, tie_tolerance=1e-6, random_state=seed)[0] for seed in range(100)]
+    assert abs(np.mean(draws, axis=0)[:10].mean() - 0.5) < 0.1
     x, y = (ugw.Space.from_points(np.random.default_rng(k).random((n, 2)).astype("f")) for k, n in ((0, 9), (1, 30)))
     pu = PUClassifier(prior=0.2, rho=ugw.Mass(0.5), scale=None)  # 15 of 30 receive all they can
-    drawn = [PUClassifier(**pu.get_params() | {"random_state": seed}).fit_spaces(x, y) for seed in range(12)]
-    full = drawn[0].scores_ > 0.5
+    draws = [PUClassifier(**pu.get_params() | {"random_state": seed}).fit_spaces(x, y) for seed in range(12)]
+    full = draws[0].scores_ > 0.5
     assert full.sum() == 15
-    assert len({tuple(one.labels_) for one in drawn}) > 6
-    assert not any(one.labels_[~full].any() for one in drawn)
+    assert len({tuple(one.labels_) for one in draws}) > 6
+    assert not any(one.labels_[~full].any() for one in draws)
 
 
 def test_coinciding_points_get_one_prediction():
@@ -145,8 +147,8 @@ def test_the_partial_initial_plan_equals_that_of_pot():
     assert (plan * cost).sum() == pytest.approx((theirs * cost).sum(), rel=1e-10)
     np.testing.assert_allclose(plan.sum(1), 0.25 / 20, atol=1e-14)
     options = {"prior": 0.25, "scale": None, "eps": 5e-3}  # small: the solution depends on the start
-    pu, given, other = (PUClassifier(**options, init=init).fit(X, y) for init in ("auto", plan, "flb"))
-    np.testing.assert_allclose(pu.result_.plan, given.result_.plan, atol=1e-12)
+    pu, from_plan, other = (PUClassifier(**options, init=init).fit(X, y) for init in ("auto", plan, "flb"))
+    np.testing.assert_allclose(pu.result_.plan, from_plan.result_.plan, atol=1e-12)
     assert not np.allclose(pu.result_.plan, other.result_.plan)
 
 
@@ -163,18 +165,18 @@ def test_one_scale_in_one_feature_space_and_two_in_two():
 
 def test_two_feature_spaces():
     X, y = pu_data()
-    lifted = np.c_[X, X[:, 0] ** 2]
-    pu = PUClassifier(prior=0.25, scale=None).fit_spaces(X[y == 1], lifted[y == 0])
+    extended = np.c_[X, X[:, 0] ** 2]
+    pu = PUClassifier(prior=0.25, scale=None).fit_spaces(X[y == 1], extended[y == 0])
     assert pu.labels_.sum() == 10
-    assert pu.predict(lifted[y == 0]).tolist() == pu.labels_.tolist()
-    spaces = [ugw.Space.from_points(P) for P in (X[y == 1], lifted[y == 0])]
+    assert pu.predict(extended[y == 0]).tolist() == pu.labels_.tolist()
+    spaces = [ugw.Space.from_points(P) for P in (X[y == 1], extended[y == 0])]
     np.testing.assert_array_equal(PUClassifier(prior=0.25, scale=None).fit_spaces(*spaces).labels_, pu.labels_)
-    bare = [ugw.Space.from_distances(s.distances) for s in spaces]
-    blind = PUClassifier(prior=0.25, scale=None).fit_spaces(*bare)
-    np.testing.assert_array_equal(blind.labels_, pu.labels_)
+    distance_spaces = [ugw.Space.from_distances(s.distances) for s in spaces]
+    fitted = PUClassifier(prior=0.25, scale=None).fit_spaces(*distance_spaces)
+    np.testing.assert_array_equal(fitted.labels_, pu.labels_)
     with pytest.raises(ugw.InputError, match="without"):
-        blind.predict(lifted)
-    knn = PUClassifier(prior=0.25, metric=KNN(k=5, bridge=True)).fit_spaces(X[y == 1], lifted[y == 0])
+        fitted.predict(extended)
+    knn = PUClassifier(prior=0.25, metric=KNN(k=5, bridge=True)).fit_spaces(X[y == 1], extended[y == 0])
     assert knn.labels_.sum() == 10
 
 
@@ -191,13 +193,13 @@ def test_a_batch_of_spaces_is_solved_item_by_item():
             np.testing.assert_allclose(pu.scores_, scores[i], atol=1e-5)
             np.testing.assert_array_equal(pu.labels_, labels[i])
     batch = PUClassifier(prior=0.3, scale=None).fit_spaces(x, y)
-    for do, said in (
+    for do, message in (
         (lambda: batch.predict(points[1][0]), "or a batch"),
         (lambda: PUClassifier(prior=0.3).fit_spaces(x, y), "scale=None"),
         (lambda: PUClassifier(prior=0.3, scale=None, rho=[0.1, 1.0]).fit_spaces(x, y), "one rho"),
         (lambda: PUClassifier(prior=0.3, scale=None).fit_spaces(x, y[0]), "on both sides"),
     ):
-        with pytest.raises(ugw.InputError, match=said):
+        with pytest.raises(ugw.InputError, match=message):
             do()
 
 
@@ -219,19 +221,19 @@ def test_lists_of_parameters_are_selected_by_hidden_positives():
 def test_hidden_positives_are_among_those_to_find(monkeypatch):
     """20 positives, of which 4 are hidden among 40 points with 10 positives: 14 of 44."""
     X, y = pu_data()
-    asked = []
+    requests = []
     monkeypatch.setattr(
         pu_module,
         "label_top_scores",
-        lambda s, prior, **rest: (asked.append((len(s), prior)), label_top_scores(s, prior, **rest))[1],
+        lambda s, prior, **rest: (requests.append((len(s), prior)), label_top_scores(s, prior, **rest))[1],
     )
     PUClassifier(prior=0.25, rho=[0.05, 0.1]).fit(X, y)
-    assert asked[:2] == [(44, pytest.approx(14 / 44))] * 2
-    assert asked[2] == (40, 0.25)
+    assert requests[:2] == [(44, pytest.approx(14 / 44))] * 2
+    assert requests[2] == (40, 0.25)
 
 
 def test_predicted_points_far_from_the_positives_give_a_warning():
-    """Two clusters of one shape, the positives the smaller: at a large rho mass goes where more of it fits."""
+    """Two clusters of one shape, the positives are the smaller one: at a large rho the larger one receives more mass."""
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(50, 3)), rng.normal([6.0, 0.0, 0.0], size=(60, 3))])
     y, truth = np.r_[np.ones(30, int), np.zeros(80, int)], np.arange(80) < 20
@@ -258,15 +260,15 @@ def test_default_eps_is_zero_for_partial_problems():
 @pytest.mark.parametrize("rho", [0.1, [0.1, 0.3]], ids=["one", "list"])
 def test_default_eps_without_scale_is_that_of_solve_in_any_units(rho):
     X, y = pu_data()
-    found = []
+    values = []
     for unit in (1.0, 1e3):
         rhos = [unit**2 * r for r in rho] if isinstance(rho, list) else unit**2 * rho
         pu = PUClassifier(prior=0.25, rho=rhos, scale=None, init="flb").fit(unit * X, y)
         spaces = [ugw.Space.from_points(unit * X[y == label]) for label in (1, 0)]
         assert pu.result_.parameters["eps"] == ugw.solve(*spaces, rho=pu.rho_).parameters["eps"]
         assert repr(pu.eps_) == "relative(0.01)"
-        found.append(pu.result_.plan)
-    np.testing.assert_allclose(found[1], found[0], atol=1e-6)
+        values.append(pu.result_.plan)
+    np.testing.assert_allclose(values[1], values[0], atol=1e-6)
 
 
 def test_lists_across_spaces_are_selected_by_known_labels():
@@ -308,11 +310,11 @@ def test_invalid_arguments_are_refused():
 def test_a_plan_is_refused_where_some_positives_are_hidden():
     X, y = pu_data()
     plan = np.full((20, 40), 1 / 800)
-    given = {"prior": 0.25, "init": plan, "rho": [0.05, 0.1]}
+    options = {"prior": 0.25, "init": plan, "rho": [0.05, 0.1]}
     with pytest.raises(ugw.InputError, match=r"init must be a name where fit selects rho or eps.*got ndarray$"):
-        PUClassifier(**given).fit(X, y)
+        PUClassifier(**options).fit(X, y)
     known = np.where(np.arange(40) < 10, 1, 0)
-    assert PUClassifier(**given).fit_spaces(X[y == 1], X[y == 0], known=known).rho_ in (0.05, 0.1)  # none is hidden
+    assert PUClassifier(**options).fit_spaces(X[y == 1], X[y == 0], known=known).rho_ in (0.05, 0.1)  # none is hidden
 
 
 def test_the_british_argument_of_fit_spaces_still_works_with_a_warning():

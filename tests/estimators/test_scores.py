@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from ugw.estimators import foscttm, label_transfer_accuracy
 
 
@@ -42,4 +42,4 @@ def test_label_transfer_needs_a_label_for_each_row(change, message):
         "target": np.ones((9, 3)),
         "target_labels": np.arange(9),
     }
-    refused(label_transfer_accuracy, **(given | change), match=message)
+    assert_refused(label_transfer_accuracy, **(given | change), match=message)

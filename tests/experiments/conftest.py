@@ -9,7 +9,7 @@ from ugw import datasets
 @pytest.fixture(scope="module")
 def domains():
     """Domains of the shape of the real ones: a row's first coordinate is a number of its own."""
-    made = {}
+    by_name = {}
     for k, (name, width) in enumerate(
         {"surf_caltech": 3, "surf_amazon": 3, "decaf_webcam": 5, "decaf_caltech": 5}.items()
     ):
@@ -17,5 +17,5 @@ def domains():
         labels = np.repeat(np.arange(3), (45, 40, 40))
         points = rng.normal(size=(125, width)) * (0.2 + labels[:, None])
         points[:, 0] = rng.permutation(125)
-        made[name] = datasets.Domain(points, labels, ("backpack", "bike", "mug"), reduced=points)
-    return made
+        by_name[name] = datasets.Domain(points, labels, ("backpack", "bike", "mug"), reduced=points)
+    return by_name

@@ -1,4 +1,4 @@
-"""CGW and UGW of a cloud and a shifted copy: what the figure shows holds."""
+"""CGW and UGW of a cloud and a shifted copy: the properties of the figure."""
 
 import numpy as np
 import pytest

@@ -6,11 +6,11 @@ from ugw.experiments import cgw_ratio
 
 
 def test_ratios_are_at_most_1():
-    found = cgw_ratio.run(3, 6)
-    assert found.certified
-    assert found.values.shape == (6,)
-    assert (found.values > 0.3).all()
-    assert (found.values <= 1.0 + 1e-9).all()
+    ratios = cgw_ratio.run(3, 6)
+    assert ratios.certified
+    assert ratios.values.shape == (6,)
+    assert (ratios.values > 0.3).all()
+    assert (ratios.values <= 1.0 + 1e-9).all()
 
 
 def test_reproducing_the_ratios_writes_them_for_each_size(tmp_path):

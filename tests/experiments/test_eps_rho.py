@@ -1,4 +1,4 @@
-"""Communities with outliers: rho decides about outliers, eps about sharpness."""
+"""Communities with outliers: the effects of rho on outliers and of eps on the plan."""
 
 import math
 
@@ -36,16 +36,16 @@ def test_a_large_eps_gives_an_uninformative_plan(rows):
 def test_information_of_plans_made_by_hand(rows):
     side = datasets.LabeledGraph(None, np.array([0, 1]), ("a", "b"))
 
-    def matching(plan):
+    def make_matching(plan):
         return eps_rho.GridMatching(side, side, 1.0, type("Plan", (), {"plan": np.array(plan)}), 1.0)
 
-    assert matching([[0.5, 0.0], [0.0, 0.5]]).information == pytest.approx(math.log(2))
-    assert matching([[3.0, 1.0], [3.0, 1.0]]).information == pytest.approx(0)
-    assert matching([[1.0, 3.0], [3.0, 1.0]]).across == pytest.approx(0.25)
+    assert make_matching([[0.5, 0.0], [0.0, 0.5]]).information == pytest.approx(math.log(2))
+    assert make_matching([[3.0, 1.0], [3.0, 1.0]]).information == pytest.approx(0)
+    assert make_matching([[1.0, 3.0], [3.0, 1.0]]).across == pytest.approx(0.25)
 
 
 def test_all_plans_share_one_color_scale(rows):
-    made = eps_rho.figure(rows)
-    scales = {(image.norm.vmin, image.norm.vmax) for ax in made.axes for image in ax.get_images()}
+    figure = eps_rho.figure(rows)
+    scales = {(image.norm.vmin, image.norm.vmax) for ax in figure.axes for image in ax.get_images()}
     assert len(scales) == 1
-    assert sum(bool(ax.get_images()) for ax in made.axes) == 4
+    assert sum(bool(ax.get_images()) for ax in figure.axes) == 4

@@ -1,4 +1,4 @@
-"""Planar graphs: a small rho leaves the small circle behind, partial GW takes a node or leaves it."""
+"""Planar graphs: a small rho leaves the small circle unmatched; partial GW matches a node fully or not at all."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_partial_gw_has_the_masses_that_ugw_found(pairs):
         assert partial.mass == pytest.approx(unbalanced.mass, abs=1e-9)
 
 
-def test_partial_gw_leaves_nodes_behind_where_ugw_thins_them_out(pairs):
+def test_partial_gw_leaves_nodes_unmatched_and_ugw_reduces_their_mass(pairs):
     unbalanced, partial = pairs[0][0], pairs[1][0]
     assert unbalanced.n_unmatched == 0 < partial.n_unmatched
     share = np.concatenate(partial.kept_fractions)
@@ -41,11 +41,11 @@ def test_the_numbers_are_those_of_a_plan_made_by_hand():
     ring, circle = source.names.index("ring"), target.names.index("small circle")
     plan[np.ix_(source.labels == ring, target.labels == ring)] = 3.0
     plan[np.ix_(source.labels == ring, target.labels == circle)] = 1.0
-    made = graphs.GraphMatching("", source, target, type("Plan", (), {"plan": plan / plan.sum()}))
+    matching = graphs.GraphMatching("", source, target, type("Plan", (), {"plan": plan / plan.sum()}))
     rings, circles = (target.labels == ring).sum(), (target.labels == circle).sum()
-    assert made.part_to_part == pytest.approx(3 * rings / (3 * rings + circles))
-    assert made.received_fractions["cluster"] == 0
-    assert made.n_unmatched == (source.labels != ring).sum() + (~np.isin(target.labels, (ring, circle))).sum()
+    assert matching.part_to_part == pytest.approx(3 * rings / (3 * rings + circles))
+    assert matching.received_fractions["cluster"] == 0
+    assert matching.n_unmatched == (source.labels != ring).sum() + (~np.isin(target.labels, (ring, circle))).sum()
 
 
 def test_the_source_keeps_its_colors_when_matched_to_itself():
@@ -58,6 +58,6 @@ def test_the_source_keeps_its_colors_when_matched_to_itself():
 
 
 def test_the_figure_has_source_and_target_of_each_plan(pairs):
-    made = graphs.figure(pairs[0])
-    assert len(made.axes) == 6
-    assert [ax.get_title() for ax in made.axes[:3]] == ["UGW, ρ = 0.1", "UGW, ρ = 1", "GW, ρ = ∞"]
+    figure = graphs.figure(pairs[0])
+    assert len(figure.axes) == 6
+    assert [ax.get_title() for ax in figure.axes[:3]] == ["UGW, ρ = 0.1", "UGW, ρ = 1", "GW, ρ = ∞"]

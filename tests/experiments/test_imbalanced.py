@@ -42,9 +42,9 @@ def test_the_legend_names_the_lines(records):
 
 
 def test_the_callback_receives_each_record_when_it_is_done():
-    seen = []
-    made = imbalanced.run(n=20, eps=0.02, shares=(0.3,), report=seen.append)
-    assert seen == made
+    reported = []
+    records = imbalanced.run(n=20, eps=0.02, shares=(0.3,), report=reported.append)
+    assert reported == records
 
 
 def test_a_row_stands_under_its_header(records):
@@ -60,13 +60,13 @@ def test_the_figure_has_a_panel_for_each_record_with_its_numbers(records):
     panels = imbalanced.figure(records).axes
     assert len(panels) == 4
     for panel, record in zip(panels, records, strict=True):
-        said = " ".join(text.get_text() for text in panel.texts)
-        assert f"value {record.result.value:.3f}" in said
-        assert f"{record.across:.0%} across classes" in said
+        panel_text = " ".join(text.get_text() for text in panel.texts)
+        assert f"value {record.result.value:.3f}" in panel_text
+        assert f"{record.across:.0%} across classes" in panel_text
 
 
 def test_the_target_is_mirrored_at_most(records):
     for record in records:
-        seen, given = imbalanced.reflected_target(record), record.target.points
-        assert np.array_equal(np.abs(seen), np.abs(given))
-        assert np.array_equal(seen[:, 0], given[:, 0])
+        drawn, original = imbalanced.reflected_target(record), record.target.points
+        assert np.array_equal(np.abs(drawn), np.abs(original))
+        assert np.array_equal(drawn[:, 0], original[:, 0])

@@ -1,4 +1,4 @@
-"""Two moons with outliers: UGW leaves the outliers behind, UW does not see through the turn."""
+"""Two moons with outliers: UGW leaves outliers unmatched; UW depends on the rotation."""
 
 import numpy as np
 import pytest
@@ -25,9 +25,9 @@ def test_ugw_sees_through_the_turn_and_uw_does_not(records):
 
 def test_moons_are_renamed_together_or_not_at_all(records):
     for record in records:
-        given, seen = record.target.labels, record.matched_labels
-        assert np.array_equal(seen[given == 2], given[given == 2])
-        assert len(np.unique(seen[given < 2] != given[given < 2])) == 1
+        true_labels, matched_labels = record.target.labels, record.matched_labels
+        assert np.array_equal(matched_labels[true_labels == 2], true_labels[true_labels == 2])
+        assert len(np.unique(matched_labels[true_labels < 2] != true_labels[true_labels < 2])) == 1
 
 
 def test_the_shares_are_those_of_a_plan_made_by_hand(records):
@@ -35,9 +35,9 @@ def test_the_shares_are_those_of_a_plan_made_by_hand(records):
     plan = np.zeros((len(source.labels), len(target.labels)))
     plan[np.ix_(source.labels == 0, target.labels == 1)] = 3.0
     plan[np.ix_(source.labels == 1, target.labels == 1)] = 1.0
-    made = outliers.Record(source, target, 1.0, type("Plan", (), {"plan": plan}), "UGW")
-    assert made.on_outliers == 0
-    assert made.moon_to_moon == pytest.approx(0.75)
+    record = outliers.Record(source, target, 1.0, type("Plan", (), {"plan": plan}), "UGW")
+    assert record.on_outliers == 0
+    assert record.moon_to_moon == pytest.approx(0.75)
 
 
 def test_the_figure_says_each_method_and_its_share(records):

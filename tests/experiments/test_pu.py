@@ -28,13 +28,13 @@ OTHER = Task("surf", "surf", "C", 0.1)
 @pytest.mark.parametrize("task", [SAME, CROSS])
 def test_a_task_runs_all_methods_with_the_right_number_of_positives(domains, task):
     ticks = []
-    made = pu.run(task, domains, SMALL, lambda: ticks.append(1))
-    assert len(ticks) == len(made["ugw"]) == 4
-    assert made["positives"] == [2]
-    assert np.array(made["ugw"]).shape == (4, 4)
-    assert len(made["init"]) == len(made["pgw"]) == 2
+    result = pu.run(task, domains, SMALL, lambda: ticks.append(1))
+    assert len(ticks) == len(result["ugw"]) == 4
+    assert result["positives"] == [2]
+    assert np.array(result["ugw"]).shape == (4, 4)
+    assert len(result["init"]) == len(result["pgw"]) == 2
     # As many called positive as are: the wrong ones come in pairs.
-    for accuracy in (made["init"], made["pgw"], made["ugw"]):
+    for accuracy in (result["init"], result["pgw"], result["ugw"]):
         assert np.isin(np.round(accuracy, 9), (80.0, 90.0, 100.0)).all()
 
 
@@ -43,22 +43,22 @@ def test_an_interrupted_run_goes_on_and_other_options_are_refused(domains, tmp_p
     run_all = partial(pu.run_all, domains=domains, jobs=1)
     whole = run_all(tasks, SMALL, tmp_path / "whole")
 
-    def interrupted(task, *rest):
+    def interrupt_second_task(task, *rest):
         if task == OTHER and not ran.count(OTHER):
             ran.append(task)
             raise KeyboardInterrupt
         ran.append(task)
         return real(task, *rest)
 
-    monkeypatch.setattr(pu, "run", interrupted)
+    monkeypatch.setattr(pu, "run", interrupt_second_task)
     with pytest.raises(KeyboardInterrupt):
         run_all(tasks, SMALL, tmp_path / "kept")
     assert [path.name for path in (tmp_path / "kept").iterdir()] == [SAME.file]
-    found = run_all(tasks, SMALL, tmp_path / "kept")
+    resumed = run_all(tasks, SMALL, tmp_path / "kept")
     assert ran == [SAME, OTHER, OTHER]  # what was finished is not run again
-    for name, made in whole.items():
-        assert found[name]["ugw"] == made["ugw"]
-        assert found[name]["pgw"] == made["pgw"]
+    for name, result in whole.items():
+        assert resumed[name]["ugw"] == result["ugw"]
+        assert resumed[name]["pgw"] == result["pgw"]
     with pytest.raises(ugw.InputError, match="results of these options"):
         run_all(tasks, replace(SMALL, folds=3), tmp_path / "kept")
     (tmp_path / "kept" / SAME.file).write_text("{", encoding="utf-8")
@@ -77,8 +77,8 @@ def test_parallel_tasks_give_the_results_of_sequential_ones(domains, tmp_path, m
     monkeypatch.setattr(tqdm.auto, "tqdm", Seen)
     tasks, few = [SAME, OTHER], replace(SMALL, log_rhos=(-5,))
     turn, once = (pu.run_all(tasks, few, tmp_path / str(jobs), domains=domains, jobs=jobs) for jobs in (1, 2))
-    for name, made in turn.items():
-        assert once[name] | {"seconds": made["seconds"]} == made
+    for name, result in turn.items():
+        assert once[name] | {"seconds": result["seconds"]} == result
     assert len(list((tmp_path / "2").iterdir())) == 2
     assert [bar.n for bar in bars] == [2, 2]  # a tick for each task and pair of rhos, from processes too
     with pytest.raises(ugw.InputError, match="jobs"):
@@ -163,14 +163,14 @@ def test_the_command(domains, tmp_path, monkeypatch):
 def test_the_papers_accuracies_at_fixed_parameters():
     domains, protocol = datasets.office_caltech10(), pu.Protocol(log_rhos=(-5,))
     for letter, expected in (("A", 83.1), ("W", 80.1)):
-        made = pu.run(Task("surf", "surf", letter, 0.1), domains, protocol, lambda: None)
-        assert np.mean(made["ugw"][0][:20]) == pytest.approx(expected, abs=0.1001)
-        assert made["positives"] == [10]
+        result = pu.run(Task("surf", "surf", letter, 0.1), domains, protocol, lambda: None)
+        assert np.mean(result["ugw"][0][:20]) == pytest.approx(expected, abs=0.1001)
+        assert result["positives"] == [10]
 
 
 def test_starts_of_next_to_no_mass_keep_their_shape():
     plans = np.random.default_rng(0).random((3, 4, 5)) * np.array([1e-60, 1.0, 1e30])[:, None, None]
-    made = pu.rescale_masses(plans)
-    masses = made.sum(axis=(1, 2))
+    result = pu.rescale_masses(plans)
+    masses = result.sum(axis=(1, 2))
     assert ((masses >= 1.0) & (masses < 2.0)).all()
-    np.testing.assert_array_equal(made / made[:, :1, :1], plans / plans[:, :1, :1])
+    np.testing.assert_array_equal(result / result[:, :1, :1], plans / plans[:, :1, :1])

@@ -12,42 +12,42 @@ from ugw.experiments import pu, pu_beyond
 
 
 @pytest.fixture(scope="module")
-def made(domains):
+def methods(domains):
     ticks = []
-    made = pu_beyond.run(CROSS, domains, SMALL, lambda: ticks.append(1))
+    methods = pu_beyond.run(CROSS, domains, SMALL, lambda: ticks.append(1))
     assert len(ticks) == len(pu_beyond.TITLES)
-    return made
+    return methods
 
 
-def test_the_first_method_is_that_of_the_papers_table(domains, made):
+def test_the_first_method_is_that_of_the_papers_table(domains, methods):
     known = pu.run(CROSS, domains, SMALL, lambda: None)
-    assert made["ugw"]["accuracy"] == known["ugw"][0][: SMALL.folds]
+    assert methods["ugw"]["accuracy"] == known["ugw"][0][: SMALL.folds]
 
 
-def test_the_best_of_starts_is_no_worse_than_the_papers(made):
-    one, many = (np.array(made[way]["value"]) for way in ("ugw", "minima"))
+def test_the_best_of_starts_is_no_worse_than_the_papers(methods):
+    one, many = (np.array(methods[method]["value"]) for method in ("ugw", "minima"))
     assert (many <= one + 1e-6 * np.abs(one)).all()
 
 
 def test_the_mass_rule_keeps_the_prior(domains):
     """The kept mass of one fold of `CROSS` jumps over the prior as rho grows; that of `SAME` does not."""
-    found = pu_beyond.run(SAME, domains, SMALL, lambda: None)
-    assert found["mass"]["mass"] == pytest.approx(SAME.prior, abs=5e-3)
-    assert len(found["mass"]["log2_rho"]) == SMALL.folds
+    result = pu_beyond.run(SAME, domains, SMALL, lambda: None)
+    assert result["mass"]["mass"] == pytest.approx(SAME.prior, abs=5e-3)
+    assert len(result["mass"]["log2_rho"]) == SMALL.folds
 
 
-def test_the_number_of_predicted_positives_is_right(made):
-    for way in pu_beyond.TITLES:  # hence the wrong ones come in pairs
-        assert np.isin(np.round(made[way]["accuracy"], 9), (80.0, 90.0, 100.0)).all()
+def test_the_number_of_predicted_positives_is_right(methods):
+    for method in pu_beyond.TITLES:  # hence the wrong ones come in pairs
+        assert np.isin(np.round(methods[method]["accuracy"], 9), (80.0, 90.0, 100.0)).all()
 
 
 def test_the_table():
-    def found(accuracy, **more):
-        return {"accuracy": accuracy, "mass": 0.1, "converged": 1.0, **more}
+    def make_scores(accuracy, **fields):
+        return {"accuracy": accuracy, "mass": 0.1, "converged": 1.0, **fields}
 
-    ways = {"ugw": found([80.0, 90.0], value=[2.0, 4.0]), "minima": found([90.0, 90.0], value=[1.0, 4.0])}
-    ways |= {"cgw": found([80.0, 80.0]), "mass": found([90.0, 100.0], log2_rho=[-4.0, -6.0])}
-    (row,) = pu_beyond.table_rows([SAME], {SAME.name: ways})
+    scores = {"ugw": make_scores([80.0, 90.0], value=[2.0, 4.0]), "minima": make_scores([90.0, 90.0], value=[1.0, 4.0])}
+    scores |= {"cgw": make_scores([80.0, 80.0]), "mass": make_scores([90.0, 100.0], log2_rho=[-4.0, -6.0])}
+    (row,) = pu_beyond.table_rows([SAME], {SAME.name: scores})
     assert row["minima"] == {"accuracy": 90.0, "std": 0.0}
     assert row["lower"] == {"folds": 1, "mean": 0.25}
     text = pu_beyond.format_table([row], folds=2)

@@ -10,17 +10,17 @@ from ugw.experiments.pu_tasks import Task, parse_tasks
 def results(**scores):
     """Results of one task: validation and test accuracy, two folds each, of three pairs."""
     grid = [[test, test, val, val] for test, val in scores["ugw"]]
-    made = {"ugw": grid, "pairs": [(-5, -5), (-5, -8), (-8, -8)], "init": [70.0, 90.0], "pgw": [80.0, 80.0]}
-    return made | {"mass": [1.0, 0.5, 0.1], "converged": [1.0, 1.0, 0.5]}
+    fields = {"ugw": grid, "pairs": [(-5, -5), (-5, -8), (-8, -8)], "init": [70.0, 90.0], "pgw": [80.0, 80.0]}
+    return fields | {"mass": [1.0, 0.5, 0.1], "converged": [1.0, 1.0, 0.5]}
 
 
 def test_parameters_are_chosen_on_validation_folds():
     tasks = [SAME, Task("surf", "surf", "A", 0.2)]
-    found = {
+    by_task = {
         tasks[0].name: results(ugw=[(99.0, 82.0), (81.0, 86.0), (82.0, 86.0)]),
         tasks[1].name: results(ugw=[(98.0, 60.0), (71.0, 61.0), (72.0, 65.0)]),
     }
-    rows = {(row["task"], row["method"]): row for row in pu_table.table_rows(tasks, found, folds=2)}
+    rows = {(row["task"], row["method"]): row for row in pu_table.table_rows(tasks, by_task, folds=2)}
     one, two = (task.name for task in tasks)
     assert rows[one, "ugw"]["accuracy"] == 81.0  # a tie, which the larger rho wins, whatever the test folds say
     assert rows[one, "ugw"]["log2_rho"] == [-5, -8]

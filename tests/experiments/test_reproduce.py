@@ -40,8 +40,8 @@ def test_the_command_prints_numbers_and_writes_the_picture_and_the_numbers(name,
 
 
 def test_help_explains_every_name_in_a_line():
-    said = CliRunner().invoke(main, ["reproduce", "--help"]).output
-    first_words = [line.split()[0] for line in said.splitlines() if line.strip()]
+    output = CliRunner().invoke(main, ["reproduce", "--help"]).output
+    first_words = [line.split()[0] for line in output.splitlines() if line.strip()]
     assert set(REPRODUCED) <= set(first_words)
 
 

@@ -1,4 +1,4 @@
-"""One plan or two: kernels of negative type never leave a pair below both of its plans."""
+"""Tightness: for kernels of negative type no pair of plans has a value below those of both plans."""
 
 import itertools
 

@@ -34,7 +34,7 @@ def tree(n=26):
     return np.array(networkx.floyd_warshall_numpy(graph))
 
 
-def anything(n=20):
+def indefinite_distances(n=20):
     """A random symmetric matrix with a zero diagonal, not conditionally negative."""
     d = np.random.default_rng(5).random((n, n))
     d = d + d.T
@@ -47,7 +47,7 @@ CONDITIONALLY_NEGATIVE = {"plane": cdist(plane(), plane()), "circle": circle(), 
 
 @pytest.mark.parametrize("name", [*CONDITIONALLY_NEGATIVE, "anything"])
 def test_full_rank_is_exact(name):
-    d = CONDITIONALLY_NEGATIVE.get(name, anything())
+    d = CONDITIONALLY_NEGATIVE.get(name, indefinite_distances())
     low = ugw.Space.from_distances(d).compressed(tol=1e-10).metric
     assert isinstance(low, LowRankMetric)
     np.testing.assert_allclose(low.dense(), d, atol=1e-10 * d.max())
@@ -142,7 +142,7 @@ def test_values_are_close_to_those_of_the_stored_spaces():
 
 
 def test_plans_between_compressed_spaces_stream():
-    x, y = ugw.Space.from_points(plane(80), tol=0.1), ugw.Space.from_distances(anything(40)).compressed(0.3)
+    x, y = ugw.Space.from_points(plane(80), tol=0.1), ugw.Space.from_distances(indefinite_distances(40)).compressed(0.3)
     assert (y.metric.signs < 0).any()
     solvers = (ugw.AlternateMin(inner=ugw.Sinkhorn(method=m)) for m in ("stabilized", "streaming"))
     stored, streamed = (ugw.solve(x, y, rho=0.5, eps=0.05, init="product", solver=s) for s in solvers)
@@ -151,25 +151,25 @@ def test_plans_between_compressed_spaces_stream():
 
 
 def test_items_of_a_batch_equal_single_compressions():
-    spaces = [ugw.Space.from_distances(d) for d in (circle(), anything(), tree())]
+    spaces = [ugw.Space.from_distances(d) for d in (circle(), indefinite_distances(), tree())]
     batch = ugw.Space.stack(spaces).compressed(1e-9)
     assert isinstance(batch.metric, LowRankMetric)
-    for one, given in zip(batch, spaces, strict=True):
-        torch.testing.assert_close(one.metric.dense(), given.metric.dense(), atol=1e-8, rtol=0.0)
+    for one, space in zip(batch, spaces, strict=True):
+        torch.testing.assert_close(one.metric.dense(), space.metric.dense(), atol=1e-8, rtol=0.0)
     again = ugw.Space.stack([space.compressed(1e-9) for space in spaces])
     torch.testing.assert_close(again.metric.dense(), batch.metric.dense())
     points = np.stack([plane(40, seed=s) for s in range(3)])
-    made = ugw.Space.from_points(points, tol=0.1)
-    for i, one in enumerate(made):
-        assert np.abs(one.metric.dense().numpy() - cdist(points[i], points[i])).max() <= made.metric.error * 1.01
+    compressed = ugw.Space.from_points(points, tol=0.1)
+    for i, one in enumerate(compressed):
+        assert np.abs(one.metric.dense().numpy() - cdist(points[i], points[i])).max() <= compressed.metric.error * 1.01
 
 
 def test_stacked_spaces_of_different_ranks_are_low_rank():
     spaces = [ugw.Space.from_points(plane(5 + d, d), metric="sqeuclidean") for d in (1, 3)]
     batch = ugw.Space.stack(spaces)
     assert isinstance(batch.metric, LowRankMetric)
-    for one, given in zip(batch, spaces, strict=True):
-        torch.testing.assert_close(one.metric.dense(), given.metric.dense())
+    for one, space in zip(batch, spaces, strict=True):
+        torch.testing.assert_close(one.metric.dense(), space.metric.dense())
 
 
 def test_low_rank_metrics_are_not_compressed_again():
@@ -216,7 +216,7 @@ def test_an_unreachable_tolerance_raises_with_a_rank_and_a_tolerance_that_work()
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"metric": "sqeuclidean", "tol": 0.1}, "exact"),
         ({"metric": "seuclidean", "tol": 0.1}, "depends on all points"),
@@ -228,9 +228,9 @@ def test_an_unreachable_tolerance_raises_with_a_rank_and_a_tolerance_that_work()
         ({"tol": 0.1, "max_rank": 2.5}, "max_rank must be"),
     ],
 )
-def test_invalid_options_are_refused(given, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(ugw.InputError, match=message):
-        ugw.Space.from_points(plane(), **given)
+        ugw.Space.from_points(plane(), **options)
 
 
 def test_gradients_and_diagonals_are_refused():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.geometry import floyd_warshall, knn_paths, paths_of
 from ugw.errors import InputError
 from ugw.geometry.graph_distances import graph_distances, knn_distances, mesh_distances, shortest_paths
@@ -96,7 +96,7 @@ def test_shortest_of_parallel_edges_counts():
     assert graph_distances(graph, "weight").tolist() == [[0, 0.5], [0.5, 0]]
 
 
-def with_weight(value):
+def graph_with_weight(value):
     """A path of three nodes with this length on its first edge."""
     graph = networkx.path_graph(3)
     networkx.set_edge_attributes(graph, 1.0, "weight")
@@ -113,11 +113,11 @@ BAD_GRAPHS = [
     (networkx.DiGraph([(0, 1)]), "must be undirected, got a DiGraph"),
     (networkx.MultiDiGraph([(0, 1)]), "must be undirected"),
     (networkx.Graph(), "graph must not be empty, got 0 nodes"),
-    (with_weight(-1.0), "edge weights must be nonnegative, got -1"),
-    (with_weight(float("nan")), "edge weights must be finite, got nan"),
-    (with_weight(float("inf")), "edge weights must be finite, got inf"),
-    (with_weight("1.0"), "edge weights must hold real numbers"),
-    (with_weight(1j), "edge weights must hold real numbers"),
+    (graph_with_weight(-1.0), "edge weights must be nonnegative, got -1"),
+    (graph_with_weight(float("nan")), "edge weights must be finite, got nan"),
+    (graph_with_weight(float("inf")), "edge weights must be finite, got inf"),
+    (graph_with_weight("1.0"), "edge weights must hold real numbers"),
+    (graph_with_weight(1j), "edge weights must hold real numbers"),
     (networkx.empty_graph(3), "connected, got 3 components of sizes 1, 1, 1, expected one"),
     (networkx.disjoint_union(networkx.path_graph(2), networkx.path_graph(5)), "2 components of sizes 5, 2,"),
     (networkx.empty_graph(12), r"12 components of sizes 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, \.\.\.,"),
@@ -216,4 +216,4 @@ def test_bad_faces_are_refused(faces, message):
 
 @pytest.mark.parametrize("name", [["weight"], {"a": 1}, np.ones((3, 3)), torch.ones(3, 3)], ids=str)
 def test_names_of_edge_attributes_are_refused_unless_they_can_be_names(name):
-    refused(graph_distances, networkx.path_graph(4), name, match="edge")
+    assert_refused(graph_distances, networkx.path_graph(4), name, match="edge")

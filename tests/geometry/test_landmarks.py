@@ -27,10 +27,10 @@ def test_every_item_of_a_batch_gets_the_points_of_the_definition(count):
 
 def test_only_candidates_are_chosen():
     matrices, candidates = distance_matrices(2, 12), torch.arange(12).expand(2, -1) % 3 != 0
-    found = farthest_points(columns_of(matrices), torch.tensor([1, 2]), 8, candidates=candidates)
+    indices = farthest_points(columns_of(matrices), torch.tensor([1, 2]), 8, candidates=candidates)
     allowed = [i for i in range(12) if i % 3]
-    assert found.tolist() == [farthest_by_definition(d, i, 8, allowed) for d, i in zip(matrices, (1, 2), strict=True)]
-    assert sorted(found[0].tolist()) == allowed
+    assert indices.tolist() == [farthest_by_definition(d, i, 8, allowed) for d, i in zip(matrices, (1, 2), strict=True)]
+    assert sorted(indices[0].tolist()) == allowed
 
 
 def test_ties_go_to_the_lowest_index():
@@ -50,12 +50,12 @@ def test_coincident_points_repeat_or_end_the_search():
     assert farthest_points(column, first, 0).shape == (1, 0)
 
 
-def test_the_distances_of_each_chosen_point_are_asked_for_once():
-    matrices, asked = distance_matrices(1, 15), []
+def test_the_distances_of_each_chosen_point_are_computed_once():
+    matrices, requests = distance_matrices(1, 15), []
 
     def column(index):
         """The stored column, and a note of its index."""
-        asked.append(int(index))
+        requests.append(int(index))
         return columns_of(matrices)(index)
 
-    assert farthest_points(column, torch.tensor([4]), 6)[0].tolist() == asked
+    assert farthest_points(column, torch.tensor([4]), 6)[0].tolist() == requests

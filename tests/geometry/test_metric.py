@@ -47,11 +47,11 @@ def test_apply_keeps_the_graph(matrix_shape, shape):
 
 
 def test_many_starts_share_one_matrix(monkeypatch):
-    seen = []
+    pointers = []
     original = torch.Tensor.__matmul__
-    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: seen.append((a.shape, b.shape)) or original(a, b))
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: pointers.append((a.shape, b.shape)) or original(a, b))
     DenseMetric(random_symmetric_matrix(5, 5)).apply(torch.randn(7, 5, 4, dtype=torch.float64))
-    assert seen == [((28, 5), (5, 5))]
+    assert pointers == [((28, 5), (5, 5))]
 
 
 def test_product_from_both_sides_is_contiguous():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.spatial.distance import cdist
 
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.spaces import cloud
 from ugw.errors import InputError
 from ugw.geometry.space import Space
@@ -82,11 +82,11 @@ def test_coordinates_are_kept_where_there_are_any():
 
 
 def test_graphs_meshes_and_knn_give_the_ring_around_a_square():
-    made = constructors()
+    spaces = constructors()
     ring = [[0, 1, 2, 1], [1, 0, 1, 2], [2, 1, 0, 1], [1, 2, 1, 0]]
     for name in ("graph", "adjacency", "knn"):
-        assert made[name]().metric.dense().tolist() == ring
-    across = made["mesh"]().metric.dense()
+        assert spaces[name]().metric.dense().tolist() == ring
+    across = spaces["mesh"]().metric.dense()
     assert across[0, 2] == 2**0.5
     assert across[1, 3] == 2
 
@@ -143,30 +143,30 @@ def test_constructors_through_scipy_refuse_tensors_with_gradients():
     assert Space.from_distances(torch.cdist(points, points).detach().requires_grad_()).metric.dense().requires_grad
 
 
-@pytest.mark.parametrize("how", ["max", "mean"])
+@pytest.mark.parametrize("scale_name", ["max", "mean"])
 @given(n=st.integers(2, 6), mass=st.floats(1e-6, 1e6), unit=st.sampled_from([1e-8, 1.0, 1e8]))
-def test_scaled(how, n, mass, unit):
+def test_scaled(scale_name, n, mass, unit):
     law = np.random.default_rng(n).dirichlet(np.ones(n))
-    space = Space.from_points(unit * cloud(n), weights=mass * law).scaled(how)
+    space = Space.from_points(unit * cloud(n), weights=mass * law).scaled(scale_name)
     matrix = space.metric.dense().numpy()
-    assert (matrix.max() if how == "max" else law @ matrix @ law) == pytest.approx(1, rel=1e-12)
+    assert (matrix.max() if scale_name == "max" else law @ matrix @ law) == pytest.approx(1, rel=1e-12)
     assert np.array_equal(space.points, unit * cloud(n))
 
 
 def test_scaled_leaves_spaces_without_extent_alone():
     for space in (Space.from_points([[1.0, 2.0]]), Space.from_points(np.ones((3, 2)))):
-        for how in ("max", "mean"):
-            assert torch.equal(space.scaled(how).metric.dense(), space.metric.dense())
+        for scale_name in ("max", "mean"):
+            assert torch.equal(space.scaled(scale_name).metric.dense(), space.metric.dense())
     tiny = Space.from_points(np.array([[0.0], [5e-324]]), metric="cityblock").scaled("max")
     assert torch.isfinite(tiny.metric.dense()).all()
 
 
 def test_scaled_goes_item_by_item_and_ignores_padding():
     parts = [Space.from_points(10.0**k * cloud(n)) for k, n in enumerate((3, 5, 1))]
-    for how in ("max", "mean"):
-        batch = Space.stack(parts).scaled(how)
+    for scale_name in ("max", "mean"):
+        batch = Space.stack(parts).scaled(scale_name)
         for item, part in zip(batch, parts, strict=True):
-            torch.testing.assert_close(item.metric.dense(), part.scaled(how).metric.dense())
+            torch.testing.assert_close(item.metric.dense(), part.scaled(scale_name).metric.dense())
 
 
 def test_scaled_refusals():
@@ -307,11 +307,11 @@ def check_refused(match, make, *args, **kwargs):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("spoil", BAD_NUMBERS.values(), ids=BAD_NUMBERS.keys())
+@pytest.mark.parametrize("corrupt", BAD_NUMBERS.values(), ids=BAD_NUMBERS.keys())
 @pytest.mark.parametrize(("data", "make"), GOOD_DATA.values(), ids=GOOD_DATA.keys())
-def test_bad_arrays_are_refused_everywhere(data, make, spoil):
+def test_bad_arrays_are_refused_everywhere(data, make, corrupt):
     make(data)
-    check_refused("must .*got", make, spoil(data))
+    check_refused("must .*got", make, corrupt(data))
 
 
 @given(
@@ -321,9 +321,9 @@ def test_bad_arrays_are_refused_everywhere(data, make, spoil):
 )
 def test_one_bad_entry_anywhere_is_found(data, bad, name):
     good, make = GOOD_DATA[name]
-    spoilt = good.copy()
-    spoilt.flat[data.draw(st.integers(0, good.size - 1))] = bad
-    check_refused("must be finite, got (nan|-?inf)", make, spoilt)
+    corrupted = good.copy()
+    corrupted.flat[data.draw(st.integers(0, good.size - 1))] = bad
+    check_refused("must be finite, got (nan|-?inf)", make, corrupted)
 
 
 @given(weights=arrays(np.float64, 6, elements=st.floats(-1, 1)))
@@ -340,16 +340,16 @@ def test_weights_are_nonnegative_with_mass(weights):
 
 @given(i=st.integers(0, 5), j=st.integers(0, 5), change=st.sampled_from([1e-3, 1.0, -100.0]))
 def test_one_changed_distance_is_found(i, j, change):
-    spoilt = distances()
-    spoilt[i, j] += change
+    corrupted = distances()
+    corrupted[i, j] += change
     check_refused(
-        "distances must (be symmetric|be nonnegative|have a zero diagonal), got", Space.from_distances, spoilt
+        "distances must (be symmetric|be nonnegative|have a zero diagonal), got", Space.from_distances, corrupted
     )
     if i != j:
-        check_refused("matrix must be symmetric, got", Space.from_matrix, spoilt)
-        spoilt[j, i] += change
+        check_refused("matrix must be symmetric, got", Space.from_matrix, corrupted)
+        corrupted[j, i] += change
         if change < 0:
-            check_refused("distances must be nonnegative, got -", Space.from_distances, spoilt)
+            check_refused("distances must be nonnegative, got -", Space.from_distances, corrupted)
 
 
 BATCH = np.stack([cloud(seed=0), cloud(seed=1)])
@@ -391,21 +391,21 @@ def test_arrays_of_unequal_sizes_are_refused(match, make, data, options):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_cuda_gives_the_same_space():
     points = torch.from_numpy(np.stack([cloud(50), cloud(50, seed=1)]))
-    here = Space.from_points(points)
+    on_cpu = Space.from_points(points)
     leaf = points.cuda().requires_grad_()
-    there = Space.from_points(leaf)
-    assert there.device.type == "cuda"
-    matrix = there.metric.dense()
-    torch.testing.assert_close(matrix.detach().cpu(), here.metric.dense())
+    from_leaf = Space.from_points(leaf)
+    assert from_leaf.device.type == "cuda"
+    matrix = from_leaf.metric.dense()
+    torch.testing.assert_close(matrix.detach().cpu(), on_cpu.metric.dense())
     assert torch.equal(matrix, matrix.mT)
     assert not torch.diagonal(matrix, dim1=1, dim2=2).any()
     assert torch.isfinite(torch.autograd.grad(matrix.sum(), leaf)[0]).all()
     assert Space.from_points(points.cuda(), weights=np.ones(50)).weights.device.type == "cuda"
     assert Space.from_points(points.cuda(), metric="cityblock").device.type == "cuda"
     check_refused("weights must be on cuda:0", Space.from_points, points.cuda(), weights=torch.ones(50).double())
-    moved = Space.stack([here[0], here[1]]).to("cuda")
-    assert moved.numpy is False
-    torch.testing.assert_close(moved.scaled("mean").metric.dense().cpu(), here.scaled("mean").metric.dense())
+    on_cuda = Space.stack([on_cpu[0], on_cpu[1]]).to("cuda")
+    assert on_cuda.numpy is False
+    torch.testing.assert_close(on_cuda.scaled("mean").metric.dense().cpu(), on_cpu.scaled("mean").metric.dense())
 
 
 def test_numpy_in_numpy_out():
@@ -458,13 +458,13 @@ def test_take_accepts_lists_arrays_and_masks(index):
 
 @pytest.mark.parametrize("index", [np.ones(3), [0.0, 1.0], torch.ones(3), [[0, 1]], torch.tensor([[0, 1]]), [3], [-4],
                                    1, [], np.zeros(0, int), [False] * 3, [True, False], "ab", None], ids=str)  # fmt: skip
-def test_take_refuses_what_selects_no_items(index):
+def test_take_refuses_values_that_are_no_index(index):
     for batch in (uneven_batch(), Space.from_points(np.zeros((3, 5, 2)))):
-        refused(batch.take, index, match="index must")
+        assert_refused(batch.take, index, match="index must")
 
 
 @pytest.mark.parametrize("value", [np.ones(2), np.eye(2), np.zeros(0), torch.eye(2), None, 3], ids=str)
 def test_names_of_metrics_and_scales_are_strings(value):
-    refused(Space.from_points, cloud(), metric=value, match="metric must be")
-    refused(Space.from_points, cloud(), metric=value, tol=0.1, match="metric must be")
-    refused(Space.from_points(cloud()).scaled, value, match="how must be one of")
+    assert_refused(Space.from_points, cloud(), metric=value, match="metric must be")
+    assert_refused(Space.from_points, cloud(), metric=value, tol=0.1, match="metric must be")
+    assert_refused(Space.from_points(cloud()).scaled, value, match="how must be one of")

@@ -74,9 +74,9 @@ def test_stack_refusals():
     plain = Space.from_points(cloud())
     with pytest.raises(InputError, match="at least one space, got none"):
         Space.stack([])
-    for what in (None, 3, np.array(1.0), plain, Space.stack([plain, plain])):
-        with pytest.raises(InputError, match=f"must be given a list of spaces, got {type(what).__name__}"):
-            Space.stack(what)
+    for value in (None, 3, np.array(1.0), plain, Space.stack([plain, plain])):
+        with pytest.raises(InputError, match=f"must be given a list of spaces, got {type(value).__name__}"):
+            Space.stack(value)
     with pytest.raises(InputError, match=r"item 1 must be a Space, got ndarray; Space.from_points makes one"):
         Space.stack([plain, cloud()])
     with pytest.raises(InputError, match="item 0 must be one space, got a batch of 2"):

@@ -37,7 +37,7 @@ def test_auto_solves_more_than_the_first_of_the_candidates_of_few_points():
 def test_plans_run_together_end_as_they_do_alone(monkeypatch):
     monkeypatch.setenv(native.SWITCH, "0")  # the compiled search runs each by itself
     x, y = SECOND_WINS
-    given = ugw_problem(Space.stack([space(8), x]), y, rho=np.array([1.0, INF]), eps=1e-3)
-    together = coarse_plan(given)
+    problem = ugw_problem(Space.stack([space(8), x]), y, rho=np.array([1.0, INF]), eps=1e-3)
+    together = coarse_plan(problem)
     with changed_thresholds(INITIALIZER_CONFIG, max_batch_entries={"cpu": 0}):
-        torch.testing.assert_close(coarse_plan(given), together, rtol=0, atol=1e-9)
+        torch.testing.assert_close(coarse_plan(problem), together, rtol=0, atol=1e-9)

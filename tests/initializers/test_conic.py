@@ -1,4 +1,4 @@
-"""How conic problems are solved: whose options count."""
+"""Options of the solver in conic problems."""
 
 import ugw
 from ugw.initializers.conic import TRANSPORT_SOLVER
@@ -7,12 +7,12 @@ from ugw.solvers.proximal import ProximalSchedule
 
 def test_only_options_left_alone_are_tuned():
     default = TRANSPORT_SOLVER.with_defaults()
-    given = ugw.AlternateMin(
+    solver = ugw.AlternateMin(
         tol=1e-5,
         proximal=ugw.ProximalSchedule(first=0.2, last=0.02, factor=0.9),
         inner=ugw.Sinkhorn(max_iter=20, tol=1e-6),
     )
-    assert given.with_defaults(TRANSPORT_SOLVER) == given
+    assert solver.with_defaults(TRANSPORT_SOLVER) == solver
     assert ugw.AlternateMin().with_defaults(TRANSPORT_SOLVER) == default
     inner = ugw.AlternateMin(inner=ugw.Sinkhorn(tol=1e-6)).with_defaults(TRANSPORT_SOLVER).inner
     assert inner == ugw.Sinkhorn(tol=1e-6, max_iter=TRANSPORT_SOLVER.inner.max_iter)

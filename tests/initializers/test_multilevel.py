@@ -19,11 +19,11 @@ STORED = ugw.AlternateMin(tol=1e-8, inner=ugw.Sinkhorn(method="stabilized"))
 
 
 @pytest.mark.parametrize("init", ["flb", "random", "linear", "coarse", "auto", "best"])
-def test_starts_lead_to_as_good_a_plan(init):
+def test_starts_lead_to_plans_of_the_same_quality(init):
     rng = np.random.default_rng(3)
     points = rng.random((50, 2)) * [1.0, 0.4]
-    turned = points[::-1] @ np.array([[0.0, 1.0], [-1.0, 0.0]])
-    x, y = (ugw.Space.from_points(p, metric="sqeuclidean") for p in (points, turned + 0.01 * rng.normal(size=(50, 2))))
+    rotated = points[::-1] @ np.array([[0.0, 1.0], [-1.0, 0.0]])
+    x, y = (ugw.Space.from_points(p, metric="sqeuclidean") for p in (points, rotated + 0.01 * rng.normal(size=(50, 2))))
     r = ugw.solve(x, y, rho=1.0, eps=0.01, init=init, solver=STREAMING)
     stored = ugw.solve(x, y, rho=1.0, eps=0.01, init=init, solver=STORED)
     assert r.value <= 1.05 * stored.value
@@ -40,7 +40,7 @@ def test_multilevel_starts_are_close_to_the_best_value():
     best = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STORED)
     assert float(value) - best.value < 0.4 * (float(product) - best.value)
     r = ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING)
-    assert r.value <= best.value * (1.0 + 1e-2)  # 40 points choose the valley
+    assert r.value <= best.value * (1.0 + 1e-2)  # 40 points determine the local minimum
     assert r.n_iter < ugw.solve(x, y, rho=0.5, eps=0.02, solver=STREAMING, init="product").n_iter
 
 

@@ -1,4 +1,4 @@
-"""Several starts as one batch: the best wins, ties go to the first, and nothing else changes."""
+"""Starts as one batch: the best result is kept, of equal ones the first, and the rest is unchanged."""
 
 import math
 from dataclasses import replace
@@ -20,11 +20,11 @@ INF = math.inf
 
 
 def test_the_best_of_its_starts():
-    given = ugw_problem(eps=0.02)
+    problem = ugw_problem(eps=0.02)
     starts = torch.cat(
-        [given.product[:, None], init.random_anchor_plans(given, 5, seed=INITIALIZER_CONFIG.multistart_seed)], dim=1
+        [problem.product[:, None], init.random_anchor_plans(problem, 5, seed=INITIALIZER_CONFIG.multistart_seed)], dim=1
     )
-    values = [ugw.AlternateMin()(given, starts[:, k]).value for k in range(6)]
+    values = [ugw.AlternateMin()(problem, starts[:, k]).value for k in range(6)]
     assert max(values) > min(values) + 1e-4  # the starts do end in different places
     for n in (1, 6):
         r = ugw.solve(space(), space(7, 3, 1), eps=0.02, init="product", solver=ugw.Multistart(n=n))
@@ -58,11 +58,11 @@ def test_it_uses_the_solver_it_holds():
 def test_random_starts_are_added_once_for_several_given_plans():
     steps = []
     solver = ugw.Multistart(n=4, solver=ugw.AlternateMin(callback=steps.append))
-    given = ugw_problem(eps=0.02)
-    both = torch.cat([given.product[:, None], init.first_lower_bound_plan(given)[:, None]], dim=1)
-    r = solve_from_candidates(solver, given, both)
+    problem = ugw_problem(eps=0.02)
+    both = torch.cat([problem.product[:, None], init.first_lower_bound_plan(problem)[:, None]], dim=1)
+    r = solve_from_candidates(solver, problem, both)
     assert steps[0].live == 2 + 3
-    each = [solver(given, both[:, k]).value for k in range(2)]
+    each = [solver(problem, both[:, k]).value for k in range(2)]
     assert r.value == pytest.approx(min(each), rel=1e-9)
     steps.clear()
     ugw.solve(space(), space(7, 3, 1), eps=0.02, solver=solver)
@@ -71,10 +71,10 @@ def test_random_starts_are_added_once_for_several_given_plans():
 
 def test_ties_go_to_the_first():
     """The same start many times: rounding must not choose among equals."""
-    given = ugw_problem(eps=0.02)
-    plan = given.product
-    r = solve_from_candidates(ugw.AlternateMin(), given, plan[:, None].repeat(1, 4, 1, 1))
-    assert r.value == pytest.approx(ugw.AlternateMin()(given, plan).value, rel=1e-12)
+    problem = ugw_problem(eps=0.02)
+    plan = problem.product
+    r = solve_from_candidates(ugw.AlternateMin(), problem, plan[:, None].repeat(1, 4, 1, 1))
+    assert r.value == pytest.approx(ugw.AlternateMin()(problem, plan).value, rel=1e-12)
     values = [[1.0 + 5e-10, 1.0, 1.0 - 3e-10], [-2.0, -2.0 - 1e-9, -3.0], [0.5, 0.4, 0.4 - 1e-11]]
 
     class GivenValues(ugw.AlternateMin):
@@ -82,8 +82,8 @@ def test_ties_go_to_the_first():
 
         def run(self, problem, init, monitor):
             output = super().run(problem, init, monitor).tensors
-            zero, given = torch.zeros(9), torch.tensor(values, dtype=torch.float64).flatten()
-            return problem.result(replace(output, terms=type(output.terms)(given, zero, zero, zero, zero)))
+            zero, totals = torch.zeros(9), torch.tensor(values, dtype=torch.float64).flatten()
+            return problem.result(replace(output, terms=type(output.terms)(totals, zero, zero, zero, zero)))
 
     r = solve_from_candidates(GivenValues(), ugw_problem(rho=np.ones(3), eps=0.02), plan[:, None].repeat(3, 3, 1, 1))
     assert r.value.tolist() == [values[0][0], values[1][2], values[2][1]]
@@ -92,12 +92,12 @@ def test_ties_go_to_the_first():
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 def test_a_plan_that_misses_a_hard_marginal_does_not_win_by_its_lower_value():
     x, y = space(), space(7, 3, 1)
-    given = ugw_problem(x, y, rho=INF, eps=0.05)
+    problem = ugw_problem(x, y, rho=INF, eps=0.05)
     # Starts of which one converges in the steps allowed and the others do not.
     alone = ugw.solve(x, y, rho=INF, eps=0.05, init="product")
     near = ugw.solve(x, y, rho=INF, eps=0.05, init="coarse")
     plans = torch.stack([torch.as_tensor(p)[None] for p in (np.eye(6, 7) + 1e-6, near.plan)], dim=1)
-    r = solve_from_candidates(ugw.AlternateMin(max_iter=8, tol=1e-5), given, plans)
+    r = solve_from_candidates(ugw.AlternateMin(max_iter=8, tol=1e-5), problem, plans)
     assert r.converged
     assert r.marginal_error < 1e-4
     assert alone.converged
@@ -121,12 +121,12 @@ def test_eps_0_with_hard_marginals_compares_the_returned_plans():
     """The plans are polished to vertices before the best is chosen."""
     x = Space.stack([space(4, 2, seed) for seed in range(5)])
     y = Space.stack([space(5, 3, 20 + seed) for seed in range(5)])
-    given = ugw_problem(x, y, rho=INF, eps=0.0)
+    problem = ugw_problem(x, y, rho=INF, eps=0.0)
     starts = torch.cat(
-        [given.product[:, None], init.random_anchor_plans(given, 2, seed=INITIALIZER_CONFIG.multistart_seed)], dim=1
+        [problem.product[:, None], init.random_anchor_plans(problem, 2, seed=INITIALIZER_CONFIG.multistart_seed)], dim=1
     )
     quick = ugw.AlternateMin(max_iter=40)
-    values = [solve_from_candidates(quick, given, starts[:, k : k + 1]).value for k in range(3)]
+    values = [solve_from_candidates(quick, problem, starts[:, k : k + 1]).value for k in range(3)]
     assert np.ptp(values, axis=0).max() > 1e-3
     r = ugw.solve(x, y, rho=INF, eps=0.0, init="product", solver=ugw.Multistart(n=3, solver=quick))
     np.testing.assert_allclose(r.value, np.min(values, axis=0), rtol=1e-9)

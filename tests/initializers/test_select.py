@@ -1,4 +1,4 @@
-"""Which initial plans are tried by name and which one is continued; plans given by the caller."""
+"""Initial plans by name, the choice between them, and plans given by the caller."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 
 import ugw
 from oracles.cases import INF
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.plans import STREAMING
 from oracles.spaces import space
 from ugw.geometry.space import Space
@@ -32,9 +32,9 @@ def test_auto_is_never_worse_than_the_flat_start():
     x = Space.stack([space(int(n), 2, seed) for seed, (n, _) in enumerate(sizes)])
     y = Space.stack([space(int(m), 1 + seed % 3, 100 + seed) for seed, (_, m) in enumerate(sizes)])
     rhos = [rho if isinstance(rho, tuple) else (rho, rho) for rho, _ in CHALLENGES]
-    given = {"rho": tuple(np.array(rhos).T), "eps": np.array([eps for _, eps in CHALLENGES])}
+    options = {"rho": tuple(np.array(rhos).T), "eps": np.array([eps for _, eps in CHALLENGES])}
     solver = ugw.AlternateMin(max_iter=300)
-    flat, auto, best = (ugw.solve(x, y, init=name, solver=solver, **given) for name in ("product", "auto", "best"))
+    flat, auto, best = (ugw.solve(x, y, init=name, solver=solver, **options) for name in ("product", "auto", "best"))
     for r in (auto, best):
         compared = flat.converged | ~r.converged  # a plan that misses its marginals may well be cheaper
         assert (r.value <= flat.value + 1e-6)[compared].all()
@@ -45,7 +45,7 @@ def test_auto_is_never_worse_than_the_flat_start():
 @pytest.mark.parametrize("sizes", [[(24, 21), (30, 40), (22, 19)], [(75, 70), (80, 90)]], ids=["float64", "float32"])
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 def test_auto_on_more_points(sizes):
-    """Where one plan of two is followed, in float32 if it is large: as good as the product plan's end, and as alone."""
+    """Of two plans one is selected, in float32 if large: not worse than the product plan's result, and as for one item."""
     xs = [space(n, 2, seed) for seed, (n, _) in enumerate(sizes)]
     ys = [space(m, 3, 70 + seed) for seed, (_, m) in enumerate(sizes)]
     rho, eps = np.array([0.3, INF, 0.05])[: len(sizes)], np.array([0.003, 0.02, 0.0])[: len(sizes)]
@@ -57,7 +57,7 @@ def test_auto_on_more_points(sizes):
 
 
 def test_starts_out_of_the_range_of_float32_are_left():
-    """Costs of 10^40: in float64 they are as good as any, and the race in float32 has nothing to say of them."""
+    """Costs of 10^40 are finite in float64, and overflow in the comparison of plans in float32."""
     points = [np.random.default_rng(seed).random((n, 2)) for seed, n in enumerate((75, 70))]
     large = ugw.solve(*(Space.from_points(1e20 * p) for p in points), rho=1e40, eps=1e38)
     plain = ugw.solve(*(Space.from_points(p) for p in points), rho=1.0, eps=1e-2, init="product")
@@ -65,7 +65,7 @@ def test_starts_out_of_the_range_of_float32_are_left():
     assert large.value / 1e40 <= plain.value * (1 + 1e-6)
 
 
-def test_a_given_plan_is_taken_as_it_is_whatever_its_mass():
+def test_a_given_plan_of_any_mass_is_used_unchanged():
     x, y = space(), space(7, 2, 1)
     plan = np.random.default_rng(0).random((6, 7))
     results = [ugw.solve(x, y, eps=0.1, init=scale * plan) for scale in (1.0, 1e-200, 1e300)]
@@ -80,26 +80,28 @@ def test_a_plan_in_integers_or_lists_is_a_plan():
         assert ugw.solve(x, y, eps=0.1, init=plan).converged
 
 
-def test_one_plan_serves_a_whole_batch_or_each_item_has_its_own():
+def test_one_plan_for_the_whole_batch_or_one_for_each_item():
     x, ys = space(), [space(7, 2, seed) for seed in (1, 2, 3)]
     plans = np.random.default_rng(0).random((3, 6, 7)) + 0.1
-    own = ugw.solve(x, Space.stack(ys), eps=0.15, init=plans)
+    per_item = ugw.solve(x, Space.stack(ys), eps=0.15, init=plans)
     shared = ugw.solve(x, Space.stack(ys), eps=0.15, init=plans[0])
     for i, y in enumerate(ys):
-        np.testing.assert_allclose(own[i].plan, ugw.solve(x, y, eps=0.15, init=plans[i]).plan, atol=1e-9)
+        np.testing.assert_allclose(per_item[i].plan, ugw.solve(x, y, eps=0.15, init=plans[i]).plan, atol=1e-9)
         np.testing.assert_allclose(shared[i].plan, ugw.solve(x, y, eps=0.15, init=plans[0]).plan, atol=1e-9)
 
 
 @pytest.mark.parametrize("solve", [ugw.solve, ugw.solve_conic, ugw.ugw_loss, ugw.debiased])
 def test_plans_of_zeros_are_refused(solve):
     x, y = (Space.from_points(p, metric="sqeuclidean") for p in (np.eye(4), np.eye(3)))
-    refused(solve, x, y, init=np.zeros((4, 3)), match="init must have positive mass")
+    assert_refused(solve, x, y, init=np.zeros((4, 3)), match="init must have positive mass")
     batch = np.ones((2, 4, 3))
     batch[1] = 0.0
-    refused(solve, Space.stack([x, x]), y, init=batch, match="init must have positive mass")
+    assert_refused(solve, Space.stack([x, x]), y, init=batch, match="init must have positive mass")
 
 
 def test_plans_of_zeros_are_refused_by_streaming_and_partial_solves():
     x, y = (Space.from_points(p, metric="sqeuclidean") for p in (np.eye(4), np.eye(3)))
-    refused(ugw.solve, x, y, eps=1.0, solver=STREAMING, init=np.zeros((4, 3)), match="init must have positive mass")
-    refused(ugw.solve, x, y, rho=ugw.TV(0.1), init=np.zeros((4, 3)), match="init must have positive mass")
+    assert_refused(
+        ugw.solve, x, y, eps=1.0, solver=STREAMING, init=np.zeros((4, 3)), match="init must have positive mass"
+    )
+    assert_refused(ugw.solve, x, y, rho=ugw.TV(0.1), init=np.zeros((4, 3)), match="init must have positive mass")

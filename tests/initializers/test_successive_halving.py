@@ -1,4 +1,4 @@
-"""Successive halving: who survives, who wins ties, and what a schedule returns."""
+"""Successive halving: survivors, ties, and the values that a schedule returns."""
 
 from dataclasses import replace
 
@@ -27,12 +27,12 @@ def space(n, d, seed):
     return Space.from_points(rng.random((n, d)), weights=weights / weights.sum())
 
 
-def problem():
+def make_problem():
     return build_ugw(Space.stack([space(9, 2, 0), space(7, 2, 1)]), space(8, 3, 2), rho=0.5, eps=2e-3, fused=None)
 
 
-def candidates(given, count=6):
-    return torch.cat([given.product[:, None], random_anchor_plans(given, count - 1)], dim=1)
+def make_candidates(problem, count=6):
+    return torch.cat([problem.product[:, None], random_anchor_plans(problem, count - 1)], dim=1)
 
 
 def test_the_lowest_values_come_first():
@@ -67,28 +67,30 @@ def test_close_plans_are_one_candidate():
 
 
 def test_rounds_keep_the_best_where_they_are_after_their_steps():
-    given = problem()
-    plans, solver = candidates(given), ugw.AlternateMin(tol=1e-4)
-    ends, values = successive_halving(given, plans, (Round(replace(solver, max_iter=5)),))
+    problem = make_problem()
+    plans, solver = make_candidates(problem), ugw.AlternateMin(tol=1e-4)
+    ends, values = successive_halving(problem, plans, (Round(replace(solver, max_iter=5)),))
     assert ends.shape == plans.shape
-    best, best_values = successive_halving(given, plans, (Round(replace(solver, max_iter=5), 2),))
+    best, best_values = successive_halving(problem, plans, (Round(replace(solver, max_iter=5), 2),))
     index = values.argsort(dim=1, stable=True)[:, :2]
     torch.testing.assert_close(best, pick_plans(ends, index))
     torch.testing.assert_close(best_values, values.gather(1, index))
     two = (Round(replace(solver, max_iter=5), 2), Round(replace(solver, max_iter=20), 1))
-    final, final_values = successive_halving(given, plans, two)
+    final, final_values = successive_halving(problem, plans, two)
     assert final.shape[1] == 1
     assert (final_values[:, 0] <= best_values.amin(1) + 1e-9).all()
     torch.testing.assert_close(final.sum((2, 3)), torch.ones(2, 1, dtype=torch.float64))
 
 
-def test_candidates_end_alike_together_and_one_by_one(monkeypatch):
-    given = problem()
+def test_candidates_of_a_batch_have_the_results_of_single_candidates(monkeypatch):
+    problem = make_problem()
     schedule = (Round(ugw.AlternateMin(tol=1e-4, max_iter=8), 3),)
-    together = successive_halving(given, candidates(given), schedule)
+    together = successive_halving(problem, make_candidates(problem), schedule)
     one_by_one = replace(INITIALIZER_CONFIG, max_batch_entries={"cpu": 0})
     monkeypatch.setattr("ugw.initializers.successive_halving.INITIALIZER_CONFIG", one_by_one)
-    torch.testing.assert_close(successive_halving(given, candidates(given), schedule), together, rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        successive_halving(problem, make_candidates(problem), schedule), together, rtol=0, atol=1e-9
+    )
 
 
 def test_plans_of_a_partial_problem_keep_their_mass():

@@ -14,8 +14,8 @@ def random_costs(shape, count, seed=0):
 def test_differences_of_inputs_and_residuals():
     g0, g1, g2, f0, f1, f2 = costs = random_costs((2, 3, 4), 6)
     expected = g1 - g0, g2 - g1, (f1 - g1) - (f0 - g0), (f2 - g2) - (f1 - g1), f2 - g2
-    for found, difference in zip(anderson.anderson_differences(costs[:3], costs[3:]), expected, strict=True):
-        torch.testing.assert_close(found, difference)
+    for result, difference in zip(anderson.anderson_differences(costs[:3], costs[3:]), expected, strict=True):
+        torch.testing.assert_close(result, difference)
 
 
 # One block, several items in a block, several blocks of rows, blocks of one row.
@@ -27,8 +27,8 @@ def test_moments(shape):
     weight = a[:, :, None] * b[:, None, :]
     means = torch.stack([(weight * c).sum((1, 2)) for c in costs], 1)[:, :, None]
     products = torch.stack([torch.stack([(weight * c * d).sum((1, 2)) for d in costs], 1) for c in costs], 1)
-    found = anderson.anderson_moments(a, b, inputs, outputs)
-    torch.testing.assert_close(found, (means, products), rtol=1e-12, atol=1e-14)
+    result = anderson.anderson_moments(a, b, inputs, outputs)
+    torch.testing.assert_close(result, (means, products), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

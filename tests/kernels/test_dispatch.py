@@ -36,34 +36,34 @@ class Case:
     atol: float = 1e-5
 
 
-def uniform(*shape, seed=0, dtype=torch.float32):
+def uniform_numbers(*shape, seed=0, dtype=torch.float32):
     """Random float32 numbers in [0, 1), in the given dtype."""
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
 
 
-def normal(*shape, seed=0, dtype=torch.float32):
+def normal_numbers(*shape, seed=0, dtype=torch.float32):
     """Random normal float32 numbers in the given dtype."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
 
 
 def plan_with_zeros(shape, dtype):
-    plan = uniform(*shape, seed=1, dtype=dtype)
+    plan = uniform_numbers(*shape, seed=1, dtype=dtype)
     return torch.where(plan < 0.3, 0.0, plan)
 
 
 def weights(shape, dtype):
-    sides = uniform(shape[0], shape[1], seed=1), uniform(shape[0], shape[2], seed=2)
+    sides = uniform_numbers(shape[0], shape[1], seed=1), uniform_numbers(shape[0], shape[2], seed=2)
     return [(side / side.sum(1, keepdim=True)).to(dtype) for side in sides]
 
 
 def anderson_arguments(shape, dtype):
-    costs = [uniform(*shape, seed=k, dtype=dtype) for k in range(6)]
+    costs = [uniform_numbers(*shape, seed=k, dtype=dtype) for k in range(6)]
     return *weights(shape, dtype), costs[:3], costs[3:]
 
 
 def extrapolate_arguments(shape, dtype):
-    costs = [uniform(*shape, seed=k, dtype=dtype) for k in range(4)]
-    return costs[0], costs[1:], [uniform(shape[0], seed=k, dtype=torch.float64) for k in range(4, 7)]
+    costs = [uniform_numbers(*shape, seed=k, dtype=dtype) for k in range(4)]
+    return costs[0], costs[1:], [uniform_numbers(shape[0], seed=k, dtype=torch.float64) for k in range(4, 7)]
 
 
 def coefficient_arguments(rank, _dtype, count=60):
@@ -93,38 +93,38 @@ def logsumexp_arguments(shape, offset, dtype):
 def weighted_sum_arguments(shape, width, dtype):
     factors = streaming_factors(shape, dtype)
     shift = row_logsumexp(*factors).to(torch.float32).to(dtype)
-    return *factors, shift, normal(shape[0], shape[2], width, seed=4, dtype=dtype)
+    return *factors, shift, normal_numbers(shape[0], shape[2], width, seed=4, dtype=dtype)
 
 
 def sinkhorn_arguments(shape, dampings, dtype, eps=0.01):
     """A stabilized kernel with a point without weight on each side that has more than four, and the other arguments."""
     batch, n, m = shape
-    log_weights = [uniform(batch, size, seed=k, dtype=dtype).log() for k, size in ((1, n), (2, m))]
+    log_weights = [uniform_numbers(batch, size, seed=k, dtype=dtype).log() for k, size in ((1, n), (2, m))]
     for log in log_weights:
         if log.shape[1] > 4:
             log[:, 2] = -torch.inf
-    gamma = uniform(batch, m, seed=4, dtype=dtype)
+    gamma = uniform_numbers(batch, m, seed=4, dtype=dtype)
     one = torch.ones(batch, dtype=dtype, device=DEVICE)
-    kernel = StabilizedKernel.from_kernel(LogKernel(uniform(*shape, dtype=dtype) / -eps, *log_weights), gamma)
+    kernel = StabilizedKernel.from_kernel(LogKernel(uniform_numbers(*shape, dtype=dtype) / -eps, *log_weights), gamma)
     share = 0.0 if dampings == HARD else 1.0 / sum(1.0 / d - 1.0 for d in dampings)
     return gamma, kernel, tuple(d * one[:, None] for d in dampings), share * one[:, None], MAX_RATE
 
 
-def by_shape(arguments, shapes=SHAPES, **tolerances):
+def cases_by_shape(arguments, shapes=SHAPES, **tolerances):
     return [Case(str(s), lambda dtype, s=s: arguments(s, dtype), **tolerances) for s in shapes]
 
 
 def two_matrices(shape, dtype):
-    return plan_with_zeros(shape, dtype), uniform(*shape, seed=2, dtype=dtype)
+    return plan_with_zeros(shape, dtype), uniform_numbers(*shape, seed=2, dtype=dtype)
 
 
 CASES = {
-    "dot": by_shape(two_matrices, rtol=1e-6, atol=1e-6),
-    "l1_distance": by_shape(two_matrices, rtol=1e-6, atol=1e-6),
-    "neg_entropy": by_shape(lambda shape, dtype: (plan_with_zeros(shape, dtype),)),
-    "anderson_moments": by_shape(anderson_arguments, atol=1e-6),
-    "extrapolate": by_shape(extrapolate_arguments),
-    "anderson_coefficients": by_shape(coefficient_arguments, [0, 2, 5, 9]),
+    "dot": cases_by_shape(two_matrices, rtol=1e-6, atol=1e-6),
+    "l1_distance": cases_by_shape(two_matrices, rtol=1e-6, atol=1e-6),
+    "neg_entropy": cases_by_shape(lambda shape, dtype: (plan_with_zeros(shape, dtype),)),
+    "anderson_moments": cases_by_shape(anderson_arguments, atol=1e-6),
+    "extrapolate": cases_by_shape(extrapolate_arguments),
+    "anderson_coefficients": cases_by_shape(coefficient_arguments, [0, 2, 5, 9]),
     "streaming_logsumexp": [
         # A guess far from the result costs digits of the sum.
         Case(f"{s}-{off}", lambda dtype, s=s, off=off: logsumexp_arguments(s, off, dtype), 0.0, 3e-5 + 6e-7 * abs(off or 0))
@@ -145,28 +145,28 @@ CASES = {
 }  # fmt: skip
 
 
-def assert_close(found, expected, case):
+def assert_close(result, expected, case):
     """Compare tensors, or tuples of them, in float64."""
     if not isinstance(expected, tuple):
-        found, expected = (found,), (expected,)
-    for one, other in zip(found, expected, strict=True):
+        result, expected = (result,), (expected,)
+    for one, other in zip(result, expected, strict=True):
         assert one.shape == other.shape
         torch.testing.assert_close(one.double(), other.double(), rtol=case.rtol, atol=case.atol)
 
 
-def assert_close_coefficients(found, expected, case):
+def assert_close_coefficients(result, expected, case):
     """Choices at the edge between two answers may differ; coefficients may differ by a grain."""
-    assert isinstance(found, AndersonStep)
+    assert isinstance(result, AndersonStep)
     assert expected.is_overrelaxed.any()
     assert (expected.is_extrapolated & ~expected.is_overrelaxed).any()
     assert not expected.is_extrapolated.all()
-    same = (expected.is_extrapolated == found.is_extrapolated) & (expected.is_overrelaxed == found.is_overrelaxed)
+    same = (expected.is_extrapolated == result.is_extrapolated) & (expected.is_overrelaxed == result.is_overrelaxed)
     assert int((~same).sum()) <= 1
     grain = 1.1 * KERNEL_CONFIG.coefficient_grain
-    torch.testing.assert_close(found.factors[same], expected.factors[same], rtol=1e-6, atol=grain)
+    torch.testing.assert_close(result.factors[same], expected.factors[same], rtol=1e-6, atol=grain)
 
 
-def assert_close_iterates(found, expected, case):
+def assert_close_iterates(result, expected, case):
     """Compare potentials at points with weight.
 
     A convergence rate near 1 multiplies rounding errors in the extrapolation without bound: there, twice the error of
@@ -178,7 +178,7 @@ def assert_close_iterates(found, expected, case):
     has_weight = kernel.log_b > -torch.inf
     present = {"gamma": has_weight, "extrapolated_gamma": has_weight, "residual": ...}
     for name, at in present.items():
-        one, exact = getattr(found, name).double(), getattr(expected, name)
+        one, exact = getattr(result, name).double(), getattr(expected, name)
         assert bool(torch.isfinite(one).all())
         allowed = case.atol + case.rtol * exact.abs()
         if name == "extrapolated_gamma":
@@ -210,8 +210,8 @@ def reference(primitive, case):
     ],
 )
 def test_backends_agree_with_the_reference(primitive, backend, case):
-    found = backend.implementation(primitive)(*case.arguments(torch.float32))
-    COMPARISONS.get(primitive, assert_close)(found, reference(primitive, case), case)
+    result = backend.implementation(primitive)(*case.arguments(torch.float32))
+    COMPARISONS.get(primitive, assert_close)(result, reference(primitive, case), case)
 
 
 def test_every_primitive_has_a_torch_reference_that_accepts_everything():
@@ -227,7 +227,7 @@ SINKHORN_BACKENDS = pytest.mark.parametrize("backend", BACKENDS["sinkhorn_iterat
 
 @pytest.mark.parametrize("primitive", ["dot", "l1_distance"])
 def test_nan_entries_give_nan_sums(primitive):
-    u, v = uniform(2, 3, 4), uniform(2, 3, 4, seed=1)
+    u, v = uniform_numbers(2, 3, 4), uniform_numbers(2, 3, 4, seed=1)
     u[1, 2, 3] = torch.nan
     for backend in BACKENDS[primitive]:
         assert backend.implementation(primitive)(u, v).isfinite().tolist() == [True, False]
@@ -255,8 +255,8 @@ def test_an_empty_row_gives_a_nonfinite_residual(backend):
 def test_vectors_longer_than_a_block(shape):
     sinkhorn_cache = pytest.importorskip("ugw.kernels.triton.sinkhorn_cache")
     case = Case(str(shape), lambda dtype: sinkhorn_arguments(shape, SOFT, dtype), 1e-4, 2e-4)
-    found = sinkhorn_cache.sinkhorn_iterations(*case.arguments(torch.float32))
-    assert_close_iterates(found, reference("sinkhorn_iterations", case), case)
+    result = sinkhorn_cache.sinkhorn_iterations(*case.arguments(torch.float32))
+    assert_close_iterates(result, reference("sinkhorn_iterations", case), case)
 
 
 # --- selection ---
@@ -302,7 +302,7 @@ def test_primitives_call_the_selected_backend_on_the_device_of_their_first_argum
 
 
 def test_reductions_in_triton_need_stored_float32_without_gradients():
-    one, two = (uniform(2, 3, 4, seed=k).as_subclass(FakeCuda) for k in range(2))
+    one, two = (uniform_numbers(2, 3, 4, seed=k).as_subclass(FakeCuda) for k in range(2))
     assert select_backend("dot", one, two).module == "triton.reductions"
     assert select_backend("dot", one.double(), two.double()).module == "reductions"
     assert select_backend("dot", one[0], two).module == "reductions", "one plan for all items"
@@ -310,7 +310,7 @@ def test_reductions_in_triton_need_stored_float32_without_gradients():
     with torch.no_grad():
         assert select_backend("dot", one.requires_grad_(), two).module == "triton.reductions"
     assert select_backend("dot", one, two).module == "reductions", "a gradient is needed"
-    assert select_backend("dot", *(uniform(2, 3, 4).cpu() for _ in range(2))).module == "reductions", "on a CPU"
+    assert select_backend("dot", *(uniform_numbers(2, 3, 4).cpu() for _ in range(2))).module == "reductions", "on a CPU"
 
 
 def test_sinkhorn_backends_are_selected_by_size_and_dtype():
@@ -333,6 +333,6 @@ def test_other_primitives_are_selected_by_dtype():
 
 def test_without_triton_torch_is_selected(monkeypatch):
     monkeypatch.setattr(dispatch.Backend, "is_available", property(lambda backend: "triton" not in backend.module))
-    one = uniform(2, 3, 4).as_subclass(FakeCuda)
+    one = uniform_numbers(2, 3, 4).as_subclass(FakeCuda)
     assert select_backend("dot", one, one).module == "reductions"
     assert select_backend("sinkhorn_iterations", fake_kernel(10, 10)).module == "sinkhorn"

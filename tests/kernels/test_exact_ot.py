@@ -1,4 +1,4 @@
-"""Exact linear programs against scipy's, and the plans that are moved to their constraints."""
+"""Exact linear programs against those of SciPy, and rounding of plans to their constraints."""
 
 import threading
 from dataclasses import replace
@@ -36,8 +36,8 @@ def test_optimal_plans_solve_the_linear_program():
 def test_optimal_partial_plans_solve_the_linear_program(seed, mass):
     pair = cases.clouds(5, 6, seed, (1.3, 0.8))
     cost = np.random.default_rng(seed).normal(size=(5, 6))
-    given = None if mass is None else torch.tensor([mass], dtype=torch.float64)
-    vertex = exact_ot.optimal_partial_plan(*batch(cost, pair.a, pair.b), given)[0].numpy()
+    mass_tensor = None if mass is None else torch.tensor([mass], dtype=torch.float64)
+    vertex = exact_ot.optimal_partial_plan(*batch(cost, pair.a, pair.b), mass_tensor)[0].numpy()
     total = {} if mass is None else {"A_eq": np.ones((1, 30)), "b_eq": [mass]}
     least = scipy.optimize.linprog(cost.ravel(), A_ub=sums(5, 6), b_ub=np.concatenate([pair.a, pair.b]), **total).fun
     assert (vertex * cost).sum() == pytest.approx(least, abs=1e-9)
@@ -61,8 +61,8 @@ def test_scaling_the_cost_does_not_change_the_plan(unit):
         lambda c: exact_ot.optimal_plan(*batch(c, pair.a, even)),
     ):
         np.testing.assert_allclose(solved(unit * cost), solved(cost), atol=1e-14)
-    prices = [exact_ot.row_multipliers(*batch(c, pair.a, even)) for c in (cost, unit * cost)]
-    np.testing.assert_allclose(prices[1] / unit, prices[0], atol=1e-12)
+    multipliers = [exact_ot.row_multipliers(*batch(c, pair.a, even)) for c in (cost, unit * cost)]
+    np.testing.assert_allclose(multipliers[1] / unit, multipliers[0], atol=1e-12)
 
 
 def test_a_small_mass_is_not_lost_beside_the_weights():
@@ -79,21 +79,24 @@ def test_a_small_mass_is_not_lost_beside_the_weights():
 def test_row_multipliers_are_the_duals_of_the_linear_program():
     pair = cases.clouds(5, 6, 0, (1.0, 1.0))
     cost = np.random.default_rng(0).normal(size=(5, 6))
-    prices = exact_ot.row_multipliers(*batch(cost, pair.a, pair.b))[0].numpy()
+    multipliers = exact_ot.row_multipliers(*batch(cost, pair.a, pair.b))[0].numpy()
     dual = scipy.optimize.linprog(cost.ravel(), A_eq=sums(5, 6), b_eq=np.concatenate([pair.a, pair.b])).eqlin.marginals
-    np.testing.assert_allclose(prices - prices.mean(), dual[:5] - dual[:5].mean(), atol=1e-9)
+    np.testing.assert_allclose(multipliers - multipliers.mean(), dual[:5] - dual[:5].mean(), atol=1e-9)
 
 
 @pytest.mark.parametrize("mass", [None, 0.5])
 def test_partial_multipliers_are_the_duals_of_the_linear_program(mass):
     pair = cases.clouds(5, 6, 0, (1.3, 0.8))
     cost = np.random.default_rng(0).normal(size=(5, 6))
-    given = None if mass is None else torch.tensor([mass], dtype=torch.float64)
-    u, v, w = (made[0].numpy() for made in exact_ot.partial_multipliers(*batch(cost, pair.a, pair.b), given))
+    mass_tensor = None if mass is None else torch.tensor([mass], dtype=torch.float64)
+    u, v, w = (
+        multipliers[0].numpy()
+        for multipliers in exact_ot.partial_multipliers(*batch(cost, pair.a, pair.b), mass_tensor)
+    )
     total = {} if mass is None else {"A_eq": np.ones((1, 30)), "b_eq": [mass]}
-    found = scipy.optimize.linprog(cost.ravel(), A_ub=sums(5, 6), b_ub=np.concatenate([pair.a, pair.b]), **total)
-    np.testing.assert_allclose(np.concatenate([u, v]), found.ineqlin.marginals, atol=1e-9)
-    assert w == pytest.approx(0.0 if mass is None else found.eqlin.marginals[0], abs=1e-9)
+    program = scipy.optimize.linprog(cost.ravel(), A_ub=sums(5, 6), b_ub=np.concatenate([pair.a, pair.b]), **total)
+    np.testing.assert_allclose(np.concatenate([u, v]), program.ineqlin.marginals, atol=1e-9)
+    assert w == pytest.approx(0.0 if mass is None else program.eqlin.marginals[0], abs=1e-9)
     assert max(u.max(), v.max()) < 1e-12
 
 
@@ -125,8 +128,8 @@ def test_rounding_to_the_marginals():
     wrong = abs(off.sum(1) - pair.a).sum() + abs(off.sum(0) - pair.b).sum()
     assert wrong > 0.1
     assert abs(rounded - off).sum() <= 2 * wrong
-    kept = cases.hard_plan(pair, 1)
-    np.testing.assert_allclose(exact_ot.round_to_marginals(*batch(kept, pair.a, pair.b))[0], kept, atol=1e-14)
+    plan = cases.hard_plan(pair, 1)
+    np.testing.assert_allclose(exact_ot.round_to_marginals(*batch(plan, pair.a, pair.b))[0], plan, atol=1e-14)
 
 
 def test_clipping_and_adding_mass_stay_below_the_weights():

@@ -1,4 +1,4 @@
-"""Both kernels against sums written out in NumPy, and against each other where numbers run out."""
+"""Both kernels against explicit sums in NumPy, and against each other near overflow and underflow."""
 
 import math
 
@@ -51,8 +51,8 @@ def test_iterations_of_both_kernels_agree(seed, damping):
     exact, stored = (kernel.iterate(gamma, dampings, share) for kernel in both_kernels(arrays, gamma))
     has_weight = [w > -math.inf for w in arrays[1:3]]  # elsewhere a value is arbitrary
     for name in ("updates", "marginals"):
-        for one, two, where in zip(getattr(exact, name), getattr(stored, name), has_weight, strict=True):
-            torch.testing.assert_close(two[where], one[where], rtol=1e-9, atol=1e-12, msg=name)
+        for one, two, mask in zip(getattr(exact, name), getattr(stored, name), has_weight, strict=True):
+            torch.testing.assert_close(two[mask], one[mask], rtol=1e-9, atol=1e-12, msg=name)
     for name in ("gamma", "last_change", "previous_change"):
         one, two = (getattr(result, name)[has_weight[1]] for result in (exact, stored))
         torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-12, msg=name)
@@ -75,8 +75,8 @@ def test_the_residual_vanishes_at_the_fixed_point_and_the_extrapolation_is_neare
 
 def assert_accurate_or_not_finite(value, exact, digits):
     """Assert that finite values are accurate: a stored kernel returns a non-finite value where a sum underflows."""
-    there = torch.isfinite(value)
-    torch.testing.assert_close(value[there], exact[there], rtol=digits, atol=0.0)
+    is_finite = torch.isfinite(value)
+    torch.testing.assert_close(value[is_finite], exact[is_finite], rtol=digits, atol=0.0)
 
 
 @pytest.mark.parametrize("drift", [0.0, 3.0, 200.0])

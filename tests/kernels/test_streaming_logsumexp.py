@@ -19,11 +19,11 @@ def arrays(shape):
     return [part.double().cpu().numpy() for part in (*streaming_factors(shape), values)]
 
 
-def tensors(made, dtype):
-    return [torch.tensor(a, dtype=dtype, device=DEVICE) for a in made]
+def tensors(matrices, dtype):
+    return [torch.tensor(a, dtype=dtype, device=DEVICE) for a in matrices]
 
 
-def stored(left, right, bias):
+def exponent_matrix(left, right, bias):
     return left @ right.transpose(0, 2, 1) + bias[:, None, :]
 
 
@@ -32,7 +32,7 @@ def stored(left, right, bias):
 @pytest.mark.parametrize("off", [None, 0.0, 5.0, -400.0, 2000.0], ids=str)
 def test_logsumexp(dtype, error, shape, off):
     left, right, bias, _ = arrays(shape)
-    exact = logsumexp(stored(left, right, bias), axis=2)
+    exact = logsumexp(exponent_matrix(left, right, bias), axis=2)
     guess = None if off is None else torch.tensor(exact + off, dtype=dtype, device=DEVICE)
     got = streaming.streaming_logsumexp(*tensors((left, right, bias), dtype), guess)
     # A guess that far off costs digits of the sum itself.
@@ -43,7 +43,7 @@ def test_logsumexp(dtype, error, shape, off):
 @pytest.mark.parametrize(("dtype", "error"), DTYPES, ids=str)
 def test_weighted_sum(dtype, error, shape):
     left, right, bias, values = arrays(shape)
-    z = stored(left, right, bias)
+    z = exponent_matrix(left, right, bias)
     shift = logsumexp(z, axis=2)
     exact = np.exp(z - shift[:, :, None]) @ values
     got = streaming.streaming_weighted_sum(*tensors((left, right, bias, shift, values), dtype))
@@ -54,18 +54,18 @@ def test_weighted_sum(dtype, error, shape):
 def test_wide_values(dtype, error):
     left, right, bias, _ = arrays((1, 20, 70, 2))
     values = np.random.default_rng(1).normal(size=(1, 70, 40)).astype(np.float32)
-    z = stored(left, right, bias)
+    z = exponent_matrix(left, right, bias)
     shift = logsumexp(z, axis=2)
     got = streaming.streaming_weighted_sum(*tensors((left, right, bias, shift, values), dtype))
     np.testing.assert_allclose(got.cpu(), np.exp(z - shift[:, :, None]) @ values, atol=5 * error, rtol=0.0)
 
 
 def test_blocks_share_one_buffer():
-    """Separate blocks, with sums kept between them, fragmented the memory: they took thousands of times that of one."""
+    """Separate blocks with sums between them would fragment the memory: thousands of times that of one buffer."""
     left, right, bias, shift = torch.rand(2, 1200, 3), torch.rand(2, 512, 3), torch.rand(2, 512), torch.rand(2, 1200)
     expected = left @ right.mT + bias[:, None, :] - shift[:, :, None]
     with torch.no_grad():
-        seen = [(z.data_ptr(), z.clone()) for z in streaming.exponent_blocks(left, right, bias, shift)]
-    assert [z.shape[1] for _, z in seen] == [512, 512, 176]
-    assert len({place for place, _ in seen}) == 1
-    torch.testing.assert_close(torch.cat([z for _, z in seen], dim=1), expected)
+        blocks = [(z.data_ptr(), z.clone()) for z in streaming.exponent_blocks(left, right, bias, shift)]
+    assert [z.shape[1] for _, z in blocks] == [512, 512, 176]
+    assert len({place for place, _ in blocks}) == 1
+    torch.testing.assert_close(torch.cat([z for _, z in blocks], dim=1), expected)

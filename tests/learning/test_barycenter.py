@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.gradients import INF, rand
 from ugw.problems.build import build_ugw
 
@@ -24,10 +24,12 @@ def clouds() -> list[ugw.Space]:
     ]
 
 
-def total(spaces: list[ugw.Space], shares: list[float], y: ugw.Space, init: torch.Tensor, **given) -> torch.Tensor:
+def total_value(
+    spaces: list[ugw.Space], shares: list[float], y: ugw.Space, init: torch.Tensor, **options
+) -> torch.Tensor:
     """Σ t_s UGW(X_s, y), solved anew."""
     parts = zip(shares, spaces, init, strict=True)
-    return sum(t * ugw.ugw_loss(x, y, **given, init=p[: x.n], solver=SHARP.inner) for t, x, p in parts)
+    return sum(t * ugw.ugw_loss(x, y, **options, init=p[: x.n], solver=SHARP.inner) for t, x, p in parts)
 
 
 @pytest.mark.parametrize("rho", [(0.7, 2.0), (1.0, INF)], ids=str)
@@ -37,7 +39,7 @@ def test_distances_are_stationary(rho):
     assert b.space.mass.item() == pytest.approx(sum(t * float(x.mass) for t, x in zip(shares, spaces, strict=True)))
     leaf = b.distances.requires_grad_()
     y = ugw.Space.from_distances(leaf, weights=b.space.weights)
-    value = total(spaces, shares, y, b.parts.plan, rho=rho, eps=0.02)
+    value = total_value(spaces, shares, y, b.parts.plan, rho=rho, eps=0.02)
     assert value.item() == pytest.approx(b.value.item(), rel=1e-8)
     (gradient,) = torch.autograd.grad(value, leaf)
     assert not bool(b.distances.diagonal().any())
@@ -52,7 +54,7 @@ def test_points_are_stationary():
     leaf = b.points.requires_grad_()
     y = ugw.Space.from_points(leaf, weights=b.space.weights)
     torch.testing.assert_close(y.metric.dense(), b.distances)
-    (gradient,) = torch.autograd.grad(total(spaces, shares, y, b.parts.plan, rho=0.7, eps=0.02), leaf)
+    (gradient,) = torch.autograd.grad(total_value(spaces, shares, y, b.parts.plan, rho=0.7, eps=0.02), leaf)
     assert gradient.abs().max() < 1e-6
 
 
@@ -88,16 +90,16 @@ def test_in_r3_points_find_a_rotated_copy():
     turn = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))[0]
     spaces = [ugw.Space.from_points(points), ugw.Space.from_points((points @ turn).flip(0))]
     b = ugw.barycenter(spaces, n=8, dim=3, rho=INF, eps=1e-4, solver=ugw.BarycenterMin(max_iter=500, tol=1e-6))
-    found, true = (torch.pdist(p).sort().values for p in (b.points, points))
-    torch.testing.assert_close(found, true, atol=2e-3, rtol=0.0)
+    distances, true = (torch.pdist(p).sort().values for p in (b.points, points))
+    torch.testing.assert_close(distances, true, atol=2e-3, rtol=0.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("dim", [None, 2])
 def test_where_all_distances_are_0(dim, dtype):
     """One point, or spaces of one point each: nothing moves, and 0/0 is no change."""
-    several = [x.to(dtype) for x in clouds()]
-    one = ugw.barycenter(several, n=1, dim=dim, rho=1.0, eps=0.1).check()
+    spaces = [x.to(dtype) for x in clouds()]
+    one = ugw.barycenter(spaces, n=1, dim=dim, rho=1.0, eps=0.1).check()
     assert one.distances.item() == 0.0
     points = [ugw.Space.from_points(torch.zeros(1, 2, dtype=dtype))] * 2
     b = ugw.barycenter(points, start=ugw.Space.from_points(torch.zeros(2, 2, dtype=dtype)), dim=dim).check()
@@ -137,8 +139,8 @@ def test_numpy_in_numpy_out():
 
 def test_parameters_have_numbers_of_all_options():
     b = ugw.barycenter(clouds(), n=4, dim=2, weights=[2.0, 1.0, 1.0], rho=(0.7, INF), eps=0.05)
-    own = {"divergence": "KL", "rho": [0.7, INF], "eps": 0.05, "n": 4, "dim": 2, "shares": [0.5, 0.25, 0.25]}
-    assert {name: b.parameters[name] for name in own} == own
+    expected = {"divergence": "KL", "rho": [0.7, INF], "eps": 0.05, "n": 4, "dim": 2, "shares": [0.5, 0.25, 0.25]}
+    assert {name: b.parameters[name] for name in expected} == expected
     assert b.parameters["solver"]["inner"] == b.parts.parameters["solver"]
     assert b.parameters["solver"]["inner"]["inner"]["max_iter"] == 50
     rhos = [0.5, 0.6, 0.7]
@@ -155,15 +157,15 @@ def test_rounds_that_end_early_say_so():
     assert b.status == ugw.Status.MAX_ITER
     with pytest.raises(ugw.NotConverged, match="max_iter"):
         b.check()
-    seen = []
+    rounds = []
     with pytest.warns(ugw.ConvergenceWarning, match="callback"):
-        ugw.barycenter(clouds(), n=4, solver=ugw.BarycenterMin(callback=lambda s: seen.append(s) or len(seen) == 3))
-    assert [s.iteration for s in seen] == [1, 2, 3]
+        ugw.barycenter(clouds(), n=4, solver=ugw.BarycenterMin(callback=lambda s: rounds.append(s) or len(rounds) == 3))
+    assert [s.iteration for s in rounds] == [1, 2, 3]
 
 
 def test_bad_input_is_named():
     spaces = clouds()
-    for given, said in (
+    for options, message in (
         ({}, "needs n, its number of points, or a start, got neither"),
         ({"n": 3, "start": spaces[0]}, "got both"),
         ({"n": 0}, "n must be a whole number"),
@@ -176,8 +178,8 @@ def test_bad_input_is_named():
         ({"start": np.eye(3)}, "one Space, got ndarray"),
         ({"n": 3, "rho": ugw.TV(0.1)}, "a KL here"),
     ):
-        with pytest.raises(ugw.InputError, match=said):
-            ugw.barycenter(spaces, **given)
+        with pytest.raises(ugw.InputError, match=message):
+            ugw.barycenter(spaces, **options)
     with pytest.raises(ugw.InputError, match="list of spaces"):
         ugw.barycenter(spaces[0], n=3)
     with pytest.raises(ugw.InputError, match="features"):
@@ -195,4 +197,4 @@ def test_results_hold_tensors_if_the_spaces_or_the_start_do():
 
 
 def test_an_array_without_dimensions_is_no_list_of_spaces():
-    refused(ugw.barycenter, np.array(1.0), n=3, match="list of spaces, got ndarray")
+    assert_refused(ugw.barycenter, np.array(1.0), n=3, match="list of spaces, got ndarray")

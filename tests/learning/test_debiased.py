@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import ugw
-from oracles.errors import refused
-from oracles.gradients import INF, SHARP, STREAMING, Data, check, rand
+from oracles.errors import assert_refused
+from oracles.gradients import INF, SHARP, STREAMING, Data, check_gradient, rand
 from ugw.learning.debiased import debiased_codes, product_plan_distortion
 from ugw.problems.build import build_ugw
 
@@ -52,10 +52,10 @@ def test_it_is_positive_for_unequal_masses(seed):
 @pytest.mark.parametrize("fused", [None, ugw.Fused(0.6)], ids=["plain", "fused"])
 def test_its_gradient_is_that_of_the_solved_value(fused):
     data = Data.make()
-    given = {"rho": 0.7, "eps": 0.1, "fused": fused, "solver": SHARP}
-    last = ugw.debiased(*data.spaces(), **given)
+    options = {"rho": 0.7, "eps": 0.1, "fused": fused, "solver": SHARP}
+    last = ugw.debiased(*data.spaces(), **options)
     names = "x y a b" + (" fx fy" if fused else "")
-    check(lambda d: ugw.debiased(*d.spaces(), **given, init=last).value, data, names)
+    check_gradient(lambda d: ugw.debiased(*d.spaces(), **options, init=last).value, data, names)
 
 
 def test_items_of_a_batch():
@@ -72,28 +72,28 @@ def test_items_of_a_batch():
 
 def test_plans_that_are_not_stored():
     x, y = rand(40, 2, seed=0), rand(30, 2, seed=1)
-    made = []
+    results = []
     for solver in (SHARP, STREAMING):
         leaf = x.clone().requires_grad_()
         spaces = (ugw.Space.from_points(p, metric="sqeuclidean") for p in (leaf, y))
         d = ugw.debiased(*spaces, rho=0.3, eps=0.05, solver=replace(solver, tol=1e-7)).check()
         d.value.backward()
-        made.append((d.value.detach(), leaf.grad))
+        results.append((d.value.detach(), leaf.grad))
     assert d.self_x.path == "streaming"
-    torch.testing.assert_close(made[0], made[1], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-6)
 
 
 def test_the_identity_is_among_the_starts_of_self_terms():
     """The product plan is a saddle of a regular polygon against itself: a solve from there alone stays blurred."""
     angle = torch.arange(8, dtype=torch.float64) * torch.pi / 4
     ring = torch.stack([angle.cos(), angle.sin()], dim=1)
-    blurred = ugw.solve(*2 * [ugw.Space.from_points(ring)], rho=1.0, eps=1e-3, init="product")
+    from_product = ugw.solve(*2 * [ugw.Space.from_points(ring)], rho=1.0, eps=1e-3, init="product")
     good = ugw.debiased(ring, 1.02 * ring, rho=1.0, eps=1e-3, init="product")
-    assert good.self_x.value < 0.01 * blurred.value
+    assert good.self_x.value < 0.01 * from_product.value
     good = ugw.debiased(ring, 1.02 * ring, rho=1.0, eps=1e-3)
     assert good.value > 0
     with pytest.warns(ugw.ConvergenceWarning, match="below 0"):
-        bad = ugw.debiased(ring, 1.02 * ring, rho=1.0, eps=1e-3, init=replace(good, self_x=blurred))
+        bad = ugw.debiased(ring, 1.02 * ring, rho=1.0, eps=1e-3, init=replace(good, self_x=from_product))
     assert bad.value < 0  # reported, not clamped
     assert bad.status == ugw.Status.NEGATIVE
     assert not bad.converged
@@ -158,8 +158,8 @@ def test_each_problem_is_built_once(monkeypatch):
 @pytest.mark.parametrize("fused", [0.5, "features", np.eye(3)], ids=str)
 def test_a_fused_term_that_is_none_is_refused(fused):
     x, y = (s.detach() for s in Data.make().spaces())
-    refused(ugw.debiased, x, y, fused=fused, match="fused must be a ugw.Fused")
-    refused(ugw.UGWLoss, debiased=True, fused=fused, match="fused must be a ugw.Fused")
+    assert_refused(ugw.debiased, x, y, fused=fused, match="fused must be a ugw.Fused")
+    assert_refused(ugw.UGWLoss, debiased=True, fused=fused, match="fused must be a ugw.Fused")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

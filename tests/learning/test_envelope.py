@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.gradients import CONIC, INF, SHARP, STREAMING, Data, check, rand
+from oracles.gradients import CONIC, INF, SHARP, STREAMING, Data, check_gradient, rand
 from oracles.thresholds import changed_thresholds
 from ugw.kernels.config import KERNEL_CONFIG
 
@@ -29,7 +29,7 @@ def test_every_input_has_the_gradient_of_the_solved_value(rho, eps, fused):
         pair = d.spaces("euclidean", "sqeuclidean")
         return ugw.ugw_loss(*pair, rho=rho, eps=eps, fused=fused, init=plan, solver=SHARP)
 
-    check(value, data, "x y a b" + (" fx fy" if fused else ""), balanced=balanced)
+    check_gradient(value, data, "x y a b" + (" fx fy" if fused else ""), balanced=balanced)
 
 
 def test_distance_matrices_and_costs_have_gradients():
@@ -45,8 +45,8 @@ def test_distance_matrices_and_costs_have_gradients():
         return ugw.ugw_loss(space, y, rho=(0.7, 2.0), eps=0.05, fused=ugw.Fused(0.6, cost), init=plan, solver=SHARP)
 
     entries = x.metric.dense()[tuple(upper)].clone()
-    given = entries.requires_grad_(), cost.requires_grad_()
-    assert torch.autograd.gradcheck(value, given, eps=1e-5, atol=1e-7, rtol=1e-6)
+    inputs = entries.requires_grad_(), cost.requires_grad_()
+    assert torch.autograd.gradcheck(value, inputs, eps=1e-5, atol=1e-7, rtol=1e-6)
 
 
 def test_rho_eps_and_alpha_have_gradients():
@@ -56,15 +56,15 @@ def test_rho_eps_and_alpha_have_gradients():
     def value(rho1, rho2, eps, alpha):
         return ugw.ugw_loss(x, y, rho=(rho1, rho2), eps=eps, fused=ugw.Fused(alpha), init=plan, solver=SHARP)
 
-    given = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.7, 2.0, 0.05, 0.6)]
-    assert torch.autograd.gradcheck(value, given, eps=1e-5, atol=1e-7, rtol=1e-6)
+    parameters = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.7, 2.0, 0.05, 0.6)]
+    assert torch.autograd.gradcheck(value, parameters, eps=1e-5, atol=1e-7, rtol=1e-6)
 
 
 @pytest.mark.parametrize("loss", [torch.Tensor.abs, lambda t: t.square() / (1 + t)], ids=["abs", "smooth"])
 def test_other_losses_have_gradients(loss):
-    data, given = Data.make(), {"rho": (0.7, 2.0), "eps": 0.1, "loss": loss, "solver": SHARP}
-    plan = ugw.solve(*data.spaces(), **given).plan
-    check(lambda d: ugw.ugw_loss(*d.spaces(), **given, init=plan), data, "x y a b")
+    data, options = Data.make(), {"rho": (0.7, 2.0), "eps": 0.1, "loss": loss, "solver": SHARP}
+    plan = ugw.solve(*data.spaces(), **options).plan
+    check_gradient(lambda d: ugw.ugw_loss(*d.spaces(), **options, init=plan), data, "x y a b")
 
 
 def test_factorized_losses_have_gradients():
@@ -86,11 +86,11 @@ def test_factorized_losses_have_gradients():
 @pytest.mark.parametrize("rho", [ugw.TV(0.02), (ugw.TV(0.01), ugw.TV(0.04)), ugw.Mass(1.5)], ids=str)
 def test_partial_values_have_gradients(rho, fused):
     data = Data.make()
-    given = {"rho": rho, "fused": fused, "solver": ugw.FrankWolfe(tol=1e-13)}
-    found = ugw.solve(*data.spaces(), **given)
-    assert 0.5 < found.mass < min(data.a.sum(), data.b.sum()) - 0.01  # something is left behind on both sides
+    options = {"rho": rho, "fused": fused, "solver": ugw.FrankWolfe(tol=1e-13)}
+    result = ugw.solve(*data.spaces(), **options)
+    assert 0.5 < result.mass < min(data.a.sum(), data.b.sum()) - 0.01  # both sides have unmatched mass
     names = "x y a b" + (" fx fy" if fused else "")
-    check(lambda d: ugw.ugw_loss(*d.spaces(), **given, init=found.plan), data, names, step=1e-6)
+    check_gradient(lambda d: ugw.ugw_loss(*d.spaces(), **options, init=result.plan), data, names, step=1e-6)
 
 
 def test_rho_of_tv_and_given_masses_have_gradients():
@@ -102,9 +102,9 @@ def test_rho_of_tv_and_given_masses_have_gradients():
         pair = zip(((ugw.TV(rho1), ugw.TV(rho2)), ugw.Mass(mass)), starts, strict=True)
         return [ugw.ugw_loss(x, y, rho=r, fused=ugw.Fused(alpha), init=p, solver=solver) for r, p in pair]
 
-    given = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.05, 0.05, 1.5, 0.05)]
+    parameters = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.05, 0.05, 1.5, 0.05)]
     for k in (0, 1):
-        assert torch.autograd.gradcheck(lambda *p, k=k: value(*p)[k], given, eps=1e-6, atol=1e-7, rtol=1e-6)
+        assert torch.autograd.gradcheck(lambda *p, k=k: value(*p)[k], parameters, eps=1e-6, atol=1e-7, rtol=1e-6)
 
 
 def test_partial_values_of_a_batch_and_of_scaled_masses():
@@ -115,9 +115,9 @@ def test_partial_values_of_a_batch_and_of_scaled_masses():
     value = ugw.ugw_loss(*replace(data, a=a, b=b, x=points).spaces(), rho=rho)
     of_a, of_b, of_x = torch.autograd.grad(value.sum(), (a, b, points))
     torch.testing.assert_close((of_a * a).sum(1) + (of_b * b).sum(1), 2 * value, rtol=1e-8, atol=0.0)
-    for i, price in enumerate((0.02, 0.05, 0.1)):
+    for i, penalty in enumerate((0.02, 0.05, 0.1)):
         x, y = (ugw.Space.from_points(p[i], weights=w[i]) for p, w in ((points, data.a), (data.y, data.b)))
-        (alone,) = torch.autograd.grad(ugw.ugw_loss(x, y, rho=ugw.TV(price)), points)
+        (alone,) = torch.autograd.grad(ugw.ugw_loss(x, y, rho=ugw.TV(penalty)), points)
         torch.testing.assert_close(alone[i], of_x[i], rtol=1e-9, atol=1e-12)
 
 
@@ -130,17 +130,17 @@ def test_the_conic_value_has_gradients(rho, cone):
     data = Data.make()
     plan = ugw.solve_conic(*data.spaces("euclidean", "sqeuclidean"), rho=rho, cone=cone, solver=CONIC).plan
     loss = ugw.CGWLoss(rho=rho, cone=cone, init=plan, solver=CONIC)
-    check(lambda d: loss(*d.spaces("euclidean", "sqeuclidean")), data, "x y a b", step=1e-4)
+    check_gradient(lambda d: loss(*d.spaces("euclidean", "sqeuclidean")), data, "x y a b", step=1e-4)
 
 
 def test_items_of_a_batch_have_their_own_gradients():
     data = Data.make(batch=(3,))
     rho = (torch.tensor([0.7, INF, 0.5]), torch.tensor([2.0, 1.0, INF]))
-    given = {"rho": rho, "eps": torch.tensor([0.05, 0.1, 0.0]), "solver": SHARP}
-    plan = ugw.solve(*data.spaces(), **given).plan
-    check(lambda d: ugw.ugw_loss(*d.spaces(), **given, init=plan), data, "x y a b")
+    options = {"rho": rho, "eps": torch.tensor([0.05, 0.1, 0.0]), "solver": SHARP}
+    plan = ugw.solve(*data.spaces(), **options).plan
+    check_gradient(lambda d: ugw.ugw_loss(*d.spaces(), **options, init=plan), data, "x y a b")
     leaf = data.x.clone().requires_grad_()
-    value = ugw.ugw_loss(*replace(data, x=leaf).spaces(), **given, init=plan)
+    value = ugw.ugw_loss(*replace(data, x=leaf).spaces(), **options, init=plan)
     assert value.shape == (3,)
     value[1].backward()
     assert bool((leaf.grad[1] != 0).any())
@@ -166,14 +166,14 @@ def test_a_streamed_plan_has_the_gradients_of_a_stored_one(rho, eps):
     data = Data.make()
     data.a[1] = 0.0
     leaves = [t.clone().requires_grad_() for t in (data.x, data.y, data.a, data.b, data.fx, data.fy)]
-    made, tolerance = [], (1e-4 if eps == 0 else 1e-7)
+    gradients, tolerance = [], (1e-4 if eps == 0 else 1e-7)
     start = ugw.solve(*data.spaces("sqeuclidean"), rho=rho, eps=0.05, fused=ugw.Fused(0.3)).plan
     for solver in (SHARP, STREAMING):
         solver = solver if eps else replace(solver, tol=1e-7)
         x, y = Data(*leaves).spaces("sqeuclidean")
         value = ugw.ugw_loss(x, y, rho=rho, eps=eps, fused=ugw.Fused(0.3), init=start, solver=solver)
-        made.append(torch.autograd.grad(value, leaves))
-    torch.testing.assert_close(made[1], made[0], rtol=tolerance, atol=tolerance)
+        gradients.append(torch.autograd.grad(value, leaves))
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=tolerance, atol=tolerance)
 
 
 @changed_thresholds(KERNEL_CONFIG, streaming_block_cpu=2**10)
@@ -182,18 +182,18 @@ def test_the_backward_pass_of_a_streamed_plan_stores_no_plan():
     x, y = rand(n, 3, seed=0).requires_grad_(), rand(m, 3, seed=1).requires_grad_()
     pair = (ugw.Space.from_points(p, metric="sqeuclidean") for p in (x, y))
     value = ugw.ugw_loss(*pair, rho=0.5, eps=0.05, solver=replace(STREAMING, tol=1e-6))
-    made: list[int] = []
+    sizes: list[int] = []
 
     class Monitor(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             out = func(*args, **(kwargs or {}))
-            made.extend(t.numel() for t in (out if isinstance(out, tuple) else (out,)) if isinstance(t, torch.Tensor))
+            sizes.extend(t.numel() for t in (out if isinstance(out, tuple) else (out,)) if isinstance(t, torch.Tensor))
             return out
 
     with Monitor():
         value.backward()
-    assert made
-    assert max(made) < n * m / 4
+    assert sizes
+    assert max(sizes) < n * m / 4
 
 
 def test_coincident_points_have_finite_gradients():
@@ -205,7 +205,7 @@ def test_coincident_points_have_finite_gradients():
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_if_nothing_is_matched_the_gradient_is_that_of_the_penalty(dtype):
+def test_without_matched_mass_the_gradient_is_that_of_the_penalty(dtype):
     """A linear cost that outweighs any plan: V = C = rho1 m(a)² + rho2 m(b)² + eps m(a)² m(b)²."""
     data = Data.make()
     data = Data(*(getattr(data, name).to(dtype) for name in ("x", "y", "a", "b", "fx", "fy")))
@@ -224,8 +224,8 @@ def test_norms_made_without_a_graph_do_not_stop_gradients():
     space, y = ugw.Space.from_points(x, metric="sqeuclidean"), ugw.Space.from_points(rand(3, 2, seed=1))
     ugw.solve(space, y)
     (after,) = torch.autograd.grad(ugw.ugw_loss(space, y), x, retain_graph=True)
-    fresh = ugw.Space.from_points(x, metric="sqeuclidean")
-    (alone,) = torch.autograd.grad(ugw.ugw_loss(fresh, y), x)
+    without_norms = ugw.Space.from_points(x, metric="sqeuclidean")
+    (alone,) = torch.autograd.grad(ugw.ugw_loss(without_norms, y), x)
     torch.testing.assert_close(after, alone)
     torch.autograd.grad(ugw.ugw_loss(space, y), x)  # the graph of the first one is not spent
 

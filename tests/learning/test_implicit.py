@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.gradients import INF, SHARP, Data, check, rand
+from oracles.gradients import INF, SHARP, Data, check_gradient, rand
 from oracles.thresholds import changed_thresholds
 from ugw.learning.config import LEARNING_CONFIG
 
@@ -24,17 +24,17 @@ def probe(r: ugw.Result) -> torch.Tensor:
 def test_a_plan_has_the_gradient_of_the_solved_plan(rho, fused):
     balanced = rho == (INF, INF)
     data = Data.make(equal=balanced)
-    given = {"rho": rho, "eps": 0.05, "fused": fused, "solver": SHARP}
-    plan = ugw.solve(*data.spaces("euclidean", "sqeuclidean"), **given).plan
+    options = {"rho": rho, "eps": 0.05, "fused": fused, "solver": SHARP}
+    plan = ugw.solve(*data.spaces("euclidean", "sqeuclidean"), **options).plan
 
     def value(d: Data) -> torch.Tensor:
-        return probe(ugw.solve_differentiable(*d.spaces("euclidean", "sqeuclidean"), **given, init=plan))
+        return probe(ugw.solve_differentiable(*d.spaces("euclidean", "sqeuclidean"), **options, init=plan))
 
-    check(value, data, "x y a b" + (" fx fy" if fused else ""), balanced=balanced, rtol=1e-5)
+    check_gradient(value, data, "x y a b" + (" fx fy" if fused else ""), balanced=balanced, rtol=1e-5)
 
 
 def test_the_implicit_gradient_equals_that_of_unrolled_steps():
-    """Outer steps with many Sinkhorn iterations, recorded by autograd: written out from docs/mathematics.md."""
+    """Outer steps with many Sinkhorn iterations under autograd, from the formulas of docs/mathematics.md."""
     data, rho, eps = Data.make(), (0.7, 2.0), 0.2
     leaf = data.x.clone().requires_grad_()
     x, y = ugw.Space.from_points(leaf, weights=data.a), ugw.Space.from_points(data.y, weights=data.b)
@@ -62,32 +62,34 @@ def test_the_implicit_gradient_equals_that_of_unrolled_steps():
 
 def test_the_value_and_its_terms_have_their_gradients():
     data = Data.make()
-    given = {"rho": (0.7, 2.0), "eps": 0.05, "fused": ugw.Fused(0.6), "solver": SHARP}
-    plan = ugw.solve(*data.spaces(), **given).plan
+    options = {"rho": (0.7, 2.0), "eps": 0.05, "fused": ugw.Fused(0.6), "solver": SHARP}
+    plan = ugw.solve(*data.spaces(), **options).plan
     for name in ("distortion", "linear", "marginal_a", "marginal_b", "entropy"):
-        check(
-            lambda d, name=name: getattr(ugw.solve_differentiable(*d.spaces(), **given, init=plan).terms, name),
+        check_gradient(
+            lambda d, name=name: getattr(ugw.solve_differentiable(*d.spaces(), **options, init=plan).terms, name),
             data,
             "x a fy",
             rtol=1e-5,
         )
     leaf = data.x.clone().requires_grad_()
     x, y = Data(leaf, data.y, data.a, data.b, data.fx, data.fy).spaces()
-    implicitly = torch.autograd.grad(ugw.solve_differentiable(x, y, **given, init=plan).value, leaf, retain_graph=True)
-    envelope = torch.autograd.grad(ugw.ugw_loss(x, y, **given, init=plan), leaf)
+    implicitly = torch.autograd.grad(
+        ugw.solve_differentiable(x, y, **options, init=plan).value, leaf, retain_graph=True
+    )
+    envelope = torch.autograd.grad(ugw.ugw_loss(x, y, **options, init=plan), leaf)
     torch.testing.assert_close(implicitly, envelope, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("which", ["rho", "eps", "alpha", "cost"])
-def test_spaces_of_arrays_with_a_parameter_that_requires_gradients(which):
+@pytest.mark.parametrize("parameter", ["rho", "eps", "alpha", "cost"])
+def test_spaces_of_arrays_with_a_parameter_that_requires_gradients(parameter):
     x, y = (ugw.Space.from_points(rand(n, 2, seed=n).numpy()) for n in (5, 4))
-    leaf = rand(5, 4, seed=0) if which == "cost" else torch.tensor(0.3, dtype=torch.float64)
-    given = {"rho": 0.5, "eps": 0.1, "alpha": 0.4, "cost": rand(5, 4, seed=1), which: leaf.requires_grad_()}
-    fused = ugw.Fused(given.pop("alpha"), given.pop("cost"))
-    r = ugw.solve_differentiable(x, y, fused=fused, solver=SHARP, **given)
+    leaf = rand(5, 4, seed=0) if parameter == "cost" else torch.tensor(0.3, dtype=torch.float64)
+    options = {"rho": 0.5, "eps": 0.1, "alpha": 0.4, "cost": rand(5, 4, seed=1), parameter: leaf.requires_grad_()}
+    fused = ugw.Fused(options.pop("alpha"), options.pop("cost"))
+    r = ugw.solve_differentiable(x, y, fused=fused, solver=SHARP, **options)
     assert all(value.requires_grad for value in (r.plan, r.value, r.mass, r.terms.entropy, r.marginals[0]))
     (gradient,) = torch.autograd.grad(r.value, leaf)
-    (expected,) = torch.autograd.grad(ugw.ugw_loss(x, y, fused=fused, solver=SHARP, **given), leaf)
+    (expected,) = torch.autograd.grad(ugw.ugw_loss(x, y, fused=fused, solver=SHARP, **options), leaf)
     torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-8)
     plain = ugw.solve_differentiable(x, y, rho=0.5, eps=0.1)
     assert isinstance(plain.plan, np.ndarray)  # nothing requires gradients
@@ -95,14 +97,16 @@ def test_spaces_of_arrays_with_a_parameter_that_requires_gradients(which):
 
 def test_items_of_a_batch_and_other_losses():
     data = Data.make(batch=(3,))
-    given = {
+    options = {
         "rho": (torch.tensor([0.7, INF, 0.5]), torch.tensor([2.0, 1.0, INF])),
         "eps": torch.tensor([0.05, 0.1, 0.2]),
         "loss": lambda t: t.square() / (1 + t),
         "solver": SHARP,
     }
-    plan = ugw.solve(*data.spaces(), **given).plan
-    check(lambda d: probe(ugw.solve_differentiable(*d.spaces(), **given, init=plan)), data, "x y a b", rtol=1e-5)
+    plan = ugw.solve(*data.spaces(), **options).plan
+    check_gradient(
+        lambda d: probe(ugw.solve_differentiable(*d.spaces(), **options, init=plan)), data, "x y a b", rtol=1e-5
+    )
 
 
 def test_items_of_a_ragged_batch_have_the_gradients_of_single_solves():
@@ -111,8 +115,8 @@ def test_items_of_a_ragged_batch_have_the_gradients_of_single_solves():
     spaces = [ugw.Space.from_points(cloud) for cloud in clouds]
     together = ugw.solve_differentiable(ugw.Space.stack(spaces), ugw.Space.stack(others), eps=0.1, solver=SHARP)
     alone = [ugw.solve_differentiable(x, y, eps=0.1, solver=SHARP) for x, y in zip(spaces, others, strict=True)]
-    made = [torch.autograd.grad(sum(probe(r) for r in rs), clouds, retain_graph=True) for rs in (together, alone)]
-    torch.testing.assert_close(made[0], made[1], rtol=1e-6, atol=1e-9)
+    gradients = [torch.autograd.grad(sum(probe(r) for r in rs), clouds, retain_graph=True) for rs in (together, alone)]
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-6, atol=1e-9)
 
 
 def test_coincident_points_have_finite_gradients():
@@ -128,11 +132,11 @@ def test_rho_eps_and_alpha_have_gradients():
     plan = ugw.solve(x, y, rho=(0.7, 2.0), eps=0.05, fused=ugw.Fused(0.6), solver=SHARP).plan
 
     def value(rho1, rho2, eps, alpha):
-        given = {"rho": (rho1, rho2), "eps": eps, "fused": ugw.Fused(alpha)}
-        return probe(ugw.solve_differentiable(x, y, **given, init=plan, solver=SHARP))
+        parameters = {"rho": (rho1, rho2), "eps": eps, "fused": ugw.Fused(alpha)}
+        return probe(ugw.solve_differentiable(x, y, **parameters, init=plan, solver=SHARP))
 
-    given = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.7, 2.0, 0.05, 0.6)]
-    assert torch.autograd.gradcheck(value, given, eps=1e-5, atol=1e-6, rtol=1e-5)
+    parameters = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.7, 2.0, 0.05, 0.6)]
+    assert torch.autograd.gradcheck(value, parameters, eps=1e-5, atol=1e-6, rtol=1e-5)
 
 
 def test_points_without_weight_do_not_change_gradients():
@@ -181,11 +185,11 @@ def test_a_result_with_gradients_is_saved(tmp_path):
 
 def test_single_precision_gradients_are_those_of_double():
     x, y = rand(6, 2, seed=0), rand(5, 2, seed=1)
-    made = []
+    gradients = []
     for dtype in (torch.float32, torch.float64):
         leaf = x.to(dtype).requires_grad_()
         r = ugw.solve_differentiable(leaf, y.to(dtype), eps=0.1)
         r.plan[0, 0].backward()
         assert r.plan.dtype == leaf.grad.dtype == dtype
-        made.append(leaf.grad.double())
-    torch.testing.assert_close(made[0], made[1], rtol=1e-2, atol=1e-4)
+        gradients.append(leaf.grad.double())
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-2, atol=1e-4)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.gradients import rand
 from ugw.problems.build import build_ugw
 
@@ -27,11 +27,11 @@ def test_the_first_thing_a_user_does():
 
 
 def test_a_loss_is_part_of_a_graph():
-    """Leaves far behind the points, sums with other losses, scaled spaces."""
+    """Gradients of leaves through other operations, sums with other losses, scaled spaces."""
     layer = torch.nn.Linear(2, 3, dtype=torch.float64)
     x, y = rand(5, 2, seed=0), rand(4, 2, seed=1)
-    moved = ugw.Space.from_points(layer(x)).scaled("mean")
-    total = 2.0 * ugw.ugw_loss(moved, y) + layer.bias.square().sum()
+    space = ugw.Space.from_points(layer(x)).scaled("mean")
+    total = 2.0 * ugw.ugw_loss(space, y) + layer.bias.square().sum()
     total.backward()
     assert bool(layer.weight.grad.isfinite().all())
     assert bool(layer.weight.grad.any())
@@ -57,15 +57,15 @@ def test_bad_input_is_named():
         ugw.ugw_loss(x, x, eps=ugw.relative(1e-2), solver=ugw.FrankWolfe())
     with pytest.raises(ugw.InputError, match="without entropy: eps must be 0"):
         ugw.ugw_loss(x, x, rho=ugw.TV(0.1), eps=0.01)
-    for made, said in (
+    for make, message in (
         (lambda: ugw.UGWLoss(rho=-1.0), "rho must be positive"),
         (lambda: ugw.UGWLoss(eps=-1.0), "eps must be nonnegative"),
         (lambda: ugw.CGWLoss(rho=float("inf")), "must be finite"),
         (lambda: ugw.CGWLoss(cone="foo"), "cone must be one of"),
         (lambda: ugw.ugw_loss([x, x[:3]], x), r"Space\.stack"),
     ):
-        with pytest.raises(ugw.InputError, match=said):
-            made()
+        with pytest.raises(ugw.InputError, match=message):
+            make()
     assert "init='last'" in repr(ugw.UGWLoss(init="last")) + repr(ugw.CGWLoss(init=torch.eye(2)))
     with pytest.raises(ugw.InputError, match="cone over KL, got partial transport"):
         ugw.CGWLoss(cone="partial-transport")(x, x)
@@ -74,20 +74,20 @@ def test_bad_input_is_named():
 @pytest.mark.parametrize("batch", [(), (2,)], ids=["one", "batch"])
 def test_a_relative_eps_is_held_fixed(batch):
     """It is the number that `solve` makes of it, and the gradient that of the loss with this number."""
-    made, y = [], rand(4, 2, seed=1)
+    gradients, y = [], rand(4, 2, seed=1)
     eps = build_ugw(
         *map(ugw.Space.from_points, (rand(*batch, 5, 2, seed=0), y)), rho=1.0, eps=ugw.relative(0.1), fused=None
     ).eps
-    for given in (ugw.relative(0.1), eps if batch else eps.item()):
+    for eps_argument in (ugw.relative(0.1), eps if batch else eps.item()):
         x = rand(*batch, 5, 2, seed=0).requires_grad_()
-        value = ugw.ugw_loss(x, y, eps=given)
+        value = ugw.ugw_loss(x, y, eps=eps_argument)
         value.sum().backward()
-        d = ugw.debiased(x, y, eps=given)
+        d = ugw.debiased(x, y, eps=eps_argument)
         d.value.sum().backward()
-        r = ugw.solve_differentiable(x, y, eps=given)
+        r = ugw.solve_differentiable(x, y, eps=eps_argument)
         r.plan.square().sum().backward()
-        made.append((value.detach(), d.value.detach(), r.plan.detach(), x.grad))
-    torch.testing.assert_close(made[0], made[1])
+        gradients.append((value.detach(), d.value.detach(), r.plan.detach(), x.grad))
+    torch.testing.assert_close(gradients[0], gradients[1])
     assert value.shape == batch
     x, y = rand(6, 2, seed=0), rand(6, 2, seed=0).flip(0)
     assert abs(ugw.debiased(x, 1.0 - y, eps=ugw.relative(0.2)).value) < 1e-9
@@ -203,4 +203,4 @@ def test_numpy_and_torch_spaces_mix():
 
 @pytest.mark.parametrize("value", ["no", 1, None, np.ones(3), torch.ones(3)], ids=str)
 def test_debiased_is_true_or_false(value):
-    refused(ugw.UGWLoss, debiased=value, match="debiased must be True or False")
+    assert_refused(ugw.UGWLoss, debiased=value, match="debiased must be True or False")

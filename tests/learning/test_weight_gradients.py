@@ -1,4 +1,4 @@
-"""What weight is worth to a point that has none, against one-sided differences of solved values."""
+"""Derivatives for points of weight 0, against one-sided differences of solved values."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_weightless_points_have_one_sided_derivatives(rho, eps):
     (gradient,) = torch.autograd.grad(value(leaf), leaf)
     h = 1e-5
     with torch.no_grad():
-        here, near, far = (value(weights + s * h * direction) for s in (0, 1, 2))
-    expected = (-3 * here + 4 * near - far) / (2 * h)
+        value_0, value_1, value_2 = (value(weights + s * h * direction) for s in (0, 1, 2))
+    expected = (-3 * value_0 + 4 * value_1 - value_2) / (2 * h)
     assert torch.allclose((gradient * direction).sum(), expected, rtol=1e-6)
 
 

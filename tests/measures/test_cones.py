@@ -28,9 +28,9 @@ def tensor(values):
 
 @pytest.mark.parametrize("name", CONES)
 def test_losses_equal_their_formulas(name):
-    cone, twin = CONES[name]
+    cone, numpy_loss = CONES[name]
     t = np.concatenate([np.linspace(0.0, 4.0, 301), [0.5 * math.pi, 0.8, 1e-9]])
-    np.testing.assert_allclose(cone(tensor(t)).numpy(), twin(t), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(cone(tensor(t)).numpy(), numpy_loss(t), rtol=1e-12, atol=1e-15)
     assert cone(tensor([0.0])).item() == 0.0
 
 
@@ -67,13 +67,13 @@ def infimum(c, r, s, rho):
     at_zero = rho[0] * r + rho[1] * s
     if math.isinf(c) or r == 0 or s == 0:
         return at_zero  # the cost is infinite for every θ > 0
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         lambda u: math.exp(u) * c + entropy(math.exp(u), r, rho[0]) + entropy(math.exp(u), s, rho[1]),
         bounds=(-60.0, 10.0),
         method="bounded",
         options={"xatol": 1e-12},
     )
-    return min(at_zero, found.fun)
+    return min(at_zero, minimum.fun)
 
 
 @pytest.mark.parametrize("rho", [(1.0, 1.0), (0.3, 0.3), (4.0, 4.0), (0.3, 1.2)])
@@ -93,10 +93,10 @@ def test_the_cone_cost_is_the_perspective_of_the_entropic_cost(name, rho):
 @pytest.mark.parametrize("name", CONES)
 def test_the_cone_cost_is_definite(name, rho):
     # 0 where both radii are 0 or the points agree, positive everywhere else.
-    twin = CONES[name][1]
+    numpy_loss = CONES[name][1]
     values = np.array([0.0, 0.3, 1.0, 1.7])
     t, r, s = np.meshgrid(np.array([0.0, 0.05, 0.4, 1.2, 3.0]), values, values, indexing="ij")
-    cost = oracles.cone_cost(t, r, s, rho, twin)
+    cost = oracles.cone_cost(t, r, s, rho, numpy_loss)
     same = ((r == 0) & (s == 0)) | ((r == s) & (t == 0))
     assert np.abs(cost[same]).max() < 1e-14
     assert cost[~same].min() > 1e-5
@@ -105,11 +105,11 @@ def test_the_cone_cost_is_definite(name, rho):
 @pytest.mark.parametrize(("name", "rho"), [("gaussian-hellinger", 0.05), ("gaussian-hellinger", 20.0),
                                            ("hellinger-kantorovich", 0.3), ("hellinger-kantorovich", 1.0)])  # fmt: skip
 def test_the_root_of_the_cone_cost_obeys_the_triangle_inequality(name, rho):
-    twin = CONES[name][1]
+    numpy_loss = CONES[name][1]
     rng = np.random.default_rng(1)
     u, r = rng.uniform(0.0, 2.0, (3, 20_000)), rng.uniform(0.0, 2.0, (3, 20_000))
     root = [
-        np.sqrt(oracles.cone_cost(np.abs(u[i] - u[j]), r[i], r[j], rho, twin).clip(0.0))
+        np.sqrt(oracles.cone_cost(np.abs(u[i] - u[j]), r[i], r[j], rho, numpy_loss).clip(0.0))
         for i, j in ((0, 1), (1, 2), (0, 2))
     ]
     assert (root[0] + root[1] - root[2]).min() > -1e-12
@@ -128,8 +128,8 @@ def test_which_cones_and_rhos_are_metrics():
 def test_names_objects_and_functions_are_parsed():
     assert parse_loss("gaussian-hellinger", 1.0) == GaussianHellinger()
     assert parse_loss("hellinger-kantorovich", 1.0) == HellingerKantorovich()
-    mine = HellingerKantorovich(2.0)
-    assert parse_loss(mine, 1.0) is mine
+    cone = HellingerKantorovich(2.0)
+    assert parse_loss(cone, 1.0) is cone
     read = parse_loss(torch.square, 1.0)
     assert isinstance(read, Loss)
     assert read(tensor([3.0])).item() == 9.0
@@ -138,13 +138,13 @@ def test_names_objects_and_functions_are_parsed():
     assert isinstance(parse_loss(lambda t: torch.where(t > 0.5, torch.inf, 0.0), 1.0), Loss)
 
 
-def raises(t):
+def raise_error(t):
     """A loss function that fails."""
     raise ZeroDivisionError("no")
 
 
 @pytest.mark.parametrize(
-    ("loss", "said"),
+    ("loss", "message"),
     [
         ("wfr", "must be one of 'gaussian-hellinger', 'hellinger-kantorovich'"),
         (3.0, "a name, a cone or a function of tensors, got float"),
@@ -159,7 +159,7 @@ def raises(t):
         (lambda t: t.sum(), r"got \(\)"),
         (lambda t: 0.0, "got float"),
         (lambda t: t.numpy(), "got ndarray"),
-        (raises, "must be a function of tensors of any shape, failed on one of float64 distances: no"),
+        (raise_error, "must be a function of tensors of any shape, failed on one of float64 distances: no"),
         (lambda t: t**2 if t.ndim == 1 else t[:, 0], r"shape \(25, 40\) to one of the same shape, got \(25,\)"),
         (lambda t: t > 0.5, "must map float64 to real numbers, float32 or float64, got bool"),
         (lambda t: (t > 0.5).long(), "got int64"),
@@ -170,28 +170,28 @@ def raises(t):
     ],
     ids=label,
 )
-def test_bad_losses_are_refused(loss, said):
-    with pytest.raises(InputError, match=f"cone .*{said}"):
+def test_bad_losses_are_refused(loss, message):
+    with pytest.raises(InputError, match=f"cone .*{message}"):
         parse_loss(loss, 1.0, name="cone")
 
 
 def test_a_function_is_checked_in_the_dtype_of_the_spaces():
-    def only_double(t):
+    def float64_only_loss(t):
         """A loss function that accepts float64 only."""
         if t.dtype != torch.float64:
             raise TypeError("expected double\nand more lines")
         return t.square()
 
-    assert isinstance(parse_loss(only_double, 1.0), Loss)
+    assert isinstance(parse_loss(float64_only_loss, 1.0), Loss)
     with pytest.raises(InputError, match=r"failed on one of float32 distances: expected double$"):
-        parse_loss(only_double, 1.0, dtype=torch.float32)
+        parse_loss(float64_only_loss, 1.0, dtype=torch.float32)
     # A function may return a higher precision than that of its argument.
     wide = parse_loss(lambda t: t.double().square(), 1.0, dtype=torch.float32)
     assert wide(torch.ones(2)).dtype == torch.float32
     x = ugw.Space.from_points(np.random.default_rng(0).random((5, 2)).astype(np.float32))
     for solve, name in ((ugw.solve_conic, "cone"), (ugw.solve, "loss")):
         with pytest.raises(InputError, match=f"{name} must be .* float32"):
-            solve(x, x, **{name: only_double})
+            solve(x, x, **{name: float64_only_loss})
 
 
 @pytest.mark.parametrize("number", [np.float32(1.0), np.float64(1.0), np.int64(1), 1])

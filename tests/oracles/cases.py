@@ -53,11 +53,11 @@ class Pair:
         """a⊗b / sqrt(m(a) m(b)), the paper's start: eq. (2.3)."""
         return np.outer(self.a, self.b) / math.sqrt(self.a.sum() * self.b.sum())
 
-    def swapped(self) -> Pair:
+    def transpose(self) -> Pair:
         """The pair with its spaces exchanged and the linear cost transposed."""
         return Pair(self.dy, self.b, self.dx, self.a, None if self.cost is None else self.cost.T)
 
-    def weighing(self, mass_a: float, mass_b: float) -> Pair:
+    def with_masses(self, mass_a: float, mass_b: float) -> Pair:
         """The same spaces with other total masses."""
         return replace(self, a=self.a * mass_a / self.a.sum(), b=self.b * mass_b / self.b.sum())
 
@@ -76,7 +76,7 @@ class Parameters:
         """(rho1, rho2), as `ugw.solve` takes it."""
         return self.rho1, self.rho2
 
-    def swapped(self) -> Parameters:
+    def transpose(self) -> Parameters:
         """The parameters with rho1 and rho2 exchanged."""
         return replace(self, rho1=self.rho2, rho2=self.rho1)
 
@@ -103,7 +103,7 @@ def clouds(n: int, m: int, seed: int, mass: tuple[float, float] = (1.0, 1.0)) ->
     x, y = rng.random((n, 3)), rng.random((m, 2))
     a, b = rng.random(n) + 0.2, rng.random(m) + 0.2
     pair = Pair(cdist(x, x), a, cdist(y, y), b, rng.random((n, m)))
-    return pair.weighing(*mass)
+    return pair.with_masses(*mass)
 
 
 def clouds_of_mass(parameters: Parameters, mass: tuple[float, float], seed: int = 0) -> Pair:
@@ -116,7 +116,7 @@ def similarities(n: int, m: int, seed: int, mass: tuple[float, float] = (1.0, 1.
     rng = np.random.default_rng(seed)
     u, v = rng.normal(size=(n, n)), rng.normal(size=(m, m))
     a, b = rng.random(n) + 0.2, rng.random(m) + 0.2
-    return Pair((u + u.T) / 2, a, (v + v.T) / 2, b, rng.random((n, m))).weighing(*mass)
+    return Pair((u + u.T) / 2, a, (v + v.T) / 2, b, rng.random((n, m))).with_masses(*mass)
 
 
 def copies(n: int, seed: int) -> tuple[Pair, np.ndarray]:
@@ -151,17 +151,17 @@ def hard_plan(pair: Pair, seed: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Known:
+class ClosedFormCase:
     """A problem with a closed-form solution. plan: the solution that is reached from the product plan."""
 
     name: str
     pair: Pair
-    given: Parameters
+    parameters: Parameters
     value: float
     plan: np.ndarray
 
 
-def known() -> list[Known]:
+def closed_form_cases() -> list[ClosedFormCase]:
     """All problems with closed-form solutions: single points, a simplex against a point, two segments."""
     return [
         _points(1.0, 1.0, Parameters(0.3, 2.0, 0.1)),
@@ -176,10 +176,10 @@ def known() -> list[Known]:
     ]
 
 
-def _points(ma: float, mb: float, given: Parameters) -> Known:
+def _points(ma: float, mb: float, parameters: Parameters) -> ClosedFormCase:
     """Two single points: only the mass is free. A stationary mass has log m·R = rho1 log ma + rho2 log mb + …"""
     pair = Pair(np.zeros((1, 1)), np.array([ma]), np.zeros((1, 1)), np.array([mb]))
-    rho1, rho2, eps = given.rho1, given.rho2, given.eps
+    rho1, rho2, eps = parameters.rho1, parameters.rho2, parameters.eps
     if rho1 == INF or rho2 == INF:
         mass = ma if rho1 == INF else mb
     else:
@@ -189,30 +189,32 @@ def _points(ma: float, mb: float, given: Parameters) -> Known:
 
     def penalty(rho: float, reference: float) -> float:
         """rho · KL(m² | reference²), 0 for a hard side."""
-        known = rho if rho < INF else 0.0
-        return known * (square * math.log(square / reference**2) - square + reference**2)
+        factor = rho if rho < INF else 0.0
+        return factor * (square * math.log(square / reference**2) - square + reference**2)
 
     value = penalty(rho1, ma) + penalty(rho2, mb) + penalty(eps, ma * mb)
-    return Known(f"points {ma} {mb} {given}", pair, given, value, np.array([[mass]]))
+    return ClosedFormCase(f"points {ma} {mb} {parameters}", pair, parameters, value, np.array([[mass]]))
 
 
-def _simplex(given: Parameters, n: int = 4, d: float = 0.8) -> Known:
-    """n points at distance d of each other against one point: the plan stays uniform and pays d²(1 − 1/n)."""
+def _simplex(parameters: Parameters, n: int = 4, d: float = 0.8) -> ClosedFormCase:
+    """n points at distance d of each other against one point: the plan stays uniform, with distortion d²(1 − 1/n) at unit mass."""
     pair = Pair(d * (1 - np.eye(n)), np.full(n, 1 / n), np.zeros((1, 1)), np.ones(1))
     distortion = d**2 * (1 - 1 / n)
-    total = given.rho1 + given.rho2 + given.eps
+    total = parameters.rho1 + parameters.rho2 + parameters.eps
     if total == INF:
-        return Known(f"simplex {given}", pair, given, distortion, np.full((n, 1), 1 / n))
+        return ClosedFormCase(f"simplex {parameters}", pair, parameters, distortion, np.full((n, 1), 1 / n))
     # F(m) = m² (distortion − R + 2 R log m) + R at unit masses.
     mass = math.exp(-distortion / (2 * total))
-    return Known(f"simplex {given}", pair, given, total * (1 - mass**2), np.full((n, 1), mass / n))
+    return ClosedFormCase(f"simplex {parameters}", pair, parameters, total * (1 - mass**2), np.full((n, 1), mass / n))
 
 
-def _segments(d: float = 1.0, e: float = 0.6) -> Known:
+def _segments(d: float = 1.0, e: float = 0.6) -> ClosedFormCase:
     """Segments of lengths d and e with weights .3 and .7: balanced, matched end to end, 2·.3·.7·(d − e)²."""
     w = np.array([0.3, 0.7])
     flip = 1 - np.eye(2)
-    return Known("segments", Pair(d * flip, w, e * flip, w), Parameters(INF, INF, 0.0), 0.42 * (d - e) ** 2, np.diag(w))
+    return ClosedFormCase(
+        "segments", Pair(d * flip, w, e * flip, w), Parameters(INF, INF, 0.0), 0.42 * (d - e) ** 2, np.diag(w)
+    )
 
 
 # -- reference formulas -------------------------------------------------------------------------------------
@@ -238,7 +240,7 @@ def distortion_tensor(pair: Pair) -> torch.Tensor:
     return (dx[:, None, :, None] - dy[None, :, None, :]) ** 2
 
 
-def terms(pair: Pair, given: Parameters, p, q=None) -> dict[str, torch.Tensor]:
+def terms(pair: Pair, parameters: Parameters, p, q=None) -> dict[str, torch.Tensor]:
     """The terms of F(p, q), eq. (1.2), sum by sum; q = p unless given. A hard side contributes 0."""
     q = p if q is None else q
     p, q = torch.as_tensor(p), torch.as_tensor(q)
@@ -248,27 +250,27 @@ def terms(pair: Pair, given: Parameters, p, q=None) -> dict[str, torch.Tensor]:
     cost = None if pair.cost is None else torch.as_tensor(pair.cost)
     return {
         "distortion": (distortion_tensor(pair) * outer(p, q)).sum(),
-        "linear": zero if cost is None else 0.5 * given.alpha * ((cost * p).sum() + (cost * q).sum()),
-        "marginal_a": zero if given.rho1 == INF else given.rho1 * kl(outer(p.sum(1), q.sum(1)), outer(a, a)),
-        "marginal_b": zero if given.rho2 == INF else given.rho2 * kl(outer(p.sum(0), q.sum(0)), outer(b, b)),
-        "entropy": given.eps * kl(outer(p, q), outer(ab, ab)) if given.eps else zero,
+        "linear": zero if cost is None else 0.5 * parameters.alpha * ((cost * p).sum() + (cost * q).sum()),
+        "marginal_a": zero if parameters.rho1 == INF else parameters.rho1 * kl(outer(p.sum(1), q.sum(1)), outer(a, a)),
+        "marginal_b": zero if parameters.rho2 == INF else parameters.rho2 * kl(outer(p.sum(0), q.sum(0)), outer(b, b)),
+        "entropy": parameters.eps * kl(outer(p, q), outer(ab, ab)) if parameters.eps else zero,
     }
 
 
-def value(pair: Pair, given: Parameters, p, q=None) -> float:
+def value(pair: Pair, parameters: Parameters, p, q=None) -> float:
     """F(p, q)."""
-    return float(sum(terms(pair, given, p, q).values()))
+    return float(sum(terms(pair, parameters, p, q).values()))
 
 
-def gradient(pair: Pair, given: Parameters, p, q=None) -> np.ndarray:
+def gradient(pair: Pair, parameters: Parameters, p, q=None) -> np.ndarray:
     """∂F(p, q)/∂p with q held fixed, at positive plans; q = a copy of p unless given."""
     fixed = torch.as_tensor(p if q is None else q).clone()
     free = torch.as_tensor(p).clone().requires_grad_(True)
-    sum(terms(pair, given, free, fixed).values()).backward()
+    sum(terms(pair, parameters, free, fixed).values()).backward()
     return free.grad.numpy()
 
 
-def full_cost(pair: Pair, given: Parameters, q: np.ndarray) -> np.ndarray:
+def full_cost(pair: Pair, parameters: Parameters, q: np.ndarray) -> np.ndarray:
     """The cost of the paper's linear problem, with its scalars, none of a hard side: eq. (2.2)."""
 
     def scalar(rho: float, p, a) -> float:
@@ -276,27 +278,27 @@ def full_cost(pair: Pair, given: Parameters, q: np.ndarray) -> np.ndarray:
         return 0.0 if rho in (0.0, INF) else rho * float((p * np.log(p / a)).sum())
 
     cost = (distortion_tensor(pair).numpy() * q).sum((2, 3))
-    cost = cost + scalar(given.rho1, q.sum(1), pair.a) + scalar(given.rho2, q.sum(0), pair.b)
-    cost = cost + scalar(given.eps, q, np.outer(pair.a, pair.b))
-    return cost if pair.cost is None else cost + 0.5 * given.alpha * pair.cost
+    cost = cost + scalar(parameters.rho1, q.sum(1), pair.a) + scalar(parameters.rho2, q.sum(0), pair.b)
+    cost = cost + scalar(parameters.eps, q, np.outer(pair.a, pair.b))
+    return cost if pair.cost is None else cost + 0.5 * parameters.alpha * pair.cost
 
 
-def quick_value(pair: Pair, given: Parameters, p: torch.Tensor) -> torch.Tensor:
+def value_by_contractions(pair: Pair, parameters: Parameters, p: torch.Tensor) -> torch.Tensor:
     """F(p, p) by contractions, for many evaluations: KL(p⊗p | a⊗a) = 2 m(p) KL(p | a) + (m(p) − m(a))²."""
     dx, dy, a, b = (torch.as_tensor(v) for v in (pair.dx, pair.dy, pair.a, pair.b))
     p1, p2, mass = p.sum(1), p.sum(0), p.sum()
     total = p1 @ dx**2 @ p1 + p2 @ dy**2 @ p2 - 2 * (p * (dx @ p @ dy)).sum()
     for rho, marginal, weights in (
-        (given.rho1, p1, a),
-        (given.rho2, p2, b),
-        (given.eps, p.flatten(), outer(a, b).flatten()),
+        (parameters.rho1, p1, a),
+        (parameters.rho2, p2, b),
+        (parameters.eps, p.flatten(), outer(a, b).flatten()),
     ):
         if 0 < rho < INF:
             total = total + rho * (2 * mass * kl(marginal, weights) + (mass - weights.sum()) ** 2)
-    return total if not given.alpha else total + given.alpha * (torch.as_tensor(pair.cost) * p).sum()
+    return total if not parameters.alpha else total + parameters.alpha * (torch.as_tensor(pair.cost) * p).sum()
 
 
-def brute_force(pair: Pair, given: Parameters, starts: list[np.ndarray]) -> tuple[float, np.ndarray]:
+def brute_force(pair: Pair, parameters: Parameters, starts: list[np.ndarray]) -> tuple[float, np.ndarray]:
     """The least F(p, p) that L-BFGS over log p finds from the starts; at most one side hard."""
     a, b = torch.as_tensor(pair.a), torch.as_tensor(pair.b)
     shape = (len(pair.a), len(pair.b))
@@ -304,35 +306,35 @@ def brute_force(pair: Pair, given: Parameters, starts: list[np.ndarray]) -> tupl
     def plan(theta: torch.Tensor) -> torch.Tensor:
         """The plan of the free numbers theta; a hard side is satisfied exactly by a softmax."""
         theta = theta.reshape(shape)
-        if given.rho1 == INF:
+        if parameters.rho1 == INF:
             return a[:, None] * torch.softmax(theta, 1)
-        if given.rho2 == INF:
+        if parameters.rho2 == INF:
             return b[None, :] * torch.softmax(theta, 0)
         return theta.exp()
 
     def function(theta: np.ndarray) -> tuple[float, np.ndarray]:
         """F(p, p) at the plan of theta, and its gradient."""
         free = torch.as_tensor(theta).requires_grad_(True)
-        total = quick_value(pair, given, plan(free))
+        total = value_by_contractions(pair, parameters, plan(free))
         total.backward()
         return total.item(), free.grad.numpy()
 
     options = {"maxiter": 20_000, "maxfun": 20_000, "ftol": 1e-14, "gtol": 1e-10, "maxcor": 30}
-    found = []
+    minima = []
     for start in starts:
         theta = np.log(np.maximum(start, 1e-30)).ravel()
         end = scipy.optimize.minimize(function, theta, jac=True, method="L-BFGS-B", options=options)
-        found.append((end.fun, plan(torch.as_tensor(end.x)).numpy()))
-    return min(found, key=lambda pair: pair[0])
+        minima.append((end.fun, plan(torch.as_tensor(end.x)).numpy()))
+    return min(minima, key=lambda pair: pair[0])
 
 
 # -- the library, from plain arrays -------------------------------------------------------------------------
 
 
-def problem(pair: Pair, given: Parameters) -> UGW:
+def problem(pair: Pair, parameters: Parameters) -> UGW:
     """The problem as the library states it, a batch of one."""
-    fused = None if pair.cost is None or not given.alpha else ugw.Fused(given.alpha, pair.cost)
-    return build_ugw(pair.x, pair.y, rho=given.rho, eps=given.eps, fused=fused)
+    fused = None if pair.cost is None or not parameters.alpha else ugw.Fused(parameters.alpha, pair.cost)
+    return build_ugw(pair.x, pair.y, rho=parameters.rho, eps=parameters.eps, fused=fused)
 
 
 def state_of_plan(problem: UGW, plan: np.ndarray) -> PlanState:
@@ -342,10 +344,10 @@ def state_of_plan(problem: UGW, plan: np.ndarray) -> PlanState:
     return problem.state_of_plan(plan / mass[:, None, None]).with_log_mass(mass.log())
 
 
-def solve(pair: Pair, given: Parameters, init=None, **options) -> ugw.Result:
-    """Solve tightly, from the product plan unless a start is given; less so at eps = 0, where the tail is long."""
-    fused = None if pair.cost is None or not given.alpha else ugw.Fused(given.alpha, pair.cost)
-    tol = 1e-9 if given.eps else 1e-7
+def solve(pair: Pair, parameters: Parameters, init=None, **options) -> ugw.Result:
+    """Solve tightly, from the product plan unless a start is given; with a larger tolerance at eps = 0, where convergence is slow."""
+    fused = None if pair.cost is None or not parameters.alpha else ugw.Fused(parameters.alpha, pair.cost)
+    tol = 1e-9 if parameters.eps else 1e-7
     inner = ugw.Sinkhorn(
         tol=1e-2 * tol, max_iter=options.pop("inner_iter", 200), method=options.pop("method", "stabilized")
     )
@@ -353,8 +355,8 @@ def solve(pair: Pair, given: Parameters, init=None, **options) -> ugw.Result:
     return ugw.solve(
         pair.x,
         pair.y,
-        rho=given.rho,
-        eps=given.eps,
+        rho=parameters.rho,
+        eps=parameters.eps,
         fused=fused,
         init="product" if init is None else init,
         solver=ugw.AlternateMin(inner=inner, **options),

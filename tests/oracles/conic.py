@@ -141,7 +141,7 @@ def brute_force(pair: Pair, rho: tuple[float, float], loss: Loss = gh, starts: i
     return rho[0] * pair.a.sum() ** 2 + rho[1] * pair.b.sum() ** 2 + sum(rho) * best
 
 
-def two_by_two(pair: Pair, rho: tuple[float, float], loss: Loss = gh, steps: int = 21) -> float:
+def grid_search_two_by_two(pair: Pair, rho: tuple[float, float], loss: Loss = gh, steps: int = 21) -> float:
     """Two points against two: every P and Q on a grid, which has two free numbers each, then Nelder–Mead."""
     g = kernel(pair, rho, loss).reshape(4, 4)
     share = rho[0] / sum(rho)
@@ -170,18 +170,20 @@ def two_by_two(pair: Pair, rho: tuple[float, float], loss: Loss = gh, steps: int
 
 def unbalanced_transport(cost: np.ndarray, a, b, rho: tuple[float, float]) -> tuple[float, np.ndarray]:
     """The value and the plan of min_p <cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b), convex: L-BFGS with bounds."""
-    return _least(lambda p, c, r, s: (c * p).sum() + rho[0] * _kl(p.sum(1), r) + rho[1] * _kl(p.sum(0), s), cost, a, b)
+    return _minimize(
+        lambda p, c, r, s: (c * p).sum() + rho[0] * _kl(p.sum(1), r) + rho[1] * _kl(p.sum(0), s), cost, a, b
+    )
 
 
 def homogeneous_transport(cost: np.ndarray, a, b, rho: float, start=None) -> float:
-    """min_p Σ H_c(a/p1, b/p2) p, H the cone cost at squared radii; positive plans leave nothing else."""
+    """min_p Σ H_c(a/p1, b/p2) p, H the cone cost at squared radii; for positive plans there are no other terms."""
 
     def function(p, c, r, s):
         """Σ H_c(a/p1, b/p2) p."""
         f, g = (r / p.sum(1))[:, None], s / p.sum(0)
         return (rho * (f + g - 2 * (f * g).sqrt() * (-c / (2 * rho)).exp()) * p).sum()
 
-    return _least(function, cost, a, b, start)[0]
+    return _minimize(function, cost, a, b, start)[0]
 
 
 def _kl(p, a):
@@ -189,14 +191,14 @@ def _kl(p, a):
     return (p * (p / a).log()).sum() - p.sum() + a.sum()
 
 
-def _least(function, cost, a, b, start=None) -> tuple[float, np.ndarray]:
+def _minimize(function, cost, a, b, start=None) -> tuple[float, np.ndarray]:
     """The least value of function(p, cost, a, b) over p ≥ 0, and the minimizer, by L-BFGS with bounds.
 
     p itself is free, not log p: a minimizer has zeros, where log p would diverge.
     """
     c, r, s = (torch.as_tensor(v, dtype=torch.float64) for v in (cost, a, b))
 
-    def with_gradient(theta: np.ndarray) -> tuple[float, np.ndarray]:
+    def value_and_gradient(theta: np.ndarray) -> tuple[float, np.ndarray]:
         """The function at the plan theta, flattened, and its gradient."""
         free = torch.as_tensor(theta).requires_grad_(True)
         total = function(free.reshape(c.shape), c, r, s)
@@ -207,11 +209,15 @@ def _least(function, cost, a, b, start=None) -> tuple[float, np.ndarray]:
     bounds = [(1e-12, None)] * c.numel()
     start = np.maximum(np.outer(a, b) * np.exp(-np.asarray(cost)) if start is None else start, 1e-12).ravel()
     for _ in range(3):  # its memory of curvature goes stale as bounds become active
-        end = scipy.optimize.minimize(with_gradient, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        end = scipy.optimize.minimize(
+            value_and_gradient, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+        )
         start = end.x
     return float(end.fun), end.x.reshape(c.shape)
 
 
-def quick(pair: Pair, rho: Any = 0.5, cone: Any = "gaussian-hellinger", **options: Any) -> ugw.ConicResult:
+def solve_from_one_plan(
+    pair: Pair, rho: Any = 0.5, cone: Any = "gaussian-hellinger", **options: Any
+) -> ugw.ConicResult:
     """Return the result of a solve from one initial plan."""
     return ugw.solve_conic(pair.x, pair.y, rho=rho, cone=cone, **({"init": "flb"} | options))

@@ -55,7 +55,7 @@ def gaussian_kernel(rho):
     return lambda t: torch.exp(-(t**2) / (2 * rho))
 
 
-def assert_close(found, expected, mass, tol=1e-8):
+def assert_close(result, expected, mass, tol=1e-8):
     """Assert that sums agree to `tol` times the mass of the plan."""
-    assert found.shape == expected.shape
-    assert float((found.double() - expected).abs().max()) <= tol * mass
+    assert result.shape == expected.shape
+    assert float((result.double() - expected).abs().max()) <= tol * mass

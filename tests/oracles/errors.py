@@ -5,7 +5,7 @@ import pytest
 import ugw
 
 
-def refused(call, *args, match=None, **kwargs):
+def assert_refused(call, *args, match=None, **kwargs):
     """Return the message of the InputError that a call ends with: one line that says what was given."""
     with pytest.raises(ugw.InputError, match=match) as caught:
         call(*args, **kwargs)

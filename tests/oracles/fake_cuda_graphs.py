@@ -39,7 +39,7 @@ class FakeCuda:
         self._replays_until_failure = 0
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause_capture(self) -> Iterator[None]:
         """Let tensors be on the CPU in the body."""
         self.is_paused = True
         try:
@@ -53,7 +53,7 @@ class FakeCuda:
 
     @property
     def has_failed(self) -> bool:
-        """Has the replay that was to fail been made?"""
+        """Has the failing replay been made?"""
         return self._replays_until_failure == 0
 
     def count_replay(self, *, has_check: bool) -> bool:

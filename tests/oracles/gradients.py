@@ -47,19 +47,21 @@ class Data:
         )
 
 
-def check(value, data: Data, names: str, *, balanced: bool = False, step: float = 1e-5, rtol: float = 1e-6) -> None:
+def check_gradient(
+    value, data: Data, names: str, *, balanced: bool = False, step: float = 1e-5, rtol: float = 1e-6
+) -> None:
     """Assert that the derivative of value(data) along a random direction of all inputs equals its central difference.
 
     Each input has a direction of its own, so an error in any one of the gradients shows in the sum.
     """
-    given = {name: getattr(data, name) for name in names.split()}
-    directions = {name: rand(*t.shape, seed=10 + k) - 0.5 for k, (name, t) in enumerate(given.items())}
+    inputs = {name: getattr(data, name) for name in names.split()}
+    directions = {name: rand(*t.shape, seed=10 + k) - 0.5 for k, (name, t) in enumerate(inputs.items())}
     if balanced:
         directions |= {name: d - d.mean(-1, keepdim=True) for name, d in directions.items() if name in "ab"}
-    leaves = {name: t.clone().requires_grad_() for name, t in given.items()}
+    leaves = {name: t.clone().requires_grad_() for name, t in inputs.items()}
     gradients = torch.autograd.grad(value(replace(data, **leaves)).sum(), list(leaves.values()))
     slope = sum((g * d).sum() for g, d in zip(gradients, directions.values(), strict=True))
     with torch.no_grad():
-        moved = ({name: t + s * step * directions[name] for name, t in given.items()} for s in (1, -1))
-        ahead, back = (value(replace(data, **one)).sum() for one in moved)
-    assert torch.allclose(slope, (ahead - back) / (2 * step), rtol=rtol, atol=1e-8)
+        shifted = ({name: t + s * step * directions[name] for name, t in inputs.items()} for s in (1, -1))
+        forward, backward = (value(replace(data, **one)).sum() for one in shifted)
+    assert torch.allclose(slope, (forward - backward) / (2 * step), rtol=rtol, atol=1e-8)

@@ -36,17 +36,17 @@ def graphs():
     return [ugw.Space.from_graph(graph) for graph in graph_list]
 
 
-def loop(value, xs, ys):
+def pairwise_loop(value, xs, ys):
     """The matrix of value(x, y) over all x and y, one pair at a time."""
     return np.array([[float(value(x, y)) for y in ys] for x in xs])
 
 
-def blocks_of(entries: int) -> AbstractContextManager[None]:
+def limit_block_entries(entries: int) -> AbstractContextManager[None]:
     """Inside the returned context a block of pairs has plans of at most `entries` entries in all."""
     bounds = {f"{bound}_block_entries_{device}": entries for bound in ("min", "max") for device in ("cpu", "cuda")}
     return changed_thresholds(PAIRWISE_CONFIG, **bounds)
 
 
-def same(one, other):
+def have_equal_bytes(one, other):
     """Return whether two results have the same bytes."""
     return one.values.tobytes() == other.values.tobytes() and one.masses.tobytes() == other.masses.tobytes()

@@ -1,4 +1,4 @@
-"""Other thresholds for a test."""
+"""Changed thresholds inside a test."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

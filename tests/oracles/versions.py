@@ -1,4 +1,4 @@
-"""What the lowest versions of other libraries cannot do."""
+"""Marks for comparisons that need a newer version of another library."""
 
 import ot
 import pytest

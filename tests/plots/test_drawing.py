@@ -3,7 +3,7 @@
 import numpy as np
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.spaces import cloud, pair
 from ugw.plots.drawing import mds_coordinates, principal_coordinates
 
@@ -28,4 +28,4 @@ def test_results_without_a_plan_are_named():
     x, y = pair(5, 4, dims=(2, 2))
     for result in (ugw.debiased(x, y), ugw.tightness(x, y), ugw.debiased(ugw.Space.stack([x, x]), y)):
         for draw in (ugw.plots.plan, lambda r: ugw.plots.matching(r, x, y), lambda r: ugw.plots.aligned(r, x, y)):
-            refused(draw, result, match=f"the plan must be an array of numbers, got {type(result).__name__}")
+            assert_refused(draw, result, match=f"the plan must be an array of numbers, got {type(result).__name__}")

@@ -43,7 +43,7 @@ class OtherDevice(torch.Tensor):
 
 
 @pytest.fixture(params=["numpy", "torch", "other device"])
-def of(request):
+def convert(request):
     """A function that converts arrays to each kind that a Result or a user may hold."""
     kinds = {
         "numpy": np.asarray,
@@ -54,17 +54,17 @@ def of(request):
 
 
 @pytest.fixture(scope="module", params=[np.float64, torch.float64], ids=["numpy", "torch"])
-def solved(request):
+def solution(request):
     x, y = pair(12, 15, dims=(2, 2), dtype=request.param)
     return ugw.solve(x, y, rho=0.5, eps=0.05), x, y
 
 
-def lines_of(ax):
+def find_lines(ax):
     """Return the collection of lines of a picture."""
     return next(c for c in ax.collections if isinstance(c, LineCollection | Line3DCollection))
 
 
-def dots_of(ax):
+def find_dots(ax):
     """Return the collections of dots of a picture."""
     return [c for c in ax.collections if not isinstance(c, LineCollection | Line3DCollection)]
 
@@ -72,46 +72,49 @@ def dots_of(ax):
 # -- matching ----------------------------------------------------------------------------------------------
 
 
-def test_matching_returns_the_given_axes_or_new_ones(ax, solved):
-    result, x, y = solved
+def test_matching_returns_the_given_axes_or_new_ones(ax, solution):
+    result, x, y = solution
     assert plots.matching(result, x.points, y.points, ax=ax) is ax
-    made = plots.matching(result, x.points, y.points)
-    assert made.name == "rectilinear"
-    plt.close(made.figure)
+    axes = plots.matching(result, x.points, y.points)
+    assert axes.name == "rectilinear"
+    plt.close(axes.figure)
 
 
-def test_clouds_do_not_overlap_and_keep_their_shape(ax, of):
+def test_clouds_do_not_overlap_and_keep_their_shape(ax, convert):
     x, y = cloud(9, 2), cloud(9, 2, seed=1)
-    plots.matching(of(np.eye(9) / 9), of(x), of(y), ax=ax)
-    drawn = [np.asarray(dots.get_offsets()) for dots in dots_of(ax)]
-    for points, seen in zip((x, y), drawn, strict=True):
-        assert np.allclose(seen - seen[0], points - points[0])  # moved, not turned or scaled
-    apart = [drawn[0][:, k].min() > drawn[1][:, k].max() or drawn[1][:, k].min() > drawn[0][:, k].max() for k in (0, 1)]
-    assert any(apart)
+    plots.matching(convert(np.eye(9) / 9), convert(x), convert(y), ax=ax)
+    offsets = [np.asarray(dots.get_offsets()) for dots in find_dots(ax)]
+    for points, colors in zip((x, y), offsets, strict=True):
+        assert np.allclose(colors - colors[0], points - points[0])  # moved, not turned or scaled
+    is_separate = [
+        offsets[0][:, k].min() > offsets[1][:, k].max() or offsets[1][:, k].min() > offsets[0][:, k].max()
+        for k in (0, 1)
+    ]
+    assert any(is_separate)
 
 
-def test_a_plane_cloud_beside_one_in_space_lies_in_a_plane_below(ax3, of):
-    plots.matching(of(np.eye(8) / 8), of(cloud(8, 3)), of(cloud(8, 2)), ax=ax3)
-    _, _, x = dots_of(ax3)[0]._offsets3d
-    _, _, y = dots_of(ax3)[1]._offsets3d
+def test_a_plane_cloud_beside_one_in_space_lies_in_a_plane_below(ax3, convert):
+    plots.matching(convert(np.eye(8) / 8), convert(cloud(8, 3)), convert(cloud(8, 2)), ax=ax3)
+    _, _, x = find_dots(ax3)[0]._offsets3d
+    _, _, y = find_dots(ax3)[1]._offsets3d
     assert np.ptp(y) == 0
     assert np.max(y) < np.min(x)
 
 
-def test_lines_join_each_point_to_its_largest_entry(ax, of):
+def test_lines_join_each_point_to_its_largest_entry(ax, convert):
     plan = np.full((5, 5), 1e-3)
     order = [3, 0, 4, 1, 2]
     plan[np.arange(5), order] = 0.2
-    plots.matching(of(plan), of(cloud(5, 2)), of(cloud(5, 2, seed=1)), lines=100, ax=ax)
-    x, y = (np.asarray(dots.get_offsets()) for dots in dots_of(ax))
-    segments = {tuple(np.round(segment, 9).ravel()) for segment in lines_of(ax).get_segments()}
+    plots.matching(convert(plan), convert(cloud(5, 2)), convert(cloud(5, 2, seed=1)), lines=100, ax=ax)
+    x, y = (np.asarray(dots.get_offsets()) for dots in find_dots(ax))
+    segments = {tuple(np.round(segment, 9).ravel()) for segment in find_lines(ax).get_segments()}
     assert segments == {tuple(np.round([x[i], y[j]], 9).ravel()) for i, j in enumerate(order)}
 
 
 def drawn_pairs(ax):
     """Return the set of index pairs (i, j) that lines join."""
-    x, y = (np.asarray(dots.get_offsets()) for dots in dots_of(ax))
-    ends = np.array(lines_of(ax).get_segments())
+    x, y = (np.asarray(dots.get_offsets()) for dots in find_dots(ax))
+    ends = np.array(find_lines(ax).get_segments())
     rows, cols = (np.linalg.norm(ends[:, k, None] - points, axis=2).argmin(1) for k, points in ((0, x), (1, y)))
     return set(zip(rows.tolist(), cols.tolist(), strict=True))
 
@@ -124,40 +127,44 @@ def test_the_transposed_plan_draws_the_same_pairs():
     assert pairs == {(i, j) for j, i in transposed}
 
 
-def test_dot_areas_are_mass_over_weight(ax, of):
+def test_dot_areas_are_mass_over_weight(ax, convert):
     weights = np.array([0.1, 0.2, 0.3, 0.4])
     plan = np.diag(weights * [1.0, 0.5, 1.0, 0.25])
-    plots.matching(of(plan), of(cloud(4, 2)), of(cloud(4, 2)), weights=(of(weights), of(weights)), ax=ax)
-    for dots in dots_of(ax):
+    plots.matching(
+        convert(plan), convert(cloud(4, 2)), convert(cloud(4, 2)), weights=(convert(weights), convert(weights)), ax=ax
+    )
+    for dots in find_dots(ax):
         areas = dots.get_sizes()
         assert areas / areas[0] == pytest.approx([1, 0.5, 1, 0.25])
 
 
-def test_lines_between_classes_are_red(ax, of):
+def test_lines_between_classes_are_red(ax, convert):
     plan = np.array([[0.4, 0.0], [0.1, 0.5]])
-    plots.matching(of(plan), of(cloud(2, 2)), of(cloud(2, 2)), labels=(of([0, 1]), of([0, 0])), ax=ax)
+    plots.matching(
+        convert(plan), convert(cloud(2, 2)), convert(cloud(2, 2)), labels=(convert([0, 1]), convert([0, 0])), ax=ax
+    )
     red = mpl.colors.to_rgb("#B2182B")
-    colors = [tuple(color[:3]) == pytest.approx(red) for color in lines_of(ax).get_colors()]
+    colors = [tuple(color[:3]) == pytest.approx(red) for color in find_lines(ax).get_colors()]
     assert colors == [False, True]
 
 
-def test_without_labels_the_plan_transfers_the_colors(ax, of):
+def test_without_labels_the_plan_transfers_the_colors(ax, convert):
     order = np.array([2, 0, 1])
     plan = np.zeros((3, 3))
     plan[np.arange(3), order] = 1 / 3
-    plots.matching(of(plan), of(cloud(3, 2)), of(cloud(3, 2, seed=1)), ax=ax)
-    first, second = (dots.get_facecolors()[:, :3] for dots in dots_of(ax))
+    plots.matching(convert(plan), convert(cloud(3, 2)), convert(cloud(3, 2, seed=1)), ax=ax)
+    first, second = (dots.get_facecolors()[:, :3] for dots in find_dots(ax))
     assert np.allclose(second[order], first)
 
 
-def test_a_plan_without_mass_draws_no_lines(ax, of):
-    plots.matching(of(np.zeros((3, 4))), of(cloud(3, 2)), of(cloud(4, 2)), ax=ax)
+def test_a_plan_without_mass_draws_no_lines(ax, convert):
+    plots.matching(convert(np.zeros((3, 4))), convert(cloud(3, 2)), convert(cloud(4, 2)), ax=ax)
     assert not any(isinstance(c, LineCollection) for c in ax.collections)
 
 
-def test_points_on_a_line_are_drawn_beside_a_plane(ax, of):
-    plots.matching(of(np.eye(4) / 4), of(cloud(4, 1)), of(cloud(4, 2)), ax=ax)
-    assert len(dots_of(ax)) == 2
+def test_points_on_a_line_are_drawn_beside_a_plane(ax, convert):
+    plots.matching(convert(np.eye(4) / 4), convert(cloud(4, 1)), convert(cloud(4, 2)), ax=ax)
+    assert len(find_dots(ax)) == 2
 
 
 def test_tensors_with_gradients_are_drawn(ax):
@@ -165,28 +172,28 @@ def test_tensors_with_gradients_are_drawn(ax):
     colors = torch.arange(4.0).requires_grad_()
     plots.matching(torch.eye(4).requires_grad_(), points, points, ax=ax)
     plots.color_transfer(torch.eye(4), colors, networkx.path_graph(4), pos=points, ax=ax)
-    assert len(dots_of(ax)) == 3
+    assert len(find_dots(ax)) == 3
 
 
-def test_zero_lines_draws_none(ax, of):
-    plots.matching(of(np.eye(4) / 4), of(cloud(4, 2)), of(cloud(4, 2)), lines=0, ax=ax)
+def test_zero_lines_draws_none(ax, convert):
+    plots.matching(convert(np.eye(4) / 4), convert(cloud(4, 2)), convert(cloud(4, 2)), lines=0, ax=ax)
     assert not any(isinstance(c, LineCollection) for c in ax.collections)
 
 
-def test_aligned_is_an_isometry_that_undoes_a_rotation(of):
+def test_aligned_is_an_isometry_that_undoes_a_rotation(convert):
     x = cloud(10, 2) - cloud(10, 2).mean(axis=0)
-    turned = x @ np.array([[0.6, -0.8], [-0.8, -0.6]]) + [5.0, 2.0]  # a reflection and a shift
+    rotated = x @ np.array([[0.6, -0.8], [-0.8, -0.6]]) + [5.0, 2.0]  # a reflection and a shift
     order = np.random.default_rng(0).permutation(10)
     plan = np.zeros((10, 10))
     plan[order, np.arange(10)] = 0.1
-    assert np.allclose(plots.aligned(of(plan), of(x), of(turned[order])), x[order])
+    assert np.allclose(plots.aligned(convert(plan), convert(x), convert(rotated[order])), x[order])
     flat = cloud(10, 2, seed=1)
-    back = plots.aligned(of(plan), of(cloud(10, 3)), of(flat))
+    back = plots.aligned(convert(plan), convert(cloud(10, 3)), convert(flat))
     assert np.allclose(np.linalg.norm(back - back[0], axis=1), np.linalg.norm(flat - flat[0], axis=1))
 
 
 @pytest.mark.parametrize(
-    ("draw", "said"),
+    ("draw", "message"),
     [
         (lambda ax, _: plots.matching(np.eye(3), cloud(3, 2), cloud(4, 2), ax=ax), "cannot join 3 points to 4"),
         (lambda ax, _: plots.matching(np.eye(3), cloud(3, 4), cloud(3, 2), ax=ax), "points_x must have shape"),
@@ -239,56 +246,58 @@ def test_aligned_is_an_isometry_that_undoes_a_rotation(of):
         (lambda ax, _: plots.convergence("abc", ax=ax), "convergence draws a Result, got str"),
     ],
 )
-def test_invalid_input_is_refused(draw, said, ax, ax3):
-    with pytest.raises(InputError, match=said):
+def test_invalid_input_is_refused(draw, message, ax, ax3):
+    with pytest.raises(InputError, match=message):
         draw(ax, ax3)
 
 
 # -- plan --------------------------------------------------------------------------------------------------
 
 
-def test_plan_is_sorted_by_class(ax, of):
+def test_plan_is_sorted_by_class(ax, convert):
     plan = np.arange(6.0).reshape(2, 3)
-    plots.plan(of(plan), labels=(of([1, 0]), of([0, 1, 0])), names=(("a", "b"), ("c", "d")), ax=ax)
+    plots.plan(convert(plan), labels=(convert([1, 0]), convert([0, 1, 0])), names=(("a", "b"), ("c", "d")), ax=ax)
     assert np.array_equal(ax.images[0].get_array(), plan[[1, 0]][:, [0, 2, 1]])
     assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["c", "d"]
 
 
-def test_vmax_sets_the_end_of_the_scale(ax, of):
-    plots.plan(of(np.eye(3) / 3), vmax=0.7, ax=ax)
+def test_vmax_sets_the_end_of_the_scale(ax, convert):
+    plots.plan(convert(np.eye(3) / 3), vmax=0.7, ax=ax)
     assert ax.images[0].get_clim() == (0, 0.7)
 
 
-def test_a_plan_without_mass_can_be_drawn(ax, of):
-    assert plots.plan(of(np.zeros((3, 3))), ax=ax) is ax
+def test_a_plan_without_mass_can_be_drawn(ax, convert):
+    assert plots.plan(convert(np.zeros((3, 3))), ax=ax) is ax
 
 
 # -- graphs ------------------------------------------------------------------------------------------------
 
 
-def test_colors_are_averaged_by_the_plan(ax, of):
+def test_colors_are_averaged_by_the_plan(ax, convert):
     colors = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     plan = np.array([[0.3, 0.1, 0.0], [0.1, 0.3, 0.0]])
-    plots.color_transfer(of(plan), of(colors), networkx.path_graph(3), ax=ax)
-    seen = dots_of(ax)[0].get_facecolors()[:, :3]
-    assert np.allclose(seen[:2], [[0.75, 0, 0.25], [0.25, 0, 0.75]])
-    assert seen[2] == pytest.approx(mpl.colors.to_rgb(STYLE.pale))  # nothing arrives there
+    plots.color_transfer(convert(plan), convert(colors), networkx.path_graph(3), ax=ax)
+    node_colors = find_dots(ax)[0].get_facecolors()[:, :3]
+    assert np.allclose(node_colors[:2], [[0.75, 0, 0.25], [0.25, 0, 0.75]])
+    assert node_colors[2] == pytest.approx(mpl.colors.to_rgb(STYLE.pale))  # nothing arrives there
 
 
-def test_node_areas_follow_the_mass_received(ax, of):
+def test_node_areas_follow_the_mass_received(ax, convert):
     plan = np.diag([0.2, 0.1, 0.0])
-    plots.color_transfer(of(plan), of(np.arange(3.0)), networkx.path_graph(3), weights=of([0.2, 0.2, 0.2]), ax=ax)
-    areas = dots_of(ax)[0].get_sizes()
+    plots.color_transfer(
+        convert(plan), convert(np.arange(3.0)), networkx.path_graph(3), weights=convert([0.2, 0.2, 0.2]), ax=ax
+    )
+    areas = find_dots(ax)[0].get_sizes()
     assert areas[1] / areas[0] == pytest.approx(0.5)
     assert areas[2] < 0.1 * areas[0]
 
 
-def test_edges_join_their_nodes_in_the_graphs_own_order(ax, of):
+def test_edges_join_their_nodes_in_the_graphs_own_order(ax, convert):
     graph = networkx.Graph([("b", "a"), ("b", "c")])
     place = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])  # b, a, c
-    plots.colored_graph(graph, of(np.arange(3.0)), shares=of(np.ones(3)), pos=of(place), ax=ax)
-    segments = {tuple(map(tuple, segment)) for segment in lines_of(ax).get_segments()}
+    plots.colored_graph(graph, convert(np.arange(3.0)), shares=convert(np.ones(3)), pos=convert(place), ax=ax)
+    segments = {tuple(map(tuple, segment)) for segment in find_lines(ax).get_segments()}
     assert segments == {((0, 0), (1, 0)), ((0, 0), (0, 1))}
 
 
@@ -308,20 +317,20 @@ def test_layout_uses_position_attributes_and_is_deterministic():
 # -- convergence -------------------------------------------------------------------------------------------
 
 
-def test_convergence_draws_the_history(ax, solved):
-    result, *_ = solved
+def test_convergence_draws_the_history(ax, solution):
+    result, *_ = solution
     plots.convergence(result, ax=ax)
     curves = {line.get_label(): line.get_ydata() for line in ax.get_lines()}
     assert ax.get_yscale() == "log"
     assert np.array_equal(curves["plan change"], result.history.change)
-    away = np.abs(result.history.objective - float(result.value))[:-1] / float(result.value)
-    assert np.allclose(curves["|objective − final|"], away[away > 0])
+    distance = np.abs(result.history.objective - float(result.value))[:-1] / float(result.value)
+    assert np.allclose(curves["|objective − final|"], distance[distance > 0])
     assert len(curves) == 3
     assert ax.get_title(loc="left").startswith("converged after")
 
 
-def test_the_title_says_that_a_solve_did_not_converge(ax, solved):
-    _, x, y = solved
+def test_the_title_says_that_a_solve_did_not_converge(ax, solution):
+    _, x, y = solution
     with pytest.warns(ugw.ConvergenceWarning):
         result = ugw.solve(x, y, rho=0.5, eps=0.05, solver=ugw.AlternateMin(max_iter=1))
     plots.convergence(result, ax=ax)
@@ -338,21 +347,21 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_changes_only_the_given_axes(solved, name):
+def test_a_picture_changes_only_the_given_axes(solution, name):
     settings, figures = dict(mpl.rcParams), plt.get_fignums()
     ax = Figure().add_subplot()
-    assert PICTURES[name](*solved, ax) is ax
+    assert PICTURES[name](*solution, ax) is ax
     assert dict(mpl.rcParams) == settings
     assert plt.get_fignums() == figures
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_without_axes_a_picture_is_a_new_figure_that_pyplot_shows(solved, name):
+def test_without_axes_a_picture_is_a_new_figure_that_pyplot_shows(solution, name):
     settings, figures = dict(mpl.rcParams), plt.get_fignums()
-    made = PICTURES[name](*solved, None)
-    assert plt.gcf() is made.figure
+    axes = PICTURES[name](*solution, None)
+    assert plt.gcf() is axes.figure
     assert dict(mpl.rcParams) == settings
-    plt.close(made.figure)
+    plt.close(axes.figure)
     assert plt.get_fignums() == figures
 
 
@@ -395,5 +404,5 @@ def test_british_arguments_still_work_with_a_warning(ax):
 def test_spaces_stand_for_their_points():
     points = cloud(4, 2)
     space = ugw.Space.from_points(points)
-    drawn = [plots.matching(np.eye(4) / 4, x, x).collections[-1].get_offsets() for x in (points, space)]
-    np.testing.assert_array_equal(*drawn)
+    offsets = [plots.matching(np.eye(4) / 4, x, x).collections[-1].get_offsets() for x in (points, space)]
+    np.testing.assert_array_equal(*offsets)

@@ -1,4 +1,4 @@
-"""Balanced GW as Frank–Wolfe sees it: the objective along a segment, linear minimizers, projection and gap."""
+"""Operations of balanced GW for Frank–Wolfe: objective along a segment, linear minimizers, projection and gap."""
 
 import itertools
 
@@ -35,8 +35,8 @@ def test_the_quadratic_along_a_segment_is_the_objective(parameters):
         difference = cases.value(pair, parameters, p + t * (r - p)) - cases.value(pair, parameters, p)
         assert slope.item() * t + curvature.item() * t**2 == pytest.approx(difference, rel=1e-10, abs=1e-14)
     for t in (0.2, 0.5, 1.0):  # the same with the objective of the problem itself
-        moved = state_of_plan(balanced, p + t * (r - p))
-        difference = balanced.objective(moved).total - balanced.objective(state).total
+        end = state_of_plan(balanced, p + t * (r - p))
+        difference = balanced.objective(end).total - balanced.objective(state).total
         assert slope.item() * t + curvature.item() * t**2 == pytest.approx(difference.item(), rel=1e-9, abs=1e-12)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.spaces import space
 from ugw.errors import InputError
 from ugw.geometry.space import Space
@@ -21,7 +21,7 @@ def ugw_problem(x=None, y=None, *, rho=1.0, eps=0.1, fused=None):
     return build_ugw(x or space(4), y or space(5, 3, 1), rho=rho, eps=eps, fused=fused)
 
 
-def rhos(problem):
+def rho_values(problem):
     """Return rho of both sides as lists over the batch."""
     return problem.div_a.rho.tolist(), problem.div_b.rho.tolist()
 
@@ -43,7 +43,7 @@ def rhos(problem):
 )
 def test_a_number_is_for_both_sides_and_a_tuple_for_each(rho, expected):
     problem = ugw_problem(rho=rho)
-    assert rhos(problem) == expected
+    assert rho_values(problem) == expected
     assert not problem.batched
     assert problem.sizes is None
 
@@ -61,7 +61,7 @@ def test_a_number_is_for_both_sides_and_a_tuple_for_each(rho, expected):
 )
 def test_an_array_is_for_the_items_of_a_batch_which_it_may_make(rho, expected):
     problem = ugw_problem(rho=rho)
-    assert rhos(problem) == expected
+    assert rho_values(problem) == expected
     assert problem.batched
     assert problem.batch == 3
     assert problem.sizes == ((4, 5),) * 3
@@ -69,7 +69,7 @@ def test_an_array_is_for_the_items_of_a_batch_which_it_may_make(rho, expected):
 
 def test_every_parameter_may_make_the_batch():
     cost = np.ones((3, 4, 5))
-    for given in (
+    for options in (
         {"eps": np.array([0.1, 0.2, 0.3])},
         {"eps": ugw.relative(np.array([0.1, 0.2, 0.3]))},
         {"fused": ugw.Fused(np.array([0.1, 0.2, 0.3]), cost[0])},
@@ -77,7 +77,7 @@ def test_every_parameter_may_make_the_batch():
         {"x": Space.stack([space(2), space(3), space(4)])},
         {"y": Space.stack([space(2), space(3), space(5)])},
     ):
-        problem = ugw_problem(**given)
+        problem = ugw_problem(**options)
         assert problem.batched
         assert problem.eps.shape == problem.alpha.shape == problem.div_a.rho.shape == (3,)
         assert problem.log_a.shape == (3, 4)
@@ -157,7 +157,7 @@ def test_relative_eps_is_positive_where_the_distortion_vanishes(x, y):
 
 @pytest.mark.parametrize("share", [0, -0.1, math.nan, INF, "1e-2", None, True, 1j, [], [[0.1]], [0.1, 0.0], object()])
 def test_bad_shares(share):
-    refused(ugw.relative, share, match="^relative eps must .*got")
+    assert_refused(ugw.relative, share, match="^relative eps must .*got")
 
 
 # --- the fused term ---

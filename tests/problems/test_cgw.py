@@ -1,4 +1,4 @@
-"""CGW as a problem: its lift, its value and its steps against sums written out, and the linear problem inside."""
+"""The CGW problem: lift, value and steps against explicit sums, and its linear problem."""
 
 import math
 from dataclasses import replace
@@ -21,7 +21,7 @@ MASSES = [(1.0, 1.0), (1.3, 0.6), (30.0, 0.02)]
 CONES = list(oracles.LOSSES)
 
 
-def conic(pair, rho, cone="gaussian-hellinger"):
+def conic_problem(pair, rho, cone="gaussian-hellinger"):
     """Return the conic problem of a pair."""
     return build_conic(pair.x, pair.y, rho=rho, cone=cone, eps=0.0)[0]
 
@@ -49,23 +49,23 @@ def plan_with_zeros(pair, seed, row=1, column=2):
 
 @pytest.mark.parametrize("mass", MASSES)
 @pytest.mark.parametrize("rho", RHOS, ids=str)
-@pytest.mark.parametrize("made", [cases.random_plan, plan_with_zeros])
-def test_the_lift_equals_its_formula(made, rho, mass):
+@pytest.mark.parametrize("make_plan", [cases.random_plan, plan_with_zeros])
+def test_the_lift_equals_its_formula(make_plan, rho, mass):
     pair = cases.clouds(5, 6, 3, mass)
-    plan = made(pair, 1)
-    problem = conic(pair, rho)
+    plan = make_plan(pair, 1)
+    problem = conic_problem(pair, rho)
     for got, expected in zip(
         lift_arrays(problem.lift(state_of_plan(problem, plan))), oracles.lift(pair, plan, rho), strict=True
     ):
         np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-15)
 
 
-@pytest.mark.parametrize("made", [cases.random_plan, plan_with_zeros])
+@pytest.mark.parametrize("make_plan", [cases.random_plan, plan_with_zeros])
 @pytest.mark.parametrize("rho", RHOS[1:3], ids=str)
-def test_the_lift_is_feasible(rho, made):
+def test_the_lift_is_feasible(rho, make_plan):
     pair = cases.clouds(5, 6, 3, (1.3, 0.6))
-    problem = conic(pair, rho)
-    P, Q, w = lift_arrays(problem.lift(state_of_plan(problem, made(pair, 2))))
+    problem = conic_problem(pair, rho)
+    P, Q, w = lift_arrays(problem.lift(state_of_plan(problem, make_plan(pair, 2))))
     np.testing.assert_allclose(P.sum(1), pair.a, rtol=1e-12)
     np.testing.assert_allclose(Q.sum(0), pair.b, rtol=1e-12)
     share = rho[0] / sum(rho)
@@ -76,7 +76,7 @@ def test_the_lift_is_feasible(rho, made):
 @pytest.mark.parametrize("rho", RHOS, ids=str)
 def test_the_lift_does_not_depend_on_the_mass_of_the_plan(rho):
     pair = cases.clouds(5, 6, 3, (1.3, 0.6))
-    problem = conic(pair, rho)
+    problem = conic_problem(pair, rho)
     plan = torch.as_tensor(plan_with_zeros(pair, 4))[None]
     for scale in (1e-9, 1e9):
         torch.testing.assert_close(problem.lift_plan(scale * plan), problem.lift_plan(plan), rtol=1e-12, atol=0.0)
@@ -90,7 +90,7 @@ def test_the_lift_does_not_depend_on_the_mass_of_the_plan(rho):
 @pytest.mark.parametrize("cone", CONES)
 def test_the_value_equals_its_four_index_sum(cone, rho, mass):
     pair = cases.clouds(5, 6, 3, mass)
-    problem, loss = conic(pair, rho, cone), oracles.LOSSES[cone]
+    problem, loss = conic_problem(pair, rho, cone), oracles.LOSSES[cone]
     p, q = plan_with_zeros(pair, 1), cases.random_plan(pair, 2)
     state, other = state_of_plan(problem, p), state_of_plan(problem, q)
     w, v = oracles.lift(pair, p, rho)[2], oracles.lift(pair, q, rho)[2]
@@ -106,7 +106,7 @@ def test_the_value_equals_its_four_index_sum(cone, rho, mass):
 def test_the_value_is_the_functional_of_the_atoms(cone):
     # The paper's integral of the cone cost over pairs of atoms, against <w, G w>, for atoms with the apex too.
     pair, rho = cases.clouds(5, 6, 3, (1.3, 0.6)), 0.4
-    problem = conic(pair, rho, cone)
+    problem = conic_problem(pair, rho, cone)
     plan = plan_with_zeros(pair, 1)
     P, Q, w = oracles.lift(pair, plan, (rho, rho))
     value = problem.objective(state_of_plan(problem, plan)).total.item()
@@ -122,8 +122,8 @@ def test_the_value_is_the_functional_of_the_atoms(cone):
     assert oracles.atoms_value(pair, atoms, rho, oracles.LOSSES[cone]) == pytest.approx(value, rel=1e-11)
     # And it does not change when the atoms are dilated.
     v = np.random.default_rng(0).uniform(0.3, 3.0, len(atoms["mass"]))
-    moved = atoms | {k: atoms[k] / v for k in ("radius_x", "radius_y")} | {"mass": atoms["mass"] * v**2}
-    assert oracles.atoms_value(pair, moved, rho, oracles.LOSSES[cone]) == pytest.approx(value, rel=1e-11)
+    rescaled = atoms | {k: atoms[k] / v for k in ("radius_x", "radius_y")} | {"mass": atoms["mass"] * v**2}
+    assert oracles.atoms_value(pair, rescaled, rho, oracles.LOSSES[cone]) == pytest.approx(value, rel=1e-11)
 
 
 # --- against UGW, plan by plan ---
@@ -153,7 +153,7 @@ def plans(draw):
 )
 def test_the_lift_costs_no_more_than_the_plan(case, rho, cone):
     pair, plan = case
-    problem = conic(pair, rho, cone)
+    problem = conic_problem(pair, rho, cone)
     ours = problem.objective(state_of_plan(problem, plan)).total.item()
     theirs = ugw.objective(plan, pair.x, pair.y, rho=rho, loss=cone).total
     unit = rho[0] * pair.a.sum() ** 2 + rho[1] * pair.b.sum() ** 2
@@ -166,7 +166,7 @@ def test_the_lift_costs_no_more_than_a_plan_of_finite_cost_although_the_loss_is_
     d = np.array([[0.0, 1.0], [1.0, 0.0]])
     pair = cases.Pair(d, np.array([0.3, 0.7]), 1.2 * d, np.array([0.6, 0.5]))
     cone = ugw.HellingerKantorovich(0.5)
-    problem = conic(pair, 0.4, cone)
+    problem = conic_problem(pair, 0.4, cone)
     for plan in (np.diag([0.3, 0.6]), np.array([[0.0, 0.2], [0.4, 0.0]]), np.diag([0.3, 0.0])):
         theirs = ugw.objective(plan, pair.x, pair.y, rho=0.4, loss=cone).total
         assert math.isfinite(theirs)
@@ -176,11 +176,11 @@ def test_the_lift_costs_no_more_than_a_plan_of_finite_cost_although_the_loss_is_
 
 @pytest.mark.parametrize("cone", CONES)
 @pytest.mark.parametrize("rho", [0.2, 1.5])
-@pytest.mark.parametrize("made", [cases.random_plan, plan_with_zeros])
-def test_ugw_is_a_sum_of_entropic_costs_of_densities(made, rho, cone):
+@pytest.mark.parametrize("make_plan", [cases.random_plan, plan_with_zeros])
+def test_ugw_is_a_sum_of_entropic_costs_of_densities(make_plan, rho, cone):
     # The paper's lemma: L(π) = ∫ L_λ(f⊗f, g⊗g) dπ dπ + φ(0) (|(μ⊗μ)^⊥| + |(ν⊗ν)^⊥|), φ = rho (x log x − x + 1).
     pair, loss = cases.clouds(5, 6, 3, (1.3, 0.6)), oracles.LOSSES[cone]
-    plan = made(pair, 1)
+    plan = make_plan(pair, 1)
     p1, p2 = plan.sum(1), plan.sum(0)
     f = np.where(p1 > 0, pair.a / np.where(p1 > 0, p1, 1), 0.0)
     g = np.where(p2 > 0, pair.b / np.where(p2 > 0, p2, 1), 0.0)
@@ -192,11 +192,11 @@ def test_ugw_is_a_sum_of_entropic_costs_of_densities(made, rho, cone):
             r, s = f[i] * f[k], g[j] * g[h]
             entropies = sum(rho * (-math.log(x) - 1 + x) for x in (r, s))  # x φ(1/x)
             total += mass * (lam[i, j, k, h] + entropies)
-    apart = [w.sum() ** 2 - w[marginal > 0].sum() ** 2 for w, marginal in ((pair.a, p1), (pair.b, p2))]
-    total += rho * sum(apart)
+    differences = [w.sum() ** 2 - w[marginal > 0].sum() ** 2 for w, marginal in ((pair.a, p1), (pair.b, p2))]
+    total += rho * sum(differences)
     got = ugw.objective(plan, pair.x, pair.y, rho=rho, loss=cone).total
     assert got == pytest.approx(total, rel=1e-10)
-    assert (sum(apart) > 0) == (made is plan_with_zeros)
+    assert (sum(differences) > 0) == (make_plan is plan_with_zeros)
 
 
 # --- the steps ---
@@ -205,7 +205,7 @@ def test_ugw_is_a_sum_of_entropic_costs_of_densities(made, rho, cone):
 @pytest.mark.parametrize("rho", RHOS, ids=str)
 def test_an_unregularized_step_never_lowers_the_linear_value(rho):
     pair = cases.clouds(5, 6, 7, (1.3, 0.6))
-    problem = conic(pair, rho)
+    problem = conic_problem(pair, rho)
     k = torch.as_tensor(np.random.default_rng(0).random((1, 5, 6)))
     unit_plan, values = torch.as_tensor(cases.random_plan(pair, 1))[None], []
     for _ in range(60):
@@ -219,7 +219,7 @@ def test_an_unregularized_step_never_lowers_the_linear_value(rho):
 def test_one_unregularized_step_updates_both_sides():
     # P ∝ k² Q on rows from Q of the plan, then the lift: p ← k∘w(p) does both sides at once at equal rhos.
     pair = cases.clouds(5, 6, 7)
-    problem = conic(pair, 1.0)
+    problem = conic_problem(pair, 1.0)
     k = np.random.default_rng(0).random((5, 6))
     plan = cases.random_plan(pair, 1)
     P, Q, w = oracles.lift(pair, plan)
@@ -235,7 +235,7 @@ def test_one_unregularized_step_updates_both_sides():
 @pytest.mark.parametrize("rho", [(1.0, 1.0), (0.3, 1.2)], ids=str)
 def test_a_step_never_lowers_the_bilinear_value(rho):
     pair = cases.clouds(5, 6, 11, (1.3, 0.6))
-    problem = conic(pair, rho)
+    problem = conic_problem(pair, rho)
     state = state_of_plan(problem, cases.random_plan(pair, 3))
     bar = state.overlap.item()
     for eps in (1.0, 0.3, 0.1, 0.03, 0.01, 0.01):
@@ -252,18 +252,18 @@ def test_a_step_never_lowers_the_bilinear_value(rho):
     assert problem.final_state(state).overlap.item() == pytest.approx(state.best_overlap.item(), rel=1e-12)
 
 
-def with_last(values, last):
+def with_last_column(values, last):
     """Return rows of values (B, k) with another last column (B,)."""
     return torch.cat([values[:, :-1], last[:, None]], dim=1)
 
 
 def test_the_best_plan_seen_is_returned():
     pair = cases.clouds(5, 6, 11)
-    problem = conic(pair, 0.2)
+    problem = conic_problem(pair, 0.2)
     good, bad = state_of_plan(problem, plan_with_zeros(pair, 1)), state_of_plan(problem, np.outer(pair.a, pair.b))
     good, bad = (good, bad) if good.overlap > bad.overlap else (bad, good)
     end = problem.final_state(
-        replace(bad, best_plan=good.unit_plan, best_overlaps=with_last(bad.best_overlaps, good.overlap))
+        replace(bad, best_plan=good.unit_plan, best_overlaps=with_last_column(bad.best_overlaps, good.overlap))
     )
     torch.testing.assert_close(end.unit_plan, good.unit_plan)
     assert end.overlap.item() == pytest.approx(good.overlap.item(), rel=1e-12)
@@ -273,7 +273,7 @@ def test_the_best_plan_seen_is_returned():
 def test_a_solution_with_a_lower_bilinear_value_is_replaced():
     # The replacement is an unregularized step from the last plan.
     pair = cases.clouds(5, 6, 11, (1.3, 0.6))
-    problem = conic(pair, 0.2)
+    problem = conic_problem(pair, 0.2)
     state = state_of_plan(problem, cases.random_plan(pair, 3))
     for _ in range(30):
         state = problem.state_of_plan(problem.improve_plan(state.unit_plan, state.local_cost))
@@ -291,7 +291,7 @@ def test_a_solution_with_a_lower_bilinear_value_is_replaced():
 
 def test_the_best_plan_is_remembered_from_step_to_step():
     pair = cases.clouds(5, 6, 11)
-    problem = conic(pair, 0.2)
+    problem = conic_problem(pair, 0.2)
     state = state_of_plan(problem, cases.random_plan(pair, 3))
     solution = Sinkhorn()(replace(problem.linearize(state), eps=torch.tensor([0.1])))
     new = problem.accept(state, solution)
@@ -300,7 +300,8 @@ def test_the_best_plan_is_remembered_from_step_to_step():
     # Had there been a better one before, it would still be known.
     other = state_of_plan(problem, cases.random_plan(pair, 4)).unit_plan
     new = problem.accept(
-        replace(state, best_plan=other, best_overlaps=with_last(state.best_overlaps, new.overlap + 1.0)), solution
+        replace(state, best_plan=other, best_overlaps=with_last_column(state.best_overlaps, new.overlap + 1.0)),
+        solution,
     )
     torch.testing.assert_close(new.best_plan, other)
     assert new.best_overlap.item() > new.overlap.item()
@@ -309,13 +310,13 @@ def test_the_best_plan_is_remembered_from_step_to_step():
 @pytest.mark.parametrize("rho", RHOS, ids=str)
 def test_the_linear_problem_has_the_cost_of_k(rho):
     pair = cases.clouds(5, 6, 3, (1.3, 0.6))
-    problem = conic(pair, rho)
+    problem = conic_problem(pair, rho)
     state = state_of_plan(problem, cases.random_plan(pair, 1))
     linear = problem.linearize(state)
     k = np.einsum("ijkl,kl->ij", oracles.kernel(pair, rho), state.w[0].numpy())
     np.testing.assert_allclose(state.local_cost[0].numpy(), k, rtol=1e-12)
-    apart = linear.cost[0].numpy() + 2 * np.log(k)
-    np.testing.assert_allclose(apart, apart[0, 0], rtol=1e-10)
+    differences = linear.cost[0].numpy() + 2 * np.log(k)
+    np.testing.assert_allclose(differences, differences[0, 0], rtol=1e-10)
     total = sum(rho)
     assert (linear.div_a.rho.item(), linear.div_b.rho.item()) == pytest.approx((2 * rho[0] / total, 2 * rho[1] / total))
 
@@ -351,13 +352,15 @@ def measures(n, m, seed, d=2):
 def test_the_value_in_low_precision_is_close(n, m, cone):
     """The kernel of the first size is summed term by term, that of the second has factors."""
     pair = cases.clouds(n, m, 5)
-    problem = conic(pair, (0.1, 0.1), cone)
+    problem = conic_problem(pair, (0.1, 0.1), cone)
     low = problem.to_low_precision()
     assert low.x.dtype == torch.float32
     plan = cases.random_plan(pair, 3)
-    exact, rough = (p.objective(p.state_of_plan(torch.as_tensor(plan)[None].to(p.x.dtype))) for p in (problem, low))
-    assert float(rough.apart) == pytest.approx(float(exact.apart), rel=1e-6)
-    assert float(rough.overlap) == pytest.approx(float(exact.overlap), rel=1e-2)
+    exact, low_precision = (
+        p.objective(p.state_of_plan(torch.as_tensor(plan)[None].to(p.x.dtype))) for p in (problem, low)
+    )
+    assert float(low_precision.apart) == pytest.approx(float(exact.apart), rel=1e-6)
+    assert float(low_precision.overlap) == pytest.approx(float(exact.overlap), rel=1e-2)
 
 
 @pytest.mark.parametrize("loss", oracles.LOSSES.values(), ids=oracles.LOSSES)
@@ -367,7 +370,7 @@ def test_the_linear_step_is_unbalanced_transport(rho, loss):
     cost, total = loss(distances), sum(rho)
     direct, plan = oracles.unbalanced_transport(cost, a, b, rho)
     k = torch.as_tensor(np.exp(-cost / total))[None]
-    problem = conic(cases.Pair(np.zeros((4, 4)), a, np.zeros((5, 5)), b), rho)
+    problem = conic_problem(cases.Pair(np.zeros((4, 4)), a, np.zeros((5, 5)), b), rho)
 
     def value(unit_plan):
         """Return the value of the linear step at a plan."""

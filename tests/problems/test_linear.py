@@ -17,7 +17,7 @@ TIGHT = Sinkhorn(tol=1e-12, max_iter=5000)
 SIDES = [(0.5, 2.0), (INF, 2.0), (0.5, INF), (INF, INF)]
 
 
-def linear(rho=(0.5, 2.0), eps=0.1, seed=0, mass=(1.0, 1.0)):
+def make_problem(rho=(0.5, 2.0), eps=0.1, seed=0, mass=(1.0, 1.0)):
     """Return a pair of clouds and one linear problem with a random cost of both signs.
 
     The masses differ unless both sides are hard.
@@ -49,7 +49,7 @@ def gradient(problem, p):
 def test_the_solution_is_stationary(rho, eps):
     # The gradient in p is 0, but for the multipliers of hard sides: a function of i, of j, or a sum of both.
     mass = (1.3, 1.3) if rho == (INF, INF) else (1.3, 0.6)
-    pair, problem = linear(rho, eps, mass=mass)
+    pair, problem = make_problem(rho, eps, mass=mass)
     p = torch.tensor(plan_with_mass(TIGHT(problem)))
     left = gradient(problem, p)
     if rho[0] == INF:
@@ -64,7 +64,7 @@ def test_the_solution_is_stationary(rho, eps):
 @pytest.mark.parametrize("rho", SIDES)
 def test_the_solution_beats_its_neighbors(rho):
     mass = (1.3, 1.3) if rho == (INF, INF) else (1.3, 0.6)
-    _, problem = linear(rho, 0.5, mass=mass)
+    _, problem = make_problem(rho, 0.5, mass=mass)
     p = torch.tensor(plan_with_mass(TIGHT(problem)))
     best = float(objective(problem, p))
     rng = np.random.default_rng(1)
@@ -90,7 +90,7 @@ def test_the_solution_beats_its_neighbors(rho):
 
 def test_potentials_and_marginals():
     # p = a⊗b exp((f⊕g − cost)/eps); p1 = a e^{−f/rho1}, p2 = b e^{−g/rho2}.
-    pair, problem = linear((0.5, 2.0), 0.1, mass=(1.3, 0.6))
+    pair, problem = make_problem((0.5, 2.0), 0.1, mass=(1.3, 0.6))
     end = TIGHT(problem)
     p, f, g = torch.tensor(plan_with_mass(end)), end.f[0], end.g[0]
     ab = torch.tensor(np.outer(pair.a, pair.b))
@@ -110,10 +110,10 @@ def proximal_objective(problem, p, last, strength):
 @pytest.mark.parametrize("rho", SIDES[:2])
 @pytest.mark.parametrize("strength", [0.03, 2.0])
 def test_the_proximal_term_is_added_to_the_objective(strength, rho):
-    pair, problem = linear(rho, 0.1, mass=(1.3, 0.6))
+    pair, problem = make_problem(rho, 0.1, mass=(1.3, 0.6))
     last = torch.tensor(cases.random_plan(pair, 3))
-    moved = problem.add_proximal_term(last[None], torch.tensor([strength], dtype=torch.float64))
-    p = torch.tensor(plan_with_mass(TIGHT(moved))).requires_grad_(True)
+    proximal = problem.add_proximal_term(last[None], torch.tensor([strength], dtype=torch.float64))
+    p = torch.tensor(plan_with_mass(TIGHT(proximal))).requires_grad_(True)
     proximal_objective(problem, p, last, strength).backward()
     left = p.grad if rho[0] < INF else p.grad - p.grad.mean(1, keepdim=True)
     assert left.abs().max() < 1e-9
@@ -121,7 +121,7 @@ def test_the_proximal_term_is_added_to_the_objective(strength, rho):
     assert (plain if rho[0] < INF else plain - plain.mean(1, keepdim=True)).abs().max() > 1e-2
     # Both objectives agree on all plans, up to a constant.
     one, other = p.detach(), torch.tensor(cases.random_plan(pair, 4, 1.1))
-    gap = float(objective(moved, one) - objective(moved, other))
+    gap = float(objective(proximal, one) - objective(proximal, other))
     expected = float(
         proximal_objective(problem, one, last, strength) - proximal_objective(problem, other, last, strength)
     )
@@ -129,15 +129,15 @@ def test_the_proximal_term_is_added_to_the_objective(strength, rho):
 
 
 def test_a_proximal_term_keeps_zeros_and_forbidden_pairs():
-    pair, problem = linear()
+    pair, problem = make_problem()
     last = torch.tensor(cases.random_plan(pair, 3))
     last[1, 2] = 0.0
     problem.cost[0, 3, 4] = INF
     log_a = problem.log_a.clone()
     log_a[0, 0] = -INF
     last[0] = 0.0
-    moved = LinearProblem(problem.cost, log_a, problem.log_b, problem.div_a, problem.div_b, problem.eps)
-    end = TIGHT(moved.add_proximal_term(last[None], torch.ones(1, dtype=torch.float64)))
+    proximal = LinearProblem(problem.cost, log_a, problem.log_b, problem.div_a, problem.div_b, problem.eps)
+    end = TIGHT(proximal.add_proximal_term(last[None], torch.ones(1, dtype=torch.float64)))
     zero = end.unit_plan[0] == 0
     assert zero[1, 2]
     assert zero[3, 4]
@@ -148,19 +148,19 @@ def test_a_proximal_term_keeps_zeros_and_forbidden_pairs():
 
 
 def test_a_proximal_term_of_strength_zero_changes_nothing():
-    pair, problem = linear()
+    pair, problem = make_problem()
     two = problem.take(torch.tensor([0, 0]))
     last = torch.tensor(cases.random_plan(pair, 3)).expand(2, -1, -1).clone()
     last[:, 1, 2] = 0.0
-    moved = two.add_proximal_term(last, torch.tensor([0.0, 0.5], dtype=torch.float64))
-    assert torch.equal(moved.cost[0], problem.cost[0])
-    assert moved.eps.tolist() == pytest.approx([0.1, 0.6])
-    assert (moved.cost[1] != problem.cost[0]).all()
-    assert moved.cost[1, 1, 2] == INF
+    proximal = two.add_proximal_term(last, torch.tensor([0.0, 0.5], dtype=torch.float64))
+    assert torch.equal(proximal.cost[0], problem.cost[0])
+    assert proximal.eps.tolist() == pytest.approx([0.1, 0.6])
+    assert (proximal.cost[1] != problem.cost[0]).all()
+    assert proximal.cost[1, 1, 2] == INF
 
 
 def test_items_of_a_batch_are_taken_field_by_field():
-    _, problem = linear()
+    _, problem = make_problem()
     three = problem.take(torch.tensor([0, 0, 0]))
     assert three.batch == 3
     assert three.cost.shape == (3, 5, 6)
@@ -173,6 +173,6 @@ def test_items_of_a_batch_are_taken_field_by_field():
 
 
 def test_a_potential_selects_the_stabilized_kernel():
-    _, problem = linear()
+    _, problem = make_problem()
     assert type(problem.kernel(None)) is LogKernel
     assert type(problem.kernel(torch.zeros_like(problem.log_b))) is StabilizedKernel

@@ -76,7 +76,7 @@ def test_lambert_solves_its_equation_and_agrees_with_scipy():
 
 
 def test_a_linear_cost_above_the_gain_of_any_mass_gives_the_status_collapsed():
-    # F(m) = m²(…) + m·L + C falls towards m = 0 for every plan once alpha is large enough.
+    # F(m) = m²(…) + m·L + C decreases toward m = 0 for every plan once alpha is large enough.
     pair = cases.clouds(5, 6, 0)
     pair = replace(pair, cost=pair.cost + 1.0)
     parameters = Parameters(0.3, 0.4, 0.05, 30.0)

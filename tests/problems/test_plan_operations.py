@@ -17,7 +17,7 @@ from ugw.problems.plan_operations import (
 
 
 @pytest.fixture
-def streaming():
+def streaming_problem():
     """A streaming problem of 30 × 25 points."""
     return ugw_problem(*streamable_pair(30, 25), method="streaming")
 
@@ -31,7 +31,7 @@ def stored(plan):
 
 
 @pytest.mark.parametrize(("dtype", "factor"), [(torch.float64, 1e300), (torch.float32, 1e37), (torch.float64, 1e-290)])
-def test_normalized_plans_have_unit_mass_whatever_their_mass(dtype, factor):
+def test_normalized_plans_have_unit_mass(dtype, factor):
     plans = random_plans(dtype=dtype)
     scaled = normalize(plans * factor)
     torch.testing.assert_close(scaled.sum(dim=(1, 2)), torch.ones(2, dtype=dtype))
@@ -91,22 +91,22 @@ def test_the_rms_of_a_zero_cost_is_zero():
 # --- implicit plans against stored ones ---
 
 
-def test_operations_on_implicit_plans_agree_with_those_on_stored_plans(streaming):
-    plan, product = random_anchor_plan(streaming), streaming.product
-    weights = streaming.log_a, streaming.log_b
+def test_operations_on_implicit_plans_agree_with_those_on_stored_plans(streaming_problem):
+    plan, product = random_anchor_plan(streaming_problem), streaming_problem.product
+    weights = streaming_problem.log_a, streaming_problem.log_b
     torch.testing.assert_close(stored(normalize(plan * torch.full((1, 1, 1), 3.0))), normalize(stored(plan)))
     torch.testing.assert_close(l1_distance(plan, product), l1_distance(stored(plan), stored(product)))
     torch.testing.assert_close(
         max_log_growth(product, plan, *weights), max_log_growth(stored(product), stored(plan), *weights)
     )
-    cost = streaming.state_of_plan(plan).local_cost
+    cost = streaming_problem.state_of_plan(plan).local_cost
     torch.testing.assert_close(cost_rms(cost, *weights), cost_rms(cost.dense(), *weights))
     assert find_product_plans(product) is None  # not tested for implicit plans
 
 
-def test_implicit_plans_are_mixed_in_the_logarithm(streaming):
-    plan, share = normalize(random_anchor_plan(streaming)), torch.tensor([0.25], dtype=torch.float64)
-    mixed = mix_with_product_plan(plan, share, streaming.log_a, streaming.log_b)
-    has_weight = streaming.product.log_plan.dense() > -torch.inf
-    expected = 0.75 * plan.log_plan.dense() + 0.25 * streaming.product.log_plan.dense()
+def test_implicit_plans_are_mixed_in_the_logarithm(streaming_problem):
+    plan, share = normalize(random_anchor_plan(streaming_problem)), torch.tensor([0.25], dtype=torch.float64)
+    mixed = mix_with_product_plan(plan, share, streaming_problem.log_a, streaming_problem.log_b)
+    has_weight = streaming_problem.product.log_plan.dense() > -torch.inf
+    expected = 0.75 * plan.log_plan.dense() + 0.25 * streaming_problem.product.log_plan.dense()
     torch.testing.assert_close(mixed.log_plan.dense()[has_weight], expected[has_weight])

@@ -28,11 +28,11 @@ def hard_mass(pair, parameters):
 # --- the objective ---
 
 
-@pytest.mark.parametrize("made", [cases.clouds, cases.similarities])
+@pytest.mark.parametrize("make_plan", [cases.clouds, cases.similarities])
 @pytest.mark.parametrize("mass", MASSES)
 @pytest.mark.parametrize("parameters", SOFT + HARD, ids=str)
-def test_every_term_equals_its_four_index_sum(parameters, mass, made):
-    pair = made(5, 6, 3, mass if parameters.rho != (INF, INF) else (mass[0], mass[0]))
+def test_every_term_equals_its_four_index_sum(parameters, mass, make_plan):
+    pair = make_plan(5, 6, 3, mass if parameters.rho != (INF, INF) else (mass[0], mass[0]))
     plan = cases.random_plan(pair, 1, 0.8 * math.sqrt(mass[0] * mass[1]))
     fused = ugw.Fused(parameters.alpha, pair.cost) if parameters.alpha else None
     got = ugw.objective(plan, pair.x, pair.y, rho=parameters.rho, eps=parameters.eps, fused=fused)
@@ -75,7 +75,7 @@ def test_the_brute_force_objective_equals_the_four_index_sum():
     for parameters in SOFT:
         pair = clouds_of_mass(parameters, (1.3, 0.6))
         plan = cases.random_plan(pair, 1)
-        quick = float(cases.quick_value(pair, parameters, torch.tensor(plan)))
+        quick = float(cases.value_by_contractions(pair, parameters, torch.tensor(plan)))
         assert quick == pytest.approx(cases.value(pair, parameters, plan), rel=1e-13)
 
 
@@ -261,10 +261,10 @@ def test_items_of_an_incremental_problem_index_the_metrics_once():
     batch = torch.tensor([0, 0])
     problem = cases.problem(cases.clouds(7, 6, 0), Parameters(1.0, 0.4, 0.1)).take(batch)
     problem = replace(problem, distortion_sum=IncrementalDistortion.of(problem.distortion_sum))
-    taken = problem.take(torch.tensor([1]))
-    assert isinstance(taken.distortion_sum, IncrementalDistortion)
-    assert taken.distortion_sum.dx is taken.x.metric
-    assert taken.distortion_sum.dy is taken.y.metric
+    item = problem.take(torch.tensor([1]))
+    assert isinstance(item.distortion_sum, IncrementalDistortion)
+    assert item.distortion_sum.dx is item.x.metric
+    assert item.distortion_sum.dy is item.y.metric
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
@@ -274,16 +274,16 @@ def test_a_value_in_float32_is_that_of_its_plan(metric):
     points = rng.random((1000, 3)), rng.random((900, 2))
     short, long = ([ugw.Space.from_points(p.astype(kind), metric=metric) for p in points] for kind in ("f4", "f8"))
     inner = Sinkhorn(method="streaming" if metric == "sqeuclidean" else "auto")
-    found = ugw.solve(*short, eps=0.3, init="product", solver=ugw.AlternateMin(inner=inner))
-    plan = found.plan.dense() if metric == "sqeuclidean" else found.plan
+    result = ugw.solve(*short, eps=0.3, init="product", solver=ugw.AlternateMin(inner=inner))
+    plan = result.plan.dense() if metric == "sqeuclidean" else result.plan
     judged = ugw.objective(plan.astype("f8"), *long, eps=0.3).total
-    assert found.value == pytest.approx(judged, rel=3e-7)
+    assert result.value == pytest.approx(judged, rel=3e-7)
 
 
 # --- costs by changes of the plan ---
 
 
-def incremental(problem):
+def with_incremental_updates(problem):
     """The problem with incremental updates of its local cost."""
     return replace(problem, distortion_sum=IncrementalDistortion.of(problem.distortion_sum))
 
@@ -306,22 +306,22 @@ def test_incremental_updates_tolerate_inaccurate_products(monkeypatch, start):
     exact = solver(problem, problem.product)
     make_products_inaccurate(monkeypatch)
     first = problem.product if start == "product" else ugw.AlternateMin(tol=1e-2)(problem, problem.product).plan[None]
-    found = solver(incremental(problem), torch.as_tensor(first))
-    assert found.converged
-    assert found.value == pytest.approx(exact.value, rel=1e-7), "off by more than float32 rounds a value"
-    assert abs(found.plan - exact.plan).sum() < (2e-5 if start == "near" else 1e-3) * exact.mass
+    result = solver(with_incremental_updates(problem), torch.as_tensor(first))
+    assert result.converged
+    assert result.value == pytest.approx(exact.value, rel=1e-7), "off by more than float32 rounds a value"
+    assert abs(result.plan - exact.plan).sum() < (2e-5 if start == "near" else 1e-3) * exact.mass
 
 
 def test_after_large_changes_the_local_cost_is_recomputed(monkeypatch):
-    problem = incremental(cases.problem(cases.clouds(20, 18, 0), Parameters(1.0, 0.4, 0.05)))
+    problem = with_incremental_updates(cases.problem(cases.clouds(20, 18, 0), Parameters(1.0, 0.4, 0.05)))
     make_products_inaccurate(monkeypatch)
     state = problem.state_of_plan(problem.product)
     other = normalize(problem.product * torch.rand(1, 20, 18, generator=torch.Generator().manual_seed(0)).double())
-    for share, anew in ((0.0005, False), (0.001, False), (0.5, True)):
+    for share, is_recomputed in ((0.0005, False), (0.001, False), (0.5, True)):
         unit_plan = torch.lerp(state.unit_plan, other, share)
         new = problem.accept(state, LinearSolution(unit_plan, *[None] * 4))
         off = (new.local_cost - problem.state_of_plan(unit_plan).local_cost).abs().max()
-        assert (off == 0) == anew
+        assert (off == 0) == is_recomputed
         assert off < 1e-5
-        assert (new.drift == 0) == anew
+        assert (new.drift == 0) == is_recomputed
         state = new

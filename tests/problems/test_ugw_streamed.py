@@ -24,24 +24,28 @@ def test_cost_and_terms_are_those_of_the_stored_problem(fused):
     stored = build_ugw(x, y, rho=(0.5, 2.0), eps=0.05, fused=fused)
     plan = multilevel.random_anchor_plan(streamed)
     dense = plan.log_plan.dense().exp()
-    state, twin = streamed.state_of_plan(plan), stored.state_of_plan(dense)
-    torch.testing.assert_close(state.local_cost.dense(), twin.local_cost)
+    state, stored_state = streamed.state_of_plan(plan), stored.state_of_plan(dense)
+    torch.testing.assert_close(state.local_cost.dense(), stored_state.local_cost)
     d = [s.metric.dense() for s in (x, y)]
     four = (d[0][:, None, :, None] - d[1][None, :, None, :]).square()
     torch.testing.assert_close(state.local_cost.dense()[0], torch.einsum("ijkl,kl->ij", four, dense[0]))
-    torch.testing.assert_close(PlanMoments.from_plan(streamed, dense).local_cost(streamed).dense(), twin.local_cost)
+    torch.testing.assert_close(
+        PlanMoments.from_plan(streamed, dense).local_cost(streamed).dense(), stored_state.local_cost
+    )
     for name in ("distortion", "kls", "linear", "log_mass"):
-        torch.testing.assert_close(getattr(state, name), getattr(twin, name), msg=name)
-    torch.testing.assert_close(streamed.linearize(state).cost.dense(), stored.linearize(twin).cost)
-    torch.testing.assert_close(streamed.objective(state).total, stored.objective(twin).total)
-    other, other_twin = streamed.state_of_plan(streamed.product), stored.state_of_plan(stored.product)
-    torch.testing.assert_close(streamed.objective(state, other).total, stored.objective(twin, other_twin).total)
+        torch.testing.assert_close(getattr(state, name), getattr(stored_state, name), msg=name)
+    torch.testing.assert_close(streamed.linearize(state).cost.dense(), stored.linearize(stored_state).cost)
+    torch.testing.assert_close(streamed.objective(state).total, stored.objective(stored_state).total)
+    other, other_stored_state = streamed.state_of_plan(streamed.product), stored.state_of_plan(stored.product)
+    torch.testing.assert_close(
+        streamed.objective(state, other).total, stored.objective(stored_state, other_stored_state).total
+    )
     weights = stored.log_a, stored.log_b
     torch.testing.assert_close(l1_distance(plan, streamed.product), l1_distance(dense, stored.product))
     torch.testing.assert_close(
         max_log_growth(streamed.product, plan, *weights), max_log_growth(stored.product, dense, *weights)
     )
-    torch.testing.assert_close(cost_rms(state.local_cost, *weights), cost_rms(twin.local_cost, *weights))
+    torch.testing.assert_close(cost_rms(state.local_cost, *weights), cost_rms(stored_state.local_cost, *weights))
 
 
 @pytest.mark.parametrize(
@@ -94,8 +98,8 @@ def test_large_problems_stream_by_themselves():
     with changed_thresholds(THRESHOLDS, max_stored_entries={"cpu": 2000}):
         assert ugw.solve(x, y, eps=0.05).path == "streaming"
         assert ugw.solve(x, y, eps=0.05, solver=STORED).path == "stored"
-        given = ugw.Space.from_points(np.random.default_rng(0).random((60, 2)))
-        assert ugw.solve(given, y, eps=0.05).path == "stored"
+        space = ugw.Space.from_points(np.random.default_rng(0).random((60, 2)))
+        assert ugw.solve(space, y, eps=0.05).path == "stored"
 
 
 def test_a_batch_does_not_stream_an_item_that_is_stored_alone():
@@ -119,9 +123,9 @@ def check_that_a_mixed_batch_is_refused(pairs, x, y):
         with pytest.raises(ugw.InputError, match=r"of one kind.* got items of 20 × 18 and 30 × 18: .* two calls"):
             function(x, y)
     assert ugw.solve(x, y, eps=0.05, solver=STREAMING).path == "streaming"
-    found = ugw.pairwise([pair[0] for pair in pairs], [pairs[0][1]], eps=0.05)  # solves such pairs one by one
+    result = ugw.pairwise([pair[0] for pair in pairs], [pairs[0][1]], eps=0.05)  # solves such pairs one by one
     expected = [ugw.solve(pair[0], pairs[0][1], eps=0.05).value for pair in pairs]
-    np.testing.assert_allclose(found.values[:, 0], expected, rtol=1e-9)
+    np.testing.assert_allclose(result.values[:, 0], expected, rtol=1e-9)
 
 
 def test_a_streamed_result_is_an_initial_plan():
@@ -143,7 +147,7 @@ def test_a_streamed_result_is_an_initial_plan():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"loss": lambda t: t.abs()}, "the loss"),
         ({"fused": ugw.Fused(1.0, np.ones((60, 50)))}, "GiB"),
@@ -152,10 +156,10 @@ def test_a_streamed_result_is_an_initial_plan():
         ({"init": "nearest"}, "nearest"),
     ],
 )
-def test_problems_that_cannot_stream_are_refused(given, message):
+def test_problems_that_cannot_stream_are_refused(options, message):
     x, y = streamable_pair(mass=1.0)
     with pytest.raises(ugw.InputError, match=message):
-        ugw.solve(x, y, solver=STREAMING, **given)
+        ugw.solve(x, y, solver=STREAMING, **options)
 
 
 def test_stored_spaces_cannot_stream():

@@ -12,7 +12,7 @@ from ugw.results.projection import divide_by_weights
 
 
 def plan_and_weights(seed=0, n=13, m=17):
-    """Entries over many orders of magnitude, a tie, a row of next to nothing and a column of zeros."""
+    """Entries over many orders of magnitude, a tie, a row of almost no mass and a column of zeros."""
     rng = np.random.default_rng(seed)
     plan = 10.0 ** rng.uniform(-6, 0, size=(n, m))
     plan[3] = 0.25  # ties, more than are kept
@@ -33,27 +33,27 @@ def sorted_matches(row, weight):
 @pytest.mark.parametrize("side", [0, 1])
 def test_the_largest_matches_are_those_of_a_sort(side, block):
     plan, a, b = plan_and_weights()
-    seen, weights = (plan, a) if side == 0 else (plan.T, b)
-    points = np.arange(0, len(seen), 2)
-    fractions = divide_by_weights(seen.sum(axis=1), weights)
+    rows, weights = (plan, a) if side == 0 else (plan.T, b)
+    points = np.arange(0, len(rows), 2)
+    fractions = divide_by_weights(rows.sum(axis=1), weights)
     with changed_thresholds(REPORT_CONFIG, max_block_entries=block):
-        found = largest_matches(row_reader(plan, side), points, fractions, seen.shape[1])
-    assert found.points.tolist() == points.tolist()
-    for k, who, what in zip(points, found.partners, found.masses, strict=True):
+        matches = largest_matches(row_reader(plan, side), points, fractions, rows.shape[1])
+    assert matches.points.tolist() == points.tolist()
+    for k, partners, masses in zip(points, matches.partners, matches.masses, strict=True):
         if k != 3 or side == 1:  # which of too many ties are kept is not said, only that they come in order
-            assert list(zip(who, what, strict=True)) == sorted_matches(seen[k], weights[k])
+            assert list(zip(partners, masses, strict=True)) == sorted_matches(rows[k], weights[k])
 
 
 def test_ties_are_ordered_and_unmatched_points_have_no_matches():
     plan, a, _ = plan_and_weights()
-    found = largest_matches(row_reader(plan, 0), np.arange(13), divide_by_weights(plan.sum(axis=1), a), 17)
-    assert (np.diff(found.partners[3]) > 0).all()
-    assert len(found.partners[3]) == REPORT_CONFIG.matches_per_point
-    assert len(found.partners[5]) == 0
-    assert 4 not in np.concatenate(found.partners)
+    matches = largest_matches(row_reader(plan, 0), np.arange(13), divide_by_weights(plan.sum(axis=1), a), 17)
+    assert (np.diff(matches.partners[3]) > 0).all()
+    assert len(matches.partners[3]) == REPORT_CONFIG.matches_per_point
+    assert len(matches.partners[5]) == 0
+    assert 4 not in np.concatenate(matches.partners)
 
 
-def test_pairs_are_rounds_each_heavier_first_and_without_repeats():
+def test_pairs_are_ordered_by_rank_and_mass_without_repeats():
     plan, a, b = plan_and_weights(1)
     sides = [
         largest_matches(row_reader(plan, k), np.arange(len(p)), divide_by_weights(p.sum(axis=1), w), p.shape[1])
@@ -80,17 +80,17 @@ def test_a_plan_without_mass_has_no_pairs():
 
 
 @pytest.fixture(scope="module")
-def streamed():
+def lazy_plan():
     return streamed_result().plan
 
 
-def test_a_plan_that_is_not_stored_gives_the_same_and_is_not_made(streamed, monkeypatch):
-    dense = streamed.dense()
+def test_a_plan_that_is_not_stored_gives_the_same_and_is_not_made(lazy_plan, monkeypatch):
+    dense = lazy_plan.dense()
     monkeypatch.setattr(LazyPlan, "dense", lambda *_, **__: pytest.fail("made the whole plan"))
-    for side, seen in enumerate((dense, dense.T)):
-        share = np.ones(len(seen))
+    for side, rows in enumerate((dense, dense.T)):
+        share = np.ones(len(rows))
         lazy, stored = (
-            largest_matches(row_reader(p, side), np.arange(len(seen)), share, seen.shape[1]) for p in (streamed, dense)
+            largest_matches(row_reader(p, side), np.arange(len(rows)), share, rows.shape[1]) for p in (lazy_plan, dense)
         )
         assert [p.tolist() for p in lazy.partners] == [p.tolist() for p in stored.partners]
         np.testing.assert_allclose(np.concatenate(lazy.masses), np.concatenate(stored.masses), rtol=1e-10)

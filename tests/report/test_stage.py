@@ -28,28 +28,30 @@ def test_distances_keep_their_proportions(dx, dy):
     x, y = cloud(20, dx), cloud(20, dy, seed=1)
     arrangement = arrange(x, y, identity_pairs(20))
     for points, frame in zip((x, y), arrangement.transforms, strict=True):
-        placed = frame(points)
-        assert np.allclose(cdist(placed, placed), frame.scale * cdist(points, points))
-        assert np.allclose((placed.max(axis=0) + placed.min(axis=0)) / 2, frame.shift)  # in the middle of its room
+        positions = frame(points)
+        assert np.allclose(cdist(positions, positions), frame.scale * cdist(points, points))
+        assert np.allclose(
+            (positions.max(axis=0) + positions.min(axis=0)) / 2, frame.shift
+        )  # in the middle of its room
     assert arrangement.is_flat == (max(dx, dy) <= 2)
 
 
 @pytest.mark.parametrize("d", [2, 3])
-def test_a_turned_copy_lies_as_the_original(d):
+def test_a_rotated_copy_is_aligned_with_the_original(d):
     x = cloud(30, d)
     arrangement = arrange(x, x @ rotation(d) + 5, identity_pairs(30))
     first, second = arrangement.transforms
-    apart = first(x) - second(x @ rotation(d) + 5)
-    assert np.allclose(apart, apart[0])
+    difference = first(x) - second(x @ rotation(d) + 5)
+    assert np.allclose(difference, difference[0])
     assert arrangement.has_one_scale
 
 
 def test_planes_may_be_mirrored_and_solids_may_not():
     for d, mirrors, sign in ((2, True, -1), (3, False, 1)):
         x = cloud(30, d)
-        found = aligning_rotation(x, x @ rotation(d, sign=-1), identity_pairs(30), allow_reflection=mirrors)
-        assert np.linalg.det(found) == pytest.approx(sign)
-        assert np.allclose(found @ found.T, np.eye(d))
+        rotated = aligning_rotation(x, x @ rotation(d, sign=-1), identity_pairs(30), allow_reflection=mirrors)
+        assert np.linalg.det(rotated) == pytest.approx(sign)
+        assert np.allclose(rotated @ rotated.T, np.eye(d))
 
 
 def test_flat_spaces_lie_in_two_planes_the_first_above():
@@ -66,12 +68,12 @@ def test_flat_spaces_lie_in_two_planes_the_first_above():
 def test_solids_stand_apart_where_there_is_room(shape, stacked):
     x, y = cloud(40, 3, scale=shape), cloud(40, 3, seed=3, scale=shape)
     arrangement = arrange(x, y, identity_pairs(40))
-    placed = [frame(points) for points, frame in zip((x, y), arrangement.transforms, strict=True)]
+    positions = [frame(points) for points, frame in zip((x, y), arrangement.transforms, strict=True)]
     assert arrangement.is_stacked == stacked
     if stacked:
-        assert placed[0][:, 2].min() > placed[1][:, 2].max()
+        assert positions[0][:, 2].min() > positions[1][:, 2].max()
     else:
-        assert placed[0][:, 0].max() < placed[1][:, 0].min()
+        assert positions[0][:, 0].max() < positions[1][:, 0].min()
 
 
 def test_sizes_too_different_to_be_seen_at_one_scale_have_their_own():

@@ -1,4 +1,4 @@
-"""How a report draws a space: where its points are, and what it refuses."""
+"""Coordinates at which a report draws a space, and spaces that it refuses."""
 
 import networkx
 import numpy as np
@@ -18,17 +18,17 @@ FACES = np.array([[0, 1, 2], [0, 2, 3]])
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_points_are_drawn_where_they_are(d):
     x = cloud(9, d)
-    for given in (x, torch.from_numpy(x).requires_grad_()):
-        places, said = View(ugw.Space.from_points(given)).positions_and_note
+    for points in (x, torch.from_numpy(x).requires_grad_()):
+        places, note = View(ugw.Space.from_points(points)).positions_and_note
         assert np.array_equal(places, x)
-        assert said == ""
+        assert note == ""
 
 
 def test_many_coordinates_are_reduced_to_three():
     flat = cloud(30, 3) @ cloud(3, 8, seed=1)  # three dimensions in eight
-    places, said = View(ugw.Space.from_points(flat)).positions_and_note
+    places, note = View(ugw.Space.from_points(flat)).positions_and_note
     assert np.allclose(cdist(places, places), cdist(flat, flat))
-    assert "8 principal coordinates" in said
+    assert "8 principal coordinates" in note
 
 
 @pytest.mark.parametrize("landmarks", [8, 1000])
@@ -37,9 +37,9 @@ def test_distances_are_unfolded_also_beyond_the_landmarks(landmarks):
     far = cdist(x, x)
     places = mds_positions(ugw.Space.from_distances(far), landmarks)
     assert np.allclose(cdist(places, places), far)
-    found, said = View(ugw.Space.from_distances(far)).positions_and_note
-    assert np.allclose(cdist(found, found), far)
-    assert "scaling" in said
+    positions, note = View(ugw.Space.from_distances(far)).positions_and_note
+    assert np.allclose(cdist(positions, positions), far)
+    assert "scaling" in note
 
 
 def test_distances_of_equal_points_and_similarities_have_places():
@@ -69,7 +69,7 @@ def test_given_places_come_first():
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda s: View(SQUARE), "a report draws two spaces, got ndarray"),
         (lambda s: View(ugw.Space.stack([s, s, s])), "got a batch of 3: take an item"),
@@ -87,6 +87,6 @@ def test_given_places_come_first():
         (lambda s: View(ugw.Space.from_distances(cdist(SQUARE, SQUARE)), faces=FACES), "faces need coordinates"),
     ],
 )
-def test_spaces_that_cannot_be_drawn_are_refused(make, said):
-    with pytest.raises(ugw.InputError, match=said):
+def test_spaces_that_cannot_be_drawn_are_refused(make, message):
+    with pytest.raises(ugw.InputError, match=message):
         make(ugw.Space.from_points(SQUARE))

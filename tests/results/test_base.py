@@ -1,10 +1,10 @@
-"""What all public results have in common: converged, check, save, load and an HTML table."""
+"""Methods of all public results: converged, check, save, load and the HTML table."""
 
 import numpy as np
 import pytest
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.spaces import pair
 
 MAKE = {
@@ -90,8 +90,8 @@ def test_files_that_are_no_archives(tmp_path):
 
 @pytest.mark.parametrize("path", [None, 3, "", b"r.npz", ["r.npz"]])
 def test_paths_are_strings_or_path_objects(result, path):
-    refused(result.save, path, match="path must be the path of a file, got")
-    refused(type(result).load, path, match="path must be the path of a file, got")
+    assert_refused(result.save, path, match="path must be the path of a file, got")
+    assert_refused(type(result).load, path, match="path must be the path of a file, got")
 
 
 BATCHED = {"Result": ugw.solve, "ConicResult": ugw.solve_conic, "Debiased": ugw.debiased, "Tightness": ugw.tightness}

@@ -1,4 +1,4 @@
-"""Conic results: atoms, what is printed, files, and which are metrics."""
+"""Conic results: atoms, summary, files, and the property `is_metric`."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 import ugw
 from oracles import cases
 from oracles import conic as oracles
-from oracles.conic import LOSSES, quick
+from oracles.conic import LOSSES, solve_from_one_plan
 from ugw.errors import InputError
 
 GH, HK = LOSSES
@@ -15,7 +15,7 @@ GH, HK = LOSSES
 @pytest.mark.parametrize("cone", [GH, HK])
 def test_the_atoms_are_a_plan_between_the_cones(cone):
     pair = cases.clouds(4, 5, 7, (1.3, 0.6))
-    c = quick(pair, 0.4, cone)
+    c = solve_from_one_plan(pair, 0.4, cone)
     atoms = c.atoms()
     for side, radius, weights in (("i", "radius_x", pair.a), ("j", "radius_y", pair.b)):
         np.testing.assert_allclose(np.bincount(atoms[side], atoms["mass"] * atoms[radius] ** 2), weights, rtol=1e-10)
@@ -29,23 +29,23 @@ def test_the_atoms_are_a_plan_between_the_cones(cone):
 
 def test_a_result_prints_its_distance_and_its_kernel():
     pair = cases.clouds(5, 6, 8)
-    c = quick(pair, 0.5)
+    c = solve_from_one_plan(pair, 0.5)
     assert repr(c).startswith("ConicResult(5 × 6, value=")
     text = c.summary()
-    for said in ("distance", "apart", "overlap", "kernel       exact", "gap", "converged"):
-        assert said in text
+    for word in ("distance", "apart", "overlap", "kernel       exact", "gap", "converged"):
+        assert word in text
     assert "not a metric" not in text
-    assert "not a metric" in quick(pair, 4.0, HK).summary()
-    assert "not a metric" in quick(pair, (0.3, 0.4)).summary()
+    assert "not a metric" in solve_from_one_plan(pair, 4.0, HK).summary()
+    assert "not a metric" in solve_from_one_plan(pair, (0.3, 0.4)).summary()
     assert "distance" in c._repr_html_()
-    large = quick(cases.clouds(20, 21, 8), 0.5, solver=ugw.AlternateMin(tol=1e-3))
+    large = solve_from_one_plan(cases.clouds(20, 21, 8), 0.5, solver=ugw.AlternateMin(tol=1e-3))
     assert f"kernel       rank {large.kernel_rank}, error ≤" in large.summary()
 
 
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_result_is_saved_and_loaded(tmp_path, batched):
     pair = cases.clouds(5, 6, 8)
-    c = quick(pair, np.array([0.5, 1.0]) if batched else 0.5)
+    c = solve_from_one_plan(pair, np.array([0.5, 1.0]) if batched else 0.5)
     c.save(tmp_path / "c.npz")
     back = ugw.ConicResult.load(tmp_path / "c.npz")
     for name in ("value", "value_bound", "distance", "plan", "mass", "kernel_error", "kernel_rank", "is_metric"):
@@ -65,9 +65,9 @@ def test_a_plain_result_is_not_loaded_as_a_conic_result(tmp_path):
 
 def test_which_cones_and_rhos_are_metrics():
     pair = cases.clouds(3, 3, 0)
-    assert quick(pair, 7.0).is_metric is True
-    assert quick(pair, 1.0, HK).is_metric is True
-    assert quick(pair, 1.1, HK).is_metric is False
-    assert quick(pair, (0.5, 0.6)).is_metric is False
-    assert quick(pair, 0.5, lambda t: t**2).is_metric is False
-    np.testing.assert_array_equal(quick(pair, np.array([0.5, 2.0]), HK).is_metric, [True, False])
+    assert solve_from_one_plan(pair, 7.0).is_metric is True
+    assert solve_from_one_plan(pair, 1.0, HK).is_metric is True
+    assert solve_from_one_plan(pair, 1.1, HK).is_metric is False
+    assert solve_from_one_plan(pair, (0.5, 0.6)).is_metric is False
+    assert solve_from_one_plan(pair, 0.5, lambda t: t**2).is_metric is False
+    np.testing.assert_array_equal(solve_from_one_plan(pair, np.array([0.5, 2.0]), HK).is_metric, [True, False])

@@ -1,4 +1,4 @@
-"""Files: what is saved is loaded, damaged files are refused, and files of earlier versions are read."""
+"""Files: saved results are loaded unchanged, damaged files are refused, files of earlier versions are read."""
 
 import os
 import zipfile
@@ -9,7 +9,7 @@ import torch
 
 import ugw
 from oracles.plans import STREAMING
-from oracles.results import items, solve
+from oracles.results import items_of, solve
 from oracles.spaces import pair
 from ugw.errors import InputError
 from ugw.results.io import read_npz
@@ -58,7 +58,7 @@ def test_files_of_earlier_versions_load(kind, tmp_path):
         assert (loaded.distance, loaded.is_metric) == (result.distance, result.is_metric)
 
 
-def same(one, other):
+def assert_same(one, other):
     """Are two results equal, bit for bit?"""
     assert type(one.plan) is type(other.plan)
     assert one.plan.dtype == other.plan.dtype
@@ -71,7 +71,7 @@ def same(one, other):
     assert one.terms.as_dict().keys() == other.terms.as_dict().keys()
     for name, term in one.terms.as_dict().items():
         assert np.array_equal(term, getattr(other.terms, name))
-    for a, b in zip(items(one), items(other), strict=True):
+    for a, b in zip(items_of(one), items_of(other), strict=True):
         for name in ("objective", "change", "residual", "mass"):
             assert np.array_equal(getattr(a.history, name), getattr(b.history, name))
         try:
@@ -86,7 +86,7 @@ def same(one, other):
 def test_save_and_load_give_back_the_result(any_result, tmp_path):
     path = tmp_path / "result.npz"
     any_result.save(path)
-    same(any_result, Result.load(path))
+    assert_same(any_result, Result.load(path))
     assert [p.name for p in tmp_path.iterdir()] == ["result.npz"]
 
 
@@ -96,7 +96,7 @@ def test_save_and_load_of_tensors(dtype, tmp_path):
     r = solve(x, y, eps=0.1)
     r.save(str(tmp_path / "r.npz"))
     s = Result.load(str(tmp_path / "r.npz"))
-    same(r, s)
+    assert_same(r, s)
     assert s.plan.dtype == dtype
 
 
@@ -130,18 +130,18 @@ def test_saving_over_a_file_replaces_it_or_leaves_it(tmp_path, monkeypatch):
     first, second = solve(), solve(eps=0.2)
     first.save(path)
 
-    def interrupted(file, **arrays):
+    def write_and_interrupt(file, **arrays):
         file.write(b"half of it")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(np, "savez_compressed", interrupted)
+        patch.setattr(np, "savez_compressed", write_and_interrupt)
         with pytest.raises(KeyboardInterrupt):
             second.save(path)
     assert os.listdir(tmp_path) == ["r.npz"]
-    same(first, Result.load(path))
+    assert_same(first, Result.load(path))
     second.save(path)
-    same(second, Result.load(path))
+    assert_same(second, Result.load(path))
 
 
 def corrupt_files(folder):
@@ -176,7 +176,7 @@ def corrupt_files(folder):
 
 
 def test_a_corrupted_file_is_an_input_error(tmp_path):
-    seen = []
+    messages = []
     for name, data in corrupt_files(tmp_path):
         path = tmp_path / "bad.npz"
         path.write_bytes(data)
@@ -186,10 +186,10 @@ def test_a_corrupted_file_is_an_input_error(tmp_path):
             assert "bad.npz" in str(error), name
             assert "\n" not in str(error), name
         except Exception as error:
-            seen.append(f"{name}: {type(error).__name__}")
+            messages.append(f"{name}: {type(error).__name__}")
         else:
-            seen.append(f"{name}: loaded")
-    assert seen == []
+            messages.append(f"{name}: loaded")
+    assert messages == []
 
 
 def test_a_missing_file_is_an_input_error(tmp_path):

@@ -1,11 +1,11 @@
-"""What users can do with a plan that is not stored, against the plan itself."""
+"""Methods of a plan that is not stored, against the stored plan."""
 
 import numpy as np
 import pytest
 import torch
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.plans import STREAMING, streamed_result
 from oracles.thresholds import changed_thresholds
 from ugw.results.config import RESULTS_CONFIG
@@ -62,34 +62,34 @@ def clouds(*seeds):
 
 def test_one_plan_is_the_start_of_every_item():
     x, y, z = clouds(0, 1, 2)
-    given = {"rho": 0.5, "eps": 0.02, "solver": STREAMING}
-    one, batch = ugw.solve(x, y, **given), (ugw.Space.stack([x, z, x]), y)
-    lazy, stored = (ugw.solve(*batch, init=init, **given) for init in (one, one.plan.dense()))
+    options = {"rho": 0.5, "eps": 0.02, "solver": STREAMING}
+    one, batch = ugw.solve(x, y, **options), (ugw.Space.stack([x, z, x]), y)
+    lazy, stored = (ugw.solve(*batch, init=init, **options) for init in (one, one.plan.dense()))
     np.testing.assert_allclose(lazy.value, stored.value, rtol=1e-6)
     assert lazy[0].value == lazy[2].value == pytest.approx(one.value, rel=1e-6)
-    assert lazy.n_iter[0] < ugw.solve(*batch, init="product", **given).n_iter[0]
-    again = ugw.solve(*batch, init=lazy.plan, **given)
+    assert lazy.n_iter[0] < ugw.solve(*batch, init="product", **options).n_iter[0]
+    again = ugw.solve(*batch, init=lazy.plan, **options)
     np.testing.assert_allclose(again.value, lazy.value, rtol=1e-6)
 
 
 def test_a_start_of_another_shape_or_with_mass_at_weight_0_is_refused(result):
     x, y, z = clouds(0, 1, 2)
-    given = {"rho": 0.5, "eps": 0.02, "solver": STREAMING}
-    pair = ugw.solve(ugw.Space.stack([x, z]), y, **given)
+    options = {"rho": 0.5, "eps": 0.02, "solver": STREAMING}
+    pair = ugw.solve(ugw.Space.stack([x, z]), y, **options)
     with pytest.raises(ugw.InputError, match=r"shape \(6, 6\) or \(3, 6, 6\), got \(2, 6, 6\)"):
-        ugw.solve(ugw.Space.stack([x, z, x]), y, init=pair, **given)
+        ugw.solve(ugw.Space.stack([x, z, x]), y, init=pair, **options)
     for init, shape in ((pair, r"\(2, 6, 6\)"), (result.plan, r"\(30, 20\)")):
         with pytest.raises(ugw.InputError, match=rf"shape \(6, 6\), got {shape}"):
-            ugw.solve(x, y, init=init, **given)
+            ugw.solve(x, y, init=init, **options)
     weights = np.where(np.arange(6) == 2, 0.0, 0.2)
     x0, y0 = (ugw.Space.from_points(s.points, metric="sqeuclidean", weights=weights) for s in (x, y))
-    plan = ugw.solve(x, y, **given).plan
+    plan = ugw.solve(x, y, **options).plan
     for spaces in ((x0, y), (x, y0)):
         for init in (plan, plan.dense()):
             with pytest.raises(ugw.InputError, match="init must be 0 at points of weight 0"):
-                ugw.solve(*spaces, init=init, **given)
-        own = ugw.solve(*spaces, **given)
-        assert ugw.solve(*spaces, init=own, **given).converged
+                ugw.solve(*spaces, init=init, **options)
+        per_item = ugw.solve(*spaces, **options)
+        assert ugw.solve(*spaces, init=per_item, **options).converged
 
 
 def test_gradients_pass_through_apply_with_the_plan_fixed():
@@ -134,9 +134,9 @@ def test_a_streamed_result_is_saved_and_loaded(result, tmp_path):
 
 @pytest.mark.parametrize("index", ["a", None, 1.0, True, [True] * 30, [[0, 1]], np.ones((20, 20))], ids=str)
 def test_rows_are_chosen_by_whole_numbers(result, index):
-    refused(result.plan.rows, index, match="index must be whole numbers from 0 to 29")
+    assert_refused(result.plan.rows, index, match="index must be whole numbers from 0 to 29")
 
 
 @pytest.mark.parametrize("k", [1.5, "a", True, None, 0, 21, np.ones((3, 3))], ids=str)
-def test_a_whole_number_of_largest_entries_is_asked_for(result, k):
-    refused(result.plan.top, k, match="k must be a whole number from 1 to 20")
+def test_the_number_of_largest_entries_is_a_whole_number(result, k):
+    assert_refused(result.plan.top, k, match="k must be a whole number from 1 to 20")

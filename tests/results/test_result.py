@@ -1,4 +1,4 @@
-"""Results: every number in them, their truthfulness, and how they look."""
+"""Results: all numbers, the convergence status, and representations."""
 
 import math
 from dataclasses import replace
@@ -9,9 +9,9 @@ import torch
 
 import ugw
 from oracles import cases
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.plans import STREAMING
-from oracles.results import batch, items, solve, stopped
+from oracles.results import items_of, solve, solve_batch, solve_two_steps
 from oracles.spaces import space
 from ugw.errors import InputError, NotConverged
 from ugw.geometry.space import Space
@@ -24,7 +24,7 @@ INF = math.inf
 
 
 def test_terms_sum_to_the_value(any_result):
-    for r in items(any_result):
+    for r in items_of(any_result):
         t = r.terms
         total = t.distortion + t.linear + t.marginal_a + t.marginal_b + t.entropy
         assert r.value == t.total == pytest.approx(total, rel=1e-14)
@@ -32,7 +32,7 @@ def test_terms_sum_to_the_value(any_result):
 
 
 def test_mass_and_marginals_are_sums_of_the_plan(any_result):
-    for r in items(any_result):
+    for r in items_of(any_result):
         assert r.mass == pytest.approx(r.plan.sum(), rel=1e-13)
         p1, p2 = r.marginals
         np.testing.assert_allclose(p1, r.plan.sum(1), rtol=1e-12)
@@ -40,7 +40,7 @@ def test_mass_and_marginals_are_sums_of_the_plan(any_result):
 
 
 def test_gap_is_value_less_relaxed_value(any_result):
-    for r in items(any_result):
+    for r in items_of(any_result):
         assert r.gap == pytest.approx(r.value - r.relaxed_value, abs=1e-15)
         if r.converged:
             assert abs(r.gap) <= 1e-6 * (1 + abs(r.value))
@@ -49,7 +49,7 @@ def test_gap_is_value_less_relaxed_value(any_result):
 
 
 def test_history_has_one_entry_per_step_and_ends_at_the_value(any_result):
-    for r in items(any_result):
+    for r in items_of(any_result):
         h = r.history
         assert len(h) == r.n_iter >= 1
         for column in (h.objective, h.change, h.residual, h.mass):
@@ -62,19 +62,19 @@ def test_history_has_one_entry_per_step_and_ends_at_the_value(any_result):
 
 
 def test_relaxed_value_is_the_objective_of_the_pair():
-    data, given = cases.clouds(4, 5, seed=0, mass=(1.3, 0.8)), cases.Parameters(0.5, 2.0, 0.05, 0.4)
+    data, parameters = cases.clouds(4, 5, seed=0, mass=(1.3, 0.8)), cases.Parameters(0.5, 2.0, 0.05, 0.4)
     with pytest.warns(ugw.ConvergenceWarning):
-        r = cases.solve(data, given, max_iter=3)
+        r = cases.solve(data, parameters, max_iter=3)
     p, q = r.plan_pair
     assert np.abs(p - q).sum() > 1e-3  # a pair that differs
-    assert r.value == pytest.approx(cases.value(data, given, p), rel=1e-9)
-    assert r.relaxed_value == pytest.approx(cases.value(data, given, p, q), rel=1e-9)
+    assert r.value == pytest.approx(cases.value(data, parameters, p), rel=1e-9)
+    assert r.relaxed_value == pytest.approx(cases.value(data, parameters, p, q), rel=1e-9)
 
 
 def test_value_is_the_four_index_sum_of_the_plan_term_by_term():
-    data, given = cases.clouds(4, 5, seed=1, mass=(1.3, 0.8)), cases.Parameters(0.5, 2.0, 0.05, 0.4)
-    r = cases.solve(data, given)
-    for name, expected in cases.terms(data, given, r.plan).items():
+    data, parameters = cases.clouds(4, 5, seed=1, mass=(1.3, 0.8)), cases.Parameters(0.5, 2.0, 0.05, 0.4)
+    r = cases.solve(data, parameters)
+    for name, expected in cases.terms(data, parameters, r.plan).items():
         assert getattr(r.terms, name) == pytest.approx(float(expected), rel=1e-8, abs=1e-12)
 
 
@@ -83,14 +83,14 @@ def test_value_is_the_four_index_sum_of_the_plan_term_by_term():
 def test_potentials_give_the_plan(rho, eps):
     """plan = a⊗b·exp((f ⊕ g − cost)/(m·eps)) with cost and m of the other plan, eqs. (2.2) and (4.2)."""
     masses = (1.2, 1.2) if rho == (INF, INF) else (1.2, 0.7)
-    data, given = cases.clouds(4, 5, seed=2, mass=masses), cases.Parameters(*rho, eps)
-    r = cases.solve(data, given)
+    data, parameters = cases.clouds(4, 5, seed=2, mass=masses), cases.Parameters(*rho, eps)
+    r = cases.solve(data, parameters)
     assert r.converged
     (f, g), (p, q) = r.potentials, r.plan_pair
     data = cases.Pair(data.dx, data.a, data.dy, data.b)  # not fused
-    cost, mass = cases.full_cost(data, given, q), q.sum()
-    made = np.outer(data.a, data.b) * np.exp((f[:, None] + g - cost) / (mass * eps))
-    np.testing.assert_allclose(made, p, atol=1e-7)
+    cost, mass = cases.full_cost(data, parameters, q), q.sum()
+    expected = np.outer(data.a, data.b) * np.exp((f[:, None] + g - cost) / (mass * eps))
+    np.testing.assert_allclose(expected, p, atol=1e-7)
     for rho_, potential, weights, marginal in ((rho[0], f, data.a, p.sum(1)), (rho[1], g, data.b, p.sum(0))):
         if rho_ < INF:
             np.testing.assert_allclose(marginal, weights * np.exp(-potential / (mass * rho_)), rtol=1e-5)
@@ -100,12 +100,12 @@ def test_no_potentials_at_eps_0():
     for r in (
         solve(eps=0.0),
         solve(space(5, 3), space(6, 2, 1), rho=INF, eps=0.0),
-        batch(eps=0.0),
-        batch(eps=np.array([0.1, 0.0, 0.1]))[1],
+        solve_batch(eps=0.0),
+        solve_batch(eps=np.array([0.1, 0.0, 0.1]))[1],
     ):
         with pytest.raises(InputError, match=r"eps = 0.*eps > 0"):
             _ = r.potentials
-    assert np.isfinite(batch(eps=np.array([0.1, 0.0, 0.1]))[0].potentials[0]).all()
+    assert np.isfinite(solve_batch(eps=np.array([0.1, 0.0, 0.1]))[0].potentials[0]).all()
 
 
 def test_marginal_error_is_the_relative_violation_of_the_hard_sides():
@@ -163,15 +163,15 @@ def test_transport_averages_values_by_the_plan():
 
 def test_transport_of_tensors_gives_tensors():
     x, y = (ugw.Space.from_points(torch.rand(n, 2, generator=torch.manual_seed(0))) for n in (5, 6))
-    moved = solve(x, y, eps=0.1).transport(torch.arange(5))
-    assert isinstance(moved, torch.Tensor)
-    assert moved.dtype == torch.float32
+    averages = solve(x, y, eps=0.1).transport(torch.arange(5))
+    assert isinstance(averages, torch.Tensor)
+    assert averages.dtype == torch.float32
 
 
 def test_transport_is_nan_for_points_without_mass():
     points, weights = np.random.default_rng(0).random((6, 2)), np.array([1.0, 2.0, 0.0, 1.0, 1.0, 1.0])
-    moved = solve(space(5, 3), ugw.Space.from_points(points, weights=weights)).transport(np.arange(5.0))
-    assert np.isnan(moved).tolist() == [False, False, True, False, False, False]
+    averages = solve(space(5, 3), ugw.Space.from_points(points, weights=weights)).transport(np.arange(5.0))
+    assert np.isnan(averages).tolist() == [False, False, True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -184,19 +184,19 @@ def test_transport_refuses_values_that_do_not_fit(values):
 
 def test_transport_wants_an_item_of_a_batch():
     with pytest.raises(InputError, match=r"result\[i\]"):
-        batch().transport(np.ones(5))
+        solve_batch().transport(np.ones(5))
 
 
 # --- the truth ---
 
 
 def test_check_returns_a_converged_result():
-    for r in (solve(), batch()):
+    for r in (solve(), solve_batch()):
         assert r.check() is r
 
 
 def test_check_raises_with_advice():
-    r = stopped()
+    r = solve_two_steps()
     assert r.status is Status.MAX_ITER
     assert not r.converged
     with pytest.raises(NotConverged) as caught:
@@ -210,7 +210,7 @@ def test_check_raises_with_advice():
 
 def test_check_of_a_batch_names_the_item():
     with pytest.warns(ugw.ConvergenceWarning):
-        r = batch(eps=np.array([0.4, 0.01, 0.4]), solver=ugw.AlternateMin(max_iter=25))
+        r = solve_batch(eps=np.array([0.4, 0.01, 0.4]), solver=ugw.AlternateMin(max_iter=25))
     assert r.converged.tolist() == [True, False, True]
     with pytest.raises(NotConverged, match=r"item 1 \(1 of 3 not converged\).*max_iter"):
         r.check()
@@ -230,7 +230,7 @@ def test_every_status_has_a_message():
 
 
 def test_the_message_has_the_numbers():
-    r = stopped()
+    r = solve_two_steps()
     assert "2 steps" in r.message
     assert f"{r.history.change[-1]:.1e}" in r.message
     assert solve().message.startswith("converged")
@@ -240,7 +240,7 @@ def test_the_message_has_the_numbers():
 
 
 def test_items_of_a_batch():
-    r = batch()
+    r = solve_batch()
     assert len(r) == 3
     assert [item.plan.shape for item in r] == [(4, 3), (5, 6), (2, 4)]
     assert r.plan.shape == (3, 5, 6)
@@ -262,7 +262,7 @@ def test_items_of_a_batch():
 
 
 def test_shapes_of_a_batch():
-    r = batch()
+    r = solve_batch()
     for numbers in (r.value, r.mass, r.gap, r.relaxed_value, r.marginal_error, r.converged, r.n_iter, r.terms.total):
         assert isinstance(numbers, np.ndarray)
         assert numbers.shape == (3,)
@@ -275,13 +275,13 @@ def test_shapes_of_a_batch():
 @pytest.mark.parametrize("i", [3, -4])
 def test_items_out_of_range(i):
     with pytest.raises(IndexError, match=f"a batch of 3 results has no item {i}"):
-        batch()[i]
+        solve_batch()[i]
 
 
 @pytest.mark.parametrize("i", [slice(0, 2), "a", 1.0])
 def test_items_have_integer_indices(i):
     with pytest.raises(TypeError, match="a batch of 3 results takes an integer index, got"):
-        batch()[i]
+        solve_batch()[i]
 
 
 def test_one_result_has_no_len_and_no_items():
@@ -300,8 +300,8 @@ def test_repr_is_one_line_with_the_essentials():
     assert "5 × 6" in text
     assert f"{r.value:.6g}" in text
     assert f"converged after {r.n_iter} steps" in text
-    assert "max iter" in repr(stopped())
-    assert repr(batch()) == "Result(batch of 3, 3 converged)"
+    assert "max iter" in repr(solve_two_steps())
+    assert repr(solve_batch()) == "Result(batch of 3, 3 converged)"
 
 
 def test_summary_has_every_term_and_the_status():
@@ -310,13 +310,13 @@ def test_summary_has_every_term_and_the_status():
     for name in ("value", "distortion", "linear", "marginal_a", "marginal_b", "entropy", "mass", "gap", "status"):
         assert name in text
     assert "converged" in text
-    assert "raise max_iter" in stopped().summary()
-    assert len(batch().summary().splitlines()) == 3
+    assert "raise max_iter" in solve_two_steps().summary()
+    assert len(solve_batch().summary().splitlines()) == 3
 
 
 def test_html_is_a_table_colored_by_the_status():
-    good, bad = solve()._repr_html_(), stopped()._repr_html_()
-    for html in (good, bad, batch()._repr_html_()):
+    good, bad = solve()._repr_html_(), solve_two_steps()._repr_html_()
+    for html in (good, bad, solve_batch()._repr_html_()):
         assert html.startswith("<table")
         assert html.endswith("</table>")
         assert html.count("<tr>") == html.count("</tr>") >= 3
@@ -330,7 +330,7 @@ def test_html_is_a_table_colored_by_the_status():
 
 def two_batches():
     """Results of a batch from two starts, of which the second is better for items 1 and 2 only."""
-    first, second = batch(init="random"), batch()
+    first, second = solve_batch(init="random"), solve_batch()
     total = second.tensors.terms
     shifted = replace(total, distortion=first.tensors.terms.total + torch.tensor([1.0, -9.0, -9.0]))
     return first, replace(second, tensors=replace(second.tensors, terms=shifted))
@@ -362,7 +362,7 @@ def test_better_refuses_results_of_other_problems():
         "another Result, got None": None,
         r"another Result, got array|another Result, got an array": plain.plan,
         "another Result, got ConicResult": ugw.solve_conic(*points),
-        "number of items 3": batch(),
+        "number of items 3": solve_batch(),
         r"shape torch.Size\(\[1, 4, 6": solve(space(4, 3)),
         "dtype torch.float32, expected torch.float64": solve(*single),
         "path 'streaming', expected 'stored'": solve(*low_rank, solver=STREAMING),
@@ -373,8 +373,8 @@ def test_better_refuses_results_of_other_problems():
         "divergence 'TV', expected 'KL'": solve(rho=ugw.TV(0.5), eps=0.0),
     }
     for message, other in others.items():
-        refused(plain.better, other, match=message)
-    refused(batch().better, plain, match="number of items 'one, without a batch', expected 3")
+        assert_refused(plain.better, other, match=message)
+    assert_refused(solve_batch().better, plain, match="number of items 'one, without a batch', expected 3")
 
 
 def test_files_of_early_versions_without_parameters_can_be_compared():

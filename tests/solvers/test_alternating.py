@@ -30,13 +30,13 @@ def penalty_sum(parameters):
 # --- answers that can be written down ---
 
 
-@pytest.mark.parametrize("known", cases.known(), ids=lambda k: k.name)
-def test_known_answers(known):
-    result = cases.solve(known.pair, known.given)
+@pytest.mark.parametrize("case", cases.closed_form_cases(), ids=lambda k: k.name)
+def test_known_answers(case):
+    result = cases.solve(case.pair, case.parameters)
     assert result.converged
-    assert result.value == pytest.approx(known.value, rel=1e-8, abs=1e-14)
-    assert cases.value(known.pair, known.given, known.plan) == pytest.approx(known.value, rel=1e-10)
-    np.testing.assert_allclose(result.plan, known.plan, rtol=1e-7, atol=1e-12)
+    assert result.value == pytest.approx(case.value, rel=1e-8, abs=1e-14)
+    assert cases.value(case.pair, case.parameters, case.plan) == pytest.approx(case.value, rel=1e-10)
+    np.testing.assert_allclose(result.plan, case.plan, rtol=1e-7, atol=1e-12)
 
 
 @pytest.mark.parametrize("rho", [(1.0, 1.0), (0.3, INF), (INF, INF)])
@@ -138,14 +138,14 @@ def test_two_homogeneous_without_entropy(parameters):
     # UGW(s·a, s·b) = s² UGW(a, b), the plan s times the plan.
     pair = cases.clouds(6, 7, 1, (1.3, 0.6))
     one = cases.solve(pair, parameters)
-    many = cases.solve(pair.weighing(1.3 * 50, 0.6 * 50), parameters)
+    many = cases.solve(pair.with_masses(1.3 * 50, 0.6 * 50), parameters)
     assert many.value == pytest.approx(2500 * one.value, rel=1e-9)
     np.testing.assert_allclose(many.plan, 50 * one.plan, rtol=1e-6, atol=1e-12)
 
 
 def test_the_reference_of_the_entropy_scales_with_the_fourth_power():
     pair, parameters = cases.clouds(6, 7, 1, (1.3, 0.6)), Parameters(0.3, 2.0, 0.05)
-    one, many = cases.solve(pair, parameters), cases.solve(pair.weighing(1.3 * 50, 0.6 * 50), parameters)
+    one, many = cases.solve(pair, parameters), cases.solve(pair.with_masses(1.3 * 50, 0.6 * 50), parameters)
     shapes = [r.plan / r.mass for r in (one, many)]
     np.testing.assert_allclose(shapes[1], shapes[0], rtol=1e-7)
     # log m grows by (rho1 + rho2 + 2 eps)/(rho1 + rho2 + eps)·log s.
@@ -158,11 +158,11 @@ def test_swapping_the_spaces_transposes_the_plan(parameters):
     pair = cases.clouds(6, 7, 2, (1.3, 0.6))
     start = cases.random_plan(pair, 2)
     one = cases.solve(pair, parameters, start)
-    other = cases.solve(pair.swapped(), parameters.swapped(), start.T)
+    other = cases.solve(pair.transpose(), parameters.transpose(), start.T)
     assert other.value == pytest.approx(one.value, rel=1e-8)
     np.testing.assert_allclose(other.plan.T, one.plan, atol=1e-7)
     # The rhos are exchanged with the spaces: not exchanging them is another problem.
-    wrong = cases.value(pair.swapped(), parameters, other.plan)
+    wrong = cases.value(pair.transpose(), parameters, other.plan)
     assert abs(wrong - one.value) > 1e-3 or parameters.rho1 == parameters.rho2
 
 
@@ -197,12 +197,12 @@ def test_zero_weight_points_do_not_change_the_result(parameters):
 def test_brute_force_does_not_find_a_lower_objective(parameters):
     pair = cases.clouds(4, 5, 6, (1.3, 0.6))
     starts = [pair.product, *(cases.random_plan(pair, seed) for seed in range(3))]
-    found = [cases.solve(pair, parameters, start) for start in starts]
-    for result in found:  # no descent from where a run ended
-        polished, _ = cases.brute_force(pair, parameters, [result.plan])
-        assert polished >= result.value - 1e-8
+    results = [cases.solve(pair, parameters, start) for start in starts]
+    for result in results:  # no descent from where a run ended
+        minimum, _ = cases.brute_force(pair, parameters, [result.plan])
+        assert minimum >= result.value - 1e-8
         assert cases.value(pair, parameters, result.plan) == pytest.approx(result.value, rel=1e-10)
-    best = min(result.value for result in found)
+    best = min(result.value for result in results)
     assert best <= cases.brute_force(pair, parameters, starts)[0] + 1e-7
 
 
@@ -284,10 +284,10 @@ def test_of_two_alternating_plans_the_better_is_returned():
         # Each is the other's step, and the potentials are those of `plan`.
         f, g = result.potentials
         cost = cases.full_cost(pair, parameters, q)
-        made = np.outer(pair.a, pair.b) * np.exp((f[:, None] + g[None] - cost) / (q.sum() * parameters.eps))
-        np.testing.assert_allclose(made, p, rtol=1e-6, atol=1e-12)
+        expected = np.outer(pair.a, pair.b) * np.exp((f[:, None] + g[None] - cost) / (q.sum() * parameters.eps))
+        np.testing.assert_allclose(expected, p, rtol=1e-6, atol=1e-12)
         turns.append(result.history.objective[-1] > result.history.objective[-2])
-    assert True in turns  # both orders were met: the better plan was the last one, and the one before
+    assert True in turns  # both orders occur: the better plan is the last one, or the one before
     assert False in turns
 
 
@@ -328,7 +328,7 @@ def test_the_iteration_limit_is_a_status():
 
 
 def test_the_change_of_a_step_includes_that_of_the_mass():
-    """Where rho and eps are small beside the costs a small change of the shape moves the mass far."""
+    """If rho and eps are small compared with the costs, a small change of the unit plan changes the mass a lot."""
     x, y = (ugw.Space.from_points(np.random.default_rng(k).random((n, d))) for k, n, d in ((1, 6, 2), (51, 7, 3)))
     history = ugw.solve(x, y, rho=0.01, eps=0.005, init="product").history
     assert (np.abs(np.diff(np.log(history.mass))) <= history.change[1:] + 1e-12).all()
@@ -365,9 +365,9 @@ def test_the_plan_without_entropy_is_stationary(parameters, seed):
     assert abs(plan * left).sum() < 1e-7
     assert (plan > 1e-6).sum() <= 18 < plan.size  # a sparse plan, as it is without entropy
     # From a mixture with the product plan, which is positive everywhere, the same value is reached again.
-    blurred = 0.99 * plan / plan.sum() + 0.01 * pair.product / pair.product.sum()
-    again = cases.solve(pair, parameters, blurred)
-    assert cases.value(pair, parameters, blurred * result.mass) > result.value + 1e-4
+    reference = 0.99 * plan / plan.sum() + 0.01 * pair.product / pair.product.sum()
+    again = cases.solve(pair, parameters, reference)
+    assert cases.value(pair, parameters, reference * result.mass) > result.value + 1e-4
     assert again.value == pytest.approx(result.value, abs=1e-6)
 
 
@@ -400,7 +400,7 @@ def test_not_worse_than_pot(parameters):
     assert result.value <= cases.value(pair, parameters, plan) + 1e-6
 
 
-def test_a_point_too_far_to_be_matched_is_left_out():
+def test_a_point_too_far_to_be_matched_has_no_mass():
     # Its row of the plan underflows to zeros; the rest is the problem without it, its weight a constant.
     pair = cases.clouds(7, 8, 0)
     points = np.random.default_rng(0).random((7, 2))
@@ -426,5 +426,5 @@ def test_zeros_of_the_initial_plan_can_become_positive():
     assert result.converged
     assert result.plan[2].sum() > 0.01
     assert result.plan[:, 3].sum() > 0.01
-    blurred = 0.99 * result.plan / result.mass + 0.01 * pair.product
-    assert cases.solve(pair, parameters, blurred).value >= result.value - 1e-6
+    reference = 0.99 * result.plan / result.mass + 0.01 * pair.product
+    assert cases.solve(pair, parameters, reference).value >= result.value - 1e-6

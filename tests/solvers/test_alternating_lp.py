@@ -37,12 +37,12 @@ def test_the_line_through_two_lifts_ends_at_the_boundary():
 
 def test_callback_limit_and_multistart():
     x, y = pair(5, 5, dims=(2, 2))
-    seen = []
-    solver = ugw.AlternateLP(callback=lambda step: seen.append(step.iteration) or len(seen) == 2)
+    steps = []
+    solver = ugw.AlternateLP(callback=lambda step: steps.append(step.iteration) or len(steps) == 2)
     with pytest.warns(ugw.ConvergenceWarning):
         stopped = solve(x, y, rho=0.2, solver=solver, init="random")
     assert stopped.status == ugw.Status.STOPPED
-    assert seen == [1, 2]
+    assert steps == [1, 2]
     with pytest.warns(ugw.ConvergenceWarning):
         assert solve(x, y, rho=0.2, solver=ugw.AlternateLP(max_iter=1), init="random").status == ugw.Status.MAX_ITER
     many = solve(x, y, rho=0.2, solver=ugw.Multistart(solver=ugw.AlternateLP(), n=6), init="product")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 import ugw
-from oracles.errors import refused
+from oracles.errors import assert_refused
 from oracles.spaces import pair
 from ugw.initializers.conic import TRANSPORT_SOLVER
 from ugw.solvers.config import SOLVER_CONFIG
@@ -38,7 +38,7 @@ class RecordingSinkhorn(ugw.Sinkhorn):
 
 @pytest.fixture(autouse=True)
 def clear_records():
-    """Forget what other tests recorded."""
+    """Clear the records of other tests."""
     used_schedules.clear()
     used_max_iter.clear()
 
@@ -96,7 +96,7 @@ def test_a_given_inner_tolerance_is_met_in_the_last_step(backend, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
-def test_a_schedule_may_end_above_the_largest_entropy_that_rounding_asks_for():
+def test_a_schedule_may_end_above_the_largest_entropy_that_rounding_requires():
     plans = [
         ugw.solve(
             *PAIR,
@@ -112,10 +112,10 @@ def test_a_schedule_may_end_above_the_largest_entropy_that_rounding_asks_for():
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
 @pytest.mark.parametrize("max_iter", [1, 3, 20, 120])
 def test_max_iter_bounds_all_steps_of_a_balanced_problem_without_entropy(max_iter):
-    seen = []
-    solver = ugw.AlternateMin(max_iter=max_iter, callback=seen.append)
+    steps = []
+    solver = ugw.AlternateMin(max_iter=max_iter, callback=steps.append)
     result = ugw.solve(*PAIR, rho=math.inf, eps=0.0, init="product", solver=solver)
-    assert result.n_iter == len(seen) <= max_iter
+    assert result.n_iter == len(steps) <= max_iter
 
 
 @pytest.mark.parametrize("kind", [ugw.FrankWolfe, ugw.AlternateLP, ugw.BarycenterMin])
@@ -162,7 +162,7 @@ BAD_FIELDS = [
     ids=lambda v: v.__name__ if isinstance(v, type) else repr(v)[:20],
 )
 def test_solvers_refuse_invalid_fields_at_construction(solver_class, name, value):
-    message = refused(solver_class, **{name: value})
+    message = assert_refused(solver_class, **{name: value})
     assert message.startswith(f"{solver_class.__name__} {name} must be ")
 
 

@@ -39,7 +39,7 @@ def solve(seed, batch=None, metric="euclidean", **options):
 
 
 def assert_same(result, expected):
-    """Compare by the rule for two ways to compute the same: values to 1e-7, plans to 1e-4, equal status."""
+    """Assert that two results agree: values to 1e-7, plans to 1e-4, equal status."""
     np.testing.assert_allclose(result.value, expected.value, rtol=1e-7)
     distance = np.abs(result.plan - expected.plan).sum((-2, -1)) / expected.plan.sum((-2, -1))
     assert np.max(distance) <= 1e-4
@@ -48,7 +48,7 @@ def assert_same(result, expected):
 
 def assert_same_as_on_a_cpu(cuda, result, *problem):
     """Compare the result of `solve(*problem)` with that of plain steps."""
-    with cuda.paused():
+    with cuda.pause_capture():
         assert_same(result, solve(*problem))
 
 
@@ -56,12 +56,12 @@ def assert_same_as_on_a_cpu(cuda, result, *problem):
 @pytest.mark.parametrize("batch", [None, 5])
 def test_problems_of_one_signature_share_graphs_and_have_their_own_results(cuda, batch, metric):
     first = solve(0, batch, metric)
-    kept = first.plan.copy()
+    copy = first.plan.copy()
     n_captures, n_replays = cuda.n_captures, cuda.n_replays
     results = [solve(seed, batch, metric) for seed in (1, 2)]  # another rho, too
     assert cuda.n_replays > 2 * n_replays
     assert cuda.n_captures <= 4 * n_captures
-    np.testing.assert_array_equal(first.plan, kept)
+    np.testing.assert_array_equal(first.plan, copy)
     for seed, result in enumerate((first, *results)):
         assert_same_as_on_a_cpu(cuda, result, seed, batch, metric)
 
@@ -78,22 +78,22 @@ def test_the_same_problem_needs_no_more_graphs(cuda):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_captured_steps_do_not_leave_a_solution(cuda, seed):
     x, y = pair(seed)
-    found = ugw.solve(x, y, eps=1e-2, init="product", solver=ugw.AlternateMin(tol=1e-8))
-    again = ugw.solve(x, y, eps=1e-2, init=found.plan)
+    result = ugw.solve(x, y, eps=1e-2, init="product", solver=ugw.AlternateMin(tol=1e-8))
+    again = ugw.solve(x, y, eps=1e-2, init=result.plan)
     assert again.converged
     assert again.n_iter == 1
-    assert again.value == pytest.approx(found.value, rel=1e-9)
+    assert again.value == pytest.approx(result.value, rel=1e-9)
 
 
 def test_captured_steps_of_a_known_signature_do_not_leave_a_solution(cuda):
     """The first step from a solution then has a graph of its own, of many rounds."""
     x, y = pair(0)
-    found = ugw.solve(x, y, rho=1.0, eps=1e-2, init="product", solver=ugw.AlternateMin(tol=1e-8))
+    result = ugw.solve(x, y, rho=1.0, eps=1e-2, init="product", solver=ugw.AlternateMin(tol=1e-8))
     for _ in range(2):
         ugw.solve(x, y, rho=1.5, eps=1e-2, init="product")
-        again = ugw.solve(x, y, rho=1.0, eps=1e-2, init=found.plan)
+        again = ugw.solve(x, y, rho=1.0, eps=1e-2, init=result.plan)
     assert again.converged
-    assert again.value == pytest.approx(found.value, rel=1e-9)
+    assert again.value == pytest.approx(result.value, rel=1e-9)
 
 
 @pytest.mark.parametrize("number", [1, 2, 5])
@@ -161,16 +161,16 @@ def test_unmonitored_runs_make_exactly_the_steps_allowed(max_iter):
         torch.testing.assert_close(final_plan(problem, solver), expected, rtol=1e-4, atol=1e-9)
 
 
-# -- what is captured --------------------------------------------------------------------------------------
+# -- captured problems --------------------------------------------------------------------------------------
 
 
-def run_of(problem):
+def make_run(problem):
     state, settings = prepare_run(problem, problem.product, ugw.AlternateMin().with_defaults())
     return settings, alternating.Iterate.initial(state, settings)
 
 
 def test_properties_of_steps_on_a_cpu():
-    properties = capture_properties(*run_of(build_ugw(*pair(0, 3), rho=1.0, eps=0.1, fused=None)))
+    properties = capture_properties(*make_run(build_ugw(*pair(0, 3), rho=1.0, eps=0.1, fused=None)))
     assert not properties.is_capturable
     assert not properties.is_sync_free
     assert (properties.n_entries, properties.n_item_entries) == (3 * 14 * 11, 14 * 11)
@@ -178,16 +178,16 @@ def test_properties_of_steps_on_a_cpu():
 
 def test_properties_of_steps_on_cuda(cuda):
     problem = build_ugw(*pair(0, 3), rho=1.0, eps=0.1, fused=None)
-    properties = capture_properties(*run_of(problem))
+    properties = capture_properties(*make_run(problem))
     assert properties.is_capturable
     assert properties.is_sync_free
     # An incremental update of the cost reads how far the plan has moved.
     incremental = replace(problem, distortion_sum=IncrementalDistortion.of(problem.distortion_sum))
-    properties = capture_properties(*run_of(incremental))
+    properties = capture_properties(*make_run(incremental))
     assert not properties.is_capturable
     assert properties.is_sync_free
     # Another loss than t² reads values everywhere.
-    properties = capture_properties(*run_of(build_ugw(*pair(0), rho=1.0, eps=0.1, fused=None, loss=torch.abs)))
+    properties = capture_properties(*make_run(build_ugw(*pair(0), rho=1.0, eps=0.1, fused=None, loss=torch.abs)))
     assert not properties.is_capturable
     assert not properties.is_sync_free
 
@@ -226,7 +226,7 @@ def test_initial_plans_by_graphs_are_those_of_plain_calls(n, batch):
     with fake_cuda_graphs() as cuda:
         plans = [coarse_plan(problems[k]) for k in (0, 1, 2, 0)]
         names = set(cache.kept_names())
-        with cuda.paused():
+        with cuda.pause_capture():
             expected = [coarse_plan(problem) for problem in problems]
     for plan, other in zip(plans, (*expected, expected[0]), strict=True):
         assert float((plan - other).abs().sum((1, 2)).max()) <= 1e-2

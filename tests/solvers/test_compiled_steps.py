@@ -76,12 +76,12 @@ SOLVERS = {
 }
 
 
-def build(case):
+def build_case(case):
     (x, y), options = CASES[case]
     return build_ugw(x, y, **{"fused": None} | options)
 
 
-def begin(problem, solver=None, plan=None, *, is_monitored=True):
+def start_run(problem, solver=None, plan=None, *, is_monitored=True):
     """Return settings and first iterate of a run from the product plan, or from another one."""
     solver = (solver or AlternateMin()).with_defaults()
     state, settings = prepare_run(problem, problem.product if plan is None else plan, solver, is_monitored=is_monitored)
@@ -137,18 +137,18 @@ def compare_steps(settings, iterate, n_steps, tolerance=1e-10):
 @pytest.mark.parametrize("is_monitored", [True, False])
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_is_that_of_torch(case, is_monitored):
-    compare_steps(*begin(build(case), is_monitored=is_monitored), n_steps=12)
+    compare_steps(*start_run(build_case(case), is_monitored=is_monitored), n_steps=12)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("case", ["20x20", "eps 0.001", "rho inf", "fused"])
 def test_a_step_with_other_options_is_that_of_torch(case, solver):
-    compare_steps(*begin(build(case), SOLVERS[solver]), n_steps=8)
+    compare_steps(*start_run(build_case(case), SOLVERS[solver]), n_steps=8)
 
 
 def test_a_step_out_of_the_exponent_range_is_that_of_torch():
     # Potentials far from those that the kernel is centered at: the log domain, and a new center.
-    settings, iterate = begin(build("20x20"))
+    settings, iterate = start_run(build_case("20x20"))
     for scale in (3.0, 30.0):
         g = scale * torch.linspace(-1.0, 1.0, 20, dtype=torch.float64)[None]
         compare_steps(settings, replace(iterate, g=g), n_steps=2)
@@ -156,10 +156,10 @@ def test_a_step_out_of_the_exponent_range_is_that_of_torch():
 
 @pytest.mark.parametrize("case", ["eps 0.0", "zero weights, eps 0"])
 def test_proximal_steps_from_a_plan_with_zeros_are_those_of_torch(case):
-    problem = build(case)
+    problem = build_case(case)
     near_diagonal = torch.ones_like(problem.product).triu(-4).tril(4)
     plan = problem.product * near_diagonal
-    settings, iterate = begin(problem, plan=plan / plan.sum())
+    settings, iterate = start_run(problem, plan=plan / plan.sum())
     compare_steps(settings, iterate, n_steps=3)
     # A converged plan continues once with some product plan in its reference.
     controls = replace(iterate.controls, leaves_zeros=torch.zeros_like(iterate.change))
@@ -169,7 +169,7 @@ def test_proximal_steps_from_a_plan_with_zeros_are_those_of_torch(case):
 @pytest.mark.parametrize("case", ["eps 0.0", "eps 0.0001", "rho inf"])
 def test_the_checks_of_a_converged_plan_are_those_of_torch(case):
     # Every step is small enough: what remains are growing entries, and an objective below that of the last plan.
-    settings, iterate = begin(build(case))
+    settings, iterate = start_run(build_case(case))
     large = torch.full_like(iterate.change, 10.0)
     settings = replace(settings, change_tol=large, residual_tol=large)
     compare_steps(settings, iterate, n_steps=10)
@@ -177,7 +177,7 @@ def test_the_checks_of_a_converged_plan_are_those_of_torch(case):
 
 
 def test_inner_iterations_that_do_not_suffice_are_doubled_as_in_torch():
-    settings, iterate = begin(build("eps 0.01"), AlternateMin(inner=Sinkhorn(max_iter=400)))
+    settings, iterate = start_run(build_case("eps 0.01"), AlternateMin(inner=Sinkhorn(max_iter=400)))
     large = torch.full_like(iterate.change, 10.0)
     settings = replace(settings, change_tol=large, residual_tol=1e-30 * large)
     compare_steps(settings, iterate, n_steps=5)
@@ -187,7 +187,7 @@ def test_inner_iterations_that_do_not_suffice_are_doubled_as_in_torch():
 
 @pytest.mark.parametrize("case", ["eps 0.1", "eps 0.01", "sampled rows"])
 def test_after_a_rejected_longer_step_steps_are_those_of_torch(case):
-    settings, iterate = begin(build(case))
+    settings, iterate = start_run(build_case(case))
     n_compared = 0
     for _ in range(15):
         iterate = torch_iterate(settings, iterate, 1).state
@@ -198,7 +198,7 @@ def test_after_a_rejected_longer_step_steps_are_those_of_torch(case):
 
 
 def test_a_plan_that_alternates_is_found_as_in_torch():
-    settings, iterate = begin(build("eps 0.01"))
+    settings, iterate = start_run(build_case("eps 0.01"))
     iterate = torch_iterate(settings, iterate, 3).state
     # The plan of two steps before is the plan that the next step will make: a cycle of two plans.
     with torch.no_grad():
@@ -279,17 +279,17 @@ def test_max_iter_is_reached_after_this_many_steps(monkeypatch, max_iter):
 
 def test_a_callback_sees_every_step_and_stops_the_run():
     (x, y), options = CASES["eps 0.001"]
-    seen = []
+    steps = []
 
     def stop(step):
-        seen.append(step)
+        steps.append(step)
         return step.iteration == 4
 
     result = ugw.solve(x, y, init="product", solver=AlternateMin(callback=stop), **options)
     assert result.status is Status.STOPPED
-    assert result.n_iter == len(seen) == len(result.history) == 4
+    assert result.n_iter == len(steps) == len(result.history) == 4
     for field in ("objective", "relaxed", "change", "residual", "mass"):
-        assert [float(getattr(step, field)) for step in seen] == getattr(result.history, field).tolist()
+        assert [float(getattr(step, field)) for step in steps] == getattr(result.history, field).tolist()
     unobserved = ugw.solve(x, y, init="product", solver=AlternateMin(max_iter=4), **options)
     np.testing.assert_array_equal(unobserved.plan, result.plan)
 
@@ -304,11 +304,11 @@ def test_an_observed_run_grows_its_history():
 
 
 def test_a_step_that_is_not_finite_is_undone():
-    settings, iterate = begin(build("20x20"))
+    settings, iterate = start_run(build_case("20x20"))
     first = iterate_compiled(settings, iterate, 2, None).state
-    broken = replace(first, state=replace(first.state, log_mass=first.state.log_mass * torch.nan))
+    non_finite = replace(first, state=replace(first.state, log_mass=first.state.log_mass * torch.nan))
     for function in (torch_iterate, iterate_compiled):
-        outcome = function(settings, broken, 5, None)
+        outcome = function(settings, non_finite, 5, None)
         assert outcome.status.tolist() == [Status.NON_FINITE]
         assert outcome.n_iter.tolist() == [0]
         assert torch.equal(outcome.state.state.unit_plan, first.state.unit_plan)
@@ -342,7 +342,7 @@ def test_items_of_a_ragged_batch_are_those_solved_alone():
 def test_threads_do_not_change_the_result():
     _, stacks, _, eps = ragged_batch(40)
     problem = build_ugw(*stacks, rho=0.3, eps=eps, fused=None)
-    settings, iterate = begin(problem)
+    settings, iterate = start_run(problem)
     outcomes = [iterate_compiled(settings, iterate, 50, None, n_threads=count) for count in (1, 2)]
     assert torch.equal(outcomes[0].status, outcomes[1].status)
     assert torch.equal(outcomes[0].n_iter, outcomes[1].n_iter)
@@ -351,7 +351,7 @@ def test_threads_do_not_change_the_result():
 
 
 def test_a_run_interrupted_after_every_step_gives_the_same(monkeypatch):
-    settings, iterate = begin(build("eps 0.001"))
+    settings, iterate = start_run(build_case("eps 0.001"))
     whole = iterate_compiled(settings, iterate, 40, None)
     monkeypatch.setattr(compiled_steps, "SOLVER_CONFIG", replace(compiled_steps.SOLVER_CONFIG, compiled_call_seconds=0))
     parts = iterate_compiled(settings, iterate, 40, None)
@@ -360,17 +360,17 @@ def test_a_run_interrupted_after_every_step_gives_the_same(monkeypatch):
 
 
 def test_many_plans_on_shared_metrics():
-    problem = build("20x20")
+    problem = build_case("20x20")
     rng = np.random.default_rng(0)
     plans = torch.as_tensor(rng.random((6, 20, 20)))
     plans = plans / plans.sum((1, 2), keepdim=True)
     together = problem.take(torch.zeros(6, dtype=torch.long))
     assert not together.x.metric.batched
-    settings, iterate = begin(together, plan=plans, is_monitored=False)
+    settings, iterate = start_run(together, plan=plans, is_monitored=False)
     outcome = iterate_compiled(settings, iterate, 25, None)
     assert outcome.trace == []
     for i in range(6):
-        alone = iterate_compiled(*begin(problem, plan=plans[i : i + 1], is_monitored=False), 25, None)
+        alone = iterate_compiled(*start_run(problem, plan=plans[i : i + 1], is_monitored=False), 25, None)
         torch.testing.assert_close(outcome.state.state.unit_plan[i], alone.state.state.unit_plan[0], rtol=0, atol=1e-12)
     expected = torch_iterate(settings, iterate, 25)
     torch.testing.assert_close(outcome.state.objective, expected.state.objective, rtol=1e-8, atol=0)
@@ -422,9 +422,9 @@ def test_which_problems_have_compiled_steps(monkeypatch):
 
 
 def test_an_incremental_cost_takes_the_torch_step(monkeypatch):
-    problem = build("20x20")
+    problem = build_case("20x20")
     problem = replace(problem, distortion_sum=IncrementalDistortion.of(problem.distortion_sum))
-    settings, iterate = begin(problem)
+    settings, iterate = start_run(problem)
     monkeypatch.setattr(alternating, "iterate_compiled", None)
     assert alternating._iterate(settings, iterate, 2, None).n_iter.tolist() == [2]
 

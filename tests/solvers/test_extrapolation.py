@@ -65,42 +65,44 @@ def symmetric_matrix(eigenvalues, seed=0):
 def test_two_slow_modes_are_summed_exactly():
     matrix, shift = symmetric_matrix([0.9, 0.5, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
     end = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - matrix, shift)
-    history, given, found = run_affine_steps(matrix, shift, random_costs(2), 4)  # the first ends the rest
-    cost, is_extrapolated, _ = next_cost(history, given, found, torch.tensor([1.0, 0.0]), sample_rows=False)
+    history, step_input, step_output = run_affine_steps(matrix, shift, random_costs(2), 4)  # the first ends the rest
+    cost, is_extrapolated, _ = next_cost(history, step_input, step_output, torch.tensor([1.0, 0.0]), sample_rows=False)
     assert is_extrapolated.tolist() == [True, False]
     torch.testing.assert_close(cost[0].flatten(), end, rtol=0.01, atol=0.0)  # coefficients are rounded
-    assert (found[0].flatten() - end).abs().max() > 0.1  # where the steps themselves are by then
-    torch.testing.assert_close(cost[1], found[1], rtol=0.0, atol=0.0)
+    assert (step_output[0].flatten() - end).abs().max() > 0.1  # where the steps themselves are by then
+    torch.testing.assert_close(cost[1], step_output[1], rtol=0.0, atol=0.0)
 
 
 def test_growing_changes_are_extrapolated_forward():
     matrix, shift = symmetric_matrix([1.05, 0.5, 0.0, 0.0]), torch.zeros(4, dtype=torch.float64)
-    history, given, found = run_affine_steps(matrix, shift, random_costs(2), 5)
+    history, step_input, step_output = run_affine_steps(matrix, shift, random_costs(2), 5)
     cost, is_extrapolated, is_long_step = next_cost(
-        history, given, found, torch.tensor([SURE, 0.9 * SURE]), sample_rows=False
+        history, step_input, step_output, torch.tensor([SURE, 0.9 * SURE]), sample_rows=False
     )
     assert is_extrapolated.tolist() == is_long_step.tolist() == [True, False]  # small changes may be rounding
-    torch.testing.assert_close(cost[0], found[0] + KERNEL_CONFIG.overrelaxation * (found[0] - given[0]))
+    torch.testing.assert_close(
+        cost[0], step_output[0] + KERNEL_CONFIG.overrelaxation * (step_output[0] - step_input[0])
+    )
 
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_too_few_steps_give_no_extrapolation(steps):
-    history, given, found = run_affine_steps(
+    history, step_input, step_output = run_affine_steps(
         symmetric_matrix([0.9, 0.5, 0.0, 0.0]), torch.ones(4).double(), random_costs(1), steps
     )
     for look in (True, False):
-        cost, is_extrapolated, _ = next_cost(history, given, found, torch.tensor([1.0]), sample_rows=look)
+        cost, is_extrapolated, _ = next_cost(history, step_input, step_output, torch.tensor([1.0]), sample_rows=look)
         assert not is_extrapolated.any()
-        torch.testing.assert_close(cost, found, rtol=0.0, atol=0.0)
+        torch.testing.assert_close(cost, step_output, rtol=0.0, atol=0.0)
 
 
 def test_a_rejected_step_clears_the_history():
     matrix, shift = symmetric_matrix([0.9, 0.5, 0.0, 0.0]), torch.ones(4, dtype=torch.float64)
-    history, given, found = run_affine_steps(matrix, shift, random_costs(2), 5)
-    history = history.append(given, found, torch.tensor([True, False]), torch.zeros(2) > 0)
+    history, step_input, step_output = run_affine_steps(matrix, shift, random_costs(2), 5)
+    history = history.append(step_input, step_output, torch.tensor([True, False]), torch.zeros(2) > 0)
     assert history.n_steps.tolist() == [0.0, 5.0]
-    after = (found.flatten(1) @ matrix.mT + shift).view_as(found)
-    _, is_extrapolated, _ = next_cost(history, found, after, torch.ones(2), sample_rows=False)
+    after = (step_output.flatten(1) @ matrix.mT + shift).view_as(step_output)
+    _, is_extrapolated, _ = next_cost(history, step_output, after, torch.ones(2), sample_rows=False)
     assert is_extrapolated.tolist() == [False, True]
 
 
@@ -108,17 +110,17 @@ def test_after_a_rejected_step_only_growing_changes_are_extrapolated():
     """The symmetric part of a Jacobian may say that it grows where it does not."""
     sheared = torch.diag(torch.tensor([0.8, 0.8, 0.0, 0.0], dtype=torch.float64))
     sheared[0, 1] = 1.5
-    start, yes = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]], dtype=torch.float64), torch.ones(1) > 0
+    start, is_rejected = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]], dtype=torch.float64), torch.ones(1) > 0
     for matrix, steps, believed in ((sheared, 12, False), (symmetric_matrix([1.05, 0.5, 0.0, 0.0]), 12, True)):
-        history, given, found = run_affine_steps(matrix, torch.zeros(4, dtype=torch.float64), start, steps)
-        *_, is_long_step = next_cost(history, given, found, torch.tensor([SURE]), sample_rows=False)
+        history, step_input, step_output = run_affine_steps(matrix, torch.zeros(4, dtype=torch.float64), start, steps)
+        *_, is_long_step = next_cost(history, step_input, step_output, torch.tensor([SURE]), sample_rows=False)
         assert is_long_step.all()
-        failed = replace(history, is_long_step=yes).append(given, found, yes, ~yes)
+        failed = replace(history, is_long_step=is_rejected).append(step_input, step_output, is_rejected, ~is_rejected)
         assert failed.had_rejected_long_step.all()
         *_, is_long_step = next_cost(
             replace(history, had_rejected_long_step=failed.had_rejected_long_step),
-            given,
-            found,
+            step_input,
+            step_output,
             torch.tensor([SURE]),
             sample_rows=False,
         )
@@ -126,24 +128,26 @@ def test_after_a_rejected_step_only_growing_changes_are_extrapolated():
 
 
 def test_nearly_parallel_steps_are_extrapolated_along_the_last():
-    """A valley: one mode is left, and the other difference is as good as the same one."""
+    """One slow mode is left, and the last two differences are nearly parallel."""
     matrix, shift = symmetric_matrix([0.99, 1e-3, 0.0, 0.0]), torch.arange(4.0, dtype=torch.float64)
     end = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - matrix, shift)
-    history, given, found = run_affine_steps(matrix, shift, random_costs(1), 6)
+    history, step_input, step_output = run_affine_steps(matrix, shift, random_costs(1), 6)
     noise = 1e-6 * (random_costs(1, seed=7) - 0.5)  # of an inner solver: two coefficients would be large and cancel
-    cost, is_extrapolated, is_long_step = next_cost(history, given, found + noise, torch.ones(1), sample_rows=False)
+    cost, is_extrapolated, is_long_step = next_cost(
+        history, step_input, step_output + noise, torch.ones(1), sample_rows=False
+    )
     assert is_extrapolated.all()
     assert not is_long_step.any()
-    left = [(cost.flatten() - end).abs().max() for cost in (cost, found)]
+    left = [(cost.flatten() - end).abs().max() for cost in (cost, step_output)]
     assert left[0] < 0.05 * left[1]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("rate", [0.99, 0.9995])
 def test_a_slowly_contracting_mode_is_extrapolated_forward(rate, dtype):
-    """One mode that contracts slowly: in float32 too the step is extrapolated ahead, never back."""
+    """One mode that contracts slowly: in float32 too the step is extrapolated forward, not backward."""
     x, y = pair(33, 32, dims=(3, 2))
-    given = build_ugw(x.to(dtype), y.to(dtype), rho=1.0, eps=0.1, fused=None)
+    problem = build_ugw(x.to(dtype), y.to(dtype), rho=1.0, eps=0.1, fused=None)
     for seed in range(6):
         rng = torch.Generator().manual_seed(seed)
         first, mode = (torch.rand(1, x.n, y.n, dtype=dtype, generator=rng) for _ in range(2))
@@ -154,11 +158,11 @@ def test_a_slowly_contracting_mode_is_extrapolated_forward(rate, dtype):
         for one, two in pairwise(costs[:3]):
             history = history.append(one, two, torch.zeros(1) > 0, torch.zeros(1) > 0)
         cost, is_extrapolated, is_long_step = extrapolation.next_cost(
-            history, given, costs[2], costs[3], torch.ones(1), sample_rows=False
+            history, problem, costs[2], costs[3], torch.ones(1), sample_rows=False
         )
         if is_extrapolated.any() and not is_long_step.any():
-            ahead = ((cost - costs[3]) * mode).sum() / ((costs[3] - costs[2]) * mode).sum()
-            assert ahead > 5.0
+            factor = ((cost - costs[3]) * mode).sum() / ((costs[3] - costs[2]) * mode).sum()
+            assert factor > 5.0
         assert is_extrapolated.all() or dtype == torch.float32
 
 
@@ -212,15 +216,15 @@ def test_covariances_of_sampled_rows_are_close_to_those_of_all_rows():
 
 @pytest.mark.parametrize("rho", [0.05, 1.0, (3.0, 0.5)])
 @pytest.mark.parametrize("method", ["auto", "streaming"])
-def test_extrapolation_reaches_as_good_a_value_in_fewer_steps(monkeypatch, rho, method):
+def test_extrapolation_needs_fewer_steps_for_the_same_value(monkeypatch, rho, method):
     """The first steps, which choose a local minimum, are not extrapolated."""
     monkeypatch.setenv("UGW_COMPILED", "0")  # compiled steps are compared with these
     metric = "sqeuclidean" if method == "streaming" else "euclidean"
     pairs = [pair(33, 32, seed=seed, dims=(3, 2), metric=metric) for seed in range(3)]
-    given = {"rho": rho, "init": "product", "solver": ugw.AlternateMin(inner=ugw.Sinkhorn(method=method), tol=1e-7)}
-    fast = [ugw.solve(x, y, eps=ugw.relative(0.03), **given).check() for x, y in pairs]
+    options = {"rho": rho, "init": "product", "solver": ugw.AlternateMin(inner=ugw.Sinkhorn(method=method), tol=1e-7)}
+    fast = [ugw.solve(x, y, eps=ugw.relative(0.03), **options).check() for x, y in pairs]
     with changed_thresholds(SOLVER_CONFIG, max_change_to_extrapolate=0.0):
-        plain = [ugw.solve(x, y, eps=ugw.relative(0.03), **given).check() for x, y in pairs]
+        plain = [ugw.solve(x, y, eps=ugw.relative(0.03), **options).check() for x, y in pairs]
     for one, other in zip(fast, plain, strict=True):
         assert float(one.value) <= float(other.value) * (1 + 1e-7)
     assert sum(r.n_iter for r in fast) < 0.8 * sum(r.n_iter for r in plain)

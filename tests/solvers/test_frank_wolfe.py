@@ -69,11 +69,11 @@ def test_marginals_are_exact(mass):
 
 
 @pytest.mark.parametrize("parameters", [PLAIN, FUSED], ids=["plain", "fused"])
-@pytest.mark.parametrize("made", [cases.clouds, cases.similarities])
-def test_the_line_search_is_exact(made, parameters):
+@pytest.mark.parametrize("make_pair", [cases.clouds, cases.similarities])
+def test_the_line_search_is_exact(make_pair, parameters):
     inside = 0
     for seed in range(4):
-        pair = made(6, 7, seed, (1.3, 1.3))
+        pair = make_pair(6, 7, seed, (1.3, 1.3))
         start = cases.hard_plan(pair, seed)
         step = solve_balanced(pair, parameters, start, max_iter=1)
         end = np.asarray(step.plan).reshape(6, 7)
@@ -87,7 +87,7 @@ def test_the_line_search_is_exact(made, parameters):
         np.testing.assert_allclose(end, start + t * (vertex - start), atol=1e-12)
         assert abs(t - grid[np.argmin(values)]) < 3e-3
         inside += 0.01 < t < 0.99
-    assert inside or made is cases.clouds  # a step that ends inside the segment was met
+    assert inside or make_pair is cases.clouds  # a step that ends inside the segment occurs
 
 
 @pytest.mark.parametrize("parameters", [PLAIN, FUSED], ids=["plain", "fused"])

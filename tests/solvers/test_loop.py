@@ -38,7 +38,7 @@ class Context:
 
     goal: Tensor
     bad: Tensor
-    seen: list
+    batch_sizes: list
 
     def take(self, index):
         """Return the context of some items."""
@@ -63,7 +63,7 @@ def context(values=START, bad=None):
 
 def step(context, state):
     """Halve the number of each item, and report it."""
-    context.seen.append(len(state.value))
+    context.batch_sizes.append(len(state.value))
     value = state.value / 2
     new = State(value, (state.pair[0] / 2, state.pair[1] / 2))
     status = torch.where(value <= context.goal, int(Status.CONVERGED), int(Status.RUNNING))
@@ -74,18 +74,18 @@ def step(context, state):
 def run(rules, values=START, bad=None, observer=None):
     """Return the outcome of a loop from these numbers, and the batch size of each step."""
     run_context = context(values, bad)
-    return loop.iterate(step, run_context, initial_state(values), rules, observer), run_context.seen
+    return loop.iterate(step, run_context, initial_state(values), rules, observer), run_context.batch_sizes
 
 
 @pytest.mark.parametrize("compact_at", [1.0, 0.5, 0.0])
 def test_every_item_has_the_state_of_its_last_step(compact_at):
-    end, seen = run(loop.Rules(max_iter=50, compact_at=compact_at))
+    end, batch_sizes = run(loop.Rules(max_iter=50, compact_at=compact_at))
     assert end.n_iter.tolist() == list(STEPS)
     assert end.status.tolist() == [Status.CONVERGED] * 5
     assert end.state.value.tolist() == [0.5] * 5  # fixed, although other items continued
     assert end.state.pair[0].tolist() == [0.5] * 5
     assert end.state.pair[1].tolist() == [[0.5] * 3] * 5
-    assert len(seen) == max(STEPS)
+    assert len(batch_sizes) == max(STEPS)
 
 
 def test_compaction_drops_ended_items():
@@ -96,8 +96,8 @@ def test_compaction_drops_ended_items():
 
 
 def test_ended_items_are_kept_to_fill_the_requested_batch_size():
-    end, seen = run(loop.Rules(max_iter=50, items_to_keep=lambda live: max(2, 1 << (live - 1).bit_length())))
-    assert seen == [5, 4, 4, 4, 2, 2, 2]
+    end, batch_sizes = run(loop.Rules(max_iter=50, items_to_keep=lambda live: max(2, 1 << (live - 1).bit_length())))
+    assert batch_sizes == [5, 4, 4, 4, 2, 2, 2]
     assert end.n_iter.tolist() == list(STEPS)
     assert end.state.value.tolist() == [0.5] * 5
     assert end.table()[0, 1:].isnan().all()
@@ -105,10 +105,10 @@ def test_ended_items_are_kept_to_fill_the_requested_batch_size():
 
 def test_an_item_that_is_not_finite_is_not_kept():
     # The second item is 8, 4, then NaN. Ended items stay in the batch, this one does not.
-    end, seen = run(
+    end, batch_sizes = run(
         loop.Rules(max_iter=50, compact_at=0.0, items_to_keep=lambda live: 5), bad=[math.nan, 2.0, *[math.nan] * 3]
     )
-    assert seen == [5, 5, 4, 4, 4, 4, 4]
+    assert batch_sizes == [5, 5, 4, 4, 4, 4, 4]
     assert end.status.tolist() == [Status.CONVERGED, Status.NON_FINITE, *[Status.CONVERGED] * 3]
     assert end.n_iter.tolist() == [1, 1, 7, 2, 6]
     assert end.state.value.tolist() == [0.5, 4.0, 0.5, 0.5, 0.5]
@@ -127,8 +127,8 @@ def test_the_table_has_nan_after_an_item_ended(compact_at):
 
 
 def test_the_iteration_limit_is_a_status():
-    end, seen = run(loop.Rules(max_iter=3))
-    assert len(seen) == 3
+    end, batch_sizes = run(loop.Rules(max_iter=3))
+    assert len(batch_sizes) == 3
     assert end.status.tolist() == [
         Status.CONVERGED,
         Status.MAX_ITER,
@@ -175,8 +175,8 @@ def test_non_finite_takes_precedence_over_converged_and_the_iteration_limit():
 
 def test_check_every_reduces_the_number_of_checks():
     # Looked at in steps 3, 6 and, the limit, 7; an item that is ready in between goes on until then.
-    end, seen = run(loop.Rules(max_iter=7, check_every=3))
-    assert len(seen) == 7
+    end, batch_sizes = run(loop.Rules(max_iter=7, check_every=3))
+    assert len(batch_sizes) == 7
     assert end.n_iter.tolist() == [3, 6, 7, 3, 6]
     assert end.state.value.tolist() == [1 / 8, 1 / 8, 0.5, 1 / 4, 0.5]
     assert end.status.tolist() == [Status.CONVERGED] * 5
@@ -191,8 +191,8 @@ def test_the_monitor_sees_running_items_and_can_stop_them():
         calls.append((numbers["value"].tolist(), live))
         return len(calls) == 3
 
-    end, seen = run(loop.Rules(max_iter=50), observer=observer)
-    assert len(seen) == 3
+    end, batch_sizes = run(loop.Rules(max_iter=50), observer=observer)
+    assert len(batch_sizes) == 3
     assert calls == [([0.5, 4.0, 32.0, 1.0, 16.0], 5), ([2.0, 16.0, 0.5, 8.0], 4), ([1.0, 8.0, 4.0], 3)]
     assert end.status.tolist() == [Status.CONVERGED, Status.STOPPED, Status.STOPPED, Status.CONVERGED, Status.STOPPED]
     assert end.state.value.tolist() == [0.5, 1.0, 8.0, 0.5, 4.0]
@@ -221,8 +221,8 @@ def test_each_item_has_its_own_limit():
 
 def test_items_that_make_no_step_keep_their_state():
     index = torch.tensor([0, 3])
-    given = context(START).take(index)
-    part = loop.iterate(step, given, initial_state().take(index), loop.Rules(max_iter=50))
+    items = context(START).take(index)
+    part = loop.iterate(step, items, initial_state().take(index), loop.Rules(max_iter=50))
     end = part.among(index, initial_state())
     assert end.n_iter.tolist() == [1, 0, 0, 2, 0]
     assert end.status.tolist() == [Status.CONVERGED, 0, 0, Status.CONVERGED, 0]

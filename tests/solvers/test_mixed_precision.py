@@ -79,10 +79,10 @@ def test_phase_and_number_of_steps_of_an_item_do_not_depend_on_its_neighbors(sha
     """A slow neighbor leaves an item its own steps, and one too sharp for float32 leaves it its phase."""
     rng = np.random.default_rng(0)
     xs, ys = ([ugw.Space.from_points(rng.random((80, d))) for _ in shares] for d in (2, 3))
-    given = {"init": "product", "solver": ugw.AlternateMin(max_iter=max_iter)}
-    both = ugw.solve(ugw.Space.stack(xs), ugw.Space.stack(ys), eps=ugw.relative(np.array(shares)), **given)
+    options = {"init": "product", "solver": ugw.AlternateMin(max_iter=max_iter)}
+    both = ugw.solve(ugw.Space.stack(xs), ugw.Space.stack(ys), eps=ugw.relative(np.array(shares)), **options)
     for i, share in enumerate(shares):
-        alone = ugw.solve(xs[i], ys[i], eps=ugw.relative(share), **given)
+        alone = ugw.solve(xs[i], ys[i], eps=ugw.relative(share), **options)
         assert both[i].status is alone.status
         assert both[i].n_iter == alone.n_iter == len(both[i].history)
         assert both[i].value == pytest.approx(alone.value, rel=1e-12)

@@ -1,4 +1,4 @@
-"""Looking on: one bar on stderr, the callback's steps and its veto, and a clean end whatever happens."""
+"""Progress bar on stderr, callbacks at each step, and stopping by a callback or an exception."""
 
 import numpy as np
 import pytest
@@ -48,8 +48,8 @@ def test_the_callback_receives_every_step():
     assert [s.iteration for s in steps] == list(range(1, r.n_iter + 1))
     assert all(isinstance(s, Step) and s.live == 1 for s in steps)
     for name in ("objective", "change", "residual", "mass"):
-        told = np.array([float(getattr(s, name)[0]) for s in steps])
-        np.testing.assert_array_equal(told, getattr(r.history, name))
+        numbers = np.array([float(getattr(s, name)[0]) for s in steps])
+        np.testing.assert_array_equal(numbers, getattr(r.history, name))
 
 
 def test_the_callback_receives_the_running_items_of_a_batch():
@@ -90,22 +90,22 @@ def test_true_stops_the_run_with_hard_marginals_and_eps_0():
     assert len(steps) == r.n_iter == 2
 
 
-def polished(*spaces, **options):
+def solve_with_polish(*spaces, **options):
     """A run that ends with linear programs: eps = 0, both marginals hard."""
     return ugw.solve(*spaces, rho=np.inf, eps=0, init="product", solver=ugw.AlternateMin(**options))
 
 
-def alternating_steps(x, y):
-    """How many steps such a run makes before."""
-    given = build_ugw(x, y, rho=np.inf, eps=0, fused=None)
+def count_alternating_steps(x, y):
+    """The number of alternating steps of such a run."""
+    problem = build_ugw(x, y, rho=np.inf, eps=0, fused=None)
     solver = ugw.AlternateMin(max_iter=SOLVER_CONFIG.max_steps_before_polish)
-    return int(solver(given, given.product).n_iter)
+    return int(solver(problem, problem.product).n_iter)
 
 
 def test_a_run_with_two_kinds_of_steps_is_one_run(capfd):
     steps = []
-    r = polished(*pair(), callback=steps.append, progress=True)
-    assert alternating_steps(*pair()) < r.n_iter
+    r = solve_with_polish(*pair(), callback=steps.append, progress=True)
+    assert count_alternating_steps(*pair()) < r.n_iter
     assert [s.iteration for s in steps] == list(range(1, r.n_iter + 1))
     for name in ("objective", "change", "residual", "mass"):
         np.testing.assert_array_equal([float(getattr(s, name)[0]) for s in steps], getattr(r.history, name))
@@ -117,11 +117,11 @@ def test_a_run_with_two_kinds_of_steps_is_one_run(capfd):
 @pytest.mark.parametrize("extra", [0, 1])
 def test_true_stops_the_run_at_the_last_step_of_one_kind_and_at_the_first_of_the_other(extra):
     x, y = (ugw.Space.from_points(np.random.default_rng(seed).random((9, 2))) for seed in (3, 4))
-    last = alternating_steps(x, y) + extra
-    assert polished(x, y).n_iter > last
+    last = count_alternating_steps(x, y) + extra
+    assert solve_with_polish(x, y).n_iter > last
     steps = []
     with pytest.warns(ugw.ConvergenceWarning, match="stopped"):
-        r = polished(x, y, callback=lambda s: steps.append(s) or s.iteration == last)
+        r = solve_with_polish(x, y, callback=lambda s: steps.append(s) or s.iteration == last)
     assert r.status is ugw.Status.STOPPED
     assert len(steps) == r.n_iter == len(r.history) == last
 
@@ -153,18 +153,18 @@ def test_an_exception_in_the_callback_passes_through_and_leaves_no_file(tmp_path
         solve(*pair(), callback=interrupt, progress=True)
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr().err.endswith("\n")  # the bar was closed
-    assert solve(*pair()).converged  # and nothing was left behind
+    assert solve(*pair()).converged  # no monitor is left open
 
 
 def test_no_monitor_without_progress_or_callback():
-    with ugw.AlternateMin().monitoring() as watch:
-        assert watch is None
+    with ugw.AlternateMin().monitoring() as monitor:
+        assert monitor is None
 
 
 def test_the_bar_is_closed_after_ctrl_c(capfd):
     numbers = {k: torch.ones(2) for k in ("objective", "relaxed", "change", "residual", "mass")}
-    with pytest.raises(KeyboardInterrupt), open_monitor(progress=True, callback=None, max_iter=5) as watch:
-        assert watch(numbers, 2) is False
+    with pytest.raises(KeyboardInterrupt), open_monitor(progress=True, callback=None, max_iter=5) as monitor:
+        assert monitor(numbers, 2) is False
         raise KeyboardInterrupt
     err = capfd.readouterr().err
     assert err.endswith("\n")

@@ -65,7 +65,7 @@ def test_the_reference_contains_a_share_of_the_product_plan_in_items_that_must_l
     assert reference[1, 0, 0] > 0
 
 
-def test_one_entry_that_grows_is_noticed_however_small():
+def test_one_growing_entry_is_detected_at_any_size():
     plan = random_plans(1, 3, 4)
     plan, (log_a, log_b) = plan / plan.sum(), log_marginals(plan)
     before, after = plan.clone(), plan.clone()

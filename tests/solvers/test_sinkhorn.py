@@ -1,4 +1,4 @@
-"""Sinkhorn: its fixed point, its two forms, its limits, and what the translation buys."""
+"""Sinkhorn: fixed point, log-domain and stabilized iterations, limits, and the effect of the translation."""
 
 import math
 from dataclasses import replace

@@ -125,11 +125,11 @@ def _check_compatible(*lists: SpaceList) -> None:
     for space_list in lists:
         for i, space in enumerate(space_list.spaces):
             actual = _shared_properties(space)
-            for (what, value), what_to_do in zip(actual.items(), advice, strict=True):
-                if value != expected[what]:
+            for (name, value), hint in zip(actual.items(), advice, strict=True):
+                if value != expected[name]:
                     raise InputError(
-                        f"all spaces must have one {what}, got {expected[what]} for {lists[0].label(0)} and "
-                        f"{value} for {space_list.label(i)}: {what_to_do}"
+                        f"all spaces must have one {name}, got {expected[name]} for {lists[0].label(0)} and "
+                        f"{value} for {space_list.label(i)}: {hint}"
                     )
 
 

@@ -115,9 +115,9 @@ def solve_in_chunks(
 
 def _solve_chunk(index: Tensor, start: Any, monitor: Monitor | None, solve_items: SolveItems) -> list[SolverOutput]:
     """Return solver outputs that together hold the items `index` in order: one, or more if CUDA ran out of memory."""
-    own = "product" if monitor is not None and monitor.stopped else take(start, index)
+    init = "product" if monitor is not None and monitor.stopped else take(start, index)
     try:
-        return [solve_items(index, own, monitor)]
+        return [solve_items(index, init, monitor)]
     except torch.OutOfMemoryError:
         if len(index) == 1:
             raise

@@ -182,7 +182,7 @@ def reproduce(
     eps-rho         the effect of eps and rho on a plan: communities with outliers
     cgw-local       CGW and UGW as a shape moves away from itself
     cgw-ratio       histograms of CGW/UGW for random spaces of 2, 3, 5 and 100 points
-    tightness       how often the relaxation to two plans ends with one: kernels of negative type and graphs
+    tightness       frequency of equal plans in the relaxation to two: kernels of negative type and graphs
     pu              positive-unlabeled learning on Office-Caltech10, for which UGW_DATA names the data's folder;
                     finished tasks are stored in DIR/pu-tasks, and the same command continues after an interruption
     """  # noqa: D301 - click takes the control character as "do not wrap"

@@ -37,10 +37,12 @@ def camels(path: str | os.PathLike[str] | None = None) -> list[Mesh]:
     arrays = load_arrays(file_path, [*vertex_names, *face_names])
     shapes = [(n, 3) for n in VERTICES] + [(FACES, 3)] * len(VERTICES)
     for name, shape in zip(arrays, shapes, strict=True):
-        kinds, what = ("f", "floats") if name in vertex_names else ("iu", "integers")
+        kinds, type_name = ("f", "floats") if name in vertex_names else ("iu", "integers")
         array = arrays[name]
         if array.shape != shape or array.dtype.kind not in kinds:
-            raise InputError(f"{name} must be {what} of shape {shape}, got {array.dtype} {array.shape} in {file_path}")
+            raise InputError(
+                f"{name} must be {type_name} of shape {shape}, got {array.dtype} {array.shape} in {file_path}"
+            )
     check_digest(file_path, arrays, SHA256)
     return [
         Mesh(arrays[vertices].astype(np.float64), arrays[faces].astype(np.int64))

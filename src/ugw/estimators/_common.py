@@ -195,8 +195,8 @@ def score_candidates(
 
     init: initial plan of all solves, or its name; score: function that returns the score of a result, higher is better.
     """
-    given = (estimator.rho, resolve_eps(estimator.rho, estimator.eps, estimator.scale))
-    lists = (value.tolist() if isinstance(value, np.ndarray) else value for value in given)
+    parameters = (estimator.rho, resolve_eps(estimator.rho, estimator.eps, estimator.scale))
+    lists = (value.tolist() if isinstance(value, np.ndarray) else value for value in parameters)
     pairs = list(itertools.product(*(value if isinstance(value, list) else [value] for value in lists)))
     if not pairs:
         raise InputError("a list of candidates must not be empty, got [] for rho or eps")

@@ -259,8 +259,8 @@ class PUClassifier(ClassifierMixin, BaseEstimator):
                 f"plan has another shape, got {type(self.init).__name__}"
             )
         order = check_random_state(self.random_state).permutation(len(positives))
-        hidden, shown = positives[order[:count]], positives[np.sort(order[count:])]
-        x, y = self._make_spaces(shown, np.vstack([unlabeled, hidden]), together=True)
+        hidden, remaining = positives[order[:count]], positives[np.sort(order[count:])]
+        x, y = self._make_spaces(remaining, np.vstack([unlabeled, hidden]), together=True)
         prior = (self._checked_prior() * len(unlabeled) + count) / (len(unlabeled) + count)
 
         def fraction_found(result: Result) -> float:

@@ -116,8 +116,8 @@ def _chance_accuracy(prior: float) -> float:
 
 def _format_cell(row: Mapping[str, Any]) -> str:
     """Return a row of `table_rows` as text: accuracy ± deviation, and [paper's accuracy] difference if there is one."""
-    ours = f"{row['accuracy']:.1f} ± {row['std']:.1f}"
-    return f"{ours:<10} [{row['paper']:.1f}] {row['difference']:+.1f}" if "paper" in row else ours
+    text = f"{row['accuracy']:.1f} ± {row['std']:.1f}"
+    return f"{text:<10} [{row['paper']:.1f}] {row['difference']:+.1f}" if "paper" in row else text
 
 
 def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
@@ -125,20 +125,20 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
     Marks show the paper's accuracies, and dotted lines those of random labels.
     """
-    shown, colors = ("init", "pgw", "ugw"), STYLE.palette
+    methods, colors = ("init", "pgw", "ugw"), STYLE.palette
     names = list(dict.fromkeys(row["task"] for row in rows))
     canvas = Figure(figsize=(max(5.0, 2.0 + 1.15 * len(names)), 4.4), layout="constrained")
     ax = canvas.subplots()
     row_of = {(row["task"], row["method"]): row for row in rows}
-    for k, method in enumerate(shown):
+    for k, method in enumerate(methods):
         place = np.arange(len(names)) + 0.27 * (k - 1)
         method_rows = [row_of[name, method] for name in names]
-        heights, spreads = ([r[what] for r in method_rows] for what in ("accuracy", "std"))
+        heights, spreads = ([r[column] for r in method_rows] for column in ("accuracy", "std"))
         bars = {"yerr": spreads, "error_kw": {"ecolor": "0.45", "elinewidth": 1.0}}
         ax.bar(place, heights, width=0.25, color=colors[k], label=TITLES[method], **bars)
         marks = [(p, r["paper"]) for p, r in zip(place, method_rows, strict=True) if "paper" in r]
         if marks:
-            last = method == shown[-1]
+            last = method == methods[-1]
             ax.plot(*zip(*marks, strict=True), "_", color=STYLE.ink, ms=13, mew=2.2, label="paper" if last else None)
     for k, name in enumerate(names):
         chance = _chance_accuracy(_prior(name))

@@ -1,4 +1,4 @@
-"""How often the relaxation to two plans ends with one, π = γ: kernels of negative type, and graphs (paper, section 3).
+"""Frequency of π = γ in the relaxation to two plans π, γ: kernels of negative type, and graphs (paper, section 3).
 
 F(π, π) + F(γ, γ) − 2 F(π, γ) is the distortion form at π − γ. With hard marginals and distances of negative type it
 is never positive, so that the better of π and γ costs no more than the pair. Otherwise a pair may cost less than
@@ -197,15 +197,15 @@ def run(
         rng = np.random.default_rng(seed)
         spaces = [distances / distances.mean() for distances in (KINDS[kind](rng, n) for _ in range(2 * pairs))]
         runs = _alternating_runs(rng, spaces, starts)
-        own, pair, same = (np.array(part).reshape(pairs, starts) for part in zip(*runs, strict=True))
+        best_plan, pair, same = (np.array(part).reshape(pairs, starts) for part in zip(*runs, strict=True))
         rows.append(
             Row(
                 kind=kind,
                 negative=float(np.mean([is_of_negative_type(distances) for distances in spaces])),
                 entropic=_entropic_fraction(spaces),
                 exact=float(same.mean()),
-                lower=float((pair < own - ROUNDING).mean()),
-                lowest=float((pair.min(axis=1) < own.min(axis=1) - ROUNDING).mean()),
+                lower=float((pair < best_plan - ROUNDING).mean()),
+                lowest=float((pair.min(axis=1) < best_plan.min(axis=1) - ROUNDING).mean()),
             )
         )
     return rows
@@ -234,8 +234,8 @@ def _alternating_runs(rng: Rng, spaces: list[np.ndarray], starts: int) -> list[t
     for dx, dy in zip(spaces[::2], spaces[1::2], strict=True):
         for _ in range(starts):
             first, second = alternate_assignments(dx, dy, rng.permutation(len(dy)))
-            own = min(distortion(dx, dy, plan, plan) for plan in (first, second))
-            runs.append((own, distortion(dx, dy, first, second), bool((first == second).all())))
+            best_plan = min(distortion(dx, dy, plan, plan) for plan in (first, second))
+            runs.append((best_plan, distortion(dx, dy, first, second), bool((first == second).all())))
     return runs
 
 

@@ -33,14 +33,14 @@ class InitializerConfig:
     # -- the coarse multistart -----------------------------------------------------------------------------------------
     # Random candidates on the coarsest level, beside the product plan and the first lower bound.
     n_random_candidates: int = 40
-    # eps on the coarsest level is at least this share of its mean distortion: sharper plans take more steps than they
-    # are worth there.
+    # eps on the coarsest level is at least this share of its mean distortion: a smaller eps takes more steps and does
+    # not give better initial plans.
     min_coarse_eps_share: float = 5e-3
-    # Rounds on the coarsest level: steps of each, and how many candidates that differ survive it. Few steps tell which
-    # candidates lead to the same plan, more which one is better.
+    # Rounds on the coarsest level: steps of each, and how many candidates that differ survive it. Few steps suffice to
+    # detect candidates that lead to the same plan; more steps are needed to compare their values.
     coarse_rounds: tuple[tuple[int, int], ...] = ((2, 42), (6, 16))
-    # Rounds on all points; without steps, plans are only evaluated. Two steps tell much about which local minimum is
-    # lower, eight nearly all.
+    # Rounds on all points; without steps, plans are only evaluated. Most plans are in the order of their final
+    # values after two steps, nearly all after eight.
     fine_rounds: tuple[tuple[int, int], ...] = ((0, 3), (2, 2), (8, 1))
     # Tolerance and inner iterations of all these steps.
     search_tol: float = 1e-3

@@ -35,7 +35,7 @@ TRANSPORT_SOLVER = AlternateMin(
 )
 # The surrogate runs a few steps from its candidates.
 SURROGATE_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_surrogate_steps)),)
-# CGW compares candidates after a few rough steps.
+# CGW compares candidates after a few steps with large tolerances.
 CONIC_SCHEDULE = (
     Round(
         AlternateMin(

@@ -228,10 +228,10 @@ def _sample_space(space: Space, log_weights: Tensor, log_mass: Tensor, k: int) -
     batch = len(log_weights)
     metric: Any = space.metric
     index = quantile_centers(metric, log_weights.exp(), (k,) * batch)
-    own = replace(metric, points=metric.points.expand(batch, *metric.points.shape[-2:]))
+    metric_of_items = replace(metric, points=metric.points.expand(batch, *metric.points.shape[-2:]))
     features, points = (None if r is None else _take_rows(r, index) for r in (space.feature_tensor, space.point_tensor))
     weights = (log_mass.exp() / k).to(space.dtype)[:, None].expand(batch, k)
-    return Space(own.subset(index), weights, features, points, (k,) * batch, space.numpy)
+    return Space(metric_of_items.subset(index), weights, features, points, (k,) * batch, space.numpy)
 
 
 def _take_rows(rows: Tensor, index: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ class KernelConfig:
     # Factor by which a step is prolonged where the iteration map expands, as near a saddle point.
     overrelaxation: float = 10.0
     # Change of the plan, in units of its tolerance, below which expansion is not trusted: rounding and inexact inner
-    # solves look alike.
+    # solves have the same effect.
     min_overrelaxed_change: float = 10.0
     # Largest |c1| + |c2| of two Anderson coefficients: larger ones come from differences that are nearly parallel.
     max_two_coefficients: float = 50.0

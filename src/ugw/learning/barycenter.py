@@ -220,8 +220,8 @@ def _with_zero_diagonal(target: Tensor, spaces: Space) -> Tensor:
 
     Averages with entropic plans do not have a zero diagonal.
     """
-    own = torch.diagonal(spaces.metric.dense(), dim1=-2, dim2=-1)
-    return target if bool(own.any()) else target - torch.diag(target.diagonal())
+    diagonals = torch.diagonal(spaces.metric.dense(), dim1=-2, dim2=-1)
+    return target if bool(diagonals.any()) else target - torch.diag(target.diagonal())
 
 
 def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:

@@ -191,5 +191,5 @@ def _mean_row_costs(plan: Any, cost: Any, g: Tensor) -> Tensor:
         col = (plan @ (cost.col - g)[:, :, None].to(plan.dtype))[:, :, 0].double()
         across = (cost.left.double() @ cost.core * plan.right_product.double()).sum(2)
         return share * (cost.row * p1 + col + across)
-    paid = torch.where(plan > 0, (cost.double() - g[:, None, :]) * plan, 0.0)
-    return share * paid.sum(2)
+    costs = torch.where(plan > 0, (cost.double() - g[:, None, :]) * plan, 0.0)
+    return share * costs.sum(2)

@@ -1,1 +1,1 @@
-"""What is minimized: each problem linearizes itself for a solver, and takes the solution of the linear problem back."""
+"""Objectives: a problem linearizes itself for a solver, and accepts the solution of the linear problem."""

@@ -289,8 +289,8 @@ def check_zero_eps(eps: Any, reason: str) -> None:
     values = eps.share if isinstance(eps, Relative) else as_parameter("eps", eps, allow_zero=True)
     if bool((values > 0).any()):
         largest = f"{float(values.detach().max()):g}"
-        given = f"relative({largest})" if isinstance(eps, Relative) else largest
-        raise InputError(f"{reason}, without entropy: eps must be 0, got {given}")
+        text = f"relative({largest})" if isinstance(eps, Relative) else largest
+        raise InputError(f"{reason}, without entropy: eps must be 0, got {text}")
 
 
 def check_mass(problem: SpacePair, mass: Tensor) -> None:

@@ -151,10 +151,10 @@ class StreamingUGW(UGW):
 
         marginals: (B, n + m), both marginals of p; a and b are of unit mass.
         """
-        own = unit_plan.dot(unit_plan.log_ratio(self.log_a, self.log_b)) / mass - mass.log()
+        kl = unit_plan.dot(unit_plan.log_ratio(self.log_a, self.log_b)) / mass - mass.log()
         # The logarithm of the plan contains the weights in the working precision: add the rounding of these.
         rounding = torch.cat([self.log_a, self.log_b], dim=1).double() - self.log_weights
-        return own + mean_log(marginals, rounding)
+        return kl + mean_log(marginals, rounding)
 
     def _inner(self, cost: BilinearMatrix, unit_plan: ImplicitPlan) -> Tensor:
         """Return <cost, unit_plan>, (B,), in float64."""

@@ -174,7 +174,7 @@ def _notes(views: tuple[View, View], names: list[str], data: dict[str, Any]) -> 
         if len(side.get("edges", ())) == REPORT_CONFIG.max_surface_size:
             notes.append(f"{name}: the first {REPORT_CONFIG.max_surface_size} edges are drawn.")
     scale = "Both are drawn at one scale" if data["oneScale"] else "Each is drawn at its own scale"
-    notes.append(f"{scale}; {names[1]} is turned so that what is matched lies alike.")
+    notes.append(f"{scale}; {names[1]} is rotated to align matched points.")
     count, fraction = REPORT_CONFIG.matches_per_point, REPORT_CONFIG.min_kept_fraction
     notes.append(
         f"Of each point the {count} largest matches are kept, of one that is matched with less than {fraction:.0%} of "

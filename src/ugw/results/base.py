@@ -82,8 +82,8 @@ class ResultBase(ABC):
             return cls.from_arrays(arrays)
         except Exception as error:  # a broken file makes the readers raise errors of many kinds
             kind = saved_kind(arrays)
-            found = f"it holds a {kind}, load it with {kind}.load" if kind not in (None, cls.__name__) else str(error)
-            raise InputError(f"{name} is not a saved {cls.__name__}: {found}") from error
+            reason = f"it holds a {kind}, load it with {kind}.load" if kind not in (None, cls.__name__) else str(error)
+            raise InputError(f"{name} is not a saved {cls.__name__}: {reason}") from error
 
     def _repr_html_(self) -> str:
         """Return `rows` as an HTML table, its left border green if all items converged, else orange."""

@@ -40,8 +40,8 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(name): to_plain(part) for name, part in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        own = {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name not in _OMITTED_FIELDS}
-        return {"name": type(value).__name__, **own}
+        options = {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name not in _OMITTED_FIELDS}
+        return {"name": type(value).__name__, **options}
     if callable(value) and hasattr(value, "__qualname__"):
         return value.__qualname__
     return repr(value)

@@ -223,9 +223,9 @@ class Result(BatchedResultBase):
         """
         self._check_same_problem(other)
         lower = other.tensors.terms.total < self.tensors.terms.total
-        mine, theirs = SolverOutput.with_common_shapes(self.tensors, other.tensors)
-        merged = clone(mine)
-        put_(merged, lower, take(theirs, lower))
+        this_output, other_output = SolverOutput.with_common_shapes(self.tensors, other.tensors)
+        merged = clone(this_output)
+        put_(merged, lower, take(other_output, lower))
         parameters = other.parameters if bool(lower.all()) else self.parameters
         if bool(lower.any()) and not bool(lower.all()):
             parameters = {name: value for name, value in parameters.items() if other.parameters.get(name) == value}

@@ -184,8 +184,8 @@ def advance(
     is_worse = objective - iterate.objective > settings.objective_resolution
     is_rejected = is_worse & controls.is_extrapolated
     if iterate.history is not None and (n_rounds is not None or bool(is_rejected.any())):
-        kept = iterate.state, iterate.objective, iterate.change
-        state, objective, change = where(is_rejected, kept, (state, objective, change))
+        previous = iterate.state, iterate.objective, iterate.change
+        state, objective, change = where(is_rejected, previous, (state, objective, change))
     residual = solution.residual.double()
     new = Iterate(
         state=state,

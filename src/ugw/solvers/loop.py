@@ -137,15 +137,15 @@ def iterate(
             continue
         is_broken = code == Status.NON_FINITE
         any_broken = bool((has_ended & is_broken).any())
-        kept = where(is_broken, state, new) if any_broken else new
+        last_finite = where(is_broken, state, new) if any_broken else new
         ended = has_ended.nonzero()[:, 0]  # once, because a GPU would synchronize for every use of a mask
         status[items[ended]] = code[ended]
         n_iter[items[ended]] = iteration - is_broken[ended].to(n_iter.dtype)
         is_running = is_running & ~has_ended
         if final is None and not bool(is_running.any()) and len(items) == len(status):
-            return Outcome(kept, status, n_iter, trace)
+            return Outcome(last_finite, status, n_iter, trace)
         final = clone(state) if final is None else final
-        put_(final, items[ended], take(kept, ended))
+        put_(final, items[ended], take(last_finite, ended))
         state = new
         if not bool(is_running.any()):
             break

@@ -74,7 +74,7 @@ def test_a_tensor_that_appears_twice_makes_another_signature():
 
 
 def test_tensors_shared_by_two_arguments_make_no_difference():
-    """Each argument is copied by itself."""
+    """Each argument is copied separately."""
     ones = torch.ones(2)
     assert signature_of(ones, ones) is signature_of(ones, ones.clone())
 
@@ -131,8 +131,8 @@ def test_the_number_of_kept_graphs_is_limited():
     for signature in signatures:
         cache.store_graph(signature, 1, Graph(0))
         assert len(cache.kept_names()) <= MAX_GRAPHS
-    kept = [cache.pop_graph(signature, 1) is not None for signature in signatures]
-    assert kept == [False, False] + [True] * MAX_GRAPHS, "the graphs stored last are kept"
+    is_stored = [cache.pop_graph(signature, 1) is not None for signature in signatures]
+    assert is_stored == [False, False] + [True] * MAX_GRAPHS, "the graphs stored last are kept"
 
 
 def test_the_bytes_of_kept_graphs_are_limited():
@@ -150,7 +150,7 @@ def test_the_bytes_of_kept_graphs_are_limited():
 
 
 def test_graphs_of_forgotten_signatures_are_dropped():
-    """Nobody would find them, and their bytes count no more."""
+    """No call could use these graphs, and their bytes are not counted."""
     forgotten = signature_of(torch.ones(1))
     cache.store_graph(forgotten, 1, Graph(90 * PERCENT))
     latest = [signature_of(torch.ones(n)) for n in range(2, MAX_SIGNATURES + 3)][-1]

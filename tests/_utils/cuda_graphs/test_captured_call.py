@@ -142,7 +142,7 @@ def test_a_function_of_non_finite_output_is_called_after_every_replay(cuda):
 def test_a_function_that_reads_values_is_called_directly_and_not_captured_again(cuda, monkeypatch):
     attempts = []
     original = captured_call.CapturedCall
-    monkeypatch.setattr(captured_call, "CapturedCall", lambda *given: attempts.append(1) or original(*given))
+    monkeypatch.setattr(captured_call, "CapturedCall", lambda *arguments: attempts.append(1) or original(*arguments))
     for value in (4.0, -1.0, 9.0, -1.0, 16.0):
         assert_captured_like_plain(positive_root, (torch.tensor([value]),))
     assert len(attempts) == 1

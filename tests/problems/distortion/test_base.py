@@ -118,9 +118,9 @@ def test_single_precision_is_close(kind):
     dx, dy = random_metrics(True, False)
     distortion, g = distortion_of_kind(kind, dx.to(torch.float32), dy.to(torch.float32))
     plan = random_plans()
-    found = distortion.apply(plan.float())
-    assert found.dtype == torch.float32
-    assert_close(found, explicit_sum(dx, dy, g, plan), N * M, tol=2e-6)
+    result = distortion.apply(plan.float())
+    assert result.dtype == torch.float32
+    assert_close(result, explicit_sum(dx, dy, g, plan), N * M, tol=2e-6)
 
 
 def test_ragged_spaces_sum_over_their_own_points():
@@ -132,11 +132,11 @@ def test_ragged_spaces_sum_over_their_own_points():
     for b, (s, t) in enumerate(zip(x, y, strict=True)):
         plan[b, : s.n, : t.n] = torch.as_tensor(rng.random((s.n, t.n)))
     for kind in KINDS:
-        found = distortion_of_kind(kind, *stacked)[0].apply(plan)
+        result = distortion_of_kind(kind, *stacked)[0].apply(plan)
         for b, (s, t) in enumerate(zip(x, y, strict=True)):
             alone, _ = distortion_of_kind(kind, s.metric, t.metric)
             expected = alone.apply(plan[b : b + 1, : s.n, : t.n])[0]
-            torch.testing.assert_close(found[b, : s.n, : t.n], expected, rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(result[b, : s.n, : t.n], expected, rtol=1e-10, atol=1e-10)
 
 
 def test_a_pair_loss_with_rho_is_the_conic_kernel():

@@ -1,4 +1,4 @@
-"""Low-rank forms of g(|u − v|): never further off than they say, of the rank that theory says."""
+"""Low-rank forms of g(|u − v|): errors below the stated bound, and the theoretical rank."""
 
 import math
 
@@ -28,8 +28,8 @@ def largest_error(factors, g, count=700):
     t = torch.as_tensor(np.random.default_rng(0).random(count)) * factors.length
     t = torch.cat([t, torch.tensor([0.0, factors.length], dtype=torch.float64)])
     phi = factors.evaluate(t[None])[:, 0]  # (R, count)
-    made = torch.einsum("r,ri,rj->ij", factors.signs.double(), phi, phi)
-    return float((made - g((t[:, None] - t).abs())).abs().max())
+    approximation = torch.einsum("r,ri,rj->ij", factors.signs.double(), phi, phi)
+    return float((approximation - g((t[:, None] - t).abs())).abs().max())
 
 
 @pytest.mark.parametrize("rho", GAUSS)

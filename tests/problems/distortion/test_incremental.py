@@ -30,8 +30,8 @@ def distortion():
     return IncrementalDistortion.of(SquaredDistortion(random_metric(N, B, 0), random_metric(M, B, 1)))
 
 
-def small_steps(step, count):
-    """Plans on the way from one random plan to another, neighbors at an L1 distance below `step`."""
+def plans_along_segment(step, count):
+    """Plans on the segment between two random plans, at L1 distances below `step`."""
     first, last = random_plan(2), random_plan(3)
     distance = float((first - last).abs().sum(dim=(1, 2)).max())
     return [torch.lerp(first, last, k * step / distance) for k in range(count)]
@@ -39,7 +39,7 @@ def small_steps(step, count):
 
 def test_updates_agree_with_full_products(distortion):
     # A CPU has no TF32, so that only rounding differs.
-    plans = small_steps(0.2 * DISTORTION_CONFIG.max_drift, 12)
+    plans = plans_along_segment(0.2 * DISTORTION_CONFIG.max_drift, 12)
     cost, drift = distortion.update(plans[0], plans[0], None, None)
     assert torch.equal(cost, SquaredDistortion(distortion.dx, distortion.dy).apply(plans[0]))
     for previous, plan in itertools.pairwise(plans):
@@ -50,7 +50,7 @@ def test_updates_agree_with_full_products(distortion):
 
 def test_the_drift_is_the_length_of_the_path_since_the_last_full_product(distortion):
     limit = DISTORTION_CONFIG.max_drift
-    plans = small_steps(0.4 * limit, 6)
+    plans = plans_along_segment(0.4 * limit, 6)
     cost, drift = distortion.update(plans[0], plans[0], None, None)
     assert drift.tolist() == [0.0] * B
     drifts = []
@@ -72,12 +72,12 @@ def test_one_item_above_the_limit_resets_all(distortion):
 def test_only_the_change_is_multiplied_in_low_precision(distortion, monkeypatch):
     triple_product, low_precision = squares.triple_product, []
 
-    def recorded(*args):
+    def record_and_multiply(*args):
         low_precision.append(torch.backends.cuda.matmul.allow_tf32)
         return triple_product(*args)
 
-    monkeypatch.setattr(squares, "triple_product", recorded)
-    first, plan = small_steps(0.5 * DISTORTION_CONFIG.max_drift, 2)
+    monkeypatch.setattr(squares, "triple_product", record_and_multiply)
+    first, plan = plans_along_segment(0.5 * DISTORTION_CONFIG.max_drift, 2)
     cost, drift = distortion.update(first, first, None, None)
     distortion.update(plan, first, cost, drift)
     distortion.update(random_plan(3), plan, cost, drift)

@@ -1,4 +1,4 @@
-"""Sums of ragged batches, each item on its own points."""
+"""Sums of ragged batches, in which each item uses its own points."""
 
 import numpy as np
 import pytest
@@ -34,34 +34,34 @@ def test_each_item_of_a_ragged_batch_is_summed_as_it_is_alone(index, kink):
     distortion, alone, sizes = ragged_batch(kink)
     assert isinstance(distortion, ItemwiseDistortion)
     index = torch.tensor(index)
-    taken, owners = distortion.take(index), torch.arange(3)[index].tolist()
+    items, owners = distortion.take(index), torch.arange(3)[index].tolist()
     plan = torch.zeros(len(owners), 30, 22, dtype=torch.float64)
     for b, k in enumerate(owners):
         plan[b, : sizes[k][0], : sizes[k][1]] = random_plans(1, *sizes[k], seed=b)[0]
-    found = taken.apply(plan)
+    result = items.apply(plan)
     for b, k in enumerate(owners):
         n, m = sizes[k]
         torch.testing.assert_close(
-            found[b : b + 1, :n, :m], alone[k].apply(plan[b : b + 1, :n, :m]), rtol=1e-13, atol=0.0
+            result[b : b + 1, :n, :m], alone[k].apply(plan[b : b + 1, :n, :m]), rtol=1e-13, atol=0.0
         )
-        assert found[b].count_nonzero() == n * m
+        assert result[b].count_nonzero() == n * m
         for name in ("rank", "error", "tolerance"):
-            assert getattr(taken, name)[b] == getattr(alone[k], name)[0]
-    assert taken.may_be_infinite is False
+            assert getattr(items, name)[b] == getattr(alone[k], name)[0]
+    assert items.may_be_infinite is False
     weights = torch.full((len(owners), 30), 1 / 30).double(), torch.full((len(owners), 22), 1 / 22).double()
     product = weights[0][:, :, None] * weights[1][:, None, :]
-    expected = (taken.apply(product) * product).sum((1, 2))
-    torch.testing.assert_close(taken.product_mean(*(w.log() for w in weights)), expected)
+    expected = (items.apply(product) * product).sum((1, 2))
+    torch.testing.assert_close(items.product_mean(*(w.log() for w in weights)), expected)
 
 
 def test_a_ragged_batch_on_other_metrics():
     distortion, alone, _ = ragged_batch(kink=False)
     dx, dy = random_metrics(True, True, n=3, m=4, batch=3, seed=5)
     plan = random_plans(3, 3, 4)
-    found = distortion.with_metrics(dx, dy).apply(plan)
+    result = distortion.with_metrics(dx, dy).apply(plan)
     for b in range(3):
         expected = alone[b].with_metrics(dx.item(b, 3), dy.item(b, 4)).apply(plan[b : b + 1])
-        torch.testing.assert_close(found[b : b + 1], expected, rtol=1e-13, atol=0.0)
+        torch.testing.assert_close(result[b : b + 1], expected, rtol=1e-13, atol=0.0)
 
 
 def test_long_and_short_items_are_not_summed_over_their_padding():

@@ -63,8 +63,8 @@ def test_items_with_one_length_and_one_rho_share_their_factors():
         explicit_sum(dx, dy, [gaussian_kernel(0.3), gaussian_kernel(1.0), gaussian_kernel(0.3)], plan),
         420,
     )
-    taken = of_two_rhos.take(torch.tensor([1, 2]))
-    assert taken.error.tolist() == of_two_rhos.error[1:].tolist()
+    items = of_two_rhos.take(torch.tensor([1, 2]))
+    assert items.error.tolist() == of_two_rhos.error[1:].tolist()
 
 
 def test_plans_of_moderate_size_are_exact_where_factors_are_too_coarse():

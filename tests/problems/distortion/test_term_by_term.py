@@ -67,14 +67,14 @@ def test_many_plans_of_one_item_share_its_terms(batched, n_block_terms):
     distortion = TermByTermDistortion(dx, dy, PairLoss(GaussianHellinger(), rho_total(*rhos)))
     index = torch.tensor([2, 2, 0, 3, 0])
     plan = random_plans(batch=5)
-    taken = distortion.take(index)
+    items = distortion.take(index)
     g = [gaussian_kernel(rhos[i]) for i in index]
     repeated = [DenseMetric(metric.dense()[index]) if metric.batched else metric for metric in (dx, dy)]
     expected = explicit_sum(*repeated, g, plan)
     with changed_thresholds(DISTORTION_CONFIG, block_terms=n_block_terms):
         for _ in range(2):  # the second time from cached terms
-            assert_close(taken.apply(plan), expected, float(plan.sum()), tol=1e-14)
+            assert_close(items.apply(plan), expected, float(plan.sum()), tol=1e-14)
         again = torch.tensor([True, False, False, True, True])
-        assert_close(taken.take(again).apply(plan[again]), expected[again], float(plan.sum()), tol=1e-14)
-        fewer = taken.with_metrics(*repeated)
+        assert_close(items.take(again).apply(plan[again]), expected[again], float(plan.sum()), tol=1e-14)
+        fewer = items.with_metrics(*repeated)
         assert_close(fewer.apply(plan), expected, float(plan.sum()), tol=1e-14)

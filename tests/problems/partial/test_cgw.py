@@ -27,12 +27,12 @@ def arrays(x, y):
     return (x.metric.dense().numpy(), y.metric.dense().numpy(), x.weights, y.weights)
 
 
-def conic(x, y, rho=1.0, cone=PT, **options):
+def solve_conic(x, y, rho=1.0, cone=PT, **options):
     """Solve for the conic distance over partial transport."""
     return ugw.solve_conic(x, y, rho=rho, cone=cone, **options)
 
 
-def value_at(x, y, P, Q, *, rho, q):
+def conic_value(x, y, P, Q, *, rho, q):
     """Return the value at a lift P, Q (n, m) as a four-index sum."""
     dx, dy, a, b = arrays(x, y)
     saved = np.maximum(2 * rho - np.abs(dx[:, None, :, None] - dy[None, :, None, :]) ** q, 0.0)
@@ -56,13 +56,15 @@ def test_the_cone_cost_is_the_infimum_over_dilations(rho, q):
     for _ in range(20):
         r, s, t = rng.uniform(0.0, 2.0, 3)
 
-        def dilated(theta, r=r, s=s, t=t):
+        def dilated_cost(theta, r=r, s=s, t=t):
             """Return θ L_c(r/θ, s/θ)."""
             return theta * t**q + rho * abs(r - theta) + rho * abs(s - theta)
 
         # Convex and linear between 0, r and s, where the search therefore also looks.
-        found = min(minimize_scalar(dilated, bounds=(0.0, 4.0), method="bounded").fun, *map(dilated, (0.0, r, s)))
-        assert cone_cost(r, s, t, rho=rho, q=q) == pytest.approx(found, abs=1e-12)
+        minimum = min(
+            minimize_scalar(dilated_cost, bounds=(0.0, 4.0), method="bounded").fun, *map(dilated_cost, (0.0, r, s))
+        )
+        assert cone_cost(r, s, t, rho=rho, q=q) == pytest.approx(minimum, abs=1e-12)
 
 
 @pytest.mark.parametrize("q", [1.0, 2.0, 3.5])
@@ -95,7 +97,7 @@ def test_bad_exponents_are_refused(q):
 @pytest.mark.parametrize(("mass_a", "mass_b"), [(1.0, 1.0), (1.0, 2.5), (0.3, 0.1)])
 def test_one_point_against_one(mass_a, mass_b, q):
     x, y = (ugw.Space.from_distances(np.zeros((1, 1)), weights=[mass]) for mass in (mass_a, mass_b))
-    r = conic(x, y, rho=0.7, cone=ugw.PartialTransport(q))
+    r = solve_conic(x, y, rho=0.7, cone=ugw.PartialTransport(q))
     expected = 0.7 * abs(mass_a**2 - mass_b**2)
     assert r.value == pytest.approx(expected, abs=1e-12)
     assert r.distance == pytest.approx(expected ** (1 / q), abs=1e-4)
@@ -109,7 +111,7 @@ def test_two_points_against_two_by_brute_force(seed):
     dx, dy, a, b = arrays(x, y)
     saved = np.maximum(2 * rho - np.abs(dx[:, None, :, None] - dy[None, :, None, :]) ** q, 0.0).reshape(4, 4)
 
-    def best(center, width):
+    def best_on_grid(center, width):
         """The best shares (of each row of P and column of Q on the first place) on a grid."""
         grid = np.linspace(-width, width, 21)
         shares = np.stack(np.meshgrid(*[np.unique(np.clip(c + grid, 0, 1)) for c in center]), axis=-1).reshape(-1, 4)
@@ -124,16 +126,16 @@ def test_two_points_against_two_by_brute_force(seed):
 
     center, width = np.full(4, 0.5), 0.5
     for _ in range(6):
-        center, overlap = best(center, width)
+        center, overlap = best_on_grid(center, width)
         width /= 4
-    found = rho * (a.sum() ** 2 + b.sum() ** 2) - overlap
-    value = conic(x, y, rho=rho, cone=ugw.PartialTransport(q)).value
-    assert value <= found + 1e-9
-    assert value == pytest.approx(found, abs=2e-4 * rho)
+    minimum = rho * (a.sum() ** 2 + b.sum() ** 2) - overlap
+    value = solve_conic(x, y, rho=rho, cone=ugw.PartialTransport(q)).value
+    assert value <= minimum + 1e-9
+    assert value == pytest.approx(minimum, abs=2e-4 * rho)
 
 
 def grid_program(x, y, *, rho, q, radii, starts):
-    """The paper's way: masses on a grid of radii for every pair, alternating linear programs; the best H(α, α)."""
+    """The paper's algorithm: masses on a grid of radii for every pair, alternating linear programs; the best H(α, α)."""
     dx, dy, a, b = arrays(x, y)
     n, m, k = len(a), len(b), len(radii)
     i, j, r, s = (axis.ravel() for axis in np.indices((n, m, k, k)))
@@ -142,15 +144,15 @@ def grid_program(x, y, *, rho, q, radii, starts):
     t = np.abs(dx[np.ix_(i, i)] - dy[np.ix_(j, j)])
     cost = rho * (u + v) - np.minimum(u, v) * np.maximum(2 * rho - t**q, 0.0)
     rows = np.concatenate([(i == np.arange(n)[:, None]) * r, (j == np.arange(m)[:, None]) * s])
-    found = np.inf
+    minimum = np.inf
     for direction in starts:
         alpha = linprog(direction(i, j, r, s), A_eq=rows, b_eq=np.append(a, b)).x
         for _ in range(30):
             before, alpha = alpha, linprog(cost @ alpha, A_eq=rows, b_eq=np.append(a, b)).x
-            found = min(found, alpha @ cost @ alpha)
+            minimum = min(minimum, alpha @ cost @ alpha)
             if np.abs(alpha - before).sum() < 1e-9:
                 break
-    return found
+    return minimum
 
 
 @pytest.mark.parametrize(("n", "seed"), [(2, 1), (3, 2)])
@@ -163,29 +165,29 @@ def test_never_above_the_radial_grid(n, seed):
     )
     radii = np.linspace(0.0, 1.0, 11)[1:]
 
-    def random(i, *_):
+    def random_costs(i, *_):
         """Return random starting costs of the entries."""
         return rng.random(len(i))
 
-    def permutation(order):
+    def permutation_costs(order):
         """Return starting costs that favor one matching of the points."""
         return lambda i, j, r, s: np.abs(r - s) + 10.0 * (np.array(order)[i] != j)
 
-    starts = [random] * 4 + [permutation(order) for order in itertools.permutations(range(n))]
+    starts = [random_costs] * 4 + [permutation_costs(order) for order in itertools.permutations(range(n))]
     grid = grid_program(x, y, rho=rho, q=2, radii=radii, starts=starts)
-    assert conic(x, y, rho=rho).value <= grid + 1e-9
+    assert solve_conic(x, y, rho=rho).value <= grid + 1e-9
 
 
 def test_the_value_is_that_of_the_lift():
     rng = np.random.default_rng(3)
     x, y = space_of_any_mass(rng, 5), space_of_any_mass(rng, 4, 3)
-    r = conic(x, y, rho=0.2, cone=ugw.PartialTransport(1.5), init="coarse")
+    r = solve_conic(x, y, rho=0.2, cone=ugw.PartialTransport(1.5), init="coarse")
     P, Q, w = r.lift
     assert np.allclose(P.sum(1), x.weights)
     assert np.allclose(Q.sum(0), y.weights)
     assert np.allclose(w, np.minimum(P, Q))
     assert min(P.min(), Q.min()) >= 0
-    assert r.value == pytest.approx(value_at(x, y, P, Q, rho=0.2, q=1.5), abs=1e-12)
+    assert r.value == pytest.approx(conic_value(x, y, P, Q, rho=0.2, q=1.5), abs=1e-12)
     assert r.value_bound == r.value
     assert r.distance == pytest.approx(r.value ** (1 / 1.5))
     assert 0.4 * r.mass**2 == pytest.approx(r.terms.apart - r.value)
@@ -207,15 +209,15 @@ def test_never_above_the_tv_objective_of_any_plan(rho):
         p1, p2 = plan.sum(1), plan.sum(0)
         tv = sum(np.abs(np.outer(p, p) - np.outer(w, w)).sum() for p, w in ((p1, a), (p2, b)))
         objective = float(np.einsum("ijkl,ij,kl", cost, plan, plan) + rho * tv)
-        assert conic(x, y, rho=rho, init=plan).value <= objective + 1e-9
+        assert solve_conic(x, y, rho=rho, init=plan).value <= objective + 1e-9
 
 
 def test_two_homogeneous_in_the_masses():
     rng = np.random.default_rng(5)
     x, y = space_of_any_mass(rng, 4), space_of_any_mass(rng, 3)
     scaled = [ugw.Space.from_points(s.points, weights=7.0 * s.weights) for s in (x, y)]
-    value = conic(x, y, rho=0.3).value
-    assert conic(*scaled, rho=0.3).value == pytest.approx(49.0 * value, rel=1e-6)
+    value = solve_conic(x, y, rho=0.3).value
+    assert solve_conic(*scaled, rho=0.3).value == pytest.approx(49.0 * value, rel=1e-6)
 
 
 # -- a metric ----------------------------------------------------------------------------------------------
@@ -226,7 +228,7 @@ def test_triangle_inequality_and_symmetry(seed):
     rng = np.random.default_rng(seed)
     x, y, z = (space_of_any_mass(rng, int(n)) for n in rng.integers(1, 4, 3))
     rho, cone = (0.1, 0.5, 3.0)[seed % 3], ugw.PartialTransport((2, 1)[seed % 2])
-    xy, yz, xz, yx = (conic(s, t, rho=rho, cone=cone) for s, t in ((x, y), (y, z), (x, z), (y, x)))
+    xy, yz, xz, yx = (solve_conic(s, t, rho=rho, cone=cone) for s, t in ((x, y), (y, z), (x, z), (y, x)))
     assert xz.distance <= xy.distance + yz.distance + 1e-6
     assert xy.distance <= xz.distance + yz.distance + 1e-6
     assert yz.distance <= xz.distance + xy.distance + 1e-6
@@ -242,7 +244,7 @@ def test_zero_on_isometric_copies(rho):
     turn = np.linalg.qr(rng.normal(size=(2, 2)))[0]
     x = ugw.Space.from_points(points, weights=weights)
     y = ugw.Space.from_points(points[order] @ turn, weights=weights[order])
-    r = conic(x, y, rho=rho)
+    r = solve_conic(x, y, rho=rho)
     assert r.value == pytest.approx(0.0, abs=1e-9)
     assert np.allclose(r.plan[order, np.arange(6)], weights[order], atol=1e-6)
 
@@ -252,7 +254,7 @@ def test_permuting_the_points_keeps_the_value():
     points, weights, y = rng.random((4, 2)), rng.random(4) + 0.1, space_of_any_mass(rng, 3)
     order = rng.permutation(4)
     x, permuted = (ugw.Space.from_points(points[o], weights=weights[o]) for o in (np.arange(4), order))
-    assert conic(permuted, y, rho=0.3).value == pytest.approx(conic(x, y, rho=0.3).value, abs=1e-6)
+    assert solve_conic(permuted, y, rho=0.3).value == pytest.approx(solve_conic(x, y, rho=0.3).value, abs=1e-6)
 
 
 def test_points_without_weight_keep_the_value():
@@ -260,7 +262,7 @@ def test_points_without_weight_keep_the_value():
     points, y = rng.random((4, 2)), space_of_any_mass(rng, 3)
     x = ugw.Space.from_points(points[:3], weights=np.full(3, 0.3))
     more = ugw.Space.from_points(points, weights=np.array([0.3] * 3 + [0.0]))
-    assert conic(more, y, rho=0.3).value == pytest.approx(conic(x, y, rho=0.3).value, abs=1e-6)
+    assert solve_conic(more, y, rho=0.3).value == pytest.approx(solve_conic(x, y, rho=0.3).value, abs=1e-6)
 
 
 # -- steps and inputs -------------------------------------------------------------------------------------
@@ -284,14 +286,14 @@ def test_the_linear_step_is_the_best_of_all_lifts():
     sums = np.zeros((7, 168))
     for i, j in np.ndindex(4, 3):
         sums[i, 144 + 3 * i + j] = sums[4 + j, 156 + 3 * i + j] = 1.0
-    made = linprog(
+    program = linprog(
         -np.append(c, np.zeros(24)),
         A_ub=np.vstack([below_p, below_q]),
         b_ub=np.zeros(288),
         A_eq=sums,
         b_eq=np.append(item.a, item.b),
     )
-    assert best == pytest.approx(-made.fun, abs=1e-7)
+    assert best == pytest.approx(-program.fun, abs=1e-7)
 
 
 def test_corner_starts_have_the_marginals_and_commute_with_swapping_and_padding():
@@ -317,10 +319,10 @@ def test_items_of_a_batch_equal_single_solves():
         [space_of_any_mass(rng, n) for n in (2, 4, 3)],
         np.array([0.1, 0.5, 2.0]),
     )
-    r = conic(ugw.Space.stack(xs), ugw.Space.stack(ys), rho=rhos, init="product")
+    r = solve_conic(ugw.Space.stack(xs), ugw.Space.stack(ys), rho=rhos, init="product")
     assert r.is_metric.all()
     for item, x, y, rho in zip(r, xs, ys, rhos, strict=True):
-        alone = conic(x, y, rho=rho, init="product")
+        alone = solve_conic(x, y, rho=rho, init="product")
         assert item.value == pytest.approx(alone.value, abs=1e-9)
         assert item.lift[0].shape == alone.lift[0].shape
         assert np.allclose(item.lift[0].sum(1), x.weights)
@@ -330,15 +332,17 @@ def test_float32_and_tensors():
     rng = np.random.default_rng(12)
     x, y = space_of_any_mass(rng, 4), space_of_any_mass(rng, 3)
     single = [ugw.Space.from_points(s.point_tensor.float(), weights=s.weight_tensor.float()) for s in (x, y)]
-    r = conic(*single, rho=0.3, init="coarse")
+    r = solve_conic(*single, rho=0.3, init="coarse")
     assert isinstance(r.plan, torch.Tensor)
     assert r.plan.dtype == torch.float32
-    assert float(r.value) == pytest.approx(conic(x, y, rho=0.3, init="coarse").value, rel=1e-4)
+    assert float(r.value) == pytest.approx(solve_conic(x, y, rho=0.3, init="coarse").value, rel=1e-4)
 
 
 def test_saved_and_loaded(tmp_path):
     rng = np.random.default_rng(13)
-    r = conic(space_of_any_mass(rng, 3), space_of_any_mass(rng, 2), cone=ugw.PartialTransport(1.0), init="product")
+    r = solve_conic(
+        space_of_any_mass(rng, 3), space_of_any_mass(rng, 2), cone=ugw.PartialTransport(1.0), init="product"
+    )
     r.save(tmp_path / "r.npz")
     loaded = ugw.ConicResult.load(tmp_path / "r.npz")
     assert loaded.distance == r.distance == r.value
@@ -348,12 +352,12 @@ def test_saved_and_loaded(tmp_path):
 def test_by_name_with_the_exponent_of_the_default_loss():
     rng = np.random.default_rng(15)
     x, y = space_of_any_mass(rng, 3), space_of_any_mass(rng, 3)
-    assert conic(x, y, cone="partial-transport", init="product").value == conic(x, y, init="product").value
+    assert solve_conic(x, y, cone="partial-transport", init="product").value == solve_conic(x, y, init="product").value
     assert ugw.PartialTransport().distance_exponent == 2.0
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"rho": (1.0, 2.0)}, "one rho for both sides, got 1 and 2"),
         ({"rho": math.inf}, "rho must be finite"),
@@ -365,10 +369,10 @@ def test_by_name_with_the_exponent_of_the_default_loss():
         ({"init": np.zeros((3, 3))}, "positive mass"),
     ],
 )
-def test_bad_input_is_refused(options, said):
+def test_bad_input_is_refused(options, message):
     rng = np.random.default_rng(16)
-    with pytest.raises(ugw.InputError, match=said):
-        conic(space_of_any_mass(rng, 3), space_of_any_mass(rng, 3), **options)
+    with pytest.raises(ugw.InputError, match=message):
+        solve_conic(space_of_any_mass(rng, 3), space_of_any_mass(rng, 3), **options)
 
 
 def test_tightness_has_no_ugw_over_tv():
@@ -380,7 +384,7 @@ def test_tightness_has_no_ugw_over_tv():
 def test_large_spaces_are_refused():
     rng = np.random.default_rng(17)
     with pytest.raises(ugw.InputError, match=r"up to n·m = \d+, got 400 × 300"):
-        conic(space_of_any_mass(rng, 400), space_of_any_mass(rng, 300))
+        solve_conic(space_of_any_mass(rng, 400), space_of_any_mass(rng, 300))
 
 
 @pytest.mark.parametrize("options", [{"tol": 0.0}, {"max_iter": 0}, {"progress": 1}, {"callback": 3}])

@@ -20,7 +20,7 @@ FUSED = 0.6
 KINDS = {"TV": ugw.TV(0.2), "two TV": (ugw.TV(0.1), ugw.TV(0.4)), "Mass": ugw.Mass(0.6)}
 
 
-def below(pair, seed, mass):
+def plan_below_weights(pair, seed, mass):
     """A random plan below the weights, of that mass."""
     plan = cases.random_plan(pair, seed, mass)
     for _ in range(200):
@@ -62,7 +62,7 @@ def test_objective_is_the_sum_over_pairs_for_any_plan(rho):
 
 def test_below_the_weights_total_variation_is_a_difference_of_squares():
     pair = cases.clouds(5, 6, 0, (1.3, 0.8))
-    plan = below(pair, 3, 0.5)
+    plan = plan_below_weights(pair, 3, 0.5)
     terms = ugw.objective(plan, pair.x, pair.y, rho=(ugw.TV(2.0), ugw.TV(3.0)))
     assert terms.marginal_a == pytest.approx(2.0 * (1.3**2 - plan.sum() ** 2), rel=1e-12)
     assert terms.marginal_b == pytest.approx(3.0 * (0.8**2 - plan.sum() ** 2), rel=1e-12)
@@ -76,7 +76,7 @@ def test_the_total_variation_of_products_is_a_sum_over_pairs(n):
 
 
 def test_unrestricted_plans_may_be_better():
-    """Two points of mass 1 and 2: above the weights the dearer side can be served in full (docs/partial.md)."""
+    """Two points of mass 1 and 2: a plan above the weights can match the side with the larger penalty fully."""
     x, y = (ugw.Space.from_points([[0.0]], weights=[mass]) for mass in (1.0, 2.0))
     rho = ugw.TV(1.0), ugw.TV(5.0)
     best = ugw.solve(x, y, rho=rho)
@@ -102,10 +102,10 @@ def solve_partial(pair, rho, fused, init, max_iter=500):
 @pytest.mark.parametrize("rho", [ugw.TV(2.0), (ugw.TV(1.0), ugw.TV(4.0)), ugw.Mass(0.6)], ids=KINDS)
 def test_the_line_search_is_exact_and_the_objective_falls(rho, fused):
     inside = 0
-    for seed, made in itertools.product((1, 3, 4), (cases.clouds, cases.similarities)):
-        pair = made(6, 7, seed, (1.3, 0.8))
-        start = below(pair, seed, 0.6)
-        if made is cases.similarities:  # on the way, where steps end inside a segment
+    for seed, make in itertools.product((1, 3, 4), (cases.clouds, cases.similarities)):
+        pair = make(6, 7, seed, (1.3, 0.8))
+        start = plan_below_weights(pair, seed, 0.6)
+        if make is cases.similarities:  # some steps end inside a segment
             start = solve_partial(pair, rho, fused, start, max_iter=4).plan
         step = solve_partial(pair, rho, fused, start, max_iter=1)
         p = problem(pair, rho, fused)
@@ -120,7 +120,7 @@ def test_the_line_search_is_exact_and_the_objective_falls(rho, fused):
         assert value(pair, rho, step.plan, fused) == pytest.approx(step.value, rel=1e-11)
         inside += 1e-3 < t < 0.99
         end = solve_partial(pair, rho, fused, start)
-        assert end.converged or made is cases.similarities
+        assert end.converged or make is cases.similarities
         assert np.diff(end.history.objective).max(initial=-1.0) <= 1e-13
         assert end.value <= step.value + 1e-13
     assert inside
@@ -149,7 +149,7 @@ def test_the_gradient_and_the_parabola_are_those_of_the_objective(rho, fused):
     """Along a direction that changes the mass, F(p + t·d) = F(p) + s·t + c·t², and s = <gradient, d>."""
     pair = cases.clouds(5, 6, 2, (1.3, 0.8))
     p = problem(pair, rho, fused)
-    plan, end = below(pair, 1, 0.3), below(pair, 2, 0.7)
+    plan, end = plan_below_weights(pair, 1, 0.3), plan_below_weights(pair, 2, 0.7)
     state = p.state_of_plan(torch.tensor(plan)[None] / p.mass_unit)
     direction = torch.tensor(end - plan)[None] / p.mass_unit
     slope, curvature = (float(v) for v in p.quadratic_along(state, direction))
@@ -175,12 +175,12 @@ def pot_plan(pair, mass, start, fused=0.0):
 def test_mass_is_equal_to_pot_or_better_from_the_same_start(seed, mass, fused):
     pair = cases.clouds(8, 9, seed, (1.3, 0.8))
     start = np.outer(pair.a, pair.b) * mass / (1.3 * 0.8)
-    rho, given = ugw.Mass(mass), ugw.Fused(fused, pair.cost) if fused else None
+    rho, fused_term = ugw.Mass(mass), ugw.Fused(fused, pair.cost) if fused else None
     theirs = value(pair, rho, pot_plan(pair, mass, start, fused), fused)
-    ours = ugw.solve(pair.x, pair.y, rho=rho, fused=given, init=start)
+    ours = ugw.solve(pair.x, pair.y, rho=rho, fused=fused_term, init=start)
     assert ours.converged
     assert ours.value <= theirs + 1e-12
-    assert ugw.solve(pair.x, pair.y, rho=rho, fused=given).value <= ours.value + 1e-12
+    assert ugw.solve(pair.x, pair.y, rho=rho, fused=fused_term).value <= ours.value + 1e-12
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -238,8 +238,8 @@ def test_the_root_of_the_tv_value_is_a_metric(rho):
     spaces = [tiny_space(seed) for seed in range(7)]
     pairs = list(itertools.permutations(range(7), 2))
     x, y = (ugw.Space.stack([spaces[pair[side]] for pair in pairs]) for side in (0, 1))
-    found = ugw.solve(x, y, rho=ugw.TV(rho), solver=ugw.Multistart(solver=ugw.FrankWolfe(), n=40)).value
-    least = dict(zip(pairs, found, strict=True))
+    values = ugw.solve(x, y, rho=ugw.TV(rho), solver=ugw.Multistart(solver=ugw.FrankWolfe(), n=40)).value
+    least = dict(zip(pairs, values, strict=True))
     distance = {(i, j): min(least[i, j], least[j, i]) ** 0.5 for i, j in pairs}
     for i, j, k in itertools.permutations(range(7), 3):
         assert distance[i, k] <= distance[i, j] + distance[j, k] + 1e-6
@@ -267,14 +267,14 @@ def test_scaling_distances_and_rho_together_scales_the_value(rho):
     assert result.n_iter > 2
     for length in (1e-8, 1e-5, 1e6):
         other = cases.Pair(pair.dx * length, pair.a, pair.dy * length, pair.b)
-        price = ugw.TV(0.3 * length**2) if isinstance(rho, ugw.TV) else rho
-        scaled = ugw.solve(other.x, other.y, rho=price, init="product")
+        penalty = ugw.TV(0.3 * length**2) if isinstance(rho, ugw.TV) else rho
+        scaled = ugw.solve(other.x, other.y, rho=penalty, init="product")
         assert scaled.converged
         assert scaled.value / length**2 == pytest.approx(result.value, rel=1e-9)
 
 
 def test_a_tiny_given_mass_is_kept_exactly():
-    """One pair of points takes it all and pays nothing; a given mass is never next to none."""
+    """One pair of points with all mass has no distortion; a given mass is never reported as collapsed."""
     pair = cases.clouds(6, 7, 2, (1.3, 0.8))
     for mass in (1e-3, 1e-8, 1e-13):
         result = ugw.solve(pair.x, pair.y, rho=ugw.Mass(mass), init="product")
@@ -318,23 +318,23 @@ def test_another_loss_and_an_infinite_one():
         ugw.solve(pair.x, pair.y, rho=ugw.TV(0.3), loss=ugw.HellingerKantorovich(cutoff=0.3))
 
 
-# --- what is refused, and what is said ---
+# --- errors and messages ---
 
 
 def test_invalid_arguments_are_refused():
     pair = cases.clouds(5, 6, 0, (1.3, 0.8))
     x, y = pair.x, pair.y
-    for rho, said in (
+    for rho, message in (
         (ugw.Mass(0.9), "at most the smaller of both masses, got m = 0.9, expected at most 0.8"),
         ((ugw.TV(1.0), 1.0), "TV must be on both sides"),
         ((ugw.Mass(0.1), ugw.Mass(0.1)), "one Mass applies to both sides"),
         ((ugw.TV(1.0),) * 3, "3 entries"),
     ):
-        with pytest.raises(ugw.InputError, match=said):
+        with pytest.raises(ugw.InputError, match=message):
             ugw.solve(x, y, rho=rho)
-    for made, bad in ((ugw.TV, INF), (ugw.TV, 0.0), (ugw.Mass, -1.0), (ugw.Mass, INF)):
+    for divergence, bad in ((ugw.TV, INF), (ugw.TV, 0.0), (ugw.Mass, -1.0), (ugw.Mass, INF)):
         with pytest.raises(ugw.InputError, match="positive and finite"):
-            made(bad)
+            divergence(bad)
     for eps in (0.1, ugw.relative(0.1)):
         with pytest.raises(ugw.InputError, match="eps must be 0"):
             ugw.solve(x, y, rho=ugw.TV(1.0), eps=eps)

@@ -135,5 +135,5 @@ def write_tensors(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
     for pair in zip(targets, sources, strict=True):
         by_dtype.setdefault(pair[0].dtype, {})[id(pair[0])] = pair
     for pairs in by_dtype.values():  # tensors of one dtype in one operation
-        mine, given = map(list, zip(*pairs.values(), strict=True))
-        torch._foreach_copy_(mine, given)
+        destinations, values = map(list, zip(*pairs.values(), strict=True))
+        torch._foreach_copy_(destinations, values)

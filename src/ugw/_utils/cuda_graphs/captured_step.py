@@ -83,9 +83,9 @@ class CapturedStep:
                 self._signature.n_calls += 1
             return new, report
         self._is_off = True
-        own = self._graph_of(state)
-        if own is not None and own is self._graphs.get(n_rounds):  # it has overwritten the state that it returned
-            own.undo()
+        graph = self._graph_of(state)
+        if graph is not None and graph is self._graphs.get(n_rounds):  # it has overwritten the state that it returned
+            graph.undo()
         return self._step_without_graph(state)
 
     def batch_sizes(self, settings: Any, state: Any) -> Callable[[int], int]:
@@ -101,9 +101,9 @@ class CapturedStep:
 
     def release(self, state: Any) -> Any:
         """Return `state`, copied if a graph would overwrite it, and store the graphs of this run for later runs."""
-        own = state if self._graph_of(state) is None else clone(state)
+        released = state if self._graph_of(state) is None else clone(state)
         self._store_graphs()
-        return own
+        return released
 
     def _begin(self, settings: Any, state: Any) -> None:
         """Prepare for steps with new settings: store the graphs of the old ones, and decide whether to use graphs.
@@ -119,16 +119,16 @@ class CapturedStep:
         if self._is_off or self._is_large:
             return
         structure, tensors = flatten(state)  # which tensors are identical does not matter: the state is cloned
-        signature, given = cache.find_signature(self._step, settings, structure)
-        if cache.bytes_of(given) + cache.bytes_of(tensors) > CAPTURE_CONFIG.max_kept_step_bytes:
+        signature, setting_tensors = cache.find_signature(self._step, settings, structure)
+        if cache.bytes_of(setting_tensors) + cache.bytes_of(tensors) > CAPTURE_CONFIG.max_kept_step_bytes:
             return
         self._signature = signature
         for n_rounds in (CAPTURE_CONFIG.usual_rounds, CAPTURE_CONFIG.many_rounds):
             graph = cache.pop_graph(signature, n_rounds)
             if graph is not None:
-                graph.write_settings(given)
+                graph.write_settings(setting_tensors)
                 self._graphs[n_rounds] = graph
-        # The kernels of a known signature are compiled, and its first step is worth a graph of its own.
+        # A known signature recurs and its kernels are compiled, so that its first step is captured too.
         self._is_known = signature.n_calls > 0
 
     def _store_graphs(self) -> None:

@@ -511,7 +511,7 @@ static void break_symmetries(Matrix plan, Matrix noise, int n, int m) {
     normalize(plan, n, m);
 }
 
-// What the random candidates of a level depend on.
+// Parameters of the random candidates of a level.
 struct RandomNumbers {
     DrawingOrder x, y;
     int role_x;  // 0 if the first space draws first: the one with the larger mean square distance

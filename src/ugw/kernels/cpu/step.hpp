@@ -106,7 +106,7 @@ static bool has_growing_entries(const Item& item, Matrix before, Matrix after, d
     return max_lanes(largest) > allowed;
 }
 
-// What a step has computed, before it is accepted.
+// The result of a step before it is accepted.
 struct StepResult {
     PlanNumbers state;
     double objective, change, residual, solution_log_mass;

@@ -146,7 +146,7 @@ class PartialConicItem:
     def _solve_program(
         self, gains: np.ndarray, points: LiftArrays, usage: LiftArrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return x (k,), and the dual prices (n,) and (m,) of the constraints, of a linear program with k variables.
+        """Return x (k,), and the multipliers (n,) and (m,) of the constraints, of a linear program with k variables.
 
         It maximizes <gains, x> over x ≥ 0 with Σ usage[0]·x ≤ a_i over the variables of point i, Σ usage[1]·x ≤ b_j
         over those of point j. gains: (k,); points: i (k,) and j (k,); usage: (k,) for a and (k,) for b, of a unit of x.
@@ -164,8 +164,8 @@ class PartialConicItem:
                 -gains, A_ub=matrix, b_ub=np.append(self.a, self.b) * unit, method=method, options=dict(options)
             )
             if program.status == 0:
-                prices = -program.ineqlin.marginals
-                return np.maximum(program.x, 0.0) / unit, prices[:n], prices[n:]
+                multipliers = -program.ineqlin.marginals
+                return np.maximum(program.x, 0.0) / unit, multipliers[:n], multipliers[n:]
         raise NotConverged(f"the linear program of a partial transport step failed: {program.message}")
 
 
@@ -210,10 +210,12 @@ class PartialCGW(SpacePair):
 
     def numpy_item(self, item: int) -> tuple[PartialConicItem, tuple[np.ndarray, ...]]:
         """Return an item without its points of weight 0, and the index (np.ix_) of its pairs in a plan (n, m)."""
-        here = torch.tensor([item], device=self.rho.device)
+        index = torch.tensor([item], device=self.rho.device)
         weights = [self._unit_weights(space)[item].cpu().numpy() for space in (self.x, self.y)]
         points = [np.flatnonzero(w) for w in weights]
-        dx, dy = (space.select_items(here).metric.dense().detach().double().cpu().numpy() for space in (self.x, self.y))
+        dx, dy = (
+            space.select_items(index).metric.dense().detach().double().cpu().numpy() for space in (self.x, self.y)
+        )
         dx, dy = (d.reshape(d.shape[-2:])[np.ix_(k, k)] for d, k in zip((dx, dy), points, strict=True))
         a, b = (w[k] for w, k in zip(weights, points, strict=True))
         return PartialConicItem(dx, dy, a, b, float(self.rho[item]), self.cone), np.ix_(*points)

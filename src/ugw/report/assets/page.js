@@ -59,7 +59,7 @@ function describeFocus() {
   });
   panel.append(list);
   const rest = mass - masses.reduce((sum, part) => sum + part, 0);
-  if (!masses.length) panel.append(element("p", "It is left behind: what little it has is not shown."));
+  if (!masses.length) panel.append(element("p", "It is unmatched: its remaining mass is not listed."));
   else if (rest > 1e-3 * mass) panel.append(element("p", `The rest, ${percent(rest, mass)}, is spread over other points.`));
 }
 
@@ -71,7 +71,7 @@ function setFocus(next) {
   redrawMatches();
 }
 
-// Returns the projection of a position of the scene: pixels to the right and down in the window, and depth towards the
+// Returns the projection of a position of the scene: pixels to the right and down in the window, and depth toward the
 // viewer in units of the scene. Plotly would find lines and markers under the pointer first, hence our own projection.
 function projection() {
   const { camera, aspectratio, xaxis, yaxis, zaxis } = scene.layout.scene;
@@ -82,14 +82,14 @@ function projection() {
   const unit = (a) => a.map((v) => v / Math.hypot(...a));
   const dot = (a, b) => a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
   const center = vector(camera.center);
-  const towards = unit(minus(vector(camera.eye), center));
-  const right = unit(cross(vector(camera.up), towards));
-  const up = cross(towards, right);
+  const forward = unit(minus(vector(camera.eye), center));
+  const right = unit(cross(vector(camera.up), forward));
+  const up = cross(forward, right);
   const half = scene.clientHeight / 2;
   const ratio = vector(aspectratio);
   return (x, y, z) => {
     const at = minus([x, y, z].map((v, c) => ((v - axes[c][0]) * ratio[c]) / axes[c][1]), center);
-    return [scene.clientWidth / 2 + half * dot(at, right), half - half * dot(at, up), dot(at, towards)];
+    return [scene.clientWidth / 2 + half * dot(at, right), half - half * dot(at, up), dot(at, forward)];
   };
 }
 

@@ -19,7 +19,7 @@ const SHARE_SCALE = [[0, "#d1495b"], [0.5, "#edae49"], [1, "#2a9d8f"]]; // from 
 
 let focus = null; // {side, k}: the point whose matches are shown
 let pinned = false; // set by a click: the focus stays when the pointer leaves
-let coloring = "carried";
+let coloring = "transferred";
 
 // -- colors ----------------------------------------------------------------------------------------------
 
@@ -103,13 +103,13 @@ function spaceTrace(side) {
 function updateLegend() {
   const source = data.names[0];
   get("legend").textContent =
-    coloring === "carried"
-      ? `Colors of ${source}, carried over by the plan. The smaller and paler a point, the less of its weight is matched.`
-      : "From red, left behind, through yellow, half matched, to green, matched in full.";
+    coloring === "transferred"
+      ? `Colors of ${source}, transferred by the plan. Size and opacity of a point show the matched share of its weight.`
+      : "From red (unmatched) through yellow (half matched) to green (fully matched).";
 }
 
 function pointColors(colors, shares) {
-  if (coloring === "carried") return { color: fadeByShare(colors, shares), showscale: false };
+  if (coloring === "transferred") return { color: fadeByShare(colors, shares), showscale: false };
   return { color: shares, cmin: 0, cmax: 1, colorscale: SHARE_SCALE, showscale: false };
 }
 
@@ -117,7 +117,7 @@ function surfaceTrace(surface) {
   const [x, y, z] = surface.at;
   const [i, j, k] = surface.faces;
   const colors =
-    coloring === "carried"
+    coloring === "transferred"
       ? { vertexcolor: fadeByShare(surface.color, surface.share) }
       : { intensity: surface.share, cmin: 0, cmax: 1, colorscale: SHARE_SCALE };
   const lighting = { ambient: 0.72, diffuse: 0.45, specular: 0.12, roughness: 0.6, fresnel: 0.1 };
