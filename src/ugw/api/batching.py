@@ -24,8 +24,6 @@ from .estimate import COARSE_STARTS, model_of, n_candidates
 Group = tuple[Tensor, Any]
 # Solves the items `index` (None: all of them) from a start, reporting to a monitor that may have seen steps before.
 SolveItems = Callable[[Tensor | None, Any, Monitor | None], SolverOutput]
-# eps above this share of the mean distortion leaves one local minimum. Not 1: eps may be that very share, and rounded.
-EASY_EPS_SHARE = 1.0 - 1e-6
 
 
 def group_items(problem: SpacePair, start: Any, choices: Sequence[str]) -> list[Group]:
@@ -47,7 +45,7 @@ def group_ugw_items(problem: UGW, start: Any) -> list[Group]:
     """
     groups = group_items(problem, start, UGW_CHOICES)
     if isinstance(start, str) and start == "auto":
-        is_easy = problem.eps >= EASY_EPS_SHARE * problem.scale()
+        is_easy = problem.eps >= API_CONFIG.single_minimum_eps_share * problem.scale()
         groups = _divide(groups, is_easy, "product")
     groups = _divide(groups, problem.has_vertex_solutions)
     if problem.keeps_zeros:
