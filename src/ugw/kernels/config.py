@@ -48,6 +48,8 @@ class KernelConfig:
     # --- exact optimal transport ---
     # Pivots of the network simplex in one linear program: far more than ever needed.
     max_simplex_pivots: int = 10_000_000
+    # Code by which POT reports that the network simplex has found an optimum.
+    simplex_optimal: int = 1
     # Plan entries from which a linear program runs in another thread, so that Ctrl-C need not wait for its end: below,
     # it takes some hundredths of a second.
     min_interruptible_entries: int = 250_000
