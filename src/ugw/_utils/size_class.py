@@ -69,7 +69,7 @@ THRESHOLDS = SizeThresholds()
 class SizeClass:
     """The choices for a problem of n × m points.
 
-    n_final_candidates: number of candidates that init="auto" solves to convergence beside the product plan, 0 if it
+    n_final_candidates: number of candidates that init="auto" solves to convergence beside the product plan a⊗b, 0 if it
     solves only the best one; uses_compiled_steps: does the compiled loop make the steps, where it is built?
     has_low_precision_phase, has_tf32_phase: do first steps in float32, or on CUDA in TF32, pay? samples_rows: does a
     CPU compute the factors of an extrapolation from a sample of the rows of the costs? n_middle_clusters: clusters per
@@ -155,7 +155,7 @@ def _n_middle_clusters(n: int, m: int) -> int:
 
 
 def _n_final_candidates(entries: int) -> int:
-    """Return how many candidates init="auto" solves to convergence beside the product plan, 0: only the best one.
+    """Return how many candidates init="auto" solves to convergence beside the product plan a⊗b, 0: only the best one.
 
     entries: n·m of an item.
     """

@@ -53,7 +53,8 @@ def run_tasks(keys: list[Key], make_task: MakeTask, n_jobs: int | None) -> Itera
 def resolve_n_workers(n_jobs: int | None) -> int:
     """Return the number of processes to request from joblib, -1 for all cores or workers; 1: solve in this process.
 
-    n_jobs: as for `run_tasks`. Raises InputError if it is no whole number, or if joblib is needed and missing.
+    n_jobs: number of processes asked for, None for the setting of joblib. Raises InputError if it is no whole number,
+    or if joblib is needed and missing.
     """
     if n_jobs is not None and (not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0):
         raise InputError(f"n_jobs must be a whole number, -1 for all cores, or None, got {describe_value(n_jobs)}")

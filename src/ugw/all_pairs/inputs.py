@@ -37,7 +37,7 @@ class SpaceList:
 def read_spaces(spaces: Any, spaces_y: Any, names: Any) -> tuple[SpaceList, SpaceList]:
     """Return the two lists of spaces, checked; if `spaces_y` is None both are the same object.
 
-    Arguments: as for `pairwise`.
+    spaces, spaces_y: lists, batches or dictionaries of spaces.
     """
     if spaces_y is None:
         first = _read_list("spaces", spaces, names)

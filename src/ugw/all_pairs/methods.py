@@ -134,7 +134,7 @@ class MethodSpec:
     relative_cost: int = 1
 
     def has_zero_self_value(self, options: Options) -> bool:
-        """Return whether the value of (x, x) is exactly 0: at eps = 0 the identity is optimal, since λ(0) = 0."""
+        """Return whether the value of (x, x) is exactly 0: at eps = 0 the identity matches equal distances."""
         eps = options["eps"]
         return self.is_zero_on_self or (not isinstance(eps, Relative) and float(eps) == 0.0)
 
@@ -173,8 +173,8 @@ def _check_eps(eps: Any) -> None:
 def auto_eps_of_all_pairs(first: Sequence[Space], second: Sequence[Space], loss: Any = None) -> float:
     """Return the eps that "auto" is for "debiased": one number, 1 % of the mean distortion averaged over all pairs.
 
-    first, second: the spaces of both lists; loss: as for `ugw.solve`. The mean of (Dx − Dy)² under the product plan is
-    E Dx² + E Dy² − 2 E Dx E Dy. For another loss there is no such formula, and the mean distortion of each pair is
+    first, second: the spaces of both lists; loss: as for `ugw.solve`. The mean of (Dx − Dy)² under the product plan a⊗b
+    is E Dx² + E Dy² − 2 E Dx E Dy. For another loss there is no such formula, and the mean distortion of each pair is
     computed, which takes far less time than its solve.
     """
     if loss is not None:

@@ -103,12 +103,12 @@ class Tightness(BatchedResultBase):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The `parameters` of both results, under "conic" and "unbalanced"."""
+        """The `parameters` of the CGW and the UGW result, under "conic" and "unbalanced"."""
         return {"conic": self.conic.parameters, "unbalanced": self.unbalanced.parameters}
 
     @property
     def _rounding(self) -> float:
-        """A bound on the relative rounding error of the values of both results."""
+        """A bound on the relative rounding error of the CGW and UGW values."""
         return API_CONFIG.rounding_units * torch.finfo(self.conic.tensors.plan.dtype).eps
 
     def rows(self) -> list[tuple[str, str]]:
@@ -122,7 +122,7 @@ class Tightness(BatchedResultBase):
         return [*values, ratio, ("CGW ≤ UGW", verdict), ("status", self.message)]
 
     def to_arrays(self) -> Arrays:
-        """Return arrays by name, as `save` writes them: the UGW value and the arrays of both results."""
+        """Return arrays by name, as `save` writes them: the UGW value, and the arrays of the CGW and the UGW result."""
         arrays = {"ugw": _as_tensor(self.ugw).detach().cpu().numpy()}
         return (
             arrays
@@ -191,7 +191,7 @@ def _as_tensor(value: Any) -> Tensor:
 
 
 def _restrict_to_finite_loss(conic: ConicResult, x: Space, y: Space, loss: Cone) -> Tensor:
-    """Return the conic plan with entries set to 0 until λ(|Dx_ii' − Dy_jj'|) is finite for all i j, i' j' with mass.
+    """Return the conic plan with entries set to 0 until the loss λ(|Dx_ii' − Dy_jj'|) is finite for all ij, i'j' left.
 
     Entries are kept greedily, from the largest on. Shape (n, m), or (B, n, m) for a batch.
     """

@@ -75,7 +75,8 @@ def solve_conic(
 def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, init: Any) -> ConicResult:
     """Return the result of a conic problem, without a warning if it did not converge.
 
-    surrogate: the UGW problem of the same spaces, whose plans start this solve; other arguments: as for `solve_conic`.
+    surrogate: the UGW problem of the same spaces, whose plans start this solve; init: name of an initial plan, or a
+    plan.
     """
     strategy = STRATEGIES[cone.solver_kind]
     solver = check_stores_plans(check_solver(solver, strategy.solver), "solve_conic")

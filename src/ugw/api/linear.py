@@ -60,7 +60,7 @@ def solve_linear(
     1/n each for a cost by name; weights (n,) or (B, n), or None for 1/n each, for a matrix.
     rho: as for `solve`; inf is a hard marginal. `ugw.TV(rho)` has |p1 − a| in place of KL, `ugw.Mass(m)` a plan of
     mass m, both over plans with p1 ≤ a and p2 ≤ b.
-    eps: a number ≥ 0, an array (B,), or `ugw.relative(share)` of the mean cost of the product plan. 0 is exact by
+    eps: a number ≥ 0, an array (B,), or `ugw.relative(share)` of the mean cost of the product plan a⊗b. 0 is exact by
     linear programs for TV, Mass and two hard marginals, and solved by proximal steps for KL. "auto":
     `relative(1e-2)`, or 0 for TV and Mass, which have no entropy.
     solver: an `ugw.AlternateMin(...)`, or where linear programs solve the problem an `ugw.FrankWolfe(...)`. Its
@@ -108,7 +108,7 @@ def _check_class(solver: Any, default: Solver, problem: str) -> Solver:
 def _build(a: Space, b: Space, cost: Tensor, rho: Any, eps: Any) -> UW | PartialW:
     """Return the linear problem: a PartialW for TV, Mass and two hard marginals at eps = 0, a UW otherwise.
 
-    cost: (n, m) or (B, n, m); rho, eps: as for `solve_linear`.
+    cost: (n, m) or (B, n, m); rho: penalty of the marginals, inf hard; eps: entropy.
     """
     sides, resolved = partial_divergences(rho), resolve_eps(eps, rho)
     number = resolved.share if isinstance(resolved, Relative) else as_parameter("eps", resolved, allow_zero=True)
@@ -129,7 +129,7 @@ def _build(a: Space, b: Space, cost: Tensor, rho: Any, eps: Any) -> UW | Partial
 
 
 def _mean_cost(problem: UW, *, is_auto: bool) -> Tensor:
-    """Return the mean cost (B,) under the product plan of unit mass: the unit of a relative eps.
+    """Return the mean cost (B,) under the product plan a⊗b scaled to mass 1: the unit of a relative eps.
 
     is_auto: whether eps is "auto" and not a relative eps that the caller gave. The latter raises InputError if the mean
     of any item is not positive; with "auto" such an item gets its mean absolute cost, or 1 if that is 0.

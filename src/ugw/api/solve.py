@@ -54,7 +54,7 @@ def solve(
     tuple of arrays; inf keeps that marginal (both: balanced GW, one: semi-relaxed). `ugw.TV(rho)` and `ugw.Mass(m)`
     are partial GW: p1 ≤ a, p2 ≤ b, with a penalty for unmatched mass or a given mass (docs/partial.md).
     eps: a number ≥ 0, an array (B,), or `ugw.relative(share)`; 0 is the unregularized problem, the only one for TV and
-    Mass. "auto": `relative(1e-2)`, 1 % of the mean distortion under the product plan, or 0 for TV and Mass.
+    Mass. "auto": `relative(1e-2)`, 1 % of the mean distortion under the product plan a⊗b, or 0 for TV and Mass.
     loss: λ as a function of tensors or a cone, t² if None.
     fused: `ugw.Fused(alpha, cost)` adds a linear cost.
     init: "auto", "best", "product", "flb", "linear", "random", "coarse", a plan (n, m) or (B, n, m), or the
@@ -90,8 +90,8 @@ def solve(
 def solve_problem(problem: UGW, solver: Any, init: Any, **arguments: Any) -> Result:
     """Return the result of a UGW problem, without a warning if it did not converge.
 
-    solver: one that `check_solver` returned; init: as for `solve`; arguments: others of the solve, which are only
-    stored in `result.parameters`.
+    solver: one that `check_solver` returned; init: the name of an initial plan, or a plan; arguments: others of the
+    solve, which are only stored in `result.parameters`.
     """
     start = read_start(problem, solver, init)
     if isinstance(start, ImplicitPlan):

@@ -33,7 +33,8 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = "auto") ->
 
     It solves for several rho, on a few representative points first and then on all points. If the share jumps over
     `kept` as rho grows, it returns the rho whose share is closest and warns.
-    eps: as for `solve`. Returns a number, or an array (B,) for a batch of spaces.
+    eps: a number ≥ 0, an array (B,), `ugw.relative(share)` or "auto". Returns a number, or an array (B,) for a batch of
+    spaces.
 
     >>> import numpy as np, ugw
     >>> rng = np.random.default_rng(0)
@@ -71,8 +72,8 @@ def rho_for_mass(x: Space, y: Space, *, kept: float = 0.8, eps: Any = "auto") ->
 def _find_log_rho_coarse_to_fine(problem: UGW, kept: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return log rho at which the plan keeps the share `kept` of the mass, its share, and whether it is bracketed.
 
-    (B,) each, for items of one size class; see `_find_log_rho`, whose first guess is the rho found between a few
-    clusters of points.
+    (B,) each, for items of one size class. The rho is found between a few clusters of points first, then on all points.
+    Bracketed: some rho tried kept less than `kept` and some kept more.
     """
     coarse_problem = aggregate(problem, THRESHOLDS.n_coarse_clusters, farthest_centers).problem
     guess, *_ = _find_log_rho(coarse_problem, kept, problem.scale().log())

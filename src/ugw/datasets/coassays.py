@@ -50,7 +50,8 @@ def scgem(path: str | os.PathLike[str] | None = None) -> tuple[Labeled, Labeled]
 def snareseq(path: str | os.PathLike[str] | None = None) -> tuple[Labeled, Labeled]:
     """Return SNARE-seq (Chen et al. 2019): chromatin accessibility, R¹⁹, and expression, R¹⁰, of the same 1047 cells.
 
-    Four cell lines; reduced features. path: as for `scgem`.
+    Four cell lines; reduced features. path: the file or its folder; None searches the folder $UGW_DATA, then the
+    cache folder.
 
     >>> accessibility, expression = snareseq()  # doctest: +SKIP
     >>> expression.counts  # doctest: +SKIP
@@ -62,7 +63,7 @@ def snareseq(path: str | os.PathLike[str] | None = None) -> tuple[Labeled, Label
 def read_coassay(source: Source, path: str | os.PathLike[str] | None) -> tuple[Labeled, Labeled]:
     """Return both assays of a file: points (n, d) and (n, e) of the same n cells, with the same class labels (n,).
 
-    path: the file or a folder that contains it; None searches as `scgem` does.
+    path: the file or a folder that contains it; None searches the folder $UGW_DATA, then the cache folder.
     """
     counts = list(source.counts.values())
     shapes = {name: (sum(counts), width) for name, width in source.assays}

@@ -49,8 +49,8 @@ def office_caltech10(
 
     Keys are surf_caltech, surf_amazon, surf_webcam, surf_dslr (SURF, R⁸⁰⁰), decaf_webcam, decaf_dslr (DeCAF6, R⁴⁰⁹⁶),
     and mobilenet_caltech, ..., mobilenet_dslr (R¹⁰²⁴), which the paper does not have. `reduced`: 10 or 40 coordinates.
-    path: a folder with the files; None searches as `scgem` does. Shapes, counts and checksums are checked.
-    keys: the domains to read, all for None.
+    path: a folder with the files; None searches the folder $UGW_DATA, then the cache folder. Shapes, counts and
+    checksums are checked. keys: the domains to read, all for None.
 
     >>> domains = office_caltech10()  # doctest: +SKIP
     >>> domains["surf_dslr"].reduced.shape, domains["surf_dslr"].counts["backpack"]  # doctest: +SKIP
@@ -63,7 +63,7 @@ def office_caltech10(
 def _read_domain(key: str, path: str | os.PathLike[str] | None, all_keys: list[str]) -> Domain:
     """Return the domain of a key such as "surf_dslr", from its file; raise InputError if it is not in `all_keys`.
 
-    path: as for `office_caltech10`.
+    path: the folder with the files; None searches the folder $UGW_DATA, then the cache folder.
     """
     if key not in all_keys:
         raise InputError(f"the features of a domain must be one of {', '.join(all_keys)}, got {key}")

@@ -129,7 +129,11 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return self._project_side(0, "X", X)
 
     def inverse_transform(self, Y: Any) -> np.ndarray:
-        """Return points Y (k, e) projected to the space of X, (k, d), as `transform` does for X."""
+        """Return points Y (k, e) projected to the space of X, (k, d).
+
+        The projection of a fitted point is the weighted mean of its matches; a new point gets that of the nearest
+        fitted point.
+        """
         return self._project_side(1, "Y", Y)
 
     def transfer_labels(self, labels: Any, *, back: bool = False) -> tuple[np.ndarray, np.ndarray]:

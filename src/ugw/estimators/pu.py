@@ -326,9 +326,9 @@ def partial_transport_plan(x: Space, y: Space, prior: float) -> np.ndarray:
 
 
 def _check_batches(x: Space, y: Space, *, batch_allowed: bool) -> None:
-    """Raise InputError if x or y is a batch, unless both are, of as many spaces, and all weights of y are positive.
+    """Raise InputError if x or y is a batch, unless both are batches of equal length and batches are allowed.
 
-    batch_allowed: whether the options allow batches: one rho and eps, and no scale.
+    All weights of y must then be positive. batch_allowed: whether the estimator has one rho, one eps and scale=None.
     """
     if not x.batched and not y.batched:
         return

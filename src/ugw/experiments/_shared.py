@@ -96,9 +96,10 @@ def set_heading(ax: Axes, title: str, subtitle: str) -> None:
 
 
 def draw_legend(canvas: Figure, class_names: Sequence[str], mismatch: str, **options: Any) -> None:
-    """Draw the legend of a figure with panels by `ugw.plots.matching`: a dot for each class, a line for both colors.
+    """Draw the legend of a figure with panels by `ugw.plots.matching`: a dot for each class, one line per line color.
 
-    mismatch: text beside the red line; options: further arguments of `Figure.legend`, such as `loc`.
+    The dark line stands for matches, the red one for matches between different classes. mismatch: text beside the
+    red line; options: further arguments of `Figure.legend`, such as `loc`.
     """
     dot = {"marker": "o", "linestyle": "", "markersize": 6}
     colors = zip(STYLE.palette, class_names, strict=False)

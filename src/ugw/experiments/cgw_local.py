@@ -81,7 +81,7 @@ def figure(curves: Curves) -> Figure:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run the experiment, print its numbers with `echo`, and write cgw-local.png and cgw-local.json into `folder`."""
+    """Run the experiment, print its results with `echo`, and write cgw-local.png and cgw-local.json into `folder`."""
     curves = run()
     echo("\n".join(lines(curves)))
     numbers = asdict(curves) | {"cgw": curves.cgw.tolist(), "ugw": curves.ugw.tolist()}

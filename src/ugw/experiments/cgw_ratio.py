@@ -88,7 +88,7 @@ def figure(ratios: Sequence[Ratios]) -> Figure:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None], pairs: Mapping[int, int] = PAIRS) -> None:
-    """Run the experiment, print its numbers with `echo`, and write cgw-ratio.png and cgw-ratio.json into `folder`.
+    """Run the experiment, print its results with `echo`, and write cgw-ratio.png and cgw-ratio.json into `folder`.
 
     pairs: number of pairs of spaces for each number of points.
     """

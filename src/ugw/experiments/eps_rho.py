@@ -138,7 +138,7 @@ def _mark_classes(ax: Axes, labels: tuple[np.ndarray, np.ndarray]) -> None:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run the experiment, print its numbers with `echo`, and write eps-rho.png and eps-rho.json into `folder`."""
+    """Run the experiment, print its results with `echo`, and write eps-rho.png and eps-rho.json into `folder`."""
     rows = run()
     matchings = [matching for row in rows for matching in row]
     echo("\n".join((HEADER, *(matching.line for matching in matchings), LEGEND, PAPER)))

@@ -163,7 +163,7 @@ def compare_with_paper(records: Sequence[GraphMatching]) -> list[str]:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run the experiment, print its numbers with `echo`, and write graphs.png and graphs.json into `folder`."""
+    """Run the experiment, print its results with `echo`, and write graphs.png and graphs.json into `folder`."""
     records = run()
     lines = (record.line for record in records)
     echo("\n".join((header(records[0]), *lines, LEGEND, *compare_with_paper(records))))

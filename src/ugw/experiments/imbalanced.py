@@ -132,7 +132,7 @@ def show(echo: Callable[[str], None]) -> list[Record]:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run the experiment, print its numbers with `echo`, and write imbalanced.png and imbalanced.json into `folder`."""
+    """Run the experiment, print its results with `echo`, and write imbalanced.png and imbalanced.json into `folder`."""
     records = show(echo)
     echo(PAPER)
     solved = [record.numbers("share", "method", "value", "across") for record in records]

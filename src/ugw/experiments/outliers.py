@@ -51,7 +51,7 @@ class Record(Matching):
     def moon_to_moon(self) -> float:
         """Fraction of the mass received by the target's moons that comes from the matched moon of the source.
 
-        Moons are matched as in `matched_labels`, so the fraction is at least 0.5, its value for random matches.
+        The matching of moons with the larger fraction is taken, so it is at least 0.5, its value for random matches.
         """
         return max(self.same_class, 1 - self.same_class)
 
@@ -105,7 +105,7 @@ def figure(records: Sequence[Record]) -> Figure:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run the experiment, print its numbers with `echo`, and write outliers.png and outliers.json into `folder`."""
+    """Run the experiment, print its results with `echo`, and write outliers.png and outliers.json into `folder`."""
     records = run()
     echo("\n".join((HEADER, *(record.line for record in records), LEGEND, PAPER)))
     solved = [record.numbers("method", "on_outliers", "moon_to_moon", "value") for record in records]

@@ -1,7 +1,7 @@
 """Positive-unlabeled learning on Office-Caltech10 (the table of the paper): initial plans, PGW and UGW.
 
-Each task has 20 test folds; rho1 and rho2 are selected on 20 validation folds. Each finished task is written to a file,
-so that an interrupted run can be continued.
+Each task has 20 test folds, random draws of positives and unlabeled points; rho1 and rho2 are selected on 20 validation
+folds. Each finished task is written to a file, so that an interrupted run can be continued.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Protocol:
 
     @property
     def seeds(self) -> range:
-        """The seeds, for `draw_fold`, of the test folds, then those of the validation folds."""
+        """The seeds, for `draw_fold`, of the test folds (random draws), then those of the validation folds."""
         return range(2 * self.folds)
 
     @property
@@ -133,7 +133,7 @@ def run(
 def make_spaces(
     task: Task, domains: Mapping[str, Domain], protocol: Protocol, seeds: Sequence[int]
 ) -> tuple[Space, Space, np.ndarray, InitialPlans]:
-    """Return the folds of a task with these seeds: positives and unlabeled points as batches of spaces, labels, plans.
+    """Return the folds (random draws) of these seeds: batches of positives and of unlabeled points, labels, plans.
 
     The labels, bool (folds, m), say which unlabeled points are positive; the plans are the `InitialPlans` of the folds.
     """
@@ -145,7 +145,7 @@ def make_spaces(
 
 
 def rescale_masses(plans: np.ndarray) -> np.ndarray:
-    """Return each of the plans (folds, n, m), multiplied by a power of two that gives it a mass in [1, 2).
+    """Return each of the plans (k, n, m), multiplied by a power of two that gives it a mass in [1, 2).
 
     At small rhos the masses are so small that they underflow in float32.
 
@@ -156,12 +156,12 @@ def rescale_masses(plans: np.ndarray) -> np.ndarray:
 
 
 def accuracy(labels: np.ndarray, truth: np.ndarray) -> list[float]:
-    """Return the percentage of correct labels of each fold, a list (folds,). labels, truth: bool (folds, m)."""
+    """Return the percentage of correct labels in each row, a list (folds,). labels, truth: bool (folds, m)."""
     return (100.0 * (labels == truth).mean(axis=1)).tolist()
 
 
 class InitialPlans:
-    """Initial plans (folds, n, m) of a task for any rho.
+    """Initial plans (folds, n, m) of a task for any rho; a fold is a random draw of positives and unlabeled points.
 
     If both sides have the same features, the plans, of exact partial transport of the points, do not depend on rho and
     are `fixed`. Otherwise `fixed` is None, and the plans are entropic unbalanced transport between eccentricities (mean
@@ -169,7 +169,7 @@ class InitialPlans:
     """
 
     def __init__(self, x: Space, y: Space, task: Task, eps: float) -> None:
-        """Compute the fixed plans, or the costs (folds, n, m), the squared differences of eccentricities.
+        """Compute the fixed plan of each fold, or the costs (folds, n, m), the squared differences of eccentricities.
 
         x, y: batches of positives and of unlabeled points; eps: of the transport between eccentricities.
         """
@@ -181,7 +181,10 @@ class InitialPlans:
             self.cost = (first[:, :, None] - second[:, None, :]) ** 2
 
     def plans(self, *rho: float) -> np.ndarray:
-        """Return the plans (folds, n, m) for rho = (rho1, rho2)."""
+        """Return the initial plans (folds, n, m) for rho = (rho1, rho2), one for each fold, a random draw of the task.
+
+        They are `fixed`, or solved for this rho by entropic unbalanced transport between eccentricities.
+        """
         if self.fixed is not None:
             return self.fixed
         return rescale_masses(ugw.solve_linear(None, None, cost=self.cost, rho=rho, eps=self.eps).plan)

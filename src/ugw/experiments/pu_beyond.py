@@ -68,7 +68,7 @@ def _best_of_starts(pair: Sequence[Space], rho: Any, eps: float, plans: np.ndarr
     """Return value (B,), plan (B, n, m) and convergence (B,) of the solve with the lowest objective for each item.
 
     An item is solved from `plans` (B, n, m), from `N_RANDOM_PLANS` random plans, and from the plan of init="auto". A
-    solve that did not converge counts too. pair: both batches of spaces; rho, eps: as for `ugw.solve`.
+    solve that did not converge counts too. pair: both batches of spaces; rho: penalty of both marginals; eps: entropy.
     """
     multistart = ugw.Multistart(solver=SOLVER, n=1 + N_RANDOM_PLANS)
     first = ugw.solve(*pair, rho=rho, eps=eps, init=plans, solver=multistart)

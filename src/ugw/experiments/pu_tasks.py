@@ -123,7 +123,7 @@ class Fold:
 
 
 def draw_fold(task: Task, domains: Mapping[str, Domain], *, size: int, seed: int) -> Fold:
-    """Return the random fold of a seed: as positives `size` backpacks of the source, and `size` unlabeled images.
+    """Return the fold (random draw) of a seed: `size` backpacks of the source as positives, `size` unlabeled images.
 
     The unlabeled images are of the target domain; round(prior·size) of them are backpacks, none of which is among the
     positives. Features are reduced ones, scaled to [0, 1]. domains: by key, as from `office_caltech10`. The images are

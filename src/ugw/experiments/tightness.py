@@ -143,7 +143,7 @@ def alternate_assignments(dx: np.ndarray, dy: np.ndarray, start: np.ndarray) -> 
 
 
 def distortion(dx: np.ndarray, dy: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
-    """Return F(first, second), the mean over i, i' of (dx_ii' − dy_jj')² with j = first[i] and j' = second[i'].
+    """Return the form F(first, second), the mean over i, i' of (dx_ii' − dy_jj')², j = first[i], j' = second[i'].
 
     dx, dy: distances (n, n); first, second: permutations (n,).
     """
@@ -155,7 +155,10 @@ def distortion(dx: np.ndarray, dy: np.ndarray, first: np.ndarray, second: np.nda
 
 @dataclass(frozen=True)
 class Row:
-    """Fractions in [0, 1] measured for spaces of one kind. F: see `distortion`; π, γ: the two plans of a run."""
+    """Fractions in [0, 1] measured for spaces of one kind.
+
+    F: distortion form of two plans; π, γ: the two plans of a run.
+    """
 
     kind: str
     negative: float  # spaces of negative type
@@ -268,7 +271,7 @@ def figure(rows: Sequence[Row]) -> Figure:
 
 
 def reproduce(folder: Path, echo: Callable[[str], None]) -> None:
-    """Run the experiment, print its numbers with `echo`, and write tightness.png and tightness.json into `folder`."""
+    """Run the experiment, print its results with `echo`, and write tightness.png and tightness.json into `folder`."""
     rows = run()
     echo("\n".join((HEADER, *(row.line for row in rows), LEGEND, PAPER)))
     numbers = {"rhos": RHOS, "eps": EPS, "points": POINTS, "pairs": PAIRS, "starts": STARTS}

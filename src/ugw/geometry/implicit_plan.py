@@ -149,13 +149,13 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
         return self.log_kernel.core_factors()
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:
-        """Return log Σ_j b_j exp(gamma_j − cost_ij / eps), (B, n). gamma: (B, m)."""
+        """Return log Σ_j b_j exp(gamma_j − cost_ij / eps), (B, n). gamma: (B, m), g/eps."""
         left, right = self._core_factors
         self._row_guess = kernels.streaming_logsumexp(left, right, self._column_bias(gamma), self._row_guess)
         return (self._row_guess + self.log_kernel.row).to(gamma.dtype)
 
     def col_logsumexp(self, phi: Tensor) -> Tensor:
-        """Return log Σ_i a_i exp(phi_i − cost_ij / eps), (B, m). phi: (B, n)."""
+        """Return log Σ_i a_i exp(phi_i − cost_ij / eps), (B, m). phi: (B, n), f/eps."""
         left, right = self._core_factors
         bias = (self.log_a + phi + self.log_kernel.row).to(phi.dtype)
         self._col_guess = kernels.streaming_logsumexp(right, left, bias, self._col_guess)
@@ -166,7 +166,7 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
         return (self.log_b + gamma + self.log_kernel.col).to(gamma.dtype)
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, ImplicitPlan, Tensor]:
-        """Return phi = −damping · row_logsumexp(gamma), (B, n), the plan at unit mass, and its log mass (B,).
+        """Return phi = −damping · row_logsumexp(gamma), (B, n), the plan scaled to mass 1, and its log mass (B,).
 
         gamma: (B, m); damping: (B, 1), the factor 1/(1 + eps/rho) of the rows.
         """

@@ -162,7 +162,7 @@ class LowRankMetric:
         return replace(self, points=(self.points[i] if self.batched else self.points)[:n])
 
     def scale(self, factor: Tensor | float) -> LowRankMetric:
-        """Return the metric multiplied by a factor ≥ 0, () or (B,)."""
+        """Return the metric with all distances multiplied by a factor ≥ 0, () or (B,)."""
         factor = torch.as_tensor(factor, dtype=self.dtype, device=self.device)
         return replace(
             self, points=self.points * factor.sqrt()[..., None, None], error=self.error * float(factor.max())

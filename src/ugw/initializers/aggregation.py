@@ -25,7 +25,7 @@ class AggregatedProblem(BatchRecord):
     y: Clusters
 
     def prolongate(self, plan: Tensor, original: UGW) -> Tensor:
-        """Return a plan (B, n, m) of unit mass between all points, made from a plan (B, k, l) between clusters.
+        """Return a plan (B, n, m) of mass 1 between all points, made from a plan (B, k, l) between clusters.
 
         It is the transport plan for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s), or, where every cluster is a
         single point, the plan itself. plan: of any mass > 0.

@@ -44,7 +44,7 @@ def quantile_centers(metric: Metric, weights: Tensor, counts: Sequence[int]) -> 
 
 
 def eccentricities(metric: Metric, weights: Tensor) -> Tensor:
-    """Return the mean distance (B, n) of each point to the others, D a, under weights (B, n) of unit mass."""
+    """Return the mean distance (B, n) of each point to the others, D a, under weights (B, n) of mass 1."""
     return metric.apply(weights[:, :, None])[:, :, 0]
 
 

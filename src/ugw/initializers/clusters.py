@@ -41,7 +41,7 @@ def cluster_points(
 ) -> Clusters:
     """Return clusters of points around at most counts[i] centers for batch item i.
 
-    log_weights: (B, n), of unit mass; counts: at most the number of points of the item without padding;
+    log_weights: (B, n), of mass 1; counts: at most the number of points of the item without padding;
     choose_centers: returns the centers for a metric, weights and counts; average:
     distances to a cluster are means over its points instead of distances to its center.
     """

@@ -33,17 +33,17 @@ SEARCH_SOLVER = AlternateMin(
 
 
 def coarse_plan(problem: UGW) -> Tensor:
-    """Return the best plan (B, n, m) of unit mass that `coarse_plans` finds."""
+    """Return the best plan (B, n, m) of mass 1 that `coarse_plans` finds."""
     return coarse_plans(problem, 1)[0][:, 0]
 
 
 def coarse_plans(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
     """Return the best different plans found, (B, up to `count`, n, m), best first, and their objectives, (B, same).
 
-    Plans have unit mass. An item with fewer different plans than others repeats its first one with the objective inf.
+    Plans have mass 1. An item with fewer different plans than others repeats its first one with the objective inf.
 
     Many candidates run on a few clusters, by successive halving; those that differ are prolongated to all points, run
-    for a few steps together with the product plan, and are compared again. The order of two coarse objectives says
+    for a few steps together with the product plan a⊗b, and are compared again. The order of two coarse objectives says
     little about the fine ones, the objective of a prolongated plan much, and a few steps nearly all. Problems of many
     points are aggregated to some hundred clusters first, where the search takes place, and only its best plan is
     prolongated to all points. Where clusters are single points, prolongation changes nothing.
@@ -82,7 +82,8 @@ def _search_in_torch(problem: UGW, coarse: Sequence[Round], fine: Sequence[Round
 
     A round makes some solver steps from each candidate and keeps the best ones. The rounds `coarse` start from formulas
     (product, first lower bound, random) on a problem between clusters, the rounds `fine` from the survivors on all
-    points and the product plan. Steps and objectives, (B, S), are in float32 or TF32 if that saves time at this size.
+    points and the product plan a⊗b. Steps and objectives, (B, S), are in float32 or TF32 if that saves time at this
+    size.
     """
     problem = low_precision_problem(problem)
     with tf32_products():
@@ -138,7 +139,7 @@ def _coarsest_level(problem: UGW) -> tuple[AggregatedProblem, Tensor]:
 
 
 def _fine_candidates(problem: UGW, level: AggregatedProblem, plans: Tensor) -> Tensor:
-    """Return plans (B, S, k, l) between clusters prolongated to all points, then the product plan: (B, S + 1, n, m)."""
+    """Return plans (B, S, k, l) between clusters prolongated to all points, then a⊗b: (B, S + 1, n, m)."""
     fine_plans = []
     for group, items in split_candidates(plans, (problem.x.n, problem.y.n)):
         repeated, own_level = (problem, level) if items is None else (problem.take(items), level.take(items))

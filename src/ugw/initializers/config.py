@@ -49,7 +49,7 @@ class InitializerConfig:
     max_cached_draws: int = 32
     # Plans of the search from which init="best" solves, beside the product plan.
     n_best_candidates: int = 3
-    # Two plans of unit mass are different candidates if they are this far apart in L1.
+    # Two plans of mass 1 are different candidates if they are this far apart in L1.
     min_candidate_distance: float = 0.1
     # Max entries of all plans of a batch of candidates that run together, by device: on a CPU they stay in a cache.
     max_batch_entries: dict[str, int] = field(default_factory=lambda: {"cpu": 1 << 20, "cuda": 1 << 26})

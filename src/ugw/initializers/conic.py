@@ -109,7 +109,8 @@ def _different_conic_candidates(problem: CGW, surrogate: UGW) -> Tensor:
 def linear_program_candidates(problem: PartialCGW, surrogate: UGW, solver: Any, init: Any) -> Tensor:
     """Return the initial plans (B, S, n, m) of partial transport: many, because linear programs end near their start.
 
-    Among them is the solution for the Gaussian–Hellinger cone, which is smooth. Arguments: see `transport_candidates`.
+    Among them is the solution for the Gaussian–Hellinger cone, which is smooth. surrogate: the UGW problem of the same
+    spaces; solver: of the conic problem, not used; init: the name of an initial plan, or a plan.
     """
     if not isinstance(init, str) or init not in ("auto", "best"):
         return candidate_plans(surrogate, init)
@@ -121,9 +122,10 @@ def linear_program_candidates(problem: PartialCGW, surrogate: UGW, solver: Any, 
 
 
 def run_entropic_phase(problem: Any, solver: Any, plans: Tensor) -> tuple[Any, Tensor]:
-    """Return the problem with eps = 0, and the plans (B, S, n, m) after some steps with its own eps.
+    """Return the problem with eps = 0, and the plans (B, S, n, m) after up to `n_entropic_steps` steps with eps > 0.
 
-    Steps with entropy do not converge by themselves: near a solution, which is sharp, they lead away from it.
+    plans: (B, S, n, m), S initial plans for each item; those of items with eps = 0 are returned unchanged. The rest of
+    a solve has no entropy, because steps with entropy lead away from a solution, whose plan is sparse.
     """
     has_entropy = problem.eps > 0
     if not bool(has_entropy.any()):

@@ -113,7 +113,7 @@ def to_implicit_plan(problem: StreamingUGW, plan: Any) -> ImplicitPlan:
 
 
 def linear_step_plan(problem: StreamingUGW, plan: Any, inner: Tensor | None = None) -> ImplicitPlan:
-    """Return the transport plan (B, n, m) for the cost of the problem linearized at a plan (B, n, m) of unit mass.
+    """Return the transport plan (B, n, m) for the cost of the problem linearized at a plan (B, n, m) of mass 1.
 
     inner: leftᵀ · plan · right, (B, r, s), with the factors `left` and `right` of the problem; None for a stored plan.
     """
@@ -139,10 +139,11 @@ def stored_problem(problem: StreamingUGW) -> UGW:
 
 
 def _prolongate(plan: ImplicitPlan, sample: StreamingUGW, problem: StreamingUGW) -> ImplicitPlan:
-    """Return the prolongation (B, n, m) to all points of a plan of `sample`, the problem on a sample of the points.
+    """Return a plan (B, n, m) of `problem` from a plan of `sample`, the same problem on a sample of the points.
 
-    It is the plan for the cost of the given plan, linearized and evaluated at all points. The marginals and products of
-    each side are sums over the sample of the other side, so that no pass over all pairs is made.
+    It is the result of one Sinkhorn update at all points, for the local cost of the given plan there, from the given
+    potentials. Sums over the points of the other side (marginals, plan times factors of the cost) take the points of
+    the sample only, so that no pass over all pairs is made.
     """
     plan = normalize(plan)
     moments, entropy = PlanMoments.from_plan(sample, plan), _start_eps(problem)

@@ -1,6 +1,6 @@
 """Plans by formulas: product, first lower bound, linear transport, random anchors, noise and vertices.
 
-All are plans (B, n, m) of unit mass. None depends on an item's place in the batch, on its padding or on points of
+All are plans (B, n, m) of mass 1. None depends on an item's place in the batch, on its padding or on points of
 weight 0; swapping the spaces transposes the plan.
 """
 
@@ -22,9 +22,9 @@ from .config import INITIALIZER_CONFIG
 
 
 def first_lower_bound_plan(problem: UGW) -> Tensor:
-    """Return the entropic transport plan (B, n, m) of unit mass between eccentricities, cost |ecc_X(i) − ecc_Y(j)|².
+    """Return the entropic transport plan (B, n, m) of mass 1 between eccentricities, cost |ecc_X(i) − ecc_Y(j)|².
 
-    ecc_X = Dx a, with a of unit mass, is the mean distance of each point to all. The marginals have the rhos of the
+    ecc_X = Dx a, with a of mass 1, is the mean distance of each point to all. The marginals have the rhos of the
     problem; hard ones without entropy would give the plan of the first lower bound of Gromov–Wasserstein.
     """
     ecc_x = eccentricities(problem.x.metric, problem.log_a.exp())
@@ -33,7 +33,7 @@ def first_lower_bound_plan(problem: UGW) -> Tensor:
 
 
 def linear_transport_plan(problem: UGW) -> Tensor:
-    """Return the entropic transport plan (B, n, m) of unit mass for the cost |x_i − y_j|² and the rhos of the problem.
+    """Return the entropic transport plan (B, n, m) of mass 1 for the cost |x_i − y_j|² and the rhos of the problem.
 
     Both spaces have points in the same R^d.
     """
@@ -45,7 +45,7 @@ def linear_transport_plan(problem: UGW) -> Tensor:
 
 
 def random_anchor_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor:
-    """Return `count` plans of unit mass, (B, count, n, m), which match points with similar distances to random anchors.
+    """Return `count` plans of mass 1, (B, count, n, m), which match points with similar distances to random anchors.
 
     A plan is proportional to a⊗b·exp(−Σ_k (Dx[:, i_k] − Dy[:, j_k])² / width) for a few anchor pairs (i_k, j_k). The
     same draw serves every item, scaled to its number of points.
@@ -61,7 +61,7 @@ def random_anchor_plans(problem: SpacePair, count: int, seed: int = 0) -> Tensor
 def anchor_distances(problem: SpacePair, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Return the distances of all points to K random anchors of their space, (B, n, K) and (B, m, K), and widths (B,).
 
-    K is `count` times the number of anchor pairs of a random plan; widths: of the kernel of `random_anchor_plans`.
+    K is `count` times the number of anchor pairs of a random plan ∝ a⊗b·exp(−(squared differences) / width).
     """
     n_anchors = count * INITIALIZER_CONFIG.n_anchor_pairs
     u = cached_constant(uniform_draws, seed, (n_anchors, 2), problem.log_a.dtype, problem.eps.device)
@@ -108,7 +108,7 @@ def normal_draws(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: t
 
 
 def break_symmetries(problem: SpacePair, plans: Tensor) -> Tensor:
-    """Return the plans (B, S, n, m) times exp(small noise), the same for all plans of an item, at unit mass.
+    """Return the plans (B, S, n, m) times exp(small noise), the same for all plans of an item, scaled to mass 1.
 
     Spaces with symmetries have plans with symmetries, from which steps move away by rounding errors alone: sums in
     another order would then lead to another plan.
@@ -163,7 +163,7 @@ def to_unit_mass(plan: Tensor) -> Tensor:
 
 
 def transport_plan(cost: Tensor, problem: UGW) -> Tensor:
-    """Return the entropic transport plan (B, n, m), of unit mass, for a cost (B, n, m), with the problem's rhos.
+    """Return the entropic transport plan (B, n, m), of mass 1, for a cost (B, n, m), with the problem's rhos.
 
     eps: that of the problem, at least a small share of the mean cost under a⊗b.
     """

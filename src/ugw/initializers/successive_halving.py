@@ -42,7 +42,7 @@ class Round:
 def successive_halving(problem: Any, plans: Tensor, schedule: Sequence[Round]) -> tuple[Tensor, Tensor]:
     """Return the plans (B, T, n, m) that survive all rounds, after their last steps, and their objectives (B, T).
 
-    plans: (B, S, n, m), the candidates of each item; schedule: the rounds, one at least. Plans are returned at unit
+    plans: (B, S, n, m), the candidates of each item; schedule: the rounds, one at least. Plans are returned scaled to
     mass, those of a partial problem with their mass. An objective is inf if it is not finite, and for a repeated plan.
     """
     values = plans.new_empty(plans.shape[:2])
@@ -85,7 +85,7 @@ def best_candidates(values: Tensor, count: int, tie_tolerance: float = 0.0) -> T
 def different_candidates(plans: Tensor, values: Tensor, count: int) -> Tensor:
     """Return the indices (B, up to `count`) of the plans of lowest values, none of them close to a better one.
 
-    plans: (B, S, n, m); values: (B, S). Two plans are close if their L1 distance at unit mass is below
+    plans: (B, S, n, m); values: (B, S). Two plans are close if, scaled to mass 1, their L1 distance is below
     `min_candidate_distance`. An item with fewer different plans repeats its first; columns in which all items would
     repeat are left out, except on a GPU.
     """
@@ -171,11 +171,14 @@ def _take_items(problem: Problem, index: Tensor) -> tuple[Problem, Tensor]:
 
 
 def _evaluate(problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:
-    """Return plans (B, n, m) scaled to unit mass, and the objectives (B,) of these plans at their optimal mass."""
+    """Return plans (B, n, m) scaled to mass 1, and the objectives (B,) of these plans at their optimal mass."""
     unit_plans = to_unit_mass(plans)
     return unit_plans, penalized_objective(problem, problem.state_of_plan(unit_plans).reported())
 
 
 def _unit_plan_and_value(problem: Problem, state: Any) -> tuple[Tensor, Tensor]:
-    """Return the plan (B, n, m) of a state scaled to unit mass, and its `penalized_objective` (B,)."""
+    """Return the plan (B, n, m) of a state, scaled to mass 1, and the objective (B,) of the state with its own mass.
+
+    The objective includes a penalty for hard marginals that the plan misses.
+    """
     return to_unit_mass(state.unit_plan), penalized_objective(problem, state)

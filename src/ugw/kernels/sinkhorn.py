@@ -23,10 +23,10 @@ _INFINITE_AS_ZERO = (torch.nan, 0.0, 0.0)
 
 
 class IterationResult(NamedTuple):
-    """The potential gamma after some Sinkhorn iterations, and the changes in the last two of them.
+    """The potential gamma = g/eps after some Sinkhorn iterations, and changes of gamma and phi = f/eps in the last two.
 
     gamma: (B, m); updates: changes of phi (B, n) and gamma (B, m) in the last iteration, without the translation
-    (phi + t, gamma − t), which leaves the plan unchanged; marginals: of unit mass, row sums (B, n) of the plan before
+    (phi + t, gamma − t), which leaves the plan unchanged; marginals: of mass 1, row sums (B, n) of the plan before
     the update of phi, and column sums (B, m) after that of gamma; last_change, previous_change: (B, m), of gamma in the
     last and the second to last iteration.
     """
@@ -39,9 +39,9 @@ class IterationResult(NamedTuple):
 
 
 class SinkhornIterate(NamedTuple):
-    """The result of `sinkhorn_iterations`.
+    """The potential, an extrapolated potential and the residual after some Sinkhorn iterations.
 
-    gamma: (B, m), the potential after the last iteration, from which `GibbsKernel.plan` computes phi and the plan;
+    gamma: (B, m), g/eps after the last iteration, from which `GibbsKernel.plan` computes phi = f/eps and the plan;
     extrapolated_gamma: (B, m), Aitken's extrapolation of the last iterations; residual: (B,), the fraction of the
     plan's mass that the last iteration moved, not finite where the exponent range was left.
     """
@@ -70,20 +70,20 @@ class GibbsKernel(Protocol):
         ...
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:
-        """Compute log Σ_j b_j exp(gamma_j − cost_ij / eps). gamma: (B, m). Returns (B, n)."""
+        """Compute log Σ_j b_j exp(gamma_j − cost_ij / eps). gamma: (B, m), g/eps. Returns (B, n)."""
         ...
 
     def col_logsumexp(self, phi: Tensor) -> Tensor:
-        """Compute log Σ_i a_i exp(phi_i − cost_ij / eps). phi: (B, n). Returns (B, m)."""
+        """Compute log Σ_i a_i exp(phi_i − cost_ij / eps). phi: (B, n), f/eps. Returns (B, m)."""
         ...
 
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
-        """Make `iterations_per_check` Sinkhorn iterations from gamma, eqs. (4.1) and (4.3); return `IterationResult`.
+        """Make `iterations_per_check` Sinkhorn iterations from gamma = g/eps; return the last gamma and its changes.
 
-        Each sets phi = −damping1 · row_logsumexp(gamma), gamma = −damping2 · col_logsumexp(phi), and translates both:
-        phi + t, gamma − t with t = translation_share · log(mass of the plan after phi / after gamma). gamma: (B, m);
-        dampings: two (B, 1), 1/(1 + eps/rho); translation_share: (B, 1), 1/(eps/rho1 + eps/rho2). Sums that underflow
-        give NaN.
+        Eqs. (4.1) and (4.3). Each sets phi = −damping1 · row_logsumexp(gamma), gamma = −damping2 · col_logsumexp(phi),
+        and translates both: phi + t, gamma − t with t = translation_share · log(mass of the plan after phi / after
+        gamma). gamma: (B, m); dampings: two (B, 1), 1/(1 + eps/rho); translation_share: (B, 1), 1/(eps/rho1 +
+        eps/rho2). Sums that underflow give NaN.
         """
         ...
 
@@ -96,7 +96,7 @@ class GibbsKernel(Protocol):
         ...
 
     def recenter(self, gamma: Tensor) -> GibbsKernel:
-        """Return a kernel that is accurate for potentials near gamma (B, m): this one if it is, otherwise a new one."""
+        """Return a kernel that is accurate near the potential gamma = g/eps (B, m): this one or a new one."""
         ...
 
     def log_domain(self) -> GibbsKernel:
@@ -114,7 +114,13 @@ class LogDomainIterations:
     def iterate(
         self: GibbsKernel, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor
     ) -> IterationResult:
-        """Make `iterations_per_check` Sinkhorn iterations as `GibbsKernel.iterate`, in the log domain: no underflow."""
+        """Make `iterations_per_check` Sinkhorn iterations from gamma in the log domain, without underflow.
+
+        Returns the last gamma and the changes of phi and gamma in the last iterations, as an `IterationResult`. Each
+        iteration sets phi = −dampings[0] · row_logsumexp(gamma), gamma = −dampings[1] · col_logsumexp(phi), and adds t
+        to phi and −t to gamma, t = translation_share · log(mass after phi / mass after gamma). gamma: (B, m), g/eps;
+        dampings: (B, 1), 1/(1 + eps/rho) of both sides; translation_share: (B, 1), 1/(eps/rho1 + eps/rho2).
+        """
         phi = last_gamma = gamma
         for _ in range(self.iterations_per_check):
             previous_gamma, last_gamma, last_phi = last_gamma, gamma, phi
@@ -145,15 +151,19 @@ class LogKernel(BatchRecord, LogDomainIterations):
     log_b: Tensor
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:
-        """Compute log Σ_j b_j exp(gamma_j − cost_ij / eps). gamma: (B, m). Returns (B, n)."""
+        """Compute log Σ_j b_j exp(gamma_j − cost_ij / eps). gamma: (B, m), g/eps. Returns (B, n)."""
         return torch.logsumexp(self.log_kernel + (self.log_b + gamma)[:, None, :], dim=2)
 
     def col_logsumexp(self, phi: Tensor) -> Tensor:
-        """Compute log Σ_i a_i exp(phi_i − cost_ij / eps). phi: (B, n). Returns (B, m)."""
+        """Compute log Σ_i a_i exp(phi_i − cost_ij / eps). phi: (B, n), f/eps. Returns (B, m)."""
         return torch.logsumexp(self.log_kernel + (self.log_a + phi)[:, :, None], dim=1)
 
     def plan(self, gamma: Tensor, damping: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute phi (B, n), the plan (B, n, m) divided by its mass, and log of that mass (B,): `GibbsKernel.plan`."""
+        """Compute phi (B, n), the plan (B, n, m) divided by its mass, and the log of that mass (B,), in the log domain.
+
+        phi = −damping · row_logsumexp(gamma), and the plan is a_i b_j exp(phi_i + gamma_j − cost_ij / eps).
+        gamma: (B, m), g/eps; damping: (B, 1), 1/(1 + eps/rho) of the rows.
+        """
         plan = self.log_kernel + (self.log_b + gamma)[:, None, :]
         largest = plan.amax(dim=2).nan_to_num_(0.0, 0.0, 0.0)
         plan.sub_(largest[:, :, None]).exp_()
@@ -199,7 +209,7 @@ class StabilizedKernel(LogKernel):
 
     @classmethod
     def from_kernel(cls, kernel: LogKernel, gamma: Tensor) -> StabilizedKernel:
-        """Return the stabilized form of a kernel, accurate for potentials near gamma (B, m), its center."""
+        """Return the stabilized form of a kernel, accurate for potentials near gamma = g/eps (B, m), its center."""
         log_a, log_b = kernel.log_a, kernel.log_b
         log_k = kernel.log_kernel + (log_b + gamma)[:, None, :]
         # A row without weight is 0, any other has 1 as its largest entry; then the same for columns. Where all entries
@@ -226,18 +236,27 @@ class StabilizedKernel(LogKernel):
         )
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:
-        """Compute log Σ_j b_j exp(gamma_j − cost_ij / eps), NaN where it underflows. gamma: (B, m). Returns (B, n)."""
+        """Compute log Σ_j b_j exp(gamma_j − cost_ij / eps), NaN where it underflows.
+
+        gamma: (B, m), g/eps. Returns (B, n).
+        """
         scaling = (gamma - self.beta).exp_()
         return _log_sums(_matvec(self.matrix, scaling), self.padding_a, scaling).sub_(self.offset_a)
 
     def col_logsumexp(self, phi: Tensor) -> Tensor:
-        """Compute log Σ_i a_i exp(phi_i − cost_ij / eps), NaN where it underflows. phi: (B, n). Returns (B, m)."""
+        """Compute log Σ_i a_i exp(phi_i − cost_ij / eps), NaN where it underflows.
+
+        phi: (B, n), f/eps. Returns (B, m).
+        """
         scaling = (phi - self.alpha).exp_()
         return _log_sums(_matvec(self.matrix.mT, scaling), self.padding_b, scaling).sub_(self.offset_b)
 
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
-        """Make `iterations_per_check` Sinkhorn iterations as `GibbsKernel.iterate`, with the stored matrix.
+        """Make `iterations_per_check` Sinkhorn iterations from gamma (B, m) with the stored matrix K.
 
+        Returns the last gamma and the changes of phi and gamma in the last iterations, as an `IterationResult`.
+        phi = f/eps, gamma = g/eps; dampings: (B, 1), 1/(1 + eps/rho) of both sides; translation_share: (B, 1),
+        1/(eps/rho1 + eps/rho2).
         The iterates are x = phi − alpha and y = gamma − beta: their exponentials u, v scale K to the plan, whose
         marginals are then u·(K v) and v·(Kᵀ u).
         """
@@ -276,7 +295,7 @@ class StabilizedKernel(LogKernel):
         return first, second
 
     def recenter(self, gamma: Tensor) -> StabilizedKernel:
-        """Return the kernel itself if gamma (B, m) is near its center, otherwise a kernel centered at gamma."""
+        """Return the kernel itself if gamma = g/eps (B, m) is near its center, otherwise a kernel centered at gamma."""
         limit = KERNEL_CONFIG.max_recentering_fraction * math.log(torch.finfo(gamma.dtype).max)
         is_near = (gamma - self.center).abs().amax() <= limit
         return self if is_near else StabilizedKernel.from_kernel(self, gamma)
@@ -289,11 +308,12 @@ class StabilizedKernel(LogKernel):
 def sinkhorn_iterations(
     gamma: Tensor, kernel: GibbsKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Make `kernel.iterations_per_check` Sinkhorn iterations; return gamma, its Aitken extrapolation and the residual.
+    """Make `kernel.iterations_per_check` Sinkhorn iterations; return gamma = g/eps, its extrapolation and the residual.
 
-    The residual, (B,), is the fraction of the plan's mass that the last iteration moved. gamma: (B, m), the potential
-    to start from; kernel: of B problems; dampings: 1/(1 + eps/rho) of both sides, (B, 1) each; translation_share:
-    1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the extrapolation assumes.
+    The extrapolation is Aitken's. The residual, (B,), is the fraction of the plan's mass that the last iteration moved.
+    gamma: (B, m), the potential to start from; kernel: of B problems; dampings: 1/(1 + eps/rho) of both sides, (B, 1)
+    each; translation_share: 1/(eps/rho1 + eps/rho2), (B, 1); max_rate: the largest convergence rate that the
+    extrapolation assumes.
     """
     result = kernel.iterate(gamma, dampings, translation_share)
     # The fraction of the plan's mass that the updates moved, each weighted by its marginal.

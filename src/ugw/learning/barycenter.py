@@ -181,7 +181,7 @@ def _solve_plans(context: _Context, space: Space, init: Any) -> Result:
 
 
 def _run_round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
-    """Solve for the plans, then update the distances; return these and the status and numbers of the round."""
+    """Solve for the plans, then update the distances; return these, and the `Report` of the round."""
     result = _solve_plans(context, context.space(state), state.plans[0])
     output = result.tensors
     plans, shares = output.plan, context.shares.to(output.plan.dtype)[:, None, None]

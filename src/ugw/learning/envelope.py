@@ -84,7 +84,7 @@ def partial_value_with_gradient(
 
 
 def conic_value_with_gradient(problem: CGW, x: Space, y: Space, output: SolverOutput) -> Tensor:
-    """Return CGW (B,) of a solve, differentiable in x and y with the plan between cones held fixed, eq. (9.3).
+    """Return CGW (B,) of a solve, differentiable in x and y with the plan between cones (P, Q, w) fixed, eq. (9.3).
 
     problem: between detached copies of x and y; output: of the solver, with this plan as `lift`.
     """

@@ -114,7 +114,7 @@ def _safe_log_ratio(p: Tensor, weights: Tensor) -> Tensor:
 
 
 def _stationarity(problem: UGW, data: _Data, p: Tensor) -> Tensor:
-    """Return Φ = ½ ∂F(p, p)/∂p, (B, n, m), for a plan p (B, n, m) and UGW objective F; 0 where p is 0.
+    """Return Φ = ½ ∂F(p, p)/∂p, (B, n, m), for a plan p (B, n, m) and the UGW objective F; 0 where p is 0.
 
     Φ = D(p) + m eps log(p/a⊗b) + m rho1 log(p1/a) ⊕ m rho2 log(p2/b) + half of the linear cost + a scalar from each
     penalty, with m the mass of p and D(p)_ij = Σ λ(|Dx_ii' − Dy_jj'|) p_i'j'. A hard marginal adds nothing.

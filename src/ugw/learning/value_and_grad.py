@@ -51,7 +51,10 @@ class SolveArguments:
         return build_ugw(x.detach(), y.detach(), rho=self.rho, eps=eps, loss=self.loss, fused=self.fused, method=method)
 
     def solve(self, problem: UGW, init: Any) -> Result:
-        """Return the Result of a problem that `build_problem` returned. init: as for `ugw.solve`."""
+        """Return the Result of a problem that `build_problem` returned.
+
+        init: the name of an initial plan, or a plan.
+        """
         solver = check_solver(self.solver, AlternateMin())
         return solve_problem(problem, solver, init, loss=self.loss, fused=self.fused)
 

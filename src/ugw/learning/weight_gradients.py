@@ -142,7 +142,10 @@ class Side:
         return multipliers
 
     def _multiplier_of_all_points(self) -> Tensor:
-        """Return the multiplier of p1 = a for all points, (B, n), by one Sinkhorn update for those without weight."""
+        """Return the multiplier f/m of the constraint p1 = a of a hard side (rho = inf) at all points, (B, n).
+
+        At points of weight 0 it is the potential after one Sinkhorn update. m: mass of the plan.
+        """
         if bool(self.has_weight.all()):
             return self.multiplier
         known = torch.where(self.has_weight, self.multiplier, 0.0)

@@ -44,7 +44,7 @@ class KLCone:
 
 @dataclass(frozen=True)
 class GaussianHellinger(KLCone):
-    """The cone of λ(t) = t²: the conic distance is a metric for every rho.
+    """The cone of the loss λ(t) = t²: the conic distance is a metric for every rho.
 
     >>> import ugw
     >>> x, y = ugw.Space.from_points([[0.0], [1.0]]), ugw.Space.from_points([[0.0], [2.0]])
@@ -54,7 +54,7 @@ class GaussianHellinger(KLCone):
     """
 
     def __call__(self, t: Tensor) -> Tensor:
-        """Return λ(t) elementwise, t ≥ 0."""
+        """Return the loss λ(t) = t² of differences t ≥ 0 of distances, elementwise."""
         return t.square()
 
     def is_metric(self, rho: Tensor) -> Tensor:
@@ -64,7 +64,9 @@ class GaussianHellinger(KLCone):
 
 @dataclass(frozen=True)
 class HellingerKantorovich(KLCone):
-    """The cone of λ(t) = −log cos²(π t / 2 cutoff), +inf for t ≥ cutoff (Wasserstein–Fisher–Rao): a metric for rho ≤ 1.
+    """The cone of the loss λ(t) = −log cos²(π t / 2 cutoff), +inf for t ≥ cutoff: Wasserstein–Fisher–Rao.
+
+    The conic distance is a metric for rho ≤ 1.
 
     >>> import ugw
     >>> x, y = ugw.Space.from_points([[0.0], [1.0]]), ugw.Space.from_points([[0.0], [9.0]])
@@ -83,7 +85,7 @@ class HellingerKantorovich(KLCone):
         object.__setattr__(self, "cutoff", float(self.cutoff))
 
     def __call__(self, t: Tensor) -> Tensor:
-        """Return λ(t) elementwise, t ≥ 0; +inf for t ≥ cutoff."""
+        """Return the loss λ(t) = −log cos²(π t / 2 cutoff) elementwise, t ≥ 0; +inf for t ≥ cutoff."""
         below_cutoff = -2.0 * torch.cos((t * (0.5 * math.pi / self.cutoff)).clamp(max=0.5 * math.pi)).log()
         return torch.where(t < self.cutoff, below_cutoff, torch.inf)
 
@@ -94,7 +96,7 @@ class HellingerKantorovich(KLCone):
 
 @dataclass(frozen=True, eq=False)
 class Loss(KLCone):
-    """The cone of a λ given as a function of tensors: λ(0) = 0, λ ≥ 0, +inf allowed.
+    """The cone of a loss λ(t) given as a function of tensors: λ(0) = 0, λ ≥ 0, +inf allowed.
 
     Whether its conic distance is a metric is not known.
 
@@ -108,7 +110,7 @@ class Loss(KLCone):
     function: Callable[[Tensor], Tensor]
 
     def __call__(self, t: Tensor) -> Tensor:
-        """Return λ(t) elementwise, t ≥ 0, in the dtype of t."""
+        """Return the loss λ(t) = function(t) of differences t ≥ 0 of distances, elementwise, in the dtype of t."""
         return self.function(t).to(t.dtype)
 
     def is_metric(self, rho: Tensor) -> Tensor:
@@ -118,7 +120,7 @@ class Loss(KLCone):
 
 @dataclass(frozen=True)
 class PartialTransport:
-    """The cone of λ(t) = t^q, q ≥ 1, with TV instead of KL: CGW^(1/q) is a metric for every rho and all masses.
+    """The cone of the loss λ(t) = t^q, q ≥ 1, with TV instead of KL: CGW^(1/q) is a metric for all rho and all masses.
 
     A point u of mass r and a point v of mass s cost rho(r + s) − min(r, s)·(2 rho − |u − v|^q)_+: points that are too
     far apart are not matched. By default q = 2, the loss of `solve` and of the Gaussian–Hellinger cone.
@@ -150,7 +152,7 @@ class PartialTransport:
         return self.q
 
     def __call__(self, t: Tensor) -> Tensor:
-        """Return λ(t) elementwise, t ≥ 0."""
+        """Return the loss λ(t) = t^q of differences t ≥ 0 of distances, elementwise."""
         return t**self.q
 
     def matching_gain(self, t: np.ndarray, rho: float) -> np.ndarray:

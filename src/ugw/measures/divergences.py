@@ -83,7 +83,7 @@ class KL(Divergence):
         self.penalty = torch.where(self.is_hard, 0.0, self.rho)
 
     def damping(self, eps: Tensor) -> Tensor:
-        """Return the factor (B,) in the Sinkhorn update f = −damping · eps · LSE(...), 1 where hard. eps: (B,)."""
+        """Return 1/(1 + eps/rho), (B,), 1 where hard: damping in the Sinkhorn update f = −damping·eps·LSE(...)."""
         return 1.0 / (1.0 + eps / self.rho)
 
 

@@ -106,7 +106,7 @@ def aligned(result: Any, points_x: Any, points_y: Any) -> np.ndarray:
 
 
 def _check_sizes(coupling: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
-    """Raise InputError unless x (n, ·) and y (m, ·) are points for the rows and columns of the plan (n, m)."""
+    """Raise InputError unless x and y are matrices with one row for each row and column of the plan (n, m)."""
     for name, points in (("points_x", x), ("points_y", y)):
         if points.ndim != 2:
             raise InputError(f"{name} must have one point per row, (n, d), got shape {points.shape}")

@@ -35,21 +35,21 @@ class BalancedGW(BatchRecord):
         return self.problem.result(tensors)
 
     def state_of_plan(self, unit_plan: Tensor) -> PlanState:
-        """Return the `PlanState` (local cost, divergences) of a plan (B, n, m) of unit mass, with mass m(a)."""
+        """Return the `PlanState` (local cost, divergences) of a plan (B, n, m) of mass 1, with mass m(a)."""
         return self.problem.state_of_plan(unit_plan)
 
     def objective(self, state: PlanState) -> Terms:
-        """Return the terms of F(p, p), (B,) each, for the plan p of a state."""
+        """Return the terms of the objective F(p, p), (B,) each, for the plan p of a state."""
         return self.problem.objective(state)
 
     def marginal_error(self, state: PlanState) -> Tensor:
-        """Return max(Σ |p1 − a|, Σ |p2 − b|), (B,), for the plan p of a state, with p, a and b of unit mass."""
+        """Return max(Σ |p1 − a|, Σ |p2 − b|), (B,), for the plan p of a state, with p, a and b of mass 1."""
         return hard_marginal_error(self.problem, state.unit_plan)
 
     def quadratic_along(self, state: PlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """Return s and c, (B,) each, with F(p + t·m·d) = F(p) + s·t + c·t² for the plan p of a state, of mass m.
+        """Return s and c, (B,) each, with F(p + t·m·d) = F(p) + s·t + c·t², F: objective, p: plan of a state, mass m.
 
-        direction: d (B, n, m), the difference of two plans of unit mass.
+        direction: d (B, n, m), the difference of two plans of mass 1.
         """
         mass = state.log_mass.exp()
         slope = 2.0 * mass**2 * dot(state.local_cost, direction)
@@ -58,16 +58,16 @@ class BalancedGW(BatchRecord):
         return slope, mass**2 * dot(self.problem.distortion_sum.apply(direction), direction)
 
     def linear_minimizer(self, state: PlanState) -> Tensor:
-        """Return the plan (B, n, m) with marginals a, b of unit mass that minimizes F linearized at a state's plan."""
+        """Return the plan (B, n, m) with marginals a, b of mass 1 that minimizes the linearized objective."""
         a, b = self.problem.log_a.exp(), self.problem.log_b.exp()
         return exact_ot.optimal_plan(self.problem.linearize(state).cost, a, b)
 
     def project(self, plan: Tensor) -> Tensor:
-        """Return a plan (B, n, m) near a given one that has the marginals a and b of unit mass."""
+        """Return a plan (B, n, m) near a given one that has the marginals a and b of mass 1."""
         return exact_ot.round_to_marginals(normalize(plan), self.problem.log_a.exp(), self.problem.log_b.exp())
 
     def gap_scale(self) -> Tensor:
-        """Return the distortion of the product plan of mass m(a), (B,): Frank–Wolfe divides duality gaps by it."""
+        """Return the distortion of the product plan a⊗b of mass m(a), (B,): Frank–Wolfe divides duality gaps by it."""
         return self.problem.scale() * (2.0 * self.problem.log_mass_a).exp()
 
     def gap_resolution(self) -> Tensor:

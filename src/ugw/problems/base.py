@@ -29,8 +29,8 @@ class SpacePair(ABC):
     div_b: Divergence
     eps: Tensor  # (B,)
     batched: bool  # False: the one item of a problem without a batch
-    log_a: Tensor  # (B, n), log of the first weights at unit mass
-    log_b: Tensor  # (B, m), log of the second weights at unit mass
+    log_a: Tensor  # (B, n), log of the first weights scaled to mass 1
+    log_b: Tensor  # (B, m), log of the second weights scaled to mass 1
     log_weights: Tensor  # (B, n + m), both in float64
     log_mass_a: Tensor  # (B,), log of the first total mass, float64
     log_mass_b: Tensor  # (B,), log of the second total mass, float64
@@ -72,7 +72,7 @@ class SpacePair(ABC):
 
     @property
     def product(self) -> Any:
-        """The product plan a⊗b of unit mass, (B, n, m): a tensor, or an `ImplicitPlan` if plans are not stored."""
+        """The product plan a⊗b scaled to mass 1, (B, n, m): a tensor, or an `ImplicitPlan` if plans are not stored."""
         return self.log_a.exp()[:, :, None] * self.log_b.exp()[:, None, :]
 
     @abstractmethod
@@ -133,7 +133,7 @@ class Problem(SpacePair):
 
     @abstractmethod
     def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> Any:
-        """Return the state of a plan (B, n, m) of unit mass: the plan and the quantities computed from it.
+        """Return the state of a plan (B, n, m) of mass 1: the plan and the quantities computed from it.
 
         is_product: (B,) bool, is it the product of its marginals? None if that is not known.
         """
@@ -148,9 +148,9 @@ class Problem(SpacePair):
 
     @abstractmethod
     def objective(self, p: Any, q: Any = None) -> ObjectiveTerms:
-        """Return the terms of F(p, q), (B,) each, for the plans of two states; q = p if None.
+        """Return the terms of the objective F(p, q), (B,) each, for the plans of two states; q = p if None.
 
-        The state p may lack its local cost.
+        The local cost of the state p is not used; it may be None.
         """
 
     @abstractmethod
@@ -167,9 +167,9 @@ class Problem(SpacePair):
     ) -> tuple[tuple[Tensor, Tensor] | None, Lift | None]:
         """Return the dual potentials f (B, n) and g (B, m) of the last step, from q to p, and the `Lift` of p.
 
-        The lift is the plan between cones of a conic problem. None replaces what a problem does not have. The
-        potentials are those of the problem as users state it. linear: potentials of the last linear problem; log_mass:
-        (B,), log mass of its solution; entropy: (B,), its eps.
+        A `Lift` is the plan (P, Q, w) between the cones over both spaces in a conic problem. None replaces what a
+        problem does not have. The potentials are those of the problem as users state it. linear: potentials of the last
+        linear problem; log_mass: (B,), log mass of its solution; entropy: (B,), its eps.
         """
 
     def compiled_inputs(self) -> CompiledInputs | None:
@@ -178,7 +178,7 @@ class Problem(SpacePair):
 
 
 def hard_marginal_error(problem: SpacePair, unit_plan: Any) -> Tensor:
-    """Return max(Σ |p1 − a|, Σ |p2 − b|) over the hard sides, (B,), 0 where none is; plan and weights of unit mass."""
+    """Return max(Σ |p1 − a|, Σ |p2 − b|) over the hard sides, (B,), 0 where none is; plan and weights of mass 1."""
     error_a = (unit_plan.sum(2) - problem.log_a.exp()).abs().sum(1).double()
     error_b = (unit_plan.sum(1) - problem.log_b.exp()).abs().sum(1).double()
     return torch.maximum(

@@ -30,7 +30,7 @@ from .ugw_streamed import StreamingUGW
 
 @dataclass(frozen=True, eq=False)
 class Relative:
-    """An eps in units of the mean distortion of the product plan, () or (B,); made by `relative`."""
+    """An eps in units of the mean distortion of the product plan a⊗b, () or (B,); made by `relative`."""
 
     share: Tensor
 
@@ -40,7 +40,7 @@ class Relative:
 
 
 def relative(share: Any) -> Relative:
-    """Return eps as a share of the mean distortion Σ (Dx_ii' − Dy_jj')² under the product plan of unit mass.
+    """Return eps as a share of the mean distortion Σ (Dx_ii' − Dy_jj')² under the product plan a⊗b scaled to mass 1.
 
     The same share gives plans of the same sharpness whatever the units of the distances.
 
@@ -148,10 +148,10 @@ def build_ugw(
 
 
 def uses_streaming(x: Space, y: Space, *, fused: Fused | None, loss: Any, method: str) -> bool:
-    """Return whether plans are not stored: for the method "streaming", and for "auto" if they are large.
+    """Return whether plans are not stored: for the method "streaming", and for "auto" if possible and they are large.
 
-    Raises InputError if spaces, loss or linear cost do not allow "streaming", and if with "auto" only some items of a
-    batch have large plans, because the plans of a result are of one kind.
+    Raises InputError if spaces, loss or linear cost do not allow the method "streaming" ("auto" stores plans then), and
+    if with "auto" only some items of a batch have large plans, because the plans of a result are of one kind.
     """
     if method not in ("auto", "streaming"):
         return False
@@ -190,13 +190,13 @@ def _are_large_plans(x: Space, y: Space) -> bool:
 
 
 def loss_distortion(x: Space, y: Space, loss: Any) -> Distortion:
-    """Return the object that computes Σ λ(|Dx_ii' − Dy_jj'|) p_i'j' for a loss λ: a name, a cone or a function."""
+    """Return the object that computes Σ λ(|Dx_ii' − Dy_jj'|) p_i'j' of plans p; λ: loss, a function or a cone's."""
     cone = parse_loss(loss, max_distance_difference(x, y), dtype=x.dtype)
     return _cone_distortion(x, y, PairLoss(cone), cone)
 
 
 def _cone_distortion(x: Space, y: Space, g: PairLoss, cone: Cone) -> Distortion:
-    """Return the `Distortion` Σ g(|Dx_ii' − Dy_jj'|) p_i'j', with tol and max_rank of the cone; g: λ or exp(−λ/R)."""
+    """Return the `Distortion` Σ g(|Dx_ii' − Dy_jj'|) p_i'j', with tol and max_rank of the cone; g: loss or kernel."""
     return select_distortion(x.metric, y.metric, g, sizes=item_sizes(x, y), tol=cone.tol, max_rank=cone.max_rank)
 
 
@@ -235,7 +235,7 @@ def check_finite_rho(rho: Any) -> None:
 
 
 def parse_cone(x: Space, y: Space, cone: Any) -> Cone:
-    """Return a cone given by name, as a function λ or as a cone; raise InputError if it or a space is invalid."""
+    """Return a cone given by name, by a loss function, or as a cone; raise InputError if it or a space is invalid."""
     check_spaces(x, y)
     return parse_loss(cone, max_distance_difference(x, y), name="cone", dtype=x.dtype)
 

@@ -4,7 +4,7 @@
     over w = P^(rho1/R) Q^(rho2/R) with P, Q ≥ 0, P 1 = a, Qᵀ 1 = b.
 
 Every plan p, of any mass, has a lift w(p) = p (a/p1)^(rho1/R) (b/p2)^(rho2/R), eq. (7.3), so the code works with
-plans of unit mass and weights of unit mass; the masses only scale the value. Given k = G w, the best w for <k, w> is
+plans of mass 1 and weights of mass 1; the masses only scale the value. Given k = G w, the best w for <k, w> is
 the lift of the unbalanced transport plan for the cost −2 log k and divergences 2·rho/R: the linear problem.
 """
 
@@ -34,10 +34,10 @@ from .plan_operations import relative_change
 class LiftedState(BatchRecord):
     """A plan p of a CGW problem, its lift w and the overlap <w, G w>: the state that solvers iterate on.
 
-    unit_plan: (B, n, m), the plan at unit mass; w: (B, n, m), p (a/p1)^(rho1/R) (b/p2)^(rho2/R) with weights of unit
-    mass; local_cost: (B, n, m), k = G w with the kernel G = exp(−λ/R), None in a state that is only kept for its plan;
-    overlap: (B,), <w, k>; last_plan: (B, n, m), the unit plan before this one; last_overlap: (B,), <w, G w'> with the
-    lift w' of last_plan; best_plan: (B, n, m), the unit plan with the largest overlap so far; best_overlaps: (B,
+    unit_plan: (B, n, m), the plan scaled to mass 1; w: (B, n, m), p (a/p1)^(rho1/R) (b/p2)^(rho2/R) with weights of
+    mass 1; local_cost: (B, n, m), k = G w with the kernel G = exp(−λ/R), None in a state that is only kept for its
+    plan; overlap: (B,), <w, k>; last_plan: (B, n, m), the unit plan before this one; last_overlap: (B,), <w, G w'> with
+    the lift w' of last_plan; best_plan: (B, n, m), the unit plan with the largest overlap so far; best_overlaps: (B,
     steps), this largest overlap after each of the last steps, NaN before the first; max_overlap: (B,), the overlap at
     which the value would be 0; log_mass: (B,), log of the mass of the plan in the result.
     """
@@ -55,7 +55,7 @@ class LiftedState(BatchRecord):
 
     @property
     def best_overlap(self) -> Tensor:
-        """The largest overlap <w, G w> of the lift w of this plan and of those before it, (B,)."""
+        """The largest overlap <w, G w> so far, (B,), over the lifts w of this plan and of those before it."""
         return self.best_overlaps[:, -1]
 
     def change_since(self, last: LiftedState) -> Tensor:
@@ -82,7 +82,7 @@ class LiftedState(BatchRecord):
 
     @property
     def is_collapsed(self) -> Tensor:
-        """(B,) bool: is the overlap 0 up to underflow, so that the value is its maximum, with no mass matched?"""
+        """(B,) bool: is the overlap <w, G w> 0 up to underflow, so that no mass is matched and the value is largest?"""
         return self.overlap <= PROBLEM_CONFIG.min_overlap
 
     def reported(self) -> LiftedState:
@@ -92,7 +92,7 @@ class LiftedState(BatchRecord):
 
 @dataclass(frozen=True, eq=False)
 class CGW(Problem):
-    """Two spaces, rho1 and rho2 (B,), the cone, and `distortion_sum`, which computes G w.
+    """Two spaces, rho1 and rho2 (B,), the cone, and `distortion_sum`: G w = Σ exp(−λ(|Dx_ii' − Dy_jj'|)/R) w_i'j'.
 
     div_a, div_b: KL with factor 2·rho/R, of the linear problems; eps: (B,), the entropy of the linear problems.
     """
@@ -134,7 +134,7 @@ class CGW(Problem):
         return ConicResult(tensors, self.sizes, self.numpy)
 
     def cost_scale(self) -> Tensor:
-        """Return sqrt(2 c), (B,), with the cost c = −2 log of the mean kernel under the product plan.
+        """Return sqrt(2 c), (B,), with the cost c = −2 log of the mean kernel exp(−λ/R) under the product plan a⊗b.
 
         This is the geometric mean of c and the divergences' total factor 2: Sinkhorn is slow where its entropy is small
         against the divergences, however small the cost.
@@ -147,13 +147,14 @@ class CGW(Problem):
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Tensor, *, is_product: Tensor | None = None) -> LiftedState:
-        """Return the state (lift w, overlap) of an initial plan (B, n, m) of unit mass; is_product is not used."""
+        """Return the state (lift w, overlap) of an initial plan (B, n, m) of mass 1; is_product is not used."""
         return self._state(unit_plan, unit_plan, None)
 
     def _state(self, unit_plan: Tensor, last_plan: Tensor, last_overlap: Tensor | None) -> LiftedState:
         """Return the state (lift w, overlap) of a unit plan after `last_plan`, with no other best plan; (B, n, m) each.
 
-        last_overlap: (B,), <w, G w'> with the lift w' of last_plan, None for <w, G w>.
+        w = p (a/p1)^(rho1/R) (b/p2)^(rho2/R). last_overlap: (B,), <w, G w'> with the lift w' of last_plan and the
+        kernel G = exp(−λ/R), None for <w, G w>.
         """
         w = self.lift_plan(unit_plan)
         k = self.distortion_sum.apply(w).clamp(min=0.0)
@@ -170,7 +171,7 @@ class CGW(Problem):
     def lift_plan(self, plan: Tensor) -> Tensor:
         """Return the lift p (a/p1)^(rho1/R) (b/p2)^(rho2/R), (B, n, m), eq. (7.3), of a plan p (B, n, m).
 
-        p may have any mass; a and b are of unit mass.
+        p may have any mass; a and b are of mass 1.
         """
         ratio_a = self.log_a - plan.sum(2).log()
         ratio_b = self.log_b - plan.sum(1).log()
@@ -214,9 +215,10 @@ class CGW(Problem):
         )
 
     def improve_plan(self, unit_plan: Tensor, k: Tensor) -> Tensor:
-        """Return k∘w(p) scaled to unit mass, (B, n, m), for a unit plan p: its <k, w> is at least that of p.
+        """Return k∘w(p) scaled to mass 1, (B, n, m), for a unit plan p: its <k, w> is at least that of p.
 
-        k: (B, n, m). This is a step without entropy, which updates P and Q at once. If k∘w(p) = 0, p is returned.
+        w(p) = p (a/p1)^(rho1/R) (b/p2)^(rho2/R) is the lift of p; k: (B, n, m). This is a step without entropy, which
+        updates P and Q at once. If k∘w(p) = 0, p is returned.
         """
         improved = k * self.lift_plan(unit_plan)
         mass = improved.sum(dim=(1, 2), keepdim=True)
@@ -235,7 +237,7 @@ class CGW(Problem):
     def objective(self, p: LiftedState, q: LiftedState | None = None) -> ConicTerms:
         """Return the terms of CGW, (B,) each, with the overlap <w_p, G w_q> of the lifts of p and q; q = p if None.
 
-        One of both states may lack its local cost.
+        w = p (a/p1)^(rho1/R) (b/p2)^(rho2/R), G = exp(−λ/R). One of both states may lack its local cost.
         """
         with_cost, other = (p, q or p) if p.local_cost is not None else (q or p, p)
         overlap = p.overlap if q is None else dot(other.w, with_cost.local_cost)
@@ -270,7 +272,7 @@ class CGW(Problem):
         )
 
     def potentials_and_lift(self, q: LiftedState, p: LiftedState, *_: object) -> tuple[None, Lift]:
-        """Return None, as a conic problem has no potentials, and the plan between cones (P, Q, w) of the state p."""
+        """Return None, as a conic problem has no potentials, and the plan between cones (P, Q, w) of state p."""
         return None, self.lift(p)
 
     @property
@@ -290,7 +292,7 @@ class CGW(Problem):
 
     @property
     def _log_mass_factor(self) -> Tensor:
-        """2 log(m(a)^(rho1/R) m(b)^(rho2/R)), (B,): log of <w, G w> over its value for weights of unit mass."""
+        """2 log(m(a)^(rho1/R) m(b)^(rho2/R)), (B,): log of <w, G w> over its value for weights of mass 1."""
         return 2.0 * (self._rho_share * self.log_mass_a + (1.0 - self._rho_share) * self.log_mass_b)
 
 

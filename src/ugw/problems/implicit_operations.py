@@ -23,7 +23,7 @@ def mix_with_product_plan(plan: ImplicitPlan, share: Tensor, log_a: Tensor, log_
 
 
 def l1_distance(plan: ImplicitPlan, other: ImplicitPlan) -> Tensor:
-    """Return the L1 distance (B,) of two plans of unit mass, estimated from evenly spaced rows."""
+    """Return the L1 distance (B,) of two plans of mass 1, estimated from evenly spaced rows."""
     total = torch.zeros(plan.shape[0], dtype=torch.float64, device=plan.device)
     mass = torch.zeros_like(total)
     for index in sample_row_blocks(plan.shape, plan.device):

@@ -20,7 +20,7 @@ class LinearProblem(BatchRecord):
     """min_p <cost, p> + rho1 KL(p1 | a) + rho2 KL(p2 | b) + eps KL(p | a⊗b).
 
     cost: (B, n, m), a tensor, in which +inf forbids a pair, or a BilinearMatrix; log_a: (B, n), log_b: (B, m): of
-    weights of unit mass; div_a, div_b: hold rho1 and rho2, (B,), float64; eps: (B,), float64.
+    weights of mass 1; div_a, div_b: hold rho1 and rho2, (B,), float64; eps: (B,), float64.
     """
 
     cost: Any  # Tensor or BilinearMatrix
@@ -49,7 +49,7 @@ class LinearProblem(BatchRecord):
     def add_proximal_term(self, plan: Any, strength: Tensor) -> LinearProblem:
         """Return the linear problem whose objective is this one plus strength·KL(p | plan), eq. (5.1).
 
-        plan: (B, n, m) of unit mass; strength: (B,) ≥ 0. The cost changes to cost − strength·log(plan / a⊗b) and eps to
+        plan: (B, n, m) of mass 1; strength: (B,) ≥ 0. The cost changes to cost − strength·log(plan / a⊗b) and eps to
         eps + strength. Where the strength is positive, pairs at which the plan is 0 are forbidden.
         """
         if isinstance(self.cost, BilinearMatrix):

@@ -37,14 +37,14 @@ class PenaltyWeights(BatchRecord):
     def weighted_sum(self, kls: Tensor) -> Tensor:
         """Return Σ_k r_k (KL_k − log m_k), (B,), with r = `each` and log m = `log_references`.
 
-        kls: (B, 3), the divergences KL_k between measures scaled to unit mass.
+        kls: (B, 3), the divergences KL_k between measures scaled to mass 1.
         """
         return (self.each * (kls - self.log_references)).sum(1)
 
 
 @dataclass(frozen=True, eq=False)
 class MassRule(BatchRecord):
-    """The total mass m that minimizes F(m·p, m·p) for a plan p of unit mass, eq. (3.3): with R = rho1 + rho2 + eps,
+    """The total mass m that minimizes F(m·p, m·p) for a plan p of mass 1, eq. (3.3): with R = rho1 + rho2 + eps,
 
         F = m² (B − R + 2 R log m) + m·L + C   ⟹   log m = −B/2R + W(−L/4R e^{B/2R}),  L = alpha <M, p>.
 
@@ -71,7 +71,7 @@ class MassRule(BatchRecord):
 
         Both are equal, except where the linear cost is so large that no mass is optimal: there the first is that of the
         branch point, and the second that of next to no mass. distortion: (B,), kls: (B, 3), linear: (B,), <M, p>: of a
-        plan p of unit mass, see `PlanState`.
+        plan p of mass 1, the KL being KL(p1 | a), KL(p2 | b), KL(p | a⊗b).
         """
         free = torch.add(self.weights.weighted_sum(kls), distortion, alpha=0.5).neg() / self.weights.total
         log_mass = free

@@ -1,7 +1,7 @@
 """Operations on plans and costs that are stored as tensors or implicit: normalize, mix, compare, measure.
 
 A plan is a tensor (B, n, m) or an `ImplicitPlan` (potentials and low-rank factors, no stored matrix), a cost a tensor
-(B, n, m) or a `BilinearMatrix`. log_a: (B, n) and log_b: (B, m) are logarithms of weights of unit mass.
+(B, n, m) or a `BilinearMatrix`. log_a: (B, n) and log_b: (B, m) are logarithms of weights of mass 1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def find_product_plans(plan: Any) -> Tensor | None:
 
 
 def mix_with_product_plan(plan: Any, share: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
-    """Return the mixture (1 − share)·plan + share·a⊗b of plans of unit mass; share: (B,) in [0, 1].
+    """Return the mixture (1 − share)·plan + share·a⊗b of plans of mass 1; share: (B,) in [0, 1].
 
     Of an `ImplicitPlan` the logarithms are mixed instead, (1 − share)·log plan + share·log a⊗b, without normalization,
     and stored sums are not updated: the result is for proximal terms, which use its logarithm only.
@@ -51,7 +51,7 @@ def mix_with_product_plan(plan: Any, share: Tensor, log_a: Tensor, log_b: Tensor
 
 
 def l1_distance(plan: Any, other: Any) -> Tensor:
-    """Return the L1 distance (B,) of two plans of unit mass, of `ImplicitPlan` estimated from evenly spaced rows."""
+    """Return the L1 distance (B,) of two plans of mass 1, of `ImplicitPlan` estimated from evenly spaced rows."""
     if isinstance(plan, ImplicitPlan):
         return implicit_operations.l1_distance(plan, other)
     return dispatch.l1_distance(plan, other)

@@ -110,7 +110,7 @@ class UGW(Problem):
     # -- the size of the cost ------------------------------------------------------------------------------
 
     def scale(self) -> Tensor:
-        """Return Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,) > 0, for the product plan p of unit mass: the unit of eps.
+        """Return Σ λ(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,) > 0, for p = a⊗b scaled to mass 1: the unit of eps.
 
         Where that is 0 (single points, equal constant distances) or infinite, the mean of Dx² plus that of Dy², or 1.
         """
@@ -125,20 +125,20 @@ class UGW(Problem):
             return _product_distortion(self)
 
     def cost_scale(self) -> Tensor:
-        """Return `scale` plus alpha/2m times the mean of |M| under the product plan, (B,), m = sqrt(m(a) m(b))."""
+        """Return `scale` plus alpha/2m times the mean of |M| under a⊗b scaled to mass 1, (B,), m = sqrt(m(a) m(b))."""
         if self.cost is None:
             return self.scale()
         weight = 0.5 * self.alpha * (-0.5 * (self.log_mass_a + self.log_mass_b)).exp()
         return self.scale() + weight * self._mean_linear_cost()
 
     def _mean_linear_cost(self) -> Tensor:
-        """Return the mean (B,) of |M|, the linear cost, under the product plan of unit mass."""
+        """Return the mean (B,) of |M|, M the linear cost without alpha, under a⊗b scaled to mass 1."""
         return dot(self.cost.abs(), self.product)
 
     # -- states --------------------------------------------------------------------------------------------
 
     def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> PlanState:
-        """Return the `PlanState` of a plan (B, n, m) of unit mass: its local cost, divergences and optimal mass.
+        """Return the `PlanState` of a plan (B, n, m) of mass 1: its local cost, divergences and optimal mass.
 
         is_product: (B,) bool, is the plan the product of its marginals? Its local cost needs no matrix product then.
         """
@@ -147,7 +147,7 @@ class UGW(Problem):
         return self._state(unit_plan, local_cost, drift)
 
     def _local_cost(self, unit_plan: Any, is_product: Tensor | None) -> Any:
-        """Return Σ λ(|Dx_ii' − Dy_jj'|) unit_plan_i'j', (B, n, m); is_product: as for `state_of_plan`."""
+        """Return Σ λ(|Dx_ii' − Dy_jj'|) unit_plan_i'j', (B, n, m); is_product: (B,) bool, is it a product plan?"""
         total = self.distortion_sum
         if is_product is None or not isinstance(total, SquaredDistortion):
             return total.apply(unit_plan)
@@ -160,12 +160,12 @@ class UGW(Problem):
         return torch.where(is_product[:, None, None], of_product, total.apply(unit_plan))
 
     def _state(self, unit_plan: Any, local_cost: Any, drift: Tensor | None = None) -> PlanState:
-        """Return the `PlanState` (divergences, optimal mass) of a plan of unit mass and its local cost, (B, n, m) each.
+        """Return the `PlanState` (divergences, optimal mass) of a plan of mass 1 and its local cost, (B, n, m) each.
 
         drift: (B,), sum of the L1 changes of the plan by which the local cost was updated, None if it is never updated.
         """
         n, marginals = self.x.n, torch.cat([unit_plan.sum(2), unit_plan.sum(1)], dim=1).double()
-        # A float32 plan has unit mass up to rounding, which the entropy would multiply: divide it out in float64.
+        # A float32 plan has mass 1 up to rounding, which the entropy would multiply: divide it out in float64.
         mass = marginals[:, :n].sum(1)
         marginals = marginals / mass[:, None]
         terms = kl_terms(marginals, self.log_weights.exp())
@@ -189,7 +189,7 @@ class UGW(Problem):
     def _plan_kl(self, unit_plan: Any, mass: Tensor, marginals: Tensor) -> Tensor:
         """Return KL(p | a⊗b) = Σ p log(p / a⊗b), (B,), for p = unit_plan / mass; mass: (B,), 1 up to rounding.
 
-        marginals: (B, n + m), both marginals of p; a and b are of unit mass.
+        marginals: (B, n + m), both marginals of p; a and b are of mass 1.
         """
         return neg_entropy(unit_plan) / mass - mass.log() - mean_log(marginals, self.log_weights)
 
@@ -212,7 +212,7 @@ class UGW(Problem):
         return LinearProblem(cost, self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def _mean_cost(self, state: PlanState) -> Tensor:
-        """Return the mean (B,), under the plan of a state, of the cost ∂F(·, q)/∂p over m(q) without constants."""
+        """Return the mean (B,), under the plan q of a state, of ∂F(·, q)/∂p / m(q) without constants; F: objective."""
         if self.cost is None:
             return state.distortion
         return state.distortion + self.mass_rule.linear_weight(state.log_mass) * state.linear
@@ -227,9 +227,9 @@ class UGW(Problem):
     # -- the objective -------------------------------------------------------------------------------------
 
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
-        """Return the terms of F(p, q), (B,) each, for the plans of two states; q = p if None.
+        """Return the terms of the UGW objective F(p, q), (B,) each, for the plans of two states; q = p if None.
 
-        The state p may lack its local cost. A hard side contributes 0.
+        The local cost of the state p is not used; it may be None. A hard side contributes 0.
         """
         distortion = p.distortion if q is None else self._inner(q.local_cost, p.unit_plan)
         q = q or p
@@ -245,13 +245,14 @@ class UGW(Problem):
     def potentials_and_lift(
         self, q: PlanState, p: PlanState, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[tuple[Tensor, Tensor] | None, None]:
-        """Return the dual potentials f (B, n) and g (B, m) of the last step, from q to p, and None for the lift:
+        """Return the dual potentials f (B, n) and g (B, m) of the last step, from state q to state p, and None:
 
             p = a⊗b · exp((f ⊕ g − cost(q)) / (m(q) eps)),  and  p1 = a·exp(−f / (m(q) rho1)) where rho1 is finite.
 
-        cost(q) is that of the paper, with its three scalars and the mass of q. Items with eps = 0 have NaN, and if all
-        have, None is returned for (f, g). linear: potentials of the last linear problem; log_mass: (B,), log mass of
-        its solution; entropy: (B,), its eps, which a proximal term may have raised; then this holds where p = q.
+        cost(q) is the paper's local cost at q with its three scalar KL terms. None is in place of the plan between
+        cones that conic problems have. Items with eps = 0 have NaN, and if all have, None is returned for (f, g).
+        linear: potentials of the last linear problem; log_mass: (B,), log mass of its solution; entropy: (B,), its eps.
+        If a proximal term has raised entropy above eps, the formulas hold only where p = q.
         """
         if not bool((self.eps > 0).any()):
             return None, None
@@ -283,7 +284,7 @@ class UGW(Problem):
 
 
 def _product_distortion(problem: UGW) -> Tensor:
-    """Return the mean distortion (B,) under the product plan of unit mass.
+    """Return the mean distortion (B,) under the product plan a⊗b scaled to mass 1.
 
     Where it is 0 or infinite, the mean of Dx² plus the mean of Dy², or 1 if that is 0 too.
     """

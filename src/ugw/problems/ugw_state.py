@@ -17,11 +17,11 @@ class PlanState(BatchRecord):
 
     unit_plan: (B, n, m), the plan divided by its mass; local_cost: (B, n, m), Σ λ(|Dx_ii' − Dy_jj'|) unit_plan_i'j',
     unused in linear problems; log_mass: (B,), log of the mass of the plan, the optimal one unless set; distortion:
-    (B,), <local_cost, unit_plan>; kls: (B, 3), KL(p1 | a), KL(p2 | b) and KL(p | a⊗b), all at unit mass; linear: (B,),
-    <M, unit_plan>; reported_log_mass: (B,), log of the mass in the result: log_mass, or next to no mass where the
-    linear cost is so large that no mass is optimal; min_log_mass: (B,), below which a plan has collapsed; drift: (B,),
-    sum of the L1 changes of the plan by which the local cost has been updated since it was last computed from a whole
-    plan, None if it is never updated.
+    (B,), <local_cost, unit_plan>; kls: (B, 3), KL(p1 | a), KL(p2 | b) and KL(p | a⊗b), with p, a, b scaled to mass 1;
+    linear: (B,), <M, unit_plan>; reported_log_mass: (B,), log of the mass in the result: log_mass, or next to no mass
+    where the linear cost is so large that no mass is optimal; min_log_mass: (B,), below which a plan has collapsed;
+    drift: (B,), sum of the L1 changes of the plan by which the local cost has been updated since it was last computed
+    from a whole plan, None if it is never updated.
     """
 
     unit_plan: Any  # Tensor or ImplicitPlan

@@ -26,7 +26,7 @@ from .ugw_state import PlanState
 
 @dataclass(frozen=True, eq=False)
 class PlanMoments:
-    """The moments of a plan P of unit mass from which its local cost is computed, float64.
+    """The moments of a plan P of mass 1 from which its local cost is computed, float64.
 
     x, y: moments of the row sums and of the column sums; cross: (B, 1 + r, 1 + s), ΨxᵀPΨy with Ψ = (1, basis).
     """
@@ -101,16 +101,16 @@ class StreamingUGW(UGW):
 
     @cached_property
     def left(self) -> Tensor:
-        """The left basis of costs, (B, n, r): columns h, φ and, in a fused problem, the features of the first space."""
+        """The left basis of costs, (B, n, r): signed squared norms h and points φ of x, and its features if fused."""
         return self._basis(self.dx, self.x.feature_tensor)
 
     @cached_property
     def right(self) -> Tensor:
-        """The right basis of costs, (B, m, s): columns h, φ and, in a fused problem, features of the second space."""
+        """The right basis of costs, (B, m, s): signed squared norms h and points φ of y, and its features if fused."""
         return self._basis(self.dy, self.y.feature_tensor)
 
     def _basis(self, metric: LowRankMetric, features: Tensor | None) -> Tensor:
-        """Return the columns h and φ of a metric and, in a fused problem, the features, (B, n, r), detached."""
+        """Return the signed squared norms and points of a metric and, if fused, the features, (B, n, r), detached."""
         parts = [metric.squared_norms[..., None], metric.points]
         if self.cost is not None and features is not None:
             parts.append(features)
@@ -126,7 +126,7 @@ class StreamingUGW(UGW):
         return coefficients
 
     def state_of_plan(self, unit_plan: ImplicitPlan, *, is_product: Tensor | None = None) -> PlanState:
-        """Return the `PlanState` (local cost, mass) of a plan (B, n, m) of unit mass; is_product is not used."""
+        """Return the `PlanState` (local cost, mass) of a plan (B, n, m) of mass 1; is_product is not used."""
         return self._state(unit_plan, PlanMoments.from_plan(self, unit_plan).local_cost(self))
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
@@ -135,7 +135,7 @@ class StreamingUGW(UGW):
 
     @property
     def product(self) -> ImplicitPlan:
-        """The product plan a⊗b of unit mass, (B, n, m)."""
+        """The product plan a⊗b scaled to mass 1, (B, n, m)."""
         a, b = self.log_a.exp(), self.log_b.exp()
         zero = torch.zeros(self.batch, self.left.shape[2], self.right.shape[2], dtype=torch.float64, device=a.device)
         log = BilinearMatrix(self.log_a.double(), self.log_b.double(), zero, self.left, self.right)
@@ -143,13 +143,13 @@ class StreamingUGW(UGW):
         return ImplicitPlan(log, a, b, right_product, torch.zeros_like(a), torch.zeros_like(b))
 
     def _mean_linear_cost(self) -> Tensor:
-        """Return the mean (B,) of the linear cost, which is ≥ 0, under the product plan of unit mass."""
+        """Return the mean (B,) of the linear cost M ≥ 0, without alpha, under a⊗b scaled to mass 1."""
         return self._inner(self.cost, self.product)
 
     def _plan_kl(self, unit_plan: ImplicitPlan, mass: Tensor, marginals: Tensor) -> Tensor:
         """Return KL(p | a⊗b), (B,), eq. (6.4), for p = unit_plan / mass; mass: (B,), 1 up to rounding.
 
-        marginals: (B, n + m), both marginals of p; a and b are of unit mass.
+        marginals: (B, n + m), both marginals of p; a and b are of mass 1.
         """
         kl = unit_plan.dot(unit_plan.log_ratio(self.log_a, self.log_b)) / mass - mass.log()
         # The logarithm of the plan contains the weights in the working precision: add the rounding of these.

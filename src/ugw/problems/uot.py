@@ -50,11 +50,11 @@ class UW(Problem):
         return self.take_common_fields(index, cost=take_cost(self.cost, index))
 
     def mean_cost(self) -> Tensor:
-        """Return the mean (B,) of the cost under the product plan of unit mass."""
+        """Return the mean (B,) of the cost under the product plan a⊗b scaled to mass 1."""
         return dot(self.cost, self.product)
 
     def cost_scale(self) -> Tensor:
-        """Return the standard deviation (B,) of the cost under the product plan, 1 where it is 0."""
+        """Return the standard deviation (B,) of the cost under the product plan a⊗b, 1 where it is 0."""
         deviation = cost_rms(self._centered_cost(), self.log_a, self.log_b)
         return torch.where(deviation > 0, deviation, 1.0)
 
@@ -63,7 +63,7 @@ class UW(Problem):
         return self.cost - self.mean_cost().to(self.cost.dtype)[:, None, None]
 
     def state_of_plan(self, unit_plan: Any, *, is_product: Tensor | None = None) -> PlanState:
-        """Return the `PlanState` (divergences, mass) of a plan (B, n, m) of unit mass; is_product is not used."""
+        """Return the `PlanState` (divergences, mass) of a plan (B, n, m) of mass 1; is_product is not used."""
         log_ratio = unit_plan.log() - self.log_a[:, :, None] - self.log_b[:, None, :]
         zero = torch.zeros_like(self.eps)
         kls = torch.stack(
@@ -89,17 +89,17 @@ class UW(Problem):
         )
 
     def _optimal_log_mass(self, linear: Tensor, kls: Tensor) -> Tensor:
-        """Return the log of the mass m that minimizes F(m·p), (B,), for a plan p of unit mass.
+        """Return the log of the mass m that minimizes the objective F of UW at m·p, (B,), for a plan p of mass 1.
 
-        linear: (B,), <cost, p>; kls: (B, 3), KL(p1 | a), KL(p2 | b) and KL(p | a⊗b), all at unit mass. A hard side
-        fixes the mass.
+        linear: (B,), <cost, p>; kls: (B, 3), KL(p1 | a), KL(p2 | b) and KL(p | a⊗b), with a, b scaled to mass 1. A hard
+        side (rho = inf) fixes the mass.
         """
         log_mass = -(linear + self.penalty_weights.weighted_sum(kls)) / self.penalty_weights.total
         log_mass = torch.where(self.div_b.is_hard, self.log_mass_b, log_mass)
         return torch.where(self.div_a.is_hard, self.log_mass_a, log_mass)
 
     def linearize(self, state: PlanState) -> LinearProblem:
-        """Return the problem itself with weights of unit mass and a centered cost, the same for every state."""
+        """Return the problem itself with weights of mass 1 and a centered cost, the same for every state."""
         return LinearProblem(self._centered_cost(), self.log_a, self.log_b, self.div_a, self.div_b, self.eps)
 
     def accept(self, state: PlanState, solution: LinearSolution) -> PlanState:
@@ -107,7 +107,10 @@ class UW(Problem):
         return self.state_of_plan(solution.unit_plan)
 
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
-        """Return the terms of F(p), (B,) each, or of the mean of F(p) and F(q). A hard side contributes 0."""
+        """Return the terms of the objective F(p), (B,) each, or of the mean of F(p) and F(q).
+
+        A hard side contributes 0.
+        """
         if q is not None:
             both = zip(self.objective(p).as_dict().items(), self.objective(q).as_dict().values(), strict=True)
             return Terms(**{name: 0.5 * (of_p + of_q) for (name, of_p), of_q in both})
@@ -118,8 +121,10 @@ class UW(Problem):
     def potentials_and_lift(
         self, q: PlanState, p: PlanState, linear: tuple[Tensor, Tensor], log_mass: Tensor, entropy: Tensor
     ) -> tuple[tuple[Tensor, Tensor] | None, None]:
-        """Return f (B, n) and g (B, m) with p = a⊗b·exp((f ⊕ g − cost)/eps), and None for the lift.
+        """Return potentials f (B, n) and g (B, m) of the plan p, p = a⊗b·exp((f ⊕ g − cost)/eps), and None.
 
+        None is in place of the plan between cones that conic problems have. p: the state after the last step; q, the
+        state before it, is not used.
         Where rho1 is finite, p1 = a·exp(−f/rho1). Items with eps = 0 have NaN; if all have, None replaces (f, g).
         linear: potentials of the last linear problem; log_mass: (B,), log mass of its solution; entropy: (B,), its eps.
         """

@@ -139,7 +139,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, plan: ImplicitPlan) -> Tensor:
-        """Return the product plan @ matrix, (B, n, k). matrix: (B, m, k), the only input that gets a gradient."""
+        """Return the matrix product plan @ matrix, (B, n, k). matrix: (B, m, k), the only input with a gradient."""
         ctx.plan = plan
         return plan @ matrix
 

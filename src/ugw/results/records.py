@@ -124,11 +124,12 @@ class ConicTerms(ObjectiveTerms):
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """NumPy arrays (steps,) of numbers of every outer step, for the plan p after the step and the plan q before it.
+    """NumPy arrays (steps,), one value per outer step, for the plan p after the step and the plan q before it.
 
-    objective: F(p, p); relaxed: F(p, q); change: see below; residual: the share of mass that the next inner iteration
-    would move, for linear programs the relative duality gap; mass: of p. The change is what the tolerance bounds: the
-    relative L1 change of the plan, for CGW at most the estimated relative decrease of the value that is still to come.
+    F is the objective of the problem. objective: F(p, p); relaxed: F(p, q); change: what the tolerance bounds, the
+    relative L1 change of the plan, for CGW at most the estimated relative decrease of the value that is still to come;
+    residual: the share of mass that the next inner iteration would move, for linear programs the relative duality gap;
+    mass: of p.
     """
 
     objective: np.ndarray
@@ -171,8 +172,9 @@ class SolverOutput(BatchRecord):
 
     plan, previous_plan: (B, n, m), the last two plans p and q, tensors or `ImplicitPlan`; potentials: f (B, n) and g
     (B, m), or None; terms: of F(p, p); relaxed_value: F(p, q); marginal_error: relative violation of constraints on the
-    marginals; change, residual: of the last step, see `History`; status: a `Status`; n_iter: number of outer steps;
-    trace: (B, steps, 5), the columns of History, NaN after an item ended; lift: of conic problems; (B,) if not stated.
+    marginals; change, residual: of the last step, plan change and inner residual; status: a `Status`; n_iter: number of
+    outer steps; trace: (B, steps, 5), the columns of History, NaN after an item ended; lift: of conic problems; (B,) if
+    not stated.
     """
 
     plan: Any

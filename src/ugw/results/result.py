@@ -76,7 +76,7 @@ class Result(BatchedResultBase):
 
     @property
     def value(self) -> Any:
-        """F(plan, plan): the objective of the returned plan, entropy included; a number or (B,)."""
+        """The objective of the returned plan, entropy included; a number or (B,)."""
         return self._to_user(self.tensors.terms.total)
 
     @property

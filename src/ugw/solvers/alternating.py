@@ -126,7 +126,7 @@ class AlternateMin(Solver):
     def _run_low_precision(
         self, phase: LowPrecisionPhase, unit_plan: Any, monitor: Monitor | None, *, is_monitored: bool
     ) -> loop.Outcome | None:
-        """Return the outcome of a low-precision phase from a plan (B, n, m) of unit mass, None if no item makes a step.
+        """Return the outcome of a low-precision phase from a plan (B, n, m) of mass 1, None if no item makes a step.
 
         Items whose plans rounding in low precision would change too much make no step.
         """
@@ -172,7 +172,7 @@ def step(settings: RunSettings, iterate: Iterate, n_rounds: int | None) -> tuple
 def advance(
     settings: RunSettings, iterate: Iterate, n_rounds: int | None = None, *, is_checked: bool = True
 ) -> tuple[Iterate, loop.Report | None]:
-    """Return the iterate after one step with the controls of the next one, and status and numbers of the step.
+    """Return the iterate after one step with the next controls, and status and numbers (objective, ...) of the step.
 
     n_rounds: rounds of `iterations_per_check` Sinkhorn iterations, None to iterate to a tolerance; is_checked: if
     False, status and numbers are None, except in runs with proximal steps.

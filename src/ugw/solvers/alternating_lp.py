@@ -64,12 +64,12 @@ class _Context(BatchRecord):
 
 @dataclass(frozen=True, eq=False)
 class _LiftIterate(BatchRecord):
-    """The last two lifts (P, Q) of a run, and numbers of the last step, (B,) each.
+    """The last two lifts (P, Q) of a run, and overlap, change and residual of the last step, (B,) each.
 
     lifts: (B, 4, n, m), float64, in the units of `PartialConicItem`: P and Q of the last lift, P and Q of the one
-    before; overlap: of the last lift with itself; max_bilinear_overlap: the largest overlap of two lifts so far;
-    change: L1 change of P and Q relative to the masses; residual: relative gap, by which the best overlap with the
-    last lift exceeds its own.
+    before; overlap: Σ g min(P_ij P_i'j', Q_ij Q_i'j') of the last lift, g the gains of `PartialConicItem`;
+    max_bilinear_overlap: the largest overlap of two lifts so far; change: L1 change of P and Q relative to the masses;
+    residual: relative gap, by which the best overlap with the last lift exceeds its own.
     """
 
     lifts: Tensor
@@ -95,7 +95,7 @@ class _LiftIterate(BatchRecord):
 
 @dataclass(frozen=True)
 class _ItemStep:
-    """One step of one item: the new lift (P, Q), and the numbers of the step with the names of `_LiftIterate`."""
+    """One step of one item: the new lift (P, Q), and overlap, change and residual as in `_LiftIterate`."""
 
     lift: LiftArrays
     overlap: float
@@ -144,12 +144,13 @@ def _step(context: _Context, iterate: _LiftIterate) -> tuple[_LiftIterate, loop.
 
 
 def _step_item(item: PartialConicItem, lift: LiftArrays, previous: LiftArrays, overlap: float, tol: float) -> _ItemStep:
-    """Return one step of one item: the new lift, its overlap with itself, and the numbers of the step.
+    """Return one step of one item: the new lift (P, Q), its overlap with itself, change and residual.
 
     A linear program finds the lift (P, Q) of largest overlap with `lift`. The best lift tried on the segment from
     `lift` to it is the new one, unless one is better on the line that continues from `previous`, the lift before
     `lift`, through the new one; that line shortens zigzags.
 
+    The overlap of lifts is Σ g min(P_ij P'_i'j', Q_ij Q'_i'j'), g the gains of `PartialConicItem.pair_gains`.
     overlap: of `lift` with itself; tol: the item has converged if the largest overlap with `lift` exceeds `overlap`
     by at most this relative gap, or by a small one without any gain.
     """
@@ -185,9 +186,10 @@ def _best_on_segment(
     shares: Sequence[float],
     start_overlap: float,
 ) -> tuple[LiftArrays, float]:
-    """Return the lift (1 − t) start + t end, t in `shares`, with the largest overlap with itself, and that overlap.
+    """Return the lift (P, Q) = (1 − t) start + t end, t in `shares`, of largest overlap with itself, and that overlap.
 
-    overlap_at: overlap as a function of t. The start and its overlap are returned if no t has a larger one.
+    overlap_at: function of t, Σ g min(P_ij P_i'j', Q_ij Q_i'j') of that lift, g the matching gains. The start and its
+    overlap are returned if no t has a larger one.
     """
     values = [overlap_at(t) for t in shares]
     best = int(np.argmax(values))
@@ -198,7 +200,7 @@ def _best_on_segment(
 
 
 def boundary_point(previous: LiftArrays, new: LiftArrays) -> LiftArrays | None:
-    """Return the last lift with P, Q ≥ 0 on the line from a previous one through a new one, to shorten zigzags.
+    """Return the last lift (P, Q) with P, Q ≥ 0, (n, m) each, on the line from a previous lift through a new one.
 
     None if the new lift lies on the boundary, or if no entry decreases along the line.
     """
@@ -217,7 +219,7 @@ def boundary_point(previous: LiftArrays, new: LiftArrays) -> LiftArrays | None:
 def _solver_output(problem: PartialCGW, outcome: loop.Outcome) -> SolverOutput:
     """Return the output for the last iterate of a run: plan, lift (P, Q), terms of CGW, status and trace.
 
-    The plan is the local overlap (B, n, m), scaled so that its mass is `mass_unit` times sqrt(overlap).
+    The plan has as entry ij the part of the overlap that pair ij has, scaled to mass max(m(a), m(b)) · sqrt(overlap).
     """
     iterate = outcome.state
     matrices = iterate.lifts[:, :3].cpu().numpy().copy()  # the third one is overwritten with the local overlap

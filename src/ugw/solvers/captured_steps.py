@@ -63,7 +63,7 @@ def _steps_per_check(settings: Any, iterate: Any, rules: loop.Rules) -> int:
 
 @cache
 def _repeat(advance: Advance, n_steps: int) -> Advance:
-    """Return a function like `advance` that makes `n_steps` steps and returns the last iterate, status and numbers.
+    """Return a function that makes `n_steps` steps and returns the last iterate, status and numbers (objective, ...).
 
     Captured graphs are found by their function, so it must be the same object in every call.
     """

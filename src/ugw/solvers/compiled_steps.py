@@ -50,12 +50,12 @@ def iterate_compiled(
 
 @dataclass(frozen=True)
 class _CompiledOutcome(loop.Outcome):
-    """The outcome of compiled steps. history: (B, steps, columns), numbers of all steps, NaN after an item's end."""
+    """The outcome of compiled steps. history: (B, steps, columns), `NUMBERS` of all steps, NaN after an item's end."""
 
     history: Tensor
 
     def table(self) -> Tensor:
-        """Return the numbers of all steps, (B, steps, len(NUMBERS)), NaN after the end of an item."""
+        """Return objective, change, ... (`NUMBERS`) of all steps, (B, steps, 5), NaN after the end of an item."""
         return self.history
 
 
@@ -188,14 +188,14 @@ class _CompiledRun:
         n_plan = len(plan_fields)
         numbers = dict(zip(self._library.iterate_fields, columns[2 * n_plan :], strict=True))
         local_cost = self._select(self._outputs, 0)
-        state = _with_numbers(
+        state = _replace_plan(
             iterate.state, self._select(self._plans, 0), dict(zip(plan_fields, columns, strict=False))
         )
         state = replace(state, local_cost=local_cost)
         previous_state, history, cost = None, None, None
         if iterate.previous_state is not None:
             before = dict(zip(plan_fields, columns[n_plan:], strict=False))
-            previous_state = _with_numbers(iterate.previous_state, self._select(self._plans, -1), before)
+            previous_state = _replace_plan(iterate.previous_state, self._select(self._plans, -1), before)
         if self._costs is not None:
             cost = self._select(self._costs, 0)
             history = CostHistory(
@@ -271,7 +271,7 @@ def thresholds() -> dict[str, Any]:
 
 
 def problem_parameters(problem: Problem, mass_rule: Any) -> dict[str, Tensor]:
-    """Return the numbers (B,) that describe a problem to the library, by name; mass_rule: of the optimal mass."""
+    """Return the parameters (B,) of a problem (rhos, eps, log masses) for the C++ library, by name."""
     penalty_a, penalty_b, eps = mass_rule.weights.each.unbind(1)
     return {
         "eps": eps,
@@ -313,7 +313,7 @@ _RESULTS = (
 
 
 def _pack_iterate(iterate: Iterate, library: native.Library) -> Tensor:
-    """Return the numbers of an iterate in the layout of the C++ record `IterateNumbers` (common.hpp), (B, fields)."""
+    """Return the scalars of an iterate, of its plans and controls, as the C++ record `IterateNumbers`, (B, fields)."""
     plan = _plan_numbers(iterate.state)
     previous = plan if iterate.previous_state is None else _plan_numbers(iterate.previous_state)
     controls, history = iterate.controls, iterate.history
@@ -337,8 +337,11 @@ def _plan_numbers(state: Any) -> dict[str, Tensor]:
     return {**kls, **{name: getattr(state, name) for name in names}, "is_collapsed": state.is_collapsed.double()}
 
 
-def _with_numbers(state: Any, unit_plan: Tensor, numbers: dict[str, Tensor]) -> Any:
-    """Return the `PlanState` with another plan (B, n, m) and its numbers, (B,) each, by fields of `PlanNumbers`."""
+def _replace_plan(state: Any, unit_plan: Tensor, numbers: dict[str, Tensor]) -> Any:
+    """Return a copy of a `PlanState` with the plan `unit_plan` (B, n, m) and the values that belong to that plan.
+
+    numbers: (B,) each, by name: "log_mass", "distortion", "kl_a", "kl_b", "kl_plan", "linear", "reported_log_mass".
+    """
     return replace(
         state,
         unit_plan=unit_plan,

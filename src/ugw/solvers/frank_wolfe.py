@@ -25,7 +25,7 @@ from .monitor import Monitor
 class FrankWolfe(Solver):
     """Solve a problem without entropy by Frank–Wolfe steps to a plan that no linear step improves.
 
-    tol: duality gap, eq. (5.2), at which to stop, relative to the objective of the product plan,
+    tol: duality gap, eq. (5.2), at which to stop, relative to the objective of the product plan a⊗b,
     or to the largest possible saving of penalty, if that is less; progress, callback: as for AlternateMin.
 
     >>> FrankWolfe(tol=1e-6).max_iter

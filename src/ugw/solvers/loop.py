@@ -15,7 +15,10 @@ from ..results.records import Status
 
 @dataclass(frozen=True)
 class Report:
-    """Status and numbers of a step. status: (B,), codes of `Status`, RUNNING to go on; numbers: by name, (B,) each."""
+    """Status and monitored numbers (objective, plan change, residual, mass) of a step.
+
+    status: (B,), codes of `Status`, RUNNING to go on; numbers: by name, (B,) each.
+    """
 
     status: Tensor
     numbers: dict[str, Tensor] = field(default_factory=dict)
@@ -25,13 +28,13 @@ class StepObserver(Protocol):
     """A function called after each checked step, for a progress bar or a user's callback."""
 
     def __call__(self, numbers: dict[str, Tensor], n_running: int) -> bool:
-        """Return True to stop the run. numbers: of the items still running, by name, (n_running,) or fewer each."""
+        """Return True to stop the run. numbers: objective, change, ... by name, (n_running,) or fewer each."""
         ...
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a loop: final state, status codes (B,), number of steps (B,), and the numbers of every step.
+    """The end of a loop: final state, status codes (B,), number of steps (B,), and the monitored numbers of every step.
 
     trace: for every step the indices (k,) of the items in the batch at that step, and their numbers (k, columns).
     """
@@ -69,7 +72,7 @@ class Outcome:
         )
 
     def table(self) -> Tensor:
-        """Return the numbers of all steps, (B, steps, columns), NaN after the end of an item."""
+        """Return objective, change, ... of all steps, (B, steps, columns), NaN after the end of an item."""
         batch = len(self.status)
         if all(len(items) == batch for items, _ in self.trace):  # the batch was never compacted
             return torch.stack([numbers for _, numbers in self.trace], dim=1)
@@ -107,7 +110,7 @@ def iterate(
 ) -> Outcome:
     """Repeat `state, report = step(context, state)` until no item has the status RUNNING; return the `Outcome`.
 
-    report: a `Report`, the status and numbers of the step.
+    report: a `Report`, the status and the numbers (objective, change, ...) of the step.
     The state of an item is fixed at the step that ended it, so its result does not depend on the other items of the
     batch; it costs no more time once the batch is compacted. A step with non-finite numbers is undone. `context` (the
     problem) and `state` have a method `take`, and `state` a tensor `residual` (B,), for batch size and device.

@@ -79,7 +79,7 @@ class ProximalSchedule:
 
 
 def reference_plan(unit_plan: Any, leaves_zeros: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
-    """Return the reference plan (B, n, m) of a proximal step: the last plan, mixed with a little of the product plan.
+    """Return the reference plan (B, n, m) of a proximal step: the last plan, mixed with a little of a⊗b.
 
     A proximal step keeps zeros, and entries close to zero take long to grow: the product plan is mixed in where
     leaves_zeros, (B,) in {0, 1}, is 1.

@@ -65,7 +65,7 @@ CONSTANTS = (
 def prepare_run(
     problem: Problem, unit_plan: Any, options: Any, *, entropy: Tensor | None = None, is_monitored: bool = True
 ) -> tuple[Any, RunSettings]:
-    """Return the problem's state of the plan `unit_plan` (B, n, m), of unit mass, and the settings of a run from it.
+    """Return the problem's state of the plan `unit_plan` (B, n, m), of mass 1, and the settings of a run from it.
 
     options: an AlternateMin; entropy: (B,), of the last step of a previous phase, if there was one, NaN for items that
     made no step in it.

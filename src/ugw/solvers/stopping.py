@@ -44,7 +44,7 @@ def check_proximal_convergence(
     """Return `new` and its status codes (B,), set to RUNNING if a plan of proximal steps has not really converged.
 
     It has not while some entry still grows, nor if its objective is below that of the last converged plan: such a plan
-    continues once with a reference that contains some product plan, to see whether it converges to the same plan.
+    continues once with a reference that contains some product plan a⊗b, to see whether it converges to the same plan.
     status: (B,), before these checks; synchronizes: may values be read on the host?
     """
     problem, config = settings.problem, SOLVER_CONFIG

@@ -39,11 +39,11 @@ def _row_kernel(
     """Compute phi and the log of the first marginal for N rows of an item, both without translation, in units of log 2.
 
     Input: k_ptr: (B, n, m), the kernel matrix; side_a_ptr: (B, 4, n), side_b_ptr: (B, 4, m), see
-    `StabilizedKernel.side_vectors`; gamma_ptr: (B, m), from the previous iteration without its translation, or the
-    given potential if FIRST; previous_p1_ptr: (B, n), previous_p2_ptr: (B, m), log marginals of the previous iteration,
-    which give the translation; factors_ptr: (B, 3), both dampings and the translation share; tiny: a sum counts as lost
-    to underflow if it is at most tiny times the number of terms times the largest factor. Output: phi_ptr, log_p1_ptr:
-    (B, n).
+    `StabilizedKernel.side_vectors`; gamma_ptr: (B, m), g/eps from the previous iteration without its translation, or
+    the given potential if FIRST; previous_p1_ptr: (B, n), previous_p2_ptr: (B, m), log marginals of the previous
+    iteration, which give the translation; factors_ptr: (B, 3), dampings 1/(1 + eps/rho) of both sides and the
+    translation share 1/(eps/rho1 + eps/rho2); tiny: a sum counts as lost to underflow if it is at most tiny times the
+    number of terms times the largest factor. Output: phi_ptr, log_p1_ptr: (B, n).
     """
     blocks = tl.cdiv(n, N)
     item = (tl.program_id(0) // blocks).to(tl.int64)

@@ -30,9 +30,9 @@ def _iterations_kernel(
     """Make COUNT Sinkhorn iterations of one item and store the fields of its `SinkhornIterate`.
 
     Input: k_ptr: (B, n, m), the kernel matrix; side_a_ptr: (B, 4, n) and side_b_ptr: (B, 4, m), see
-    `StabilizedKernel.side_vectors`; gamma_ptr: (B, m), the potential; factors_ptr: (B, 3), both dampings and the
-    translation share; tiny: a sum counts as lost to underflow, and gives NaN, if it is at most tiny times the number of
-    terms times the largest factor. Output:
+    `StabilizedKernel.side_vectors`; gamma_ptr: (B, m), the potential; factors_ptr: (B, 3), dampings
+    1/(1 + eps/rho) of both sides and the translation share 1/(eps/rho1 + eps/rho2); tiny: a sum counts as lost to
+    underflow, and gives NaN, if it is at most tiny times the number of terms times the largest factor. Output:
     new_gamma_ptr, extrapolated_ptr: (B, m); residual_ptr: (B,). N, M: n and m padded to powers of two.
     """
     item = tl.program_id(0).to(tl.int64)
@@ -108,5 +108,5 @@ def sinkhorn_iterations(
 
 
 def empty_result(gamma: Tensor) -> SinkhornIterate:
-    """Return an uninitialized `SinkhornIterate` for a potential gamma (B, m)."""
+    """Return an uninitialized `SinkhornIterate` for a potential gamma = g/eps (B, m)."""
     return SinkhornIterate(torch.empty_like(gamma), torch.empty_like(gamma), gamma.new_empty(len(gamma)))

@@ -56,7 +56,7 @@ class Distortion(ABC):
     def product_mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
         """Return the mean Σ g(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), float64, for the product plan p = a⊗b.
 
-        log_a: (B, n), log_b: (B, m), logarithms of the weights a and b of unit mass.
+        log_a: (B, n), log_b: (B, m), logarithms of the weights a and b of mass 1.
         """
         product = (log_a[:, :, None] + log_b[:, None, :]).exp()
         return (self.apply(product) * product).sum(dim=(1, 2), dtype=torch.float64)
@@ -72,7 +72,7 @@ class Distortion(ABC):
     def truncate(self, share: float) -> Distortion:
         """Return the distortion sum with the leading terms of its factors only, or the sum itself if it has no factors.
 
-        share: of the size of all terms of a factorization that may be left out; see `LossFactors.truncate`.
+        share: the last terms that have together at most this share of the sum of squared coefficients are left out.
         """
         return self
 
@@ -92,13 +92,16 @@ class PairLoss:
     rho_total: Tensor | None = None
 
     def __call__(self, t: Tensor) -> Tensor:
-        """Return λ(t), or exp(−λ(t)/rho_total), elementwise. t: ≥ 0, (B, ...), or (1, ...) if all items share it."""
+        """Return the loss λ(t), or exp(−λ(t)/rho_total), elementwise.
+
+        t: ≥ 0, (B, ...), or (1, ...) if all items share it.
+        """
         if self.rho_total is None:
             return self.loss(t)
         return (-self.loss(t) / self.rho_total.to(t.dtype).view(-1, *[1] * (t.ndim - 1))).exp()
 
     def is_finite_up_to(self, longest: float) -> bool:
-        """Return whether λ is finite on a grid of differences from 0 to `longest`; True for the conic kernel."""
+        """Return whether the loss is finite on a grid of differences from 0 to `longest`; True for the conic kernel."""
         if self.rho_total is not None:
             return True
         differences = torch.linspace(0.0, longest, PROBLEM_CONFIG.n_loss_samples, dtype=torch.float64)

@@ -41,9 +41,9 @@ class LossFactors:
         return self.error <= self.tolerance
 
     def truncate(self, share: float) -> LossFactors:
-        """Return the factors without their last terms, which have at most this share of Σ_r |φ_r|², but at least one.
+        """Return the factors without their last terms, which have at most this share of Σ_r |φ_r|²; one term is kept.
 
-        |φ_r|² is the sum of the squared coefficients. `error` stays that of all terms.
+        |φ_r|² is the sum of the squared coefficients of the factor φ_r. `error` stays that of all terms.
         """
         sizes = self.coefficients.square().sum(0)
         rests = sizes.flip(0).cumsum(0).flip(0)  # of the terms from r on
@@ -51,7 +51,10 @@ class LossFactors:
         return replace(self, coefficients=self.coefficients[:, :rank], signs=self.signs[:rank])
 
     def evaluate(self, distances: Tensor) -> Tensor:
-        """Return φ_r(distances) for all r, (..., R, n, n). distances: (..., n, n), in [lowest, lowest + length]."""
+        """Return the factors φ_r(distances) for all R terms, (..., R, n, n).
+
+        distances: (..., n, n), in [lowest, lowest + length].
+        """
         x = ((distances - self.lowest) * (2.0 / self.length) - 1.0).clamp(-1.0, 1.0)
         weights = self.coefficients.to(distances)
         previous, current = torch.ones_like(x), x

@@ -57,6 +57,9 @@ class FactorizedDistortion(Distortion):
     def _terms(self) -> Iterable[tuple[Tensor, Tensor]]:
         """Return pairs of φ_r(Dx), (k, n, n), and signs_r φ_r(Dy), (k, m, m), for k terms r at a time.
 
+        φ_r and signs_r are the low-rank factors of the loss or conic kernel: g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v).
+        All plans of a batch share Dx and Dy.
+
         If memory allows there is one pair with all terms, which is kept for later calls.
         """
         if self._cached_terms:
@@ -84,7 +87,7 @@ class FactorizedDistortion(Distortion):
         return FactorizedDistortion(self.dx.to(dtype), self.dy.to(dtype), self.factors)
 
     def truncate(self, share: float) -> FactorizedDistortion:
-        """Return the distortion sum with the leading terms of its factors; see `Distortion.truncate`."""
+        """Return the distortion sum without the last terms of its factors, at most `share` of their squared size."""
         return FactorizedDistortion(self.dx, self.dy, self.factors.truncate(share))
 
     def take(self, index: Tensor) -> FactorizedDistortion:
@@ -93,7 +96,10 @@ class FactorizedDistortion(Distortion):
 
 
 def _evaluate_blocks(factors: LossFactors, dx: Tensor, dy: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield φ_r(dx), (count, n, n), and signs_r φ_r(dy), (count, m, m), for `count` terms r at a time."""
+    """Yield φ_r(dx), (count, n, n), and signs_r φ_r(dy), (count, m, m), for `count` terms r at a time.
+
+    φ_r, signs_r: `factors`, with g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v) for the loss or conic kernel g.
+    """
     for start in range(0, factors.rank, count):
         part = slice(start, start + count)
         block = replace(factors, coefficients=factors.coefficients[:, part], signs=factors.signs[part])

@@ -40,7 +40,7 @@ class IncrementalDistortion(SquaredDistortion):
         """Return the local cost (B, n, m) of `unit_plan` and its drift (B,), 0 if the cost is computed from scratch.
 
         The cost is updated from `previous_cost` unless the new drift of any item exceeds `max_drift`, or the previous
-        cost or drift is None. unit_plan, previous_plan: (B, n, m) of unit mass; previous_cost: (B, n, m), the cost of
+        cost or drift is None. unit_plan, previous_plan: (B, n, m) of mass 1; previous_cost: (B, n, m), the cost of
         previous_plan; drift: (B,), the drift of that cost.
         """
         step = l1_distance(unit_plan, previous_plan)

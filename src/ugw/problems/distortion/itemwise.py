@@ -77,7 +77,7 @@ class ItemwiseDistortion(Distortion):
         return replace(self, parts=tuple(part.to(dtype) for part in self.parts))
 
     def truncate(self, share: float) -> ItemwiseDistortion:
-        """Return the distortion sums with the leading terms of their factors; see `Distortion.truncate`."""
+        """Return the distortion sums without the last terms of their factors, at most `share` of their squared size."""
         return replace(self, parts=tuple(part.truncate(share) for part in self.parts))
 
     def take(self, index: Tensor) -> ItemwiseDistortion:

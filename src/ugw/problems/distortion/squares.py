@@ -33,9 +33,9 @@ class SquaredDistortion(Distortion):
         return torch.add(row + col.mT, cross, alpha=-2.0)
 
     def apply_to_product_plan(self, p1: Tensor, p2: Tensor) -> Tensor:
-        """Return the distortion sum (B, n, m) of the plan p1⊗p2 of unit mass, by matrix-vector products alone.
+        """Return the distortion sum (B, n, m) of the plan p1⊗p2 of mass 1, by matrix-vector products alone.
 
-        p1: (B, n), p2: (B, m), of unit mass.
+        p1: (B, n), p2: (B, m), of mass 1.
         """
         p1, p2 = p1[:, :, None], p2[:, :, None]
         row, col = self.dx.apply_squared(p1), self.dy.apply_squared(p2)
@@ -44,14 +44,14 @@ class SquaredDistortion(Distortion):
     def product_mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
         """Return Σ (Dx_ii' − Dy_jj')² p_ij p_i'j', (B,), float64, p = a⊗b, 0 where it is rounding error alone.
 
-        log_a: (B, n), log_b: (B, m), logarithms of the weights a and b of unit mass.
+        log_a: (B, n), log_b: (B, m), logarithms of the weights a and b of mass 1.
         """
         return self.product_mean_and_scale(log_a, log_b)[0]
 
     def product_mean_and_scale(self, log_a: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor]:
         """Return `product_mean`, and Σ Dx² a a' + Σ Dy² b b', an upper bound of it, (B,) each, float64.
 
-        log_a: (B, n), log_b: (B, m), logarithms of the weights a and b of unit mass.
+        log_a: (B, n), log_b: (B, m), logarithms of the weights a and b of mass 1.
         """
         mean_x, square_x = distance_moments(self.dx, log_a)
         mean_y, square_y = distance_moments(self.dy, log_b)

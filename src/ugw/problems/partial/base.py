@@ -25,10 +25,10 @@ from ..config import PROBLEM_CONFIG
 class PartialPlanState(BatchRecord):
     """A plan of a partial problem with the quantities computed from it: the state that Frank–Wolfe iterates on.
 
-    unit_plan: (B, n, m), the plan divided by mass_unit; local_cost: (B, n, m), Σ λ(|Dx_ii' − Dy_jj'|) unit_plan_i'j',
-    or None where the problem is linear; mass_unit: (B,), sqrt(m(a) m(b)); mass, distortion, linear: (B,) float64, sum
-    of unit_plan, <local_cost, unit_plan> and <M, unit_plan>; min_mass: (B,), value of mass below which a plan has
-    collapsed.
+    unit_plan: (B, n, m), the plan divided by mass_unit = sqrt(m(a) m(b)); local_cost: (B, n, m), Σ λ(|Dx_ii' − Dy_jj'|)
+    unit_plan_i'j', λ the loss, or None where the problem is linear; mass_unit: (B,); mass, distortion, linear: (B,)
+    float64, sum of unit_plan, <local_cost, unit_plan> and <M, unit_plan>; min_mass: (B,), value of mass below which a
+    plan has collapsed.
     """
 
     unit_plan: Tensor
@@ -41,7 +41,7 @@ class PartialPlanState(BatchRecord):
 
     @property
     def plan(self) -> Tensor:
-        """The plan with its mass, (B, n, m): the unit plan times `mass_unit`."""
+        """The plan with its mass, (B, n, m): the unit plan times sqrt(m(a) m(b))."""
         return self.unit_plan * self.mass_unit.to(self.unit_plan.dtype)[:, None, None]
 
     @property
@@ -68,42 +68,46 @@ class PartialProblem(SpacePair):
 
     @property
     def unit_weights(self) -> tuple[Tensor, Tensor]:
-        """The weights a (B, n) and b (B, m), upper bounds of the marginals, in units of `mass_unit`."""
+        """The weights a (B, n) and b (B, m), upper bounds of the marginals, in units of sqrt(m(a) m(b))."""
         ratio = (0.5 * (self.log_mass_a - self.log_mass_b)).exp().to(self.log_a.dtype)[:, None]
         return self.log_a.exp() * ratio, self.log_b.exp() / ratio
 
     @property
     def fixed_mass(self) -> Tensor | None:
-        """The mass (B,) that a plan must have, in units of `mass_unit`, or None if it is free."""
+        """The mass (B,) that a plan must have, in units of sqrt(m(a) m(b)), or None if it is free."""
         return self.div_a.m / self.mass_unit if isinstance(self.div_a, Mass) else None
 
     @property
     def max_mass(self) -> Tensor:
-        """The largest possible mass (B,) of a plan, in units of `mass_unit`: the smaller mass of both sides."""
+        """The largest possible mass (B,) of a plan, in units of sqrt(m(a) m(b)): the smaller mass of both sides."""
         return (-0.5 * (self.log_mass_a - self.log_mass_b).abs()).exp()
 
     @property
     def target_mass(self) -> Tensor:
-        """The mass (B,) that a plan must have, or `max_mass` if it is free, in units of `mass_unit`."""
+        """The fixed mass (B,) of plans, or the largest possible one if it is free, in units of sqrt(m(a) m(b))."""
         return self.max_mass if self.fixed_mass is None else self.fixed_mass
 
     @property
     def min_mass(self) -> Tensor:
-        """The mass (B,), in units of `mass_unit`, below which a plan has collapsed; 0 where the mass is fixed."""
+        """The mass (B,), in units of sqrt(m(a) m(b)), below which a plan has collapsed; 0 where the mass is fixed."""
         if self.fixed_mass is not None:
             return torch.zeros_like(self.mass_unit)
         return PROBLEM_CONFIG.min_partial_mass * self.max_mass
 
     @property
     def total_penalty(self) -> Tensor:
-        """rho1 + rho2, (B,), by which the penalty falls per unit of m(p), in GW problems of m(p)²; 0 for Mass."""
+        """rho1 + rho2, (B,), or 0 where the mass of a plan is fixed (Mass).
+
+        It is minus the derivative of the marginal penalties of TV: in linear problems with respect to the mass m of a
+        plan, in GW problems with respect to m².
+        """
         return self.div_a.penalty + self.div_b.penalty
 
     def project(self, plan: Tensor) -> Tensor:
-        """Return a plan (B, n, m), divided by `mass_unit`, with rows and columns scaled down to at most the weights.
+        """Return a plan with p1 ≤ a and p2 ≤ b, (B, n, m), in units of sqrt(m(a) m(b)), made from a plan of any mass.
 
-        plan: (B, n, m), of any mass. If the mass is fixed, the plan is scaled to it first, and the mass that is lost by
-        scaling down is added elsewhere.
+        plan: (B, n, m), with its mass. Rows and columns that exceed the weights are scaled down. If the mass is fixed
+        (Mass), the plan is scaled to that mass first, and what scaling down removes is added where weights are unused.
         """
         unit_plan = plan / self.mass_unit.to(plan.dtype)[:, None, None]
         if self.fixed_mass is None:
@@ -114,7 +118,7 @@ class PartialProblem(SpacePair):
         return exact_ot.add_missing_mass(clipped, *self.unit_weights, mass - clipped.sum(dim=(1, 2)))
 
     def linear_minimizer(self, state: PartialPlanState) -> Tensor:
-        """Return the plan (B, n, m), in units of `mass_unit`, that minimizes F linearized at the plan of a state.
+        """Return the plan (B, n, m), in units of sqrt(m(a) m(b)), that minimizes the linearized objective at a state.
 
         It is among the plans with p1 ≤ a and p2 ≤ b, of the fixed mass if there is one.
         """
@@ -122,38 +126,45 @@ class PartialProblem(SpacePair):
 
     @abstractmethod
     def gradient(self, state: PartialPlanState) -> Tensor:
-        """Return ∂F/∂p at the plan of a state, (B, n, m), up to a positive factor for each item."""
+        """Return the gradient of the objective at a state, (B, n, m), times a positive factor for each item."""
 
     @abstractmethod
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """Return the `PartialPlanState` (local cost, mass) of a plan (B, n, m) in units of `mass_unit`."""
+        """Return the `PartialPlanState` (local cost, mass) of a plan (B, n, m) in units of sqrt(m(a) m(b))."""
 
     @abstractmethod
     def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """Return s and c, (B,) each, with F(p + t·d) = F(p) + s·t + c·t² for the plan p of a state.
+        """Return s and c, (B,) each, with F(p + t·d) = F(p) + s·t + c·t², F the objective, p the plan of a state.
 
-        direction: d (B, n, m), in units of `mass_unit`.
+        direction: d (B, n, m), in units of sqrt(m(a) m(b)).
         """
 
     @abstractmethod
     def objective(self, state: PartialPlanState) -> Terms:
-        """Return the terms of F, (B,) each, at the plan of a state, which must have p1 ≤ a and p2 ≤ b."""
+        """Return the terms of the objective, (B,) each, at the plan of a state, which must have p1 ≤ a and p2 ≤ b."""
 
     @abstractmethod
     def mean_cost(self) -> Tensor:
-        """Return the mean (B,) > 0 of the cost, not negative, under the product plan; 1 where it would be 0."""
+        """Return the mean (B,) > 0 of the absolute cost under a⊗b scaled to mass 1; 1 where that is 0."""
 
     @abstractmethod
     def mass_factor(self) -> Tensor:
-        """Return the factor (B,) > 0 of `mean_cost` in F of a product plan of mass `target_mass`."""
+        """Return the factor (B,) > 0 that turns `mean_cost` into the cost term of the objective at a plan ∝ a⊗b.
+
+        The plan has mass m, the fixed mass or the largest possible one: the factor is m in linear problems, m² in GW.
+        """
 
     def gap_scale(self) -> Tensor:
-        """Return the unit (B,) of duality gaps: `mass_factor` times the smaller of `mean_cost` and rho1 + rho2."""
+        """Return the unit (B,) of duality gaps: `mass_factor` times the smaller of `mean_cost` and rho1 + rho2.
+
+        `mass_factor` is m in linear problems and m² in GW, m the fixed or largest possible mass; `mean_cost` is the
+        mean absolute cost under a⊗b scaled to mass 1.
+        """
         penalty = torch.where(self.total_penalty > 0, self.total_penalty, torch.inf)
         return self.mass_factor() * torch.minimum(self.mean_cost(), penalty)
 
     def gap_resolution(self) -> Tensor:
-        """Return the duality gap over `gap_scale`, (B,), below which a gap may be rounding error alone."""
+        """Return the duality gap, in units of `gap_scale`, (B,), below which a gap may be rounding error alone."""
         largest = self.mass_factor() * torch.maximum(self.mean_cost(), self.total_penalty)
         rounding = PROBLEM_CONFIG.partial_gradient_rounding * torch.finfo(self.x.dtype).eps
         return rounding * largest / self.gap_scale()

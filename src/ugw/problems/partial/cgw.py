@@ -40,7 +40,7 @@ class PartialConicItem:
 
     dx: (n, n), dy: (m, m), distances; a: (n,), b: (m,), weights in units of the larger mass. A lift is a pair of
     matrices (P, Q), (n, m) each, P 1 = a and Qᵀ 1 = b. The overlap of lifts (P, Q) and (P', Q') is
-    Σ gain(ij, i'j') min(P_ij P'_i'j', Q_ij Q'_i'j') with the gains of `pair_gains`.
+    Σ g_ij,i'j' min(P_ij P'_i'j', Q_ij Q'_i'j') with g of `pair_gains`.
     """
 
     dx: np.ndarray
@@ -62,16 +62,17 @@ class PartialConicItem:
         """Return the pair (P, Q) with rows of P and columns of Q scaled so that P 1 = a and Qᵀ 1 = b.
 
         Rows of P and columns of Q without mass are taken from `default`. If P 1 ≤ a and Qᵀ 1 ≤ b before, no entry
-        decreases, nor does the overlap with any lift. lift, default: P and Q.
+        decreases, nor does the overlap Σ g min(P_ij P'_i'j', Q_ij Q'_i'j') with any lift (P', Q'). lift, default: P and
+        Q.
         """
         p1, q2 = lift[0].sum(1, keepdims=True), lift[1].sum(0)
         P, Q = np.where(p1 > 0, lift[0], default[0]), np.where(q2 > 0, lift[1], default[1])
         return P * (self.a / P.sum(1))[:, None], Q * (self.b / Q.sum(0))
 
     def pair_gains(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-        """Return (1 − λ(|Dx_ii' − Dy_jj'|)/2rho)_+, (r, c), for all pairs ij in `rows` and i'j' in `cols`.
+        """Return g_ij,i'j' = (1 − λ(|Dx_ii' − Dy_jj'|)/2rho)_+, (r, c), for all pairs ij in `rows` and i'j' in `cols`.
 
-        rows: (r,), cols: (c,), flat indices i·m + j of pairs.
+        λ(t) = t^q is the loss of the cone. rows: (r,), cols: (c,), flat indices i·m + j of pairs.
         """
         (i, j), (k, o) = (np.divmod(pairs, len(self.b)) for pairs in (rows, cols))
         return self.cone.matching_gain(np.abs(self.dx[np.ix_(i, k)] - self.dy[np.ix_(j, o)]), self.rho) / (
@@ -79,7 +80,10 @@ class PartialConicItem:
         )
 
     def local_overlap(self, lift: LiftArrays) -> np.ndarray:
-        """Return the terms (n, m), by pair ij, of the overlap of a lift (P, Q) with itself."""
+        """Return Σ_i'j' g_ij,i'j' min(P_ij P_i'j', Q_ij Q_i'j') for all pairs ij, (n, m), with g of `pair_gains`.
+
+        lift: matrices (P, Q), (n, m) each. The sum over all ij is the overlap of the lift with itself.
+        """
         s = support(lift)
         P, Q = (side.ravel()[s] for side in lift)
         out = np.zeros(lift[0].size)
@@ -87,16 +91,17 @@ class PartialConicItem:
         return out.reshape(lift[0].shape)
 
     def overlap_along_segment(self, start: LiftArrays, end: LiftArrays) -> tuple[float, Callable[[float], float]]:
-        """Return the overlap of two lifts (P, Q) with each other, and a function of t in [0, 1].
+        """Return the overlap of the lifts `start` and `end`, and a function of t in [0, 1].
 
-        The function returns the overlap of the lift (1 − t)·start + t·end with itself.
+        The function returns the overlap of the lift (1 − t)·start + t·end with itself. Lifts are matrices (P, Q),
+        (n, m) each; the overlap of two is Σ g_ij,i'j' min(P_ij P'_i'j', Q_ij Q'_i'j') with g of `pair_gains`.
         """
         s = np.union1d(support(start), support(end))
         gains = self.pair_gains(s, s)
         (P, Q), (P2, Q2) = ([side.ravel()[s] for side in lift] for lift in (start, end))
 
         def overlap(p: np.ndarray, q: np.ndarray, p2: np.ndarray, q2: np.ndarray) -> float:
-            """Return the overlap of the lifts (p, q) and (p2, q2), given at the pairs s, (k,) each."""
+            """Return Σ gains_kl min(p_k p2_l, q_k q2_l) for lifts (p, q), (p2, q2) at the pairs s, (k,) each."""
             return float((gains * np.minimum(p[:, None] * p2, q[:, None] * q2)).sum())
 
         def self_overlap_at(t: float) -> float:
@@ -107,7 +112,11 @@ class PartialConicItem:
         return overlap(P, Q, P2, Q2), self_overlap_at
 
     def maximize_overlap_with(self, lift: LiftArrays) -> LiftArrays:
-        """Return the lift (P, Q) of largest overlap with the given lift, or the given one if all overlaps are 0."""
+        """Return the lift (P, Q) of largest overlap with the given lift, or the given one if all overlaps are 0.
+
+        A lift has P 1 = a and Qᵀ 1 = b, (n, m) each; the overlap with the given lift (P', Q') is
+        Σ g_ij,i'j' min(P_ij P'_i'j', Q_ij Q'_i'j') with g of `pair_gains`.
+        """
         s = support(lift)
         P, Q = (side.ravel()[s] for side in lift)
         angles = distinct_angles(np.arctan2(P, Q))
@@ -231,12 +240,15 @@ class PartialCGW(SpacePair):
         return torch.maximum(self.log_mass_a, self.log_mass_b).exp()
 
     def objective(self, overlap: Tensor) -> ConicTerms:
-        """Return the terms of CGW, (B,) each, from an overlap (B,) of two lifts as defined in `PartialConicItem`."""
+        """Return the terms of CGW, (B,) each, from the overlap (B,) of two lifts in units of max(m(a), m(b)).
+
+        overlap: Σ g_ij,i'j' min(P_ij P'_i'j', Q_ij Q'_i'j') for lifts (P, Q) and (P', Q'), with g of `pair_gains`.
+        """
         apart = self.rho * ((2.0 * self.log_mass_a).exp() + (2.0 * self.log_mass_b).exp())
         return ConicTerms(apart=apart, overlap=-2.0 * self.rho * self.mass_unit.square() * overlap)
 
     def lift(self, P: Tensor, Q: Tensor) -> Lift:
-        """Return the `Lift` of P and Q, (B, n, m) each, given in units of `mass_unit`, with w = min(P, Q).
+        """Return the `Lift` of P and Q, (B, n, m) each, given in units of max(m(a), m(b)), with w = min(P, Q).
 
         Kernel error, tolerance, slack and rank are 0, because the kernel is exact; the rest are properties of the cone.
         """

@@ -50,7 +50,7 @@ class PartialGW(PartialProblem):
         return self.take_common_fields(index, cost=take_cost(self.cost, index), **others)
 
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """Return the `PartialPlanState` (local cost, mass) of a plan (B, n, m) in units of `mass_unit`."""
+        """Return the `PartialPlanState` (local cost, mass) of a plan (B, n, m) in units of sqrt(m(a) m(b))."""
         local_cost = self.distortion_sum.apply(unit_plan)
         linear = torch.zeros_like(self.eps) if self.cost is None else dot(self.cost, unit_plan)
         mass = unit_plan.sum(dim=(1, 2), dtype=torch.float64)
@@ -59,7 +59,7 @@ class PartialGW(PartialProblem):
         )
 
     def gradient(self, state: PartialPlanState) -> Tensor:
-        """Return ∂F/∂p at the plan of a state, divided by `mass_unit`, (B, n, m)."""
+        """Return the gradient of the objective at the plan of a state, divided by sqrt(m(a) m(b)), (B, n, m)."""
         local = state.local_cost
         gradient = 2.0 * local - (2.0 * self.total_penalty * state.mass).to(local.dtype)[:, None, None]
         if self.cost is None:
@@ -67,9 +67,9 @@ class PartialGW(PartialProblem):
         return gradient + (self.alpha / self.mass_unit).to(gradient.dtype)[:, None, None] * self.cost
 
     def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """Return s and c, (B,) each, with F(p + t·d) = F(p) + s·t + c·t² for the plan p of a state.
+        """Return s and c, (B,) each, with F(p + t·d) = F(p) + s·t + c·t², F the objective, p the plan of a state.
 
-        direction: d (B, n, m), in units of `mass_unit`.
+        direction: d (B, n, m), in units of sqrt(m(a) m(b)).
         """
         mass_change = direction.sum(dim=(1, 2), dtype=torch.float64)
         slope = 2.0 * dot(state.local_cost, direction) - 2.0 * self.total_penalty * state.mass * mass_change
@@ -86,7 +86,7 @@ class PartialGW(PartialProblem):
     def mean_cost(self) -> Tensor:
         """Return the mean distortion plus alpha/m times the mean |M|, (B,) > 0, 1 where that is 0.
 
-        Means are under the product plan of unit mass; m is the fixed mass, or the largest possible one for TV.
+        Means are under the product plan a⊗b scaled to mass 1; m is the fixed mass, or the largest possible one for TV.
         """
         mean = self.distortion_sum.product_mean(self.log_a, self.log_b)
         if self.cost is not None:
@@ -94,7 +94,7 @@ class PartialGW(PartialProblem):
         return torch.where(mean > 0, mean, 1.0)
 
     def objective(self, state: PartialPlanState) -> Terms:
-        """Return the terms of F, (B,) each, at the plan of a state, which must have p1 ≤ a and p2 ≤ b."""
+        """Return the terms of the objective, (B,) each, at the plan of a state, which must have p1 ≤ a and p2 ≤ b."""
         square = (self.mass_unit * state.mass).square()
         return self._terms(state, *((2.0 * log).exp() - square for log in (self.log_mass_a, self.log_mass_b)))
 

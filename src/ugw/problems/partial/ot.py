@@ -41,19 +41,19 @@ class PartialW(PartialProblem):
         return self.take_common_fields(index, cost=take_cost(self.cost, index))
 
     def state_of_plan(self, unit_plan: Tensor) -> PartialPlanState:
-        """Return the `PartialPlanState` of a plan (B, n, m) in units of `mass_unit`, with min_mass = 0."""
+        """Return the `PartialPlanState` of a plan (B, n, m) in units of sqrt(m(a) m(b)), with min_mass = 0."""
         mass = unit_plan.sum(dim=(1, 2), dtype=torch.float64)
         zero = torch.zeros_like(mass)
         return PartialPlanState(unit_plan, None, self.mass_unit, mass, zero, dot(self.cost, unit_plan), min_mass=zero)
 
     def gradient(self, state: PartialPlanState) -> Tensor:
-        """Return the cost minus rho1 + rho2, (B, n, m), which is ∂F/∂p at every plan."""
+        """Return the cost minus rho1 + rho2, (B, n, m), the gradient of the objective at every plan."""
         return self.cost - self.total_penalty.to(self.cost.dtype)[:, None, None]
 
     def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """Return s and zeros, (B,) each, with F(p + t·d) = F(p) + s·t for the plan p of a state.
+        """Return s and zeros, (B,) each, with F(p + t·d) = F(p) + s·t, F the objective, p the plan of a state.
 
-        direction: d (B, n, m), in units of `mass_unit`.
+        direction: d (B, n, m), in units of sqrt(m(a) m(b)).
         """
         mass_change = direction.sum(dim=(1, 2), dtype=torch.float64)
         slope = self.mass_unit * (dot(self.cost, direction) - self.total_penalty * mass_change)
@@ -64,12 +64,12 @@ class PartialW(PartialProblem):
         return self.mass_unit * self.target_mass
 
     def mean_cost(self) -> Tensor:
-        """Return the mean (B,) > 0 of |cost| under the product plan of unit mass, 1 where it is 0."""
+        """Return the mean (B,) > 0 of |cost| under the product plan a⊗b scaled to mass 1, 1 where it is 0."""
         mean = dot(self.cost.abs(), self.product)
         return torch.where(mean > 0, mean, 1.0)
 
     def objective(self, state: PartialPlanState) -> Terms:
-        """Return the terms of F, (B,) each, at the plan of a state, which must have p1 ≤ a and p2 ≤ b."""
+        """Return the terms of the objective, (B,) each, at the plan of a state, which must have p1 ≤ a and p2 ≤ b."""
         mass = self.mass_unit * state.mass
         return Terms(
             distortion=torch.zeros_like(mass),
