@@ -173,7 +173,7 @@ def _check_eps(eps: Any) -> None:
 def auto_eps_of_all_pairs(first: Sequence[Space], second: Sequence[Space], loss: Any = None) -> float:
     """Return the eps that "auto" is for "debiased": one number, 1 % of the mean distortion averaged over all pairs.
 
-    first, second: the spaces of both lists; loss: as for `ugw.solve`. The mean of (Dx − Dy)² under the product plan a⊗b
+    first, second: the spaces of both lists; loss: λ, t² if None. The mean of (Dx − Dy)² under the product plan a⊗b
     is E Dx² + E Dy² − 2 E Dx E Dy. For another loss there is no such formula, and the mean distortion of each pair is
     computed, which takes far less time than its solve.
     """

@@ -142,7 +142,7 @@ def _mean_cost(problem: UW, *, is_auto: bool) -> Tensor:
 
 
 def _read_sides(x: Any, y: Any, cost: Any) -> tuple[Space, Space, Tensor]:
-    """Return both sides as spaces, and the cost matrix (n, m) or (B, n, m); arguments as for `solve_linear`.
+    """Return both sides as spaces, and the cost matrix (n, m) or (B, n, m).
 
     The spaces are made of NumPy arrays, and so are results, unless x, y or cost is a tensor or a space of tensors.
     """
@@ -192,7 +192,7 @@ def _space_of_weights(name: str, given: Any, cost: Tensor, axis: int) -> Space:
 
 
 def _cost_between(a: Space, b: Space, metric: str) -> Tensor:
-    """Return the distances between the points of a and of b, (n, m) or (B, n, m); metric: as `cost` by name."""
+    """Return the distances between the points of a and of b, (n, m) or (B, n, m); metric: name of a distance."""
     if a.point_tensor is None or b.point_tensor is None:
         raise InputError("a cost by name needs spaces with points (Space.from_points), got one without: give a matrix")
     if a.point_tensor.shape[-1] != b.point_tensor.shape[-1]:

@@ -141,7 +141,8 @@ def _solve_partial_items(
 ) -> SolverOutput:
     """Return the solver output for the items `index`, (k,), of a partial problem, None for all of them.
 
-    surrogate: the UGW problem of the same spaces, whose plans start this solve; other arguments: as for `_solve_items`.
+    surrogate: the UGW problem of the same spaces, whose plans start this solve; start: a name, or plans;
+    monitor: None for one of its own.
     """
     if index is not None:
         problem, surrogate = problem.take(index), surrogate.take(index)

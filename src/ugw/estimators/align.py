@@ -220,7 +220,7 @@ def _make_score(x: Space, y: Space, pairs: Any, labels: Any) -> Callable[[Result
     """Return the function that returns the score of a result between x and y, higher is better.
 
     The score is 1 − FOSCTTM of the known pairs, or without pairs the fraction of labels that are transferred correctly.
-    pairs, labels: as for `Aligner.fit`.
+    pairs: known matches; labels: classes of the points.
     """
     if pairs is None and labels is None:
         raise InputError("a list of rho or eps must be judged by fit(..., pairs=) or labels=, got neither")

@@ -337,8 +337,9 @@ def reproduce(
 ) -> None:
     """Run the tasks, print the table with `echo`, and write pu.png and pu.json into `folder`.
 
-    tasks: as for `parse_tasks`; quick: with the protocol `QUICK`; task_folder: where finished tasks are stored and
-    read, `folder`/pu-tasks for None; jobs: as for `run_all`, but 1 for None on a GPU; device: where UGW is solved.
+    tasks: names separated by commas, None for all; quick: with the protocol `QUICK`; task_folder: where finished tasks
+    are stored and read, `folder`/pu-tasks for None; jobs: tasks at a time, None for the number of cores, 1 on a GPU;
+    device: where UGW is solved.
     """
     protocol = QUICK if quick else Protocol()
     selected = parse_tasks(tasks)

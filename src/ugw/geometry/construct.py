@@ -36,7 +36,7 @@ from .stack import stack_metrics
 
 
 def metric_from_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> Metric:
-    """Return the metric with the distances between points (n, d) or (B, n, d), given by name as in `Space.from_points`.
+    """Return the metric with the distances between points (n, d) or (B, n, d), of the kind named by `metric`.
 
     It is exact if `tol` is None, otherwise of rank at most `max_rank` with errors of at most `tol` times the largest
     distance. Raises InputError for options that do not fit the metric, and if `max_rank` is too small for `tol`.

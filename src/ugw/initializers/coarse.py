@@ -60,7 +60,7 @@ def coarse_plans(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
 
 
 def search(problem: UGW, count: int) -> tuple[Tensor, Tensor]:
-    """Return the best different plans found, (B, up to `count`, n, m), and their objectives: as `coarse_plans`.
+    """Return the best different plans found, (B, up to `count`, n, m), and their objectives, (B, same), best first.
 
     All candidates run on the coarsest level and then on all points of the problem, without a middle level.
     """

@@ -268,7 +268,7 @@ def _normalized_shares(weights: Any, batch: Space) -> Tensor:
 
 
 def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> Space:
-    """Return the first barycenter, a Space of n points; arguments as for `barycenter`, which are checked here.
+    """Return the first barycenter: `start`, or n points of the space of largest weight.
 
     It has points in R^dim if dim is given. batch: the spaces; shares: their weights t_s, (S,).
     """

@@ -86,7 +86,8 @@ def solve_conic_with_gradient(
 ) -> tuple[Tensor, ConicResult]:
     """Return the conic value (B,), float64, differentiable in the spaces if gradients are enabled, and the ConicResult.
 
-    rho, cone, init, solver: as for `ugw.solve_conic`, but a solve that did not converge gives no warning: callers warn.
+    rho: finite marginal penalty; cone: by name or object; init: an initial plan or its name. A solve that did not
+    converge gives no warning: callers warn.
     """
     detached = x.detach(), y.detach()
     parsed_cone = parse_cone(*detached, cone)

@@ -276,7 +276,7 @@ def color_transfer(
     """Draw the second graph in the colors of the first: node j gets the mean of c_i with weights plan_ij.
 
     colors: (n,) numbers or (n, 3) RGB in [0, 1], one for each node of the *first* graph; `graph`: the
-    second, its m nodes in its own order; `pos`: (m, 2), see `layout`. The area of a node is the mass that it
+    second, its m nodes in its own order; `pos`: (m, 2), positions of its nodes. The area of a node is the mass that it
     receives divided by its weight, (m,), equal weights for None. Nodes that receive nothing are pale.
 
     >>> import networkx, numpy as np

@@ -107,8 +107,8 @@ def build_ugw(
 ) -> UGW:
     """Return the UGW problem for two spaces, with every parameter checked and expanded to one value per batch item.
 
-    rho, eps, fused, loss: as for `solve`, eps not "auto"; method: `Sinkhorn.method`, by which `uses_streaming` decides
-    whether the result is a StreamingUGW.
+    rho: marginal penalties; eps: entropy, not "auto"; fused: linear term; loss: λ, t² if None; method:
+    `Sinkhorn.method`, by which `uses_streaming` decides whether the result is a StreamingUGW.
     """
     check_spaces(x, y)
     check_fused(fused)
@@ -265,8 +265,8 @@ def build_partial(
 ) -> tuple[PartialGW, UGW]:
     """Return the partial GW problem for two spaces, and a UGW problem whose plans it starts from.
 
-    sides: the divergences of both sides; other arguments: as for `solve`. The UGW problem has the rhos of TV, for Mass
-    a share of the mean distortion, and an eps that is a smaller share of it.
+    sides: the divergences of both sides; eps: 0; fused: linear term; loss: λ, t² if None. The UGW problem has the rhos
+    of TV, for Mass a share of the mean distortion, and an eps that is a smaller share of it.
     """
     check_zero_eps(resolve_eps(eps, sides[0]), "TV and Mass are solved by exact linear programs")
     rhos = [KL(side.rho.detach()) if isinstance(side, TV) else torch.ones_like(side.m) for side in sides]

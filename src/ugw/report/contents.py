@@ -22,9 +22,9 @@ from .views import View
 def page_data(result: Result, views: tuple[View, View], colors: Any, limit: int) -> dict[str, Any]:
     """Return the data of a report page, values of JSON types by name, for its script page.js.
 
-    views: of both spaces; colors: of the first space, as for `write`; limit: most points of a side that are drawn. The
-    page has lists of points for each side, the drawn points first, then points that are only ends of matches; indices
-    are positions in these lists.
+    views: of both spaces; colors: (n,) numbers or (n, 3) RGB of the first space, or None; limit: most points of a side
+    that are drawn. The page has lists of points for each side, the drawn points first, then points that are only ends
+    of matches; indices are positions in these lists.
     """
     plan = result.plan
     marginals = [as_array("the plan's marginals", side) for side in result.marginals]

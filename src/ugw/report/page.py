@@ -93,8 +93,8 @@ def _fill_template(
 ) -> str:
     """Return the HTML of the whole page.
 
-    data: as from `page_data`, to which names and "converged" are added here; facts: further lines of the table; script:
-    the JavaScript of Plotly.
+    data: points, matches and values of the page by name, to which names and "converged" are added here; facts: further
+    lines of the table; script: the JavaScript of Plotly.
     """
     names = [view.name or default for view, default in zip(views, ("source", "target"), strict=True)]
     data |= {"names": names, "converged": result.converged}
@@ -159,7 +159,7 @@ def _format_value(value: Any) -> str:
 def _notes(views: tuple[View, View], names: list[str], data: dict[str, Any]) -> list[str]:
     """Return sentences that explain the drawing: positions, omitted points, scales and matches.
 
-    names: of both spaces; data: as from `page_data`.
+    names: of both spaces; data: points, matches and values of the page, by name.
     """
     notes = []
     for view, name, side in zip(views, names, data["sides"], strict=True):

@@ -95,7 +95,7 @@ class _LiftIterate(BatchRecord):
 
 @dataclass(frozen=True)
 class _ItemStep:
-    """One step of one item: the new lift (P, Q), and overlap, change and residual as in `_LiftIterate`."""
+    """One step of one item: the new lift (P, Q), its overlap with itself, plan change and relative gap."""
 
     lift: LiftArrays
     overlap: float

@@ -32,7 +32,7 @@ def solve_compiled(
     *,
     in_log_domain: bool,
 ) -> LinearSolution:
-    """Return the solution of a linear problem by Sinkhorn in the compiled library, as `Sinkhorn.__call__` in torch.
+    """Return the solution of a linear problem (plan, mass, potentials) by Sinkhorn in the compiled library.
 
     potentials: f (B, n) and g (B, m) to start from, zero if None; tol, max_iter: (B,), residual and iterations at which
     to stop; in_log_domain: whether to take log-sum-exp throughout.

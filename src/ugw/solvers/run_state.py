@@ -94,7 +94,7 @@ def _compute_settings(
     """Return the state of the initial plan, (B,) bool, and the fields of `RunSettings` named in `CONSTANTS`, (B,) each.
 
     The state is the plan and the quantities computed from it. The bools say which items may be extrapolated: those with
-    soft marginals that need no proximal term. entropy: (B,) or None, as in `prepare_run`.
+    soft marginals that need no proximal term. entropy: (B,), of the last step of a previous phase, if there was one.
     """
     state = problem.state_of_plan(unit_plan, is_product=find_product_plans(unit_plan))
     eps, config = problem.eps, SOLVER_CONFIG

@@ -83,8 +83,9 @@ def _col_kernel(
 ):  # fmt: skip
     """Compute gamma and the log of the second marginal for M columns of an item from phi of the same iteration.
 
-    phi_ptr: (B, n); gamma_ptr, log_p2_ptr: (B, m), output; all without translation, in units of log 2. Other arguments
-    as in `_row_kernel`.
+    phi_ptr: (B, n); gamma_ptr, log_p2_ptr: (B, m), output; all without translation, in units of log 2. k_ptr: (B, n,
+    m), the kernel matrix; side_a_ptr: (B, 4, n), side_b_ptr: (B, 4, m), see `StabilizedKernel.side_vectors`;
+    factors_ptr: (B, 3), dampings 1/(1 + eps/rho) of both sides and the translation share; tiny: limit of lost sums.
     """
     blocks = tl.cdiv(m, M)
     item = (tl.program_id(0) // blocks).to(tl.int64)

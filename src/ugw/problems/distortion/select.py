@@ -36,7 +36,7 @@ def select_distortion(
     If the items differ in method or factors, or are small but padded to a large size, each has its own object inside
     an ItemwiseDistortion.
     sizes: (n, m) of each item, padded points not counted, None for those of the metrics; tol: error of the factors as a
-    fraction of the range of g; max_rank: limit of their rank; defaults as for `factorize`.
+    fraction of the range of g; max_rank: limit of their rank.
     """
     lows, highs = zip(distance_range(dx), distance_range(dy), strict=True)
     low, high = torch.minimum(*lows), torch.maximum(*highs)  # (B,) or (1,)
@@ -74,7 +74,8 @@ def _factors_of_items(
     Summed term by term are items with n·m ≤ `max_exact_plan`, those whose loss is infinite somewhere, and, unless
     `max_rank` is given, items with n·m ≤ `max_exact_plan_if_coarse` whose factors miss the tolerance.
     ranges: lowest and highest distance of each item, between which its loss is factorized; sizes: (n, m) of each item;
-    tol, max_rank: as for `factorize`. Items with the same loss and range share one factorization.
+    tol: error of the factors as a fraction of the range of the loss; max_rank: limit of their rank. Items with the same
+    loss and range share one factorization.
     """
     factors: list[LossFactors | None] = []
     computed: dict[tuple[float, float, float], LossFactors] = {}
