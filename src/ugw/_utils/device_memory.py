@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
-from ..errors import OutOfMemory
 from .cuda_graphs.cache import clear as clear_graphs
 
 
@@ -74,20 +71,3 @@ def release_cached_memory() -> None:
     clear_graphs()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-@contextmanager
-def explain_allocation_errors(describe: Callable[[], str]) -> Iterator[None]:
-    """Raise OutOfMemory with the message `describe()` in place of an allocation error inside the `with` block.
-
-    Captured CUDA graphs and cached device memory are freed first.
-    """
-    try:
-        yield
-    except OutOfMemory:
-        raise
-    except (MemoryError, RuntimeError) as error:
-        if not is_allocation_error(error):
-            raise
-        release_cached_memory()  # for the next attempt
-        raise OutOfMemory(describe()) from error

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._utils.device_memory import release_cached_memory
+from .._utils.device_memory import is_allocation_error, release_cached_memory
 from .._utils.pytree import take
 from .._utils.size_class import UGW_CHOICES, group_by_size
 from ..errors import OutOfMemory
@@ -122,3 +123,20 @@ def _solve_chunk(index: Tensor, start: Any, monitor: Monitor | None, solve_items
     release_cached_memory()
     halves = index.split(-(-len(index) // 2))
     return [part for half in halves for part in _solve_chunk(half, start, monitor, solve_items)]
+
+
+@contextmanager
+def explain_allocation_errors(describe: Callable[[], str]) -> Iterator[None]:
+    """Raise OutOfMemory with the message `describe()` in place of an allocation error inside the `with` block.
+
+    Captured CUDA graphs and cached device memory are freed first.
+    """
+    try:
+        yield
+    except OutOfMemory:
+        raise
+    except (MemoryError, RuntimeError) as error:
+        if not is_allocation_error(error):
+            raise
+        release_cached_memory()  # for the next attempt
+        raise OutOfMemory(describe()) from error

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.device_memory import explain_allocation_errors
 from .._utils.size_class import CONIC_CHOICES
 from ..geometry.space import Space
 from ..initializers.conic import STRATEGIES, Strategy, run_entropic_phase
@@ -26,7 +25,7 @@ from ..results.records import SolverOutput
 from ..solvers.alternating import AlternateMin
 from ..solvers.alternating_lp import AlternateLP
 from ..solvers.monitor import Monitor
-from .batching import group_items, solve_in_chunks
+from .batching import explain_allocation_errors, group_items, solve_in_chunks
 from .estimate import model_of
 
 

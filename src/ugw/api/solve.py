@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.device_memory import explain_allocation_errors
 from .._utils.size_class import PARTIAL_CHOICES, STREAMING_CHOICES
 from ..errors import InputError
 from ..geometry.implicit_plan import ImplicitPlan
@@ -30,7 +29,7 @@ from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 from ..solvers.monitor import Monitor
-from .batching import checked_chunk_size, group_items, group_ugw_items, solve_in_chunks
+from .batching import checked_chunk_size, explain_allocation_errors, group_items, group_ugw_items, solve_in_chunks
 from .estimate import estimate
 
 
