@@ -1,5 +1,8 @@
 """Constant tensors that are computed once."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 
 from ugw._utils.config import UTILS_CONFIG
@@ -39,3 +42,24 @@ def test_the_least_recently_used_constant_is_dropped():
     assert cached_constant(ramp, 1) is first
     assert cached_constant(ramp, 2) is not second
     clear_constants()
+
+
+def test_threads_do_not_lose_constants_or_recordings():
+    """Without a lock, a thread finds that another one has dropped its constant, or removes the recording of another."""
+
+    def record_all(start):
+        for k in range(4000):
+            count = (start + k) % (2 * UTILS_CONFIG.max_constants)
+            with record_constants() as recording:
+                constant = cached_constant(ramp, count)
+            assert len(constant) == count
+            assert any(tensor is constant for tensor in recording)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(record_all, range(0, 40, 10)))
+    finally:
+        sys.setswitchinterval(interval)
+        clear_constants()

@@ -188,6 +188,20 @@ def test_the_value_is_2_homogeneous_in_the_masses(scale):
     assert scaled_result.converged
 
 
+@pytest.mark.parametrize(("mass", "distance"), [(1e-50, 1.0), (1e45, 1.0), (1.0, 1e-40), (1.0, 1e40)])
+def test_candidates_are_compared_at_scales_beyond_float32(mass, distance):
+    """Masses times m and distances times s, rho times s²: CGW times m² s²."""
+    rng = np.random.default_rng(0)
+    points = rng.random((12, 2)), rng.random((10, 3))
+
+    def value(m, s):
+        """Return CGW of the points times s, with mass m, in units of m² s²."""
+        x, y = (ugw.Space.from_points(s * p, weights=np.full(len(p), m / len(p))) for p in points)
+        return ugw.solve_conic(x, y, rho=s**2).value / m**2 / s**2
+
+    assert value(mass, distance) == pytest.approx(value(1.0, 1.0), rel=1e-7)
+
+
 def test_masses_far_apart():
     pair = cases.clouds(5, 6, 1, (1e-6, 1e6))
     c = solve_from_one_plan(pair)

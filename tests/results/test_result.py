@@ -354,6 +354,26 @@ def test_parameters_of_the_better_result():
     assert first.better(second)[1].parameters["rho"] == [0.6, 1.5]
 
 
+def test_better_takes_an_item_of_a_batch_and_the_same_problem_alone():
+    """The mean that eps is relative to is rounded otherwise in a padded batch."""
+    pairs = [(space(5 + k, 3, k), space(9 - k, 2, k)) for k in range(4)]
+    batch = ugw.solve(*(Space.stack(side) for side in zip(*pairs, strict=True)), eps=ugw.relative(0.01), init="random")
+    alone = [ugw.solve(x, y, eps=ugw.relative(0.01)) for x, y in pairs]
+    assert any(item.parameters["eps"] != r.parameters["eps"] for item, r in zip(batch, alone, strict=True))
+    for item, r in zip(batch, alone, strict=True):
+        assert item.better(r).value == min(item.value, r.value)
+        assert r.better(item).value == min(item.value, r.value)
+
+
+def test_better_keeps_parameters_that_differ_by_rounding():
+    first, second = two_batches()
+    eps = [value * (1 + 1e-15) for value in second.parameters["eps"]]
+    assert eps != first.parameters["eps"]
+    merged = first.better(replace(second, parameters=second.parameters | {"eps": eps}))
+    assert merged.parameters["eps"] == first.parameters["eps"]
+    assert merged[2].parameters["eps"] == first[2].parameters["eps"]
+
+
 def test_better_refuses_results_of_other_problems():
     plain, points = solve(), [space(5, 3, mass=1.4), space(6, 2, 1, mass=0.9)]
     single = [s.to("float32") for s in points]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import torch
@@ -14,20 +15,21 @@ from .config import UTILS_CONFIG
 
 _constants: OrderedDict[Any, Tensor] = OrderedDict()  # the most recently used last
 _recordings: list[list[Tensor]] = []  # the lists of the open `record_constants` contexts
+_lock = Lock()  # held while either of them is read or changed
 
 
 def cached_constant(make: Callable[..., Tensor], *arguments: Any) -> Tensor:
     """Return the tensor make(*arguments), computed at the first call only; callers must not write to it."""
     # Copying it to a GPU in every call would make the host wait.
     key = make, arguments, torch.is_inference_mode_enabled()
-    if key not in _constants:
-        _constants[key] = make(*arguments)
-    _constants.move_to_end(key)
-    while len(_constants) > UTILS_CONFIG.max_constants:
-        _constants.popitem(last=False)
-    for recording in _recordings:
-        recording.append(_constants[key])
-    return _constants[key]
+    with _lock:
+        constant = _constants.pop(key) if key in _constants else make(*arguments)
+        _constants[key] = constant
+        while len(_constants) > UTILS_CONFIG.max_constants:
+            _constants.popitem(last=False)
+        for recording in _recordings:
+            recording.append(constant)
+    return constant
 
 
 @contextmanager
@@ -37,13 +39,16 @@ def record_constants() -> Iterator[list[Tensor]]:
     A captured CUDA graph reads them where they are, and must hold them as long as it is used.
     """
     recording: list[Tensor] = []
-    _recordings.append(recording)
+    with _lock:
+        _recordings.append(recording)
     try:
         yield recording
     finally:
-        _recordings[:] = [other for other in _recordings if other is not recording]
+        with _lock:  # other threads may have opened recordings with equal contents
+            _recordings[:] = [other for other in _recordings if other is not recording]
 
 
 def clear_constants() -> None:
     """Forget the tensors of `cached_constant`, to free their memory."""
-    _constants.clear()
+    with _lock:
+        _constants.clear()

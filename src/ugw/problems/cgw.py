@@ -124,9 +124,16 @@ class CGW(Problem):
         )
 
     def to_low_precision(self) -> CGW:
-        """Return the same problem in float32 and with the leading terms of its kernel: enough to compare candidates."""
-        x, y = self.x.to(torch.float32), self.y.to(torch.float32)
-        total = self.distortion_sum.to(torch.float32).truncate(PROBLEM_CONFIG.dropped_kernel_share)
+        """Return the problem in float32, with weights of unit mass and the leading terms of the kernel only.
+
+        Objectives of two plans of an item compare as in this problem: enough to choose candidates.
+        """
+        masses = (space.weight_tensor.sum(-1, keepdim=True, dtype=torch.float64) for space in (self.x, self.y))
+        x, y = (
+            replace(space, weight_tensor=space.weight_tensor / mass).to(torch.float32)
+            for space, mass in zip((self.x, self.y), masses, strict=True)
+        )
+        total = self.distortion_sum.truncate(PROBLEM_CONFIG.dropped_kernel_share).to(torch.float32)
         return replace(self, x=x, y=y, distortion_sum=total)
 
     def result(self, tensors: SolverOutput) -> ConicResult:

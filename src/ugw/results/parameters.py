@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from ..measures.divergences import Divergence, Mass
+from .config import RESULTS_CONFIG
 
 # Solver options that do not change the result, and may not be plain values.
 _OMITTED_FIELDS = ("callback", "progress")
@@ -45,6 +47,21 @@ def to_plain(value: Any) -> Any:
     if callable(value) and hasattr(value, "__qualname__"):
         return value.__qualname__
     return repr(value)
+
+
+def are_equal(first: Any, second: Any) -> bool:
+    """Return whether two plain values, as `to_plain` returns them, are equal, their numbers up to rounding.
+
+    >>> are_equal({"eps": [0.1, 1.0]}, {"eps": [0.1 + 1e-17, 1.0]}), are_equal(0.1, 0.2)
+    (True, False)
+    """
+    if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        return all(map(are_equal, first, second))
+    if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
+        return all(are_equal(value, second[name]) for name, value in first.items())
+    if isinstance(first, float) and isinstance(second, float):
+        return math.isclose(first, second, rel_tol=RESULTS_CONFIG.parameter_rounding)
+    return bool(first == second)
 
 
 def penalty_parameters(sides: tuple[Divergence, Divergence], eps: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from .io import (
     output_to_arrays,
     with_current_names,
 )
-from .parameters import item_parameters
+from .parameters import are_equal, item_parameters
 from .records import LINEAR_PROGRAM_LIMIT_MESSAGE, History, SolverOutput, Status, present
 
 # Entries of `parameters` that two results of one problem share.
@@ -218,8 +218,9 @@ class Result(BatchedResultBase):
         """Return the result that has each item from the one of two results of a problem with the lower value.
 
         Ties are taken from this result. Both must be of one class, of the same sizes, dtype and path, and of equal rho,
-        eps, loss, fused term and cone. `parameters` are those of the result from which all items come; if items come
-        from both, they are the entries that are equal in both, so that for instance two different `init` are left out.
+        eps, loss, fused term and cone, up to rounding. `parameters` are those of the result from which all items come;
+        if items come from both, they are the entries that are equal in both, so that for instance two different `init`
+        are left out.
         """
         self._check_same_problem(other)
         lower = other.tensors.terms.total < self.tensors.terms.total
@@ -228,7 +229,8 @@ class Result(BatchedResultBase):
         put_(merged, lower, take(other_output, lower))
         parameters = other.parameters if bool(lower.all()) else self.parameters
         if bool(lower.any()) and not bool(lower.all()):
-            parameters = {name: value for name, value in parameters.items() if other.parameters.get(name) == value}
+            shared = (name for name, value in parameters.items() if are_equal(value, other.parameters.get(name)))
+            parameters = {name: parameters[name] for name in shared}
         return replace(self, tensors=merged, parameters=parameters)
 
     def _check_same_problem(self, other: Any) -> None:
@@ -237,7 +239,7 @@ class Result(BatchedResultBase):
             raise InputError(f"better compares with another {type(self).__name__}, got {describe_value(other)}")
         mine, theirs = self._problem_facts(), other._problem_facts()
         for name in (name for name in mine if name in theirs):  # a file of an early version has no parameters
-            if theirs[name] != mine[name]:
+            if not are_equal(theirs[name], mine[name]):
                 got, expected = describe_value(theirs[name]), describe_value(mine[name])
                 raise InputError(f"better compares results of one problem, got {name} {got}, expected {expected}")
 

@@ -67,7 +67,7 @@ class Distortion(ABC):
 
     @abstractmethod
     def to(self, dtype: torch.dtype) -> Distortion:
-        """Return the distortion sum of the same g for the metrics in another dtype."""
+        """Return the distortion sum of the same g for plans of another dtype."""
 
     def truncate(self, share: float) -> Distortion:
         """Return the distortion sum with the leading terms of its factors only, or the sum itself if it has no factors.

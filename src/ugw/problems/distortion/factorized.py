@@ -20,12 +20,13 @@ class FactorizedDistortion(Distortion):
     """The distortion sum Σ_r signs_r φ_r(Dx)·plan·φ_r(Dy) of g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v).
 
     g(t) is the loss λ(t) or the conic kernel exp(−λ(t)/R). dx, dy: without a batch dimension; all plans of a batch
-    share them. factors: signs and φ_r.
+    share them. factors: signs and φ_r; dtype: of φ_r(Dx) and φ_r(Dy), which are evaluated in that of the metrics.
     """
 
     dx: Metric
     dy: Metric
     factors: LossFactors
+    dtype: torch.dtype | None = None  # None for that of the metrics
     _cached_terms: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # filled by the first product
 
     @property
@@ -69,9 +70,21 @@ class FactorizedDistortion(Distortion):
         free_bytes = torch.cuda.mem_get_info(dx.device)[0] // 2 if dx.is_cuda else 0
         max_bytes = max(DISTORTION_CONFIG.max_cached_bytes, free_bytes)
         if factors.rank * term_bytes > max_bytes:
-            return _evaluate_blocks(factors, dx, dy, max(1, max_bytes // (4 * term_bytes)))
-        self._cached_terms.extend(_evaluate_blocks(factors, dx, dy, factors.rank))
+            return self._evaluate_blocks(dx, dy, max(1, max_bytes // (4 * term_bytes)))
+        self._cached_terms.extend(self._evaluate_blocks(dx, dy, factors.rank))
         return self._cached_terms
+
+    def _evaluate_blocks(self, dx: Tensor, dy: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield φ_r(dx), (count, n, n), and signs_r φ_r(dy), (count, m, m), for `count` terms r at a time.
+
+        φ_r, signs_r: the factors, with g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v) for the loss or conic kernel g.
+        """
+        factors, dtype = self.factors, self.dtype or dx.dtype
+        for start in range(0, factors.rank, count):
+            part = slice(start, start + count)
+            block = replace(factors, coefficients=factors.coefficients[:, part], signs=factors.signs[part])
+            phi_y = block.evaluate(dy) * block.signs.to(dy)[:, None, None]
+            yield block.evaluate(dx).to(dtype), phi_y.to(dtype)
 
     def with_metrics(self, dx: Metric, dy: Metric) -> Distortion:
         """Return the distortion sum with the same factors for other metrics, whose distances must be in their range."""
@@ -83,24 +96,13 @@ class FactorizedDistortion(Distortion):
         return ItemwiseDistortion(parts, [(dx.n, dy.n)] * count, torch.arange(count, device=dx.device))
 
     def to(self, dtype: torch.dtype) -> FactorizedDistortion:
-        """Return the distortion sum with the same factors for the metrics in another dtype."""
-        return FactorizedDistortion(self.dx.to(dtype), self.dy.to(dtype), self.factors)
+        """Return the distortion sum for plans of another dtype; the factors are evaluated as before, then rounded."""
+        return replace(self, dtype=dtype, _cached_terms=[])
 
     def truncate(self, share: float) -> FactorizedDistortion:
         """Return the distortion sum without the last terms of its factors, at most `share` of their squared size."""
-        return FactorizedDistortion(self.dx, self.dy, self.factors.truncate(share))
+        return replace(self, factors=self.factors.truncate(share), _cached_terms=[])
 
     def take(self, index: Tensor) -> FactorizedDistortion:
         """Return the distortion sum itself: all items share it."""
         return self
-
-
-def _evaluate_blocks(factors: LossFactors, dx: Tensor, dy: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield φ_r(dx), (count, n, n), and signs_r φ_r(dy), (count, m, m), for `count` terms r at a time.
-
-    φ_r, signs_r: `factors`, with g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v) for the loss or conic kernel g.
-    """
-    for start in range(0, factors.rank, count):
-        part = slice(start, start + count)
-        block = replace(factors, coefficients=factors.coefficients[:, part], signs=factors.signs[part])
-        yield block.evaluate(dx), block.evaluate(dy) * block.signs.to(dy)[:, None, None]

@@ -73,7 +73,7 @@ class ItemwiseDistortion(Distortion):
         )
 
     def to(self, dtype: torch.dtype) -> ItemwiseDistortion:
-        """Return the distortion sums for the metrics in another dtype."""
+        """Return the distortion sums for plans of another dtype."""
         return replace(self, parts=tuple(part.to(dtype) for part in self.parts))
 
     def truncate(self, share: float) -> ItemwiseDistortion:

@@ -21,13 +21,14 @@ class TermByTermDistortion(Distortion):
 
     g(t) is the loss λ(t), which may be infinite, or the conic kernel exp(−λ(t)/R). item_index: (B,), the item of dx, dy
     and g that plan b of the batch belongs to, since several initial plans may share one item; None: plan b belongs to
-    item b.
+    item b. dtype: of the values of g, which are evaluated in that of the metrics.
     """
 
     dx: Metric
     dy: Metric
     g: PairLoss
     item_index: Tensor | None = None
+    dtype: torch.dtype | None = None  # None for that of the metrics
     _cached_blocks: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)  # filled by the first product
 
     @property
@@ -84,6 +85,7 @@ class TermByTermDistortion(Distortion):
         there are none. dx: (items, rows, n); dy: (items, m, m).
         """
         values = self.g((dx[:, :, None, :, None] - dy[:, None, :, None, :]).abs()).flatten(3).flatten(1, 2)
+        values = values if self.dtype is None else values.to(self.dtype)
         is_infinite = torch.isinf(values)
         if not bool(is_infinite.any()):
             return values, None
@@ -116,8 +118,8 @@ class TermByTermDistortion(Distortion):
         return TermByTermDistortion(dx, dy, self.g if self.item_index is None else self.g.take(self.item_index))
 
     def to(self, dtype: torch.dtype) -> TermByTermDistortion:
-        """Return the distortion sum of the same loss for the metrics in another dtype."""
-        return TermByTermDistortion(self.dx.to(dtype), self.dy.to(dtype), self.g, self.item_index)
+        """Return the distortion sum for plans of another dtype; values of g are evaluated as before, then rounded."""
+        return replace(self, dtype=dtype, _cached_blocks=[])
 
     def take(self, index: Tensor) -> TermByTermDistortion:
         """Return the distortion sum of the plans `index`, (k,) integers or (B,) bool; evaluated terms are shared."""
