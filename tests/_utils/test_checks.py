@@ -286,7 +286,7 @@ def test_lists_are_any_iterables():
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("index", [[2, -1], (2, 2), np.array([2, 2], np.uint8), np.array([-1, -1], np.int32), torch.tensor([2, 2]),
+@pytest.mark.parametrize("index", [[2, -1], (2, 2), np.array([2, 2], np.uint8), np.array([2, 2], np.uint32), np.array([-1, -1], np.int32), torch.tensor([2, 2]),
                                    torch.tensor([2, -1], dtype=torch.int16)], ids=label)  # fmt: skip
 def test_indices_of_any_kind_count_from_either_end(index):
     assert as_index("index", index, 3, CPU).tolist() == [2, 2]

@@ -584,6 +584,13 @@ def test_options_that_are_not_given_take_the_conic_defaults():
         assert c.value == default.value
 
 
+@pytest.mark.parametrize("tol", [1e-11, 1e-8, 1e-4])
+def test_a_given_inner_tolerance_holds_at_the_end(tol):
+    result = solve_from_one_plan(cases.clouds(12, 10, 0), solver=ugw.AlternateMin(inner=ugw.Sinkhorn(tol=tol)))
+    assert result.converged
+    assert result.history.residual[-1] <= tol
+
+
 def test_callbacks_and_limits():
     pair = cases.clouds(5, 6, 1)
     steps = []

@@ -201,7 +201,10 @@ def as_index(name: str, index: Any, n: int, device: torch.device, *, allow_mask:
     """
     expected = f"{name} must be whole numbers from 0 to {n - 1}" + f" or ({n},) booleans" * allow_mask
     try:
-        given = index if isinstance(index, Tensor) else torch.from_numpy(np.array(index))
+        array = index if isinstance(index, Tensor) else np.array(index)
+        if isinstance(array, np.ndarray) and array.dtype.kind == "u":  # torch indexes with few unsigned types
+            array = array.astype(np.int64)
+        given = array if isinstance(array, Tensor) else torch.from_numpy(array)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(f"{expected}, got {describe_value(index)}") from error
     if given.layout == torch.strided and given.dtype == torch.bool and allow_mask and given.shape == (n,):

@@ -119,7 +119,8 @@ def _compute_settings(
     required = change_tol if inner_tol is None else change_tol.clamp(max=inner_tol)
     residual_tol = torch.maximum(torch.minimum(required, stiff_residual), noise.clamp(max=config.max_trusted_noise))
     if not problem.requires_solved_steps:
-        residual_tol = residual_tol.clamp(min=config.max_residual_of_solved)
+        enough = config.max_residual_of_solved
+        residual_tol = residual_tol.clamp(min=enough if inner_tol is None else min(enough, inner_tol))
     # A plan that misses a hard marginal may have too low an objective, so it is no guide for extrapolation there.
     is_soft = (last <= eps) & ~(problem.div_a.is_hard | problem.div_b.is_hard)
     objective_scale = cost_scale + problem.div_a.penalty + problem.div_b.penalty
