@@ -25,7 +25,8 @@ class Sinkhorn:
     """Solver of linear problems: alternates f = −l1·eps·LSE_j(log b + (g − cost)/eps) and its mirror image.
 
     tol: share of the plan's mass that the next iteration may still move in the last linear problems; earlier ones,
-    whose cost still changes, are solved less accurately. None: a tenth of the outer tolerance (1e-7 for a direct call);
+    whose cost still changes, are solved less accurately. None: a tenth of the outer tolerance, 1 % for
+    conic problems, and 1e-7 for a direct call;
     max_iter: iterations per linear problem, None for the default of the problem (50, conic problems 200, linear
     problems 500). The first problem takes up to four times as many, and where only the linear problems have not
     converged their number is doubled from step to step, up to 3200;
