@@ -108,10 +108,7 @@ def read_plan(problem: SpacePair, plan: Any, name: str) -> Tensor:
     tensor = tensor.expand(problem.batch, n, m)
     allowed = (problem.log_a > -torch.inf)[:, :, None] & (problem.log_b > -torch.inf)[:, None, :]
     if bool(((tensor > 0) & ~allowed).any()):
-        shared = (
-            f"; one plan was given for all {problem.batch} items, of which smaller ones are padded with such points"
-        )
-        hint = shared if is_shared else ""
+        hint = f"; one plan was given for all {problem.batch} items, some padded with such points" if is_shared else ""
         raise InputError(f"{name} must be 0 at points of weight 0, got mass in their rows or columns{hint}")
     return tensor
 
