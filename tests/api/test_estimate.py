@@ -321,6 +321,15 @@ def test_a_problem_that_cannot_fit_is_refused_before_solving(monkeypatch):
     assert "\n" not in text
 
 
+def test_the_message_says_whether_the_problem_fits(monkeypatch):
+    x = space(30)
+    fitting = ugw.estimate(x, x)
+    assert fitting.message.startswith("fits: stored plans need about ")
+    assert "out of memory" in fitting.error_message  # an allocation may fail all the same
+    set_available_memory(monkeypatch, 1)
+    assert ugw.estimate(x, x).message.startswith("out of memory: stored plans need about ")
+
+
 def test_the_advice_fits(monkeypatch):
     x = Space.from_points(torch.rand(60, 50, 2, dtype=torch.float64))
     need = ugw.estimate(x, x, solver=ugw.Multistart(n=20)).bytes

@@ -504,6 +504,27 @@ def test_one_negative_entry_is_named_by_its_place():
 
 
 @pytest.mark.usefixtures("refuse_to_solve")
+def test_one_plan_for_items_of_different_sizes():
+    x, y = Space.stack([space(6), space(4)]), Space.stack([space(7), space(7)])
+    assert "one plan was given for all 2 items" in assert_refused(ugw.solve, x, y, init=start())
+
+
+@pytest.mark.usefixtures("refuse_to_solve")
+@pytest.mark.parametrize("rho", [ugw.relative(0.1), (1.0, ugw.relative(0.1))])
+def test_a_relative_rho(rho):
+    assert "ugw.relative is for eps only" in assert_refused(ugw.solve, *pair(), rho=rho)
+
+
+@pytest.mark.parametrize(("rho", "is_small"), [(1e-4, True), (0.1, False)])
+def test_a_rho_far_below_the_distortions_is_named(rho, is_small):
+    with pytest.warns(ugw.ConvergenceWarning) as caught:
+        ugw.solve(*pair(), rho=(rho, INF), eps=0.01, solver=ugw.AlternateMin(max_iter=1, tol=1e-12))
+    message = str(caught[0].message)
+    assert message.startswith("rho = 0.0001 is small against the mean distortion") == is_small
+    assert "iteration limit" in message
+
+
+@pytest.mark.usefixtures("refuse_to_solve")
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_plan_with_mass_on_a_point_of_weight_0(side):
     (p, a), (q, b) = weighted_points(6, 3, 8), weighted_points(7, 2, 108)

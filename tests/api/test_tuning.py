@@ -89,7 +89,7 @@ def test_rho_for_mass_of_spaces_above_the_coarse_size():
 )
 def test_bad_shares(share):
     assert_refused(
-        ugw.rho_for_mass, space(8), space(8), kept=share, match="^kept must be a number between 0 and 1, got"
+        ugw.rho_for_mass, space(8), space(8), kept=share, match="^kept must be a number strictly between 0 and 1, got"
     )
 
 

@@ -70,6 +70,11 @@ def test_the_objective_never_rises(dim):
     assert b.parts.n_iter.max() < cold.n_iter.max() / 2
 
 
+def test_the_message_of_a_barycenter_counts_rounds():
+    b = ugw.barycenter(clouds(), n=4, rho=0.5, eps=0.1).check()
+    assert b.message.startswith(f"converged (after {b.n_iter} rounds the distances changed by ")
+
+
 def test_similarities_keep_their_diagonal():
     kernel = torch.exp(-clouds()[0].metric.dense())
     x = ugw.Space.from_matrix(kernel)

@@ -329,6 +329,15 @@ def test_convergence_draws_the_history(ax, solution):
     assert ax.get_title(loc="left").startswith("converged after")
 
 
+def test_convergence_of_a_barycenter(ax, solution):
+    _, x, y = solution
+    barycenter = ugw.barycenter([x, y], n=4, eps=0.1)
+    plots.convergence(barycenter, ax=ax)
+    curves = {line.get_label(): line.get_ydata() for line in ax.get_lines()}
+    assert np.array_equal(curves["distance change"], barycenter.history.change)
+    assert ax.get_title(loc="left").startswith(f"converged after {barycenter.n_iter} steps")
+
+
 def test_the_title_says_that_a_solve_did_not_converge(ax, solution):
     _, x, y = solution
     with pytest.warns(ugw.ConvergenceWarning):

@@ -6,6 +6,7 @@ import pytest
 import ugw
 from oracles.errors import assert_refused
 from oracles.spaces import pair
+from ugw.cli.match import plan_arrays
 
 MAKE = {
     "Result": lambda x, y: ugw.solve(x, y),
@@ -78,6 +79,14 @@ def test_the_file_of_another_result_is_named(saved, loading, tmp_path):
     MAKE[saved](*pair(6, 5, dims=(2, 2))).save(tmp_path / "r.npz")
     with pytest.raises(ugw.InputError, match=f"not a saved {loading.__name__}: it holds a {saved}"):
         loading.load(tmp_path / "r.npz")
+
+
+def test_a_file_of_the_command_line_is_named(tmp_path):
+    x, y = pair(6, 5, dims=(2, 2))
+    np.savez(tmp_path / "plan.npz", **plan_arrays(ugw.solve(x, y)))
+    with pytest.raises(ugw.InputError, match=r'`ugw match` wrote it.* init=numpy.load\(path\)\["plan"\]'):
+        ugw.Result.load(tmp_path / "plan.npz")
+    ugw.solve(x, y, init=np.load(tmp_path / "plan.npz")["plan"])
 
 
 def test_files_that_are_no_archives(tmp_path):

@@ -11,6 +11,7 @@ import ugw
 from oracles import cases
 from oracles.cases import INF, Parameters
 from oracles.versions import needs_pot
+from ugw.kernels.cpu import native
 
 SOFT = [Parameters(1.0, 1.0, 0.05), Parameters(0.3, 2.0, 0.05), Parameters(0.3, 0.5, 0.02, 0.4)]
 HARD = [Parameters(INF, 0.5, 0.05), Parameters(0.5, INF, 0.05)]
@@ -266,6 +267,24 @@ def test_annealing_ends_at_the_stated_eps():
     assert result.converged
     assert abs(cases.gradient(pair, parameters, result.plan)).max() < 1e-6  # at this eps, not at the first
     assert result.value == pytest.approx(cases.value(pair, parameters, result.plan), rel=1e-10)
+
+
+@pytest.mark.parametrize("compiled", ["0", "1"])
+@pytest.mark.parametrize("rho", [(0.5, 1.0), (0.5, INF)])
+def test_annealing_ends_at_eps_zero(rho, compiled, monkeypatch):
+    monkeypatch.setenv(native.SWITCH, compiled)
+    pair, parameters = cases.clouds(8, 9, 5), Parameters(*rho, 0.0)
+    annealed = cases.solve(pair, parameters, anneal=0.8)
+    assert annealed.converged
+    continued = ugw.solve(pair.x, pair.y, rho=rho, eps=0.0, init=annealed)  # without annealing it stays there
+    assert annealed.value == pytest.approx(continued.value, rel=1e-6)
+
+
+def test_an_annealed_conic_problem_converges():
+    pair = cases.clouds(8, 9, 5)
+    results = [ugw.solve_conic(pair.x, pair.y, solver=ugw.AlternateMin(anneal=anneal)) for anneal in (0.8, None)]
+    assert all(result.converged for result in results)
+    assert results[0].value == pytest.approx(results[1].value, rel=1e-4)
 
 
 def test_of_two_alternating_plans_the_better_is_returned():

@@ -146,6 +146,13 @@ def test_a_step_with_other_options_is_that_of_torch(case, solver):
     compare_steps(*start_run(build_case(case), SOLVERS[solver]), n_steps=8)
 
 
+def test_annealing_ends_at_eps_zero_as_in_torch():
+    settings, iterate = start_run(build_case("eps 0.0"), AlternateMin(anneal=0.4))
+    compare_steps(settings, iterate, n_steps=16)
+    assert iterate_compiled(settings, iterate, 1, None).state.controls.eps.item() > 0.0
+    assert iterate_compiled(settings, iterate, 16, None).state.controls.eps.item() == 0.0
+
+
 def test_a_step_out_of_the_exponent_range_is_that_of_torch():
     # Potentials far from those that the kernel is centered at: the log domain, and a new center.
     settings, iterate = start_run(build_case("20x20"))

@@ -82,7 +82,7 @@ def checked_chunk_size(problem: UGW, starts: Sequence[Any], solver: Any) -> int:
     if model.device.type == "cpu" and model.total_bytes(model.chunk_size) > API_CONFIG.max_unchecked_bytes:
         needed = model.estimate(base_solver(solver).inner.max_iter)
         if needed.available is not None and needed.bytes > API_CONFIG.max_overcommit * needed.available:
-            raise OutOfMemory(needed.message)
+            raise OutOfMemory(needed.error_message)
     return model.chunk_size
 
 

@@ -68,6 +68,9 @@ class ApiConfig:
     # start as any (measured: no other start ended lower on 414 problems of clouds, curves, graphs and trees; at 0.5 on
     # 11 of them one did).
     single_minimum_eps_share: float = 0.7
+    # A rho below this share of the mean distortion is named as the cause of a solve that did not converge: hardly any
+    # pair of points is matched, and a larger eps only leads to the product plan.
+    min_rho_share: float = 1e-3
     # |share − kept| at which `rho_for_mass` stops.
     mass_share_tol: float = 1e-3
     # Tolerance and steps of a solve of `rho_for_mass`: enough for three digits of the mass.

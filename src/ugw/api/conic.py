@@ -81,7 +81,7 @@ def solve_conic_problem(problem: Any, surrogate: UGW, cone: Cone, solver: Any, i
     solver = check_stores_plans(check_solver(solver, strategy.solver), "solve_conic")
     n_terms = int(problem.distortion_sum.rank.max()) if isinstance(problem, CGW) else 1
     model = replace(model_of(surrogate, 1, "auto"), path="conic", n_terms=max(1, n_terms))
-    with explain_allocation_errors(lambda: model.estimate(n_inner=1).message):
+    with explain_allocation_errors(lambda: model.estimate(n_inner=1).error_message):
         start = read_start(surrogate, solver, init)
         groups = group_items(problem, start, CONIC_CHOICES)
         solve_items = partial(_solve_items, (problem, surrogate), solver, strategy)

@@ -62,12 +62,20 @@ class Estimate:
 
     @property
     def message(self) -> str:
-        """The message of an OutOfMemory error: what is needed, what there is and what would fit."""
-        available = "an unknown amount" if self.available is None else f"{self.available / GIB:.3g} GiB"
+        """What is needed and what there is; if it does not fit, what would."""
+        return f"fits: {self._needs}" if self.fits else self.error_message
+
+    @property
+    def error_message(self) -> str:
+        """The message of an OutOfMemory error, which an allocation may cause although the estimate fits."""
         advice = self.advice or "what would fit: smaller problems, float32, or fewer items in a call"
-        return (
-            f"out of memory: {self.path} plans need about {self.bytes / GIB:.3g} GiB, {available} available; {advice}"
-        )
+        return f"out of memory: {self._needs}; {advice}"
+
+    @property
+    def _needs(self) -> str:
+        """The memory that is needed and that is available, in words."""
+        available = "an unknown amount" if self.available is None else f"{self.available / GIB:.3g} GiB"
+        return f"{self.path} plans need about {self.bytes / GIB:.3g} GiB, {available} available"
 
     def __repr__(self) -> str:
         """Return one line: path, memory, work, and whether it fits."""
@@ -242,7 +250,8 @@ class MemoryModel:
         """
         options = {}
         if self.path == "dense":
-            name = 'low-rank spaces (metric="sqeuclidean") with inner=Sinkhorn(method="streaming")'
+            low_rank = 'Space.from_points with metric="sqeuclidean" or tol=, or Space.compressed(tol)'
+            name = f'low-rank spaces ({low_rank}) with inner=Sinkhorn(method="streaming")'
             options[name] = replace(self, path="streaming", ranks=self._ranks(), n_plans=1)
         if self.itemsize == 8:
             options["float32, Space.to(torch.float32)"] = replace(self, itemsize=4)

@@ -24,13 +24,17 @@ from ..problems.ugw import UGW
 from ..problems.ugw_streamed import StreamingUGW
 from ..results.base import warn_if_not_converged
 from ..results.parameters import with_parameters
-from ..results.records import SolverOutput
+from ..results.records import SolverOutput, Status
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 from ..solvers.monitor import Monitor
 from .batching import checked_chunk_size, explain_allocation_errors, group_items, group_ugw_items, solve_in_chunks
+from .config import API_CONFIG
 from .estimate import estimate
+
+# How a solve may end because rho is small against the distortions.
+_MAY_FAIL_BY_SMALL_RHO = (Status.MAX_ITER, Status.ALTERNATING, Status.COLLAPSED)
 
 
 def solve(
@@ -79,10 +83,24 @@ def solve(
         return warn_if_not_converged(result)
     chosen: Any = check_solver(solver, AlternateMin())
     method = base_solver(chosen).inner.method
-    with explain_allocation_errors(lambda: estimate(x, y, fused=fused, loss=loss, solver=chosen).message):
+    with explain_allocation_errors(lambda: estimate(x, y, fused=fused, loss=loss, solver=chosen).error_message):
         problem = build_ugw(x, y, rho=rho, eps=resolve_eps(eps, rho), fused=fused, loss=loss, method=method)
         result = solve_problem(problem, chosen, init, **arguments)
-    return warn_if_not_converged(result)
+    return warn_if_not_converged(result, consequence=_small_rho_advice(problem, result))
+
+
+@torch.no_grad()
+def _small_rho_advice(problem: UGW, result: Result) -> str:
+    """Return advice to raise rho, "" unless rho may be why the first item that failed did not converge."""
+    failed = torch.nonzero(result.tensors.status != int(Status.CONVERGED)).flatten().tolist()
+    if not failed or Status(int(result.tensors.status[failed[0]])) not in _MAY_FAIL_BY_SMALL_RHO:
+        return ""
+    rho = min(float(side.rho[failed[0]]) for side in (problem.div_a, problem.div_b))
+    mean = float(problem.scale()[failed[0]])
+    if rho >= API_CONFIG.min_rho_share * mean:
+        return ""
+    advice = "raise rho or rescale with Space.scaled(), rather than raise eps"
+    return f"rho = {rho:.3g} is small against the mean distortion {mean:.2g}: {advice}; "
 
 
 @torch.no_grad()

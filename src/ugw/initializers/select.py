@@ -104,10 +104,12 @@ def read_plan(problem: SpacePair, plan: Any, name: str) -> Tensor:
         raise InputError(f"{name} must be a plan of shape {expected}, got {tuple(tensor.shape)}")
     check_finite(name, tensor)
     check_nonnegative(name, tensor)
+    is_shared = tensor.ndim == 2 and problem.batched
     tensor = tensor.expand(problem.batch, n, m)
     allowed = (problem.log_a > -torch.inf)[:, :, None] & (problem.log_b > -torch.inf)[:, None, :]
     if bool(((tensor > 0) & ~allowed).any()):
-        raise InputError(f"{name} must be 0 at points of weight 0, got mass in their rows or columns")
+        hint = f"; one plan was given for all {problem.batch} items, some padded with such points" if is_shared else ""
+        raise InputError(f"{name} must be 0 at points of weight 0, got mass in their rows or columns{hint}")
     return tensor
 
 

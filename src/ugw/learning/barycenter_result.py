@@ -88,7 +88,7 @@ class Barycenter(ResultBase):
     @property
     def message(self) -> str:
         """How the rounds ended, or if they converged how the solves in `parts` ended, and what to change."""
-        if self.code == Status.CONVERGED:
+        if self.code == Status.CONVERGED and not self.converged:
             return self.parts.message
         change = f"after {self.n_iter} rounds the distances changed by {self.history.change[-1]:.1e}"
         if self.code == Status.MAX_ITER:

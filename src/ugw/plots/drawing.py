@@ -98,18 +98,18 @@ def mds_coordinates(distances: np.ndarray, k: int = 2) -> np.ndarray:
 def convergence_curves(result: Any) -> list[tuple[str, np.ndarray, np.ndarray]]:
     """Return (name, steps, values) of each curve of a solve; values are positive, for a logarithmic scale.
 
-    The curves are |objective − final value| / |final value|, the relative change of the plan, and the residual of the
-    inner solver.
+    The curves are |objective − final value| / |final value|, the relative change of the plan (of a Barycenter: of the
+    distances), and the residual of the inner solver.
     """
     if not hasattr(result, "history"):
         raise InputError(f"convergence draws a Result, got {type(result).__name__}")
-    if result.batched:
+    if getattr(result, "batched", False):  # a Barycenter is never a batch
         raise InputError("convergence draws one solve, got a batch: take an item first, result[i]")
     history, value = result.history, float(result.value)  # value is a tensor if the spaces are
     objective_error = np.abs(history.objective - value) / max(abs(value), np.finfo(float).tiny)
     named = (
         ("|objective − final|", objective_error[:-1]),
-        ("plan change", history.change),
+        ("distance change" if hasattr(result, "parts") else "plan change", history.change),
         ("inner residual", history.residual),
     )
     curves = []

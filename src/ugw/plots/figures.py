@@ -362,7 +362,7 @@ def layout(graph: networkx.Graph) -> np.ndarray:
 
 
 def convergence(result: Any, *, ax: Axes | None = None) -> Axes:
-    """Draw the convergence curves of a solve, on a logarithmic scale over the outer steps.
+    """Draw the convergence curves of a solve or a Barycenter, on a logarithmic scale over the outer steps or rounds.
 
     They are the relative distance of the objective from its final value, the relative change of the plan, and the
     residual of the inner solver. Straight lines are linear convergence. With hard marginals the objective may increase,

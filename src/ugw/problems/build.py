@@ -58,6 +58,8 @@ def resolve_eps(eps: Any, rho: Any) -> Any:
     >>> resolve_eps("auto", 1.0)
     relative(0.01)
     """
+    if any(isinstance(side, Relative) for side in (rho if isinstance(rho, tuple) else (rho,))):
+        raise InputError("rho must be a number, got a relative eps: ugw.relative is for eps only")
     if not isinstance(eps, str):
         return eps
     if eps != "auto":

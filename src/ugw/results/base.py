@@ -83,6 +83,10 @@ class ResultBase(ABC):
         except Exception as error:  # a broken file makes the readers raise errors of many kinds
             kind = saved_kind(arrays)
             reason = f"it holds a {kind}, load it with {kind}.load" if kind not in (None, cls.__name__) else str(error)
+            if "source_marginal" in arrays:
+                reason = "`ugw match` wrote it, which stores no Result"
+                if "plan" in arrays:
+                    reason += '; to start a solve from its plan, pass init=numpy.load(path)["plan"]'
             raise InputError(f"{name} is not a saved {cls.__name__}: {reason}") from error
 
     def _repr_html_(self) -> str:

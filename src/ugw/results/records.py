@@ -55,7 +55,7 @@ _MESSAGES = {
     Status.MAX_ITER: "the iteration limit was reached: raise max_iter or eps, loosen tol, or set anneal; "
     "if it is the inner residual that is large, raise inner=Sinkhorn(max_iter=...)",
     Status.ALTERNATING: "two plans alternate without converging; `plan` is the better of them, `plan_pair` has both: "
-    "raise eps or try another init",
+    "raise rho if it is far below the mean distortion, otherwise raise eps or try another init",
     Status.PRECISION: "eps is too small against the cost for this dtype, rounding alone moves the plan: "
     "use float64 or raise eps",
     Status.COLLAPSED: "the best plan found has next to no mass: rho is too small against the distances, or no start "

@@ -249,7 +249,11 @@ def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, resi
     change: (B,), relative L1 change of the plan in the last step; residual: (B,), of its inner solve.
     """
     problem, options, controls = settings.problem, settings.options, iterate.controls
-    eps = problem.eps if options.anneal is None else torch.maximum(problem.eps, options.anneal * controls.eps)
+    eps = problem.eps
+    if options.anneal is not None:
+        annealed = options.anneal * controls.eps
+        is_negligible = annealed < SOLVER_CONFIG.negligible_eps_share * settings.last_entropy
+        eps = torch.where(is_negligible, eps, torch.maximum(eps, annealed))
     entropy = settings.last_entropy
     if settings.uses_proximal_steps:
         needs_none = settings.last_entropy <= problem.eps  # no proximal steps for these items of the batch

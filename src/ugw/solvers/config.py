@@ -67,6 +67,9 @@ class SolverConfig:
     max_proximal_share: float = 0.3
     # An eps given as exactly the last share counts as reached, although both are rounded.
     proximal_rounding: float = 1e-6
+    # Annealing ends, and eps has its value, once the annealed eps is below this share of the entropy of the last steps:
+    # the proximal term then dominates the step, and a factor never leads to eps = 0.
+    negligible_eps_share: float = 1e-3
     # Share of the product plan mixed into the reference plan of a proximal step that must be able to leave zeros.
     product_share: float = 1e-3
     # Largest negative gradient of a converged plan, as a share of the cost scale.

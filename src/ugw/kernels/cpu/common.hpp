@@ -31,6 +31,7 @@ inline int pad(int count) { return (count + PADDING - 1) / PADDING * PADDING; }
     FIELD(max_residual_of_solved) FIELD(coarse_tol) FIELD(near_convergence) FIELD(max_inner_iter)                      \
     FIELD(first_iteration_multiplier) FIELD(product_share) FIELD(max_negative_gradient) FIELD(min_improvement)         \
     FIELD(max_change_to_extrapolate) FIELD(tol) FIELD(anneal) FIELD(inner_max_iter) FIELD(proximal_factor)             \
+    FIELD(negligible_eps_share)                                                                                        \
     FIELD(uses_log_domain) FIELD(samples_rows) FIELD(is_monitored) FIELD(max_iter)                                     \
     FIELD(RUNNING) FIELD(MAX_ITER) FIELD(ALTERNATING) FIELD(COLLAPSED) FIELD(NON_FINITE)
 

@@ -82,6 +82,15 @@ static double next_iteration_multiplier(const Item& item, double change, double 
     return waits ? std::min(2.0 * multiplier, largest) : multiplier;
 }
 
+// The eps of the next step: annealed from the last eps, or that of the problem if nothing is annealed or little is left.
+static double next_eps(const Item& item, double last_eps) {
+    const Config& config = *item.config;
+    const Parameters& p = *item.parameters;
+    const double annealed = config.anneal * last_eps;
+    if (std::isnan(config.anneal) || annealed < config.negligible_eps_share * p.last_entropy) return p.eps;
+    return std::max(p.eps, annealed);
+}
+
 // The entropy of the next step: lower, or higher again where the inner solver does not keep up.
 static double next_entropy(const Item& item, double next_eps, double residual) {
     const Config& config = *item.config;
@@ -231,7 +240,7 @@ static int advance(const Item& item, std::int64_t k, StepMemory& memory, History
     iterate.change = step.change;
     iterate.residual = step.residual;
     iterate.n_returns = n_returns;
-    iterate.eps = std::isnan(config.anneal) ? p.eps : std::max(p.eps, config.anneal * old.eps);
+    iterate.eps = next_eps(item, old.eps);
     iterate.iteration_multiplier = next_iteration_multiplier(item, step.change, step.residual);
     iterate.entropy = next_entropy(item, iterate.eps, step.residual);
     iterate.leaves_zeros = 0.0;
