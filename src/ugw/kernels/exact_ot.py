@@ -124,7 +124,7 @@ def _numpy_items(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> Ite
 def _support(a: np.ndarray, b: np.ndarray) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray]]:
     """Return the index (np.ix_) of the pairs of points of positive weight, and the weights of these points.
 
-    a: (n,); b: (m,). The costs at other points, such as padding, would change how the cost is scaled and rounded, and so
+    a: (n,); b: (m,). The costs at other points, such as padding, would change how costs are scaled and rounded, and so
     which of several optimal vertices is found.
     """
     is_row, is_col = a > 0, b > 0
