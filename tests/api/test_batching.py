@@ -84,6 +84,16 @@ def test_fused_batches(alpha, init):
         )
 
 
+@pytest.mark.parametrize("loss", [None, lambda t: t**2])
+def test_an_item_is_annealed_as_alone_beside_one_of_proximal_steps(loss):
+    """The second item has an eps so small that it needs proximal steps. A function as loss has no compiled steps."""
+    pairs, eps = [pair(9, 7, seed=0), pair(6, 8, seed=5)], np.array([0.02, 1e-4])
+    given = {"rho": 0.5, "loss": loss, "init": "product", "solver": ugw.AlternateMin(anneal=0.9)}
+    r = ugw.solve(*(Space.stack(list(side)) for side in zip(*pairs, strict=True)), eps=eps, **given)
+    for i, (x, y) in enumerate(pairs):
+        same(r[i], ugw.solve(x, y, eps=eps[i], **given))
+
+
 def test_a_linear_cost_per_item():
     xs, y = [space(6, seed=i) for i in range(3)], space(7, seed=9)
     costs = np.random.default_rng(0).random((3, 6, 7))
