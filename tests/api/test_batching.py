@@ -91,7 +91,7 @@ def test_an_item_is_annealed_as_alone_beside_one_of_proximal_steps(loss):
     given = {"rho": 0.5, "loss": loss, "init": "product", "solver": ugw.AlternateMin(anneal=0.9)}
     r = ugw.solve(*(Space.stack(list(side)) for side in zip(*pairs, strict=True)), eps=eps, **given)
     for i, (x, y) in enumerate(pairs):
-        same(r[i], ugw.solve(x, y, eps=eps[i], **given))
+        assert_same_item(r[i], ugw.solve(x, y, eps=eps[i], **given))
 
 
 def test_a_linear_cost_per_item():
@@ -180,7 +180,7 @@ def test_of_two_alternating_plans_an_item_returns_the_same_as_alone():
         pair = cases.similarities(6, 6, seed)
         alone = ugw.solve(pair.x, pair.y, rho=INF, eps=0.1, init="product")
         x, y = Space.stack([pair.x, neighbor.x]), Space.stack([pair.y, neighbor.y])
-        same(ugw.solve(x, y, rho=np.array([INF, 1.0]), eps=0.1, init="product")[0], alone)
+        assert_same_item(ugw.solve(x, y, rho=np.array([INF, 1.0]), eps=0.1, init="product")[0], alone)
         assert alone.status is Status.ALTERNATING
         improves.append(alone.value < alone.history.objective[-1] - 1e-6)
     assert True in improves  # one more step was made, to the better plan
