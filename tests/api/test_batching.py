@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import ugw
+from oracles import cases
 from oracles.spaces import pair, space
 from oracles.thresholds import changed_thresholds
 from ugw._utils.size_class import THRESHOLDS, SizeClass, size_class
@@ -81,6 +82,16 @@ def test_fused_batches(alpha, init):
         assert_same_item(
             r[i], ugw.solve(x, y, rho=take_item(RHO, i), eps=eps[i], fused=ugw.Fused(item_alpha), init=init)
         )
+
+
+@pytest.mark.parametrize("loss", [None, lambda t: t**2])
+def test_an_item_is_annealed_as_alone_beside_one_of_proximal_steps(loss):
+    """The second item has an eps so small that it needs proximal steps. A function as loss has no compiled steps."""
+    pairs, eps = [pair(9, 7, seed=0), pair(6, 8, seed=5)], np.array([0.02, 1e-4])
+    given = {"rho": 0.5, "loss": loss, "init": "product", "solver": ugw.AlternateMin(anneal=0.9)}
+    r = ugw.solve(*(Space.stack(list(side)) for side in zip(*pairs, strict=True)), eps=eps, **given)
+    for i, (x, y) in enumerate(pairs):
+        assert_same_item(r[i], ugw.solve(x, y, eps=eps[i], **given))
 
 
 def test_a_linear_cost_per_item():
@@ -159,6 +170,21 @@ def test_an_item_does_not_depend_on_its_neighbors():
     assert r.n_iter[2] < r.n_iter[1]
     assert r[3].status is Status.MAX_ITER
     assert r[3].n_iter == alone.n_iter + 3
+
+
+@pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")
+def test_of_two_alternating_plans_an_item_returns_the_same_as_alone():
+    """Hard marginals are never extrapolated; those of the neighbor are soft, so that its steps are."""
+    neighbor, improves = cases.clouds(4, 5, 0), []
+    for seed in (0, 1, 3, 4):
+        pair = cases.similarities(6, 6, seed)
+        alone = ugw.solve(pair.x, pair.y, rho=INF, eps=0.1, init="product")
+        x, y = Space.stack([pair.x, neighbor.x]), Space.stack([pair.y, neighbor.y])
+        assert_same_item(ugw.solve(x, y, rho=np.array([INF, 1.0]), eps=0.1, init="product")[0], alone)
+        assert alone.status is Status.ALTERNATING
+        improves.append(alone.value < alone.history.objective[-1] - 1e-6)
+    assert True in improves  # one more step was made, to the better plan
+    assert False in improves
 
 
 def test_status_and_steps_are_per_item():

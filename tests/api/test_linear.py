@@ -161,6 +161,28 @@ def test_items_of_a_batch_equal_single_solves(kind):
         assert whole[i].value == pytest.approx(alone.value, rel=1e-9)
 
 
+def test_items_without_entropy_and_with_hard_marginals_are_exact_in_every_batch():
+    """Linear programs solve them, whatever solves the other items. The distance in R¹ has many optimal plans."""
+    rng = np.random.default_rng(0)
+    sizes, rho, eps = [(9, 12), (14, 5), (6, 8)], np.array([INF, INF, 1.0]), np.array([0.0, 0.05, 0.0])
+    pairs = [[ugw.Space.from_points(rng.random((n, 1)), weights=cases.clouds(n, 1, n).a) for n in s] for s in sizes]
+    stacks = [ugw.Space.stack(list(side)) for side in zip(*pairs, strict=True)]
+    whole = ugw.solve_linear(*stacks, cost="euclidean", rho=rho, eps=eps)
+    for i, pair in enumerate(pairs):
+        alone = ugw.solve_linear(*pair, cost="euclidean", rho=rho[i], eps=eps[i])
+        assert whole[i].status is alone.status
+        assert whole[i].n_iter == alone.n_iter
+        assert whole[i].value == pytest.approx(alone.value, rel=1e-12)
+        np.testing.assert_allclose(whole[i].plan, alone.plan, atol=1e-12)
+    assert bool(whole.tensors.potentials[0][0].isnan().all())
+    assert np.isfinite(whole[1].potentials[0]).all()
+    with pytest.raises(ugw.InputError, match="must be an AlternateMin for KL with entropy or a soft side"):
+        ugw.solve_linear(*stacks, rho=rho, eps=eps, solver=ugw.FrankWolfe())
+    with pytest.warns(ugw.ConvergenceWarning, match="callback stopped"):
+        stopped = ugw.solve_linear(*stacks, rho=rho, eps=eps, solver=ugw.AlternateMin(callback=lambda step: True))
+    assert {status.name for status in stopped.status} == {"STOPPED"}
+
+
 def test_masses_and_costs_scale():
     """Twice the weights: twice the plan where there is no entropy; a constant in the cost of a hard problem is added to the value."""
     _, _, a, b, cost = clouds(mass=(1.0, 1.0))

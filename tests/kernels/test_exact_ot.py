@@ -119,6 +119,23 @@ def test_items_of_a_batch_are_solved_by_themselves():
         np.testing.assert_array_equal(whole[i], alone[0])
 
 
+@pytest.mark.parametrize("mass", [None, 0.3])
+def test_points_of_weight_zero_do_not_choose_among_optimal_vertices(mass):
+    """On a line with the distance as cost, crossing two pairs costs nothing. Costs of padding may be of any size."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((2, 12, 1))
+    weights = [rng.random(12) + 0.2 for _ in range(2)]
+    a, b = (w / w.sum() for w in weights)
+    cost, given = abs(x - y.T), None if mass is None else torch.tensor([mass], dtype=torch.float64)
+    for far in (-7.0, 0.0, 1e9):
+        padded = np.pad(cost, ((0, 3), (0, 5)), constant_values=far)
+        parts = batch(cost, a, b), batch(padded, np.pad(a, (0, 3)), np.pad(b, (0, 5)))
+        plans = [exact_ot.optimal_partial_plan(*part, given)[0] for part in parts]
+        assert torch.equal(plans[1][:12, :12], plans[0])
+        plans = [exact_ot.optimal_plan(*part)[0] for part in parts]
+        assert torch.equal(plans[1][:12, :12], plans[0])
+
+
 def test_rounding_to_the_marginals():
     pair = cases.clouds(5, 6, 0)
     off = cases.random_plan(pair, 1)

@@ -47,14 +47,16 @@ def group_ugw_items(problem: UGW, start: Any) -> list[Group]:
     groups = group_items(problem, start, UGW_CHOICES)
     if isinstance(start, str) and start == "auto":
         is_easy = problem.eps >= API_CONFIG.single_minimum_eps_share * problem.scale()
-        groups = _divide(groups, is_easy, "product")
-    groups = _divide(groups, problem.has_vertex_solutions)
+        groups = divide_groups(groups, is_easy, "product")
+    groups = divide_groups(groups, problem.has_vertex_solutions)
     if problem.keeps_zeros:
-        groups = _divide(groups, problem.distortion_sum.infinite_items.to(problem.eps.device).expand(problem.batch))
+        groups = divide_groups(
+            groups, problem.distortion_sum.infinite_items.to(problem.eps.device).expand(problem.batch)
+        )
     return groups
 
 
-def _divide(groups: list[Group], condition: Tensor, start: Any = None) -> list[Group]:
+def divide_groups(groups: list[Group], condition: Tensor, start: Any = None) -> list[Group]:
     """Return the groups (items, start), divided into items where `condition` (B,) is false and true, none empty.
 
     start: the initial plans, or their name, for the items where it is true, None for that of their group.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,12 +29,15 @@ from ..problems.partial.ot import PartialW
 from ..problems.uot import UW
 from ..results.base import warn_if_not_converged
 from ..results.parameters import with_parameters
+from ..results.records import SolverOutput
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.base import Solver
 from ..solvers.frank_wolfe import FrankWolfe
+from ..solvers.monitor import Monitor
 from ..solvers.proximal import ProximalSchedule
 from ..solvers.sinkhorn import Sinkhorn
+from .batching import divide_groups, group_items, solve_in_chunks
 
 # The default solver with entropy. Only the proximal term depends on the plan, so that steps may be sharp and many inner
 # iterations pay.
@@ -63,7 +68,7 @@ def solve_linear(
     eps: a number ≥ 0, an array (B,), or `ugw.relative(share)` of the mean cost of the product plan a⊗b. 0 is exact by
     linear programs for TV, Mass and two hard marginals, and solved by proximal steps for KL. "auto":
     `relative(1e-2)`, or 0 for TV and Mass, which have no entropy.
-    solver: an `ugw.AlternateMin(...)`, or where linear programs solve the problem an `ugw.FrankWolfe(...)`. Its
+    solver: an `ugw.AlternateMin(...)`, or where linear programs solve all items an `ugw.FrankWolfe(...)`. Its
     tolerances, proximal schedule and inner iterations, if not given, are those that suit linear problems.
     The cost is `terms.linear` of the result; potentials are those of p = a⊗b·exp((f ⊕ g − cost)/eps).
 
@@ -79,13 +84,15 @@ def solve_linear(
     a, b, matrix = _read_sides(x, y, cost)
     with torch.no_grad():
         problem = _build(a, b, matrix, rho, eps)
-        if isinstance(problem, PartialW):
+        has_programs = _has_programs(problem)
+        if bool(has_programs.all()):
             chosen = _check_class(solver, FrankWolfe(), "TV, Mass, or eps = 0 with hard marginals")
-            start = problem.product * problem.mass_unit.to(problem.x.dtype)[:, None, None]
         else:
             chosen = _check_class(solver, ENTROPIC, "KL with entropy or a soft side")
-            start = problem.product
-        result = chosen(problem, start)
+        # A linear problem has one minimum: its size matters for no choice.
+        groups = divide_groups(group_items(problem, "product", choices=()), has_programs)
+        output = solve_in_chunks(problem, chosen, groups, problem.batch, partial(_solve_items, problem, chosen))
+        result = problem.result(output)
     # As the caller gave them: two hard marginals at eps = 0 are solved as a Mass.
     given = partial_divergences(rho) or divergence_pair(rho)
     sides = given[0].expand(problem.batch, a.device), given[1].expand(problem.batch, a.device)
@@ -106,7 +113,7 @@ def _check_class(solver: Any, default: Solver, problem: str) -> Solver:
 
 
 def _build(a: Space, b: Space, cost: Tensor, rho: Any, eps: Any) -> UW | PartialW:
-    """Return the linear problem: a PartialW for TV, Mass and two hard marginals at eps = 0, a UW otherwise.
+    """Return the linear problem: a PartialW for TV and Mass, a UW otherwise.
 
     cost: (n, m) or (B, n, m); rho: penalty of the marginals, inf hard; eps: entropy.
     """
@@ -114,18 +121,46 @@ def _build(a: Space, b: Space, cost: Tensor, rho: Any, eps: Any) -> UW | Partial
     number = resolved.share if isinstance(resolved, Relative) else as_parameter("eps", resolved, allow_zero=True)
     if sides is not None:
         check_zero_eps(resolved, "TV and Mass are exact linear programs")
-        partial = _with_batch(PartialW, a, b, sides, number, cost)
-        if isinstance(partial.div_a, Mass):
-            check_mass(partial, partial.div_a.m)
-        return partial
+        exact = _with_batch(PartialW, a, b, sides, number, cost)
+        if isinstance(exact.div_a, Mass):
+            check_mass(exact, exact.div_a.m)
+        return exact
     problem = _with_batch(UW, a, b, divergence_pair(rho), number, cost)
     if isinstance(resolved, Relative):
         problem = replace(problem, eps=problem.eps * _mean_cost(problem, is_auto=resolved is not eps))
     check_hard_masses(problem)
-    if bool((problem.div_a.is_hard & problem.div_b.is_hard & (problem.eps == 0)).all()):
-        full = Mass(torch.minimum(problem.log_mass_a, problem.log_mass_b).exp())
-        return PartialW(a, b, full, full, problem.eps, cost, batched=problem.batched)
     return problem
+
+
+def _has_programs(problem: UW | PartialW) -> Tensor:
+    """Return (B,) bool: is an item solved by linear programs? It is for TV, Mass and two hard marginals at eps = 0."""
+    if isinstance(problem, PartialW):
+        return torch.ones_like(problem.eps, dtype=torch.bool)
+    return problem.div_a.is_hard & problem.div_b.is_hard & (problem.eps == 0)
+
+
+def _solve_items(
+    problem: UW | PartialW, solver: Any, index: Tensor | None, start: str, monitor: Monitor | None
+) -> SolverOutput:
+    """Return the solutions of the items `index` of a linear problem, None for all of them, from the product plan.
+
+    Linear programs solve all of the items or none. solver: an AlternateMin, or a FrankWolfe where linear programs solve
+    all items of the problem.
+    """
+    items = problem if index is None else problem.take(index)
+    plan = items.product
+    if bool(_has_programs(items).all()):
+        items = items if isinstance(items, PartialW) else _with_full_mass(items)
+        solver = solver if isinstance(solver, FrankWolfe) else FrankWolfe(max_iter=solver.max_iter)
+        plan = plan * items.mass_unit.to(plan.dtype)[:, None, None]
+    with solver.monitoring() if monitor is None else nullcontext(monitor) as monitor:
+        return solver.run(items, plan, monitor).tensors
+
+
+def _with_full_mass(problem: UW) -> PartialW:
+    """Return a problem with two hard marginals and without entropy as one whose plans have all of the mass."""
+    full = Mass(torch.minimum(problem.log_mass_a, problem.log_mass_b).exp())
+    return PartialW(problem.x, problem.y, full, full, problem.eps, problem.cost, batched=problem.batched)
 
 
 def _mean_cost(problem: UW, *, is_auto: bool) -> Tensor:

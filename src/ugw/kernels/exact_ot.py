@@ -26,8 +26,11 @@ def optimal_plan(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
     tensor([[0.2500, 0.2500],
             [0.0000, 0.5000]])
     """
-    plans = [_network_simplex(row, col, c)[0] for c, row, col, _ in _numpy_items(cost, a, b, None)]
-    return torch.from_numpy(np.stack(plans)).to(cost)
+    plans = np.zeros(cost.shape)
+    for plan, (c, row, col, _) in zip(plans, _numpy_items(cost, a, b, None), strict=True):
+        entries, weights = _support(row, col)
+        plan[entries] = _network_simplex(*weights, c[entries])[0]
+    return torch.from_numpy(plans).to(cost)
 
 
 def row_multipliers(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -56,11 +59,12 @@ def optimal_partial_plan(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None
     >>> optimal_partial_plan(cost, half, half, torch.tensor([0.75])).sum().item()
     0.75
     """
-    plans = []
-    for c, row, col, m in _numpy_items(cost, a, b, mass):
-        weights = (row, col) if m is None else (np.minimum(row, m), np.minimum(col, m))
-        plans.append(_network_simplex(*_add_dummy_points(c, *weights, m))[0][:-1, :-1])
-    return torch.from_numpy(np.stack(plans)).to(cost)
+    plans = np.zeros(cost.shape)
+    for plan, (c, row, col, m) in zip(plans, _numpy_items(cost, a, b, mass), strict=True):
+        entries, weights = _support(row, col)
+        weights = weights if m is None else (np.minimum(weights[0], m), np.minimum(weights[1], m))
+        plan[entries] = _network_simplex(*_add_dummy_points(c[entries], *weights, m))[0][:-1, :-1]
+    return torch.from_numpy(plans).to(cost)
 
 
 def partial_multipliers(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -115,6 +119,16 @@ def _numpy_items(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> Ite
     masses = [None] * len(cost) if mass is None else mass.double().cpu().tolist()
     arrays = (tensor.detach().double().cpu().numpy() for tensor in (cost, a, b))
     return zip(*arrays, masses, strict=True)
+
+
+def _support(a: np.ndarray, b: np.ndarray) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray]]:
+    """Return the index (np.ix_) of the pairs of points of positive weight, and the weights of these points.
+
+    a: (n,); b: (m,). The costs at other points, such as padding, would change how costs are scaled and rounded, and so
+    which of several optimal vertices is found.
+    """
+    is_row, is_col = a > 0, b > 0
+    return np.ix_(is_row, is_col), (a[is_row], b[is_col])
 
 
 def _add_dummy_points(

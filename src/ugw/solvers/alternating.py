@@ -256,10 +256,11 @@ def _next_controls(settings: RunSettings, iterate: Iterate, change: Tensor, resi
         eps = torch.where(is_negligible, eps, torch.maximum(eps, annealed))
     entropy = settings.last_entropy
     if settings.uses_proximal_steps:
-        needs_none = settings.last_entropy <= problem.eps  # no proximal steps for these items of the batch
-        is_solved = (residual <= SOLVER_CONFIG.max_residual_of_solved) | needs_none
+        is_solved = residual <= SOLVER_CONFIG.max_residual_of_solved
         bounds = settings.last_entropy, settings.max_entropy
         entropy = options.proximal.next_entropy(controls.entropy, bounds, is_solved)
+        needs_none = settings.last_entropy <= problem.eps  # no proximal steps for these items of the batch
+        entropy = torch.where(needs_none, settings.last_entropy, entropy)
     return Controls(
         cost=None,
         is_extrapolated=controls.is_extrapolated,

@@ -193,11 +193,13 @@ class _CompiledRun:
         )
         state = replace(state, local_cost=local_cost)
         previous_state, history, cost = None, None, None
+        may_extrapolate = self._settings.may_extrapolate
         if iterate.previous_state is not None:
             before = dict(zip(plan_fields, columns[n_plan:], strict=False))
             previous_state = _replace_plan(iterate.previous_state, self._select(self._plans, -1), before)
-        if self._costs is not None:
-            cost = self._select(self._costs, 0)
+        if self._costs is not None and may_extrapolate is not None:
+            # The library sets the cost of the next step only where one may be extrapolated.
+            cost = torch.where(may_extrapolate[:, None, None], self._select(self._costs, 0), local_cost)
             history = CostHistory(
                 inputs=(self._select(self._costs, -2), self._select(self._costs, -1)),
                 outputs=(self._select(self._outputs, -1), local_cost),
