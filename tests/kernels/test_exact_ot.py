@@ -31,6 +31,18 @@ def test_optimal_plans_solve_the_linear_program():
     assert (vertex > 0).sum() <= 10  # a vertex: at most n + m − 1 pairs
 
 
+@pytest.mark.parametrize("has_zero", [False, True])
+def test_plans_and_multipliers_do_not_depend_on_the_layout_of_the_arrays(has_zero):
+    rng = np.random.default_rng(1)
+    cost, a, b = (torch.as_tensor(rng.random(size)) for size in ((2, 5, 6), (2, 5), (2, 6)))
+    a[:, 0] *= not has_zero
+    a, b = a / a.sum(1, keepdim=True), b / b.sum(1, keepdim=True)
+    strided = cost.mT.contiguous().mT, a.T.contiguous().T, b.T.contiguous().T
+    assert not any(tensor.is_contiguous() for tensor in strided)
+    for function in (exact_ot.optimal_plan, exact_ot.row_multipliers):
+        torch.testing.assert_close(function(*strided), function(cost, a, b))
+
+
 @pytest.mark.parametrize("mass", [None, 0.2, 0.75, 0.8])
 @pytest.mark.parametrize("seed", range(3))
 def test_optimal_partial_plans_solve_the_linear_program(seed, mass):

@@ -170,7 +170,7 @@ def _network_simplex(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> tuple[np
         return plan * mass, log["u"] * size, log["v"] * size
     if a.min() > 0 and b.min() > 0:
         # For few points the checks of `ot.emd` take three times as long as the network simplex itself.
-        plan, _, u, v, code = emd_wrap.emd_c(*inputs, limit, 1)
+        plan, _, u, v, code = emd_wrap.emd_c(*map(np.ascontiguousarray, inputs), limit, 1)
         if code == KERNEL_CONFIG.simplex_optimal:
             return plan * mass, u * size, v * size
     plan, log = ot.emd(*inputs, numItermax=limit, log=True)
