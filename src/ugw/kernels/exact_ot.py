@@ -154,10 +154,9 @@ def _add_dummy_points(
 def _network_simplex(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return an optimal plan (n, m) of one balanced transport problem, and the multipliers (n,), (m,) of its marginals.
 
-    a: (n,); b: (m,); cost: (n, m). The multipliers are determined up to a constant that is added to the first and
-    subtracted from the second. Costs and masses are scaled to the order of 1, because POT's tolerances are absolute.
-    Costs are rounded so that ties, as of pairs that match each other, are exact and the last bit does not choose
-    between vertices.
+    a: (n,); b: (m,); cost: (n, m). The means of both multipliers under the weights agree. Costs and masses are scaled
+    to the order of 1, because POT's tolerances are absolute. Costs are rounded so that ties, as of pairs that match
+    each other, are exact and the last bit does not choose between vertices.
     """
     import ot
     from ot.lp import emd_wrap
@@ -172,6 +171,7 @@ def _network_simplex(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> tuple[np
         # For few points the checks of `ot.emd` take three times as long as the network simplex itself.
         plan, _, u, v, code = emd_wrap.emd_c(*map(np.ascontiguousarray, inputs), limit, 1)
         if code == KERNEL_CONFIG.simplex_optimal:
-            return plan * mass, u * size, v * size
+            shift = 0.5 * (v @ inputs[1] - u @ inputs[0])  # as `ot.emd` returns them: equal means
+            return plan * mass, (u + shift) * size, (v - shift) * size
     plan, log = ot.emd(*inputs, numItermax=limit, log=True)
     return plan * mass, log["u"] * size, log["v"] * size
