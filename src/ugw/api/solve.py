@@ -86,17 +86,18 @@ def solve(
     with explain_allocation_errors(lambda: estimate(x, y, fused=fused, loss=loss, solver=chosen).error_message):
         problem = build_ugw(x, y, rho=rho, eps=resolve_eps(eps, rho), fused=fused, loss=loss, method=method)
         result = solve_problem(problem, chosen, init, **arguments)
-    return warn_if_not_converged(result, consequence=_small_rho_advice(problem, result))
+    advice = "" if result.all_converged else _small_rho_advice(problem, result)
+    return warn_if_not_converged(result, consequence=advice)
 
 
 @torch.no_grad()
 def _small_rho_advice(problem: UGW, result: Result) -> str:
     """Return advice to raise rho, "" unless rho may be why the first item that failed did not converge."""
-    failed = torch.nonzero(result.tensors.status != int(Status.CONVERGED)).flatten().tolist()
-    if not failed or Status(int(result.tensors.status[failed[0]])) not in _MAY_FAIL_BY_SMALL_RHO:
+    first = int(torch.nonzero(result.tensors.status != int(Status.CONVERGED))[0])
+    if Status(int(result.tensors.status[first])) not in _MAY_FAIL_BY_SMALL_RHO:
         return ""
-    rho = min(float(side.rho[failed[0]]) for side in (problem.div_a, problem.div_b))
-    mean = float(problem.scale()[failed[0]])
+    rho = min(float(side.rho[first]) for side in (problem.div_a, problem.div_b))
+    mean = float(problem.scale()[first])
     if rho >= API_CONFIG.min_rho_share * mean:
         return ""
     advice = "raise rho or rescale with Space.scaled(), rather than raise eps"

@@ -113,7 +113,8 @@ def build_ugw(
     `Sinkhorn.method`, by which `uses_streaming` decides whether the result is a StreamingUGW.
     """
     check_spaces(x, y)
-    check_fused(fused)
+    if fused is not None:
+        check_fused(fused)
     div_a, div_b = divergence_pair(rho)
     share = eps.share if isinstance(eps, Relative) else as_parameter("eps", eps, allow_zero=True)
     stream = uses_streaming(x, y, fused=fused, loss=loss, method=method)
