@@ -100,10 +100,9 @@ def _different_conic_candidates(problem: CGW, surrogate: UGW) -> Tensor:
     simple = surrogate.product[:, None], first_lower_bound_plan(surrogate)[:, None]
     improved, _ = successive_halving(surrogate, torch.cat([coarse, *simple], dim=1), SURROGATE_SCHEDULE)
     noise = noise_plans(problem, size_class(*surrogate.largest).n_noise_candidates)
-    plans = torch.cat([improved, problem.product[:, None], noise], dim=1).to(torch.float32)
-    plans, values = successive_halving(problem.to_low_precision(), plans, CONIC_SCHEDULE)
-    survivors = different_candidates(plans, values, INITIALIZER_CONFIG.n_conic_survivors)
-    return pick_plans(plans, survivors).to(improved.dtype)
+    plans = torch.cat([improved, problem.product[:, None], noise], dim=1)
+    plans, values = successive_halving(problem.truncate_kernel(), plans, CONIC_SCHEDULE)
+    return pick_plans(plans, different_candidates(plans, values, INITIALIZER_CONFIG.n_conic_survivors))
 
 
 def linear_program_candidates(problem: PartialCGW, surrogate: UGW, solver: Any, init: Any) -> Tensor:

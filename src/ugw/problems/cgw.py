@@ -123,18 +123,13 @@ class CGW(Problem):
             self.x.select_items(index), self.y.select_items(index), *rhos, self.cone, distortion_sum, self.eps[index]
         )
 
-    def to_low_precision(self) -> CGW:
-        """Return the problem in float32, with weights of unit mass and the leading terms of the kernel only.
+    def truncate_kernel(self) -> CGW:
+        """Return the problem with the leading terms of its kernel only: enough to choose among candidates.
 
-        Objectives of two plans of an item compare as in this problem: enough to choose candidates.
+        It keeps the dtype: in float32 rounding would decide where plans near a saddle point go.
         """
-        masses = (space.weight_tensor.sum(-1, keepdim=True, dtype=torch.float64) for space in (self.x, self.y))
-        x, y = (
-            replace(space, weight_tensor=space.weight_tensor / mass).to(torch.float32)
-            for space, mass in zip((self.x, self.y), masses, strict=True)
-        )
-        total = self.distortion_sum.truncate(PROBLEM_CONFIG.dropped_kernel_share).to(torch.float32)
-        return replace(self, x=x, y=y, distortion_sum=total)
+        total = self.distortion_sum.truncate(PROBLEM_CONFIG.dropped_kernel_share)
+        return replace(self, distortion_sum=total)
 
     def result(self, tensors: SolverOutput) -> ConicResult:
         """Return the output of a solver as the ConicResult that users get, without its `parameters`."""

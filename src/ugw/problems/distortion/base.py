@@ -65,10 +65,6 @@ class Distortion(ABC):
     def with_metrics(self, dx: Metric, dy: Metric) -> Distortion:
         """Return the distortion sum of the same loss for other metrics, whose distances are in the range of these."""
 
-    @abstractmethod
-    def to(self, dtype: torch.dtype) -> Distortion:
-        """Return the distortion sum of the same g for plans of another dtype."""
-
     def truncate(self, share: float) -> Distortion:
         """Return the distortion sum with the leading terms of its factors only, or the sum itself if it has no factors.
 

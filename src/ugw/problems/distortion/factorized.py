@@ -95,10 +95,6 @@ class FactorizedDistortion(Distortion):
         parts = tuple(FactorizedDistortion(*metrics, self.factors) for metrics in items)
         return ItemwiseDistortion(parts, [(dx.n, dy.n)] * count, torch.arange(count, device=dx.device))
 
-    def to(self, dtype: torch.dtype) -> FactorizedDistortion:
-        """Return the distortion sum for plans of another dtype; the factors are evaluated as before, then rounded."""
-        return replace(self, dtype=dtype, _cached_terms=[])
-
     def truncate(self, share: float) -> FactorizedDistortion:
         """Return the distortion sum without the last terms of its factors, at most `share` of their squared size."""
         return replace(self, factors=self.factors.truncate(share), _cached_terms=[])

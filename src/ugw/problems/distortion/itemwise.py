@@ -72,10 +72,6 @@ class ItemwiseDistortion(Distortion):
             parts, [(dx.n, dy.n)] * len(parts), torch.arange(len(parts), device=self.part_index.device)
         )
 
-    def to(self, dtype: torch.dtype) -> ItemwiseDistortion:
-        """Return the distortion sums for plans of another dtype."""
-        return replace(self, parts=tuple(part.to(dtype) for part in self.parts))
-
     def truncate(self, share: float) -> ItemwiseDistortion:
         """Return the distortion sums without the last terms of their factors, at most `share` of their squared size."""
         return replace(self, parts=tuple(part.truncate(share) for part in self.parts))

@@ -62,10 +62,6 @@ class SquaredDistortion(Distortion):
         """Return the distortion sum for other metrics."""
         return type(self)(dx, dy)
 
-    def to(self, dtype: torch.dtype) -> Self:
-        """Return the distortion sum for the metrics in another dtype."""
-        return type(self)(self.dx.to(dtype), self.dy.to(dtype))
-
     def take(self, index: Tensor) -> Self:
         """Return the distortion sum of the batch items `index`, (k,) integers or (B,) bool."""
         return type(self)(self.dx.take(index), self.dy.take(index))

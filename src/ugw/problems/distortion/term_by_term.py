@@ -117,10 +117,6 @@ class TermByTermDistortion(Distortion):
         """Return the distortion sum of the same loss for other metrics, which have one item for each plan."""
         return TermByTermDistortion(dx, dy, self.g if self.item_index is None else self.g.take(self.item_index))
 
-    def to(self, dtype: torch.dtype) -> TermByTermDistortion:
-        """Return the distortion sum for plans of another dtype; values of g are evaluated as before, then rounded."""
-        return replace(self, dtype=dtype, _cached_blocks=[])
-
     def take(self, index: Tensor) -> TermByTermDistortion:
         """Return the distortion sum of the plans `index`, (k,) integers or (B,) bool; evaluated terms are shared."""
         if self._n_items == 1:
