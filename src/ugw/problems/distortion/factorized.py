@@ -20,13 +20,12 @@ class FactorizedDistortion(Distortion):
     """The distortion sum Σ_r signs_r φ_r(Dx)·plan·φ_r(Dy) of g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v).
 
     g(t) is the loss λ(t) or the conic kernel exp(−λ(t)/R). dx, dy: without a batch dimension; all plans of a batch
-    share them. factors: signs and φ_r; dtype: of φ_r(Dx) and φ_r(Dy), which are evaluated in that of the metrics.
+    share them. factors: signs and φ_r.
     """
 
     dx: Metric
     dy: Metric
     factors: LossFactors
-    dtype: torch.dtype | None = None  # None for that of the metrics
     _cached_terms: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # filled by the first product
 
     @property
@@ -79,12 +78,11 @@ class FactorizedDistortion(Distortion):
 
         φ_r, signs_r: the factors, with g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v) for the loss or conic kernel g.
         """
-        factors, dtype = self.factors, self.dtype or dx.dtype
+        factors = self.factors
         for start in range(0, factors.rank, count):
             part = slice(start, start + count)
             block = replace(factors, coefficients=factors.coefficients[:, part], signs=factors.signs[part])
-            phi_y = block.evaluate(dy) * block.signs.to(dy)[:, None, None]
-            yield block.evaluate(dx).to(dtype), phi_y.to(dtype)
+            yield block.evaluate(dx), block.evaluate(dy) * block.signs.to(dy)[:, None, None]
 
     def with_metrics(self, dx: Metric, dy: Metric) -> Distortion:
         """Return the distortion sum with the same factors for other metrics, whose distances must be in their range."""

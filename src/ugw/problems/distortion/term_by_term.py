@@ -21,14 +21,13 @@ class TermByTermDistortion(Distortion):
 
     g(t) is the loss λ(t), which may be infinite, or the conic kernel exp(−λ(t)/R). item_index: (B,), the item of dx, dy
     and g that plan b of the batch belongs to, since several initial plans may share one item; None: plan b belongs to
-    item b. dtype: of the values of g, which are evaluated in that of the metrics.
+    item b.
     """
 
     dx: Metric
     dy: Metric
     g: PairLoss
     item_index: Tensor | None = None
-    dtype: torch.dtype | None = None  # None for that of the metrics
     _cached_blocks: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)  # filled by the first product
 
     @property
@@ -85,7 +84,6 @@ class TermByTermDistortion(Distortion):
         there are none. dx: (items, rows, n); dy: (items, m, m).
         """
         values = self.g((dx[:, :, None, :, None] - dy[:, None, :, None, :]).abs()).flatten(3).flatten(1, 2)
-        values = values if self.dtype is None else values.to(self.dtype)
         is_infinite = torch.isinf(values)
         if not bool(is_infinite.any()):
             return values, None
