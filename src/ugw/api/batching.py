@@ -33,6 +33,8 @@ def group_items(problem: SpacePair, start: Any, choices: Sequence[str]) -> list[
     An item is grouped by its size without padding, so that it gets the result that it would get in a call of its own.
     choices: the fields of `SizeClass` in which the items of a group must agree.
     """
+    if problem.batch == 1:
+        return [(torch.zeros(1, dtype=torch.long, device=problem.eps.device), start)]
     groups = group_by_size(problem.sizes or ((problem.x.n, problem.y.n),), choices)
     return [(torch.tensor(items, device=problem.eps.device), start) for items in groups]
 

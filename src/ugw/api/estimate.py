@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,8 +93,8 @@ def estimate(
 ) -> Estimate:
     """Return the memory and work that `solve` with the same arguments and its default start will need.
 
-    The memory is between one and two times the measured peak. rho and eps count as numbers: arrays of them make a
-    batch, which unbatched spaces do not show.
+    The memory is between one and two times the measured peak, apart from freed blocks that the allocator keeps. rho and
+    eps count as numbers: arrays of them make a batch, which unbatched spaces do not show.
 
     >>> import numpy as np, ugw
     >>> x = ugw.Space.from_points(np.random.default_rng(0).random((2000, 3)))
@@ -140,11 +141,14 @@ class MemoryModel:
 
     def peak_bytes(self, items: int) -> int:
         """Return the estimated peak, in bytes, while `items` items are solved together."""
-        blocks = 2.2 * DISTORTION_CONFIG.block_terms * self.itemsize if self.path == "term-by-term" else 0
-        needed = items * self._item_bytes()
-        if self.path == "dense":
-            needed = max(items * self._dense_bytes(), self._coarse_bytes(items))
-        return int(API_CONFIG.memory.base_bytes + blocks + needed)
+        factors = API_CONFIG.memory
+        if self.path == "streaming":
+            n, m = (min(size, THRESHOLDS.max_stored_sample) for size in (self.n, self.m))
+            return int(items * self._points_bytes() + replace(self, path="dense", n=n, m=m).peak_bytes(items))
+        plans = items * self.n_plans * self.n * self.m
+        allocated = factors.dense * (factors.batch if items > 1 and not self._is_compiled else 1.0) * plans
+        needed = max(allocated * self.itemsize, self._search_bytes(items)) + self._loss_bytes(items)
+        return int(factors.base_bytes + needed)
 
     def total_bytes(self, chunk_size: int) -> int:
         """Return the estimated peak, in bytes, if the batch is solved `chunk_size` items at a time.
@@ -167,53 +171,70 @@ class MemoryModel:
         return self.ranks or (API_CONFIG.suggested_rank,) * 2
 
     @property
+    def _has_compiled_search(self) -> bool:
+        """Whether the compiled CPU library searches the initial plans."""
+        return self.path == "dense" and self.device.type == "cpu" and native.is_available()
+
+    @property
     def _is_compiled(self) -> bool:
-        """Whether the compiled CPU library searches the initial plan and runs the steps."""
-        is_small = self.itemsize == 8 and self.path == "dense" and size_class(self.n, self.m).uses_compiled_steps
-        return is_small and self.device.type == "cpu" and native.is_available()
+        """Whether the compiled CPU library also makes the steps from there."""
+        is_small = self.itemsize == 8 and size_class(self.n, self.m).uses_compiled_steps
+        return is_small and self._has_compiled_search
 
-    def _dense_bytes(self) -> float:
-        """Return the bytes that one item adds to the peak of a dense solve by its plans (n, m)."""
-        factors = API_CONFIG.memory
-        per_plan = factors.dense if self.has_coarse_start else factors.dense_single_start
-        per_plan = factors.compiled if self._is_compiled else per_plan * (factors.batch if self.batch > 1 else 1.0)
-        return per_plan * self.n_plans * self.n * self.m * self.itemsize
+    def _search_levels(self, items: int) -> list[tuple[int, int]]:
+        """Return the plan entries of one candidate of `items` items and the number of candidates, by level.
 
-    def _coarse_entries(self) -> int:
-        """Return the entries of all candidates of one item on the coarsest level, 0 if these do not count.
-
-        They do not without a coarse start, nor if the compiled library searches, one item after the other.
+        The levels are those of the search for a start: clusters, then all points or the middle level. The list is empty
+        without a coarse start.
         """
-        if self._is_compiled or not self.has_coarse_start:
-            return 0
-        side = THRESHOLDS.n_coarse_clusters
-        return (INITIALIZER_CONFIG.n_random_candidates + 2) * min(self.n, side) * min(self.m, side)
+        if not self.has_coarse_start:
+            return []
+        fine_side = size_class(self.n, self.m).n_middle_clusters or max(self.n, self.m)
+        n_coarse, n_fine = INITIALIZER_CONFIG.n_random_candidates + 2, INITIALIZER_CONFIG.coarse_rounds[-1][1] + 1
+        levels = ((THRESHOLDS.n_coarse_clusters, n_coarse), (fine_side, n_fine))
+        return [(items * min(self.n, side) * min(self.m, side), count) for side, count in levels]
 
-    def _coarse_bytes(self, items: int) -> float:
-        """Return the bytes of the candidates of `items` items on the coarsest level, of which batches run at a time."""
-        entries, limits = items * self._coarse_entries(), INITIALIZER_CONFIG.max_batch_entries
-        running = min(entries, limits.get(self.device.type, limits["cpu"]))
-        factors = API_CONFIG.memory
-        return (factors.candidates * running + factors.stored_candidates * entries) * self.itemsize
+    def _running_entries(self, entries: int, count: int) -> int:
+        """Return how many of the plan entries of `count` candidates are in one batch. entries: of one candidate."""
+        limits = INITIALIZER_CONFIG.max_batch_entries
+        limit = limits.get(self.device.type, limits["cpu"])
+        return min(count, max(1, limit // max(1, entries))) * entries
 
-    def _item_bytes(self) -> float:
-        """Return the bytes that one item adds to the peak of a chunk."""
-        factors, entries = API_CONFIG.memory, self.n * self.m
-        if self.path == "streaming":
-            n, m = (min(size, THRESHOLDS.max_stored_sample) for size in (self.n, self.m))
-            return self._points_bytes() + replace(self, path="dense", n=n, m=m)._item_bytes()
-        coarse_entries = self._coarse_entries()
-        dense = max(
-            self._dense_bytes(), (factors.candidates + factors.stored_candidates) * coarse_entries * self.itemsize
+    def _search_bytes(self, items: int) -> float:
+        """Return the bytes that the search for a start of `items` items takes, before their plans are solved."""
+        levels, factors = self._search_levels(items), API_CONFIG.memory
+        if not levels:
+            return 0.0
+        fine_entries, n_fine = levels[1]
+        if self._has_compiled_search:
+            running = min(items, torch.get_num_threads()) / items
+            return 8 * fine_entries * (factors.searched_items + factors.compiled_search * running)
+        (coarse_entries, n_coarse), n_compared = levels[0], INITIALIZER_CONFIG.fine_rounds[0][1]
+        coarse = factors.candidate_steps * self._running_entries(coarse_entries, n_coarse)
+        fine = max(
+            factors.candidate_values * self._running_entries(fine_entries, n_fine),
+            factors.candidate_steps * self._running_entries(fine_entries, n_compared),
         )
+        stored = [factors.stored_candidates * count * entries for entries, count in levels]
+        itemsize = 4 if size_class(self.n, self.m).has_low_precision_phase else self.itemsize
+        return itemsize * max(stored[0] + coarse, stored[1] + fine)
+
+    def _loss_bytes(self, items: int) -> float:
+        """Return the bytes of the terms of a loss or conic kernel, and of the construction of their factors."""
+        factors = API_CONFIG.memory
+        fit_bytes = factors.fit_bytes if self.n * self.m > DISTORTION_CONFIG.max_exact_plan else 0
+        if self.path == "term-by-term":
+            terms = min(DISTORTION_CONFIG.block_terms, items * (self.n * self.m) ** 2)
+            return fit_bytes + factors.terms * terms * self.itemsize
         if self.path not in ("factorized", "conic"):
-            return dense
-        sizes = size_class(self.n, self.m)
-        factor, n_full = factors.factorized, 2 if sizes.n_middle_clusters == 0 else 1
+            return 0.0
+        running = [self._running_entries(*level) for level in self._search_levels(items)]
+        running.append(items * self.n_plans * self.n * self.m)
         if self.path == "conic":
-            factor, n_full = factors.conic, sizes.n_noise_candidates + (4 if sizes.n_middle_clusters == 0 else 1)
-        term = factor * (coarse_entries + n_full * entries) + factors.factorized_metrics * (self.n**2 + self.m**2)
-        return max(dense, min(self.n_terms * term * self.itemsize, DISTORTION_CONFIG.max_cached_bytes + dense))
+            n_noise = size_class(self.n, self.m).n_noise_candidates
+            running.append(items * n_noise * self.n * self.m)
+        entries = factors.factorized * max(running) + factors.factorized_metrics * items * (self.n**2 + self.m**2)
+        return fit_bytes + min(self.n_terms * entries * self.itemsize, DISTORTION_CONFIG.max_cached_bytes)
 
     @property
     def chunk_size(self) -> int:
@@ -222,7 +243,8 @@ class MemoryModel:
         most = API_CONFIG.max_chunk_entries_cuda if is_cuda else API_CONFIG.max_chunk_entries_cpu
         fitting = self.batch if self.path == "streaming" else most // (self.n_plans * self.n * self.m)
         if not is_cuda:
-            fitting = min(fitting, int((API_CONFIG.max_chunk_bytes - self.peak_bytes(0)) / self._item_bytes()))
+            counts = range(1, self.batch + 1)
+            fitting = min(fitting, bisect_right(counts, API_CONFIG.max_chunk_bytes, key=self.peak_bytes))
         # Chunks of equal size, so that the last one is not left with a few items.
         return -(-self.batch // -(-self.batch // max(1, min(self.batch, fitting))))
 
