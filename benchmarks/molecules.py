@@ -3,8 +3,8 @@
     UGW_DATA=/path/to/data OMP_NUM_THREADS=1 python -m benchmarks.molecules --graphs 12
     UGW_DATA=/path/to/data OMP_NUM_THREADS=1 python -m benchmarks.molecules --graphs 188  # all of MUTAG
 
-Graphs are shortest-path distances with one-hot labels of atoms and uniform weights, alpha = 1/2. The values of all plans
-of POT are computed by `ugw.objective`, or by the same formula at eps = 0.
+Graphs are shortest-path distances with one-hot labels of atoms and uniform weights, alpha = 1/2. The values of all
+plans of POT are computed by `ugw.objective`, or by the same formula at eps = 0.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import os
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import networkx as nx
@@ -74,10 +75,11 @@ def solve_pairs_by_pot(molecules, *, is_balanced):
             plans.append(ot.gromov.fused_gromov_wasserstein(feature_cost(fx, fy), dx, dy, a, b, alpha=ALPHA))
         else:
             options = {"reg_marginals": RHO, "epsilon": EPS, "divergence": "kl", "unbalanced_solver": "sinkhorn_log"}
-            plan = ot.gromov.fused_unbalanced_gromov_wasserstein(
-                dx, dy, a, b, M=feature_cost(fx, fy), alpha=ALPHA, max_iter=1000, tol=1e-6, max_iter_ot=1000, tol_ot=1e-6,
-                **options,
-            )[0]  # fmt: skip
+            limits = {"max_iter": 1000, "tol": 1e-6, "max_iter_ot": 1000, "tol_ot": 1e-6}
+            cost = feature_cost(fx, fy)
+            plan, _ = ot.gromov.fused_unbalanced_gromov_wasserstein(
+                dx, dy, a, b, M=cost, alpha=ALPHA, **options, **limits
+            )
             plans.append(plan)
     return plans
 
@@ -118,12 +120,12 @@ def main():
         if arguments.only not in (None, name):
             continue
         is_balanced = name == "balanced"
-        plans, pot = fastest(lambda: solve_pairs_by_pot(molecules, is_balanced=is_balanced), arguments.repeat)
+        plans, pot = fastest(partial(solve_pairs_by_pot, molecules, is_balanced=is_balanced), arguments.repeat)
         of_pot = values_of_plans(molecules, spaces, plans, is_balanced=is_balanced)
         method, rho, eps = ("gw", "auto", 0.0) if is_balanced else ("ugw", RHO, EPS)
         for init in ("product", "auto"):
             with_init = ugw.Method(method, init=init, fused=fused_term(is_balanced))
-            solve = lambda: ugw.pairwise(spaces, method=with_init, rho=rho, eps=eps)  # noqa: B023, E731
+            solve = partial(ugw.pairwise, spaces, method=with_init, rho=rho, eps=eps)
             result, ours = fastest(solve, arguments.repeat)
             excess = (result.values[upper] - of_pot) / np.maximum(of_pot, 1e-9)
             print(
