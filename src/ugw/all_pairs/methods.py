@@ -38,7 +38,7 @@ from ..problems.ugw import UGW
 from ..results.parameters import penalty_parameters, to_plain
 from ..results.records import Status
 from ..results.result import Result
-from ..solvers.alternating import AlternateMin
+from ..solvers.alternating import DEFAULT_SOLVER
 from ..solvers.frank_wolfe import FrankWolfe
 
 # Results of P pairs, arrays (P,) by name: value, mass, status, n_iter, and for "debiased" sign_scale, for "cgw"
@@ -203,7 +203,7 @@ def _check_ugw(x: Space, y: Space, options: Options) -> Any:
         build_partial(x, y, sides=partial, eps=options["eps"], fused=options["fused"], loss=options["loss"])
         return check_solver(options["solver"], FrankWolfe())
     _build_problem(x, y, options)
-    return check_solver(options["solver"], AlternateMin())
+    return check_solver(options["solver"], DEFAULT_SOLVER)
 
 
 def _check_debiased(x: Space, y: Space, options: Options) -> Any:

@@ -24,7 +24,7 @@ from ..problems.distortion.squares import SquaredDistortion
 from ..problems.distortion.term_by_term import TermByTermDistortion
 from ..problems.ugw import UGW
 from ..problems.ugw_streamed import StreamingUGW
-from ..solvers.alternating import AlternateMin
+from ..solvers.alternating import DEFAULT_SOLVER, AlternateMin
 from .config import API_CONFIG
 
 GIB = 2**30
@@ -102,7 +102,7 @@ def estimate(
     >>> e.path, 0.5 < e.bytes / 2**30 < 2
     ('stored', True)
     """
-    solver = check_solver(solver, AlternateMin())
+    solver = check_solver(solver, DEFAULT_SOLVER)
     check_spaces(x, y)
     check_fused(fused)
     batch = common_batch_size({"the first space": x.weight_tensor[..., 0], "the second space": y.weight_tensor[..., 0]})

@@ -26,7 +26,7 @@ from ..results.base import warn_if_not_converged
 from ..results.parameters import with_parameters
 from ..results.records import SolverOutput, Status
 from ..results.result import Result
-from ..solvers.alternating import AlternateMin
+from ..solvers.alternating import DEFAULT_SOLVER, AlternateMin
 from ..solvers.frank_wolfe import FrankWolfe
 from ..solvers.monitor import Monitor
 from .batching import checked_chunk_size, explain_allocation_errors, group_items, group_ugw_items, solve_in_chunks
@@ -81,7 +81,7 @@ def solve(
         problem_and_surrogate = build_partial(x, y, sides=sides, eps=eps, fused=fused, loss=loss)
         result = solve_partial_problem(*problem_and_surrogate, check_solver(solver, FrankWolfe()), init, **arguments)
         return warn_if_not_converged(result)
-    chosen: Any = check_solver(solver, AlternateMin())
+    chosen: Any = check_solver(solver, DEFAULT_SOLVER)
     method = base_solver(chosen).inner.method
     with explain_allocation_errors(lambda: estimate(x, y, fused=fused, loss=loss, solver=chosen).error_message):
         problem = build_ugw(x, y, rho=rho, eps=resolve_eps(eps, rho), fused=fused, loss=loss, method=method)

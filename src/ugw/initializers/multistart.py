@@ -79,7 +79,8 @@ def check_solver(solver: Any, default: Solver) -> Any:
 
     Raises InputError unless the solver is of the class of the default, or a Multistart of such a solver.
     """
-    solver = default if solver is None else solver
+    if solver is None:
+        return default
     kind = type(default)
     if not isinstance(base_solver(solver), kind):
         got = type(solver).__name__

@@ -31,7 +31,7 @@ from ..results.parameters import penalty_parameters, to_plain
 from ..results.records import History, Status
 from ..results.result import Result
 from ..solvers import loop
-from ..solvers.alternating import AlternateMin
+from ..solvers.alternating import DEFAULT_SOLVER, AlternateMin
 from ..solvers.base import Solver
 from ..solvers.monitor import Monitor
 from .barycenter_result import Barycenter
@@ -106,7 +106,7 @@ def barycenter(
     solver = BarycenterMin() if solver is None else solver
     if not isinstance(solver, BarycenterMin):
         raise InputError(f"solver must be a BarycenterMin, got {type(solver).__name__}")
-    solver = replace(solver, inner=check_solver(solver.inner, AlternateMin()))
+    solver = replace(solver, inner=check_solver(solver.inner, DEFAULT_SOLVER))
     shares = _normalized_shares(weights, batch)
     with torch.no_grad():
         first = _first_space(batch, shares, n, dim, start)

@@ -20,7 +20,7 @@ from ..problems.ugw import UGW
 from ..results.base import ResultBase, warn_if_not_converged
 from ..results.conic_result import ConicResult
 from ..results.result import Result
-from ..solvers.alternating import AlternateMin
+from ..solvers.alternating import DEFAULT_SOLVER
 from ..solvers.frank_wolfe import FrankWolfe
 from .envelope import conic_value_with_gradient, partial_value_with_gradient, value_with_gradient
 
@@ -46,7 +46,7 @@ class SolveArguments:
 
     def build_problem(self, x: Space, y: Space) -> UGW:
         """Return the problem that `ugw.solve` solves for these arguments, between detached copies of x and y."""
-        method = base_solver(check_solver(self.solver, AlternateMin())).inner.method
+        method = base_solver(check_solver(self.solver, DEFAULT_SOLVER)).inner.method
         eps = resolve_eps(self.eps, self.rho)
         return build_ugw(x.detach(), y.detach(), rho=self.rho, eps=eps, loss=self.loss, fused=self.fused, method=method)
 
@@ -55,7 +55,7 @@ class SolveArguments:
 
         init: the name of an initial plan, or a plan.
         """
-        solver = check_solver(self.solver, AlternateMin())
+        solver = check_solver(self.solver, DEFAULT_SOLVER)
         return solve_problem(problem, solver, init, loss=self.loss, fused=self.fused)
 
     def value(self, problem: UGW, x: Space, y: Space, result: Result) -> Tensor:

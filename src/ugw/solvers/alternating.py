@@ -74,6 +74,8 @@ class AlternateMin(Solver):
         >>> given.tol, given.inner.max_iter
         (0.001, 200)
         """
+        if defaults is None and self.tol and self.proximal and self.inner.max_iter:
+            return self
         given = defaults or AlternateMin()
         return replace(
             self,
@@ -148,6 +150,10 @@ class AlternateMin(Solver):
                 return None
             outcome = _iterate(take(settings, index), take(iterate, index), options.max_iter, monitor)
             return outcome.among(index, iterate)
+
+
+# The options of a solve without a given solver, made once: checks of options take as long as a step of few points.
+DEFAULT_SOLVER = AlternateMin().with_defaults()
 
 
 def step(settings: RunSettings, iterate: Iterate, n_rounds: int | None) -> tuple[Any, LinearSolution]:
