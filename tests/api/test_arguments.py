@@ -102,6 +102,26 @@ def test_parameters_name_the_values_used_and_hold_no_matrices():
     assert ugw.solve_conic(x, y, cone="partial-transport").parameters["divergence"] == "TV"
 
 
+@pytest.mark.parametrize(
+    "solve",
+    [
+        ugw.solve,
+        ugw.solve_conic,
+        lambda x, y, solver: ugw.solve_linear(x, y, solver=solver),
+        lambda x, y, solver: ugw.pairwise([x, y], method=ugw.Method("ugw", solver=solver), rho=1.0),
+        lambda x, y, solver: ugw.pairwise([x, y], method=ugw.Method("cgw", solver=solver), rho=1.0),
+        ugw.debiased,
+        ugw.solve_differentiable,
+    ],
+)
+def test_parameters_have_all_options_of_a_solver_that_is_not_given(solve):
+    x, y = pair(6, 5, dims=(2, 2))
+    options = [solve(x, y, solver=solver).parameters["solver"] for solver in (None, ugw.AlternateMin())]
+    assert options[0] == options[1]
+    required = options[0]["tol"], options[0]["proximal"]["last"], options[0]["inner"]["max_iter"]
+    assert None not in required
+
+
 def test_items_of_a_batch_keep_their_own_parameters():
     x, y = pair(9, 8, dims=(2, 2))
     batch = ugw.solve(x, y, rho=np.array([1.0, 2.0]), eps=np.array([0.1, 0.2]))

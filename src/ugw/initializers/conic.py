@@ -32,7 +32,7 @@ IMPROVED_STARTS = ("auto", "best", "coarse")
 # A product with the kernel costs far more than a linear step: a linear step may be sharp.
 TRANSPORT_SOLVER = AlternateMin(
     inner=Sinkhorn(max_iter=200), proximal=ProximalSchedule(first=0.003, last=0.0003, factor=0.8)
-)
+).with_defaults()
 # The surrogate runs a few steps from its candidates.
 SURROGATE_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_surrogate_steps)),)
 # CGW compares candidates after a few steps with large tolerances.
