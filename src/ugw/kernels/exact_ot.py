@@ -5,9 +5,6 @@ Every function treats the items of a batch separately. Shapes: cost (B, n, m), w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -26,11 +23,7 @@ def optimal_plan(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
     tensor([[0.2500, 0.2500],
             [0.0000, 0.5000]])
     """
-    plans = np.zeros(cost.shape)
-    for plan, (c, row, col, _) in zip(plans, _numpy_items(cost, a, b, None), strict=True):
-        entries, weights = _support(row, col)
-        plan[entries] = _network_simplex(*weights, c[entries])[0]
-    return torch.from_numpy(plans).to(cost)
+    return torch.from_numpy(_optimal_plans(*_to_numpy(cost, a, b))).to(cost)
 
 
 def row_multipliers(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -38,7 +31,7 @@ def row_multipliers(cost: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
     Adding a number to all multipliers of an item gives multipliers, too.
     """
-    multipliers = [_network_simplex(row, col, c)[1] for c, row, col, _ in _numpy_items(cost, a, b, None)]
+    multipliers = [_multipliers(*item)[0] for item in zip(*_to_numpy(cost, a, b), strict=True)]
     return torch.from_numpy(np.stack(multipliers)).to(cost.device)
 
 
@@ -59,12 +52,17 @@ def optimal_partial_plan(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None
     >>> optimal_partial_plan(cost, half, half, torch.tensor([0.75])).sum().item()
     0.75
     """
-    plans = np.zeros(cost.shape)
-    for plan, (c, row, col, m) in zip(plans, _numpy_items(cost, a, b, mass), strict=True):
-        entries, weights = _support(row, col)
-        weights = weights if m is None else (np.minimum(weights[0], m), np.minimum(weights[1], m))
-        plan[entries] = _network_simplex(*_add_dummy_points(c[entries], *weights, m))[0][:-1, :-1]
-    return torch.from_numpy(plans).to(cost)
+    costs, rows, cols = _to_numpy(cost, a, b)
+    if mass is None:
+        programs = _add_dummy_points(costs, rows, cols, None)
+    else:
+        (masses,) = _to_numpy(mass)
+        rows, cols = (np.minimum(weights, masses[:, None]) for weights in (rows, cols))
+        # Entries at points of weight 0, such as padding, do not change the costs of the others.
+        is_used = (rows > 0)[:, :, None] & (cols > 0)[:, None, :]
+        lowest = np.where(is_used, costs, np.inf).min((1, 2), keepdims=True)
+        programs = _add_dummy_points(np.where(is_used, costs, lowest), rows, cols, masses)
+    return torch.from_numpy(_optimal_plans(*programs)[:, :-1, :-1]).to(cost)
 
 
 def partial_multipliers(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,14 +71,15 @@ def partial_multipliers(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None)
     They are float64: (B, n) and (B, m), the Lagrange multipliers of p1 ≤ a and p2 ≤ b, none positive, and (B,), that of
     the mass, 0 if no mass is given.
     """
-    rows, cols, masses = [], [], []
-    for c, row, col, m in _numpy_items(cost, a, b, mass):
-        _, u, v = _network_simplex(*_add_dummy_points(c, row, col, m))
-        rows.append(u[:-1] + v[-1])
-        cols.append(v[:-1] + u[-1])
-        masses.append(0.0 if m is None else c.min() - u[-1] - v[-1])
-    of_a, of_b, of_mass = (torch.from_numpy(np.stack(values)).to(cost.device) for values in (rows, cols, masses))
-    return of_a, of_b, of_mass
+    costs, rows, cols = _to_numpy(cost, a, b)
+    programs = _add_dummy_points(costs, rows, cols, None if mass is None else _to_numpy(mass)[0])
+    pairs = [_multipliers(*item) for item in zip(*programs, strict=True)]
+    u, v = (np.stack(multipliers) for multipliers in zip(*pairs, strict=True))
+    lowest = costs.min((1, 2))
+    of_mass = np.zeros(len(lowest)) if mass is None else lowest - u[:, -1] - v[:, -1]
+    results = u[:, :-1] + v[:, -1:], v[:, :-1] + u[:, -1:], of_mass
+    of_a, of_b, of_total = (torch.from_numpy(values).to(cost.device) for values in results)
+    return of_a, of_b, of_total
 
 
 def round_to_marginals(plan: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -114,64 +113,102 @@ def add_missing_mass(plan: Tensor, a: Tensor, b: Tensor, missing: Tensor) -> Ten
     return plan + missing.clamp(min=0.0)[:, None, None] * share_a[:, :, None] * share_b[:, None, :]
 
 
-def _numpy_items(cost: Tensor, a: Tensor, b: Tensor, mass: Tensor | None) -> Iterator[tuple[Any, ...]]:
-    """Yield (cost, a, b, mass) of each batch item: float64 arrays (n, m), (n,) and (m,), and a float or None."""
-    masses = [None] * len(cost) if mass is None else mass.double().cpu().tolist()
-    arrays = (tensor.detach().double().cpu().numpy() for tensor in (cost, a, b))
-    return zip(*arrays, masses, strict=True)
-
-
-def _support(a: np.ndarray, b: np.ndarray) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray]]:
-    """Return the index (np.ix_) of the pairs of points of positive weight, and the weights of these points.
-
-    a: (n,); b: (m,). The costs at other points, such as padding, would change how costs are scaled and rounded, and so
-    which of several optimal vertices is found.
-    """
-    is_row, is_col = a > 0, b > 0
-    return np.ix_(is_row, is_col), (a[is_row], b[is_col])
+def _to_numpy(*tensors: Tensor) -> list[np.ndarray]:
+    """Return tensors as contiguous float64 arrays."""
+    return [np.ascontiguousarray(tensor.detach().double().cpu().numpy()) for tensor in tensors]
 
 
 def _add_dummy_points(
-    cost: np.ndarray, row: np.ndarray, col: np.ndarray, mass: float | None
+    costs: np.ndarray, rows: np.ndarray, cols: np.ndarray, masses: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the balanced transport problem with a dummy point on each side, which receives the unmatched mass.
+    """Return balanced transport problems with a dummy point on each side, which receives the unmatched mass.
 
-    cost: (n, m); row: (n,) and col: (m,), weights; mass: of the plan between the given points, or None for any. Returns
-    the weights (n + 1,) and (m + 1,) and the cost (n + 1, m + 1).
+    costs: (B, n, m); rows: (B, n) and cols: (B, m), weights; masses: (B,), of the plans between the given points, or
+    None for any. Returns the costs (B, n + 1, m + 1) and the weights (B, n + 1) and (B, m + 1).
     """
-    extended = np.zeros((len(row) + 1, len(col) + 1))
-    if mass is None:
-        extended[:-1, :-1] = cost
-        unmatched_a, unmatched_b = row.sum(), col.sum()
+    batch, n, m = costs.shape
+    extended = np.zeros((batch, n + 1, m + 1))
+    unmatched_a, unmatched_b = _total(rows), _total(cols)
+    if masses is None:
+        extended[:, :-1, :-1] = costs
     else:
         # With a given mass, a constant changes nothing; it makes every cost nonnegative.
-        extended[:-1, :-1] = cost - cost.min()
-        extended[-1, -1] = 2.0 * extended.max() or 1.0
-        unmatched_a, unmatched_b = max(row.sum() - mass, 0.0), max(col.sum() - mass, 0.0)
-    return np.append(row, unmatched_b), np.append(col, unmatched_a), extended
+        extended[:, :-1, :-1] = costs - costs.min((1, 2), keepdims=True)
+        highest = extended.max((1, 2))
+        extended[:, -1, -1] = np.where(highest > 0, 2.0 * highest, 1.0)
+        unmatched_a, unmatched_b = (np.maximum(total - masses, 0.0) for total in (unmatched_a, unmatched_b))
+    return extended, np.column_stack([rows, unmatched_b]), np.column_stack([cols, unmatched_a])
 
 
-def _network_simplex(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return an optimal plan (n, m) of one balanced transport problem, and the multipliers (n,), (m,) of its marginals.
+def _total(weights: np.ndarray) -> np.ndarray:
+    """Return the sum (B,) of weights (B, n), in their order, so that appended zeros do not change its rounding."""
+    return weights.cumsum(1)[:, -1]
 
-    a: (n,); b: (m,); cost: (n, m). The means of both multipliers under the weights agree. Costs and masses are scaled
-    to the order of 1, because POT's tolerances are absolute. Costs are rounded so that ties, as of pairs that match
-    each other, are exact and the last bit does not choose between vertices.
+
+def _optimal_plans(costs: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+    """Return an optimal plan (B, n, m) of each balanced transport problem; costs: (B, n, m), rows (B, n), cols (B, m).
+
+    Costs and masses are scaled to the order of 1, because POT's tolerances are absolute. Costs are rounded so that
+    ties, as of pairs that match each other, are exact and the last bit does not choose between vertices. Costs at
+    points of weight 0, such as padding, count neither for the scale nor for the choice of a vertex.
     """
+    is_row, is_col = rows > 0, cols > 0
+    used = np.where(is_row[:, :, None] & is_col[:, None, :], costs, 0.0)
+    size, mass = abs(used).max((1, 2)), _total(rows)
+    scaled = np.round(used / np.where(size > 0, size, 1.0)[:, None, None], KERNEL_CONFIG.cost_decimals)
+    unit_rows, unit_cols = rows / mass[:, None], cols / _total(cols)[:, None]
+    plans = np.zeros(costs.shape)
+    for k, (row, col) in enumerate(zip(_supports(is_row), _supports(is_col), strict=True)):
+        entries = (row, col) if isinstance(row, slice) and isinstance(col, slice) else _outer_index(row, col)
+        cost = np.ascontiguousarray(scaled[k][entries])
+        plans[k][entries] = _network_simplex(unit_rows[k, row], unit_cols[k, col], cost)
+    plans *= mass[:, None, None]
+    return plans
+
+
+def _supports(is_used: np.ndarray) -> list[slice | np.ndarray]:
+    """Return for each row of a mask (B, n) its true positions: as a slice if they are the first ones, else as indices.
+
+    A slice is a view, and most items of a batch have only padding at the end.
+    """
+    counts = is_used.sum(1)
+    ends = is_used.shape[1] - is_used[:, ::-1].argmax(1)
+    return [
+        slice(0, int(count)) if count == end else np.flatnonzero(mask)
+        for mask, count, end in zip(is_used, counts, ends, strict=True)
+    ]
+
+
+def _outer_index(row: slice | np.ndarray, col: slice | np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return the index of all pairs of the positions `row` and `col`."""
+    return np.ix_(*(np.arange(index.stop) if isinstance(index, slice) else index for index in (row, col)))
+
+
+def _network_simplex(a: np.ndarray, b: np.ndarray, cost: np.ndarray) -> np.ndarray:
+    """Return an optimal plan (n, m) of one balanced transport problem. a: (n,), b: (m,), positive; cost: (n, m)."""
     import ot
     from ot.lp import emd_wrap
 
-    size, mass = float(abs(cost).max()) or 1.0, a.sum()
+    limit = KERNEL_CONFIG.max_simplex_pivots
+    if cost.size >= KERNEL_CONFIG.min_interruptible_entries:
+        return call_interruptibly(ot.emd, a, b, cost, numItermax=limit)
+    # For few points the checks of `ot.emd` take three times as long as the network simplex itself.
+    plan, _, _, _, code = emd_wrap.emd_c(a, b, cost, limit, 1)
+    return plan if code == KERNEL_CONFIG.simplex_optimal else ot.emd(a, b, cost, numItermax=limit)
+
+
+def _multipliers(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the multipliers (n,), (m,) of the marginals of one balanced transport problem, with equal weighted means.
+
+    cost: (n, m); a: (n,) and b: (m,), zeros included. Costs and masses are scaled and rounded as by `_optimal_plans`.
+    """
+    import ot
+
+    size = float(abs(cost).max()) or 1.0
     scaled = np.round(cost / size, KERNEL_CONFIG.cost_decimals)
-    inputs, limit = (a / mass, b / b.sum(), scaled), KERNEL_CONFIG.max_simplex_pivots
+    inputs, limit = (a / a.sum(), b / b.sum(), scaled), KERNEL_CONFIG.max_simplex_pivots
     if scaled.size >= KERNEL_CONFIG.min_interruptible_entries:
-        plan, log = call_interruptibly(ot.emd, *inputs, numItermax=limit, log=True)
-        return plan * mass, log["u"] * size, log["v"] * size
-    if a.min() > 0 and b.min() > 0:
-        # For few points the checks of `ot.emd` take three times as long as the network simplex itself.
-        plan, _, u, v, code = emd_wrap.emd_c(*map(np.ascontiguousarray, inputs), limit, 1)
-        if code == KERNEL_CONFIG.simplex_optimal:
-            shift = 0.5 * (v @ inputs[1] - u @ inputs[0])  # as `ot.emd` returns them: equal means
-            return plan * mass, (u + shift) * size, (v - shift) * size
-    plan, log = ot.emd(*inputs, numItermax=limit, log=True)
-    return plan * mass, log["u"] * size, log["v"] * size
+        _, log = call_interruptibly(ot.emd, *inputs, numItermax=limit, log=True)
+    else:
+        _, log = ot.emd(*inputs, numItermax=limit, log=True)
+    return log["u"] * size, log["v"] * size
