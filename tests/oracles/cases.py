@@ -6,11 +6,13 @@ brute force is L-BFGS over the logarithms of a plan's entries.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from dataclasses import dataclass, replace
 
 import numpy as np
+import ot
 import scipy.optimize
 import torch
 from scipy.spatial.distance import cdist
@@ -109,6 +111,30 @@ def clouds(n: int, m: int, seed: int, mass: tuple[float, float] = (1.0, 1.0)) ->
 def clouds_of_mass(parameters: Parameters, mass: tuple[float, float], seed: int = 0) -> Pair:
     """Clouds of 5 and 6 points with the given masses; both have the first mass if both sides are hard."""
     return clouds(5, 6, seed, (mass[0], mass[0]) if parameters.rho == (INF, INF) else mass)
+
+
+def integer_distances(n: int, m: int, seed: int, mass: tuple[float, float] = (1.0, 1.0)) -> Pair:
+    """Rounded distances of random points and equal weights, as of graphs: many plans have equal linearized costs."""
+    pair = clouds(n, m, seed)
+    dx, dy = (np.round(4 * d) for d in (pair.dx, pair.dy))
+    return Pair(dx, np.full(n, 1 / n), dy, np.full(m, 1 / m), np.round(2 * pair.cost)).with_masses(*mass)
+
+
+def vertex(pair: Pair, seed: int) -> np.ndarray:
+    """A random vertex (n, m) of the polytope of plans with the marginals of a pair: the plan of a random cost."""
+    return ot.emd(pair.a, pair.b, np.random.default_rng(seed).random((len(pair.a), len(pair.b))))
+
+
+def swapped_plans(plan: np.ndarray) -> list[np.ndarray]:
+    """All plans that match i with l and k with j where `plan`, (n, m), matches i with j and k with l."""
+    plans = []
+    entries = list(zip(*np.nonzero(plan > 0), strict=True))
+    for (i, j), (k, l) in itertools.combinations(entries, 2):  # noqa: E741
+        other, moved = plan.copy(), min(plan[i, j], plan[k, l])
+        for row, col, sign in ((i, j, -1), (k, l, -1), (i, l, 1), (k, j, 1)):
+            other[row, col] += sign * moved
+        plans.append(other)
+    return plans
 
 
 def similarities(n: int, m: int, seed: int, mass: tuple[float, float] = (1.0, 1.0)) -> Pair:

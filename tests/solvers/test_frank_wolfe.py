@@ -8,8 +8,8 @@ import torch
 import ugw
 from oracles import cases
 from oracles.cases import INF, Parameters
-from ugw.problems.balanced_gw import BalancedGW
 from ugw.problems.build import build_ugw
+from ugw.problems.partial.gw import PartialGW
 from ugw.solvers.frank_wolfe import FrankWolfe
 
 PLAIN, FUSED = Parameters(INF, INF, 0.0), Parameters(INF, INF, 0.0, 0.6)
@@ -17,7 +17,7 @@ PLAIN, FUSED = Parameters(INF, INF, 0.0), Parameters(INF, INF, 0.0, 0.6)
 
 def solve_balanced(pair, parameters, start, **options):
     """Return the result of Frank–Wolfe for balanced GW from a plan (n, m)."""
-    return FrankWolfe(**options)(BalancedGW(cases.problem(pair, parameters)), torch.tensor(start)[None])
+    return FrankWolfe(**options)(PartialGW.balanced(cases.problem(pair, parameters)), torch.tensor(start)[None])
 
 
 def pot_plan(pair, start, alpha):
@@ -119,11 +119,11 @@ def test_the_residual_does_not_depend_on_units():
     for length, mass in ((1.0, 1.0), (1e3, 20.0)):
         x, y = (ugw.Space.from_points(length * p, weights=np.full(7, mass / 7)) for p in points)
         problem = build_ugw(x, y, rho=INF, eps=0.0, fused=None)
-        ends.append(FrankWolfe(max_iter=1)(BalancedGW(problem), problem.product))
+        balanced = PartialGW.balanced(problem)
+        ends.append(FrankWolfe(max_iter=1)(balanced, problem.product))
         slope = 2 * problem.linearize(problem.state_of_plan(problem.product)).cost
-        gap = (
-            slope * (problem.product - BalancedGW(problem).linear_minimizer(problem.state_of_plan(problem.product)))
-        ).sum() / problem.scale()
+        vertex = balanced.linear_minimizer(balanced.state_of_plan(problem.product))
+        gap = (slope * (problem.product - vertex)).sum() / problem.scale()
         assert ends[-1].tensors.residual.item() == pytest.approx(gap.item(), rel=1e-9)
     assert ends[0].tensors.residual.item() == pytest.approx(ends[1].tensors.residual.item(), rel=1e-9)
     assert ends[0].tensors.residual.item() > 1e-3
@@ -142,7 +142,7 @@ def test_zero_weights_are_left_out():
     assert ugw.solve(rest.x, rest.y, rho=INF, eps=0.0, init="product").value == pytest.approx(result.value, rel=1e-9)
 
 
-def test_only_the_items_it_is_for_are_polished():
+def test_only_items_without_entropy_and_with_hard_marginals_take_its_steps():
     pairs = [cases.clouds(6, 7, seed) for seed in range(3)]
     x, y = (ugw.Space.stack([getattr(pair, side) for pair in pairs]) for side in "xy")
     rho, eps = np.array([INF, 1.0, INF]), np.array([0.0, 0.0, 0.05])
@@ -155,3 +155,18 @@ def test_only_the_items_it_is_for_are_polished():
     assert abs(whole[0].plan.sum(1) - pairs[0].a).max() < 1e-13
     assert (whole[0].plan > 1e-9).sum() <= 12
     assert (whole[2].plan > 1e-9).sum() > 20
+
+
+@pytest.mark.parametrize("parameters", [PLAIN, FUSED], ids=["plain", "fused"])
+def test_no_swap_of_two_pairs_improves_the_end(parameters):
+    """Distances that are integers have vertices that no linear step improves, and a swap does."""
+    n_swaps = 0
+    for seed in range(6):
+        pair = cases.integer_distances(7, 8, seed)
+        result = solve_balanced(pair, parameters, np.outer(pair.a, pair.b))
+        assert result.converged
+        plan = np.asarray(result.plan).reshape(7, 8)
+        best = min(cases.value(pair, parameters, other) for other in cases.swapped_plans(plan))
+        assert best >= cases.value(pair, parameters, plan) - 1e-9
+        n_swaps += int((np.asarray(result.tensors.trace[0, :-1, 3]) < 1e-9).sum())  # steps with a gap of zero
+    assert n_swaps > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..geometry.implicit_plan import ImplicitPlan
 from ..geometry.space import Space
 from ..initializers import multilevel
 from ..initializers.multistart import Multistart, base_solver, check_solver, solve_from_candidates
-from ..initializers.partial import partial_candidates
+from ..initializers.partial import balanced_candidates, partial_candidates
 from ..initializers.select import candidate_plans, read_start
 from ..measures.divergences import partial_divergences
 from ..problems.build import Fused, build_partial, build_ugw, resolve_eps
@@ -148,10 +149,20 @@ def _solve_items(problem: UGW, solver: Any, index: Tensor | None, start: Any, mo
         make = multilevel.named_plan if isinstance(start, str) else multilevel.to_implicit_plan
         with solver.monitoring() if monitor is None else nullcontext(monitor) as monitor:
             return solver.run(items, make(items, start), monitor).tensors
+    if bool(items.has_vertex_solutions.all()):  # of all items or none, as `group_ugw_items` divides them
+        plans = balanced_candidates(items, start)
+        return solve_from_candidates(_frank_wolfe(solver), PartialGW.balanced(items), plans, monitor).tensors
     plans = candidate_plans(items, start)
     if items.keeps_zeros:
         _check_finite_value(items, plans)
     return solve_from_candidates(solver, items, plans, monitor).tensors
+
+
+def _frank_wolfe(solver: Any) -> Any:
+    """Return Frank–Wolfe with `max_iter`, progress and callback of an AlternateMin, or a Multistart of it for one."""
+    base = base_solver(solver)
+    frank_wolfe = FrankWolfe(max_iter=base.max_iter, progress=base.progress, callback=base.callback)
+    return replace(solver, solver=frank_wolfe) if isinstance(solver, Multistart) else frank_wolfe
 
 
 def _solve_partial_items(

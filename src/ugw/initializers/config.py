@@ -75,6 +75,10 @@ class InitializerConfig:
     n_random_starts: int = 24
     n_vertex_starts: int = 16
 
+    # Steps of alternating minimization from each candidate of balanced GW without entropy, before Frank–Wolfe leads to
+    # a vertex: the alternation hardly ever converges, and with 100 of them the plans are no better.
+    n_alternating_steps_before_vertex: int = 30
+
     # -- partial problems ----------------------------------------------------------------------------------------------
     # Steps of the surrogate from each candidate.
     n_partial_surrogate_steps: int = 30

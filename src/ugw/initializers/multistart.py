@@ -13,13 +13,10 @@ from .._utils.checks import check_whole_number
 from .._utils.pytree import take
 from ..errors import InputError
 from ..problems.base import SpacePair
-from ..problems.ugw import UGW
 from ..results.records import SolverOutput, Status
 from ..results.result import Result
 from ..solvers.alternating import AlternateMin
 from ..solvers.base import Solver
-from ..solvers.config import SOLVER_CONFIG
-from ..solvers.frank_wolfe import polish
 from ..solvers.monitor import Monitor
 from .config import INITIALIZER_CONFIG
 from .plans import random_anchor_plans
@@ -122,25 +119,10 @@ def solve_from_candidates(solver: Any, problem: Any, plans: Tensor, monitor: Mon
     items = torch.arange(batch, device=plans.device)
     repeated = problem if count == 1 else problem.take(items.repeat_interleave(count))
     with solver.monitoring() if monitor is None else nullcontext(monitor) as monitor:
-        output = _run_and_polish(solver, repeated, plans.flatten(0, 1), monitor).tensors
+        output = solver.run(repeated, plans.flatten(0, 1), monitor).tensors
     if count > 1:
         output = take(output, _best_of_each_item(repeated, output, count) + count * items)
     return problem.result(output)
-
-
-def _run_and_polish(solver: Any, problem: Any, plans: Tensor, monitor: Monitor | None) -> Result:
-    """Return the result of a solver from plans (B, n, m); `polish` then improves items of UGW with vertex solutions.
-
-    These are items with eps = 0 and both marginals hard. If all items are such, as `group_ugw_items` arranges it, the
-    solver makes at most half of all steps.
-    """
-    if solver.max_iter == 1 or not isinstance(problem, UGW) or not bool(problem.has_vertex_solutions.any()):
-        return solver.run(problem, plans, monitor)
-    has_vertices, n_first = problem.has_vertex_solutions, solver.max_iter
-    if bool(has_vertices.all()):
-        n_first = min(solver.max_iter // 2, SOLVER_CONFIG.max_steps_before_polish)
-    result = replace(solver, max_iter=n_first).run(problem, plans, monitor)
-    return polish(problem, result, has_vertices, solver.max_iter, monitor)
 
 
 def _best_of_each_item(problem: SpacePair, output: SolverOutput, count: int) -> Tensor:

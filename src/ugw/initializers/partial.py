@@ -1,4 +1,7 @@
-"""Candidates for the first plan of a partial problem, TV or Mass, from those of its surrogate, a UGW problem."""
+"""Candidates for the first plan of a problem that Frank–Wolfe solves, from those of a UGW problem: its surrogate.
+
+Such problems are partial ones, TV or Mass, and balanced GW without entropy.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ from .plans import starts_of_linear_programs, to_unit_mass
 from .select import candidate_plans
 from .successive_halving import Round, successive_halving
 
+# Balanced GW without entropy alternates from all its candidates but the product plan.
+ALTERNATING_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_alternating_steps_before_vertex)),)
 # The surrogate runs from all its candidates.
 SURROGATE_SCHEDULE = (Round(AlternateMin(max_iter=INITIALIZER_CONFIG.n_partial_surrogate_steps)),)
 # The surrogate without entropy, at one penalty: the best of its candidates survives.
@@ -30,6 +35,19 @@ SHARP_SCHEDULE = (
 PENALTY_SCHEDULE = (
     Round(FrankWolfe(max_iter=INITIALIZER_CONFIG.n_penalty_steps), 1, tie_tolerance=INITIALIZER_CONFIG.solution_tie),
 )
+
+
+def balanced_candidates(problem: UGW, init: Any) -> Tensor:
+    """Return the initial plans (B, S, n, m), for Frank–Wolfe, of balanced GW without entropy.
+
+    problem: a UGW problem with two hard marginals and eps = 0, whose items are of one size class; init: the name of an
+    initial plan, or a plan. The product plan is always a candidate of "auto" and "best", so that the solution is no
+    worse than that of a conditional gradient from it.
+    """
+    if not isinstance(init, str) or init not in ("auto", "best"):
+        return candidate_plans(problem, init)
+    plans, _ = successive_halving(problem, candidate_plans(problem, init), ALTERNATING_SCHEDULE)
+    return torch.cat([plans, problem.product[:, None]], dim=1)
 
 
 def partial_candidates(problem: PartialGW, surrogate: UGW, init: Any) -> Tensor:

@@ -53,6 +53,8 @@ class KernelConfig:
     # Plan entries from which a linear program runs in another thread, so that Ctrl-C need not wait for its end: below,
     # it takes some hundredths of a second.
     min_interruptible_entries: int = 250_000
+    # Unmatched mass, as a share of the matched mass, up to which it is taken for a rounding error of the weights' sum.
+    matched_mass_share: float = 1e-13
     # Decimals to which costs, divided by the largest, are rounded, so that ties are exact.
     cost_decimals: int = 12
 

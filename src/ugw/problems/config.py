@@ -89,5 +89,9 @@ class ProblemConfig:
         ("highs-ipm", ()),
     )
 
+    # -- swaps of two pairs
+    # Number of steps into which the least decrease that counts is divided: changes closer than one step are equal.
+    swap_levels: float = 16.0
+
 
 PROBLEM_CONFIG = ProblemConfig()

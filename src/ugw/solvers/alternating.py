@@ -35,8 +35,8 @@ class AlternateMin(Solver):
 
     tol: relative L1 change of the plan from one step to the next, and the inner residual, at which to stop; for CGW the
     estimated relative decrease of the value that is still to come; None: the default of the problem (1e-6, linear
-    problems 1e-7); max_iter: maximum number of steps; at eps = 0 with two hard marginals at most half of them and 100
-    alternate, the others are Frank–Wolfe steps to a relative duality gap of 1e-9; inner: solver of the linear problems;
+    problems 1e-7); max_iter: maximum number of steps; where eps = 0 and both marginals are hard, `ugw.solve` makes
+    Frank–Wolfe steps to a relative duality gap of 1e-9 instead; inner: solver of the linear problems;
     proximal: a `ProximalSchedule`. If eps is below its share `last` of the cost scale, steps have more entropy, as a
     proximal term relative to the last plan, which leaves the solution as it is. None: the schedule of the problem;
     anneal: factor in (0, 1) by which eps itself decreases each step, from a third of the mean distortion to its value;

@@ -40,9 +40,6 @@ class SolverConfig:
     alternation_tol: float = 1e-3
     # ... in this many steps in a row.
     alternation_steps: int = 3
-    # Most steps of balanced problems without entropy before linear programs lead to a vertex. The alternation of these
-    # hardly ever converges, long runs amplify rounding, and their plans are no better (measured: 30, 100, 1000 steps).
-    max_steps_before_polish: int = 100
 
     # -- inner solves
     # Inner tolerance relative to the last change of the plan: more precision would be lost in the next step.

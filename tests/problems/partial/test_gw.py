@@ -139,8 +139,8 @@ def test_plans_stay_below_the_weights_and_no_vertex_improves_the_end(rho):
         assert result.mass == pytest.approx(0.6, rel=1e-13)
     p = problem(pair, rho)
     state = p.state_of_plan(torch.tensor(result.plan)[None] / p.mass_unit)
-    slope, _ = p.quadratic_along(state, p.linear_minimizer(state) - state.unit_plan)
-    assert float(-slope) <= 1e-8 * float(p.gap_scale())
+    segment = p.segment(state, p.linear_minimizer(state) - state.unit_plan)
+    assert float(-segment.slope) <= 1e-8 * float(p.gap_scale())
 
 
 @pytest.mark.parametrize("fused", [0.0, FUSED], ids=["plain", "fused"])
@@ -152,11 +152,18 @@ def test_the_gradient_and_the_parabola_are_those_of_the_objective(rho, fused):
     plan, end = plan_below_weights(pair, 1, 0.3), plan_below_weights(pair, 2, 0.7)
     state = p.state_of_plan(torch.tensor(plan)[None] / p.mass_unit)
     direction = torch.tensor(end - plan)[None] / p.mass_unit
-    slope, curvature = (float(v) for v in p.quadratic_along(state, direction))
+    segment = p.segment(state, direction)
+    slope, curvature = float(segment.slope), float(segment.curvature)
     for t in (0.1, 0.5, 1.0):
         expected = value(pair, rho, plan + t * (end - plan), fused) - value(pair, rho, plan, fused)
         assert slope * t + curvature * t**2 == pytest.approx(expected, rel=1e-9)
     assert float((p.gradient(state) * direction).sum() * p.mass_unit**2) == pytest.approx(slope, rel=1e-12)
+    moved, expected = (
+        segment.move(state, torch.tensor([0.3], dtype=torch.float64)),
+        p.state_of_plan(state.unit_plan + 0.3 * direction),
+    )
+    for name in ("unit_plan", "local_cost", "mass", "linear", "distortion"):
+        torch.testing.assert_close(getattr(moved, name), getattr(expected, name), rtol=1e-12, atol=1e-14)
 
 
 def pot_plan(pair, mass, start, fused=0.0):

@@ -1,13 +1,13 @@
 """Partial problems: plans below the weights, p1 ≤ a and p2 ≤ b, of any mass (TV) or of a given mass (Mass).
 
 They use sqrt(m(a) m(b)) as the unit of mass, so that nothing overflows with the masses, and are solved by Frank–Wolfe,
-which calls `project`, `state_of_plan`, `linear_minimizer`, `quadratic_along`, `gap_scale` and `gap_resolution`.
+which calls `project`, `state_of_plan`, `linear_minimizer`, `segment`, `gap_scale` and `gap_resolution`.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..._utils.pytree import BatchRecord
 from ...kernels import exact_ot
+from ...kernels.dispatch import dot
 from ...measures.divergences import TV, Mass
 from ...results.records import Terms
 from ..base import SpacePair
@@ -53,6 +54,38 @@ class PartialPlanState(BatchRecord):
     def is_collapsed(self) -> Tensor:
         """(B,) bool: is the mass below `min_mass`, so that the plan matches next to nothing?"""
         return self.mass < self.min_mass
+
+
+@dataclass(frozen=True, eq=False)
+class Segment(BatchRecord):
+    """The plans p + t·d from the plan p of a state in a direction d, and their objective F(p) + slope·t + curvature·t².
+
+    direction: d (B, n, m), in units of sqrt(m(a) m(b)); local_cost: its Σ λ(|Dx_ii' − Dy_jj'|) d_i'j', (B, n, m), or
+    None where the problem is linear; mass, linear: (B,), sum of d and <M, d>; slope, curvature: (B,).
+    """
+
+    direction: Tensor
+    local_cost: Any  # Tensor, None where the problem is linear
+    mass: Tensor
+    linear: Tensor
+    slope: Tensor
+    curvature: Tensor
+
+    def move(self, state: PartialPlanState, t: Tensor) -> PartialPlanState:
+        """Return the state of the plan p + t·d, where p is the plan of `state`; t: (B,).
+
+        Its local cost is that of p plus t times that of d, which saves the product with both metrics.
+        """
+        step = t.to(self.direction.dtype)[:, None, None]
+        unit_plan = state.unit_plan + step * self.direction
+        mass, linear = state.mass + t * self.mass, state.linear + t * self.linear
+        if self.local_cost is None:
+            return replace(state, unit_plan=unit_plan, mass=mass, linear=linear)
+        local_cost = state.local_cost + step * self.local_cost
+        distortion = dot(local_cost, unit_plan)
+        return replace(
+            state, unit_plan=unit_plan, local_cost=local_cost, mass=mass, linear=linear, distortion=distortion
+        )
 
 
 class PartialProblem(SpacePair):
@@ -133,11 +166,18 @@ class PartialProblem(SpacePair):
         """Return the `PartialPlanState` (local cost, mass) of a plan (B, n, m) in units of sqrt(m(a) m(b))."""
 
     @abstractmethod
-    def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """Return s and c, (B,) each, with F(p + t·d) = F(p) + s·t + c·t², F the objective, p the plan of a state.
+    def segment(self, state: PartialPlanState, direction: Tensor) -> Segment:
+        """Return the `Segment` p + t·d, with its objective, from the plan p of a state.
 
         direction: d (B, n, m), in units of sqrt(m(a) m(b)).
         """
+
+    def best_swap(self, state: PartialPlanState, min_decrease: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the direction (B, n, m) of the swap of two pairs that lowers the objective most, and (B,) bool: any?
+
+        The direction is 0 where no swap lowers the objective by more than `min_decrease`, (B,), as where it is linear.
+        """
+        return torch.zeros_like(state.unit_plan), torch.zeros_like(min_decrease, dtype=torch.bool)
 
     @abstractmethod
     def objective(self, state: PartialPlanState) -> Terms:

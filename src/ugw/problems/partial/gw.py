@@ -21,7 +21,10 @@ from ...measures.divergences import TV, Mass
 from ...results.records import Terms
 from ..base import take_cost
 from ..distortion.base import Distortion
-from .base import PartialPlanState, PartialProblem
+from ..distortion.squares import SquaredDistortion
+from ..ugw import UGW
+from .base import PartialPlanState, PartialProblem, Segment
+from .swaps import best_swap
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,13 @@ class PartialGW(PartialProblem):
 
     def __post_init__(self) -> None:
         self.set_weights()
+
+    @classmethod
+    def balanced(cls, problem: UGW) -> PartialGW:
+        """Return balanced GW, a UGW problem with two hard marginals and eps = 0, as the problem of all mass."""
+        mass = Mass(torch.minimum(problem.log_mass_a, problem.log_mass_b).exp())
+        others = problem.eps, problem.alpha, problem.cost, problem.distortion_sum
+        return cls(problem.x, problem.y, mass, mass, *others, batched=problem.batched)
 
     def take(self, index: Tensor) -> PartialGW:
         """Return the problem of the batch items `index`, (k,); an item may appear more than once."""
@@ -66,18 +76,30 @@ class PartialGW(PartialProblem):
             return gradient
         return gradient + (self.alpha / self.mass_unit).to(gradient.dtype)[:, None, None] * self.cost
 
-    def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """Return s and c, (B,) each, with F(p + t·d) = F(p) + s·t + c·t², F the objective, p the plan of a state.
+    def segment(self, state: PartialPlanState, direction: Tensor) -> Segment:
+        """Return the `Segment` p + t·d, with its objective, from the plan p of a state.
 
         direction: d (B, n, m), in units of sqrt(m(a) m(b)).
         """
-        mass_change = direction.sum(dim=(1, 2), dtype=torch.float64)
-        slope = 2.0 * dot(state.local_cost, direction) - 2.0 * self.total_penalty * state.mass * mass_change
-        curvature = dot(self.distortion_sum.apply(direction), direction) - self.total_penalty * mass_change.square()
-        slope, curvature = self.mass_unit**2 * slope, self.mass_unit**2 * curvature
-        if self.cost is not None:
-            slope = slope + self.alpha * self.mass_unit * dot(self.cost, direction)
-        return slope, curvature
+        local_cost, zero = self.distortion_sum.apply(direction), torch.zeros_like(self.eps)
+        mass = direction.sum(dim=(1, 2), dtype=torch.float64)
+        linear = zero if self.cost is None else dot(self.cost, direction)
+        slope = 2.0 * (dot(state.local_cost, direction) - self.total_penalty * state.mass * mass)
+        curvature = dot(local_cost, direction) - self.total_penalty * mass.square()
+        slope = self.mass_unit**2 * slope + self.alpha * self.mass_unit * linear
+        return Segment(direction, local_cost, mass, linear, slope, self.mass_unit**2 * curvature)
+
+    def best_swap(self, state: PartialPlanState, min_decrease: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the direction (B, n, m) of the swap of two pairs that lowers the objective most, and (B,) bool: any?
+
+        The direction is 0 where no swap lowers the objective by more than `min_decrease`, (B,), and for a loss that is
+        not t².
+        """
+        total = self.distortion_sum
+        if not isinstance(total, SquaredDistortion):
+            return super().best_swap(state, min_decrease)
+        least = min_decrease / self.mass_unit**2
+        return best_swap(state.unit_plan, self.gradient(state), total.dx, total.dy, least)
 
     def mass_factor(self) -> Tensor:
         """Return m², (B,), for the fixed mass m of a plan, or for TV the largest possible one, in weight units."""

@@ -18,7 +18,7 @@ from ...kernels.dispatch import dot
 from ...measures.divergences import TV, Mass
 from ...results.records import Terms
 from ..base import take_cost
-from .base import PartialPlanState, PartialProblem
+from .base import PartialPlanState, PartialProblem, Segment
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +50,14 @@ class PartialW(PartialProblem):
         """Return the cost minus rho1 + rho2, (B, n, m), the gradient of the objective at every plan."""
         return self.cost - self.total_penalty.to(self.cost.dtype)[:, None, None]
 
-    def quadratic_along(self, state: PartialPlanState, direction: Tensor) -> tuple[Tensor, Tensor]:
-        """Return s and zeros, (B,) each, with F(p + t·d) = F(p) + s·t, F the objective, p the plan of a state.
+    def segment(self, state: PartialPlanState, direction: Tensor) -> Segment:
+        """Return the `Segment` p + t·d, with its linear objective, from the plan p of a state.
 
         direction: d (B, n, m), in units of sqrt(m(a) m(b)).
         """
-        mass_change = direction.sum(dim=(1, 2), dtype=torch.float64)
-        slope = self.mass_unit * (dot(self.cost, direction) - self.total_penalty * mass_change)
-        return slope, torch.zeros_like(slope)
+        mass, linear = direction.sum(dim=(1, 2), dtype=torch.float64), dot(self.cost, direction)
+        slope = self.mass_unit * (linear - self.total_penalty * mass)
+        return Segment(direction, None, mass, linear, slope, torch.zeros_like(slope))
 
     def mass_factor(self) -> Tensor:
         """Return the fixed mass of a plan, or the largest possible one for TV, (B,), in the units of the weights."""
