@@ -76,9 +76,12 @@ def check_finite(name: str, tensor: Tensor) -> None:
 
 
 def check_nonnegative(name: str, tensor: Tensor) -> None:
-    """Raise InputError if an entry is negative."""
-    if tensor.detach().amin() < 0:
-        _raise_for_first(name, tensor, tensor < 0, "nonnegative")
+    """Raise InputError, with `name` in its message, if an entry is negative; NaN is not negative."""
+    if tensor.detach().amin() >= 0:  # one pass; False also where a NaN, which the minimum propagates, may hide an entry
+        return
+    is_negative = tensor < 0
+    if is_negative.any():
+        _raise_for_first(name, tensor, is_negative, "nonnegative")
 
 
 def check_symmetric(name: str, matrix: Tensor) -> None:
