@@ -150,7 +150,10 @@ class LandmarkScaling:
         return min((eigenvalues, fitted), key=self.max_error)
 
     def max_error(self, weights: Tensor) -> float:
-        """Return the largest |Σ_k weights_k (u_ik − u_jk)² − d_ij| of fit points i, j; unit: the largest distance d."""
+        """Return the largest |Σ_k weights_k (u_ik − u_jk)² − d_ij| of fit points i, j, a share of the largest distance.
+
+        weights: (rank,); u: the first columns of `fit_vectors`; d: `fit_distances`, of which the largest is 1.
+        """
         u = self.fit_vectors[:, : len(weights)]
         return float((_weighted_squared_distances(u, u, weights) - self.fit_distances).abs().max())
 

@@ -21,9 +21,10 @@ def graph_distances(graph: Any, edge_weight: str | None) -> Tensor:
     """Return shortest-path distances (n, n) in a networkx graph or a SciPy sparse adjacency matrix.
 
     edge_weight: the edge attribute of a networkx graph that holds the lengths; edges have length 1 if it is None, or if
-    it is "weight" and no edge has that attribute. The entries of a sparse matrix are lengths, and edge_weight is not
-    used. Rows are in the order of the nodes; dtype float64, or float32 for a sparse matrix in float32. Raises
-    InputError unless the graph is undirected, connected and not empty, with finite lengths ≥ 0.
+    it is "weight" and no edge has that attribute. An attribute that only some edges have, or another one that none has,
+    raises InputError. The stored entries of a sparse matrix, also zeros, are lengths, and edge_weight is not used. Rows
+    are in the order of the nodes; dtype float64, or float32 for a sparse matrix in float32. Raises InputError unless
+    the graph is undirected, connected and not empty, with finite lengths ≥ 0.
     """
     precision = torch.float64
     if scipy.sparse.issparse(graph):

@@ -43,7 +43,7 @@ def successive_halving(problem: Any, plans: Tensor, schedule: Sequence[Round]) -
     """Return the plans (B, T, n, m) that survive all rounds, after their last steps, and their objectives (B, T).
 
     plans: (B, S, n, m), the candidates of each item; schedule: the rounds, one at least. Plans are returned scaled to
-    mass, those of a partial problem with their mass. An objective is inf if it is not finite, and for a repeated plan.
+    mass 1, those of a partial problem with their mass. An objective is inf if it is not finite or its plan repeated.
     """
     values = plans.new_empty(plans.shape[:2])
     for stage in schedule:
@@ -149,9 +149,11 @@ def _run_candidates(problem: Any, plans: Tensor, solver: AlternateMin | FrankWol
 def _run_batch(
     problem: Any, plans: Tensor, items: Tensor | None, solver: AlternateMin | FrankWolfe | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the plans (K, n, m) after the steps of a solver, none if it is None, and their objectives (K,).
+    """Return K plans after the steps of a solver, (K, n, m), and their objectives, (K,).
 
-    items: (K,), the batch item of each plan; None if plan k belongs to item k.
+    plans: (K, n, m); items: (K,), the batch item of each plan, None if plan k belongs to item k; solver: None makes no
+    steps. Plans are scaled to mass 1, and their objectives are those at the optimal mass plus a penalty for hard
+    marginals that they miss. Only a FrankWolfe returns plans with their own mass, and objectives without a penalty.
     """
     if isinstance(solver, FrankWolfe):  # a partial plan has its mass, and misses no marginal
         output = solver.run(problem if items is None else problem.take(items), plans, None).tensors

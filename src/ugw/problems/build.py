@@ -70,7 +70,9 @@ def resolve_eps(eps: Any, rho: Any) -> Any:
 
 
 def resolve_conic_eps(eps: Any) -> Any:
-    """Return `eps`, or for "auto" 0, since CGW has no entropy.
+    """Return `eps`, or for "auto" 0.0, which means no preliminary phase with entropy.
+
+    eps: the entropy of such a phase, as a multiple of rho, as for `ugw.solve_conic`; CGW itself has no entropy.
 
     >>> resolve_conic_eps("auto"), resolve_conic_eps(0.1)
     (0.0, 0.1)
@@ -322,9 +324,9 @@ def item_sizes(x: Space, y: Space) -> Sizes:
 
 
 def max_distance_difference(x: Space, y: Space) -> float:
-    """Return an upper bound on |Dx_ii' − Dy_jj'| over all batch items.
+    """Return an upper bound on |Dx_ii' − Dy_jj'| over all batch items, one float.
 
-    It is the largest entry of both matrices minus the smallest one, or minus 0: similarities may be negative.
+    It is the largest entry of both matrices minus the smallest one if that is negative (similarities), else minus 0.
     """
     lows, highs = zip(*(s.metric.extremes() for s in (x, y)), strict=True)
     return max(float(high.max()) for high in highs) - min(0.0, *(float(low.min()) for low in lows))

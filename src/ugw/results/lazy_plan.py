@@ -128,7 +128,10 @@ class LazyPlan:
 
 
 def product(plan: Tensor | ImplicitPlan, matrix: Tensor) -> Tensor:
-    """Return plan @ matrix, (B, n, k), differentiable in the matrix. plan: (B, n, m); matrix: (B, m, k) or (m, k)."""
+    """Return plan @ matrix, (B, n, k). plan: (B, n, m), a tensor or an `ImplicitPlan`; matrix: (B, m, k) or (m, k).
+
+    It is differentiable in the matrix, and in a plan that is a tensor; an `ImplicitPlan` is held fixed.
+    """
     if isinstance(plan, ImplicitPlan):
         return _Product.apply(matrix.expand(plan.shape[0], *matrix.shape[-2:]), plan)
     return plan @ matrix

@@ -234,7 +234,10 @@ class Result(BatchedResultBase):
         return replace(self, tensors=merged, parameters=parameters)
 
     def _check_same_problem(self, other: Any) -> None:
-        """Raise InputError unless `other` is a result of the same class, of a problem with the same parameters."""
+        """Raise InputError unless `other` is a result of the same class, sizes, dtype, device, path and parameters.
+
+        These are divergence, rho or mass, eps, loss, fused, cone and cost, up to rounding, not distances and weights.
+        """
         if type(other) is not type(self):
             raise InputError(f"better compares with another {type(self).__name__}, got {describe_value(other)}")
         mine, theirs = self._problem_facts(), other._problem_facts()

@@ -128,9 +128,11 @@ class AlternateMin(Solver):
     def _run_low_precision(
         self, phase: LowPrecisionPhase, unit_plan: Any, monitor: Monitor | None, *, is_monitored: bool
     ) -> loop.Outcome | None:
-        """Return the outcome of a low-precision phase from a plan (B, n, m) of mass 1, None if no item makes a step.
+        """Return the `loop.Outcome` (state, status, n_iter) of a low-precision phase, None if no item makes a step.
 
-        Items whose plans rounding in low precision would change too much make no step.
+        unit_plan: the start, (B, n, m), of mass 1. An item whose plan rounding in low precision would change too much
+        makes no step: it keeps the start, the status RUNNING and n_iter 0. monitor: is called after each step, None for
+        no calls; is_monitored: are mass and relaxed objective of each step computed, for the history?
         """
         options = replace(
             self,

@@ -63,9 +63,11 @@ def _steps_per_check(settings: Any, iterate: Any, rules: loop.Rules) -> int:
 
 @cache
 def _repeat(advance: Advance, n_steps: int) -> Advance:
-    """Return a function that makes `n_steps` steps and returns the last iterate, status and numbers (objective, ...).
+    """Return a function that makes `n_steps` steps and returns the last iterate and its `loop.Report`.
 
-    Captured graphs are found by their function, so it must be the same object in every call.
+    advance: makes one step, (settings, iterate, n_rounds) → (iterate, report); the function has the same arguments. A
+    report has status and numbers (objective, ...). Captured graphs are found by their function, so results are cached:
+    equal arguments give the same object.
     """
     if n_steps == 1:
         return advance
