@@ -19,10 +19,7 @@ from .sinkhorn_registers import LOG2E, empty_result
 
 @triton.jit
 def _log2_sum(log_ptr, size, BLOCK: tl.constexpr):
-    """Return log2 Σ 2^x, a number, over the entries x of the vector at log_ptr, (size,).
-
-    No maximum is subtracted: the sum must be in the range of float32.
-    """
+    """Return log2 Σ 2^x over the entries x of the vector at log_ptr, (size,), without subtracting a maximum."""
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, size, BLOCK):
         k = start + tl.arange(0, BLOCK)
@@ -189,7 +186,10 @@ def _result_kernel(
 def sinkhorn_iterations(
     gamma: Tensor, kernel: StabilizedKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Return the `SinkhornIterate` that `..sinkhorn.sinkhorn_iterations` returns for the same arguments."""
+    """Make `kernel.iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m); return the `SinkhornIterate`.
+
+    The arguments are those of the reference, `..sinkhorn.sinkhorn_iterations`.
+    """
     batch, n, m = kernel.matrix.shape
     factors = torch.cat((*dampings, translation_share), dim=1)
     inputs = (kernel.matrix, *kernel.side_vectors, gamma, factors)
