@@ -44,7 +44,7 @@ class Metric(Protocol):
         """Return D[:, index], (..., n, k). index: (k,) the same for all items, or (B, k)."""
 
     def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
-        """Return D[rows][:, cols], (..., k, l). rows: (k,), cols: (l,)."""
+        """Return the entries D[rows][:, cols], (..., k, l). rows: (k,), cols: (l,), indices."""
 
     def factors(self) -> tuple[Tensor, Tensor] | None:
         """Return (left, right), both (..., n, r), with D = left rightᵀ, or None if no low-rank form is known."""
@@ -129,7 +129,7 @@ class DenseMetric:
         return self.matrix[index].mT  # rows are columns, and (B, k) gathers (B, k, n)
 
     def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
-        """Return D[rows][:, cols], (..., k, l). rows: (k,), cols: (l,)."""
+        """Return the entries D[rows][:, cols], (..., k, l). rows: (k,), cols: (l,), indices."""
         return self.matrix[..., rows[:, None], cols]
 
     def factors(self) -> None:
