@@ -109,7 +109,7 @@ class StreamingUGW(UGW):
 
     @cached_property
     def right(self) -> Tensor:
-        """The right basis of costs, (B, m, s): signed squared norms h and points φ of y, and its features if fused."""
+        """The right basis of costs, (B, m, s), see `left`: signed squared norms and points of y, features if fused."""
         return self._basis(self.dy, self.y.feature_tensor)
 
     def _basis(self, metric: LowRankMetric, features: Tensor | None) -> Tensor:
