@@ -41,7 +41,10 @@ class AggregatedProblem(BatchRecord):
         return torch.where(is_exact[:, None, None], same, self._transport(plan, original))
 
     def _transport(self, plan: Tensor, original: UGW) -> Tensor:
-        """Return the transport plan (B, n, m) for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s); plan: (B, k, l)."""
+        """Return the transport plan (B, n, m) for ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s) with the rhos of `original`.
+
+        Dx[:, r], Dy[:, s]: distances of all points to cluster r of x and s of y; plan: (B, k, l).
+        """
         row = self.x.distances.square() @ plan.sum(2)[:, :, None]
         col = self.y.distances.square() @ plan.sum(1)[:, :, None]
         return transport_plan(row + col.mT - 2.0 * self.x.distances @ plan @ self.y.distances.mT, original)

@@ -59,10 +59,7 @@ class Multistart:
         return replace(self, solver=self.solver.with_defaults(defaults))
 
     def with_random_plans(self, problem: SpacePair, plans: Tensor) -> Tensor:
-        """Return the plans (B, S, n, m) followed by `self.n` − 1 random ones, whatever S is.
-
-        Returns (B, S + self.n − 1, n, m); n and m are numbers of points.
-        """
+        """Return the plans (B, S, n, m) followed by `self.n` − 1 random ones, (B, S + self.n − 1, n, m)."""
         if self.n == 1:
             return plans
         more = random_anchor_plans(problem, self.n - 1, seed=INITIALIZER_CONFIG.multistart_seed)

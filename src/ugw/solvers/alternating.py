@@ -92,7 +92,7 @@ class AlternateMin(Solver):
 
     @torch.no_grad()
     def final_state(self, problem: Problem, init: Any) -> Any:
-        """Return the final state of a run from the plan `init` (B, n, m), without history or progress."""
+        """Return the state (plan and its quantities) after a run from a plan (B, n, m) of any mass, without history."""
         settings, outcome = self.with_defaults()._run_phases(problem, init, None, is_monitored=False)
         return settings.problem.final_state(outcome.state.state)
 
@@ -226,10 +226,7 @@ def advance(
 
 
 def requested_rounds(settings: RunSettings, iterate: Iterate) -> Tensor:
-    """Return the number of rounds of `iterations_per_check` Sinkhorn iterations (B,) that the next step needs.
-
-    It is 0 where the usual number is enough.
-    """
+    """Return the rounds of `iterations_per_check` iterations that the next step needs, (B,), 0 for the usual number."""
     if settings.options.tol > SOLVER_CONFIG.coarse_tol:
         return torch.zeros_like(iterate.change)
     multiplier = iterate.controls.iteration_multiplier

@@ -49,10 +49,10 @@ def capture_properties(settings: Any, iterate: Any) -> CaptureProperties:
 
 
 def _steps_per_check(settings: Any, iterate: Any, rules: loop.Rules) -> int:
-    """Return the number of steps between two checks of convergence, above 1 for a small unmonitored problem only.
+    """Return the number of steps between two checks of convergence: above 1 for a small unmonitored problem only.
 
-    A batch that keeps the GPU busy synchronizes after each step. Its items that converge early may therefore end at a
-    slightly different plan than alone.
+    Then it is the largest divisor of `rules.max_iter` up to `max_unchecked_steps`. A batch that keeps the GPU busy
+    synchronizes after each step. Items that converge early may therefore end at a slightly different plan than alone.
     """
     plan = iterate.state.unit_plan
     is_small = isinstance(plan, Tensor) and plan.numel() <= CAPTURE_CONFIG.busy_entries
