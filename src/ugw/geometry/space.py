@@ -286,7 +286,7 @@ class Space:
         return self.select_items(as_item_indices(index, len(self.sizes), self.device))
 
     def select_items(self, index: Tensor) -> Space:
-        """Return what `take` returns, without a check of `index`, a tensor (k,) of integers or (B,) of bools."""
+        """Return the batch of the items `index`, a tensor (k,) of integers or (B,) of bools; `index` is not checked."""
         if self.sizes is None:
             return self
         index = index.nonzero().squeeze(-1) if index.dtype == torch.bool else index

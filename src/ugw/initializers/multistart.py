@@ -141,7 +141,10 @@ def _run_and_polish(solver: Any, problem: Any, plans: Tensor, monitor: Monitor |
 
 
 def _best_of_each_item(problem: SpacePair, output: SolverOutput, count: int) -> Tensor:
-    """Return for each item the index (B,), below `count`, of the best of its `count` solutions in `output`."""
+    """Return for each item the index (B,), below `count`, of the best of its `count` solutions in `output`.
+
+    It has the lowest objective, the first of equal ones. With hard marginals, converged solutions are preferred.
+    """
     # A plan that misses a hard marginal may well have a lower objective: it counts only if no other is there.
     is_wrong = (problem.div_a.is_hard | problem.div_b.is_hard) & (output.status != int(Status.CONVERGED))
     is_wrong = is_wrong.view(-1, count)

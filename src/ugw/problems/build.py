@@ -179,7 +179,7 @@ def uses_streaming(x: Space, y: Space, *, fused: Fused | None, loss: Any, method
 
 
 def _are_large_plans(x: Space, y: Space) -> bool:
-    """Return whether plans have too many entries to be stored by default; raise InputError if only some items have."""
+    """Return whether plans have more than `max_stored_entries` entries; raise InputError if only some items have."""
     limits = THRESHOLDS.max_stored_entries
     limit = limits.get(x.device.type, limits["cpu"])
     ends = [pick(item_sizes(x, y), key=math.prod) for pick in (min, max)]

@@ -120,7 +120,7 @@ class UGW(Problem):
 
     @cached_property
     def _cached_scale(self) -> Tensor:
-        """The value of `scale`, (B,), computed once, without TF32 and without gradients."""
+        """The mean distortion (B,) that `scale` returns, computed once, without TF32 and without gradients."""
         with tf32_products(allowed=False) if self.eps.is_cuda else nullcontext():
             return _product_distortion(self)
 

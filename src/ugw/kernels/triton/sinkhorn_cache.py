@@ -82,7 +82,7 @@ def _col_kernel(
 
     phi_ptr: (B, n); gamma_ptr, log_p2_ptr: (B, m), output; all without translation, in units of log 2. k_ptr: (B, n,
     m), the kernel matrix; side_a_ptr: (B, 4, n), side_b_ptr: (B, 4, m), see `StabilizedKernel.side_vectors`;
-    factors_ptr: (B, 3), dampings 1/(1 + eps/rho) of both sides and the translation share; tiny: limit of lost sums.
+    factors_ptr: (B, 3), dampings 1/(1 + eps/rho) of both sides and the translation share; tiny: as in `_row_kernel`.
     """
     blocks = tl.cdiv(m, M)
     item = (tl.program_id(0) // blocks).to(tl.int64)
@@ -126,7 +126,8 @@ def _result_kernel(
     """Compute the `SinkhornIterate` of one item from the last three of COUNT ≥ 3 iterations.
 
     Input: phi_ptr, log_p1_ptr: (COUNT, B, n) and gamma_ptr, log_p2_ptr: (COUNT, B, m), without translation, in units of
-    log 2; factors_ptr: (B, 3). Output: new_gamma_ptr and extrapolated_ptr: (B, m); residual_ptr: (B,).
+    log 2; factors_ptr: (B, 3), the last one the translation share; max_rate: largest convergence rate that the
+    extrapolation assumes. Output: new_gamma_ptr and extrapolated_ptr: (B, m); residual_ptr: (B,).
     """
     item = tl.program_id(0).to(tl.int64)
     share = tl.load(factors_ptr + item * 3 + 2)
