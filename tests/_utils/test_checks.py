@@ -20,6 +20,7 @@ from ugw._utils.checks import (
     as_tensor,
     check_bool,
     check_choice,
+    check_nonnegative,
     check_symmetric,
     check_tolerance,
     check_whole_number,
@@ -151,6 +152,17 @@ def test_parameter_refuses_inf_unless_allowed():
 def test_nonnegative_parameter_refuses(bad):
     with pytest.raises(InputError, match="eps must be nonnegative and finite, got"):
         as_parameter("eps", bad, allow_zero=True)
+
+
+@pytest.mark.parametrize("values", [[1.0, math.nan, -1.0], [-1.0, 2.0], [math.nan, -math.inf]], ids=str)
+def test_check_nonnegative_finds_negative_entries_also_beside_nan(values):
+    with pytest.raises(InputError, match="rho must be nonnegative, got -"):
+        check_nonnegative("rho", torch.tensor(values))
+
+
+@pytest.mark.parametrize("values", [[0.0, -0.0], [math.inf, 1e-300], [math.nan, 1.0]], ids=str)
+def test_check_nonnegative_accepts_zeros_infinity_and_nan(values):
+    check_nonnegative("rho", torch.tensor(values, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("bad", [np.array([]), np.array([[1.0]]), np.ones((2, 2))])

@@ -63,7 +63,7 @@ def _move_all(stage: Path, folder: Path) -> None:
 
 
 def _back_up(file: Path, copy: Path) -> None:
-    """Create a hard link to the file, or a copy if the file system has no hard links."""
+    """Create `copy` as a hard link to the file, or as a copy if the file system has no hard links."""
     try:
         os.link(file, copy, follow_symlinks=False)
     except (OSError, NotImplementedError):

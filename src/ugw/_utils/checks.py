@@ -30,6 +30,7 @@ def as_tensor(name: str, value: Any, *, like: Tensor | None = None) -> Tensor:
     Floats keep their dtype and integers become float64. Tensors keep their device and autograd graph. Arrays are
     copied only if torch cannot share their memory. With `like`, floats must have its dtype and tensors its device;
     integers and plain lists, which have no float dtype of their own, take its dtype, and arrays move to its device.
+    Anything else raises InputError, whose message begins with `name`.
 
     >>> as_tensor("points", [[0, 1], [2, 3]]).dtype
     torch.float64
@@ -43,11 +44,11 @@ def as_tensor(name: str, value: Any, *, like: Tensor | None = None) -> Tensor:
         tensor = torch.from_numpy(np.require(array, dtype, ["C", "A", "W", "E"]))
         keeps_dtype = hasattr(value, "dtype") and array.dtype.kind == "f"  # a list has no dtype
     if tensor.dtype == torch.bool or tensor.dtype.is_complex or tensor.layout != torch.strided:
-        raise InputError(f"{name} must hold {_EXPECTED_DTYPE}, got {_describe(tensor)}")
+        raise InputError(f"{name} must hold {_EXPECTED_DTYPE}, got {_describe_tensor(tensor)}")
     if not keeps_dtype:
         tensor = tensor.to(torch.float64 if like is None else like.dtype)
     if tensor.dtype not in _FLOATS:
-        raise InputError(f"{name} must be float32 or float64, got {_describe(tensor)}")
+        raise InputError(f"{name} must be float32 or float64, got {_describe_tensor(tensor)}")
     if like is None:
         return tensor
     if tensor.dtype != like.dtype:
@@ -68,7 +69,7 @@ def check_ndim(name: str, tensor: Tensor, ndims: tuple[int, ...], expected: str)
 
 
 def check_finite(name: str, tensor: Tensor) -> None:
-    """Raise InputError if an entry is NaN or infinite."""
+    """Raise InputError, with `name` in its message, if an entry is NaN or infinite."""
     # Minimum and maximum propagate NaN: one pass without the n×n temporaries of `isfinite`.
     low, high = torch.aminmax(tensor.detach())
     if not (torch.isfinite(low) and torch.isfinite(high)):
@@ -76,13 +77,16 @@ def check_finite(name: str, tensor: Tensor) -> None:
 
 
 def check_nonnegative(name: str, tensor: Tensor) -> None:
-    """Raise InputError if an entry is negative."""
-    if tensor.detach().amin() < 0:
-        _raise_for_first(name, tensor, tensor < 0, "nonnegative")
+    """Raise InputError, with `name` in its message, if an entry is negative; NaN is not negative."""
+    if tensor.detach().amin() >= 0:  # one pass; False also where a NaN, which the minimum propagates, may hide an entry
+        return
+    is_negative = tensor < 0
+    if is_negative.any():
+        _raise_for_first(name, tensor, is_negative, "nonnegative")
 
 
 def check_symmetric(name: str, matrix: Tensor) -> None:
-    """Raise InputError if |D_ij − D_ji| exceeds `rounding_tolerance` for a matrix D, (n, n) or (B, n, n)."""
+    """Raise InputError if |D_ij − D_ji| exceeds `rounding_tolerance`(D) somewhere, D: `matrix`, (n, n) or (B, n, n)."""
     matrix = matrix.detach()
     tolerance = rounding_tolerance(matrix)
     rows = max(1, UTILS_CONFIG.max_block_entries * matrix.shape[-1] // matrix.numel())
@@ -99,7 +103,7 @@ def check_symmetric(name: str, matrix: Tensor) -> None:
 
 
 def check_zero_diagonal(name: str, matrix: Tensor) -> None:
-    """Raise InputError unless the diagonal is zero up to `rounding_tolerance`. matrix: (n, n) or (B, n, n)."""
+    """Raise InputError if |D_ii| exceeds `rounding_tolerance`(D) somewhere, D: `matrix`, (n, n) or (B, n, n)."""
     diagonal = torch.diagonal(matrix.detach(), dim1=-2, dim2=-1)
     bad = diagonal.abs() > rounding_tolerance(matrix.detach())[..., 0]
     if bad.any():
@@ -109,7 +113,7 @@ def check_zero_diagonal(name: str, matrix: Tensor) -> None:
 
 
 def rounding_tolerance(matrix: Tensor) -> Tensor:
-    """Return the difference of two entries up to which they count as equal, (..., 1, 1), for a matrix (..., n, n)."""
+    """Return 64 machine epsilons times the largest |entry| of each matrix (..., n, n), as a tensor (..., 1, 1)."""
     largest = torch.maximum(matrix.amax((-2, -1), keepdim=True), -matrix.amin((-2, -1), keepdim=True))
     return UTILS_CONFIG.rounding_units * torch.finfo(matrix.dtype).eps * largest
 
@@ -117,7 +121,7 @@ def rounding_tolerance(matrix: Tensor) -> Tensor:
 def as_parameter(name: str, value: Any, *, allow_zero: bool = False, allow_inf: bool = False) -> Tensor:
     """Return a parameter in (0, inf) as a float64 tensor, () or (B,), on the CPU, or raise InputError.
 
-    value: a number or an array (B,), whose autograd graph is kept; allow_zero, allow_inf: are 0 and inf valid too?
+    value: a number or an array (B,), no list, whose autograd graph is kept; allow_zero, allow_inf: are 0 and inf valid?
 
     >>> as_parameter("rho", np.array([0.5, np.inf]), allow_inf=True)
     tensor([0.5000,    inf], dtype=torch.float64)
@@ -141,7 +145,7 @@ def as_parameter(name: str, value: Any, *, allow_zero: bool = False, allow_inf: 
 
 
 def check_whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> None:
-    """Raise InputError unless `value` is an integer ≥ `minimum`, and ≤ `maximum` if that is given."""
+    """Raise InputError unless `value` is an integer, no bool, ≥ `minimum`, and ≤ `maximum` if that is given."""
     is_integer = isinstance(value, Integral) and not isinstance(value, bool)
     if not is_integer or int(value) < minimum or (maximum is not None and int(value) > maximum):
         bounds = f"≥ {minimum}" if maximum is None else f"from {minimum} to {maximum}"
@@ -149,7 +153,7 @@ def check_whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int 
 
 
 def check_tolerance(name: str, value: Any) -> None:
-    """Raise InputError unless `value` is a number in (0, 1)."""
+    """Raise InputError unless `value` is a number, no bool, above 0 and below 1."""
     # Not float(value), which overflows for large integers.
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < 1:  # type: ignore[operator]
         raise InputError(f"{name} must be a number between 0 and 1, got {describe_value(value)}")
@@ -194,7 +198,7 @@ def as_index(name: str, index: Any, n: int, device: torch.device, *, allow_mask:
     """Return indices of n items, () or (k,), as an int64 tensor on `device` with values from 0 to n − 1.
 
     index: a whole number from −n to n − 1, where −1 is the last item, or a list, an array or a tensor (k,) of them.
-    With `allow_mask` also booleans (n,), which become the indices of the true ones.
+    With `allow_mask` also booleans (n,), which become the indices of the true ones. Others raise InputError.
 
     >>> as_index("index", [0, -1], 3, torch.device("cpu"))
     tensor([0, 2])
@@ -217,7 +221,7 @@ def as_index(name: str, index: Any, n: int, device: torch.device, *, allow_mask:
 
 
 def describe_value(value: Any) -> str:
-    """Return a value in one short line for an error message: an array by its shape, anything else by its repr.
+    """Return a value as one line for an error message: an array by its shape, others by 100 characters of their repr.
 
     >>> describe_value(torch.ones(2, 3)), describe_value([1, "a"]), len(describe_value("long" * 1000)) < 110
     ('a tensor of shape (2, 3)', "[1, 'a']", True)
@@ -259,7 +263,7 @@ def _as_array(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def _describe(tensor: Tensor) -> str:
+def _describe_tensor(tensor: Tensor) -> str:
     """Return the layout and dtype of a tensor for an error message, for example `a sparse tensor of dtype float32`."""
     sparse = "" if tensor.layout == torch.strided else "sparse "
     return f"a {sparse}tensor of dtype {dtype_name(tensor.dtype)}"

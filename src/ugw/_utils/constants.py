@@ -19,7 +19,7 @@ _lock = Lock()  # held while either of them is read or changed
 
 
 def cached_constant(make: Callable[..., Tensor], *arguments: Any) -> Tensor:
-    """Return the tensor make(*arguments), computed at the first call only; callers must not write to it."""
+    """Return the tensor make(*arguments), kept while among the 16 last used ones; callers must not write to it."""
     # Copying it to a GPU in every call would make the host wait.
     key = make, arguments, torch.is_inference_mode_enabled()
     with _lock:
@@ -49,6 +49,6 @@ def record_constants() -> Iterator[list[Tensor]]:
 
 
 def clear_constants() -> None:
-    """Forget the tensors of `cached_constant`, to free their memory."""
+    """Drop the tensors that `cached_constant` keeps, to free their memory."""
     with _lock:
         _constants.clear()

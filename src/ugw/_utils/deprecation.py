@@ -59,7 +59,7 @@ def renamed_names(module: str, **renamed: str) -> Callable[[str], Any]:
 
 
 def renamed_attribute(owner: str, old: str, new: str) -> property:
-    """Return a property that reads attribute `new` and warns that `old` is deprecated.
+    """Return a property that reads attribute `new` and warns that `old`, of the class named `owner`, is deprecated.
 
     Use in a class body: `unlabelled = renamed_attribute("PUTask", "unlabelled", "unlabeled")`.
     """

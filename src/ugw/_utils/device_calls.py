@@ -9,9 +9,10 @@ Output = TypeVar("Output")
 
 
 def call_on_device(function: Callable[..., Output], problem: Any, *others: Any) -> Output:
-    """Return function(problem, *others), on CUDA by a captured CUDA graph if the problem allows one.
+    """Return function(problem, *others); on CUDA, repeated calls replay a captured graph if the problem allows one.
 
-    function: a module-level function of tensor operations whose last output tensor is finite.
+    It allows one if its plans are stored, the loss is t² and all items have equal sizes. function: a module-level
+    function of tensor operations; if its last output tensor is not finite, it is called again without the graph.
     """
     if not problem.eps.is_cuda:
         return function(problem, *others)

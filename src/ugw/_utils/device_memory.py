@@ -67,7 +67,7 @@ def is_allocation_error(error: Exception) -> bool:
 
 
 def release_cached_memory() -> None:
-    """Free captured CUDA graphs and the blocks that torch keeps for later tensors."""
+    """Free captured CUDA graphs, cached constants, and the blocks that torch keeps for later tensors."""
     clear_graphs()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

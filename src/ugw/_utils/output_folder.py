@@ -35,6 +35,6 @@ def output_folder(folder: Path, *, names: Sequence[str] = ()) -> Iterator[Path]:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """Remove a folder that this run created, unless it contains files."""
+    """Remove a folder if it is empty; errors are ignored."""
     with suppress(OSError):
         folder.rmdir()

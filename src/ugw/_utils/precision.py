@@ -11,10 +11,7 @@ from torch import Tensor
 
 @contextmanager
 def tf32_products(*, allowed: bool = True) -> Iterator[None]:
-    """Allow or forbid TF32 in float32 matrix products on CUDA inside the context; restore the setting afterwards.
-
-    TF32 is for steps whose errors later steps correct.
-    """
+    """Allow or forbid TF32 in float32 matrix products on CUDA inside the context; restore the setting afterwards."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = allowed
     try:

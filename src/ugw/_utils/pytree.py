@@ -88,7 +88,7 @@ def join(parts: Sequence[Record]) -> Record:
 def clone(value: Record) -> Record:
     """Return a copy of a record with copies of its tensors, without its cached properties.
 
-    Fields may be tensors, tuples, other records or None; any other value raises TypeError.
+    Fields may be tensors, tuples, other records or None; any other value raises TypeError. Autograd graphs are kept.
     """
     if isinstance(value, Tensor):
         return value.clone()  # type: ignore[return-value]

@@ -143,9 +143,9 @@ def group_by_size(sizes: Sequence[tuple[int, int]], choices: Sequence[str]) -> l
 
 
 def _n_middle_clusters(n: int, m: int) -> int:
-    """Return the number of clusters per side of the middle level, 0 for a problem without one.
+    """Return the number of clusters per side of the middle level for n × m points: 100, 200, 300, 400, or 0 for none.
 
-    Without a middle level, plans of the coarsest level are prolongated to all points at once.
+    Problems of few points have no middle level: plans of the coarsest level are prolongated to all points at once.
     """
     limits = THRESHOLDS
     if n * m <= limits.max_entries_without_middle_level:
@@ -155,10 +155,7 @@ def _n_middle_clusters(n: int, m: int) -> int:
 
 
 def _n_final_candidates(entries: int) -> int:
-    """Return how many candidates init="auto" solves to convergence beside the product plan a⊗b, 0: only the best one.
-
-    entries: n·m of an item.
-    """
+    """Return how many candidates init="auto" solves to convergence beside a⊗b, 0 if only the best one; entries: n·m."""
     limits = THRESHOLDS
     if entries <= limits.max_entries_with_several_solutions:
         return limits.max_final_candidates
@@ -168,8 +165,8 @@ def _n_final_candidates(entries: int) -> int:
 def _n_noise_candidates(entries: int) -> int:
     """Return how many random plans a conic problem starts from, for plans of this number of entries n·m.
 
-    It is the largest power of 2, at most `max_noise_candidates`, whose plans have at most `max_noise_entries` entries
-    together, or 0. Powers of 2, so that few size classes differ in this number alone.
+    It is the largest power of 2 up to `max_noise_candidates` whose plans have together at most `max_noise_entries`
+    entries, or 0. Powers of 2, so that few size classes differ in this number alone.
     """
     limits = THRESHOLDS
     count = min(limits.max_noise_candidates, limits.max_noise_entries // entries)
@@ -179,7 +176,8 @@ def _n_noise_candidates(entries: int) -> int:
 def _streaming_sample(n: int, m: int) -> tuple[int, int] | None:
     """Return the numbers of points (n, m) of the sample that a streaming problem is solved on first, None for all.
 
-    A side of at most `max_stored_sample` points keeps all of them.
+    The larger side has a hundredth of its points, beyond 300 000 points a tenth, but at least 1000, the smaller side
+    the same share, also at least 1000 or all points.
     """
     limits, largest = THRESHOLDS, max(n, m)
     if largest <= limits.max_stored_sample:

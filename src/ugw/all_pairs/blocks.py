@@ -112,7 +112,10 @@ def group_by_size(sizes: Sequence[int], max_overhead: float = PAIRWISE_CONFIG.ma
 
 
 def _split_evenly(items: Sequence[int], max_length: int) -> list[Sequence[int]]:
-    """Return consecutive parts of `items`, of at most `max_length` items, whose lengths differ by at most one."""
+    """Return consecutive parts of `items`, as few as possible with at most `max_length` items each.
+
+    Their lengths differ by at most one. items: at least one.
+    """
     count = -(-len(items) // max(1, max_length))
     bounds = [round(k * len(items) / count) for k in range(count + 1)]
     return [items[start:end] for start, end in pairwise(bounds)]

@@ -191,9 +191,10 @@ def _as_tensor(value: Any) -> Tensor:
 
 
 def _restrict_to_finite_loss(conic: ConicResult, x: Space, y: Space, loss: Cone) -> Tensor:
-    """Return the conic plan with entries set to 0 until the loss λ(|Dx_ii' − Dy_jj'|) is finite for all ij, i'j' left.
+    """Return `conic.plan` with entries set to 0 until the loss λ(|Dx_ii' − Dy_jj'|) is finite for all ij, i'j' left.
 
-    Entries are kept greedily, from the largest on. Shape (n, m), or (B, n, m) for a batch.
+    Entries are kept greedily, from the largest on. Shape (n, m), or (B, n, m) for a batch. Raises InputError if an item
+    keeps no entry.
     """
     restricted = []
     for i, plan in enumerate(conic.tensors.plan):

@@ -61,14 +61,15 @@ def solve_linear(
 
     cost: the name of a distance between points ("sqeuclidean", "euclidean", or one that SciPy knows), or a matrix
     (n, m) or (B, n, m).
-    x, y: Spaces, whose weights count and whose points make the cost. Or arrays: points (n, d) or (B, n, d) of weight
-    1/n each for a cost by name; weights (n,) or (B, n), or None for 1/n each, for a matrix.
-    rho: as for `solve`; inf is a hard marginal. `ugw.TV(rho)` has |p1 − a| in place of KL, `ugw.Mass(m)` a plan of
-    mass m, both over plans with p1 ≤ a and p2 ≤ b.
+    x, y: Spaces, whose weights count and, for a cost by name, their points; their distances are not used. Or arrays:
+    points (n, d) or (B, n, d) of weight 1/n each for a cost by name; weights (n,) or (B, n), or None for 1/n each, for
+    a matrix.
+    rho: as for `solve`, a number or a tuple (rho1, rho2); inf is a hard marginal. `ugw.TV(rho)` has |p1 − a| in place
+    of KL, `ugw.Mass(m)` a plan of mass m, both over plans with p1 ≤ a and p2 ≤ b.
     eps: a number ≥ 0, an array (B,), or `ugw.relative(share)` of the mean cost of the product plan a⊗b. 0 is exact by
     linear programs for TV, Mass and two hard marginals, and solved by proximal steps for KL. "auto":
     `relative(1e-2)`, or 0 for TV and Mass, which have no entropy.
-    solver: an `ugw.AlternateMin(...)`, or where linear programs solve all items an `ugw.FrankWolfe(...)`. Its
+    solver: a `ugw.AlternateMin(...)`, or where linear programs solve all items only a `ugw.FrankWolfe(...)`. Its
     tolerances, proximal schedule and inner iterations, if not given, are those that suit linear problems.
     The cost is `terms.linear` of the result; potentials are those of p = a⊗b·exp((f ⊕ g − cost)/eps).
 
@@ -101,10 +102,10 @@ def solve_linear(
 
 
 def _check_class(solver: Any, default: Solver, problem: str) -> Solver:
-    """Return `solver` with options that are not given taken from `default`, or `default` for None.
+    """Return `solver` with options that are None taken from `default`, or `default` itself if `solver` is None.
 
-    Raises InputError unless both are of the same class, and for a solver that streams plans. A linear problem has one
-    minimum, so that a Multistart is refused. problem: what the solver must be able to solve, for the message.
+    Raises InputError if `solver` is not of the class of `default`, or if it streams plans. A Multistart is refused too:
+    a linear problem has one minimum. problem: words for the message, the problems that need this class.
     """
     kind = type(default)
     if solver is not None and not isinstance(solver, kind):

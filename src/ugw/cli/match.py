@@ -310,9 +310,10 @@ def _to_json(value: Any) -> Any:
 
 
 def picture(result: ugw.Result, source: MatchInput, target: MatchInput, *, rescale: bool) -> Figure:
-    """Return the picture matching.png: for two graphs both in colors that the plan transfers, else matching lines.
+    """Return a matplotlib Figure of the plan, not yet saved, for matching.png.
 
-    rescale: draw both sides, if not graphs, at the same size.
+    It shows two graphs side by side, with colors that the plan transfers from the source to the target; any other
+    inputs in one panel, with lines between matched points, at the same size if `rescale`.
     """
     from matplotlib.figure import Figure
 

@@ -81,9 +81,10 @@ def communities_with_outliers(n: int = 60, *, seed: int = 0) -> tuple[LabeledGra
 
 
 def _community_graph(rng: np.random.Generator, sizes: Mapping[str, int], outliers: int = 0) -> LabeledGraph:
-    """Return a random graph of two communities, with `outliers` outliers each. sizes: their names and sizes.
+    """Return a connected random `LabeledGraph` of two communities, each with `outliers` more nodes, its outliers.
 
-    Labels 0 and 1 are the communities, 2 and 3 their outliers.
+    sizes: names and numbers of nodes of the communities. Labels 0 and 1 are the communities, 2 and 3 their outliers.
+    An outlier has one edge, to a random node of its community; edges are those of `communities_with_outliers`.
     """
     import networkx
 

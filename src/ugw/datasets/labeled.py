@@ -24,7 +24,7 @@ class Labeled:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of points of each class, by the name of the class."""
+        """The number of points of each class, 0 for a class without points, by the name of the class."""
         sizes = np.bincount(self.labels, minlength=len(self.names))
         return dict(zip(self.names, sizes.tolist(), strict=True))
 

@@ -160,9 +160,10 @@ class Aligner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     # -- parts ---------------------------------------------------------------------------------------------
 
     def _read_points(self, name: str, data: Any, *, fitting: bool = False) -> np.ndarray:
-        """Return the points (n, d) of an array or an AnnData, checked; for "Y" an array (n,) becomes (n, 1).
+        """Return the points (n, d), finite float64, of an array or an AnnData; for "Y" an array (n,) becomes (n, 1).
 
-        name: "X" or "Y", which side; fitting: whether `fit` calls, which for "X" stores the number of features.
+        name: "X" or "Y", which side; fitting: whether `fit` calls, which for "X" stores the number of features; later
+        "X" must have this number. Points of an AnnData are its X or an entry of obsm, see `use_rep`.
         """
         if anndata_io.is_anndata(data):
             data = anndata_io.read_points(data, self.use_rep)

@@ -121,7 +121,8 @@ def _draw_plans(part: SubFigure, rows: Grid) -> None:
 def _mark_classes(ax: Axes, labels: tuple[np.ndarray, np.ndarray]) -> None:
     """Mark the classes in the heat map of a plan (n, m) whose rows and columns are sorted by class.
 
-    Draws lines between classes, and left of and below the map a stripe in the color of each class. labels: (n,), (m,).
+    Draws lines between classes, and left of and below the map a stripe in the color of each class. labels: classes of
+    the rows, (n,), and of the columns, (m,), integers from 0 on, in any order: only the size of each class counts.
     """
     ax.set_xticks([])
     ax.set_yticks([])

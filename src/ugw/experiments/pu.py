@@ -80,7 +80,7 @@ class Protocol:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """Return the protocol as a dict and the version of ugw, for a JSON file."""
+        """The dict {"protocol": dict of this protocol's fields, "version": version of ugw}, for a JSON file."""
         return {"protocol": asdict(self), "version": ugw.__version__}
 
 

@@ -123,8 +123,9 @@ def is_of_negative_type(distances: np.ndarray) -> bool:
 def alternate_assignments(dx: np.ndarray, dy: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return permutations (π, γ), (n,) each, that minimize `distortion(dx, dy, π, γ)` locally.
 
-    Starting from π = γ = start, (n,), each is replaced in turn by the best one for the fixed other, by an exact
-    assignment, until the distortion no longer decreases. dx, dy: distances (n, n).
+    The distortion is the mean over i, i' of (dx_ii' − dy_jj')², j = π_i, j' = γ_i'; π and γ may be exchanged. Starting
+    from π = γ = start, (n,), each is replaced in turn by the best one for the fixed other, by an exact assignment,
+    until the distortion no longer decreases. dx, dy: distances (n, n).
 
     >>> line = np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0)))
     >>> first, second = alternate_assignments(line, line, np.array([3, 2, 1, 0]))

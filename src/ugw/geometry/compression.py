@@ -52,7 +52,7 @@ class PointDistances:
         return int((points - points.mean(0)).norm(dim=1).argmax())
 
     def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
-        """Return D[rows][:, cols], (k, l). rows: (k,), cols: (l,)."""
+        """Return the distances D[rows][:, cols], (k, l). rows: (k,), cols: (l,), indices."""
         return cross_distances(self.points[rows], self.points[cols], self.metric)
 
 
@@ -72,7 +72,7 @@ def compress_distances(distances: DistanceSource, *, first: int, tol: float, max
     scaling = _scale_landmarks(distances, landmarks, order, max(max_rank, GEOMETRY_CONFIG.max_advised_rank))
     ranks = _candidate_ranks(min(max_rank, scaling.max_rank))
     error = 0.0
-    for rank in ranks[_first_sufficient(scaling, ranks, tol) :]:
+    for rank in ranks[_position_of_sufficient_rank(scaling, ranks, tol) :]:
         metric = _extend_to_all_points(distances, scaling, rank)
         error = _measure_error(distances, metric, order) / scaling.largest_distance
         if error <= tol:
@@ -104,7 +104,10 @@ class LandmarkScaling:
         return len(self.values)
 
     def extend(self, columns: Tensor) -> Tensor:
-        """Return the eigenvectors at k points, (k, R), eq. (6.6), from the distances (k, m) to the landmarks."""
+        """Return the eigenvectors at k points, (k, R): −½ (columns − column_means) · vectors / values, eq. (6.6).
+
+        columns: (k, m), distances of the points to the landmarks, in units of the largest distance.
+        """
         # A constant added to a row has no effect: eigenvectors other than that of the mean sum to 0.
         return -0.5 * (columns - self.column_means) @ (self.vectors / self.values)
 
@@ -129,9 +132,8 @@ class LandmarkScaling:
     def fit_weights(self, rank: int) -> Tensor:
         """Return weights w (rank,) for which Σ_k w_k (u_ik − u_jk)² approximates the distances of the fit points i, j.
 
-        u: `fit_vectors`, the first eigenvectors at the fit points, a sample of the points. w minimizes the squared
-        error among weights that have the sign of their eigenvalue or are 0; if the eigenvalues themselves have a
-        smaller largest error, they are returned.
+        u: the first columns of `fit_vectors`. w minimizes the squared error among weights that have the sign of their
+        eigenvalue or are 0, unless the eigenvalues themselves have a smaller largest error: then they are returned.
         """
         left, right, ridge = (part[(slice(rank),) * part.ndim] for part in self.normal_equations)
         eigenvalues, active = self.values[:rank], torch.arange(rank, device=right.device)
@@ -150,13 +152,19 @@ class LandmarkScaling:
         return min((eigenvalues, fitted), key=self.max_error)
 
     def max_error(self, weights: Tensor) -> float:
-        """Return the largest |Σ_k weights_k (u_ik − u_jk)² − d_ij| of fit points i, j; unit: the largest distance d."""
+        """Return the largest |Σ_k weights_k (u_ik − u_jk)² − d_ij| of fit points i, j, a share of the largest distance.
+
+        weights: (rank,); u: the first columns of `fit_vectors`; d: `fit_distances`, of which the largest is 1.
+        """
         u = self.fit_vectors[:, : len(weights)]
         return float((_weighted_squared_distances(u, u, weights) - self.fit_distances).abs().max())
 
 
 def _choose_landmarks(distances: DistanceSource, first: int) -> tuple[Tensor, Tensor]:
-    """Return the indices of the landmarks (m,), and of all points (n,) by increasing distance to point `first`."""
+    """Return the indices of the landmarks (m,), and of all points (n,) by increasing distance to point `first`.
+
+    Landmarks are all points, or of many points 1000: `first`, then each time the farthest from those before.
+    """
     all_points = torch.arange(distances.n, device=distances.device)
     begin = all_points[first : first + 1]
     order = distances.submatrix(all_points, begin)[:, 0].argsort(stable=True)
@@ -207,7 +215,7 @@ def _candidate_ranks(max_rank: int) -> list[int]:
     return [*ranks, max_rank]
 
 
-def _first_sufficient(scaling: LandmarkScaling, ranks: list[int], tol: float) -> int:
+def _position_of_sufficient_rank(scaling: LandmarkScaling, ranks: list[int], tol: float) -> int:
     """Return the position in `ranks` of the first with an error ≤ tol on the fit points, a sample, else the last."""
     low, high = 0, len(ranks) - 1
     while low < high:  # bisection: errors decrease with the rank
@@ -259,6 +267,6 @@ def _rank_advice(scaling: LandmarkScaling, rank: int, tol: float) -> str:
     larger = [r for r in _candidate_ranks(scaling.max_rank) if r > rank]
     if not larger:
         return ""
-    sufficient = larger[_first_sufficient(scaling, larger, GEOMETRY_CONFIG.advice_margin * tol)]
+    sufficient = larger[_position_of_sufficient_rank(scaling, larger, GEOMETRY_CONFIG.advice_margin * tol)]
     is_enough = scaling.max_error(scaling.fit_weights(sufficient)) <= tol
     return f"max_rank={sufficient} or " if is_enough else ""

@@ -71,8 +71,8 @@ def metric_from_points(points: Tensor, metric: str, tol: Any, max_rank: Any) -> 
 def compress_metric(metric: Metric, sizes: tuple[int, ...] | None, *, tol: Any, max_rank: Any) -> Metric:
     """Return a low-rank metric whose distances differ from the given ones by at most `tol` times the largest one.
 
-    All items of a batch get the same rank, at most `max_rank`; InputError if that is too small. sizes: the number of
-    points of each batch item without padding, None for one space.
+    All items of a batch get the same rank, at most `max_rank`; InputError if that is too small. A low-rank metric of
+    such a rank is returned unchanged. sizes: points of each batch item without padding, None for one space.
     """
     tol, max_rank = _check_compression_options(tol, max_rank)
     if isinstance(metric, LowRankMetric):

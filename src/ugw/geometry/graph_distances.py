@@ -21,9 +21,10 @@ def graph_distances(graph: Any, edge_weight: str | None) -> Tensor:
     """Return shortest-path distances (n, n) in a networkx graph or a SciPy sparse adjacency matrix.
 
     edge_weight: the edge attribute of a networkx graph that holds the lengths; edges have length 1 if it is None, or if
-    it is "weight" and no edge has that attribute. The entries of a sparse matrix are lengths, and edge_weight is not
-    used. Rows are in the order of the nodes; dtype float64, or float32 for a sparse matrix in float32. Raises
-    InputError unless the graph is undirected, connected and not empty, with finite lengths ≥ 0.
+    it is "weight" and no edge has that attribute. An attribute that only some edges have, or another one that none has,
+    raises InputError. The stored entries of a sparse matrix, also zeros, are lengths, and edge_weight is not used. Rows
+    are in the order of the nodes; dtype float64, or float32 for a sparse matrix in float32. Raises InputError unless
+    the graph is undirected, connected and not empty, with finite lengths ≥ 0.
     """
     precision = torch.float64
     if scipy.sparse.issparse(graph):
@@ -43,7 +44,10 @@ def graph_distances(graph: Any, edge_weight: str | None) -> Tensor:
 
 
 def knn_distances(points: Tensor, k: int) -> Tensor:
-    """Return shortest-path distances (n, n) in the graph that joins each point of (n, d) to its k nearest others."""
+    """Return shortest-path distances (n, n) in the graph that joins each of n points (n, d) to its k nearest others.
+
+    Edges have Euclidean length. Raises InputError unless the graph is connected and points need no gradient.
+    """
     check_no_gradient("points of from_knn", points)
     n = len(points)
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k < n:
@@ -143,7 +147,8 @@ def check_connected(graph: scipy.sparse.csr_array, expected: str) -> None:
 def _networkx_edges(graph: Any, edge_weight: str | None) -> tuple[int, np.ndarray, np.ndarray]:
     """Return the number of nodes, the edges (E, 2) and the lengths (E,) of a networkx graph.
 
-    Nodes are numbered in the order of the graph.
+    Nodes are numbered in the order of the graph. edge_weight: attribute of the lengths; they are 1 if it is None, or if
+    it is "weight" and no edge has it.
     """
     if graph.is_directed():
         raise InputError(f"graph must be undirected, got a {type(graph).__name__}: call graph.to_undirected() first")

@@ -145,7 +145,10 @@ class StreamingKernel(BatchRecord, kernels.LogDomainIterations):
 
     @cached_property
     def _core_factors(self) -> tuple[Tensor, Tensor]:
-        """L (B, n, k) and R (B, m, k) with L Rᵀ = left core rightᵀ, the term of `log_kernel` that is not row or col."""
+        """L (B, n, k) and R (B, m, k) with L Rᵀ = left core rightᵀ, the term of `log_kernel` that is not row or col.
+
+        k is the smaller width of left and right, which is kept as it is; the other one is multiplied by the core.
+        """
         return self.log_kernel.core_factors()
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:

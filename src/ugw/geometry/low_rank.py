@@ -115,11 +115,11 @@ class LowRankMetric:
         return h.square() * mass + 2.0 * h * norm_sum + squared_norm_sum + 4.0 * cross
 
     def columns(self, index: Tensor) -> Tensor:
-        """Return D[:, index], (..., n, k). index: (k,) the same for all items, or (B, k)."""
+        """Return the distances D[:, index], (..., n, k). index: (k,) the same for all items, or (B, k)."""
         return _signed_squared_distances(self.points, self.subset(index).points, self.signs)
 
     def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
-        """Return D[rows][:, cols], (..., k, l). rows: (k,), cols: (l,)."""
+        """Return the distances D[rows][:, cols], (..., k, l). rows: (k,), cols: (l,), indices."""
         return _signed_squared_distances(self.points[..., rows, :], self.points[..., cols, :], self.signs)
 
     def factors(self) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ class DistanceSource(Protocol):
         """The device of the distances."""
 
     def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
-        """Return D[rows][:, cols], (k, l). rows: (k,), cols: (l,)."""
+        """Return the distances D[rows][:, cols], (k, l). rows: (k,), cols: (l,), indices."""
 
 
 def double_center(matrix: Tensor) -> Tensor:

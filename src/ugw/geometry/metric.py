@@ -35,7 +35,7 @@ class Metric(Protocol):
         """The device of the entries."""
 
     def apply(self, v: Tensor) -> Tensor:
-        """Return the product D v, (..., n, k). v: (..., n, k)."""
+        """Return the product D v, (..., n, k). v: (..., n, k), or (..., B, n, k) if D has shape (B, n, n)."""
 
     def apply_squared(self, v: Tensor) -> Tensor:
         """Return the product (D∘D) v of the entrywise squared matrix, (..., n, k). v: (..., n, k)."""
@@ -44,7 +44,7 @@ class Metric(Protocol):
         """Return D[:, index], (..., n, k). index: (k,) the same for all items, or (B, k)."""
 
     def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
-        """Return D[rows][:, cols], (..., k, l). rows: (k,), cols: (l,)."""
+        """Return the entries D[rows][:, cols], (..., k, l). rows: (k,), cols: (l,), indices."""
 
     def factors(self) -> tuple[Tensor, Tensor] | None:
         """Return (left, right), both (..., n, r), with D = left rightᵀ, or None if no low-rank form is known."""
@@ -129,7 +129,7 @@ class DenseMetric:
         return self.matrix[index].mT  # rows are columns, and (B, k) gathers (B, k, n)
 
     def submatrix(self, rows: Tensor, cols: Tensor) -> Tensor:
-        """Return D[rows][:, cols], (..., k, l). rows: (k,), cols: (l,)."""
+        """Return the entries D[rows][:, cols], (..., k, l). rows: (k,), cols: (l,), indices."""
         return self.matrix[..., rows[:, None], cols]
 
     def factors(self) -> None:
@@ -170,7 +170,8 @@ class DenseMetric:
 def _multiply_rows(rows: Tensor, matrix: Tensor) -> Tensor:
     """Return the product rows @ matrix, (..., k, l). rows: (..., k, n), matrix: (n, l) or (B, n, l).
 
-    The S leading items are folded into the rows: a broadcast would copy the matrix S times.
+    For a matrix (B, n, l), B is the last leading dimension of rows, (..., B, k, n). Leading dimensions that the matrix
+    does not have are folded into the rows: a broadcast would copy the matrix once for each of their items.
     """
     extra = rows.ndim - matrix.ndim
     if extra <= 0:

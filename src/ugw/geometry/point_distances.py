@@ -25,7 +25,7 @@ _EXPECTED_METRIC = (
 
 
 def check_metric(metric: Any) -> None:
-    """Raise InputError unless a metric is a name, or a function of two points, which SciPy takes too."""
+    """Raise InputError unless `metric` is a string or a function; whether SciPy knows it is not checked."""
     if not isinstance(metric, str) and not callable(metric):
         raise InputError(f"{_EXPECTED_METRIC}, got {describe_value(metric)}")
 
@@ -90,7 +90,7 @@ def check_no_gradient(name: str, tensor: Tensor) -> None:
 
 
 def _torch_distances(points_x: Tensor, points_y: Tensor, metric: str) -> Tensor:
-    """Return Euclidean distances or their squares (..., n, m) between points (..., n, d) and (..., m, d)."""
+    """Return Euclidean distances, squared for "sqeuclidean", (..., n, m) between points (..., n, d) and (..., m, d)."""
     # Differences of coordinates, not |x|² + |y|² - 2 x·y, which loses the digits of small distances and leaves
     # rounding errors on the diagonal. The gradient at coincident points is 0, not NaN.
     distances = torch.cdist(points_x, points_y, compute_mode="donot_use_mm_for_euclid_dist")
@@ -98,7 +98,10 @@ def _torch_distances(points_x: Tensor, points_y: Tensor, metric: str) -> Tensor:
 
 
 def _scipy_distances(metric: str, points: np.ndarray, others: np.ndarray | None = None) -> np.ndarray:
-    """Return SciPy's distances (n, n) between points (n, d), or (n, m) from them to other points (m, d)."""
+    """Return SciPy's distances (n, n) between points (n, d), or (n, m) from them to `others`, (m, d).
+
+    Raises InputError if SciPy does not accept the metric for these points.
+    """
     try:
         if others is not None:
             return scipy.spatial.distance.cdist(points, others, metric)

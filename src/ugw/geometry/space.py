@@ -286,7 +286,7 @@ class Space:
         return self.select_items(as_item_indices(index, len(self.sizes), self.device))
 
     def select_items(self, index: Tensor) -> Space:
-        """Return what `take` returns, without a check of `index`, a tensor (k,) of integers or (B,) of bools."""
+        """Return the batch of the items `index`, a tensor (k,) of integers or (B,) of bools; `index` is not checked."""
         if self.sizes is None:
             return self
         index = index.nonzero().squeeze(-1) if index.dtype == torch.bool else index
@@ -377,7 +377,10 @@ class Space:
 
 
 def _assemble(metric: Metric, weights: Any, features: Any, *, points: Tensor | None = None, numpy: bool) -> Space:
-    """Return the space of a metric after checking weights and features; all get the batch dimension that one has."""
+    """Return the space of a metric after checking weights and features; all get the batch dimension that one has.
+
+    points: coordinates to keep, (..., n, d); numpy: is it a space of arrays, unless weights or features are tensors?
+    """
     numpy = numpy and not isinstance(weights, Tensor) and not isinstance(features, Tensor)
     weights, features, batch = read_weights_and_features(metric, weights, features)
     return Space(
@@ -391,7 +394,7 @@ def _assemble(metric: Metric, weights: Any, features: Any, *, points: Tensor | N
 
 
 def _check_stackable(spaces: Any) -> list[Space]:
-    """Return the spaces as a list, or raise InputError if they cannot be one batch."""
+    """Return `spaces` as a list; raise InputError unless all are single spaces of one dtype, device, feature width."""
     if isinstance(spaces, Space):
         raise InputError("Space.stack must be given a list of spaces, got Space")
     spaces = as_list("Space.stack", spaces, "given a list of spaces")

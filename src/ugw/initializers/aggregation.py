@@ -27,8 +27,10 @@ class AggregatedProblem(BatchRecord):
     def prolongate(self, plan: Tensor, original: UGW) -> Tensor:
         """Return a plan (B, n, m) of mass 1 between all points, made from a plan (B, k, l) between clusters.
 
-        It is the transport plan for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s), or, where every cluster is a
-        single point, the plan itself. plan: of any mass > 0.
+        It is the entropic transport plan, with the rhos of `original`, for the cost
+        ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s), with Dx[:, r] and Dy[:, s] the distances to cluster r of x and s of y. If
+        all points of an item coincide with their centers, each entry of the plan is instead spread over the points of
+        its two clusters, in proportion to their weights. plan: of any mass > 0; it is scaled to mass 1 first.
         """
         plan, is_exact = to_unit_mass(plan), self.x.is_exact & self.y.is_exact
         if not plan.is_cuda and not bool(is_exact.any()):
@@ -39,7 +41,10 @@ class AggregatedProblem(BatchRecord):
         return torch.where(is_exact[:, None, None], same, self._transport(plan, original))
 
     def _transport(self, plan: Tensor, original: UGW) -> Tensor:
-        """Return the transport plan (B, n, m) for the cost ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s); plan: (B, k, l)."""
+        """Return the transport plan (B, n, m) for ∫ (Dx[:, r] − Dy[:, s])² dplan(r, s) with the rhos of `original`.
+
+        Dx[:, r], Dy[:, s]: distances of all points to cluster r of x and s of y; plan: (B, k, l).
+        """
         row = self.x.distances.square() @ plan.sum(2)[:, :, None]
         col = self.y.distances.square() @ plan.sum(1)[:, :, None]
         return transport_plan(row + col.mT - 2.0 * self.x.distances @ plan @ self.y.distances.mT, original)

@@ -33,7 +33,7 @@ SEARCH_SOLVER = AlternateMin(
 
 
 def coarse_plan(problem: UGW) -> Tensor:
-    """Return the best plan (B, n, m) of mass 1 that `coarse_plans` finds."""
+    """Return the best plan (B, n, m) of mass 1 found by a search with many candidates on clusters, `coarse_plans`."""
     return coarse_plans(problem, 1)[0][:, 0]
 
 

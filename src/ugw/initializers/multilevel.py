@@ -184,10 +184,7 @@ def _transport_plan(problem: StreamingUGW, cost: BilinearMatrix) -> ImplicitPlan
 
 
 def _step_from_transport_plan(problem: StreamingUGW, x: Tensor, y: Tensor) -> ImplicitPlan:
-    """Return `linear_step_plan` at the entropic transport plan (B, n, m) for the cost |x_i − y_j|².
-
-    x: (B, n, k), y: (B, m, k).
-    """
+    """Return `linear_step_plan` (B, n, m) at the transport plan for |x_i − y_j|². x: (B, n, k), y: (B, m, k)."""
     cost = _squared_differences(x, y)
     a, b = problem.log_a.exp().double(), problem.log_b.exp().double()
     inner = (a[:, None, :] @ cost.left.double()).mT @ (b[:, None, :] @ cost.right.double())

@@ -56,10 +56,7 @@ class Multistart:
         return replace(self, solver=self.solver.with_defaults(defaults))
 
     def with_random_plans(self, problem: SpacePair, plans: Tensor) -> Tensor:
-        """Return the plans (B, S, n, m) followed by `self.n` − 1 random ones, whatever S is.
-
-        Returns (B, S + self.n − 1, n, m); n and m are numbers of points.
-        """
+        """Return the plans (B, S, n, m) followed by `self.n` − 1 random ones, (B, S + self.n − 1, n, m)."""
         if self.n == 1:
             return plans
         more = random_anchor_plans(problem, self.n - 1, seed=INITIALIZER_CONFIG.multistart_seed)
@@ -126,7 +123,10 @@ def solve_from_candidates(solver: Any, problem: Any, plans: Tensor, monitor: Mon
 
 
 def _best_of_each_item(problem: SpacePair, output: SolverOutput, count: int) -> Tensor:
-    """Return for each item the index (B,), below `count`, of the best of its `count` solutions in `output`."""
+    """Return for each item the index (B,), below `count`, of the best of its `count` solutions in `output`.
+
+    It has the lowest objective, the first of equal ones. With hard marginals, converged solutions are preferred.
+    """
     # A plan that misses a hard marginal may well have a lower objective: it counts only if no other is there.
     is_wrong = (problem.div_a.is_hard | problem.div_b.is_hard) & (output.status != int(Status.CONVERGED))
     is_wrong = is_wrong.view(-1, count)

@@ -74,7 +74,7 @@ def anchor_distances(problem: SpacePair, count: int, seed: int = 0) -> tuple[Ten
 
 
 def noise_plans(problem: SpacePair, count: int) -> Tensor:
-    """Return `count` plans a⊗b·exp(noise), with noise of about unit size, (B, count, n, m)."""
+    """Return `count` plans a⊗b·exp(noise) scaled to mass 1, (B, count, n, m), with random noise of about unit size."""
     noise = low_rank_noise(problem, count)
     log_plan = (problem.log_a[:, :, None] + problem.log_b[:, None, :])[:, None] + noise
     return torch.softmax(log_plan.flatten(2), dim=2).view_as(noise)
@@ -97,7 +97,7 @@ def low_rank_noise(problem: SpacePair, count: int) -> Tensor:
 
 
 def uniform_draws(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return uniform random numbers in [0, 1), of shape `size`."""
+    """Return uniform random numbers in [0, 1), of shape `size`, the same ones for the same seed."""
     return torch.as_tensor(np.random.default_rng(seed).random(size), dtype=dtype, device=device)
 
 
@@ -108,7 +108,7 @@ def normal_draws(seed: int, size: tuple[int, ...], dtype: torch.dtype, device: t
 
 
 def break_symmetries(problem: SpacePair, plans: Tensor) -> Tensor:
-    """Return the plans (B, S, n, m) times exp(small noise), the same for all plans of an item, scaled to mass 1.
+    """Return the plans (B, S, n, m) times exp(noise of size 1e-6), the same for all plans of an item, scaled to mass 1.
 
     Spaces with symmetries have plans with symmetries, from which steps move away by rounding errors alone: sums in
     another order would then lead to another plan.
@@ -117,9 +117,10 @@ def break_symmetries(problem: SpacePair, plans: Tensor) -> Tensor:
 
 
 def vertex_plans(problem: SpacePair, count: int) -> Tensor:
-    """Return `count` vertices (B, count, n, m) of the transport polytope of a and b, by the north-west corner rule.
+    """Return `count` vertices of the plans with marginals a and b of mass 1, (B, count, n, m).
 
-    The rule takes the points in the order of their eccentricities for the first vertex, in random orders for others.
+    They are made by the north-west corner rule, which takes the points in the order of their eccentricities for the
+    first vertex and in random orders for the others.
     """
     pairs = ((problem.x, problem.log_a), (problem.y, problem.log_b))
     # The k-th point of positive weight takes the k-th random number, whatever padding is between.
@@ -193,10 +194,7 @@ def _distances_to_anchors(space: Space, log_weights: Tensor, u: Tensor) -> Tenso
 
 
 def _eccentricity_order(space: Space, log_weights: Tensor) -> Tensor:
-    """Return the indices (B, n) of the points, the most eccentric first, those of weight 0 last.
-
-    Points with equal eccentricity are in the order of their indices.
-    """
+    """Return indices (B, n) of the points by decreasing eccentricity, ties by index, those of weight 0 last."""
     far = eccentricity_ranks(space.metric, log_weights.exp())
     return torch.where(log_weights > -torch.inf, -far, torch.inf).argsort(dim=1, stable=True)
 

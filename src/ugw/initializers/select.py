@@ -34,9 +34,9 @@ SINGLE_PLANS: dict[str, Callable[[UGW], Tensor]] = {
 
 
 def candidate_plans(problem: UGW, init: Any) -> Tensor:
-    """Return the initial plans (B, S, n, m) that `init` stands for, S = 1 if it is a plan.
+    """Return the initial plans (B, S, n, m) that `init` stands for, of mass 1 for a name, S = 1 for a plan.
 
-    init: a name or plans (B, n, m), as `read_start` returns them.
+    init: a name or plans (B, n, m), as `read_start` returns them; these keep their mass.
     """
     if not isinstance(init, str):
         return init[:, None]

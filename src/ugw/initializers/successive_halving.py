@@ -43,7 +43,7 @@ def successive_halving(problem: Any, plans: Tensor, schedule: Sequence[Round]) -
     """Return the plans (B, T, n, m) that survive all rounds, after their last steps, and their objectives (B, T).
 
     plans: (B, S, n, m), the candidates of each item; schedule: the rounds, one at least. Plans are returned scaled to
-    mass, those of a partial problem with their mass. An objective is inf if it is not finite, and for a repeated plan.
+    mass 1, those of a partial problem with their mass. An objective is inf if it is not finite or its plan repeated.
     """
     values = plans.new_empty(plans.shape[:2])
     for stage in schedule:
@@ -135,7 +135,7 @@ def penalized_objective(problem: Problem, state: Any) -> Tensor:
 def _run_candidates(problem: Any, plans: Tensor, solver: AlternateMin | FrankWolfe | None) -> tuple[Tensor, Tensor]:
     """Return the plans (B, S, n, m) after the steps of a solver, and their objectives (B, S), inf if not finite.
 
-    solver: None makes no steps.
+    solver: None makes no steps. Plans are scaled to mass 1, except by FrankWolfe, as in `_run_batch`.
     """
     ends, values = [], []
     for group, items in split_candidates(plans, plans.shape[2:]):
@@ -149,9 +149,11 @@ def _run_candidates(problem: Any, plans: Tensor, solver: AlternateMin | FrankWol
 def _run_batch(
     problem: Any, plans: Tensor, items: Tensor | None, solver: AlternateMin | FrankWolfe | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the plans (K, n, m) after the steps of a solver, none if it is None, and their objectives (K,).
+    """Return K plans after the steps of a solver, (K, n, m), and their objectives, (K,).
 
-    items: (K,), the batch item of each plan; None if plan k belongs to item k.
+    plans: (K, n, m); items: (K,), the batch item of each plan, None if plan k belongs to item k; solver: None makes no
+    steps. Plans are scaled to mass 1, and their objectives are those at the optimal mass plus a penalty for hard
+    marginals that they miss. Only a FrankWolfe returns plans with their own mass, and objectives without a penalty.
     """
     if isinstance(solver, FrankWolfe):  # a partial plan has its mass, and misses no marginal
         output = solver.run(problem if items is None else problem.take(items), plans, None).tensors
@@ -163,22 +165,16 @@ def _run_batch(
 
 
 def _take_items(problem: Problem, index: Tensor) -> tuple[Problem, Tensor]:
-    """Return the items `index` of a problem, and `index` itself.
-
-    A function that is captured in a CUDA graph must return a finite tensor last.
-    """
+    """Return the items `index` of a problem, and `index`: a captured function must return a finite tensor last."""
     return problem.take(index), index
 
 
 def _evaluate(problem: Problem, plans: Tensor) -> tuple[Tensor, Tensor]:
-    """Return plans (B, n, m) scaled to mass 1, and the objectives (B,) of these plans at their optimal mass."""
+    """Return plans (B, n, m) scaled to mass 1, and (B,) their objectives, with a penalty for missed hard marginals."""
     unit_plans = to_unit_mass(plans)
     return unit_plans, penalized_objective(problem, problem.state_of_plan(unit_plans).reported())
 
 
 def _unit_plan_and_value(problem: Problem, state: Any) -> tuple[Tensor, Tensor]:
-    """Return the plan (B, n, m) of a state, scaled to mass 1, and the objective (B,) of the state with its own mass.
-
-    The objective includes a penalty for hard marginals that the plan misses.
-    """
+    """Return the plan (B, n, m) of a state, of mass 1, and its objective (B,) plus a penalty for missed marginals."""
     return to_unit_mass(state.unit_plan), penalized_objective(problem, state)

@@ -46,9 +46,10 @@ def anderson_differences(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple
 def anderson_moments(
     a: Tensor, b: Tensor, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Return Σ_ij a_i b_j d_k, (B, 5, 1), and Σ_ij a_i b_j d_k d_l, (B, 5, 5), of the five `anderson_differences` d.
+    """Return Σ_ij a_i b_j d_k, (B, 5, 1), and Σ_ij a_i b_j d_k d_l, (B, 5, 5), float64, of five differences d of costs.
 
-    a: (B, n); b: (B, m); inputs, outputs: three costs (B, n, m) each, oldest first. The sums are float64.
+    d: x1 − x0, x2 − x1, r1 − r0, r2 − r1 and r2 with r_k = y_k − x_k; inputs: x0, x1, x2, outputs: y0, y1, y2, costs
+    (B, n, m), oldest first; a: (B, n); b: (B, m).
     """
     block_entries = KERNEL_CONFIG.moment_block_cuda if a.is_cuda else KERNEL_CONFIG.moment_block_cpu
     batch, n, m = inputs[0].shape
@@ -85,9 +86,10 @@ def extrapolate(last_input: Any, outputs: Sequence[Any], factors: Sequence[Tenso
 def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
     """Return the `AndersonStep` with the factors of Anderson extrapolation, over-relaxation or neither for each item.
 
-    gram: (B, 5, 5), covariances of the `anderson_differences`; relative_change: (B,), the last change of the plan in
-    units of its tolerance, 0 where nothing may be extrapolated; was_rejected: (B,) bool, whether an over-relaxed step
-    of this item was rejected before: then it is over-relaxed again only if the residual itself grows.
+    gram: (B, 5, 5), covariances of x1 − x0, x2 − x1, r1 − r0, r2 − r1 and r2, inputs x and residuals r of three steps;
+    relative_change: (B,), the last change of the plan in units of its tolerance, 0 where nothing may be extrapolated;
+    was_rejected: (B,) bool, was an over-relaxed step of this item rejected before? Then it is over-relaxed again only
+    if the residual itself grows.
     """
     may_extrapolate = relative_change > 0.0
     input_gram, residual_gram, side = gram[:, :2, :2], gram[:, 2:4, 2:4], -gram[:, 2:4, 4]

@@ -53,7 +53,7 @@ class Backend:
 
     def implementation(self, primitive: str) -> Callable[..., Any]:
         """Return the function called `primitive` of the module."""
-        return _load(self.module, primitive)
+        return _load_function(self.module, primitive)
 
 
 def _always(*operands: Any) -> bool:
@@ -62,7 +62,10 @@ def _always(*operands: Any) -> bool:
 
 
 def _are_cuda_float32(*operands: Any) -> bool:
-    """Are the operands stored float32 tensors (B, n, m) of one shape on CUDA that need no gradient?"""
+    """Are the operands stored float32 tensors (B, n, m) of one shape, not empty, on CUDA, that need no gradient?
+
+    None needs a gradient while gradients are disabled.
+    """
     first = operands[0]
     for operand in operands:
         if not isinstance(operand, Tensor) or operand.shape != first.shape or operand.dtype != torch.float32:
@@ -162,7 +165,7 @@ sinkhorn_iterations = make_primitive(sinkhorn.sinkhorn_iterations, lambda gamma,
 
 
 @cache
-def _load(module: str, name: str) -> Callable[..., Any]:
+def _load_function(module: str, name: str) -> Callable[..., Any]:
     """Return the function `name` of a module of this package; the module is imported at the first call."""
     return getattr(importlib.import_module(f"{__package__}.{module}"), name)
 

@@ -114,12 +114,12 @@ class LogDomainIterations:
     def iterate(
         self: GibbsKernel, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor
     ) -> IterationResult:
-        """Make `iterations_per_check` Sinkhorn iterations from gamma in the log domain, without underflow.
+        """Make `iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m), in the log domain: no underflow.
 
         Returns the last gamma and the changes of phi and gamma in the last iterations, as an `IterationResult`. Each
         iteration sets phi = −dampings[0] · row_logsumexp(gamma), gamma = −dampings[1] · col_logsumexp(phi), and adds t
-        to phi and −t to gamma, t = translation_share · log(mass after phi / mass after gamma). gamma: (B, m), g/eps;
-        dampings: (B, 1), 1/(1 + eps/rho) of both sides; translation_share: (B, 1), 1/(eps/rho1 + eps/rho2).
+        to phi and −t to gamma, t = translation_share · log(mass after phi / mass after gamma). dampings: (B, 1) each,
+        1/(1 + eps/rho); translation_share: (B, 1), 1/(eps/rho1 + eps/rho2).
         """
         phi = last_gamma = gamma
         for _ in range(self.iterations_per_check):
@@ -236,27 +236,20 @@ class StabilizedKernel(LogKernel):
         )
 
     def row_logsumexp(self, gamma: Tensor) -> Tensor:
-        """Compute log Σ_j b_j exp(gamma_j − cost_ij / eps), NaN where it underflows.
-
-        gamma: (B, m), g/eps. Returns (B, n).
-        """
+        """Compute log Σ_j b_j exp(gamma_j − cost_ij / eps), (B, n), NaN if it underflows. gamma: (B, m), g/eps."""
         scaling = (gamma - self.beta).exp_()
         return _log_sums(_matvec(self.matrix, scaling), self.padding_a, scaling).sub_(self.offset_a)
 
     def col_logsumexp(self, phi: Tensor) -> Tensor:
-        """Compute log Σ_i a_i exp(phi_i − cost_ij / eps), NaN where it underflows.
-
-        phi: (B, n), f/eps. Returns (B, m).
-        """
+        """Compute log Σ_i a_i exp(phi_i − cost_ij / eps), (B, m), NaN if it underflows. phi: (B, n), f/eps."""
         scaling = (phi - self.alpha).exp_()
         return _log_sums(_matvec(self.matrix.mT, scaling), self.padding_b, scaling).sub_(self.offset_b)
 
     def iterate(self, gamma: Tensor, dampings: tuple[Tensor, ...], translation_share: Tensor) -> IterationResult:
-        """Make `iterations_per_check` Sinkhorn iterations from gamma (B, m) with the stored matrix K.
+        """Make `iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m), with the stored matrix K.
 
-        Returns the last gamma and the changes of phi and gamma in the last iterations, as an `IterationResult`.
-        phi = f/eps, gamma = g/eps; dampings: (B, 1), 1/(1 + eps/rho) of both sides; translation_share: (B, 1),
-        1/(eps/rho1 + eps/rho2).
+        Returns the last gamma and the changes of phi = f/eps and gamma in the last iterations, as an `IterationResult`.
+        dampings: (B, 1), 1/(1 + eps/rho) of both sides; translation_share: (B, 1), 1/(eps/rho1 + eps/rho2).
         The iterates are x = phi − alpha and y = gamma − beta: their exponentials u, v scale K to the plan, whose
         marginals are then u·(K v) and v·(Kᵀ u).
         """

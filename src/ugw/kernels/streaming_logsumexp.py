@@ -55,9 +55,8 @@ def _logsumexp_inplace(z: Tensor, largest: Tensor | None) -> Tensor:
 def exponent_blocks(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor) -> Iterator[Tensor]:
     """Yield left_i · right_j + bias_j − shift_i in blocks of consecutive rows i, (B, rows, m).
 
-    left: (B, n, r); right: (B, m, r); bias: (B, m); shift: (B, n). Each block overwrites the one before.
-
-    All blocks share one buffer unless gradients are recorded: separate blocks would fragment the memory of a CPU.
+    left: (B, n, r); right: (B, m, r); bias: (B, m); shift: (B, n). Unless gradients are recorded, each block overwrites
+    the one before: separate blocks would fragment the memory of a CPU.
     """
     rows, cols = _augment(left, right, bias, shift)
     batch, m = len(rows), cols.shape[2]

@@ -225,9 +225,10 @@ def _with_zero_diagonal(target: Tensor, spaces: Space) -> Tensor:
 
 
 def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
-    """Return points z (n, d) with a lower stress Σ weights_jj' (|z_j − z_j'| − target_jj')² than the given ones.
+    """Return points z (n, d) of mean 0 with stress Σ weights_jj' (|z_j − z_j'| − target_jj')² not above the given one.
 
-    Some steps of SMACOF are made from z = points. target, weights: (n, n).
+    The given one is that of `points`, (n, d), from which a few steps of SMACOF are made; the first moves the mean to 0.
+    target, weights: (n, n), symmetric; their diagonals do not count.
     """
     off = weights - torch.diag(weights.diagonal())
     inverse = torch.linalg.pinv(torch.diag(off.sum(1)) - off, hermitian=True)

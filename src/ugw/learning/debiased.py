@@ -228,9 +228,10 @@ def solve_self_term(arguments: SolveArguments, problem: UGW, init: Any) -> Resul
 
 @torch.no_grad()
 def _identity_plan(problem: UGW) -> Any:
-    """Return the identity plan diag(a), (B, n, n), of a problem between a space with weights a and itself.
+    """Return the identity plan diag(a), (n, n) or (B, n, n), of a problem between a space with weights a and itself.
 
-    For a streaming problem, which cannot represent it, return a LazyPlan, the plan one outer step after it.
+    A streaming problem cannot store it. For such a problem, return as a LazyPlan the plan after one step from it, the
+    transport plan for the cost linearized at diag(a).
     """
     if not isinstance(problem, StreamingUGW):
         return torch.diag_embed(problem.x.weight_tensor)

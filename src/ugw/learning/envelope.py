@@ -186,8 +186,9 @@ def _conic_weight_gradients(problem: CGW, k: Tensor, w: Tensor) -> tuple[Tensor,
 def _ratio_of_weightless(k: Tensor, v: Tensor, log_b: Tensor, share: Tensor) -> Tensor:
     """Return u of `_conic_weight_gradients`, (B, n), for points without weight, as the limit for small weights.
 
-    It is the least u with k_ij ≤ u_i^share v_j^(1 − share) for all j with weight. k: (B, n, m); v, log_b: (B, m);
-    share: (B, 1, 1).
+    u is (k∘w)1 / a and v is (k∘w)ᵀ1 / b. Where a is 0, u is the least one with k_ij ≤ u_i^share v_j^(1 − share) for
+    all j with weight and v_j > 0. Callers ignore u where a > 0. k: (B, n, m); v, log_b: (B, m); share: (B, 1, 1),
+    rho1/(rho1 + rho2), with rho2 above if the sides are exchanged.
     """
     log_u = (k.log() - (1.0 - share) * v.log()[:, None, :]) / share
     usable = (log_b > -torch.inf)[:, None, :] & torch.isfinite(log_u)

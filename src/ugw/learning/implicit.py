@@ -157,7 +157,10 @@ class _ImplicitFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, residual: Tensor, a: Tensor, b: Tensor, plan: Tensor, adjoint: _Adjoint) -> Tensor:
-        """Return a copy of the plan (B, n, m)."""
+        """Return a copy of the plan (B, n, m). Backward, `adjoint` turns its gradient into those of residual, a and b.
+
+        residual: Φ of `_stationarity` at the plan, (B, n, m); a: (B, n), b: (B, m), weights; their values are not used.
+        """
         ctx.adjoint = adjoint
         return plan.clone()
 

@@ -41,7 +41,10 @@ class SolveArguments:
 
     @property
     def partial_sides(self) -> tuple[TV | Mass, TV | Mass] | None:
-        """The divergences of both sides if rho is `ugw.TV` or `ugw.Mass`, for a partial problem; None otherwise."""
+        """The pair of divergences of both sides if rho is a `ugw.TV`, a tuple of two or a `ugw.Mass`, else None.
+
+        A partial problem has them. One TV or Mass stands for both sides, so the pair has it twice.
+        """
         return partial_divergences(self.rho)
 
     def build_problem(self, x: Space, y: Space) -> UGW:

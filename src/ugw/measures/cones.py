@@ -58,7 +58,7 @@ class GaussianHellinger(KLCone):
         return t.square()
 
     def is_metric(self, rho: Tensor) -> Tensor:
-        """Return whether the conic distance satisfies the triangle inequality, (B,) bool. rho: (B,)."""
+        """Return whether the conic distance satisfies the triangle inequality, (B,) bool: always. rho: (B,)."""
         return torch.ones_like(rho, dtype=torch.bool)
 
 
@@ -90,7 +90,7 @@ class HellingerKantorovich(KLCone):
         return torch.where(t < self.cutoff, below_cutoff, torch.inf)
 
     def is_metric(self, rho: Tensor) -> Tensor:
-        """Return whether the conic distance satisfies the triangle inequality, (B,) bool. rho: (B,)."""
+        """Return whether the conic distance satisfies the triangle inequality, (B,) bool: if rho ≤ 1. rho: (B,)."""
         return rho <= 1.0
 
 

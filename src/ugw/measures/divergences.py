@@ -135,6 +135,8 @@ def Balanced() -> KL:
 def divergence_pair(rho: Any) -> tuple[KL, KL]:
     """Return the divergences of both sides from `rho`: a number, an array (B,), a KL, or a *tuple* of two of these.
 
+    Others, TV and Mass among them, raise InputError.
+
     >>> divergence_pair((1.0, float("inf")))
     (KL(rho=1), KL(rho=inf))
     """
@@ -173,7 +175,7 @@ def partial_divergences(rho: Any) -> tuple[TV | Mass, TV | Mass] | None:
 
 
 def _split_sides(rho: Any) -> tuple[Any, Any]:
-    """Return the rho of both sides: the two entries of a tuple, or `rho` twice; raise InputError for a list."""
+    """Return the rho of both sides: the entries of a tuple of two, or `rho` twice; InputError for other sequences."""
     if isinstance(rho, tuple):
         if len(rho) != 2:
             raise InputError(f"rho as a tuple must be (first side, second side), got {len(rho)} entries")

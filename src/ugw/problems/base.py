@@ -80,7 +80,7 @@ class SpacePair(ABC):
         """Return the problem of the batch items `index`, (k,); an item may appear more than once."""
 
     def take_common_fields(self, index: Tensor, **others: Any) -> Self:
-        """Return the problem of the items `index`, (k,), of spaces, divergences and eps.
+        """Return the problem with the items `index`, (k,), of its spaces, divergences and eps.
 
         others: new values of the fields that only some problems have.
         """

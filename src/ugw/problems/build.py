@@ -70,7 +70,9 @@ def resolve_eps(eps: Any, rho: Any) -> Any:
 
 
 def resolve_conic_eps(eps: Any) -> Any:
-    """Return `eps`, or for "auto" 0, since CGW has no entropy.
+    """Return `eps`, or for "auto" 0.0, which means no preliminary phase with entropy.
+
+    eps: the entropy of such a phase, as a multiple of rho, as for `ugw.solve_conic`; CGW itself has no entropy.
 
     >>> resolve_conic_eps("auto"), resolve_conic_eps(0.1)
     (0.0, 0.1)
@@ -177,7 +179,7 @@ def uses_streaming(x: Space, y: Space, *, fused: Fused | None, loss: Any, method
 
 
 def _are_large_plans(x: Space, y: Space) -> bool:
-    """Return whether plans have too many entries to be stored by default; raise InputError if only some items have."""
+    """Return whether plans have more than `max_stored_entries` entries; raise InputError if only some items have."""
     limits = THRESHOLDS.max_stored_entries
     limit = limits.get(x.device.type, limits["cpu"])
     ends = [pick(item_sizes(x, y), key=math.prod) for pick in (min, max)]
@@ -193,7 +195,7 @@ def _are_large_plans(x: Space, y: Space) -> bool:
 
 
 def loss_distortion(x: Space, y: Space, loss: Any) -> Distortion:
-    """Return the object that computes Σ λ(|Dx_ii' − Dy_jj'|) p_i'j' of plans p; λ: loss, a function or a cone's."""
+    """Return the `Distortion` Σ λ(|Dx_ii' − Dy_jj'|) p_i'j'; loss: λ, as a function, a cone or the name of one."""
     cone = parse_loss(loss, max_distance_difference(x, y), dtype=x.dtype)
     return _cone_distortion(x, y, PairLoss(cone), cone)
 
@@ -204,7 +206,10 @@ def _cone_distortion(x: Space, y: Space, g: PairLoss, cone: Cone) -> Distortion:
 
 
 def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[CGW, UGW]:
-    """Return the conic problem for two spaces, and the UGW problem with these rhos whose plans it starts from."""
+    """Return the conic problem for two spaces, and the UGW problem with these rhos whose plans it starts from.
+
+    cone: a cone, a loss function or a name; eps: entropy of a preliminary phase, a multiple of rho; "auto" is 0.
+    """
     surrogate = _conic_surrogate(x, y, rho)
     if isinstance(eps, Relative):
         raise InputError(
@@ -223,10 +228,7 @@ def build_conic(x: Space, y: Space, *, rho: Any, cone: Any, eps: Any) -> tuple[C
 
 
 def _conic_surrogate(x: Space, y: Space, rho: Any) -> UGW:
-    """Return the surrogate of a conic problem: UGW of the same spaces, whose plans start the solve; rho must be finite.
-
-    Its eps is small.
-    """
+    """Return the surrogate of a conic problem, UGW of the same spaces and rhos with a small eps; rho must be finite."""
     check_finite_rho(rho)
     return build_ugw(x, y, rho=rho, eps=relative(PROBLEM_CONFIG.surrogate_eps_share), fused=None)
 
@@ -244,7 +246,10 @@ def parse_cone(x: Space, y: Space, cone: Any) -> Cone:
 
 
 def build_partial_conic(x: Space, y: Space, *, rho: Any, cone: PartialTransport, eps: Any) -> tuple[PartialCGW, UGW]:
-    """Return the partial conic problem for two spaces, and the UGW problem whose plans it starts from."""
+    """Return the partial conic problem for two spaces, and the UGW problem whose plans it starts from.
+
+    Raises InputError unless rho is the same on both sides, eps is 0 or "auto", and the plans are small.
+    """
     surrogate = _conic_surrogate(x, y, rho)
     rho_a, rho_b = surrogate.div_a.rho, surrogate.div_b.rho
     if bool((rho_a != rho_b).any()):
@@ -322,9 +327,9 @@ def item_sizes(x: Space, y: Space) -> Sizes:
 
 
 def max_distance_difference(x: Space, y: Space) -> float:
-    """Return an upper bound on |Dx_ii' − Dy_jj'| over all batch items.
+    """Return an upper bound on |Dx_ii' − Dy_jj'| over all batch items, one float.
 
-    It is the largest entry of both matrices minus the smallest one, or minus 0: similarities may be negative.
+    It is the largest entry of both matrices minus the smallest one if that is negative (similarities), else minus 0.
     """
     lows, highs = zip(*(s.metric.extremes() for s in (x, y)), strict=True)
     return max(float(high.max()) for high in highs) - min(0.0, *(float(low.min()) for low in lows))

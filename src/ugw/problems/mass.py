@@ -35,10 +35,7 @@ class PenaltyWeights(BatchRecord):
         return cls(each, total.masked_fill(total <= 0, 1.0), log_references)
 
     def weighted_sum(self, kls: Tensor) -> Tensor:
-        """Return Σ_k r_k (KL_k − log m_k), (B,), with r = `each` and log m = `log_references`.
-
-        kls: (B, 3), the divergences KL_k between measures scaled to mass 1.
-        """
+        """Return Σ_k each_k (KL_k − log_references_k), (B,). kls: (B, 3), KL_k between measures scaled to mass 1."""
         return (self.each * (kls - self.log_references)).sum(1)
 
 
@@ -67,7 +64,7 @@ class MassRule(BatchRecord):
         return 0.5 * (self.log_mass_a + self.log_mass_b) + PROBLEM_CONFIG.min_relative_log_mass
 
     def optimal_log_mass(self, distortion: Tensor, kls: Tensor, linear: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the log of the optimal mass m, and the log of the mass in the result, (B,) each.
+        """Return the log of the mass m that minimizes F(m·p, m·p), and the log of the mass in the result, (B,) each.
 
         Both are equal, except where the linear cost is so large that no mass is optimal: there the first is that of the
         branch point, and the second that of next to no mass. distortion: (B,), kls: (B, 3), linear: (B,), <M, p>: of a
@@ -87,10 +84,7 @@ class MassRule(BatchRecord):
         return log_mass, torch.where(has_no_optimum, self.min_log_mass + PROBLEM_CONFIG.no_mass_log, log_mass)
 
     def linear_weight(self, log_mass: Tensor) -> Tensor:
-        """Return alpha/2m, (B,): the factor of M in the linear problem at a plan of mass m = exp(log_mass).
-
-        m is replaced by exp(min_log_mass) if that is more.
-        """
+        """Return the factor alpha/2m, (B,), of the linear cost in a step, m = exp(max(log_mass, min_log_mass))."""
         return 0.5 * cast(Tensor, self.alpha) * (-torch.maximum(log_mass, self.min_log_mass)).exp()
 
 

@@ -58,7 +58,10 @@ def l1_distance(plan: Any, other: Any) -> Tensor:
 
 
 def relative_change(state: Any, other: Any) -> Tensor:
-    """Return the L1 distance of the unit plans of two states plus |difference of log masses|, at most 1, (B,)."""
+    """Return the L1 distance (B,) of the unit plans of two states plus the difference of their log masses.
+
+    The difference counts as at most 1, and as 0 where the first plan has next to no mass.
+    """
     # A mass far below any weight counts as 0; differences of its logarithm have no meaning.
     masses = (state.log_mass - other.log_mass).abs().clamp(max=1.0)
     has_no_mass = state.log_mass <= PROBLEM_CONFIG.min_log_mass
@@ -95,9 +98,9 @@ def anderson_covariances(
 ) -> Tensor:
     """Return covariances (B, 5, 5), float64, of five differences of local costs under the weights a⊗b.
 
-    inputs, outputs: the local costs at which the last three steps were linearized, and those of the resulting plans;
-    the differences are those of `anderson_differences`. sample_rows: on a CPU use a sample of rows, which is enough to
-    extrapolate; all rows would take a quarter of a step.
+    inputs, outputs: costs x0, x1, x2 at which the last three steps were linearized, and y0, y1, y2 of the resulting
+    plans; differences: x1 − x0, x2 − x1, r1 − r0, r2 − r1, r2 with r = y − x. sample_rows: on a CPU use a sample of
+    rows, which is enough to extrapolate; all rows would take a quarter of a step.
     """
     if not isinstance(inputs[0], Tensor):
         return implicit_operations.cost_covariances(anderson_differences(inputs, outputs), log_a, log_b)

@@ -120,12 +120,12 @@ class UGW(Problem):
 
     @cached_property
     def _cached_scale(self) -> Tensor:
-        """The value of `scale`, (B,), computed once, without TF32 and without gradients."""
+        """The mean distortion (B,) that `scale` returns, computed once, without TF32 and without gradients."""
         with tf32_products(allowed=False) if self.eps.is_cuda else nullcontext():
             return _product_distortion(self)
 
     def cost_scale(self) -> Tensor:
-        """Return `scale` plus alpha/2m times the mean of |M| under a⊗b scaled to mass 1, (B,), m = sqrt(m(a) m(b))."""
+        """Return, under a⊗b of mass 1, the mean distortion + alpha/2m times the mean |M|, (B,), m = sqrt(m(a) m(b))."""
         if self.cost is None:
             return self.scale()
         weight = 0.5 * self.alpha * (-0.5 * (self.log_mass_a + self.log_mass_b)).exp()
@@ -284,10 +284,7 @@ class UGW(Problem):
 
 
 def _product_distortion(problem: UGW) -> Tensor:
-    """Return the mean distortion (B,) under the product plan a⊗b scaled to mass 1.
-
-    Where it is 0 or infinite, the mean of Dx² plus the mean of Dy², or 1 if that is 0 too.
-    """
+    """Return the mean distortion (B,) under a⊗b of mass 1; where it is 0 or infinite, the mean of Dx² + Dy², or 1."""
     squares = SquaredDistortion(problem.x.metric, problem.y.metric)
     mean, mean_squares = squares.product_mean_and_scale(problem.log_a, problem.log_b)
     if not isinstance(problem.distortion_sum, SquaredDistortion):

@@ -45,7 +45,7 @@ class PlanState(BatchRecord):
         return self.reported_log_mass < self.min_log_mass
 
     def change_since(self, last: PlanState) -> Tensor:
-        """Return the L1 distance (B,) of the unit plans of both states, plus the change of log_mass, at most 1."""
+        """Return the L1 distance (B,) of both unit plans plus the change of log_mass, which counts as at most 1."""
         return relative_change(self, last)
 
     def reported(self) -> PlanState:

@@ -101,12 +101,15 @@ class StreamingUGW(UGW):
 
     @cached_property
     def left(self) -> Tensor:
-        """The left basis of costs, (B, n, r): signed squared norms h and points φ of x, and its features if fused."""
+        """The left basis of costs, (B, n, r): signed squared norms h and points φ of x, and its features if fused.
+
+        Costs are row_i + col_j + (left core rightᵀ)_ij. h_i = Σ_k sign_k φ_ik², with the signs of the metric of x.
+        """
         return self._basis(self.dx, self.x.feature_tensor)
 
     @cached_property
     def right(self) -> Tensor:
-        """The right basis of costs, (B, m, s): signed squared norms h and points φ of y, and its features if fused."""
+        """The right basis of costs, (B, m, s), see `left`: signed squared norms and points of y, features if fused."""
         return self._basis(self.dy, self.y.feature_tensor)
 
     def _basis(self, metric: LowRankMetric, features: Tensor | None) -> Tensor:

@@ -107,10 +107,7 @@ class UW(Problem):
         return self.state_of_plan(solution.unit_plan)
 
     def objective(self, p: PlanState, q: PlanState | None = None) -> Terms:
-        """Return the terms of the objective F(p), (B,) each, or of the mean of F(p) and F(q).
-
-        A hard side contributes 0.
-        """
+        """Return the terms of F(p), or of (F(p) + F(q))/2 if q is given, (B,) each; a hard side contributes 0."""
         if q is not None:
             both = zip(self.objective(p).as_dict().items(), self.objective(q).as_dict().values(), strict=True)
             return Terms(**{name: 0.5 * (of_p + of_q) for (name, of_p), of_q in both})

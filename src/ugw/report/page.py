@@ -150,7 +150,7 @@ def _table_row(name: str, text: str, *, inner: bool = False) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Return a value as text: floats with six digits, sequences separated by commas."""
+    """Return a value as text: floats with six significant digits, 1.0 as "1", and sequences separated by commas."""
     if isinstance(value, tuple | list):
         return ", ".join(_format_value(part) for part in value)
     return f"{float(value):.6g}" if isinstance(value, Real) and not isinstance(value, int) else str(value)

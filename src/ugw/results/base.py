@@ -148,10 +148,7 @@ class BatchedResultBase(ResultBase):
 
 
 def warn_if_not_converged(result: AnyResult, *, consequence: str = "") -> AnyResult:
-    """Return the result itself; issue one ConvergenceWarning with its `message` unless every item converged.
-
-    consequence: text that the warning has before the message.
-    """
+    """Return the result itself; issue a ConvergenceWarning, consequence + message, unless every item converged."""
     if not result.all_converged:
         warn_at_caller(consequence + result.message, ConvergenceWarning)
     return result

@@ -61,10 +61,7 @@ class ConicResult(Result):
 
     @property
     def kernel_error(self) -> Any:
-        """Bound on the error of the kernel exp(−λ/R), a number or (B,); 0 where it was evaluated exactly.
-
-        λ is the loss of the cone, R = rho1 + rho2.
-        """
+        """Bound on the error of the kernel exp(−λ/R), λ the loss, R = rho1 + rho2: a number or (B,); 0 if exact."""
         return self._to_user(self._lift.kernel_error)
 
     @property

@@ -42,7 +42,7 @@ class LazyPlan:
 
     @property
     def marginals(self) -> tuple[Any, Any]:
-        """The sums of the rows, (n,), and of the columns, (m,)."""
+        """The sums of the rows, (n,) or (B, n), and of the columns, (m,) or (B, m)."""
         return self._to_user(self._implicit.sum(2)), self._to_user(self._implicit.sum(1))
 
     @property
@@ -63,7 +63,7 @@ class LazyPlan:
         return self._to_user(image[:, :, 0] if is_vector else image)
 
     def rows(self, index: Any) -> Any:
-        """Return the row of the plan of one point, (m,), or of several points, (k, m), of the first space.
+        """Return one row of the plan, (m,), or k rows, (k, m), in a batch the same of all items, (B, m) or (B, k, m).
 
         index: a whole number or an array (k,) of these, from −n to n − 1.
         """
@@ -72,11 +72,11 @@ class LazyPlan:
         return self._to_user(rows[:, 0] if chosen.ndim == 0 else rows)
 
     def argmax(self) -> Any:
-        """Return the column of the largest entry of each row, (n,)."""
+        """Return the column of the largest entry of each row, (n,) or (B, n)."""
         return self._to_user(torch.cat([block.argmax(2) for block in self._blocks()], dim=1))
 
     def top(self, k: int) -> tuple[Any, Any]:
-        """Return the k largest entries of each row, largest first, and their columns, (n, k) each."""
+        """Return the k largest entries of each row, largest first, and their columns, (n, k) or (B, n, k) each."""
         check_whole_number("k", k, maximum=self.shape[-1])
         largest = [block.topk(k, dim=2) for block in self._blocks()]
         values = torch.cat([block.values for block in largest], dim=1)
@@ -84,7 +84,7 @@ class LazyPlan:
         return self._to_user(values.exp()), self._to_user(columns)
 
     def dense(self, *, force: bool = False) -> Any:
-        """Return all entries, (n, m); raise InputError if there are more than 10⁸, unless `force`."""
+        """Return all entries, (n, m) or (B, n, m); raise InputError if there are more than 10⁸, unless `force`."""
         count = self._implicit.shape.numel()
         if count > RESULTS_CONFIG.max_dense_entries and not force:
             gigabytes = count * torch.finfo(self._implicit.dtype).bits / 8 / 2**30
@@ -128,7 +128,10 @@ class LazyPlan:
 
 
 def product(plan: Tensor | ImplicitPlan, matrix: Tensor) -> Tensor:
-    """Return plan @ matrix, (B, n, k), differentiable in the matrix. plan: (B, n, m); matrix: (B, m, k) or (m, k)."""
+    """Return plan @ matrix, (B, n, k). plan: (B, n, m), a tensor or an `ImplicitPlan`; matrix: (B, m, k) or (m, k).
+
+    It is differentiable in the matrix, and in a plan that is a tensor; an `ImplicitPlan` is held fixed.
+    """
     if isinstance(plan, ImplicitPlan):
         return _Product.apply(matrix.expand(plan.shape[0], *matrix.shape[-2:]), plan)
     return plan @ matrix

@@ -85,8 +85,8 @@ def with_parameters(
     """Return a Result with `parameters`: those of `penalty_parameters`, "solver", "init" and those in `others`.
 
     sides: the divergences of both marginals, (B,) each; eps: (B,); solver: with all options; init: a name, or a plan,
-    for which "plan" is stored; others: further arguments of the solve, left out if None. In a batch the entries of
-    `penalty_parameters` are lists (B,) and named in the entry "per_item"; otherwise they are numbers.
+    for which "plan" is stored; others: further arguments of the solve, left out if None. In a batch eps and rho or mass
+    are lists (B,), named in the entry "per_item"; otherwise they are numbers.
     """
     parameters = penalty_parameters(sides, eps)
     numbers = [name for name in parameters if name != "divergence"]

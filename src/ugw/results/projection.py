@@ -30,10 +30,7 @@ def barycentric_projection(plan: Any, values: np.ndarray) -> np.ndarray:
 
 
 def divide_by_weights(marginal: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return marginal / weights, the fraction of its weight that each point keeps, and 0 for points without weight.
-
-    All arrays have one shape, (n,) or (B, n).
-    """
+    """Return marginal / weights, the fraction of its weight that each point keeps, 0 for weight 0; (n,) or (B, n)."""
     return np.divide(marginal, weights, out=np.zeros_like(weights), where=weights > 0)
 
 

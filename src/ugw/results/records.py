@@ -197,10 +197,7 @@ class SolverOutput(BatchRecord):
 
     @staticmethod
     def with_common_shapes(*parts: SolverOutput) -> list[SolverOutput]:
-        """Return the outputs with traces of equal length, and with potentials in all of them if one has any.
-
-        Steps and potentials that are added are NaN.
-        """
+        """Return the outputs padded with NaN: traces of equal length, and potentials in all if one has any."""
         n_steps = max(part.trace.shape[1] for part in parts)
         has_potentials = any(part.potentials is not None for part in parts)
         outputs = []

@@ -101,7 +101,7 @@ class Result(BatchedResultBase):
 
     @property
     def marginals(self) -> tuple[Any, Any]:
-        """Row sums (n,) and column sums (m,) of the plan: the mass that each point sends or receives."""
+        """Row sums (n,) or (B, n) and column sums (m,) or (B, m) of the plan: the mass that each point keeps."""
         return self._to_user(self.tensors.plan.sum(2)), self._to_user(self.tensors.plan.sum(1))
 
     @property
@@ -234,7 +234,10 @@ class Result(BatchedResultBase):
         return replace(self, tensors=merged, parameters=parameters)
 
     def _check_same_problem(self, other: Any) -> None:
-        """Raise InputError unless `other` is a result of the same class, of a problem with the same parameters."""
+        """Raise InputError unless `other` is a result of the same class, sizes, dtype, device, path and parameters.
+
+        These are divergence, rho or mass, eps, loss, fused, cone and cost, up to rounding, not distances and weights.
+        """
         if type(other) is not type(self):
             raise InputError(f"better compares with another {type(self).__name__}, got {describe_value(other)}")
         mine, theirs = self._problem_facts(), other._problem_facts()
@@ -244,7 +247,10 @@ class Result(BatchedResultBase):
                 raise InputError(f"better compares results of one problem, got {name} {got}, expected {expected}")
 
     def _problem_facts(self) -> dict[str, Any]:
-        """Return by name what the results of one problem have in common, and what is needed to merge them."""
+        """Return by name what two results must share to be merged.
+
+        That is the number of items, sizes, shape, dtype, device, path, and the parameters that define the problem.
+        """
         plan = self.tensors.plan
         count = len(self) if self.batched else "one, without a batch"
         facts = {"number of items": count, "sizes": self.sizes, "shape": plan.shape, "dtype": plan.dtype}

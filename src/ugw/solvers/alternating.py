@@ -92,7 +92,7 @@ class AlternateMin(Solver):
 
     @torch.no_grad()
     def final_state(self, problem: Problem, init: Any) -> Any:
-        """Return the final state of a run from the plan `init` (B, n, m), without history or progress."""
+        """Return the state (plan and its quantities) after a run from a plan (B, n, m) of any mass, without history."""
         settings, outcome = self.with_defaults()._run_phases(problem, init, None, is_monitored=False)
         return settings.problem.final_state(outcome.state.state)
 
@@ -128,9 +128,11 @@ class AlternateMin(Solver):
     def _run_low_precision(
         self, phase: LowPrecisionPhase, unit_plan: Any, monitor: Monitor | None, *, is_monitored: bool
     ) -> loop.Outcome | None:
-        """Return the outcome of a low-precision phase from a plan (B, n, m) of mass 1, None if no item makes a step.
+        """Return the `loop.Outcome` (state, status, n_iter) of a low-precision phase, None if no item makes a step.
 
-        Items whose plans rounding in low precision would change too much make no step.
+        unit_plan: the start, (B, n, m), of mass 1. An item whose plan rounding in low precision would change too much
+        makes no step: it keeps the start, the status RUNNING and n_iter 0. monitor: is called after each step, None for
+        no calls; is_monitored: are mass and relaxed objective of each step computed, for the history?
         """
         options = replace(
             self,
@@ -224,10 +226,7 @@ def advance(
 
 
 def requested_rounds(settings: RunSettings, iterate: Iterate) -> Tensor:
-    """Return the number of rounds of `iterations_per_check` Sinkhorn iterations (B,) that the next step needs.
-
-    It is 0 where the usual number is enough.
-    """
+    """Return the rounds of `iterations_per_check` iterations that the next step needs, (B,), 0 for the usual number."""
     if settings.options.tol > SOLVER_CONFIG.coarse_tol:
         return torch.zeros_like(iterate.change)
     multiplier = iterate.controls.iteration_multiplier

@@ -56,7 +56,7 @@ class Solver(ABC):
 
     @abstractmethod
     def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Result:
-        """Return the result of a solve from the plan `init` (B, n, m).
+        """Return the result of a solve from the plan `init` (B, n, m), of any mass.
 
         monitor: called after each step, None for none; it may have observed earlier runs.
         """

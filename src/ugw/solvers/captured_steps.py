@@ -49,10 +49,10 @@ def capture_properties(settings: Any, iterate: Any) -> CaptureProperties:
 
 
 def _steps_per_check(settings: Any, iterate: Any, rules: loop.Rules) -> int:
-    """Return the number of steps between two checks of convergence, above 1 for a small unmonitored problem only.
+    """Return the number of steps between two checks of convergence: above 1 for a small unmonitored problem only.
 
-    A batch that keeps the GPU busy synchronizes after each step. Its items that converge early may therefore end at a
-    slightly different plan than alone.
+    Then it is the largest divisor of `rules.max_iter` up to `max_unchecked_steps`. A batch that keeps the GPU busy
+    synchronizes after each step. Items that converge early may therefore end at a slightly different plan than alone.
     """
     plan = iterate.state.unit_plan
     is_small = isinstance(plan, Tensor) and plan.numel() <= CAPTURE_CONFIG.busy_entries
@@ -63,9 +63,11 @@ def _steps_per_check(settings: Any, iterate: Any, rules: loop.Rules) -> int:
 
 @cache
 def _repeat(advance: Advance, n_steps: int) -> Advance:
-    """Return a function that makes `n_steps` steps and returns the last iterate, status and numbers (objective, ...).
+    """Return a function that makes `n_steps` steps and returns the last iterate and its `loop.Report`.
 
-    Captured graphs are found by their function, so it must be the same object in every call.
+    advance: makes one step, (settings, iterate, n_rounds) → (iterate, report); the function has the same arguments. A
+    report has status and numbers (objective, ...). Captured graphs are found by their function, so results are cached:
+    equal arguments give the same object.
     """
     if n_steps == 1:
         return advance

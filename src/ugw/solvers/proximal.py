@@ -41,10 +41,7 @@ class ProximalSchedule:
 
     @classmethod
     def from_old_option(cls, value: Any) -> ProximalSchedule:
-        """Return the schedule given as a tuple (first, last, factor), the old form, with a DeprecationWarning.
-
-        Anything but such a tuple raises InputError.
-        """
+        """Return the schedule of an old option, (first, last, factor), with a warning; InputError for anything else."""
         if not isinstance(value, tuple) or len(value) != 3:
             raise InputError(
                 f"AlternateMin proximal must be a ProximalSchedule(first=, last=, factor=), got {type(value).__name__}"
@@ -79,10 +76,10 @@ class ProximalSchedule:
 
 
 def reference_plan(unit_plan: Any, leaves_zeros: Tensor, log_a: Tensor, log_b: Tensor) -> Any:
-    """Return the reference plan (B, n, m) of a proximal step: the last plan, mixed with a little of a⊗b.
+    """Return the reference plan (B, n, m) of a proximal step: unit_plan, with some of a⊗b where leaves_zeros is 1.
 
-    A proximal step keeps zeros, and entries close to zero take long to grow: the product plan is mixed in where
-    leaves_zeros, (B,) in {0, 1}, is 1.
+    A proximal step keeps zeros, and entries close to zero take long to grow. leaves_zeros: (B,) in {0, 1}; the share of
+    a⊗b is `product_share`, a thousandth.
     """
     if not leaves_zeros.is_cuda and not bool((leaves_zeros > 0).any()):
         return unit_plan
@@ -90,7 +87,7 @@ def reference_plan(unit_plan: Any, leaves_zeros: Tensor, log_a: Tensor, log_b: T
 
 
 def has_growing_entries(before: Any, after: Any, allowed: Tensor, log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return (B,) bool: does some entry, however small, grow faster in a proximal step than in a converged plan?
+    """Return (B,) bool: is the largest log(after_ij / before_ij) of two plans (B, n, m) above `allowed`?
 
     The log of the growth times the entropy of the step is minus the gradient of the problem there. allowed: (B,), the
     largest log growth of a converged plan.

@@ -168,7 +168,10 @@ class CostHistory(BatchRecord):
 
     @classmethod
     def empty(cls, local_cost: Any, like: Tensor) -> CostHistory:
-        """Return the history before the first step, without steps. like: (B,), for batch size, dtype and device."""
+        """Return the history before the first step: `local_cost` for both inputs and both outputs, and 0 steps.
+
+        local_cost: that of the initial plan, (B, n, m); like: any tensor (B,), gives batch size, dtype and device.
+        """
         none = torch.zeros_like(like, dtype=torch.bool)
         return cls((local_cost, local_cost), (local_cost, local_cost), torch.zeros_like(like), none, none)
 

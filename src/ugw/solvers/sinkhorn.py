@@ -104,7 +104,7 @@ class Sinkhorn:
         return LinearSolution(unit_plan, log_mass, phi * eps[:, None], state.gamma * eps[:, None], state.residual)
 
     def with_defaults(self, defaults: Sinkhorn | None = None) -> Sinkhorn:
-        """Return the options with tol and max_iter of `defaults` where they are None; tol may stay None."""
+        """Return the options with None replaced by those of `defaults`, or by 50 for max_iter; tol may stay None."""
         given = defaults or Sinkhorn()
         return replace(
             self,

@@ -19,10 +19,11 @@ CALL = "call"
 
 
 def capture_call(function: Callable[..., Output], *arguments: Any) -> Output:
-    """Return function(*arguments), on CUDA by a captured graph once calls of the same signature have come often enough.
+    """Return function(*arguments); on CUDA, from the third call of one signature on, by a captured graph.
 
-    function: a module-level function of tensor operations that do not depend on values. If the last tensor of the
-    output is not finite, it is called again without a graph. A function that cannot be captured is called directly.
+    Calls of one signature differ in the values of tensors only. function: a module-level function of tensor operations
+    that do not depend on values. It is called directly with gradients enabled, for large arguments, if it cannot be
+    captured, and again if the last tensor of the output is not finite.
     """
     if not next(leaves(arguments)).is_cuda or torch.is_grad_enabled():
         return function(*arguments)

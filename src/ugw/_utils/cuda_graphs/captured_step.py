@@ -91,7 +91,8 @@ class CapturedStep:
     def batch_sizes(self, settings: Any, state: Any) -> Callable[[int], int]:
         """Return a function that maps the number of running items to the number of items to keep in the batch.
 
-        It returns powers of two, so that graphs are captured for few batch sizes, and no batch too small for the GPU.
+        That is the next power of two, so that graphs are captured for few batch sizes, but at least `busy_entries` plan
+        entries; for a step that cannot be captured it is the number of running items.
         """
         properties = self._properties_of(settings, state)
         if not properties.is_capturable:
@@ -150,7 +151,11 @@ class CapturedStep:
         return self._step(self._settings, state if self._graph_of(state) is None else clone(state), None)
 
     def _choose_rounds(self, state: Any) -> int | None:
-        """Return n_rounds of the next step: `usual_rounds`, `many_rounds`, or None to iterate to the tolerance."""
+        """Return n_rounds of the next step: `usual_rounds`, `many_rounds`, or None to iterate to the tolerance.
+
+        Not the usual number if a share `min_share_of_waiting` of the items needs more, nor in every `patience_steps`-th
+        step in which any item does; None then if `many_rounds` are too few, or the signature is new.
+        """
         if state is not self._last_state:
             self._requested = tuple(_summary(self._requested_rounds(self._settings, state)).tolist())
         share, largest = self._requested

@@ -159,7 +159,7 @@ def load() -> Library:
 
 @cache
 def _load() -> Library | None:
-    """Return the library in the folder of this file, None if there is none that this machine can load."""
+    """Return the library in the folder of this file, None if there is none from these sources that can be loaded."""
     for path in sorted(Path(__file__).parent.glob("_alternating*.so")):
         try:
             handle = ctypes.CDLL(str(path))

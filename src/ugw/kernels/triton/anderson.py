@@ -167,9 +167,10 @@ def _coefficients_kernel(
 def anderson_moments(
     a: Tensor, b: Tensor, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Return Σ_ij a_i b_j d_k, (B, 5, 1), and Σ_ij a_i b_j d_k d_l, (B, 5, 5), of the five `anderson_differences` d.
+    """Return Σ_ij a_i b_j d_k, (B, 5, 1), and Σ_ij a_i b_j d_k d_l, (B, 5, 5), float64, of five differences d of costs.
 
-    a: (B, n); b: (B, m); inputs, outputs: three float32 costs (B, n, m) each, oldest first. The sums are float64.
+    d: x1 − x0, x2 − x1, r1 − r0, r2 − r1 and r2 with r_k = y_k − x_k; inputs: x0, x1, x2, outputs: y0, y1, y2, float32
+    costs (B, n, m), oldest first; a: (B, n); b: (B, m).
     """
     batch, n, m = outputs[2].shape
     strip = TRITON_CONFIG.moment_rows
@@ -202,9 +203,10 @@ def extrapolate(last_input: Tensor, outputs: Sequence[Tensor], factors: Sequence
 
 
 def anderson_coefficients(gram: Tensor, relative_change: Tensor, was_rejected: Tensor) -> AndersonStep:
-    """Return the `AndersonStep` that `..anderson.anderson_coefficients` returns for the same arguments.
+    """Return the factors of Anderson extrapolation, over-relaxation or neither for each item, as an `AndersonStep`.
 
-    gram: (B, 5, 5) and relative_change: (B,), float64; was_rejected: (B,) bool.
+    Arguments as for `..anderson.anderson_coefficients`; gram: (B, 5, 5), covariances of five differences of costs, and
+    relative_change: (B,), float64; was_rejected: (B,) bool.
     """
     batch = len(gram)
     factors = gram.new_empty(batch, 3)

@@ -19,10 +19,7 @@ from .sinkhorn_registers import LOG2E, empty_result
 
 @triton.jit
 def _log2_sum(log_ptr, size, BLOCK: tl.constexpr):
-    """Return log2 Σ 2^x, a number, over the entries x of the vector at log_ptr, (size,).
-
-    No maximum is subtracted: the sum must be in the range of float32.
-    """
+    """Return log2 Σ 2^x over the entries x of the vector at log_ptr, (size,), without subtracting a maximum."""
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, size, BLOCK):
         k = start + tl.arange(0, BLOCK)
@@ -85,7 +82,7 @@ def _col_kernel(
 
     phi_ptr: (B, n); gamma_ptr, log_p2_ptr: (B, m), output; all without translation, in units of log 2. k_ptr: (B, n,
     m), the kernel matrix; side_a_ptr: (B, 4, n), side_b_ptr: (B, 4, m), see `StabilizedKernel.side_vectors`;
-    factors_ptr: (B, 3), dampings 1/(1 + eps/rho) of both sides and the translation share; tiny: limit of lost sums.
+    factors_ptr: (B, 3), dampings 1/(1 + eps/rho) of both sides and the translation share; tiny: as in `_row_kernel`.
     """
     blocks = tl.cdiv(m, M)
     item = (tl.program_id(0) // blocks).to(tl.int64)
@@ -129,7 +126,8 @@ def _result_kernel(
     """Compute the `SinkhornIterate` of one item from the last three of COUNT ≥ 3 iterations.
 
     Input: phi_ptr, log_p1_ptr: (COUNT, B, n) and gamma_ptr, log_p2_ptr: (COUNT, B, m), without translation, in units of
-    log 2; factors_ptr: (B, 3). Output: new_gamma_ptr and extrapolated_ptr: (B, m); residual_ptr: (B,).
+    log 2; factors_ptr: (B, 3), the last one the translation share; max_rate: largest convergence rate that the
+    extrapolation assumes. Output: new_gamma_ptr and extrapolated_ptr: (B, m); residual_ptr: (B,).
     """
     item = tl.program_id(0).to(tl.int64)
     share = tl.load(factors_ptr + item * 3 + 2)
@@ -189,7 +187,10 @@ def _result_kernel(
 def sinkhorn_iterations(
     gamma: Tensor, kernel: StabilizedKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Return the `SinkhornIterate` that `..sinkhorn.sinkhorn_iterations` returns for the same arguments."""
+    """Make `kernel.iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m); return the `SinkhornIterate`.
+
+    The arguments are those of the reference, `..sinkhorn.sinkhorn_iterations`.
+    """
     batch, n, m = kernel.matrix.shape
     factors = torch.cat((*dampings, translation_share), dim=1)
     inputs = (kernel.matrix, *kernel.side_vectors, gamma, factors)

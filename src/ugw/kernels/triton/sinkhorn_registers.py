@@ -91,7 +91,10 @@ def _iterations_kernel(
 def sinkhorn_iterations(
     gamma: Tensor, kernel: StabilizedKernel, dampings: tuple[Tensor, ...], translation_share: Tensor, max_rate: float
 ) -> SinkhornIterate:
-    """Return the `SinkhornIterate` that `..sinkhorn.sinkhorn_iterations` returns, computed in one launch."""
+    """Make `kernel.iterations_per_check` Sinkhorn iterations from gamma = g/eps, (B, m); return the `SinkhornIterate`.
+
+    The arguments are those of the reference, `..sinkhorn.sinkhorn_iterations`. All iterations are one launch.
+    """
     matrix = kernel.matrix
     batch, n, m = matrix.shape
     result = empty_result(gamma)

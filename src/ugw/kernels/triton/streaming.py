@@ -194,7 +194,7 @@ def _weighted_sums_kernel(
 def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor | None = None) -> Tensor:
     """Return log Σ_j exp(left_i · right_j + bias_j), (B, n), float32.
 
-    left: (B, n, r); right: (B, m, r); bias: (B, m); guess: (B, n), an approximation of the result, or None.
+    left: (B, n, r); right: (B, m, r); bias: (B, m), -inf where j is ignored; guess: (B, n), near the result, or None.
     """
     batch, n = left.shape[:2]
     block = TRITON_CONFIG.streaming_block
@@ -215,7 +215,7 @@ def streaming_logsumexp(left: Tensor, right: Tensor, bias: Tensor, guess: Tensor
 def streaming_weighted_sum(left: Tensor, right: Tensor, bias: Tensor, shift: Tensor, values: Tensor) -> Tensor:
     """Return Σ_j exp(left_i · right_j + bias_j − shift_i) values_jk, (B, n, k), float32.
 
-    left: (B, n, r); right: (B, m, r); bias: (B, m); shift: (B, n); values: (B, m, k).
+    left: (B, n, r); right: (B, m, r); bias: (B, m), -inf where j is ignored; shift: (B, n); values: (B, m, k).
     """
     rows, cols = pack(left, right, bias, shift)
     has_few_values = values.shape[2] <= TRITON_CONFIG.max_register_values

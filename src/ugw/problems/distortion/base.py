@@ -51,7 +51,7 @@ class Distortion(ABC):
 
     @abstractmethod
     def apply(self, plan: Tensor) -> Tensor:
-        """Return the distortion sum Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m). plan: (B, n, m)."""
+        """Return Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m), g: loss or kernel. plan: (B, n, m)."""
 
     def product_mean(self, log_a: Tensor, log_b: Tensor) -> Tensor:
         """Return the mean Σ g(|Dx_ii' − Dy_jj'|) p_ij p_i'j', (B,), float64, for the product plan p = a⊗b.
@@ -88,10 +88,7 @@ class PairLoss:
     rho_total: Tensor | None = None
 
     def __call__(self, t: Tensor) -> Tensor:
-        """Return the loss λ(t), or exp(−λ(t)/rho_total), elementwise.
-
-        t: ≥ 0, (B, ...), or (1, ...) if all items share it.
-        """
+        """Return λ(t), or exp(−λ(t)/rho_total) if that is given, elementwise. t: ≥ 0, (B, ...) or (1, ...)."""
         if self.rho_total is None:
             return self.loss(t)
         return (-self.loss(t) / self.rho_total.to(t.dtype).view(-1, *[1] * (t.ndim - 1))).exp()

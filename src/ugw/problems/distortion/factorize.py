@@ -51,10 +51,7 @@ class LossFactors:
         return replace(self, coefficients=self.coefficients[:, :rank], signs=self.signs[:rank])
 
     def evaluate(self, distances: Tensor) -> Tensor:
-        """Return the factors φ_r(distances) for all R terms, (..., R, n, n).
-
-        distances: (..., n, n), in [lowest, lowest + length].
-        """
+        """Return all factors φ_r at distances (..., n, n), which are in [lowest, lowest + length]: (..., R, n, n)."""
         x = ((distances - self.lowest) * (2.0 / self.length) - 1.0).clamp(-1.0, 1.0)
         weights = self.coefficients.to(distances)
         previous, current = torch.ones_like(x), x
@@ -175,8 +172,7 @@ def _measured_error(g: ElementwiseFunction, length: float, values: Tensor, vecto
     """Return a bound on |Σ_r values_r φ_r(u) φ_r(v) − g(|u − v|)| over u, v in [0, length], measured on a grid.
 
     g: the loss or conic kernel; φ_r = Σ_k vectors_kr T_k with Chebyshev polynomials T_k; values: (r,); vectors: (K, r).
-    It is the largest error on the grid plus the amount by
-    which the error can increase between grid points.
+    It is the largest error on the grid plus the amount by which the error can increase between grid points.
     """
     t = _grid(length)
     basis = _chebyshev_basis(t, length, len(vectors)) @ vectors

@@ -44,7 +44,7 @@ class FactorizedDistortion(Distortion):
         return torch.tensor([self.factors.tolerance], dtype=torch.float64, device=self.dx.device)
 
     def apply(self, plan: Tensor) -> Tensor:
-        """Return the distortion sum Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m). plan: (B, n, m)."""
+        """Return Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m), g: loss or kernel. plan: (B, n, m)."""
         batch, n, m = plan.shape
         folded = plan.permute(1, 0, 2).reshape(n, batch * m)
         total = torch.zeros(batch * n, m, dtype=plan.dtype, device=plan.device)
@@ -58,8 +58,6 @@ class FactorizedDistortion(Distortion):
         """Return pairs of φ_r(Dx), (k, n, n), and signs_r φ_r(Dy), (k, m, m), for k terms r at a time.
 
         φ_r and signs_r are the low-rank factors of the loss or conic kernel: g(|u − v|) ≈ Σ_r signs_r φ_r(u) φ_r(v).
-        All plans of a batch share Dx and Dy.
-
         If memory allows there is one pair with all terms, which is kept for later calls.
         """
         if self._cached_terms:

@@ -52,7 +52,10 @@ class ItemwiseDistortion(Distortion):
         return torch.cat([part.infinite_items for part in self.parts])[self.part_index.cpu()]
 
     def apply(self, plan: Tensor) -> Tensor:
-        """Return the distortion sum Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m), 0 at padding."""
+        """Return the distortion sum Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m), 0 at padding.
+
+        Each item has its own part, with its loss or kernel g and its metrics Dx, Dy. plan: (B, n, m).
+        """
         total = torch.zeros_like(plan)
         for k, positions in self._positions_by_part:
             n, m = self.sizes[k]

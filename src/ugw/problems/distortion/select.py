@@ -108,9 +108,6 @@ def _check_size_of_infinite_loss(n: int, m: int) -> None:
 
 
 def _without_batch_dimension(g: PairLoss) -> Callable[[Tensor], Tensor]:
-    """Return the function t ↦ g(t), (...), for float64 tensors t (...) on the CPU, without a batch dimension.
-
-    g: the loss or conic kernel of a batch of one item.
-    """
+    """Return g, loss or kernel of a batch of one item, as a function of float64 tensors without a batch dimension."""
     rho_total = None if g.rho_total is None else g.rho_total.double().cpu()
     return lambda t: PairLoss(g.loss, rho_total)(t[None])[0]

@@ -33,10 +33,7 @@ class SquaredDistortion(Distortion):
         return torch.add(row + col.mT, cross, alpha=-2.0)
 
     def apply_to_product_plan(self, p1: Tensor, p2: Tensor) -> Tensor:
-        """Return the distortion sum (B, n, m) of the plan p1⊗p2 of mass 1, by matrix-vector products alone.
-
-        p1: (B, n), p2: (B, m), of mass 1.
-        """
+        """Return the distortion sum (B, n, m) of the plan p1⊗p2, p1 (B, n) and p2 (B, m) of mass 1, in O(n² + m²)."""
         p1, p2 = p1[:, :, None], p2[:, :, None]
         row, col = self.dx.apply_squared(p1), self.dy.apply_squared(p2)
         return torch.add(row + col.mT, self.dx.apply(p1) * self.dy.apply(p2).mT, alpha=-2.0)

@@ -53,7 +53,7 @@ class TermByTermDistortion(Distortion):
         return bool(self.infinite_items.any())
 
     def apply(self, plan: Tensor) -> Tensor:
-        """Return the distortion sum Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m). plan: (B, n, m).
+        """Return Σ_i'j' g(|Dx_ii' − Dy_jj'|) plan_i'j' for all i, j, (B, n, m), g: loss or kernel. plan: (B, n, m).
 
         It is inf at ij if g is infinite at a pair i'j' with mass.
         """
@@ -90,9 +90,9 @@ class TermByTermDistortion(Distortion):
         return torch.where(is_infinite, 0.0, values), is_infinite.to(values.dtype)
 
     def _multiply(self, values: Tensor, flat_plan: Tensor) -> Tensor:
-        """Return the products (B, k) of the matrix of the item of each plan with the plan.
+        """Return the product (B, k) of each plan with the matrix of its item.
 
-        values: (items or 1, k, n·m), the matrices; flat_plan: (B, n·m).
+        values: (items or 1, k, n·m), the matrices; flat_plan: (B, n·m), the plans.
         """
         if len(values) == 1:
             return flat_plan @ values[0].mT

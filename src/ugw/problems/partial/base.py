@@ -197,8 +197,9 @@ class PartialProblem(SpacePair):
     def gap_scale(self) -> Tensor:
         """Return the unit (B,) of duality gaps: `mass_factor` times the smaller of `mean_cost` and rho1 + rho2.
 
-        `mass_factor` is m in linear problems and m² in GW, m the fixed or largest possible mass; `mean_cost` is the
-        mean absolute cost under a⊗b scaled to mass 1.
+        A gap divided by it is relative. For Mass rho1 + rho2 is left out. `mass_factor` is m in linear problems and m²
+        in GW, m the fixed or largest possible mass. `mean_cost` is the mean absolute cost under p = a⊗b of mass 1, in
+        GW the mean distortion under p⊗p plus alpha/m times the mean absolute linear cost under p.
         """
         penalty = torch.where(self.total_penalty > 0, self.total_penalty, torch.inf)
         return self.mass_factor() * torch.minimum(self.mean_cost(), penalty)
