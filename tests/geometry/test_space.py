@@ -465,7 +465,9 @@ def test_take_refuses_values_that_are_no_index(index):
 
 @pytest.mark.parametrize("index", [[0, 2], np.arange(3), torch.tensor([True, False]), 7, None], ids=str)
 def test_take_refuses_one_space_and_names_the_way_to_take_points(index):
-    assert_refused(Space.from_points(cloud()).take, index, match=r"take must be .* a batch, got one space and the index")
+    assert_refused(
+        Space.from_points(cloud()).take, index, match=r"take must be .* a batch, got one space and the index"
+    )
     assert_refused(Space.from_points(cloud()).take, index, match=r"Space.from_points\(points\[index\], weights=")
 
 

@@ -80,7 +80,7 @@ class Estimate:
 
     @property
     def _amounts(self) -> tuple[str, str | None]:
-        """The memory that is needed and that is available, in GiB, with digits in which they differ; None if unknown."""
+        """The memory needed and available, in GiB to 3 digits, or more if the two differ only there; None: unknown."""
         if self.available is None:
             return f"{self.bytes / GIB:.3g} GiB", None
         needed, available = self.bytes / GIB, self.available / GIB
