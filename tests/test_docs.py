@@ -6,6 +6,7 @@ import io
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ugw
@@ -129,6 +130,23 @@ def test_python_blocks_print_the_text_blocks(name, tmp_path, monkeypatch):
         printed = io.StringIO()
     assert not printed.getvalue(), "output that the page does not show"
     pyplot.close("all")
+
+
+# -- numbers on pages --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("page", "sizes"), [("large", [3000, 10_000]), ("performance", [1000, 2000, 3000])])
+def test_predicted_memory_on_pages_is_that_of_estimate(page, sizes):
+    text = " ".join((DOCS / f"{page}.md").read_text(encoding="utf-8").split())
+    sentence = next(s for s in re.split(r"\. (?=[A-Z])|; ", text) if "float64" in s and "GiB at n =" in s)
+    claims = re.findall(r"([\d.]+) GiB at n = (\d+(?: \d{3})?)", sentence)
+    assert [int(n.replace(" ", "")) for _, n in claims] == sizes
+    stored = ugw.AlternateMin(inner=ugw.Sinkhorn(method="stabilized"))
+    for (amount, _), n in zip(claims, sizes, strict=True):
+        x = ugw.Space.from_points(np.zeros((n, 3)), metric="sqeuclidean")
+        estimate = ugw.estimate(x, x, solver=stored)
+        assert estimate.path == "stored"
+        assert f"{estimate.bytes / 2**30:.{len(amount.partition('.')[2])}f}" == amount
 
 
 # -- reference ---------------------------------------------------------------------------------------------

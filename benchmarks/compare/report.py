@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 import ugw
+from ugw._utils.size_class import THRESHOLDS
 
 from . import measure, targets
 
@@ -36,6 +37,7 @@ def hardware():
     return {
         "cpu": model or platform.machine(), "cores": os.cpu_count(), "gpu": gpu, "python": platform.python_version(),
         "torch": torch.__version__, "numpy": np.__version__, "ugw": ugw.__version__,
+        "compiled": ugw.show_config()["compiled"],
     }  # fmt: skip
 
 
@@ -152,6 +154,23 @@ def growth_table(rows):
     return lines
 
 
+def caveat(rows):
+    """Return a sentence about CPU rows that are older than the compiled steps, which now solve their sizes; or ""."""
+    old = [
+        name
+        for name, row in rows.items()
+        if name.startswith("cpu")
+        and "compiled" not in row.get("machine", {})
+        and row.get("n", math.inf) ** 2 <= THRESHOLDS.max_compiled_entries
+    ]
+    if not old:
+        return ""
+    return (
+        f" Rows of small problems ({', '.join(old)}) were measured before compiled steps existed; docs/performance.md "
+        "has later times of such problems."
+    )
+
+
 def page(rows, machines):
     """Return the whole page."""
     hardware_lines = ["; ".join(f"{k} {v}" for k, v in machine.items()) for machine in machines]
@@ -165,7 +184,7 @@ def page(rows, machines):
         "time. GPU: float32, wall-clock time. Time of "
         f"another library: until its objective is within {measure.WITHIN:g} (relative) of its final one. Time of ugw: "
         "until it reaches that objective. Ratio: the first time divided by the second. All plans are evaluated by "
-        "`ugw.objective` in float64. ← marks the fastest library that solves the same problem.", "",
+        f"`ugw.objective` in float64. ← marks the fastest library that solves the same problem.{caveat(rows)}", "",
         "## Targets", "", *target_table(rows), "",
         "## Comparison with each library", "", *dense_table(rows), "",
         "## Complete calls of ugw", "", *our_table(rows), "",

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -327,6 +328,23 @@ def test_the_message_says_whether_the_problem_fits(monkeypatch):
     assert "out of memory" in fitting.error_message  # an allocation may fail all the same
     set_available_memory(monkeypatch, 1)
     assert ugw.estimate(x, x).message.startswith("out of memory: stored plans need about ")
+
+
+def test_the_message_has_digits_in_which_the_two_amounts_differ(monkeypatch):
+    x = space(600)
+    need = ugw.estimate(x, x).bytes
+    for free in (need - 1, need - need // 10_000, need + 1, need + need // 10_000, need // 2, 2 * need):
+        set_available_memory(monkeypatch, free)
+        e = ugw.estimate(x, x)
+        for text in (e.message, repr(e)):
+            needed, available = (float(number) for number in re.findall(r"([\d.e-]+) GiB", text)[:2])
+            assert (needed <= available) == e.fits
+            assert needed != available
+            assert (needed, available) == (pytest.approx(need / GIB, rel=5e-3), pytest.approx(free / GIB, rel=5e-3))
+    set_available_memory(monkeypatch, need)
+    assert ugw.estimate(x, x).message.count(f"{need / GIB:.3g} GiB") == 2  # equal amounts are not spelled out
+    set_available_memory(monkeypatch, need // 2)
+    assert f"{need / GIB:.3g} GiB" in ugw.estimate(x, x).message  # three digits suffice
 
 
 def test_the_advice_fits(monkeypatch):

@@ -83,6 +83,19 @@ def test_a_row_has_every_field_of_the_report(small_row):
     assert "skipped: no CUDA device" in text
 
 
+def test_old_rows_of_small_problems_are_named():
+    old = {key: value for key, value in report.hardware().items() if key != "compiled"}
+    rows = {
+        "cpu pu batch": {"n": 100, "machine": old},
+        "cpu dense n=14": {"n": 14, "machine": report.hardware()},
+        "cpu dense n=500": {"n": 500, "machine": old},
+        "cuda pu grid": {"n": 100, "machine": old},
+    }
+    assert "(cpu pu batch)" in report.caveat(rows)
+    del rows["cpu pu batch"]
+    assert not report.caveat(rows)
+
+
 def test_a_batch_gives_the_values_of_a_loop():
     instances = problems.pu_batch(2, 10)
     call = batches.solve_batch(instances, batches.stack_instances(instances), problems.PU_RHO, problems.PU_EPS)

@@ -463,6 +463,14 @@ def test_take_refuses_values_that_are_no_index(index):
         assert_refused(batch.take, index, match="index must")
 
 
+@pytest.mark.parametrize("index", [[0, 2], np.arange(3), torch.tensor([True, False]), 7, None], ids=str)
+def test_take_refuses_one_space_and_names_the_way_to_take_points(index):
+    assert_refused(
+        Space.from_points(cloud()).take, index, match=r"take must be .* a batch, got one space and the index"
+    )
+    assert_refused(Space.from_points(cloud()).take, index, match=r"Space.from_points\(points\[index\], weights=")
+
+
 @pytest.mark.parametrize("value", [np.ones(2), np.eye(2), np.zeros(0), torch.eye(2), None, 3], ids=str)
 def test_names_of_metrics_and_scales_are_strings(value):
     assert_refused(Space.from_points, cloud(), metric=value, match="metric must be")

@@ -75,15 +75,24 @@ class Estimate:
     @property
     def _needs(self) -> str:
         """The memory that is needed and that is available, in words."""
-        available = "an unknown amount" if self.available is None else f"{self.available / GIB:.3g} GiB"
-        return f"{self.path} plans need about {self.bytes / GIB:.3g} GiB, {available} available"
+        needed, available = self._amounts
+        return f"{self.path} plans need about {needed}, {available or 'an unknown amount'} available"
+
+    @property
+    def _amounts(self) -> tuple[str, str | None]:
+        """The memory needed and available, in GiB to 3 digits, or more if the two differ only there; None: unknown."""
+        if self.available is None:
+            return f"{self.bytes / GIB:.3g} GiB", None
+        needed, available = self.bytes / GIB, self.available / GIB
+        n_digits = next((k for k in range(3, 17) if f"{needed:.{k}g}" != f"{available:.{k}g}"), 3)
+        return f"{needed:.{n_digits}g} GiB", f"{available:.{n_digits}g} GiB"
 
     def __repr__(self) -> str:
         """Return one line: path, memory, work, and whether it fits."""
-        available = "unknown" if self.available is None else f"{self.available / GIB:.3g} GiB"
+        needed, available = self._amounts
         fits = "fits" if self.fits else f"does not fit: {self.advice}"
         return (
-            f"Estimate({self.path}, {self.bytes / GIB:.3g} GiB of {available} available, about {self.work:.1e} "
+            f"Estimate({self.path}, {needed} of {available or 'unknown'} available, about {self.work:.1e} "
             f"multiply-adds an outer step, {fits})"
         )
 

@@ -1,7 +1,7 @@
 """Robustness to outliers: two moons against two rotated moons with a cluster of outliers (paper, appendix).
 
 GW must match the outliers completely. UGW matches fewer of them for a smaller rho, and still matches moon to moon.
-Unbalanced Wasserstein (UW) compares positions and not distances: it is not invariant under the rotation.
+Unbalanced Wasserstein (UW) compares positions and not distances: it is not invariant to the rotation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RHO_LINEAR = 1e-2
 EPS = 1e-2
 PAPER = (
     "the paper shows pictures: a smaller rho reduces and even removes the outliers' influence; "
-    "UW does not see through an isometry"
+    "UW is not invariant to isometries"
 )
 
 

@@ -274,19 +274,25 @@ class Space:
     def take(self, index: Any) -> Space:
         """Return the batch of the items `index`, (k,) integers or (B,) bools, with the same padding.
 
-        index: a list, an array or a tensor that selects at least one item; −1 is the last one. One space without a
-        batch dimension is shared by all items: it is returned unchanged.
+        index: a list, an array or a tensor that selects at least one item; −1 is the last one. Raises InputError for
+        one space, which has no items; a subset of its points is a new space, made of these points and weights.
 
         >>> batch = Space.from_points(torch.zeros(3, 5, 2))
         >>> batch.take([0, 2])
         Space(batch of 2, n ≤ 5, mass 1 to 1, float32, points in R^2)
         """
         if self.sizes is None:
-            return self
+            raise InputError(
+                f"take must be called on a batch, got one space and the index {describe_value(index)}; a subset of its "
+                "points is a new space: Space.from_points(points[index], weights=weights[index])"
+            )
         return self.select_items(as_item_indices(index, len(self.sizes), self.device))
 
     def select_items(self, index: Tensor) -> Space:
-        """Return the batch of the items `index`, a tensor (k,) of integers or (B,) of bools; `index` is not checked."""
+        """Return the batch of the items `index`, a tensor (k,) of integers or (B,) of bools; `index` is not checked.
+
+        One space without a batch dimension is shared by all items: it is returned unchanged.
+        """
         if self.sizes is None:
             return self
         index = index.nonzero().squeeze(-1) if index.dtype == torch.bool else index

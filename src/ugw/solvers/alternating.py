@@ -39,7 +39,7 @@ class AlternateMin(Solver):
     Frank–Wolfe steps to a relative duality gap of 1e-9 instead; inner: solver of the linear problems;
     proximal: a `ProximalSchedule`. If eps is below its share `last` of the cost scale, steps have more entropy, as a
     proximal term relative to the last plan, which leaves the solution as it is. None: the schedule of the problem;
-    anneal: factor in (0, 1) by which eps itself decreases each step, from a third of the mean distortion to its value;
+    anneal: factor in (0, 1) by which eps itself decreases each step, from 0.3 of the cost scale to its value;
     progress: show a bar; callback: called after each step, True stops the run.
 
     >>> import numpy as np, ugw
