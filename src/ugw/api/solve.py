@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.size_class import PARTIAL_CHOICES, STREAMING_CHOICES
+from .._utils.size_class import PARTIAL_CHOICES, STREAMING_CHOICES, size_class
 from ..errors import InputError
 from ..geometry.implicit_plan import ImplicitPlan
 from ..geometry.space import Space
@@ -149,13 +149,23 @@ def _solve_items(problem: UGW, solver: Any, index: Tensor | None, start: Any, mo
         make = multilevel.named_plan if isinstance(start, str) else multilevel.to_implicit_plan
         with solver.monitoring() if monitor is None else nullcontext(monitor) as monitor:
             return solver.run(items, make(items, start), monitor).tensors
-    if bool(items.has_vertex_solutions.all()):  # of all items or none, as `group_ugw_items` divides them
-        plans = balanced_candidates(items, start)
-        return solve_from_candidates(_frank_wolfe(solver), PartialGW.balanced(items), plans, monitor).tensors
-    plans = candidate_plans(items, start)
-    if items.keeps_zeros:
-        _check_finite_value(items, plans)
-    return solve_from_candidates(solver, items, plans, monitor).tensors
+    dtype = items.x.dtype
+    if dtype == torch.float32 and not items.eps.is_cuda and size_class(*items.largest).uses_compiled_steps:
+        # Small problems on a CPU are faster in float64, in which compiled steps are made, and free of float32 rounding.
+        items = items.to(torch.float64)
+    output = _solve_stored_items(items, solver, start if isinstance(start, str) else start.to(items.x.dtype), monitor)
+    return output if items.x.dtype == dtype else output.to(dtype)
+
+
+def _solve_stored_items(problem: UGW, solver: Any, start: Any, monitor: Monitor | None) -> SolverOutput:
+    """Return the solver output for a UGW problem with stored plans; other arguments as for `_solve_items`."""
+    if bool(problem.has_vertex_solutions.all()):  # of all items or none, as `group_ugw_items` divides them
+        plans = balanced_candidates(problem, start)
+        return solve_from_candidates(_frank_wolfe(solver), PartialGW.balanced(problem), plans, monitor).tensors
+    plans = candidate_plans(problem, start)
+    if problem.keeps_zeros:
+        _check_finite_value(problem, plans)
+    return solve_from_candidates(solver, problem, plans, monitor).tensors
 
 
 def _frank_wolfe(solver: Any) -> Any:

@@ -190,6 +190,11 @@ class SolverOutput(BatchRecord):
     trace: Tensor
     lift: Lift | None = None
 
+    def to(self, dtype: torch.dtype) -> SolverOutput:
+        """Return the output with plans and potentials, which are stored tensors, in another dtype."""
+        pair = None if self.potentials is None else (self.potentials[0].to(dtype), self.potentials[1].to(dtype))
+        return replace(self, plan=self.plan.to(dtype), previous_plan=self.previous_plan.to(dtype), potentials=pair)
+
     @classmethod
     def concatenate(cls, parts: Sequence[SolverOutput]) -> SolverOutput:
         """Return one output with the batch items of all outputs in `parts`, in this order."""
