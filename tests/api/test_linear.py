@@ -177,7 +177,9 @@ def test_items_without_entropy_and_with_hard_marginals_are_exact_in_every_batch(
     assert bool(whole.tensors.potentials[0][0].isnan().all())
     assert np.isfinite(whole[1].potentials[0]).all()
     names = [whole.parameters["solver"][i]["name"] for i in range(3)]
-    assert names == [item.parameters["solver"]["name"] for item in whole] == ["FrankWolfe", "AlternateMin", "AlternateMin"]
+    assert (
+        names == [item.parameters["solver"]["name"] for item in whole] == ["FrankWolfe", "AlternateMin", "AlternateMin"]
+    )
     for solver in (ugw.FrankWolfe(), ugw.AlternateMin(), "quick"):
         message = f"solver must be None for a batch of which linear programs solve only item 0, .* got {type(solver).__name__}"
         assert_refused(ugw.solve_linear, *stacks, rho=rho, eps=eps, solver=solver, match=message)
@@ -237,8 +239,8 @@ def test_invalid_arguments_are_refused():
         ((a, b), {"cost": cost, "rho": ugw.TV(1.0), "eps": 0.1}, "eps must be 0"),
         ((a, b), {"cost": cost, "rho": ugw.TV(1.0), "eps": ugw.relative(0.1)}, "eps must be 0"),
         ((a, b), {"cost": -cost, "eps": ugw.relative(0.1)}, "positive mean cost"),
-        ((a, b), {"cost": cost, "eps": None}, "eps must hold"),
-        ((a, b), {"cost": cost, "rho": ugw.TV(1.0), "eps": None}, "eps must hold"),
+        ((a, b), {"cost": cost, "eps": None}, 'eps must be a number, a relative eps or "auto", got None'),
+        ((a, b), {"cost": cost, "rho": ugw.TV(1.0), "eps": None}, '"auto", got None'),
         ((a, b), {"cost": cost, "solver": ugw.FrankWolfe()}, "must be an AlternateMin for KL .* got FrankWolfe"),
         ((a, b), {"cost": cost, "solver": "quick"}, "must be an AlternateMin for KL .* got str"),
         ((a, b), {"cost": cost, "solver": ugw.Multistart()}, "got Multistart"),

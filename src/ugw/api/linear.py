@@ -114,8 +114,8 @@ def _choose_solver(solver: Any, has_programs: Tensor) -> Solver:
     exact = torch.nonzero(has_programs).flatten().tolist()
     if exact and solver is not None:
         raise InputError(
-            f"solver must be None for a batch of which linear programs solve only {_list_items(exact)}, with eps = 0 and "
-            f"hard marginals, got {type(solver).__name__}: solve these and the others in two calls"
+            f"solver must be None for a batch of which linear programs solve only {_list_items(exact)}, with eps = 0 "
+            f"and hard marginals, got {type(solver).__name__}: solve these and the others in two calls"
         )
     return _check_class(solver, ENTROPIC, "KL with entropy or a soft side")
 

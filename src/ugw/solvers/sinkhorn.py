@@ -25,9 +25,9 @@ class Sinkhorn:
     """Solver of linear problems: alternates f = −l1·eps·LSE_j(log b + (g − cost)/eps) and its mirror image.
 
     tol: share of the plan's mass that the next iteration may still move in the last linear problems; earlier ones,
-    whose cost still changes, are solved less accurately. None: a tenth of the outer tolerance, 1 % for
-    conic problems, and 1e-7 for a direct call. An outer solver converges only where the last linear problem is solved to
-    the outer tolerance (1 % for conic problems; a smaller share for a rho far above the cost; a larger one if rounding
+    whose cost still changes, are solved less accurately. None: a tenth of the outer tolerance, 1 % for conic
+    problems, and 1e-7 for a direct call. An outer solver converges only where the last linear problem is solved to the
+    outer tolerance (1 % for conic problems; a smaller share for a rho far above the cost; a larger one if rounding
     allows no less): a larger `tol` acts as that share, since steps with less accurate plans hardly ever converge;
     max_iter: iterations per linear problem, None for the default of the problem (50, conic problems 200, linear
     problems 500). The first problem takes up to four times as many, and where only the linear problems have not
