@@ -90,7 +90,7 @@ def solve_linear(
     with torch.no_grad():
         problem = _build(a, b, matrix, rho, eps)
         has_programs = _has_programs(problem)
-        chosen = _choose_solver(solver, has_programs)
+        chosen: Any = _choose_solver(solver, has_programs)
         # A linear problem has one minimum: its size matters for no choice.
         groups = divide_groups(group_items(problem, "product", choices=()), has_programs)
         output = solve_in_chunks(problem, chosen, groups, problem.batch, partial(_solve_items, problem, chosen))
@@ -104,7 +104,7 @@ def solve_linear(
     return warn_if_not_converged(with_parameters(result, sides, problem.eps, chosen, "product", cost=named_cost))
 
 
-def _choose_solver(solver: Any, has_programs: Tensor) -> Solver:
+def _choose_solver(solver: Any, has_programs: Tensor) -> Any:
     """Return the solver of all items, or of those without linear programs if other items have them.
 
     has_programs: (B,) bool, the items that linear programs solve. Raises InputError if `solver` cannot solve all items.
