@@ -4,6 +4,7 @@ import math
 import warnings
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 import ugw
@@ -93,6 +94,21 @@ def test_a_given_inner_tolerance_is_met_in_the_last_step(backend, monkeypatch):
         ).history.residual[-1]
         assert last[tol] <= (tol or 1e-6)
     assert last[None] > 1e-9 > last[1e-9] > 1e-12
+
+
+@pytest.mark.parametrize("backend", ["0", "1"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_an_inner_tolerance_above_the_outer_one_acts_as_the_outer_one(backend, dtype, monkeypatch):
+    """As the docstring of `Sinkhorn` says: a run whose last linear problem is solved worse would not converge."""
+    monkeypatch.setenv("UGW_COMPILED", backend)
+    x, y = (ugw.Space.from_points(np.asarray(space.points, dtype=dtype)) for space in PAIR)
+    loose, exact = (
+        ugw.solve(x, y, eps=0.05, init="product", solver=ugw.AlternateMin(tol=1e-3, inner=ugw.Sinkhorn(tol=tol)))
+        for tol in (0.3, 1e-3)
+    )
+    assert loose.converged
+    assert loose.history.residual[-1] <= 1e-3
+    np.testing.assert_array_equal(loose.history.residual, exact.history.residual)
 
 
 @pytest.mark.filterwarnings("ignore::ugw.ConvergenceWarning")

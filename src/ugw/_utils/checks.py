@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from numbers import Integral, Real
+from numbers import Integral, Number, Real
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -58,6 +58,17 @@ def as_tensor(name: str, value: Any, *, like: Tensor | None = None) -> Tensor:
     if tensor.device != like.device:
         raise InputError(f"{name} must be on {like.device} like the rest, got {tensor.device}")
     return tensor
+
+
+def is_array_like(value: Any) -> bool:
+    """Return whether a value is a number, an array, a tensor, a list or anything else that NumPy reads as an array.
+
+    >>> is_array_like([1, 2]), is_array_like(None)
+    (True, False)
+    """
+    if isinstance(value, Number | list | tuple) or hasattr(value, "__array__"):
+        return True
+    return np.asarray(value).dtype != object
 
 
 def check_ndim(name: str, tensor: Tensor, ndims: tuple[int, ...], expected: str) -> None:
@@ -132,6 +143,8 @@ def as_parameter(name: str, value: Any, *, allow_zero: bool = False, allow_inf: 
     if isinstance(value, str):
         hint = ': infinity is float("inf")' if "inf" in value.lower() else ""
         raise InputError(f"{name} must be a number or an array (B,), got the string {describe_value(value)}{hint}")
+    if not is_array_like(value):
+        raise InputError(f"{name} must be a number or an array (B,), got {describe_value(value)}")
     parameter = as_tensor(name, value)
     check_ndim(name, parameter, (0, 1), "() or (B,)")
     parameter = parameter.to("cpu", torch.float64)

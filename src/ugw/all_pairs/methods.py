@@ -87,7 +87,10 @@ class Method:
 
     def solve_options(self, rho: Any, eps: Any, solver: Any) -> Options:
         """Return the keyword arguments for `ugw.solve` or `ugw.solve_conic`, checked, with "auto" resolved."""
-        rho = self.spec.default_rho if isinstance(rho, str) and rho == "auto" else rho
+        if rho is None or (isinstance(rho, str) and rho != "auto"):
+            expected = 'one number for all pairs, a tuple of two, a KL, TV or Mass, or "auto"'
+            raise InputError(f"rho of pairwise must be {expected}, got {describe_value(rho)}")
+        rho = self.spec.default_rho if isinstance(rho, str) else rho
         is_conic = self.name == "cgw"
         eps = resolve_conic_eps(eps) if is_conic else resolve_eps(eps, rho)
         extra = {name: getattr(self, name) for name in self.spec.option_names}

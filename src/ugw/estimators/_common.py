@@ -13,7 +13,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from .._utils.checks import check_bool, check_choice, check_whole_number, describe_value
+from .._utils.checks import check_bool, check_whole_number, describe_value
 from ..api.solve import solve
 from ..errors import ConvergenceWarning, InputError
 from ..geometry.construct import as_points
@@ -110,7 +110,8 @@ def rescale(spaces: Sequence[Space], scale: str | None, *, together: bool) -> li
     """
     if scale is None:
         return list(spaces)
-    check_choice("scale", scale, ("max", "mean"))
+    if not isinstance(scale, str) or scale not in ("max", "mean"):
+        raise InputError(f"scale must be 'max', 'mean' or None, got {describe_value(scale)}")
     if not together:
         return [space.scaled(scale) for space in spaces]
     divisors = []

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._utils.checks import as_tensor, check_finite, check_nonnegative, check_whole_number
+from .._utils.checks import as_list, as_tensor, check_finite, check_nonnegative, check_whole_number
 from .._utils.pytree import BatchRecord
 from ..api import solve as api
 from ..errors import InputError
@@ -23,7 +23,7 @@ from ..geometry.landmarks import farthest_points
 from ..geometry.mds import classical_mds
 from ..geometry.metric import DenseMetric
 from ..geometry.space import Space
-from ..initializers.multistart import check_solver
+from ..initializers.multistart import check_solver, check_stores_plans
 from ..measures.divergences import divergence_pair
 from ..problems.build import Relative, build_ugw, resolve_eps
 from ..results.base import convergence_warnings_ignored, warn_if_not_converged
@@ -106,7 +106,7 @@ def barycenter(
     solver = BarycenterMin() if solver is None else solver
     if not isinstance(solver, BarycenterMin):
         raise InputError(f"solver must be a BarycenterMin, got {type(solver).__name__}")
-    solver = replace(solver, inner=check_solver(solver.inner, DEFAULT_SOLVER))
+    solver = replace(solver, inner=check_stores_plans(check_solver(solver.inner, DEFAULT_SOLVER), "barycenter"))
     shares = _normalized_shares(weights, batch)
     with torch.no_grad():
         first = _first_space(batch, shares, n, dim, start)
@@ -244,7 +244,16 @@ def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
 
 def _as_batch(spaces: Any) -> Space:
     """Return several spaces, or a batch, as one batch without autograd graphs; raise if they have features."""
-    batch = spaces if isinstance(spaces, Space) and spaces.batched else Space.stack(spaces)
+    expected = "a batch or a list of spaces"
+    if isinstance(spaces, Space):
+        if not spaces.batched:
+            raise InputError(f"spaces of a barycenter must be {expected}, got one Space: write [space]")
+        batch = spaces
+    else:
+        listed = as_list("spaces of a barycenter", spaces, expected)
+        if not listed:
+            raise InputError(f"spaces of a barycenter must be {expected}, got none")
+        batch = Space.stack(listed)
     if batch.feature_tensor is not None:
         raise InputError("a barycenter is of distances and weights, got spaces with features: make them without")
     return batch.detach()

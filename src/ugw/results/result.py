@@ -178,13 +178,17 @@ class Result(BatchedResultBase):
         where = f"item {i} ({len(failed)} of {len(t.status)} not converged): " if self.batched and failed else ""
         status = Status(int(t.status[i]))
         return (
-            f"{where}{self._advice(status)} (after {int(t.n_iter[i])} steps "
+            f"{where}{self._advice(status, i)} (after {int(t.n_iter[i])} steps "
             f"the plan changed by {float(t.change[i]):.1e}, inner residual {float(t.residual[i]):.1e})"
         )
 
-    def _advice(self, status: Status) -> str:
-        """Return `status.message`, but for MAX_ITER of solvers by linear programs one that does not mention eps."""
+    def _advice(self, status: Status, index: int) -> str:
+        """Return `status.message`, but for MAX_ITER of solvers by linear programs one that does not mention eps.
+
+        index: of the item that has the status.
+        """
         solver = self.parameters.get("solver") or {}
+        solver = solver[index] if isinstance(solver, list) else solver
         name = (solver.get("solver") or solver).get("name")  # a Multistart holds the solver that it repeats
         is_linear_program = name in ("FrankWolfe", "AlternateLP")
         return LINEAR_PROGRAM_LIMIT_MESSAGE if is_linear_program and status == Status.MAX_ITER else status.message
@@ -212,7 +216,7 @@ class Result(BatchedResultBase):
             potentials=None if t.potentials is None else (t.potentials[0][:, :n], t.potentials[1][:, :m]),
             lift=t.lift and replace(t.lift, **{k: getattr(t.lift, k)[:, :n, :m] for k in ("P", "Q", "w")}),
         )
-        return type(self)(item, None, self.numpy, item_parameters(self.parameters, index))
+        return type(self)(item, None, self.numpy, item_parameters(self.parameters, index, (n, m)))
 
     def better(self, other: Self) -> Self:
         """Return the result that has each item from the one of two results of a problem with the lower value.

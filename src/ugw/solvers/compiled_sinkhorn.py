@@ -28,14 +28,14 @@ def solve_compiled(
     problem: LinearProblem,
     potentials: tuple[Tensor, Tensor] | None,
     tol: Tensor,
-    max_iter: Tensor,
+    max_rounds: Tensor,
     *,
     in_log_domain: bool,
 ) -> LinearSolution:
     """Return the solution of a linear problem (plan, mass, potentials) by Sinkhorn in the compiled library.
 
-    potentials: f (B, n) and g (B, m) to start from, zero if None; tol, max_iter: (B,), residual and iterations at which
-    to stop; in_log_domain: whether to take log-sum-exp throughout.
+    potentials: f (B, n) and g (B, m) to start from, zero if None; tol, max_rounds: (B,), residual and rounds of
+    `iterations_per_check` iterations at which to stop; in_log_domain: whether to take log-sum-exp throughout.
     """
     library, (batch, n, m) = native.load(), problem.cost.shape
     constants = {
@@ -43,7 +43,7 @@ def solve_compiled(
         "rho_a": problem.div_a.rho,
         "rho_b": problem.div_b.rho,
         "tolerance": tol,
-        "max_rounds": (max_iter / KERNEL_CONFIG.iterations_per_check).ceil(),
+        "max_rounds": max_rounds,
     }
     parameters = torch.stack([constants[name] for name in library.linear_fields], dim=1)
     config = read_thresholds(library.config_fields, in_log_domain=in_log_domain)

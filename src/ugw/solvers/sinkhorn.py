@@ -25,11 +25,14 @@ class Sinkhorn:
     """Solver of linear problems: alternates f = −l1·eps·LSE_j(log b + (g − cost)/eps) and its mirror image.
 
     tol: share of the plan's mass that the next iteration may still move in the last linear problems; earlier ones,
-    whose cost still changes, are solved less accurately. None: a tenth of the outer tolerance, 1 % for
-    conic problems, and 1e-7 for a direct call;
+    whose cost still changes, are solved less accurately. None: a tenth of the outer tolerance, 1 % for conic
+    problems, and 1e-7 for a direct call. An outer solver converges only where the last linear problem is solved to the
+    outer tolerance (1 % for conic problems; a smaller share for a rho far above the cost; a larger one if rounding
+    allows no less): a larger `tol` acts as that share, since steps with less accurate plans hardly ever converge;
     max_iter: iterations per linear problem, None for the default of the problem (50, conic problems 200, linear
     problems 500). The first problem takes up to four times as many, and where only the linear problems have not
-    converged their number is doubled from step to step, up to 3200;
+    converged their number is doubled from step to step, up to 3200. All of these are rounded up to a multiple of 5, the
+    iterations between two checks of the residual, or of 2 if plans are not stored;
     method: "stabilized" (matrix-vector products with a stored kernel), "log" (log-sum-exp throughout), "streaming"
     (low-rank spaces only: neither plan nor kernel is stored), or "auto": streaming for large plans, else stabilized.
 
@@ -72,9 +75,10 @@ class Sinkhorn:
         max_iter, own_tol = self.max_iter or SOLVER_CONFIG.inner_max_iter, self.tol or SOLVER_CONFIG.default_inner_tol
         if n_rounds is None and has_compiled_solver(problem):
             one = torch.ones_like(problem.eps)
-            limit = max_iter * (one if iteration_multiplier is None else iteration_multiplier)
+            multiplier = one if iteration_multiplier is None else iteration_multiplier
+            max_rounds = (max_iter / KERNEL_CONFIG.iterations_per_check * multiplier).ceil()
             tolerance = own_tol * one if tol is None else tol
-            return solve_compiled(problem, potentials, tolerance, limit, in_log_domain=self.method == "log")
+            return solve_compiled(problem, potentials, tolerance, max_rounds, in_log_domain=self.method == "log")
         dtype = problem.cost.dtype
         eps = problem.eps.to(dtype)
         # An iteration computes f from g: only g is a start.
