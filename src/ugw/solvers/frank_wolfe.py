@@ -14,7 +14,7 @@ from torch import Tensor
 from .._utils.pytree import BatchRecord
 from ..problems.balanced_gw import BalancedGW
 from ..problems.ugw import UGW
-from ..results.records import SolverOutput, Status, Terms
+from ..results.records import SolverOutput, Status, StepBackend, Terms
 from ..results.result import Result
 from . import loop
 from .base import Solver
@@ -60,6 +60,8 @@ class FrankWolfe(Solver):
             status=outcome.status,
             n_iter=outcome.n_iter,
             trace=outcome.table(),
+            n_iter_search=torch.zeros_like(outcome.n_iter),
+            backend=torch.full_like(outcome.n_iter, int(StepBackend.TORCH | StepBackend.POT)),
         )
         return problem.result(tensors)
 
@@ -131,6 +133,7 @@ def polish(problem: UGW, result: Result, is_balanced: Tensor, max_iter: int, mon
         old,
         terms=Terms(**terms),
         n_iter=old.n_iter.index_add(0, items, new.n_iter),
+        backend=old.backend.index_copy(0, items, old.backend[items] | new.backend),
         trace=torch.cat([old.trace, steps], dim=1),
         **merged,
     )
