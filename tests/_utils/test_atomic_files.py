@@ -1,7 +1,7 @@
 """Atomic writing of files: all or none appear, with the usual file mode."""
 
-import shutil
 import os
+import shutil
 import stat
 
 import pytest

@@ -1,8 +1,8 @@
 """Division of all pairs into blocks that are solved together: spaces of similar sizes, tiles of the matrix.
 
-Blocks depend only on the sizes of the spaces, the device, the method and its options, not on the number of workers or on
-measured times: a run that is continued, with other workers or on another machine, has the same blocks. On a CPU the time of
-a block is limited by an estimate from tables in the configuration.
+Blocks depend only on the sizes of the spaces, the device, the method and its options, not on the number of workers or
+on measured times: a run that is continued, with other workers or on another machine, has the same blocks. On a CPU the
+time of a block is limited by an estimate from tables in the configuration.
 """
 
 from __future__ import annotations

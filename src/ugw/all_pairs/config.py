@@ -23,8 +23,8 @@ class PairwiseConfig:
     max_block_entries_cuda: int = 2**27
     # Between minimum and maximum a block has this fraction of all plan entries, so that several workers get some.
     block_fraction: float = 1 / 32
-    # Estimated seconds of one block on a CPU: what an interrupted run loses, and how long the progress bar stands still.
-    # Fewer seconds do not make blocks of small spaces smaller than the entries above allow.
+    # Estimated seconds of one block on a CPU: what an interrupted run loses, and how long the progress bar stands
+    # still. A shorter limit would make the batches of slow methods single pairs.
     max_block_seconds: float = 2.0
     # Estimated seconds of a pair of n and m points on one CPU core by the way in which it is solved: a constant, and a
     # factor of n·m·(n + m + 100). Near the largest that were measured for clouds of 10 to 300 points, alone and in

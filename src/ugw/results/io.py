@@ -136,7 +136,7 @@ def output_from_arrays(arrays: Arrays) -> SolverOutput:
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array.ndim}
     is_conic = "lift_P" in tensors
     names = [f.name for f in fields(SolverOutput) if f.name not in (*_RECORD_FIELDS, *_PLAN_FIELDS)]
-    plain = {name: tensors.get(name) if name in _NEW_FIELDS else tensors[name] for name in names}
+    plain: dict[str, Any] = {name: tensors.get(name) if name in _NEW_FIELDS else tensors[name] for name in names}
     return SolverOutput(
         terms=_record(ConicTerms if is_conic else Terms, "terms", tensors),
         potentials=(tensors["f"], tensors["g"]) if "f" in tensors else None,

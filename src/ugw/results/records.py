@@ -205,9 +205,9 @@ class SolverOutput(BatchRecord):
     plan, previous_plan: (B, n, m), the last two plans p and q, tensors or `ImplicitPlan`; potentials: f (B, n) and g
     (B, m), or None; terms: of F(p, p); relaxed_value: F(p, q); marginal_error: relative violation of constraints on the
     marginals; change, residual: of the last step, plan change and inner residual; status: a `Status`; n_iter: number of
-    outer steps; n_iter_search: number of all other outer steps, those of candidates for the initial plan; backend: codes
-    of `StepBackend`; both are None in a file of an earlier version; trace: (B, steps, 5), the columns of History, NaN
-    after an item ended; lift: of conic problems; (B,) if not stated.
+    outer steps; n_iter_search: number of all other outer steps, those of candidates for the initial plan; backend:
+    codes of `StepBackend`; both are None in a file of an earlier version; trace: (B, steps, 5), the columns of History,
+    NaN after an item ended; lift: of conic problems; (B,) if not stated.
     """
 
     plan: Any
@@ -237,7 +237,8 @@ class SolverOutput(BatchRecord):
         Steps and potentials that are added are NaN. Numbers of search steps and backends that some output lacks are
         None in all of them.
         """
-        missing = dict.fromkeys(n for n in ("n_iter_search", "backend") if any(getattr(p, n) is None for p in parts))
+        names = (name for name in ("n_iter_search", "backend") if any(getattr(part, name) is None for part in parts))
+        missing: dict[str, Any] = dict.fromkeys(names)
         n_steps = max(part.trace.shape[1] for part in parts)
         has_potentials = any(part.potentials is not None for part in parts)
         outputs = []

@@ -70,9 +70,7 @@ class Monitor:
 
 
 @contextmanager
-def open_monitor(
-    *, progress: bool, callback: Callback | None, max_iter: int, numpy: bool = False
-) -> Iterator[Monitor]:
+def open_monitor(*, progress: bool, callback: Callback | None, max_iter: int, numpy: bool = False) -> Iterator[Monitor]:
     """Yield the `Monitor` of one run of at most `max_iter` steps; its progress bar is closed at the end.
 
     numpy: does the callback receive NumPy arrays?
