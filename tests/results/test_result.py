@@ -472,3 +472,11 @@ def test_the_result_names_the_backend(solve_it, compiled, torch_only, monkeypatc
     assert f"backend      {result.backend}" in result.summary()
     monkeypatch.setenv(native.SWITCH, "0")
     assert solve_it(x, y).backend == torch_only
+
+
+def test_steps_on_samples_of_a_streaming_problem_are_counted():
+    """Its plan is found by the search of a stored problem, and by steps from there that a stored solve does not make."""
+    x, y = space(15, 2, metric="sqeuclidean"), space(16, 2, 1, metric="sqeuclidean")
+    stored, streaming = (ugw.solve(x, y, eps=0.05, init="coarse", solver=solver) for solver in (None, STREAMING))
+    assert streaming.path == "streaming"
+    assert streaming.n_iter_search > stored.n_iter_search > 0
