@@ -41,9 +41,10 @@ def interrupt_child(
     is_ready: Callable[[str, str], bool],
     *,
     reaction: str | None = None,
+    delay: float = 0.0,
     **environment: str,
 ) -> Interrupted:
-    """Start Python with these arguments, send it SIGINT once `is_ready(stdout, stderr)`, and wait for its end.
+    """Start Python with these arguments, send it SIGINT `delay` seconds after `is_ready(stdout, stderr)`, and wait.
 
     As in a terminal, processes that it has started get the signal too. reaction: the text on stdout up to which the
     seconds are counted, None for the end of the process.
@@ -76,6 +77,7 @@ def interrupt_child(
             assert child.poll() is None, f"the child has ended before the signal: {texts}"
             assert time.monotonic() < end, f"the child does not get ready: {texts}"
             time.sleep(0.002)
+        time.sleep(delay)
         start = time.perf_counter()
         os.killpg(child.pid, signal.SIGINT)
         code = child.wait(timeout=STARTUP_SECONDS)
