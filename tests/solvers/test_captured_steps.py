@@ -134,7 +134,7 @@ def test_problems_without_captured_steps_are_solved_as_they_are(cuda):
 
 
 def final_plan(problem, solver):
-    return solver.final_state(problem, problem.product).plan
+    return solver.final_state(problem, problem.product)[0].plan
 
 
 def test_unmonitored_runs_synchronize_after_several_steps():

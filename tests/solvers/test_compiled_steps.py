@@ -296,7 +296,7 @@ def test_a_callback_sees_every_step_and_stops_the_run():
     assert result.status is Status.STOPPED
     assert result.n_iter == len(steps) == len(result.history) == 4
     for field in ("objective", "relaxed", "change", "residual", "mass"):
-        assert [float(getattr(step, field)) for step in steps] == getattr(result.history, field).tolist()
+        assert [float(getattr(step, field)[0]) for step in steps] == getattr(result.history, field).tolist()
     unobserved = ugw.solve(x, y, init="product", solver=AlternateMin(max_iter=4), **options)
     np.testing.assert_array_equal(unobserved.plan, result.plan)
 

@@ -23,7 +23,8 @@ from .estimate import COARSE_STARTS, model_of, n_candidates
 
 # The indices (k,) of items that are solved in one way, and their start: a name, or plans (B, n, m) of the whole batch.
 Group = tuple[Tensor, Any]
-# Solves the items `index` (None: all of them) from a start, reporting to a monitor that may have seen steps before.
+# Solves the items `index` (None: all of them) from a start, reporting to a monitor, if there is one, that may have seen
+# steps before.
 SolveItems = Callable[[Tensor | None, Any, Monitor | None], SolverOutput]
 
 
@@ -100,16 +101,16 @@ def solve_in_chunks(
     product plan, the cheapest start, and are STOPPED too.
     """
     chunks = [(chunk, start) for items, start in groups for chunk in items.split(chunk_size)]
-    if len(chunks) == 1:
-        try:
-            return solve_items(None, chunks[0][1], None)
-        except torch.OutOfMemoryError:
-            if problem.batch == 1:
-                raise
-        release_cached_memory()
-        chunks = [(half, chunks[0][1]) for half in chunks[0][0].split(-(-problem.batch // 2))]
     parts = []
-    with base_solver(solver).monitoring(len(chunks)) as monitor:
+    with base_solver(solver).monitoring(len(chunks), numpy=problem.numpy) as monitor:
+        if len(chunks) == 1:
+            try:
+                return solve_items(None, chunks[0][1], monitor)
+            except torch.OutOfMemoryError:
+                if problem.batch == 1:
+                    raise
+            release_cached_memory()
+            chunks = [(half, chunks[0][1]) for half in chunks[0][0].split(-(-problem.batch // 2))]
         for index, start in chunks:
             parts += _solve_chunk(index, start, monitor, solve_items)
     order = torch.cat([index for index, _ in chunks]).argsort()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -185,8 +184,7 @@ def _solve_items(
         items = items if isinstance(items, PartialW) else _with_full_mass(items)
         solver = solver if isinstance(solver, FrankWolfe) else EXACT
         plan = plan * items.mass_unit.to(plan.dtype)[:, None, None]
-    with solver.monitoring() if monitor is None else nullcontext(monitor) as monitor:
-        return solver.run(items, plan, monitor).tensors
+    return solver.run(items, plan, monitor).tensors
 
 
 def _with_full_mass(problem: UW) -> PartialW:

@@ -116,9 +116,9 @@ def barycenter(
         if isinstance(eps, Relative):
             eps = build_ugw(batch, first, rho=rho, eps=eps, fused=None).eps
         context = _Context(batch, first.weight_tensor, shares, divergence_pair(rho), eps, solver)
-        output = _solve_plans(context, first, "auto").tensors
-        state = _State(first.metric.dense()[None], points, output.plan[None], output.change.max()[None])
-        with solver.monitoring() as monitor:
+        with solver.monitoring(numpy=batch.numpy) as monitor:  # the bar is there from the first plans on
+            output = _solve_plans(context, first, "auto").tensors
+            state = _State(first.metric.dense()[None], points, output.plan[None], output.change.max()[None])
             outcome = solver.run(context, state, monitor)
         end = outcome.state
         space = context.space(end)

@@ -14,10 +14,11 @@ from ..errors import InputError
 from ..problems.base import Problem, hard_marginal_error
 from ..problems.linear import LinearSolution
 from ..problems.plan_operations import normalize
-from ..results.records import SolverOutput, Status
+from ..results.records import SolverOutput, Status, StepBackend
 from ..results.result import Result
 from . import loop
 from .base import Solver
+from .compiled_sinkhorn import fits_compiled_solver
 from .compiled_steps import has_compiled_steps, iterate_compiled
 from .config import SOLVER_CONFIG
 from .extrapolation import next_cost
@@ -91,10 +92,13 @@ class AlternateMin(Solver):
         return settings.problem.result(_solver_output(settings, outcome))
 
     @torch.no_grad()
-    def final_state(self, problem: Problem, init: Any) -> Any:
-        """Return the state (plan and its quantities) after a run from a plan (B, n, m) of any mass, without history."""
+    def final_state(self, problem: Problem, init: Any) -> tuple[Any, Tensor]:
+        """Return the state (plan and its quantities) after a run from a plan (B, n, m) of any mass, and n_iter, (B,).
+
+        No history is kept and no progress shown; n_iter: the number of steps.
+        """
         settings, outcome = self.with_defaults()._run_phases(problem, init, None, is_monitored=False)
-        return settings.problem.final_state(outcome.state.state)
+        return settings.problem.final_state(outcome.state.state), outcome.n_iter
 
     def _run_phases(
         self, problem: Problem, init: Any, monitor: Monitor | None, *, is_monitored: bool
@@ -324,7 +328,10 @@ def _iterate(settings: RunSettings, iterate: Iterate, limits: int | Tensor, moni
         keeps_history=settings.is_monitored,
     )
     if not iterate.change.is_cuda:
-        return loop.iterate(advance, settings, iterate, rules, monitor)
+        outcome = loop.iterate(advance, settings, iterate, rules, monitor)
+        if settings.options.inner.method != "streaming" and fits_compiled_solver(iterate.state.unit_plan):
+            return replace(outcome, backend=outcome.backend | StepBackend.COMPILED_SINKHORN)
+        return outcome
     from .captured_steps import iterate_on_cuda
 
     return iterate_on_cuda((advance, requested_rounds), settings, iterate, rules, monitor)
@@ -358,6 +365,8 @@ def _solver_output(settings: RunSettings, outcome: loop.Outcome) -> SolverOutput
         status=status,
         n_iter=outcome.n_iter,
         trace=outcome.table(),
+        n_iter_search=torch.zeros_like(outcome.n_iter),
+        backend=torch.full_like(outcome.n_iter, int(outcome.backend)),
         lift=lift,
     )
 

@@ -38,7 +38,7 @@ class Solver(ABC):
 
     def __call__(self, problem: Any, init: Any) -> Result:
         """Return the result of a solve from the plan `init` (B, n, m), of any mass."""
-        with self.monitoring() as monitor:
+        with self.monitoring(numpy=getattr(problem, "numpy", False)) as monitor:
             return self.run(problem, init, monitor)
 
     def with_defaults(self, defaults: Self) -> Self:
@@ -48,11 +48,15 @@ class Solver(ABC):
         """
         return self
 
-    def monitoring(self, n_runs: int = 1) -> AbstractContextManager[Monitor | None]:
-        """Return a context manager that yields the `Monitor` of this number of runs, None without bar and callback."""
+    def monitoring(self, n_runs: int = 1, *, numpy: bool = False) -> AbstractContextManager[Monitor | None]:
+        """Return a context manager that yields the `Monitor` of this number of runs, None without bar and callback.
+
+        numpy: does the callback receive NumPy arrays?
+        """
         if not self.progress and self.callback is None:
             return nullcontext()
-        return open_monitor(progress=self.progress, callback=self.callback, max_iter=n_runs * self.max_iter)
+        max_iter = n_runs * self.max_iter
+        return open_monitor(progress=self.progress, callback=self.callback, max_iter=max_iter, numpy=numpy)
 
     @abstractmethod
     def run(self, problem: Any, init: Any, monitor: Monitor | None) -> Result:

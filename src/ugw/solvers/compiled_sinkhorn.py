@@ -18,8 +18,12 @@ from .config import SOLVER_CONFIG
 
 def has_compiled_solver(problem: LinearProblem) -> bool:
     """Return whether `solve_compiled` can be used: a small, stored float64 cost on a CPU, no gradients."""
-    cost = problem.cost
-    if not isinstance(cost, Tensor) or cost.dtype != torch.float64 or cost.is_cuda or torch.is_grad_enabled():
+    return fits_compiled_solver(problem.cost) and not torch.is_grad_enabled()
+
+
+def fits_compiled_solver(cost: Any) -> bool:
+    """Return whether linear problems with such costs (B, n, m) can be solved by the compiled library."""
+    if not isinstance(cost, Tensor) or cost.dtype != torch.float64 or cost.is_cuda:
         return False
     return size_class(*cost.shape[1:]).uses_compiled_steps and native.is_available()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..kernels.config import KERNEL_CONFIG
 from ..kernels.cpu import native
 from ..problems.base import Problem
 from ..problems.config import PROBLEM_CONFIG
-from ..results.records import Status
+from ..results.records import Status, StepBackend
 from . import loop
 from .config import SOLVER_CONFIG
 from .monitor import Monitor
@@ -52,7 +52,7 @@ def iterate_compiled(
 class _CompiledOutcome(loop.Outcome):
     """The outcome of compiled steps. history: (B, steps, columns), `NUMBERS` of all steps, NaN after an item's end."""
 
-    history: Tensor
+    history: Tensor = field(kw_only=True)
 
     def table(self) -> Tensor:
         """Return objective, change, ... (`NUMBERS`) of all steps, (B, steps, 5), NaN after the end of an item."""
@@ -179,7 +179,8 @@ class _CompiledRun:
             table = self._history[:, :n_steps]
             items = torch.arange(self._batch)
             trace = [(items, rows) for rows in table.unbind(1)]
-        return _CompiledOutcome(self._unpack(), self._status, self._n_iter, trace, table)
+        end = self._unpack()
+        return _CompiledOutcome(end, self._status, self._n_iter, trace, StepBackend.COMPILED, history=table)
 
     def _unpack(self) -> Iterate:
         """Return the `Iterate` after the last step of each item, copied from the arrays of the library."""

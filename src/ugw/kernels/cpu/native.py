@@ -100,6 +100,7 @@ class SearchRun(ctypes.Structure):
         ("rows", c_int64),
         ("cols", c_int64),
         ("values", c_void_p),
+        ("n_steps", c_void_p),
     ]
 
 

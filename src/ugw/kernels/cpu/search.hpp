@@ -122,6 +122,7 @@ struct CandidateMemory {
     StepMemory step;
     IterateNumbers iterate;
     Item item;
+    std::int64_t n_steps = 0;  // of all runs so far
 
     void take(const Level& level, Arena& arena) {
         const int n = level.n, m = level.m;
@@ -194,6 +195,7 @@ static double run_candidate(
             status = advance(item, k + 1, memory.step, row);
             if (status != non_finite) ++k;
         }
+        memory.n_steps += k;
         copy(item.plan(k), n, m, plan);
         if (!normalize(plan, n, m)) return INFINITE;
     }
@@ -649,6 +651,7 @@ static void search_item(const SearchRun& run, std::int64_t i) {
     break_symmetries(fine.plans.back(), numbers.noise, n, m);
     for (int r = 0; r < run.n_fine_rounds; ++r)
         run_round(level, config, search, run.rounds[run.n_coarse_rounds + r], fine_memory, fine);
+    run.n_steps[i] = memory.n_steps + fine_memory.n_steps;
     for (std::int64_t k = 0; k < run.count; ++k) {
         const bool is_there = k < static_cast<std::int64_t>(fine.order.size());
         const Matrix plan = fine.plans[fine.order[is_there ? k : 0]];
