@@ -61,7 +61,7 @@ class AlternateMin(Solver):
         if self.proximal is not None and not isinstance(self.proximal, ProximalSchedule):
             object.__setattr__(self, "proximal", ProximalSchedule.from_old_option(self.proximal))
         if self.anneal is not None:
-            check_tolerance("AlternateMin anneal", self.anneal)
+            object.__setattr__(self, "anneal", check_tolerance("AlternateMin anneal", self.anneal))
         if not isinstance(self.inner, Sinkhorn):
             raise InputError(f"AlternateMin inner must be a Sinkhorn, got {type(self.inner).__name__}")
 
@@ -316,11 +316,12 @@ def _iterate(settings: RunSettings, iterate: Iterate, limits: int | Tensor, moni
     limits: one number for all items, or (B,).
     """
     is_plain = type(settings.options.inner) is Sinkhorn
-    if isinstance(limits, int) and is_plain and has_compiled_steps(settings.problem) and iterate.state.drift is None:
+    may_compile = is_plain and has_compiled_steps(settings.problem)
+    if not isinstance(limits, Tensor) and may_compile and iterate.state.drift is None:
         return iterate_compiled(settings, iterate, limits, monitor)
     rules = loop.Rules(
-        max_iter=limits if isinstance(limits, int) else int(limits.max()),
-        limits=None if isinstance(limits, int) else limits,
+        max_iter=int(limits.max()) if isinstance(limits, Tensor) else limits,
+        limits=limits if isinstance(limits, Tensor) else None,
         compact_at=SOLVER_CONFIG.compaction_share,
         keeps_history=settings.is_monitored,
     )

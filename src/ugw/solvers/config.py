@@ -22,6 +22,9 @@ class SolverConfig:
     hard_side_rounding: float = 10.0
 
     # -- stopping
+    # A larger limit of steps or iterations is stored as this, which no run reaches: integers up to here are exact in
+    # float64, and sums and products of a few of them fit into 64 bits.
+    max_countable_iter: int = 2**53
     # Relative L1 change of the plan at which a run stops unless given: far below what a plan is used for.
     default_tol: float = 1e-6
     # Relative L1 change of the plan by rounding alone above which a result has the status PRECISION.

@@ -50,9 +50,10 @@ class Sinkhorn:
             warn_renamed("Sinkhorn method='stabilised'", "Sinkhorn method='stabilized'")
             object.__setattr__(self, "method", "stabilized")  # the record is frozen
         if self.tol is not None:
-            check_tolerance("Sinkhorn tol", self.tol)
+            object.__setattr__(self, "tol", check_tolerance("Sinkhorn tol", self.tol))
         if self.max_iter is not None:
-            check_whole_number("Sinkhorn max_iter", self.max_iter)
+            max_iter = check_whole_number("Sinkhorn max_iter", self.max_iter)
+            object.__setattr__(self, "max_iter", min(max_iter, SOLVER_CONFIG.max_countable_iter))
         check_choice("Sinkhorn method", self.method, ("auto", "stabilized", "log", "streaming"))
 
     def __call__(
