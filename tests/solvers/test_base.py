@@ -62,7 +62,7 @@ def test_a_given_number_of_inner_iterations_is_used_in_a_conic_problem_although_
 
 @pytest.mark.parametrize(
     ("solve", "expected"),
-    [(ugw.solve, SOLVER_CONFIG.inner_max_iter), (ugw.solve_conic, TRANSPORT_SOLVER.inner.max_iter)],
+    [(ugw.solve, SOLVER_CONFIG.default_inner_max_iter), (ugw.solve_conic, TRANSPORT_SOLVER.inner.max_iter)],
 )
 def test_none_for_the_inner_iterations_means_those_of_the_strategy(solve, expected):
     solve(*PAIR, init="product", solver=ugw.AlternateMin(inner=RecordingSinkhorn()))
@@ -82,7 +82,7 @@ def test_none_for_the_schedule_means_that_of_the_strategy():
 def test_options_without_a_strategy_are_the_documented_defaults():
     resolved = ugw.AlternateMin().with_defaults()
     assert resolved.proximal == ugw.ProximalSchedule()
-    assert resolved.inner.max_iter == SOLVER_CONFIG.inner_max_iter
+    assert resolved.inner.max_iter == SOLVER_CONFIG.default_inner_max_iter
     assert (resolved.tol, resolved.inner.tol) == (1e-6, None)
 
 

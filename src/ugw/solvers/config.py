@@ -13,13 +13,11 @@ class SolverConfig:
 
     # -- Sinkhorn
     # Iterations of Sinkhorn per linear problem unless given; more rarely pay, because the cost changes in every step.
-    inner_max_iter: int = 50
+    default_inner_max_iter: int = 50
     # Residual of an inner solve unless given: below `default_tol`, so that inner solves do not limit the outer one.
     default_inner_tol: float = 1e-7
     # Largest convergence rate that an Aitken extrapolation of the potentials assumes; above, it would not be stable.
     max_aitken_rate: float = 1.0 - 1e-6
-    # Potentials count as hard if eps/rho is below this many units of rounding.
-    hard_side_rounding: float = 10.0
 
     # -- stopping
     # A larger limit of steps or iterations is stored as this, which no run reaches: integers up to here are exact in
