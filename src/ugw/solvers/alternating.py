@@ -208,8 +208,7 @@ def advance(
         controls=_next_controls(settings, iterate, change, residual),
         history=iterate.history,
     )
-    if iterate.history is not None:
-        new = _extrapolate_next(settings, iterate, new, is_worse)
+    new = _extrapolate_next(settings, iterate, new, is_worse)
     if not is_checked and not settings.uses_proximal_steps:
         return new, None
     status = status_after_step(settings, iterate, new)
@@ -290,6 +289,7 @@ def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change
 def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_worse: Tensor) -> Iterate:
     """Return the iterate `new` with this step in its history and the local cost of the next step, extrapolated or not.
 
+    It is returned as it is in a run without extrapolation, which has no history.
     is_worse: (B,) bool, whether the last step raised the objective.
     """
     history, config = iterate.history, SOLVER_CONFIG
