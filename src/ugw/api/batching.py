@@ -97,8 +97,8 @@ def solve_in_chunks(
     """Return the solver output for all items in their order, solving at most `chunk_size` items of a group at a time.
 
     A chunk that does not fit on a CUDA device is halved. One monitor sees all chunks, so that steps are counted across
-    them. True from a callback stops the whole run: the items of chunks that had not begun take one step from the
-    product plan, the cheapest start, and are STOPPED too.
+    them. True from a callback stops the whole run: the items of chunks that had not begun take one step from their
+    given plan, or from the product plan, the cheapest start, in place of one with a name, and are STOPPED too.
     """
     chunks = [(chunk, start) for items, start in groups for chunk in items.split(chunk_size)]
     parts = []
@@ -119,7 +119,9 @@ def solve_in_chunks(
 
 def _solve_chunk(index: Tensor, start: Any, monitor: Monitor | None, solve_items: SolveItems) -> list[SolverOutput]:
     """Return solver outputs that together hold the items `index` in order: one, or more if CUDA ran out of memory."""
-    init = "product" if monitor is not None and monitor.stopped else take(start, index)
+    # A given plan stays: it is as cheap, and where the loss is infinite the product plan has no finite value.
+    is_stopped = monitor is not None and monitor.stopped
+    init = "product" if is_stopped and isinstance(start, str) else take(start, index)
     try:
         return [solve_items(index, init, monitor)]
     except torch.OutOfMemoryError:

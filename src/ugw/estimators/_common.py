@@ -47,7 +47,7 @@ class KNN:
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        check_whole_number("KNN k", self.k)
+        object.__setattr__(self, "k", check_whole_number("KNN k", self.k))  # the record is frozen
         check_bool("KNN hops", self.hops)
         check_bool("KNN bridge", self.bridge)
 

@@ -40,7 +40,7 @@ class Multistart:
 
     def __post_init__(self) -> None:
         """Check the options."""
-        check_whole_number("Multistart n", self.n)
+        object.__setattr__(self, "n", check_whole_number("Multistart n", self.n))  # the record is frozen
         if not isinstance(self.solver, Solver):
             raise InputError(
                 f"Multistart solver must be an AlternateMin, an AlternateLP or a FrankWolfe, "

@@ -283,12 +283,11 @@ def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> 
     It has points in R^dim if dim is given. batch: the spaces; shares: their weights t_s, (S,).
     """
     if dim is not None:
-        check_whole_number("dim", dim)
+        dim = check_whole_number("dim", dim)
     if (n is None) == (start is None):
         raise InputError("a barycenter needs n, its number of points, or a start, got " + ("both" if n else "neither"))
     if start is None:
-        check_whole_number("n", n)
-        start = _sample_space(batch, shares, n)
+        start = _sample_space(batch, shares, check_whole_number("n", n))
     elif not isinstance(start, Space):
         raise InputError(f"start must be one Space, got {type(start).__name__}")
     elif start.batched:

@@ -70,7 +70,7 @@ def matching(
     x, y = drawable_points("points_x", points_x), drawable_points("points_y", points_y)
     _check_sizes(coupling, x, y)
     x, y = _place_side_by_side(x, y)
-    check_whole_number("lines", lines, minimum=0)
+    lines = check_whole_number("lines", lines, minimum=0)
     ax = make_axes(ax, three_d=x.shape[1] == 3)
     classes = None if labels is None else read_labels(coupling, labels)
     pairs = _select_lines(coupling, x, y, lines)

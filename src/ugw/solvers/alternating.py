@@ -62,7 +62,7 @@ class AlternateMin(Solver):
         if self.proximal is not None and not isinstance(self.proximal, ProximalSchedule):
             object.__setattr__(self, "proximal", ProximalSchedule.from_old_option(self.proximal))
         if self.anneal is not None:
-            check_tolerance("AlternateMin anneal", self.anneal)
+            object.__setattr__(self, "anneal", check_tolerance("AlternateMin anneal", self.anneal))
         if not isinstance(self.inner, Sinkhorn):
             raise InputError(f"AlternateMin inner must be a Sinkhorn, got {type(self.inner).__name__}")
 
@@ -214,8 +214,7 @@ def advance(
         controls=_next_controls(settings, iterate, change, residual),
         history=iterate.history,
     )
-    if iterate.history is not None:
-        new = _extrapolate_next(settings, iterate, new, is_worse)
+    new = _extrapolate_next(settings, iterate, new, is_worse)
     if not is_checked and not settings.uses_proximal_steps:
         return new, None
     status = status_after_step(settings, iterate, new)
@@ -293,6 +292,7 @@ def _next_iteration_multiplier(settings: RunSettings, multiplier: Tensor, change
 def _extrapolate_next(settings: RunSettings, iterate: Iterate, new: Iterate, is_worse: Tensor) -> Iterate:
     """Return the iterate `new` with this step in its history and the local cost of the next step, extrapolated or not.
 
+    It is returned as it is in a run without extrapolation, which has no history.
     is_worse: (B,) bool, whether the last step raised the objective.
     """
     history, config = iterate.history, SOLVER_CONFIG
@@ -319,11 +319,12 @@ def _iterate(settings: RunSettings, iterate: Iterate, limits: int | Tensor, moni
     limits: one number for all items, or (B,).
     """
     is_plain = type(settings.options.inner) is Sinkhorn
-    if isinstance(limits, int) and is_plain and has_compiled_steps(settings.problem) and iterate.state.drift is None:
+    may_compile = is_plain and has_compiled_steps(settings.problem)
+    if not isinstance(limits, Tensor) and may_compile and iterate.state.drift is None:
         return iterate_compiled(settings, iterate, limits, monitor)
     rules = loop.Rules(
-        max_iter=limits if isinstance(limits, int) else int(limits.max()),
-        limits=None if isinstance(limits, int) else limits,
+        max_iter=int(limits.max()) if isinstance(limits, Tensor) else limits,
+        limits=limits if isinstance(limits, Tensor) else None,
         compact_at=SOLVER_CONFIG.compaction_share,
         keeps_history=settings.is_monitored,
     )

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from .._utils.checks import check_bool, check_tolerance, check_whole_number, describe_value
 from ..errors import InputError
 from ..results.result import Result
+from .config import SOLVER_CONFIG
 from .monitor import Callback, Monitor, open_monitor
 
 
@@ -30,8 +31,9 @@ class Solver(ABC):
     def __post_init__(self) -> None:
         name = type(self).__name__
         if self.tol is not None or not self.may_omit_tol:
-            check_tolerance(f"{name} tol", self.tol)
-        check_whole_number(f"{name} max_iter", self.max_iter)
+            object.__setattr__(self, "tol", check_tolerance(f"{name} tol", self.tol))  # the record is frozen
+        max_iter = check_whole_number(f"{name} max_iter", self.max_iter)
+        object.__setattr__(self, "max_iter", min(max_iter, SOLVER_CONFIG.max_countable_iter))
         check_bool(f"{name} progress", self.progress)
         if self.callback is not None and not callable(self.callback):
             raise InputError(f"{name} callback must be a function of one step, got {describe_value(self.callback)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from torch import Tensor
 from .._utils.size_class import size_class
 from ..kernels.config import KERNEL_CONFIG
 from ..kernels.cpu import native
+from ..problems.config import PROBLEM_CONFIG
 from ..problems.linear import LinearProblem, LinearSolution
 from .config import SOLVER_CONFIG
 
@@ -80,7 +80,8 @@ def solve_compiled(
 
 @cache
 def read_thresholds(names: tuple[str, ...], *, in_log_domain: bool) -> Tensor:
-    """Return the values of the config fields `names`, float64; NaN for those that Sinkhorn does not read."""
-    thresholds: dict[str, Any] = {**vars(KERNEL_CONFIG), **vars(SOLVER_CONFIG), "uses_log_domain": in_log_domain}
+    """Return the values of the config fields `names`, float64; NaN for options that Sinkhorn does not read."""
+    configs = PROBLEM_CONFIG, KERNEL_CONFIG, SOLVER_CONFIG
+    thresholds = native.merge_values(*map(vars, configs), {"uses_log_domain": in_log_domain})
     values = (thresholds.get(name, math.nan) for name in names)
     return torch.tensor([float(value) for value in values], dtype=torch.float64)

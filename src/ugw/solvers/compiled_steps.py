@@ -263,14 +263,15 @@ def config_values(
         "max_iter": max_iter,
     }
     of_library = thresholds()
+    native.check_distinct_names(of_run, of_library)
     return [float(of_run[name] if name in of_run else of_library[name]) for name in names]
 
 
 @cache
 def thresholds() -> dict[str, Any]:
     """Return all thresholds that the compiled library may read, and the codes of `Status`, by name."""
-    statuses = {status.name: int(status) for status in Status}
-    return {**vars(THRESHOLDS), **vars(PROBLEM_CONFIG), **vars(KERNEL_CONFIG), **vars(SOLVER_CONFIG), **statuses}
+    configs = THRESHOLDS, PROBLEM_CONFIG, KERNEL_CONFIG, SOLVER_CONFIG
+    return native.merge_values(*map(vars, configs), {status.name: int(status) for status in Status})
 
 
 def problem_parameters(problem: Problem, mass_rule: Any) -> dict[str, Tensor]:

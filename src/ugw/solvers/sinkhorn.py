@@ -13,6 +13,7 @@ from .._utils.deprecation import warn_renamed
 from .._utils.pytree import BatchRecord, where
 from ..kernels.config import KERNEL_CONFIG
 from ..kernels.dispatch import GibbsKernel, sinkhorn_iterations
+from ..problems.config import PROBLEM_CONFIG
 from ..problems.linear import LinearProblem, LinearSolution
 from ..results.records import Status
 from . import loop
@@ -53,9 +54,10 @@ class Sinkhorn:
             warn_renamed("Sinkhorn method='stabilised'", "Sinkhorn method='stabilized'")
             object.__setattr__(self, "method", "stabilized")  # the record is frozen
         if self.tol is not None:
-            check_tolerance("Sinkhorn tol", self.tol)
+            object.__setattr__(self, "tol", check_tolerance("Sinkhorn tol", self.tol))
         if self.max_iter is not None:
-            check_whole_number("Sinkhorn max_iter", self.max_iter)
+            max_iter = check_whole_number("Sinkhorn max_iter", self.max_iter)
+            object.__setattr__(self, "max_iter", min(max_iter, SOLVER_CONFIG.max_countable_iter))
         check_choice("Sinkhorn method", self.method, ("auto", "stabilized", "log", "streaming"))
 
     def __call__(
@@ -72,7 +74,8 @@ class Sinkhorn:
         n_rounds: if given, make this number of rounds of `iterations_per_check` iterations instead, without
         synchronizing.
         """
-        max_iter, own_tol = self.max_iter or SOLVER_CONFIG.inner_max_iter, self.tol or SOLVER_CONFIG.default_inner_tol
+        max_iter = self.max_iter or SOLVER_CONFIG.default_inner_max_iter
+        own_tol = self.tol or SOLVER_CONFIG.default_inner_tol
         if n_rounds is None and has_compiled_solver(problem):
             one = torch.ones_like(problem.eps)
             multiplier = one if iteration_multiplier is None else iteration_multiplier
@@ -85,7 +88,7 @@ class Sinkhorn:
         gamma = torch.zeros_like(problem.log_b) if potentials is None else potentials[1] / eps[:, None]
         slopes = problem.eps[:, None] / torch.stack([problem.div_a.rho, problem.div_b.rho], dim=1)
         slope = slopes.sum(1, keepdim=True).to(dtype)
-        min_slope = SOLVER_CONFIG.hard_side_rounding * torch.finfo(dtype).eps
+        min_slope = PROBLEM_CONFIG.hard_side_rounding * torch.finfo(dtype).eps
         context = _Iteration(
             kernel=problem.kernel(None if self.method == "log" else gamma),
             dampings=(1.0 / (1.0 + slopes)).to(dtype).split(1, dim=1),
@@ -113,7 +116,7 @@ class Sinkhorn:
         return replace(
             self,
             tol=self.tol or given.tol,
-            max_iter=self.max_iter or given.max_iter or SOLVER_CONFIG.inner_max_iter,
+            max_iter=self.max_iter or given.max_iter or SOLVER_CONFIG.default_inner_max_iter,
         )
 
     @property
