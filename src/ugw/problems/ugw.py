@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from .._utils.precision import tf32_products
+from ..geometry.implicit_plan import ImplicitPlan
 from ..geometry.space import Space
 from ..kernels.dispatch import dot, neg_entropy
 from ..measures.divergences import KL, kl_terms
@@ -29,6 +30,7 @@ from .config import PROBLEM_CONFIG
 from .distortion.squares import SquaredDistortion
 from .linear import LinearProblem, LinearSolution
 from .mass import MassRule, PenaltyWeights, mean_log, product_kl
+from .plan_operations import normalize
 from .ugw_state import PlanState
 
 
@@ -145,6 +147,16 @@ class UGW(Problem):
         local_cost = self._local_cost(unit_plan, is_product)
         drift = torch.zeros_like(self.eps) if self.distortion_sum.is_incremental else None
         return self._state(unit_plan, local_cost, drift)
+
+    def state_of_any_plan(self, plan: Any) -> PlanState:
+        """Return the `PlanState` of a plan (B, n, m) of any mass, also 0, with the mass that it has."""
+        mass = plan.sum((1, 2), dtype=torch.float64)
+        unit_plan = normalize(plan)
+        if not isinstance(plan, ImplicitPlan):
+            # A plan of zeros cannot be divided by its mass: the product plan stands in, with a mass of next to 0.
+            unit_plan = torch.where(mass[:, None, None] > 0, unit_plan, self.product)
+        log_mass = torch.where(mass > 0, mass.log(), PROBLEM_CONFIG.min_log_mass)
+        return self.state_of_plan(unit_plan).with_log_mass(log_mass)
 
     def _local_cost(self, unit_plan: Any, is_product: Tensor | None) -> Any:
         """Return Σ λ(|Dx_ii' − Dy_jj'|) unit_plan_i'j', (B, n, m); is_product: (B,) bool, is it a product plan?"""
