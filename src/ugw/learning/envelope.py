@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..geometry.implicit_plan import ImplicitPlan
 from ..geometry.metric import Metric
 from ..geometry.space import Space
 from ..kernels.dispatch import dot
