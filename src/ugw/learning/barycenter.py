@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._utils.caller import convergence_warnings_ignored
 from .._utils.checks import as_tensor, check_finite, check_nonnegative, check_whole_number
 from .._utils.pytree import BatchRecord
 from ..api import solve as api
@@ -26,7 +27,7 @@ from ..geometry.space import Space
 from ..initializers.multistart import check_solver
 from ..measures.divergences import divergence_pair
 from ..problems.build import Relative, build_ugw, resolve_eps
-from ..results.base import convergence_warnings_ignored, warn_if_not_converged
+from ..results.base import warn_if_not_converged
 from ..results.parameters import penalty_parameters, to_plain
 from ..results.records import History, Status
 from ..results.result import Result
