@@ -78,7 +78,9 @@ def self_pair_blocks(sizes: Sequence[int], max_entries: int, side: int = 0) -> l
     return blocks
 
 
-def group_by_padding(sizes: Sequence[int], max_overhead: float = PAIRWISE_CONFIG.max_padding_overhead) -> list[list[int]]:
+def group_by_padding(
+    sizes: Sequence[int], max_overhead: float = PAIRWISE_CONFIG.max_padding_overhead
+) -> list[list[int]]:
     """Return indices of spaces in groups, the group of the largest first, each to be padded to its largest member.
 
     The number of groups is the smallest for which padding adds at most the fraction `max_overhead` to the work of all

@@ -13,9 +13,9 @@ from ..plots.drawing import as_array, as_colors, convergence_curves, principal_c
 from ..results.lazy_plan import LazyPlan
 from ..results.projection import barycentric_projection, divide_by_weights
 from ..results.result import Result
+from .arrangement import SceneTransform, arrange
 from .config import REPORT_CONFIG
 from .matches import Matches, largest_matches, merge_matches, row_reader
-from .stage import SceneTransform, arrange
 from .views import View
 
 
