@@ -29,7 +29,7 @@ from .base import CompiledInputs, Problem, take_cost
 from .config import PROBLEM_CONFIG
 from .distortion.squares import SquaredDistortion
 from .linear import LinearProblem, LinearSolution
-from .mass import MassRule, PenaltyWeights, mean_log, product_kl
+from .mass import MassRule, PenaltyWeights, mean_log, product_kl, shift_potentials
 from .plan_operations import normalize
 from .ugw_state import PlanState
 
@@ -283,16 +283,14 @@ class UGW(Problem):
             + self.eps * (q.kls[:, 2] + q.log_mass + p.log_mass - 2.0 * (log_ma + log_mb))
             - entropy * log_mass
         )
-        of_hard_a = torch.where(hard_b, 0.5 * constant_sum, constant_sum - constant_g)
-        constant_f = torch.where(hard_a, of_hard_a, constant_f)
-        constants = constant_f, constant_sum - constant_f
-        f, g = (
-            torch.where(self.eps[:, None] > 0, q.log_mass.exp()[:, None] * (u.double() + c[:, None]), torch.nan).to(
-                u.dtype
-            )
-            for u, c in zip(linear, constants, strict=True)
-        )
-        return (f, g), None
+        return shift_potentials(
+            linear,
+            (constant_f, constant_g),
+            constant_sum,
+            is_hard=(hard_a, hard_b),
+            factor=q.log_mass.exp(),
+            eps=self.eps,
+        ), None
 
 
 def _product_distortion(problem: UGW) -> Tensor:
