@@ -237,8 +237,8 @@ def _identity_plan(problem: UGW) -> Any:
         return torch.diag_embed(problem.x.weight_tensor)
     a = problem.log_a.exp().double()[:, :, None]
     # The marginals of the identity are those of the product plan.
-    inner = problem.left.double().mT @ (a * problem.right.double())
-    plan = multilevel.linear_step_plan(problem, problem.product, inner)
+    basis_product = problem.left.double().mT @ (a * problem.right.double())
+    plan = multilevel.linear_step_plan(problem, problem.product, basis_product)
     return LazyPlan(plan, batched=problem.batched, numpy=False)
 
 
