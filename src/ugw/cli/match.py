@@ -25,6 +25,7 @@ from ..plots.style import STYLE
 from ..report.page import plotly_script, write
 from ..report.views import View
 from ..results.projection import divide_by_weights
+from .config import MATCH_CONFIG
 from .files import is_graph, read_array, read_graph
 
 if TYPE_CHECKING:
@@ -34,21 +35,6 @@ if TYPE_CHECKING:
 FILE_NAMES = ("plan.npz", "summary.json", "matching.png")
 # Options on which the plan does not depend, left out of summary.json.
 OUTPUT_OPTIONS = ("out", "report", "progress", "quiet")
-
-
-@dataclass(frozen=True)
-class MatchConfig:
-    """Limits of `ugw match`."""
-
-    # Largest entries of each row in plan.npz if the plan is too large to store.
-    n_partners: int = 10
-    # Points per side in the picture of such a plan.
-    max_drawn_points: int = 1000
-    # Plan entries up to which one thread is as fast as several.
-    max_single_thread_entries: int = 250_000
-
-
-MATCH_CONFIG = MatchConfig()
 
 
 @dataclass(frozen=True, kw_only=True)

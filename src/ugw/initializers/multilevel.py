@@ -30,7 +30,7 @@ from .config import INITIALIZER_CONFIG
 from .plans import anchor_distances
 
 # Solves a level before the next.
-LEVEL_SOLVER = AlternateMin(tol=1e-4, max_iter=INITIALIZER_CONFIG.n_level_steps)
+LEVEL_SOLVER = AlternateMin(tol=INITIALIZER_CONFIG.level_tol, max_iter=INITIALIZER_CONFIG.n_level_steps)
 
 
 def named_plan(problem: StreamingUGW, name: str) -> ImplicitPlan:
@@ -180,7 +180,9 @@ def _prolongate(plan: ImplicitPlan, sample: StreamingUGW, problem: StreamingUGW)
 def _transport_plan(problem: StreamingUGW, cost: BilinearMatrix) -> ImplicitPlan:
     """Return the entropic transport plan (B, n, m) for a cost, with its `left` and `right`, and the problem's rhos."""
     sides = problem.log_a, problem.log_b, problem.div_a, problem.div_b
-    return Sinkhorn(tol=1e-3, max_iter=40)(LinearProblem(cost, *sides, _start_eps(problem))).unit_plan
+    config = INITIALIZER_CONFIG
+    sinkhorn = Sinkhorn(tol=config.streaming_transport_tol, max_iter=config.streaming_transport_max_iter)
+    return sinkhorn(LinearProblem(cost, *sides, _start_eps(problem))).unit_plan
 
 
 def _step_from_transport_plan(problem: StreamingUGW, x: Tensor, y: Tensor) -> ImplicitPlan:

@@ -110,7 +110,7 @@ def _source_colors(positions: np.ndarray, colors: Any) -> np.ndarray:
     """
     if colors is None:
         values = principal_coordinates(positions, 1)[:, 0]
-        low, high = np.quantile(values, [0.01, 0.99])
+        low, high = np.quantile(values, REPORT_CONFIG.color_quantiles)
     else:
         values = as_array("colors", colors)
         if values.shape not in ((len(positions),), (len(positions), 3)):

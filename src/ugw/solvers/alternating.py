@@ -144,7 +144,7 @@ class AlternateMin(Solver):
             low = unit_plan.to(phase.problem.x.dtype)
             state, settings = prepare_run(phase.problem, low, options, is_monitored=is_monitored)
             iterate = Iterate.initial(state, settings)
-            is_precise = settings.noise <= SOLVER_CONFIG.max_trusted_noise / 10.0
+            is_precise = settings.noise <= SOLVER_CONFIG.max_low_precision_noise
             index = is_precise.nonzero()[:, 0]
             if len(index) == len(is_precise):
                 return _iterate(settings, iterate, options.max_iter, monitor)

@@ -18,6 +18,8 @@ class SolverConfig:
     default_inner_tol: float = 1e-7
     # Largest convergence rate that an Aitken extrapolation of the potentials assumes; above, it would not be stable.
     max_aitken_rate: float = 1.0 - 1e-6
+    # Share of items still running below which a batch of Sinkhorn iterations is compacted: compaction copies all costs.
+    inner_compaction_share: float = 0.5
     # Potentials count as hard if eps/rho is below this many units of rounding.
     hard_side_rounding: float = 10.0
 
@@ -26,6 +28,8 @@ class SolverConfig:
     default_tol: float = 1e-6
     # Relative L1 change of the plan by rounding alone above which a result has the status PRECISION.
     max_trusted_noise: float = 1e-3
+    # The same in a low-precision phase, above which an item skips it: its plan would be rounded too much.
+    max_low_precision_noise: float = 1e-4
     # Rounding errors of a sum over a row or column, in units of those of one entry.
     sum_rounding: float = 8.0
     # A converged plan still moves by this many times the rounding noise.

@@ -93,7 +93,8 @@ class Sinkhorn:
             context.tol = torch.full_like(eps, own_tol) if tol is None else tol.to(dtype)
             multiplier = one if iteration_multiplier is None else iteration_multiplier
             context.max_rounds = (max_iter / context.kernel.iterations_per_check * multiplier).ceil()
-            rules = loop.Rules(max_iter=int(context.max_rounds.max()), compact_at=0.5, keeps_history=False)
+            compact_at = SOLVER_CONFIG.inner_compaction_share
+            rules = loop.Rules(max_iter=int(context.max_rounds.max()), compact_at=compact_at, keeps_history=False)
             first = replace(state, residual=one, max_residual=torch.inf * one, n_rounds=0.0 * one)
             state = loop.iterate(_iterate_and_check, context, first, rules).state
         else:
