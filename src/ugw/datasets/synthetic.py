@@ -30,11 +30,9 @@ def imbalanced_mixtures(n: int = 300, *, share: float = 0.3, seed: int = 0) -> t
     check_whole_number("seed", seed, minimum=0)
     rng = np.random.default_rng(seed)
     half, n_ellipse = n // 2, min(max(round(share * n), 1), n - 1)
-    offset = np.array([SHAPE_CONFIG.class_distance, 0.0, 0.0])
+    offset, short = np.array([SHAPE_CONFIG.class_distance, 0.0, 0.0]), SHAPE_CONFIG.short_semi_axis
     source = [
-        _sample_ellipsoid(
-            rng, half, (SHAPE_CONFIG.short_semi_axis, SHAPE_CONFIG.long_semi_axis, SHAPE_CONFIG.short_semi_axis)
-        ),
+        _sample_ellipsoid(rng, half, (short, SHAPE_CONFIG.long_semi_axis, short)),
         _sample_ellipsoid(rng, n - half, (SHAPE_CONFIG.ball_radius,) * 3) + offset,
     ]
     target = [
