@@ -23,6 +23,7 @@ from ..errors import InputError
 from ..geometry.landmarks import farthest_points
 from ..geometry.mds import classical_mds
 from ..geometry.metric import DenseMetric
+from ..geometry.point_distances import euclidean_distances
 from ..geometry.space import Space
 from ..initializers.multistart import check_solver
 from ..measures.divergences import divergence_pair
@@ -195,7 +196,7 @@ def _run_round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
     points = state.points
     if points is not None:
         points = _majorize(points[0], target, stress_weights)[None]
-        target = _euclidean_distances(points[0])
+        target = euclidean_distances(points[0], points[0])
     size = (stress_weights * target.abs()).sum()
     difference = (stress_weights * (target - state.distances[0]).abs()).sum()
     change = (difference / torch.where(size > 0, size, 1.0)).double()[None]
@@ -209,11 +210,6 @@ def _run_round(context: _Context, state: _State) -> tuple[_State, loop.Report]:
         "mass": (context.shares * plans.sum(dim=(1, 2), dtype=torch.float64)).sum()[None],
     }
     return _State(target[None], points, plans[None], residual), loop.Report(status, numbers)
-
-
-def _euclidean_distances(points: Tensor) -> Tensor:
-    """Return the distances (n, n) of points (n, d), without the cancellation of the formula by squared norms."""
-    return torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def _with_zero_diagonal(target: Tensor, spaces: Space) -> Tensor:
@@ -234,7 +230,7 @@ def _majorize(points: Tensor, target: Tensor, weights: Tensor) -> Tensor:
     off = weights - torch.diag(weights.diagonal())
     inverse = torch.linalg.pinv(torch.diag(off.sum(1)) - off, hermitian=True)
     for _ in range(LEARNING_CONFIG.n_majorization_steps):
-        distances = _euclidean_distances(points)
+        distances = euclidean_distances(points, points)
         ratio = torch.where(distances > 0, off * target / torch.where(distances > 0, distances, 1.0), 0.0)
         points = inverse @ ((torch.diag(ratio.sum(1)) - ratio) @ points)
     return points
@@ -294,7 +290,7 @@ def _first_space(batch: Space, shares: Tensor, n: Any, dim: Any, start: Any) -> 
     points = start.point_tensor
     if points is None or points.shape[-1] != dim:
         points = _embed_points(start.metric.dense(), dim)
-    return replace(start, metric=DenseMetric(_euclidean_distances(points)), point_tensor=points)
+    return replace(start, metric=DenseMetric(euclidean_distances(points, points)), point_tensor=points)
 
 
 def _sample_space(batch: Space, shares: Tensor, n: int) -> Space:
