@@ -98,15 +98,15 @@ def as_space(points: Any, metric: Any, *, batches: bool = False) -> Space:
     return Space.from_points(points, metric=metric)
 
 
-def rescale(spaces: Sequence[Space], scale: str | None, *, together: bool) -> list[Space]:
+def rescale(spaces: Sequence[Space], scale: str | None, *, by_one_number: bool) -> list[Space]:
     """Return the spaces with distances divided by their maximum (scale "max") or mean ("mean"); unchanged for None.
 
-    together: divide the distances of all spaces by one number, the largest of their maxima or means.
+    by_one_number: divide the distances of all spaces by one number, the largest of their maxima or means.
     """
     if scale is None:
         return list(spaces)
     check_choice("scale", scale, ("max", "mean"))
-    if not together:
+    if not by_one_number:
         return [space.scaled(scale) for space in spaces]
     divisors = []
     for space in spaces:

@@ -179,9 +179,11 @@ def _iterate_and_check(context: _Iteration, state: _Potential) -> tuple[_Potenti
     context.kernel = context.kernel.recenter(state.next_gamma)
     factors = context.dampings, context.share, SOLVER_CONFIG.max_aitken_rate
     iterate: tuple[Tensor, ...] = sinkhorn_iterations(state.next_gamma, context.kernel, *factors)
-    is_lost = ~torch.isfinite(iterate[-1])
-    if bool(is_lost.any()):
-        iterate = where(is_lost, sinkhorn_iterations(state.next_gamma, context.kernel.log_domain(), *factors), iterate)
+    is_nonfinite = ~torch.isfinite(iterate[-1])
+    if bool(is_nonfinite.any()):
+        iterate = where(
+            is_nonfinite, sinkhorn_iterations(state.next_gamma, context.kernel.log_domain(), *factors), iterate
+        )
     new = _update(state, iterate)
     status = torch.where(new.n_rounds >= context.max_rounds, int(Status.MAX_ITER), int(Status.RUNNING))
     status = torch.where(new.residual <= context.tol, int(Status.CONVERGED), status)
