@@ -35,7 +35,7 @@ def barycentric_projection(plan: Any, values: np.ndarray) -> np.ndarray:
            [nan]])
     """
     if isinstance(plan, LazyPlan):
-        unbatched = plan.implicit_plan((1, *plan.shape))
+        unbatched = plan.implicit_plan((1, plan.shape[0], plan.shape[1]))
         return to_numpy(weighted_means(unbatched, torch.tensor(values).to(unbatched.row_sums)[None]).double()[0])
     return weighted_means(as_tensor("plan", plan).double()[None], torch.tensor(values).double()[None])[0].numpy()
 
